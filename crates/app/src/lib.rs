@@ -1,0 +1,1 @@
+//! The binary `leat`, as a library that the binary, the simulator and the benchmarks share.

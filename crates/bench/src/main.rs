@@ -1,0 +1,2 @@
+//! Experiments beside peers.
+fn main() {}

@@ -1,0 +1,1 @@
+//! Every kernel facility that leat uses.

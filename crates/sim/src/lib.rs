@@ -1,0 +1,1 @@
+//! A pretend host, driven from a seed.
