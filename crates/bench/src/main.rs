@@ -1,2 +1,39 @@
-//! Experiments beside peers.
-fn main() {}
+//! Experiments beside peers: do-nothing servers, a load generator, the peers' set-up, tables and plots.
+//!
+//! `nothing` is the floor that a server stands on, `load` the generator, `serve` the experiment of serving files, and
+//! `shortfalls` says which results miss their mark. Not shipped.
+#![deny(unsafe_code)]
+
+mod nothing;
+#[allow(unsafe_code)]
+mod sys;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(about = "Measures leat beside its peers", version)]
+struct CommandLine {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run a server that does nothing but move bytes.
+    Nothing(nothing::NothingOptions),
+}
+
+fn main() -> ExitCode {
+    let result = match CommandLine::parse().command {
+        Command::Nothing(options) => nothing::run(&options),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("leat-bench: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
