@@ -1,0 +1,120 @@
+//! Messages with descriptors between two processes of one server, over a Unix socket. What the messages mean is the caller's.
+
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+};
+
+/// Bytes in one message: a configuration's mistakes can be long, nothing else is.
+const MESSAGE_BYTES_MAX: usize = 1024 * 1024;
+
+/// Descriptors in one message; the kernel allows 253.
+pub const DESCRIPTORS_MAX: usize = 64;
+
+/// A message: one line of text, and descriptors that come with it.
+#[derive(Debug)]
+pub struct Message {
+    /// The text.
+    pub text: String,
+    /// At most [`DESCRIPTORS_MAX`].
+    pub descriptors: Vec<OwnedFd>,
+}
+
+/// Sends a message; waits until the other side has room for it.
+///
+/// # Errors
+/// Those of sendmsg(2): the other process has gone.
+pub fn send(mut stream: &UnixStream, text: &str, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+    if text.len() > MESSAGE_BYTES_MAX || descriptors.len() > DESCRIPTORS_MAX {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "message too long for the channel"));
+    }
+    // The descriptors travel with the length, so that a reader has them before the text.
+    let length = (text.len() as u32).to_be_bytes();
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    if !descriptors.is_empty() {
+        ancillary.push(SendAncillaryMessage::ScmRights(descriptors));
+    }
+    let sent = loop {
+        match rustix::net::sendmsg(stream.as_fd(), &[IoSlice::new(&length)], &mut ancillary, SendFlags::NOSIGNAL) {
+            Err(rustix::io::Errno::INTR) => {}
+            other => break other?,
+        }
+    };
+    stream.write_all(&length[sent..])?;
+    stream.write_all(text.as_bytes())
+}
+
+/// Waits for a message; `Ok(None)` when the other process has closed its end.
+///
+/// # Errors
+/// Those of recvmsg(2), a message that isn't UTF-8 or too long, an end in its middle.
+pub fn receive(mut stream: &UnixStream) -> io::Result<Option<Message>> {
+    let mut length = [0u8; 4];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let received = loop {
+        let flags = RecvFlags::CMSG_CLOEXEC;
+        match rustix::net::recvmsg(stream.as_fd(), &mut [IoSliceMut::new(&mut length)], &mut ancillary, flags) {
+            Err(rustix::io::Errno::INTR) => {}
+            other => break other?.bytes,
+        }
+    };
+    if received == 0 {
+        return Ok(None);
+    }
+    let mut descriptors = Vec::new();
+    for part in ancillary.drain() {
+        if let RecvAncillaryMessage::ScmRights(rights) = part {
+            descriptors.extend(rights);
+        }
+    }
+    stream.read_exact(&mut length[received..])?;
+    let length = u32::from_be_bytes(length) as usize;
+    if length > MESSAGE_BYTES_MAX {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "message too long"));
+    }
+    let mut text = vec![0; length];
+    stream.read_exact(&mut text)?;
+    let text = String::from_utf8(text).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+    Ok(Some(Message { text, descriptors }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_and_descriptors_arrive_together_and_in_order() {
+        let (left, right) = UnixStream::pair().unwrap();
+        let (inner, mut outer) = UnixStream::pair().unwrap();
+        send(&left, "first", &[inner.as_fd()]).unwrap();
+        send(&left, "", &[]).unwrap();
+        drop((left, inner));
+
+        let first = receive(&right).unwrap().unwrap();
+        assert_eq!((first.text.as_str(), first.descriptors.len()), ("first", 1));
+        let mut passed = UnixStream::from(first.descriptors.into_iter().next().unwrap());
+        outer.write_all(b"hello").unwrap();
+        drop(outer);
+        let mut read = String::new();
+        passed.read_to_string(&mut read).unwrap();
+        assert_eq!(read, "hello");
+
+        let second = receive(&right).unwrap().unwrap();
+        assert!(second.text.is_empty() && second.descriptors.is_empty());
+        assert!(receive(&right).unwrap().is_none());
+    }
+
+    #[test]
+    fn an_end_in_the_middle_is_an_error() {
+        let (mut left, right) = UnixStream::pair().unwrap();
+        left.write_all(&[0, 0, 0, 9, b'x']).unwrap();
+        drop(left);
+        assert_eq!(receive(&right).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+    }
+}

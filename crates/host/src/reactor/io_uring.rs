@@ -1,0 +1,561 @@
+//! The reactor on io_uring: multishot accept and receive, a ring of provided buffers, one submitter, task work deferred until it is asked for.
+//!
+//! System calls for a small request on a kept connection: its share of one io_uring_enter, which submits the sends of a batch and
+//! harvests what has come meanwhile.
+
+use std::alloc::{self, Layout};
+use std::collections::VecDeque;
+use std::io;
+use std::mem;
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, RawFd};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::Duration;
+
+use io_uring::types::{BufRingEntry, Fd, SubmitArgs, Timespec};
+use io_uring::{IoUring as Ring, cqueue, opcode, squeue};
+
+use super::buffers::HeadBuffers;
+use super::{
+    COMPLETIONS_MAX, Completion, Listener, RECEIVE_BUFFER_BYTES, RECEIVE_BUFFERS, Reactor, ReceiveBuffer, SendNow,
+    Socket, Token, Transmit,
+};
+use crate::socket;
+use crate::storage::OpenFile;
+
+/// Submissions that fit before they must go to the kernel.
+const SUBMISSIONS: u32 = 256;
+/// Completions that the kernel keeps for us: several for each submission, as accepts and receives repeat.
+const COMPLETIONS: u32 = 4096;
+/// The group number of the provided buffers.
+const BUFFER_GROUP: u16 = 0;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+enum Operation {
+    /// Nobody waits for the result: close, cancel, shutdown.
+    Unwatched,
+    Accept,
+    Receive,
+    Send,
+    Writable,
+    Readable,
+}
+
+impl Operation {
+    const ALL: [Operation; 6] = [
+        Operation::Unwatched,
+        Operation::Accept,
+        Operation::Receive,
+        Operation::Send,
+        Operation::Writable,
+        Operation::Readable,
+    ];
+}
+
+fn pack(operation: Operation, token: Token) -> u64 {
+    (operation as u64) << 56 | u64::from(token.generation) << 32 | u64::from(token.index)
+}
+
+fn unpack(data: u64) -> (Operation, Token) {
+    let operation = Operation::ALL.get((data >> 56) as usize).copied().unwrap_or(Operation::Unwatched);
+    (operation, Token { index: data as u32, generation: (data >> 32) as u16 })
+}
+
+/// The receive buffers and the ring through which the kernel takes them, in one allocation that never moves.
+#[derive(Debug)]
+struct ProvidedBuffers {
+    memory: NonNull<u8>,
+    tail: u16,
+}
+
+impl ProvidedBuffers {
+    const RING_BYTES: usize = RECEIVE_BUFFERS as usize * mem::size_of::<BufRingEntry>();
+
+    fn layout() -> Layout {
+        // The kernel wants the ring on a page of its own.
+        Layout::from_size_align(Self::RING_BYTES + RECEIVE_BUFFERS as usize * RECEIVE_BUFFER_BYTES, 4096)
+            .expect("a constant size and a power of two")
+    }
+
+    fn new() -> ProvidedBuffers {
+        // SAFETY: the layout isn't empty.
+        let memory = unsafe { alloc::alloc_zeroed(Self::layout()) };
+        let Some(memory) = NonNull::new(memory) else { alloc::handle_alloc_error(Self::layout()) };
+        ProvidedBuffers { memory, tail: 0 }
+    }
+
+    fn ring(&self) -> *mut BufRingEntry {
+        self.memory.as_ptr().cast()
+    }
+
+    fn buffer(&self, id: u16) -> *mut u8 {
+        assert!(id < RECEIVE_BUFFERS, "receive buffer {id} doesn't exist");
+        // SAFETY: `id` is below the number of buffers that the allocation has behind the ring.
+        unsafe { self.memory.as_ptr().add(Self::RING_BYTES + id as usize * RECEIVE_BUFFER_BYTES) }
+    }
+
+    /// Gives a buffer to the kernel, which sees it at the next [`ProvidedBuffers::publish`].
+    fn provide(&mut self, id: u16) {
+        let address = self.buffer(id) as u64;
+        let position = (self.tail & (RECEIVE_BUFFERS - 1)) as usize;
+        // SAFETY: `position` is within the ring. Only entries between head and tail are read by the kernel; this one is beyond the tail.
+        let entry = unsafe { &mut *self.ring().add(position) };
+        entry.set_addr(address);
+        entry.set_len(RECEIVE_BUFFER_BYTES as u32);
+        entry.set_bid(id);
+        self.tail = self.tail.wrapping_add(1);
+    }
+
+    fn publish(&self) {
+        // SAFETY: the ring lives as long as `self`; the kernel reads its tail as an atomic number.
+        let tail = unsafe { AtomicU16::from_ptr(BufRingEntry::tail(self.ring()).cast_mut()) };
+        tail.store(self.tail, Ordering::Release);
+    }
+}
+
+impl Drop for ProvidedBuffers {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `new` with the same layout. The ring is dropped before (field order), so the kernel has let go.
+        unsafe { alloc::dealloc(self.memory.as_ptr(), Self::layout()) };
+    }
+}
+
+/// What the kernel reads until a send is complete; boxed, so that it stays where it is.
+struct InFlight {
+    transmit: Transmit,
+    parts: [libc::iovec; 2],
+    message: libc::msghdr,
+}
+
+#[derive(Default)]
+struct Slot {
+    socket: RawFd,
+    generation: u16,
+    /// Receive until told to stop, rather than once.
+    repeat: bool,
+    receiving: bool,
+    starved: bool,
+    /// The descriptor has O_NONBLOCK, which sendfile wants and io_uring's own operations don't.
+    nonblocking: bool,
+    in_flight: Option<Box<InFlight>>,
+}
+
+/// See the module.
+pub struct IoUring {
+    ring: Ring,
+    buffers: ProvidedBuffers,
+    slots: Vec<Slot>,
+    /// Connections whose receive waits for a buffer.
+    starved: VecDeque<u32>,
+    heads: HeadBuffers,
+    spare: Vec<Box<InFlight>>,
+    listeners: Vec<(Token, RawFd)>,
+    polled: Vec<(Token, RawFd)>,
+    completed: VecDeque<Completion>,
+}
+
+impl IoUring {
+    /// A reactor for one worker; made on the thread that will use it, as only that thread may submit.
+    ///
+    /// # Errors
+    /// io_uring is refused (seccomp, sysctl), lacks something we need (Linux 6.1), or locked memory is used up: use epoll then.
+    pub fn new() -> io::Result<IoUring> {
+        let ring: Ring = Ring::builder()
+            .setup_single_issuer()
+            .setup_defer_taskrun()
+            .setup_taskrun_flag()
+            .setup_submit_all()
+            .setup_cqsize(COMPLETIONS)
+            .build(SUBMISSIONS)?;
+        let mut buffers = ProvidedBuffers::new();
+        for id in 0..RECEIVE_BUFFERS {
+            buffers.provide(id);
+        }
+        // SAFETY: the ring's memory is page-aligned, large enough, and outlives the io_uring, which is dropped first.
+        unsafe {
+            ring.submitter().register_buf_ring_with_flags(buffers.ring() as u64, RECEIVE_BUFFERS, BUFFER_GROUP, 0)?;
+        }
+        buffers.publish();
+        // Only spares a look-up for each call.
+        let _ = ring.submitter().register_ring_fd();
+        Ok(IoUring {
+            ring,
+            buffers,
+            slots: Vec::new(),
+            starved: VecDeque::new(),
+            heads: HeadBuffers::default(),
+            spare: Vec::new(),
+            listeners: Vec::new(),
+            polled: Vec::new(),
+            completed: VecDeque::new(),
+        })
+    }
+
+    fn push(&mut self, entry: &squeue::Entry) {
+        loop {
+            // SAFETY: what entries point to (buffers, messages) is kept in `slots` until the completion.
+            if unsafe { self.ring.submission().push(entry) }.is_ok() {
+                return;
+            }
+            // The queue is full. Submitting can fail only while completions overflow; then the next wait makes room.
+            if self.ring.submit().is_err() {
+                self.reap();
+            }
+        }
+    }
+
+    fn slot(&mut self, socket: Socket, token: Token) -> &mut Slot {
+        let index = token.index as usize;
+        if index >= self.slots.len() {
+            self.slots.resize_with(index + 1, Slot::default);
+        }
+        let slot = &mut self.slots[index];
+        let descriptor = raw(socket);
+        if slot.generation != token.generation || slot.socket != descriptor {
+            *slot = Slot { socket: descriptor, generation: token.generation, ..Slot::default() };
+        }
+        slot
+    }
+
+    fn set_nonblocking(&mut self, socket: Socket, token: Token, nonblocking: bool) {
+        let slot = self.slot(socket, token);
+        if slot.nonblocking != nonblocking && socket::set_nonblocking(raw(socket), nonblocking).is_ok() {
+            slot.nonblocking = nonblocking;
+        }
+    }
+
+    fn submit_receive(&mut self, token: Token) {
+        let slot = &mut self.slots[token.index as usize];
+        slot.receiving = true;
+        slot.starved = false;
+        let socket = slot.socket;
+        let data = pack(Operation::Receive, token);
+        let entry = if slot.repeat {
+            opcode::RecvMulti::new(Fd(socket), BUFFER_GROUP).build().user_data(data)
+        } else {
+            opcode::Recv::new(Fd(socket), std::ptr::null_mut(), RECEIVE_BUFFER_BYTES as u32)
+                .buf_group(BUFFER_GROUP)
+                .build()
+                .flags(squeue::Flags::BUFFER_SELECT)
+                .user_data(data)
+        };
+        if self.slots[token.index as usize].nonblocking {
+            self.set_nonblocking(Socket(socket.cast_unsigned()), token, false);
+        }
+        self.push(&entry);
+    }
+
+    fn start_receiving(&mut self, socket: Socket, token: Token, repeat: bool) {
+        let slot = self.slot(socket, token);
+        slot.repeat = repeat;
+        if !slot.receiving {
+            self.submit_receive(token);
+        }
+    }
+
+    fn cancel(&mut self, data: u64) {
+        let entry = opcode::AsyncCancel::new(data)
+            .build()
+            .flags(squeue::Flags::SKIP_SUCCESS)
+            .user_data(pack(Operation::Unwatched, Token { index: 0, generation: 0 }));
+        self.push(&entry);
+    }
+
+    fn submit_accept(&mut self, token: Token, descriptor: RawFd) {
+        let entry = opcode::AcceptMulti::new(Fd(descriptor))
+            .flags(libc::SOCK_CLOEXEC)
+            .build()
+            .user_data(pack(Operation::Accept, token));
+        self.push(&entry);
+    }
+
+    fn submit_poll(&mut self, token: Token, descriptor: RawFd) {
+        let entry = opcode::PollAdd::new(Fd(descriptor), libc::POLLIN as u32)
+            .multi(true)
+            .build()
+            .user_data(pack(Operation::Readable, token));
+        self.push(&entry);
+    }
+
+    fn accepted(&mut self, token: Token, result: i32, more: bool) {
+        let known = self.listeners.iter().find(|(known, _)| *known == token).map(|&(_, descriptor)| descriptor);
+        if result >= 0 {
+            self.completed.push_back(Completion::Accepted { listener: token, socket: Socket(result.unsigned_abs()) });
+        }
+        let Some(descriptor) = known else { return };
+        if more {
+            return;
+        }
+        match -result {
+            // It ended with a connection, or with one that went away while it waited: the next is as good.
+            _ if result >= 0 => self.submit_accept(token, descriptor),
+            libc::ECONNABORTED | libc::EINTR | libc::EPROTO | libc::EPERM | libc::EAGAIN => {
+                self.submit_accept(token, descriptor);
+            }
+            errno => {
+                self.listeners.retain(|(known, _)| *known != token);
+                let error = io::Error::from_raw_os_error(errno);
+                self.completed.push_back(Completion::AcceptFailed { listener: token, error });
+            }
+        }
+    }
+
+    fn received(&mut self, token: Token, result: i32, flags: u32) {
+        let more = cqueue::more(flags);
+        let buffer = cqueue::buffer_select(flags);
+        let current = self.slots.get(token.index as usize).is_some_and(|slot| slot.generation == token.generation);
+        if !current {
+            if let Some(id) = buffer {
+                self.release(ReceiveBuffer::new(id, 0));
+            }
+            return;
+        }
+        let slot = &mut self.slots[token.index as usize];
+        if !more {
+            slot.receiving = false;
+        }
+        match (result, buffer) {
+            (1.., Some(id)) => {
+                let repeat = slot.repeat;
+                let buffer = ReceiveBuffer::new(id, result.unsigned_abs());
+                self.completed.push_back(Completion::Received { token, buffer });
+                if !more && repeat {
+                    self.submit_receive(token);
+                }
+            }
+            (0.., buffer) => {
+                if let Some(id) = buffer {
+                    self.release(ReceiveBuffer::new(id, 0));
+                }
+                self.completed.push_back(Completion::EndOfInput { token });
+            }
+            (error, _) => match -error {
+                libc::ENOBUFS => {
+                    slot.starved = true;
+                    self.starved.push_back(token.index);
+                }
+                libc::EAGAIN | libc::EINTR => self.submit_receive(token),
+                libc::ECANCELED => self.completed.push_back(Completion::ReceiveStopped { token, error: None }),
+                errno => {
+                    let error = Some(io::Error::from_raw_os_error(errno));
+                    self.completed.push_back(Completion::ReceiveStopped { token, error });
+                }
+            },
+        }
+    }
+
+    fn send_done(&mut self, token: Token, result: i32) {
+        let Some(slot) = self.slots.get_mut(token.index as usize) else { return };
+        let Some(mut in_flight) = slot.in_flight.take() else { return };
+        let whole = in_flight.transmit.head.len() + in_flight.transmit.body.len();
+        let error = match result {
+            // The kernel goes on until all is sent (MSG_WAITALL): fewer bytes mean that the connection broke in the middle.
+            0.. if result.unsigned_abs() as usize == whole => None,
+            0.. => Some(io::ErrorKind::BrokenPipe.into()),
+            _ => Some(io::Error::from_raw_os_error(-result)),
+        };
+        self.heads.put(mem::take(&mut in_flight.transmit.head));
+        in_flight.transmit.body = bytes::Bytes::new();
+        if self.spare.len() < COMPLETIONS_MAX {
+            self.spare.push(in_flight);
+        }
+        self.completed.push_back(Completion::Sent { token, error });
+    }
+
+    /// Takes over what the kernel has completed, up to one batch.
+    fn reap(&mut self) {
+        for _ in 0..COMPLETIONS_MAX {
+            let Some(entry) = self.ring.completion().next() else { return };
+            let (operation, token) = unpack(entry.user_data());
+            let (result, flags) = (entry.result(), entry.flags());
+            match operation {
+                Operation::Unwatched => {}
+                Operation::Accept => self.accepted(token, result, cqueue::more(flags)),
+                Operation::Receive => self.received(token, result, flags),
+                Operation::Send => self.send_done(token, result),
+                Operation::Writable => self.completed.push_back(Completion::Writable { token }),
+                Operation::Readable => {
+                    let descriptor = self.polled.iter().find(|(known, _)| *known == token).map(|&(_, fd)| fd);
+                    if let (false, Some(descriptor)) = (cqueue::more(flags), descriptor) {
+                        self.submit_poll(token, descriptor);
+                    }
+                    self.completed.push_back(Completion::Readable { token });
+                }
+            }
+        }
+    }
+
+    fn enter(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        let result = match timeout {
+            Some(Duration::ZERO) => self.ring.submit(),
+            Some(timeout) => {
+                let limit = Timespec::from(timeout);
+                self.ring.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&limit))
+            }
+            None => self.ring.submit_and_wait(1),
+        };
+        match result {
+            Ok(_) => Ok(()),
+            Err(error) => match error.raw_os_error() {
+                // The time is over, a signal came, or completions must be reaped first: none is a failure.
+                Some(libc::ETIME | libc::EINTR | libc::EBUSY | libc::EAGAIN) => Ok(()),
+                _ => Err(error),
+            },
+        }
+    }
+}
+
+fn raw(socket: Socket) -> RawFd {
+    socket.0.cast_signed()
+}
+
+impl Reactor for IoUring {
+    type File = Arc<OpenFile>;
+
+    fn accept(&mut self, listener: Listener, token: Token) {
+        let descriptor = listener.0.cast_signed();
+        // A predecessor on epoll may have left O_NONBLOCK on the shared listener.
+        if let Err(error) = socket::set_nonblocking(descriptor, false) {
+            self.completed.push_back(Completion::AcceptFailed { listener: token, error });
+            return;
+        }
+        self.listeners.push((token, descriptor));
+        self.submit_accept(token, descriptor);
+    }
+
+    fn stop_accepting(&mut self, _listener: Listener, token: Token) {
+        self.listeners.retain(|(known, _)| *known != token);
+        self.cancel(pack(Operation::Accept, token));
+    }
+
+    fn receive_once(&mut self, socket: Socket, token: Token) {
+        self.start_receiving(socket, token, false);
+    }
+
+    fn receive(&mut self, socket: Socket, token: Token) {
+        self.start_receiving(socket, token, true);
+    }
+
+    fn pause(&mut self, socket: Socket, token: Token) {
+        let slot = self.slot(socket, token);
+        if mem::take(&mut slot.starved) {
+            slot.repeat = false;
+            self.starved.retain(|&index| index != token.index);
+            self.completed.push_back(Completion::ReceiveStopped { token, error: None });
+        } else if slot.receiving {
+            slot.repeat = false;
+            self.cancel(pack(Operation::Receive, token));
+        }
+    }
+
+    fn bytes(&self, buffer: &ReceiveBuffer) -> &[u8] {
+        // SAFETY: the kernel gave this buffer to us with so many bytes written, and takes it again only after `release`, which consumes it.
+        unsafe { std::slice::from_raw_parts(self.buffers.buffer(buffer.id()), buffer.len()) }
+    }
+
+    fn release(&mut self, buffer: ReceiveBuffer) {
+        self.buffers.provide(buffer.id());
+        self.buffers.publish();
+        while let Some(index) = self.starved.pop_front() {
+            let slot = &self.slots[index as usize];
+            if slot.starved {
+                let token = Token { index, generation: slot.generation };
+                self.submit_receive(token);
+                break;
+            }
+        }
+    }
+
+    fn send_buffer(&mut self) -> Vec<u8> {
+        self.heads.take()
+    }
+
+    fn send(&mut self, socket: Socket, token: Token, transmit: Transmit) {
+        if self.slot(socket, token).nonblocking {
+            self.set_nonblocking(socket, token, false);
+        }
+        let data = pack(Operation::Send, token);
+        let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
+        let mut in_flight = self.spare.pop().unwrap_or_else(|| {
+            // SAFETY: all-zero bytes are a valid msghdr and valid iovecs.
+            let (parts, message) = unsafe { (mem::zeroed(), mem::zeroed()) };
+            Box::new(InFlight { transmit: Transmit::default(), parts, message })
+        });
+        in_flight.transmit = transmit;
+        let entry = if in_flight.transmit.body.is_empty() {
+            let head = &in_flight.transmit.head;
+            opcode::Send::new(Fd(raw(socket)), head.as_ptr(), head.len() as u32).flags(flags).build()
+        } else {
+            in_flight.parts =
+                [socket::io_slice(&in_flight.transmit.head), socket::io_slice(&in_flight.transmit.body)];
+            in_flight.message.msg_iov = in_flight.parts.as_mut_ptr();
+            in_flight.message.msg_iovlen = in_flight.parts.len();
+            opcode::SendMsg::new(Fd(raw(socket)), &raw const in_flight.message).flags(flags.cast_unsigned()).build()
+        };
+        self.slot(socket, token).in_flight = Some(in_flight);
+        self.push(&entry.user_data(data));
+    }
+
+    fn send_now(&mut self, socket: Socket, bytes: &[u8], more: bool) -> SendNow {
+        socket::send(raw(socket), bytes, more)
+    }
+
+    fn send_file_now(&mut self, socket: Socket, token: Token, file: &Self::File, offset: u64, len: usize) -> SendNow {
+        self.set_nonblocking(socket, token, true);
+        socket::send_file(raw(socket), file.as_raw_fd(), offset, len)
+    }
+
+    fn await_writable(&mut self, socket: Socket, token: Token) {
+        let entry = opcode::PollAdd::new(Fd(raw(socket)), libc::POLLOUT as u32)
+            .build()
+            .user_data(pack(Operation::Writable, token));
+        self.push(&entry);
+    }
+
+    fn unacknowledged_bytes(&self, socket: Socket) -> usize {
+        socket::unacknowledged_bytes(raw(socket))
+    }
+
+    fn peer(&self, socket: Socket) -> Option<SocketAddr> {
+        socket::peer_address(raw(socket)).ok()
+    }
+
+    fn shutdown(&mut self, socket: Socket, token: Token, both: bool) {
+        // Now, not at the next submission: what was sent before has been submitted, as its completion was waited for.
+        socket::shutdown(raw(socket), both);
+        if both && self.slot(socket, token).starved {
+            self.slot(socket, token).repeat = false;
+            self.pause(socket, token);
+        }
+    }
+
+    fn close(&mut self, socket: Socket, reset: bool) {
+        if reset {
+            socket::reset_on_close(raw(socket));
+        }
+        let entry = opcode::Close::new(Fd(raw(socket)))
+            .build()
+            .flags(squeue::Flags::SKIP_SUCCESS)
+            .user_data(pack(Operation::Unwatched, Token { index: 0, generation: 0 }));
+        self.push(&entry);
+    }
+
+    fn poll_readable(&mut self, descriptor: i32, token: Token) {
+        self.polled.push((token, descriptor));
+        self.submit_poll(token, descriptor);
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>, completions: &mut Vec<Completion>) -> io::Result<()> {
+        if self.completed.is_empty() {
+            let waiting = !self.ring.completion().is_empty();
+            self.enter(if waiting { Some(Duration::ZERO) } else { timeout })?;
+            self.reap();
+        }
+        let count = self.completed.len().min(COMPLETIONS_MAX);
+        completions.extend(self.completed.drain(..count));
+        Ok(())
+    }
+}

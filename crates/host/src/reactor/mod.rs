@@ -1,0 +1,253 @@
+//! The reactor: a worker's only way to the network. Completion-based, as io_uring is; epoll makes its completions itself.
+//!
+//! A reactor decides nothing about order or about HTTP: what is submitted, and when completions are harvested, is the worker's
+//! decision. Each implementation is one file here; the simulator has a third.
+
+mod buffers;
+mod epoll;
+mod io_uring;
+
+use std::io;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+pub use epoll::Epoll;
+pub use io_uring::IoUring;
+
+/// Bytes in one receive buffer. A browser's request head is 0.6 to 2 KB: one buffer holds it whole.
+pub const RECEIVE_BUFFER_BYTES: usize = 4096;
+
+/// Receive buffers of one worker: 2 MB, of which only what has been touched is resident. When all are taken, receiving waits until the
+/// worker has processed some: that is the back-pressure on clients.
+pub const RECEIVE_BUFFERS: u16 = 512;
+
+/// The most completions handed over by one [`Reactor::wait`]. Small, so that an event's place in the schedule is decided late.
+pub const COMPLETIONS_MAX: usize = 64;
+
+/// A connected socket: a descriptor's number on a real host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Socket(pub u32);
+
+/// A listening socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Listener(pub u32);
+
+/// The caller's name for a connection (or a listener, or a polled descriptor), given back with each of its completions.
+///
+/// `index` has 24 bits and `generation` 16: they travel in the kernel's 64-bit user data beside the operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Token {
+    /// The slot, below 2^24.
+    pub index: u32,
+    /// Tells this holder of the slot from those before it.
+    pub generation: u16,
+}
+
+/// The largest [`Token::index`] plus one.
+pub const TOKEN_INDEX_MAX: u32 = 1 << 24;
+
+/// Bytes that a socket received, in a buffer of the reactor: read with [`Reactor::bytes`], given back with [`Reactor::release`].
+///
+/// Not `Clone`: losing one leaks a buffer, releasing one twice would hand it to two connections.
+#[derive(Debug, PartialEq, Eq)]
+pub struct ReceiveBuffer {
+    id: u16,
+    len: u32,
+}
+
+impl ReceiveBuffer {
+    /// A buffer by its number; for implementations of [`Reactor`] only.
+    #[must_use]
+    pub fn new(id: u16, len: u32) -> ReceiveBuffer {
+        ReceiveBuffer { id, len }
+    }
+
+    /// The buffer's number.
+    #[must_use]
+    pub fn id(&self) -> u16 {
+        self.id
+    }
+
+    /// How many bytes were received.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    /// Whether nothing was received; never so for a buffer in a completion.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+}
+
+/// Something that the kernel finished.
+#[derive(Debug)]
+pub enum Completion {
+    /// A client connected. The socket doesn't block and has `TCP_NODELAY`.
+    Accepted {
+        /// The listener's token.
+        listener: Token,
+        /// The new connection.
+        socket: Socket,
+    },
+    /// Accepting failed (no descriptors left, say); accepting has stopped until [`Reactor::accept`] is called again.
+    AcceptFailed {
+        /// The listener's token.
+        listener: Token,
+        /// Why.
+        error: io::Error,
+    },
+    /// Bytes arrived.
+    Received {
+        /// The connection.
+        token: Token,
+        /// The bytes.
+        buffer: ReceiveBuffer,
+    },
+    /// The client will send no more. Receiving has ended.
+    EndOfInput {
+        /// The connection.
+        token: Token,
+    },
+    /// Receiving has ended because of an error, or because it was cancelled ([`Reactor::pause`]).
+    ReceiveStopped {
+        /// The connection.
+        token: Token,
+        /// `None` when it was cancelled.
+        error: Option<io::Error>,
+    },
+    /// A [`Reactor::send`] is done: all of its bytes are with the kernel, or it failed.
+    Sent {
+        /// The connection.
+        token: Token,
+        /// Why it failed.
+        error: Option<io::Error>,
+    },
+    /// What [`Reactor::await_writable`] waited for.
+    Writable {
+        /// The connection.
+        token: Token,
+    },
+    /// A descriptor given to [`Reactor::poll_readable`] is readable.
+    Readable {
+        /// The token given with it.
+        token: Token,
+    },
+}
+
+/// What a send that doesn't wait achieved.
+#[derive(Debug)]
+pub enum SendNow {
+    /// This many bytes went to the kernel; at least one.
+    Sent(usize),
+    /// The socket's buffer is full: [`Reactor::await_writable`].
+    Blocked,
+    /// The file ended before the range did: it has shrunk.
+    EndOfFile,
+    /// The connection is broken.
+    Failed(io::Error),
+}
+
+/// What is to be sent: a head made for this reply, and a body shared with others.
+#[derive(Debug, Default)]
+pub struct Transmit {
+    /// From [`Reactor::send_buffer`]; goes back there when it is sent.
+    pub head: Vec<u8>,
+    /// May be empty.
+    pub body: Bytes,
+}
+
+/// A worker's network.
+///
+/// At most one `send`, one `receive` and one `await_writable` may be under way for a socket. [`Reactor::close`] comes after all of them have
+/// completed ([`Reactor::shutdown`] makes them).
+pub trait Reactor {
+    /// An open file whose bytes can go to a socket without entering the worker.
+    type File;
+
+    /// Starts accepting; goes on until an [`Completion::AcceptFailed`].
+    fn accept(&mut self, listener: Listener, token: Token);
+
+    /// Stops accepting; connections that wait in the listener's queue stay there.
+    fn stop_accepting(&mut self, listener: Listener, token: Token);
+
+    /// Receives once: a connection's first request, after which most one-request connections end.
+    fn receive_once(&mut self, socket: Socket, token: Token);
+
+    /// Receives until end of input, an error or [`Reactor::pause`].
+    fn receive(&mut self, socket: Socket, token: Token);
+
+    /// Cancels receiving; a [`Completion::ReceiveStopped`] (or an end that was on its way already) follows.
+    fn pause(&mut self, socket: Socket, token: Token);
+
+    /// The bytes in a receive buffer.
+    fn bytes(&self, buffer: &ReceiveBuffer) -> &[u8];
+
+    /// Gives a receive buffer back.
+    fn release(&mut self, buffer: ReceiveBuffer);
+
+    /// An empty buffer for a head, with some capacity: used again and again, so that a reply needs no allocation.
+    fn send_buffer(&mut self) -> Vec<u8>;
+
+    /// Sends all of it; [`Completion::Sent`] follows.
+    fn send(&mut self, socket: Socket, token: Token, transmit: Transmit);
+
+    /// Sends as much as fits now. `more` tells the kernel that a file follows, so that head and file share a segment.
+    fn send_now(&mut self, socket: Socket, bytes: &[u8], more: bool) -> SendNow;
+
+    /// Sends file bytes `offset..offset + len`, as many as fit now, from the page cache. The caller has made sure that they are there.
+    fn send_file_now(&mut self, socket: Socket, token: Token, file: &Self::File, offset: u64, len: usize) -> SendNow;
+
+    /// Asks for a [`Completion::Writable`].
+    fn await_writable(&mut self, socket: Socket, token: Token);
+
+    /// Bytes that the client hasn't acknowledged yet: tells a slow reader from one that has stopped.
+    fn unacknowledged_bytes(&self, socket: Socket) -> usize;
+
+    /// The client's address, or `None` when the connection is gone.
+    fn peer(&self, socket: Socket) -> Option<std::net::SocketAddr>;
+
+    /// Ends sending (a FIN goes out after what is queued); with `both`, receiving too, which completes everything that is under way.
+    fn shutdown(&mut self, socket: Socket, token: Token, both: bool);
+
+    /// Closes. With `reset`, what is queued is thrown away and the client sees a reset: how a reply is cut.
+    fn close(&mut self, socket: Socket, reset: bool);
+
+    /// Polls any descriptor for reading, until it's closed; [`Completion::Readable`] each time it becomes readable.
+    fn poll_readable(&mut self, descriptor: i32, token: Token);
+
+    /// Submits what was asked for and appends what has completed, at most [`COMPLETIONS_MAX`] entries. Waits for the first one up to `timeout`
+    /// (for ever with `None`).
+    ///
+    /// # Errors
+    /// Only those after which the reactor can't go on.
+    fn wait(&mut self, timeout: Option<Duration>, completions: &mut Vec<Completion>) -> io::Result<()>;
+}
+
+/// The reactors of a real host, by the names that the configuration uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Linux's io_uring: multishot accept and receive, provided buffers.
+    IoUring,
+    /// epoll: where io_uring is refused (containers, old kernels).
+    Epoll,
+}
+
+impl Kind {
+    /// All of them, the preferred one first.
+    pub const ALL: [Kind; 2] = [Kind::IoUring, Kind::Epoll];
+
+    /// The name in the configuration, the log and the metrics.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::IoUring => "io_uring",
+            Kind::Epoll => "epoll",
+        }
+    }
+}
+
+#[cfg(test)]
+mod conformance;

@@ -1,0 +1,299 @@
+//! Sockets: the system calls that both reactors make, and how listeners are set up. No policy.
+
+use std::io;
+use std::mem;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+
+use crate::reactor::SendNow;
+
+/// Connections that may wait in a listener's queue; the kernel lowers it to `net.core.somaxconn`.
+const BACKLOG: i32 = 4096;
+
+fn check(result: libc::c_int) -> io::Result<libc::c_int> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+/// A system call that was interrupted is made again.
+fn retry(mut call: impl FnMut() -> isize) -> io::Result<usize> {
+    loop {
+        let result = call();
+        if result >= 0 {
+            return Ok(result.unsigned_abs());
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+}
+
+/// Sets an integer socket option.
+///
+/// # Errors
+/// Those of setsockopt(2).
+pub fn set_option(socket: RawFd, level: i32, name: i32, value: i32) -> io::Result<()> {
+    // SAFETY: the pointer and the length describe `value`, which lives through the call.
+    check(unsafe {
+        libc::setsockopt(socket, level, name, (&raw const value).cast(), mem::size_of::<i32>() as libc::socklen_t)
+    })
+    .map(drop)
+}
+
+/// Reads an integer socket option.
+///
+/// # Errors
+/// Those of getsockopt(2).
+pub fn option(socket: RawFd, level: i32, name: i32) -> io::Result<i32> {
+    let mut value = 0i32;
+    let mut length = mem::size_of::<i32>() as libc::socklen_t;
+    // SAFETY: the pointers describe `value` and `length`, which live through the call.
+    check(unsafe { libc::getsockopt(socket, level, name, (&raw mut value).cast(), &raw mut length) })?;
+    Ok(value)
+}
+
+/// An address as the kernel wants it: storage and used length.
+fn to_raw(address: SocketAddr) -> (libc::sockaddr_storage, libc::socklen_t) {
+    // SAFETY: all-zero bytes are a valid sockaddr_storage.
+    let mut storage: libc::sockaddr_storage = unsafe { mem::zeroed() };
+    let length = match address {
+        SocketAddr::V4(v4) => {
+            let raw = libc::sockaddr_in {
+                sin_family: libc::AF_INET as libc::sa_family_t,
+                sin_port: v4.port().to_be(),
+                sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes(v4.ip().octets()) },
+                sin_zero: [0; 8],
+            };
+            // SAFETY: sockaddr_storage is at least as large and as aligned as any address.
+            unsafe { (&raw mut storage).cast::<libc::sockaddr_in>().write(raw) };
+            mem::size_of::<libc::sockaddr_in>()
+        }
+        SocketAddr::V6(v6) => {
+            let raw = libc::sockaddr_in6 {
+                sin6_family: libc::AF_INET6 as libc::sa_family_t,
+                sin6_port: v6.port().to_be(),
+                sin6_flowinfo: v6.flowinfo(),
+                sin6_addr: libc::in6_addr { s6_addr: v6.ip().octets() },
+                sin6_scope_id: v6.scope_id(),
+            };
+            // SAFETY: as above.
+            unsafe { (&raw mut storage).cast::<libc::sockaddr_in6>().write(raw) };
+            mem::size_of::<libc::sockaddr_in6>()
+        }
+    };
+    (storage, length as libc::socklen_t)
+}
+
+fn from_raw(storage: &libc::sockaddr_storage) -> Option<SocketAddr> {
+    match i32::from(storage.ss_family) {
+        libc::AF_INET => {
+            // SAFETY: the family says that the kernel wrote a sockaddr_in.
+            let raw = unsafe { &*(&raw const *storage).cast::<libc::sockaddr_in>() };
+            let ip = Ipv4Addr::from(raw.sin_addr.s_addr.to_ne_bytes());
+            Some(SocketAddr::new(IpAddr::V4(ip), u16::from_be(raw.sin_port)))
+        }
+        libc::AF_INET6 => {
+            // SAFETY: the family says that the kernel wrote a sockaddr_in6.
+            let raw = unsafe { &*(&raw const *storage).cast::<libc::sockaddr_in6>() };
+            let ip = Ipv6Addr::from(raw.sin6_addr.s6_addr);
+            Some(SocketAddr::new(IpAddr::V6(ip).to_canonical(), u16::from_be(raw.sin6_port)))
+        }
+        _ => None,
+    }
+}
+
+/// A listening socket with `SO_REUSEPORT`, so that each worker has its own queue. What is set here, accepted sockets inherit.
+///
+/// # Errors
+/// Those of socket(2), bind(2) and listen(2): the address in use, not ours, or not allowed.
+pub fn listen(address: SocketAddr) -> io::Result<OwnedFd> {
+    let family = if address.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
+    // SAFETY: no pointers are passed.
+    let raw = check(unsafe { libc::socket(family, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0) })?;
+    // SAFETY: `raw` is a descriptor that was just made and that nobody else owns.
+    let socket = unsafe { OwnedFd::from_raw_fd(raw) };
+    set_option(raw, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)?;
+    set_option(raw, libc::SOL_SOCKET, libc::SO_REUSEPORT, 1)?;
+    if address.is_ipv6() {
+        // `[::]:80` and `0.0.0.0:80` are two addresses here, whatever the system's default is.
+        set_option(raw, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 1)?;
+    }
+    // A reply is written as a whole: waiting for the client's acknowledgement before the last segment only delays it.
+    set_option(raw, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1)?;
+    let (storage, length) = to_raw(address);
+    // SAFETY: pointer and length describe `storage`, which lives through the call.
+    check(unsafe { libc::bind(raw, (&raw const storage).cast(), length) })?;
+    // SAFETY: no pointers are passed.
+    check(unsafe { libc::listen(raw, BACKLOG) })?;
+    Ok(socket)
+}
+
+type NameCall = unsafe extern "C" fn(libc::c_int, *mut libc::sockaddr, *mut libc::socklen_t) -> libc::c_int;
+
+fn name(socket: RawFd, call: NameCall) -> io::Result<SocketAddr> {
+    // SAFETY: all-zero bytes are a valid sockaddr_storage.
+    let mut storage: libc::sockaddr_storage = unsafe { mem::zeroed() };
+    let mut length = mem::size_of::<libc::sockaddr_storage>() as libc::socklen_t;
+    // SAFETY: the pointers describe `storage` and its length, which live through the call.
+    check(unsafe { call(socket, (&raw mut storage).cast(), &raw mut length) })?;
+    from_raw(&storage).ok_or_else(|| io::Error::new(io::ErrorKind::Unsupported, "not an IP address"))
+}
+
+/// The address that a socket is bound to.
+///
+/// # Errors
+/// Those of getsockname(2).
+pub fn local_address(socket: &impl AsRawFd) -> io::Result<SocketAddr> {
+    name(socket.as_raw_fd(), libc::getsockname)
+}
+
+/// The address of the other side; IPv4 in IPv6 is shown as IPv4.
+///
+/// # Errors
+/// Those of getpeername(2): the connection is gone.
+pub fn peer_address(socket: RawFd) -> io::Result<SocketAddr> {
+    name(socket, libc::getpeername)
+}
+
+/// Accepts one connection; `Ok(None)` when none waits.
+///
+/// # Errors
+/// Those of accept4(2), without those that concern only the connection that was to be accepted.
+pub fn accept(listener: RawFd) -> io::Result<Option<RawFd>> {
+    loop {
+        // SAFETY: null pointers tell the kernel that the address isn't wanted.
+        let result = unsafe {
+            libc::accept4(listener, std::ptr::null_mut(), std::ptr::null_mut(), libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK)
+        };
+        match check(result) {
+            Ok(socket) => return Ok(Some(socket)),
+            Err(error) => match error.raw_os_error() {
+                Some(libc::EAGAIN) => return Ok(None),
+                // The client went away while it waited in the queue, or an interruption: the next one is as good.
+                Some(libc::ECONNABORTED | libc::EINTR | libc::EPROTO | libc::EPERM) => {}
+                _ => return Err(error),
+            },
+        }
+    }
+}
+
+/// Receives into `buffer` without waiting. `Ok(0)` is the end of input.
+///
+/// # Errors
+/// Those of recv(2); `WouldBlock` when nothing is there.
+pub fn receive(socket: RawFd, buffer: &mut [u8]) -> io::Result<usize> {
+    // SAFETY: pointer and length describe `buffer`.
+    retry(|| unsafe { libc::recv(socket, buffer.as_mut_ptr().cast(), buffer.len(), libc::MSG_DONTWAIT) })
+}
+
+fn sent(result: io::Result<usize>) -> SendNow {
+    match result {
+        Ok(count) => SendNow::Sent(count),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => SendNow::Blocked,
+        Err(error) => SendNow::Failed(error),
+    }
+}
+
+/// Sends what fits of `bytes` without waiting. `more` holds back a partial segment for what follows at once.
+pub fn send(socket: RawFd, bytes: &[u8], more: bool) -> SendNow {
+    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | if more { libc::MSG_MORE } else { 0 };
+    // SAFETY: pointer and length describe `bytes`.
+    sent(retry(|| unsafe { libc::send(socket, bytes.as_ptr().cast(), bytes.len(), flags) }))
+}
+
+/// Sends what fits of two runs of bytes, one after the other, without waiting.
+pub fn send_both(socket: RawFd, first: &[u8], second: &[u8]) -> SendNow {
+    let mut parts = [io_slice(first), io_slice(second)];
+    // SAFETY: all-zero bytes are a valid msghdr.
+    let mut message: libc::msghdr = unsafe { mem::zeroed() };
+    message.msg_iov = parts.as_mut_ptr();
+    message.msg_iovlen = parts.len();
+    // SAFETY: `message` describes `parts`, which describe the slices; all live through the call.
+    sent(retry(|| unsafe { libc::sendmsg(socket, &raw const message, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) }))
+}
+
+/// The kernel's description of a slice that is only read.
+pub(crate) fn io_slice(bytes: &[u8]) -> libc::iovec {
+    libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() }
+}
+
+/// Sends what fits of a file's range from the page cache. The socket must be non-blocking: sendfile(2) has no flag for it.
+pub fn send_file(socket: RawFd, file: RawFd, offset: u64, len: usize) -> SendNow {
+    let mut position = libc::off_t::try_from(offset).unwrap_or(libc::off_t::MAX);
+    // SAFETY: the pointer is to `position`, which lives through the call.
+    match sent(retry(|| unsafe { libc::sendfile(socket, file, &raw mut position, len) })) {
+        SendNow::Sent(0) => SendNow::EndOfFile,
+        other => other,
+    }
+}
+
+/// Makes calls on a socket that take no flag wait or not.
+///
+/// # Errors
+/// Those of ioctl(2).
+pub fn set_nonblocking(socket: RawFd, nonblocking: bool) -> io::Result<()> {
+    let mut value = libc::c_int::from(nonblocking);
+    // SAFETY: FIONBIO reads an int from the pointer.
+    check(unsafe { libc::ioctl(socket, libc::FIONBIO, &raw mut value) }).map(drop)
+}
+
+/// Bytes sent and not acknowledged, with those not sent yet.
+#[must_use]
+pub fn unacknowledged_bytes(socket: RawFd) -> usize {
+    let mut value: libc::c_int = 0;
+    // SAFETY: TIOCOUTQ writes an int to the pointer.
+    let result = unsafe { libc::ioctl(socket, libc::TIOCOUTQ, &raw mut value) };
+    if result < 0 { 0 } else { usize::try_from(value).unwrap_or(0) }
+}
+
+/// Ends sending, or with `both` both directions. A connection that is gone already is no error.
+pub fn shutdown(socket: RawFd, both: bool) {
+    let how = if both { libc::SHUT_RDWR } else { libc::SHUT_WR };
+    // SAFETY: no pointers are passed.
+    unsafe { libc::shutdown(socket, how) };
+}
+
+/// Makes the close that follows throw away what is queued and reset the connection.
+pub fn reset_on_close(socket: RawFd) {
+    let linger = libc::linger { l_onoff: 1, l_linger: 0 };
+    // SAFETY: pointer and length describe `linger`.
+    unsafe {
+        libc::setsockopt(
+            socket,
+            libc::SOL_SOCKET,
+            libc::SO_LINGER,
+            (&raw const linger).cast(),
+            mem::size_of::<libc::linger>() as libc::socklen_t,
+        )
+    };
+}
+
+/// Closes a descriptor that a reactor owns by number.
+pub(crate) fn close(socket: RawFd) {
+    // SAFETY: the reactor's caller gave up this descriptor; nobody uses it afterwards.
+    unsafe { libc::close(socket) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_listener_tells_the_port_it_was_given() {
+        for address in ["127.0.0.1:0", "[::1]:0"] {
+            let listener = listen(address.parse().unwrap()).unwrap();
+            let bound = local_address(&listener).unwrap();
+            assert_ne!(bound.port(), 0);
+            assert_eq!(bound.ip().to_string(), address.parse::<SocketAddr>().unwrap().ip().to_string());
+            let second = listen(bound).expect("SO_REUSEPORT lets another worker listen on the same port");
+            assert_eq!(local_address(&second).unwrap(), bound);
+        }
+    }
+
+    #[test]
+    fn a_listener_with_nobody_waiting_does_not_block() {
+        let listener = listen("127.0.0.1:0".parse().unwrap()).unwrap();
+        set_nonblocking(listener.as_raw_fd(), true).unwrap();
+        assert!(accept(listener.as_raw_fd()).unwrap().is_none());
+    }
+}
