@@ -1,0 +1,30 @@
+//! Every limit of the storage that a configuration doesn't set, in one place.
+
+/// Most bytes that one [`super::Storage::read`] gives.
+pub const READ_BYTES_MAX: usize = 256 << 10;
+
+/// Threads that wait for disks, for the whole process. They start when there's work and stay.
+pub const POOL_THREADS_MAX: usize = 32;
+/// How many of them may be busy bringing large files into memory, so that names and small files always find one.
+pub const POOL_READ_THREADS_MAX: usize = 24;
+/// How many of them may be busy with hashes that nobody waits for.
+pub const POOL_BACKGROUND_THREADS_MAX: usize = 1;
+/// Questions that wait for a thread, for the whole process; past it, they're refused.
+pub const POOL_QUEUE_MAX: usize = 4_096;
+/// Stack of a thread of the pool, in bytes.
+pub const POOL_STACK_BYTES: usize = 256 << 10;
+
+/// Directories that one worker watches; past it, the one that has been watched longest is given up.
+pub const WATCHES_MAX: usize = 16_384;
+/// Loads under way for one worker; past it, they're refused.
+pub const LOADS_IN_FLIGHT_MAX: usize = 4_096;
+
+/// Hashes of large files that are remembered, for the whole process.
+pub const HASHES_REMEMBERED_MAX: usize = 65_536;
+/// How often a small file is read again that changes while it's being read.
+pub const READ_ATTEMPTS_MAX: usize = 3;
+
+/// How coarse the times of local file systems are, with a margin: the kernel's tick is at most 10 ms. In nanoseconds.
+pub const TIMESTAMP_GRANULARITY_LOCAL_NS: u64 = 20_000_000;
+/// The same where another machine or an old format keeps the time (FAT: 2 s). In nanoseconds.
+pub const TIMESTAMP_GRANULARITY_OTHER_NS: u64 = 2_500_000_000;

@@ -1,0 +1,1 @@
+//! What is sent for a resource.
