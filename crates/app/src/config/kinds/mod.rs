@@ -1,0 +1,78 @@
+//! The kinds of value that keys take. A kind reads one TOML value, says what is wrong with it, and describes itself for the reference.
+//! Which key has which kind is left to `server` and `site`; what needs two keys to be judged, to `check`.
+
+mod address;
+mod header;
+mod host;
+mod nested;
+mod number;
+mod path;
+mod policy;
+mod text;
+
+use toml::Spanned;
+use toml::de::DeValue;
+
+use super::schema::{At, Schema};
+
+pub(super) use address::{ADDRESS, OPTIONAL_ADDRESS};
+pub(super) use header::{HEADER_NAME, HEADER_VALUE, MEDIA_TYPE};
+pub(super) use host::HOST;
+pub(super) use nested::{Nested, Repeated};
+pub(super) use number::{Count, Duration as Period, GIB, KIB, Size, TIB, Workers};
+pub(super) use path::{ACCESS_LOG, DIRECTORY, EXTENSION, FILE_NAME, URL_PATH, reason};
+pub(super) use policy::POLICY;
+pub(super) use text::{CHARSET, Choice, Flag, ListOf, NAME, Pairs, STATUS, Text, Wrong};
+
+/// What the reference says about a kind.
+pub(in crate::config) trait Describe {
+    /// The type column: "size, 1KiB to 1MiB".
+    fn describe(&self) -> String;
+
+    /// A value as one would write it, for messages.
+    fn example(&self) -> String;
+
+    /// The section that a value of this kind is.
+    fn nested(&self) -> Option<&'static Schema> {
+        None
+    }
+}
+
+/// One kind of value.
+pub(in crate::config) trait Kind: Describe {
+    /// What a value becomes.
+    type Value;
+
+    /// Reads `value`; every mistake goes to `at`, and then there is no value.
+    fn read(&self, value: &Spanned<DeValue<'_>>, at: &At<'_>) -> Option<Self::Value>;
+
+    /// The value where nothing is written and no default can be.
+    fn otherwise(&self) -> Option<Self::Value> {
+        None
+    }
+}
+
+/// A kind whose value is blank where nothing is written: something else fills it in, or the file is refused.
+pub(super) struct OrBlank<K>(pub(super) K);
+
+impl<K: Describe> Describe for OrBlank<K> {
+    fn describe(&self) -> String {
+        self.0.describe()
+    }
+
+    fn example(&self) -> String {
+        self.0.example()
+    }
+}
+
+impl<K: Kind<Value: Default>> Kind for OrBlank<K> {
+    type Value = K::Value;
+
+    fn read(&self, value: &Spanned<DeValue<'_>>, at: &At<'_>) -> Option<K::Value> {
+        self.0.read(value, at)
+    }
+
+    fn otherwise(&self) -> Option<K::Value> {
+        Some(K::Value::default())
+    }
+}

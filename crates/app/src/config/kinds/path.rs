@@ -1,0 +1,109 @@
+//! Files and directories, and the names of files within a site.
+
+use std::path::{Path, PathBuf};
+
+use super::{Text, Wrong};
+use crate::config::site::AccessLogTarget;
+
+/// A directory that exists; absolute after reading.
+pub(in crate::config) const DIRECTORY: Text<PathBuf> =
+    Text { description: "directory", example: "/srv/www", parse: parse_directory };
+
+fn parse_directory(written: &str, base: &Path) -> Result<PathBuf, Wrong> {
+    let path = resolve(written, base)?;
+    match std::fs::metadata(&path) {
+        Ok(metadata) if metadata.is_dir() => Ok(path),
+        Ok(_) => Wrong::new("isn't a directory", "write the directory that the files are in"),
+        Err(error) => Wrong::new(
+            format!("can't be used: {}", reason(&error)),
+            format!("create {}, or write another directory; relative ones start where the file is", path.display()),
+        ),
+    }
+}
+
+/// Where an access log goes; nowhere when empty.
+pub(in crate::config) const ACCESS_LOG: Text<Option<AccessLogTarget>> =
+    Text { description: "file, `\"-\"` or `\"\"`", example: "/var/log/leat/access.log", parse: parse_access_log };
+
+fn parse_access_log(written: &str, base: &Path) -> Result<Option<AccessLogTarget>, Wrong> {
+    match written {
+        "" => return Ok(None),
+        "-" => return Ok(Some(AccessLogTarget::StandardOutput)),
+        _ => {}
+    }
+    let path = resolve(written, base)?;
+    if path.is_dir() {
+        return Wrong::new("is a directory", "write a file, as in \"/var/log/leat/access.log\"");
+    }
+    let parent = path.parent().unwrap_or(base);
+    if !parent.is_dir() {
+        let help = format!("create the directory {}, or write another file", parent.display());
+        return Wrong::new("can't be created: its directory doesn't exist", help);
+    }
+    Ok(Some(AccessLogTarget::File(path)))
+}
+
+fn resolve(written: &str, base: &Path) -> Result<PathBuf, Wrong> {
+    if written.is_empty() {
+        return Wrong::new(
+            "isn't a path",
+            "write a path; relative ones start where the file is, \".\" is that directory",
+        );
+    }
+    if written.contains('\0') {
+        return Wrong::new("isn't a path", "take the NUL character out");
+    }
+    std::path::absolute(base.join(written))
+        .or_else(|error| Wrong::new(format!("can't be used: {}", reason(&error)), ""))
+}
+
+/// An error's text without the number that the library adds.
+pub(in crate::config) fn reason(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or_default().to_lowercase()
+}
+
+/// A file's name without directories.
+pub(in crate::config) const FILE_NAME: Text<String> =
+    Text { description: "file name", example: "index.html", parse: parse_file_name };
+
+fn parse_file_name(written: &str, _: &Path) -> Result<String, Wrong> {
+    if matches!(written, "" | "." | "..") || written.contains(['/', '\0']) || written.len() > 255 {
+        return Wrong::new("isn't a file name", "write a name without directories, as in \"index.html\"");
+    }
+    Ok(written.to_owned())
+}
+
+/// A file of the site, by its path below the root.
+pub(in crate::config) const URL_PATH: Text<String> =
+    Text { description: "path in the site", example: "/404.html", parse: parse_url_path };
+
+fn parse_url_path(written: &str, _: &Path) -> Result<String, Wrong> {
+    let Some(below) = written.strip_prefix('/') else {
+        return Wrong::new(
+            "doesn't begin with a slash",
+            format!("write \"/{written}\": the path starts at the site's root"),
+        );
+    };
+    if below.contains('\0') || below.split('/').any(|segment| matches!(segment, "" | "." | "..")) {
+        return Wrong::new(
+            "isn't the path of a file",
+            "write it without empty, . or .. parts, as in \"/errors/404.html\"",
+        );
+    }
+    Ok(written.to_owned())
+}
+
+/// A file name's extension; without its dot and in lower case after reading.
+pub(in crate::config) const EXTENSION: Text<String> =
+    Text { description: "extension", example: ".foo", parse: parse_extension };
+
+fn parse_extension(written: &str, _: &Path) -> Result<String, Wrong> {
+    let Some(extension) = written.strip_prefix('.') else {
+        return Wrong::new("doesn't begin with a dot", format!("write \".{written}\""));
+    };
+    if extension.is_empty() || extension.contains(['/', '.', '\0']) {
+        return Wrong::new("isn't an extension", "write a dot and the part after the name's last dot, as in \".foo\"");
+    }
+    Ok(extension.to_ascii_lowercase())
+}

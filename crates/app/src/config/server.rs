@@ -1,0 +1,167 @@
+//! The server-wide sections of the file. Those of a site are in `site`.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use leat_logic::http::{HEAD_BYTES_CEILING, HEADER_COUNT_CEILING};
+use leat_logic::schedule::PolicyKind;
+use leat_logic::serve::hosts::HostTable;
+
+use super::kinds::{Choice, Count, GIB, KIB, Nested, OPTIONAL_ADDRESS, POLICY, Period, Repeated, Size, TIB, Workers};
+use super::schema::{Fallback::*, section};
+use super::site::Site;
+
+/// How workers wait for the network.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Reactor {
+    /// io_uring, or epoll where the kernel refuses it.
+    #[default]
+    IoUring,
+    /// epoll.
+    Epoll,
+}
+
+/// The least serious message that is logged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LogLevel {
+    /// leat can't do its work.
+    Error,
+    /// leat works, though not as it was meant to.
+    Warning,
+    /// Starts, reloads, stops.
+    #[default]
+    Info,
+    /// What developers want to know.
+    Debug,
+}
+
+/// How messages are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LogFormat {
+    /// A line for people.
+    #[default]
+    Text,
+    /// A JSON object on each line.
+    Json,
+}
+
+/// Sites that share an address, and how a request finds its own.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Listener {
+    /// As written; port 0 stands for any free port.
+    pub address: SocketAddr,
+    /// From the request's host to an index into [`Config::sites`].
+    pub hosts: HostTable,
+}
+
+section! {
+    /// What concerns the whole process. These keys come before the first section.
+    Config "" example "workers = 2\nreactor = \"epoll\"\n" {
+        /// Threads that serve, each pinned to a core with a listener of its own.
+        workers: usize = Workers(Count { min: 1, max: 1024 }), Otherwise("one for each core that leat may run on");
+        /// How workers wait for the network. Where the kernel refuses io_uring, leat logs one line and uses epoll.
+        reactor: Reactor = Choice(&[("io_uring", Reactor::IoUring), ("epoll", Reactor::Epoll)]), Toml("\"io_uring\"");
+        /// Metrics and health.
+        admin: Admin = Nested::<Admin>::new(), Otherwise("");
+        /// What a client may ask for.
+        limits: Limits = Nested::<Limits>::new(), Otherwise("");
+        /// Reading files.
+        files: Files = Nested::<Files>::new(), Otherwise("");
+        /// Messages about leat itself.
+        log: Log = Nested::<Log>::new(), Otherwise("");
+        /// The order of work.
+        schedule: Schedule = Nested::<Schedule>::new(), Otherwise("");
+        /// The sites, one for each `[[site]]`.
+        sites ("site"): Vec<Site> = Repeated::<Site>::new(), Otherwise("");
+    }
+    computed {
+        /// One for each address that some site listens on, in the order of the file.
+        listeners: Vec<Listener>;
+    }
+}
+
+section! {
+    /// Metrics for Prometheus at `/metrics` and a health page at `/health`, on an address of their own.
+    Admin "[admin]" example "[admin]\nlisten = \"127.0.0.1:9180\"\n" {
+        /// Where to listen; `""` turns it off. Whoever can reach it can read the metrics: keep it on a private address.
+        listen: Option<SocketAddr> = OPTIONAL_ADDRESS, Toml("\"127.0.0.1:9180\"");
+    }
+}
+
+/// The whole KiB below what the parser can take.
+const HEAD_SIZE_MAX: u64 = (HEAD_BYTES_CEILING as u64 + 1) / KIB * KIB - KIB;
+
+/// The kinds of limits that a site may set for itself.
+pub(super) const BODY_SIZE: Size<u64> = Size::between(0, TIB);
+pub(super) const IDLE_TIMEOUT: Period = Period { min_ms: 0, max_ms: 86_400_000 };
+pub(super) const STALL_TIMEOUT: Period = Period { min_ms: 100, max_ms: 86_400_000 };
+pub(super) const REQUESTS_PER_CONNECTION: Count<u32> = Count { min: 0, max: 1_000_000_000 };
+
+section! {
+    /// What a client may ask for, and how long it may take. What concerns a request whose site is known can be set for each site too,
+    /// in `[site.limits]`.
+    Limits "[limits]" example "[limits]\nhead_size = \"32KiB\"\nbody_size = \"10MiB\"\nidle_timeout = \"2m\"\n" {
+        /// Bytes of a request's head: request line and headers together. More is answered with 431.
+        head_size: usize = Size::<usize>::between(KIB, HEAD_SIZE_MAX), Toml("\"16KiB\"");
+        /// Headers of one request. More is answered with 431.
+        header_count: usize = Count::<usize> { min: 8, max: HEADER_COUNT_CEILING }, Toml("100");
+        /// Bytes of a request's target: path and query. More is answered with 414. Never more than `head_size`.
+        target_size: usize = Size::<usize>::between(64, HEAD_SIZE_MAX), Toml("\"8KiB\"");
+        /// Bytes of a request's body. More is answered with 413.
+        body_size: u64 = BODY_SIZE, Toml("\"1MiB\"");
+        /// Time from a request's first byte, or from the connection's start, to the end of its head. After that, 408.
+        head_timeout: Duration = Period { min_ms: 100, max_ms: 3_600_000 }, Toml("\"10s\"");
+        /// Time that a connection may wait for its next request. `"0s"` closes it after each reply.
+        idle_timeout: Duration = IDLE_TIMEOUT, Toml("\"75s\"");
+        /// Time without one byte moving in a body or a reply. After that the connection is cut.
+        stall_timeout: Duration = STALL_TIMEOUT, Toml("\"30s\"");
+        /// Time that leat goes on reading what the client still sends after a last reply, so that the reply isn't lost to a reset.
+        linger_timeout: Duration = Period { min_ms: 0, max_ms: 60_000 }, Toml("\"2s\"");
+        /// Requests on one connection before it is closed; 0 for no limit.
+        requests_per_connection: u32 = REQUESTS_PER_CONNECTION, Toml("0");
+        /// Connections open at once, over all workers, each of which takes an equal part. Past that, new ones wait in the kernel's queue.
+        connections: usize = Count::<usize> { min: 1, max: 16_000_000 }, Toml("65536");
+        /// Time that requests in progress have to end after SIGTERM, or on workers that a reload removes.
+        drain_timeout: Duration = Period { min_ms: 0, max_ms: 86_400_000 }, Toml("\"30s\"");
+    }
+}
+
+section! {
+    /// How files get from the disk to the network. Sizes and counts are for the whole process; each worker takes an equal part.
+    Files "[files]" example "[files]\ncache_size = \"1GiB\"\nio_threads = 8\n" {
+        /// Memory for the contents of small files. `"0B"` turns the cache off.
+        cache_size: u64 = Size::<u64>::between(0, TIB), Toml("\"128MiB\"");
+        /// The largest file that is kept in the cache; larger ones go from the kernel's page cache to the network. Never more than
+        /// `cache_size`.
+        cache_file_size_max: u64 = Size::<u64>::between(0, GIB), Toml("\"64KiB\"");
+        /// Files kept open between requests.
+        open_files_max: usize = Count::<usize> { min: 0, max: 1_000_000 }, Toml("4096");
+        /// Threads that wait for the disk, so that no worker does.
+        io_threads: usize = Count::<usize> { min: 1, max: 256 }, Toml("4");
+    }
+}
+
+section! {
+    /// Messages about leat itself, on standard error. Requests go to a site's access log.
+    Log "[log]" example "[log]\nlevel = \"debug\"\nformat = \"json\"\n" {
+        /// The least serious message that is written.
+        level: LogLevel = Choice(&[
+            ("error", LogLevel::Error),
+            ("warning", LogLevel::Warning),
+            ("info", LogLevel::Info),
+            ("debug", LogLevel::Debug),
+        ]), Toml("\"info\"");
+        /// Lines for people, or a JSON object on each line.
+        format: LogFormat = Choice(&[("text", LogFormat::Text), ("json", LogFormat::Json)]), Toml("\"text\"");
+    }
+}
+
+section! {
+    /// The order of work on each worker: a tree with the stages under its root and the sites under each stage.
+    Schedule "[schedule]" example "[schedule]\nsites = \"strict_priority\"\n" {
+        /// The policy between stages: receiving, serving, sending.
+        stages: PolicyKind = POLICY, Toml("\"round_robin\"");
+        /// The policy between sites: `weight` counts under `weighted_fair`, `priority` under `strict_priority`.
+        sites: PolicyKind = POLICY, Toml("\"weighted_fair\"");
+    }
+}

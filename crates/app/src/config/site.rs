@@ -1,0 +1,145 @@
+//! The sections of one site.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use bytes::Bytes;
+use leat_logic::schedule::Share;
+use leat_logic::serve::coding::Coding;
+use leat_logic::serve::hosts::HostPattern;
+use leat_logic::serve::policy::SymlinkPolicy;
+
+use super::kinds::{
+    ACCESS_LOG, ADDRESS, CHARSET, Choice, Count, DIRECTORY, EXTENSION, FILE_NAME, Flag, HEADER_NAME, HEADER_VALUE,
+    HOST, ListOf, MEDIA_TYPE, NAME, Nested, OrBlank, Pairs, STATUS, URL_PATH,
+};
+use super::schema::{Fallback::*, section};
+use super::server::{BODY_SIZE, IDLE_TIMEOUT, REQUESTS_PER_CONNECTION, STALL_TIMEOUT};
+
+/// A header that is added to replies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// A token, as written in the file.
+    pub name: Bytes,
+    /// Printable ASCII.
+    pub value: Bytes,
+}
+
+/// The file that is sent in place of leat's own words for an error.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ErrorPage {
+    /// 400 to 599.
+    pub status: u16,
+    /// Below the root, with a slash at its start.
+    pub path: String,
+}
+
+/// A media type for an extension.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MediaType {
+    /// Without its dot, in lower case.
+    pub extension: String,
+    /// As it is to be sent; printable ASCII.
+    pub media_type: String,
+}
+
+/// Where an access log goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AccessLogTarget {
+    /// Standard output.
+    StandardOutput,
+    /// Appended to a file, which is absolute and whose directory exists.
+    File(PathBuf),
+}
+
+/// How a request is written in an access log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AccessLogFormat {
+    /// The format that every web server and log analyser knows.
+    #[default]
+    Combined,
+    /// A JSON object on each line.
+    Json,
+}
+
+section! {
+    /// One site: a tree of files under one or more hosts. There may be any number of them.
+    Site "[[site]]" example "[[site]]\nhosts = [\"www.example.org\", \"*.www.example.org\"]\nlisten = [\"0.0.0.0:80\", \"[::]:80\"]\n\
+        root = \"/srv/www\"\nweight = 200\nheaders = { \"Cache-Control\" = \"max-age=60\" }\nerror_pages = { 404 = \"/404.html\" }\n\
+        types = { \".foo\" = \"text/x-foo\" }\n" {
+        /// How metrics and logs call the site; no two are the same.
+        name: String = OrBlank(NAME), Otherwise("the first of `hosts`, or `\"default\"`");
+        /// Hosts that the site answers for. `*.example.org` is every host that ends in `.example.org`; the longest such ending wins, and
+        /// a host written in full wins over all. A site without hosts answers for every host that no other site on its addresses has.
+        hosts: Vec<HostPattern> = ListOf(HOST), Toml("[]");
+        /// Addresses to listen on, each shared by any number of sites. Port 0 takes any free port.
+        listen: Vec<SocketAddr> = ListOf(ADDRESS), Toml("[\"0.0.0.0:80\", \"[::]:80\"]");
+        /// The directory with the site's files. Relative ones start where the configuration file is.
+        root: PathBuf = OrBlank(DIRECTORY), Required;
+        /// The site's share of each worker, in proportion to the weights of the other sites that have work.
+        weight: u32 = Count::<u32> { min: 1, max: Share::WEIGHT_MAX }, Toml("100");
+        /// Sites with a higher number are served before all with a lower one, under the policy `strict_priority`.
+        priority: u8 = Count::<u8> { min: 0, max: u8::MAX }, Toml("0");
+        /// Files that stand for their directory, the first that exists.
+        index: Vec<String> = ListOf(FILE_NAME), Toml("[\"index.html\"]");
+        /// Whether a directory without an index file is answered with a list of its files.
+        listing: bool = Flag, Toml("false");
+        /// Whether files whose name begins with a dot are served. Those below `/.well-known/` always are.
+        hidden: bool = Flag, Toml("false");
+        /// Whether symbolic links are followed: `"beneath"` where they lead to somewhere below the root, `"follow"` wherever they lead,
+        /// `"deny"` never.
+        symlinks: SymlinkPolicy = Choice(&[
+            ("beneath", SymlinkPolicy::Beneath),
+            ("deny", SymlinkPolicy::Deny),
+            ("follow", SymlinkPolicy::Follow),
+        ]), Toml("\"beneath\"");
+        /// Compressed siblings that are sent in place of a file to clients that take them, best first: `page.html.br` for `page.html`.
+        precompressed: Vec<Coding> = ListOf(Choice(&[
+            ("br", Coding::Brotli),
+            ("zst", Coding::Zstandard),
+            ("gz", Coding::Gzip),
+        ])), Toml("[\"br\", \"zst\", \"gz\"]");
+        /// Headers added to every reply that is made of a file of the site, in this order.
+        headers: Vec<Header> = Pairs { key: HEADER_NAME, value: HEADER_VALUE, make: |name, value| Header { name: name.0, value } },
+            Toml("{}");
+        /// Files sent with an error, by its status.
+        error_pages: Vec<ErrorPage> = Pairs { key: STATUS, value: URL_PATH, make: |status, path| ErrorPage { status, path } }, Toml("{}");
+        /// Media types by extension, before those that leat knows.
+        types: Vec<MediaType> = Pairs {
+            key: EXTENSION, value: MEDIA_TYPE, make: |extension, media_type| MediaType { extension, media_type }
+        }, Toml("{}");
+        /// The charset added to text types; `""` for none.
+        charset: String = CHARSET, Toml("\"utf-8\"");
+        /// The log of requests.
+        access_log: AccessLog = Nested::<AccessLog>::new(), Otherwise("");
+        /// Limits of this site alone.
+        limits: SiteLimits = Nested::<SiteLimits>::new(), Otherwise("");
+    }
+}
+
+section! {
+    /// A line for each request of the `[[site]]` above it. Writing never holds up a worker: lines that can't be written in time are dropped
+    /// and counted.
+    AccessLog "[site.access_log]" example "[site.access_log]\npath = \"-\"\nformat = \"json\"\n" {
+        /// The file, `"-"` for standard output, `""` for no log. It is opened anew at a reload.
+        path: Option<AccessLogTarget> = ACCESS_LOG, Toml("\"\"");
+        /// The format that every log analyser knows, or a JSON object on each line.
+        format: AccessLogFormat = Choice(&[("combined", AccessLogFormat::Combined), ("json", AccessLogFormat::Json)]),
+            Toml("\"combined\"");
+    }
+}
+
+section! {
+    /// Limits for the `[[site]]` above it, where they differ from those of `[limits]`.
+    SiteLimits "[site.limits]" example "[site.limits]\nbody_size = \"0B\"\nstall_timeout = \"5s\"\n" {
+        /// Bytes of a request's body. More is answered with 413.
+        body_size: u64 = BODY_SIZE, Limits("\"1MiB\"");
+        /// Time that a connection may wait for its next request after a request of this site.
+        idle_timeout: Duration = IDLE_TIMEOUT, Limits("\"75s\"");
+        /// Time without one byte moving in a body or a reply.
+        stall_timeout: Duration = STALL_TIMEOUT, Limits("\"30s\"");
+        /// Requests on one connection before it is closed; 0 for no limit.
+        requests_per_connection: u32 = REQUESTS_PER_CONNECTION, Limits("0");
+    }
+}
