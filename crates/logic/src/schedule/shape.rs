@@ -1,0 +1,195 @@
+//! The tree's shape: members come, go and change their share while events are queued, and can be listed with what they have used. The way
+//! of an event is in `tree`.
+
+use super::event_queue::{Queue, Urgency};
+use super::member::{DEPTH_MAX, LeafId, Member, NodeId, TreeError};
+use super::policy::{AnyPolicy, PolicyKind};
+use super::seat::{NONE, Seat};
+use super::share::Share;
+use super::tree::{Details, ROOT, Tree};
+use super::usage::{Account, Usage};
+
+impl<E: Copy> Tree<E> {
+    /// The node that everything is below.
+    #[must_use]
+    pub fn root(&self) -> NodeId {
+        NodeId { index: ROOT, generation: self.details[ROOT as usize].generation }
+    }
+
+    /// Adds an inner node below `parent`.
+    pub fn add_node(&mut self, parent: NodeId, policy: PolicyKind, share: Share) -> Result<NodeId, TreeError> {
+        let parent = self.find(parent.into())?;
+        if self.depth(parent) + 1 > DEPTH_MAX {
+            return Err(TreeError::TooDeep);
+        }
+        let index = self.add(parent, Some(policy), share);
+        Ok(NodeId { index, generation: self.details[index as usize].generation })
+    }
+
+    /// Adds a leaf below `parent`.
+    pub fn add_leaf(&mut self, parent: NodeId, share: Share) -> Result<LeafId, TreeError> {
+        let parent = self.find(parent.into())?;
+        let index = self.add(parent, None, share);
+        Ok(LeafId { index, generation: self.details[index as usize].generation })
+    }
+
+    pub(super) fn add(&mut self, parent: u32, kind: Option<PolicyKind>, share: Share) -> u32 {
+        let policy = kind.map_or(NONE, |kind| self.add_policy(kind));
+        let seat = Seat::new(parent, policy, share);
+        let index = match self.free_seats.pop() {
+            Some(index) => {
+                let details = &mut self.details[index as usize];
+                *details = Details { queue: Queue::EMPTY, generation: details.generation, share, is_used: true };
+                self.seats[index as usize] = seat;
+                self.accounts[index as usize] = Account::NEW;
+                index
+            }
+            None => {
+                self.seats.push(seat);
+                self.details.push(Details { queue: Queue::EMPTY, generation: 0, share, is_used: true });
+                self.accounts.push(Account::NEW);
+                (self.seats.len() - 1) as u32
+            }
+        };
+        if parent != NONE {
+            let policy = self.seats[parent as usize].policy as usize;
+            self.policies[policy].join(&mut self.seats, index);
+        }
+        index
+    }
+
+    fn add_policy(&mut self, kind: PolicyKind) -> u32 {
+        let policy = AnyPolicy::new(kind);
+        self.is_urgent |= policy.urgency_key(Urgency::NONE).is_some();
+        if let Some(at) = self.free_policies.pop() {
+            self.policies[at as usize] = policy;
+            at
+        } else {
+            self.policies.push(policy);
+            (self.policies.len() - 1) as u32
+        }
+    }
+
+    /// Changes a member's share from now on: what it has used already was charged at the old one.
+    pub fn set_share(&mut self, member: impl Into<Member>, share: Share) -> Result<(), TreeError> {
+        let index = self.find(member.into())?;
+        self.details[index as usize].share = share;
+        self.seats[index as usize].set_share(share);
+        let Seat { parent, pending, .. } = self.seats[index as usize];
+        if pending && parent != NONE && !self.is_served(index) {
+            let policy = self.seats[parent as usize].policy as usize;
+            self.policies[policy].share_changed(&mut self.seats, index);
+        }
+        Ok(())
+    }
+
+    /// Removes a member and all below it; what was queued comes back, each leaf's events in their order.
+    pub fn remove(&mut self, member: impl Into<Member>) -> Result<Vec<(LeafId, E)>, TreeError> {
+        let index = self.find(member.into())?;
+        if index == ROOT {
+            return Err(TreeError::IsRoot);
+        }
+        if self.serving != NONE {
+            self.put_off();
+        }
+        let mut events = Vec::new();
+        let mut doomed = vec![index];
+        while let Some(at) = doomed.pop() {
+            let below = (0..self.seats.len() as u32)
+                .filter(|&it| self.seats[it as usize].parent == at && self.details[it as usize].is_used);
+            doomed.extend(below);
+            self.empty(at, &mut events);
+            self.vacate(at);
+        }
+        Ok(events)
+    }
+
+    /// Takes all events out of a leaf, and it and the nodes that it leaves empty out of their parents' orders.
+    fn empty(&mut self, leaf: u32, events: &mut Vec<(LeafId, E)>) {
+        let details = &mut self.details[leaf as usize];
+        if details.queue.len == 0 {
+            return;
+        }
+        let name = LeafId { index: leaf, generation: details.generation };
+        while details.queue.len > 0 {
+            events.push((name, self.events.take(&mut details.queue)));
+        }
+        let mut child = leaf;
+        loop {
+            let parent = self.seats[child as usize].parent;
+            if parent == NONE {
+                return;
+            }
+            self.seats[child as usize].pending = false;
+            let policy = self.seats[parent as usize].policy as usize;
+            self.policies[policy].withdraw(&mut self.seats, child);
+            if !self.policies[policy].is_empty() {
+                return;
+            }
+            child = parent;
+        }
+    }
+
+    fn vacate(&mut self, member: u32) {
+        let policy = self.seats[member as usize].policy;
+        if policy != NONE {
+            self.policies[policy as usize] = AnyPolicy::new(PolicyKind::RoundRobin);
+            self.free_policies.push(policy);
+        }
+        let details = &mut self.details[member as usize];
+        details.is_used = false;
+        details.generation = details.generation.wrapping_add(1);
+        self.free_seats.push(member);
+    }
+
+    pub(super) fn find(&self, member: Member) -> Result<u32, TreeError> {
+        let (index, generation) = member.parts();
+        match self.details.get(index as usize) {
+            Some(details) if details.generation == generation => Ok(index),
+            _ => Err(TreeError::Removed(member)),
+        }
+    }
+
+    /// Inner nodes from the root to `node`, both included.
+    fn depth(&self, node: u32) -> usize {
+        std::iter::successors(Some(node), |&at| Some(self.seats[at as usize].parent).filter(|&up| up != NONE)).count()
+    }
+
+    /// What a member has used since it was added.
+    pub fn usage(&self, member: impl Into<Member>) -> Result<Usage, TreeError> {
+        let index = self.find(member.into())? as usize;
+        let Account { served, charged_ns, uncharged, .. } = self.accounts[index];
+        Ok(Usage { served, charged_ns, queued: self.details[index].queue.len, uncharged })
+    }
+
+    /// A member's share.
+    pub fn share(&self, member: impl Into<Member>) -> Result<Share, TreeError> {
+        Ok(self.details[self.find(member.into())? as usize].share)
+    }
+
+    /// A node's policy.
+    pub fn policy(&self, node: NodeId) -> Result<PolicyKind, TreeError> {
+        let index = self.find(node.into())?;
+        Ok(self.policies[self.seats[index as usize].policy as usize].kind())
+    }
+
+    /// The children of a node.
+    pub fn children(&self, node: NodeId) -> impl Iterator<Item = Member> {
+        let parent = self.find(node.into()).unwrap_or(NONE);
+        self.members().filter(move |&member| parent != NONE && self.seats[member.parts().0 as usize].parent == parent)
+    }
+
+    /// All members, the root first.
+    pub fn members(&self) -> impl Iterator<Item = Member> {
+        self.details.iter().zip(&self.seats).zip(0..).filter(|((details, _), _)| details.is_used).map(
+            |((details, seat), index)| {
+                let generation = details.generation;
+                if seat.policy == NONE {
+                    Member::Leaf(LeafId { index, generation })
+                } else {
+                    Member::Node(NodeId { index, generation })
+                }
+            },
+        )
+    }
+}

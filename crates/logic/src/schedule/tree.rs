@@ -1,0 +1,296 @@
+//! The way of an event: which node is asked next, and who pays. Knows nothing of how a policy chooses, nor of what an event is.
+//!
+//! **Costs.** The event that was popped last is being served until the tree is told its cost or popped again. Told in time, its leaf and
+//! all nodes above take their place in the order by the true cost. Popped again first, they are charged what an event of that leaf is
+//! expected to cost (an average of the last few), and the difference is made good when the cost comes. Either way, what is charged in the
+//! end is exactly the sum of the costs, and an event whose cost never comes isn't free.
+
+use super::event_queue::{EventQueues, Queue, Urgency};
+use super::member::{LeafId, Refused};
+use super::policy::{AnyPolicy, PolicyKind};
+use super::seat::{NONE, Seat};
+use super::share::{Cost, Share};
+use super::usage::Account;
+
+/// Events that may be queued in a tree unless it's told otherwise.
+const QUEUED_MAX_DEFAULT: u32 = 1 << 20;
+
+pub(super) const ROOT: u32 = 0;
+
+/// What a member is besides its seat: a leaf's queue, and what is rarely looked at.
+pub(super) struct Details {
+    pub(super) queue: Queue,
+    /// Goes up when a member is removed, so that old names don't fit.
+    pub(super) generation: u32,
+    pub(super) share: Share,
+    pub(super) is_used: bool,
+}
+
+/// An event scheduling tree for events `E`: small values, as they're copied in and out.
+///
+/// ```
+/// use leat_logic::schedule::{Cost, PolicyKind, Share, Tree};
+///
+/// let mut tree = Tree::new(PolicyKind::RoundRobin);
+/// let send = tree.add_node(tree.root(), PolicyKind::WeightedFair, Share::default())?;
+/// let site = tree.add_leaf(send, Share::weight(4))?;
+/// tree.push(site, "an event").expect("the leaf is there and the tree isn't full");
+/// while let Some((leaf, _event)) = tree.pop() {
+///     tree.charge(leaf, Cost::from_ns(5_000));
+/// }
+/// # Ok::<(), leat_logic::schedule::TreeError>(())
+/// ```
+pub struct Tree<E> {
+    /// One for each member, by index; the root is the first.
+    pub(super) seats: Vec<Seat>,
+    /// Alongside `seats`.
+    pub(super) details: Vec<Details>,
+    /// Alongside `seats`.
+    pub(super) accounts: Vec<Account>,
+    pub(super) policies: Vec<AnyPolicy>,
+    pub(super) events: EventQueues<E>,
+    /// The leaf whose event is being served, or [`NONE`].
+    pub(super) serving: u32,
+    /// Whether any node's policy has ever gone by urgency: until then nobody looks for it.
+    pub(super) is_urgent: bool,
+    /// Indices to be used again.
+    pub(super) free_seats: Vec<u32>,
+    /// Indices to be used again.
+    pub(super) free_policies: Vec<u32>,
+}
+
+impl<E: Copy> Tree<E> {
+    /// A tree that is only a root.
+    #[must_use]
+    pub fn new(policy: PolicyKind) -> Tree<E> {
+        Tree::with_queued_max(policy, QUEUED_MAX_DEFAULT)
+    }
+
+    /// A tree that holds no more than `queued_max` events.
+    #[must_use]
+    pub fn with_queued_max(policy: PolicyKind, queued_max: u32) -> Tree<E> {
+        let mut tree = Tree {
+            seats: Vec::new(),
+            details: Vec::new(),
+            accounts: Vec::new(),
+            policies: Vec::new(),
+            events: EventQueues::new(queued_max),
+            serving: NONE,
+            is_urgent: false,
+            free_seats: Vec::new(),
+            free_policies: Vec::new(),
+        };
+        tree.add(NONE, Some(policy), Share::default());
+        tree
+    }
+
+    /// Events waiting. One that is being served isn't among them.
+    #[inline]
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.events.len() as usize
+    }
+
+    /// Whether no event is waiting.
+    #[inline]
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.events.len() == 0
+    }
+
+    /// Queues `event` behind what `leaf` has. The event comes back if the leaf has been removed or the tree is full.
+    #[inline]
+    pub fn push(&mut self, leaf: LeafId, event: E) -> Result<(), Refused<E>> {
+        if self.is_urgent {
+            return self.push_with(leaf, event, Urgency::NONE);
+        }
+        let Some(details) = self.details.get_mut(leaf.index as usize).filter(|it| it.generation == leaf.generation)
+        else {
+            return Err(Refused(event));
+        };
+        self.events.append(&mut details.queue, event).map_err(Refused)?;
+        if !self.seats[leaf.index as usize].pending {
+            self.wake(leaf.index);
+        }
+        Ok(())
+    }
+
+    /// As [`Tree::push`], for the policies that go by how urgent an event is. Other policies don't see it.
+    pub fn push_with(&mut self, leaf: LeafId, event: E, urgency: Urgency) -> Result<(), Refused<E>> {
+        let Some(details) = self.details.get_mut(leaf.index as usize).filter(|it| it.generation == leaf.generation)
+        else {
+            return Err(Refused(event));
+        };
+        let at = self.events.append(&mut details.queue, event).map_err(Refused)?;
+        if self.is_urgent {
+            self.events.set_urgency(at, urgency);
+            self.wake_urgent(leaf.index);
+        } else if !self.seats[leaf.index as usize].pending {
+            self.wake(leaf.index);
+        }
+        Ok(())
+    }
+
+    /// Tells the nodes above a member that has become ready, up to the first that knew of other events.
+    #[inline]
+    fn wake(&mut self, mut child: u32) {
+        loop {
+            let seat = &mut self.seats[child as usize];
+            let parent = seat.parent;
+            if seat.pending || parent == NONE {
+                return;
+            }
+            seat.pending = true;
+            let policy = self.seats[parent as usize].policy;
+            self.policies[policy as usize].ready(&mut self.seats, child);
+            child = parent;
+        }
+    }
+
+    /// As [`Tree::wake`], and goes on for as long as a node's first event has become a more urgent one.
+    fn wake_urgent(&mut self, mut child: u32) {
+        loop {
+            let Seat { parent, pending, key, .. } = self.seats[child as usize];
+            if parent == NONE || self.is_served(child) {
+                return;
+            }
+            let new_key = self.urgency_key(child);
+            if pending && new_key.is_none_or(|new_key| new_key >= key) {
+                return;
+            }
+            let seat = &mut self.seats[child as usize];
+            seat.pending = true;
+            seat.key = new_key.unwrap_or(key);
+            let policy = self.seats[parent as usize].policy as usize;
+            if pending {
+                self.policies[policy].hurry(&mut self.seats, child);
+            } else {
+                self.policies[policy].ready(&mut self.seats, child);
+            }
+            child = parent;
+        }
+    }
+
+    /// Whether the event being served is of this member, so that it's not in its parent's order.
+    pub(super) fn is_served(&self, member: u32) -> bool {
+        let mut at = self.serving;
+        while at != NONE && at != member {
+            at = self.seats[at as usize].parent;
+        }
+        at == member && at != NONE
+    }
+
+    /// A member's key for its parent's policy, if that goes by urgency.
+    fn urgency_key(&self, member: u32) -> Option<u64> {
+        let Seat { parent, policy, .. } = self.seats[member as usize];
+        let parent = &self.policies[self.seats[parent as usize].policy as usize];
+        let urgency = match self.policies.get(policy as usize) {
+            Some(own) => own.urgency(),
+            None => self.events.urgency(&self.details[member as usize].queue),
+        };
+        parent.urgency_key(urgency)
+    }
+
+    /// The event to run next, and its leaf, which is to be charged what it costs.
+    #[inline]
+    pub fn pop(&mut self) -> Option<(LeafId, E)> {
+        if self.serving != NONE {
+            self.put_off();
+        }
+        let mut at = ROOT;
+        loop {
+            let policy = self.seats[at as usize].policy;
+            let Some(policy) = self.policies.get_mut(policy as usize) else { break };
+            at = policy.take(&mut self.seats)?;
+        }
+        self.serving = at;
+        let details = &mut self.details[at as usize];
+        let event = self.events.take(&mut details.queue);
+        Some((LeafId { index: at, generation: details.generation }, event))
+    }
+
+    /// Charges an event of `leaf` that has run: the one that was popped last if it is of that leaf, else one whose cost was put off, else
+    /// the charge is on top of all others. A leaf that has been removed owes nothing.
+    #[inline]
+    pub fn charge(&mut self, leaf: LeafId, cost: Cost) {
+        if !self.is_current(leaf) {
+            return;
+        }
+        self.accounts[leaf.index as usize].learn(cost);
+        if leaf.index == self.serving {
+            self.finish(cost.ns);
+        } else {
+            self.settle(leaf.index, cost);
+        }
+    }
+
+    /// Corrects what has been charged to `leaf` by `delta_ns`, for no event in particular: a measurement has shown what estimates had
+    /// missed. Nothing is learned from it for the expected cost.
+    pub fn correct(&mut self, leaf: LeafId, delta_ns: i64) {
+        if self.is_current(leaf) {
+            self.apply(leaf.index, delta_ns);
+        }
+    }
+
+    #[inline]
+    fn is_current(&self, leaf: LeafId) -> bool {
+        self.details.get(leaf.index as usize).is_some_and(|details| details.generation == leaf.generation)
+    }
+
+    #[cold]
+    fn settle(&mut self, leaf: u32, cost: Cost) {
+        let advance_ns = self.accounts[leaf as usize].settle().unwrap_or(0);
+        let cost_ns = i64::try_from(cost.ns).unwrap_or(i64::MAX);
+        let advance_ns = i64::try_from(advance_ns).unwrap_or(i64::MAX);
+        self.apply(leaf, cost_ns - advance_ns);
+    }
+
+    fn apply(&mut self, mut child: u32, delta_ns: i64) {
+        loop {
+            self.accounts[child as usize].correct(delta_ns);
+            let parent = self.seats[child as usize].parent;
+            if parent == NONE {
+                return;
+            }
+            let policy = self.seats[parent as usize].policy;
+            self.policies[policy as usize].correct(&mut self.seats, child, delta_ns);
+            child = parent;
+        }
+    }
+
+    /// Charges the event being served what it's expected to cost: its cost isn't known yet.
+    #[inline(never)]
+    pub(super) fn put_off(&mut self) {
+        let expected_ns = self.accounts[self.serving as usize].advance();
+        self.finish(expected_ns);
+    }
+
+    /// The event being served has cost `cost_ns`: its leaf and all above take their places again.
+    #[inline]
+    fn finish(&mut self, cost_ns: u64) {
+        let mut child = std::mem::replace(&mut self.serving, NONE);
+        let mut is_ready = self.details[child as usize].queue.len > 0;
+        loop {
+            self.accounts[child as usize].serve(cost_ns);
+            let seat = &mut self.seats[child as usize];
+            let parent = seat.parent;
+            if parent == NONE {
+                return;
+            }
+            seat.pending = is_ready;
+            if self.is_urgent
+                && let Some(key) = self.urgency_key(child)
+            {
+                self.seats[child as usize].key = key;
+            }
+            let policy = self.seats[parent as usize].policy;
+            is_ready = self.policies[policy as usize].give_back(&mut self.seats, child, cost_ns, is_ready);
+            child = parent;
+        }
+    }
+
+    /// Gives back the memory that a burst of events took, if none is waiting now.
+    pub fn release(&mut self) {
+        self.events.release();
+    }
+}

@@ -1,0 +1,102 @@
+//! Children by urgency, lowest key first, first in first out among equals: a 4-ary heap. What a key means is the policy's business.
+
+/// One child's place in the order.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    /// The key, then the order of coming in, then the child: one comparison orders by all.
+    order: u128,
+}
+
+impl Entry {
+    #[inline]
+    fn child(self) -> u32 {
+        self.order as u32
+    }
+}
+
+const ARITY: usize = 4;
+
+/// The ready children of one node.
+#[derive(Debug)]
+pub(super) struct UrgencyHeap {
+    entries: Vec<Entry>,
+    /// Counts what came in; begins anew when the heap is empty, so that it never wraps in practice, and only swaps equals if it does.
+    sequence: u32,
+}
+
+impl UrgencyHeap {
+    pub(super) fn new() -> UrgencyHeap {
+        UrgencyHeap { entries: Vec::new(), sequence: 0 }
+    }
+
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    pub(super) fn first_key(&self) -> Option<u64> {
+        self.entries.first().map(|entry| (entry.order >> 64) as u64)
+    }
+
+    #[inline]
+    pub(super) fn insert(&mut self, key: u64, child: u32) {
+        if self.entries.is_empty() {
+            self.sequence = 0;
+        }
+        let order = u128::from(key) << 64 | u128::from(self.sequence) << 32 | u128::from(child);
+        self.sequence = self.sequence.wrapping_add(1);
+        self.entries.push(Entry { order });
+        self.sift_up(self.entries.len() - 1);
+    }
+
+    #[inline]
+    pub(super) fn take(&mut self) -> Option<u32> {
+        let last = self.entries.pop()?;
+        let Some(first) = self.entries.first_mut() else {
+            return Some(last.child());
+        };
+        let child = std::mem::replace(first, last).child();
+        self.sift_down(0);
+        Some(child)
+    }
+
+    /// Takes one child out wherever it is; looks through all.
+    pub(super) fn remove(&mut self, child: u32) {
+        let Some(at) = self.entries.iter().position(|entry| entry.child() == child) else { return };
+        self.entries.swap_remove(at);
+        if at < self.entries.len() {
+            self.sift_down(at);
+            self.sift_up(at);
+        }
+    }
+
+    #[inline]
+    fn sift_up(&mut self, mut at: usize) {
+        let entry = self.entries[at];
+        while at > 0 {
+            let parent = (at - 1) / ARITY;
+            if self.entries[parent].order <= entry.order {
+                break;
+            }
+            self.entries[at] = self.entries[parent];
+            at = parent;
+        }
+        self.entries[at] = entry;
+    }
+
+    #[inline]
+    fn sift_down(&mut self, mut at: usize) {
+        let entry = self.entries[at];
+        loop {
+            let children = at * ARITY + 1;
+            let end = (children + ARITY).min(self.entries.len());
+            let Some(first) = (children..end).min_by_key(|&child| self.entries[child].order) else { break };
+            if entry.order <= self.entries[first].order {
+                break;
+            }
+            self.entries[at] = self.entries[first];
+            at = first;
+        }
+        self.entries[at] = entry;
+    }
+}
