@@ -1,0 +1,412 @@
+//! One connection's life on the server's side (RFC 9112 section 9): heads and bodies in, one request at a time; when to go on, when to
+//! close, and when time is up.
+//!
+//! The caller owns the bytes and does the I/O. It hands in everything received and not consumed, answers each request before it asks for
+//! the next, and keeps what follows a request (pipelining) until then:
+//!
+//! ```text
+//! handle_input* -> Request -> (handle_input -> Body)* -> BodyEnd     reply -> handle_transmit_progress* -> handle_reply_sent
+//! ```
+//!
+//! A reply may begin before the body has ended: what is left of the body is then read and discarded after the reply.
+
+use super::body::{BodyDecoder, BodyLength, BodyStep};
+use super::head::{HeadProgress, HeadStep};
+use super::rejection::{RejectReason, Rejection};
+use super::request::{Request, Version};
+use super::{HEAD_BYTES_CEILING, Limits};
+use crate::time::Instant;
+
+/// The state of one connection: 48 bytes, no heap.
+#[derive(Clone, Debug)]
+pub struct Connection {
+    /// When the current phase's clock was last set: see [`Connection::poll_timeout`].
+    since: Instant,
+    body: BodyDecoder,
+    head: HeadProgress,
+    /// Requests handed out, counted up to what 16 bits hold times 16; see `requests_high`.
+    requests: RequestCount,
+    phase: Phase,
+    flags: Flags,
+}
+
+/// 24 bits are enough to count requests, and keep the connection small.
+#[derive(Clone, Copy, Debug, Default)]
+struct RequestCount([u8; 3]);
+
+impl RequestCount {
+    const MAX: u32 = 0xFF_FFFF;
+
+    fn get(self) -> u32 {
+        u32::from_le_bytes([self.0[0], self.0[1], self.0[2], 0])
+    }
+
+    fn increment(&mut self) {
+        let [low, middle, high, _] = (self.get() + 1).min(Self::MAX).to_le_bytes();
+        self.0 = [low, middle, high];
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Before the first byte of a head.
+    Idle,
+    /// Within a head.
+    Head,
+    /// A request has been handed out, its body has not ended.
+    Body,
+    /// A request has been handed out, its body has ended, its reply has not.
+    Reply,
+    /// The reply is out, the body has not ended.
+    Drain,
+    /// A refusal is to be answered.
+    Rejected,
+    /// Everything is answered; what comes is discarded until the client closes.
+    Lingering,
+    Closed,
+}
+
+/// Facts about the request in hand, and about the connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Flags(u8);
+
+impl Flags {
+    const REPLYING: u8 = 1;
+    const HTTP10: u8 = 2;
+    const CLIENT_CLOSES: u8 = 4;
+    const MUST_CLOSE: u8 = 8;
+    const CONTINUE_AWAITED: u8 = 16;
+    /// What lasts longer than a request.
+    const INPUT_ENDED: u8 = 32;
+
+    fn has(self, flag: u8) -> bool {
+        self.0 & flag != 0
+    }
+
+    fn set(&mut self, flag: u8, value: bool) {
+        self.0 = if value { self.0 | flag } else { self.0 & !flag };
+    }
+}
+
+/// What came of the input.
+#[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "taken apart at once: a box would be an allocation for each request")]
+pub enum Progress<'i> {
+    /// Nothing more can be said before more bytes come, or before the request in hand is answered.
+    NeedInput,
+    /// A head. If [`Request::body`] isn't [`BodyLength::None`], `Body` and `BodyEnd` follow.
+    Request(Request<'i>),
+    /// A run of the body's content, never empty.
+    Body(&'i [u8]),
+    /// The body has ended.
+    BodyEnd,
+    /// To be answered with the status and then closed.
+    Reject(Rejection),
+    /// The client has ended its side and everything it asked for has been answered: close.
+    Ended,
+}
+
+/// What the client's end of input means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EndOfInput {
+    /// A reply is owed: send it, then see [`Connection::handle_reply_sent`].
+    AnswerFirst,
+    /// Nothing is owed: close.
+    Close,
+    /// A head or a body was cut off: close without an answer, as there may be nobody to read it.
+    Abort,
+}
+
+/// How the reply must speak of the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Persistence {
+    /// HTTP/1.1, goes on: no Connection field is needed.
+    Persistent,
+    /// HTTP/1.0, goes on: `Connection: keep-alive`.
+    KeepAlive,
+    /// Ends after the reply: `Connection: close`.
+    Close,
+}
+
+/// What to do once a reply is out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AfterReply {
+    /// Hand in what is left of the input, and receive.
+    NextRequest,
+    /// The same; the rest of the body is discarded on the way.
+    DrainBody,
+    /// Close. With `linger`: shut down the sending side first and go on handing input in until it ends or
+    /// [`Expired::Linger`], since closing on unread bytes would reset the connection and could take the reply with it
+    /// (RFC 9112 section 9.6).
+    Close {
+        /// Whether the client may still be sending.
+        linger: bool,
+    },
+}
+
+/// What a time-out means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expired {
+    /// No request came: close without a word.
+    Idle,
+    /// A head began and did not end in time: answer this, then close.
+    Head(Rejection),
+    /// The client neither sends the body nor takes the reply: cut the connection.
+    Stalled,
+    /// The client has had its time to read the last reply: close.
+    Linger,
+}
+
+impl Connection {
+    /// A connection that has just been accepted.
+    #[must_use]
+    pub fn new(now: Instant) -> Connection {
+        Connection {
+            since: now,
+            body: BodyDecoder::default(),
+            head: HeadProgress::default(),
+            requests: RequestCount::default(),
+            phase: Phase::Idle,
+            flags: Flags::default(),
+        }
+    }
+
+    /// Takes in `input`: everything received and not yet consumed. Returns how many bytes are done with, and what came of it. Call again
+    /// at once with the rest until it answers [`Progress::NeedInput`], [`Progress::Reject`] or [`Progress::Ended`].
+    pub fn handle_input<'i>(&mut self, now: Instant, input: &'i [u8], limits: &Limits) -> (usize, Progress<'i>) {
+        match self.phase {
+            Phase::Idle | Phase::Head => self.handle_head(now, input, limits),
+            Phase::Body => self.handle_body(now, input, limits),
+            Phase::Drain => self.drain(now, input, limits),
+            Phase::Reply => (0, Progress::NeedInput),
+            Phase::Rejected | Phase::Lingering | Phase::Closed => (input.len(), Progress::NeedInput),
+        }
+    }
+
+    fn handle_head<'i>(&mut self, now: Instant, input: &'i [u8], limits: &Limits) -> (usize, Progress<'i>) {
+        match self.head.step(input, limits) {
+            HeadStep::Head(consumed, request) => {
+                self.begin_request(now, &request);
+                (consumed, Progress::Request(request))
+            }
+            HeadStep::NeedInput(consumed) => {
+                if self.phase == Phase::Idle && self.head.has_begun() {
+                    self.phase = Phase::Head;
+                    // The first head's time runs from accept: a client that connects has something to say.
+                    if self.requests.get() > 0 {
+                        self.since = now;
+                    }
+                }
+                if self.flags.has(Flags::INPUT_ENDED) {
+                    self.phase = Phase::Closed;
+                    return (input.len(), Progress::Ended);
+                }
+                (consumed, Progress::NeedInput)
+            }
+            HeadStep::Reject(reason) => (input.len(), self.reject(now, reason)),
+        }
+    }
+
+    fn begin_request(&mut self, now: Instant, request: &Request<'_>) {
+        let http10 = request.version == Version::Http10;
+        let options = request.connection;
+        self.requests.increment();
+        self.head = HeadProgress::default();
+        self.since = now;
+        self.flags.set(Flags::HTTP10, http10);
+        self.flags.set(Flags::CLIENT_CLOSES, options.close || (http10 && !options.keep_alive));
+        self.flags.set(Flags::CONTINUE_AWAITED, request.expect_continue);
+        self.phase = if request.body == BodyLength::None {
+            Phase::Reply
+        } else {
+            self.body = BodyDecoder::new(request.body);
+            Phase::Body
+        };
+    }
+
+    fn handle_body<'i>(&mut self, now: Instant, input: &'i [u8], limits: &Limits) -> (usize, Progress<'i>) {
+        match self.body.step(input, limits) {
+            Ok((consumed, step)) => {
+                if consumed > 0 {
+                    self.since = now;
+                    // A client that sends its body awaits no leave to do so.
+                    self.flags.set(Flags::CONTINUE_AWAITED, false);
+                }
+                let progress = match step {
+                    BodyStep::NeedInput => Progress::NeedInput,
+                    BodyStep::Content(content) => Progress::Body(content),
+                    BodyStep::End => {
+                        self.phase = Phase::Reply;
+                        Progress::BodyEnd
+                    }
+                };
+                (consumed, progress)
+            }
+            Err(_) if self.flags.has(Flags::REPLYING) => {
+                // The reply that is on its way has to do; nothing can follow it.
+                self.flags.set(Flags::MUST_CLOSE, true);
+                (0, Progress::NeedInput)
+            }
+            Err(reason) => (input.len(), self.reject(now, reason)),
+        }
+    }
+
+    /// Discards the rest of a body whose reply is out, then goes on with the next head.
+    fn drain<'i>(&mut self, now: Instant, input: &'i [u8], limits: &Limits) -> (usize, Progress<'i>) {
+        let mut consumed = 0;
+        loop {
+            match self.body.step(&input[consumed..], limits) {
+                Ok((count, step)) => {
+                    consumed += count;
+                    if count > 0 {
+                        self.since = now;
+                    }
+                    match step {
+                        BodyStep::Content(_) => {}
+                        BodyStep::NeedInput => return (consumed, Progress::NeedInput),
+                        BodyStep::End => break,
+                    }
+                }
+                Err(reason) => return (input.len(), self.reject(now, reason)),
+            }
+        }
+        self.begin_idle(now);
+        let (count, progress) = self.handle_head(now, &input[consumed..], limits);
+        (consumed + count, progress)
+    }
+
+    fn reject<'i>(&mut self, now: Instant, reason: RejectReason) -> Progress<'i> {
+        self.phase = Phase::Rejected;
+        self.since = now;
+        Progress::Reject(reason.into())
+    }
+
+    fn begin_idle(&mut self, now: Instant) {
+        self.phase = Phase::Idle;
+        self.since = now;
+        self.head = HeadProgress::default();
+        self.flags = Flags(self.flags.0 & Flags::INPUT_ENDED);
+    }
+
+    /// The client has ended its side (a read of zero bytes). Call it when everything received has been handed in as far as
+    /// [`Connection::handle_input`] would take it; what a pipelining client sent before it ended its side is still answered.
+    pub fn handle_end_of_input(&mut self) -> EndOfInput {
+        self.flags.set(Flags::INPUT_ENDED, true);
+        let replying = self.flags.has(Flags::REPLYING);
+        match self.phase {
+            Phase::Reply | Phase::Rejected => EndOfInput::AnswerFirst,
+            Phase::Body if replying => {
+                self.flags.set(Flags::MUST_CLOSE, true);
+                EndOfInput::AnswerFirst
+            }
+            Phase::Head | Phase::Body => {
+                self.phase = Phase::Closed;
+                EndOfInput::Abort
+            }
+            Phase::Idle | Phase::Drain | Phase::Lingering | Phase::Closed => {
+                self.phase = Phase::Closed;
+                EndOfInput::Close
+            }
+        }
+    }
+
+    /// When to call [`Connection::handle_timeout`]; [`Instant::NEVER`] while the client waits for us.
+    #[must_use]
+    pub fn poll_timeout(&self, limits: &Limits) -> Instant {
+        let timeout = match self.phase {
+            Phase::Idle if self.requests.get() > 0 => limits.idle_timeout,
+            Phase::Idle | Phase::Head => limits.head_timeout,
+            Phase::Reply if !self.flags.has(Flags::REPLYING) => return Instant::NEVER,
+            Phase::Body | Phase::Reply | Phase::Drain | Phase::Rejected => limits.stall_timeout,
+            Phase::Lingering => limits.linger_timeout,
+            Phase::Closed => return Instant::NEVER,
+        };
+        self.since.after(timeout)
+    }
+
+    /// Time has passed. `None` when [`Connection::poll_timeout`] lies ahead still.
+    pub fn handle_timeout(&mut self, now: Instant, limits: &Limits) -> Option<Expired> {
+        if now < self.poll_timeout(limits) {
+            return None;
+        }
+        let expired = match self.phase {
+            Phase::Idle => Expired::Idle,
+            Phase::Head => {
+                self.phase = Phase::Rejected;
+                self.since = now;
+                return Some(Expired::Head(RejectReason::HeadTimeout.into()));
+            }
+            Phase::Lingering => Expired::Linger,
+            Phase::Body | Phase::Reply | Phase::Drain | Phase::Rejected | Phase::Closed => Expired::Stalled,
+        };
+        self.phase = Phase::Closed;
+        Some(expired)
+    }
+
+    /// 100 (Continue) has been sent.
+    pub fn handle_continue_sent(&mut self) {
+        self.flags.set(Flags::CONTINUE_AWAITED, false);
+    }
+
+    /// The kernel has taken bytes of the reply.
+    pub fn handle_transmit_progress(&mut self, now: Instant) {
+        self.since = now;
+    }
+
+    /// A reply begins, to the request in hand or to a refusal: decides what it says of the connection. `close`: the caller wants an end,
+    /// as when the worker drains or when the reply's length can't be told in advance.
+    pub fn reply(&mut self, now: Instant, limits: &Limits, close: bool) -> Persistence {
+        self.since = now;
+        self.flags.set(Flags::REPLYING, true);
+        // A client that awaits leave to send its body may take the final status for a refusal and not send it: nobody knows then
+        // where the next request begins (RFC 9110 section 10.1.1).
+        let body_in_doubt = self.phase == Phase::Body && self.flags.has(Flags::CONTINUE_AWAITED);
+        let is_last = close
+            || body_in_doubt
+            || self.phase == Phase::Rejected
+            || self.flags.has(Flags::CLIENT_CLOSES)
+            || self.flags.has(Flags::MUST_CLOSE)
+            || self.requests.get() >= limits.requests_per_connection_max.min(RequestCount::MAX);
+        if is_last {
+            self.flags.set(Flags::MUST_CLOSE, true);
+            Persistence::Close
+        } else if self.flags.has(Flags::HTTP10) {
+            Persistence::KeepAlive
+        } else {
+            Persistence::Persistent
+        }
+    }
+
+    /// The whole reply has been handed to the kernel.
+    pub fn handle_reply_sent(&mut self, now: Instant) -> AfterReply {
+        let must_close = self.flags.has(Flags::MUST_CLOSE) || !matches!(self.phase, Phase::Reply | Phase::Body);
+        if must_close {
+            let has_more_to_say = self.phase != Phase::Reply || !self.flags.has(Flags::CLIENT_CLOSES);
+            let linger = has_more_to_say && !self.flags.has(Flags::INPUT_ENDED) && self.phase != Phase::Closed;
+            self.phase = if linger { Phase::Lingering } else { Phase::Closed };
+            self.since = now;
+            return AfterReply::Close { linger };
+        }
+        if self.phase == Phase::Body {
+            self.phase = Phase::Drain;
+            self.since = now;
+            return AfterReply::DrainBody;
+        }
+        self.begin_idle(now);
+        AfterReply::NextRequest
+    }
+
+    /// Requests handed out so far.
+    #[must_use]
+    pub fn request_count(&self) -> u32 {
+        self.requests.get()
+    }
+
+    /// True between requests with nothing received of the next: a draining worker may close it now.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.phase == Phase::Idle
+    }
+}
+
+const _: () = assert!(size_of::<Connection>() <= 48 && HEAD_BYTES_CEILING <= u16::MAX as usize);

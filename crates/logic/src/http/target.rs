@@ -1,0 +1,289 @@
+//! What a request target means (RFC 9112 section 3.2), and the path that it names (RFC 3986).
+//!
+//! A path is decoded once. After that, empty segments are merged and dot segments resolved; `..` at the root stays at the root, as RFC 3986
+//! section 5.2.4 has it, so no path names anything above it. An encoded slash (`%2F`) is data within a segment, and no file's name can
+//! hold a slash: such a path names nothing, and is answered as not found rather than as something that it does not say.
+
+use super::host::{self, Authority};
+use super::rejection::RejectReason;
+use super::status::Status;
+
+/// How a target was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TargetForm {
+    /// A path with an optional query.
+    Origin,
+    /// A whole `http` or `https` URI.
+    Absolute,
+    /// `*`, for OPTIONS alone: the server as a whole.
+    Asterisk,
+}
+
+/// A request target, as it was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Target<'i> {
+    /// How it was written.
+    pub form: TargetForm,
+    /// All of it.
+    pub raw: &'i [u8],
+    /// The path, still encoded; begins with `/`, except `*` in [`TargetForm::Asterisk`].
+    pub path: &'i [u8],
+    /// What follows the first `?`, still encoded.
+    pub query: Option<&'i [u8]>,
+}
+
+/// Why a path can't be decoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PathError {
+    /// A `%` without two hexadecimal digits.
+    #[error("the path has a % that two hexadecimal digits do not follow")]
+    Escape,
+    /// `%00`: no file name can hold it, and C strings end there.
+    #[error("the path has an encoded NUL")]
+    Nul,
+    /// `%2F`: names nothing.
+    #[error("the path has an encoded slash, which no name can hold")]
+    EncodedSlash,
+    /// Not an absolute path, as in `OPTIONS *`.
+    #[error("the path does not begin with a slash")]
+    Relative,
+}
+
+impl PathError {
+    /// What to answer. The connection can go on: the head itself was sound.
+    #[must_use]
+    pub const fn status(self) -> Status {
+        match self {
+            PathError::Escape | PathError::Nul | PathError::Relative => Status::BAD_REQUEST,
+            PathError::EncodedSlash => Status::NOT_FOUND,
+        }
+    }
+}
+
+/// Splits a target. The second value is the authority that an absolute form carries.
+pub(super) fn parse<'i>(raw: &'i [u8], options: bool) -> Result<(Target<'i>, Option<Authority<'i>>), RejectReason> {
+    if raw.first() == Some(&b'/') {
+        let (path, query) = split(raw)?;
+        return Ok((Target { form: TargetForm::Origin, raw, path, query }, None));
+    }
+    if raw == b"*" && options {
+        return Ok((Target { form: TargetForm::Asterisk, raw, path: raw, query: None }, None));
+    }
+    parse_absolute(raw)
+}
+
+#[cold]
+fn parse_absolute(raw: &[u8]) -> Result<(Target<'_>, Option<Authority<'_>>), RejectReason> {
+    let after_scheme = strip_prefix_ignore_case(raw, b"http://")
+        .or_else(|| strip_prefix_ignore_case(raw, b"https://"))
+        .ok_or(RejectReason::TargetForm)?;
+    let end = after_scheme.iter().position(|byte| matches!(byte, b'/' | b'?' | b'#')).unwrap_or(after_scheme.len());
+    let (authority, rest) = after_scheme.split_at(end);
+    let authority = host::parse(authority).filter(|authority| !authority.host.is_empty());
+    let authority = authority.ok_or(RejectReason::TargetForm)?;
+    let (path, query) = split(rest)?;
+    let path = if path.is_empty() { b"/" } else { path };
+    Ok((Target { form: TargetForm::Absolute, raw, path, query }, Some(authority)))
+}
+
+fn strip_prefix_ignore_case<'i>(bytes: &'i [u8], prefix: &[u8]) -> Option<&'i [u8]> {
+    let (head, rest) = bytes.split_at_checked(prefix.len())?;
+    head.eq_ignore_ascii_case(prefix).then_some(rest)
+}
+
+/// Path and query; refuses what may not stand in a target even leniently: controls, white space, `#`, and bytes above 0x7E. The bytes
+/// ``"<>\^`{|}`` should be encoded too, but browsers send them raw in queries, and nothing here gives them a meaning.
+fn split(bytes: &[u8]) -> Result<(&[u8], Option<&[u8]>), RejectReason> {
+    let mut query_at = None;
+    for (at, &byte) in bytes.iter().enumerate() {
+        if byte == b'?' {
+            query_at = query_at.or(Some(at));
+        } else if !(0x21..0x7F).contains(&byte) || byte == b'#' {
+            return Err(RejectReason::TargetByte);
+        }
+    }
+    Ok(match query_at {
+        Some(at) => (&bytes[..at], Some(&bytes[at + 1..])),
+        None => (bytes, None),
+    })
+}
+
+/// Decodes a path's escapes once, merges empty segments and resolves dot segments. The result begins with `/`, has no `//`, no `.` or `..`
+/// segment and no NUL, and keeps a final `/` (`/a/.` and `/a/b/..` name directories: both give `/a/`). It is a slice of `path` itself
+/// when nothing had to change, else of `buffer`, whose former content is lost.
+///
+/// # Errors
+///
+/// See [`PathError`].
+pub fn decode_path<'p>(path: &'p [u8], buffer: &'p mut Vec<u8>) -> Result<&'p [u8], PathError> {
+    if path.first() != Some(&b'/') {
+        return Err(PathError::Relative);
+    }
+    if is_plain(path) {
+        return Ok(path);
+    }
+    buffer.clear();
+    let mut rest = path;
+    while let Some((&byte, after)) = rest.split_first() {
+        rest = after;
+        match byte {
+            b'%' => {
+                let (high, low) = (hex(rest.first()), hex(rest.get(1)));
+                let (Some(high), Some(low)) = (high, low) else { return Err(PathError::Escape) };
+                rest = &rest[2..];
+                match high << 4 | low {
+                    0 => return Err(PathError::Nul),
+                    b'/' => return Err(PathError::EncodedSlash),
+                    decoded => buffer.push(decoded),
+                }
+            }
+            0 => return Err(PathError::Nul),
+            b'/' => end_segment(buffer),
+            _ => buffer.push(byte),
+        }
+    }
+    // A dot segment at the end names a directory, so it leaves the slash that `end_segment` puts there; a plain name stays as it is.
+    if matches!(last_segment(buffer), b"." | b"..") {
+        end_segment(buffer);
+    }
+    Ok(buffer)
+}
+
+/// True when no byte asks for work: no escape, no NUL, and no slash that a dot or a slash follows.
+fn is_plain(path: &[u8]) -> bool {
+    let mut before = 0;
+    for &byte in path {
+        if byte == b'%' || byte == 0 || (before == b'/' && (byte == b'/' || byte == b'.')) {
+            return false;
+        }
+        before = byte;
+    }
+    true
+}
+
+/// Closes the segment under construction with a slash: nothing is added for an empty one, a `.` is dropped, a `..` takes the segment
+/// before it along.
+fn end_segment(out: &mut Vec<u8>) {
+    match last_segment(out) {
+        b"" if !out.is_empty() => {}
+        b"." => out.truncate(out.len() - 1),
+        b".." => {
+            out.truncate(out.len() - 2);
+            let parent = out.len().saturating_sub(1);
+            let start = memchr::memrchr(b'/', &out[..parent]).map_or(1, |slash| slash + 1);
+            out.truncate(start);
+        }
+        _ => out.push(b'/'),
+    }
+}
+
+fn last_segment(out: &[u8]) -> &[u8] {
+    memchr::memrchr(b'/', out).map_or(out, |slash| &out[slash + 1..])
+}
+
+fn hex(digit: Option<&u8>) -> Option<u8> {
+    match *digit? {
+        digit @ b'0'..=b'9' => Some(digit - b'0'),
+        digit @ b'a'..=b'f' => Some(digit - b'a' + 10),
+        digit @ b'A'..=b'F' => Some(digit - b'A' + 10),
+        _ => None,
+    }
+}
+
+/// Appends `path` with every byte escaped that may not stand raw in a path (RFC 3986 section 3.3), for a Location field or a link. A first
+/// segment is never empty in a path from [`decode_path`], so the result can't be taken for `//host`.
+pub fn encode_path(path: &[u8], out: &mut Vec<u8>) {
+    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+    for &byte in path {
+        if byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:@/".contains(&byte) {
+            out.push(byte);
+        } else {
+            out.extend_from_slice(&[b'%', DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn decoded(path: &str) -> Result<String, PathError> {
+        let mut buffer = Vec::new();
+        decode_path(path.as_bytes(), &mut buffer).map(|path| String::from_utf8_lossy(path).into_owned())
+    }
+
+    #[test]
+    fn plain_paths_are_not_copied() {
+        let mut buffer = b"old".to_vec();
+        for path in ["/", "/index.html", "/a/b.c/d..e/f.", "/a..", "/a b"] {
+            assert_eq!(decode_path(path.as_bytes(), &mut buffer), Ok(path.as_bytes()));
+        }
+        assert_eq!(buffer, b"old");
+    }
+
+    #[test]
+    fn dot_segments_never_climb() {
+        for (path, expected) in [
+            ("/..", "/"),
+            ("/../", "/"),
+            ("/../../etc/passwd", "/etc/passwd"),
+            ("/a/../../b", "/b"),
+            ("/a/./b/.", "/a/b/"),
+            ("/a/b/..", "/a/"),
+            ("/a/b/../", "/a/"),
+            ("/%2e%2e/%2E./x", "/x"),
+            ("/a/.%2e/b", "/b"),
+            ("//evil.example/..", "/"),
+            ("//evil.example//x//", "/evil.example/x/"),
+            ("/...", "/..."),
+            ("/.well-known/x", "/.well-known/x"),
+            ("/..a/b", "/..a/b"),
+            ("/.", "/"),
+            ("/a/...", "/a/..."),
+        ] {
+            assert_eq!(decoded(path).as_deref(), Ok(expected), "{path}");
+        }
+    }
+
+    #[test]
+    fn escapes_are_decoded_once() {
+        assert_eq!(decoded("/%252e%252e/x").as_deref(), Ok("/%2e%2e/x"));
+        assert_eq!(decoded("/a%20b%3Fc%25").as_deref(), Ok("/a b?c%"));
+        assert_eq!(decoded("/%C3%A9").as_deref(), Ok("/é"));
+        for path in ["/%", "/%4", "/%4g", "/%g4", "/a%%41", "/%+1", "/%u0041"] {
+            assert_eq!(decoded(path), Err(PathError::Escape), "{path}");
+        }
+        assert_eq!(decoded("/a%00.html"), Err(PathError::Nul));
+        assert_eq!(decoded("/a%2fb"), Err(PathError::EncodedSlash));
+        assert_eq!(decoded("/..%2F..%2Fetc"), Err(PathError::EncodedSlash));
+        assert_eq!(decoded("*"), Err(PathError::Relative));
+        assert_eq!(decoded(""), Err(PathError::Relative));
+    }
+
+    #[test]
+    fn encoding_is_undone_by_decoding() {
+        let every_byte: Vec<u8> = std::iter::once(b'/').chain((1..=255).filter(|&byte| byte != b'/')).collect();
+        let mut encoded = Vec::new();
+        encode_path(&every_byte, &mut encoded);
+        assert!(encoded.iter().all(|byte| byte.is_ascii_graphic()));
+        let mut buffer = Vec::new();
+        assert_eq!(decode_path(&encoded, &mut buffer), Ok(&every_byte[..]));
+    }
+
+    #[test]
+    fn forms() {
+        let form = |raw: &'static str, options| parse(raw.as_bytes(), options).map(|(target, _)| target);
+        let target = form("/a?b?c", false).expect("origin form");
+        assert_eq!((target.form, target.path, target.query), (TargetForm::Origin, &b"/a"[..], Some(&b"b?c"[..])));
+        let (target, authority) = parse(b"HTTP://h:81?q", false).expect("absolute form");
+        assert_eq!((target.form, target.path, target.query), (TargetForm::Absolute, &b"/"[..], Some(&b"q"[..])));
+        assert_eq!(authority.map(|authority| (authority.host, authority.port)), Some((&b"h"[..], Some(81))));
+        assert_eq!(form("*", true).map(|target| target.form), Ok(TargetForm::Asterisk));
+        for raw in ["*", "a", "h:80", "ftp://h/", "http:/x", "http:///x", "http://u@h/", "https://"] {
+            assert_eq!(form(raw, false), Err(RejectReason::TargetForm), "{raw}");
+        }
+        for raw in ["/#", "/a b", "/\x7f", "/é", "http://h/#f", "http://h#f"] {
+            assert_eq!(form(raw, false), Err(RejectReason::TargetByte), "{raw}");
+        }
+    }
+}
