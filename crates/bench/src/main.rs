@@ -4,9 +4,11 @@
 //! `shortfalls` says which results miss their mark. Not shipped.
 #![deny(unsafe_code)]
 
+mod load;
 mod nothing;
 #[allow(unsafe_code)]
 mod sys;
+mod workload;
 
 use std::process::ExitCode;
 
@@ -23,11 +25,14 @@ struct CommandLine {
 enum Command {
     /// Run a server that does nothing but move bytes.
     Nothing(nothing::NothingOptions),
+    /// Put load on a server.
+    Load(load::LoadOptions),
 }
 
 fn main() -> ExitCode {
     let result = match CommandLine::parse().command {
         Command::Nothing(options) => nothing::run(&options),
+        Command::Load(options) => load::run_command(&options),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -32,12 +32,10 @@ pub(super) fn serve(address: SocketAddr, reply: FixedReply) -> io::Result<()> {
     ring.accept_multishot(listener.as_raw_fd(), ACCEPT);
     // Indexed by descriptor: the kernel keeps those small.
     let mut connections: Vec<Option<Connection>> = Vec::new();
-    let mut completions = Vec::new();
     println!("listening on http://{}", listener.local_addr()?);
     loop {
         ring.enter(true)?;
-        ring.harvest(&mut completions);
-        for completion in completions.drain(..) {
+        while let Some(completion) = ring.next_completion() {
             match completion.token {
                 ACCEPT => {
                     if !completion.more {

@@ -5,7 +5,7 @@
 //! reference, and no gain could be measured.
 
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
@@ -140,19 +140,13 @@ impl Ring {
         }
     }
 
-    /// Moves every completion that is there into `into`.
-    pub(crate) fn harvest(&mut self, into: &mut Vec<Completion>) {
-        for entry in self.ring.completion() {
-            let flags = entry.flags();
-            let filled = cqueue::buffer_select(flags)
-                .map(|id| Filled { id, bytes: usize::try_from(entry.result()).unwrap_or(0) });
-            into.push(Completion {
-                token: entry.user_data(),
-                result: entry.result(),
-                more: cqueue::more(flags),
-                filled,
-            });
-        }
+    /// The next completion that is there.
+    pub(crate) fn next_completion(&mut self) -> Option<Completion> {
+        let entry = self.ring.completion().next()?;
+        let flags = entry.flags();
+        let filled =
+            cqueue::buffer_select(flags).map(|id| Filled { id, bytes: usize::try_from(entry.result()).unwrap_or(0) });
+        Some(Completion { token: entry.user_data(), result: entry.result(), more: cqueue::more(flags), filled })
     }
 
     /// What the kernel put into a buffer.
@@ -225,10 +219,8 @@ impl Ring {
 
     /// Closes a descriptor inside the next enter; a completion comes only for a failure.
     pub(crate) fn close(&mut self, socket: OwnedFd, token: u64) {
-        let entry = opcode::Close::new(Fd(std::os::fd::IntoRawFd::into_raw_fd(socket)))
-            .build()
-            .flags(squeue::Flags::SKIP_SUCCESS)
-            .user_data(token);
+        let entry =
+            opcode::Close::new(Fd(socket.into_raw_fd())).build().flags(squeue::Flags::SKIP_SUCCESS).user_data(token);
         self.push(entry);
     }
 
@@ -274,9 +266,4 @@ pub(crate) fn adopt(completion: &Completion) -> Option<OwnedFd> {
     }
     // SAFETY: the kernel made this descriptor for us with that completion and nobody else holds it.
     Some(unsafe { OwnedFd::from_raw_fd(completion.result) })
-}
-
-/// The number of a socket, for submissions.
-pub(crate) fn raw(socket: &OwnedFd) -> RawFd {
-    socket.as_raw_fd()
 }

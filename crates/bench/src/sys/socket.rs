@@ -98,10 +98,19 @@ pub(crate) fn connect(address: SocketAddr, receive_buffer_bytes: Option<i32>) ->
     }
 }
 
-/// Ends both directions; receives that wait on the socket complete.
-pub(crate) fn shut_down(socket: &OwnedFd) {
-    // SAFETY: plain call on an owned descriptor; that the peer was quicker is no error worth telling.
-    unsafe { libc::shutdown(socket.as_raw_fd(), libc::SHUT_RDWR) };
+/// Makes closing reset the connection, so that it takes up no port afterwards.
+pub(crate) fn reset_on_close(socket: &OwnedFd) {
+    let linger = libc::linger { l_onoff: 1, l_linger: 0 };
+    // SAFETY: the pointer and length name a live `linger`. That the peer was quicker is no error worth telling.
+    unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_LINGER,
+            std::ptr::from_ref(&linger).cast(),
+            std::mem::size_of::<libc::linger>() as libc::socklen_t,
+        );
+    }
 }
 
 /// Receives into `buffer`; 0 means that the peer has finished.

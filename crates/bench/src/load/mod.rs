@@ -1,0 +1,119 @@
+//! The load generator: one thread, thousands of connections, open or closed loop.
+//!
+//! Open loop: requests are due at times drawn from a seed, whatever the server does, and latency counts from when a
+//! request was due. Closed loop: each connection always has its requests outstanding, which is how the processor time
+//! of a saturated server is measured. Every reply's status and length is checked, and every few replies' bytes.
+//!
+//! It stands on one io_uring: sends of a batch and receives share one system call; bodies longer than a buffer are
+//! taken off the socket without a copy. While requests are outstanding it looks for completions instead of sleeping,
+//! so neither does the server pay for waking it nor does a timer make it late.
+
+mod arrivals;
+mod connection;
+mod generator;
+mod options;
+mod outcome;
+mod reply;
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+pub(crate) use arrivals::Spacing;
+pub(crate) use options::{LoadOptions, run_command};
+pub(crate) use outcome::{Failure, Outcome};
+
+use crate::workload::mix::Mix;
+
+/// Most connections of one run: the range of local ports towards one address has 28,000.
+pub(crate) const CONNECTIONS_MAX: usize = 24_000;
+
+/// When requests are sent.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Demand {
+    /// Closed loop: as soon as a reply is complete.
+    Saturate,
+    /// Open loop.
+    Rate { per_s: f64, spacing: Spacing },
+}
+
+/// One run.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) address: SocketAddr,
+    pub(crate) demand: Demand,
+    /// Connections that requests go out on.
+    pub(crate) connections: usize,
+    /// Requests outstanding on one connection at most.
+    pub(crate) pipeline: usize,
+    /// Close (or let the server close) after so many; `None`: keep for the whole run.
+    pub(crate) requests_per_connection: Option<u32>,
+    /// Connections that ask once and are then left alone.
+    pub(crate) idle: usize,
+    /// Connections that ask for the longest file and read it at `slow_bytes_per_s`.
+    pub(crate) slow: usize,
+    pub(crate) slow_bytes_per_s: u32,
+    /// Load before the measured window.
+    pub(crate) warm_up: Duration,
+    pub(crate) window: Duration,
+    /// Longest wait for replies after the window.
+    pub(crate) drain: Duration,
+    /// Ends sending early.
+    pub(crate) requests_max: u64,
+    /// Compares the body of each n-th reply; 0: of none.
+    pub(crate) verify_every: u64,
+    pub(crate) seed: u64,
+    /// Sleep when there is nothing to do, even while requests are outstanding.
+    pub(crate) sleep: bool,
+}
+
+impl Plan {
+    /// A closed loop over kept connections.
+    pub(crate) fn saturate(address: SocketAddr, connections: usize) -> Self {
+        Self {
+            address,
+            demand: Demand::Saturate,
+            connections,
+            pipeline: 1,
+            requests_per_connection: None,
+            idle: 0,
+            slow: 0,
+            slow_bytes_per_s: 10_000,
+            warm_up: Duration::from_millis(500),
+            window: Duration::from_secs(2),
+            drain: Duration::from_secs(1),
+            requests_max: u64::MAX,
+            verify_every: 64,
+            seed: 1,
+            sleep: false,
+        }
+    }
+}
+
+/// Is told where a run stands, on the generator's thread: to read clocks and counters of the server at that moment.
+pub(crate) trait Observer {
+    /// All kept connections are open and have had one reply each.
+    fn opened(&mut self) {}
+    fn window_begins(&mut self) {}
+    fn window_ends(&mut self) {}
+}
+
+/// Observes nothing.
+pub(crate) struct Unobserved;
+
+impl Observer for Unobserved {}
+
+/// Runs `plan` on the calling thread.
+///
+/// # Errors
+/// io_uring is refused, descriptors run out, or the server fails every request.
+pub(crate) fn run(plan: &Plan, mix: &Mix, observer: &mut dyn Observer) -> io::Result<Outcome> {
+    let connections = plan.connections + plan.idle + plan.slow;
+    if connections == 0 || connections > CONNECTIONS_MAX {
+        let message = format!("{connections} connections: give 1 to {CONNECTIONS_MAX}");
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+    }
+    crate::sys::process::allow_descriptors(connections as u64 + 512)?;
+    crate::sys::process::sharpen_timers()?;
+    generator::Generator::new(plan, mix)?.run(observer)
+}

@@ -1,0 +1,119 @@
+//! What a run of the generator brought.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+
+/// Why a request failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Failure {
+    /// The connection couldn't be opened.
+    Connect,
+    /// The server closed or reset the connection with requests unanswered.
+    ClosedEarly,
+    /// The head couldn't be understood.
+    MalformedHead,
+    /// Not status 200.
+    Status,
+    /// The body's length differs from the file's.
+    Length,
+    /// The body's bytes differ from the file's.
+    Body,
+    /// No reply before the run's end.
+    Unanswered,
+    /// Too many arrivals waited for a connection.
+    Overflow,
+    /// An idle connection was closed by the server.
+    IdleClosed,
+}
+
+/// The measured part of a run.
+pub(crate) struct Outcome {
+    /// Length of the measured window.
+    pub(crate) window: Duration,
+    /// Requests meant to be sent within the window (open loop), or sent (closed loop).
+    pub(crate) offered: u64,
+    /// Requests that went out within the window.
+    pub(crate) sent: u64,
+    /// Replies that were complete, and right, within the window.
+    pub(crate) answered: u64,
+    /// Body and head bytes received within the window.
+    pub(crate) received_bytes: u64,
+    /// Connections opened within the window.
+    pub(crate) connects: u64,
+    /// Replies whose body was compared.
+    pub(crate) verified: u64,
+    /// From the intended time of sending to the last byte of the reply, in nanoseconds, of all requests that were
+    /// meant to be sent within the window; one without a reply counts as long as it was waited for.
+    pub(crate) latency_ns: Histogram<u64>,
+    /// How much after its intended time a request was handed to the kernel, when a connection was free: the
+    /// generator's own lateness.
+    pub(crate) lateness_ns: Histogram<u64>,
+    /// Failures of the whole run, by kind.
+    pub(crate) failures: BTreeMap<Failure, u64>,
+    /// Time that the generator wasn't just looking for work, within the window.
+    pub(crate) busy: Duration,
+}
+
+impl Outcome {
+    pub(crate) fn new() -> Self {
+        Self {
+            window: Duration::ZERO,
+            offered: 0,
+            sent: 0,
+            answered: 0,
+            received_bytes: 0,
+            connects: 0,
+            verified: 0,
+            latency_ns: histogram(),
+            lateness_ns: histogram(),
+            failures: BTreeMap::new(),
+            busy: Duration::ZERO,
+        }
+    }
+
+    pub(crate) fn fail(&mut self, failure: Failure, count: u64) {
+        if count > 0 {
+            *self.failures.entry(failure).or_default() += count;
+        }
+    }
+
+    pub(crate) fn failed(&self) -> u64 {
+        self.failures.values().sum()
+    }
+
+    pub(crate) fn answered_per_s(&self) -> f64 {
+        per_second(self.answered, self.window)
+    }
+
+    pub(crate) fn offered_per_s(&self) -> f64 {
+        per_second(self.offered, self.window)
+    }
+
+    pub(crate) fn sent_per_s(&self) -> f64 {
+        per_second(self.sent, self.window)
+    }
+
+    /// Latency at a quantile (0 to 1), in microseconds.
+    pub(crate) fn latency_us(&self, quantile: f64) -> f64 {
+        self.latency_ns.value_at_quantile(quantile) as f64 / 1e3
+    }
+
+    /// What the generator spends on a request, in microseconds.
+    pub(crate) fn generator_us_per_request(&self) -> f64 {
+        self.busy.as_secs_f64() * 1e6 / self.answered.max(1) as f64
+    }
+}
+
+fn per_second(count: u64, window: Duration) -> f64 {
+    if window.is_zero() { 0.0 } else { count as f64 / window.as_secs_f64() }
+}
+
+/// 1 us to 100 s at three digits.
+fn histogram() -> Histogram<u64> {
+    let mut histogram =
+        Histogram::new_with_bounds(1_000, 100_000_000_000, 3).expect("the bounds are in order and the digits allowed");
+    histogram.auto(true);
+    histogram
+}

@@ -1,0 +1,125 @@
+//! Which request comes next: targets with weights, drawn from a seed.
+
+use std::sync::Arc;
+
+use super::content::Content;
+
+/// Requests joined for one send when several go to the same target.
+pub(crate) const PIPELINE_MAX: usize = 64;
+
+/// What a reply's body has to be.
+#[derive(Clone, Debug)]
+pub(crate) enum Body {
+    /// Only its length is known.
+    Unknown,
+    /// A function of a seed.
+    Seeded(Content),
+    /// These bytes.
+    Bytes(Arc<[u8]>),
+}
+
+impl Body {
+    /// Whether `bytes` may stand at `offset` of the body.
+    pub(crate) fn matches(&self, offset: u64, bytes: &[u8]) -> bool {
+        match self {
+            Body::Unknown => true,
+            Body::Seeded(content) => content.matches(offset, bytes),
+            Body::Bytes(all) => all.get(offset as usize..).is_some_and(|rest| rest.starts_with(bytes)),
+        }
+    }
+}
+
+/// One thing to ask for.
+#[derive(Clone, Debug)]
+pub(crate) struct Target {
+    /// The request, [`PIPELINE_MAX`] times over. Lives as long as the process, as the kernel reads from it.
+    repeated: &'static [u8],
+    request_bytes: usize,
+    /// Length that the reply's body must have; unknown means any.
+    pub(crate) body_bytes: Option<u64>,
+    pub(crate) body: Body,
+}
+
+impl Target {
+    /// A GET of `path`, with the header fields that a simple client sends.
+    pub(crate) fn new(path: &str, close: bool, body_bytes: Option<u64>, body: Body) -> Self {
+        let connection = if close { "Connection: close\r\n" } else { "" };
+        let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nUser-Agent: leat-bench\r\n{connection}\r\n");
+        let copies = if close { 1 } else { PIPELINE_MAX };
+        Self { repeated: request.repeat(copies).into_bytes().leak(), request_bytes: request.len(), body_bytes, body }
+    }
+
+    /// The bytes of `count` requests in a row.
+    pub(crate) fn requests(&self, count: usize) -> &'static [u8] {
+        &self.repeated[..count * self.request_bytes]
+    }
+}
+
+/// Targets with their cumulative shares.
+#[derive(Clone, Debug)]
+pub(crate) struct Mix {
+    targets: Vec<Target>,
+    /// Ends at 1.
+    cumulative: Vec<f64>,
+}
+
+impl Mix {
+    /// `targets` with their relative weights; not empty.
+    pub(crate) fn new(targets: Vec<(Target, f64)>) -> Self {
+        assert!(!targets.is_empty(), "a mix needs a target");
+        let total: f64 = targets.iter().map(|(_, weight)| weight).sum();
+        let mut sum = 0.0;
+        let cumulative = targets.iter().map(|(_, weight)| {
+            sum += weight / total;
+            sum
+        });
+        let cumulative = cumulative.collect();
+        Self { targets: targets.into_iter().map(|(target, _)| target).collect(), cumulative }
+    }
+
+    /// Draws a target's number.
+    pub(crate) fn draw(&self, random: &mut fastrand::Rng) -> u32 {
+        if self.targets.len() == 1 {
+            return 0;
+        }
+        let at = random.f64();
+        let index = self.cumulative.partition_point(|&end| end <= at);
+        index.min(self.targets.len() - 1) as u32
+    }
+
+    pub(crate) fn target(&self, number: u32) -> &Target {
+        &self.targets[number as usize]
+    }
+
+    /// The number of the target with the longest body.
+    pub(crate) fn longest(&self) -> u32 {
+        let longest = self.targets.iter().enumerate().max_by_key(|(_, target)| target.body_bytes);
+        longest.map_or(0, |(index, _)| index as u32)
+    }
+
+    /// The longest body, when all lengths are known.
+    pub(crate) fn body_bytes_max(&self) -> Option<u64> {
+        self.targets.iter().map(|target| target.body_bytes).collect::<Option<Vec<_>>>()?.into_iter().max()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.targets.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_follow_the_weights_and_the_seed_alone() {
+        let target = |path| Target::new(path, false, Some(1), Body::Unknown);
+        let mix = Mix::new(vec![(target("/a"), 1.0), (target("/b"), 3.0)]);
+        let draw = |seed| {
+            let mut random = fastrand::Rng::with_seed(seed);
+            (0..10_000).map(|_| mix.draw(&mut random)).sum::<u32>()
+        };
+        assert_eq!(draw(1), draw(1));
+        assert!((7_300..7_700).contains(&draw(1)), "{}", draw(1));
+    }
+}
