@@ -123,7 +123,9 @@ impl HeadProgress {
     /// Judges the lines that have become whole since the last look. `true`: the head is complete.
     fn resume(&mut self, window: &[u8], limits: &Limits) -> Result<bool, RejectReason> {
         let (searched, line_start) = (usize::from(self.searched), usize::from(self.line_start));
-        let Some(last) = memchr::memrchr(b'\n', &window[searched..]) else { return Ok(false) };
+        // Limits may have shrunk since the last look.
+        let fresh = window.get(searched..).unwrap_or_default();
+        let Some(last) = memchr::memrchr(b'\n', fresh) else { return Ok(false) };
         let whole = &window[..=searched + last];
         let mut slots = [httparse::EMPTY_HEADER; HEADER_COUNT_CEILING];
         let result = if line_start == 0 {

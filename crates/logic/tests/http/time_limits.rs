@@ -1,0 +1,188 @@
+//! Time-outs of a connection, with a clock that the tests set.
+
+use leat_logic::http::{AfterReply, Connection, EndOfInput, Expired, Limits, Persistence, Progress, RejectReason};
+use leat_logic::time::Instant;
+use std::time::Duration;
+
+const HEAD: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+const POST: &[u8] = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n";
+
+fn at(seconds: u64) -> Instant {
+    Instant::default().after(Duration::from_secs(seconds))
+}
+
+fn limits() -> Limits {
+    Limits {
+        head_timeout: Duration::from_secs(10),
+        idle_timeout: Duration::from_secs(75),
+        stall_timeout: Duration::from_secs(30),
+        linger_timeout: Duration::from_secs(2),
+        ..Limits::default()
+    }
+}
+
+fn expect_request(connection: &mut Connection, now: u64, input: &[u8]) {
+    let (consumed, progress) = connection.handle_input(at(now), input, &limits());
+    assert!(matches!(progress, Progress::Request(_)), "{progress:?}");
+    assert_eq!(consumed, input.len());
+}
+
+fn expect_more_wanted(connection: &mut Connection, now: u64, input: &[u8]) {
+    let (_, progress) = connection.handle_input(at(now), input, &limits());
+    assert!(matches!(progress, Progress::NeedInput), "{progress:?}");
+}
+
+/// The deadline is `seconds`, and not a nanosecond earlier.
+fn expect_expiry(connection: &mut Connection, seconds: u64, expired: Expired) {
+    assert_eq!(connection.poll_timeout(&limits()), at(seconds));
+    let just_before = Instant { ns: at(seconds).ns - 1 };
+    assert_eq!(connection.handle_timeout(just_before, &limits()), None);
+    assert_eq!(connection.handle_timeout(at(seconds), &limits()), Some(expired));
+}
+
+#[test]
+fn a_client_that_says_nothing_is_left_in_silence() {
+    let mut connection = Connection::new(at(100));
+    expect_more_wanted(&mut connection, 105, b"\r\n");
+    expect_expiry(&mut connection, 110, Expired::Idle);
+    assert_eq!(connection.poll_timeout(&limits()), Instant::NEVER);
+}
+
+#[test]
+fn a_slow_first_head_counts_from_accept() {
+    let mut connection = Connection::new(at(100));
+    for now in 101..110 {
+        let sent = usize::try_from(now - 100).expect("small");
+        expect_more_wanted(&mut connection, now, &HEAD[..sent]);
+    }
+    expect_expiry(&mut connection, 110, Expired::Head(RejectReason::HeadTimeout.into()));
+    // The answer goes out, then the client may read it.
+    assert_eq!(connection.reply(at(110), &limits(), false), Persistence::Close);
+    assert_eq!(connection.handle_reply_sent(at(111)), AfterReply::Close { linger: true });
+    expect_more_wanted(&mut connection, 112, HEAD);
+    expect_expiry(&mut connection, 113, Expired::Linger);
+}
+
+#[test]
+fn a_slow_later_head_counts_from_its_first_byte() {
+    let mut connection = Connection::new(at(0));
+    expect_request(&mut connection, 1, HEAD);
+    assert_eq!(connection.poll_timeout(&limits()), Instant::NEVER);
+    connection.reply(at(2), &limits(), false);
+    assert_eq!(connection.handle_reply_sent(at(3)), AfterReply::NextRequest);
+    assert!(connection.is_idle());
+    assert_eq!(connection.poll_timeout(&limits()), at(78));
+    // An empty line begins no head.
+    expect_more_wanted(&mut connection, 40, b"\r\n");
+    assert_eq!(connection.poll_timeout(&limits()), at(78));
+    expect_more_wanted(&mut connection, 50, b"G");
+    assert!(!connection.is_idle());
+    expect_more_wanted(&mut connection, 55, b"GE");
+    expect_expiry(&mut connection, 60, Expired::Head(RejectReason::HeadTimeout.into()));
+}
+
+#[test]
+fn an_idle_connection_is_closed_in_silence() {
+    let mut connection = Connection::new(at(0));
+    expect_request(&mut connection, 1, HEAD);
+    connection.reply(at(2), &limits(), false);
+    connection.handle_reply_sent(at(3));
+    expect_expiry(&mut connection, 78, Expired::Idle);
+}
+
+#[test]
+fn a_body_that_stalls_is_cut() {
+    let mut connection = Connection::new(at(0));
+    expect_request(&mut connection, 1, POST);
+    assert_eq!(connection.poll_timeout(&limits()), at(31));
+    let (consumed, progress) = connection.handle_input(at(20), b"abc", &limits());
+    assert!(matches!((consumed, progress), (3, Progress::Body(b"abc"))));
+    expect_more_wanted(&mut connection, 25, b"");
+    expect_expiry(&mut connection, 50, Expired::Stalled);
+}
+
+#[test]
+fn a_reply_that_nobody_takes_is_cut() {
+    let mut connection = Connection::new(at(0));
+    expect_request(&mut connection, 1, HEAD);
+    // Our own slowness is not the client's.
+    assert_eq!(connection.handle_timeout(at(1_000_000), &limits()), None);
+    connection.reply(at(1_000_000), &limits(), false);
+    connection.handle_transmit_progress(at(1_000_010));
+    expect_expiry(&mut connection, 1_000_040, Expired::Stalled);
+}
+
+#[test]
+fn a_drained_body_that_stalls_is_cut() {
+    let mut connection = Connection::new(at(0));
+    expect_request(&mut connection, 1, POST);
+    connection.reply(at(2), &limits(), false);
+    assert_eq!(connection.handle_reply_sent(at(3)), AfterReply::DrainBody);
+    expect_more_wanted(&mut connection, 4, b"abc");
+    expect_expiry(&mut connection, 34, Expired::Stalled);
+}
+
+#[test]
+fn a_half_closed_client_gets_every_answer() {
+    let mut connection = Connection::new(at(0));
+    let two = [HEAD, HEAD].concat();
+    let (consumed, progress) = connection.handle_input(at(1), &two, &limits());
+    assert!(matches!(progress, Progress::Request(_)));
+    assert_eq!(connection.handle_end_of_input(), EndOfInput::AnswerFirst);
+    connection.reply(at(2), &limits(), false);
+    assert_eq!(connection.handle_reply_sent(at(3)), AfterReply::NextRequest);
+    expect_request(&mut connection, 4, &two[consumed..]);
+    connection.reply(at(5), &limits(), false);
+    assert_eq!(connection.handle_reply_sent(at(6)), AfterReply::NextRequest);
+    let (_, progress) = connection.handle_input(at(7), b"", &limits());
+    assert!(matches!(progress, Progress::Ended));
+}
+
+#[test]
+fn a_head_that_a_half_closed_client_left_unfinished_ends_it() {
+    let mut connection = Connection::new(at(0));
+    expect_request(&mut connection, 1, HEAD);
+    assert_eq!(connection.handle_end_of_input(), EndOfInput::AnswerFirst);
+    connection.reply(at(2), &limits(), false);
+    connection.handle_reply_sent(at(3));
+    let (_, progress) = connection.handle_input(at(7), b"GET / HT", &limits());
+    assert!(matches!(progress, Progress::Ended));
+}
+
+#[test]
+fn a_body_cut_off_while_the_reply_is_under_way_ends_after_it() {
+    let mut connection = Connection::new(at(0));
+    expect_request(&mut connection, 1, POST);
+    assert_eq!(connection.reply(at(2), &limits(), false), Persistence::Persistent);
+    assert_eq!(connection.handle_end_of_input(), EndOfInput::AnswerFirst);
+    assert_eq!(connection.handle_reply_sent(at(3)), AfterReply::Close { linger: false });
+}
+
+#[test]
+fn a_chunk_that_breaks_while_the_reply_is_under_way_ends_after_it() {
+    let mut connection = Connection::new(at(0));
+    expect_request(&mut connection, 1, b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n");
+    assert_eq!(connection.reply(at(2), &limits(), false), Persistence::Persistent);
+    expect_more_wanted(&mut connection, 3, b"x");
+    expect_more_wanted(&mut connection, 3, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(connection.handle_reply_sent(at(4)), AfterReply::Close { linger: true });
+}
+
+#[test]
+fn the_caller_can_end_a_connection_with_a_reply() {
+    let mut connection = Connection::new(at(0));
+    expect_request(&mut connection, 1, HEAD);
+    assert_eq!(connection.reply(at(2), &limits(), true), Persistence::Close);
+    assert_eq!(connection.handle_reply_sent(at(3)), AfterReply::Close { linger: true });
+    assert_eq!(connection.handle_end_of_input(), EndOfInput::Close);
+}
+
+#[test]
+fn limits_may_shrink_between_two_pieces_of_a_head() {
+    let mut connection = Connection::new(at(0));
+    let head = b"GET / HTTP/1.1\r\nHost: a\r\nB: c\r\nD: e\r\nF: g\r\n\r\n";
+    expect_more_wanted(&mut connection, 1, &head[..36]);
+    let smaller = Limits { header_count_max: 1, head_bytes_max: 20, ..limits() };
+    let (_, progress) = connection.handle_input(at(2), head, &smaller);
+    assert!(matches!(progress, Progress::Reject(_)), "{progress:?}");
+}
