@@ -7,45 +7,49 @@ use std::path::Path;
 use leat_logic::serve::hosts::HostTable;
 use toml::de::DeTable;
 
+use super::check::judge;
 use super::kinds::reason;
 use super::mistake::{Mistake, Mistakes, Severity};
 use super::schema::{Context, Reader, Section};
 use super::server::{Admin, Config, Listener, Reactor};
 use super::site::Site;
 use super::source::Source;
+use super::syntax;
 
 /// The largest file that is read: a hundred thousand sites fit.
 const FILE_BYTES_MAX: u64 = 32 << 20;
 
-/// The configuration in `path`, or all that is wrong with it. Warnings are passed over: [`check`] has them.
+/// The configuration in `path`. Warnings are passed over: [`check`] has them.
 ///
 /// # Errors
 ///
-/// One entry for each mistake in the file, or the reason why it can't be read.
+/// All that is wrong with the file, warnings included, or the reason why it can't be read.
 pub fn load(path: &Path) -> Result<Config, Mistakes> {
-    let (config, mistakes) = check(path);
-    config.ok_or(mistakes)
+    check(path).map(|(config, _)| config)
 }
 
-/// The configuration in `path`, unless it has errors, and all that is wrong with it, warnings too.
-pub fn check(path: &Path) -> (Option<Config>, Mistakes) {
+/// The configuration in `path`, and the warnings about it.
+///
+/// # Errors
+///
+/// All that is wrong with the file, warnings included, or the reason why it can't be read.
+pub fn check(path: &Path) -> Result<(Config, Mistakes), Mistakes> {
     let name = path.display().to_string();
-    match read(path) {
-        Ok(text) => match String::from_utf8(text) {
-            Ok(text) => {
-                let base = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-                parse(&name, &text, base)
-            }
-            Err(error) => {
-                let valid = error.utf8_error().valid_up_to();
-                let source = Source::new(name, String::from_utf8_lossy(error.as_bytes()));
-                let mistake =
-                    Mistake::new(Severity::Error, valid..valid + 1, "this isn't UTF-8", "save the file in UTF-8");
-                (None, Mistakes::new(source, vec![mistake]))
-            }
-        },
-        Err((message, help)) => (None, Mistakes::of_file(Source::new(name, ""), message, help)),
-    }
+    let bytes = match read(path) {
+        Ok(bytes) => bytes,
+        Err((message, help)) => return Err(Mistakes::of_file(Source::new(name, ""), message, help)),
+    };
+    let text = match String::from_utf8(bytes) {
+        Ok(text) => text,
+        Err(error) => {
+            let valid = error.utf8_error().valid_up_to();
+            let source = Source::new(name, String::from_utf8_lossy(error.as_bytes()));
+            let mistake = Mistake::new(Severity::Error, valid..valid + 1, "this isn't UTF-8", "save the file in UTF-8");
+            return Err(Mistakes::new(source, vec![mistake]));
+        }
+    };
+    let base = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    parse(&name, &text, base)
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, (String, String)> {
@@ -61,54 +65,79 @@ fn read(path: &Path) -> Result<Vec<u8>, (String, String)> {
     fs::read(path).map_err(wrong)
 }
 
-/// The configuration in `text`. `name` is for messages; relative paths start at `base`.
-pub(super) fn parse(name: &str, text: &str, base: &Path) -> (Option<Config>, Mistakes) {
-    let (document, syntax) = DeTable::parse_recoverable(text);
+/// The configuration in `text`, and the warnings about it. `name` is for messages; relative paths start at `base`.
+pub(super) fn parse(name: &str, text: &str, base: &Path) -> Result<(Config, Mistakes), Mistakes> {
+    let (document, errors) = DeTable::parse_recoverable(text);
+    let source = Source::new(name, text);
     let root = document.get_ref();
-    let context = Context::new(base, Some(root));
+    let is_whole = errors.is_empty();
+    let context = Context { is_whole, ..Context::new(base, Some(root)) };
     let mut config = Config::read(&Reader::new(root, document.span(), Config::SCHEMA, &context));
-    for site in &mut config.sites {
-        complete(site);
-    }
-    config.listeners = listeners(&config.sites);
-    let mut mistakes = context.mistakes.into_inner();
-    for error in &syntax {
-        let span = error.span().unwrap_or(0..0);
-        mistakes.push(Mistake::new(Severity::Error, span, error.message(), ""));
-    }
-    let mistakes = Mistakes::new(Source::new(name, text), mistakes);
-    ((mistakes.errors() == 0).then_some(config), mistakes)
+    let mut mistakes = syntax::mistakes(&errors, &source);
+    // What stands on such a line was guessed: no more can be said about it.
+    let guessed: Vec<_> =
+        mistakes.iter().filter_map(|mistake| mistake.span.as_ref()).map(|s| source.line(s.start)).collect();
+    let is_read = |mistake: &Mistake| {
+        let start = mistake.span.as_ref().map_or(0, |span| span.start);
+        guessed.iter().all(|line| !(line.start..=line.end).contains(&start))
+    };
+    mistakes.extend(context.mistakes.into_inner().into_iter().filter(is_read));
+    name_sites(&mut config.sites);
+    judge(root, is_whole, &config, &mut mistakes);
+    complete(&mut config);
+    let mistakes = Mistakes::new(source, mistakes);
+    if mistakes.errors() > 0 { Err(mistakes) } else { Ok((config, mistakes)) }
 }
 
 /// The configuration of `leat serve DIR`: one site for every host, with listings, no admin address and everything else at its default.
 /// `workers` and `reactor` are the defaults too when `None`; `listen` is 127.0.0.1:8080 when empty.
+///
+/// # Errors
+///
+/// One entry when `directory` isn't a directory.
 pub fn from_directory(
     directory: &Path,
     listen: &[SocketAddr],
     workers: Option<usize>,
     reactor: Option<Reactor>,
-) -> Config {
+) -> Result<Config, Mistakes> {
+    let refuse = |message: String| {
+        let source = Source::new(directory.display().to_string(), "");
+        Mistakes::of_file(source, message, "write a directory that leat may read, or --config and a file")
+    };
+    let metadata = fs::metadata(directory).map_err(|error| refuse(format!("can't be served: {}", reason(&error))))?;
+    if !metadata.is_dir() {
+        return Err(refuse("isn't a directory".to_owned()));
+    }
+    let root =
+        std::path::absolute(directory).map_err(|error| refuse(format!("can't be served: {}", reason(&error))))?;
     let listen = if listen.is_empty() { vec![SocketAddr::from(([127, 0, 0, 1], 8080))] } else { listen.to_vec() };
-    let root = std::path::absolute(directory).unwrap_or_else(|_| directory.to_path_buf());
-    let mut site = Site { listen, root, listing: true, ..Site::default() };
-    complete(&mut site);
     let defaults = Config::default();
-    let sites = vec![site];
-    Config {
+    let mut config = Config {
         workers: workers.unwrap_or(defaults.workers),
         reactor: reactor.unwrap_or(defaults.reactor),
         admin: Admin { listen: None },
-        listeners: listeners(&sites),
-        sites,
+        sites: vec![Site { listen, root, listing: true, ..Site::default() }],
         ..defaults
+    };
+    name_sites(&mut config.sites);
+    complete(&mut config);
+    Ok(config)
+}
+
+/// Gives each site the name that the file doesn't.
+fn name_sites(sites: &mut [Site]) {
+    for site in sites.iter_mut().filter(|site| site.name.is_empty()) {
+        site.name = site.hosts.first().map_or_else(|| "default".to_owned(), ToString::to_string);
     }
 }
 
 /// Fills in what one key takes from another.
-fn complete(site: &mut Site) {
-    if site.name.is_empty() {
-        site.name = site.hosts.first().map_or_else(|| "default".to_owned(), ToString::to_string);
-    }
+fn complete(config: &mut Config) {
+    // Where these are written and too large, `check` says so: this is for defaults.
+    config.limits.target_size = config.limits.target_size.min(config.limits.head_size);
+    config.files.cache_file_size_max = config.files.cache_file_size_max.min(config.files.cache_size);
+    config.listeners = listeners(&config.sites);
 }
 
 /// The addresses of all sites, in their order, each with its table of hosts.

@@ -3,6 +3,8 @@
 //! Each key is declared once, in [`server`] and [`site`], with its type, default, range and sentence; struct, parser, messages and
 //! `docs/config.md` come from there. What the values are for is left to the worker.
 
+mod check;
+mod check_sites;
 mod kinds;
 mod load;
 mod mistake;
@@ -12,6 +14,9 @@ mod server;
 mod site;
 mod source;
 mod suggest;
+mod syntax;
+#[cfg(test)]
+mod tests;
 
 pub use load::{check, from_directory, load};
 pub use mistake::{Mistake, Mistakes, Severity};

@@ -52,8 +52,8 @@ pub(in crate::config) struct Schema {
 
 impl Schema {
     /// The header as messages name it.
-    pub(super) fn place(&self) -> &'static str {
-        if self.header.is_empty() { "the top level" } else { self.header }
+    pub(super) fn place(&self) -> String {
+        if self.header.is_empty() { "at the top level".to_owned() } else { format!("in {}", self.header) }
     }
 }
 
@@ -72,13 +72,15 @@ pub(in crate::config) struct Context<'a> {
     pub base: &'a Path,
     /// The whole file.
     pub root: Option<&'a DeTable<'a>>,
+    /// Whether all of it could be parsed: else nothing is said to be missing.
+    pub is_whole: bool,
     /// Found so far, in the order of reading.
     pub mistakes: RefCell<Vec<Mistake>>,
 }
 
 impl<'a> Context<'a> {
     pub(super) fn new(base: &'a Path, root: Option<&'a DeTable<'a>>) -> Self {
-        Context { base, root, mistakes: RefCell::default() }
+        Context { base, root, is_whole: true, mistakes: RefCell::default() }
     }
 
     pub(super) fn error(&self, span: Range<usize>, message: impl Into<String>, help: impl Into<String>) {
@@ -139,7 +141,7 @@ impl<'a> Reader<'a> {
         for key in table.keys() {
             let name = key.get_ref().as_ref();
             if schema.keys.iter().all(|known| known.name != name) {
-                let message = format!("unknown key `{name}` in {}", schema.place());
+                let message = format!("unknown key `{name}` {}", schema.place());
                 context.error(key.span(), message, suggest::key(name, schema));
             }
         }
@@ -152,13 +154,9 @@ impl<'a> Reader<'a> {
         match self.table.and_then(|table| table.get(key)) {
             Some(value) => kind.read(value, &at).unwrap_or_else(|| self.fallback(key, kind, fallback)),
             None => {
-                if let (Fallback::Required, Some(_)) = (fallback, self.table) {
+                if let (Fallback::Required, Some(_), true) = (fallback, self.table, self.context.is_whole) {
                     let help = format!("add `{key} = {}`", kind.example());
-                    self.context.error(
-                        self.span.clone(),
-                        format!("`{key}` is missing in {}", self.schema.place()),
-                        help,
-                    );
+                    self.context.error(self.span.clone(), format!("`{key}` is missing {}", self.schema.place()), help);
                 }
                 self.fallback(key, kind, fallback)
             }
@@ -180,7 +178,7 @@ impl<'a> Reader<'a> {
             }
             Fallback::Otherwise(_) | Fallback::Required => {
                 return kind
-                    .otherwise()
+                    .otherwise(&At { key, context: self.context })
                     .expect("such keys have a kind that has a value all the same: a test makes them all");
             }
         };

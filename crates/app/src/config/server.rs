@@ -93,7 +93,7 @@ const HEAD_SIZE_MAX: u64 = (HEAD_BYTES_CEILING as u64 + 1) / KIB * KIB - KIB;
 
 /// The kinds of limits that a site may set for itself.
 pub(super) const BODY_SIZE: Size<u64> = Size::between(0, TIB);
-pub(super) const IDLE_TIMEOUT: Period = Period { min_ms: 0, max_ms: 86_400_000 };
+pub(super) const IDLE_TIMEOUT: Period = Period { min_ms: 100, max_ms: 86_400_000 };
 pub(super) const STALL_TIMEOUT: Period = Period { min_ms: 100, max_ms: 86_400_000 };
 pub(super) const REQUESTS_PER_CONNECTION: Count<u32> = Count { min: 0, max: 1_000_000_000 };
 
@@ -111,7 +111,7 @@ section! {
         body_size: u64 = BODY_SIZE, Toml("\"1MiB\"");
         /// Time from a request's first byte, or from the connection's start, to the end of its head. After that, 408.
         head_timeout: Duration = Period { min_ms: 100, max_ms: 3_600_000 }, Toml("\"10s\"");
-        /// Time that a connection may wait for its next request. `"0s"` closes it after each reply.
+        /// Time that a connection may wait for its next request.
         idle_timeout: Duration = IDLE_TIMEOUT, Toml("\"75s\"");
         /// Time without one byte moving in a body or a reply. After that the connection is cut.
         stall_timeout: Duration = STALL_TIMEOUT, Toml("\"30s\"");
@@ -136,7 +136,7 @@ section! {
         cache_file_size_max: u64 = Size::<u64>::between(0, GIB), Toml("\"64KiB\"");
         /// Files kept open between requests.
         open_files_max: usize = Count::<usize> { min: 0, max: 1_000_000 }, Toml("4096");
-        /// Threads that wait for the disk, so that no worker does.
+        /// Threads of the process that wait for the disk, so that no worker does.
         io_threads: usize = Count::<usize> { min: 1, max: 256 }, Toml("4");
     }
 }
@@ -163,5 +163,16 @@ section! {
         stages: PolicyKind = POLICY, Toml("\"round_robin\"");
         /// The policy between sites: `weight` counts under `weighted_fair`, `priority` under `strict_priority`.
         sites: PolicyKind = POLICY, Toml("\"weighted_fair\"");
+    }
+}
+
+impl Config {
+    /// What it serves in a few words: "2 sites on 3 addresses".
+    #[must_use]
+    pub fn summary(&self) -> String {
+        let count =
+            |number: usize, noun: &str, plural: &str| format!("{number} {}", if number == 1 { noun } else { plural });
+        let sites = count(self.sites.len(), "site", "sites");
+        format!("{sites} on {}", count(self.listeners.len(), "address", "addresses"))
     }
 }

@@ -103,7 +103,7 @@ section! {
         /// Headers added to every reply that is made of a file of the site, in this order.
         headers: Vec<Header> = Pairs { key: HEADER_NAME, value: HEADER_VALUE, make: |name, value| Header { name: name.0, value } },
             Toml("{}");
-        /// Files sent with an error, by its status.
+        /// Files of the site sent with an error, by its status.
         error_pages: Vec<ErrorPage> = Pairs { key: STATUS, value: URL_PATH, make: |status, path| ErrorPage { status, path } }, Toml("{}");
         /// Media types by extension, before those that leat knows.
         types: Vec<MediaType> = Pairs {

@@ -8,9 +8,16 @@ pub(super) fn nearest<'a>(written: &str, known: impl IntoIterator<Item = &'a str
     let written = written.to_lowercase();
     // A third of a word may be wrong: more, and the guess is more often wrong than right.
     let distance_max = (written.chars().count().max(3)) / 3;
+    let distance = |word: &str| {
+        let word = word.to_lowercase();
+        // "warn" for "warning", "gzip" for "gz".
+        let is_prefix = written.len() >= 2 && (written.starts_with(&word) || word.starts_with(&written));
+        let distance = strsim::damerau_levenshtein(&written, &word);
+        if is_prefix { distance.min(distance_max) } else { distance }
+    };
     known
         .into_iter()
-        .map(|word| (strsim::damerau_levenshtein(&written, &word.to_lowercase()), word))
+        .map(|word| (distance(word), word))
         .filter(|(distance, _)| *distance <= distance_max)
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, word)| word)
@@ -28,7 +35,7 @@ pub(super) fn key(written: &str, schema: &Schema) -> String {
         }
     });
     if !homes.is_empty() {
-        return format!("`{written}` belongs in {}", homes.join(" or "));
+        return format!("`{written}` belongs {}", homes.join(" or "));
     }
     let names: Vec<&str> = schema.keys.iter().map(|key| key.name).collect();
     format!("the keys here are {}", names.join(", "))

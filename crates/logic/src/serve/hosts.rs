@@ -229,3 +229,131 @@ fn host_name(host: &[u8]) -> &[u8] {
     };
     name.strip_suffix(b".").unwrap_or(name)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pattern(written: &str) -> HostPattern {
+        written.parse().expect("a pattern")
+    }
+
+    fn table(hosts: &[&str], default: Option<u32>) -> HostTable {
+        HostTable::new(hosts.iter().map(|host| pattern(host)).zip(0..), default)
+    }
+
+    #[test]
+    fn a_full_host_wins_over_wildcards_and_the_longest_wildcard_over_others() {
+        let table = table(&["*.example.org", "*.docs.example.org", "a.docs.example.org", "example.org"], Some(9));
+        assert_eq!(table.site(b"a.docs.example.org"), Some(2));
+        assert_eq!(table.site(b"b.docs.example.org"), Some(1));
+        assert_eq!(table.site(b"x.y.docs.example.org"), Some(1));
+        assert_eq!(table.site(b"docs.example.org"), Some(0));
+        assert_eq!(table.site(b"example.org"), Some(3));
+        assert_eq!(table.site(b"example.com"), Some(9));
+        assert_eq!(table.site(b".example.org"), Some(9), "an empty label is no host below it");
+        assert_eq!(table.site(b"notexample.org"), Some(9));
+    }
+
+    #[test]
+    fn case_port_and_final_dot_do_not_count() {
+        let table = table(&["WWW.Example.org.", "[2001:DB8::1]", "192.0.2.1"], None);
+        for host in
+            ["www.example.org", "WWW.EXAMPLE.ORG:8080", "www.example.org.", "www.example.org.:80", "www.example.org:"]
+        {
+            assert_eq!(table.site(host.as_bytes()), Some(0), "{host}");
+        }
+        assert_eq!(table.site(b"[2001:db8::1]:443"), Some(1));
+        assert_eq!(table.site(b"[2001:db8::1]"), Some(1));
+        assert_eq!(table.site(b"192.0.2.1:80"), Some(2));
+        for host in ["", ":80", ".", "[", "[2001:db8::1", "www.example.org..", "www.example.org/"] {
+            assert_eq!(table.site(host.as_bytes()), None, "{host}");
+        }
+    }
+
+    #[test]
+    fn a_table_of_one_default_asks_nothing() {
+        let table = table(&[], Some(7));
+        assert_eq!(table.site(b"whatever"), Some(7));
+        assert_eq!(HostTable::default().site(b"whatever"), None);
+    }
+
+    #[test]
+    fn a_table_agrees_with_a_search_of_all_patterns() {
+        let labels = ["a", "b", "ab", "example", "org"];
+        let mut names = vec![String::new()];
+        for _ in 0..4 {
+            let longer = |name: &String| labels.map(|label| format!("{label}.{name}"));
+            names = names.iter().flat_map(longer).chain(names.clone()).collect();
+        }
+        names.sort();
+        names.dedup();
+        let names: Vec<&str> =
+            names.iter().map(|name| name.trim_end_matches('.')).filter(|name| !name.is_empty()).collect();
+        let patterns: Vec<HostPattern> = (names.iter().step_by(3).map(|name| pattern(name)))
+            .chain(names.iter().step_by(7).map(|name| pattern(&format!("*.{name}"))))
+            .collect();
+        let table = HostTable::new(patterns.iter().cloned().zip(0..), None);
+        for name in names {
+            let host = pattern(name);
+            let covering = patterns.iter().zip(0..).filter(|(pattern, _)| pattern.covers(&host));
+            let expected =
+                covering.max_by_key(|(pattern, _)| (!pattern.wildcard, pattern.name.len())).map(|(_, site)| site);
+            assert_eq!(table.site(name.as_bytes()), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn the_first_of_equals_counts() {
+        assert_eq!(table(&["a.example", "A.example"], None).site(b"a.example"), Some(0));
+    }
+
+    #[test]
+    fn long_hosts_are_no_ones() {
+        let table = table(&["*.example.org"], Some(1));
+        let long = format!("{}example.org", "a.".repeat(200));
+        assert_eq!(table.site(long.as_bytes()), Some(1));
+        assert_eq!(table.site(&[b'.'; 8192]), Some(1));
+    }
+
+    #[test]
+    fn lookups_touch_few_slots() {
+        let hosts = (0..10_000).map(|number| (pattern(&format!("site{number}.example.org")), number));
+        let table = HostTable::new(hosts, None);
+        let mask = table.slots.len() - 1;
+        let distance = |(slot, index): (usize, &u32)| {
+            let entry = &table.entries[*index as usize - 1];
+            slot.wrapping_sub(slot_of(entry.hash, entry.wildcard)) & mask
+        };
+        let distances: Vec<usize> =
+            table.slots.iter().enumerate().filter(|(_, index)| **index > 0).map(distance).collect();
+        assert_eq!(distances.len(), 10_000);
+        assert!(distances.iter().sum::<usize>() < 10_000, "one more than the first on average at most");
+        assert!(distances.iter().max() < Some(&40));
+    }
+
+    #[test]
+    fn what_is_no_host_is_refused() {
+        use HostPatternError::*;
+        let cases = [
+            ("*", Everything),
+            ("a.example:80", Port),
+            ("[::1]:80", Port),
+            ("a.*.example", Wildcard),
+            ("*a.example", Wildcard),
+            ("*.*.example", Wildcard),
+            ("a b", Character(' ')),
+            ("a/b", Character('/')),
+            ("", Length),
+            ("*.", Length),
+            (".", Length),
+            ("a..b", Length),
+            ("[::1", Length),
+            ("[::1]x", Length),
+        ];
+        for (written, error) in cases {
+            assert_eq!(written.parse::<HostPattern>(), Err(error), "{written}");
+        }
+        assert_eq!(pattern("*.A.example.").to_string(), "*.a.example");
+    }
+}

@@ -19,7 +19,7 @@ pub(super) use address::{ADDRESS, OPTIONAL_ADDRESS};
 pub(super) use header::{HEADER_NAME, HEADER_VALUE, MEDIA_TYPE};
 pub(super) use host::HOST;
 pub(super) use nested::{Nested, Repeated};
-pub(super) use number::{Count, Duration as Period, GIB, KIB, Size, TIB, Workers};
+pub(super) use number::{Count, Duration as Period, GIB, KIB, Size, TIB, Workers, cores, show_size};
 pub(super) use path::{ACCESS_LOG, DIRECTORY, EXTENSION, FILE_NAME, URL_PATH, reason};
 pub(super) use policy::POLICY;
 pub(super) use text::{CHARSET, Choice, Flag, ListOf, NAME, Pairs, STATUS, Text, Wrong};
@@ -31,6 +31,11 @@ pub(in crate::config) trait Describe {
 
     /// A value as one would write it, for messages.
     fn example(&self) -> String;
+
+    /// Words that it takes and that want explaining, each with its explanation.
+    fn words(&self) -> Vec<(&'static str, &'static str)> {
+        Vec::new()
+    }
 
     /// The section that a value of this kind is.
     fn nested(&self) -> Option<&'static Schema> {
@@ -47,7 +52,7 @@ pub(in crate::config) trait Kind: Describe {
     fn read(&self, value: &Spanned<DeValue<'_>>, at: &At<'_>) -> Option<Self::Value>;
 
     /// The value where nothing is written and no default can be.
-    fn otherwise(&self) -> Option<Self::Value> {
+    fn otherwise(&self, _at: &At<'_>) -> Option<Self::Value> {
         None
     }
 }
@@ -72,7 +77,7 @@ impl<K: Kind<Value: Default>> Kind for OrBlank<K> {
         self.0.read(value, at)
     }
 
-    fn otherwise(&self) -> Option<K::Value> {
+    fn otherwise(&self, _at: &At<'_>) -> Option<K::Value> {
         Some(K::Value::default())
     }
 }

@@ -61,8 +61,8 @@ impl<T: Section> Kind for Nested<T> {
         }
     }
 
-    fn otherwise(&self) -> Option<T> {
-        Some(T::default())
+    fn otherwise(&self, at: &At<'_>) -> Option<T> {
+        Some(T::read(&Reader::empty(T::SCHEMA, at.context)))
     }
 }
 
@@ -101,7 +101,7 @@ impl<T: Section> Kind for Repeated<T> {
         Some(tables.collect())
     }
 
-    fn otherwise(&self) -> Option<Vec<T>> {
+    fn otherwise(&self, _at: &At<'_>) -> Option<Vec<T>> {
         Some(Vec::new())
     }
 }

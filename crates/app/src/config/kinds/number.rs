@@ -88,7 +88,7 @@ impl Kind for Workers {
         self.0.read(value, at)
     }
 
-    fn otherwise(&self) -> Option<usize> {
+    fn otherwise(&self, _at: &At<'_>) -> Option<usize> {
         Some(cores().min(self.0.max))
     }
 }
@@ -254,6 +254,7 @@ fn show_duration(milliseconds: u64) -> String {
     let unit = DURATION_UNITS.iter().rev().find(|(_, unit)| milliseconds > 0 && milliseconds.is_multiple_of(*unit));
     match unit {
         Some((name, unit)) => format!("{}{name}", milliseconds / unit),
+        None if milliseconds == 0 => "0s".to_owned(),
         None => format!("{milliseconds}ms"),
     }
 }

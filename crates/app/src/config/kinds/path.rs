@@ -94,6 +94,9 @@ fn parse_url_path(written: &str, _: &Path) -> Result<String, Wrong> {
     Ok(written.to_owned())
 }
 
+/// Longer ones aren't looked up.
+const EXTENSION_BYTES_MAX: usize = 32;
+
 /// A file name's extension; without its dot and in lower case after reading.
 pub(in crate::config) const EXTENSION: Text<String> =
     Text { description: "extension", example: ".foo", parse: parse_extension };
@@ -102,7 +105,7 @@ fn parse_extension(written: &str, _: &Path) -> Result<String, Wrong> {
     let Some(extension) = written.strip_prefix('.') else {
         return Wrong::new("doesn't begin with a dot", format!("write \".{written}\""));
     };
-    if extension.is_empty() || extension.contains(['/', '.', '\0']) {
+    if extension.is_empty() || extension.len() > EXTENSION_BYTES_MAX || extension.contains(['/', '.', '\0']) {
         return Wrong::new("isn't an extension", "write a dot and the part after the name's last dot, as in \".foo\"");
     }
     Ok(extension.to_ascii_lowercase())

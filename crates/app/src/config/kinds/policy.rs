@@ -4,7 +4,7 @@ use leat_logic::schedule::PolicyKind;
 use toml::Spanned;
 use toml::de::DeValue;
 
-use super::text::{quoted, word};
+use super::text::{code, word};
 use super::{Describe, Kind};
 use crate::config::schema::At;
 
@@ -23,7 +23,11 @@ impl Policy {
 
 impl Describe for Policy {
     fn describe(&self) -> String {
-        quoted(self.names())
+        code(self.names())
+    }
+
+    fn words(&self) -> Vec<(&'static str, &'static str)> {
+        self.0.iter().map(|policy| (policy.name(), policy.about())).collect()
     }
 
     fn example(&self) -> String {

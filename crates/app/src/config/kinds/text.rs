@@ -79,15 +79,9 @@ impl Kind for Flag {
 /// One of several words, each with its value.
 pub(in crate::config) struct Choice<T: 'static>(pub(in crate::config) &'static [(&'static str, T)]);
 
-impl<T> Choice<T> {
-    fn words(&self) -> String {
-        quoted(self.0.iter().map(|(word, _)| *word))
-    }
-}
-
 impl<T> Describe for Choice<T> {
     fn describe(&self) -> String {
-        self.words()
+        code(self.0.iter().map(|(word, _)| *word))
     }
 
     fn example(&self) -> String {
@@ -126,8 +120,13 @@ pub(super) fn word<'a>(
     found
 }
 
+/// The same for the reference.
+pub(super) fn code<'a>(words: impl IntoIterator<Item = &'a str>) -> String {
+    words.into_iter().map(|word| format!("`\"{word}\"`")).collect::<Vec<_>>().join(", ")
+}
+
 /// `"a", "b" or "c"`.
-pub(super) fn quoted<'a>(words: impl IntoIterator<Item = &'a str>) -> String {
+fn quoted<'a>(words: impl IntoIterator<Item = &'a str>) -> String {
     let words: Vec<String> = words.into_iter().map(|word| format!("\"{word}\"")).collect();
     match words.split_last() {
         Some((last, rest)) if !rest.is_empty() => format!("{} or {last}", rest.join(", ")),

@@ -1,0 +1,251 @@
+//! What takes more than one key to judge: limits that contradict each other, and one site against itself. Sites against each other are in
+//! `check_sites`, single values in `kinds`.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::ops::Range;
+
+use leat_logic::schedule::PolicyKind;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::check_sites;
+use super::kinds::{cores, reason, show_size};
+use super::mistake::{Mistake, Severity};
+use super::server::Config;
+use super::site::Site;
+
+/// A parsed file and the configuration that was read from it.
+pub(super) struct Judge<'a> {
+    root: &'a DeTable<'a>,
+    pub(super) config: &'a Config,
+    mistakes: &'a mut Vec<Mistake>,
+    /// Values that have mistakes already: their places hold defaults, of which nothing can be said.
+    bad: Vec<Range<usize>>,
+}
+
+/// One `[[site]]` of the file.
+#[derive(Clone, Copy)]
+pub(super) struct SiteTable<'a> {
+    pub(super) site: &'a Site,
+    /// `None` where something else than a table stands.
+    value: Option<&'a Spanned<DeValue<'a>>>,
+}
+
+/// Adds to `mistakes` what is wrong with `config`, which was read from `root`; of a file that isn't whole, nothing is said to be missing.
+pub(super) fn judge(root: &DeTable<'_>, is_whole: bool, config: &Config, mistakes: &mut Vec<Mistake>) {
+    let bad = mistakes.iter().filter_map(|mistake| mistake.span.clone()).collect();
+    let mut judge = Judge { root, config, mistakes, bad };
+    judge.limits();
+    judge.workers();
+    let sites = judge.sites();
+    if is_whole && sites.is_empty() && judge.root.get("site").is_none_or(|value| judge.is_good(&value.span())) {
+        judge.error(0..0, "there is no site", "add [[site]] on a line of its own, and below it root = \"...\"");
+    }
+    for site in &sites {
+        judge.site(*site);
+    }
+    check_sites::judge(&mut judge, &sites);
+}
+
+impl<'a> Judge<'a> {
+    pub(super) fn error(&mut self, span: Range<usize>, message: impl Into<String>, help: impl Into<String>) {
+        self.mistakes.push(Mistake::new(Severity::Error, span, message, help));
+    }
+
+    pub(super) fn error_with_note(
+        &mut self,
+        span: Range<usize>,
+        message: impl Into<String>,
+        help: impl Into<String>,
+        note: (Range<usize>, &str),
+    ) {
+        self.mistakes.push(Mistake::new(Severity::Error, span, message, help).with_note(note.0, note.1));
+    }
+
+    fn warning(&mut self, span: Range<usize>, message: impl Into<String>, help: impl Into<String>) {
+        self.mistakes.push(Mistake::new(Severity::Warning, span, message, help));
+    }
+
+    /// Whether nothing was found wrong within `span` as it was read.
+    pub(super) fn is_good(&self, span: &Range<usize>) -> bool {
+        self.bad.iter().all(|bad| bad.start < span.start || bad.end > span.end)
+    }
+
+    /// Where `key` of `[section]` has its value, if it's written and good.
+    fn written(&self, section: &str, key: &str) -> Option<Range<usize>> {
+        let span = self.root.get(section)?.get_ref().get(key)?.span();
+        self.is_good(&span).then_some(span)
+    }
+
+    fn sites(&self) -> Vec<SiteTable<'a>> {
+        let values: Vec<_> = match self.root.get("site").map(|value| (value, value.get_ref())) {
+            Some((_, DeValue::Array(items))) => items.iter().collect(),
+            Some((value, DeValue::Table(_))) => vec![value],
+            _ => Vec::new(),
+        };
+        let sites = self.config.sites.iter().zip(values);
+        sites.map(|(site, value)| SiteTable { site, value: value.get_ref().is_table().then_some(value) }).collect()
+    }
+
+    fn limits(&mut self) {
+        let config = self.config;
+        if let Some(span) = self.written("limits", "target_size")
+            && config.limits.target_size > config.limits.head_size
+        {
+            let (target, head) = (config.limits.target_size as u64, config.limits.head_size as u64);
+            self.error(
+                span,
+                format!("`target_size` is {}, more than `head_size`, which is {}", show_size(target), show_size(head)),
+                "the head holds the target: make `head_size` larger or `target_size` smaller",
+            );
+        }
+        if let Some(span) = self.written("files", "cache_file_size_max")
+            && config.files.cache_file_size_max > config.files.cache_size
+        {
+            let (file, cache) = (config.files.cache_file_size_max, config.files.cache_size);
+            self.error(
+                span,
+                format!(
+                    "`cache_file_size_max` is {}, more than `cache_size`, which is {}",
+                    show_size(file),
+                    show_size(cache)
+                ),
+                "the cache holds the file: make `cache_size` larger or `cache_file_size_max` smaller",
+            );
+        }
+        if let Some(span) = self.written("limits", "connections")
+            && config.limits.connections < config.workers
+        {
+            self.error(
+                span,
+                format!("`connections` is {}, fewer than the {} workers", config.limits.connections, config.workers),
+                "each worker takes an equal part: allow one for each worker at least",
+            );
+        }
+    }
+
+    fn workers(&mut self) {
+        let (workers, cores) = (self.config.workers, cores());
+        if let Some(value) = self.root.get("workers")
+            && self.is_good(&value.span())
+            && workers > cores
+        {
+            let message = format!("`workers` is {workers}, more than the cores that leat may run on ({cores} here)");
+            self.warning(value.span(), message, "leave `workers` out: there is then one for each core");
+        }
+    }
+
+    fn site(&mut self, table: SiteTable<'a>) {
+        let policy = self.config.schedule.sites;
+        for (key, meant) in [("weight", PolicyKind::WeightedFair), ("priority", PolicyKind::StrictPriority)] {
+            if let Some(span) = table.written(self, key)
+                && policy != meant
+            {
+                let message = format!("`{key}` counts for nothing under the policy {}", policy.name());
+                self.warning(
+                    span,
+                    message,
+                    format!("take it out, or write sites = \"{}\" in [schedule]", meant.name()),
+                );
+            }
+        }
+        if table.site.listen.is_empty()
+            && let Some(span) = table.written(self, "listen")
+        {
+            self.error(
+                span,
+                "`listen` is empty: nobody could reach this site",
+                "write an address, or leave `listen` out",
+            );
+        }
+        if let Some(log) = table.value("access_log")
+            && let Some(format) = log.get_ref().get("format")
+            && log.get_ref().get("path").is_none()
+        {
+            self.warning(
+                format.span(),
+                "`format` counts for nothing without `path`",
+                "add path = \"-\", or the path of a file",
+            );
+        }
+        self.error_pages(table);
+        self.hosts(table);
+    }
+
+    fn error_pages(&mut self, table: SiteTable<'a>) {
+        if table.written(self, "root").is_none() || table.written(self, "error_pages").is_none() {
+            return;
+        }
+        for page in &table.site.error_pages {
+            let file = table.site.root.join(page.path.trim_start_matches('/'));
+            let is_hidden =
+                page.path.split('/').any(|name| name.starts_with('.')) && !page.path.starts_with("/.well-known/");
+            let wrong = match fs::metadata(&file) {
+                Ok(_) if is_hidden && !table.site.hidden => "is hidden: its name begins with a dot".to_owned(),
+                Ok(metadata) if metadata.is_file() => continue,
+                Ok(_) => "isn't a file".to_owned(),
+                Err(error) => format!("can't be used: {}", reason(&error)),
+            };
+            let status = page.status.to_string();
+            let Some(value) = table.value("error_pages").and_then(|pages| pages.get_ref().get(status)) else {
+                continue;
+            };
+            let message = format!("`error_pages`: {:?} {wrong}", page.path);
+            self.error(value.span(), message, format!("create {}, or write another page", file.display()));
+        }
+    }
+
+    /// Hosts that a wildcard of the same site has already.
+    fn hosts(&mut self, table: SiteTable<'a>) {
+        if table.written(self, "hosts").is_none() {
+            return;
+        }
+        let hosts = &table.site.hosts;
+        let wildcards: Vec<_> = hosts.iter().filter(|host| host.is_wildcard()).collect();
+        for (index, host) in hosts.iter().enumerate() {
+            if let Some(wide) = wildcards.iter().find(|other| **other != host && other.covers(host))
+                && let Some(span) = table.item("hosts", index)
+            {
+                self.warning(span, format!("`{host}` is one of `{wide}` already"), "take it out");
+            }
+        }
+    }
+
+    /// Where the admin address is written, or the whole file where it is the default.
+    pub(super) fn admin(&self) -> Option<(SocketAddr, Option<Range<usize>>)> {
+        Some((self.config.admin.listen?, self.written("admin", "listen")))
+    }
+}
+
+impl<'a> SiteTable<'a> {
+    /// What is written under `key`.
+    pub(super) fn value(&self, key: &str) -> Option<&'a Spanned<DeValue<'a>>> {
+        self.value?.get_ref().get(key)
+    }
+
+    /// Where `key` has its value, if it's written and good.
+    pub(super) fn written(&self, judge: &Judge<'_>, key: &str) -> Option<Range<usize>> {
+        let span = self.value(key)?.span();
+        judge.is_good(&span).then_some(span)
+    }
+
+    /// Whether what the configuration has for `key` is what the file means: written and good, or not written at all.
+    pub(super) fn is_meant(&self, judge: &Judge<'_>, key: &str) -> bool {
+        self.value.is_some() && self.value(key).is_none_or(|value| judge.is_good(&value.span()))
+    }
+
+    /// Where item `index` of the list `key` is.
+    pub(super) fn item(&self, key: &str, index: usize) -> Option<Range<usize>> {
+        let value = self.value(key)?;
+        match value.get_ref() {
+            DeValue::Array(items) => items.get(index).map(Spanned::span),
+            _ => Some(value.span()),
+        }
+    }
+
+    /// Where the site begins.
+    pub(super) fn span(&self) -> Range<usize> {
+        self.value.map_or(0..0, Spanned::span)
+    }
+}
