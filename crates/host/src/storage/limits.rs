@@ -7,9 +7,7 @@ pub const READ_BYTES_MAX: usize = 256 << 10;
 pub const POOL_THREADS_MAX: usize = 32;
 /// How many of them may be busy bringing large files into memory, so that names and small files always find one.
 pub const POOL_READ_THREADS_MAX: usize = 24;
-/// How many of them may be busy with hashes that nobody waits for.
-pub const POOL_BACKGROUND_THREADS_MAX: usize = 1;
-/// Questions that wait for a thread, for the whole process; past it, they're refused.
+/// Questions that wait for a thread in each lane, for the whole process; past it, they're refused.
 pub const POOL_QUEUE_MAX: usize = 4_096;
 /// Stack of a thread of the pool, in bytes.
 pub const POOL_STACK_BYTES: usize = 256 << 10;
@@ -19,12 +17,32 @@ pub const WATCHES_MAX: usize = 16_384;
 /// Loads under way for one worker; past it, they're refused.
 pub const LOADS_IN_FLIGHT_MAX: usize = 4_096;
 
+/// How often a name is looked up again when a rename elsewhere confuses the kernel.
+pub const OPEN_ATTEMPTS_MAX: usize = 16;
+
 /// Hashes of large files that are remembered, for the whole process.
 pub const HASHES_REMEMBERED_MAX: usize = 65_536;
 /// How often a small file is read again that changes while it's being read.
 pub const READ_ATTEMPTS_MAX: usize = 3;
 
+/// How much older than its file a precompressed sibling may be: a deployment sets times in no particular order. In seconds.
+pub const SIBLING_AGE_SECONDS_MAX: i64 = 2;
+
 /// How coarse the times of local file systems are, with a margin: the kernel's tick is at most 10 ms. In nanoseconds.
 pub const TIMESTAMP_GRANULARITY_LOCAL_NS: u64 = 20_000_000;
 /// The same where another machine or an old format keeps the time (FAT: 2 s). In nanoseconds.
 pub const TIMESTAMP_GRANULARITY_OTHER_NS: u64 = 2_500_000_000;
+
+/// How far apart the bytes are that are looked at where the kernel says that every page is there or on its way.
+pub const RESIDENCY_PROBE_STRIDE_BYTES: u64 = 256 << 10;
+/// How far apart they are where the kernel says nothing: the least that it reads ahead.
+pub const RESIDENCY_PROBE_STRIDE_ALONE_BYTES: u64 = 16 << 10;
+/// Bytes that are read at a time to bring a file into memory.
+pub const RESIDENCY_READ_BYTES: usize = 128 << 10;
+/// Bytes that are read at a time for a hash.
+pub const HASH_READ_BYTES: usize = 128 << 10;
+
+/// Notices of change that are read at a time, in bytes.
+pub const NOTICE_BYTES: usize = 16 << 10;
+/// Notices after which the worker gets on with its work before it reads more.
+pub const NOTICES_MAX: usize = 4_096;

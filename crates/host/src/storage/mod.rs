@@ -2,7 +2,18 @@
 //!
 //! [`Storage`] is what the worker is written against; [`disk`] is the kernel's file system, the simulator has a pretend one.
 
+mod directory;
+pub mod disk;
+mod file;
+mod hashes;
 pub mod limits;
+mod load;
+mod open;
+mod pool;
+mod priority;
+mod residency;
+mod watch;
+mod watch_tree;
 
 use std::os::fd::RawFd;
 
@@ -10,6 +21,10 @@ use bytes::Bytes;
 use leat_logic::serve::path::LoadRequest;
 use leat_logic::serve::resource::{Cause, Change, Loaded};
 use leat_logic::time::Instant;
+
+pub use self::disk::DiskStorage;
+pub use self::file::OpenFile;
+pub use self::pool::{Pool, PoolLimits};
 
 /// Tells the answer to one question from others. The asker chooses it; the storage only gives it back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

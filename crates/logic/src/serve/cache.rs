@@ -22,7 +22,7 @@ use super::limits;
 use super::path::LoadRequest;
 use super::policy::FilePolicy;
 use super::resource::{Change, Content, Found, Keep, Loaded, Watch, WatchId};
-use super::version::Version;
+use super::version::{Known, Version};
 use crate::time::Instant;
 
 /// How much a cache may hold.
@@ -54,9 +54,9 @@ impl Default for CacheLimits {
 pub enum Lookup<'a, F> {
     /// An answer to be used.
     Fresh(&'a Found<F>),
-    /// An answer to be used only when the storage says that it's still so: load with [`LoadRequest::unless`] this version, then
-    /// [`Cache::renew`] or [`Cache::insert`].
-    Stale(&'a Found<F>, Option<Version>),
+    /// An answer to be used only when the storage says that it's still so: load with [`LoadRequest::unless`], then [`Cache::renew`]
+    /// or [`Cache::insert`].
+    Stale(&'a Found<F>, Option<Known>),
     /// Nothing.
     Absent,
 }
@@ -89,6 +89,12 @@ struct Entry<F> {
 }
 
 impl<F> Entry<F> {
+    fn known(&self) -> Option<Known> {
+        let Found::Resource(resource) = &self.found else { return None };
+        let description = &resource.description;
+        Some(Known { version: self.version?, tagged: description.etag.is_some(), vary: description.vary })
+    }
+
     /// The name in the watched directory on which this answer depends; empty for the directory itself.
     fn watched_name(&self) -> &[u8] {
         let start = self.watch.map_or(0, |watch| usize::from(watch.directory_bytes));
@@ -150,7 +156,7 @@ impl<F> Cache<F> {
         let Some(place) = self.find(hash, site, codings, path) else { return Lookup::Absent };
         self.links.mark_used(place);
         let Some(entry) = &self.entries[place as usize] else { return Lookup::Absent };
-        if now < entry.fresh_until { Lookup::Fresh(&entry.found) } else { Lookup::Stale(&entry.found, entry.version) }
+        if now < entry.fresh_until { Lookup::Fresh(&entry.found) } else { Lookup::Stale(&entry.found, entry.known()) }
     }
 
     /// Keeps an answer as long as it says, in the place of one that there was.

@@ -11,6 +11,9 @@ const HOST_BYTES_MAX: usize = 253;
 /// The longest part between dots.
 const LABEL_BYTES_MAX: usize = 63;
 
+/// Up to so many hosts, comparing with each is faster than hashing.
+const COMPARED_ENTRIES_MAX: usize = 4;
+
 /// A host, or every host below one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct HostPattern {
@@ -188,6 +191,10 @@ impl HostTable {
         let name = host_name(host);
         if name.is_empty() || name.len() > HOST_BYTES_MAX {
             return self.default;
+        }
+        if self.wildcard_bytes_max == 0 && self.entries.len() <= COMPARED_ENTRIES_MAX {
+            let found = self.entries.iter().find(|entry| entry.name.as_bytes().eq_ignore_ascii_case(name));
+            return found.map(|entry| entry.site).or(self.default);
         }
         let mut hash = HASH_START;
         let mut widest = None;

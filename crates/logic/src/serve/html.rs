@@ -1,4 +1,23 @@
-//! Names in HTML: nothing that a file is called, or a client asked for, can become markup.
+//! What all built-in pages share: their head and style, and how names are shown. Nothing that a file is called, or a client asked for, can
+//! become markup.
+
+/// The style of all built-in pages: no file to load, no script, light and dark, fit for a phone.
+pub(super) const STYLE: &str = include_str!("style.css");
+
+/// Everything up to the body's content, for a title without markup.
+pub(super) fn head(title: &str) -> String {
+    let mut page = String::with_capacity(4_096);
+    page.push_str("<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n");
+    page.push_str("<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n");
+    page.push_str(
+        "<meta name=\"color-scheme\" content=\"light dark\">\n<meta name=\"robots\" content=\"noindex\">\n<title>",
+    );
+    escape(title.as_bytes(), &mut page);
+    page.push_str("</title>\n<style>\n");
+    page.push_str(STYLE);
+    page.push_str("</style>\n</head>\n<body>\n");
+    page
+}
 
 /// Appends `name` as text or as the value of a quoted attribute. Bytes that aren't UTF-8 and control characters show as U+FFFD.
 pub(super) fn escape(name: &[u8], out: &mut String) {

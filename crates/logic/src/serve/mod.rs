@@ -5,7 +5,6 @@
 //! storage, [`cache::Cache::insert`]; then [`reply::Plan::for_resource`].
 
 pub mod cache;
-mod calendar;
 pub mod coding;
 pub mod error_page;
 pub mod etag;

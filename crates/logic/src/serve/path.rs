@@ -9,7 +9,8 @@ use super::coding::CodingOrder;
 use super::limits::{PATH_BYTES_MAX, PATH_SEGMENTS_MAX, SEGMENT_BYTES_MAX};
 use super::policy::FilePolicy;
 use super::resource::Found;
-use super::version::Version;
+use super::version::Known;
+use crate::http::encode_path;
 
 /// A question to the storage that has passed this file's checks: what does this path name, for this site and this client?
 #[derive(Clone, Debug)]
@@ -17,7 +18,7 @@ pub struct LoadRequest {
     policy: Arc<FilePolicy>,
     path: Bytes,
     codings: CodingOrder,
-    known: Option<Version>,
+    known: Option<Known>,
 }
 
 impl LoadRequest {
@@ -37,11 +38,10 @@ impl LoadRequest {
             return Err(Found::NotFound);
         }
         for (place, segment) in path[1..].split(|&byte| byte == b'/').enumerate() {
-            if segment.is_empty() {
-                empty_segments |= place != last;
-            } else if segment == b"." || segment == b".." || segment.len() > SEGMENT_BYTES_MAX {
-                return Err(Found::NotFound);
-            } else if segment[0] == b'.' && !policy.dotfiles && !(place == 0 && segment == b".well-known") {
+            empty_segments |= segment.is_empty() && place != last;
+            let is_well_known = place == 0 && segment == b".well-known";
+            let is_impossible = segment == b"." || segment == b".." || segment.len() > SEGMENT_BYTES_MAX;
+            if is_impossible || (is_hidden(segment, policy) && !is_well_known) {
                 return Err(Found::NotFound);
             }
         }
@@ -51,9 +51,9 @@ impl LoadRequest {
         Ok(LoadRequest { policy: policy.clone(), path: Bytes::copy_from_slice(path), codings, known: None })
     }
 
-    /// The same question from somebody who holds an answer of this version: "as it was" is answer enough.
+    /// The same question from somebody who holds an answer: "as it was" is answer enough.
     #[must_use]
-    pub fn unless(mut self, known: Option<Version>) -> LoadRequest {
+    pub fn unless(mut self, known: Option<Known>) -> LoadRequest {
         self.known = known;
         self
     }
@@ -83,9 +83,9 @@ impl LoadRequest {
         self.codings
     }
 
-    /// The version of which the asker holds an answer.
+    /// What the asker holds.
     #[must_use]
-    pub fn known(&self) -> Option<&Version> {
+    pub fn known(&self) -> Option<&Known> {
         self.known.as_ref()
     }
 }
@@ -100,7 +100,7 @@ pub fn is_hidden(name: &[u8], policy: &FilePolicy) -> bool {
 #[must_use]
 pub fn directory_location(path: &[u8]) -> Bytes {
     let mut location = Vec::with_capacity(path.len() + 16);
-    percent_encode(path, &mut location);
+    encode_path(path, &mut location);
     location.push(b'/');
     location.into()
 }
@@ -113,22 +113,8 @@ fn without_empty_segments(path: &[u8]) -> Bytes {
         }
     }
     let mut location = Vec::with_capacity(shorter.len());
-    percent_encode(&shorter, &mut location);
+    encode_path(&shorter, &mut location);
     location.into()
-}
-
-/// Appends `path` as the path of a URI reference (RFC 3986 section 3.3): all but unreserved characters, slashes and a few that are
-/// harmless everywhere is percent-encoded. That also makes it safe in a field value and, but for `'` and `&` which are encoded for it,
-/// in an HTML attribute.
-pub fn percent_encode(path: &[u8], out: &mut Vec<u8>) {
-    const HEX: &[u8; 16] = b"0123456789ABCDEF";
-    for &byte in path {
-        if byte.is_ascii_alphanumeric() || b"-._~/!$()*+,;=:@".contains(&byte) {
-            out.push(byte);
-        } else {
-            out.extend([b'%', HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]]);
-        }
-    }
 }
 
 #[cfg(test)]
@@ -203,7 +189,7 @@ mod tests {
 
     #[test]
     fn a_location_has_no_byte_that_could_end_a_field_or_name_a_host() {
-        assert_eq!(directory_location(b"/a b/\r\n\"<%2e?#'&\\"), &b"/a%20b/%0D%0A%22%3C%252e%3F%23%27%26%5C/"[..]);
+        assert_eq!(directory_location(b"/a b/\r\n\"<%2e?#'&\\"), &b"/a%20b/%0D%0A%22%3C%252e%3F%23'&%5C/"[..]);
         assert_eq!(directory_location("/ü".as_bytes()), &b"/%C3%BC/"[..]);
     }
 }

@@ -9,6 +9,7 @@ use super::coding::Coding;
 use super::etag::ETag;
 use super::policy::FilePolicy;
 use super::version::Version;
+use crate::http::{EntityTag, HttpDate, Status, Validators};
 use crate::time::UnixTime;
 
 /// What a path names. `F` is the storage's open file.
@@ -49,8 +50,8 @@ pub enum Cause {
 impl Cause {
     /// The status of a reply that tells of it: 503 where trying again can help, 500 otherwise.
     #[must_use]
-    pub fn status(self) -> u16 {
-        if matches!(self, Cause::Failed(_)) { 500 } else { 503 }
+    pub fn status(self) -> Status {
+        if matches!(self, Cause::Failed(_)) { Status::INTERNAL_SERVER_ERROR } else { Status::SERVICE_UNAVAILABLE }
     }
 }
 
@@ -102,7 +103,7 @@ impl<F> Resource<F> {
             line(&mut fields, b"ETag", etag.as_bytes());
         }
         if let Some(modified) = description.modified {
-            line(&mut fields, b"Last-Modified", &super::calendar::imf_fixdate(modified));
+            line(&mut fields, b"Last-Modified", &HttpDate::from(modified).format());
         }
         if description.vary {
             line(&mut fields, b"Vary", b"Accept-Encoding");
@@ -118,6 +119,14 @@ impl<F> Resource<F> {
         let type_end = fields.len();
         line(&mut fields, b"Content-Length", description.len_bytes.to_string().as_bytes());
         Resource { description, content, fields: fields.into(), validators_end, type_start, type_end }
+    }
+
+    /// What a condition is evaluated against.
+    #[must_use]
+    pub fn validators(&self) -> Validators<'_> {
+        let description = &self.description;
+        let entity_tag = description.etag.as_ref().and_then(|etag| EntityTag::parse(etag.as_bytes()));
+        Validators { entity_tag, last_modified: description.modified }
     }
 
     /// Field lines of a 200, each with its CRLF: validators, site's fields, Accept-Ranges, Content-Encoding, Content-Type, Content-Length.

@@ -29,6 +29,17 @@ impl Version {
     }
 }
 
+/// What somebody knows who holds an answer and asks whether it's still so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Known {
+    /// The state of the file.
+    pub version: Version,
+    /// Whether the answer has an ETag: one without is worth replacing when the hash is done.
+    pub tagged: bool,
+    /// Whether a sibling in another coding was there.
+    pub vary: bool,
+}
+
 fn nanoseconds(time: UnixTime) -> i128 {
     i128::from(time.seconds) * 1_000_000_000 + i128::from(time.nanoseconds)
 }

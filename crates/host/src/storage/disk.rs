@@ -1,0 +1,416 @@
+//! The kernel's file system as a [`Storage`]: answers on the worker what is in memory, and has the pool wait for the rest.
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsRawFd, RawFd};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use leat_logic::serve::limits::FRESH_NS;
+use leat_logic::serve::path::LoadRequest;
+use leat_logic::serve::resource::{Cause, Change, Found, Keep, Loaded, Watch};
+use leat_logic::time::Instant;
+use rustix::io::Errno;
+
+use super::file::OpenFile;
+use super::load::{Answer, Look, WouldWait, cause, hash_file};
+use super::open::{Patience, Root};
+use super::pool::{Full, Lane, Pool};
+use super::residency;
+use super::watch::{self, Added, UnderWay, Watches};
+use super::{Outcome, Storage, StorageEvent, Ticket, limits};
+use crate::clock;
+use crate::wake::Bell;
+
+type File = Arc<OpenFile>;
+
+/// What a thread of the pool has to say.
+enum Completion {
+    Loaded {
+        serial: u64,
+        root: Result<Arc<Root>, Errno>,
+        depth: usize,
+        added: Added,
+        answer: Answer,
+    },
+    Event(StorageEvent<File>),
+    RootsChecked {
+        moved: Vec<PathBuf>,
+    },
+    /// Nothing but that the worker has to poll.
+    Nudge,
+}
+
+/// Where the pool puts what a worker will read.
+struct Completions {
+    bell: Bell,
+    list: Mutex<Vec<Completion>>,
+}
+
+impl Completions {
+    fn push(&self, completion: Completion) {
+        let mut list = self.list();
+        if list.is_empty() {
+            // Under the lock, so that a bell is never heard before its message is there, nor left ringing for one that was taken.
+            self.bell.ring();
+        }
+        list.push(completion);
+    }
+
+    fn take(&self) -> Vec<Completion> {
+        let mut list = self.list();
+        if !list.is_empty() {
+            self.bell.hear();
+        }
+        std::mem::take(&mut list)
+    }
+
+    fn list(&self) -> MutexGuard<'_, Vec<Completion>> {
+        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A load that the pool is busy with.
+struct Load {
+    ticket: Ticket,
+    request: LoadRequest,
+    /// Whether something changed that its answer may not have seen: then it's not kept.
+    spoiled: bool,
+}
+
+#[derive(Default)]
+struct Loads(BTreeMap<u64, Load>);
+
+impl UnderWay for Loads {
+    fn spoil_if(&mut self, root: &Path, path: &[u8], name: Option<&[u8]>) {
+        for load in self.0.values_mut() {
+            let Some(rest) = load.request.relative().strip_prefix(path) else { continue };
+            let segment = rest.split(|&byte| byte == b'/').next().unwrap_or_default();
+            // A sibling's name begins with its file's; an index or a listing may depend on any name.
+            let concerned = name.is_none_or(|name| segment.is_empty() || name.starts_with(segment));
+            load.spoiled |= concerned && load.request.policy().root == root;
+        }
+    }
+
+    fn spoil_all(&mut self) {
+        for load in self.0.values_mut() {
+            load.spoiled = true;
+        }
+    }
+}
+
+/// One worker's way to files. See the module.
+pub struct DiskStorage {
+    pool: Arc<Pool>,
+    completions: Arc<Completions>,
+    watches: Watches,
+    roots: BTreeMap<PathBuf, Arc<Root>>,
+    loads: Loads,
+    next_serial: u64,
+    /// Events that come before anything else at the next poll.
+    ahead: Vec<StorageEvent<File>>,
+    roots_checked_at: Option<Instant>,
+    checking_roots: bool,
+}
+
+impl std::fmt::Debug for DiskStorage {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("DiskStorage")
+            .field("roots", &self.roots)
+            .field("loads", &self.loads.0.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl DiskStorage {
+    /// Files for one worker, with a pool that it shares with others.
+    ///
+    /// # Errors
+    /// Those of eventfd(2): no descriptors left. Without inotify it works, and notices changes a second later.
+    pub fn new(pool: Arc<Pool>) -> std::io::Result<DiskStorage> {
+        Self::with_watches_max(pool, limits::WATCHES_MAX)
+    }
+
+    fn with_watches_max(pool: Arc<Pool>, watches_max: usize) -> std::io::Result<DiskStorage> {
+        Ok(DiskStorage {
+            pool,
+            completions: Arc::new(Completions { bell: Bell::new()?, list: Mutex::default() }),
+            watches: Watches::new(watches_max),
+            roots: BTreeMap::new(),
+            loads: Loads::default(),
+            next_serial: 0,
+            ahead: Vec::new(),
+            roots_checked_at: None,
+            checking_roots: false,
+        })
+    }
+
+    /// Whether changes are noticed at once; without, at the next look a second later.
+    #[must_use]
+    pub fn is_watching(&self) -> bool {
+        self.watches.inotify.is_some()
+    }
+
+    /// Answers from the kernel's memory; `None` when the disk is needed or the root isn't open yet.
+    fn load_cached(&mut self, request: &LoadRequest) -> Option<Option<Loaded<File>>> {
+        let root = self.roots.get(&request.policy().root)?.clone();
+        let mut watch = None;
+        if let Some(inotify) = self.watches.inotify.clone() {
+            let depth = self.watches.depth(&root.path, request);
+            let added = watch::add(&inotify, &root, request, depth, Patience::Cached).ok()?;
+            let mut changes = Vec::new();
+            watch = self.watches.adopt(&root.path, request, depth, &added, &mut self.loads, &mut changes);
+            self.announce(changes);
+        }
+        let look =
+            Look { root: &root, request, hashes: &self.pool.hashes, patience: Patience::Cached, now: clock::wall() };
+        match look.look() {
+            Ok(answer) => Some(self.conclude(answer, watch)),
+            Err(WouldWait) => None,
+        }
+    }
+
+    fn load_in_pool(&mut self, ticket: Ticket, request: LoadRequest) -> Result<(), Full> {
+        if self.loads.0.len() >= limits::LOADS_IN_FLIGHT_MAX {
+            return Err(Full);
+        }
+        self.next_serial += 1;
+        let serial = self.next_serial;
+        let depth = self.watches.depth(&request.policy().root, &request);
+        let root = self.roots.get(&request.policy().root).cloned();
+        let (inotify, hashes) = (self.watches.inotify.clone(), self.pool.hashes.clone());
+        let (completions, asked) = (self.completions.clone(), request.clone());
+        let job = move || {
+            let root = root.map_or_else(|| Root::open(&asked.policy().root).map(Arc::new), Ok);
+            let mut added = Added::default();
+            let answer = match &root {
+                Ok(root) => {
+                    if let Some(inotify) = &inotify {
+                        added = watch::add(inotify, root, &asked, depth, Patience::Wait).unwrap_or_default();
+                    }
+                    Look { root, request: &asked, hashes: &hashes, patience: Patience::Wait, now: clock::wall() }
+                        .look()
+                        .unwrap_or_else(|WouldWait| unavailable(Cause::Changing))
+                }
+                Err(errno) => unavailable(cause(*errno)),
+            };
+            completions.push(Completion::Loaded { serial, root, depth, added, answer });
+        };
+        self.pool.submit(Lane::Names, Box::new(job))?;
+        self.loads.0.insert(serial, Load { ticket, request, spoiled: false });
+        Ok(())
+    }
+
+    /// The answer as the worker gets it, under the watch that covers it.
+    fn conclude(&mut self, answer: Answer, watch: Option<Watch>) -> Option<Loaded<File>> {
+        let Answer::Found { found, version, fresh_ns, watchable, to_hash } = answer else { return None };
+        if matches!(found, Found::Unavailable(Cause::DescriptorsExhausted)) && self.ahead.is_empty() {
+            self.ahead.push(StorageEvent::DescriptorsShort);
+        }
+        if let Some(file) = to_hash {
+            self.hash_when_there_is_time(file);
+        }
+        let keep = fresh_ns.map_or(Keep::No, |fresh_ns| Keep::For { fresh_ns, watch: watch.filter(|_| watchable) });
+        Some(Loaded { found, version, keep })
+    }
+
+    fn hash_when_there_is_time(&self, file: File) {
+        let hashes = self.pool.hashes.clone();
+        if !hashes.begin(file.version()) {
+            return;
+        }
+        let version = *file.version();
+        let job = move || {
+            if let Ok(Some(etag)) = hash_file(&file) {
+                hashes.remember(*file.version(), etag);
+            }
+            hashes.end(file.version());
+        };
+        if self.pool.submit(Lane::Background, Box::new(job)).is_err() {
+            self.pool.hashes.end(&version);
+        }
+    }
+
+    fn complete_load(
+        &mut self,
+        load: Load,
+        root: Result<Arc<Root>, Errno>,
+        depth: usize,
+        added: &Added,
+        answer: Answer,
+    ) -> Option<Loaded<File>> {
+        let mut watch = None;
+        if let Ok(root) = root {
+            let mut changes = Vec::new();
+            let current = self.roots.entry(root.path.clone()).or_insert_with(|| root.clone());
+            let is_current = current.identity == root.identity;
+            if load.spoiled || !is_current {
+                self.watches.release(&added.descriptors, &mut self.loads);
+            } else {
+                watch = self.watches.adopt(&root.path, &load.request, depth, added, &mut self.loads, &mut changes);
+            }
+            self.announce(changes);
+            let mut loaded = self.conclude(answer, watch);
+            if let Some(loaded) = &mut loaded
+                && (load.spoiled || !is_current)
+            {
+                loaded.keep = Keep::No;
+            }
+            return loaded;
+        }
+        self.conclude(answer, watch)
+    }
+
+    fn announce(&mut self, changes: Vec<Change>) {
+        self.ahead.extend(changes.into_iter().map(StorageEvent::Changed));
+    }
+
+    /// Sees in the pool whether the roots' paths lead where they led.
+    fn check_roots(&mut self) {
+        if self.checking_roots || self.roots.is_empty() {
+            return;
+        }
+        let roots: Vec<Arc<Root>> = self.roots.values().cloned().collect();
+        let completions = self.completions.clone();
+        let job = move || {
+            let leads_elsewhere = |root: &&Arc<Root>| {
+                rustix::fs::stat(&root.path).map_or(true, |stat| (stat.st_dev, stat.st_ino) != root.identity)
+            };
+            let moved = roots.iter().filter(leads_elsewhere).map(|root| root.path.clone()).collect();
+            completions.push(Completion::RootsChecked { moved });
+        };
+        // When the queue is full, the next second comes.
+        self.checking_roots = self.pool.submit(Lane::Names, Box::new(job)).is_ok();
+    }
+
+    fn forget_roots(&mut self, moved: &[PathBuf]) {
+        for path in moved {
+            self.roots.remove(path);
+            self.watches.drop_root(path, &mut self.loads, &mut Vec::new());
+        }
+        if !moved.is_empty() {
+            self.loads.spoil_all();
+            self.ahead.push(StorageEvent::Changed(Change::Everything));
+        }
+    }
+
+    fn submit(&self, lane: Lane, job: impl FnOnce() -> StorageEvent<File> + Send + 'static) -> Result<(), Full> {
+        let completions = self.completions.clone();
+        self.pool.submit(lane, Box::new(move || completions.push(Completion::Event(job()))))
+    }
+}
+
+impl Storage for DiskStorage {
+    type File = File;
+
+    fn load(&mut self, ticket: Ticket, request: LoadRequest) -> Outcome<Option<Loaded<File>>> {
+        let cached = self.load_cached(&request);
+        if !self.ahead.is_empty() {
+            self.completions.push(Completion::Nudge);
+        }
+        if let Some(loaded) = cached {
+            return Outcome::Ready(loaded);
+        }
+        match self.load_in_pool(ticket, request) {
+            Ok(()) => Outcome::Pending,
+            Err(Full) => Outcome::Ready(self.conclude(unavailable(Cause::QueueFull), None)),
+        }
+    }
+
+    fn make_resident(
+        &mut self,
+        ticket: Ticket,
+        file: &File,
+        offset: u64,
+        len_bytes: u64,
+    ) -> Outcome<Result<(), Cause>> {
+        if residency::is_resident(file, offset, len_bytes) {
+            return Outcome::Ready(Ok(()));
+        }
+        let file = file.clone();
+        let job = move || {
+            let result = residency::bring(&file, offset, len_bytes).map_err(cause);
+            StorageEvent::Resident { ticket, result }
+        };
+        self.submit(Lane::Reads, job).map_or(Outcome::Ready(Err(Cause::QueueFull)), |()| Outcome::Pending)
+    }
+
+    fn read(&mut self, ticket: Ticket, file: &File, offset: u64, len_bytes: usize) -> Outcome<Result<Bytes, Cause>> {
+        let mut content = vec![0; len_bytes.min(limits::READ_BYTES_MAX)];
+        match residency::read_cached(file, &mut content, offset) {
+            Ok(read) => {
+                content.truncate(read);
+                return Outcome::Ready(Ok(content.into()));
+            }
+            Err(Errno::AGAIN) => {}
+            Err(errno) => return Outcome::Ready(Err(cause(errno))),
+        }
+        let file = file.clone();
+        let job = move || {
+            let read = residency::read_waiting(&file, &mut content, offset);
+            let result = read.map_err(cause).map(|read| {
+                content.truncate(read);
+                content.into()
+            });
+            StorageEvent::Read { ticket, result }
+        };
+        self.submit(Lane::Reads, job).map_or(Outcome::Ready(Err(Cause::QueueFull)), |()| Outcome::Pending)
+    }
+
+    fn unchanged(&self, file: &File) -> bool {
+        file.is_unchanged()
+    }
+
+    fn poll(&mut self, out: &mut Vec<StorageEvent<File>>) {
+        // Changes first: an answer that was found before one of them must not be kept.
+        let notices = self.watches.read(&mut self.loads);
+        self.announce(notices.changes);
+        if notices.root_went {
+            self.check_roots();
+        }
+        out.append(&mut self.ahead);
+        for completion in self.completions.take() {
+            match completion {
+                Completion::Loaded { serial, root, depth, added, answer } => {
+                    let Some(load) = self.loads.0.remove(&serial) else { continue };
+                    let ticket = load.ticket;
+                    let loaded = self.complete_load(load, root, depth, &added, answer);
+                    out.append(&mut self.ahead);
+                    out.push(StorageEvent::Loaded { ticket, loaded });
+                }
+                Completion::Event(event) => out.push(event),
+                Completion::RootsChecked { moved } => {
+                    self.checking_roots = false;
+                    self.forget_roots(&moved);
+                    out.append(&mut self.ahead);
+                }
+                Completion::Nudge => {}
+            }
+        }
+        out.append(&mut self.ahead);
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        if self.roots_checked_at.is_none_or(|checked_at| now.since(checked_at) >= Duration::from_nanos(FRESH_NS)) {
+            self.roots_checked_at = Some(now);
+            self.check_roots();
+        }
+    }
+
+    fn wake_fd(&self) -> Option<RawFd> {
+        Some(self.completions.bell.as_raw_fd())
+    }
+
+    fn watch_fd(&self) -> Option<RawFd> {
+        self.watches.inotify.as_ref().map(|inotify| inotify.as_raw_fd())
+    }
+}
+
+fn unavailable(cause: Cause) -> Answer {
+    Answer::Found { found: Found::Unavailable(cause), version: None, fresh_ns: None, watchable: false, to_hash: None }
+}
+
+#[cfg(test)]
+mod tests;

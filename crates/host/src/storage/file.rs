@@ -1,0 +1,51 @@
+//! A file that is being served.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+
+use leat_logic::serve::version::Version;
+
+use super::open::version_of;
+
+/// An open regular file, with what was true of it when it was opened.
+#[derive(Debug)]
+pub struct OpenFile {
+    descriptor: OwnedFd,
+    version: Version,
+    links: u64,
+}
+
+impl OpenFile {
+    pub(super) fn new(descriptor: OwnedFd, version: Version, links: u64) -> OpenFile {
+        OpenFile { descriptor, version, links }
+    }
+
+    /// The state in which it was opened.
+    #[must_use]
+    pub fn version(&self) -> &Version {
+        &self.version
+    }
+
+    /// Whether the content is still what it was. A file that is deleted or replaced by another under its name is: its link count shows
+    /// why its change time moved. One whose change time moved for no such reason isn't, even with its modification time as it was: times
+    /// can be set back.
+    #[must_use]
+    pub fn is_unchanged(&self) -> bool {
+        let Ok(stat) = rustix::fs::fstat(&self.descriptor) else { return false };
+        let now = version_of(&stat);
+        now.len_bytes == self.version.len_bytes
+            && now.modified == self.version.modified
+            && (now.changed == self.version.changed || u64::from(stat.st_nlink) != self.links)
+    }
+}
+
+impl AsFd for OpenFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+}
+
+impl AsRawFd for OpenFile {
+    fn as_raw_fd(&self) -> RawFd {
+        self.descriptor.as_raw_fd()
+    }
+}

@@ -1,0 +1,348 @@
+//! What a path names, found out by asking the kernel: on the worker as long as everything is in memory, on a thread of the pool otherwise.
+//!
+//! The order of things matters. Directories are watched before a name in them is looked at, so that no change between the look and the
+//! watch goes unnoticed. A file's version is taken before its bytes are read and compared after, so that no tag names torn content.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use leat_logic::serve::coding::Coding;
+use leat_logic::serve::etag::{ETag, ETagHasher};
+use leat_logic::serve::limits::{FRESH_NS, HASH_AT_LOAD_BYTES_MAX};
+use leat_logic::serve::path::{LoadRequest, directory_location};
+use leat_logic::serve::resource::{Cause, Content, Description, Found, Resource};
+use leat_logic::serve::version::{Known, Version};
+use leat_logic::time::UnixTime;
+use rustix::fs::FileType;
+use rustix::io::Errno;
+
+use super::directory;
+use super::file::OpenFile;
+use super::hashes::Hashes;
+use super::limits;
+use super::open::{Named, Patience, Root};
+use super::residency::{read_cached, read_waiting};
+
+/// What a look gave.
+#[derive(Debug)]
+pub(super) enum Answer {
+    /// What the asker holds is as it was.
+    Unchanged,
+    /// Something else, or the asker holds nothing.
+    Found {
+        found: Found<Arc<OpenFile>>,
+        /// The state of the file, when comparing it can tell whether the answer still holds.
+        version: Option<Version>,
+        /// How long it may be used; none for this one reply.
+        fresh_ns: Option<u64>,
+        /// Whether watching the directories on the way shows every change.
+        watchable: bool,
+        /// A file whose hash somebody should work out when there's time.
+        to_hash: Option<Arc<OpenFile>>,
+    },
+}
+
+/// The look would have waited for the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct WouldWait;
+
+/// Where a load goes wrong.
+enum Trouble {
+    WouldWait,
+    /// It's not there, or not to be had: the answer.
+    Answer(Found<Arc<OpenFile>>),
+    /// What was looked up is something else by now.
+    Moved,
+}
+
+impl From<Errno> for Trouble {
+    fn from(errno: Errno) -> Trouble {
+        match errno {
+            Errno::STALE => Trouble::Moved,
+            Errno::AGAIN => Trouble::WouldWait,
+            Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG | Errno::INVAL | Errno::ILSEQ => {
+                Trouble::Answer(Found::NotFound)
+            }
+            // Out of the root, a link where none may be, no permission; a device without a driver, a socket.
+            Errno::XDEV | Errno::LOOP | Errno::ACCESS | Errno::PERM | Errno::NXIO | Errno::NODEV => {
+                Trouble::Answer(Found::Forbidden)
+            }
+            _ => Trouble::Answer(Found::Unavailable(cause(errno))),
+        }
+    }
+}
+
+/// What an error that isn't about the name says of the system.
+pub(super) fn cause(errno: Errno) -> Cause {
+    match errno {
+        Errno::MFILE | Errno::NFILE => Cause::DescriptorsExhausted,
+        Errno::NOMEM => Cause::MemoryExhausted,
+        Errno::AGAIN | Errno::STALE => Cause::Changing,
+        _ => Cause::Failed(errno.raw_os_error()),
+    }
+}
+
+/// The file to serve.
+struct Selected {
+    relative: Vec<u8>,
+    /// How much of `relative` is the name without a coding's suffix.
+    plain_len: usize,
+    named: Named,
+    coding: Option<Coding>,
+    vary: bool,
+}
+
+/// One look at one path.
+pub(super) struct Look<'a> {
+    pub(super) root: &'a Root,
+    pub(super) request: &'a LoadRequest,
+    pub(super) hashes: &'a Hashes,
+    pub(super) patience: Patience,
+    pub(super) now: UnixTime,
+}
+
+impl Look<'_> {
+    /// Finds out what the path names.
+    pub(super) fn look(&self) -> Result<Answer, WouldWait> {
+        for attempt in 1..=limits::READ_ATTEMPTS_MAX {
+            let is_last = attempt == limits::READ_ATTEMPTS_MAX;
+            let answered = self.select().and_then(|selected| match selected {
+                Some(selected) => self.answer_file(&selected, is_last),
+                None => self.answer_directory(),
+            });
+            match answered {
+                Ok(answer) => return Ok(answer),
+                Err(Trouble::WouldWait) if self.patience == Patience::Cached => return Err(WouldWait),
+                Err(Trouble::WouldWait | Trouble::Moved) => {}
+                Err(Trouble::Answer(found)) => return Ok(without_file(found)),
+            }
+        }
+        if self.patience == Patience::Cached {
+            return Err(WouldWait);
+        }
+        Ok(without_file(Found::Unavailable(Cause::Changing)))
+    }
+
+    /// The file that answers the request; none for a directory without an index.
+    fn select(&self) -> Result<Option<Selected>, Trouble> {
+        let relative = self.request.relative();
+        if !self.request.path().ends_with(b"/") {
+            let named = self.name(relative)?;
+            return match named.kind {
+                FileType::RegularFile => self.with_sibling(relative.to_vec(), named).map(Some),
+                FileType::Directory => Err(Trouble::Answer(Found::Redirect(directory_location(self.request.path())))),
+                _ => Err(Trouble::Answer(Found::Forbidden)),
+            };
+        }
+        for index in &self.request.policy().index {
+            let candidate = [relative, index.as_bytes()].concat();
+            match self.name(&candidate) {
+                Ok(named) if named.kind == FileType::RegularFile => {
+                    return self.with_sibling(candidate, named).map(Some);
+                }
+                Ok(_) | Err(Trouble::Answer(Found::NotFound)) => {}
+                Err(trouble) => return Err(trouble),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Prefers a precompressed sibling that the client takes. One older than its file by more than the spread of a deployment's times was
+    /// made from another state of it.
+    fn with_sibling(&self, relative: Vec<u8>, named: Named) -> Result<Selected, Trouble> {
+        let plain_len = relative.len();
+        let offered = &self.request.policy().precompressed;
+        let mut siblings: Vec<(Coding, Named)> = Vec::new();
+        for &coding in offered {
+            let path = [&relative, coding.suffix().as_bytes()].concat();
+            match self.name(&path) {
+                Ok(sibling)
+                    if sibling.kind == FileType::RegularFile && !is_outdated(&sibling.version, &named.version) =>
+                {
+                    siblings.push((coding, sibling));
+                }
+                Ok(_) | Err(Trouble::Answer(Found::NotFound | Found::Forbidden)) => {}
+                Err(trouble) => return Err(trouble),
+            }
+        }
+        let vary = !siblings.is_empty();
+        for wanted in self.request.codings().iter() {
+            if let Some(place) = siblings.iter().position(|(coding, _)| *coding == wanted) {
+                let (coding, sibling) = siblings.swap_remove(place);
+                let relative = [&relative, coding.suffix().as_bytes()].concat();
+                return Ok(Selected { relative, plain_len, named: sibling, coding: Some(coding), vary });
+            }
+        }
+        Ok(Selected { relative, plain_len, named, coding: None, vary })
+    }
+
+    fn answer_file(&self, selected: &Selected, is_last: bool) -> Result<Answer, Trouble> {
+        let version = selected.named.version;
+        let granularity_ns = self.root.granularity_ns(version.device);
+        let settled = version.is_settled_at(self.now, granularity_ns);
+        let is_large = version.len_bytes > self.request.policy().memory_file_bytes_max;
+        let remembered = if is_large && settled { self.hashes.get(&version) } else { None };
+        if settled
+            && self.request.known().is_some_and(|known| is_as_known(known, selected, is_large, remembered.is_some()))
+        {
+            return Ok(Answer::Unchanged);
+        }
+        let descriptor =
+            self.root.read(&selected.relative, &selected.named, self.request.policy().symlinks, self.patience)?;
+        let file = Arc::new(OpenFile::new(descriptor, version, selected.named.links));
+        let mut to_hash = None;
+        let (content, etag, is_whole) = if is_large {
+            let etag = match remembered {
+                Some(etag) => Some(etag),
+                None if !settled => None,
+                None if version.len_bytes <= HASH_AT_LOAD_BYTES_MAX => self.hash(&file)?,
+                None => {
+                    to_hash = Some(file.clone());
+                    None
+                }
+            };
+            (Content::File(file), etag, true)
+        } else {
+            let (content, is_whole) = self.read_all(&file, is_last)?;
+            let etag = is_whole.then(|| ETag::of(&content));
+            (Content::Memory(content), etag, is_whole)
+        };
+        let fresh_ns = match (is_whole, settled, is_large) {
+            (true, true, _) => Some(FRESH_NS),
+            // What was read is one state of the file, if perhaps not its last: good until the clock has ticked.
+            (true, false, false) => Some(granularity_ns.min(FRESH_NS)),
+            _ => None,
+        };
+        Ok(Answer::Found {
+            found: Found::Resource(Arc::new(self.resource(selected, content, etag, is_whole))),
+            version: settled.then_some(version),
+            fresh_ns,
+            watchable: !selected.named.through_symlink && self.root.is_watchable(version.device),
+            to_hash,
+        })
+    }
+
+    fn resource(
+        &self,
+        selected: &Selected,
+        content: Content<Arc<OpenFile>>,
+        etag: Option<ETag>,
+        is_whole: bool,
+    ) -> Resource<Arc<OpenFile>> {
+        let plain = &selected.relative[..selected.plain_len];
+        let name = plain.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
+        let version = &selected.named.version;
+        let len_bytes = match &content {
+            Content::Memory(content) => content.len() as u64,
+            Content::File(_) => version.len_bytes,
+        };
+        let description = Description {
+            len_bytes,
+            etag,
+            modified: (is_whole && version.modified <= self.now).then_some(version.modified),
+            content_type: self.request.policy().mime.type_of(name),
+            coding: selected.coding,
+            vary: selected.vary,
+        };
+        Resource::new(description, content, self.request.policy())
+    }
+
+    /// All bytes of a small file, and whether they're one state of it. At the last attempt, what was read is served as it is, under no
+    /// validator.
+    fn read_all(&self, file: &OpenFile, is_last: bool) -> Result<(Bytes, bool), Trouble> {
+        let len = usize::try_from(file.version().len_bytes).unwrap_or(usize::MAX);
+        // One byte more, to see it grow.
+        let mut content = vec![0; len.saturating_add(1)];
+        let read = match self.patience {
+            Patience::Cached => read_cached(file, &mut content, 0)?,
+            Patience::Wait => read_waiting(file, &mut content, 0)?,
+        };
+        let is_whole = read == len && file.is_unchanged();
+        if !is_whole && !is_last {
+            return Err(Trouble::Moved);
+        }
+        content.truncate(read.min(len));
+        content.shrink_to_fit();
+        Ok((content.into(), is_whole))
+    }
+
+    /// The tag of a file that's hashed before its first reply; none when it changed meanwhile.
+    fn hash(&self, file: &OpenFile) -> Result<Option<ETag>, Trouble> {
+        if self.patience == Patience::Cached {
+            return Err(Trouble::WouldWait);
+        }
+        let etag = hash_file(file)?;
+        if let Some(etag) = etag {
+            self.hashes.remember(*file.version(), etag);
+        }
+        Ok(etag)
+    }
+
+    fn answer_directory(&self) -> Result<Answer, Trouble> {
+        let policy = self.request.policy();
+        let relative = self.request.relative();
+        let relative = relative.strip_suffix(b"/").unwrap_or(relative);
+        let named = self.name(relative)?;
+        if named.kind != FileType::Directory {
+            return Err(Trouble::Answer(Found::NotFound));
+        }
+        if !policy.listing {
+            return Err(Trouble::Answer(Found::Forbidden));
+        }
+        if self.patience == Patience::Cached {
+            return Err(Trouble::WouldWait);
+        }
+        let page = directory::list(self.root, self.request, relative, &named)?;
+        let description = Description {
+            len_bytes: page.len() as u64,
+            etag: Some(ETag::of(&page)),
+            modified: None,
+            content_type: Bytes::from_static(b"text/html; charset=utf-8"),
+            coding: None,
+            vary: false,
+        };
+        Ok(Answer::Found {
+            found: Found::Resource(Arc::new(Resource::new(description, Content::Memory(page), policy))),
+            version: None,
+            fresh_ns: Some(FRESH_NS),
+            watchable: !named.through_symlink && self.root.is_watchable(named.version.device),
+            to_hash: None,
+        })
+    }
+
+    fn name(&self, relative: &[u8]) -> Result<Named, Trouble> {
+        Ok(self.root.name(relative, self.request.policy().symlinks, self.patience)?)
+    }
+}
+
+fn without_file(found: Found<Arc<OpenFile>>) -> Answer {
+    let fresh_ns = if matches!(found, Found::Unavailable(_)) { None } else { Some(FRESH_NS) };
+    Answer::Found { found, version: None, fresh_ns, watchable: true, to_hash: None }
+}
+
+fn is_as_known(known: &Known, selected: &Selected, is_large: bool, hash_is_remembered: bool) -> bool {
+    known.version == selected.named.version
+        && known.vary == selected.vary
+        && !(is_large && !known.tagged && hash_is_remembered)
+}
+
+fn is_outdated(sibling: &Version, file: &Version) -> bool {
+    sibling.modified.seconds + limits::SIBLING_AGE_SECONDS_MAX < file.modified.seconds
+}
+
+/// The tag of a file; none when it changed meanwhile. Waits for the disk.
+pub(super) fn hash_file(file: &OpenFile) -> Result<Option<ETag>, Errno> {
+    let mut hasher = ETagHasher::default();
+    let mut piece = vec![0; limits::HASH_READ_BYTES];
+    let mut offset = 0;
+    loop {
+        let read = read_waiting(file, &mut piece, offset)?;
+        hasher.update(&piece[..read]);
+        offset += read as u64;
+        if read < piece.len() || offset > file.version().len_bytes {
+            break;
+        }
+    }
+    let is_whole = offset == file.version().len_bytes && file.is_unchanged();
+    Ok(is_whole.then(|| hasher.finish()))
+}

@@ -1,0 +1,216 @@
+//! Opening names below a root, and nothing else, whatever the names are.
+//!
+//! The kernel resolves the whole path at once and refuses to leave the root (`openat2`, Linux 5.6). Where a sandbox forbids that call, names
+//! are walked one by one and no symbolic link is followed. Nothing is opened for reading before it's known to be a regular file or a
+//! directory: opening a FIFO would wake its writer, opening a device may do anything.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use leat_logic::serve::policy::SymlinkPolicy;
+use leat_logic::serve::version::Version;
+use leat_logic::time::UnixTime;
+use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Stat};
+use rustix::io::Errno;
+
+use super::limits;
+
+/// Whether a call may wait for a disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Patience {
+    /// No: what isn't in memory is `EAGAIN`.
+    Cached,
+    /// Yes: on a thread of the pool.
+    Wait,
+}
+
+/// The directory that a site serves, held open.
+#[derive(Debug)]
+pub(super) struct Root {
+    pub(super) path: PathBuf,
+    descriptor: OwnedFd,
+    /// Device and inode: what the path led to when it was opened.
+    pub(super) identity: (u64, u64),
+    /// Whether the file system is this machine's alone, so that the kernel sees every change.
+    local: bool,
+}
+
+/// Something that exists below a root; opened as a name only, not for reading.
+#[derive(Debug)]
+pub(super) struct Named {
+    pub(super) descriptor: OwnedFd,
+    pub(super) kind: FileType,
+    pub(super) version: Version,
+    pub(super) links: u64,
+    /// Whether a symbolic link was on the way: then changes of what it leads to don't show where the name is.
+    pub(super) through_symlink: bool,
+    owner: u32,
+}
+
+impl Root {
+    pub(super) fn open(path: &Path) -> Result<Root, Errno> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let descriptor = retry(|| rustix::fs::openat(CWD, path, flags, Mode::empty()))?;
+        let stat = rustix::fs::fstat(&descriptor)?;
+        let local = rustix::fs::fstatfs(&descriptor).is_ok_and(|statfs| is_local(statfs.f_type as u64));
+        Ok(Root { path: path.to_owned(), descriptor, identity: (stat.st_dev, stat.st_ino), local })
+    }
+
+    /// Whether changes of a file on `device` can be noticed by watching.
+    pub(super) fn is_watchable(&self, device: u64) -> bool {
+        self.local && device == self.identity.0
+    }
+
+    /// How coarse the times of a file on `device` are, in nanoseconds.
+    pub(super) fn granularity_ns(&self, device: u64) -> u64 {
+        if self.is_watchable(device) {
+            limits::TIMESTAMP_GRANULARITY_LOCAL_NS
+        } else {
+            limits::TIMESTAMP_GRANULARITY_OTHER_NS
+        }
+    }
+
+    /// Looks `relative` up (no first slash; empty for the root itself).
+    pub(super) fn name(&self, relative: &[u8], symlinks: SymlinkPolicy, patience: Patience) -> Result<Named, Errno> {
+        let mut through_symlink = false;
+        let mut opened = self.open_below(relative, OFlags::PATH, SymlinkPolicy::Deny, patience);
+        if symlinks != SymlinkPolicy::Deny && opened.as_ref().is_err_and(|&errno| errno == Errno::LOOP) {
+            through_symlink = true;
+            opened = self.open_below(relative, OFlags::PATH, symlinks, patience);
+        }
+        let descriptor = opened?;
+        let stat = rustix::fs::fstat(&descriptor)?;
+        let kind = FileType::from_raw_mode(stat.st_mode);
+        if kind == FileType::Symlink {
+            return Err(Errno::LOOP);
+        }
+        let (links, owner) = (u64::from(stat.st_nlink), stat.st_uid);
+        Ok(Named { descriptor, kind, version: version_of(&stat), links, through_symlink, owner })
+    }
+
+    /// Opens for reading what [`Root::name`] has found under the same name to be a regular file or a directory. `ESTALE` when it's
+    /// something else by now.
+    pub(super) fn read(
+        &self,
+        relative: &[u8],
+        named: &Named,
+        symlinks: SymlinkPolicy,
+        patience: Patience,
+    ) -> Result<OwnedFd, Errno> {
+        let symlinks = if named.through_symlink { symlinks } else { SymlinkPolicy::Deny };
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let mut opened = Err(Errno::PERM);
+        if named.owner == rustix::process::geteuid().as_raw() {
+            // Only a file's owner may ask that reading leave no trace.
+            opened = self.open_below(relative, flags | OFlags::NOATIME, symlinks, patience);
+        }
+        if opened.as_ref().is_err_and(|&errno| errno == Errno::PERM) {
+            opened = self.open_below(relative, flags, symlinks, patience);
+        }
+        let descriptor = opened?;
+        if version_of(&rustix::fs::fstat(&descriptor)?) == named.version { Ok(descriptor) } else { Err(Errno::STALE) }
+    }
+
+    fn open_below(
+        &self,
+        relative: &[u8],
+        flags: OFlags,
+        symlinks: SymlinkPolicy,
+        patience: Patience,
+    ) -> Result<OwnedFd, Errno> {
+        static FORBIDDEN: AtomicBool = AtomicBool::new(false);
+        let path = if relative.is_empty() { b"." } else { relative };
+        if FORBIDDEN.load(Ordering::Relaxed) {
+            return walk(self.descriptor.as_fd(), path, flags, symlinks, patience);
+        }
+        let mut resolve = ResolveFlags::NO_MAGICLINKS;
+        match symlinks {
+            SymlinkPolicy::Deny => resolve |= ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS,
+            SymlinkPolicy::Beneath => resolve |= ResolveFlags::BENEATH,
+            SymlinkPolicy::Follow => {}
+        }
+        if patience == Patience::Cached {
+            resolve |= ResolveFlags::CACHED;
+        }
+        for _ in 0..limits::OPEN_ATTEMPTS_MAX {
+            let path = std::ffi::OsStr::from_bytes(path);
+            match rustix::fs::openat2(&self.descriptor, path, flags | OFlags::CLOEXEC, Mode::empty(), resolve) {
+                // A rename elsewhere made the kernel unsure that the root wasn't left.
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) if patience == Patience::Wait => {}
+                Err(Errno::NOSYS) => {
+                    FORBIDDEN.store(true, Ordering::Relaxed);
+                    return walk(self.descriptor.as_fd(), path.as_bytes(), flags, symlinks, patience);
+                }
+                other => return other,
+            }
+        }
+        Err(Errno::AGAIN)
+    }
+}
+
+/// Opens `path` below `root` name by name, following no link unless anything may be followed.
+fn walk(
+    root: BorrowedFd<'_>,
+    path: &[u8],
+    flags: OFlags,
+    symlinks: SymlinkPolicy,
+    patience: Patience,
+) -> Result<OwnedFd, Errno> {
+    if patience == Patience::Cached {
+        return Err(Errno::AGAIN);
+    }
+    let flags = flags | OFlags::CLOEXEC;
+    if symlinks == SymlinkPolicy::Follow {
+        return retry(|| rustix::fs::openat(root, std::ffi::OsStr::from_bytes(path), flags, Mode::empty()));
+    }
+    let mut directory: Option<OwnedFd> = None;
+    let mut names = path.split(|&byte| byte == b'/').filter(|name| !name.is_empty()).peekable();
+    while let Some(name) = names.next() {
+        if name == b".." {
+            return Err(Errno::XDEV);
+        }
+        let is_last = names.peek().is_none();
+        let flags = if is_last { flags } else { OFlags::PATH | OFlags::CLOEXEC } | OFlags::NOFOLLOW;
+        let parent = directory.as_ref().map_or(root, AsFd::as_fd);
+        let opened = retry(|| rustix::fs::openat(parent, std::ffi::OsStr::from_bytes(name), flags, Mode::empty()))?;
+        if !is_last && FileType::from_raw_mode(rustix::fs::fstat(&opened)?.st_mode) == FileType::Symlink {
+            return Err(Errno::LOOP);
+        }
+        directory = Some(opened);
+    }
+    directory.ok_or(Errno::NOENT)
+}
+
+fn retry<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+    rustix::io::retry_on_intr(&mut call)
+}
+
+/// What a file's `stat` says of its version.
+pub(super) fn version_of(stat: &Stat) -> Version {
+    let time = |seconds, nanoseconds| UnixTime { seconds, nanoseconds };
+    Version {
+        device: stat.st_dev,
+        inode: stat.st_ino,
+        len_bytes: u64::try_from(stat.st_size).unwrap_or(0),
+        modified: time(stat.st_mtime, stat.st_mtime_nsec as u32),
+        changed: time(stat.st_ctime, stat.st_ctime_nsec as u32),
+    }
+}
+
+/// File systems that only this machine writes to, by their magic numbers (linux/magic.h).
+fn is_local(magic: u64) -> bool {
+    const EXT: u64 = 0xEF53;
+    const XFS: u64 = 0x5846_5342;
+    const BTRFS: u64 = 0x9123_683E;
+    const F2FS: u64 = 0xF2F5_2010;
+    const BCACHEFS: u64 = 0xCA45_1A4E;
+    const ZFS: u64 = 0x2FC1_2FC1;
+    const TMPFS: u64 = 0x0102_1994;
+    const RAMFS: u64 = 0x8584_58F6;
+    const SQUASHFS: u64 = 0x7371_7368;
+    const EROFS: u64 = 0xE0F5_E1E2;
+    [EXT, XFS, BTRFS, F2FS, BCACHEFS, ZFS, TMPFS, RAMFS, SQUASHFS, EROFS].contains(&magic)
+}

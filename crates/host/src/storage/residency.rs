@@ -1,0 +1,117 @@
+//! Whether a part of a file is in memory, and bringing it there.
+
+use std::io::IoSliceMut;
+use std::os::fd::{AsFd, AsRawFd};
+
+use rustix::fs::Advice;
+use rustix::io::{Errno, ReadWriteFlags};
+
+use super::file::OpenFile;
+use super::limits;
+
+/// Whether sending these bytes won't wait for the disk, as far as can be told without waiting.
+///
+/// `cachestat` (Linux 6.5) says whether every page is there, but counts those that are still being read. So a byte is read here and there
+/// with "don't wait" as well: a disk reads in order, more or less. Without `cachestat`, that alone has to do.
+pub(super) fn is_resident(file: &OpenFile, offset: u64, len_bytes: u64) -> bool {
+    let end = offset.saturating_add(len_bytes).min(file.version().len_bytes);
+    if offset >= end {
+        return true;
+    }
+    let page_bytes = rustix::param::page_size() as u64;
+    let pages = end.div_ceil(page_bytes) - offset / page_bytes;
+    let stride = match cached_pages(file, offset, end - offset) {
+        Some(cached) if cached < pages => return false,
+        Some(_) => limits::RESIDENCY_PROBE_STRIDE_BYTES,
+        None => limits::RESIDENCY_PROBE_STRIDE_ALONE_BYTES,
+    };
+    let mut probe = offset;
+    while probe < end {
+        if !is_byte_resident(file, probe) {
+            return false;
+        }
+        probe += stride;
+    }
+    is_byte_resident(file, end - 1)
+}
+
+/// Reads these bytes, so that they're in memory; waits for the disk.
+pub(super) fn bring(file: &OpenFile, offset: u64, len_bytes: u64) -> Result<(), Errno> {
+    let end = offset.saturating_add(len_bytes).min(file.version().len_bytes);
+    if let Some(len) = std::num::NonZeroU64::new(end.saturating_sub(offset)) {
+        // All of it at once, so that the disk sees one large read; then wait for each part.
+        let _ = rustix::fs::fadvise(file, offset, Some(len), Advice::WillNeed);
+    }
+    let mut scratch = vec![0; limits::RESIDENCY_READ_BYTES];
+    let mut at = offset;
+    while at < end {
+        let len = scratch.len().min(usize::try_from(end - at).unwrap_or(usize::MAX));
+        match rustix::io::pread(file, &mut scratch[..len], at) {
+            // It has shrunk: whoever sends it will see that.
+            Ok(0) => return Ok(()),
+            Ok(read) => at += read as u64,
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(())
+}
+
+/// Reads up to `into.len()` bytes without waiting: `EAGAIN` when not all of them are in memory.
+pub(super) fn read_cached(file: impl AsFd, into: &mut [u8], offset: u64) -> Result<usize, Errno> {
+    let mut done = 0;
+    while done < into.len() {
+        let piece = &mut [IoSliceMut::new(&mut into[done..])];
+        match rustix::io::preadv2(&file, piece, offset + done as u64, ReadWriteFlags::NOWAIT) {
+            Ok(0) => break,
+            Ok(read) => done += read,
+            Err(Errno::INTR) => {}
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => return Err(Errno::AGAIN),
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(done)
+}
+
+/// Reads up to `into.len()` bytes, waiting for the disk; fewer only at the end.
+pub(super) fn read_waiting(file: impl AsFd, into: &mut [u8], offset: u64) -> Result<usize, Errno> {
+    let mut done = 0;
+    while done < into.len() {
+        match rustix::io::pread(&file, &mut into[done..], offset + done as u64) {
+            Ok(0) => break,
+            Ok(read) => done += read,
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(done)
+}
+
+fn is_byte_resident(file: &OpenFile, offset: u64) -> bool {
+    read_cached(file, &mut [0], offset).is_ok()
+}
+
+/// How many of the pages with these bytes are in the page cache; none where the kernel can't tell.
+fn cached_pages(file: &OpenFile, offset: u64, len_bytes: u64) -> Option<u64> {
+    #[repr(C)]
+    struct Range {
+        offset: u64,
+        len_bytes: u64,
+    }
+    #[repr(C)]
+    #[derive(Default)]
+    struct Statistics {
+        cached: u64,
+        dirty: u64,
+        writeback: u64,
+        evicted: u64,
+        recently_evicted: u64,
+    }
+    const SYS_CACHESTAT: libc::c_long = 451;
+    let range = Range { offset, len_bytes };
+    let mut statistics = Statistics::default();
+    // SAFETY: both structs have the kernel's layout (struct cachestat_range, struct cachestat), are alive, and only the second is written to;
+    // the descriptor is open as long as `file` is borrowed.
+    let result = unsafe { libc::syscall(SYS_CACHESTAT, file.as_raw_fd(), &raw const range, &raw mut statistics, 0) };
+    (result == 0).then_some(statistics.cached)
+}
