@@ -6,6 +6,9 @@
 
 mod load;
 mod nothing;
+mod result;
+mod serve;
+mod server;
 #[allow(unsafe_code)]
 mod sys;
 mod workload;
@@ -27,12 +30,18 @@ enum Command {
     Nothing(nothing::NothingOptions),
     /// Put load on a server.
     Load(load::LoadOptions),
+    /// Measure serving files, beside the peers.
+    Serve(serve::ServeOptions),
+    /// Print every mark of every experiment that was missed.
+    Shortfalls(result::ShortfallOptions),
 }
 
 fn main() -> ExitCode {
     let result = match CommandLine::parse().command {
         Command::Nothing(options) => nothing::run(&options),
         Command::Load(options) => load::run_command(&options),
+        Command::Serve(options) => serve::run(&options),
+        Command::Shortfalls(options) => result::print_shortfalls(&options),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -21,7 +21,7 @@ use std::time::Duration;
 
 pub(crate) use arrivals::Spacing;
 pub(crate) use options::{LoadOptions, run_command};
-pub(crate) use outcome::{Failure, Outcome};
+pub(crate) use outcome::Outcome;
 
 use crate::workload::mix::Mix;
 

@@ -52,10 +52,10 @@ fn clock_time(clock: libc::clockid_t) -> io::Result<Duration> {
     Ok(Duration::new(time.tv_sec as u64, time.tv_nsec as u32))
 }
 
-/// Raises the limit of open descriptors to `count` if it is lower.
+/// Raises the limit of open descriptors to `count` if it is lower, past the hard limit where that is allowed.
 ///
 /// # Errors
-/// `PermissionDenied` past the hard limit for all but root.
+/// `PermissionDenied` when the hard limit is lower than `count` and stays so.
 pub(crate) fn allow_descriptors(count: u64) -> io::Result<()> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `limit` is a live rlimit in both calls.

@@ -196,14 +196,15 @@ impl Ring {
         self.push(entry);
     }
 
-    /// Takes `bytes` off the socket without copying them (MSG_TRUNC on TCP), completing when all have come or the
-    /// peer finishes. `bytes` is cut to [`DISCARD_BYTES_MAX`].
+    /// Takes up to `bytes` off the socket without copying them (MSG_TRUNC on TCP), when something has arrived.
+    /// `bytes` is cut to [`DISCARD_BYTES_MAX`].
+    ///
+    /// Not with MSG_WAITALL: the kernel's retry after a part would ask for the whole again, as bytes that aren't copied
+    /// don't move its iterator.
     pub(crate) fn discard(&mut self, socket: RawFd, token: u64, bytes: u32) {
         let bytes = bytes.min(DISCARD_BYTES_MAX);
-        let entry = opcode::Recv::new(Fd(socket), self.nowhere.start, bytes)
-            .flags(libc::MSG_TRUNC | libc::MSG_WAITALL)
-            .build()
-            .user_data(token);
+        let entry =
+            opcode::Recv::new(Fd(socket), self.nowhere.start, bytes).flags(libc::MSG_TRUNC).build().user_data(token);
         self.push(entry);
     }
 

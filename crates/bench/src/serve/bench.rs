@@ -1,0 +1,245 @@
+//! What all cases share: taking turns, one measurement with its clocks, and the proof of what the generator can offer.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::ServeOptions;
+use super::samples::{Sample, Samples};
+use crate::load::{self, Demand, Observer, Outcome, Plan, Spacing};
+use crate::server::running::WorkFolder;
+use crate::server::{Running, Server, Site};
+use crate::sys::process;
+use crate::workload::mix::Mix;
+
+/// A point counts only where the generator was shown to offer this many times its rate.
+pub(crate) const OFFER_FACTOR: f64 = 1.5;
+/// Rates tried, as parts of [`OFFER_FACTOR`] times what the fastest server reached.
+const OFFER_STEPS: [f64; 4] = [1.0, 0.85, 0.7, 0.55];
+/// Share of what was due that must have gone out for a rate to count as offered.
+const OFFERED_SHARE_MIN: f64 = 0.98;
+/// The generator's own name in samples.
+pub(crate) const GENERATOR: &str = "generator";
+
+/// One measurement of one server.
+pub(crate) struct Measured {
+    pub(crate) outcome: Outcome,
+    /// Processor time of the server's processes within the window.
+    pub(crate) server_time: Duration,
+    /// Memory of its own once all connections were open, in bytes.
+    pub(crate) memory_bytes: u64,
+}
+
+impl Measured {
+    pub(crate) fn cpu_us_per_request(&self) -> f64 {
+        self.server_time.as_secs_f64() * 1e6 / self.outcome.answered.max(1) as f64
+    }
+
+    pub(crate) fn server_busy(&self) -> f64 {
+        self.server_time.as_secs_f64() / self.outcome.window.as_secs_f64()
+    }
+}
+
+/// Servers, options and all samples so far.
+pub(crate) struct Bench {
+    pub(crate) options: ServeOptions,
+    pub(crate) samples: Samples,
+    servers: Vec<Box<dyn Server>>,
+    folder: WorkFolder,
+    /// Case and what has to be said about it.
+    pub(crate) notes: Vec<(String, String)>,
+}
+
+impl Bench {
+    pub(super) fn new(options: ServeOptions, servers: Vec<Box<dyn Server>>) -> io::Result<Self> {
+        let folder = WorkFolder::create("serve")?;
+        let wanted = |name: &str| options.server.is_empty() || options.server.iter().any(|server| server == name);
+        if let Some(unknown) = options.server.iter().find(|name| servers.iter().all(|server| server.name() != *name)) {
+            let message = format!("no server here is named {unknown}: `leat-bench serve --list` names them all");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+        }
+        let servers = servers.into_iter().filter(|server| wanted(server.name())).collect();
+        Ok(Self { options, samples: Samples::default(), servers, folder, notes: Vec::new() })
+    }
+
+    /// Folder for configurations, logs and files that may lie in memory.
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Folder on a block device, below the one that the options name.
+    pub(crate) fn disk_folder(&self) -> PathBuf {
+        self.options.disk_folder.join(format!("leat-bench-{}-disk", std::process::id()))
+    }
+
+    pub(crate) fn note(&mut self, case: &str, text: &str) {
+        self.notes.push((case.to_owned(), text.to_owned()));
+    }
+
+    pub(crate) fn window(&self) -> Duration {
+        Duration::from_secs_f64(self.options.seconds)
+    }
+
+    /// Calls `turn` for every server that serves `site` and that `wanted` accepts, in several rounds, the order moved
+    /// on by one each time. A server that fails is noted and the others go on.
+    pub(crate) fn rounds(
+        &mut self,
+        case: &str,
+        site: &Site,
+        wanted: impl Fn(&str) -> bool,
+        mut turn: impl FnMut(&mut Self, &dyn Server, u32) -> io::Result<()>,
+    ) {
+        // Out of `self` meanwhile, so that a turn can use the rest of it.
+        let servers = std::mem::take(&mut self.servers);
+        let mut chosen: Vec<&dyn Server> = servers.iter().map(Box::as_ref).collect();
+        chosen.retain(|server| server.serves(site) && wanted(server.name()));
+        for round in 0..self.options.rounds {
+            for server in &chosen {
+                if let Err(error) = turn(self, *server, round) {
+                    let text = format!("{} failed in round {round}: {error}", server.name());
+                    eprintln!("{case}: {text}");
+                    self.note(case, &text);
+                }
+            }
+            let by = 1.min(chosen.len());
+            chosen.rotate_left(by);
+        }
+        self.servers = servers;
+    }
+
+    /// Starts a server on the server's core.
+    pub(crate) fn start(&self, server: &dyn Server, site: &Site) -> io::Result<Running> {
+        Running::start(server, site, self.folder.path(), self.options.server_core)
+    }
+
+    /// One run of the generator on the client's core.
+    pub(crate) fn measure(&self, running: &Running, plan: &Plan, mix: &Mix) -> io::Result<Measured> {
+        let mut clocks = Clocks::of(running);
+        let outcome = self.on_client_core(|| load::run(plan, mix, &mut clocks))?;
+        let server_time = clocks.end.saturating_sub(clocks.begin);
+        Ok(Measured { outcome, server_time, memory_bytes: clocks.memory_bytes })
+    }
+
+    /// Runs `work` on a thread of its own that stays on the client's core.
+    pub(crate) fn on_client_core<T: Send>(&self, work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                process::pin_to_core(self.options.client_core)?;
+                work()
+            });
+            thread.join().map_err(|_| io::Error::other("the generator panicked"))?
+        })
+    }
+
+    /// Records one number.
+    pub(crate) fn record(&mut self, at: (&str, &str, u32), server: &str, metric: &'static str, value: f64) {
+        let (case, point, round) = at;
+        let (case, point, server) = (case.to_owned(), point.to_owned(), server.to_owned());
+        self.samples.push(Sample { case, point, server, round, metric, value });
+    }
+
+    /// Records what every load run tells.
+    pub(crate) fn record_load(&mut self, at: (&str, &str, u32), server: &str, measured: &Measured) {
+        let outcome = &measured.outcome;
+        eprintln!(
+            "  {server:15} {:6} round {} {:8.2} us a request, {:8.0}/s, p99 {:8.0} us, server {:3.0} % busy, generator {:.2} us {}",
+            at.1,
+            at.2,
+            measured.cpu_us_per_request(),
+            outcome.answered_per_s(),
+            outcome.latency_us(0.99),
+            measured.server_busy() * 100.0,
+            outcome.generator_us_per_request(),
+            if outcome.failures.is_empty() { String::new() } else { format!("{:?}", outcome.failures) },
+        );
+        self.record(at, server, "cpu_us", measured.cpu_us_per_request());
+        self.record(at, server, "answered_per_s", outcome.answered_per_s());
+        self.record(at, server, "offered_per_s", outcome.offered_per_s());
+        self.record(at, server, "p50_us", outcome.latency_us(0.5));
+        self.record(at, server, "p99_us", outcome.latency_us(0.99));
+        self.record(at, server, "server_busy", measured.server_busy());
+        self.record(at, server, "generator_us", outcome.generator_us_per_request());
+        self.record(at, server, "failures", outcome.failed() as f64);
+    }
+
+    /// Finds what rate the generator can offer to a do-nothing server, up to 1.5 times the case's highest, and records
+    /// it. The same requests over as many connections; more are outstanding at once, as the server can't keep up.
+    pub(crate) fn prove_offer(&mut self, at: (&str, &str), site: &Site, plan: &Plan, mix: &Mix) {
+        let (case, point) = at;
+        let servers = self.samples.servers(case);
+        let rates = servers.iter().filter_map(|server| self.samples.median(case, point, server, "answered_per_s"));
+        let highest = rates.fold(0.0, f64::max);
+        if highest == 0.0 {
+            return;
+        }
+        let large =
+            site.only_file.as_ref().and_then(|file| file.metadata().ok()).is_none_or(|file| file.len() > 200_000);
+        let floor = if large && site.only_file.is_some() { "sendfile" } else { "io_uring" };
+        for step in OFFER_STEPS {
+            let rate_per_s = highest * OFFER_FACTOR * step;
+            match self.offer(floor, site, plan, mix, rate_per_s) {
+                Ok(true) => {
+                    self.record((case, point, 0), GENERATOR, "offer_per_s", rate_per_s);
+                    return;
+                }
+                Ok(false) => {}
+                Err(error) => self.note(case, &format!("no proof of what the generator offers: {error}")),
+            }
+        }
+        self.record((case, point, 0), GENERATOR, "offer_per_s", 0.0);
+    }
+
+    fn offer(&self, floor: &'static str, site: &Site, plan: &Plan, mix: &Mix, rate_per_s: f64) -> io::Result<bool> {
+        let server = crate::server::do_nothing(floor);
+        let running = self.start(server.as_ref(), site)?;
+        let close = plan.requests_per_connection.is_some();
+        let plan = Plan {
+            address: running.address(),
+            demand: Demand::Rate { per_s: rate_per_s, spacing: Spacing::Poisson },
+            pipeline: if close { 1 } else { 64 },
+            connections: if close { 4_000 } else { plan.connections.max(256) },
+            warm_up: Duration::from_millis(200),
+            window: Duration::from_millis(800),
+            ..plan.clone()
+        };
+        let outcome = self.on_client_core(|| load::run(&plan, mix, &mut load::Unobserved))?;
+        let share = outcome.sent_per_s() / rate_per_s;
+        eprintln!("  generator       offers {:.0} % of {rate_per_s:.0}/s to {}", share * 100.0, server.name());
+        Ok(share >= OFFERED_SHARE_MIN)
+    }
+}
+
+/// Reads the server's clocks when the window begins and ends.
+struct Clocks<'a> {
+    running: &'a Running,
+    pids: Vec<u32>,
+    begin: Duration,
+    end: Duration,
+    memory_bytes: u64,
+}
+
+impl<'a> Clocks<'a> {
+    fn of(running: &'a Running) -> Self {
+        Self { running, pids: Vec::new(), begin: Duration::ZERO, end: Duration::ZERO, memory_bytes: 0 }
+    }
+
+    fn now(&self) -> Duration {
+        self.pids.iter().filter_map(|&pid| process::cpu_time(pid).ok()).sum()
+    }
+}
+
+impl Observer for Clocks<'_> {
+    fn opened(&mut self) {
+        // Looked up once: walking /proc takes milliseconds.
+        self.pids = self.running.processes();
+        self.memory_bytes = self.running.own_memory_bytes();
+    }
+
+    fn window_begins(&mut self) {
+        self.begin = self.now();
+    }
+
+    fn window_ends(&mut self) {
+        self.end = self.now();
+    }
+}

@@ -1,0 +1,107 @@
+//! The static set of SPECweb99: processor time at saturation, then latency at parts of the slowest server's capacity.
+
+use std::io;
+use std::time::Duration;
+
+use super::{Case, Judge, LEAT, load_columns};
+use crate::load::{Demand, Plan, Spacing};
+use crate::result::Mark;
+use crate::serve::bench::Bench;
+use crate::serve::samples::Samples;
+use crate::server::Site;
+use crate::workload::file_set::FileSet;
+use crate::workload::specweb99;
+
+const NAME: &str = "specweb99";
+const DIRECTORIES: u32 = 100;
+const PEERS: [&str; 3] = ["nginx", "h2o", "lighttpd"];
+/// Parts of the slowest server's capacity at which latency is measured.
+const LOADS: [(&str, f64); 2] = [("50%", 0.5), ("80%", 0.8)];
+
+pub(super) struct SpecWeb99;
+
+impl Case for SpecWeb99 {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn title(&self) -> &'static str {
+        "SPECweb99 static set, Zipf over 100 directories"
+    }
+
+    fn run(&self, bench: &mut Bench) -> io::Result<()> {
+        let root = bench.folder().join(NAME);
+        let files = FileSet::create(&root, specweb99::files(DIRECTORIES), bench.options.seed)?;
+        let site = Site { root, only_file: None, close: false };
+        let mix = files.mix(false, |_| true);
+        let window = bench.window();
+        let seed = bench.options.seed;
+        let plan = move |address| Plan { window, seed, warm_up: Duration::from_secs(1), ..Plan::saturate(address, 64) };
+        bench.rounds(
+            NAME,
+            &site,
+            |server| server != "nginx-threads",
+            |bench, server, round| {
+                let running = bench.start(server, &site)?;
+                let measured = bench.measure(&running, &plan(running.address()), &mix)?;
+                bench.record_load((NAME, "", round), server.name(), &measured);
+                Ok(())
+            },
+        );
+        let compared = |server: &str| LEAT.contains(&server) || PEERS.contains(&server);
+        let Some(slowest_per_s) = slowest(&bench.samples, compared) else { return Ok(()) };
+        for (point, part) in LOADS {
+            let demand = Demand::Rate { per_s: slowest_per_s * part, spacing: Spacing::Poisson };
+            bench.rounds(NAME, &site, compared, |bench, server, round| {
+                let running = bench.start(server, &site)?;
+                let plan = Plan { demand, connections: 256, ..plan(running.address()) };
+                let measured = bench.measure(&running, &plan, &mix)?;
+                bench.record_load((NAME, point, round), server.name(), &measured);
+                Ok(())
+            });
+        }
+        self.prove(bench)
+    }
+
+    fn marks(&self, samples: &Samples) -> Vec<Mark> {
+        let mut marks = Vec::new();
+        for leat in LEAT {
+            for peer in PEERS {
+                let judge = Judge { samples, case: NAME, point: "", metric: "cpu_us", unit: "us" };
+                marks.push(judge.beside(leat, peer, 1.0, &format!("less CPU a request than {peer}")));
+                for (point, _) in LOADS {
+                    let judge = Judge { samples, case: NAME, point, metric: "p99_us", unit: "us" };
+                    let text = format!("p99 lower than {peer}'s at {point} of the slowest one's capacity");
+                    marks.push(judge.beside(leat, peer, 1.0, &text));
+                }
+            }
+        }
+        marks
+    }
+
+    fn columns(&self) -> Vec<(&'static str, &'static str, usize)> {
+        load_columns()
+    }
+}
+
+impl SpecWeb99 {
+    /// A do-nothing server has one reply: one of the set's mean length stands for the set.
+    fn prove(&self, bench: &mut Bench) -> io::Result<()> {
+        let set = specweb99::files(1);
+        let total: f64 = set.iter().map(|file| file.weight).sum();
+        let mean_bytes = set.iter().map(|file| file.bytes as f64 * file.weight / total).sum::<f64>() as u64;
+        let root = bench.folder().join("specweb99-mean");
+        let files = FileSet::of_sizes(&root, &[("mean.html", mean_bytes)], bench.options.seed)?;
+        let site = Site { root: root.clone(), only_file: Some(root.join("mean.html")), close: false };
+        let plan = Plan::saturate(std::net::SocketAddr::from(([127, 0, 0, 1], 0)), 64);
+        for point in ["", LOADS[0].0, LOADS[1].0] {
+            bench.prove_offer((NAME, point), &site, &plan, &files.mix(false, |_| true));
+        }
+        Ok(())
+    }
+}
+
+/// The least capacity of the servers that `compared` accepts.
+fn slowest(samples: &Samples, compared: impl Fn(&str) -> bool) -> Option<f64> {
+    samples.least(NAME, "", "answered_per_s", compared).map(|(_, capacity)| capacity)
+}

@@ -1,0 +1,141 @@
+//! The servers that are measured: how each is started at its best setting for static files.
+//!
+//! A server is one file here and one line in [`all`]. It runs in the foreground on one core, with everything it writes
+//! in a folder of its own; [`running`] starts, watches and ends it.
+
+mod apache;
+mod caddy;
+mod h2o;
+mod leat;
+mod lighttpd;
+mod nginx;
+mod nothing;
+pub(crate) mod running;
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+pub(crate) use running::Running;
+
+/// Descriptors that every server is allowed: a common hard limit.
+const DESCRIPTORS_MAX: usize = 20_000;
+/// Connections that every server is set up for; leaves descriptors for files.
+const CONNECTIONS_MAX: usize = 18_500;
+/// How long idle connections must be kept: longer than any run.
+const KEEP_ALIVE_S: u32 = 3_600;
+
+/// What a server is to serve.
+#[derive(Clone, Debug)]
+pub(crate) struct Site {
+    pub(crate) root: PathBuf,
+    /// The one file that is asked for, when the case has only one; do-nothing servers answer with it.
+    pub(crate) only_file: Option<PathBuf>,
+    /// Every client asks for its connection to be closed.
+    pub(crate) close: bool,
+}
+
+/// A kind of server.
+pub(crate) trait Server: Send + Sync {
+    /// As in tables: `nginx`, `leat-epoll`.
+    fn name(&self) -> &str;
+
+    /// The program, if it is installed.
+    fn program(&self) -> Option<PathBuf>;
+
+    /// Writes the configuration into `directory` and gives the command that serves `site` at `address` in the
+    /// foreground, on one core.
+    fn command(&self, site: &Site, address: SocketAddr, directory: &Path) -> io::Result<Command>;
+
+    /// Can serve `site`; only the do-nothing servers can't serve all.
+    fn serves(&self, _site: &Site) -> bool {
+        true
+    }
+}
+
+/// Every server that this machine has, and what is missing.
+pub(crate) struct Servers {
+    pub(crate) present: Vec<Box<dyn Server>>,
+    pub(crate) missing: Vec<String>,
+}
+
+/// All servers: leat on both reactors, the peers, and those that do nothing.
+pub(crate) fn all(leat: Option<&Path>) -> Servers {
+    let list: Vec<Box<dyn Server>> = vec![
+        Box::new(leat::Leat::new("io_uring", leat)),
+        Box::new(leat::Leat::new("epoll", leat)),
+        Box::new(nginx::Nginx { threads: false }),
+        Box::new(nginx::Nginx { threads: true }),
+        Box::new(h2o::H2o),
+        Box::new(lighttpd::Lighttpd),
+        Box::new(apache::Apache::new(256)),
+        Box::new(apache::Apache::new(1024)),
+        Box::new(apache::Apache::new(2048)),
+        Box::new(caddy::Caddy),
+        Box::new(nothing::Nothing::new("epoll")),
+        Box::new(nothing::Nothing::new("io_uring")),
+        Box::new(nothing::Nothing::new("sendfile")),
+    ];
+    let (present, missing): (Vec<_>, Vec<_>) = list.into_iter().partition(|server| server.program().is_some());
+    Servers { present, missing: missing.iter().map(|server| server.name().to_owned()).collect() }
+}
+
+/// The do-nothing server on `facility`: `epoll`, `io_uring` or `sendfile`.
+pub(crate) fn do_nothing(facility: &'static str) -> Box<dyn Server> {
+    Box::new(nothing::Nothing::new(facility))
+}
+
+/// Whether a name is that of somebody else's server: neither leat nor one that does nothing.
+pub(crate) fn is_peer(name: &str) -> bool {
+    !name.starts_with("leat-") && !name.starts_with("nothing-")
+}
+
+/// Finds a program in PATH or where Debian keeps servers.
+fn find_program(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
+    folders.extend(["/usr/sbin", "/usr/bin", "/usr/local/sbin", "/usr/local/bin"].map(PathBuf::from));
+    folders.into_iter().map(|folder| folder.join(name)).find(|program| program.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::{self, Plan, Unobserved};
+    use crate::workload::file_set::FileSet;
+    use std::time::Duration;
+
+    /// Every server that is installed serves the file, keeps the connection, and ends when told.
+    #[test]
+    fn every_server_serves_and_ends() {
+        let directory = running::WorkFolder::create("conformance").expect("a temporary folder");
+        let files = FileSet::of_sizes(&directory.path().join("files"), &[("small.html", 612)], 1).expect("files");
+        let site =
+            Site { root: files.root().to_owned(), only_file: Some(files.root().join("small.html")), close: false };
+        for server in all(None).present {
+            // The test's own program isn't the one with `nothing` in it; those are tried by the experiment itself.
+            if server.name().starts_with("nothing-") {
+                continue;
+            }
+            let running = Running::start(server.as_ref(), &site, directory.path(), 0)
+                .unwrap_or_else(|error| panic!("{}: {error}", server.name()));
+            let plan = Plan {
+                window: Duration::from_millis(50),
+                warm_up: Duration::ZERO,
+                sleep: true,
+                ..Plan::saturate(running.address(), 2)
+            };
+            let outcome = load::run(&plan, &files.mix(false, |_| true), &mut Unobserved)
+                .unwrap_or_else(|error| panic!("{}: {error}", server.name()));
+            assert!(outcome.answered > 0, "{}", server.name());
+            assert_eq!(outcome.failed(), 0, "{}: {:?}", server.name(), outcome.failures);
+            let processes = running.processes();
+            assert!(running.cpu_time() > Duration::ZERO, "{}", server.name());
+            drop(running);
+            for pid in processes {
+                assert!(!Path::new(&format!("/proc/{pid}")).exists(), "{} left process {pid}", server.name());
+            }
+        }
+    }
+}
