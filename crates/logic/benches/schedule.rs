@@ -53,6 +53,8 @@ struct Bench {
     leaves: Vec<LeafId>,
     case: Case,
     round: u64,
+    /// The leaf whose turn it is where they take turns.
+    turn: usize,
 }
 
 impl Bench {
@@ -64,7 +66,7 @@ impl Bench {
         }
         let priority = |at: usize| Share { weight: 1, priority: (at * 256 / leaves) as u8 };
         let leaves = (0..leaves).map(|at| tree.add_leaf(parent, priority(at)).expect("the parent is there")).collect();
-        let mut bench = Bench { tree, leaves, case, round: 0 };
+        let mut bench = Bench { tree, leaves, case, round: 0, turn: 0 };
         match case {
             Case::Deep => (0..4).for_each(|_| bench.push_all()),
             Case::Shuffled => bench.shuffle(),
@@ -73,12 +75,14 @@ impl Bench {
         bench
     }
 
-    /// Charges the leaves so that those woken last have the lowest virtual time, at distances that are all different.
+    /// Charges the leaves so that those woken last have the lowest virtual time, at distances that are all different. All lie within the
+    /// cost of an event: so the order is the same in the next round, as no leaf has fallen behind virtual time when it's woken again.
     fn stagger(&mut self) {
         let count = self.leaves.len() as u64;
         for (at, &leaf) in self.leaves.iter().enumerate() {
             let ahead = count - at as u64;
-            self.tree.correct(leaf, (ahead * 5_000 + ahead * 7_919 % 997) as i64);
+            let jitter_ns = if count < 1_000 { ahead * 7_919 % (4_000 / count) } else { 0 };
+            self.tree.correct(leaf, (ahead * 4_000 / count + jitter_ns) as i64);
         }
     }
 
@@ -133,7 +137,8 @@ impl Bench {
                     done += 1;
                 }
                 Case::Alone | Case::Stages => {
-                    let leaf = self.leaves[done % self.leaves.len()];
+                    let leaf = self.leaves[self.turn];
+                    self.turn = if self.turn + 1 < self.leaves.len() { self.turn + 1 } else { 0 };
                     let _ = self.tree.push(leaf, [1, 2]);
                     if let Some((leaf, event)) = self.tree.pop() {
                         black_box(event);

@@ -39,6 +39,10 @@ impl From<LeafId> for Member {
 }
 
 impl Member {
+    pub(super) fn index(self) -> usize {
+        self.parts().0 as usize
+    }
+
     pub(super) fn parts(self) -> (u32, u32) {
         match self {
             Member::Node(NodeId { index, generation }) | Member::Leaf(LeafId { index, generation }) => {

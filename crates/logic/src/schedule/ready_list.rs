@@ -6,35 +6,44 @@ use super::seat::{NONE, Seat};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReadyList {
     pub(super) head: u32,
-    tail: u32,
+    /// Means nothing while the list is empty.
+    pub(super) tail: u32,
 }
 
 impl ReadyList {
     pub(super) const EMPTY: ReadyList = ReadyList { head: NONE, tail: NONE };
+
+    /// A list of one.
+    #[inline]
+    pub(super) fn of(child: u32) -> ReadyList {
+        ReadyList { head: child, tail: child }
+    }
 
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.head == NONE
     }
 
-    /// Whether there is exactly one child.
+    /// Whether there is one child, of a list that isn't empty.
     #[inline]
     pub(super) fn is_single(&self) -> bool {
-        self.head == self.tail && self.head != NONE
+        self.head == self.tail
     }
 
-    /// Appends; whether the list was empty before.
     #[inline]
-    pub(super) fn push(&mut self, seats: &mut [Seat], child: u32) -> bool {
-        seats[child as usize].next = NONE;
-        let was_empty = self.is_empty();
-        if was_empty {
-            self.head = child;
+    pub(super) fn push(&mut self, seats: &mut [Seat], child: u32) {
+        if self.is_empty() {
+            *self = ReadyList::of(child);
         } else {
-            seats[self.tail as usize].next = child;
+            self.append(seats, child);
         }
+    }
+
+    /// As [`ReadyList::push`], to a list that isn't empty.
+    #[inline]
+    pub(super) fn append(&mut self, seats: &mut [Seat], child: u32) {
+        seats[self.tail as usize].next = child;
         self.tail = child;
-        was_empty
     }
 
     #[inline]

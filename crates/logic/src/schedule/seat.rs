@@ -1,6 +1,7 @@
-//! What is kept of each child of a node, in 32 bytes, so that a policy finds all it needs on half a cache line. The tree owns the seats;
-//! what `key` and `next` mean is for the parent's policy to say.
+//! What is kept of each member of the tree, in 64 bytes: as much as a cache line, and one bounds check. The tree owns the seats; what `key`
+//! and `next` mean is for the parent's policy to say.
 
+use super::event_queue::Queue;
 use super::share::Share;
 
 /// No seat, no event, no policy.
@@ -12,7 +13,7 @@ const VIRTUAL_PER_NS: u64 = 720_720;
 /// The part of a weight's inverse behind the point, in bits.
 const INVERSE_FRACTION_BITS: u32 = 32;
 
-/// A child, as its parent's policy sees it.
+/// A leaf or an inner node, as the child of its parent.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seat {
     /// Where the child stands in its policy's order: a virtual time, or an urgency.
@@ -29,13 +30,41 @@ pub(super) struct Seat {
     pub(super) priority: u8,
     /// Whether the parent knows it to have events: it's in the policy's order, or is being served.
     pub(super) pending: bool,
+    /// The events of a leaf.
+    pub(super) queue: Queue,
+    /// Goes up when a member is removed, so that old names don't fit.
+    pub(super) generation: u32,
+    /// Events of this leaf that have been served; of an inner node, those of leaves below it that have been removed.
+    pub(super) served: u64,
+    /// What they cost, in nanoseconds.
+    pub(super) charged_ns: u64,
 }
 
 impl Seat {
-    pub(super) fn new(parent: u32, policy: u32, share: Share) -> Seat {
-        let mut seat = Seat { key: 0, inverse: 0, next: NONE, parent, policy, priority: 0, pending: false };
+    pub(super) fn new(parent: u32, policy: u32, generation: u32, share: Share) -> Seat {
+        let mut seat = Seat {
+            key: 0,
+            inverse: 0,
+            next: NONE,
+            parent,
+            policy,
+            priority: 0,
+            pending: false,
+            queue: Queue::EMPTY,
+            generation,
+            served: 0,
+            charged_ns: 0,
+        };
         seat.set_share(share);
         seat
+    }
+
+    /// Counts an event that has cost `cost_ns`; whether the leaf has more.
+    #[inline]
+    pub(super) fn serve(&mut self, cost_ns: u64) -> bool {
+        self.served = self.served.wrapping_add(1);
+        self.charged_ns = self.charged_ns.wrapping_add(cost_ns);
+        self.queue.len > 0
     }
 
     pub(super) fn set_share(&mut self, share: Share) {
@@ -58,27 +87,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seat_is_half_a_cache_line() {
-        assert_eq!(size_of::<Seat>(), 32);
+    fn a_seat_is_as_large_as_a_cache_line() {
+        assert_eq!(size_of::<Seat>(), 64);
     }
 
     #[test]
     fn virtual_time_is_exact_for_small_weights() {
         for weight in 1..=16 {
-            let seat = Seat::new(NONE, NONE, Share::weight(weight));
+            let seat = Seat::new(NONE, NONE, 0, Share::weight(weight));
             assert_eq!(seat.virtual_time(1, u64::MAX) * u64::from(weight), VIRTUAL_PER_NS);
         }
     }
 
     #[test]
     fn weights_out_of_range_are_the_nearest_in_range() {
-        let at = |weight| Seat::new(NONE, NONE, Share::weight(weight)).virtual_time(1_000_000, u64::MAX);
+        let at = |weight| Seat::new(NONE, NONE, 0, Share::weight(weight)).virtual_time(1_000_000, u64::MAX);
         assert_eq!(at(0), at(1));
         assert_eq!(at(u32::MAX), at(Share::WEIGHT_MAX));
     }
 
     #[test]
     fn a_cost_without_end_is_cut() {
-        assert_eq!(Seat::new(NONE, NONE, Share::weight(1)).virtual_time(u64::MAX, 77), 77);
+        assert_eq!(Seat::new(NONE, NONE, 0, Share::weight(1)).virtual_time(u64::MAX, 77), 77);
     }
 }

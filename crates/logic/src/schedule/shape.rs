@@ -1,19 +1,19 @@
 //! The tree's shape: members come, go and change their share while events are queued, and can be listed with what they have used. The way
 //! of an event is in `tree`.
 
-use super::event_queue::{Queue, Urgency};
+use super::event_queue::Urgency;
 use super::member::{DEPTH_MAX, LeafId, Member, NodeId, TreeError};
 use super::policy::{AnyPolicy, PolicyKind};
 use super::seat::{NONE, Seat};
 use super::share::Share;
 use super::tree::{Details, ROOT, Tree};
-use super::usage::{Account, Usage};
+use super::usage::{Uncharged, Usage};
 
 impl<E: Copy> Tree<E> {
     /// The node that everything is below.
     #[must_use]
     pub fn root(&self) -> NodeId {
-        NodeId { index: ROOT, generation: self.details[ROOT as usize].generation }
+        NodeId { index: ROOT, generation: self.seats[ROOT as usize].generation }
     }
 
     /// Adds an inner node below `parent`.
@@ -23,31 +23,29 @@ impl<E: Copy> Tree<E> {
             return Err(TreeError::TooDeep);
         }
         let index = self.add(parent, Some(policy), share);
-        Ok(NodeId { index, generation: self.details[index as usize].generation })
+        Ok(NodeId { index, generation: self.seats[index as usize].generation })
     }
 
     /// Adds a leaf below `parent`.
     pub fn add_leaf(&mut self, parent: NodeId, share: Share) -> Result<LeafId, TreeError> {
         let parent = self.find(parent.into())?;
         let index = self.add(parent, None, share);
-        Ok(LeafId { index, generation: self.details[index as usize].generation })
+        Ok(LeafId { index, generation: self.seats[index as usize].generation })
     }
 
     pub(super) fn add(&mut self, parent: u32, kind: Option<PolicyKind>, share: Share) -> u32 {
         let policy = kind.map_or(NONE, |kind| self.add_policy(kind));
-        let seat = Seat::new(parent, policy, share);
+        let details = Details { share, is_used: true, uncharged: Uncharged::default() };
         let index = match self.free_seats.pop() {
             Some(index) => {
-                let details = &mut self.details[index as usize];
-                *details = Details { queue: Queue::EMPTY, generation: details.generation, share, is_used: true };
-                self.seats[index as usize] = seat;
-                self.accounts[index as usize] = Account::NEW;
+                let generation = self.seats[index as usize].generation;
+                self.seats[index as usize] = Seat::new(parent, policy, generation, share);
+                self.details[index as usize] = details;
                 index
             }
             None => {
-                self.seats.push(seat);
-                self.details.push(Details { queue: Queue::EMPTY, generation: 0, share, is_used: true });
-                self.accounts.push(Account::NEW);
+                self.seats.push(Seat::new(parent, policy, 0, share));
+                self.details.push(details);
                 (self.seats.len() - 1) as u32
             }
         };
@@ -92,12 +90,17 @@ impl<E: Copy> Tree<E> {
         if self.serving != NONE {
             self.put_off();
         }
-        let mut events = Vec::new();
         let mut doomed = vec![index];
-        while let Some(at) = doomed.pop() {
-            let below = (0..self.seats.len() as u32)
-                .filter(|&it| self.seats[it as usize].parent == at && self.details[it as usize].is_used);
-            doomed.extend(below);
+        let mut at = 0;
+        while at < doomed.len() {
+            let parent = doomed[at];
+            let is_below = |&it: &u32| self.seats[it as usize].parent == parent && self.details[it as usize].is_used;
+            doomed.extend((0..self.seats.len() as u32).filter(is_below));
+            at += 1;
+        }
+        let mut events = Vec::new();
+        // Children before parents, so that what each has used is handed up.
+        for &at in doomed.iter().rev() {
             self.empty(at, &mut events);
             self.vacate(at);
         }
@@ -106,13 +109,13 @@ impl<E: Copy> Tree<E> {
 
     /// Takes all events out of a leaf, and it and the nodes that it leaves empty out of their parents' orders.
     fn empty(&mut self, leaf: u32, events: &mut Vec<(LeafId, E)>) {
-        let details = &mut self.details[leaf as usize];
-        if details.queue.len == 0 {
+        let seat = &mut self.seats[leaf as usize];
+        if seat.queue.len == 0 {
             return;
         }
-        let name = LeafId { index: leaf, generation: details.generation };
-        while details.queue.len > 0 {
-            events.push((name, self.events.take(&mut details.queue)));
+        let name = LeafId { index: leaf, generation: seat.generation };
+        while seat.queue.len > 0 {
+            events.push((name, self.events.take(&mut seat.queue)));
         }
         let mut child = leaf;
         loop {
@@ -136,30 +139,63 @@ impl<E: Copy> Tree<E> {
             self.policies[policy as usize] = AnyPolicy::new(PolicyKind::RoundRobin);
             self.free_policies.push(policy);
         }
-        let details = &mut self.details[member as usize];
-        details.is_used = false;
-        details.generation = details.generation.wrapping_add(1);
+        // What it has used still counts for those above.
+        let Seat { parent, served, charged_ns, .. } = self.seats[member as usize];
+        let above = &mut self.seats[parent as usize];
+        above.served = above.served.wrapping_add(served);
+        above.charged_ns = above.charged_ns.wrapping_add(charged_ns);
+        self.details[member as usize].is_used = false;
+        self.seats[member as usize].generation = self.seats[member as usize].generation.wrapping_add(1);
         self.free_seats.push(member);
     }
 
     pub(super) fn find(&self, member: Member) -> Result<u32, TreeError> {
         let (index, generation) = member.parts();
-        match self.details.get(index as usize) {
-            Some(details) if details.generation == generation => Ok(index),
+        match self.seats.get(index as usize) {
+            Some(seat) if seat.generation == generation => Ok(index),
             _ => Err(TreeError::Removed(member)),
         }
     }
 
     /// Inner nodes from the root to `node`, both included.
     fn depth(&self, node: u32) -> usize {
-        std::iter::successors(Some(node), |&at| Some(self.seats[at as usize].parent).filter(|&up| up != NONE)).count()
+        std::iter::successors(Some(node), |&at| self.parent(at)).count()
     }
 
     /// What a member has used since it was added.
     pub fn usage(&self, member: impl Into<Member>) -> Result<Usage, TreeError> {
-        let index = self.find(member.into())? as usize;
-        let Account { served, charged_ns, uncharged, .. } = self.accounts[index];
-        Ok(Usage { served, charged_ns, queued: self.details[index].queue.len, uncharged })
+        let index = self.find(member.into())?;
+        Ok(self.usages()[index as usize])
+    }
+
+    /// All members with their shares and what they have used, the root first: the dashboard's picture, in one pass.
+    #[must_use]
+    pub fn snapshot(&self) -> Vec<(Member, Share, Usage)> {
+        let usages = self.usages();
+        self.members().map(|member| (member, self.details[member.index()].share, usages[member.index()])).collect()
+    }
+
+    /// By index. Inner nodes count nothing while events are served, as that would cost every event; it's added up here.
+    fn usages(&self) -> Vec<Usage> {
+        let mut usages = vec![Usage::default(); self.seats.len()];
+        for (index, (seat, details)) in self.seats.iter().zip(&self.details).enumerate() {
+            if !details.is_used {
+                continue;
+            }
+            let own = Usage {
+                served: seat.served,
+                charged_ns: seat.charged_ns,
+                queued: u64::from(seat.queue.len),
+                uncharged: u64::from(details.uncharged.events),
+            };
+            let ancestors = std::iter::successors(Some(index as u32), |&at| self.parent(at));
+            ancestors.for_each(|at| usages[at as usize] += own);
+        }
+        usages
+    }
+
+    fn parent(&self, member: u32) -> Option<u32> {
+        Some(self.seats[member as usize].parent).filter(|&parent| parent != NONE)
     }
 
     /// A member's share.
@@ -176,14 +212,14 @@ impl<E: Copy> Tree<E> {
     /// The children of a node.
     pub fn children(&self, node: NodeId) -> impl Iterator<Item = Member> {
         let parent = self.find(node.into()).unwrap_or(NONE);
-        self.members().filter(move |&member| parent != NONE && self.seats[member.parts().0 as usize].parent == parent)
+        self.members().filter(move |&member| parent != NONE && self.seats[member.index()].parent == parent)
     }
 
     /// All members, the root first.
     pub fn members(&self) -> impl Iterator<Item = Member> {
         self.details.iter().zip(&self.seats).zip(0..).filter(|((details, _), _)| details.is_used).map(
-            |((details, seat), index)| {
-                let generation = details.generation;
+            |((_, seat), index)| {
+                let generation = seat.generation;
                 if seat.policy == NONE {
                     Member::Leaf(LeafId { index, generation })
                 } else {

@@ -5,25 +5,23 @@
 //! expected to cost (an average of the last few), and the difference is made good when the cost comes. Either way, what is charged in the
 //! end is exactly the sum of the costs, and an event whose cost never comes isn't free.
 
-use super::event_queue::{EventQueues, Queue, Urgency};
+use super::event_queue::{EventQueues, Urgency};
 use super::member::{LeafId, Refused};
 use super::policy::{AnyPolicy, PolicyKind};
 use super::seat::{NONE, Seat};
 use super::share::{Cost, Share};
-use super::usage::Account;
+use super::usage::Uncharged;
 
 /// Events that may be queued in a tree unless it's told otherwise.
 const QUEUED_MAX_DEFAULT: u32 = 1 << 20;
 
 pub(super) const ROOT: u32 = 0;
 
-/// What a member is besides its seat: a leaf's queue, and what is rarely looked at.
+/// What is rarely looked at of a member.
 pub(super) struct Details {
-    pub(super) queue: Queue,
-    /// Goes up when a member is removed, so that old names don't fit.
-    pub(super) generation: u32,
     pub(super) share: Share,
     pub(super) is_used: bool,
+    pub(super) uncharged: Uncharged,
 }
 
 /// An event scheduling tree for events `E`: small values, as they're copied in and out.
@@ -45,8 +43,6 @@ pub struct Tree<E> {
     pub(super) seats: Vec<Seat>,
     /// Alongside `seats`.
     pub(super) details: Vec<Details>,
-    /// Alongside `seats`.
-    pub(super) accounts: Vec<Account>,
     pub(super) policies: Vec<AnyPolicy>,
     pub(super) events: EventQueues<E>,
     /// The leaf whose event is being served, or [`NONE`].
@@ -72,7 +68,6 @@ impl<E: Copy> Tree<E> {
         let mut tree = Tree {
             seats: Vec::new(),
             details: Vec::new(),
-            accounts: Vec::new(),
             policies: Vec::new(),
             events: EventQueues::new(queued_max),
             serving: NONE,
@@ -104,12 +99,12 @@ impl<E: Copy> Tree<E> {
         if self.is_urgent {
             return self.push_with(leaf, event, Urgency::NONE);
         }
-        let Some(details) = self.details.get_mut(leaf.index as usize).filter(|it| it.generation == leaf.generation)
+        let Some(seat) = self.seats.get_mut(leaf.index as usize).filter(|seat| seat.generation == leaf.generation)
         else {
             return Err(Refused(event));
         };
-        self.events.append(&mut details.queue, event).map_err(Refused)?;
-        if !self.seats[leaf.index as usize].pending {
+        self.events.append(&mut seat.queue, event).map_err(Refused)?;
+        if !seat.pending {
             self.wake(leaf.index);
         }
         Ok(())
@@ -117,32 +112,32 @@ impl<E: Copy> Tree<E> {
 
     /// As [`Tree::push`], for the policies that go by how urgent an event is. Other policies don't see it.
     pub fn push_with(&mut self, leaf: LeafId, event: E, urgency: Urgency) -> Result<(), Refused<E>> {
-        let Some(details) = self.details.get_mut(leaf.index as usize).filter(|it| it.generation == leaf.generation)
+        if !self.is_urgent {
+            return self.push(leaf, event);
+        }
+        let Some(seat) = self.seats.get_mut(leaf.index as usize).filter(|seat| seat.generation == leaf.generation)
         else {
             return Err(Refused(event));
         };
-        let at = self.events.append(&mut details.queue, event).map_err(Refused)?;
-        if self.is_urgent {
-            self.events.set_urgency(at, urgency);
-            self.wake_urgent(leaf.index);
-        } else if !self.seats[leaf.index as usize].pending {
-            self.wake(leaf.index);
-        }
+        let at = self.events.append(&mut seat.queue, event).map_err(Refused)?;
+        self.events.set_urgency(at, urgency);
+        self.wake_urgent(leaf.index);
         Ok(())
     }
 
     /// Tells the nodes above a member that has become ready, up to the first that knew of other events.
-    #[inline]
+    #[inline(never)]
     fn wake(&mut self, mut child: u32) {
+        let seats = self.seats.as_mut_slice();
         loop {
-            let seat = &mut self.seats[child as usize];
+            let seat = &mut seats[child as usize];
             let parent = seat.parent;
             if seat.pending || parent == NONE {
                 return;
             }
             seat.pending = true;
-            let policy = self.seats[parent as usize].policy;
-            self.policies[policy as usize].ready(&mut self.seats, child);
+            let policy = seats[parent as usize].policy;
+            self.policies[policy as usize].ready(seats, child);
             child = parent;
         }
     }
@@ -186,7 +181,7 @@ impl<E: Copy> Tree<E> {
         let parent = &self.policies[self.seats[parent as usize].policy as usize];
         let urgency = match self.policies.get(policy as usize) {
             Some(own) => own.urgency(),
-            None => self.events.urgency(&self.details[member as usize].queue),
+            None => self.events.urgency(&self.seats[member as usize].queue),
         };
         parent.urgency_key(urgency)
     }
@@ -197,35 +192,32 @@ impl<E: Copy> Tree<E> {
         if self.serving != NONE {
             self.put_off();
         }
+        let seats = self.seats.as_mut_slice();
         let mut at = ROOT;
         loop {
-            let policy = self.seats[at as usize].policy;
-            let Some(policy) = self.policies.get_mut(policy as usize) else { break };
-            at = policy.take(&mut self.seats)?;
+            let seat = &mut seats[at as usize];
+            let Some(policy) = self.policies.get_mut(seat.policy as usize) else {
+                self.serving = at;
+                let event = self.events.take(&mut seat.queue);
+                return Some((LeafId { index: at, generation: seat.generation }, event));
+            };
+            at = policy.take(seats)?;
         }
-        self.serving = at;
-        let details = &mut self.details[at as usize];
-        let event = self.events.take(&mut details.queue);
-        Some((LeafId { index: at, generation: details.generation }, event))
     }
 
     /// Charges an event of `leaf` that has run: the one that was popped last if it is of that leaf, else one whose cost was put off, else
     /// the charge is on top of all others. A leaf that has been removed owes nothing.
     #[inline]
     pub fn charge(&mut self, leaf: LeafId, cost: Cost) {
-        if !self.is_current(leaf) {
-            return;
-        }
-        self.accounts[leaf.index as usize].learn(cost);
-        if leaf.index == self.serving {
+        if leaf.index == self.serving && self.is_current(leaf) {
             self.finish(cost.ns);
         } else {
-            self.settle(leaf.index, cost);
+            self.settle(leaf, cost);
         }
     }
 
     /// Corrects what has been charged to `leaf` by `delta_ns`, for no event in particular: a measurement has shown what estimates had
-    /// missed. Nothing is learned from it for the expected cost.
+    /// missed.
     pub fn correct(&mut self, leaf: LeafId, delta_ns: i64) {
         if self.is_current(leaf) {
             self.apply(leaf.index, delta_ns);
@@ -234,26 +226,31 @@ impl<E: Copy> Tree<E> {
 
     #[inline]
     fn is_current(&self, leaf: LeafId) -> bool {
-        self.details.get(leaf.index as usize).is_some_and(|details| details.generation == leaf.generation)
+        self.seats.get(leaf.index as usize).is_some_and(|seat| seat.generation == leaf.generation)
     }
 
-    #[cold]
-    fn settle(&mut self, leaf: u32, cost: Cost) {
-        let advance_ns = self.accounts[leaf as usize].settle().unwrap_or(0);
-        let cost_ns = i64::try_from(cost.ns).unwrap_or(i64::MAX);
-        let advance_ns = i64::try_from(advance_ns).unwrap_or(i64::MAX);
-        self.apply(leaf, cost_ns - advance_ns);
+    /// The cost of an event has come late.
+    #[inline(never)]
+    fn settle(&mut self, leaf: LeafId, cost: Cost) {
+        if self.is_current(leaf) {
+            let advance_ns = self.details[leaf.index as usize].uncharged.settle().unwrap_or(0);
+            let signed = |ns| i64::try_from(ns).unwrap_or(i64::MAX);
+            self.apply(leaf.index, signed(cost.ns) - signed(advance_ns));
+        }
     }
 
-    fn apply(&mut self, mut child: u32, delta_ns: i64) {
+    fn apply(&mut self, leaf: u32, delta_ns: i64) {
+        let seats = self.seats.as_mut_slice();
+        let mut child = leaf;
+        let charged_ns = &mut seats[child as usize].charged_ns;
+        *charged_ns = charged_ns.saturating_add_signed(delta_ns);
         loop {
-            self.accounts[child as usize].correct(delta_ns);
-            let parent = self.seats[child as usize].parent;
+            let parent = seats[child as usize].parent;
             if parent == NONE {
                 return;
             }
-            let policy = self.seats[parent as usize].policy;
-            self.policies[policy as usize].correct(&mut self.seats, child, delta_ns);
+            let policy = seats[parent as usize].policy;
+            self.policies[policy as usize].correct(seats, child, delta_ns);
             child = parent;
         }
     }
@@ -261,7 +258,8 @@ impl<E: Copy> Tree<E> {
     /// Charges the event being served what it's expected to cost: its cost isn't known yet.
     #[inline(never)]
     pub(super) fn put_off(&mut self) {
-        let expected_ns = self.accounts[self.serving as usize].advance();
+        let leaf = self.serving as usize;
+        let expected_ns = self.details[leaf].uncharged.advance(&self.seats[leaf]);
         self.finish(expected_ns);
     }
 
@@ -269,18 +267,37 @@ impl<E: Copy> Tree<E> {
     #[inline]
     fn finish(&mut self, cost_ns: u64) {
         let mut child = std::mem::replace(&mut self.serving, NONE);
-        let mut is_ready = self.details[child as usize].queue.len > 0;
+        if self.is_urgent {
+            return self.finish_urgent(child, cost_ns);
+        }
+        let seats = self.seats.as_mut_slice();
+        let seat = &mut seats[child as usize];
+        let mut is_ready = seat.serve(cost_ns);
         loop {
-            self.accounts[child as usize].serve(cost_ns);
-            let seat = &mut self.seats[child as usize];
+            let seat = &mut seats[child as usize];
             let parent = seat.parent;
             if parent == NONE {
                 return;
             }
             seat.pending = is_ready;
-            if self.is_urgent
-                && let Some(key) = self.urgency_key(child)
-            {
+            let policy = seats[parent as usize].policy;
+            is_ready = self.policies[policy as usize].give_back(seats, child, cost_ns, is_ready);
+            child = parent;
+        }
+    }
+
+    /// As `finish`, and finds out how urgent each is by now.
+    #[inline(never)]
+    fn finish_urgent(&mut self, leaf: u32, cost_ns: u64) {
+        let mut child = leaf;
+        let mut is_ready = self.seats[child as usize].serve(cost_ns);
+        loop {
+            let parent = self.seats[child as usize].parent;
+            if parent == NONE {
+                return;
+            }
+            self.seats[child as usize].pending = is_ready;
+            if let Some(key) = self.urgency_key(child) {
                 self.seats[child as usize].key = key;
             }
             let policy = self.seats[parent as usize].policy;

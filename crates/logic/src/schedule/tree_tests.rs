@@ -1,6 +1,8 @@
 //! The tree by ticks: exact orders and exact shares, no clock.
 
-use super::{Cost, LeafId, PolicyKind, Share, Tree};
+use super::policy::AnyPolicy;
+use super::wheel::is_before;
+use super::{Cost, DEPTH_MAX, LeafId, Member, PolicyKind, Refused, Share, Tree, TreeError, Urgency};
 use std::collections::BTreeMap;
 
 /// A root of one policy with a leaf for each share.
@@ -69,9 +71,331 @@ fn sixteen_weights_are_exact_over_every_cycle() {
 }
 
 #[test]
+fn weights_without_a_common_measure_are_exact_in_the_long_run() {
+    let shares = [17, 19, 65_535 / 1_000, 101];
+    let (mut tree, leaves) = flat(PolicyKind::WeightedFair, &weights(&shares));
+    let total: u32 = shares.iter().sum();
+    fill(&mut tree, &leaves, 101 * 1_000);
+    let order = serve(&mut tree, &leaves, total as usize * 900, 777);
+    for (leaf, &served) in counts(&order, 4).iter().enumerate() {
+        assert!(served.abs_diff(shares[leaf] as usize * 900) <= 1, "{leaf}: {served}");
+    }
+}
+
+#[test]
+fn shares_are_of_cost_and_not_of_events() {
+    let (mut tree, leaves) = flat(PolicyKind::WeightedFair, &weights(&[1, 1, 2]));
+    let costs_ns = [10_000, 1_000, 500];
+    fill(&mut tree, &leaves, 3_000);
+    for _ in 0..1_000 {
+        let (leaf, _) = tree.pop().unwrap();
+        let at = leaves.iter().position(|&it| it == leaf).unwrap();
+        tree.charge(leaf, Cost::from_ns(costs_ns[at]));
+    }
+    let charged: Vec<u64> = leaves.iter().map(|&leaf| tree.usage(leaf).unwrap().charged_ns).collect();
+    // None is further from its share than by its largest event.
+    assert!(charged[0].abs_diff(charged[1]) <= 10_000, "{charged:?}");
+    assert!(charged[2].abs_diff(2 * charged[1]) <= 2_000, "{charged:?}");
+}
+
+#[test]
+fn three_owners_share_exactly_whatever_their_sites_want() {
+    let mut tree = Tree::new(PolicyKind::WeightedFair);
+    let mut sites = Vec::new();
+    for (weight, site_weights) in [(3, &[1, 2][..]), (2, &[1, 1, 1, 1][..]), (1, &[5][..])] {
+        let owner = tree.add_node(tree.root(), PolicyKind::WeightedFair, Share::weight(weight)).unwrap();
+        sites.extend(site_weights.iter().map(|&it| tree.add_leaf(owner, Share::weight(it)).unwrap()));
+    }
+    fill(&mut tree, &sites, 1_000);
+    let order = serve(&mut tree, &sites, 6 * 12 * 10, 2_000);
+    assert_eq!(counts(&order, 7), [120, 240, 60, 60, 60, 60, 120]);
+    let usage = tree.usage(tree.root()).unwrap();
+    assert_eq!((usage.served, usage.charged_ns, usage.queued), (720, 720 * 2_000, 7_000 - 720));
+}
+
+#[test]
 fn strict_priority_starves_the_lower() {
     let shares = [Share::priority(0), Share::priority(7), Share::priority(7), Share::priority(255)];
     let (mut tree, leaves) = flat(PolicyKind::StrictPriority, &shares);
     fill(&mut tree, &leaves, 2);
-    assert_eq!(serve(&mut tree, &leaves, 100, 5), [3, 3, 1, 2, 1, 2, 0, 0]);
+    assert_eq!(serve(&mut tree, &leaves, 5, 5), [3, 3, 1, 2, 1]);
+    tree.push(leaves[3], 0).unwrap();
+    assert_eq!(serve(&mut tree, &leaves, 100, 5), [3, 2, 0, 0]);
+}
+
+#[test]
+fn a_priority_that_changes_counts_for_events_that_are_queued() {
+    let (mut tree, leaves) = flat(PolicyKind::StrictPriority, &[Share::priority(1), Share::priority(2)]);
+    fill(&mut tree, &leaves, 2);
+    tree.set_share(leaves[0], Share::priority(3)).unwrap();
+    assert_eq!(serve(&mut tree, &leaves, 100, 5), [0, 0, 1, 1]);
+}
+
+#[test]
+fn a_child_that_idles_saves_nothing_and_is_served_at_once_when_it_wakes() {
+    let (mut tree, leaves) = flat(PolicyKind::WeightedFair, &weights(&[1, 1]));
+    fill(&mut tree, &leaves[..1], 1_000);
+    assert_eq!(serve(&mut tree, &leaves, 500, 10_000), [0; 500]);
+    fill(&mut tree, &leaves[1..], 100);
+    let order = serve(&mut tree, &leaves, 20, 10_000);
+    assert_eq!(order[..2], [1, 0], "served at once");
+    assert_eq!(counts(&order, 2), [10, 10], "no more than its share");
+}
+
+#[test]
+fn a_child_that_sleeps_after_every_event_cannot_get_more_than_its_share() {
+    let (mut tree, leaves) = flat(PolicyKind::WeightedFair, &weights(&[1, 1]));
+    fill(&mut tree, &leaves[..1], 1_000);
+    let mut order = Vec::new();
+    for _ in 0..100 {
+        if tree.usage(leaves[1]).unwrap().queued == 0 {
+            tree.push(leaves[1], 0).unwrap();
+        }
+        order.extend(serve(&mut tree, &leaves, 1, 3_000));
+    }
+    assert_eq!(counts(&order, 2), [50, 50]);
+}
+
+#[test]
+fn a_weight_that_changes_counts_from_then_on() {
+    let (mut tree, leaves) = flat(PolicyKind::WeightedFair, &weights(&[1, 1]));
+    fill(&mut tree, &leaves, 1_000);
+    assert_eq!(counts(&serve(&mut tree, &leaves, 100, 5_000), 2), [50, 50]);
+    tree.set_share(leaves[0], Share::weight(3)).unwrap();
+    let order = serve(&mut tree, &leaves, 100, 5_000);
+    assert_eq!(counts(&order, 2), [75, 25]);
+    assert_eq!(tree.share(leaves[0]), Ok(Share::weight(3)));
+}
+
+#[test]
+fn costs_that_come_late_are_charged_exactly() {
+    let (mut tree, leaves) = flat(PolicyKind::WeightedFair, &weights(&[1, 1]));
+    fill(&mut tree, &leaves, 1_000);
+    let mut out = Vec::new();
+    for _ in 0..600 {
+        out.push(tree.pop().unwrap().0);
+        if out.len() == 4 {
+            for leaf in out.drain(..) {
+                tree.charge(leaf, Cost::from_ns(if leaf == leaves[0] { 30_000 } else { 10_000 }));
+            }
+        }
+    }
+    let usages: Vec<_> = leaves.iter().map(|&leaf| tree.usage(leaf).unwrap()).collect();
+    assert_eq!(usages[0].uncharged + usages[1].uncharged, 0);
+    assert_eq!(usages[0].charged_ns, usages[0].served * 30_000);
+    assert_eq!(usages[1].charged_ns, usages[1].served * 10_000);
+    assert!(usages[0].charged_ns.abs_diff(usages[1].charged_ns) <= 4 * 30_000, "{usages:?}");
+}
+
+#[test]
+fn an_event_that_is_never_charged_is_not_free() {
+    let (mut tree, leaves) = flat(PolicyKind::WeightedFair, &weights(&[1, 1]));
+    fill(&mut tree, &leaves, 100);
+    let order: Vec<_> = (0..6).map(|_| tree.pop().unwrap().0).collect();
+    assert_eq!(order, [leaves[0], leaves[1], leaves[0], leaves[1], leaves[0], leaves[1]]);
+    assert_eq!(tree.usage(leaves[0]).unwrap().uncharged, 3);
+}
+
+#[test]
+fn a_correction_moves_a_child_that_is_queued() {
+    let (mut tree, leaves) = flat(PolicyKind::WeightedFair, &weights(&[1, 1, 1]));
+    fill(&mut tree, &leaves, 100);
+    assert_eq!(serve(&mut tree, &leaves, 3, 1_000), [0, 1, 2]);
+    tree.correct(leaves[0], 2_500);
+    assert_eq!(serve(&mut tree, &leaves, 8, 1_000), [1, 2, 1, 2, 1, 2, 0, 1]);
+    // What was taken is given back: a turn late at most, and exactly.
+    tree.correct(leaves[0], -2_500);
+    let order = serve(&mut tree, &leaves, 30, 1_000);
+    let served: Vec<u64> = leaves.iter().map(|&leaf| tree.usage(leaf).unwrap().served).collect();
+    assert!(served.iter().max().unwrap() - served.iter().min().unwrap() <= 1, "{served:?} {order:?}");
+}
+
+#[test]
+fn virtual_time_may_wrap() {
+    for start in [u64::MAX - 5_000_000_000, u64::MAX / 2 - 5_000_000_000, (1 << 58) - 1, u64::MAX] {
+        let mut tree = Tree::new(PolicyKind::WeightedFair);
+        tree.policies[0] = AnyPolicy::weighted_fair_at(start);
+        let leaves: Vec<_> =
+            [1, 2, 3].iter().map(|&it| tree.add_leaf(tree.root(), Share::weight(it)).unwrap()).collect();
+        fill(&mut tree, &leaves, 1_000);
+        for cycle in 0..100 {
+            assert_eq!(counts(&serve(&mut tree, &leaves, 6, 600), 3), [1, 2, 3], "from {start}, cycle {cycle}");
+        }
+    }
+}
+
+#[test]
+fn a_child_is_served_at_once_however_long_it_has_slept() {
+    // Each event is as long as virtual time can take at once, so that it goes round its whole circle in 128.
+    for ticks in 1..300 {
+        let (mut tree, leaves) = flat(PolicyKind::WeightedFair, &weights(&[1, 1]));
+        fill(&mut tree, &leaves[..1], 400);
+        assert_eq!(serve(&mut tree, &leaves, ticks, u64::MAX), vec![0; ticks]);
+        tree.push(leaves[1], 0).unwrap();
+        assert_eq!(serve(&mut tree, &leaves, 1, 1), [1], "after {ticks}");
+    }
+}
+
+#[test]
+fn a_debt_is_limited() {
+    let (mut tree, leaves) = flat(PolicyKind::WeightedFair, &weights(&[1, 1]));
+    for _ in 0..100 {
+        tree.correct(leaves[0], i64::MAX);
+        tree.correct(leaves[1], i64::MIN);
+    }
+    fill(&mut tree, &leaves, 10);
+    let order = serve(&mut tree, &leaves, 20, 1_000);
+    assert_eq!(order, [[1; 10], [0; 10]].concat());
+}
+
+#[test]
+fn removal_gives_back_what_was_queued() {
+    let mut tree = Tree::new(PolicyKind::WeightedFair);
+    let owner = tree.add_node(tree.root(), PolicyKind::StrictPriority, Share::default()).unwrap();
+    let below: Vec<_> = (0..3).map(|it| tree.add_leaf(owner, Share::priority(it)).unwrap()).collect();
+    let other = tree.add_leaf(tree.root(), Share::default()).unwrap();
+    fill(&mut tree, &below, 2);
+    tree.push(other, 9).unwrap();
+    assert_eq!(tree.pop(), Some((below[2], 0)));
+
+    assert_eq!(tree.remove(below[1]).unwrap(), [(below[1], 0), (below[1], 1)]);
+    assert_eq!(tree.push(below[1], 5), Err(Refused(5)));
+    assert_eq!(tree.remove(below[1]), Err(TreeError::Removed(Member::Leaf(below[1]))));
+    tree.charge(below[1], Cost::from_ns(1));
+
+    let mut back = tree.remove(owner).unwrap();
+    back.sort();
+    assert_eq!(back, [(below[0], 0), (below[0], 1), (below[2], 1)]);
+    tree.charge(below[2], Cost::from_ns(1));
+    assert_eq!(tree.pop(), Some((other, 9)));
+    assert_eq!(tree.pop(), None);
+    assert_eq!(tree.usage(tree.root()).unwrap().served, 2, "what has been removed still counts");
+
+    let again = tree.add_leaf(tree.root(), Share::default()).unwrap();
+    assert!(!below.contains(&again) && again != other);
+    assert_eq!(tree.add_leaf(owner, Share::default()), Err(TreeError::Removed(Member::Node(owner))));
+    assert_eq!(tree.remove(tree.root()), Err(TreeError::IsRoot));
+}
+
+#[test]
+fn a_removed_leafs_seat_has_no_memory() {
+    let (mut tree, leaves) = flat(PolicyKind::WeightedFair, &weights(&[1, 1]));
+    tree.correct(leaves[0], 1_000_000_000);
+    tree.remove(leaves[0]).unwrap();
+    let again = tree.add_leaf(tree.root(), Share::default()).unwrap();
+    fill(&mut tree, &[again, leaves[1]], 2);
+    assert_eq!(serve(&mut tree, &[again, leaves[1]], 4, 100), [0, 1, 0, 1]);
+}
+
+#[test]
+fn a_full_tree_refuses() {
+    let mut tree = Tree::with_queued_max(PolicyKind::RoundRobin, 2);
+    let leaf = tree.add_leaf(tree.root(), Share::default()).unwrap();
+    tree.push(leaf, 1).unwrap();
+    tree.push(leaf, 2).unwrap();
+    assert_eq!(tree.push(leaf, 3), Err(Refused(3)));
+    assert_eq!((tree.len(), tree.pop()), (2, Some((leaf, 1))));
+    tree.push(leaf, 3).unwrap();
+    assert_eq!((tree.pop(), tree.pop(), tree.pop()), (Some((leaf, 2)), Some((leaf, 3)), None));
+    tree.release();
+    tree.push(leaf, 4).unwrap();
+    assert_eq!(tree.pop(), Some((leaf, 4)));
+}
+
+#[test]
+fn depth_is_limited() {
+    let mut tree = Tree::<u64>::new(PolicyKind::RoundRobin);
+    let mut node = tree.root();
+    for _ in 1..DEPTH_MAX {
+        node = tree.add_node(node, PolicyKind::RoundRobin, Share::default()).unwrap();
+    }
+    assert_eq!(tree.add_node(node, PolicyKind::RoundRobin, Share::default()), Err(TreeError::TooDeep));
+    assert!(tree.add_leaf(node, Share::default()).is_ok());
+}
+
+#[test]
+fn the_most_urgent_event_is_found_below_nested_nodes() {
+    let deadline = |deadline_ns| Urgency { deadline_ns, ..Urgency::NONE };
+    let mut tree = Tree::new(PolicyKind::Deadline);
+    let a = tree.add_node(tree.root(), PolicyKind::Deadline, Share::default()).unwrap();
+    let b = tree.add_node(tree.root(), PolicyKind::Deadline, Share::default()).unwrap();
+    let leaves = [a, a, b, b].map(|node| tree.add_leaf(node, Share::default()).unwrap());
+    for (leaf, at) in [(0, 50), (2, 40), (1, 30), (3, 60), (3, 1), (0, 51)] {
+        tree.push_with(leaves[leaf], at, deadline(at)).unwrap();
+    }
+    tree.push(leaves[2], 99).unwrap();
+    // First in, first out within a leaf: the event due at 1 waits behind the one due at 60.
+    let order: Vec<_> = std::iter::from_fn(|| tree.pop().map(|(_, at)| at)).collect();
+    assert_eq!(order, [30, 40, 50, 51, 60, 1, 99]);
+}
+
+#[test]
+fn the_shortest_goes_first_and_the_unknown_last() {
+    let (mut tree, leaves) = flat(PolicyKind::ShortestRemaining, &weights(&[1, 1, 1]));
+    tree.push(leaves[0], 0).unwrap();
+    tree.push_with(leaves[1], 700, Urgency { remaining: 700, ..Urgency::NONE }).unwrap();
+    tree.push_with(leaves[2], 20, Urgency { remaining: 20, ..Urgency::NONE }).unwrap();
+    assert_eq!(serve(&mut tree, &leaves, 3, 1), [2, 1, 0]);
+}
+
+#[test]
+fn a_snapshot_lists_all_with_what_they_used() {
+    let (mut tree, leaves) = flat(PolicyKind::RoundRobin, &weights(&[1, 2]));
+    fill(&mut tree, &leaves, 2);
+    serve(&mut tree, &leaves, 3, 10);
+    let snapshot = tree.snapshot();
+    assert_eq!(snapshot.len(), 3);
+    assert_eq!(snapshot[0].0, Member::Node(tree.root()));
+    assert_eq!((snapshot[0].2.served, snapshot[0].2.charged_ns, snapshot[0].2.queued), (3, 30, 1));
+    assert_eq!(snapshot[2].1, Share::weight(2));
+    assert_eq!(
+        tree.children(tree.root()).collect::<Vec<_>>(),
+        leaves.iter().map(|&it| it.into()).collect::<Vec<Member>>()
+    );
+    assert_eq!(tree.policy(tree.root()), Ok(PolicyKind::RoundRobin));
+}
+
+/// Numbers without a pattern, the same in every run.
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % end
+    }
+}
+
+/// Whatever happens, the child that is served has the lowest tag of all that are ready: the wheel against a plain search.
+#[test]
+fn weighted_fair_always_serves_the_lowest_tag() {
+    for seed in 0..60 {
+        let mut numbers = Numbers(seed);
+        let mut tree = Tree::new(PolicyKind::WeightedFair);
+        tree.policies[0] = AnyPolicy::weighted_fair_at(0_u64.wrapping_sub(numbers.below(1 << 30) << numbers.below(30)));
+        let count = 1 + numbers.below(if seed % 2 == 0 { 6 } else { 300 });
+        let leaves: Vec<_> = (0..count)
+            .map(|_| tree.add_leaf(tree.root(), Share::weight(1 + numbers.below(20) as u32)).unwrap())
+            .collect();
+        let is_corrected = seed % 3 == 0;
+        for _ in 0..5_000 {
+            let leaf = leaves[numbers.below(count) as usize];
+            match numbers.below(5) {
+                0..=1 => tree.push(leaf, 0).unwrap(),
+                2 if is_corrected => tree.correct(leaf, numbers.below(100_000) as i64),
+                _ => {
+                    let pending =
+                        leaves.iter().map(|leaf| &tree.seats[leaf.index as usize]).filter(|seat| seat.pending);
+                    let lowest = pending.map(|seat| seat.key).reduce(|a, b| if is_before(b, a) { b } else { a });
+                    let popped = tree.pop().map(|(leaf, _)| leaf);
+                    let key = popped.map(|leaf| tree.seats[leaf.index as usize].key);
+                    // Keys are told apart to 2^16.
+                    assert_eq!(key.map(|key| key >> 16), lowest.map(|key| key >> 16), "seed {seed}");
+                    if let Some(leaf) = popped {
+                        let magnitude = numbers.below(40);
+                        tree.charge(leaf, Cost::from_ns(numbers.below(1 << magnitude)));
+                    }
+                }
+            }
+        }
+    }
 }

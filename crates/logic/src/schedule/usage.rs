@@ -1,72 +1,67 @@
-//! What has been served and charged, for each leaf and each inner node, and what an event of a leaf is expected to cost. Numbers for the
-//! metrics and `leat top`; the order of work doesn't depend on them but for the expected cost.
+//! What has been served and charged, for the metrics and `leat top`, and what is known of events whose cost is still to come. The order of
+//! work depends on nothing here but the expected cost.
 
-use super::share::Cost;
+use super::seat::Seat;
 
 /// What an event is taken to cost before anything is known of its leaf.
-const EXPECTED_NS_FIRST: u32 = 10_000;
+const EXPECTED_NS_FIRST: u64 = 10_000;
 
-/// How fast an expected cost follows what is charged: by 1/2^3 of the difference each time.
-const EXPECTED_SHIFT: u32 = 3;
+/// Events after which the older half is forgotten when the expected cost is worked out.
+const WINDOW_EVENTS: u64 = 64;
 
-/// What a leaf, or all leaves below a node, have had.
+/// What a leaf, or all leaves that are or have been below a node, have had.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Events popped, without one that is still being served.
     pub served: u64,
     /// What they cost, in nanoseconds; for events that haven't been charged yet, what they're expected to cost.
     pub charged_ns: u64,
-    /// Events waiting (leaves only).
-    pub queued: u32,
-    /// Events popped and not charged yet (leaves only).
-    pub uncharged: u32,
+    /// Events waiting.
+    pub queued: u64,
+    /// Events popped and not charged yet.
+    pub uncharged: u64,
 }
 
-/// What is counted for each member of the tree.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Account {
-    pub(super) served: u64,
-    pub(super) charged_ns: u64,
-    /// What has been charged for events whose cost is still to come.
+impl std::ops::AddAssign for Usage {
+    fn add_assign(&mut self, other: Usage) {
+        self.served = self.served.wrapping_add(other.served);
+        self.charged_ns = self.charged_ns.wrapping_add(other.charged_ns);
+        self.queued += other.queued;
+        self.uncharged += other.uncharged;
+    }
+}
+
+/// Events of one leaf that were popped and whose cost is still to come.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Uncharged {
+    pub(super) events: u32,
+    /// What has been charged for them for the time being.
     advanced_ns: u64,
-    pub(super) uncharged: u32,
-    expected_ns: u32,
+    /// Where the window of the expected cost begins: what the leaf's `served` and `charged_ns` were then.
+    served_then: u64,
+    charged_ns_then: u64,
 }
 
-impl Account {
-    pub(super) const NEW: Account =
-        Account { served: 0, charged_ns: 0, advanced_ns: 0, uncharged: 0, expected_ns: EXPECTED_NS_FIRST };
-
-    #[inline]
-    pub(super) fn serve(&mut self, cost_ns: u64) {
-        self.served += 1;
-        self.charged_ns = self.charged_ns.saturating_add(cost_ns);
-    }
-
-    /// Learns from a cost that is known.
-    #[inline]
-    pub(super) fn learn(&mut self, cost: Cost) {
-        let cost_ns = cost.ns.min(u64::from(u32::MAX)) as u32;
-        self.expected_ns = self.expected_ns - (self.expected_ns >> EXPECTED_SHIFT) + (cost_ns >> EXPECTED_SHIFT);
-    }
-
-    /// What to charge for an event whose cost is still to come.
-    pub(super) fn advance(&mut self) -> u64 {
-        let expected_ns = u64::from(self.expected_ns);
+impl Uncharged {
+    /// Another event's cost is still to come; what to charge for the time being: what the leaf's last events cost on average.
+    pub(super) fn advance(&mut self, leaf: &Seat) -> u64 {
+        let served = leaf.served.wrapping_sub(self.served_then);
+        let charged_ns = leaf.charged_ns.saturating_sub(self.charged_ns_then);
+        let expected_ns = charged_ns.checked_div(served).unwrap_or(EXPECTED_NS_FIRST);
+        if served >= WINDOW_EVENTS {
+            self.served_then = self.served_then.wrapping_add(served / 2);
+            self.charged_ns_then = self.charged_ns_then.saturating_add(charged_ns / 2);
+        }
+        self.events = self.events.saturating_add(1);
         self.advanced_ns = self.advanced_ns.saturating_add(expected_ns);
-        self.uncharged += 1;
         expected_ns
     }
 
     /// An event's cost has come: what had been charged for it, on average over those that are out. `None` when none are.
     pub(super) fn settle(&mut self) -> Option<u64> {
-        let advance_ns = self.advanced_ns.checked_div(u64::from(self.uncharged))?;
+        let advance_ns = self.advanced_ns.checked_div(u64::from(self.events))?;
         self.advanced_ns -= advance_ns;
-        self.uncharged -= 1;
+        self.events -= 1;
         Some(advance_ns)
-    }
-
-    pub(super) fn correct(&mut self, delta_ns: i64) {
-        self.charged_ns = self.charged_ns.saturating_add_signed(delta_ns);
     }
 }

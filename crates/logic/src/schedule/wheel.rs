@@ -1,9 +1,9 @@
 //! Children in the order of their keys, at a cost that doesn't grow with their number: a hierarchical timing wheel (Varghese and Lauck,
 //! 1987) that turns with virtual time. Which key a child has is the policy's business.
 //!
-//! Seven levels of 64 lists. A child's level is that of the highest digit in which its key differs from the current virtual time, and its
+//! Eight levels of 64 lists. A child's level is that of the highest digit in which its key differs from the current virtual time, and its
 //! list there is that digit; so the first child is in the first list of the lowest level that isn't empty, and two bit scans find it. A
-//! list with several children is dealt out to lower levels once virtual time reaches it; each child moves down at most six times, on
+//! list with several children is dealt out to lower levels once virtual time reaches it; each child moves down at most seven times, on
 //! average about once. Children whose keys agree to 2^16 leave first in, first out.
 //!
 //! A key may be changed while its child is on the wheel. The child is moved when its list's turn comes: a key that went up is still
@@ -16,34 +16,50 @@ use super::seat::{NONE, Seat};
 const GRANULE_BITS: u32 = 16;
 const DIGIT_BITS: u32 = 6;
 const LISTS: usize = 1 << DIGIT_BITS;
-const LEVELS: usize = 7;
+/// With the granule, these take up all 64 bits of a key, so that keys wrap where the top level does.
+const LEVELS: usize = 8;
 const TOP: usize = LEVELS - 1;
 
-/// How far ahead of virtual time a key may be: half of the top level, which is taken as a circle, so that keys may wrap.
-pub(super) const LEAD_MAX: u64 = 1 << (GRANULE_BITS + DIGIT_BITS * LEVELS as u32 - 1);
+/// How far ahead of virtual time a key may be; less than half of the circle, which is as far as order goes.
+pub(super) const LEAD_MAX: u64 = 1 << 57;
+
+type Lists = [ReadyList; LEVELS * LISTS];
 
 /// The ready children of one node by key.
 #[derive(Debug)]
 pub(super) struct Wheel {
     /// Virtual time: the key of the child that was taken last.
     now: u64,
-    /// Which levels aren't empty, by bit.
-    levels: u32,
-    /// Which lists of each level aren't empty, by bit.
-    digits: [u64; LEVELS],
-    /// `LEVELS * LISTS`, or none as long as there has never been more than one child: most nodes never need them.
-    lists: Vec<ReadyList>,
     /// The only child, kept off the lists, or [`NONE`].
     only: u32,
+    /// Which levels aren't empty, by bit.
+    levels: u32,
+    /// Which lists of each level aren't empty, by bit. What is in an empty list means nothing.
+    digits: [u64; LEVELS],
+    /// None as long as there has never been more than one child: most nodes never need them.
+    lists: Option<Box<Lists>>,
+    /// Whether a key has been changed on the wheel since it was last empty: then a child may not be where it belongs.
+    is_disturbed: bool,
 }
 
-/// A list's number: level * 64 + digit.
-type Place = usize;
+/// A list's level and digit.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Place {
+    level: usize,
+    digit: usize,
+}
+
+impl Place {
+    #[inline]
+    fn list(self) -> usize {
+        (self.level * LISTS + self.digit) % (LEVELS * LISTS)
+    }
+}
 
 impl Wheel {
     /// An empty wheel at virtual time `now`.
     pub(super) fn new(now: u64) -> Wheel {
-        Wheel { now, levels: 0, digits: [0; LEVELS], lists: Vec::new(), only: NONE }
+        Wheel { now, only: NONE, levels: 0, digits: [0; LEVELS], lists: None, is_disturbed: false }
     }
 
     #[inline]
@@ -59,25 +75,24 @@ impl Wheel {
     /// Adds a child, which isn't on the wheel. Its key may be no more than [`LEAD_MAX`] ahead of virtual time.
     #[inline]
     pub(super) fn insert(&mut self, seats: &mut [Seat], child: u32) {
-        if self.levels != 0 {
-            return self.enlist(seats, child);
+        if self.levels == 0 {
+            if self.only == NONE {
+                self.only = child;
+                return;
+            }
+            self.enlist_only(seats);
         }
-        if self.only == NONE {
-            self.only = child;
-            return;
-        }
-        let other = std::mem::replace(&mut self.only, NONE);
-        if self.lists.is_empty() {
-            self.allocate();
-        }
-        self.enlist(seats, other);
         self.enlist(seats, child);
     }
 
-    #[cold]
     #[inline(never)]
-    fn allocate(&mut self) {
-        self.lists = vec![ReadyList::EMPTY; LEVELS * LISTS];
+    fn enlist_only(&mut self, seats: &mut [Seat]) {
+        self.is_disturbed = false;
+        if self.lists.is_none() {
+            self.lists = Some(Box::new([ReadyList::EMPTY; LEVELS * LISTS]));
+        }
+        let only = std::mem::replace(&mut self.only, NONE);
+        self.enlist(seats, only);
     }
 
     /// Where `key` belongs now. What is already due belongs where virtual time is.
@@ -86,18 +101,25 @@ impl Wheel {
         let key = if is_before(key, self.now) { self.now } else { key };
         let differing = (key ^ self.now) >> GRANULE_BITS;
         // 43/256 is 1/6 for all numbers below 64.
-        let level = (((63 - (differing | 1).leading_zeros()) * 43) >> 8).min(TOP as u32);
-        let digit = (key >> (GRANULE_BITS + DIGIT_BITS * level)) as usize & (LISTS - 1);
-        level as usize * LISTS + digit
+        let level = ((63 - (differing | 1).leading_zeros()) * 43) >> 8;
+        let digit = (key >> (GRANULE_BITS + DIGIT_BITS * level)) as usize % LISTS;
+        Place { level: level as usize % LEVELS, digit }
     }
 
     #[inline]
     fn enlist(&mut self, seats: &mut [Seat], child: u32) {
         let place = self.place(seats[child as usize].key);
-        self.lists[place].push(seats, child);
-        let (level, digit) = (place / LISTS, place % LISTS);
-        self.digits[level] |= 1 << digit;
-        self.levels |= 1 << level;
+        let Some(lists) = &mut self.lists else { return };
+        let list = &mut lists[place.list()];
+        let digits = &mut self.digits[place.level];
+        let bit = 1 << place.digit;
+        if *digits & bit == 0 {
+            *list = ReadyList::of(child);
+            *digits |= bit;
+            self.levels |= 1 << place.level;
+        } else {
+            list.append(seats, child);
+        }
     }
 
     /// Takes the first child off, and turns virtual time to its key.
@@ -110,45 +132,52 @@ impl Wheel {
         }
         while self.levels != 0 {
             let place = self.first_place();
-            let list = self.lists[place];
+            let list = self.lists.as_ref()?[place.list()];
             let child = list.head;
             let key = seats[child as usize].key;
             // All on a list of level 0 have the same key, so the first is as good as the only one.
-            let is_settled = list.is_single() || place < LISTS;
-            if is_settled && self.place(key) == place {
-                self.lists[place].pop(seats);
-                if self.lists[place].is_empty() {
-                    self.clear(place);
+            let is_settled = list.is_single() || place.level == 0;
+            if !is_settled || (self.is_disturbed && self.place(key) != place) {
+                if let Some(child) = self.deal_out(seats, place) {
+                    return Some(child);
                 }
-                self.turn_to(key);
-                return Some(child);
+                continue;
             }
-            if let Some(child) = self.deal_out(seats, place) {
-                return Some(child);
+            let list = &mut self.lists.as_mut()?[place.list()];
+            if list.is_single() {
+                self.clear(place);
+            } else {
+                list.head = seats[child as usize].next;
             }
+            self.turn_to(key);
+            return Some(child);
         }
         None
     }
 
+    /// A child's key has been changed, and it may be on the wheel.
+    pub(super) fn disturb(&mut self) {
+        self.is_disturbed = true;
+    }
+
     #[inline]
     fn first_place(&self) -> Place {
-        let level = self.levels.trailing_zeros() as usize;
+        let level = self.levels.trailing_zeros() as usize % LEVELS;
         let digits = self.digits[level];
-        let digit = if level < TOP {
-            digits.trailing_zeros()
-        } else {
-            let now = (self.now >> (GRANULE_BITS + DIGIT_BITS * TOP as u32)) as u32 % LISTS as u32;
-            (digits.rotate_right(now).trailing_zeros() + now) % LISTS as u32
-        };
-        level * LISTS + digit as usize
+        if level < TOP {
+            return Place { level, digit: digits.trailing_zeros() as usize % LISTS };
+        }
+        // On the top level, keys wrap: the first digit is the next one from virtual time's.
+        let now = (self.now >> (GRANULE_BITS + DIGIT_BITS * TOP as u32)) as u32 % LISTS as u32;
+        Place { level, digit: (digits.rotate_right(now).trailing_zeros() + now) as usize % LISTS }
     }
 
     #[inline]
     fn clear(&mut self, place: Place) {
-        let level = place / LISTS;
-        self.digits[level] &= !(1 << (place % LISTS));
-        if self.digits[level] == 0 {
-            self.levels &= !(1 << level);
+        let digits = &mut self.digits[place.level];
+        *digits &= !(1 << place.digit);
+        if *digits == 0 {
+            self.levels &= !(1 << place.level);
         }
     }
 
@@ -159,33 +188,62 @@ impl Wheel {
         }
     }
 
-    /// Empties a list: its first child is taken when its key is indeed within the list's range; the others go where they belong by then.
+    /// Empties a list: its first child is taken if its key is indeed within the list's range; the others go where they belong by then.
     #[inline(never)]
     fn deal_out(&mut self, seats: &mut [Seat], place: Place) -> Option<u32> {
-        let mut list = std::mem::replace(&mut self.lists[place], ReadyList::EMPTY);
+        let list = self.lists.as_ref()?[place.list()];
         self.clear(place);
-        let mut first = list.head;
+        let head_key = seats[list.head as usize].key;
+        let (mut first, mut first_key, mut differing) = (list.head, head_key, 0);
         let mut at = first;
-        while at != NONE {
-            if is_before(seats[at as usize].key, seats[first as usize].key) {
-                first = at;
-            }
+        while at != list.tail {
             at = seats[at as usize].next;
+            let key = seats[at as usize].key;
+            differing |= key ^ head_key;
+            if is_before(key, first_key) {
+                (first, first_key) = (at, key);
+            }
         }
-        let key = seats[first as usize].key;
         // A changed key may lie outside of the list's range: then another list may come first.
-        let taken = if self.place(key) == place {
-            self.turn_to(key);
-            first
-        } else {
-            NONE
-        };
-        while let Some(child) = list.pop(seats) {
+        let taken = if !self.is_disturbed || self.place(first_key) == place { first } else { NONE };
+        if taken != NONE {
+            self.turn_to(first_key);
+        }
+        if taken == list.head && differing >> GRANULE_BITS == 0 {
+            self.enlist_rest(seats, list);
+            return Some(taken);
+        }
+        let mut next = list.head;
+        loop {
+            let child = next;
+            next = seats[child as usize].next;
             if child != taken {
                 self.enlist(seats, child);
             }
+            if child == list.tail {
+                return (taken != NONE).then_some(taken);
+            }
         }
-        (taken != NONE).then_some(taken)
+    }
+
+    /// Adds all of a list but its head, whose keys are alike: children with the same weight whose events cost the same move together.
+    fn enlist_rest(&mut self, seats: &mut [Seat], list: ReadyList) {
+        if list.is_single() {
+            return;
+        }
+        let second = seats[list.head as usize].next;
+        let rest = ReadyList { head: second, tail: list.tail };
+        let place = self.place(seats[second as usize].key);
+        let Some(lists) = &mut self.lists else { return };
+        let there = &mut lists[place.list()];
+        if self.digits[place.level] >> place.digit & 1 == 0 {
+            *there = rest;
+            self.digits[place.level] |= 1 << place.digit;
+            self.levels |= 1 << place.level;
+        } else {
+            seats[there.tail as usize].next = rest.head;
+            there.tail = rest.tail;
+        }
     }
 
     /// Takes one child off wherever it is; looks through all lists.
@@ -194,12 +252,17 @@ impl Wheel {
             self.only = NONE;
             return;
         }
-        for place in 0..self.lists.len() {
-            if !self.lists[place].is_empty() && self.lists[place].remove(seats, child) {
-                if self.lists[place].is_empty() {
-                    self.clear(place);
+        let Some(lists) = &mut self.lists else { return };
+        for level in 0..LEVELS {
+            for digit in (0..LISTS).filter(|digit| self.digits[level] >> digit & 1 == 1) {
+                let place = Place { level, digit };
+                let list = &mut lists[place.list()];
+                if list.remove(seats, child) {
+                    if list.is_empty() {
+                        self.clear(place);
+                    }
+                    return;
                 }
-                return;
             }
         }
     }

@@ -90,7 +90,8 @@ macro_rules! policies {
             }
         }
 
-        /// A node's policy with its state.
+        /// A node's policy with its state. With a tag of its own, as working one out of a field's spare values takes longer than the jump.
+        #[repr(u8)]
         pub(super) enum AnyPolicy {
             $($variant($module::$variant),)+
         }
@@ -108,23 +109,23 @@ macro_rules! policies {
                 match self { $(AnyPolicy::$variant(policy) => policy.join(seats, child),)+ }
             }
 
-            #[inline]
+            #[inline(always)]
             pub(super) fn is_empty(&self) -> bool {
                 match self { $(AnyPolicy::$variant(policy) => policy.is_empty(),)+ }
             }
 
-            #[inline]
+            #[inline(always)]
             pub(super) fn ready(&mut self, seats: &mut [Seat], child: u32) {
                 match self { $(AnyPolicy::$variant(policy) => policy.ready(seats, child),)+ }
             }
 
-            #[inline]
+            #[inline(always)]
             pub(super) fn take(&mut self, seats: &mut [Seat]) -> Option<u32> {
                 match self { $(AnyPolicy::$variant(policy) => policy.take(seats),)+ }
             }
 
             /// Also says whether any child is ready now.
-            #[inline]
+            #[inline(always)]
             pub(super) fn give_back(&mut self, seats: &mut [Seat], child: u32, cost_ns: u64, is_ready: bool) -> bool {
                 match self {
                     $(AnyPolicy::$variant(policy) => {
@@ -167,6 +168,14 @@ policies! {
     StrictPriority in strict_priority,
     Deadline in deadline,
     ShortestRemaining in shortest_remaining,
+}
+
+#[cfg(test)]
+impl AnyPolicy {
+    /// A weighted fair policy that has been at work for long.
+    pub(super) fn weighted_fair_at(virtual_time: u64) -> AnyPolicy {
+        AnyPolicy::WeightedFair(weighted_fair::WeightedFair::starting_at(virtual_time))
+    }
 }
 
 impl PolicyKind {

@@ -20,7 +20,7 @@ pub(in crate::schedule) struct WeightedFair {
 
 impl WeightedFair {
     /// With virtual time at `now`.
-    fn starting_at(now: u64) -> WeightedFair {
+    pub(super) fn starting_at(now: u64) -> WeightedFair {
         WeightedFair { ready: Wheel::new(now) }
     }
 
@@ -99,6 +99,9 @@ impl Policy for WeightedFair {
         let seat = &mut seats[child as usize];
         if !seat.pending && is_before(seat.key, now) {
             seat.key = now;
+        }
+        if seat.pending {
+            self.ready.disturb();
         }
         let delta = seat.virtual_time(delta_ns.unsigned_abs(), LEAD_MAX);
         if delta_ns >= 0 {
