@@ -5,9 +5,10 @@ use super::request::Version;
 use super::{CHUNK_OVERHEAD_BYTES_MAX, Limits};
 
 /// How a body is delimited.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BodyLength {
     /// There is nothing to read.
+    #[default]
     None,
     /// So many bytes, one at least.
     Length(u64),

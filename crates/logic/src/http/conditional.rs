@@ -83,7 +83,7 @@ impl<'i> Conditions<'i> {
     }
 
     /// Settles what repetition means, once every line has been added.
-    pub(super) fn within(mut self, headers: Headers<'i>) -> Conditions<'i> {
+    pub(super) fn settle(&mut self, headers: Headers<'i>) {
         if self.seen.list_repeated {
             self.further_lines = Some(headers);
         }
@@ -96,7 +96,6 @@ impl<'i> Conditions<'i> {
         if self.seen.range_repeated {
             self.range = None;
         }
-        self
     }
 
     /// True when there is nothing to evaluate.

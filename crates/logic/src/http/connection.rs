@@ -12,7 +12,8 @@
 
 use super::body::{BodyDecoder, BodyLength, BodyStep};
 use super::head::{HeadProgress, HeadStep};
-use super::rejection::{RejectReason, Rejection};
+use super::outcome::{AfterReply, EndOfInput, Expired, Persistence, Progress};
+use super::rejection::RejectReason;
 use super::request::{Request, Version};
 use super::{HEAD_BYTES_CEILING, Limits};
 use crate::time::Instant;
@@ -24,7 +25,7 @@ pub struct Connection {
     since: Instant,
     body: BodyDecoder,
     head: HeadProgress,
-    /// Requests handed out, counted up to what 16 bits hold times 16; see `requests_high`.
+    /// Requests handed out.
     requests: RequestCount,
     phase: Phase,
     flags: Flags,
@@ -84,77 +85,8 @@ impl Flags {
     }
 
     fn set(&mut self, flag: u8, value: bool) {
-        self.0 = if value { self.0 | flag } else { self.0 & !flag };
+        self.0 = (self.0 & !flag) | (u8::from(value) * flag);
     }
-}
-
-/// What came of the input.
-#[derive(Debug)]
-#[allow(clippy::large_enum_variant, reason = "taken apart at once: a box would be an allocation for each request")]
-pub enum Progress<'i> {
-    /// Nothing more can be said before more bytes come, or before the request in hand is answered.
-    NeedInput,
-    /// A head. If [`Request::body`] isn't [`BodyLength::None`], `Body` and `BodyEnd` follow.
-    Request(Request<'i>),
-    /// A run of the body's content, never empty.
-    Body(&'i [u8]),
-    /// The body has ended.
-    BodyEnd,
-    /// To be answered with the status and then closed.
-    Reject(Rejection),
-    /// The client has ended its side and everything it asked for has been answered: close.
-    Ended,
-}
-
-/// What the client's end of input means.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EndOfInput {
-    /// A reply is owed: send it, then see [`Connection::handle_reply_sent`].
-    AnswerFirst,
-    /// Nothing is owed: close.
-    Close,
-    /// A head or a body was cut off: close without an answer, as there may be nobody to read it.
-    Abort,
-}
-
-/// How the reply must speak of the connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Persistence {
-    /// HTTP/1.1, goes on: no Connection field is needed.
-    Persistent,
-    /// HTTP/1.0, goes on: `Connection: keep-alive`.
-    KeepAlive,
-    /// Ends after the reply: `Connection: close`.
-    Close,
-}
-
-/// What to do once a reply is out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AfterReply {
-    /// Hand in what is left of the input, and receive.
-    NextRequest,
-    /// The same; the rest of the body is discarded on the way.
-    DrainBody,
-    /// Close. With `linger`: shut down the sending side first and go on handing input in until it ends or
-    /// [`Expired::Linger`], since closing on unread bytes would reset the connection and could take the reply with it
-    /// (RFC 9112 section 9.6).
-    Close {
-        /// Whether the client may still be sending.
-        linger: bool,
-    },
-}
-
-/// What a time-out means.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Expired {
-    /// No request came: close without a word.
-    Idle,
-    /// A head began and did not end in time: answer this, then close.
-    Head(Rejection),
-    /// The client neither sends the body nor takes the reply: cut the connection.
-    Stalled,
-    /// The client has had its time to read the last reply: close.
-    Linger,
 }
 
 impl Connection {
@@ -183,28 +115,37 @@ impl Connection {
         }
     }
 
+    #[inline]
     fn handle_head<'i>(&mut self, now: Instant, input: &'i [u8], limits: &Limits) -> (usize, Progress<'i>) {
-        match self.head.step(input, limits) {
-            HeadStep::Head(consumed, request) => {
-                self.begin_request(now, &request);
-                (consumed, Progress::Request(request))
-            }
-            HeadStep::NeedInput(consumed) => {
-                if self.phase == Phase::Idle && self.head.has_begun() {
-                    self.phase = Phase::Head;
-                    // The first head's time runs from accept: a client that connects has something to say.
-                    if self.requests.get() > 0 {
-                        self.since = now;
-                    }
+        // Filled in where it is returned: a request is too large to be moved for nothing.
+        let mut found = (0, Progress::Request(Request::default()));
+        if let (consumed, Progress::Request(request)) = &mut found {
+            match self.head.step(input, limits, request) {
+                HeadStep::Head(length) => {
+                    *consumed = length;
+                    self.begin_request(now, request);
                 }
-                if self.flags.has(Flags::INPUT_ENDED) {
-                    self.phase = Phase::Closed;
-                    return (input.len(), Progress::Ended);
-                }
-                (consumed, Progress::NeedInput)
+                HeadStep::NeedInput(skipped) => found = self.wait_for_head(now, skipped, input.len()),
+                HeadStep::Reject(reason) => found = (input.len(), self.reject(now, reason)),
             }
-            HeadStep::Reject(reason) => (input.len(), self.reject(now, reason)),
         }
+        found
+    }
+
+    #[cold]
+    fn wait_for_head<'i>(&mut self, now: Instant, consumed: usize, received: usize) -> (usize, Progress<'i>) {
+        if self.phase == Phase::Idle && self.head.has_begun() {
+            self.phase = Phase::Head;
+            // The first head's time runs from accept: a client that connects has something to say.
+            if self.requests.get() > 0 {
+                self.since = now;
+            }
+        }
+        if self.flags.has(Flags::INPUT_ENDED) {
+            self.phase = Phase::Closed;
+            return (received, Progress::Ended);
+        }
+        (consumed, Progress::NeedInput)
     }
 
     fn begin_request(&mut self, now: Instant, request: &Request<'_>) {
@@ -213,8 +154,10 @@ impl Connection {
         self.requests.increment();
         self.head = HeadProgress::default();
         self.since = now;
+        let client_closes = options.close || (http10 && !options.keep_alive);
+        self.flags = Flags(self.flags.0 & Flags::INPUT_ENDED);
         self.flags.set(Flags::HTTP10, http10);
-        self.flags.set(Flags::CLIENT_CLOSES, options.close || (http10 && !options.keep_alive));
+        self.flags.set(Flags::CLIENT_CLOSES, client_closes);
         self.flags.set(Flags::CONTINUE_AWAITED, request.expect_continue);
         self.phase = if request.body == BodyLength::None {
             Phase::Reply

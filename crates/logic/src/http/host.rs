@@ -11,14 +11,22 @@ pub(super) struct Authority<'i> {
 
 /// `None` when it is malformed. User information is malformed here: http has none (RFC 9110 section 4.2.4).
 pub(super) fn parse(bytes: &[u8]) -> Option<Authority<'_>> {
-    let name_end = bytes.iter().position(|&byte| !REG_NAME[usize::from(byte)]).unwrap_or(bytes.len());
+    let (mut name_end, mut seen) = (0, 0);
+    for &byte in bytes {
+        let class = CLASS[usize::from(byte)];
+        if class == 0 {
+            break;
+        }
+        seen |= class;
+        name_end += 1;
+    }
     let host_end = match bytes.get(name_end) {
         Some(b'[') if name_end == 0 => address_end(bytes)?,
         None | Some(b':') => name_end,
         _ => return None,
     };
     let (host, rest) = bytes.split_at(host_end);
-    if host.contains(&b'%') && !escapes_are_whole(host) {
+    if seen & ESCAPE != 0 && !escapes_are_whole(host) {
         return None;
     }
     let port = match rest.split_first() {
@@ -62,17 +70,24 @@ fn escapes_are_whole(name: &[u8]) -> bool {
         .all(|after| after.len() >= 2 && after[..2].iter().all(u8::is_ascii_hexdigit))
 }
 
-/// Bytes of a reg-name (an IPv4 address is one too): unreserved, sub-delims, and `%`.
-static REG_NAME: [bool; 256] = {
-    let mut table = [false; 256];
+const NAME: u8 = 1;
+const ESCAPE: u8 = 2;
+
+/// Bytes of a reg-name (an IPv4 address is one too): unreserved and sub-delims are [`NAME`], `%` is [`ESCAPE`], the rest is 0.
+static CLASS: [u8; 256] = {
+    let mut table = [0; 256];
     let mut byte = 0;
     while byte < 256 {
         let c = byte as u8;
-        table[byte] = c.is_ascii_alphanumeric()
-            || matches!(c, b'-' | b'.' | b'_' | b'~' | b'%')
-            || matches!(c, b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b',' | b';' | b'=');
+        if c.is_ascii_alphanumeric()
+            || matches!(c, b'-' | b'.' | b'_' | b'~')
+            || matches!(c, b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b',' | b';' | b'=')
+        {
+            table[byte] = NAME;
+        }
         byte += 1;
     }
+    table[b'%' as usize] = ESCAPE;
     table
 };
 

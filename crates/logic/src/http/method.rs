@@ -1,9 +1,10 @@
 //! Which method a request has (RFC 9110 section 9). What a resource allows is the caller's.
 
 /// A request method. Names are case-sensitive: `get` is [`Method::Other`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Method {
     /// `GET`
+    #[default]
     Get,
     /// `HEAD`
     Head,

@@ -7,16 +7,17 @@ use super::method::Method;
 use super::target::Target;
 
 /// The version that a request line names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Version {
     /// `HTTP/1.0`
     Http10,
     /// `HTTP/1.1`
+    #[default]
     Http11,
 }
 
 /// A head that was accepted. Every slice points into the input.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Request<'i> {
     /// The method.
     pub method: Method,

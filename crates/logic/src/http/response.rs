@@ -1,10 +1,10 @@
 //! Writes reply heads (RFC 9112 sections 4 and 5) into the caller's buffer. Names and values are of types that hold no line end, so
 //! nothing that a client sent can add a line.
 
-use super::connection::Persistence;
 use super::date::{CachedDate, HttpDate};
 use super::entity_tag::EntityTag;
 use super::field::{FieldName, FieldValue};
+use super::outcome::Persistence;
 use super::range::ByteRange;
 use super::status::Status;
 

@@ -9,9 +9,10 @@ use super::rejection::RejectReason;
 use super::status::Status;
 
 /// How a target was written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TargetForm {
     /// A path with an optional query.
+    #[default]
     Origin,
     /// A whole `http` or `https` URI.
     Absolute,
@@ -20,7 +21,7 @@ pub enum TargetForm {
 }
 
 /// A request target, as it was sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Target<'i> {
     /// How it was written.
     pub form: TargetForm,
@@ -94,15 +95,12 @@ fn strip_prefix_ignore_case<'i>(bytes: &'i [u8], prefix: &[u8]) -> Option<&'i [u
 /// Path and query; refuses what may not stand in a target even leniently: controls, white space, `#`, and bytes above 0x7E. The bytes
 /// ``"<>\^`{|}`` should be encoded too, but browsers send them raw in queries, and nothing here gives them a meaning.
 fn split(bytes: &[u8]) -> Result<(&[u8], Option<&[u8]>), RejectReason> {
-    let mut query_at = None;
-    for (at, &byte) in bytes.iter().enumerate() {
-        if byte == b'?' {
-            query_at = query_at.or(Some(at));
-        } else if !(0x21..0x7F).contains(&byte) || byte == b'#' {
-            return Err(RejectReason::TargetByte);
-        }
+    // Without a way out in the middle, so that many bytes are looked at at once.
+    let refused = bytes.iter().fold(false, |refused, &byte| refused | (byte <= b' ') | (byte >= 0x7F) | (byte == b'#'));
+    if refused {
+        return Err(RejectReason::TargetByte);
     }
-    Ok(match query_at {
+    Ok(match memchr::memchr(b'?', bytes) {
         Some(at) => (&bytes[..at], Some(&bytes[at + 1..])),
         None => (bytes, None),
     })
@@ -149,16 +147,12 @@ pub fn decode_path<'p>(path: &'p [u8], buffer: &'p mut Vec<u8>) -> Result<&'p [u
     Ok(buffer)
 }
 
-/// True when no byte asks for work: no escape, no NUL, and no slash that a dot or a slash follows.
+/// True when no byte asks for work: no escape, no NUL, and no slash that a dot or a slash follows. Without a way out in the middle, so that
+/// many bytes are looked at at once.
 fn is_plain(path: &[u8]) -> bool {
-    let mut before = 0;
-    for &byte in path {
-        if byte == b'%' || byte == 0 || (before == b'/' && (byte == b'/' || byte == b'.')) {
-            return false;
-        }
-        before = byte;
-    }
-    true
+    let pairs = path.iter().zip(path.iter().skip(1));
+    let has_work = path.iter().fold(false, |found, &byte| found | (byte == b'%') | (byte == 0));
+    !pairs.fold(has_work, |found, (&byte, &next)| found | ((byte == b'/') & ((next == b'/') | (next == b'.'))))
 }
 
 /// Closes the segment under construction with a slash: nothing is added for an empty one, a `.` is dropped, a `..` takes the segment
