@@ -1,0 +1,188 @@
+//! Access logs: one line for each request, in the format that every analyser knows or as JSON, and nothing a client sends can break a line.
+
+use std::fs;
+use std::path::Path;
+
+use crate::on_both_reactors;
+use crate::support::{Directory, Reactor, Server, eventually};
+
+fn logging(reactor: Reactor, directory: &Directory, format: &str) -> Server {
+    directory.write("site/a.txt", "alpha\n");
+    let text = format!(
+        "[[site]]\nname = \"logged\"\nlisten = [\"127.0.0.1:0\"]\nroot = \"site\"\n[site.access_log]\npath = \"access.log\"\nformat = \"{format}\"\n"
+    );
+    Server::configured(reactor, directory, &text)
+}
+
+fn lines(path: &Path, count: usize) -> Vec<String> {
+    eventually("the lines are written", || {
+        let text = fs::read_to_string(path).unwrap_or_default();
+        let lines: Vec<_> = text.lines().map(str::to_owned).collect();
+        (lines.len() >= count && text.ends_with('\n')).then_some(lines)
+    })
+}
+
+/// `[21/Nov/2026:02:13:06 +0000]`
+fn is_time(text: &str) -> bool {
+    let shape = |byte: u8| match byte {
+        b'0'..=b'9' => '9',
+        b'a'..=b'z' | b'A'..=b'Z' => 'a',
+        b'+' | b'-' => '+',
+        other => char::from(other),
+    };
+    text.bytes().map(shape).collect::<String>() == "[99/aaa/9999:99:99:99 +9999]"
+}
+
+/// Address, identity, user, time, then the rest of a line.
+fn parts(line: &str) -> (&str, &str) {
+    let (address, rest) = line.split_once(" - - ").unwrap_or_else(|| panic!("{line}"));
+    let (time, rest) = rest.split_at(rest.find("] ").unwrap_or_else(|| panic!("{line}")) + 1);
+    assert!(is_time(time), "{line}");
+    (address, &rest[1..])
+}
+
+fn combined_lines_have_exactly_their_fields(reactor: Reactor) {
+    let directory = Directory::new();
+    let server = logging(reactor, &directory, "combined");
+    let mut client = server.connect();
+    client.get("/a.txt");
+    client.ask("GET /none?q=1 HTTP/1.1\r\nHost: localhost\r\nReferer: http://from.example/\r\nUser-Agent: tester/1.0 (x)\r\n\r\n");
+    client.ask("HEAD /a.txt HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    client.ask("GET /a.txt HTTP/1.1\r\nHost: localhost\r\nRange: bytes=1-2\r\n\r\n");
+    client.ask("POST /a.txt HTTP/1.0\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n");
+    let lines = lines(&directory.at("access.log"), 5);
+    let rests: Vec<_> = lines.iter().map(|line| parts(line)).collect();
+    assert!(rests.iter().all(|(address, _)| *address == "127.0.0.1"), "{lines:?}");
+    assert_eq!(rests[0].1, r#""GET /a.txt HTTP/1.1" 200 6 "-" "-""#);
+    assert!(rests[1].1.starts_with(r#""GET /none?q=1 HTTP/1.1" 404 "#), "{}", rests[1].1);
+    assert!(rests[1].1.ends_with(r#" "http://from.example/" "tester/1.0 (x)""#), "{}", rests[1].1);
+    assert!(
+        rests[2].1.starts_with(r#""HEAD /a.txt HTTP/1.1" 200 0 "#)
+            || rests[2].1.starts_with(r#""HEAD /a.txt HTTP/1.1" 200 - "#),
+        "{}",
+        rests[2].1
+    );
+    assert_eq!(rests[3].1, r#""GET /a.txt HTTP/1.1" 206 2 "-" "-""#);
+    assert!(rests[4].1.starts_with(r#""POST /a.txt HTTP/1.0" 405 "#), "{}", rests[4].1);
+}
+
+fn nothing_that_a_client_sends_breaks_a_line(reactor: Reactor) {
+    let directory = Directory::new();
+    let server = logging(reactor, &directory, "combined");
+    for agent in ["a\" 200 6 \"forged", "tab\there", "back\\slash", "caf\u{e9}"] {
+        let request = format!("GET /a.txt HTTP/1.1\r\nHost: localhost\r\nUser-Agent: {agent}\r\n\r\n");
+        assert!(matches!(server.request(request).status, 200 | 400));
+    }
+    server.request("GET /%0a127.0.0.1%22%20x HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    server.get("/a.txt?last");
+    let lines = eventually("the last line", || {
+        Some(lines(&directory.at("access.log"), 2)).filter(|lines| lines.last().unwrap().contains("?last"))
+    });
+    for line in &lines {
+        let (_, rest) = parts(line);
+        let quotes = rest.replace("\\\\", "").replace("\\\"", "").matches('"').count();
+        assert_eq!(quotes, 6, "{line}");
+        assert!(line.bytes().all(|byte| byte >= 0x20 && byte != 0x7f), "{line:?}");
+    }
+}
+
+fn json_lines_are_json(reactor: Reactor) {
+    let directory = Directory::new();
+    let server = logging(reactor, &directory, "json");
+    let mut client = server.connect();
+    client.get("/a.txt");
+    client.ask("GET /none?q=\"x\" HTTP/1.1\r\nHost: shop.example\r\nReferer: http://from.example/\"\\\r\nUser-Agent: tester/1.0 \u{e9}\r\n\r\n");
+    let mut client = server.connect();
+    client.get("/a.txt?last");
+    let lines = lines(&directory.at("access.log"), 2);
+    let parsed: Vec<serde_json::Map<String, serde_json::Value>> =
+        lines.iter().map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))).collect();
+    let keys: Vec<_> = parsed[0].keys().map(String::as_str).collect();
+    for entry in &parsed {
+        // Every line has the same fields, so that a table can be made of them.
+        assert_eq!(entry.keys().map(String::as_str).collect::<Vec<_>>(), keys);
+    }
+    for wanted in ["method", "status", "site"] {
+        assert!(keys.contains(&wanted), "no `{wanted}` in {keys:?}");
+    }
+    assert_eq!(
+        (parsed[0]["method"].as_str(), parsed[0]["status"].as_u64(), parsed[0]["site"].as_str()),
+        (Some("GET"), Some(200), Some("logged"))
+    );
+    assert!(lines[0].contains("/a.txt") && lines[0].contains("127.0.0.1"), "{}", lines[0]);
+}
+
+fn every_request_is_logged_once(reactor: Reactor) {
+    let directory = Directory::new();
+    let server = logging(reactor, &directory, "combined");
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let server = &server;
+            scope.spawn(move || {
+                let mut client = server.connect();
+                client.send(
+                    (0..500)
+                        .map(|n| format!("GET /a.txt?{thread}-{n} HTTP/1.1\r\nHost: localhost\r\n\r\n"))
+                        .collect::<String>(),
+                );
+                for _ in 0..500 {
+                    assert_eq!(client.reply().status, 200);
+                }
+            });
+        }
+    });
+    let mut targets: Vec<_> = lines(&directory.at("access.log"), 2000)
+        .iter()
+        .map(|line| line.split(' ').nth(6).unwrap().to_owned())
+        .collect();
+    targets.sort();
+    targets.dedup();
+    assert_eq!(targets.len(), 2000);
+}
+
+fn the_log_can_go_to_standard_output(reactor: Reactor) {
+    let directory = Directory::with(&[("site/a.txt", b"alpha\n")]);
+    let server = Server::configured(
+        reactor,
+        &directory,
+        "[[site]]\nlisten = [\"127.0.0.1:0\"]\nroot = \"site\"\n[site.access_log]\npath = \"-\"\n",
+    );
+    server.get("/a.txt");
+    server.wait_for_stdout("log line", |lines| {
+        lines.iter().any(|line| line.contains("\"GET /a.txt HTTP/1.1\" 200 6")).then_some(())
+    });
+}
+
+fn a_log_that_was_moved_is_opened_anew(reactor: Reactor) {
+    let directory = Directory::new();
+    let server = logging(reactor, &directory, "combined");
+    server.get("/a.txt?first");
+    lines(&directory.at("access.log"), 1);
+    fs::rename(directory.at("access.log"), directory.at("access.log.1")).unwrap();
+    server.signal("USR1");
+    eventually("a new file", || directory.at("access.log").exists().then_some(()));
+    server.get("/a.txt?second");
+    assert!(lines(&directory.at("access.log"), 1)[0].contains("?second"));
+    assert_eq!(lines(&directory.at("access.log.1"), 1).len(), 1);
+}
+
+fn what_was_answered_before_the_end_is_in_the_log(reactor: Reactor) {
+    let directory = Directory::new();
+    let mut server = logging(reactor, &directory, "combined");
+    for _ in 0..50 {
+        server.get("/a.txt");
+    }
+    server.signal("TERM");
+    assert!(server.wait_for_end().success());
+    assert_eq!(fs::read_to_string(directory.at("access.log")).unwrap().lines().count(), 50);
+}
+
+on_both_reactors!(
+    combined_lines_have_exactly_their_fields,
+    nothing_that_a_client_sends_breaks_a_line,
+    json_lines_are_json,
+    every_request_is_logged_once,
+    the_log_can_go_to_standard_output,
+    a_log_that_was_moved_is_opened_anew,
+    what_was_answered_before_the_end_is_in_the_log,
+);

@@ -1,0 +1,23 @@
+//! The program as a user meets it: the real binary, real sockets, both reactors. One module for each area of behaviour.
+
+#![allow(missing_docs, reason = "each test's name says what it shows")]
+
+#[path = "../support/mod.rs"]
+#[allow(dead_code, reason = "shared with other test programs")]
+mod support;
+
+mod admin;
+mod bodies;
+mod changes;
+mod conditional;
+mod files;
+mod http;
+mod limits;
+mod logs;
+mod methods;
+mod negotiation;
+mod process;
+mod ranges;
+mod reload;
+mod sites;
+mod smuggling;

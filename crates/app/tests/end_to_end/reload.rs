@@ -1,0 +1,275 @@
+//! Changes while it serves: a new configuration, another number of workers, a new binary, and not one request dropped.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use crate::on_both_reactors;
+use crate::support::server::binary;
+use crate::support::{Client, Directory, Reactor, Server, eventually};
+
+/// Clients that ask all the time while something is done to the server, and note whatever goes wrong.
+#[derive(Default)]
+struct Load {
+    stop: AtomicBool,
+    answered: AtomicUsize,
+    wrong: Mutex<Vec<String>>,
+}
+
+impl Load {
+    /// Runs `work` under load and fails the test if one request wasn't answered.
+    fn during(address: SocketAddr, work: impl FnOnce(&Load)) {
+        let load = Load::default();
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| load.connect_for_each(address));
+                scope.spawn(|| load.keep_alive(address));
+            }
+            let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                load.more_answers(200);
+                work(&load);
+                load.more_answers(200);
+            }));
+            load.stop.store(true, Ordering::Relaxed);
+            if let Err(panic) = outcome {
+                std::panic::resume_unwind(panic);
+            }
+        });
+        let wrong = load.wrong.into_inner().unwrap();
+        assert!(
+            wrong.is_empty(),
+            "{} of {} requests were dropped: {:?}",
+            wrong.len(),
+            load.answered.into_inner(),
+            &wrong[..wrong.len().min(5)]
+        );
+    }
+
+    /// Waits until so many more requests have been answered.
+    fn more_answers(&self, count: usize) {
+        let wanted = self.answered.load(Ordering::Relaxed) + count;
+        eventually("the load is answered", || (self.answered.load(Ordering::Relaxed) >= wanted).then_some(()));
+    }
+
+    fn note(&self, what: String) {
+        self.wrong.lock().unwrap().push(what);
+    }
+
+    fn connect_for_each(&self, address: SocketAddr) {
+        while !self.stop.load(Ordering::Relaxed) {
+            let reply = Client::try_connect(address).and_then(|mut client| {
+                client.try_send("GET /a.txt HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
+                client.try_reply()
+            });
+            match reply {
+                Ok(reply) if reply.status == 200 => _ = self.answered.fetch_add(1, Ordering::Relaxed),
+                Ok(reply) => self.note(format!("new connection: status {}", reply.status)),
+                Err(error) => self.note(format!("new connection: {error}")),
+            }
+        }
+    }
+
+    fn keep_alive(&self, address: SocketAddr) {
+        let mut client = None;
+        while !self.stop.load(Ordering::Relaxed) {
+            let open = client.take().map_or_else(|| Client::try_connect(address), Ok);
+            let reply = open.and_then(|mut open| {
+                open.try_send("GET /a.txt HTTP/1.1\r\nHost: localhost\r\n\r\n")?;
+                open.try_reply().map(|reply| (open, reply))
+            });
+            match reply {
+                Ok((open, reply)) if reply.status == 200 => {
+                    self.answered.fetch_add(1, Ordering::Relaxed);
+                    // A server that wants to be rid of a connection says so in a reply; cutting it between requests is a race.
+                    if !reply.says_close() {
+                        client = Some(open);
+                    }
+                }
+                Ok((_, reply)) => self.note(format!("kept connection: status {}", reply.status)),
+                Err(error) => self.note(format!("kept connection: {error}")),
+            }
+        }
+    }
+}
+
+fn site() -> Directory {
+    Directory::with(&[("one/a.txt", b"one\n"), ("two/a.txt", b"two\n")])
+}
+
+fn text(workers: usize, root: &str) -> String {
+    format!("workers = {workers}\n[[site]]\nlisten = [\"127.0.0.1:0\"]\nroot = \"{root}\"\n")
+}
+
+fn reload(server: &Server, reactor: Reactor, site: &Directory, text: &str) {
+    let line = server.reload(reactor, site, text);
+    assert!(line.contains("the new configuration is in force"), "{line}");
+}
+
+fn a_reload_changes_what_is_served(reactor: Reactor) {
+    let site = site();
+    let server = Server::configured(reactor, &site, &text(2, "one"));
+    let mut kept = server.connect();
+    assert_eq!(kept.get("/a.txt").text(), "one\n");
+    reload(&server, reactor, &site, &text(2, "two"));
+    assert_eq!(server.get("/a.txt").text(), "two\n");
+    assert_eq!(kept.get("/a.txt").text(), "two\n");
+}
+
+fn reloads_drop_nothing(reactor: Reactor) {
+    let site = site();
+    let server = Server::configured(reactor, &site, &text(2, "one"));
+    Load::during(server.address(), |load| {
+        for round in 0..6 {
+            reload(&server, reactor, &site, &text(2, if round % 2 == 0 { "two" } else { "one" }));
+            load.more_answers(100);
+        }
+    });
+}
+
+fn the_number_of_workers_changes_and_drops_nothing(reactor: Reactor) {
+    let site = site();
+    let server = Server::configured(reactor, &site, &text(1, "one"));
+    Load::during(server.address(), |load| {
+        for workers in [4, 2, 1, 4, 2] {
+            reload(&server, reactor, &site, &text(workers, "one"));
+            load.more_answers(300);
+        }
+    });
+}
+
+fn a_download_outlives_its_worker(reactor: Reactor) {
+    let site = site();
+    let content = crate::support::directory::noise(30 << 20, 3);
+    site.write("one/large.bin", &content);
+    let server = Server::configured(reactor, &site, &text(4, "one"));
+    let mut clients: Vec<_> = (0..12).map(|_| server.connect()).collect();
+    for client in &mut clients {
+        client.send("GET /large.bin HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        client.reply_head().unwrap();
+    }
+    reload(&server, reactor, &site, &text(1, "two"));
+    for client in &mut clients {
+        assert!(client.read_content(content.len()).unwrap() == content);
+    }
+}
+
+fn a_broken_configuration_keeps_the_old(reactor: Reactor) {
+    let site = site();
+    let server = Server::configured(reactor, &site, &text(2, "one"));
+    Load::during(server.address(), |_| {
+        for broken in [
+            "[[site]\n",
+            "[[site]]\nroot = \"absent\"\nlisten = [\"127.0.0.1:0\"]\n",
+            "wrokers = 3\n[[site]]\nroot = \"one\"\nlisten = [\"127.0.0.1:0\"]\n",
+        ] {
+            let line = server.reload(reactor, &site, broken);
+            assert!(line.contains("the old one stays"), "{line}");
+            assert_eq!(server.get("/a.txt").text(), "one\n");
+        }
+    });
+    reload(&server, reactor, &site, &text(2, "two"));
+    assert_eq!(server.get("/a.txt").text(), "two\n");
+}
+
+fn an_address_can_come_and_go(reactor: Reactor) {
+    let site = site();
+    let server = Server::configured(reactor, &site, &text(2, "one"));
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let both = format!("workers = 2\n[[site]]\nlisten = [\"127.0.0.1:0\", \"{free}\"]\nroot = \"one\"\n");
+    reload(&server, reactor, &site, &both);
+    assert_eq!(Client::connect(free).get("/a.txt").text(), "one\n");
+    reload(&server, reactor, &site, &text(2, "one"));
+    eventually("the address is given up", || Client::try_connect(free).err());
+    assert_eq!(server.get("/a.txt").text(), "one\n");
+}
+
+fn a_new_binary_takes_over_and_drops_nothing(reactor: Reactor) {
+    let site = site();
+    // A copy, so that it can be replaced as a package manager does.
+    let copy = site.at("leat");
+    fs::copy(binary(), &copy).unwrap();
+    let server = start_copy(&site, reactor);
+    let before = engines(&server);
+    Load::during(server.address(), |load| {
+        fs::copy(binary(), site.at("leat.new")).unwrap();
+        fs::rename(site.at("leat.new"), &copy).unwrap();
+        server.signal("USR2");
+        eventually("a new engine runs and the old one has ended", || {
+            let now = engines(&server);
+            (!now.is_empty() && now.iter().all(|pid| !before.contains(pid))).then_some(())
+        });
+        load.more_answers(200);
+    });
+    assert_eq!(server.get("/a.txt").text(), "one\n");
+    let executable = fs::read_link(format!("/proc/{}/exe", server.pid())).unwrap();
+    assert_eq!(executable, copy);
+}
+
+fn a_download_outlives_its_binary(reactor: Reactor) {
+    let site = site();
+    let content = crate::support::directory::noise(30 << 20, 4);
+    site.write("one/large.bin", &content);
+    fs::copy(binary(), site.at("leat")).unwrap();
+    let server = start_copy(&site, reactor);
+    let mut client = server.connect();
+    client.send("GET /large.bin HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    client.reply_head().unwrap();
+    let before = engines(&server);
+    server.signal("USR2");
+    eventually("a new engine runs", || engines(&server).iter().any(|pid| !before.contains(pid)).then_some(()));
+    assert!(client.read_content(content.len()).unwrap() == content);
+    eventually("the old engine has ended", || engines(&server).iter().all(|pid| !before.contains(pid)).then_some(()));
+}
+
+fn a_broken_new_binary_keeps_the_old(reactor: Reactor) {
+    let site = site();
+    fs::copy(binary(), site.at("leat")).unwrap();
+    let server = start_copy(&site, reactor);
+    Load::during(server.address(), |load| {
+        site.write("leat.new", "#!/bin/sh\nexit 1\n");
+        fs::set_permissions(site.at("leat.new"), fs::Permissions::from_mode(0o755)).unwrap();
+        fs::rename(site.at("leat.new"), site.at("leat")).unwrap();
+        server.signal("USR2");
+        server.wait_for_stderr(&["old one goes on"]);
+        load.more_answers(100);
+    });
+}
+
+fn signals_in_a_row_do_no_harm(reactor: Reactor) {
+    let site = site();
+    let mut server = Server::configured(reactor, &site, &text(2, "one"));
+    for _ in 0..20 {
+        server.signal("HUP");
+    }
+    assert_eq!(server.get("/a.txt").text(), "one\n");
+    server.signal("TERM");
+    assert_eq!(server.wait_for_end().code(), Some(0));
+}
+
+/// Every process of the server but the one that watches.
+fn engines(server: &Server) -> Vec<u32> {
+    server.processes().into_iter().filter(|pid| *pid != server.pid()).collect()
+}
+
+/// `leat serve` from the copy of the binary in `site`.
+fn start_copy(site: &Directory, reactor: Reactor) -> Server {
+    let root = site.at("one");
+    let arguments = ["serve", root.to_str().unwrap(), "--listen", "127.0.0.1:0", "--reactor", reactor.name()];
+    Server::start_program(&site.at("leat"), &arguments.map(OsStr::new), 1)
+}
+
+on_both_reactors!(
+    a_reload_changes_what_is_served,
+    reloads_drop_nothing,
+    the_number_of_workers_changes_and_drops_nothing,
+    a_download_outlives_its_worker,
+    a_broken_configuration_keeps_the_old,
+    an_address_can_come_and_go,
+    a_new_binary_takes_over_and_drops_nothing,
+    a_download_outlives_its_binary,
+    a_broken_new_binary_keeps_the_old,
+    signals_in_a_row_do_no_harm,
+);
