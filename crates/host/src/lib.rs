@@ -4,6 +4,7 @@
 
 pub mod channel;
 pub mod clock;
+pub mod process;
 pub mod processors;
 pub mod reactor;
 pub mod socket;

@@ -429,6 +429,12 @@ impl Reactor for Epoll {
         socket::close(raw(socket));
     }
 
+    fn give_up(&mut self, socket: Socket) -> io::Result<OwnedFd> {
+        // It may never have been registered: then there is nothing to undo.
+        let _ = self.control(libc::EPOLL_CTL_DEL, raw(socket), 0, 0);
+        Ok(socket::into_owned(raw(socket)))
+    }
+
     fn poll_readable(&mut self, descriptor: i32, token: Token) {
         let events = libc::EPOLLIN | libc::EPOLLET;
         match self.control(libc::EPOLL_CTL_ADD, descriptor, events, pack(KIND_POLLED, token)) {

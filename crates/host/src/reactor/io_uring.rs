@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::mem;
 use std::net::SocketAddr;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -541,6 +541,10 @@ impl Reactor for IoUring {
             .flags(squeue::Flags::SKIP_SUCCESS)
             .user_data(pack(Operation::Unwatched, Token { index: 0, generation: 0 }));
         self.push(&entry);
+    }
+
+    fn give_up(&mut self, socket: Socket) -> io::Result<OwnedFd> {
+        Ok(socket::into_owned(raw(socket)))
     }
 
     fn poll_readable(&mut self, descriptor: i32, token: Token) {

@@ -215,6 +215,12 @@ pub trait Reactor {
     /// Closes. With `reset`, what is queued is thrown away and the client sees a reset: how a reply is cut.
     fn close(&mut self, socket: Socket, reset: bool);
 
+    /// Lets go of a socket for which nothing is under way, so that another reactor can have it.
+    ///
+    /// # Errors
+    /// This reactor can't: then the socket is still its own.
+    fn give_up(&mut self, socket: Socket) -> io::Result<std::os::fd::OwnedFd>;
+
     /// Polls any descriptor for reading, until it's closed; [`Completion::Readable`] each time it becomes readable.
     fn poll_readable(&mut self, descriptor: i32, token: Token);
 

@@ -133,7 +133,7 @@ impl DiskStorage {
         Self::with_watches_max(pool, limits::WATCHES_MAX)
     }
 
-    fn with_watches_max(pool: Arc<Pool>, watches_max: usize) -> std::io::Result<DiskStorage> {
+    pub(super) fn with_watches_max(pool: Arc<Pool>, watches_max: usize) -> std::io::Result<DiskStorage> {
         Ok(DiskStorage {
             pool,
             completions: Arc::new(Completions { bell: Bell::new()?, list: Mutex::default() }),
@@ -411,6 +411,3 @@ impl Storage for DiskStorage {
 fn unavailable(cause: Cause) -> Answer {
     Answer::Found { found: Found::Unavailable(cause), version: None, fresh_ns: None, watchable: false, to_hash: None }
 }
-
-#[cfg(test)]
-mod tests;

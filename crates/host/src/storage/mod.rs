@@ -113,3 +113,6 @@ pub trait Storage {
     /// Becomes readable when a change waits for [`Storage::poll`].
     fn watch_fd(&self) -> Option<RawFd>;
 }
+
+#[cfg(test)]
+mod tests;

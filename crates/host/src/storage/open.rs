@@ -152,7 +152,7 @@ impl Root {
 }
 
 /// Opens `path` below `root` name by name, following no link unless anything may be followed.
-fn walk(
+pub(super) fn walk(
     root: BorrowedFd<'_>,
     path: &[u8],
     flags: OFlags,

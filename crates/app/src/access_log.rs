@@ -1,0 +1,314 @@
+//! Access logs: how a request is written, and the thread that writes. A worker formats into memory of its own and never waits for the disk:
+//! what the thread can't take is dropped and counted.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Write};
+use std::net::IpAddr;
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+
+use leat_logic::http::HTTP_DATE_BYTES;
+
+use crate::config::{AccessLogFormat, AccessLogTarget, Config};
+use crate::log;
+
+/// Blocks of lines that may wait for the thread: 8 MB at the most.
+const BLOCKS_MAX: usize = 512;
+/// A worker passes a block on when it has this many bytes.
+const BLOCK_BYTES: usize = 16 * 1024;
+/// A field that a client sent is cut to this.
+const FIELD_BYTES_MAX: usize = 2048;
+
+enum Order {
+    Write { target: AccessLogTarget, block: Vec<u8> },
+    Reopen,
+}
+
+/// The thread that writes.
+pub struct AccessLogWriter {
+    orders: SyncSender<Order>,
+}
+
+impl AccessLogWriter {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// No thread can be had.
+    pub fn start() -> io::Result<AccessLogWriter> {
+        let (orders, received) = sync_channel(BLOCKS_MAX);
+        std::thread::Builder::new().name("access log".into()).spawn(move || write_all(&received))?;
+        Ok(AccessLogWriter { orders })
+    }
+
+    /// Has every file opened anew at its next line: the old one may have been moved away.
+    pub fn reopen(&self) {
+        // Blocks while the thread is behind: this is the engine's thread, not a worker's.
+        let _ = self.orders.send(Order::Reopen);
+    }
+
+    /// Opens the logs of a configuration.
+    ///
+    /// # Errors
+    /// A file that can't be written, in words.
+    pub fn open(&self, config: &Config) -> Result<AccessLogs, String> {
+        let mut sites = Vec::new();
+        for site in &config.sites {
+            if let Some(AccessLogTarget::File(path)) = &site.access_log.path {
+                append_to(path).map_err(|error| {
+                    format!("site {}: the access log {} can't be written: {error}", site.name, path.display())
+                })?;
+            }
+            sites.push(site.access_log.path.clone().map(|target| (target, site.access_log.format)));
+        }
+        Ok(AccessLogs { orders: self.orders.clone(), sites })
+    }
+}
+
+fn append_to(path: &std::path::Path) -> io::Result<File> {
+    File::options().create(true).append(true).open(path)
+}
+
+fn write_all(received: &Receiver<Order>) {
+    let mut files: BTreeMap<std::path::PathBuf, File> = BTreeMap::new();
+    let mut failing = false;
+    for order in received {
+        let result = match order {
+            Order::Reopen => {
+                files.clear();
+                Ok(())
+            }
+            Order::Write { target: AccessLogTarget::StandardOutput, block } => io::stdout().write_all(&block),
+            Order::Write { target: AccessLogTarget::File(path), block } => match files.get_mut(&path) {
+                Some(file) => file.write_all(&block),
+                None => append_to(&path).and_then(|mut file| {
+                    file.write_all(&block)?;
+                    files.insert(path, file);
+                    Ok(())
+                }),
+            },
+        };
+        // Said when it begins, not for each block.
+        if let (Err(error), false) = (&result, failing) {
+            log::warning(format_args!("the access log can't be written: {error}"));
+        }
+        failing = result.is_err();
+    }
+}
+
+/// The logs of one configuration, by the place of their site in it.
+pub struct AccessLogs {
+    orders: SyncSender<Order>,
+    sites: Vec<Option<(AccessLogTarget, AccessLogFormat)>>,
+}
+
+impl AccessLogs {
+    /// A worker's own end of a site's log, if the site has one.
+    #[must_use]
+    pub fn handle(&self, place: usize) -> Option<AccessLogHandle> {
+        let (target, format) = self.sites.get(place)?.clone()?;
+        Some(AccessLogHandle { orders: self.orders.clone(), target, format, block: RefCell::default(), lines: 0.into() })
+    }
+}
+
+/// See [`AccessLogs::handle`].
+pub struct AccessLogHandle {
+    orders: SyncSender<Order>,
+    target: AccessLogTarget,
+    format: AccessLogFormat,
+    block: RefCell<Vec<u8>>,
+    /// Lines in the block.
+    lines: std::cell::Cell<u64>,
+}
+
+impl AccessLogHandle {
+    /// Adds a line. Returns how many lines were dropped because the thread is behind.
+    pub fn add(&self, record: &Record<'_>) -> u64 {
+        let mut block = self.block.borrow_mut();
+        match self.format {
+            AccessLogFormat::Combined => record.write_combined(&mut block),
+            AccessLogFormat::Json => record.write_json(&mut block),
+        }
+        self.lines.set(self.lines.get() + 1);
+        let full = block.len() >= BLOCK_BYTES;
+        drop(block);
+        if full { self.flush() } else { 0 }
+    }
+
+    /// Passes on what there is. Returns how many lines were dropped.
+    pub fn flush(&self) -> u64 {
+        let block = std::mem::take(&mut *self.block.borrow_mut());
+        let lines = self.lines.take();
+        if block.is_empty() {
+            return 0;
+        }
+        match self.orders.try_send(Order::Write { target: self.target.clone(), block }) {
+            Ok(()) => 0,
+            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => lines,
+        }
+    }
+}
+
+impl Drop for AccessLogHandle {
+    fn drop(&mut self) {
+        self.flush();
+    }
+}
+
+/// One request.
+pub struct Record<'a> {
+    /// When it was answered, as in a Date field.
+    pub date: &'a [u8; HTTP_DATE_BYTES],
+    /// The client.
+    pub peer: Option<IpAddr>,
+    /// The site.
+    pub site: &'a str,
+    /// Method, target and version as they came; empty when there was no request.
+    pub request_line: &'a [u8],
+    /// The Host field.
+    pub host: &'a [u8],
+    /// Of the reply.
+    pub status: u16,
+    /// Content bytes of the reply.
+    pub body_bytes: u64,
+    /// Whether the kernel has taken all of the reply.
+    pub is_complete: bool,
+    /// From the whole head to the last byte handed to the kernel.
+    pub time_us: u64,
+    /// Which request of its connection it is, from 1.
+    pub request_number: u32,
+    /// The Referer field.
+    pub referer: &'a [u8],
+    /// The User-Agent field.
+    pub user_agent: &'a [u8],
+}
+
+const MONTHS: [&[u8; 3]; 12] =
+    [b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec"];
+
+impl Record<'_> {
+    /// The Combined Log Format: `peer - - [day/month/year:time +0000] "line" status bytes "referer" "user agent"`.
+    fn write_combined(&self, out: &mut Vec<u8>) {
+        match self.peer {
+            Some(peer) => push(out, format_args!("{peer}")),
+            None => out.push(b'-'),
+        }
+        let date = self.date;
+        out.extend_from_slice(b" - - [");
+        out.extend_from_slice(&date[5..7]);
+        out.push(b'/');
+        out.extend_from_slice(&date[8..11]);
+        out.push(b'/');
+        out.extend_from_slice(&date[12..16]);
+        out.push(b':');
+        out.extend_from_slice(&date[17..25]);
+        out.extend_from_slice(b" +0000] \"");
+        push_quoted(out, self.request_line);
+        push(out, format_args!("\" {} {} \"", self.status, self.body_bytes));
+        push_quoted(out, self.referer);
+        out.extend_from_slice(b"\" \"");
+        push_quoted(out, self.user_agent);
+        out.extend_from_slice(b"\"\n");
+    }
+
+    fn write_json(&self, out: &mut Vec<u8>) {
+        let date = self.date;
+        let month = MONTHS.iter().position(|month| month[..] == date[8..11]).map_or(1, |place| place + 1);
+        let text = |bytes: &[u8]| String::from_utf8_lossy(&bytes[..bytes.len().min(FIELD_BYTES_MAX)]).into_owned();
+        let mut words = self.request_line.splitn(3, |&byte| byte == b' ').map(text);
+        let mut word = || words.next().unwrap_or_default();
+        let line = serde_json::json!({
+            "time": format!("{}-{month:02}-{}T{}Z", text(&date[12..16]), text(&date[5..7]), text(&date[17..25])),
+            "peer": self.peer.map(|peer| peer.to_string()),
+            "site": self.site,
+            "host": text(self.host),
+            "method": word(),
+            "target": word(),
+            "version": word(),
+            "status": self.status,
+            "body_bytes": self.body_bytes,
+            "complete": self.is_complete,
+            "time_us": self.time_us,
+            "request_number": self.request_number,
+            "referer": text(self.referer),
+            "user_agent": text(self.user_agent),
+        });
+        push(out, format_args!("{line}\n"));
+    }
+}
+
+fn push(out: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
+    // Writing to memory can't fail.
+    let _ = out.write_fmt(text);
+}
+
+/// What a client sent can't end a field or a line; an empty field is a dash.
+fn push_quoted(out: &mut Vec<u8>, bytes: &[u8]) {
+    if bytes.is_empty() {
+        out.push(b'-');
+    }
+    for &byte in &bytes[..bytes.len().min(FIELD_BYTES_MAX)] {
+        match byte {
+            b'"' | b'\\' | 0..=0x1f | 0x7f.. => push(out, format_args!("\\x{byte:02X}")),
+            _ => out.push(byte),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record() -> Record<'static> {
+        Record {
+            date: b"Sat, 21 Nov 2026 02:16:57 GMT",
+            peer: Some("192.0.2.7".parse().unwrap()),
+            site: "docs",
+            request_line: b"GET /a\"b?c HTTP/1.1",
+            host: b"docs.example.org",
+            status: 200,
+            body_bytes: 612,
+            is_complete: true,
+            time_us: 42,
+            request_number: 3,
+            referer: b"",
+            user_agent: b"x\ny\xff",
+        }
+    }
+
+    #[test]
+    fn combined() {
+        let mut out = Vec::new();
+        record().write_combined(&mut out);
+        assert_eq!(
+            String::from_utf8(out).unwrap(),
+            "192.0.2.7 - - [21/Nov/2026:02:16:57 +0000] \"GET /a\\x22b?c HTTP/1.1\" 200 612 \"-\" \"x\\x0Ay\\xFF\"\n"
+        );
+    }
+
+    #[test]
+    fn json() {
+        let mut out = Vec::new();
+        record().write_json(&mut out);
+        assert_eq!(out.iter().filter(|&&byte| byte == b'\n').count(), 1);
+        let line: serde_json::Value = serde_json::from_slice(&out).unwrap();
+        assert_eq!(line["time"], "2026-11-21T02:16:57Z");
+        assert_eq!((&line["method"], &line["target"]), (&"GET".into(), &"/a\"b?c".into()));
+        assert_eq!(line["user_agent"], "x\ny\u{fffd}");
+    }
+
+    #[test]
+    fn a_log_that_cannot_keep_up_drops_lines_and_says_how_many() {
+        let (orders, received) = sync_channel(1);
+        let handle = AccessLogHandle {
+            orders,
+            target: AccessLogTarget::StandardOutput,
+            format: AccessLogFormat::Combined,
+            block: RefCell::default(),
+            lines: 0.into(),
+        };
+        assert_eq!(handle.add(&record()) + handle.flush(), 0);
+        assert_eq!(handle.add(&record()) + handle.add(&record()) + handle.flush(), 2);
+        drop(received);
+    }
+}

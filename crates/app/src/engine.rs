@@ -1,0 +1,333 @@
+//! The process that serves: it starts workers, passes them what the supervisor says, and ends with them. A worker that panics takes this process
+//! down, and the supervisor starts another: a half-dead server is worse than a moment's pause.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::time::Duration;
+
+use leat_host::reactor::{Epoll, IoUring};
+use leat_host::storage::{DiskStorage, Pool, PoolLimits};
+use leat_host::{channel, clock, process, processors};
+use leat_logic::time::{Instant, UnixTime};
+
+use crate::access_log::AccessLogWriter;
+use crate::config::{Config, Reactor};
+use crate::log;
+use crate::metrics::{ServerMetrics, WorkerMetrics};
+use crate::supervisor::Source;
+use crate::worker::control::{Control, Mailbox};
+use crate::worker::{Host, Worker};
+
+/// Handshakes that began before a worker was told to go end within this time, or not at all.
+const RETIRE_ACCEPT: Duration = Duration::from_secs(2);
+
+/// What wakes the engine's main thread.
+enum Event {
+    /// The supervisor says something; `None` when it has gone.
+    Message(Option<channel::Message>),
+    /// A worker's thread has returned.
+    WorkerEnded { worker: usize, result: io::Result<()> },
+}
+
+/// A worker as the engine sees it.
+struct Running {
+    number: usize,
+    mailbox: Arc<Mailbox>,
+    retiring: bool,
+}
+
+struct Engine<'a> {
+    source: &'a Source,
+    channel: UnixStream,
+    config: Option<Arc<Config>>,
+    /// Sockets that no worker has yet, by address and place in it: the place is the worker's.
+    sockets: BTreeMap<SocketAddr, Vec<Option<OwnedFd>>>,
+    workers: Vec<Running>,
+    next_worker: usize,
+    logs: AccessLogWriter,
+    pool: Option<Arc<Pool>>,
+    metrics: Arc<ServerMetrics>,
+    sender: Sender<Event>,
+    events: Receiver<Event>,
+    draining: bool,
+    fell_back: Arc<std::sync::Once>,
+}
+
+/// The kernel as a worker's host.
+struct Kernel<R> {
+    reactor: std::marker::PhantomData<R>,
+}
+
+impl Host for Kernel<IoUring> {
+    type Reactor = IoUring;
+    type Storage = DiskStorage;
+
+    fn now(&self) -> Instant {
+        clock::now()
+    }
+
+    fn wall(&self) -> UnixTime {
+        clock::wall()
+    }
+}
+
+impl Host for Kernel<Epoll> {
+    type Reactor = Epoll;
+    type Storage = DiskStorage;
+
+    fn now(&self) -> Instant {
+        clock::now()
+    }
+
+    fn wall(&self) -> UnixTime {
+        clock::wall()
+    }
+}
+
+/// Serves until the supervisor says otherwise, or is gone.
+#[must_use]
+pub fn run(source: &Source) -> ExitCode {
+    match start(source).and_then(|mut engine| engine.watch()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            log::error(format_args!("the engine can't go on: {error}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn start(source: &Source) -> io::Result<Engine<'_>> {
+    process::ignore_operator()?;
+    let _ = process::raise_open_files_limit();
+    let channel = process::standard_input_as_stream()?;
+    let (sender, events) = mpsc::channel();
+    let (reader, messages) = (channel.try_clone()?, sender.clone());
+    std::thread::Builder::new().name("supervisor".into()).spawn(move || {
+        loop {
+            let message = channel::receive(&reader).ok().flatten();
+            let is_last = message.is_none();
+            if messages.send(Event::Message(message)).is_err() || is_last {
+                return;
+            }
+        }
+    })?;
+    let metrics = Arc::new(ServerMetrics::default());
+    metrics.started_seconds.store(clock::wall().seconds.cast_unsigned(), Ordering::Relaxed);
+    Ok(Engine {
+        source,
+        channel,
+        config: None,
+        sockets: BTreeMap::new(),
+        workers: Vec::new(),
+        next_worker: 0,
+        logs: AccessLogWriter::start()?,
+        pool: None,
+        metrics,
+        sender,
+        events,
+        draining: false,
+        fell_back: Arc::new(std::sync::Once::new()),
+    })
+}
+
+impl Engine<'_> {
+    fn watch(&mut self) -> io::Result<()> {
+        loop {
+            match self.events.recv().map_err(|_| io::ErrorKind::BrokenPipe)? {
+                Event::Message(Some(message)) => self.handle(message)?,
+                Event::Message(None) if !self.draining => {
+                    log::warning("the supervisor has gone: finishing what is under way");
+                    let within = self.config.as_ref().map_or(Duration::ZERO, |config| config.limits.drain_timeout);
+                    self.drain(within, false);
+                }
+                Event::Message(None) => {}
+                Event::WorkerEnded { worker, result } => {
+                    // Only a whole engine is known to work: the supervisor starts a new one.
+                    result?;
+                    self.workers.retain(|running| running.number != worker);
+                    self.release_sockets()?;
+                }
+            }
+            if self.draining && self.workers.is_empty() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn say(&self, text: &str) -> io::Result<()> {
+        channel::send(&self.channel, text, &[])
+    }
+
+    fn handle(&mut self, message: channel::Message) -> io::Result<()> {
+        let (verb, rest) = message.text.split_once(' ').unwrap_or((&message.text, ""));
+        match verb {
+            "listen" => {
+                let address: SocketAddr = rest.parse().map_err(|_| io::ErrorKind::InvalidData)?;
+                self.sockets.entry(address).or_default().extend(message.descriptors.into_iter().map(Some));
+                Ok(())
+            }
+            "apply" => match self.apply() {
+                Ok(()) => self.say("applied"),
+                Err(reason) => self.say(&format!("refused {reason}")),
+            },
+            "drain" => {
+                let (milliseconds, idle) = rest.split_once(' ').unwrap_or((rest, ""));
+                let within = Duration::from_millis(milliseconds.parse().map_err(|_| io::ErrorKind::InvalidData)?);
+                self.drain(within, idle == "idle");
+                Ok(())
+            }
+            "reopen" => {
+                self.logs.reopen();
+                Ok(())
+            }
+            _ => Err(io::Error::new(io::ErrorKind::InvalidData, format!("the supervisor said `{}`", message.text))),
+        }
+    }
+
+    fn apply(&mut self) -> Result<(), String> {
+        let config = Arc::new(self.source.load().map_err(|mistakes| mistakes.to_string())?);
+        let logs = Arc::new(self.logs.open(&config)?);
+        // Old files may have been moved away: a reload opens all of them anew.
+        self.logs.reopen();
+        log::configure(&config.log);
+        let first = self.config.replace(config.clone()).is_none();
+        if first {
+            self.pool = Some(Pool::new(PoolLimits { threads_max: config.files.io_threads, ..PoolLimits::default() }));
+        }
+        self.arrange_workers(&config).map_err(|error| format!("a worker can't be started: {error}"))?;
+        for place in 0..self.workers.len() {
+            if !self.workers[place].retiring {
+                let listeners = self.sockets_for(place);
+                let (config, logs) = (config.clone(), logs.clone());
+                self.workers[place].mailbox.send(Control::Configure { config, logs, listeners });
+            }
+        }
+        self.metrics.reloads.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// The sockets at a worker's place that nobody has yet; those of the admin pages are only at the first.
+    fn sockets_for(&mut self, place: usize) -> Vec<(SocketAddr, OwnedFd)> {
+        let mut found = Vec::new();
+        for (&address, sockets) in &mut self.sockets {
+            if let Some(socket) = sockets.get_mut(place).and_then(Option::take) {
+                found.push((address, socket));
+            }
+        }
+        found
+    }
+
+    /// Starts or retires workers until there are as many as configured. Working ones are always the first in the list, so that a worker's
+    /// place is that of its sockets.
+    fn arrange_workers(&mut self, config: &Arc<Config>) -> io::Result<()> {
+        let wanted = config.workers;
+        let mut working = self.workers.iter().filter(|worker| !worker.retiring).count();
+        if working > wanted {
+            self.retire_from(wanted, config);
+            working = wanted;
+        }
+        let processors = processors::available()?;
+        while working < wanted {
+            let number = self.next_worker;
+            self.next_worker += 1;
+            let mailbox = Arc::new(Mailbox::new()?);
+            let processor = processors.get(working % processors.len().max(1)).copied();
+            self.start_worker(number, processor, mailbox.clone(), config)?;
+            self.workers.insert(working, Running { number, mailbox, retiring: false });
+            working += 1;
+        }
+        Ok(())
+    }
+
+    fn retire_from(&mut self, first: usize, config: &Config) {
+        let now = clock::now();
+        let (accept_until, deadline) = (now.after(RETIRE_ACCEPT), now.after(config.limits.drain_timeout));
+        let heirs: Vec<_> = self.workers[..first].iter().map(|worker| worker.mailbox.clone()).collect();
+        self.steer(Some(first as u32));
+        for worker in self.workers.iter_mut().skip(first).filter(|worker| !worker.retiring) {
+            worker.retiring = true;
+            worker.mailbox.send(Control::Retire { accept_until, deadline, heirs: heirs.clone() });
+        }
+    }
+
+    /// Has new connections go only to the first workers' sockets, or to all.
+    fn steer(&self, count: Option<u32>) {
+        let _ = count;
+    }
+
+    /// Once the last retiring worker has ended: its sockets are closed here, and the supervisor may close its own.
+    fn release_sockets(&mut self) -> io::Result<()> {
+        if self.draining || self.workers.iter().any(|worker| worker.retiring) {
+            return Ok(());
+        }
+        self.steer(None);
+        let working = self.workers.len();
+        for (address, sockets) in &mut self.sockets {
+            if sockets.len() > working {
+                sockets.truncate(working);
+                channel::send(&self.channel, &format!("released {address} {working}"), &[])?;
+            }
+        }
+        Ok(())
+    }
+
+    fn start_worker(
+        &self, number: usize, processor: Option<usize>, mailbox: Arc<Mailbox>, config: &Arc<Config>,
+    ) -> io::Result<()> {
+        let (config, sender, server_metrics) = (config.clone(), self.sender.clone(), self.metrics.clone());
+        let pool = self.pool.clone().ok_or(io::ErrorKind::NotConnected)?;
+        let fell_back = self.fell_back.clone();
+        let metrics = Arc::new(WorkerMetrics::new(number));
+        self.metrics.add_worker(metrics.clone());
+        std::thread::Builder::new().name(format!("worker {number}")).spawn(move || {
+            if let Some(processor) = processor
+                && let Err(error) = processors::pin(processor)
+            {
+                log::warning(format_args!("worker {number} isn't pinned to processor {processor}: {error}"));
+            }
+            let seed = process::random_number();
+            let run = || -> io::Result<()> {
+                let storage = DiskStorage::new(pool)?;
+                let reactor = match config.reactor {
+                    Reactor::IoUring => IoUring::new().map(Some).or_else(|error| {
+                        fell_back.call_once(|| {
+                            log::warning(format_args!("io_uring is refused ({error}): the workers use epoll"));
+                        });
+                        Ok::<_, io::Error>(None)
+                    })?,
+                    Reactor::Epoll => None,
+                };
+                match reactor {
+                    Some(reactor) => {
+                        let host = Kernel { reactor: std::marker::PhantomData::<IoUring> };
+                        Worker::new(host, reactor, storage, mailbox, metrics, server_metrics, config, seed).run()
+                    }
+                    None => {
+                        let host = Kernel { reactor: std::marker::PhantomData::<Epoll> };
+                        Worker::new(host, Epoll::new()?, storage, mailbox, metrics, server_metrics, config, seed).run()
+                    }
+                }
+            };
+            // Nobody listens any more: the engine is ending.
+            let _ = sender.send(Event::WorkerEnded { worker: number, result: run() });
+        })?;
+        Ok(())
+    }
+
+    fn drain(&mut self, within: Duration, keep_idle: bool) {
+        self.draining = true;
+        let deadline = clock::now().after(within);
+        for worker in &self.workers {
+            worker.mailbox.send(Control::Drain { deadline, keep_idle });
+        }
+        // Sockets that no worker took.
+        self.sockets.clear();
+    }
+}

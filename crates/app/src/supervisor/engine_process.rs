@@ -1,0 +1,120 @@
+//! The engine as the supervisor sees it: a child process with a channel, which is its standard input.
+//!
+//! | supervisor says | engine answers |
+//! |---|---|
+//! | `listen ADDRESS`, with sockets to add to it | |
+//! | `apply`: read the configuration and put it in force | `applied`, or `refused REASON` |
+//! | `drain MILLISECONDS idle\|busy`: accept no more; keep idle connections until the end, or not | (it ends) |
+//! | `reopen`: open log files anew | |
+//! | | `released ADDRESS COUNT`: all sockets after the first COUNT are closed here |
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+use std::time::{Duration, Instant};
+
+use leat_host::channel;
+
+use super::{Event, Source};
+use crate::log;
+
+/// What an engine says.
+pub(super) enum Report {
+    Applied,
+    Refused(String),
+    Released { address: SocketAddr, count: usize },
+}
+
+impl Report {
+    fn parse(text: &str) -> Option<Report> {
+        let (verb, rest) = text.split_once(' ').unwrap_or((text, ""));
+        match verb {
+            "applied" => Some(Report::Applied),
+            "refused" => Some(Report::Refused(rest.to_owned())),
+            "released" => {
+                let (address, count) = rest.split_once(' ')?;
+                Some(Report::Released { address: address.parse().ok()?, count: count.parse().ok()? })
+            }
+            _ => None,
+        }
+    }
+}
+
+/// See the module.
+pub(super) struct EngineProcess {
+    pid: u32,
+    channel: Arc<UnixStream>,
+    started: Instant,
+}
+
+impl EngineProcess {
+    pub(super) fn start(source: &Source) -> io::Result<EngineProcess> {
+        let (ours, theirs) = UnixStream::pair()?;
+        let child = Command::new("/proc/self/exe")
+            .env_remove(super::upgrade::VARIABLE)
+            .arg("engine")
+            .args(source.arguments())
+            .stdin(Stdio::from(OwnedFd::from(theirs)))
+            .spawn()?;
+        // Its end is noticed by SIGCHLD and reaped with the others.
+        Ok(EngineProcess { pid: child.id(), channel: Arc::new(ours), started: Instant::now() })
+    }
+
+    /// An engine that a predecessor of this process started.
+    pub(super) fn adopt(pid: u32, channel: OwnedFd) -> EngineProcess {
+        EngineProcess { pid, channel: Arc::new(channel.into()), started: Instant::now() }
+    }
+
+    pub(super) fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    pub(super) fn age(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    pub(super) fn channel(&self) -> &UnixStream {
+        &self.channel
+    }
+
+    /// Passes on what it says, until it ends.
+    pub(super) fn report_to(&self, sender: Sender<Event>) -> io::Result<()> {
+        let (pid, channel) = (self.pid, self.channel.clone());
+        std::thread::Builder::new().name("engine reports".into()).spawn(move || {
+            while let Ok(Some(message)) = channel::receive(&channel) {
+                let Some(report) = Report::parse(&message.text) else { continue };
+                if sender.send(Event::Report { pid, report }).is_err() {
+                    return;
+                }
+            }
+        })?;
+        Ok(())
+    }
+
+    pub(super) fn listen(&self, address: SocketAddr, sockets: &[BorrowedFd<'_>]) -> io::Result<()> {
+        channel::send(&self.channel, &format!("listen {address}"), sockets)
+    }
+
+    pub(super) fn apply(&self) -> io::Result<()> {
+        channel::send(&self.channel, "apply", &[])
+    }
+
+    pub(super) fn drain(&self, within: Duration, keep_idle: bool) {
+        let idle = if keep_idle { "idle" } else { "busy" };
+        self.tell(&format!("drain {} {idle}", within.as_millis()));
+    }
+
+    pub(super) fn reopen_logs(&self) {
+        self.tell("reopen");
+    }
+
+    fn tell(&self, text: &str) {
+        if let Err(error) = channel::send(&self.channel, text, &[]) {
+            log::warning(format_args!("can't tell the engine (process {}) to {text}: {error}", self.pid));
+        }
+    }
+}

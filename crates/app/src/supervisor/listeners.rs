@@ -1,0 +1,156 @@
+//! The listening sockets: one for each address and worker, all sharing the address's port. They stay open here while engines come and go, so
+//! no connection that waits in a queue is lost.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use leat_host::channel::DESCRIPTORS_MAX;
+use leat_host::socket;
+
+use super::engine_process::EngineProcess;
+use crate::config::Config;
+
+/// The sockets of one address.
+pub(super) struct Group {
+    /// As configured: port 0 stays port 0.
+    pub(super) configured: SocketAddr,
+    /// What the kernel gave.
+    pub(super) bound: SocketAddr,
+    /// One for each worker, in the order in which they were bound.
+    pub(super) sockets: Vec<OwnedFd>,
+    /// How many of them the engine has.
+    pub(super) sent: usize,
+    admin: bool,
+}
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Listeners {
+    groups: Vec<Group>,
+}
+
+/// The addresses of a configuration, each with whether it's the admin's and how many sockets it needs.
+fn wanted(config: &Config) -> Vec<(SocketAddr, bool, usize)> {
+    let mut wanted: Vec<_> =
+        config.listeners.iter().map(|listener| (listener.address, false, config.workers)).collect();
+    // The admin pages come from one worker.
+    wanted.extend(config.admin.listen.map(|address| (address, true, 1)));
+    wanted
+}
+
+impl Listeners {
+    /// Binds what the configuration needs and isn't there yet.
+    pub(super) fn bind(&mut self, config: &Config) -> Result<(), String> {
+        for (configured, admin, count) in wanted(config) {
+            let place = match self.groups.iter().position(|group| group.configured == configured) {
+                Some(place) => place,
+                None => {
+                    let socket = first_socket(configured, admin)?;
+                    let bound = socket::local_address(&socket).map_err(|error| cannot(configured, &error))?;
+                    self.groups.push(Group { configured, bound, sockets: vec![socket], sent: 0, admin });
+                    self.groups.len() - 1
+                }
+            };
+            let group = &mut self.groups[place];
+            while group.sockets.len() < count {
+                group.sockets.push(socket::listen(group.bound).map_err(|error| cannot(configured, &error))?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Closes the addresses that the configuration doesn't have.
+    pub(super) fn keep_only(&mut self, config: &Config) {
+        let wanted = wanted(config);
+        self.groups.retain(|group| wanted.iter().any(|&(address, ..)| address == group.configured));
+    }
+
+    /// The engine has closed its copies of all but the first `count` sockets of an address.
+    pub(super) fn release(&mut self, address: SocketAddr, count: usize) {
+        if let Some(group) = self.groups.iter_mut().find(|group| group.configured == address) {
+            group.sockets.truncate(count.max(1));
+            group.sent = group.sent.min(group.sockets.len());
+        }
+    }
+
+    pub(super) fn close_all(&mut self) {
+        self.groups.clear();
+    }
+
+    /// Where sites are served.
+    pub(super) fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
+        self.groups.iter().filter(|group| !group.admin).map(|group| group.bound)
+    }
+
+    pub(super) fn admin_address(&self) -> Option<SocketAddr> {
+        self.groups.iter().find(|group| group.admin).map(|group| group.bound)
+    }
+
+    pub(super) fn groups(&self) -> &[Group] {
+        &self.groups
+    }
+
+    /// Takes over a group from a predecessor.
+    pub(super) fn adopt(&mut self, configured: SocketAddr, admin: bool, sockets: Vec<OwnedFd>) -> io::Result<()> {
+        let first = sockets.first().ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
+        let bound = socket::local_address(first)?;
+        self.groups.push(Group { configured, bound, sockets, sent: 0, admin });
+        Ok(())
+    }
+
+    /// Gives a new engine everything.
+    pub(super) fn send_all(&mut self, engine: &EngineProcess) -> io::Result<()> {
+        for group in &mut self.groups {
+            group.sent = 0;
+        }
+        self.send_new(engine)
+    }
+
+    /// Gives the engine what it doesn't have.
+    pub(super) fn send_new(&mut self, engine: &EngineProcess) -> io::Result<()> {
+        for group in &mut self.groups {
+            while group.sent < group.sockets.len() {
+                let end = group.sockets.len().min(group.sent + DESCRIPTORS_MAX);
+                let part: Vec<BorrowedFd<'_>> = group.sockets[group.sent..end].iter().map(AsFd::as_fd).collect();
+                engine.listen(group.configured, &part)?;
+                group.sent = end;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Group {
+    pub(super) fn is_admin(&self) -> bool {
+        self.admin
+    }
+}
+
+/// With `SO_REUSEPORT` alone, a second server of the same user would silently take half of our connections. A probe without it is refused when
+/// anybody listens there.
+fn first_socket(address: SocketAddr, admin: bool) -> Result<OwnedFd, String> {
+    if address.port() != 0
+        && let Err(error) = std::net::TcpListener::bind(address)
+    {
+        return Err(cannot(address, &error));
+    }
+    socket::listen(address).map_err(|error| {
+        let error = cannot(address, &error);
+        if admin { format!("admin: {error}") } else { error }
+    })
+}
+
+fn cannot(address: SocketAddr, error: &io::Error) -> String {
+    let cure = match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            format!("another program listens there; stop it, or choose another port (`ss -ltnp sport = :{}` shows it)", address.port())
+        }
+        io::ErrorKind::PermissionDenied => {
+            "ports below 1024 need root or CAP_NET_BIND_SERVICE; choose another port, or give leat the capability".to_owned()
+        }
+        io::ErrorKind::AddrNotAvailable => "this machine doesn't have that address; `ip address` shows those it has".to_owned(),
+        _ => error.to_string(),
+    };
+    format!("can't listen on {address}: {cure}")
+}

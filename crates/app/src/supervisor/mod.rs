@@ -1,0 +1,332 @@
+//! The process that the operator sees. It binds the listeners, keeps them open whatever happens to the engine, starts the engine again when
+//! it crashes, and passes on reloads, stops and upgrades. It never touches a connection.
+//!
+//! docs/decisions/0001-processes.md says why there are two processes.
+
+mod engine_process;
+mod listeners;
+mod source;
+mod upgrade;
+
+use std::io;
+use std::process::ExitCode;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::time::{Duration, Instant};
+
+use leat_host::process::{self, Ended, Notice};
+
+use crate::config::Config;
+use crate::log;
+use engine_process::{EngineProcess, Report};
+use listeners::Listeners;
+
+pub use source::Source;
+
+/// Time beyond the configured drain that a stopping engine gets before it's killed.
+const KILL_GRACE: Duration = Duration::from_secs(2);
+/// An engine that ran at least this long before it crashed is started again at once.
+const STABLE: Duration = Duration::from_secs(10);
+/// The longest pause before another start.
+const RESTART_DELAY_MAX: Duration = Duration::from_secs(5);
+
+/// What wakes the supervisor.
+enum Event {
+    Notice(Notice),
+    Report { pid: u32, report: Report },
+}
+
+struct Supervisor<'a> {
+    source: &'a Source,
+    config: Config,
+    listeners: Listeners,
+    sender: Sender<Event>,
+    events: Receiver<Event>,
+    /// The one that accepts connections.
+    engine: Option<EngineProcess>,
+    /// A configuration that the engine has been told to apply.
+    applying: Option<Config>,
+    /// Those that finish what they have.
+    leaving: Vec<EngineProcess>,
+    announced: bool,
+    crashes: u32,
+    /// When to start the engine again.
+    restart_at: Option<Instant>,
+    /// Set when stopping: when to kill what is left.
+    kill_at: Option<Instant>,
+}
+
+/// Runs until it's stopped by a signal.
+#[must_use]
+pub fn run(source: &Source) -> ExitCode {
+    match start(source).and_then(|mut supervisor| supervisor.watch()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            if !message.is_empty() {
+                log::error(message);
+            }
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn start(source: &Source) -> Result<Supervisor<'_>, String> {
+    let config = source.load().map_err(|mistakes| {
+        eprint!("{mistakes}");
+        String::new()
+    })?;
+    log::configure(&config.log);
+    let (sender, events) = mpsc::channel();
+    let notices = sender.clone();
+    process::hear_notices(move |notice| {
+        // Nobody listens any more: the process is about to end.
+        let _ = notices.send(Event::Notice(notice));
+    })
+    .map_err(|error| format!("can't listen for signals: {error}"))?;
+    let inherited = upgrade::inherited();
+    let (mut listeners, predecessor) = match inherited {
+        Some(inherited) => (inherited.listeners, inherited.engine),
+        None => (Listeners::default(), None),
+    };
+    listeners.bind(&config)?;
+    let mut supervisor = Supervisor {
+        source,
+        config,
+        listeners,
+        sender,
+        events,
+        engine: None,
+        applying: None,
+        leaving: Vec::new(),
+        announced: false,
+        crashes: 0,
+        restart_at: None,
+        kill_at: None,
+    };
+    if let Some(engine) = predecessor {
+        engine.report_to(supervisor.sender.clone()).map_err(|error| format!("can't watch the old engine: {error}"))?;
+        // It serves on until the new engine is ready.
+        supervisor.leaving.push(engine);
+    }
+    supervisor.start_engine().map_err(|error| format!("can't start the engine: {error}"))?;
+    Ok(supervisor)
+}
+
+impl Supervisor<'_> {
+    fn start_engine(&mut self) -> io::Result<()> {
+        self.restart_at = None;
+        let engine = EngineProcess::start(self.source)?;
+        engine.report_to(self.sender.clone())?;
+        self.listeners.send_all(&engine)?;
+        engine.apply()?;
+        self.engine = Some(engine);
+        Ok(())
+    }
+
+    /// The loop: until everything has ended.
+    fn watch(&mut self) -> Result<(), String> {
+        loop {
+            let deadline = [self.restart_at, self.kill_at].into_iter().flatten().min();
+            let event = match deadline {
+                None => self.events.recv().map_err(|_| "the signal thread has ended".to_owned())?,
+                Some(deadline) => match self.events.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                    Ok(event) => event,
+                    Err(RecvTimeoutError::Timeout) => {
+                        self.deadline_passed();
+                        continue;
+                    }
+                    Err(RecvTimeoutError::Disconnected) => return Err("the signal thread has ended".to_owned()),
+                },
+            };
+            match event {
+                Event::Notice(Notice::ChildEnded) => {
+                    while let Some(ended) = process::reap() {
+                        self.ended(ended)?;
+                    }
+                    if self.is_stopping() && self.engine.is_none() && self.leaving.is_empty() {
+                        log::info("stopped");
+                        return Ok(());
+                    }
+                }
+                Event::Notice(notice) => self.notice(notice),
+                Event::Report { pid, report } => self.reported(pid, report)?,
+            }
+        }
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.kill_at.is_some()
+    }
+
+    fn deadline_passed(&mut self) {
+        let now = Instant::now();
+        if self.kill_at.is_some_and(|at| at <= now) {
+            for engine in self.engine.iter().chain(&self.leaving) {
+                log::warning("connections are still open after the drain time-out: they are cut");
+                process::kill(engine.pid());
+            }
+            // Their ends are reported by SIGCHLD; nothing else is waited for.
+            self.kill_at = Some(now + KILL_GRACE);
+        }
+        if self.restart_at.is_some_and(|at| at <= now)
+            && let Err(error) = self.start_engine()
+        {
+            log::error(format_args!("can't start the engine: {error}"));
+            self.restart_at = Some(now + RESTART_DELAY_MAX);
+        }
+    }
+
+    fn notice(&mut self, notice: Notice) {
+        match notice {
+            Notice::Interrupt if self.is_stopping() => {
+                log::warning("interrupted a second time: open connections are cut");
+                self.kill_at = Some(Instant::now());
+            }
+            Notice::Stop | Notice::Interrupt => self.stop(),
+            Notice::Reload => self.reload(),
+            Notice::ReopenLogs => {
+                for engine in self.engine.iter().chain(&self.leaving) {
+                    engine.reopen_logs();
+                }
+            }
+            Notice::Upgrade => self.upgrade(),
+            Notice::ChildEnded => {}
+        }
+    }
+
+    fn stop(&mut self) {
+        if self.is_stopping() {
+            return;
+        }
+        let drain = self.config.limits.drain_timeout;
+        log::info(format_args!("stopping: requests under way have {} s to end", drain.as_secs()));
+        self.restart_at = None;
+        self.kill_at = Some(Instant::now() + drain + KILL_GRACE);
+        // Closed here first: with the engine's closed too, new clients are refused at once and can go elsewhere.
+        self.listeners.close_all();
+        for engine in self.engine.iter().chain(&self.leaving) {
+            engine.drain(drain, false);
+        }
+        if self.engine.is_none() && self.leaving.is_empty() {
+            // Between a crash and the next start: nothing will end, so nothing would wake us.
+            let _ = self.sender.send(Event::Notice(Notice::ChildEnded));
+        }
+    }
+
+    fn reload(&mut self) {
+        if self.is_stopping() {
+            return;
+        }
+        let config = match self.source.load() {
+            Ok(config) => config,
+            Err(mistakes) => {
+                log::error(format_args!("the new configuration isn't used; the old one stays in force:\n{mistakes}"));
+                return;
+            }
+        };
+        if let Err(message) = self.listeners.bind(&config) {
+            log::error(format_args!("the new configuration isn't used; the old one stays in force: {message}"));
+            self.listeners.keep_only(&self.config);
+            return;
+        }
+        let Some(engine) = &self.engine else {
+            self.config = config;
+            return;
+        };
+        match self.listeners.send_new(engine).and_then(|()| engine.apply()) {
+            Ok(()) => self.applying = Some(config),
+            Err(error) => log::error(format_args!("can't tell the engine of the new configuration: {error}")),
+        }
+    }
+
+    fn reported(&mut self, pid: u32, report: Report) -> Result<(), String> {
+        let current = self.engine.as_ref().is_some_and(|engine| engine.pid() == pid);
+        match report {
+            Report::Applied if current => self.applied(),
+            Report::Refused(reason) if current => {
+                if !self.announced {
+                    return Err(reason);
+                }
+                self.applying = None;
+                self.listeners.keep_only(&self.config);
+                log::error(format_args!("the new configuration isn't used; the old one stays in force: {reason}"));
+            }
+            Report::Released { address, count } if current => self.listeners.release(address, count),
+            // A leaving engine's listeners are the new one's as well.
+            Report::Applied | Report::Refused(_) | Report::Released { .. } => {}
+        }
+        Ok(())
+    }
+
+    fn applied(&mut self) {
+        if let Some(config) = self.applying.take() {
+            log::configure(&config.log);
+            self.config = config;
+            self.listeners.keep_only(&self.config);
+            log::info("the new configuration is in force");
+        }
+        if !self.announced {
+            self.announced = true;
+            self.announce();
+        }
+        // After an upgrade: the new engine accepts now, so the old one needn't.
+        for engine in &self.leaving {
+            engine.drain(self.config.limits.drain_timeout, true);
+        }
+    }
+
+    fn announce(&self) {
+        use std::io::Write;
+        let mut text = String::new();
+        for address in self.listeners.addresses() {
+            text.push_str(&format!("listening on http://{address}/\n"));
+        }
+        if let Some(admin) = self.listeners.admin_address() {
+            text.push_str(&format!("admin on http://{admin}/\n"));
+        }
+        let mut out = io::stdout();
+        // Standard output may be closed: serving goes on.
+        let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    }
+
+    fn ended(&mut self, ended: Ended) -> Result<(), String> {
+        self.leaving.retain(|engine| engine.pid() != ended.pid);
+        if self.engine.as_ref().is_none_or(|engine| engine.pid() != ended.pid) {
+            return Ok(());
+        }
+        let lived = self.engine.take().map_or(Duration::ZERO, |engine| engine.age());
+        self.applying = None;
+        if self.is_stopping() {
+            return Ok(());
+        }
+        if !self.announced {
+            return Err("the engine ended before it was ready".to_owned());
+        }
+        self.crashes = if lived >= STABLE { 0 } else { self.crashes + 1 };
+        let delay = if self.crashes == 0 {
+            Duration::ZERO
+        } else {
+            (Duration::from_millis(50) * 2u32.saturating_pow(self.crashes - 1)).min(RESTART_DELAY_MAX)
+        };
+        let how = match (ended.code, ended.signal) {
+            (Some(code), _) => format!("with exit code {code}"),
+            (None, Some(signal)) => format!("by signal {signal}"),
+            (None, None) => "in an unknown way".to_owned(),
+        };
+        log::error(format_args!("the engine (process {}) has ended {how}; it starts again in {delay:?}", ended.pid));
+        self.restart_at = Some(Instant::now() + delay);
+        Ok(())
+    }
+
+    fn upgrade(&mut self) {
+        if self.is_stopping() {
+            return;
+        }
+        let Some(engine) = &self.engine else {
+            log::warning("no upgrade now: the engine is being started");
+            return;
+        };
+        // It returns only when it failed.
+        let error = upgrade::start_over(&self.listeners, engine);
+        log::error(format_args!("the new binary isn't used; the old one goes on: {error}"));
+    }
+}

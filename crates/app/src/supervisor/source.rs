@@ -1,0 +1,66 @@
+//! Where the configuration comes from: a file, or the command line of `leat serve DIR`.
+
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use crate::config::{self, Config, Mistakes, Reactor};
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub enum Source {
+    /// `--config FILE`.
+    File(PathBuf),
+    /// A directory, with what the command line says about it.
+    Directory {
+        /// What is served.
+        directory: PathBuf,
+        /// Where; empty for the default.
+        listen: Vec<SocketAddr>,
+        /// How many workers; `None` for the default.
+        workers: Option<usize>,
+        /// How they wait; `None` for the default.
+        reactor: Option<Reactor>,
+    },
+}
+
+impl Source {
+    /// Reads it.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it.
+    pub fn load(&self) -> Result<Config, Mistakes> {
+        match self {
+            Source::File(path) => config::load(path),
+            Source::Directory { directory, listen, workers, reactor } => {
+                config::from_directory(directory, listen, *workers, *reactor)
+            }
+        }
+    }
+
+    /// The arguments that make another process read the same.
+    #[must_use]
+    pub fn arguments(&self) -> Vec<OsString> {
+        match self {
+            Source::File(path) => vec!["--config".into(), path.into()],
+            Source::Directory { directory, listen, workers, reactor } => {
+                let mut arguments: Vec<OsString> = Vec::new();
+                for address in listen {
+                    arguments.extend(["--listen".into(), address.to_string().into()]);
+                }
+                if let Some(workers) = workers {
+                    arguments.extend(["--workers".into(), workers.to_string().into()]);
+                }
+                if let Some(reactor) = reactor {
+                    let name = match reactor {
+                        Reactor::IoUring => "io_uring",
+                        Reactor::Epoll => "epoll",
+                    };
+                    arguments.extend(["--reactor".into(), name.into()]);
+                }
+                arguments.extend(["--".into(), directory.into()]);
+                arguments
+            }
+        }
+    }
+}

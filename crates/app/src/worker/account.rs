@@ -1,0 +1,62 @@
+//! After a reply: counts and the access log's line.
+
+use leat_host::reactor::{Reactor, Token};
+use leat_logic::http::{self, Progress};
+
+use super::exchange::Exchange;
+use super::{File, Host, Worker};
+use crate::access_log::Record;
+use crate::metrics::TIME_BOUNDS_US;
+
+/// Lines wait at most so long in a worker's memory.
+const LOG_DELAY: std::time::Duration = std::time::Duration::from_millis(100);
+
+impl<H: Host> Worker<H> {
+    /// Counts a request whose reply has ended, whole or not.
+    pub(super) fn account(&mut self, token: Token, exchange: &Exchange<File<H>>, is_complete: bool) {
+        let Some(site) = &exchange.site else { return };
+        let time_us = u64::try_from(self.now.since(exchange.started).as_micros()).unwrap_or(u64::MAX);
+        let metrics = &site.metrics;
+        let class = usize::from(exchange.status / 100).clamp(1, 5) - 1;
+        metrics.requests[class].increment();
+        metrics.body_bytes.add(exchange.body_bytes);
+        metrics.times[TIME_BOUNDS_US.iter().take_while(|&&bound| time_us > bound).count()].increment();
+        metrics.time_us.add(time_us);
+        let Some(log) = &site.log else { return };
+        let connection = &self.connections[token];
+        let head = &exchange.head;
+        let line_end = head.iter().position(|&byte| byte == b'\r').unwrap_or(head.len());
+        let mut record = Record {
+            date: self.date.as_bytes(),
+            peer: self.reactor.peer(connection.socket).map(|address| address.ip()),
+            site: &site.name,
+            request_line: head[..line_end].trim_ascii_start(),
+            host: b"",
+            status: exchange.status,
+            body_bytes: exchange.body_bytes,
+            is_complete,
+            time_us,
+            request_number: connection.http.request_count(),
+            referer: b"",
+            user_agent: b"",
+        };
+        // The head was accepted once, so it's accepted again.
+        if let (_, Progress::Request(request)) = http::Connection::new(self.now).handle_input(self.now, head, &site.limits) {
+            record.host = request.host.unwrap_or_default();
+            record.referer = request.referer.unwrap_or_default();
+            record.user_agent = request.user_agent.unwrap_or_default();
+        }
+        metrics.log_lines_dropped.add(log.add(&record));
+        self.flush_at = self.flush_at.min(self.now.after(LOG_DELAY));
+    }
+
+    /// Passes the access logs' lines on.
+    pub(super) fn flush_logs(&mut self) {
+        for site in &self.sites {
+            if let Some(log) = &site.log {
+                site.metrics.log_lines_dropped.add(log.flush());
+            }
+        }
+        self.flush_at = leat_logic::time::Instant::NEVER;
+    }
+}

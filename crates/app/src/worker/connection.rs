@@ -1,0 +1,213 @@
+//! What a worker keeps of each connection, idle or not: small, as there are thousands, and none of it on the heap while nothing is asked.
+//!
+//! The protocol's state is `http::Connection`'s; what a request in progress needs is the [`Exchange`]'s.
+
+use leat_host::reactor::{Reactor, ReceiveBuffer, Socket, Token};
+use leat_logic::http;
+use leat_logic::time::Instant;
+
+use super::exchange::Exchange;
+
+/// Bytes received and not yet consumed.
+///
+/// The usual request comes in one receive buffer, is parsed where it lies and the buffer goes back at once. What is left (half a head, a
+/// pipelined request) moves to memory of its own, so that no client can sit on the worker's receive buffers.
+#[derive(Debug, Default)]
+pub(super) struct Inbox {
+    held: Option<ReceiveBuffer>,
+    kept: Vec<u8>,
+}
+
+impl Inbox {
+    pub(super) fn is_empty(&self) -> bool {
+        self.held.is_none() && self.kept.is_empty()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.held.as_ref().map_or(0, ReceiveBuffer::len) + self.kept.len()
+    }
+
+    /// Adds what was received behind what is there.
+    pub(super) fn add<R: Reactor>(&mut self, reactor: &mut R, buffer: ReceiveBuffer) {
+        if self.is_empty() {
+            self.held = Some(buffer);
+            return;
+        }
+        self.keep(reactor);
+        self.kept.extend_from_slice(reactor.bytes(&buffer));
+        reactor.release(buffer);
+    }
+
+    pub(super) fn bytes<'a, R: Reactor>(&'a self, reactor: &'a R) -> &'a [u8] {
+        match &self.held {
+            Some(buffer) => reactor.bytes(buffer),
+            None => &self.kept,
+        }
+    }
+
+    /// Drops the first `count` bytes and gives the receive buffer back.
+    pub(super) fn consume<R: Reactor>(&mut self, reactor: &mut R, count: usize) {
+        if let Some(buffer) = self.held.take() {
+            debug_assert!(self.kept.is_empty(), "a buffer is held only while nothing else is there");
+            self.kept.extend_from_slice(&reactor.bytes(&buffer)[count..]);
+            reactor.release(buffer);
+        } else if count >= self.kept.len() {
+            // An idle connection holds no memory.
+            self.kept = Vec::new();
+        } else {
+            self.kept.drain(..count);
+        }
+    }
+
+    /// Moves everything out of the receive buffer.
+    pub(super) fn keep<R: Reactor>(&mut self, reactor: &mut R) {
+        self.consume(reactor, 0);
+    }
+
+    pub(super) fn clear<R: Reactor>(&mut self, reactor: &mut R) {
+        if let Some(buffer) = self.held.take() {
+            reactor.release(buffer);
+        }
+        self.kept = Vec::new();
+    }
+}
+
+/// One connection.
+pub(super) struct Connection<F> {
+    pub(super) http: http::Connection,
+    pub(super) inbox: Inbox,
+    /// The request in progress.
+    pub(super) exchange: Option<Box<Exchange<F>>>,
+    pub(super) socket: Socket,
+    /// The site of the last request, which pays for receiving the next.
+    pub(super) site: u32,
+    pub(super) generation: u16,
+    /// Where it was accepted.
+    pub(super) listener: u16,
+    pub(super) flags: Flags,
+}
+
+/// What is under way for a connection. Plain facts, no state machine: that is `http::Connection`.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Flags {
+    /// The slot is in use.
+    pub(super) open: bool,
+    /// The reactor receives for it.
+    pub(super) receiving: bool,
+    /// The reactor has been asked to stop receiving.
+    pub(super) pausing: bool,
+    /// A send is with the reactor.
+    pub(super) sending: bool,
+    /// The reactor tells when it's writable.
+    pub(super) awaiting: bool,
+    /// The client has ended its side.
+    pub(super) ended: bool,
+    /// An event of it is in the tree.
+    pub(super) queued: bool,
+    /// It closes as soon as nothing is under way.
+    pub(super) closing: bool,
+    /// With a reset.
+    pub(super) cut: bool,
+}
+
+impl Flags {
+    /// Whether the reactor still owes a completion.
+    pub(super) fn busy(self) -> bool {
+        self.receiving || self.sending || self.awaiting
+    }
+}
+
+/// All connections of a worker, by slot.
+pub(super) struct Connections<F> {
+    slots: Vec<Connection<F>>,
+    free: Vec<u32>,
+}
+
+/// Slots added at a time: doubling would leave half of the memory of many thousand idle connections unused.
+const GROWTH: usize = 1024;
+
+impl<F> Connections<F> {
+    pub(super) fn new() -> Connections<F> {
+        Connections { slots: Vec::new(), free: Vec::new() }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    /// Slots, used or not: every index is below.
+    pub(super) fn slots(&self) -> usize {
+        self.slots.len()
+    }
+
+    pub(super) fn open(&mut self, now: Instant, socket: Socket, listener: u16) -> Token {
+        let http = http::Connection::new(now);
+        let index = match self.free.pop() {
+            Some(index) => {
+                let slot = &mut self.slots[index as usize];
+                slot.http = http;
+                slot.generation = slot.generation.wrapping_add(1);
+                index
+            }
+            None => {
+                if self.slots.len() == self.slots.capacity() {
+                    self.slots.reserve_exact(GROWTH);
+                }
+                let index = self.slots.len() as u32;
+                self.slots.push(Connection {
+                    http,
+                    inbox: Inbox::default(),
+                    exchange: None,
+                    socket,
+                    site: 0,
+                    generation: 0,
+                    listener,
+                    flags: Flags::default(),
+                });
+                index
+            }
+        };
+        let slot = &mut self.slots[index as usize];
+        slot.socket = socket;
+        slot.listener = listener;
+        slot.site = super::UNKNOWN_SITE;
+        slot.flags = Flags { open: true, ..Flags::default() };
+        Token { index, generation: slot.generation }
+    }
+
+    /// Frees the slot. Its inbox must be empty: the reactor wants its buffers back.
+    pub(super) fn close(&mut self, index: u32) -> Option<Box<Exchange<F>>> {
+        let slot = &mut self.slots[index as usize];
+        debug_assert!(slot.flags.open && slot.inbox.is_empty() && !slot.flags.busy());
+        slot.flags = Flags::default();
+        self.free.push(index);
+        slot.exchange.take()
+    }
+
+    /// The connection that a token names, if it's still that one.
+    pub(super) fn get(&mut self, token: Token) -> Option<&mut Connection<F>> {
+        self.slots
+            .get_mut(token.index as usize)
+            .filter(|slot| slot.flags.open && slot.generation == token.generation)
+    }
+
+    /// Whoever is in a slot now.
+    pub(super) fn token(&self, index: u32) -> Option<Token> {
+        let slot = self.slots.get(index as usize)?;
+        slot.flags.open.then_some(Token { index, generation: slot.generation })
+    }
+}
+
+impl<F> std::ops::Index<Token> for Connections<F> {
+    type Output = Connection<F>;
+
+    fn index(&self, token: Token) -> &Connection<F> {
+        &self.slots[token.index as usize]
+    }
+}
+
+impl<F> std::ops::IndexMut<Token> for Connections<F> {
+    fn index_mut(&mut self, token: Token) -> &mut Connection<F> {
+        &mut self.slots[token.index as usize]
+    }
+}

@@ -1,0 +1,83 @@
+//! What the engine tells a worker: messages in a mailbox, and a bell that the worker's reactor hears.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
+use std::sync::{Mutex, PoisonError};
+
+use leat_host::wake::Bell;
+use leat_logic::time::Instant;
+
+use crate::access_log::AccessLogs;
+use crate::config::Config;
+
+/// A message to a worker.
+pub enum Control {
+    /// Put this configuration in force. Sockets for new listeners come with it.
+    Configure {
+        /// The configuration.
+        config: Arc<Config>,
+        /// Access logs, opened.
+        logs: Arc<AccessLogs>,
+        /// Listeners that this worker is to accept from as well.
+        listeners: Vec<(SocketAddr, OwnedFd)>,
+    },
+    /// Accept no more; end by `deadline`.
+    Drain {
+        /// When what is left is cut.
+        deadline: Instant,
+        /// Keep idle connections until then: an upgrade drops nothing. Otherwise they are closed soon.
+        keep_idle: bool,
+    },
+    /// This worker is to go: hand every connection over to the others as soon as it is between two requests.
+    Retire {
+        /// New connections don't come here any more, but handshakes under way do: accept until then.
+        accept_until: Instant,
+        /// When to begin a drain of what couldn't be handed over.
+        deadline: Instant,
+        /// The others.
+        heirs: Vec<Arc<Mailbox>>,
+    },
+    /// A connection between two requests, from a worker that retires.
+    Adopt {
+        /// Its socket.
+        socket: OwnedFd,
+        /// The address it was accepted on.
+        address: SocketAddr,
+    },
+}
+
+/// See the module.
+pub struct Mailbox {
+    messages: Mutex<Vec<Control>>,
+    bell: Bell,
+}
+
+impl Mailbox {
+    /// An empty one.
+    ///
+    /// # Errors
+    /// No descriptors left.
+    pub fn new() -> io::Result<Mailbox> {
+        Ok(Mailbox { messages: Mutex::default(), bell: Bell::new()? })
+    }
+
+    /// Puts a message in and rings.
+    pub fn send(&self, message: Control) {
+        self.messages.lock().unwrap_or_else(PoisonError::into_inner).push(message);
+        self.bell.ring();
+    }
+
+    /// Takes everything out.
+    pub fn take(&self) -> Vec<Control> {
+        self.bell.hear();
+        std::mem::take(&mut *self.messages.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// What a reactor polls.
+    #[must_use]
+    pub fn descriptor(&self) -> RawFd {
+        self.bell.as_raw_fd()
+    }
+}

@@ -1,0 +1,111 @@
+//! A request in progress and its reply: what is needed between the head's arrival and the reply's last byte, and not while a connection is idle.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use bytes::Bytes;
+use leat_logic::http::Method;
+use leat_logic::serve::coding::CodingOrder;
+use leat_logic::serve::path::LoadRequest;
+use leat_logic::serve::resource::Loaded;
+use leat_logic::time::Instant;
+
+use super::settings::Site;
+
+/// See the module. Used again for later requests, so that a request needs no allocation.
+pub(super) struct Exchange<F> {
+    /// The head as it came: parsed again by the few requests that need more than what is below.
+    pub(super) head: Vec<u8>,
+    /// Decoded, without dot segments.
+    pub(super) path: Vec<u8>,
+    pub(super) site: Option<Rc<Site>>,
+    pub(super) method: Method,
+    /// The head has preconditions or a range.
+    pub(super) conditional: bool,
+    pub(super) codings: CodingOrder,
+    /// When the head was complete.
+    pub(super) started: Instant,
+    /// Of the reply; 0 before there is one.
+    pub(super) status: u16,
+    /// The error that a site's error page is being looked up for.
+    pub(super) error: Option<u16>,
+    /// Content bytes of the reply, and how many the kernel has taken.
+    pub(super) body_bytes: u64,
+    pub(super) question: Option<LoadRequest>,
+    pub(super) answer: Option<Answer<F>>,
+    pub(super) pieces: VecDeque<Piece<F>>,
+    /// Bytes of the piece's file up to here are in memory.
+    pub(super) resident_end: u64,
+    /// What the client hadn't acknowledged when it last made no progress; a stalled client makes none twice.
+    pub(super) unacknowledged_bytes: usize,
+    /// When the reply first had to wait for the client.
+    pub(super) blocked_since: Option<Instant>,
+    /// The last bytes wait until the client has acknowledged all others.
+    pub(super) awaits_acknowledgement: bool,
+}
+
+/// What the storage said.
+pub(super) enum Answer<F> {
+    Loaded(Option<Loaded<F>>),
+    Resident(Result<(), leat_logic::serve::resource::Cause>),
+    Read(Result<Bytes, leat_logic::serve::resource::Cause>),
+}
+
+/// A part of a reply that doesn't fit in one send.
+pub(super) enum Piece<F> {
+    Bytes { bytes: Bytes, done: usize },
+    File { file: F, offset: u64, end: u64 },
+}
+
+impl<F> Exchange<F> {
+    pub(super) fn new() -> Box<Exchange<F>> {
+        Box::new(Exchange {
+            head: Vec::new(),
+            path: Vec::new(),
+            site: None,
+            method: Method::Get,
+            conditional: false,
+            codings: CodingOrder::NONE,
+            started: Instant::default(),
+            status: 0,
+            error: None,
+            body_bytes: 0,
+            question: None,
+            answer: None,
+            pieces: VecDeque::new(),
+            resident_end: 0,
+            unacknowledged_bytes: usize::MAX,
+            blocked_since: None,
+            awaits_acknowledgement: false,
+        })
+    }
+
+    /// Makes it ready for another request.
+    pub(super) fn reset(&mut self) {
+        self.head.clear();
+        self.path.clear();
+        self.site = None;
+        self.conditional = false;
+        self.codings = CodingOrder::NONE;
+        self.status = 0;
+        self.error = None;
+        self.body_bytes = 0;
+        self.question = None;
+        self.answer = None;
+        self.pieces.clear();
+        self.resident_end = 0;
+        self.unacknowledged_bytes = usize::MAX;
+        self.blocked_since = None;
+        self.awaits_acknowledgement = false;
+    }
+}
+
+impl<F> Piece<F> {
+    /// Bytes that it adds to a reply.
+    pub(super) fn len(&self) -> u64 {
+        match self {
+            Piece::Bytes { bytes, .. } => bytes.len() as u64,
+            Piece::File { offset, end, .. } => end - offset,
+        }
+    }
+}

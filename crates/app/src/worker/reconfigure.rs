@@ -1,0 +1,202 @@
+//! Puts a configuration in force in a running worker. Connections, and requests under way, go on with what they have; the next request of each
+//! finds the new sites.
+
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use leat_host::reactor::{Listener as ListeningSocket, Reactor, Token};
+use leat_logic::schedule::{LeafId, Share};
+use leat_logic::serve::hosts::HostTable;
+use leat_logic::serve::policy::FilePolicy;
+
+use super::control::Control;
+use super::settings::{self, Listener, Site, SiteKind};
+use super::{Drain, Host, Listening, Retiring, Stage, UNKNOWN_SITE, Worker};
+use crate::access_log::AccessLogs;
+use crate::config::Config;
+use crate::log;
+
+/// The name of the admin pages in metrics: no configured site can have it.
+const ADMIN_NAME: &str = "(admin)";
+/// The name of work whose site isn't known.
+const UNKNOWN_NAME: &str = "(unknown)";
+
+impl<H: Host> Worker<H> {
+    /// Does what the engine says.
+    pub(super) fn handle_mail(&mut self) {
+        for message in self.mailbox.clone().take() {
+            match message {
+                Control::Configure { config, logs, listeners } => self.configure(&config, &logs, listeners),
+                Control::Drain { deadline, keep_idle } => {
+                    self.end_accepting();
+                    self.drain = Some(Drain { deadline, keep_idle, since: self.now });
+                    self.sweep_at = self.now;
+                }
+                Control::Retire { accept_until, deadline, heirs } => {
+                    self.retiring = Some(Retiring { accept_until, deadline, heirs });
+                    self.offer_all_to_heirs();
+                    self.sweep_at = self.now;
+                }
+                Control::Adopt { socket, address } => self.adopt(socket, address),
+            }
+        }
+    }
+
+    fn configure(&mut self, config: &Arc<Config>, logs: &AccessLogs, listeners: Vec<(SocketAddr, OwnedFd)>) {
+        self.limits = settings::widest_limits(config);
+        self.connections_max = (config.limits.connections / config.workers.max(1)).max(1);
+        self.arrange_stages(config);
+        let numbers = self.arrange_sites(config, logs);
+        self.arrange_listeners(config, &numbers, listeners);
+        self.config = config.clone();
+        self.resume_accepting();
+    }
+
+    /// The first level of the tree: a node for each stage.
+    fn arrange_stages(&mut self, config: &Config) {
+        let schedule = &config.schedule;
+        if !self.stages.is_empty() && schedule == &self.config.schedule {
+            return;
+        }
+        // A policy can't be changed in place: the tree is built anew, and what waited in it is queued again.
+        let mut waiting = Vec::new();
+        while let Some((_, event)) = self.tree.pop() {
+            waiting.push(event);
+        }
+        self.tree = leat_logic::schedule::Tree::new(schedule.stages);
+        let root = self.tree.root();
+        self.stages = Stage::ALL
+            .iter()
+            .map(|_| self.tree.add_node(root, schedule.sites, Share::default()).expect("the root is there"))
+            .collect();
+        let shares: Vec<Share> = self.sites.iter().map(|site| site.share).collect();
+        self.leaves = shares.into_iter().map(|share| self.add_leaves(share)).collect();
+        for event in waiting {
+            if let Some(connection) = self.connections.get(event.connection) {
+                connection.flags.queued = false;
+                self.queue(event.stage, event.connection);
+            }
+        }
+    }
+
+    fn add_leaves(&mut self, share: Share) -> [LeafId; 3] {
+        Stage::ALL.map(|stage| {
+            self.tree.add_leaf(self.stages[stage as usize], share).expect("stage nodes are never removed")
+        })
+    }
+
+    /// Makes the sites; returns for each of the configuration's its number here.
+    fn arrange_sites(&mut self, config: &Arc<Config>, logs: &AccessLogs) -> Vec<u32> {
+        let server = settings::limits(&config.limits, None);
+        let nowhere = Arc::new(FilePolicy::new("/nonexistent"));
+        for (name, kind) in [(UNKNOWN_NAME, SiteKind::Unknown), (ADMIN_NAME, SiteKind::Admin)] {
+            // Heads are received for the unknown site: under the widest limits.
+            let limits = if kind == SiteKind::Unknown { self.limits.clone() } else { server.clone() };
+            self.put_site(name, Share::default(), |number, metrics| Site {
+                name: name.to_owned(),
+                number,
+                kind,
+                files: nowhere.clone(),
+                offered: Vec::new(),
+                limits,
+                error_pages: Vec::new(),
+                log: None,
+                metrics,
+                share: Share::default(),
+            });
+        }
+        debug_assert_eq!(self.sites[UNKNOWN_SITE as usize].kind, SiteKind::Unknown);
+        let old_config = self.config.clone();
+        config
+            .sites
+            .iter()
+            .enumerate()
+            .map(|(place, site)| {
+                let before = self.sites.iter().find(|known| known.name == site.name).cloned();
+                let files = settings::shared_policy(config, site, before.as_ref().map(|known| (&*old_config, known)));
+                if let Some(before) = &before
+                    && !Arc::ptr_eq(&before.files, &files)
+                {
+                    self.cache.clear_site(before.number);
+                }
+                let share = Share { weight: site.weight, priority: site.priority };
+                self.put_site(&site.name, share, |number, metrics| Site {
+                    name: site.name.clone(),
+                    number,
+                    kind: SiteKind::Files,
+                    files,
+                    offered: site.precompressed.clone(),
+                    limits: settings::limits(&config.limits, Some(&site.limits)),
+                    error_pages: site
+                        .error_pages
+                        .iter()
+                        .map(|page| (page.status, page.path.clone().into_bytes().into()))
+                        .collect(),
+                    log: logs.handle(place),
+                    metrics,
+                    share,
+                })
+            })
+            .collect()
+    }
+
+    /// Puts a site in the place that its name has, or in a new one.
+    fn put_site(
+        &mut self, name: &str, share: Share, make: impl FnOnce(u32, Arc<crate::metrics::SiteMetrics>) -> Site,
+    ) -> u32 {
+        match self.sites.iter().position(|known| known.name == name) {
+            Some(place) => {
+                for leaf in self.leaves[place] {
+                    self.tree.set_share(leaf, share).expect("leaves of sites are never removed");
+                }
+                self.sites[place] = Rc::new(make(place as u32, self.sites[place].metrics.clone()));
+                place as u32
+            }
+            None => {
+                let number = self.sites.len() as u32;
+                let leaves = self.add_leaves(share);
+                self.leaves.push(leaves);
+                self.sites.push(Rc::new(make(number, self.metrics.site(name))));
+                number
+            }
+        }
+    }
+
+    fn arrange_listeners(&mut self, config: &Config, numbers: &[u32], new: Vec<(SocketAddr, OwnedFd)>) {
+        let mut wanted: Vec<Rc<Listener>> = config
+            .listeners
+            .iter()
+            .map(|listener| {
+                let (address, hosts) = (listener.address, listener.hosts.clone());
+                Rc::new(Listener { address, hosts, sites: numbers.to_vec() })
+            })
+            .collect();
+        if let Some(address) = config.admin.listen {
+            // Numbers are given in the order of `arrange_sites`: unknown, then admin.
+            let hosts = HostTable::new([], Some(0));
+            wanted.push(Rc::new(Listener { address, hosts, sites: vec![UNKNOWN_SITE + 1] }));
+        }
+        for (address, descriptor) in new {
+            let Some(sites) = wanted.iter().find(|listener| listener.address == address) else { continue };
+            let socket = ListeningSocket(super::socket_of(&descriptor).0);
+            let listening = Listening { socket, descriptor, sites: sites.clone(), accepting: false, retired: false };
+            // Connections name their listener by its place: places are never given away.
+            self.listeners.push(listening);
+        }
+        for (index, listening) in self.listeners.iter_mut().enumerate() {
+            match wanted.iter().find(|listener| listener.address == listening.sites.address) {
+                Some(sites) => listening.sites = sites.clone(),
+                None if listening.retired => {}
+                None => {
+                    listening.retired = true;
+                    if std::mem::take(&mut listening.accepting) {
+                        self.reactor.stop_accepting(listening.socket, Token { index: index as u32, generation: 0 });
+                    }
+                    log::info(format_args!("no longer listening on {}", listening.sites.address));
+                }
+            }
+        }
+    }
+}

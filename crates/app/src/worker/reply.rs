@@ -1,0 +1,231 @@
+//! Writes replies: the head into one of the reactor's buffers, with a small body behind it so that both go out in one send. Which status,
+//! which range, which fields is `leat_logic::serve`'s to say.
+
+use bytes::Bytes;
+use leat_host::reactor::{Reactor, Token, Transmit};
+use leat_logic::http::{self, Boundary, HeadWriter, Method, Persistence, Progress, Status};
+use leat_logic::serve::error_page;
+use leat_logic::serve::reply::{self, Plan};
+use leat_logic::serve::resource::{Content, Found, Resource};
+
+use super::exchange::Piece;
+use super::{File, Host, Stage, Worker};
+
+/// A body up to this size is copied behind its head: cheaper than having the kernel gather two pieces.
+const COPIED_BODY_BYTES_MAX: usize = 2048;
+
+/// Takes one boundary to the next (Knuth's linear congruential generator): a client can't foresee where it began.
+const BOUNDARY_FACTOR: u64 = 6_364_136_223_846_793_005;
+
+/// What every resource here allows.
+const ALLOW: &[u8] = b"Allow: GET, HEAD, OPTIONS\r\n";
+
+/// A reply's body.
+pub(super) enum Body<F> {
+    Empty,
+    Memory(Bytes),
+    Pieces(Vec<Piece<F>>),
+}
+
+impl<F> Body<F> {
+    fn len(&self) -> u64 {
+        match self {
+            Body::Empty => 0,
+            Body::Memory(bytes) => bytes.len() as u64,
+            Body::Pieces(pieces) => pieces.iter().map(Piece::len).sum(),
+        }
+    }
+}
+
+/// Bytes `start..end` of a resource's content.
+fn body_of<F: Clone>(resource: &Resource<F>, start: u64, end: u64) -> Body<F> {
+    if start == end {
+        return Body::Empty;
+    }
+    match &resource.content {
+        Content::Memory(bytes) => Body::Memory(bytes.slice(start as usize..end as usize)),
+        Content::File(file) => Body::Pieces(vec![Piece::File { file: file.clone(), offset: start, end }]),
+    }
+}
+
+impl<H: Host> Worker<H> {
+    /// Answers with what a path names.
+    pub(super) fn reply_found(&mut self, token: Token, found: Found<File<H>>) {
+        match found {
+            Found::Resource(resource) => self.reply_resource(token, &resource),
+            Found::Redirect(location) => self.reply_redirect(token, &location),
+            Found::NotFound => self.reply_error(token, Status::NOT_FOUND),
+            Found::Forbidden => self.reply_error(token, Status::FORBIDDEN),
+            Found::Unavailable(cause) => {
+                self.metrics.storage_failures.increment();
+                self.log_storage_failure(&cause);
+                self.reply_error(token, cause.status());
+            }
+        }
+    }
+
+    fn reply_resource(&mut self, token: Token, resource: &Resource<File<H>>) {
+        let Some(exchange) = self.connections[token].exchange.as_ref() else { return };
+        if let Some(status) = exchange.error.and_then(Status::new) {
+            // The site's page for an error: all of it, whatever the request's conditions were.
+            let body = body_of(resource, 0, resource.description.len_bytes);
+            self.reply(token, status, resource.fields_whole(), body);
+            return;
+        }
+        if !exchange.conditional {
+            let body = body_of(resource, 0, resource.description.len_bytes);
+            self.reply(token, Status::OK, resource.fields_whole(), body);
+            return;
+        }
+        let limits = exchange.site.as_ref().map_or(&self.limits, |site| &site.limits);
+        let wall = self.host.wall();
+        // The head was accepted once, so it's accepted again.
+        let plan = match http::Connection::new(self.now).handle_input(self.now, &exchange.head, limits) {
+            (_, Progress::Request(request)) => Plan::for_resource(request.method, &request.conditions, resource, wall),
+            _ => Plan::Whole,
+        };
+        self.boundary = self.boundary.wrapping_mul(BOUNDARY_FACTOR).wrapping_add(1);
+        let boundary = Boundary::from_number(self.boundary);
+        let mut lines = Vec::with_capacity(512);
+        plan.push_fields(resource, boundary, &mut lines);
+        let body = match &plan {
+            Plan::Whole => body_of(resource, 0, resource.description.len_bytes),
+            Plan::Range(range) => body_of(resource, range.first, range.last + 1),
+            Plan::Ranges(ranges) => {
+                let multipart = reply::multipart(resource, boundary);
+                let mut pieces = Vec::new();
+                for &range in ranges.as_slice() {
+                    let mut head = Vec::new();
+                    multipart.push_part_head(&mut head, range);
+                    pieces.push(Piece::Bytes { bytes: head.into(), done: 0 });
+                    match body_of(resource, range.first, range.last + 1) {
+                        Body::Empty => {}
+                        Body::Memory(bytes) => pieces.push(Piece::Bytes { bytes, done: 0 }),
+                        Body::Pieces(part) => pieces.extend(part),
+                    }
+                }
+                let mut end = Vec::new();
+                multipart.push_end(&mut end);
+                pieces.push(Piece::Bytes { bytes: end.into(), done: 0 });
+                Body::Pieces(pieces)
+            }
+            Plan::NotModified => Body::Empty,
+            Plan::PreconditionFailed | Plan::Unsatisfiable => {
+                self.reply_page(token, plan.status(), lines);
+                return;
+            }
+        };
+        self.reply(token, plan.status(), &lines, body);
+    }
+
+    /// Starts a reply: `lines` are the field lines after Server, Date and Connection.
+    pub(super) fn reply(&mut self, token: Token, status: Status, lines: &[u8], body: Body<File<H>>) {
+        let close = self.drain.is_some();
+        let connection = &mut self.connections[token];
+        let Some(exchange) = connection.exchange.as_mut() else { return };
+        let limits = exchange.site.as_ref().map_or(&self.limits, |site| &site.limits);
+        let persistence = connection.http.reply(self.now, limits, close);
+        let body = if exchange.method == Method::Head { Body::Empty } else { body };
+        exchange.status = status.code();
+        exchange.body_bytes = body.len();
+        let mut head = self.reactor.send_buffer();
+        let _ = HeadWriter::start(&mut head, status, &self.date).persistence(persistence);
+        head.extend_from_slice(lines);
+        head.extend_from_slice(b"\r\n");
+        let body = match body {
+            Body::Empty => Bytes::new(),
+            Body::Memory(bytes) if bytes.len() <= COPIED_BODY_BYTES_MAX => {
+                head.extend_from_slice(&bytes);
+                Bytes::new()
+            }
+            Body::Memory(bytes) => bytes,
+            Body::Pieces(pieces) => {
+                exchange.pieces.push_back(Piece::Bytes { bytes: head.into(), done: 0 });
+                exchange.pieces.extend(pieces);
+                exchange.resident_end = 0;
+                if persistence != Persistence::Close {
+                    self.arm_receive(token);
+                }
+                self.queue(Stage::Transmit, token);
+                return;
+            }
+        };
+        connection.flags.sending = true;
+        let socket = connection.socket;
+        if persistence != Persistence::Close {
+            self.arm_receive(token);
+        }
+        self.reactor.send(socket, token, Transmit { head, body });
+    }
+
+    fn reply_redirect(&mut self, token: Token, location: &[u8]) {
+        let mut lines = Vec::with_capacity(location.len() + 128);
+        lines.extend_from_slice(b"Location: ");
+        lines.extend_from_slice(location);
+        if let Some(query) = self.connections[token].exchange.as_ref().and_then(|exchange| query_of(&exchange.head)) {
+            lines.push(b'?');
+            lines.extend_from_slice(query);
+        }
+        lines.extend_from_slice(b"\r\n");
+        self.reply_page(token, Status::MOVED_PERMANENTLY, lines);
+    }
+
+    pub(super) fn reply_options(&mut self, token: Token) {
+        self.reply(token, Status::NO_CONTENT, ALLOW, Body::Empty);
+    }
+
+    pub(super) fn reply_not_allowed(&mut self, token: Token) {
+        self.reply_page(token, Status::METHOD_NOT_ALLOWED, ALLOW.to_vec());
+    }
+
+    /// No site answers for the host.
+    pub(super) fn reply_misdirected(&mut self, token: Token) {
+        self.reply_page(token, Status::MISDIRECTED_REQUEST, Vec::new());
+    }
+
+    /// An error: with the site's own page if it has one, else with leat's.
+    pub(super) fn reply_error(&mut self, token: Token, status: Status) {
+        let Some(exchange) = self.connections[token].exchange.as_mut() else { return };
+        let code = exchange.error.unwrap_or(status.code());
+        let page = exchange.site.as_ref().and_then(|site| {
+            let mut pages = site.error_pages.iter();
+            pages.find_map(|(candidate, path)| (*candidate == code).then(|| path.clone()))
+        });
+        if let (Some(path), None) = (page, exchange.error) {
+            exchange.error = Some(code);
+            exchange.conditional = false;
+            exchange.path.clear();
+            exchange.path.extend_from_slice(&path);
+            self.queue(Stage::Serve, token);
+            return;
+        }
+        let status = Status::new(code).unwrap_or(status);
+        let retry = if status == Status::SERVICE_UNAVAILABLE { b"Retry-After: 1\r\n".to_vec() } else { Vec::new() };
+        self.reply_page(token, status, retry);
+    }
+
+    /// A reply with a small page of leat's own. `lines` are fields that go before its own.
+    pub(super) fn reply_page(&mut self, token: Token, status: Status, mut lines: Vec<u8>) {
+        let page = error_page::render(status);
+        lines.extend_from_slice(b"Content-Type: text/html; charset=utf-8\r\nContent-Length: ");
+        lines.extend_from_slice(page.len().to_string().as_bytes());
+        lines.extend_from_slice(b"\r\n");
+        self.reply(token, status, &lines, Body::Memory(page));
+    }
+
+    fn log_storage_failure(&mut self, cause: &dyn std::fmt::Display) {
+        // Once a second at most: a broken disk breaks many requests.
+        if self.storage_error_second != self.second {
+            self.storage_error_second = self.second;
+            crate::log::warning(format_args!("a file can't be served: {cause}"));
+        }
+    }
+}
+
+/// The query in the request line of a head that was accepted.
+fn query_of(head: &[u8]) -> Option<&[u8]> {
+    let line = head.split(|&byte| byte == b'\r').next()?;
+    let target = line.split(|&byte| byte == b' ').nth(1)?;
+    let mark = target.iter().position(|&byte| byte == b'?')?;
+    Some(&target[mark + 1..])
+}

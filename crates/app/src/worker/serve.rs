@@ -1,0 +1,100 @@
+//! The serve stage: from a request to what is sent for it. The cache answers most; the storage the rest, at once or later.
+
+use leat_host::reactor::Token;
+use leat_host::storage::{Outcome, Storage};
+use leat_logic::http::{Method, Status};
+use leat_logic::schedule::Cost;
+use leat_logic::serve::cache::Lookup;
+use leat_logic::serve::path::LoadRequest;
+use leat_logic::serve::resource::{Found, Loaded};
+
+use super::exchange::Answer;
+use super::settings::SiteKind;
+use super::{File, Host, Worker, ticket_of};
+
+/// What finding and sending a small reply costs, within a factor of two.
+const SERVE_COST_NS: u64 = 4_000;
+
+impl<H: Host> Worker<H> {
+    /// Answers the request in hand, or asks the storage what to answer.
+    pub(super) fn serve(&mut self, token: Token) -> Cost {
+        let Some(exchange) = self.connections[token].exchange.as_mut() else { return Cost::from_ns(0) };
+        let method = exchange.method;
+        let kind = exchange.site.as_ref().map_or(SiteKind::Unknown, |site| site.kind);
+        match method {
+            Method::Get | Method::Head => match kind {
+                SiteKind::Admin => self.reply_admin(token),
+                SiteKind::Unknown => self.reply_misdirected(token),
+                SiteKind::Files => match exchange.answer.take() {
+                    Some(Answer::Loaded(loaded)) => self.loaded(token, loaded),
+                    _ => self.look_up(token),
+                },
+            },
+            Method::Options => self.reply_options(token),
+            Method::Other => self.reply_error(token, Status::NOT_IMPLEMENTED),
+            _ => self.reply_not_allowed(token),
+        }
+        Cost::from_ns(SERVE_COST_NS)
+    }
+
+    fn look_up(&mut self, token: Token) {
+        let connection = &mut self.connections[token];
+        let site = connection.site;
+        let Some(exchange) = connection.exchange.as_mut() else { return };
+        let known = match self.cache.lookup(site, exchange.codings, &exchange.path, self.now) {
+            Lookup::Fresh(found) => {
+                let found = found.clone();
+                self.metrics.cache_hits.increment();
+                self.reply_found(token, found);
+                return;
+            }
+            Lookup::Stale(_, known) => known,
+            Lookup::Absent => None,
+        };
+        let Some(files) = exchange.site.as_ref().map(|site| &site.files) else { return };
+        let request = match LoadRequest::new(files, &exchange.path, exchange.codings) {
+            Ok(request) => request.unless(known),
+            Err(found) => {
+                self.reply_found(token, found);
+                return;
+            }
+        };
+        self.metrics.cache_misses.increment();
+        exchange.question = Some(request.clone());
+        if let Outcome::Ready(loaded) = self.storage.load(ticket_of(token), request) {
+            self.loaded(token, loaded);
+        }
+    }
+
+    /// The storage has answered.
+    fn loaded(&mut self, token: Token, loaded: Option<Loaded<File<H>>>) {
+        let connection = &mut self.connections[token];
+        let site = connection.site;
+        let Some(exchange) = connection.exchange.as_mut() else { return };
+        let Some(question) = exchange.question.take() else { return };
+        let found = match loaded {
+            Some(loaded) => {
+                self.cache.insert(site, &question, &loaded, self.now);
+                loaded.found
+            }
+            // What the cache had is as it was.
+            None => {
+                self.cache.renew(site, exchange.codings, &exchange.path, self.now);
+                match self.cache.lookup(site, exchange.codings, &exchange.path, self.now) {
+                    Lookup::Fresh(found) => found.clone(),
+                    // It has been dropped meanwhile: ask for all of it.
+                    Lookup::Stale(..) | Lookup::Absent => {
+                        let request = question.unless(None);
+                        exchange.question = Some(request.clone());
+                        match self.storage.load(ticket_of(token), request) {
+                            Outcome::Ready(Some(loaded)) => loaded.found,
+                            Outcome::Ready(None) => Found::NotFound,
+                            Outcome::Pending => return,
+                        }
+                    }
+                }
+            }
+        };
+        self.reply_found(token, found);
+    }
+}

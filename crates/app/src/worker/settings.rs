@@ -1,0 +1,148 @@
+//! A configuration in the form that a worker uses: for each site what a request of it needs, for each listener which site a host belongs to.
+//!
+//! Made on the worker's own thread, so that sharing a site between requests costs no atomic operation.
+
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use leat_logic::http::Limits;
+use leat_logic::schedule::Share;
+use leat_logic::serve::cache::CacheLimits;
+use leat_logic::serve::coding::Coding;
+use leat_logic::serve::hosts::HostTable;
+use leat_logic::serve::mime::MimeTable;
+use leat_logic::serve::policy::FilePolicy;
+
+use crate::access_log::AccessLogHandle;
+use crate::config::{self, Config};
+use crate::metrics::SiteMetrics;
+
+/// What a request of one site needs.
+pub(super) struct Site {
+    pub(super) name: String,
+    /// The worker's number for it, which stays the same over reloads for as long as the name does.
+    pub(super) number: u32,
+    pub(super) kind: SiteKind,
+    pub(super) files: Arc<FilePolicy>,
+    pub(super) offered: Vec<Coding>,
+    pub(super) limits: Limits,
+    pub(super) error_pages: Vec<(u16, Bytes)>,
+    pub(super) log: Option<AccessLogHandle>,
+    pub(super) metrics: Arc<SiteMetrics>,
+    pub(super) share: Share,
+}
+
+/// Where a site's replies come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SiteKind {
+    Files,
+    /// Metrics and health.
+    Admin,
+    /// Requests whose site isn't known: heads being received, and those that were refused.
+    Unknown,
+}
+
+/// A listener's sites.
+pub(super) struct Listener {
+    pub(super) address: SocketAddr,
+    pub(super) hosts: HostTable,
+    /// From the table's numbers to the worker's.
+    pub(super) sites: Vec<u32>,
+}
+
+impl Listener {
+    /// The worker's number of the site that answers for a host.
+    pub(super) fn site(&self, host: &[u8]) -> Option<u32> {
+        self.hosts.site(host).and_then(|place| self.sites.get(place as usize).copied())
+    }
+}
+
+/// The HTTP limits of a site.
+pub(super) fn limits(server: &config::Limits, site: Option<&config::SiteLimits>) -> Limits {
+    let unlimited = |count: u32| if count == 0 { u32::MAX } else { count };
+    Limits {
+        head_bytes_max: server.head_size,
+        header_count_max: server.header_count,
+        target_bytes_max: server.target_size,
+        body_bytes_max: site.map_or(server.body_size, |site| site.body_size),
+        requests_per_connection_max: unlimited(
+            site.map_or(server.requests_per_connection, |site| site.requests_per_connection),
+        ),
+        head_timeout: server.head_timeout,
+        idle_timeout: site.map_or(server.idle_timeout, |site| site.idle_timeout),
+        stall_timeout: site.map_or(server.stall_timeout, |site| site.stall_timeout),
+        linger_timeout: server.linger_timeout,
+    }
+}
+
+/// The limits under which heads are received, before the site is known: what any site allows, so that none is refused wrongly.
+pub(super) fn widest_limits(config: &Config) -> Limits {
+    let mut widest = limits(&config.limits, None);
+    for site in &config.sites {
+        widest.body_bytes_max = widest.body_bytes_max.max(site.limits.body_size);
+    }
+    widest
+}
+
+/// The file rules of a site.
+pub(super) fn file_policy(config: &Config, site: &config::Site) -> FilePolicy {
+    let charset = (!site.charset.is_empty()).then_some(site.charset.as_str());
+    let mut mime = MimeTable::new(charset, "application/octet-stream");
+    for media_type in &site.types {
+        mime = mime.with(&media_type.extension, &media_type.media_type);
+    }
+    let mut fields = Vec::new();
+    for header in &site.headers {
+        fields.extend_from_slice(&header.name);
+        fields.extend_from_slice(b": ");
+        fields.extend_from_slice(&header.value);
+        fields.extend_from_slice(b"\r\n");
+    }
+    FilePolicy {
+        root: site.root.clone(),
+        symlinks: site.symlinks,
+        dotfiles: site.hidden,
+        index: site.index.iter().map(|name| name.as_str().into()).collect(),
+        listing: site.listing,
+        precompressed: site.precompressed.clone(),
+        mime,
+        fields: fields.into(),
+        memory_file_bytes_max: if config.files.cache_size == 0 { 0 } else { config.files.cache_file_size_max },
+    }
+}
+
+/// One worker's part of the cache.
+pub(super) fn cache_limits(config: &Config) -> CacheLimits {
+    let workers = config.workers.max(1);
+    CacheLimits {
+        bytes_max: usize::try_from(config.files.cache_size).unwrap_or(usize::MAX) / workers,
+        open_files_max: config.files.open_files_max / workers,
+        ..CacheLimits::default()
+    }
+}
+
+/// A site's rules, unless they are equal to those it had: then the old ones, so that what is cached stays.
+pub(super) fn shared_policy(config: &Config, site: &config::Site, before: Option<(&Config, &Rc<Site>)>) -> Arc<FilePolicy> {
+    if let Some((old_config, old)) = before
+        && old_config.files == config.files
+        && old_config.sites.iter().any(|candidate| candidate.name == site.name && same_files(candidate, site))
+    {
+        return old.files.clone();
+    }
+    Arc::new(file_policy(config, site))
+}
+
+/// Whether two versions of a site find and describe files alike.
+fn same_files(a: &config::Site, b: &config::Site) -> bool {
+    a.root == b.root
+        && a.symlinks == b.symlinks
+        && a.hidden == b.hidden
+        && a.index == b.index
+        && a.listing == b.listing
+        && a.precompressed == b.precompressed
+        && a.headers == b.headers
+        && a.types == b.types
+        && a.charset == b.charset
+}

@@ -1,0 +1,143 @@
+//! Time-outs: nothing is armed for a connection. A sweep looks at all of them when the earliest could be due, which costs a few nanoseconds for
+//! each and nothing for each request.
+
+use std::time::Duration;
+
+use leat_host::reactor::Reactor;
+use leat_logic::http::Expired;
+use leat_logic::time::Instant;
+
+use super::{Host, Stage, Worker};
+
+/// The shortest time between two sweeps.
+const SWEEP_PAUSE_MIN: Duration = Duration::from_millis(20);
+/// The longest: other things are looked at too.
+const SWEEP_PAUSE_MAX: Duration = Duration::from_secs(1);
+/// How often a slow client's acknowledgements are looked at before the last bytes of a file go out.
+pub(super) const ACKNOWLEDGED_CHECK: Duration = Duration::from_millis(20);
+/// An idle connection of a draining worker is closed after so long without a request.
+const DRAIN_IDLE: Duration = Duration::from_millis(500);
+
+impl<H: Host> Worker<H> {
+    /// How long the reactor may wait.
+    pub(super) fn time_to_next_timeout(&self) -> Option<Duration> {
+        let next = self.sweep_at.min(self.flush_at);
+        (next != Instant::NEVER).then(|| next.since(self.host.now()))
+    }
+
+    /// The shortest time in which anything can time out, so that no connection that comes after a sweep is missed before the next.
+    fn sweep_pause(&self) -> Duration {
+        let shortest = self
+            .sites
+            .iter()
+            .flat_map(|site| {
+                let limits = &site.limits;
+                [limits.head_timeout, limits.idle_timeout, limits.stall_timeout, limits.linger_timeout]
+            })
+            .min();
+        shortest.unwrap_or(SWEEP_PAUSE_MAX).clamp(SWEEP_PAUSE_MIN, SWEEP_PAUSE_MAX)
+    }
+
+    /// Looks at every connection.
+    pub(super) fn handle_timeouts(&mut self) {
+        let mut next = self.now.after(self.sweep_pause());
+        for index in 0..self.connections.slots() as u32 {
+            let Some(token) = self.connections.token(index) else { continue };
+            let due = self.handle_connection_timeout(token);
+            next = next.min(due);
+        }
+        if let Some(drain) = self.drain {
+            next = next.min(drain.deadline);
+        }
+        if let Some(retiring) = &self.retiring {
+            let (accept_until, deadline) = (retiring.accept_until, retiring.deadline);
+            next = next.min(if self.now < accept_until { accept_until } else { deadline });
+            if self.now >= accept_until {
+                self.end_accepting();
+            }
+            if self.now >= deadline && self.drain.is_none() {
+                let deadline = self.now.after(self.config.limits.drain_timeout);
+                self.drain = Some(super::Drain { deadline, keep_idle: true, since: self.now });
+            }
+        }
+        if self.listeners.iter().any(|listening| !listening.accepting && !listening.retired) {
+            self.resume_accepting();
+        }
+        self.sweep_at = next.max(self.now.after(SWEEP_PAUSE_MIN));
+    }
+
+    /// Deals with one connection's time-outs; returns when to look again.
+    fn handle_connection_timeout(&mut self, token: leat_host::reactor::Token) -> Instant {
+        let connection = &mut self.connections[token];
+        if connection.flags.closing {
+            return Instant::NEVER;
+        }
+        if let Some(drain) = self.drain
+            && self.now >= drain.deadline
+        {
+            self.cut(token);
+            return Instant::NEVER;
+        }
+        if let Some(exchange) = connection.exchange.as_mut()
+            && exchange.awaits_acknowledgement
+        {
+            if self.reactor.unacknowledged_bytes(connection.socket) == 0 {
+                exchange.awaits_acknowledgement = false;
+                exchange.blocked_since = None;
+                self.queue(Stage::Transmit, token);
+                return Instant::NEVER;
+            }
+            return self.now.after(ACKNOWLEDGED_CHECK);
+        }
+        let limits = &self.sites[connection.site as usize].limits;
+        let mut due = connection.http.poll_timeout(limits);
+        if let Some(drain) = self.drain
+            && !drain.keep_idle
+            && connection.http.is_idle()
+            && connection.inbox.is_empty()
+        {
+            due = due.min(drain.since.after(DRAIN_IDLE));
+            if self.now >= due {
+                self.close(token);
+                return Instant::NEVER;
+            }
+        }
+        if self.now < due {
+            return due;
+        }
+        if let Some(exchange) = connection.exchange.as_mut() {
+            // Everything may be with the kernel, and the client still reading it: less unacknowledged than before is progress.
+            let unacknowledged = self.reactor.unacknowledged_bytes(connection.socket);
+            let progress = unacknowledged < exchange.unacknowledged_bytes && exchange.unacknowledged_bytes != usize::MAX
+                || exchange.unacknowledged_bytes == usize::MAX && unacknowledged > 0;
+            exchange.unacknowledged_bytes = unacknowledged;
+            if progress {
+                connection.http.handle_transmit_progress(self.now);
+                return connection.http.poll_timeout(limits);
+            }
+        }
+        match connection.http.handle_timeout(self.now, limits) {
+            None => return due,
+            Some(Expired::Idle | Expired::Linger) => self.close(token),
+            Some(Expired::Stalled) => {
+                self.metrics.stalled.increment();
+                self.cut(token);
+            }
+            Some(Expired::Head(rejection)) => {
+                connection.inbox.clear(&mut self.reactor);
+                self.begin_refusal(token);
+                self.reply_rejection(token, rejection);
+            }
+        }
+        Instant::NEVER
+    }
+
+    /// Whether everything that a drain waits for has ended.
+    pub(super) fn is_drained(&self) -> bool {
+        let leaving = match &self.retiring {
+            Some(retiring) => self.now >= retiring.accept_until,
+            None => self.drain.is_some(),
+        };
+        leaving && self.connections.len() == 0
+    }
+}

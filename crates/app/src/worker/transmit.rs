@@ -1,0 +1,205 @@
+//! The transmit stage: replies that don't go out in one send. Files go from the page cache to the socket; a file that has changed meanwhile
+//! cuts the connection before its reply is complete, so that no client takes a torn reply for a whole one.
+
+use std::time::Duration;
+
+use leat_host::reactor::{Reactor, SendNow, Token};
+use leat_host::storage::{Outcome, Storage};
+use leat_logic::http::AfterReply;
+use leat_logic::schedule::Cost;
+
+use super::exchange::{Answer, Piece};
+use super::{Host, Stage, Worker, ticket_of};
+
+/// Bytes sent in one turn: then other events get theirs.
+const TURN_BYTES_MAX: usize = 512 * 1024;
+/// The last bytes of a file wait until the file has been seen unchanged.
+const TAIL_BYTES: u64 = 4096;
+/// A client slower than this has all but the tail acknowledged before the file is looked at for the last time: what lies in the kernel's
+/// queues is the file's own pages, which change with it.
+const SLOW_CLIENT: Duration = Duration::from_millis(100);
+/// What a turn costs without its bytes, and for each of them; within a factor of two.
+const TURN_COST_NS: u64 = 3_000;
+const BYTES_FOR_EACH_COST_NS: u64 = 8;
+
+/// How a turn ended.
+enum Turn {
+    /// Everything is with the kernel.
+    Done,
+    /// The turn's bytes are used up.
+    Continue,
+    /// An answer of the storage, or room in the socket, is waited for.
+    Waiting,
+    /// The reply can't be completed.
+    Broken,
+}
+
+impl<H: Host> Worker<H> {
+    /// Sends the next pieces.
+    pub(super) fn transmit(&mut self, token: Token) -> Cost {
+        let mut sent_bytes = 0;
+        let turn = self.send_pieces(token, &mut sent_bytes);
+        if sent_bytes > 0 {
+            self.connections[token].http.handle_transmit_progress(self.now);
+        }
+        match turn {
+            Turn::Done => self.reply_sent(token),
+            Turn::Continue => self.queue(Stage::Transmit, token),
+            Turn::Waiting => {}
+            Turn::Broken => self.cut(token),
+        }
+        Cost::from_ns(TURN_COST_NS + sent_bytes as u64 / BYTES_FOR_EACH_COST_NS)
+    }
+
+    fn send_pieces(&mut self, token: Token, sent_bytes: &mut usize) -> Turn {
+        let connection = &mut self.connections[token];
+        let Some(exchange) = connection.exchange.as_mut() else { return Turn::Waiting };
+        let answer = exchange.answer.take();
+        match &answer {
+            Some(Answer::Resident(Err(cause)) | Answer::Read(Err(cause))) => {
+                crate::log::warning(format_args!("a reply is cut: {cause}"));
+                return Turn::Broken;
+            }
+            _ => {}
+        }
+        let mut tail = match answer {
+            Some(Answer::Read(Ok(bytes))) => Some(bytes),
+            _ => None,
+        };
+        loop {
+            let is_last = exchange.pieces.len() == 1;
+            let Some(piece) = exchange.pieces.front_mut() else { return Turn::Done };
+            if *sent_bytes >= TURN_BYTES_MAX {
+                return Turn::Continue;
+            }
+            let outcome = match piece {
+                Piece::Bytes { bytes, done } => {
+                    if *done == bytes.len() {
+                        exchange.pieces.pop_front();
+                        continue;
+                    }
+                    let outcome = self.reactor.send_now(connection.socket, &bytes[*done..], !is_last);
+                    if let SendNow::Sent(count) = outcome {
+                        *done += count;
+                    }
+                    outcome
+                }
+                Piece::File { file, offset, end } => {
+                    let left = *end - *offset;
+                    if left == 0 {
+                        exchange.pieces.pop_front();
+                        continue;
+                    }
+                    if left <= TAIL_BYTES && is_last {
+                        // The last bytes of the reply.
+                        let Some(bytes) = tail.take() else {
+                            let slow = exchange.blocked_since.is_some_and(|since| self.now.since(since) > SLOW_CLIENT);
+                            if slow && self.reactor.unacknowledged_bytes(connection.socket) > 0 {
+                                self.sweep_at = self.sweep_at.min(self.now.after(super::timeouts::ACKNOWLEDGED_CHECK));
+                                exchange.awaits_acknowledgement = true;
+                                return Turn::Waiting;
+                            }
+                            match self.storage.read(ticket_of(token), file, *offset, left as usize) {
+                                Outcome::Ready(Ok(bytes)) => tail = Some(bytes),
+                                Outcome::Ready(Err(_)) => return Turn::Broken,
+                                Outcome::Pending => return Turn::Waiting,
+                            }
+                            continue;
+                        };
+                        if bytes.len() as u64 != left || !self.storage.unchanged(file) {
+                            self.metrics.torn_replies.increment();
+                            return Turn::Broken;
+                        }
+                        *piece = Piece::Bytes { bytes, done: 0 };
+                        continue;
+                    }
+                    // A piece that isn't the last is checked as a whole with the last one: it's the same file.
+                    let until_tail = if is_last { left - TAIL_BYTES } else { left };
+                    let len = until_tail.min((TURN_BYTES_MAX - *sent_bytes) as u64);
+                    if *offset + len > exchange.resident_end {
+                        match self.storage.make_resident(ticket_of(token), file, *offset, len) {
+                            Outcome::Ready(Ok(())) => exchange.resident_end = *offset + len,
+                            Outcome::Ready(Err(_)) => return Turn::Broken,
+                            Outcome::Pending => {
+                                // When the answer comes they are in memory: asking again could go on for ever under memory pressure.
+                                exchange.resident_end = *offset + len;
+                                return Turn::Waiting;
+                            }
+                        }
+                    }
+                    let outcome = self.reactor.send_file_now(connection.socket, token, file, *offset, len as usize);
+                    if let SendNow::Sent(count) = outcome {
+                        *offset += count as u64;
+                    }
+                    outcome
+                }
+            };
+            match outcome {
+                SendNow::Sent(count) => *sent_bytes += count,
+                SendNow::Blocked => {
+                    exchange.blocked_since.get_or_insert(self.now);
+                    connection.flags.awaiting = true;
+                    self.reactor.await_writable(connection.socket, token);
+                    return Turn::Waiting;
+                }
+                SendNow::EndOfFile => {
+                    self.metrics.torn_replies.increment();
+                    return Turn::Broken;
+                }
+                SendNow::Failed(_) => return Turn::Broken,
+            }
+        }
+    }
+
+    /// There is room in the socket again.
+    pub(super) fn writable(&mut self, token: Token) {
+        let Some(connection) = self.connections.get(token) else { return };
+        connection.flags.awaiting = false;
+        if connection.flags.closing {
+            self.finish_close(token);
+        } else if connection.exchange.is_some() {
+            self.queue(Stage::Transmit, token);
+        }
+    }
+
+    /// A reply that went out in one send is with the kernel, or the connection is broken.
+    pub(super) fn sent(&mut self, token: Token, error: Option<std::io::Error>) {
+        let Some(connection) = self.connections.get(token) else { return };
+        connection.flags.sending = false;
+        if connection.flags.closing {
+            self.finish_close(token);
+        } else if error.is_some() {
+            self.cut(token);
+        } else {
+            self.reply_sent(token);
+        }
+    }
+
+    /// The whole reply is with the kernel: log it, and go on or close.
+    pub(super) fn reply_sent(&mut self, token: Token) {
+        let connection = &mut self.connections[token];
+        let Some(exchange) = connection.exchange.take() else { return };
+        let after = connection.http.handle_reply_sent(self.now);
+        self.account(token, &exchange, true);
+        self.recycle(exchange);
+        let connection = &mut self.connections[token];
+        match after {
+            AfterReply::NextRequest | AfterReply::DrainBody => {
+                if !connection.inbox.is_empty() || connection.flags.ended {
+                    self.queue(Stage::Receive, token);
+                } else if !connection.flags.receiving {
+                    self.arm_receive(token);
+                }
+                if self.is_retiring() {
+                    self.offer_to_heirs(token);
+                }
+            }
+            AfterReply::Close { linger: true } if !connection.flags.ended => {
+                connection.inbox.clear(&mut self.reactor);
+                self.reactor.shutdown(connection.socket, token, false);
+                self.arm_receive(token);
+            }
+            AfterReply::Close { .. } => self.close(token),
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Processes and signals: starting over, ending, reaping, and hearing what the operator wants.
+
+use std::io;
+use std::os::fd::AsFd;
+
+use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+
+/// A signal that a server's operator sends, or the kernel when a child has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// SIGTERM: finish what is under way, then end.
+    Stop,
+    /// SIGINT: the same; a second one wants it over at once.
+    Interrupt,
+    /// SIGHUP: read the configuration again.
+    Reload,
+    /// SIGUSR1: open log files anew.
+    ReopenLogs,
+    /// SIGUSR2: let the binary on disk take over.
+    Upgrade,
+    /// SIGCHLD: [`reap`] has something.
+    ChildEnded,
+}
+
+/// Calls `hear` with each notice, on a thread of its own, for as long as the process lives.
+///
+/// # Errors
+/// Those of sigaction(2) and of starting a thread.
+pub fn hear_notices(mut hear: impl FnMut(Notice) + Send + 'static) -> io::Result<()> {
+    use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
+    let mut signals = signal_hook::iterator::Signals::new([SIGCHLD, SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2])?;
+    std::thread::Builder::new().name("signals".into()).spawn(move || {
+        for signal in signals.forever() {
+            hear(match signal {
+                SIGCHLD => Notice::ChildEnded,
+                SIGHUP => Notice::Reload,
+                SIGUSR1 => Notice::ReopenLogs,
+                SIGUSR2 => Notice::Upgrade,
+                SIGINT => Notice::Interrupt,
+                _ => Notice::Stop,
+            });
+        }
+    })?;
+    Ok(())
+}
+
+/// Makes this process deaf to the signals that are meant for the supervisor: a terminal sends them to the whole group.
+///
+/// # Errors
+/// Those of sigaction(2).
+pub fn ignore_operator() -> io::Result<()> {
+    use signal_hook::consts::{SIGHUP, SIGINT, SIGUSR1, SIGUSR2};
+    for signal in [SIGHUP, SIGINT, SIGUSR1, SIGUSR2] {
+        // A handler that sets a flag which nobody reads: unlike SIG_IGN it isn't inherited by programs that we start.
+        signal_hook::flag::register(signal, std::sync::Arc::default())?;
+    }
+    Ok(())
+}
+
+/// How a child ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// Which one.
+    pub pid: u32,
+    /// Its exit code, unless a signal ended it.
+    pub code: Option<i32>,
+    /// The signal that ended it.
+    pub signal: Option<i32>,
+}
+
+/// A child that has ended and that nobody has asked about yet.
+#[must_use]
+pub fn reap() -> Option<Ended> {
+    let (pid, status) = waitpid(None, WaitOptions::NOHANG).ok()??;
+    Some(Ended {
+        pid: pid.as_raw_nonzero().get().unsigned_abs(),
+        code: status.exit_status(),
+        signal: status.terminating_signal(),
+    })
+}
+
+/// Ends a process that we started, at once.
+pub fn kill(pid: u32) {
+    if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
+        // It may have ended by itself meanwhile.
+        let _ = kill_process(pid, Signal::KILL);
+    }
+}
+
+/// Whether a descriptor survives exec(2).
+///
+/// # Errors
+/// Those of fcntl(2).
+pub fn keep_over_exec(descriptor: impl AsFd, keep: bool) -> io::Result<()> {
+    let flags = fcntl_getfd(&descriptor)?;
+    Ok(fcntl_setfd(&descriptor, if keep { flags - FdFlags::CLOEXEC } else { flags | FdFlags::CLOEXEC })?)
+}
+
+/// Raises the limit on open files to what may be had, and returns it.
+#[must_use]
+pub fn raise_open_files_limit() -> u64 {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    // Refused: then the lower limit stays in force.
+    let _ = setrlimit(Resource::Nofile, limit);
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+}
+
+/// Takes over a descriptor that a predecessor kept open over exec(2) and told us the number of.
+///
+/// # Errors
+/// The number isn't an open descriptor.
+pub fn inherit(number: i32) -> io::Result<std::os::fd::OwnedFd> {
+    use std::os::fd::FromRawFd;
+    // SAFETY: only used to ask whether the number is open; fcntl(F_GETFD) does nothing to it.
+    let open = unsafe { libc::fcntl(number, libc::F_GETFD) } >= 0;
+    if number <= 2 || !open {
+        return Err(io::Error::new(io::ErrorKind::NotFound, format!("descriptor {number} isn't open")));
+    }
+    // SAFETY: it is open, and the predecessor that gave us its number was this process: nobody else owns it.
+    let descriptor = unsafe { std::os::fd::OwnedFd::from_raw_fd(number) };
+    keep_over_exec(&descriptor, false)?;
+    Ok(descriptor)
+}
+
+/// The channel to the supervisor, which is this process's standard input. Standard input itself reads nothing afterwards.
+///
+/// # Errors
+/// Standard input isn't a socket: this process wasn't started by a supervisor.
+pub fn standard_input_as_stream() -> io::Result<std::os::unix::net::UnixStream> {
+    let descriptor = io::stdin().as_fd().try_clone_to_owned()?;
+    let stream = std::os::unix::net::UnixStream::from(descriptor);
+    if stream.local_addr().is_err() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "standard input isn't a supervisor's channel: use `leat serve`"));
+    }
+    Ok(stream)
+}
+
+/// A number that nobody can foresee.
+#[must_use]
+pub fn random_number() -> u64 {
+    // The standard library seeds each of its hash tables from the kernel's random source.
+    use std::hash::{BuildHasher, Hasher};
+    std::collections::hash_map::RandomState::new().build_hasher().finish()
+}

@@ -1,0 +1,7 @@
+//! The storage against real files, in a directory of each test's own.
+
+mod changes;
+mod fixture;
+mod memory;
+mod paths;
+mod pool;
