@@ -74,7 +74,11 @@ fn metrics_count_requests(reactor: Reactor) {
         (grown == 60.0).then_some(())
     });
     let now = samples(&server);
-    assert!(now.keys().any(|name| name.contains("site=\"measured\"")), "{:#?}", now.keys());
+    for status in ["2xx", "4xx"] {
+        let name = format!("leat_requests_total{{site=\"measured\",status=\"{status}\"}}");
+        assert_eq!(now.get(&name), Some(&30.0), "{name}");
+    }
+    assert!(sum(&now, &["leat_request_seconds_count"]) >= 60.0 && sum(&now, &["leat_accepted_total"]) >= 60.0);
 }
 
 fn counters_never_fall_over_a_reload(reactor: Reactor) {
