@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use leat_logic::serve::version::Version;
 
-use super::open::version_of;
+use super::open::{links_of, version_of};
 
 /// An open regular file, with what was true of it when it was opened.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ impl OpenFile {
         let now = version_of(&stat);
         now.len_bytes == self.version.len_bytes
             && now.modified == self.version.modified
-            && (now.changed == self.version.changed || u64::from(stat.st_nlink) != self.links)
+            && (now.changed == self.version.changed || links_of(&stat) != self.links)
     }
 }
 

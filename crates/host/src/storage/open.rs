@@ -86,7 +86,7 @@ impl Root {
         if kind == FileType::Symlink {
             return Err(Errno::LOOP);
         }
-        let (links, owner) = (u64::from(stat.st_nlink), stat.st_uid);
+        let (links, owner) = (links_of(&stat), stat.st_uid);
         Ok(Named { descriptor, kind, version: version_of(&stat), links, through_symlink, owner })
     }
 
@@ -186,6 +186,12 @@ pub(super) fn walk(
 
 fn retry<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
     rustix::io::retry_on_intr(&mut call)
+}
+
+/// How many names a file has.
+#[allow(clippy::useless_conversion, reason = "on some processors the kernel counts in 32 bits")]
+pub(super) fn links_of(stat: &Stat) -> u64 {
+    u64::from(stat.st_nlink)
 }
 
 /// What a file's `stat` says of its version.

@@ -4,9 +4,9 @@ use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::{FileExt, symlink};
 use std::sync::Arc;
-use std::time::Duration;
 
 use leat_logic::serve::coding::CodingOrder;
+use leat_logic::serve::policy::SymlinkPolicy;
 use leat_logic::serve::resource::{Change, Keep};
 use leat_logic::serve::version::Known;
 use leat_logic::time::Instant;
@@ -14,10 +14,9 @@ use rustix::io::Errno;
 
 use super::fixture::{Fixture, file, memory, resource, settle};
 use crate::storage::open::{Patience, Root};
-use crate::storage::{Outcome, PoolLimits, Storage, StorageEvent, Ticket};
-use leat_logic::serve::policy::SymlinkPolicy;
+use crate::storage::{OpenFile, Outcome, PoolLimits, Storage, StorageEvent, Ticket};
 
-fn fixture_with_large_file() -> (Fixture, std::path::PathBuf, Arc<crate::storage::OpenFile>) {
+fn fixture_with_large_file() -> (Fixture, std::path::PathBuf, Arc<OpenFile>) {
     let mut fixture = Fixture::new();
     let path = fixture.write_settled("large", vec![1; 100_000]);
     let found = fixture.find("/large");
@@ -141,6 +140,7 @@ fn a_directory_that_is_renamed_takes_all_below_along() {
     fixture.wait_until_dropped("/a/b/c/file");
     fixture.wait_until_dropped("/a");
     let path = fixture.write_settled("a/b/c/file", "new");
+    fixture.settle_notices();
     fixture.keep("/a/b/c/file");
     // What the old directory becomes no longer matters; what the new one does, does.
     std::fs::write(fixture.root.join("z/b/c/file"), "older").unwrap();
@@ -210,7 +210,9 @@ fn an_answer_that_a_change_may_have_overtaken_is_not_kept() {
         assert!(matches!(fixture.storage.load(Ticket(ticket), request), Outcome::Pending));
     }
     fixture.write("d/new", "x");
-    fixture.wait_for(|event| matches!(event, StorageEvent::Changed(Change::Name { name, .. }) if name == "new").then_some(()));
+    fixture.wait_for(|event| {
+        matches!(event, StorageEvent::Changed(Change::Name { name, .. }) if name == "new").then_some(())
+    });
     gate.open();
     let mut keep_of = |of| {
         fixture.wait_for(|event| match event {
@@ -243,7 +245,8 @@ fn lost_notices_drop_everything() {
     fixture.write_settled("kept", "x");
     fixture.write("noise", "x");
     fixture.keep("/kept");
-    let limit: usize = std::fs::read_to_string("/proc/sys/fs/inotify/max_queued_events").unwrap().trim().parse().unwrap();
+    let limit: usize =
+        std::fs::read_to_string("/proc/sys/fs/inotify/max_queued_events").unwrap().trim().parse().unwrap();
     let (one, other) = (fixture.root.join("one"), fixture.root.join("other"));
     std::fs::rename(fixture.root.join("noise"), &one).unwrap();
     for _ in 0..limit / 4 + 10 {
@@ -254,5 +257,4 @@ fn lost_notices_drop_everything() {
     fixture.keep("/kept");
     std::fs::write(fixture.root.join("kept"), "y").unwrap();
     fixture.wait_until_dropped("/kept");
-    let _ = Duration::ZERO;
 }

@@ -21,7 +21,7 @@ fn evicted() -> Option<(Fixture, super::fixture::File)> {
     std::fs::File::open(path).unwrap().sync_all().unwrap();
     rustix::fs::fadvise(&open, 0, None, Advice::DontNeed).unwrap();
     if is_resident(&open, 0, LEN) {
-        assert_ne!(std::env::var_os("CI").is_some(), true, "the test directory's file system doesn't let go of its pages");
+        assert!(std::env::var_os("CI").is_none(), "the test directory's file system doesn't let go of its pages");
         eprintln!("skipped: the test directory's file system keeps everything in memory; set TMPDIR to a disk");
         return None;
     }
@@ -32,10 +32,11 @@ fn evicted() -> Option<(Fixture, super::fixture::File)> {
 fn what_is_on_disk_is_brought_into_memory_by_the_pool() {
     let Some((mut fixture, open)) = evicted() else { return };
     assert!(matches!(fixture.storage.make_resident(Ticket(5), &open, 0, 10 * LEN), Outcome::Pending));
-    fixture.wait_for(|event| match event {
-        StorageEvent::Resident { ticket: Ticket(5), result } => Some(result.unwrap()),
+    let result = fixture.wait_for(|event| match event {
+        StorageEvent::Resident { ticket: Ticket(5), result } => Some(*result),
         _ => None,
     });
+    assert_eq!(result, Ok(()));
     assert!(is_resident(&open, 0, LEN));
     assert!(matches!(fixture.storage.make_resident(Ticket(6), &open, LEN / 2, LEN), Outcome::Ready(Ok(()))));
     assert!(matches!(fixture.storage.make_resident(Ticket(7), &open, 5 * LEN, LEN), Outcome::Ready(Ok(()))));
@@ -62,7 +63,9 @@ fn a_copy_is_read_by_the_pool_or_at_once() {
         }),
     };
     assert_eq!(read.unwrap(), expected);
-    let Outcome::Ready(again) = fixture.storage.read(Ticket(9), &open, LEN - 300, 1_000) else { panic!("not in memory") };
+    let Outcome::Ready(again) = fixture.storage.read(Ticket(9), &open, LEN - 300, 1_000) else {
+        panic!("not in memory")
+    };
     assert_eq!(again.unwrap(), expected);
 }
 

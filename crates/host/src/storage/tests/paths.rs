@@ -73,14 +73,17 @@ fn no_path_leaves_the_root_not_even_one_that_got_past_the_checks() {
     symlink("/etc/passwd", fixture.root.join("absolute")).unwrap();
     symlink("/proc/self/root/etc/passwd", fixture.root.join("magic")).unwrap();
     let root = Root::open(&fixture.root).unwrap();
-    let shapes: &[&[u8]] = &[b"../secret", b"d/../../secret", b"/etc/passwd", b"d/up", b"absolute", b"magic", b"..", b"d/../.."];
+    let shapes: &[&[u8]] =
+        &[b"../secret", b"d/../../secret", b"/etc/passwd", b"d/up", b"absolute", b"magic", b"..", b"d/../.."];
     for path in shapes {
         for policy in [SymlinkPolicy::Beneath, SymlinkPolicy::Deny] {
             let named = root.name(path, policy, Patience::Wait);
             assert!(named.is_err(), "{} under {policy:?} gave {named:?}", path.escape_ascii());
         }
-        let directory = rustix::fs::openat(CWD, &fixture.root, OFlags::PATH | OFlags::DIRECTORY, Mode::empty()).unwrap();
-        let walked = walk(std::os::fd::AsFd::as_fd(&directory), path, OFlags::PATH, SymlinkPolicy::Beneath, Patience::Wait);
+        let directory =
+            rustix::fs::openat(CWD, &fixture.root, OFlags::PATH | OFlags::DIRECTORY, Mode::empty()).unwrap();
+        let walked =
+            walk(std::os::fd::AsFd::as_fd(&directory), path, OFlags::PATH, SymlinkPolicy::Beneath, Patience::Wait);
         let walked = walked.map(|opened| FileType::from_raw_mode(rustix::fs::fstat(&opened).unwrap().st_mode));
         // A slash at the start is nothing to a walk, and a link at the end is opened as what it is: then it's refused.
         assert!(matches!(walked, Err(_) | Ok(FileType::Symlink)), "{} walked to {walked:?}", path.escape_ascii());
@@ -93,7 +96,8 @@ fn a_walk_without_openat2_finds_what_is_there() {
     fixture.write("d/e/file", "");
     symlink("d", fixture.root.join("link")).unwrap();
     let root = rustix::fs::openat(CWD, &fixture.root, OFlags::PATH | OFlags::DIRECTORY, Mode::empty()).unwrap();
-    let walk_to = |path: &[u8], policy| walk(std::os::fd::AsFd::as_fd(&root), path, OFlags::PATH, policy, Patience::Wait);
+    let walk_to =
+        |path: &[u8], policy| walk(std::os::fd::AsFd::as_fd(&root), path, OFlags::PATH, policy, Patience::Wait);
     assert!(walk_to(b"d/e/file", SymlinkPolicy::Beneath).is_ok());
     assert!(walk_to(b".", SymlinkPolicy::Beneath).is_ok());
     assert_eq!(walk_to(b"link/e/file", SymlinkPolicy::Beneath).unwrap_err(), Errno::LOOP);

@@ -44,13 +44,17 @@ fn a_full_queue_refuses_and_what_was_taken_is_answered() {
     for ticket in 0..2 {
         assert!(matches!(fixture.storage.load(Ticket(ticket), request.clone()), Outcome::Pending));
     }
-    let Outcome::Ready(Some(refused)) = fixture.storage.load(Ticket(2), request) else { panic!("taken past the limit") };
+    let Outcome::Ready(Some(refused)) = fixture.storage.load(Ticket(2), request) else {
+        panic!("taken past the limit")
+    };
     assert!(matches!(refused.found, Found::Unavailable(Cause::QueueFull)));
     assert_eq!(refused.keep, Keep::No);
     gate.open();
     for expected in 0..2 {
         let found = fixture.wait_for(|event| match event {
-            StorageEvent::Loaded { ticket, loaded: Some(loaded) } if *ticket == Ticket(expected) => Some(loaded.found.clone()),
+            StorageEvent::Loaded { ticket, loaded: Some(loaded) } if *ticket == Ticket(expected) => {
+                Some(loaded.found.clone())
+            }
             _ => None,
         });
         assert_eq!(memory(&found), b"x");
