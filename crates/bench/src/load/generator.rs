@@ -10,6 +10,7 @@ use super::connection::{Answered, Connection, Outstanding, WHOLE_REPLY_BYTES, Wa
 use super::outcome::{Failure, Outcome};
 use super::reply::Fault;
 use super::{Demand, Observer, Plan};
+use crate::sys::process::own_thread_cpu_time;
 use crate::sys::ring::{Completion, Ring, RingSize};
 use crate::sys::socket;
 use crate::workload::mix::{Mix, PIPELINE_MAX};
@@ -174,12 +175,14 @@ impl<'a> Generator<'a> {
             self.dispatch(index as u32, self.mix.longest(), 1, self.now_ns);
         }
         let mut begun = false;
+        let mut cpu_at_begin = Duration::ZERO;
         while self.now_ns < self.window_ns.end && self.requests < self.plan.requests_max {
             if !begun && self.now_ns >= self.window_ns.start {
                 begun = true;
                 // From here, not from the plan: the observer's counters are read now.
                 self.window_ns = self.now_ns..self.now_ns + self.plan.window.as_nanos() as u64;
                 observer.window_begins();
+                cpu_at_begin = own_thread_cpu_time()?;
             }
             let round_ns = self.now_ns;
             self.use_freed_slots();
@@ -195,6 +198,7 @@ impl<'a> Generator<'a> {
             }
         }
         observer.window_ends();
+        self.outcome.cpu = own_thread_cpu_time()?.saturating_sub(cpu_at_begin);
         self.tick();
         self.window_ns.end = self.now_ns;
         self.outcome.window = Duration::from_nanos(self.window_ns.end - self.window_ns.start);
@@ -205,9 +209,13 @@ impl<'a> Generator<'a> {
     fn drain(&mut self) -> io::Result<()> {
         self.stage = Stage::Draining;
         let end_ns = self.now_ns + self.plan.drain.as_nanos() as u64;
-        while self.in_flight > 0 && self.now_ns < end_ns {
+        while (self.in_flight > 0 || !self.waiting.is_empty()) && self.now_ns < end_ns {
+            // What was due within the window is still sent; a closed loop sends no more.
+            match self.plan.demand {
+                Demand::Saturate => self.freed.clear(),
+                Demand::Rate { .. } => self.use_freed_slots(),
+            }
             self.step(end_ns)?;
-            self.freed.clear();
         }
         let active = &self.connections[..self.plan.connections];
         let outstanding = active.iter().flat_map(|connection| &connection.outstanding);

@@ -52,8 +52,10 @@ pub(crate) struct Outcome {
     pub(crate) lateness_ns: Histogram<u64>,
     /// Failures of the whole run, by kind.
     pub(crate) failures: BTreeMap<Failure, u64>,
-    /// Time that the generator wasn't just looking for work, within the window.
+    /// Time within the window that the generator wasn't just looking for work.
     pub(crate) busy: Duration,
+    /// Processor time of the generator within the window, looking for work counted.
+    pub(crate) cpu: Duration,
 }
 
 impl Outcome {
@@ -70,6 +72,7 @@ impl Outcome {
             lateness_ns: histogram(),
             failures: BTreeMap::new(),
             busy: Duration::ZERO,
+            cpu: Duration::ZERO,
         }
     }
 
@@ -100,9 +103,14 @@ impl Outcome {
         self.latency_ns.value_at_quantile(quantile) as f64 / 1e3
     }
 
-    /// What the generator spends on a request, in microseconds.
+    /// What the generator spends on a request, in microseconds: its processor time, less its share of looking for
+    /// work. Time for which others had the processor counts for neither.
     pub(crate) fn generator_us_per_request(&self) -> f64 {
-        self.busy.as_secs_f64() * 1e6 / self.answered.max(1) as f64
+        if self.window.is_zero() {
+            return 0.0;
+        }
+        let busy_share = self.busy.as_secs_f64() / self.window.as_secs_f64();
+        self.cpu.as_secs_f64() * busy_share * 1e6 / self.answered.max(1) as f64
     }
 }
 

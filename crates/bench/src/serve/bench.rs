@@ -166,7 +166,9 @@ impl Bench {
     /// it. The same requests over as many connections; more are outstanding at once, as the server can't keep up.
     pub(crate) fn prove_offer(&mut self, at: (&str, &str), site: &Site, plan: &Plan, mix: &Mix) {
         let (case, point) = at;
-        let servers = self.samples.servers(case);
+        // Of servers that are measured, not of the floor that they are measured against.
+        let mut servers = self.samples.servers(case);
+        servers.retain(|server| !server.starts_with("nothing-"));
         let rates = servers.iter().filter_map(|server| self.samples.median(case, point, server, "answered_per_s"));
         let highest = rates.fold(0.0, f64::max);
         if highest == 0.0 {

@@ -64,6 +64,9 @@ fn section(text: &mut String, case: &str, title: &str, columns: &[(&str, &str, u
         for server in samples.servers(case).iter().filter(|server| *server != GENERATOR) {
             let cells = shown.iter().map(|&&(metric, _, decimals)| {
                 samples.spread(case, &point, server, metric).map(|spread| {
+                    if spread.min == spread.max {
+                        return format!(" {:.decimals$} |", spread.median);
+                    }
                     format!(" {:.decimals$} ({:.decimals$}-{:.decimals$}) |", spread.median, spread.min, spread.max)
                 })
             });

@@ -110,9 +110,9 @@ mod tests {
     #[test]
     fn every_server_serves_and_ends() {
         let directory = running::WorkFolder::create("conformance").expect("a temporary folder");
-        let files = FileSet::of_sizes(&directory.path().join("files"), &[("small.html", 612)], 1).expect("files");
-        let site =
-            Site { root: files.root().to_owned(), only_file: Some(files.root().join("small.html")), close: false };
+        let root = directory.path().join("files");
+        let files = FileSet::of_sizes(&root, &[("small.html", 612)], 1).expect("files");
+        let site = Site { root: root.clone(), only_file: Some(root.join("small.html")), close: false };
         for server in all(None).present {
             // The test's own program isn't the one with `nothing` in it; those are tried by the experiment itself.
             if server.name().starts_with("nothing-") {

@@ -10,8 +10,6 @@ use super::checked;
 pub(crate) enum Interest {
     /// Whenever there is something to read.
     Readable,
-    /// Each time that something new can be read.
-    ReadableEdge,
     /// Each time that something new can be read or that room to write appears.
     ReadableWritableEdge,
 }
@@ -36,7 +34,6 @@ impl Epoll {
     pub(crate) fn add(&self, source: &impl AsRawFd, token: u64, interest: Interest) -> io::Result<()> {
         let events = match interest {
             Interest::Readable => libc::EPOLLIN,
-            Interest::ReadableEdge => libc::EPOLLIN | libc::EPOLLET,
             Interest::ReadableWritableEdge => libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLET,
         };
         let mut event = libc::epoll_event { events: events as u32, u64: token };

@@ -12,7 +12,6 @@ use super::specweb99::SetFile;
 pub(crate) struct FileSet {
     root: PathBuf,
     files: Vec<(SetFile, Content)>,
-    remove: bool,
 }
 
 impl FileSet {
@@ -21,7 +20,7 @@ impl FileSet {
     pub(crate) fn create(root: &Path, files: Vec<SetFile>, seed: u64) -> io::Result<Self> {
         fs::create_dir_all(root)?;
         let mut seeds = fastrand::Rng::with_seed(seed);
-        let mut set = Self { root: root.to_owned(), files: Vec::new(), remove: true };
+        let mut set = Self { root: root.to_owned(), files: Vec::new() };
         for file in files {
             let content = Content::new(seeds.u64(..));
             let path = root.join(&file.path);
@@ -40,10 +39,6 @@ impl FileSet {
         Self::create(root, files, seed)
     }
 
-    pub(crate) fn root(&self) -> &Path {
-        &self.root
-    }
-
     /// Requests for those files whose path `wanted` accepts, each on a kept connection unless `close`.
     pub(crate) fn mix(&self, close: bool, wanted: impl Fn(&str) -> bool) -> Mix {
         let targets = self.files.iter().filter(|(file, _)| wanted(&file.path)).map(|(file, content)| {
@@ -56,9 +51,7 @@ impl FileSet {
 
 impl Drop for FileSet {
     fn drop(&mut self) {
-        if self.remove {
-            // What can't be removed stays in the temporary directory: nothing to be done about it here.
-            let _ = fs::remove_dir_all(&self.root);
-        }
+        // What can't be removed stays in the temporary directory: nothing to be done about it here.
+        let _ = fs::remove_dir_all(&self.root);
     }
 }
