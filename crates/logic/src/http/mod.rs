@@ -73,6 +73,21 @@ pub struct Limits {
     pub linger_timeout: Duration,
 }
 
+impl Limits {
+    /// As much as can be represented.
+    pub(crate) const WIDEST: Limits = Limits {
+        head_bytes_max: HEAD_BYTES_CEILING,
+        header_count_max: HEADER_COUNT_CEILING,
+        target_bytes_max: HEAD_BYTES_CEILING,
+        body_bytes_max: u64::MAX,
+        requests_per_connection_max: u32::MAX,
+        head_timeout: Duration::MAX,
+        idle_timeout: Duration::MAX,
+        stall_timeout: Duration::MAX,
+        linger_timeout: Duration::MAX,
+    };
+}
+
 impl Default for Limits {
     fn default() -> Limits {
         Limits {

@@ -1,8 +1,9 @@
 //! A request's head as the caller sees it: slices of what was received, found in one pass.
 
+use super::Limits;
 use super::body::BodyLength;
 use super::conditional::Conditions;
-use super::head::ConnectionOptions;
+use super::head::{ConnectionOptions, HeadProgress, HeadStep};
 use super::method::Method;
 use super::target::Target;
 
@@ -50,6 +51,19 @@ pub struct Request<'i> {
     pub referer: Option<&'i [u8]>,
 }
 
+impl<'i> Request<'i> {
+    /// Reads a head again that a connection has accepted: the bytes that [`super::Connection::handle_input`] consumed for it. What was
+    /// within the limits then is so now; `None` only for bytes that were never accepted.
+    #[must_use]
+    pub fn read_again(head: &'i [u8]) -> Option<Request<'i>> {
+        let mut request = Request::default();
+        match HeadProgress::default().step(head, &Limits::WIDEST, &mut request) {
+            HeadStep::Head(_) => Some(request),
+            HeadStep::NeedInput(_) | HeadStep::Reject(_) => None,
+        }
+    }
+}
+
 /// The header section of an accepted head, in the order it was sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Headers<'i> {
@@ -90,7 +104,16 @@ impl<'i> Headers<'i> {
 
 #[cfg(test)]
 mod tests {
-    use super::Headers;
+    use super::{Headers, Request};
+
+    #[test]
+    fn an_accepted_head_is_accepted_again_whatever_the_limits_are() {
+        let head = b"\r\nPUT /long HTTP/1.1\r\nHost: a:1\r\nContent-Length: 18446744073709551615\r\n\r\n";
+        let request = Request::read_again(head).expect("sound");
+        assert_eq!((request.target.path, request.host, request.port), (&b"/long"[..], Some(&b"a"[..]), Some(1)));
+        assert!(Request::read_again(b"GET / HTTP/1.1\r\nHost: a\r\n").is_none());
+        assert!(Request::read_again(b"GET / HTTP/1.1\r\n\r\n").is_none());
+    }
 
     #[test]
     fn lines_come_in_order_and_trimmed() {
