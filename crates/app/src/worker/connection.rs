@@ -94,6 +94,8 @@ pub(super) struct Flags {
     pub(super) open: bool,
     /// The reactor receives for it.
     pub(super) receiving: bool,
+    /// Receiving ends with the next bytes.
+    pub(super) once: bool,
     /// The reactor has been asked to stop receiving.
     pub(super) pausing: bool,
     /// A send is with the reactor.

@@ -14,6 +14,7 @@ impl<H: Host> Worker<H> {
         self.metrics.connections.set(self.connections.len() as u64);
         let connection = &mut self.connections[token];
         connection.flags.receiving = true;
+        connection.flags.once = true;
         self.reactor.receive_once(socket, token);
         if self.connections.len() >= self.connections_max {
             // Those that come now wait in the kernel's queue, and are accepted when others have gone.

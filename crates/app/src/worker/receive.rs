@@ -17,8 +17,12 @@ impl<H: Host> Worker<H> {
     /// Bytes have come. They are looked at when the tree says so, unless a reply is in progress: then after it.
     pub(super) fn input_arrived(&mut self, token: Token) {
         let connection = &mut self.connections[token];
+        if std::mem::take(&mut connection.flags.once) {
+            connection.flags.receiving = false;
+        }
         if connection.flags.closing {
             connection.inbox.clear(&mut self.reactor);
+            self.finish_close(token);
             return;
         }
         if connection.exchange.is_none() {
@@ -127,6 +131,7 @@ impl<H: Host> Worker<H> {
     pub(super) fn input_ended(&mut self, token: Token, error: Option<std::io::Error>) {
         let Some(connection) = self.connections.get(token) else { return };
         connection.flags.receiving = false;
+        connection.flags.once = false;
         connection.flags.pausing = false;
         connection.flags.ended = true;
         if connection.flags.closing {
@@ -151,6 +156,7 @@ impl<H: Host> Worker<H> {
         let is_retiring = self.is_retiring();
         let Some(connection) = self.connections.get(token) else { return };
         connection.flags.receiving = false;
+        connection.flags.once = false;
         let was_pausing = std::mem::take(&mut connection.flags.pausing);
         if connection.flags.closing {
             self.finish_close(token);
