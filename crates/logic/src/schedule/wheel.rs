@@ -4,7 +4,7 @@
 //! Eight levels of 64 lists. A child's level is that of the highest digit in which its key differs from the current virtual time, and its
 //! list there is that digit; so the first child is in the first list of the lowest level that isn't empty, and two bit scans find it. A
 //! list with several children is dealt out to lower levels once virtual time reaches it; each child moves down at most seven times, on
-//! average about once. Children whose keys agree to 2^16 leave first in, first out.
+//! average about once. Children whose keys agree to 2^20 leave first in, first out.
 //!
 //! A key may be changed while its child is on the wheel. The child is moved when its list's turn comes: a key that went up is still
 //! exact, a key that went down takes effect no later than where it was.
@@ -12,11 +12,12 @@
 use super::ready_list::ReadyList;
 use super::seat::{NONE, Seat};
 
-/// Keys that differ only in these low bits are equal: at weight 1, a tenth of a nanosecond.
-const GRANULE_BITS: u32 = 16;
+/// Keys that differ only in these low bits are equal: at weight 1, a nanosecond and a half. With 20, what events of 2 to 6 us (or of 130 to
+/// 400 us) make keys differ by falls onto one level, finely divided.
+pub(super) const GRANULE_BITS: u32 = 20;
 const DIGIT_BITS: u32 = 6;
 const LISTS: usize = 1 << DIGIT_BITS;
-/// With the granule, these take up all 64 bits of a key, so that keys wrap where the top level does.
+/// With the granule, these take up all 64 bits of a key, so that keys wrap where the top level does (it has two bits left).
 const LEVELS: usize = 8;
 const TOP: usize = LEVELS - 1;
 
