@@ -20,22 +20,17 @@ pub(super) fn parse(bytes: &[u8]) -> Option<Authority<'_>> {
         seen |= class;
         name_end += 1;
     }
-    let host_end = match bytes.get(name_end) {
-        Some(b'[') if name_end == 0 => address_end(bytes)?,
-        None | Some(b':') => name_end,
-        _ => return None,
-    };
-    let (host, rest) = bytes.split_at(host_end);
-    if seen & ESCAPE != 0 && !escapes_are_whole(host) {
+    if seen & ESCAPE != 0 && !escapes_are_whole(&bytes[..name_end]) {
         return None;
     }
-    let port = match rest.split_first() {
-        None => None,
-        Some((b':', digits)) => parse_port(digits)?,
-        Some(_) => return None,
-    };
-    // A port of no host means nothing.
-    (!host.is_empty() || rest.is_empty()).then_some(Authority { host, port })
+    let host_end = if name_end == 0 && bytes.first() == Some(&b'[') { address_end(bytes)? } else { name_end };
+    let host = &bytes[..host_end];
+    match &bytes[host_end..] {
+        [] => Some(Authority { host, port: None }),
+        // A port of no host means nothing.
+        [b':', digits @ ..] if host_end > 0 => Some(Authority { host, port: parse_port(digits)? }),
+        _ => None,
+    }
 }
 
 /// Where `[...]` ends. What is inside must be an IPv6 address; IPvFuture and zones name nothing that this server could be called.
@@ -54,14 +49,13 @@ fn parse_port(digits: &[u8]) -> Option<Option<u16>> {
     if digits.len() > 5 {
         return None;
     }
-    let mut port = 0u32;
+    let (mut port, mut is_number) = (0u32, true);
     for &digit in digits {
-        if !digit.is_ascii_digit() {
-            return None;
-        }
-        port = port * 10 + u32::from(digit - b'0');
+        let value = digit.wrapping_sub(b'0');
+        is_number &= value <= 9;
+        port = port * 10 + u32::from(value);
     }
-    u16::try_from(port).ok().map(Some)
+    if is_number { u16::try_from(port).ok().map(Some) } else { None }
 }
 
 fn escapes_are_whole(name: &[u8]) -> bool {
