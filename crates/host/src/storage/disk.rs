@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, RawFd};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -18,7 +18,7 @@ use super::load::{Answer, Look, WouldWait, cause, hash_file};
 use super::open::{Patience, Root};
 use super::pool::{Full, Lane, Pool};
 use super::residency;
-use super::watch::{self, Added, UnderWay, Watches};
+use super::watch::{self, Added, Inotify, UnderWay, Watches};
 use super::{Outcome, Storage, StorageEvent, Ticket, limits};
 use crate::clock;
 use crate::wake::Bell;
@@ -68,6 +68,62 @@ impl Completions {
 
     fn list(&self) -> MutexGuard<'_, Vec<Completion>> {
         self.list.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A load on a thread of the pool.
+struct LoadJob {
+    serial: u64,
+    request: LoadRequest,
+    root: Option<Result<Arc<Root>, Errno>>,
+    depth: usize,
+    added: Option<Added>,
+    is_answered: bool,
+    inotify: Option<Inotify>,
+    pool: Weak<Pool>,
+    completions: Arc<Completions>,
+}
+
+impl LoadJob {
+    /// Looks, and goes on in the lane of large reads when that's what it comes to.
+    fn run(mut self, lane: Lane) {
+        let Some(pool) = self.pool.upgrade() else { return };
+        let opened = self.root.take().unwrap_or_else(|| Root::open(&self.request.policy().root).map(Arc::new));
+        let answer = match &opened {
+            Ok(root) => {
+                if let (None, Some(inotify)) = (&self.added, &self.inotify) {
+                    self.added = watch::add(inotify, root, &self.request, self.depth, Patience::Wait).ok();
+                }
+                let (patience, may_hash) = (Patience::Wait, lane == Lane::Reads);
+                let look =
+                    Look { root, request: &self.request, hashes: &pool.hashes, patience, may_hash, now: clock::wall() };
+                look.look()
+            }
+            Err(errno) => Ok(unavailable(cause(*errno))),
+        };
+        self.root = Some(opened);
+        match answer {
+            Ok(answer) => self.answer(answer),
+            Err(WouldWait) => {
+                // When that lane is full, the job is dropped there: its end tells the worker.
+                let _ = pool.submit(Lane::Reads, Box::new(move || self.run(Lane::Reads)));
+            }
+        }
+    }
+
+    fn answer(&mut self, answer: Answer) {
+        self.is_answered = true;
+        let root = self.root.take().unwrap_or(Err(Errno::BUSY));
+        let added = self.added.take().unwrap_or_default();
+        self.completions.push(Completion::Loaded { serial: self.serial, root, depth: self.depth, added, answer });
+    }
+}
+
+impl Drop for LoadJob {
+    fn drop(&mut self) {
+        if !self.is_answered {
+            self.answer(unavailable(Cause::QueueFull));
+        }
     }
 }
 
@@ -164,8 +220,14 @@ impl DiskStorage {
             watch = self.watches.adopt(&root.path, request, depth, &added, &mut self.loads, &mut changes);
             self.announce(changes);
         }
-        let look =
-            Look { root: &root, request, hashes: &self.pool.hashes, patience: Patience::Cached, now: clock::wall() };
+        let look = Look {
+            root: &root,
+            request,
+            hashes: &self.pool.hashes,
+            patience: Patience::Cached,
+            may_hash: false,
+            now: clock::wall(),
+        };
         match look.look() {
             Ok(answer) => Some(self.conclude(answer, watch)),
             Err(WouldWait) => None,
@@ -180,25 +242,18 @@ impl DiskStorage {
         let serial = self.next_serial;
         let depth = self.watches.depth(&request.policy().root, &request);
         let root = self.roots.get(&request.policy().root).cloned();
-        let (inotify, hashes) = (self.watches.inotify.clone(), self.pool.hashes.clone());
-        let (completions, asked) = (self.completions.clone(), request.clone());
-        let job = move || {
-            let root = root.map_or_else(|| Root::open(&asked.policy().root).map(Arc::new), Ok);
-            let mut added = Added::default();
-            let answer = match &root {
-                Ok(root) => {
-                    if let Some(inotify) = &inotify {
-                        added = watch::add(inotify, root, &asked, depth, Patience::Wait).unwrap_or_default();
-                    }
-                    Look { root, request: &asked, hashes: &hashes, patience: Patience::Wait, now: clock::wall() }
-                        .look()
-                        .unwrap_or_else(|WouldWait| unavailable(Cause::Changing))
-                }
-                Err(errno) => unavailable(cause(*errno)),
-            };
-            completions.push(Completion::Loaded { serial, root, depth, added, answer });
+        let job = LoadJob {
+            serial,
+            request: request.clone(),
+            root: root.map(Ok),
+            depth,
+            added: None,
+            is_answered: false,
+            inotify: self.watches.inotify.clone(),
+            pool: Arc::downgrade(&self.pool),
+            completions: self.completions.clone(),
         };
-        self.pool.submit(Lane::Names, Box::new(job))?;
+        self.pool.submit(Lane::Names, Box::new(move || job.run(Lane::Names)))?;
         self.loads.0.insert(serial, Load { ticket, request, spoiled: false });
         Ok(())
     }

@@ -34,7 +34,7 @@ pub const TIMESTAMP_GRANULARITY_LOCAL_NS: u64 = 20_000_000;
 pub const TIMESTAMP_GRANULARITY_OTHER_NS: u64 = 2_500_000_000;
 
 /// How far apart the bytes are that are looked at where the kernel says that every page is there or on its way.
-pub const RESIDENCY_PROBE_STRIDE_BYTES: u64 = 256 << 10;
+pub const RESIDENCY_PROBE_STRIDE_BYTES: u64 = 512 << 10;
 /// How far apart they are where the kernel says nothing: the least that it reads ahead.
 pub const RESIDENCY_PROBE_STRIDE_ALONE_BYTES: u64 = 16 << 10;
 /// Bytes that are read at a time to bring a file into memory.

@@ -42,13 +42,15 @@ pub(super) enum Answer {
     },
 }
 
-/// The look would have waited for the disk.
+/// The look would have taken longer than whoever looks may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct WouldWait;
 
 /// Where a load goes wrong.
 enum Trouble {
     WouldWait,
+    /// There is more to read than may be.
+    WouldHash,
     /// It's not there, or not to be had: the answer.
     Answer(Found<Arc<OpenFile>>),
     /// What was looked up is something else by now.
@@ -98,11 +100,13 @@ pub(super) struct Look<'a> {
     pub(super) request: &'a LoadRequest,
     pub(super) hashes: &'a Hashes,
     pub(super) patience: Patience,
+    /// Whether a large file may be read from end to end for its tag.
+    pub(super) may_hash: bool,
     pub(super) now: UnixTime,
 }
 
 impl Look<'_> {
-    /// Finds out what the path names.
+    /// Finds out what the path names. With patience, the only thing that it refuses to wait for is a hash.
     pub(super) fn look(&self) -> Result<Answer, WouldWait> {
         for attempt in 1..=limits::READ_ATTEMPTS_MAX {
             let is_last = attempt == limits::READ_ATTEMPTS_MAX;
@@ -113,6 +117,7 @@ impl Look<'_> {
             match answered {
                 Ok(answer) => return Ok(answer),
                 Err(Trouble::WouldWait) if self.patience == Patience::Cached => return Err(WouldWait),
+                Err(Trouble::WouldHash) => return Err(WouldWait),
                 Err(Trouble::WouldWait | Trouble::Moved) => {}
                 Err(Trouble::Answer(found)) => return Ok(without_file(found)),
             }
@@ -268,8 +273,8 @@ impl Look<'_> {
 
     /// The tag of a file that's hashed before its first reply; none when it changed meanwhile.
     fn hash(&self, file: &OpenFile) -> Result<Option<ETag>, Trouble> {
-        if self.patience == Patience::Cached {
-            return Err(Trouble::WouldWait);
+        if !self.may_hash {
+            return Err(Trouble::WouldHash);
         }
         let etag = hash_file(file)?;
         if let Some(etag) = etag {

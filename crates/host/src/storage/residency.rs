@@ -25,14 +25,17 @@ pub(super) fn is_resident(file: &OpenFile, offset: u64, len_bytes: u64) -> bool 
         Some(_) => limits::RESIDENCY_PROBE_STRIDE_BYTES,
         None => limits::RESIDENCY_PROBE_STRIDE_ALONE_BYTES,
     };
-    let mut probe = offset;
-    while probe < end {
+    // From the end: of what is read in order, the last byte comes last.
+    let mut probe = end - 1;
+    loop {
         if !is_byte_resident(file, probe) {
             return false;
         }
-        probe += stride;
+        match probe.checked_sub(stride) {
+            Some(before) if before >= offset => probe = before,
+            _ => return true,
+        }
     }
-    is_byte_resident(file, end - 1)
 }
 
 /// Reads these bytes, so that they're in memory; waits for the disk.

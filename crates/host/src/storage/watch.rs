@@ -22,7 +22,7 @@ use super::watch_tree::{Descriptor, WatchTree, directories};
 pub(super) type Inotify = Arc<OwnedFd>;
 
 /// What became of watching the directories on the way to a file.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Added {
     /// From the depth that was known on.
     pub(super) descriptors: Vec<Descriptor>,

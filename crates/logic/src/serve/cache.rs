@@ -69,15 +69,22 @@ enum Class {
     Absent = 2,
 }
 
+/// What a lookup reads comes first and fits a cache line; the rest stands apart.
 #[derive(Debug)]
+#[repr(C, align(64))]
 struct Entry<F> {
-    hash: u64,
+    path: Box<[u8]>,
+    fresh_until: Instant,
     site: u32,
     codings: CodingOrder,
     class: Class,
-    path: Box<[u8]>,
-    fresh_until: Instant,
     found: Found<F>,
+    cold: Box<ColdEntry>,
+}
+
+#[derive(Debug)]
+struct ColdEntry {
+    hash: u64,
     fresh_ns: u64,
     version: Option<Version>,
     cost_bytes: usize,
@@ -92,19 +99,19 @@ impl<F> Entry<F> {
     fn known(&self) -> Option<Known> {
         let Found::Resource(resource) = &self.found else { return None };
         let description = &resource.description;
-        Some(Known { version: self.version?, tagged: description.etag.is_some(), vary: description.vary })
+        Some(Known { version: self.cold.version?, tagged: description.etag.is_some(), vary: description.vary })
     }
 
     /// The name in the watched directory on which this answer depends; empty for the directory itself.
     fn watched_name(&self) -> &[u8] {
-        let start = self.watch.map_or(0, |watch| usize::from(watch.directory_bytes));
+        let start = self.cold.watch.map_or(0, |watch| usize::from(watch.directory_bytes));
         self.path.get(start..).unwrap_or_default().split(|&byte| byte == b'/').next().unwrap_or_default()
     }
 
     /// Whether this answer, whose watched name is empty, depends on `name` in its directory.
     fn directory_depends_on(&self, name: &[u8]) -> bool {
-        let Some(policy) = &self.directory_policy else { return true };
-        let is_listing = matches!(self.found, Found::Resource(_)) && self.version.is_none();
+        let Some(policy) = &self.cold.directory_policy else { return true };
+        let is_listing = matches!(self.found, Found::Resource(_)) && self.cold.version.is_none();
         is_listing
             || policy
                 .index
@@ -178,14 +185,8 @@ impl<F> Cache<F> {
             return;
         }
         let names_directory = watch.is_some_and(|watch| usize::from(watch.directory_bytes) == path.len());
-        self.add(Entry {
+        let cold = Box::new(ColdEntry {
             hash,
-            site,
-            codings,
-            class,
-            path: path.into(),
-            fresh_until: now.after(Duration::from_nanos(fresh_ns)),
-            found: loaded.found.clone(),
             fresh_ns,
             version: loaded.version,
             cost_bytes,
@@ -193,6 +194,15 @@ impl<F> Cache<F> {
             directory_policy: names_directory.then(|| request.policy().clone()),
             previous_in_directory: NONE,
             next_in_directory: NONE,
+        });
+        self.add(Entry {
+            path: path.into(),
+            fresh_until: now.after(Duration::from_nanos(fresh_ns)),
+            site,
+            codings,
+            class,
+            found: loaded.found.clone(),
+            cold,
         });
         if was_used && let Some(place) = self.find(hash, site, codings, path) {
             self.links.mark_used(place);
@@ -206,7 +216,7 @@ impl<F> Cache<F> {
         if let Some(place) = self.find(hash, site, codings, path)
             && let Some(entry) = &mut self.entries[place as usize]
         {
-            entry.fresh_until = now.after(Duration::from_nanos(entry.fresh_ns));
+            entry.fresh_until = now.after(Duration::from_nanos(entry.cold.fresh_ns));
         }
     }
 
@@ -298,17 +308,17 @@ impl<F> Cache<F> {
     fn find(&self, hash: u64, site: u32, codings: CodingOrder, path: &[u8]) -> Option<u32> {
         let entries = &self.entries;
         let is_it = |&place: &u32| {
-            entries[place as usize].as_ref().is_some_and(|entry| {
-                entry.hash == hash && entry.site == site && entry.codings == codings && *entry.path == *path
-            })
+            entries[place as usize]
+                .as_ref()
+                .is_some_and(|entry| entry.site == site && entry.codings == codings && *entry.path == *path)
         };
         self.by_key.find(hash, is_it).copied()
     }
 
     fn add(&mut self, entry: Entry<F>) {
-        let (hash, class, watch) = (entry.hash, entry.class, entry.watch);
+        let (hash, class, watch) = (entry.cold.hash, entry.class, entry.cold.watch);
         if class == Class::Memory {
-            self.bytes += entry.cost_bytes;
+            self.bytes += entry.cold.cost_bytes;
         }
         let place = self.vacant.pop().unwrap_or_else(|| {
             self.entries.push(None);
@@ -317,7 +327,8 @@ impl<F> Cache<F> {
         self.entries[place as usize] = Some(entry);
         self.orders[class as usize].push(&mut self.links, place);
         let entries = &self.entries;
-        self.by_key.insert_unique(hash, place, |&other| entries[other as usize].as_ref().map_or(0, |entry| entry.hash));
+        self.by_key
+            .insert_unique(hash, place, |&other| entries[other as usize].as_ref().map_or(0, |entry| entry.cold.hash));
         if let Some(watch) = watch {
             self.add_to_directory(place, watch.directory);
         }
@@ -326,11 +337,11 @@ impl<F> Cache<F> {
     fn add_to_directory(&mut self, place: u32, directory: WatchId) {
         let next = self.by_directory.insert(directory, place).unwrap_or(NONE);
         if let Some(Some(entry)) = self.entries.get_mut(next as usize) {
-            entry.previous_in_directory = place;
+            entry.cold.previous_in_directory = place;
         }
         let mut hash = 0;
         if let Some(Some(entry)) = self.entries.get_mut(place as usize) {
-            entry.next_in_directory = next;
+            entry.cold.next_in_directory = next;
         }
         if let Some(Some(entry)) = self.entries.get(place as usize) {
             hash = self.name_hash(directory, entry.watched_name());
@@ -339,7 +350,7 @@ impl<F> Cache<F> {
         self.by_name.insert_unique(hash, place, |&other| {
             let mut state = hasher.build_hasher();
             if let Some(Some(entry)) = entries.get(other as usize) {
-                state.write_u64(entry.watch.map_or(0, |watch| watch.directory.0));
+                state.write_u64(entry.cold.watch.map_or(0, |watch| watch.directory.0));
                 state.write(entry.watched_name());
             }
             state.finish()
@@ -348,28 +359,28 @@ impl<F> Cache<F> {
 
     fn remove(&mut self, place: u32) {
         let Some(entry) = self.entries.get_mut(place as usize).and_then(Option::take) else { return };
-        if let Ok(found) = self.by_key.find_entry(entry.hash, |&other| other == place) {
+        if let Ok(found) = self.by_key.find_entry(entry.cold.hash, |&other| other == place) {
             found.remove();
         }
-        if let Some(watch) = entry.watch {
+        if let Some(watch) = entry.cold.watch {
             let hash = self.name_hash(watch.directory, entry.watched_name());
             if let Ok(found) = self.by_name.find_entry(hash, |&other| other == place) {
                 found.remove();
             }
-            if let Some(Some(next)) = self.entries.get_mut(entry.next_in_directory as usize) {
-                next.previous_in_directory = entry.previous_in_directory;
+            if let Some(Some(next)) = self.entries.get_mut(entry.cold.next_in_directory as usize) {
+                next.cold.previous_in_directory = entry.cold.previous_in_directory;
             }
-            if let Some(Some(previous)) = self.entries.get_mut(entry.previous_in_directory as usize) {
-                previous.next_in_directory = entry.next_in_directory;
-            } else if entry.next_in_directory == NONE {
+            if let Some(Some(previous)) = self.entries.get_mut(entry.cold.previous_in_directory as usize) {
+                previous.cold.next_in_directory = entry.cold.next_in_directory;
+            } else if entry.cold.next_in_directory == NONE {
                 self.by_directory.remove(&watch.directory);
             } else {
-                self.by_directory.insert(watch.directory, entry.next_in_directory);
+                self.by_directory.insert(watch.directory, entry.cold.next_in_directory);
             }
         }
         self.orders[entry.class as usize].remove(&mut self.links, place);
         if entry.class == Class::Memory {
-            self.bytes -= entry.cost_bytes;
+            self.bytes -= entry.cold.cost_bytes;
         }
         self.vacant.push(place);
     }
@@ -379,7 +390,7 @@ impl<F> Cache<F> {
         let hash = self.name_hash(directory, name);
         let depends = |place: &u32| {
             self.entries[*place as usize].as_ref().is_some_and(|entry| {
-                entry.watch.is_some_and(|watch| watch.directory == directory)
+                entry.cold.watch.is_some_and(|watch| watch.directory == directory)
                     && entry.watched_name() == name
                     && changed.is_none_or(|changed| entry.directory_depends_on(changed))
             })

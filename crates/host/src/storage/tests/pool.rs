@@ -6,7 +6,7 @@ use leat_logic::serve::coding::CodingOrder;
 use leat_logic::serve::resource::{Cause, Found, Keep};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use super::fixture::{Fixture, memory};
+use super::fixture::{Fixture, memory, resource};
 use crate::storage::pool::{Full, Lane};
 use crate::storage::{Outcome, Pool, PoolLimits, Storage, StorageEvent, Ticket};
 
@@ -59,6 +59,28 @@ fn a_full_queue_refuses_and_what_was_taken_is_answered() {
         });
         assert_eq!(memory(&found), b"x");
     }
+}
+
+#[test]
+fn a_hash_before_the_first_reply_is_a_large_read_and_is_refused_like_one() {
+    let mut fixture = Fixture::with(PoolLimits { threads_max: 2, read_threads_max: 1, queue_max: 1 }, 100);
+    fixture.write_settled("large", vec![1; 1 << 20]);
+    fixture.write("small", "x");
+    fixture.load("/small");
+    let gate = Gate::close_lane(&fixture.pool, Lane::Reads);
+    let request = fixture.request("/large", CodingOrder::NONE).unwrap();
+    assert!(matches!(fixture.storage.load(Ticket(1_001), request.clone()), Outcome::Pending));
+    // One job waits: this one, in whichever queue. The next finds no room where this one is or is going.
+    while fixture.pool.queue_len() != 1 {
+        std::thread::yield_now();
+    }
+    assert!(matches!(fixture.load("/large").found, Found::Unavailable(Cause::QueueFull)));
+    gate.open();
+    let found = fixture.wait_for(|event| match event {
+        StorageEvent::Loaded { ticket: Ticket(1_001), loaded: Some(loaded) } => Some(loaded.found.clone()),
+        _ => None,
+    });
+    assert!(resource(&found).description.etag.is_some());
 }
 
 #[test]

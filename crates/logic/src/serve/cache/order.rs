@@ -11,26 +11,31 @@ pub(super) const NONE: u32 = u32::MAX;
 struct Link {
     newer: u32,
     older: u32,
-    used: bool,
 }
 
-/// The links between entries, shared by all orders: an entry is in one of them.
+/// The links between entries, shared by all orders: an entry is in one of them. The bits stand apart, dense: they're all that a hit touches.
 #[derive(Debug, Default)]
-pub(super) struct Links(Vec<Link>);
+pub(super) struct Links {
+    links: Vec<Link>,
+    used: Vec<u64>,
+}
 
 impl Links {
     #[inline]
     pub(super) fn mark_used(&mut self, place: u32) {
-        if let Some(link) = self.0.get_mut(place as usize) {
-            // A cache line that many requests share isn't written to unless it has to be.
-            if !link.used {
-                link.used = true;
-            }
+        if let Some(bits) = self.used.get_mut(place as usize / 64) {
+            *bits |= 1 << (place % 64);
         }
     }
 
     pub(super) fn is_used(&self, place: u32) -> bool {
-        self.0.get(place as usize).is_some_and(|link| link.used)
+        self.used.get(place as usize / 64).is_some_and(|bits| bits >> (place % 64) & 1 == 1)
+    }
+
+    fn clear_used(&mut self, place: u32) {
+        if let Some(bits) = self.used.get_mut(place as usize / 64) {
+            *bits &= !(1 << (place % 64));
+        }
     }
 }
 
@@ -56,11 +61,13 @@ impl Order {
 
     /// Puts an entry that is in no order at the newest end, unused.
     pub(super) fn push(&mut self, links: &mut Links, place: u32) {
-        if links.0.len() <= place as usize {
-            links.0.resize(place as usize + 1, Link { newer: NONE, older: NONE, used: false });
+        if links.links.len() <= place as usize {
+            links.links.resize(place as usize + 1, Link { newer: NONE, older: NONE });
+            links.used.resize(place as usize / 64 + 1, 0);
         }
-        links.0[place as usize] = Link { newer: NONE, older: self.newest, used: false };
-        match links.0.get_mut(self.newest as usize) {
+        links.links[place as usize] = Link { newer: NONE, older: self.newest };
+        links.clear_used(place);
+        match links.links.get_mut(self.newest as usize) {
             Some(before) => before.newer = place,
             None => self.oldest = place,
         }
@@ -70,12 +77,12 @@ impl Order {
 
     /// Takes out an entry that is in this order.
     pub(super) fn remove(&mut self, links: &mut Links, place: u32) {
-        let Link { newer, older, .. } = links.0[place as usize];
-        match links.0.get_mut(newer as usize) {
+        let Link { newer, older } = links.links[place as usize];
+        match links.links.get_mut(newer as usize) {
             Some(link) => link.older = older,
             None => self.newest = older,
         }
-        match links.0.get_mut(older as usize) {
+        match links.links.get_mut(older as usize) {
             Some(link) => link.newer = newer,
             None => self.oldest = newer,
         }
@@ -89,13 +96,13 @@ impl Order {
     pub(super) fn victim(&mut self, links: &mut Links) -> Option<u32> {
         let mut place = if self.hand == NONE { self.oldest } else { self.hand };
         // Ends within one round and a step: the first round takes every bit.
-        while let Some(link) = links.0.get_mut(place as usize) {
-            if !link.used {
+        while let Some(&Link { newer, .. }) = links.links.get(place as usize) {
+            if !links.is_used(place) {
                 self.hand = place;
                 return Some(place);
             }
-            link.used = false;
-            place = if link.newer == NONE { self.oldest } else { link.newer };
+            links.clear_used(place);
+            place = if newer == NONE { self.oldest } else { newer };
         }
         None
     }
