@@ -155,7 +155,7 @@ impl<'a> Generator<'a> {
                 return Err(io::Error::new(io::ErrorKind::TimedOut, message));
             }
         }
-        Ok(())
+        if wanted > 0 && self.failures_in_a_row >= wanted as u64 { Err(self.hopeless()) } else { Ok(()) }
     }
 
     fn load(&mut self, observer: &mut dyn Observer) -> io::Result<()> {
@@ -423,11 +423,11 @@ impl<'a> Generator<'a> {
                 self.ring.recycle(filled);
             }
         }
-        if self.failures_in_a_row > FAILURES_IN_A_ROW_MAX {
-            let message = format!("{} fails every request: {:?}", self.plan.address, self.outcome.failures);
-            return Err(io::Error::other(message));
-        }
-        Ok(())
+        if self.failures_in_a_row > FAILURES_IN_A_ROW_MAX { Err(self.hopeless()) } else { Ok(()) }
+    }
+
+    fn hopeless(&self) -> io::Error {
+        io::Error::other(format!("{} fails every request: {:?}", self.plan.address, self.outcome.failures))
     }
 
     fn received(&mut self, index: u32, completion: Completion) {
@@ -562,13 +562,13 @@ impl<'a> Generator<'a> {
     }
 
     fn close(&mut self, index: u32) {
+        let receives = [self.token(RECEIVE, index), self.token(DISCARD, index)];
         let connection = &mut self.connections[index as usize];
         connection.generation = connection.generation.wrapping_add(1);
         let Some(socket) = connection.socket.take() else { return };
-        if connection.armed {
-            // The receive holds the socket open until it completes.
-            self.ring.shut_down(socket.as_raw_fd(), IGNORED);
-            connection.armed = false;
+        if std::mem::take(&mut connection.armed) {
+            // The receive, of either kind, holds the socket open until it completes.
+            receives.into_iter().for_each(|token| self.ring.cancel(token, IGNORED));
         }
         self.ring.close(socket, IGNORED);
     }

@@ -14,6 +14,8 @@ mod generator;
 mod options;
 mod outcome;
 mod reply;
+#[cfg(test)]
+mod tests;
 
 use std::io;
 use std::net::SocketAddr;

@@ -6,7 +6,7 @@
 //! `recv` that returns 0, one `close`.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::TcpListener;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use super::reply::{FixedReply, HeadCounter};
@@ -23,15 +23,12 @@ struct Connection {
 }
 
 /// Accepts and answers until the process is ended.
-pub(super) fn serve(address: SocketAddr, reply: FixedReply) -> io::Result<()> {
-    let listener = socket::listen(address, true)?;
-    socket::set_no_delay(&listener)?;
+pub(super) fn serve(listener: &TcpListener, reply: FixedReply) -> io::Result<()> {
     let mut epoll = Epoll::new()?;
-    epoll.add(&listener, LISTENER, Interest::Readable)?;
+    epoll.add(listener, LISTENER, Interest::Readable)?;
     // Indexed by descriptor: the kernel keeps those small.
     let mut connections: Vec<Option<Connection>> = Vec::new();
     let mut buffer = vec![0; 64 << 10];
-    println!("listening on http://{}", listener.local_addr()?);
     loop {
         for index in 0..epoll.wait()? {
             let token = epoll.token(index);
@@ -43,7 +40,7 @@ pub(super) fn serve(address: SocketAddr, reply: FixedReply) -> io::Result<()> {
                 }
                 continue;
             }
-            while let Ok(accepted) = socket::accept(&listener) {
+            while let Ok(accepted) = socket::accept(listener) {
                 let number = accepted.as_raw_fd() as usize;
                 epoll.add(&accepted, number as u64, Interest::ReadableWritableEdge)?;
                 if connections.len() <= number {

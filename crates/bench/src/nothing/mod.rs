@@ -10,11 +10,12 @@ mod reply;
 mod sendfile;
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
+use crate::sys::socket;
 use reply::FixedReply;
 
 /// Which facility moves the bytes.
@@ -54,14 +55,26 @@ pub(crate) struct NothingOptions {
 /// The address is taken, the file can't be read, or the facility is refused.
 pub(crate) fn run(options: &NothingOptions) -> io::Result<()> {
     crate::sys::process::allow_descriptors(20_000)?;
-    match options.facility {
-        Facility::Epoll => epoll::serve(options.listen, FixedReply::new(options.body()?, options.close)),
-        Facility::IoUring => io_uring::serve(options.listen, FixedReply::new(options.body()?, options.close)),
+    let listener = listen(options.facility, options.listen)?;
+    println!("listening on http://{}", listener.local_addr()?);
+    serve(options.facility, &listener, options)
+}
+
+fn listen(facility: Facility, address: SocketAddr) -> io::Result<TcpListener> {
+    let listener = socket::listen(address, facility != Facility::IoUring)?;
+    socket::set_no_delay(&listener)?;
+    Ok(listener)
+}
+
+fn serve(facility: Facility, listener: &TcpListener, options: &NothingOptions) -> io::Result<()> {
+    match facility {
+        Facility::Epoll => epoll::serve(listener, FixedReply::new(options.body()?, options.close)),
+        Facility::IoUring => io_uring::serve(listener, FixedReply::new(options.body()?, options.close)),
         Facility::Sendfile => {
             let path = options.file.as_deref().ok_or_else(|| {
                 io::Error::new(io::ErrorKind::InvalidInput, "sendfile has no file to send: add --file FILE")
             })?;
-            sendfile::serve(options.listen, &std::fs::File::open(path)?)
+            sendfile::serve(listener, &std::fs::File::open(path)?)
         }
     }
 }
@@ -73,4 +86,15 @@ impl NothingOptions {
             None => Ok(vec![b'x'; self.body_bytes]),
         }
     }
+}
+
+/// For tests: a server on a thread that ends with the process.
+#[cfg(test)]
+pub(crate) fn in_background(facility: Facility, file: &std::path::Path, close: bool) -> SocketAddr {
+    let address = SocketAddr::from(([127, 0, 0, 1], 0));
+    let listener = listen(facility, address).expect("a free port");
+    let address = listener.local_addr().expect("it is bound");
+    let options = NothingOptions { facility, listen: address, body_bytes: 0, file: Some(file.to_owned()), close };
+    std::thread::spawn(move || serve(facility, &listener, &options));
+    address
 }

@@ -6,7 +6,7 @@
 
 use std::fs::File;
 use std::io;
-use std::net::SocketAddr;
+use std::net::TcpListener;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use super::reply::{HeadCounter, head};
@@ -31,17 +31,14 @@ struct Reply<'a> {
 }
 
 /// Accepts and answers until the process is ended.
-pub(super) fn serve(address: SocketAddr, file: &File) -> io::Result<()> {
-    let listener = socket::listen(address, true)?;
-    socket::set_no_delay(&listener)?;
+pub(super) fn serve(listener: &TcpListener, file: &File) -> io::Result<()> {
     let file_bytes = file.metadata()?.len();
     let head = head(file_bytes as usize, false).into_bytes();
     let reply = Reply { head: &head, file, file_bytes };
     let mut epoll = Epoll::new()?;
-    epoll.add(&listener, LISTENER, Interest::Readable)?;
+    epoll.add(listener, LISTENER, Interest::Readable)?;
     let mut connections: Vec<Option<Connection>> = Vec::new();
     let mut buffer = vec![0; 16 << 10];
-    println!("listening on http://{}", listener.local_addr()?);
     loop {
         for index in 0..epoll.wait()? {
             let token = epoll.token(index);
@@ -53,7 +50,7 @@ pub(super) fn serve(address: SocketAddr, file: &File) -> io::Result<()> {
                 }
                 continue;
             }
-            while let Ok(accepted) = socket::accept(&listener) {
+            while let Ok(accepted) = socket::accept(listener) {
                 let number = accepted.as_raw_fd() as usize;
                 epoll.add(&accepted, number as u64, Interest::ReadableWritableEdge)?;
                 if connections.len() <= number {
@@ -80,7 +77,7 @@ fn answer(connection: &mut Connection, reply: &Reply, buffer: &mut [u8]) -> io::
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
             Err(error) => return Err(error),
         }
-        if connection.offset as u64 == reply.file_bytes {
+        if connection.head_sent == reply.head.len() && connection.offset as u64 == reply.file_bytes {
             connection.waiting -= 1;
             connection.head_sent = 0;
             connection.offset = 0;
@@ -91,7 +88,8 @@ fn answer(connection: &mut Connection, reply: &Reply, buffer: &mut [u8]) -> io::
 
 fn send_some(connection: &mut Connection, reply: &Reply) -> io::Result<()> {
     if connection.head_sent < reply.head.len() {
-        connection.head_sent += socket::send(&connection.socket, &reply.head[connection.head_sent..], true)?;
+        connection.head_sent +=
+            socket::send(&connection.socket, &reply.head[connection.head_sent..], reply.file_bytes > 0)?;
         return Ok(());
     }
     let left = reply.file_bytes as usize - connection.offset as usize;

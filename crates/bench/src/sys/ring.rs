@@ -225,13 +225,12 @@ impl Ring {
         self.push(entry);
     }
 
-    /// Ends both directions inside the next enter, after what was submitted before for the same socket; a completion
-    /// comes only for a failure.
-    pub(crate) fn shut_down(&mut self, socket: RawFd, token: u64) {
-        let entry = opcode::Shutdown::new(Fd(socket), libc::SHUT_RDWR)
-            .build()
-            .flags(squeue::Flags::SKIP_SUCCESS)
-            .user_data(token);
+    /// Ends the receive that was submitted with `token`, inside the next enter: it completes with ECANCELED.
+    ///
+    /// A shutdown would do it too, but the kernel hands that to a worker thread, which looks the descriptor up later,
+    /// when it may be another socket's.
+    pub(crate) fn cancel(&mut self, token: u64, ignored: u64) {
+        let entry = opcode::AsyncCancel::new(token).build().flags(squeue::Flags::SKIP_SUCCESS).user_data(ignored);
         self.push(entry);
     }
 
