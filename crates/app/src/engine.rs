@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use leat_host::reactor::{Epoll, IoUring};
 use leat_host::storage::{DiskStorage, Pool, PoolLimits};
-use leat_host::{channel, clock, process, processors};
+use leat_host::{channel, clock, process, processors, socket};
 use leat_logic::time::{Instant, UnixTime};
 
 use crate::access_log::AccessLogWriter;
@@ -23,7 +23,7 @@ use crate::log;
 use crate::metrics::{ServerMetrics, WorkerMetrics};
 use crate::supervisor::Source;
 use crate::worker::control::{Control, Mailbox};
-use crate::worker::{Host, Worker};
+use crate::worker::{Host, Setup, Worker};
 
 /// Handshakes that began before a worker was told to go end within this time, or not at all.
 const RETIRE_ACCEPT: Duration = Duration::from_secs(2);
@@ -41,14 +41,16 @@ struct Running {
     number: usize,
     mailbox: Arc<Mailbox>,
     retiring: bool,
+    /// Addresses of which it has a socket.
+    listening: Vec<SocketAddr>,
 }
 
 struct Engine<'a> {
     source: &'a Source,
     channel: UnixStream,
     config: Option<Arc<Config>>,
-    /// Sockets that no worker has yet, by address and place in it: the place is the worker's.
-    sockets: BTreeMap<SocketAddr, Vec<Option<OwnedFd>>>,
+    /// By address, in the order in which they began to listen: a worker's place in `workers` is that of its sockets. Workers have copies.
+    sockets: BTreeMap<SocketAddr, Vec<OwnedFd>>,
     workers: Vec<Running>,
     next_worker: usize,
     logs: AccessLogWriter,
@@ -170,7 +172,7 @@ impl Engine<'_> {
         match verb {
             "listen" => {
                 let address: SocketAddr = rest.parse().map_err(|_| io::ErrorKind::InvalidData)?;
-                self.sockets.entry(address).or_default().extend(message.descriptors.into_iter().map(Some));
+                self.sockets.entry(address).or_default().extend(message.descriptors);
                 Ok(())
             }
             "apply" => match self.apply() {
@@ -202,9 +204,14 @@ impl Engine<'_> {
             self.pool = Some(Pool::new(PoolLimits { threads_max: config.files.io_threads, ..PoolLimits::default() }));
         }
         self.arrange_workers(&config).map_err(|error| format!("a worker can't be started: {error}"))?;
+        let configured = |address: &SocketAddr| {
+            config.admin.listen == Some(*address) || config.listeners.iter().any(|listener| listener.address == *address)
+        };
+        self.sockets.retain(|address, _| configured(address));
         for place in 0..self.workers.len() {
             if !self.workers[place].retiring {
-                let listeners = self.sockets_for(place);
+                let listeners =
+                    self.new_listeners(place).map_err(|error| format!("a listener can't be shared: {error}"))?;
                 let (config, logs) = (config.clone(), logs.clone());
                 self.workers[place].mailbox.send(Control::Configure { config, logs, listeners });
             }
@@ -213,15 +220,18 @@ impl Engine<'_> {
         Ok(())
     }
 
-    /// The sockets at a worker's place that nobody has yet; those of the admin pages are only at the first.
-    fn sockets_for(&mut self, place: usize) -> Vec<(SocketAddr, OwnedFd)> {
+    /// Copies of the sockets at a worker's place, of addresses that it doesn't listen on yet. The admin's address has one, for the first.
+    fn new_listeners(&mut self, place: usize) -> io::Result<Vec<(SocketAddr, OwnedFd)>> {
+        let worker = &mut self.workers[place];
+        worker.listening.retain(|address| self.sockets.contains_key(address));
         let mut found = Vec::new();
-        for (&address, sockets) in &mut self.sockets {
-            if let Some(socket) = sockets.get_mut(place).and_then(Option::take) {
-                found.push((address, socket));
+        for (&address, sockets) in &self.sockets {
+            if let (Some(socket), false) = (sockets.get(place), worker.listening.contains(&address)) {
+                found.push((address, socket.try_clone()?));
+                worker.listening.push(address);
             }
         }
-        found
+        Ok(found)
     }
 
     /// Starts or retires workers until there are as many as configured. Working ones are always the first in the list, so that a worker's
@@ -233,6 +243,9 @@ impl Engine<'_> {
             self.retire_from(wanted, config);
             working = wanted;
         }
+        if working < wanted {
+            self.steer(None);
+        }
         let processors = processors::available()?;
         while working < wanted {
             let number = self.next_worker;
@@ -240,7 +253,7 @@ impl Engine<'_> {
             let mailbox = Arc::new(Mailbox::new()?);
             let processor = processors.get(working % processors.len().max(1)).copied();
             self.start_worker(number, processor, mailbox.clone(), config)?;
-            self.workers.insert(working, Running { number, mailbox, retiring: false });
+            self.workers.insert(working, Running { number, mailbox, retiring: false, listening: Vec::new() });
             working += 1;
         }
         Ok(())
@@ -259,7 +272,21 @@ impl Engine<'_> {
 
     /// Has new connections go only to the first workers' sockets, or to all.
     fn steer(&self, count: Option<u32>) {
-        let _ = count;
+        for (address, sockets) in &self.sockets {
+            let Some(first) = sockets.first().filter(|_| sockets.len() > 1) else { continue };
+            let result = match count {
+                Some(count) => socket::steer_to_first(first, count),
+                None => {
+                    socket::steer_to_all(first);
+                    Ok(())
+                }
+            };
+            if let Err(error) = result {
+                log::warning(format_args!(
+                    "{address}: connections can't be kept from workers that go: some may be reset ({error})"
+                ));
+            }
+        }
     }
 
     /// Once the last retiring worker has ended: its sockets are closed here, and the supervisor may close its own.
@@ -267,7 +294,6 @@ impl Engine<'_> {
         if self.draining || self.workers.iter().any(|worker| worker.retiring) {
             return Ok(());
         }
-        self.steer(None);
         let working = self.workers.len();
         for (address, sockets) in &mut self.sockets {
             if sockets.len() > working {
@@ -275,6 +301,8 @@ impl Engine<'_> {
                 channel::send(&self.channel, &format!("released {address} {working}"), &[])?;
             }
         }
+        // The supervisor's copies are open for a moment more: until they are closed, their queues would be nobody's. So the steering stays
+        // until there are more sockets again, see `arrange_workers`.
         Ok(())
     }
 
@@ -292,10 +320,10 @@ impl Engine<'_> {
             {
                 log::warning(format_args!("worker {number} isn't pinned to processor {processor}: {error}"));
             }
-            let seed = process::random_number();
+            let setup = Setup { mailbox, metrics, server_metrics, config, seed: process::random_number() };
             let run = || -> io::Result<()> {
                 let storage = DiskStorage::new(pool)?;
-                let reactor = match config.reactor {
+                let reactor = match setup.config.reactor {
                     Reactor::IoUring => IoUring::new().map(Some).or_else(|error| {
                         fell_back.call_once(|| {
                             log::warning(format_args!("io_uring is refused ({error}): the workers use epoll"));
@@ -307,11 +335,11 @@ impl Engine<'_> {
                 match reactor {
                     Some(reactor) => {
                         let host = Kernel { reactor: std::marker::PhantomData::<IoUring> };
-                        Worker::new(host, reactor, storage, mailbox, metrics, server_metrics, config, seed).run()
+                        Worker::new(host, reactor, storage, setup).run()
                     }
                     None => {
                         let host = Kernel { reactor: std::marker::PhantomData::<Epoll> };
-                        Worker::new(host, Epoll::new()?, storage, mailbox, metrics, server_metrics, config, seed).run()
+                        Worker::new(host, Epoll::new()?, storage, setup).run()
                     }
                 }
             };
@@ -327,7 +355,7 @@ impl Engine<'_> {
         for worker in &self.workers {
             worker.mailbox.send(Control::Drain { deadline, keep_idle });
         }
-        // Sockets that no worker took.
+        // The workers close their copies when they have emptied the queues.
         self.sockets.clear();
     }
 }

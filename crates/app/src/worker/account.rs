@@ -1,7 +1,7 @@
 //! After a reply: counts and the access log's line.
 
 use leat_host::reactor::{Reactor, Token};
-use leat_logic::http::{self, Progress};
+use leat_logic::http::Request;
 
 use super::exchange::Exchange;
 use super::{File, Host, Worker};
@@ -40,8 +40,7 @@ impl<H: Host> Worker<H> {
             referer: b"",
             user_agent: b"",
         };
-        // The head was accepted once, so it's accepted again.
-        if let (_, Progress::Request(request)) = http::Connection::new(self.now).handle_input(self.now, head, &site.limits) {
+        if let Some(request) = Request::read_again(head) {
             record.host = request.host.unwrap_or_default();
             record.referer = request.referer.unwrap_or_default();
             record.user_agent = request.user_agent.unwrap_or_default();

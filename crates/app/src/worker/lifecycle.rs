@@ -66,6 +66,7 @@ impl<H: Host> Worker<H> {
         self.stop_accepting();
         for listening in &mut self.listeners {
             listening.retired = true;
+            listening.descriptor = None;
         }
     }
 

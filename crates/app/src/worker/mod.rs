@@ -63,6 +63,20 @@ pub trait Host {
     fn wall(&self) -> UnixTime;
 }
 
+/// What a worker is given besides its host.
+pub struct Setup {
+    /// What the engine says arrives here.
+    pub mailbox: Arc<Mailbox>,
+    /// The worker's own numbers.
+    pub metrics: Arc<WorkerMetrics>,
+    /// Everybody's, for the admin pages.
+    pub server_metrics: Arc<ServerMetrics>,
+    /// Sizes that are fixed for the worker's life; the rest is put in force by the mailbox.
+    pub config: Arc<Config>,
+    /// A number that clients can't foresee.
+    pub seed: u64,
+}
+
 /// An open file of a host.
 type File<H> = <<H as Host>::Reactor as Reactor>::File;
 
@@ -91,8 +105,8 @@ struct Event {
 /// A listening socket of this worker.
 struct Listening {
     socket: ListeningSocket,
-    /// Keeps the socket open.
-    descriptor: std::os::fd::OwnedFd,
+    /// Keeps the socket open; gone when its address has left the configuration.
+    descriptor: Option<std::os::fd::OwnedFd>,
     /// Which sites answer there: the last that the address had, if it's gone from the configuration.
     sites: Rc<Listener>,
     accepting: bool,
@@ -127,6 +141,7 @@ pub struct Worker<H: Host> {
     sites: Vec<Rc<Site>>,
     listeners: Vec<Listening>,
     connections: Connections<File<H>>,
+    #[allow(clippy::vec_box, reason = "a connection holds its exchange by a pointer, so that an idle one costs 8 bytes")]
     spare: Vec<Box<Exchange<File<H>>>>,
     cache: Cache<File<H>>,
     config: Arc<Config>,
@@ -155,11 +170,9 @@ pub struct Worker<H: Host> {
 }
 
 impl<H: Host> Worker<H> {
-    /// A worker that serves nothing until its mailbox tells it a configuration. `seed` is a number that clients can't foresee.
-    pub fn new(
-        host: H, reactor: H::Reactor, storage: H::Storage, mailbox: Arc<Mailbox>, metrics: Arc<WorkerMetrics>,
-        server_metrics: Arc<ServerMetrics>, config: Arc<Config>, seed: u64,
-    ) -> Worker<H> {
+    /// A worker that serves nothing until its mailbox tells it a configuration.
+    pub fn new(host: H, reactor: H::Reactor, storage: H::Storage, setup: Setup) -> Worker<H> {
+        let Setup { mailbox, metrics, server_metrics, config, seed } = setup;
         let (now, wall) = (host.now(), host.wall());
         let mut worker = Worker {
             reactor,

@@ -16,7 +16,6 @@ use super::settings::{self, Listener, Site, SiteKind};
 use super::{Drain, Host, Listening, Retiring, Stage, UNKNOWN_SITE, Worker};
 use crate::access_log::AccessLogs;
 use crate::config::Config;
-use crate::log;
 
 /// The name of the admin pages in metrics: no configured site can have it.
 const ADMIN_NAME: &str = "(admin)";
@@ -181,7 +180,13 @@ impl<H: Host> Worker<H> {
         for (address, descriptor) in new {
             let Some(sites) = wanted.iter().find(|listener| listener.address == address) else { continue };
             let socket = ListeningSocket(super::socket_of(&descriptor).0);
-            let listening = Listening { socket, descriptor, sites: sites.clone(), accepting: false, retired: false };
+            let listening = Listening {
+                socket,
+                descriptor: Some(descriptor),
+                sites: sites.clone(),
+                accepting: false,
+                retired: false,
+            };
             // Connections name their listener by its place: places are never given away.
             self.listeners.push(listening);
         }
@@ -194,7 +199,8 @@ impl<H: Host> Worker<H> {
                     if std::mem::take(&mut listening.accepting) {
                         self.reactor.stop_accepting(listening.socket, Token { index: index as u32, generation: 0 });
                     }
-                    log::info(format_args!("no longer listening on {}", listening.sites.address));
+                    // Without this the kernel would go on taking connections that nobody serves.
+                    listening.descriptor = None;
                 }
             }
         }

@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use leat_host::reactor::{Reactor, Token, Transmit};
-use leat_logic::http::{self, Boundary, HeadWriter, Method, Persistence, Progress, Status};
+use leat_logic::http::{Boundary, HeadWriter, Method, Persistence, Request, Status};
 use leat_logic::serve::error_page;
 use leat_logic::serve::reply::{self, Plan};
 use leat_logic::serve::resource::{Content, Found, Resource};
@@ -77,13 +77,9 @@ impl<H: Host> Worker<H> {
             self.reply(token, Status::OK, resource.fields_whole(), body);
             return;
         }
-        let limits = exchange.site.as_ref().map_or(&self.limits, |site| &site.limits);
         let wall = self.host.wall();
-        // The head was accepted once, so it's accepted again.
-        let plan = match http::Connection::new(self.now).handle_input(self.now, &exchange.head, limits) {
-            (_, Progress::Request(request)) => Plan::for_resource(request.method, &request.conditions, resource, wall),
-            _ => Plan::Whole,
-        };
+        let plan = Request::read_again(&exchange.head)
+            .map_or(Plan::Whole, |request| Plan::for_resource(request.method, &request.conditions, resource, wall));
         self.boundary = self.boundary.wrapping_mul(BOUNDARY_FACTOR).wrapping_add(1);
         let boundary = Boundary::from_number(self.boundary);
         let mut lines = Vec::with_capacity(512);
@@ -162,7 +158,8 @@ impl<H: Host> Worker<H> {
         let mut lines = Vec::with_capacity(location.len() + 128);
         lines.extend_from_slice(b"Location: ");
         lines.extend_from_slice(location);
-        if let Some(query) = self.connections[token].exchange.as_ref().and_then(|exchange| query_of(&exchange.head)) {
+        let exchange = self.connections[token].exchange.as_ref();
+        if let Some(query) = exchange.and_then(|exchange| Request::read_again(&exchange.head)?.target.query) {
             lines.push(b'?');
             lines.extend_from_slice(query);
         }
@@ -220,12 +217,4 @@ impl<H: Host> Worker<H> {
             crate::log::warning(format_args!("a file can't be served: {cause}"));
         }
     }
-}
-
-/// The query in the request line of a head that was accepted.
-fn query_of(head: &[u8]) -> Option<&[u8]> {
-    let line = head.split(|&byte| byte == b'\r').next()?;
-    let target = line.split(|&byte| byte == b' ').nth(1)?;
-    let mark = target.iter().position(|&byte| byte == b'?')?;
-    Some(&target[mark + 1..])
 }

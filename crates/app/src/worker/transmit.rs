@@ -55,12 +55,9 @@ impl<H: Host> Worker<H> {
         let connection = &mut self.connections[token];
         let Some(exchange) = connection.exchange.as_mut() else { return Turn::Waiting };
         let answer = exchange.answer.take();
-        match &answer {
-            Some(Answer::Resident(Err(cause)) | Answer::Read(Err(cause))) => {
-                crate::log::warning(format_args!("a reply is cut: {cause}"));
-                return Turn::Broken;
-            }
-            _ => {}
+        if let Some(Answer::Resident(Err(cause)) | Answer::Read(Err(cause))) = &answer {
+            crate::log::warning(format_args!("a reply is cut: {cause}"));
+            return Turn::Broken;
         }
         let mut tail = match answer {
             Some(Answer::Read(Ok(bytes))) => Some(bytes),

@@ -151,6 +151,7 @@ pub struct IoUring {
     /// Connections whose receive waits for a buffer.
     starved: VecDeque<u32>,
     heads: HeadBuffers,
+    #[allow(clippy::vec_box, reason = "the kernel has their address: they must not move")]
     spare: Vec<Box<InFlight>>,
     listeners: Vec<(Token, RawFd)>,
     polled: Vec<(Token, RawFd)>,
