@@ -8,6 +8,7 @@ mod file;
 mod hashes;
 pub mod limits;
 mod load;
+mod load_job;
 mod open;
 mod pool;
 mod priority;

@@ -1,0 +1,156 @@
+//! A load on a thread of the pool, and how its answer gets back to the worker.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use leat_logic::serve::path::LoadRequest;
+use leat_logic::serve::resource::{Cause, Found};
+use rustix::io::Errno;
+
+use super::file::OpenFile;
+use super::load::{Answer, Look, WouldWait, cause};
+use super::open::{Patience, Root};
+use super::pool::{Lane, Pool};
+use super::watch::{self, Added, Inotify, UnderWay};
+use super::{StorageEvent, Ticket};
+use crate::clock;
+use crate::wake::Bell;
+
+type File = Arc<OpenFile>;
+
+/// What a thread of the pool has to say.
+pub(super) enum Completion {
+    Loaded {
+        serial: u64,
+        root: Result<Arc<Root>, Errno>,
+        depth: usize,
+        added: Added,
+        answer: Answer,
+    },
+    Event(StorageEvent<File>),
+    RootsChecked {
+        moved: Vec<PathBuf>,
+    },
+    /// Nothing but that the worker has to poll.
+    Nudge,
+}
+
+/// Where the pool puts what a worker will read.
+pub(super) struct Completions {
+    pub(super) bell: Bell,
+    pub(super) list: Mutex<Vec<Completion>>,
+}
+
+impl Completions {
+    pub(super) fn push(&self, completion: Completion) {
+        let mut list = self.list();
+        if list.is_empty() {
+            // Under the lock, so that a bell is never heard before its message is there, nor left ringing for one that was taken.
+            self.bell.ring();
+        }
+        list.push(completion);
+    }
+
+    pub(super) fn take(&self) -> Vec<Completion> {
+        let mut list = self.list();
+        if !list.is_empty() {
+            self.bell.hear();
+        }
+        std::mem::take(&mut list)
+    }
+
+    fn list(&self) -> MutexGuard<'_, Vec<Completion>> {
+        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A load on a thread of the pool.
+pub(super) struct LoadJob {
+    pub(super) serial: u64,
+    pub(super) request: LoadRequest,
+    pub(super) root: Option<Result<Arc<Root>, Errno>>,
+    pub(super) depth: usize,
+    pub(super) added: Option<Added>,
+    pub(super) is_answered: bool,
+    pub(super) inotify: Option<Inotify>,
+    pub(super) pool: Weak<Pool>,
+    pub(super) completions: Arc<Completions>,
+}
+
+impl LoadJob {
+    /// Looks, and goes on in the lane of large reads when that's what it comes to.
+    pub(super) fn run(mut self, lane: Lane) {
+        let Some(pool) = self.pool.upgrade() else { return };
+        let opened = self.root.take().unwrap_or_else(|| Root::open(&self.request.policy().root).map(Arc::new));
+        let answer = match &opened {
+            Ok(root) => {
+                if let (None, Some(inotify)) = (&self.added, &self.inotify) {
+                    self.added = watch::add(inotify, root, &self.request, self.depth, Patience::Wait).ok();
+                }
+                let (patience, may_hash) = (Patience::Wait, lane == Lane::Reads);
+                let look =
+                    Look { root, request: &self.request, hashes: &pool.hashes, patience, may_hash, now: clock::wall() };
+                look.look()
+            }
+            Err(errno) => Ok(unavailable(cause(*errno))),
+        };
+        self.root = Some(opened);
+        match answer {
+            Ok(answer) => self.answer(answer),
+            Err(WouldWait) => {
+                // When that lane is full, the job is dropped there: its end tells the worker.
+                let _ = pool.submit(Lane::Reads, Box::new(move || self.run(Lane::Reads)));
+            }
+        }
+    }
+
+    fn answer(&mut self, answer: Answer) {
+        self.is_answered = true;
+        let root = self.root.take().unwrap_or(Err(Errno::BUSY));
+        let added = self.added.take().unwrap_or_default();
+        self.completions.push(Completion::Loaded { serial: self.serial, root, depth: self.depth, added, answer });
+    }
+}
+
+impl Drop for LoadJob {
+    fn drop(&mut self) {
+        if !self.is_answered {
+            self.answer(unavailable(Cause::QueueFull));
+        }
+    }
+}
+
+/// A load that the pool is busy with.
+pub(super) struct Load {
+    pub(super) ticket: Ticket,
+    pub(super) request: LoadRequest,
+    /// Whether something changed that its answer may not have seen: then it's not kept.
+    pub(super) spoiled: bool,
+}
+
+#[derive(Default)]
+pub(super) struct Loads(pub(super) BTreeMap<u64, Load>);
+
+impl UnderWay for Loads {
+    fn spoil_if(&mut self, root: &Path, path: &[u8], name: Option<&[u8]>) {
+        for load in self.0.values_mut() {
+            let Some(rest) = load.request.relative().strip_prefix(path) else { continue };
+            let segment = rest.split(|&byte| byte == b'/').next().unwrap_or_default();
+            // A sibling's name begins with its file's; an index or a listing may depend on any name.
+            let concerned = name.is_none_or(|name| segment.is_empty() || name.starts_with(segment));
+            load.spoiled |= concerned && load.request.policy().root == root;
+        }
+    }
+
+    fn spoil_all(&mut self) {
+        for load in self.0.values_mut() {
+            load.spoiled = true;
+        }
+    }
+}
+
+/// An answer that tells of trouble and isn't kept.
+pub(super) fn unavailable(cause: Cause) -> Answer {
+    Answer::Found { found: Found::Unavailable(cause), version: None, fresh_ns: None, watchable: false, to_hash: None }
+}
