@@ -1,4 +1,4 @@
-//! The generator's loop: what is due is sent, what has come is read, on one ring.
+//! The generator's loop: when to send what on which connection. What comes back is `receiving`'s.
 
 use std::collections::VecDeque;
 use std::io;
@@ -8,10 +8,9 @@ use std::time::{Duration, Instant};
 use super::arrivals::Arrivals;
 use super::connection::{Answered, Connection, Outstanding, WHOLE_REPLY_BYTES, Want};
 use super::outcome::{Failure, Outcome};
-use super::reply::Fault;
 use super::{Demand, Observer, Plan};
 use crate::sys::process::own_thread_cpu_time;
-use crate::sys::ring::{Completion, Ring, RingSize};
+use crate::sys::ring::{Ring, RingSize};
 use crate::sys::socket;
 use crate::workload::mix::{Mix, PIPELINE_MAX};
 
@@ -19,8 +18,6 @@ use crate::workload::mix::{Mix, PIPELINE_MAX};
 const GREETINGS_MAX: usize = 128;
 /// Longest time for opening all connections.
 const OPENING_LIMIT: Duration = Duration::from_secs(60);
-/// The run is given up after so many failures without one right reply between them.
-const FAILURES_IN_A_ROW_MAX: u64 = 5_000;
 /// Arrivals that may wait for a connection.
 const WAITING_MAX: usize = 1 << 20;
 /// Looking for work is cheaper than a timer that is nearer than this.
@@ -29,53 +26,53 @@ const SPIN_NS: u64 = 500_000;
 const SLOW_READ_BYTES: u32 = 1 << 10;
 const SLOW_BUFFER_BYTES: i32 = 4 << 10;
 
-const KIND_SHIFT: u32 = 56;
-const RECEIVE: u64 = 1;
-const DISCARD: u64 = 2;
+pub(super) const KIND_SHIFT: u32 = 56;
+pub(super) const RECEIVE: u64 = 1;
+pub(super) const DISCARD: u64 = 2;
 /// Sends and closes complete only when they fail, which the receive shows too.
-const IGNORED: u64 = 3 << KIND_SHIFT;
-const GENERATION_MASK: u32 = 0xff_ffff;
+pub(super) const IGNORED: u64 = 3 << KIND_SHIFT;
+pub(super) const GENERATION_MASK: u32 = 0xff_ffff;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Stage {
+pub(super) enum Stage {
     Opening,
     Running,
     Draining,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Role {
+pub(super) enum Role {
     Active,
     Idle,
     Slow,
 }
 
 pub(super) struct Generator<'a> {
-    plan: &'a Plan,
-    mix: &'a Mix,
-    ring: Ring,
-    connections: Vec<Connection>,
+    pub(super) plan: &'a Plan,
+    pub(super) mix: &'a Mix,
+    pub(super) ring: Ring,
+    pub(super) connections: Vec<Connection>,
     /// Receives are submitted once for a connection, as every reply fits a buffer.
-    multishot: bool,
-    stage: Stage,
-    start: Instant,
-    now_ns: u64,
-    window_ns: std::ops::Range<u64>,
-    random: fastrand::Rng,
+    pub(super) multishot: bool,
+    pub(super) stage: Stage,
+    pub(super) start: Instant,
+    pub(super) now_ns: u64,
+    pub(super) window_ns: std::ops::Range<u64>,
+    pub(super) random: fastrand::Rng,
     /// Free slots in the order in which they became free (open loop).
-    ready: VecDeque<u32>,
+    pub(super) ready: VecDeque<u32>,
     /// Arrivals without a free slot: intended time and target.
-    waiting: VecDeque<(u64, u32)>,
+    pub(super) waiting: VecDeque<(u64, u32)>,
     /// Slots that became free in this round.
-    freed: Vec<u32>,
-    answered: Vec<Answered>,
+    pub(super) freed: Vec<u32>,
+    pub(super) answered: Vec<Answered>,
     /// When slow readers read next; in order, as all wait equally long.
-    slow_reads: VecDeque<(u64, u32)>,
-    greeted: usize,
-    in_flight: u64,
-    requests: u64,
-    failures_in_a_row: u64,
-    outcome: Outcome,
+    pub(super) slow_reads: VecDeque<(u64, u32)>,
+    pub(super) greeted: usize,
+    pub(super) in_flight: u64,
+    pub(super) requests: u64,
+    pub(super) failures_in_a_row: u64,
+    pub(super) outcome: Outcome,
 }
 
 impl<'a> Generator<'a> {
@@ -253,11 +250,11 @@ impl<'a> Generator<'a> {
         Ok(worked)
     }
 
-    fn tick(&mut self) {
+    pub(super) fn tick(&mut self) {
         self.now_ns = self.start.elapsed().as_nanos() as u64;
     }
 
-    fn role(&self, index: u32) -> Role {
+    pub(super) fn role(&self, index: u32) -> Role {
         let index = index as usize;
         if index < self.plan.connections {
             Role::Active
@@ -338,8 +335,14 @@ impl<'a> Generator<'a> {
         u64::MAX
     }
 
+    /// Lets a slow reader wait for as long as its rate wants.
+    pub(super) fn read_later(&mut self, index: u32) {
+        let wait_ns = u64::from(SLOW_READ_BYTES) * 1_000_000_000 / u64::from(self.plan.slow_bytes_per_s.max(1));
+        self.slow_reads.push_back((self.now_ns + wait_ns, index));
+    }
+
     /// Sends `count` requests for one target on a connection, opening it if need be.
-    fn dispatch(&mut self, index: u32, target: u32, count: usize, intended_ns: u64) {
+    pub(super) fn dispatch(&mut self, index: u32, target: u32, count: usize, intended_ns: u64) {
         if self.connections[index as usize].socket.is_none()
             && let Err(_error) = self.open(index)
         {
@@ -362,8 +365,7 @@ impl<'a> Generator<'a> {
             self.outcome.sent += count as u64;
         }
         if index as usize >= self.plan.connections + self.plan.idle {
-            let wait_ns = u64::from(SLOW_READ_BYTES) * 1_000_000_000 / u64::from(self.plan.slow_bytes_per_s.max(1));
-            self.slow_reads.push_back((self.now_ns + wait_ns, index));
+            self.read_later(index);
             return;
         }
         self.in_flight += count as u64;
@@ -392,7 +394,7 @@ impl<'a> Generator<'a> {
         Ok(())
     }
 
-    fn arm(&mut self, index: u32, want: Want) {
+    pub(super) fn arm(&mut self, index: u32, want: Want) {
         let kind = if matches!(want, Want::Discard { .. }) { DISCARD } else { RECEIVE };
         let token = self.token(kind, index);
         let connection = &mut self.connections[index as usize];
@@ -404,177 +406,8 @@ impl<'a> Generator<'a> {
         }
     }
 
-    fn token(&self, kind: u64, index: u32) -> u64 {
+    pub(super) fn token(&self, kind: u64, index: u32) -> u64 {
         let generation = self.connections[index as usize].generation & GENERATION_MASK;
         kind << KIND_SHIFT | u64::from(generation) << 32 | u64::from(index)
-    }
-
-    fn harvest(&mut self) -> io::Result<()> {
-        // One at a time: handling one may need the ring.
-        while let Some(completion) = self.ring.next_completion() {
-            if completion.token == IGNORED {
-                continue;
-            }
-            let index = completion.token as u32;
-            let generation = (completion.token >> 32) as u32 & GENERATION_MASK;
-            if generation == self.connections[index as usize].generation & GENERATION_MASK {
-                self.received(index, completion);
-            } else if let Some(filled) = completion.filled {
-                self.ring.recycle(filled);
-            }
-        }
-        if self.failures_in_a_row > FAILURES_IN_A_ROW_MAX { Err(self.hopeless()) } else { Ok(()) }
-    }
-
-    fn hopeless(&self) -> io::Error {
-        io::Error::other(format!("{} fails every request: {:?}", self.plan.address, self.outcome.failures))
-    }
-
-    fn received(&mut self, index: u32, completion: Completion) {
-        let Completion { token, result, more, filled } = completion;
-        let discard = token >> KIND_SHIFT == DISCARD;
-        let connection = &mut self.connections[index as usize];
-        connection.armed = more;
-        let mut answered = std::mem::take(&mut self.answered);
-        let mut fault = None;
-        if result > 0 {
-            if self.window_ns.contains(&self.now_ns) {
-                self.outcome.received_bytes += result as u64;
-            }
-            if discard {
-                connection.discarded(result as u64, &mut answered);
-            } else if let Some(filled) = &filled {
-                fault = connection.read(self.ring.bytes(filled), self.mix, &mut answered).err();
-            }
-        }
-        if let Some(filled) = filled {
-            self.ring.recycle(filled);
-        }
-        for reply in answered.drain(..) {
-            self.count(index, &reply);
-        }
-        self.answered = answered;
-        if let Some(fault) = fault {
-            self.give_up(index, fault);
-        } else if result <= 0 && result != -libc::ENOBUFS {
-            self.ended(index);
-        } else {
-            self.receive_on(index);
-        }
-    }
-
-    /// Submits the next receive if one is needed and none is under way.
-    fn receive_on(&mut self, index: u32) {
-        let slow = self.role(index) == Role::Slow;
-        let connection = &mut self.connections[index as usize];
-        if connection.armed || connection.socket.is_none() {
-            return;
-        }
-        let waits = !connection.outstanding.is_empty() || connection.slots_held > 0;
-        if slow {
-            if connection.reader.body_left().is_some() || waits {
-                let wait_ns = u64::from(SLOW_READ_BYTES) * 1_000_000_000 / u64::from(self.plan.slow_bytes_per_s.max(1));
-                self.slow_reads.push_back((self.now_ns + wait_ns, index));
-            }
-        } else if self.multishot {
-            let token = self.token(RECEIVE, index);
-            let connection = &mut self.connections[index as usize];
-            connection.armed = true;
-            if let Some(socket) = &connection.socket {
-                self.ring.receive_multishot(socket.as_raw_fd(), token);
-            }
-        } else if waits {
-            let want = connection.want(self.mix);
-            self.arm(index, want);
-        }
-    }
-
-    /// A right reply has come.
-    fn count(&mut self, index: u32, reply: &Answered) {
-        self.failures_in_a_row = 0;
-        let role = self.role(index);
-        if role == Role::Slow {
-            if self.stage == Stage::Running {
-                self.dispatch(index, self.mix.longest(), 1, self.now_ns);
-            }
-            return;
-        }
-        self.in_flight -= 1;
-        if self.stage != Stage::Opening {
-            if self.window_ns.contains(&reply.request.intended_ns) {
-                self.outcome.latency_ns.saturating_record(self.now_ns - reply.request.intended_ns);
-            }
-            if self.window_ns.contains(&self.now_ns) {
-                self.outcome.answered += 1;
-                self.outcome.verified += u64::from(reply.request.verify);
-            }
-        }
-        let last = self.plan.requests_per_connection;
-        let connection = &mut self.connections[index as usize];
-        if reply.close {
-            connection.slots_held += 1;
-        } else if last.is_some_and(|last| connection.requests >= last) && !connection.armed {
-            self.close(index);
-            self.freed.push(index);
-        } else {
-            self.freed.push(index);
-        }
-    }
-
-    /// A reply was wrong: nothing more can be read from this connection.
-    fn give_up(&mut self, index: u32, fault: Fault) {
-        let failure = match fault {
-            Fault::MalformedHead => Failure::MalformedHead,
-            Fault::Status(_) => Failure::Status,
-            Fault::Length { .. } => Failure::Length,
-            Fault::Body => Failure::Body,
-        };
-        self.failed(failure, 1);
-        let connection = &mut self.connections[index as usize];
-        if connection.outstanding.pop_front().is_some() {
-            if self.role(index) != Role::Slow {
-                self.in_flight -= 1;
-            }
-            self.freed.push(index);
-        }
-        self.ended(index);
-    }
-
-    /// The connection is over; what was outstanding on it has failed.
-    fn ended(&mut self, index: u32) {
-        let role = self.role(index);
-        let connection = &mut self.connections[index as usize];
-        let unanswered = connection.outstanding.len();
-        let held = std::mem::take(&mut connection.slots_held) as usize;
-        connection.outstanding.clear();
-        self.close(index);
-        match role {
-            Role::Slow => {
-                self.failed(Failure::ClosedEarly, unanswered as u64);
-                return;
-            }
-            Role::Idle if self.stage == Stage::Running => self.outcome.fail(Failure::IdleClosed, 1),
-            _ => {}
-        }
-        self.in_flight -= unanswered as u64;
-        self.failed(Failure::ClosedEarly, unanswered as u64);
-        self.freed.extend(std::iter::repeat_n(index, unanswered + held));
-    }
-
-    fn close(&mut self, index: u32) {
-        let receives = [self.token(RECEIVE, index), self.token(DISCARD, index)];
-        let connection = &mut self.connections[index as usize];
-        connection.generation = connection.generation.wrapping_add(1);
-        let Some(socket) = connection.socket.take() else { return };
-        if std::mem::take(&mut connection.armed) {
-            // The receive, of either kind, holds the socket open until it completes.
-            receives.into_iter().for_each(|token| self.ring.cancel(token, IGNORED));
-        }
-        self.ring.close(socket, IGNORED);
-    }
-
-    fn failed(&mut self, failure: Failure, count: u64) {
-        self.outcome.fail(failure, count);
-        self.failures_in_a_row += count;
     }
 }

@@ -13,6 +13,7 @@ mod connection;
 mod generator;
 mod options;
 mod outcome;
+mod receiving;
 mod reply;
 #[cfg(test)]
 mod tests;
