@@ -228,13 +228,13 @@ impl MultipartRanges<'_> {
         out.extend_from_slice(b"--\r\n");
     }
 
-    /// The exact length of the whole body.
+    /// The exact length of the whole body; saturates, for a representation of nearly 2^64 bytes.
     #[must_use]
     pub fn content_length(&self, ranges: &ByteRanges) -> u64 {
         let mut framing = Vec::with_capacity(256 * (ranges.count + 1));
         ranges.as_slice().iter().for_each(|&range| self.push_part_head(&mut framing, range));
         self.push_end(&mut framing);
         let content: u64 = ranges.as_slice().iter().map(ByteRange::length).sum();
-        content + framing.len() as u64
+        content.saturating_add(framing.len() as u64)
     }
 }

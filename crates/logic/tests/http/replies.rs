@@ -119,3 +119,17 @@ fn multipart_is_exactly_as_long_as_it_says() {
         assert_eq!(bytes.chars().count() as u64, range.length());
     }
 }
+
+#[test]
+fn multipart_of_the_longest_representation_does_not_overflow() {
+    let complete_length = u64::MAX - 22;
+    let multipart = MultipartRanges {
+        boundary: Boundary::from_number(0),
+        content_type: FieldValue::literal("a/b"),
+        complete_length,
+    };
+    let RangeOutcome::Multiple(ranges) = RangeOutcome::evaluate(b"bytes=4-, 2-2", complete_length) else {
+        panic!("two ranges")
+    };
+    assert_eq!(multipart.content_length(&ranges), u64::MAX);
+}
