@@ -34,6 +34,8 @@ pub(crate) struct ExperimentResult {
     pub(crate) kernel: String,
     pub(crate) cpu: String,
     pub(crate) cores: usize,
+    /// TCP's congestion control: some pace what is sent, which costs timers.
+    pub(crate) congestion_control: String,
     pub(crate) commit: String,
     /// UTC.
     pub(crate) date: String,
@@ -53,6 +55,7 @@ impl ExperimentResult {
             kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
             cpu: model.and_then(|line| line.split_once(": ")).map_or_else(String::new, |(_, model)| model.to_owned()),
             cores: std::thread::available_parallelism().map_or(0, usize::from),
+            congestion_control: read("/proc/sys/net/ipv4/tcp_congestion_control").trim().to_owned(),
             commit: commit(),
             date: utc(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |elapsed| elapsed.as_secs())),
             rounds,

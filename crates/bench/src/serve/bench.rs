@@ -18,6 +18,10 @@ pub(crate) const OFFER_FACTOR: f64 = 1.5;
 const OFFER_STEPS: [f64; 4] = [1.0, 0.85, 0.7, 0.55];
 /// Share of what was due that must have gone out for a rate to count as offered.
 const OFFERED_SHARE_MIN: f64 = 0.98;
+/// How late nine tenths of the requests may go out for that.
+const OFFERED_LATENESS_MAX: Duration = Duration::from_millis(1);
+/// Larger files are sent by sendfile, smaller ones by a copy: whichever is the lower floor.
+const LARGE_BYTES: u64 = 200_000;
 /// The generator's own name in samples.
 pub(crate) const GENERATOR: &str = "generator";
 
@@ -174,9 +178,9 @@ impl Bench {
         if highest == 0.0 {
             return;
         }
-        let large =
-            site.only_file.as_ref().and_then(|file| file.metadata().ok()).is_none_or(|file| file.len() > 200_000);
-        let floor = if large && site.only_file.is_some() { "sendfile" } else { "io_uring" };
+        let file = site.only_file.as_ref().and_then(|file| file.metadata().ok());
+        let large = file.is_some_and(|file| file.len() > LARGE_BYTES);
+        let floor = if large { "sendfile" } else { "io_uring" };
         for step in OFFER_STEPS {
             let rate_per_s = highest * OFFER_FACTOR * step;
             match self.offer(floor, site, plan, mix, rate_per_s) {
@@ -207,7 +211,8 @@ impl Bench {
         let outcome = self.on_client_core(|| load::run(&plan, mix, &mut load::Unobserved))?;
         let share = outcome.sent_per_s() / rate_per_s;
         eprintln!("  generator       offers {:.0} % of {rate_per_s:.0}/s to {}", share * 100.0, server.name());
-        Ok(share >= OFFERED_SHARE_MIN)
+        let lateness = Duration::from_nanos(outcome.lateness_ns.value_at_quantile(0.9));
+        Ok(share >= OFFERED_SHARE_MIN && lateness <= OFFERED_LATENESS_MAX)
     }
 }
 

@@ -10,9 +10,16 @@ use crate::result::{ExperimentResult, Mark};
 /// Markdown of a whole run.
 pub(crate) fn markdown(result: &ExperimentResult, cases: &[Box<dyn Case>], bench: &Bench) -> String {
     let mut text = format!(
-        "# Serving files, beside the peers\n\nLinux {}, {}, {} cores, {}, commit {}. {} rounds of {} s, medians, range in \
+        "# Serving files, beside the peers\n\nLinux {}, {}, {} cores, {}, {}, commit {}. {} rounds of {} s, medians, range in \
          brackets. Server on one core, client on another.\n\n",
-        result.kernel, result.cpu, result.cores, result.date, result.commit, result.rounds, result.seconds
+        result.kernel,
+        result.cpu,
+        result.cores,
+        result.congestion_control,
+        result.date,
+        result.commit,
+        result.rounds,
+        result.seconds
     );
     if !result.results.is_empty() {
         text.push_str("## Marks\n\n| case | who | mark | value | limit | met |\n|---|---|---|---|---|---|\n");
