@@ -45,7 +45,7 @@ impl std::fmt::Debug for DiskStorage {
         formatter
             .debug_struct("DiskStorage")
             .field("roots", &self.roots)
-            .field("loads", &self.loads.0.len())
+            .field("loads", &self.loads.len())
             .finish_non_exhaustive()
     }
 }
@@ -105,7 +105,10 @@ impl DiskStorage {
     }
 
     fn load_in_pool(&mut self, ticket: Ticket, request: LoadRequest) -> Result<(), Full> {
-        if self.loads.0.len() >= limits::LOADS_IN_FLIGHT_MAX {
+        if self.loads.join(ticket, &request) {
+            return Ok(());
+        }
+        if self.loads.len() >= limits::LOADS_IN_FLIGHT_MAX {
             return Err(Full);
         }
         self.next_serial += 1;
@@ -124,7 +127,7 @@ impl DiskStorage {
             completions: self.completions.clone(),
         };
         self.pool.submit(Lane::Names, Box::new(move || job.run(Lane::Names)))?;
-        self.loads.0.insert(serial, Load { ticket, request, spoiled: false });
+        self.loads.insert(serial, ticket, request);
         Ok(())
     }
 
@@ -160,7 +163,7 @@ impl DiskStorage {
 
     fn complete_load(
         &mut self,
-        load: Load,
+        load: &Load,
         root: Result<Arc<Root>, Errno>,
         depth: usize,
         added: &Added,
@@ -299,11 +302,13 @@ impl Storage for DiskStorage {
         for completion in self.completions.take() {
             match completion {
                 Completion::Loaded { serial, root, depth, added, answer } => {
-                    let Some(load) = self.loads.0.remove(&serial) else { continue };
-                    let ticket = load.ticket;
-                    let loaded = self.complete_load(load, root, depth, &added, answer);
+                    let Some(mut load) = self.loads.remove(serial) else { continue };
+                    let tickets = std::mem::take(&mut load.tickets);
+                    let loaded = self.complete_load(&load, root, depth, &added, answer);
                     out.append(&mut self.ahead);
-                    out.push(StorageEvent::Loaded { ticket, loaded });
+                    out.extend(
+                        tickets.into_iter().map(|ticket| StorageEvent::Loaded { ticket, loaded: loaded.clone() }),
+                    );
                 }
                 Completion::Event(event) => out.push(event),
                 Completion::RootsChecked { moved } => {

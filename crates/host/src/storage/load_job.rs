@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use bytes::Bytes;
 use leat_logic::serve::path::LoadRequest;
 use leat_logic::serve::resource::{Cause, Found};
 use rustix::io::Errno;
@@ -121,20 +122,59 @@ impl Drop for LoadJob {
     }
 }
 
-/// A load that the pool is busy with.
+/// A load that the pool is busy with, and who waits for it.
 pub(super) struct Load {
-    pub(super) ticket: Ticket,
+    pub(super) tickets: Vec<Ticket>,
     pub(super) request: LoadRequest,
     /// Whether something changed that its answer may not have seen: then it's not kept.
     pub(super) spoiled: bool,
 }
 
+/// All of them, by serial number.
 #[derive(Default)]
-pub(super) struct Loads(pub(super) BTreeMap<u64, Load>);
+pub(super) struct Loads {
+    by_serial: BTreeMap<u64, Load>,
+    latest_of_path: BTreeMap<Bytes, u64>,
+}
+
+impl Loads {
+    pub(super) fn len(&self) -> usize {
+        self.by_serial.len()
+    }
+
+    /// Lets `ticket` wait for a load that asks the same and whose answer will be good enough. False when there's none.
+    pub(super) fn join(&mut self, ticket: Ticket, request: &LoadRequest) -> bool {
+        let Some(load) = self.latest_of_path.get(request.path()).and_then(|serial| self.by_serial.get_mut(serial))
+        else {
+            return false;
+        };
+        let other = &load.request;
+        let is_same = Arc::ptr_eq(other.policy(), request.policy())
+            && other.codings() == request.codings()
+            && other.known() == request.known();
+        if is_same && !load.spoiled {
+            load.tickets.push(ticket);
+        }
+        is_same && !load.spoiled
+    }
+
+    pub(super) fn insert(&mut self, serial: u64, ticket: Ticket, request: LoadRequest) {
+        self.latest_of_path.insert(request.path().clone(), serial);
+        self.by_serial.insert(serial, Load { tickets: vec![ticket], request, spoiled: false });
+    }
+
+    pub(super) fn remove(&mut self, serial: u64) -> Option<Load> {
+        let load = self.by_serial.remove(&serial)?;
+        if self.latest_of_path.get(load.request.path()) == Some(&serial) {
+            self.latest_of_path.remove(load.request.path());
+        }
+        Some(load)
+    }
+}
 
 impl UnderWay for Loads {
     fn spoil_if(&mut self, root: &Path, path: &[u8], name: Option<&[u8]>) {
-        for load in self.0.values_mut() {
+        for load in self.by_serial.values_mut() {
             let Some(rest) = load.request.relative().strip_prefix(path) else { continue };
             let segment = rest.split(|&byte| byte == b'/').next().unwrap_or_default();
             // A sibling's name begins with its file's; an index or a listing may depend on any name.
@@ -144,7 +184,7 @@ impl UnderWay for Loads {
     }
 
     fn spoil_all(&mut self) {
-        for load in self.0.values_mut() {
+        for load in self.by_serial.values_mut() {
             load.spoiled = true;
         }
     }

@@ -7,7 +7,6 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use leat_logic::serve::policy::SymlinkPolicy;
 use leat_logic::serve::version::Version;
@@ -35,6 +34,8 @@ pub(super) struct Root {
     pub(super) identity: (u64, u64),
     /// Whether the file system is this machine's alone, so that the kernel sees every change.
     local: bool,
+    /// Whether the kernel resolves whole paths; sandboxes answer `ENOSYS` or `EPERM`.
+    has_openat2: bool,
 }
 
 /// Something that exists below a root; opened as a name only, not for reading.
@@ -55,7 +56,10 @@ impl Root {
         let descriptor = retry(|| rustix::fs::openat(CWD, path, flags, Mode::empty()))?;
         let stat = rustix::fs::fstat(&descriptor)?;
         let local = rustix::fs::fstatfs(&descriptor).is_ok_and(|statfs| is_local(statfs.f_type as u64));
-        Ok(Root { path: path.to_owned(), descriptor, identity: (stat.st_dev, stat.st_ino), local })
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        let probe = retry(|| rustix::fs::openat2(&descriptor, ".", flags, Mode::empty(), ResolveFlags::BENEATH));
+        let has_openat2 = !matches!(probe, Err(Errno::NOSYS | Errno::PERM));
+        Ok(Root { path: path.to_owned(), descriptor, identity: (stat.st_dev, stat.st_ino), local, has_openat2 })
     }
 
     /// Whether changes of a file on `device` can be noticed by watching.
@@ -120,9 +124,8 @@ impl Root {
         symlinks: SymlinkPolicy,
         patience: Patience,
     ) -> Result<OwnedFd, Errno> {
-        static FORBIDDEN: AtomicBool = AtomicBool::new(false);
         let path = if relative.is_empty() { b"." } else { relative };
-        if FORBIDDEN.load(Ordering::Relaxed) {
+        if !self.has_openat2 {
             return walk(self.descriptor.as_fd(), path, flags, symlinks, patience);
         }
         let mut resolve = ResolveFlags::NO_MAGICLINKS;
@@ -140,10 +143,8 @@ impl Root {
                 // A rename elsewhere made the kernel unsure that the root wasn't left.
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) if patience == Patience::Wait => {}
-                Err(Errno::NOSYS) => {
-                    FORBIDDEN.store(true, Ordering::Relaxed);
-                    return walk(self.descriptor.as_fd(), path.as_bytes(), flags, symlinks, patience);
-                }
+                // Before Linux 5.12 the kernel can't be asked not to wait.
+                Err(Errno::INVAL) if patience == Patience::Cached => return Err(Errno::AGAIN),
                 other => return other,
             }
         }

@@ -2,7 +2,7 @@
 //! become markup.
 
 /// The style of all built-in pages: no file to load, no script, light and dark, fit for a phone.
-pub(super) const STYLE: &str = include_str!("style.css");
+const STYLE: &str = include_str!("style.css");
 
 /// Everything up to the body's content, for a title without markup.
 pub(super) fn head(title: &str) -> String {

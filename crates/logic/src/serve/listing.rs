@@ -30,7 +30,10 @@ pub fn render(path: &[u8], mut entries: Vec<Entry>, is_cut: bool) -> Bytes {
     let mut page = html::head(&String::from_utf8_lossy(path));
     page.reserve(entries.len() * 256);
     breadcrumbs(path, &mut page);
-    page.push_str("<main>\n");
+    // The path above is what everybody sees; a reader that goes by headings needs one.
+    page.push_str("<main>\n<h1 class=\"unseen\">Contents of ");
+    html::escape(path, &mut page);
+    page.push_str("</h1>\n");
     if entries.is_empty() && path == b"/" {
         page.push_str("<p class=\"note\">This directory is empty.</p>\n");
     } else {

@@ -184,7 +184,7 @@ fn a_listing_shows_what_would_be_served() {
     for shown in ["./file%20name.txt", "./sub/", "./inner/"] {
         assert!(page.contains(&format!("href=\"{shown}\"")), "{shown} is missing");
     }
-    for hidden in ["hidden", "outer", "fifo"] {
+    for hidden in ["./.hidden", "./outer", "./fifo"] {
         assert!(!page.contains(hidden), "{hidden} is shown");
     }
 }

@@ -41,10 +41,13 @@ fn a_full_queue_refuses_and_what_was_taken_is_answered() {
     fixture.write("file", "x");
     let gate = Gate::close(&fixture.pool);
     let request = fixture.request("/file", CodingOrder::NONE).unwrap();
-    for ticket in 0..2 {
+    let other = fixture.request("/other", CodingOrder::NONE).unwrap();
+    let third = fixture.request("/third", CodingOrder::NONE).unwrap();
+    for (ticket, request) in [(0, &request), (9, &other), (1, &request)] {
         assert!(matches!(fixture.storage.load(Ticket(ticket), request.clone()), Outcome::Pending));
     }
-    let Outcome::Ready(Some(refused)) = fixture.storage.load(Ticket(2), request) else {
+    assert_eq!(fixture.pool.queue_len(), 2, "the same question was asked twice");
+    let Outcome::Ready(Some(refused)) = fixture.storage.load(Ticket(2), third) else {
         panic!("taken past the limit")
     };
     assert!(matches!(refused.found, Found::Unavailable(Cause::QueueFull)));
@@ -74,7 +77,8 @@ fn a_hash_before_the_first_reply_is_a_large_read_and_is_refused_like_one() {
     while fixture.pool.queue_len() != 1 {
         std::thread::yield_now();
     }
-    assert!(matches!(fixture.load("/large").found, Found::Unavailable(Cause::QueueFull)));
+    fixture.write_settled("large2", vec![1; 1 << 20]);
+    assert!(matches!(fixture.load("/large2").found, Found::Unavailable(Cause::QueueFull)));
     gate.open();
     let found = fixture.wait_for(|event| match event {
         StorageEvent::Loaded { ticket: Ticket(1_001), loaded: Some(loaded) } => Some(loaded.found.clone()),
