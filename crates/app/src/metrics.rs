@@ -420,6 +420,13 @@ mod tests {
     }
 
     #[test]
+    fn docs_metrics_md_is_fresh() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/metrics.md");
+        let found = std::fs::read_to_string(path).unwrap_or_default();
+        assert!(found == reference(), "docs/metrics.md is stale: run `cargo xtask reference`");
+    }
+
+    #[test]
     fn the_reference_has_every_family_of_the_page() {
         let server = ServerMetrics::default();
         let metrics = Arc::new(WorkerMetrics::new(0));
