@@ -16,8 +16,8 @@ use crate::workload::mix::{Mix, PIPELINE_MAX};
 
 /// Greetings under way at once while connections are opened: below any server's accept queue.
 const GREETINGS_MAX: usize = 128;
-/// Longest time for opening all connections.
-const OPENING_LIMIT: Duration = Duration::from_secs(60);
+/// Longest time without one more connection while they are opened.
+const OPENING_STALL_MAX: Duration = Duration::from_secs(10);
 /// Arrivals that may wait for a connection.
 const WAITING_MAX: usize = 1 << 20;
 /// Looking for work is cheaper than a timer that is nearer than this.
@@ -136,6 +136,7 @@ impl<'a> Generator<'a> {
         let mut to_greet = (0..active).chain(idle);
         let wanted = active + self.plan.idle;
         let mut started = 0;
+        let mut progress_ns = self.now_ns;
         while self.greeted < wanted {
             while started < wanted && started - self.greeted < GREETINGS_MAX {
                 let Some(index) = to_greet.next() else { break };
@@ -146,9 +147,12 @@ impl<'a> Generator<'a> {
             self.ring.enter_for(Duration::from_millis(100))?;
             self.tick();
             self.harvest()?;
-            self.greeted += std::mem::take(&mut self.freed).len();
-            if self.start.elapsed() > OPENING_LIMIT {
-                let message = format!("{} of {wanted} connections opened in {OPENING_LIMIT:?}", self.greeted);
+            if !self.freed.is_empty() {
+                progress_ns = self.now_ns;
+                self.greeted += std::mem::take(&mut self.freed).len();
+            }
+            if self.now_ns - progress_ns > OPENING_STALL_MAX.as_nanos() as u64 {
+                let message = format!("{} of {wanted} connections opened, then none", self.greeted);
                 return Err(io::Error::new(io::ErrorKind::TimedOut, message));
             }
         }
