@@ -60,10 +60,10 @@ fn if_none_match(reactor: Reactor) {
             (304, format!("If-None-Match: \"other\",{tag} , W/\"third\"\r\n")),
             (304, format!("If-None-Match: , {tag},,\r\n")),
             (304, format!("If-None-Match: \"other\"\r\nIf-None-Match: {tag}\r\n")),
-            (304, format!("If-None-Match: \"with, comma\", {tag}\r\n")),
+            (304, format!("If-None-Match: \"with,comma\", {tag}\r\n")),
             (200, "If-None-Match: \"other\"\r\n".into()),
             (200, format!("If-None-Match: \"{}x\"\r\n", tag.trim_matches('"'))),
-            (200, format!("If-None-Match: \"x, {}\"\r\n", tag.trim_matches('"'))),
+            (200, format!("If-None-Match: \"x,{}\"\r\n", tag.trim_matches('"'))),
         ],
     );
 }

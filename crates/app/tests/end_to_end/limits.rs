@@ -30,8 +30,8 @@ fn refused(server: &Server, request: &[u8], statuses: &[u16]) {
 }
 
 /// Whether the server's side of this connection still exists as such.
-fn is_established(client: &Client) -> bool {
-    let server_port = client.stream().peer_addr().unwrap().port();
+fn is_established(server: &Server, client: &Client) -> bool {
+    let server_port = server.address().port();
     let client_port = client.stream().local_addr().unwrap().port();
     let wanted = format!("0100007F:{server_port:04X} 0100007F:{client_port:04X} 01");
     fs::read_to_string("/proc/net/tcp").unwrap().contains(&wanted)
@@ -170,7 +170,7 @@ fn a_reader_that_stalls_is_cut(reactor: Reactor) {
     let server = limited(reactor, &site, &configuration, "stall_timeout = \"400ms\"\nlinger_timeout = \"100ms\"");
     let mut client = server.connect();
     client.send("GET /large.bin HTTP/1.1\r\nHost: localhost\r\n\r\n");
-    eventually("the server gives up", || (!is_established(&client)).then_some(()));
+    eventually("the server gives up", || (!is_established(&server, &client)).then_some(()));
     let received = client.until_closed();
     assert!(received.len() < content.len(), "all {} bytes came", received.len());
     assert_eq!(server.get("/a.txt").text(), "alpha\n");

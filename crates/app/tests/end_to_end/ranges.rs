@@ -185,6 +185,8 @@ fn a_large_file_in_ranges_adds_up(reactor: Reactor) {
         collected.extend(reply.body);
     }
     assert!(collected == content);
+    // Several ranges may be ignored until the file has a tag, which is computed behind the scenes.
+    crate::support::eventually("the file has a tag", || server.get("/large.bin").field("etag").map(str::to_owned));
     let parts = parts(&server.get_with("/large.bin", "Range: bytes=0-4,5999990-\r\n"));
     assert!(parts[0].1 == content[..5] && parts[1].1 == content[5_999_990..]);
 }

@@ -158,7 +158,12 @@ impl Client {
 
     fn fill(&mut self) -> io::Result<()> {
         let mut piece = [0; 64 << 10];
-        let count = self.stream.read(&mut piece)?;
+        let count = loop {
+            match self.stream.read(&mut piece) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                other => break other?,
+            }
+        };
         if count == 0 {
             return Err(ErrorKind::UnexpectedEof.into());
         }

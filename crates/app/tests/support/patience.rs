@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 /// How long a test waits for an event before it fails. Long: the machine may be busy with other tests.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Asks until the answer is `Some`, or fails after [`PATIENCE`] with `what`. For changes that nobody announces.
 pub fn eventually<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
