@@ -7,7 +7,7 @@ use crate::support::{Client, Directory, Reactor, Server, eventually};
 
 fn with_admin(reactor: Reactor, directory: &Directory) -> Server {
     directory.write("site/a.txt", "alpha\n");
-    let text = "[admin]\nlisten = \"127.0.0.1:0\"\n[[site]]\nname = \"measured\"\nlisten = [\"127.0.0.1:0\"]\nroot = \"site\"\n";
+    let text = "[admin]\nlisten = \"127.0.0.2:0\"\n[[site]]\nname = \"measured\"\nlisten = [\"127.0.0.1:0\"]\nroot = \"site\"\n";
     Server::configured(reactor, directory, text)
 }
 
@@ -70,7 +70,8 @@ fn metrics_count_requests(reactor: Reactor) {
     }
     eventually("60 requests are counted", || {
         let now = samples(&server);
-        let grown = sum(&now, &["leat_requests_total"]) - sum(&before, &["leat_requests_total"]);
+        let grown =
+            sum(&now, &["leat_requests_total", "measured"]) - sum(&before, &["leat_requests_total", "measured"]);
         (grown == 60.0).then_some(())
     });
     let now = samples(&server);
@@ -90,7 +91,7 @@ fn counters_never_fall_over_a_reload(reactor: Reactor) {
     let before = eventually("20 requests are counted", || {
         Some(sum(&samples(&server), &["leat_requests_total"])).filter(|count| *count >= 20.0)
     });
-    let text = "[admin]\nlisten = \"127.0.0.1:0\"\n[[site]]\nname = \"measured\"\nlisten = [\"127.0.0.1:0\"]\nroot = \"site\"\nweight = 7\n";
+    let text = "[admin]\nlisten = \"127.0.0.2:0\"\n[[site]]\nname = \"measured\"\nlisten = [\"127.0.0.1:0\"]\nroot = \"site\"\nweight = 7\n";
     let line = server.reload(reactor, &directory, &format!("workers = 1\n{text}"));
     assert!(line.contains("the new configuration is in force"), "{line}");
     assert!(sum(&samples(&server), &["leat_requests_total"]) >= before);
@@ -114,7 +115,16 @@ fn without_an_address_there_is_no_admin(reactor: Reactor) {
     assert!(server.stdout().iter().all(|line| !line.contains("admin")), "{:?}", server.stdout());
 }
 
+fn admin_and_a_site_may_both_take_any_port(reactor: Reactor) {
+    let directory = Directory::with(&[("site/a.txt", b"alpha\n")]);
+    let text = "[admin]\nlisten = \"127.0.0.1:0\"\n[[site]]\nlisten = [\"127.0.0.1:0\"]\nroot = \"site\"\n";
+    let server = Server::configured(reactor, &directory, text);
+    assert_eq!(Client::connect(server.admin()).get("/health").status, 200);
+    assert_eq!(server.get("/a.txt").text(), "alpha\n");
+}
+
 on_both_reactors!(
+    admin_and_a_site_may_both_take_any_port,
     health_is_well,
     metrics_count_requests,
     counters_never_fall_over_a_reload,
