@@ -1,1 +1,20 @@
-//! A pretend host, driven from a seed.
+//! A pretend host, driven from a seed: whole workers under faults, replayable.
+//!
+//! One 64-bit number decides everything in a run: who connects when and asks for what, in which pieces bytes move, which disk is slow, which
+//! file changes in the middle of being served. The worker is the real one; only its `Host` is pretended. `docs/simulator.md` says what a run
+//! checks.
+
+mod agenda;
+mod client;
+mod files;
+mod mutation;
+mod network;
+mod oracle;
+mod random;
+mod reactor;
+mod settings;
+mod simulation;
+mod storage;
+mod world;
+
+pub use simulation::{Defect, Failure, Options, Summary, run};
