@@ -23,11 +23,13 @@ const FIELD_BYTES_MAX: usize = 2048;
 enum Order {
     Write { target: AccessLogTarget, block: Vec<u8> },
     Reopen,
+    End,
 }
 
 /// The thread that writes.
 pub struct AccessLogWriter {
     orders: SyncSender<Order>,
+    thread: std::thread::JoinHandle<()>,
 }
 
 impl AccessLogWriter {
@@ -37,8 +39,15 @@ impl AccessLogWriter {
     /// No thread can be had.
     pub fn start() -> io::Result<AccessLogWriter> {
         let (orders, received) = sync_channel(BLOCKS_MAX);
-        std::thread::Builder::new().name("access log".into()).spawn(move || write_all(&received))?;
-        Ok(AccessLogWriter { orders })
+        let thread = std::thread::Builder::new().name("access log".into()).spawn(move || write_all(&received))?;
+        Ok(AccessLogWriter { orders, thread })
+    }
+
+    /// Writes what there is and ends the thread. After the workers: what they pass on later is lost.
+    pub fn finish(self) {
+        let _ = self.orders.send(Order::End);
+        // A panic there has been told already; the lines are gone.
+        let _ = self.thread.join();
     }
 
     /// Has every file opened anew at its next line: the old one may have been moved away.
@@ -74,6 +83,7 @@ fn write_all(received: &Receiver<Order>) {
     let mut failing = false;
     for order in received {
         let result = match order {
+            Order::End => return,
             Order::Reopen => {
                 files.clear();
                 Ok(())
@@ -107,7 +117,13 @@ impl AccessLogs {
     #[must_use]
     pub fn handle(&self, place: usize) -> Option<AccessLogHandle> {
         let (target, format) = self.sites.get(place)?.clone()?;
-        Some(AccessLogHandle { orders: self.orders.clone(), target, format, block: RefCell::default(), lines: 0.into() })
+        Some(AccessLogHandle {
+            orders: self.orders.clone(),
+            target,
+            format,
+            block: RefCell::default(),
+            lines: 0.into(),
+        })
     }
 }
 

@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
@@ -19,6 +18,7 @@ use leat_logic::time::{Instant, UnixTime};
 
 use crate::access_log::AccessLogWriter;
 use crate::config::{Config, Reactor};
+use crate::listener::ListenerName;
 use crate::log;
 use crate::metrics::{ServerMetrics, WorkerMetrics};
 use crate::supervisor::Source;
@@ -42,7 +42,7 @@ struct Running {
     mailbox: Arc<Mailbox>,
     retiring: bool,
     /// Addresses of which it has a socket.
-    listening: Vec<SocketAddr>,
+    listening: Vec<ListenerName>,
 }
 
 struct Engine<'a> {
@@ -50,7 +50,7 @@ struct Engine<'a> {
     channel: UnixStream,
     config: Option<Arc<Config>>,
     /// By address, in the order in which they began to listen: a worker's place in `workers` is that of its sockets. Workers have copies.
-    sockets: BTreeMap<SocketAddr, Vec<OwnedFd>>,
+    sockets: BTreeMap<ListenerName, Vec<OwnedFd>>,
     workers: Vec<Running>,
     next_worker: usize,
     logs: AccessLogWriter,
@@ -96,7 +96,12 @@ impl Host for Kernel<Epoll> {
 /// Serves until the supervisor says otherwise, or is gone.
 #[must_use]
 pub fn run(source: &Source) -> ExitCode {
-    match start(source).and_then(|mut engine| engine.watch()) {
+    let ended = start(source).and_then(|mut engine| {
+        engine.watch()?;
+        engine.logs.finish();
+        Ok(())
+    });
+    match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             log::error(format_args!("the engine can't go on: {error}"));
@@ -171,8 +176,8 @@ impl Engine<'_> {
         let (verb, rest) = message.text.split_once(' ').unwrap_or((&message.text, ""));
         match verb {
             "listen" => {
-                let address: SocketAddr = rest.parse().map_err(|_| io::ErrorKind::InvalidData)?;
-                self.sockets.entry(address).or_default().extend(message.descriptors);
+                let name: ListenerName = rest.parse().map_err(|_| io::ErrorKind::InvalidData)?;
+                self.sockets.entry(name).or_default().extend(message.descriptors);
                 Ok(())
             }
             "apply" => match self.apply() {
@@ -204,10 +209,11 @@ impl Engine<'_> {
             self.pool = Some(Pool::new(PoolLimits { threads_max: config.files.io_threads, ..PoolLimits::default() }));
         }
         self.arrange_workers(&config).map_err(|error| format!("a worker can't be started: {error}"))?;
-        let configured = |address: &SocketAddr| {
-            config.admin.listen == Some(*address) || config.listeners.iter().any(|listener| listener.address == *address)
+        let configured = |name: &ListenerName| match name.is_admin {
+            true => config.admin.listen == Some(name.address),
+            false => config.listeners.iter().any(|listener| listener.address == name.address),
         };
-        self.sockets.retain(|address, _| configured(address));
+        self.sockets.retain(|name, _| configured(name));
         for place in 0..self.workers.len() {
             if !self.workers[place].retiring {
                 let listeners =
@@ -221,14 +227,14 @@ impl Engine<'_> {
     }
 
     /// Copies of the sockets at a worker's place, of addresses that it doesn't listen on yet. The admin's address has one, for the first.
-    fn new_listeners(&mut self, place: usize) -> io::Result<Vec<(SocketAddr, OwnedFd)>> {
+    fn new_listeners(&mut self, place: usize) -> io::Result<Vec<(ListenerName, OwnedFd)>> {
         let worker = &mut self.workers[place];
-        worker.listening.retain(|address| self.sockets.contains_key(address));
+        worker.listening.retain(|name| self.sockets.contains_key(name));
         let mut found = Vec::new();
-        for (&address, sockets) in &self.sockets {
-            if let (Some(socket), false) = (sockets.get(place), worker.listening.contains(&address)) {
-                found.push((address, socket.try_clone()?));
-                worker.listening.push(address);
+        for (&name, sockets) in &self.sockets {
+            if let (Some(socket), false) = (sockets.get(place), worker.listening.contains(&name)) {
+                found.push((name, socket.try_clone()?));
+                worker.listening.push(name);
             }
         }
         Ok(found)
@@ -272,7 +278,7 @@ impl Engine<'_> {
 
     /// Has new connections go only to the first workers' sockets, or to all.
     fn steer(&self, count: Option<u32>) {
-        for (address, sockets) in &self.sockets {
+        for (name, sockets) in &self.sockets {
             let Some(first) = sockets.first().filter(|_| sockets.len() > 1) else { continue };
             let result = match count {
                 Some(count) => socket::steer_to_first(first, count),
@@ -283,7 +289,7 @@ impl Engine<'_> {
             };
             if let Err(error) = result {
                 log::warning(format_args!(
-                    "{address}: connections can't be kept from workers that go: some may be reset ({error})"
+                    "{name}: connections can't be kept from workers that go: some may be reset ({error})"
                 ));
             }
         }
@@ -295,10 +301,10 @@ impl Engine<'_> {
             return Ok(());
         }
         let working = self.workers.len();
-        for (address, sockets) in &mut self.sockets {
+        for (name, sockets) in &mut self.sockets {
             if sockets.len() > working {
                 sockets.truncate(working);
-                channel::send(&self.channel, &format!("released {address} {working}"), &[])?;
+                channel::send(&self.channel, &format!("released {name} {working}"), &[])?;
             }
         }
         // The supervisor's copies are open for a moment more: until they are closed, their queues would be nobody's. So the steering stays
@@ -307,7 +313,11 @@ impl Engine<'_> {
     }
 
     fn start_worker(
-        &self, number: usize, processor: Option<usize>, mailbox: Arc<Mailbox>, config: &Arc<Config>,
+        &self,
+        number: usize,
+        processor: Option<usize>,
+        mailbox: Arc<Mailbox>,
+        config: &Arc<Config>,
     ) -> io::Result<()> {
         let (config, sender, server_metrics) = (config.clone(), self.sender.clone(), self.metrics.clone());
         let pool = self.pool.clone().ok_or(io::ErrorKind::NotConnected)?;

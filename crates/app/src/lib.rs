@@ -5,6 +5,7 @@
 pub mod access_log;
 pub mod config;
 pub mod engine;
+pub mod listener;
 pub mod log;
 pub mod metrics;
 pub mod supervisor;

@@ -33,7 +33,8 @@ impl Number {
 }
 
 /// Upper bounds of the request time histogram, in microseconds.
-pub const TIME_BOUNDS_US: [u64; 12] = [50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 50_000, 250_000, 1_000_000, 10_000_000];
+pub const TIME_BOUNDS_US: [u64; 12] =
+    [50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 50_000, 250_000, 1_000_000, 10_000_000];
 
 /// What is counted of a site at one worker.
 #[derive(Debug, Default)]
@@ -221,12 +222,8 @@ struct Family {
 
 type Read = fn(&WorkerMetrics) -> &Number;
 
-const CONNECTIONS: Family = Family {
-    name: "leat_connections",
-    kind: "gauge",
-    labels: "worker",
-    help: "Connections open now.",
-};
+const CONNECTIONS: Family =
+    Family { name: "leat_connections", kind: "gauge", labels: "worker", help: "Connections open now." };
 const REJECTIONS: Family = Family {
     name: "leat_rejections_total",
     kind: "counter",
@@ -272,10 +269,9 @@ const STARTED: Family = Family {
 
 /// The families that are one number of each worker.
 const WORKER_FAMILIES: &[(&Family, Read)] = &[
-    (
-        &Family { name: "leat_accepted_total", kind: "counter", labels: "", help: "Connections accepted." },
-        |worker| &worker.accepted,
-    ),
+    (&Family { name: "leat_accepted_total", kind: "counter", labels: "", help: "Connections accepted." }, |worker| {
+        &worker.accepted
+    }),
     (
         &Family {
             name: "leat_accept_failures_total",
@@ -433,7 +429,8 @@ mod tests {
         let _ = metrics.site("x");
         server.add_worker(metrics);
         let (page, reference) = (server.render(), reference());
-        let names: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).collect();
+        let names: Vec<&str> =
+            page.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).collect();
         assert_eq!(names.len(), families().len());
         for name in names {
             assert!(reference.contains(&format!("| `{name}` |")), "{name}");

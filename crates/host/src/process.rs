@@ -133,7 +133,10 @@ pub fn standard_input_as_stream() -> io::Result<std::os::unix::net::UnixStream> 
     let descriptor = io::stdin().as_fd().try_clone_to_owned()?;
     let stream = std::os::unix::net::UnixStream::from(descriptor);
     if stream.local_addr().is_err() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "standard input isn't a supervisor's channel: use `leat serve`"));
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "standard input isn't a supervisor's channel: use `leat serve`",
+        ));
     }
     Ok(stream)
 }

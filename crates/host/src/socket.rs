@@ -200,7 +200,12 @@ pub fn accept(listener: RawFd) -> io::Result<Option<RawFd>> {
     loop {
         // SAFETY: null pointers tell the kernel that the address isn't wanted.
         let result = unsafe {
-            libc::accept4(listener, std::ptr::null_mut(), std::ptr::null_mut(), libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK)
+            libc::accept4(
+                listener,
+                std::ptr::null_mut(),
+                std::ptr::null_mut(),
+                libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK,
+            )
         };
         match check(result) {
             Ok(socket) => return Ok(Some(socket)),

@@ -2,14 +2,13 @@
 //!
 //! | supervisor says | engine answers |
 //! |---|---|
-//! | `listen ADDRESS`, with sockets to add to it | |
+//! | `listen NAME`, with sockets to add to it | |
 //! | `apply`: read the configuration and put it in force | `applied`, or `refused REASON` |
 //! | `drain MILLISECONDS idle\|busy`: accept no more; keep idle connections until the end, or not | (it ends) |
 //! | `reopen`: open log files anew | |
-//! | | `released ADDRESS COUNT`: all sockets after the first COUNT are closed here |
+//! | | `released NAME COUNT`: all sockets after the first COUNT are closed here |
 
 use std::io;
-use std::net::SocketAddr;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
@@ -20,13 +19,14 @@ use std::time::{Duration, Instant};
 use leat_host::channel;
 
 use super::{Event, Source};
+use crate::listener::ListenerName;
 use crate::log;
 
 /// What an engine says.
 pub(super) enum Report {
     Applied,
     Refused(String),
-    Released { address: SocketAddr, count: usize },
+    Released { name: ListenerName, count: usize },
 }
 
 impl Report {
@@ -36,8 +36,8 @@ impl Report {
             "applied" => Some(Report::Applied),
             "refused" => Some(Report::Refused(rest.to_owned())),
             "released" => {
-                let (address, count) = rest.split_once(' ')?;
-                Some(Report::Released { address: address.parse().ok()?, count: count.parse().ok()? })
+                let (name, count) = rest.split_once(' ')?;
+                Some(Report::Released { name: name.parse().ok()?, count: count.parse().ok()? })
             }
             _ => None,
         }
@@ -95,8 +95,8 @@ impl EngineProcess {
         Ok(())
     }
 
-    pub(super) fn listen(&self, address: SocketAddr, sockets: &[BorrowedFd<'_>]) -> io::Result<()> {
-        channel::send(&self.channel, &format!("listen {address}"), sockets)
+    pub(super) fn listen(&self, name: ListenerName, sockets: &[BorrowedFd<'_>]) -> io::Result<()> {
+        channel::send(&self.channel, &format!("listen {name}"), sockets)
     }
 
     pub(super) fn apply(&self) -> io::Result<()> {

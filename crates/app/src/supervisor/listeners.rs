@@ -10,18 +10,17 @@ use leat_host::socket;
 
 use super::engine_process::EngineProcess;
 use crate::config::Config;
+use crate::listener::ListenerName;
 
 /// The sockets of one address.
 pub(super) struct Group {
-    /// As configured: port 0 stays port 0.
-    pub(super) configured: SocketAddr,
+    pub(super) name: ListenerName,
     /// What the kernel gave.
     pub(super) bound: SocketAddr,
     /// One for each worker, in the order in which they were bound.
     pub(super) sockets: Vec<OwnedFd>,
     /// How many of them the engine has.
     pub(super) sent: usize,
-    admin: bool,
 }
 
 /// See the module.
@@ -30,31 +29,31 @@ pub(super) struct Listeners {
     groups: Vec<Group>,
 }
 
-/// The addresses of a configuration, each with whether it's the admin's and how many sockets it needs.
-fn wanted(config: &Config) -> Vec<(SocketAddr, bool, usize)> {
+/// The addresses of a configuration, each with how many sockets it needs.
+fn wanted(config: &Config) -> Vec<(ListenerName, usize)> {
     let mut wanted: Vec<_> =
-        config.listeners.iter().map(|listener| (listener.address, false, config.workers)).collect();
+        config.listeners.iter().map(|listener| (ListenerName::site(listener.address), config.workers)).collect();
     // The admin pages come from one worker.
-    wanted.extend(config.admin.listen.map(|address| (address, true, 1)));
+    wanted.extend(config.admin.listen.map(|address| (ListenerName::admin(address), 1)));
     wanted
 }
 
 impl Listeners {
     /// Binds what the configuration needs and isn't there yet.
     pub(super) fn bind(&mut self, config: &Config) -> Result<(), String> {
-        for (configured, admin, count) in wanted(config) {
-            let place = match self.groups.iter().position(|group| group.configured == configured) {
+        for (name, count) in wanted(config) {
+            let place = match self.groups.iter().position(|group| group.name == name) {
                 Some(place) => place,
                 None => {
-                    let socket = first_socket(configured, admin)?;
-                    let bound = socket::local_address(&socket).map_err(|error| cannot(configured, &error))?;
-                    self.groups.push(Group { configured, bound, sockets: vec![socket], sent: 0, admin });
+                    let socket = first_socket(name)?;
+                    let bound = socket::local_address(&socket).map_err(|error| cannot(name.address, &error))?;
+                    self.groups.push(Group { name, bound, sockets: vec![socket], sent: 0 });
                     self.groups.len() - 1
                 }
             };
             let group = &mut self.groups[place];
             while group.sockets.len() < count {
-                group.sockets.push(socket::listen(group.bound).map_err(|error| cannot(configured, &error))?);
+                group.sockets.push(socket::listen(group.bound).map_err(|error| cannot(name.address, &error))?);
             }
         }
         Ok(())
@@ -63,12 +62,12 @@ impl Listeners {
     /// Closes the addresses that the configuration doesn't have.
     pub(super) fn keep_only(&mut self, config: &Config) {
         let wanted = wanted(config);
-        self.groups.retain(|group| wanted.iter().any(|&(address, ..)| address == group.configured));
+        self.groups.retain(|group| wanted.iter().any(|&(name, _)| name == group.name));
     }
 
     /// The engine has closed its copies of all but the first `count` sockets of an address.
-    pub(super) fn release(&mut self, address: SocketAddr, count: usize) {
-        if let Some(group) = self.groups.iter_mut().find(|group| group.configured == address) {
+    pub(super) fn release(&mut self, name: ListenerName, count: usize) {
+        if let Some(group) = self.groups.iter_mut().find(|group| group.name == name) {
             group.sockets.truncate(count.max(1));
             group.sent = group.sent.min(group.sockets.len());
         }
@@ -80,11 +79,11 @@ impl Listeners {
 
     /// Where sites are served.
     pub(super) fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
-        self.groups.iter().filter(|group| !group.admin).map(|group| group.bound)
+        self.groups.iter().filter(|group| !group.name.is_admin).map(|group| group.bound)
     }
 
     pub(super) fn admin_address(&self) -> Option<SocketAddr> {
-        self.groups.iter().find(|group| group.admin).map(|group| group.bound)
+        self.groups.iter().find(|group| group.name.is_admin).map(|group| group.bound)
     }
 
     pub(super) fn groups(&self) -> &[Group] {
@@ -92,10 +91,10 @@ impl Listeners {
     }
 
     /// Takes over a group from a predecessor.
-    pub(super) fn adopt(&mut self, configured: SocketAddr, admin: bool, sockets: Vec<OwnedFd>) -> io::Result<()> {
+    pub(super) fn adopt(&mut self, name: ListenerName, sockets: Vec<OwnedFd>) -> io::Result<()> {
         let first = sockets.first().ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
         let bound = socket::local_address(first)?;
-        self.groups.push(Group { configured, bound, sockets, sent: 0, admin });
+        self.groups.push(Group { name, bound, sockets, sent: 0 });
         Ok(())
     }
 
@@ -113,7 +112,7 @@ impl Listeners {
             while group.sent < group.sockets.len() {
                 let end = group.sockets.len().min(group.sent + DESCRIPTORS_MAX);
                 let part: Vec<BorrowedFd<'_>> = group.sockets[group.sent..end].iter().map(AsFd::as_fd).collect();
-                engine.listen(group.configured, &part)?;
+                engine.listen(group.name, &part)?;
                 group.sent = end;
             }
         }
@@ -121,15 +120,9 @@ impl Listeners {
     }
 }
 
-impl Group {
-    pub(super) fn is_admin(&self) -> bool {
-        self.admin
-    }
-}
-
 /// With `SO_REUSEPORT` alone, a second server of the same user would silently take half of our connections. A probe without it is refused when
 /// anybody listens there.
-fn first_socket(address: SocketAddr, admin: bool) -> Result<OwnedFd, String> {
+fn first_socket(ListenerName { address, is_admin }: ListenerName) -> Result<OwnedFd, String> {
     if address.port() != 0
         && let Err(error) = std::net::TcpListener::bind(address)
     {
@@ -137,19 +130,25 @@ fn first_socket(address: SocketAddr, admin: bool) -> Result<OwnedFd, String> {
     }
     socket::listen(address).map_err(|error| {
         let error = cannot(address, &error);
-        if admin { format!("admin: {error}") } else { error }
+        if is_admin { format!("admin: {error}") } else { error }
     })
 }
 
 fn cannot(address: SocketAddr, error: &io::Error) -> String {
     let cure = match error.kind() {
         io::ErrorKind::AddrInUse => {
-            format!("another program listens there; stop it, or choose another port (`ss -ltnp sport = :{}` shows it)", address.port())
+            format!(
+                "another program listens there; stop it, or choose another port (`ss -ltnp sport = :{}` shows it)",
+                address.port()
+            )
         }
         io::ErrorKind::PermissionDenied => {
-            "ports below 1024 need root or CAP_NET_BIND_SERVICE; choose another port, or give leat the capability".to_owned()
+            "ports below 1024 need root or CAP_NET_BIND_SERVICE; choose another port, or give leat the capability"
+                .to_owned()
         }
-        io::ErrorKind::AddrNotAvailable => "this machine doesn't have that address; `ip address` shows those it has".to_owned(),
+        io::ErrorKind::AddrNotAvailable => {
+            "this machine doesn't have that address; `ip address` shows those it has".to_owned()
+        }
         _ => error.to_string(),
     };
     format!("can't listen on {address}: {cure}")

@@ -250,7 +250,7 @@ impl Supervisor<'_> {
                 self.listeners.keep_only(&self.config);
                 log::error(format_args!("the new configuration isn't used; the old one stays in force: {reason}"));
             }
-            Report::Released { address, count } if current => self.listeners.release(address, count),
+            Report::Released { name, count } if current => self.listeners.release(name, count),
             // A leaving engine's listeners are the new one's as well.
             Report::Applied | Report::Refused(_) | Report::Released { .. } => {}
         }

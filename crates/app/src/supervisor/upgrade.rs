@@ -2,7 +2,6 @@
 //! serves until the new binary's engine is ready.
 
 use std::io;
-use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
@@ -13,7 +12,7 @@ use super::engine_process::EngineProcess;
 use super::listeners::Listeners;
 use crate::log;
 
-/// Names what the predecessor kept open: `PID:CHANNEL`, then for each address `;[admin@]ADDRESS=FD,FD...`.
+/// Names what the predecessor kept open: `PID:CHANNEL`, then for each listener `;NAME=FD,FD...`.
 pub(super) const VARIABLE: &str = "LEAT_INHERITED";
 
 /// What a predecessor left.
@@ -39,14 +38,9 @@ fn parse(text: &str) -> Option<Inherited> {
     let mut listeners = Listeners::default();
     for part in parts {
         let (name, numbers) = part.split_once('=')?;
-        let (admin, address) = match name.strip_prefix("admin@") {
-            Some(address) => (true, address),
-            None => (false, name),
-        };
-        let address: SocketAddr = address.parse().ok()?;
         let sockets: Option<Vec<OwnedFd>> =
             numbers.split(',').map(|number| inherit(number.parse().ok()?).ok()).collect();
-        listeners.adopt(address, admin, sockets?).ok()?;
+        listeners.adopt(name.parse().ok()?, sockets?).ok()?;
     }
     Some(Inherited { listeners, engine: Some(engine) })
 }
@@ -59,9 +53,7 @@ pub(super) fn start_over(listeners: &Listeners, engine: &EngineProcess) -> io::E
     }
 }
 
-fn try_start_over(
-    listeners: &Listeners, engine: &EngineProcess,
-) -> io::Result<std::convert::Infallible> {
+fn try_start_over(listeners: &Listeners, engine: &EngineProcess) -> io::Result<std::convert::Infallible> {
     let executable = executable()?;
     // A file that isn't a working leat would end everything: exec can't be undone.
     let probe = Command::new(&executable).arg("--version").stdout(Stdio::null()).stdin(Stdio::null()).status()?;
@@ -71,8 +63,7 @@ fn try_start_over(
     let mut text = format!("{}:{}", engine.pid(), engine.channel().as_raw_fd());
     for group in listeners.groups() {
         let numbers: Vec<String> = group.sockets.iter().map(|socket| socket.as_raw_fd().to_string()).collect();
-        let admin = if group.is_admin() { "admin@" } else { "" };
-        text.push_str(&format!(";{admin}{}={}", group.configured, numbers.join(",")));
+        text.push_str(&format!(";{}={}", group.name, numbers.join(",")));
     }
     keep_all(listeners, engine, true)?;
     let error = Command::new(&executable).args(std::env::args_os().skip(1)).env(VARIABLE, text).exec();

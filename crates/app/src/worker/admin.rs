@@ -18,7 +18,12 @@ impl<H: Host> Worker<H> {
             b"/health" => match self.drain {
                 None => self.reply_text(token, Status::OK, "text/plain; charset=utf-8", "well\n".into()),
                 Some(_) => {
-                    self.reply_text(token, Status::SERVICE_UNAVAILABLE, "text/plain; charset=utf-8", "draining\n".into());
+                    self.reply_text(
+                        token,
+                        Status::SERVICE_UNAVAILABLE,
+                        "text/plain; charset=utf-8",
+                        "draining\n".into(),
+                    );
                 }
             },
             b"/" => {
@@ -33,6 +38,6 @@ impl<H: Host> Worker<H> {
     fn reply_text(&mut self, token: Token, status: Status, content_type: &str, text: String) {
         let lines =
             format!("Cache-Control: no-store\r\nContent-Type: {content_type}\r\nContent-Length: {}\r\n", text.len());
-        self.reply(token, status, lines.as_bytes(), Body::Memory(text.into()));
+        self.reply(token, status, lines.as_bytes(), Body::whole(&text.into()));
     }
 }

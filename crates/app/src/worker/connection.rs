@@ -84,6 +84,8 @@ pub(super) struct Connection<F> {
     pub(super) generation: u16,
     /// Where it was accepted.
     pub(super) listener: u16,
+    /// Discarded after the last reply.
+    pub(super) lingered_bytes: u32,
     pub(super) flags: Flags,
 }
 
@@ -164,6 +166,7 @@ impl<F> Connections<F> {
                     site: 0,
                     generation: 0,
                     listener,
+                    lingered_bytes: 0,
                     flags: Flags::default(),
                 });
                 index
@@ -173,6 +176,7 @@ impl<F> Connections<F> {
         slot.socket = socket;
         slot.listener = listener;
         slot.site = super::UNKNOWN_SITE;
+        slot.lingered_bytes = 0;
         slot.flags = Flags { open: true, ..Flags::default() };
         Token { index, generation: slot.generation }
     }
@@ -188,9 +192,7 @@ impl<F> Connections<F> {
 
     /// The connection that a token names, if it's still that one.
     pub(super) fn get(&mut self, token: Token) -> Option<&mut Connection<F>> {
-        self.slots
-            .get_mut(token.index as usize)
-            .filter(|slot| slot.flags.open && slot.generation == token.generation)
+        self.slots.get_mut(token.index as usize).filter(|slot| slot.flags.open && slot.generation == token.generation)
     }
 
     /// Whoever is in a slot now.

@@ -1,7 +1,6 @@
 //! What the engine tells a worker: messages in a mailbox, and a bell that the worker's reactor hears.
 
 use std::io;
-use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::{Mutex, PoisonError};
@@ -11,6 +10,7 @@ use leat_logic::time::Instant;
 
 use crate::access_log::AccessLogs;
 use crate::config::Config;
+use crate::listener::ListenerName;
 
 /// A message to a worker.
 pub enum Control {
@@ -21,7 +21,7 @@ pub enum Control {
         /// Access logs, opened.
         logs: Arc<AccessLogs>,
         /// Listeners that this worker is to accept from as well.
-        listeners: Vec<(SocketAddr, OwnedFd)>,
+        listeners: Vec<(ListenerName, OwnedFd)>,
     },
     /// Accept no more; end by `deadline`.
     Drain {
@@ -43,8 +43,8 @@ pub enum Control {
     Adopt {
         /// Its socket.
         socket: OwnedFd,
-        /// The address it was accepted on.
-        address: SocketAddr,
+        /// Where it was accepted.
+        listener: ListenerName,
     },
 }
 

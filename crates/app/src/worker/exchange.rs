@@ -34,6 +34,8 @@ pub(super) struct Exchange<F> {
     pub(super) question: Option<LoadRequest>,
     pub(super) answer: Option<Answer<F>>,
     pub(super) pieces: VecDeque<Piece<F>>,
+    /// The file that the pieces are from, until it has been seen unchanged after all but the last of them.
+    pub(super) unchecked: Option<F>,
     /// Bytes of the piece's file up to here are in memory.
     pub(super) resident_end: u64,
     /// What the client hadn't acknowledged when it last made no progress; a stalled client makes none twice.
@@ -73,6 +75,7 @@ impl<F> Exchange<F> {
             question: None,
             answer: None,
             pieces: VecDeque::new(),
+            unchecked: None,
             resident_end: 0,
             unacknowledged_bytes: usize::MAX,
             blocked_since: None,
@@ -93,6 +96,7 @@ impl<F> Exchange<F> {
         self.question = None;
         self.answer = None;
         self.pieces.clear();
+        self.unchecked = None;
         self.resident_end = 0;
         self.unacknowledged_bytes = usize::MAX;
         self.blocked_since = None;

@@ -1,12 +1,12 @@
 //! A worker that retires gives its connections to the others, each between two requests: only the socket goes along.
 
-use std::net::SocketAddr;
 use std::os::fd::{IntoRawFd, OwnedFd};
 
 use leat_host::reactor::{Reactor, Socket, Token};
 
 use super::control::Control;
 use super::{Host, Worker};
+use crate::listener::ListenerName;
 
 impl<H: Host> Worker<H> {
     /// Whether connections are to go to other workers.
@@ -42,14 +42,14 @@ impl<H: Host> Worker<H> {
     /// Gives a connection to one of the others.
     pub(super) fn hand_over(&mut self, token: Token) {
         let connection = &mut self.connections[token];
-        let address = self.listeners[connection.listener as usize].sites.address;
+        let listener = self.listeners[connection.listener as usize].sites.name;
         let heirs = self.retiring.as_ref().map_or(&[][..], |retiring| &retiring.heirs);
         let (false, Ok(socket)) = (heirs.is_empty(), self.reactor.give_up(connection.socket)) else {
             // Nobody takes it: it goes on here, to the end of the drain.
             self.arm_receive(token);
             return;
         };
-        heirs[token.index as usize % heirs.len()].send(Control::Adopt { socket, address });
+        heirs[token.index as usize % heirs.len()].send(Control::Adopt { socket, listener });
         if let Some(exchange) = self.connections.close(token.index) {
             self.recycle(exchange);
         }
@@ -57,8 +57,8 @@ impl<H: Host> Worker<H> {
     }
 
     /// Takes a connection that another worker has given up.
-    pub(super) fn adopt(&mut self, socket: OwnedFd, address: SocketAddr) {
-        let Some(listener) = self.listeners.iter().position(|listening| listening.sites.address == address) else {
+    pub(super) fn adopt(&mut self, socket: OwnedFd, name: ListenerName) {
+        let Some(listener) = self.listeners.iter().position(|listening| listening.sites.name == name) else {
             // Its address has just been removed: it closes, as all of that address do.
             return;
         };

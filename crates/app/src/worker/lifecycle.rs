@@ -70,6 +70,19 @@ impl<H: Host> Worker<H> {
         }
     }
 
+    /// Ends our side, and closes when the client has ended its own: closing on bytes that it still sends would reset the connection, and with
+    /// it the last reply.
+    pub(super) fn finish(&mut self, token: Token) {
+        let connection = &mut self.connections[token];
+        connection.inbox.clear(&mut self.reactor);
+        if connection.flags.ended {
+            self.close(token);
+        } else {
+            self.reactor.shutdown(connection.socket, token, false);
+            self.arm_receive(token);
+        }
+    }
+
     /// Closes in order: what is with the kernel still goes out.
     pub(super) fn close(&mut self, token: Token) {
         self.end(token, false);
@@ -115,7 +128,9 @@ impl<H: Host> Worker<H> {
         self.reactor.close(connection.socket, connection.flags.cut);
         self.connections.close(token.index);
         self.metrics.connections.set(self.connections.len() as u64);
-        if self.connections.len() + 1 == self.connections_max || self.listeners.iter().any(|listening| !listening.accepting) {
+        if self.connections.len() + 1 == self.connections_max
+            || self.listeners.iter().any(|listening| !listening.accepting)
+        {
             self.resume_accepting();
         }
     }

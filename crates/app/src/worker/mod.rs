@@ -128,6 +128,19 @@ struct Retiring {
     heirs: Vec<Arc<Mailbox>>,
 }
 
+/// What a worker holds at a moment, for whoever checks that it keeps nothing for nobody.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Holdings {
+    /// Slots in use.
+    pub connections: usize,
+    /// Events in the tree.
+    pub events: usize,
+    /// Files that the cache keeps open.
+    pub open_files: usize,
+    /// Whether [`Worker::run`] would return.
+    pub has_ended: bool,
+}
+
 /// See the module.
 pub struct Worker<H: Host> {
     host: H,
@@ -141,7 +154,10 @@ pub struct Worker<H: Host> {
     sites: Vec<Rc<Site>>,
     listeners: Vec<Listening>,
     connections: Connections<File<H>>,
-    #[allow(clippy::vec_box, reason = "a connection holds its exchange by a pointer, so that an idle one costs 8 bytes")]
+    #[allow(
+        clippy::vec_box,
+        reason = "a connection holds its exchange by a pointer, so that an idle one costs 8 bytes"
+    )]
     spare: Vec<Box<Exchange<File<H>>>>,
     cache: Cache<File<H>>,
     config: Arc<Config>,
@@ -255,6 +271,17 @@ impl<H: Host> Worker<H> {
         Ok(())
     }
 
+    /// What it holds now.
+    #[must_use]
+    pub fn holdings(&self) -> Holdings {
+        Holdings {
+            connections: self.connections.len(),
+            events: self.tree.len(),
+            open_files: self.cache.open_files(),
+            has_ended: self.is_drained(),
+        }
+    }
+
     fn tell_time(&mut self) {
         self.now = self.host.now();
         let wall = self.host.wall();
@@ -268,9 +295,7 @@ impl<H: Host> Worker<H> {
 
     /// A change to a file comes before the requests that came with it: whoever wrote the file and then asks for it gets the new one.
     fn take_changes(&mut self, completions: &[Completion]) {
-        let storage = |completion: &Completion| {
-            matches!(completion, Completion::Readable { token } if *token == STORAGE_WAKE || *token == STORAGE_WATCH)
-        };
+        let storage = |completion: &Completion| matches!(completion, Completion::Readable { token } if *token == STORAGE_WAKE || *token == STORAGE_WATCH);
         if completions.iter().any(storage) {
             self.poll_storage();
         }

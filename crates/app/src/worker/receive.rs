@@ -10,6 +10,8 @@ use super::{Host, SPARE_EXCHANGES_MAX, Stage, Worker};
 
 /// Unread bytes after which a connection stops receiving: the client's kernel keeps the rest.
 const INBOX_BYTES_MAX: usize = 64 * 1024;
+/// Bytes that are read and discarded after a last reply: enough for what was on its way when the client saw it.
+const LINGER_BYTES_MAX: u32 = 1024 * 1024;
 /// What parsing a head costs, within a factor of two.
 const RECEIVE_COST: Cost = Cost::from_ns(2_000);
 
@@ -85,6 +87,13 @@ impl<H: Host> Worker<H> {
                 Progress::Body(_) | Progress::BodyEnd => connection.inbox.consume(&mut self.reactor, consumed),
                 Progress::NeedInput => {
                     connection.inbox.consume(&mut self.reactor, consumed);
+                    if connection.http.is_lingering() {
+                        connection.lingered_bytes = connection.lingered_bytes.saturating_add(consumed as u32);
+                        if connection.lingered_bytes > LINGER_BYTES_MAX {
+                            self.cut(token);
+                            return RECEIVE_COST;
+                        }
+                    }
                     self.await_input(token);
                     return RECEIVE_COST;
                 }
@@ -95,8 +104,7 @@ impl<H: Host> Worker<H> {
                     return RECEIVE_COST;
                 }
                 Progress::Ended => {
-                    connection.inbox.clear(&mut self.reactor);
-                    self.close(token);
+                    self.finish(token);
                     return RECEIVE_COST;
                 }
             }

@@ -1,7 +1,6 @@
 //! Puts a configuration in force in a running worker. Connections, and requests under way, go on with what they have; the next request of each
 //! finds the new sites.
 
-use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -16,6 +15,7 @@ use super::settings::{self, Listener, Site, SiteKind};
 use super::{Drain, Host, Listening, Retiring, Stage, UNKNOWN_SITE, Worker};
 use crate::access_log::AccessLogs;
 use crate::config::Config;
+use crate::listener::ListenerName;
 
 /// The name of the admin pages in metrics: no configured site can have it.
 const ADMIN_NAME: &str = "(admin)";
@@ -38,12 +38,12 @@ impl<H: Host> Worker<H> {
                     self.offer_all_to_heirs();
                     self.sweep_at = self.now;
                 }
-                Control::Adopt { socket, address } => self.adopt(socket, address),
+                Control::Adopt { socket, listener } => self.adopt(socket, listener),
             }
         }
     }
 
-    fn configure(&mut self, config: &Arc<Config>, logs: &AccessLogs, listeners: Vec<(SocketAddr, OwnedFd)>) {
+    fn configure(&mut self, config: &Arc<Config>, logs: &AccessLogs, listeners: Vec<(ListenerName, OwnedFd)>) {
         self.limits = settings::widest_limits(config);
         self.connections_max = (config.limits.connections / config.workers.max(1)).max(1);
         self.arrange_stages(config);
@@ -81,9 +81,8 @@ impl<H: Host> Worker<H> {
     }
 
     fn add_leaves(&mut self, share: Share) -> [LeafId; 3] {
-        Stage::ALL.map(|stage| {
-            self.tree.add_leaf(self.stages[stage as usize], share).expect("stage nodes are never removed")
-        })
+        Stage::ALL
+            .map(|stage| self.tree.add_leaf(self.stages[stage as usize], share).expect("stage nodes are never removed"))
     }
 
     /// Makes the sites; returns for each of the configuration's its number here.
@@ -143,7 +142,10 @@ impl<H: Host> Worker<H> {
 
     /// Puts a site in the place that its name has, or in a new one.
     fn put_site(
-        &mut self, name: &str, share: Share, make: impl FnOnce(u32, Arc<crate::metrics::SiteMetrics>) -> Site,
+        &mut self,
+        name: &str,
+        share: Share,
+        make: impl FnOnce(u32, Arc<crate::metrics::SiteMetrics>) -> Site,
     ) -> u32 {
         match self.sites.iter().position(|known| known.name == name) {
             Some(place) => {
@@ -163,22 +165,23 @@ impl<H: Host> Worker<H> {
         }
     }
 
-    fn arrange_listeners(&mut self, config: &Config, numbers: &[u32], new: Vec<(SocketAddr, OwnedFd)>) {
+    fn arrange_listeners(&mut self, config: &Config, numbers: &[u32], new: Vec<(ListenerName, OwnedFd)>) {
         let mut wanted: Vec<Rc<Listener>> = config
             .listeners
             .iter()
             .map(|listener| {
-                let (address, hosts) = (listener.address, listener.hosts.clone());
-                Rc::new(Listener { address, hosts, sites: numbers.to_vec() })
+                let (name, hosts) = (ListenerName::site(listener.address), listener.hosts.clone());
+                Rc::new(Listener { name, hosts, sites: numbers.to_vec() })
             })
             .collect();
         if let Some(address) = config.admin.listen {
             // Numbers are given in the order of `arrange_sites`: unknown, then admin.
             let hosts = HostTable::new([], Some(0));
-            wanted.push(Rc::new(Listener { address, hosts, sites: vec![UNKNOWN_SITE + 1] }));
+            let name = ListenerName::admin(address);
+            wanted.push(Rc::new(Listener { name, hosts, sites: vec![UNKNOWN_SITE + 1] }));
         }
-        for (address, descriptor) in new {
-            let Some(sites) = wanted.iter().find(|listener| listener.address == address) else { continue };
+        for (name, descriptor) in new {
+            let Some(sites) = wanted.iter().find(|listener| listener.name == name) else { continue };
             let socket = ListeningSocket(super::socket_of(&descriptor).0);
             let listening = Listening {
                 socket,
@@ -191,7 +194,7 @@ impl<H: Host> Worker<H> {
             self.listeners.push(listening);
         }
         for (index, listening) in self.listeners.iter_mut().enumerate() {
-            match wanted.iter().find(|listener| listener.address == listening.sites.address) {
+            match wanted.iter().find(|listener| listener.name == listening.sites.name) {
                 Some(sites) => listening.sites = sites.clone(),
                 None if listening.retired => {}
                 None => {

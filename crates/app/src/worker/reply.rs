@@ -1,6 +1,8 @@
 //! Writes replies: the head into one of the reactor's buffers, with a small body behind it so that both go out in one send. Which status,
 //! which range, which fields is `leat_logic::serve`'s to say.
 
+use std::ops::Range;
+
 use bytes::Bytes;
 use leat_host::reactor::{Reactor, Token, Transmit};
 use leat_logic::http::{Boundary, HeadWriter, Method, Persistence, Request, Status};
@@ -20,30 +22,34 @@ const BOUNDARY_FACTOR: u64 = 6_364_136_223_846_793_005;
 /// What every resource here allows.
 const ALLOW: &[u8] = b"Allow: GET, HEAD, OPTIONS\r\n";
 
-/// A reply's body.
-pub(super) enum Body<F> {
+/// A reply's body. Content in memory is borrowed: a small one is copied, and only a larger one is worth a reference of its own.
+pub(super) enum Body<'a, F> {
     Empty,
-    Memory(Bytes),
+    Memory { content: &'a Bytes, range: Range<usize> },
     Pieces(Vec<Piece<F>>),
 }
 
-impl<F> Body<F> {
+impl<'a, F> Body<'a, F> {
+    pub(super) fn whole(content: &'a Bytes) -> Body<'a, F> {
+        Body::Memory { content, range: 0..content.len() }
+    }
+
     fn len(&self) -> u64 {
         match self {
             Body::Empty => 0,
-            Body::Memory(bytes) => bytes.len() as u64,
+            Body::Memory { range, .. } => range.len() as u64,
             Body::Pieces(pieces) => pieces.iter().map(Piece::len).sum(),
         }
     }
 }
 
 /// Bytes `start..end` of a resource's content.
-fn body_of<F: Clone>(resource: &Resource<F>, start: u64, end: u64) -> Body<F> {
+fn body_of<F: Clone>(resource: &Resource<F>, start: u64, end: u64) -> Body<'_, F> {
     if start == end {
         return Body::Empty;
     }
     match &resource.content {
-        Content::Memory(bytes) => Body::Memory(bytes.slice(start as usize..end as usize)),
+        Content::Memory(content) => Body::Memory { content, range: start as usize..end as usize },
         Content::File(file) => Body::Pieces(vec![Piece::File { file: file.clone(), offset: start, end }]),
     }
 }
@@ -96,7 +102,9 @@ impl<H: Host> Worker<H> {
                     pieces.push(Piece::Bytes { bytes: head.into(), done: 0 });
                     match body_of(resource, range.first, range.last + 1) {
                         Body::Empty => {}
-                        Body::Memory(bytes) => pieces.push(Piece::Bytes { bytes, done: 0 }),
+                        Body::Memory { content, range } => {
+                            pieces.push(Piece::Bytes { bytes: content.slice(range), done: 0 });
+                        }
                         Body::Pieces(part) => pieces.extend(part),
                     }
                 }
@@ -115,7 +123,7 @@ impl<H: Host> Worker<H> {
     }
 
     /// Starts a reply: `lines` are the field lines after Server, Date and Connection.
-    pub(super) fn reply(&mut self, token: Token, status: Status, lines: &[u8], body: Body<File<H>>) {
+    pub(super) fn reply(&mut self, token: Token, status: Status, lines: &[u8], body: Body<'_, File<H>>) {
         let close = self.drain.is_some();
         let connection = &mut self.connections[token];
         let Some(exchange) = connection.exchange.as_mut() else { return };
@@ -130,13 +138,17 @@ impl<H: Host> Worker<H> {
         head.extend_from_slice(b"\r\n");
         let body = match body {
             Body::Empty => Bytes::new(),
-            Body::Memory(bytes) if bytes.len() <= COPIED_BODY_BYTES_MAX => {
-                head.extend_from_slice(&bytes);
+            Body::Memory { content, range } if range.len() <= COPIED_BODY_BYTES_MAX => {
+                head.extend_from_slice(&content[range]);
                 Bytes::new()
             }
-            Body::Memory(bytes) => bytes,
+            Body::Memory { content, range } => content.slice(range),
             Body::Pieces(pieces) => {
                 exchange.pieces.push_back(Piece::Bytes { bytes: head.into(), done: 0 });
+                exchange.unchecked = pieces.iter().find_map(|piece| match piece {
+                    Piece::File { file, .. } => Some(file.clone()),
+                    Piece::Bytes { .. } => None,
+                });
                 exchange.pieces.extend(pieces);
                 exchange.resident_end = 0;
                 if persistence != Persistence::Close {
@@ -207,7 +219,7 @@ impl<H: Host> Worker<H> {
         lines.extend_from_slice(b"Content-Type: text/html; charset=utf-8\r\nContent-Length: ");
         lines.extend_from_slice(page.len().to_string().as_bytes());
         lines.extend_from_slice(b"\r\n");
-        self.reply(token, status, &lines, Body::Memory(page));
+        self.reply(token, status, &lines, Body::whole(&page));
     }
 
     fn log_storage_failure(&mut self, cause: &dyn std::fmt::Display) {

@@ -2,7 +2,6 @@
 //!
 //! Made on the worker's own thread, so that sharing a site between requests costs no atomic operation.
 
-use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -17,6 +16,7 @@ use leat_logic::serve::policy::FilePolicy;
 
 use crate::access_log::AccessLogHandle;
 use crate::config::{self, Config};
+use crate::listener::ListenerName;
 use crate::metrics::SiteMetrics;
 
 /// What a request of one site needs.
@@ -46,7 +46,7 @@ pub(super) enum SiteKind {
 
 /// A listener's sites.
 pub(super) struct Listener {
-    pub(super) address: SocketAddr,
+    pub(super) name: ListenerName,
     pub(super) hosts: HostTable,
     /// From the table's numbers to the worker's.
     pub(super) sites: Vec<u32>,
@@ -124,7 +124,11 @@ pub(super) fn cache_limits(config: &Config) -> CacheLimits {
 }
 
 /// A site's rules, unless they are equal to those it had: then the old ones, so that what is cached stays.
-pub(super) fn shared_policy(config: &Config, site: &config::Site, before: Option<(&Config, &Rc<Site>)>) -> Arc<FilePolicy> {
+pub(super) fn shared_policy(
+    config: &Config,
+    site: &config::Site,
+    before: Option<(&Config, &Rc<Site>)>,
+) -> Arc<FilePolicy> {
     if let Some((old_config, old)) = before
         && old_config.files == config.files
         && old_config.sites.iter().any(|candidate| candidate.name == site.name && same_files(candidate, site))

@@ -108,7 +108,8 @@ impl<H: Host> Worker<H> {
         if let Some(exchange) = connection.exchange.as_mut() {
             // Everything may be with the kernel, and the client still reading it: less unacknowledged than before is progress.
             let unacknowledged = self.reactor.unacknowledged_bytes(connection.socket);
-            let progress = unacknowledged < exchange.unacknowledged_bytes && exchange.unacknowledged_bytes != usize::MAX
+            let progress = unacknowledged < exchange.unacknowledged_bytes
+                && exchange.unacknowledged_bytes != usize::MAX
                 || exchange.unacknowledged_bytes == usize::MAX && unacknowledged > 0;
             exchange.unacknowledged_bytes = unacknowledged;
             if progress {

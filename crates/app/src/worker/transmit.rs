@@ -75,6 +75,19 @@ impl<H: Host> Worker<H> {
                         exchange.pieces.pop_front();
                         continue;
                     }
+                    if is_last && let Some(file) = &exchange.unchecked {
+                        let slow = exchange.blocked_since.is_some_and(|since| self.now.since(since) > SLOW_CLIENT);
+                        if slow && self.reactor.unacknowledged_bytes(connection.socket) > 0 {
+                            self.sweep_at = self.sweep_at.min(self.now.after(super::timeouts::ACKNOWLEDGED_CHECK));
+                            exchange.awaits_acknowledgement = true;
+                            return Turn::Waiting;
+                        }
+                        if !self.storage.unchanged(file) {
+                            self.metrics.torn_replies.increment();
+                            return Turn::Broken;
+                        }
+                        exchange.unchecked = None;
+                    }
                     let outcome = self.reactor.send_now(connection.socket, &bytes[*done..], !is_last);
                     if let SendNow::Sent(count) = outcome {
                         *done += count;
@@ -88,29 +101,20 @@ impl<H: Host> Worker<H> {
                         continue;
                     }
                     if left <= TAIL_BYTES && is_last {
-                        // The last bytes of the reply.
-                        let Some(bytes) = tail.take() else {
-                            let slow = exchange.blocked_since.is_some_and(|since| self.now.since(since) > SLOW_CLIENT);
-                            if slow && self.reactor.unacknowledged_bytes(connection.socket) > 0 {
-                                self.sweep_at = self.sweep_at.min(self.now.after(super::timeouts::ACKNOWLEDGED_CHECK));
-                                exchange.awaits_acknowledgement = true;
-                                return Turn::Waiting;
-                            }
-                            match self.storage.read(ticket_of(token), file, *offset, left as usize) {
-                                Outcome::Ready(Ok(bytes)) => tail = Some(bytes),
-                                Outcome::Ready(Err(_)) => return Turn::Broken,
-                                Outcome::Pending => return Turn::Waiting,
-                            }
-                            continue;
+                        // The last bytes of the reply: copied, so that what is sent after the check is what was there before it.
+                        let read = match tail.take() {
+                            Some(bytes) => Outcome::Ready(Ok(bytes)),
+                            None => self.storage.read(ticket_of(token), file, *offset, left as usize),
                         };
-                        if bytes.len() as u64 != left || !self.storage.unchanged(file) {
-                            self.metrics.torn_replies.increment();
-                            return Turn::Broken;
+                        match read {
+                            Outcome::Ready(Ok(bytes)) if bytes.len() as u64 == left => {
+                                *piece = Piece::Bytes { bytes, done: 0 };
+                                continue;
+                            }
+                            Outcome::Ready(_) => return Turn::Broken,
+                            Outcome::Pending => return Turn::Waiting,
                         }
-                        *piece = Piece::Bytes { bytes, done: 0 };
-                        continue;
                     }
-                    // A piece that isn't the last is checked as a whole with the last one: it's the same file.
                     let until_tail = if is_last { left - TAIL_BYTES } else { left };
                     let len = until_tail.min((TURN_BYTES_MAX - *sent_bytes) as u64);
                     if *offset + len > exchange.resident_end {
@@ -191,11 +195,7 @@ impl<H: Host> Worker<H> {
                     self.offer_to_heirs(token);
                 }
             }
-            AfterReply::Close { linger: true } if !connection.flags.ended => {
-                connection.inbox.clear(&mut self.reactor);
-                self.reactor.shutdown(connection.socket, token, false);
-                self.arm_receive(token);
-            }
+            AfterReply::Close { linger: true } => self.finish(token),
             AfterReply::Close { .. } => self.close(token),
         }
     }

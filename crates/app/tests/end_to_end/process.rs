@@ -205,8 +205,8 @@ fn a_killed_supervisor_leaves_nobody_behind(reactor: Reactor) {
     assert_eq!(server.get("/a.txt").status, 200);
     server.signal("KILL");
     server.wait_for_end();
+    // Nobody tries to connect then: another test's server may have got the port.
     eventually("all its processes have ended", || server.processes().is_empty().then_some(()));
-    assert!(Client::try_connect(server.address()).is_err());
 }
 
 fn it_starts_within_a_moment(reactor: Reactor) {

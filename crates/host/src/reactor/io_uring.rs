@@ -490,8 +490,7 @@ impl Reactor for IoUring {
             let head = &in_flight.transmit.head;
             opcode::Send::new(Fd(raw(socket)), head.as_ptr(), head.len() as u32).flags(flags).build()
         } else {
-            in_flight.parts =
-                [socket::io_slice(&in_flight.transmit.head), socket::io_slice(&in_flight.transmit.body)];
+            in_flight.parts = [socket::io_slice(&in_flight.transmit.head), socket::io_slice(&in_flight.transmit.body)];
             in_flight.message.msg_iov = in_flight.parts.as_mut_ptr();
             in_flight.message.msg_iovlen = in_flight.parts.len();
             opcode::SendMsg::new(Fd(raw(socket)), &raw const in_flight.message).flags(flags.cast_unsigned()).build()

@@ -4,6 +4,7 @@
 //! watch goes unnoticed. A file's version is taken before its bytes are read and compared after, so that no tag names torn content.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use leat_logic::serve::coding::Coding;
@@ -184,7 +185,7 @@ impl Look<'_> {
     fn answer_file(&self, selected: &Selected, is_last: bool) -> Result<Answer, Trouble> {
         let version = selected.named.version;
         let granularity_ns = self.root.granularity_ns(version.device);
-        let settled = version.is_settled_at(self.now, granularity_ns);
+        let mut settled = version.is_settled_at(self.now, granularity_ns);
         let is_large = version.len_bytes > self.request.policy().memory_file_bytes_max;
         let remembered = if is_large && settled { self.hashes.get(&version) } else { None };
         if settled
@@ -197,6 +198,9 @@ impl Look<'_> {
         let file = Arc::new(OpenFile::new(descriptor, version, selected.named.links));
         let mut to_hash = None;
         let (content, etag, is_whole) = if is_large {
+            if !settled {
+                settled = self.settle(&file, granularity_ns)?;
+            }
             let etag = match remembered {
                 Some(etag) => Some(etag),
                 None if !settled => None,
@@ -269,6 +273,19 @@ impl Look<'_> {
         content.truncate(read.min(len));
         content.shrink_to_fit();
         Ok((content.into(), is_whole))
+    }
+
+    /// Waits until a file that has just been written can't change unseen any more; whether that is so, as nobody waits for seconds. Only on
+    /// a thread that may hash: a tag is what the wait is for.
+    fn settle(&self, file: &OpenFile, granularity_ns: u64) -> Result<bool, Trouble> {
+        if granularity_ns > limits::TIMESTAMP_GRANULARITY_LOCAL_NS {
+            return Ok(false);
+        }
+        if !self.may_hash {
+            return Err(Trouble::WouldHash);
+        }
+        std::thread::sleep(Duration::from_nanos(granularity_ns));
+        if file.is_unchanged() { Ok(true) } else { Err(Trouble::Moved) }
     }
 
     /// The tag of a file that's hashed before its first reply; none when it changed meanwhile.

@@ -210,7 +210,12 @@ impl Connection {
                         BodyStep::End => break,
                     }
                 }
-                Err(reason) => return (input.len(), self.reject(now, reason)),
+                Err(_) => {
+                    // Its request has been answered: a second answer would be taken for the next one's.
+                    self.phase = Phase::Lingering;
+                    self.since = now;
+                    return (input.len(), Progress::Ended);
+                }
             }
         }
         self.begin_idle(now);
@@ -343,6 +348,12 @@ impl Connection {
     #[must_use]
     pub fn request_count(&self) -> u32 {
         self.requests.get()
+    }
+
+    /// True after the last reply, while what the client still sends is discarded.
+    #[must_use]
+    pub fn is_lingering(&self) -> bool {
+        self.phase == Phase::Lingering
     }
 
     /// True between requests with nothing received of the next: a draining worker may close it now.

@@ -43,8 +43,6 @@ impl Plan {
         match RangeOutcome::evaluate(range, resource.description.len_bytes) {
             RangeOutcome::Whole => Plan::Whole,
             RangeOutcome::Single(range) => Plan::Range(range),
-            // Parts would have to be cut from one state of the content, and only a tag says that they were.
-            RangeOutcome::Multiple(_) if resource.description.etag.is_none() => Plan::Whole,
             RangeOutcome::Multiple(ranges) => Plan::Ranges(ranges),
             RangeOutcome::Unsatisfiable => Plan::Unsatisfiable,
         }
@@ -204,9 +202,9 @@ mod tests {
     }
 
     #[test]
-    fn several_ranges_need_a_tag_and_say_their_exact_length() {
+    fn several_ranges_say_their_exact_length() {
         let ranges = |conditions: &mut Conditions<'static>| conditions.range = Some(b"bytes=0-1,5-6");
-        assert_eq!(plan(false, Method::Get, ranges), Plan::Whole);
+        assert!(matches!(plan(false, Method::Get, ranges), Plan::Ranges(_)), "a tag isn't needed");
         let parts = plan(true, Method::Get, ranges);
         let Plan::Ranges(ranges) = &parts else { panic!("{parts:?}") };
         let (resource, boundary) = (resource(true), Boundary::from_number(7));

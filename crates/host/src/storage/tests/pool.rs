@@ -47,9 +47,7 @@ fn a_full_queue_refuses_and_what_was_taken_is_answered() {
         assert!(matches!(fixture.storage.load(Ticket(ticket), request.clone()), Outcome::Pending));
     }
     assert_eq!(fixture.pool.queue_len(), 2, "the same question was asked twice");
-    let Outcome::Ready(Some(refused)) = fixture.storage.load(Ticket(2), third) else {
-        panic!("taken past the limit")
-    };
+    let Outcome::Ready(Some(refused)) = fixture.storage.load(Ticket(2), third) else { panic!("taken past the limit") };
     assert!(matches!(refused.found, Found::Unavailable(Cause::QueueFull)));
     assert_eq!(refused.keep, Keep::No);
     gate.open();
