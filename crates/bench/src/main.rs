@@ -4,6 +4,7 @@
 //! `shortfalls` says which results miss their mark. Not shipped.
 #![deny(unsafe_code)]
 
+mod cleanup;
 mod load;
 mod nothing;
 mod result;
@@ -40,7 +41,7 @@ fn main() -> ExitCode {
     let result = match CommandLine::parse().command {
         Command::Nothing(options) => nothing::run(&options),
         Command::Load(options) => load::run_command(&options),
-        Command::Serve(options) => serve::run(&options),
+        Command::Serve(options) => cleanup::watch().and_then(|()| serve::run(&options)),
         Command::Shortfalls(options) => result::print_shortfalls(&options),
     };
     match result {

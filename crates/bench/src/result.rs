@@ -9,6 +9,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
+use crate::serve::Conditions;
+
 /// One mark and whether it was met.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Mark {
@@ -27,6 +29,25 @@ pub(crate) struct Mark {
     pub(crate) note: String,
 }
 
+/// A figure that is told but not judged.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Figure {
+    pub(crate) case: String,
+    pub(crate) subject: String,
+    /// In words.
+    pub(crate) figure: String,
+    /// Median of the rounds.
+    pub(crate) value: f64,
+    pub(crate) unit: String,
+}
+
+/// What an experiment found.
+pub(crate) struct Findings {
+    pub(crate) marks: Vec<Mark>,
+    pub(crate) figures: Vec<Figure>,
+    pub(crate) conditions: Vec<Conditions>,
+}
+
 /// An experiment's marks, and where and when they were measured.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ExperimentResult {
@@ -42,11 +63,14 @@ pub(crate) struct ExperimentResult {
     pub(crate) rounds: u32,
     pub(crate) seconds: f64,
     pub(crate) results: Vec<Mark>,
+    pub(crate) informative: Vec<Figure>,
+    /// What else the machine did, case by case.
+    pub(crate) conditions: Vec<Conditions>,
 }
 
 impl ExperimentResult {
-    /// Notes machine, commit and date around `results`.
-    pub(crate) fn new(experiment: &str, rounds: u32, seconds: f64, results: Vec<Mark>) -> Self {
+    /// Notes machine, commit and date around what was found.
+    pub(crate) fn new(experiment: &str, rounds: u32, seconds: f64, findings: Findings) -> Self {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let cpu_information = read("/proc/cpuinfo");
         let model = cpu_information.lines().find(|line| line.starts_with("model name"));
@@ -60,7 +84,9 @@ impl ExperimentResult {
             date: utc(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |elapsed| elapsed.as_secs())),
             rounds,
             seconds,
-            results,
+            results: findings.marks,
+            informative: findings.figures,
+            conditions: findings.conditions,
         }
     }
 

@@ -86,6 +86,11 @@ impl Outcome {
         self.failures.values().sum()
     }
 
+    /// Failures that a server shows when it is offered more than it can answer.
+    pub(crate) fn left_over(&self) -> u64 {
+        [Failure::Unanswered, Failure::Overflow].iter().filter_map(|kind| self.failures.get(kind)).sum()
+    }
+
     pub(crate) fn answered_per_s(&self) -> f64 {
         per_second(self.answered, self.window)
     }

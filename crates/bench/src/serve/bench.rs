@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::ServeOptions;
+use super::machine::Conditions;
 use super::samples::{Sample, Samples};
 use crate::load::{self, Demand, Observer, Outcome, Plan, Spacing};
 use crate::server::running::WorkFolder;
@@ -14,8 +15,11 @@ use crate::workload::mix::Mix;
 
 /// A point counts only where the generator was shown to offer this many times its rate.
 pub(crate) const OFFER_FACTOR: f64 = 1.5;
-/// Rates tried, as parts of [`OFFER_FACTOR`] times what the fastest server reached.
-const OFFER_STEPS: [f64; 4] = [1.0, 0.85, 0.7, 0.55];
+/// Rates tried, as parts of [`OFFER_FACTOR`] times what the fastest server reached; the first twice, as others on the
+/// machine may have been in the way.
+const OFFER_STEPS: [f64; 10] = [1.0, 1.0, 0.92, 0.85, 0.78, 0.72, 0.66, 0.6, 0.55, 0.5];
+/// A server that answers a smaller share of what is offered doesn't keep up.
+pub(crate) const KEPT_UP_MIN: f64 = 0.98;
 /// Share of what was due that must have gone out for a rate to count as offered.
 const OFFERED_SHARE_MIN: f64 = 0.98;
 /// How late nine tenths of the requests may go out for that.
@@ -44,6 +48,14 @@ impl Measured {
     }
 }
 
+/// Whose turn it is how often.
+#[derive(Clone, Copy)]
+pub(crate) struct Turns<'a> {
+    pub(crate) case: &'a str,
+    pub(crate) site: &'a Site,
+    pub(crate) rounds: u32,
+}
+
 /// Servers, options and all samples so far.
 pub(crate) struct Bench {
     pub(crate) options: ServeOptions,
@@ -52,6 +64,7 @@ pub(crate) struct Bench {
     folder: WorkFolder,
     /// Case and what has to be said about it.
     pub(crate) notes: Vec<(String, String)>,
+    pub(crate) conditions: Vec<Conditions>,
 }
 
 impl Bench {
@@ -63,7 +76,7 @@ impl Bench {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         }
         let servers = servers.into_iter().filter(|server| wanted(server.name())).collect();
-        Ok(Self { options, samples: Samples::default(), servers, folder, notes: Vec::new() })
+        Ok(Self { options, samples: Samples::default(), servers, folder, notes: Vec::new(), conditions: Vec::new() })
     }
 
     /// Folder for configurations, logs and files that may lie in memory.
@@ -84,20 +97,25 @@ impl Bench {
         Duration::from_secs_f64(self.options.seconds)
     }
 
-    /// Calls `turn` for every server that serves `site` and that `wanted` accepts, in several rounds, the order moved
+    /// For figures that hardly differ between rounds, or that no mark is judged by.
+    pub(crate) fn few_rounds(&self) -> u32 {
+        self.options.rounds.min(2)
+    }
+
+    /// Calls `turn` for every server that serves the site and that `wanted` accepts, in several rounds, the order moved
     /// on by one each time. A server that fails is noted and the others go on.
     pub(crate) fn rounds(
         &mut self,
-        case: &str,
-        site: &Site,
+        turns: Turns<'_>,
         wanted: impl Fn(&str) -> bool,
         mut turn: impl FnMut(&mut Self, &dyn Server, u32) -> io::Result<()>,
     ) {
+        let Turns { case, site, rounds } = turns;
         // Out of `self` meanwhile, so that a turn can use the rest of it.
         let servers = std::mem::take(&mut self.servers);
         let mut chosen: Vec<&dyn Server> = servers.iter().map(Box::as_ref).collect();
         chosen.retain(|server| server.serves(site) && wanted(server.name()));
-        for round in 0..self.options.rounds {
+        for round in 0..rounds {
             for server in &chosen {
                 if let Err(error) = turn(self, *server, round) {
                     let text = format!("{} failed in round {round}: {error}", server.name());
@@ -120,6 +138,9 @@ impl Bench {
     pub(crate) fn measure(&self, running: &Running, plan: &Plan, mix: &Mix) -> io::Result<Measured> {
         let mut clocks = Clocks::of(running);
         let outcome = self.on_client_core(|| load::run(plan, mix, &mut clocks))?;
+        if outcome.answered == 0 {
+            return Err(io::Error::other("answered nothing"));
+        }
         let server_time = clocks.end.saturating_sub(clocks.begin);
         Ok(Measured { outcome, server_time, memory_bytes: clocks.memory_bytes })
     }
@@ -163,11 +184,15 @@ impl Bench {
         self.record(at, server, "p99_us", outcome.latency_us(0.99));
         self.record(at, server, "server_busy", measured.server_busy());
         self.record(at, server, "generator_us", outcome.generator_us_per_request());
-        self.record(at, server, "failures", outcome.failed() as f64);
+        self.record(at, server, "late_us", outcome.lateness_ns.value_at_quantile(0.99) as f64 / 1e3);
+        let kept_up = outcome.answered as f64 / outcome.offered.max(1) as f64;
+        self.record(at, server, "kept_up", kept_up);
+        // A server that is offered more than it can answer hasn't failed by not answering it.
+        let beyond = if kept_up < KEPT_UP_MIN { outcome.left_over() } else { 0 };
+        self.record(at, server, "failures", (outcome.failed() - beyond) as f64);
     }
 
-    /// Finds what rate the generator can offer to a do-nothing server, up to 1.5 times the case's highest, and records
-    /// it. The same requests over as many connections; more are outstanding at once, as the server can't keep up.
+    /// Finds what rate the generator can offer, up to 1.5 times the highest that was answered at `at`, and records it.
     pub(crate) fn prove_offer(&mut self, at: (&str, &str), site: &Site, plan: &Plan, mix: &Mix) {
         let (case, point) = at;
         // Of servers that are measured, not of the floor that they are measured against.
@@ -175,24 +200,27 @@ impl Bench {
         servers.retain(|server| !server.starts_with("nothing-"));
         let rates = servers.iter().filter_map(|server| self.samples.median(case, point, server, "answered_per_s"));
         let highest = rates.fold(0.0, f64::max);
-        if highest == 0.0 {
-            return;
+        if highest > 0.0 {
+            let offer_per_s = self.shown_offer(case, site, plan, mix, highest);
+            self.record((case, point, 0), GENERATOR, "offer_per_s", offer_per_s);
         }
+    }
+
+    /// What rate the generator can offer to a do-nothing server, up to 1.5 times `highest_per_s`; 0 when hardly any. The
+    /// same requests over as many connections; more are outstanding at once, as the server can't keep up.
+    pub(crate) fn shown_offer(&mut self, case: &str, site: &Site, plan: &Plan, mix: &Mix, highest_per_s: f64) -> f64 {
         let file = site.only_file.as_ref().and_then(|file| file.metadata().ok());
         let large = file.is_some_and(|file| file.len() > LARGE_BYTES);
         let floor = if large { "sendfile" } else { "io_uring" };
         for step in OFFER_STEPS {
-            let rate_per_s = highest * OFFER_FACTOR * step;
+            let rate_per_s = highest_per_s * OFFER_FACTOR * step;
             match self.offer(floor, site, plan, mix, rate_per_s) {
-                Ok(true) => {
-                    self.record((case, point, 0), GENERATOR, "offer_per_s", rate_per_s);
-                    return;
-                }
+                Ok(true) => return rate_per_s,
                 Ok(false) => {}
                 Err(error) => self.note(case, &format!("no proof of what the generator offers: {error}")),
             }
         }
-        self.record((case, point, 0), GENERATOR, "offer_per_s", 0.0);
+        0.0
     }
 
     fn offer(&self, floor: &'static str, site: &Site, plan: &Plan, mix: &Mix, rate_per_s: f64) -> io::Result<bool> {

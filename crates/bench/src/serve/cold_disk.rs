@@ -8,6 +8,7 @@ use std::io;
 use std::os::linux::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use crate::cleanup;
 use crate::sys::file;
 
 /// How fast the disk may be read.
@@ -56,6 +57,7 @@ impl SlowDisk {
             io::ErrorKind::AlreadyExists => Ok(()),
             _ => Err(io::Error::new(error.kind(), format!("control group {}: {error}", group.display()))),
         })?;
+        cleanup::remove_at_end(&group);
         Ok(Self { group })
     }
 
@@ -74,6 +76,7 @@ impl Drop for SlowDisk {
     fn drop(&mut self) {
         // A group that still has processes stays, empty of meaning once they end.
         let _ = fs::remove_dir(&self.group);
+        cleanup::removed(&self.group);
     }
 }
 

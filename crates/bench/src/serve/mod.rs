@@ -6,6 +6,8 @@
 mod bench;
 mod case;
 mod cold_disk;
+mod leat_build;
+mod machine;
 mod plot;
 mod samples;
 mod second_opinion;
@@ -17,8 +19,10 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::result::ExperimentResult;
+use crate::result::{ExperimentResult, Findings};
 use bench::Bench;
+pub(crate) use machine::Conditions;
+use machine::Watch;
 
 /// `leat-bench serve`
 #[derive(Args, Clone, Debug)]
@@ -36,9 +40,9 @@ pub(crate) struct ServeOptions {
     #[arg(long, default_value_t = 5)]
     rounds: u32,
     /// Length of one measurement.
-    #[arg(long, default_value_t = 3.0)]
+    #[arg(long, default_value_t = 1.0)]
     seconds: f64,
-    /// leat's binary; without it, the one built beside this program.
+    /// leat's binary; without it, it's built here, in this program's own profile.
     #[arg(long)]
     leat: Option<PathBuf>,
     /// Where results go.
@@ -60,11 +64,20 @@ pub(crate) struct ServeOptions {
     seed: u64,
 }
 
+fn leat_is_wanted(options: &ServeOptions) -> bool {
+    options.server.is_empty() || options.server.iter().any(|name| name.starts_with("leat"))
+}
+
 /// Runs the cases and writes what they brought.
 ///
 /// # Errors
 /// An unknown case or server, or files that can't be written. A server that fails is told and left out.
 pub(crate) fn run(options: &ServeOptions) -> io::Result<()> {
+    let mut options = options.clone();
+    if options.leat.is_none() && !options.list && leat_is_wanted(&options) {
+        options.leat = Some(leat_build::build()?);
+    }
+    let options = &options;
     let servers = crate::server::all(options.leat.as_deref());
     let cases = case::all();
     if options.list {
@@ -78,26 +91,35 @@ pub(crate) fn run(options: &ServeOptions) -> io::Result<()> {
         let message = format!("no case is named {unknown}: `leat-bench serve --list` names them all");
         return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
     }
-    for name in &servers.missing {
-        eprintln!("skipped: {name} isn't there (build it with `cargo build --release`, or install its package)");
+    for server in &servers.missing {
+        eprintln!("skipped: {} isn't there", server.name());
+    }
+    if let Some(command) = servers.install_command() {
+        eprintln!("to have all peers, as root: {command}");
     }
     let mut bench = Bench::new(options.clone(), servers.present)?;
-    let mut marks = Vec::new();
+    let (mut marks, mut figures) = (Vec::new(), Vec::new());
     for case in &cases {
         if options.case.is_empty() || options.case.iter().any(|name| name == case.name()) {
             eprintln!("case {}: {}", case.name(), case.title());
+            let watch = Watch::begin();
             if let Err(error) = case.run(&mut bench) {
                 eprintln!("case {} ended early: {error}", case.name());
                 bench.note(case.name(), &format!("ended early: {error}"));
             }
+            let conditions = watch.end(case.name());
+            eprintln!("  {}", conditions.describe());
+            bench.conditions.push(conditions);
             marks.extend(case.marks(&bench.samples));
+            figures.extend(case.figures(&bench.samples));
         }
     }
     if options.second_opinion {
         second_opinion::run(&mut bench)?;
     }
     fs::create_dir_all(&options.out)?;
-    let result = ExperimentResult::new("serve", options.rounds, options.seconds, marks);
+    let findings = Findings { marks, figures, conditions: bench.conditions.clone() };
+    let result = ExperimentResult::new("serve", options.rounds, options.seconds, findings);
     result.write(&options.out)?;
     fs::write(options.out.join("samples.csv"), bench.samples.csv())?;
     let table = table::markdown(&result, &cases, &bench);

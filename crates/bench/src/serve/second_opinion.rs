@@ -4,8 +4,8 @@ use std::io;
 use std::net::SocketAddr;
 use std::process::{Command, Stdio};
 
-use super::bench::Bench;
-use crate::server::Site;
+use super::bench::{Bench, Turns};
+use crate::server::{Site, is_variant};
 use crate::sys::process;
 use crate::workload::file_set::FileSet;
 
@@ -20,9 +20,8 @@ pub(crate) fn run(bench: &mut Bench) -> io::Result<()> {
     let site = Site { root: root.clone(), only_file: Some(root.join("file.html")), close: false };
     for generator in GENERATORS {
         bench.rounds(
-            NAME,
-            &site,
-            |server| server != "nginx-threads",
+            Turns { case: NAME, site: &site, rounds: bench.options.rounds },
+            |server| !is_variant(server),
             |bench, server, round| {
                 let running = bench.start(server, &site)?;
                 let before = running.cpu_time();

@@ -27,11 +27,20 @@ pub(crate) fn markdown(result: &ExperimentResult, cases: &[Box<dyn Case>], bench
         text.push('\n');
     }
     for case in cases {
-        section(&mut text, case.name(), case.title(), &case.columns(), bench);
+        let points: Vec<_> = case
+            .points(&bench.samples)
+            .into_iter()
+            .map(|point| {
+                let caption = case.caption(&point, &bench.samples);
+                (point, caption)
+            })
+            .collect();
+        section(&mut text, (case.name(), case.title()), &points, &case.columns(), bench);
     }
     let columns = [("cpu_us", "CPU us a request", 2), ("answered_per_s", "requests/s", 0)];
     let title = "the small file again, by wrk and h2load";
-    section(&mut text, second_opinion::NAME, title, &columns, bench);
+    let points = bench.samples.points(second_opinion::NAME).into_iter().map(|point| (point.clone(), point));
+    section(&mut text, (second_opinion::NAME, title), &points.collect::<Vec<_>>(), &columns, bench);
     text
 }
 
@@ -52,7 +61,13 @@ fn mark_row(mark: &Mark) -> String {
     )
 }
 
-fn section(text: &mut String, case: &str, title: &str, columns: &[(&str, &str, usize)], bench: &Bench) {
+fn section(
+    text: &mut String,
+    (case, title): (&str, &str),
+    points: &[(String, String)],
+    columns: &[(&str, &str, usize)],
+    bench: &Bench,
+) {
     let samples = &bench.samples;
     let notes: Vec<_> = bench.notes.iter().filter(|(of, _)| of == case).collect();
     if samples.servers(case).is_empty() && notes.is_empty() {
@@ -60,17 +75,17 @@ fn section(text: &mut String, case: &str, title: &str, columns: &[(&str, &str, u
     }
     // Writing to a string can't fail, here and below.
     let _ = writeln!(text, "## {case}: {title}\n");
-    for point in samples.points(case) {
-        let metrics = samples.metrics(case, &point);
+    for (point, caption) in points {
+        let metrics = samples.metrics(case, point);
         let shown: Vec<_> = columns.iter().filter(|(metric, ..)| metrics.contains(metric)).collect();
-        if !point.is_empty() {
-            let _ = writeln!(text, "{point}:\n");
+        if !caption.is_empty() {
+            let _ = writeln!(text, "{caption}:\n");
         }
         let headings: String = shown.iter().map(|(_, heading, _)| format!(" {heading} |")).collect();
         let _ = writeln!(text, "| server |{headings}\n|---|{}", "---|".repeat(shown.len()));
         for server in samples.servers(case).iter().filter(|server| *server != GENERATOR) {
             let cells = shown.iter().map(|&&(metric, _, decimals)| {
-                samples.spread(case, &point, server, metric).map(|spread| {
+                samples.spread(case, point, server, metric).map(|spread| {
                     if spread.min == spread.max {
                         return format!(" {:.decimals$} |", spread.median);
                     }
@@ -83,10 +98,13 @@ fn section(text: &mut String, case: &str, title: &str, columns: &[(&str, &str, u
                 let _ = writeln!(text, "| {server} |{row}");
             }
         }
-        if let Some(offer) = samples.median(case, &point, GENERATOR, "offer_per_s") {
+        if let Some(offer) = samples.median(case, point, GENERATOR, "offer_per_s") {
             let _ = writeln!(text, "\nThe generator was shown to offer {offer:.0}/s to a do-nothing server.");
         }
         text.push('\n');
+    }
+    for conditions in bench.conditions.iter().filter(|conditions| conditions.case == case) {
+        let _ = writeln!(text, "{}\n", conditions.describe());
     }
     for (_, note) in notes {
         let _ = writeln!(text, "Note: {note}\n");

@@ -30,6 +30,10 @@ impl Server for Apache {
         find_program("apache2")
     }
 
+    fn package(&self) -> Option<&'static str> {
+        Some("apache2")
+    }
+
     fn command(&self, site: &Site, address: SocketAddr, directory: &Path) -> io::Result<Command> {
         let children = self.workers / THREADS_PER_CHILD;
         // Idle connections beyond the workers: each child must be able to hold all of them.

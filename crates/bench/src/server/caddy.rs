@@ -18,6 +18,10 @@ impl Server for Caddy {
         find_program("caddy")
     }
 
+    fn package(&self) -> Option<&'static str> {
+        Some("caddy")
+    }
+
     fn command(&self, site: &Site, address: SocketAddr, directory: &Path) -> io::Result<Command> {
         let configuration = format!(
             "{{

@@ -18,6 +18,10 @@ impl Server for H2o {
         find_program("h2o")
     }
 
+    fn package(&self) -> Option<&'static str> {
+        Some("h2o")
+    }
+
     fn command(&self, site: &Site, address: SocketAddr, directory: &Path) -> io::Result<Command> {
         let configuration = format!(
             "user: root

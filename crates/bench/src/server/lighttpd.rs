@@ -23,6 +23,14 @@ impl Server for Lighttpd {
         find_program("lighttpd")
     }
 
+    fn package(&self) -> Option<&'static str> {
+        Some("lighttpd")
+    }
+
+    fn connections_max(&self) -> usize {
+        DESCRIPTORS_MAX / 2 - 100
+    }
+
     fn command(&self, site: &Site, address: SocketAddr, directory: &Path) -> io::Result<Command> {
         let configuration = format!(
             r#"server.document-root = "{root}"

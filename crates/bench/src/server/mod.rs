@@ -44,6 +44,16 @@ pub(crate) trait Server: Send + Sync {
     /// The program, if it is installed.
     fn program(&self) -> Option<PathBuf>;
 
+    /// Debian's package that has it; none for what this project builds.
+    fn package(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// Connections that it holds at once with [`DESCRIPTORS_MAX`] descriptors.
+    fn connections_max(&self) -> usize {
+        CONNECTIONS_MAX
+    }
+
     /// Writes the configuration into `directory` and gives the command that serves `site` at `address` in the
     /// foreground, on one core.
     fn command(&self, site: &Site, address: SocketAddr, directory: &Path) -> io::Result<Command>;
@@ -57,7 +67,17 @@ pub(crate) trait Server: Send + Sync {
 /// Every server that this machine has, and what is missing.
 pub(crate) struct Servers {
     pub(crate) present: Vec<Box<dyn Server>>,
-    pub(crate) missing: Vec<String>,
+    pub(crate) missing: Vec<Box<dyn Server>>,
+}
+
+impl Servers {
+    /// How to get what is missing; none when nothing is.
+    pub(crate) fn install_command(&self) -> Option<String> {
+        let mut packages: Vec<_> = self.missing.iter().filter_map(|server| server.package()).collect();
+        packages.dedup();
+        let command = "apt-get install --yes --no-install-recommends";
+        (!packages.is_empty()).then(|| format!("{command} {}", packages.join(" ")))
+    }
 }
 
 /// All servers: leat on both reactors, the peers, and those that do nothing.
@@ -77,8 +97,8 @@ pub(crate) fn all(leat: Option<&Path>) -> Servers {
         Box::new(nothing::Nothing::new("io_uring")),
         Box::new(nothing::Nothing::new("sendfile")),
     ];
-    let (present, missing): (Vec<_>, Vec<_>) = list.into_iter().partition(|server| server.program().is_some());
-    Servers { present, missing: missing.iter().map(|server| server.name().to_owned()).collect() }
+    let (present, missing) = list.into_iter().partition(|server| server.program().is_some());
+    Servers { present, missing }
 }
 
 /// The do-nothing server on `facility`: `epoll`, `io_uring` or `sendfile`.
@@ -89,6 +109,11 @@ pub(crate) fn do_nothing(facility: &'static str) -> Box<dyn Server> {
 /// Whether a name is that of somebody else's server: neither leat nor one that does nothing.
 pub(crate) fn is_peer(name: &str) -> bool {
     !name.starts_with("leat-") && !name.starts_with("nothing-")
+}
+
+/// Whether a server is another setting of one that is measured anyway, for cases that are about that setting.
+pub(crate) fn is_variant(name: &str) -> bool {
+    ["nginx-threads", "apache-1024", "apache-2048"].contains(&name)
 }
 
 /// Finds a program in PATH or where Debian keeps servers.
@@ -106,14 +131,31 @@ mod tests {
     use crate::workload::file_set::FileSet;
     use std::time::Duration;
 
-    /// Every server that is installed serves the file, keeps the connection, and ends when told.
+    #[test]
+    fn what_is_missing_is_named_once_with_its_package() {
+        let missing: Vec<Box<dyn Server>> = vec![
+            Box::new(leat::Leat::new("epoll", None)),
+            Box::new(h2o::H2o),
+            Box::new(apache::Apache::new(256)),
+            Box::new(apache::Apache::new(1024)),
+        ];
+        let servers = Servers { present: Vec::new(), missing };
+        let command = servers.install_command();
+        assert_eq!(command.as_deref(), Some("apt-get install --yes --no-install-recommends h2o apache2"));
+        assert_eq!(Servers { present: Vec::new(), missing: Vec::new() }.install_command(), None);
+    }
+
+    /// Every server serves the file, keeps the connection, and ends when told.
     #[test]
     fn every_server_serves_and_ends() {
         let directory = running::WorkFolder::create("conformance").expect("a temporary folder");
         let root = directory.path().join("files");
         let files = FileSet::of_sizes(&root, &[("small.html", 612)], 1).expect("files");
         let site = Site { root: root.clone(), only_file: Some(root.join("small.html")), close: false };
-        for server in all(None).present {
+        let servers = all(None);
+        let install = servers.install_command();
+        assert!(install.is_none(), "peers are missing. As root:\n  {}", install.unwrap_or_default());
+        for server in servers.present {
             // The test's own program isn't the one with `nothing` in it; those are tried by the experiment itself.
             if server.name().starts_with("nothing-") {
                 continue;
@@ -134,7 +176,7 @@ mod tests {
             assert!(running.cpu_time() > Duration::ZERO, "{}", server.name());
             drop(running);
             for pid in processes {
-                assert!(!Path::new(&format!("/proc/{pid}")).exists(), "{} left process {pid}", server.name());
+                assert!(!crate::sys::process::is_alive(pid), "{} left process {pid}", server.name());
             }
         }
     }

@@ -21,6 +21,10 @@ impl Server for Nginx {
         find_program("nginx")
     }
 
+    fn package(&self) -> Option<&'static str> {
+        Some("nginx-light")
+    }
+
     fn command(&self, site: &Site, address: SocketAddr, directory: &Path) -> io::Result<Command> {
         let folder = directory.display();
         let threads = if self.threads { "aio threads;" } else { "" };

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use super::{DESCRIPTORS_MAX, Server, Site};
+use crate::cleanup;
 use crate::sys::process;
 
 /// Longest time from starting a server to its first reply.
@@ -29,6 +30,7 @@ impl WorkFolder {
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let path = std::env::temp_dir().join(format!("leat-bench-{}-{purpose}-{number}", std::process::id()));
         fs::create_dir_all(&path)?;
+        cleanup::remove_at_end(&path);
         Ok(Self { path })
     }
 
@@ -41,6 +43,7 @@ impl Drop for WorkFolder {
     fn drop(&mut self) {
         // What can't be removed stays in the temporary directory: nothing to be done about it here.
         let _ = fs::remove_dir_all(&self.path);
+        cleanup::removed(&self.path);
     }
 }
 
@@ -69,7 +72,10 @@ impl Running {
         process::allow_descriptors(DESCRIPTORS_MAX as u64)?;
         process::start_on_core(&mut command, core);
         let started = Instant::now();
-        let child = command.spawn()?;
+        let child = {
+            let _not_at_the_end = cleanup::starting();
+            command.spawn()?
+        };
         let mut running = Self { child, address, start_to_reply: Duration::ZERO, log };
         running.await_reply(site, started)?;
         Ok(running)
@@ -131,7 +137,7 @@ impl Drop for Running {
         }
         // Children that outlived their parent, still in its process group or session.
         for pid in processes {
-            let gone = || !Path::new(&format!("/proc/{pid}")).exists();
+            let gone = || !process::is_alive(pid);
             while !gone() && Instant::now() < deadline {
                 std::thread::sleep(Duration::from_millis(5));
             }
@@ -174,7 +180,7 @@ fn answers(address: SocketAddr, path: &str) -> bool {
 }
 
 /// `root` and every process that descends from it.
-fn descendants(root: u32) -> Vec<u32> {
+pub(crate) fn descendants(root: u32) -> Vec<u32> {
     let mut children: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };

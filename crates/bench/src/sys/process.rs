@@ -21,10 +21,12 @@ pub(crate) fn pin_to_core(core: usize) -> io::Result<()> {
 /// Makes `command` start on one processor, in a process group of its own, ended when the thread that starts it ends.
 pub(crate) fn start_on_core(command: &mut Command, core: usize) {
     command.process_group(0);
-    // SAFETY: between fork and exec only two async-signal-safe system calls are made; nothing is allocated.
+    // SAFETY: between fork and exec only async-signal-safe system calls are made; nothing is allocated.
     unsafe {
         command.pre_exec(move || {
             pin_to_core(core)?;
+            // Else a server would inherit what `block_end_signals` blocks, and not end when told.
+            mask(libc::SIG_UNBLOCK)?;
             checked(libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM)).map(drop)
         });
     }
@@ -74,6 +76,65 @@ pub(crate) fn allow_descriptors(count: u64) -> io::Result<()> {
 pub(crate) fn sharpen_timers() -> io::Result<()> {
     // SAFETY: plain call with integer arguments.
     checked(unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_000 as libc::c_ulong) }).map(drop)
+}
+
+/// Keeps SIGTERM, SIGINT and SIGHUP from ending this thread and the threads that it starts; [`start_on_core`] lets them
+/// through again.
+pub(crate) fn block_end_signals() -> io::Result<()> {
+    mask(libc::SIG_BLOCK)
+}
+
+fn mask(how: libc::c_int) -> io::Result<()> {
+    let signals = end_signals();
+    // SAFETY: `signals` is a live set; the old one isn't asked for.
+    match unsafe { libc::pthread_sigmask(how, &signals, std::ptr::null_mut()) } {
+        0 => Ok(()),
+        error => Err(io::Error::from_raw_os_error(error)),
+    }
+}
+
+/// Waits for one of the signals that [`block_end_signals`] keeps off, and gives its number.
+pub(crate) fn await_end_signal() -> libc::c_int {
+    let signals = end_signals();
+    let mut signal = 0;
+    // SAFETY: `signals` and `signal` are live. An interrupted wait is begun again.
+    while unsafe { libc::sigwait(&signals, &mut signal) } != 0 {}
+    signal
+}
+
+fn end_signals() -> libc::sigset_t {
+    // SAFETY: sigemptyset makes any sigset_t valid, and the set is live in every call.
+    unsafe {
+        let mut signals: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&mut signals);
+        for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP] {
+            libc::sigaddset(&mut signals, signal);
+        }
+        signals
+    }
+}
+
+/// Whether a process is there and hasn't ended: one that nobody has waited for yet has.
+pub(crate) fn is_alive(pid: u32) -> bool {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    text.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
+}
+
+/// Processor time of this process and of all its children that have ended and were waited for.
+pub(crate) fn own_and_children_cpu_time() -> Duration {
+    let of = |who| {
+        // SAFETY: all fields are plain numbers, and `usage` is live.
+        let usage = unsafe {
+            let mut usage: libc::rusage = std::mem::zeroed();
+            libc::getrusage(who, &mut usage);
+            usage
+        };
+        [usage.ru_utime, usage.ru_stime]
+            .map(|time| Duration::new(time.tv_sec as u64, time.tv_usec as u32 * 1_000))
+            .iter()
+            .sum::<Duration>()
+    };
+    of(libc::RUSAGE_SELF) + of(libc::RUSAGE_CHILDREN)
 }
 
 /// Sends a signal to one process.

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use super::content::Content;
 use super::mix::{Body, Mix, Target};
 use super::specweb99::SetFile;
+use crate::cleanup;
 
 /// Files on disk whose contents are known by seed.
 pub(crate) struct FileSet {
@@ -19,6 +20,7 @@ impl FileSet {
     /// some peers give up root.
     pub(crate) fn create(root: &Path, files: Vec<SetFile>, seed: u64) -> io::Result<Self> {
         fs::create_dir_all(root)?;
+        cleanup::remove_at_end(root);
         let mut seeds = fastrand::Rng::with_seed(seed);
         let mut set = Self { root: root.to_owned(), files: Vec::new() };
         for file in files {
@@ -53,5 +55,6 @@ impl Drop for FileSet {
     fn drop(&mut self) {
         // What can't be removed stays in the temporary directory: nothing to be done about it here.
         let _ = fs::remove_dir_all(&self.root);
+        cleanup::removed(&self.root);
     }
 }

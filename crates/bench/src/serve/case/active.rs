@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::{Case, Judge, LEAT, load_columns};
 use crate::load::{Demand, Plan, Spacing};
 use crate::result::Mark;
-use crate::serve::bench::Bench;
+use crate::serve::bench::{Bench, Turns};
 use crate::serve::samples::Samples;
 use crate::server::{Site, is_peer};
 use crate::workload::file_set::FileSet;
@@ -43,8 +43,7 @@ impl Case for Active {
             ..Plan::saturate(address, ACTIVE)
         };
         bench.rounds(
-            NAME,
-            &site,
+            Turns { case: NAME, site: &site, rounds: bench.few_rounds() },
             |server| MAIN_PEERS.contains(&server),
             |bench, server, round| {
                 let running = bench.start(server, &site)?;
@@ -57,7 +56,8 @@ impl Case for Active {
         let Some((_, slowest_per_s)) = slowest else { return Ok(()) };
         let demand = Demand::Rate { per_s: slowest_per_s * PART_OF_SLOWEST, spacing: Spacing::Poisson };
         let wanted = |server: &str| server != "nginx-threads" && server != "nothing-sendfile";
-        bench.rounds(NAME, &site, wanted, |bench, server, round| {
+        let turns = Turns { case: NAME, site: &site, rounds: bench.options.rounds };
+        bench.rounds(turns, wanted, |bench, server, round| {
             let running = bench.start(server, &site)?;
             let plan = Plan { demand, seed: 1 + u64::from(round), ..plan(running.address()) };
             let measured = bench.measure(&running, &plan, &mix)?;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::{Case, Judge, LEAT};
 use crate::load::{self, Demand, Plan, Spacing, Unobserved};
 use crate::result::Mark;
-use crate::serve::bench::Bench;
+use crate::serve::bench::{Bench, Turns};
 use crate::serve::cold_disk::{self, SlowDisk, Throttle};
 use crate::serve::samples::Samples;
 use crate::server::{Server, Site};
@@ -23,6 +23,8 @@ const CACHED_PER_S: f64 = 5_000.0;
 /// More than are asked for in one round, so that most requests really wait for the disk.
 const COLD_FILES: u32 = 200;
 const COLD_BYTES: u64 = 256 << 10;
+/// Requests for the disk are few: a shorter window would see hardly any.
+const WINDOW_MIN: Duration = Duration::from_secs(2);
 /// Three quarters of what the throttled disk can do: it is busy, but its queue doesn't grow without end.
 const COLD_PER_S: f64 = 6.0;
 /// So slow that a file takes longer than the tenth of a second for which the kernel lets a burst pass.
@@ -47,8 +49,7 @@ impl Case for Cold {
         let files = FileSet::create(&root, set.collect(), bench.options.seed)?;
         let site = Site { root: root.clone(), only_file: None, close: false };
         bench.rounds(
-            NAME,
-            &site,
+            Turns { case: NAME, site: &site, rounds: bench.options.rounds },
             |server| SERVERS.contains(&server),
             |bench, server, round| {
                 for (point, cold) in [("cached", false), ("cold", true)] {
@@ -101,7 +102,7 @@ fn turn(
     disk.take(&running.processes())?;
     let plan = Plan {
         demand: Demand::Rate { per_s: CACHED_PER_S, spacing: Spacing::Poisson },
-        window: bench.window(),
+        window: bench.window().max(WINDOW_MIN),
         seed: bench.options.seed + u64::from(round),
         ..Plan::saturate(running.address(), 64)
     };

@@ -7,14 +7,13 @@ use std::time::Duration;
 use super::{Case, load_columns};
 use crate::load::{Demand, Plan, Spacing};
 use crate::result::Mark;
-use crate::serve::bench::Bench;
+use crate::serve::bench::{Bench, Turns};
 use crate::serve::samples::Samples;
-use crate::server::Site;
+use crate::server::{Site, is_variant};
 use crate::workload::file_set::FileSet;
 
 pub(crate) const NAME: &str = "curve";
-const RATES_PER_S: [u32; 11] =
-    [5_000, 10_000, 20_000, 40_000, 60_000, 80_000, 100_000, 120_000, 140_000, 160_000, 180_000];
+const RATES_PER_S: [u32; 9] = [5_000, 10_000, 20_000, 40_000, 60_000, 80_000, 100_000, 120_000, 150_000];
 /// A server that answers less than this share of what is offered isn't asked for more.
 const KEPT_UP_MIN: f64 = 0.8;
 
@@ -34,18 +33,21 @@ impl Case for Curve {
         let files = FileSet::of_sizes(&root, &[("file.html", 612)], bench.options.seed)?;
         let site = Site { root: root.clone(), only_file: Some(root.join("file.html")), close: false };
         let mix = files.mix(false, |_| true);
-        let wanted = |server: &str| server != "nginx-threads" && server != "nothing-sendfile";
-        let window = bench.window().min(Duration::from_secs(2));
-        let shape =
-            Plan { window, drain: Duration::from_millis(200), ..Plan::saturate(([127, 0, 0, 1], 0).into(), 256) };
+        let wanted = |server: &str| !is_variant(server) && server != "nothing-sendfile";
+        let window = bench.window().min(Duration::from_secs(1));
+        let shape = Plan {
+            window,
+            warm_up: Duration::from_millis(300),
+            drain: Duration::from_millis(200),
+            ..Plan::saturate(([127, 0, 0, 1], 0).into(), 256)
+        };
         let mut behind: BTreeSet<String> = BTreeSet::new();
         for rate in RATES_PER_S {
             let point = rate.to_string();
             let demand = Demand::Rate { per_s: f64::from(rate), spacing: Spacing::Poisson };
             let keeps_up = behind.clone();
             bench.rounds(
-                NAME,
-                &site,
+                Turns { case: NAME, site: &site, rounds: bench.few_rounds() },
                 |server| wanted(server) && !keeps_up.contains(server),
                 |bench, server, round| {
                     let running = bench.start(server, &site)?;

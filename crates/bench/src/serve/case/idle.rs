@@ -6,9 +6,9 @@ use std::time::Duration;
 use super::{Case, Judge, LEAT};
 use crate::load::Plan;
 use crate::result::Mark;
-use crate::serve::bench::Bench;
+use crate::serve::bench::{Bench, Turns};
 use crate::serve::samples::Samples;
-use crate::server::Site;
+use crate::server::{Site, is_variant};
 use crate::workload::file_set::FileSet;
 
 const NAME: &str = "idle";
@@ -25,7 +25,7 @@ impl Case for Idle {
     }
 
     fn title(&self) -> &'static str {
-        "15,000 idle keep-alive connections: private dirty memory for each"
+        "15,000 idle keep-alive connections (lighttpd: as many as it takes): private dirty memory for each"
     }
 
     fn run(&self, bench: &mut Bench) -> io::Result<()> {
@@ -34,19 +34,19 @@ impl Case for Idle {
         let site = Site { root: root.clone(), only_file: Some(root.join("file.html")), close: false };
         let mix = files.mix(false, |_| true);
         bench.rounds(
-            NAME,
-            &site,
-            |server| !server.contains("sendfile"),
+            Turns { case: NAME, site: &site, rounds: 1 },
+            |server| !is_variant(server) && !server.contains("sendfile"),
             |bench, server, round| {
                 let running = bench.start(server, &site)?;
                 let window = Duration::from_millis(100);
                 let before = Plan { window, ..Plan::saturate(running.address(), WARM_UP_CONNECTIONS) };
                 bench.measure(&running, &before, &mix)?;
                 let before_bytes = running.own_memory_bytes();
+                let connections = CONNECTIONS.min(server.connections_max());
                 let plan =
-                    Plan { idle: CONNECTIONS, window, warm_up: Duration::ZERO, ..Plan::saturate(running.address(), 1) };
+                    Plan { idle: connections, window, warm_up: Duration::ZERO, ..Plan::saturate(running.address(), 1) };
                 let measured = bench.measure(&running, &plan, &mix)?;
-                let bytes = measured.memory_bytes.saturating_sub(before_bytes) as f64 / CONNECTIONS as f64;
+                let bytes = measured.memory_bytes.saturating_sub(before_bytes) as f64 / connections as f64;
                 eprintln!("  {:15} round {round} {bytes:.0} bytes each {:?}", server.name(), measured.outcome.failures);
                 bench.record((NAME, "", round), server.name(), "bytes_each", bytes);
                 bench.record((NAME, "", round), server.name(), "memory_bytes", measured.memory_bytes as f64);

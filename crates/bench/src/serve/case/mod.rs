@@ -6,7 +6,7 @@ mod active;
 mod cold;
 mod curve;
 mod idle;
-mod saturated;
+mod single_file;
 mod specweb99;
 mod start;
 
@@ -14,9 +14,9 @@ use std::io;
 
 pub(crate) use curve::NAME as CURVE;
 
-use super::bench::{Bench, GENERATOR, OFFER_FACTOR};
+use super::bench::{Bench, GENERATOR, KEPT_UP_MIN, OFFER_FACTOR};
 use super::samples::Samples;
-use crate::result::Mark;
+use crate::result::{Figure, Mark};
 
 /// leat on each of its reactors.
 pub(crate) const LEAT: [&str; 2] = ["leat-io_uring", "leat-epoll"];
@@ -31,6 +31,18 @@ pub(crate) trait Case {
     fn run(&self, bench: &mut Bench) -> io::Result<()>;
     /// Judges them.
     fn marks(&self, samples: &Samples) -> Vec<Mark>;
+    /// Figures to tell that no mark is judged by.
+    fn figures(&self, _samples: &Samples) -> Vec<Figure> {
+        Vec::new()
+    }
+    /// The case's points in the order in which the table has them.
+    fn points(&self, samples: &Samples) -> Vec<String> {
+        samples.points(self.name())
+    }
+    /// What a point is, for the table; empty for a case's only one.
+    fn caption(&self, point: &str, _samples: &Samples) -> String {
+        point.to_owned()
+    }
     /// What the table shows: metric, heading, decimals.
     fn columns(&self) -> Vec<(&'static str, &'static str, usize)>;
 }
@@ -38,7 +50,7 @@ pub(crate) trait Case {
 /// Every case, in the order of the table.
 pub(crate) fn all() -> Vec<Box<dyn Case>> {
     let mut cases: Vec<Box<dyn Case>> = Vec::new();
-    cases.extend(saturated::all().into_iter().map(|case| Box::new(case) as Box<dyn Case>));
+    cases.extend(single_file::all().into_iter().map(|case| Box::new(case) as Box<dyn Case>));
     cases.push(Box::new(specweb99::SpecWeb99));
     cases.push(Box::new(cold::Cold));
     cases.push(Box::new(idle::Idle));
@@ -48,6 +60,27 @@ pub(crate) fn all() -> Vec<Box<dyn Case>> {
     cases
 }
 
+/// The point at which a closed loop finds what each server can answer.
+const SATURATED: &str = "saturated";
+const SATURATED_CAPTION: &str = "**Saturated** by a closed loop: told, not judged, as the generator wasn't shown to offer \
+    half as much again";
+
+/// What servers spend when saturated.
+fn saturated_figures(samples: &Samples, case: &str) -> Vec<Figure> {
+    let figures = samples.servers(case).into_iter().filter_map(|subject| {
+        let value = samples.median(case, SATURATED, &subject, "cpu_us")?;
+        let figure = "CPU a request, saturated by a closed loop; not judged".to_owned();
+        Some(Figure { case: case.to_owned(), subject, figure, value, unit: "us".to_owned() })
+    });
+    figures.collect()
+}
+
+/// `points` with `point` at the end.
+fn last(mut points: Vec<String>, point: &str) -> Vec<String> {
+    points.sort_by_key(|other| other == point);
+    points
+}
+
 /// Columns of cases whose main figure is processor time.
 fn load_columns() -> Vec<(&'static str, &'static str, usize)> {
     vec![
@@ -55,6 +88,7 @@ fn load_columns() -> Vec<(&'static str, &'static str, usize)> {
         ("answered_per_s", "requests/s", 0),
         ("p99_us", "p99 us", 0),
         ("server_busy", "core used", 2),
+        ("kept_up", "answered / offered", 2),
         ("failures", "failures", 0),
     ]
 }
@@ -72,12 +106,14 @@ impl Judge<'_> {
     /// `subject`'s median must be at most `factor` times that of `other` (below it if `strictly`).
     fn beside(&self, subject: &str, other: &str, factor: f64, mark: &str) -> Mark {
         let limit = self.samples.median(self.case, self.point, other, self.metric).map(|value| value * factor);
-        self.mark(subject, mark, limit, format!("{other} wasn't measured"))
+        let limit = limit.filter(|_| self.keeps_up(other));
+        self.mark(subject, mark, limit, format!("{other} wasn't measured, or didn't keep up with the same load"))
     }
 
     /// `subject`'s median must be below that of the best server that `among` accepts.
     fn below_best(&self, subject: &str, among: impl Fn(&str) -> bool, mark: &str) -> Mark {
-        let best = self.samples.least(self.case, self.point, self.metric, among);
+        // One that doesn't keep up isn't under the same load, and spends more than those that do.
+        let best = self.samples.least(self.case, self.point, self.metric, |name| among(name) && self.keeps_up(name));
         let mark = best.as_ref().map_or(mark.to_owned(), |(name, _)| format!("{mark} ({name})"));
         self.mark(subject, &mark, best.map(|(_, value)| value), "no peer was measured".to_owned())
     }
@@ -93,6 +129,8 @@ impl Judge<'_> {
         let failures = self.samples.median(self.case, self.point, subject, "failures").unwrap_or(0.0);
         if failures > 0.0 {
             note = format!("{failures} requests failed");
+        } else if value.is_some() && !self.keeps_up(subject) {
+            note = format!("{subject} doesn't keep up with what it is offered");
         } else if note.is_empty() {
             note = self.offer_note(subject);
         }
@@ -107,6 +145,10 @@ impl Judge<'_> {
             met,
             note,
         }
+    }
+
+    fn keeps_up(&self, server: &str) -> bool {
+        self.samples.median(self.case, self.point, server, "kept_up").is_none_or(|share| share >= KEPT_UP_MIN)
     }
 
     /// Why a point doesn't count: the generator wasn't shown to offer enough. Empty when it was, or needn't be.

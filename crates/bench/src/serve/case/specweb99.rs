@@ -1,14 +1,14 @@
-//! The static set of SPECweb99: processor time at saturation, then latency at parts of the slowest server's capacity.
+//! The static set of SPECweb99: processor time and latency at parts of the slowest server's capacity, the same for all.
 
 use std::io;
 use std::time::Duration;
 
-use super::{Case, Judge, LEAT, load_columns};
+use super::{Case, Judge, LEAT, SATURATED, SATURATED_CAPTION, last, load_columns, saturated_figures};
 use crate::load::{Demand, Plan, Spacing};
-use crate::result::Mark;
-use crate::serve::bench::Bench;
+use crate::result::{Figure, Mark};
+use crate::serve::bench::{Bench, Turns};
 use crate::serve::samples::Samples;
-use crate::server::Site;
+use crate::server::{Site, is_variant};
 use crate::workload::file_set::FileSet;
 use crate::workload::specweb99;
 
@@ -17,6 +17,9 @@ const DIRECTORIES: u32 = 100;
 const PEERS: [&str; 3] = ["nginx", "h2o", "lighttpd"];
 /// Parts of the slowest server's capacity at which latency is measured.
 const LOADS: [(&str, f64); 2] = [("50%", 0.5), ("80%", 0.8)];
+
+/// Where processor time is judged.
+const CPU_POINT: &str = "80%";
 
 pub(super) struct SpecWeb99;
 
@@ -36,15 +39,15 @@ impl Case for SpecWeb99 {
         let mix = files.mix(false, |_| true);
         let window = bench.window();
         let seed = bench.options.seed;
-        let plan = move |address| Plan { window, seed, warm_up: Duration::from_secs(1), ..Plan::saturate(address, 64) };
+        let plan =
+            move |address| Plan { window, seed, warm_up: Duration::from_millis(500), ..Plan::saturate(address, 64) };
         bench.rounds(
-            NAME,
-            &site,
-            |server| server != "nginx-threads",
+            Turns { case: NAME, site: &site, rounds: bench.few_rounds() },
+            |server| !is_variant(server),
             |bench, server, round| {
                 let running = bench.start(server, &site)?;
                 let measured = bench.measure(&running, &plan(running.address()), &mix)?;
-                bench.record_load((NAME, "", round), server.name(), &measured);
+                bench.record_load((NAME, SATURATED, round), server.name(), &measured);
                 Ok(())
             },
         );
@@ -52,7 +55,8 @@ impl Case for SpecWeb99 {
         let Some(slowest_per_s) = slowest(&bench.samples, compared) else { return Ok(()) };
         for (point, part) in LOADS {
             let demand = Demand::Rate { per_s: slowest_per_s * part, spacing: Spacing::Poisson };
-            bench.rounds(NAME, &site, compared, |bench, server, round| {
+            let turns = Turns { case: NAME, site: &site, rounds: bench.options.rounds };
+            bench.rounds(turns, compared, |bench, server, round| {
                 let running = bench.start(server, &site)?;
                 let plan = Plan { demand, connections: 256, ..plan(running.address()) };
                 let measured = bench.measure(&running, &plan, &mix)?;
@@ -67,7 +71,7 @@ impl Case for SpecWeb99 {
         let mut marks = Vec::new();
         for leat in LEAT {
             for peer in PEERS {
-                let judge = Judge { samples, case: NAME, point: "", metric: "cpu_us", unit: "us" };
+                let judge = Judge { samples, case: NAME, point: CPU_POINT, metric: "cpu_us", unit: "us" };
                 marks.push(judge.beside(leat, peer, 1.0, &format!("less CPU a request than {peer}")));
                 for (point, _) in LOADS {
                     let judge = Judge { samples, case: NAME, point, metric: "p99_us", unit: "us" };
@@ -77,6 +81,22 @@ impl Case for SpecWeb99 {
             }
         }
         marks
+    }
+
+    fn figures(&self, samples: &Samples) -> Vec<Figure> {
+        saturated_figures(samples, NAME)
+    }
+
+    fn points(&self, samples: &Samples) -> Vec<String> {
+        last(samples.points(NAME), SATURATED)
+    }
+
+    fn caption(&self, point: &str, _samples: &Samples) -> String {
+        match point {
+            SATURATED => SATURATED_CAPTION.to_owned(),
+            CPU_POINT => format!("At {point} of the slowest one's capacity; processor time is judged here"),
+            _ => format!("At {point} of the slowest one's capacity"),
+        }
     }
 
     fn columns(&self) -> Vec<(&'static str, &'static str, usize)> {
@@ -94,7 +114,7 @@ impl SpecWeb99 {
         let files = FileSet::of_sizes(&root, &[("mean.html", mean_bytes)], bench.options.seed)?;
         let site = Site { root: root.clone(), only_file: Some(root.join("mean.html")), close: false };
         let plan = Plan::saturate(std::net::SocketAddr::from(([127, 0, 0, 1], 0)), 64);
-        for point in ["", LOADS[0].0, LOADS[1].0] {
+        for point in [LOADS[0].0, LOADS[1].0] {
             bench.prove_offer((NAME, point), &site, &plan, &files.mix(false, |_| true));
         }
         Ok(())
@@ -103,5 +123,5 @@ impl SpecWeb99 {
 
 /// The least capacity of the servers that `compared` accepts.
 fn slowest(samples: &Samples, compared: impl Fn(&str) -> bool) -> Option<f64> {
-    samples.least(NAME, "", "answered_per_s", compared).map(|(_, capacity)| capacity)
+    samples.least(NAME, SATURATED, "answered_per_s", compared).map(|(_, capacity)| capacity)
 }

@@ -4,9 +4,9 @@ use std::io;
 
 use super::{Case, Judge, LEAT};
 use crate::result::Mark;
-use crate::serve::bench::Bench;
+use crate::serve::bench::{Bench, Turns};
 use crate::serve::samples::Samples;
-use crate::server::Site;
+use crate::server::{Site, is_variant};
 use crate::workload::file_set::FileSet;
 
 const NAME: &str = "start";
@@ -28,9 +28,8 @@ impl Case for Start {
         let _files = FileSet::of_sizes(&root, &[("file.html", 612)], bench.options.seed)?;
         let site = Site { root: root.clone(), only_file: Some(root.join("file.html")), close: false };
         bench.rounds(
-            NAME,
-            &site,
-            |server| server != "nginx-threads",
+            Turns { case: NAME, site: &site, rounds: bench.options.rounds },
+            |server| !is_variant(server),
             |bench, server, round| {
                 let start_ms = bench.start(server, &site)?.start_to_reply().as_secs_f64() * 1e3;
                 eprintln!("  {:15} round {round} {start_ms:.1} ms", server.name());
