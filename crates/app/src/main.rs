@@ -57,6 +57,9 @@ struct Serve {
     /// Threads that serve. [default: one for each core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     workers: Option<u16>,
+    /// Follow symbolic links that lead out of the directory.
+    #[arg(long, conflicts_with = "config")]
+    follow_symlinks: bool,
     /// How workers wait for the network. [default: io_uring, or epoll where that is refused]
     #[arg(long, value_enum)]
     reactor: Option<ReactorChoice>,
@@ -77,6 +80,7 @@ impl Serve {
                 directory: self.directory,
                 listen: self.listen,
                 workers: self.workers.map(usize::from),
+                follow_symlinks: self.follow_symlinks,
                 reactor: self.reactor.map(|reactor| match reactor {
                     ReactorChoice::IoUring => config::Reactor::IoUring,
                     ReactorChoice::Epoll => config::Reactor::Epoll,

@@ -4,6 +4,8 @@ use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use leat_logic::serve::policy::SymlinkPolicy;
+
 use crate::config::{self, Config, Mistakes, Reactor};
 
 /// See the module.
@@ -19,6 +21,8 @@ pub enum Source {
         listen: Vec<SocketAddr>,
         /// How many workers; `None` for the default.
         workers: Option<usize>,
+        /// Whether symbolic links may lead out of the directory.
+        follow_symlinks: bool,
         /// How they wait; `None` for the default.
         reactor: Option<Reactor>,
     },
@@ -32,8 +36,14 @@ impl Source {
     pub fn load(&self) -> Result<Config, Mistakes> {
         match self {
             Source::File(path) => config::load(path),
-            Source::Directory { directory, listen, workers, reactor } => {
-                config::from_directory(directory, listen, *workers, *reactor)
+            Source::Directory { directory, listen, workers, follow_symlinks, reactor } => {
+                let mut config = config::from_directory(directory, listen, *workers, *reactor)?;
+                if *follow_symlinks {
+                    for site in &mut config.sites {
+                        site.symlinks = SymlinkPolicy::Follow;
+                    }
+                }
+                Ok(config)
             }
         }
     }
@@ -43,13 +53,16 @@ impl Source {
     pub fn arguments(&self) -> Vec<OsString> {
         match self {
             Source::File(path) => vec!["--config".into(), path.into()],
-            Source::Directory { directory, listen, workers, reactor } => {
+            Source::Directory { directory, listen, workers, follow_symlinks, reactor } => {
                 let mut arguments: Vec<OsString> = Vec::new();
                 for address in listen {
                     arguments.extend(["--listen".into(), address.to_string().into()]);
                 }
                 if let Some(workers) = workers {
                     arguments.extend(["--workers".into(), workers.to_string().into()]);
+                }
+                if *follow_symlinks {
+                    arguments.push("--follow-symlinks".into());
                 }
                 if let Some(reactor) = reactor {
                     let name = match reactor {
