@@ -62,6 +62,17 @@ struct Engine<'a> {
     fell_back: Arc<std::sync::Once>,
 }
 
+/// Says which changes wait for the next start: what a running worker is built on.
+fn warn_of_lasting_changes(before: &Config, after: &Config) {
+    let keys = [
+        ("reactor", before.reactor != after.reactor),
+        ("files.io_threads", before.files.io_threads != after.files.io_threads),
+    ];
+    for (key, _) in keys.iter().filter(|(_, changed)| *changed) {
+        log::warning(format_args!("the new value of `{key}` is used from the next start or upgrade (SIGUSR2) on"));
+    }
+}
+
 /// The kernel as a worker's host.
 struct Kernel<R> {
     reactor: std::marker::PhantomData<R>,
@@ -204,8 +215,10 @@ impl Engine<'_> {
         // Old files may have been moved away: a reload opens all of them anew.
         self.logs.reopen();
         log::configure(&config.log);
-        let first = self.config.replace(config.clone()).is_none();
-        if first {
+        let before = self.config.replace(config.clone());
+        if let Some(before) = before {
+            warn_of_lasting_changes(&before, &config);
+        } else {
             self.pool = Some(Pool::new(PoolLimits { threads_max: config.files.io_threads, ..PoolLimits::default() }));
         }
         self.arrange_workers(&config).map_err(|error| format!("a worker can't be started: {error}"))?;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use leat_host::reactor::{Listener as ListeningSocket, Reactor, Token};
 use leat_logic::schedule::{LeafId, Share};
+use leat_logic::serve::cache::Cache;
 use leat_logic::serve::hosts::HostTable;
 use leat_logic::serve::policy::FilePolicy;
 
@@ -46,6 +47,10 @@ impl<H: Host> Worker<H> {
     fn configure(&mut self, config: &Arc<Config>, logs: &AccessLogs, listeners: Vec<(ListenerName, OwnedFd)>) {
         self.limits = settings::widest_limits(config);
         self.connections_max = (config.limits.connections / config.workers.max(1)).max(1);
+        if config.files != self.config.files || config.workers != self.config.workers {
+            // Its bounds have changed: what is asked for again fills the new one.
+            self.cache = Cache::new(settings::cache_limits(config), self.boundary);
+        }
         self.arrange_stages(config);
         let numbers = self.arrange_sites(config, logs);
         self.arrange_listeners(config, &numbers, listeners);
