@@ -3,19 +3,31 @@
 use std::ops::Range;
 use std::process::ExitCode;
 
-use leat_sim::{Options, run};
+use leat_sim::{Defect, Options, run};
 
-const USAGE: &str = "usage: leat-sim --seed N [--verbose] | --seeds A..B";
+const USAGE: &str =
+    "usage: leat-sim (--seed N [--verbose] | --seeds A..B) [--defect trusts-files | queued-pages-change]";
 
 fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let Some((seeds, verbose)) = parse(&arguments) else {
+    let mut arguments: Vec<String> = std::env::args().skip(1).collect();
+    let defect = match arguments.iter().position(|argument| argument == "--defect") {
+        None => Ok(None),
+        Some(place) => {
+            let rest = arguments.split_off(place);
+            match rest.get(1).map(String::as_str) {
+                Some("trusts-files") if rest.len() == 2 => Ok(Some(Defect::TrustsFiles)),
+                Some("queued-pages-change") if rest.len() == 2 => Ok(Some(Defect::QueuedPagesChange)),
+                _ => Err(()),
+            }
+        }
+    };
+    let (Some((seeds, verbose)), Ok(defect)) = (parse(&arguments), defect) else {
         eprintln!("{USAGE}");
         return ExitCode::from(2);
     };
     let (mut replies, mut cuts) = (0, 0);
     for seed in seeds.clone() {
-        match run(Options { seed, verbose, defect: None }) {
+        match run(Options { seed, verbose, defect }) {
             Ok(summary) => {
                 replies += summary.replies;
                 cuts += summary.cuts;

@@ -15,7 +15,7 @@ pub(crate) const HEAD_TIMEOUT_NS: u64 = 12 * SECOND;
 pub(crate) const IDLE_TIMEOUT_NS: u64 = 6 * SECOND;
 pub(crate) const STALL_TIMEOUT_NS: u64 = 4 * SECOND;
 const LINGER_TIMEOUT_NS: u64 = 2 * SECOND;
-/// How much earlier than its time-out a client may see an end, for it sees the last reply later than the server.
+/// How long a request may be on its way to a server that gives its connection up meanwhile.
 pub(crate) const SLACK_NS: u64 = SECOND;
 
 pub(crate) const SITES: usize = 2;

@@ -40,7 +40,6 @@ pub(crate) struct Client {
     replied: usize,
     reads_at_ns: u64,
     connected_at_ns: u64,
-    replied_at_ns: u64,
     has_ended_side: bool,
     /// The server has said that it ends the connection.
     told_close: bool,
@@ -78,7 +77,6 @@ impl World {
             replied: 0,
             reads_at_ns: 0,
             connected_at_ns: 0,
-            replied_at_ns: 0,
             has_ended_side: false,
             told_close: false,
             is_over: false,
@@ -178,7 +176,6 @@ impl World {
                 Err(reason) => return self.violation(format!("client {number} can't read a reply: {reason}")),
             };
             client.replied += 1;
-            client.replied_at_ns = self.agenda.now_ns();
             if client.told_close {
                 return self.violation(format!("client {number} gets a reply after the last one"));
             }
@@ -219,7 +216,10 @@ impl World {
         let client = &self.clients[number];
         let owed = client.exchanges.get(client.replied).filter(|_| client.replied < client.sending);
         let owes = (owed.is_some() || client.reader.has_begun()) && !client.told_close;
-        let idle_ns = now_ns - client.replied_at_ns.max(client.connected_at_ns);
+        // The server's clock runs from the last reply's end, which the client sees later; never from before its request.
+        let before = client.exchanges[..client.replied.min(client.exchanges.len())].last();
+        let idle_from_ns = before.map_or(client.connected_at_ns, |exchange| exchange.sent_at_ns);
+        let idle_ns = now_ns - idle_from_ns;
         let limit_ns = if client.replied == 0 { HEAD_TIMEOUT_NS } else { IDLE_TIMEOUT_NS };
         let text = format!(
             "client {number}: ended, reset {is_reset}, {} of {} replies, idle {idle_ns} ns, owed `{}`, has {}",
@@ -233,13 +233,23 @@ impl World {
             _ if client.told_close => true,
             None if client.reader.has_begun() => false,
             // Between two requests.
-            None => client.has_ended_side || self.drain.is_some() || idle_ns + SLACK_NS >= limit_ns,
-            Some(exchange) => {
+            None => client.has_ended_side || self.drain.is_some() || idle_ns >= limit_ns,
+            Some(_) => {
                 let is_untouched = !client.reader.has_begun();
-                let crossed = is_untouched && exchange.sent_at_ns + SLACK_NS >= client.replied_at_ns + limit_ns;
+                // A request that meets an idle connection's close on its way is answered with a reset. The worker doesn't linger then, so
+                // that what was left of the last reply goes with it.
+                let link = client.link.and_then(|link| self.network.links.get(&link));
+                let closed_at_ns = link.filter(|link| link.closed).map_or(u64::MAX, |link| link.closed_at_ns);
+                let may_close_idle = self.drain.is_some() || closed_at_ns >= idle_from_ns.saturating_add(limit_ns);
+                let last_sent_at_ns = client.exchanges[client.sending - 1].sent_at_ns;
+                let crossed = may_close_idle && last_sent_at_ns.saturating_add(SLACK_NS) >= closed_at_ns;
                 let draining = self.drain.is_some_and(|(_, deadline_ns)| is_untouched || now_ns >= deadline_ns);
-                let is_file = matches!(exchange.wanted, request::Wanted::File { .. });
-                crossed || draining || self.has_changed(exchange) || (is_file && self.faults.disk_errors_in_1000 > 0)
+                // A reset takes with it what is left of the replies before.
+                let has_failed = client.exchanges[client.replied..client.sending].iter().any(|exchange| {
+                    let is_file = matches!(exchange.wanted, request::Wanted::File { .. });
+                    self.has_changed(exchange) || (is_file && self.faults.disk_errors_in_1000 > 0)
+                });
+                crossed || draining || has_failed
             }
         };
         self.cuts += u64::from(owes);
