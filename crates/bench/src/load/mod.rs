@@ -25,6 +25,7 @@ use std::time::Duration;
 pub(crate) use arrivals::Spacing;
 pub(crate) use options::{LoadOptions, run_command};
 pub(crate) use outcome::Outcome;
+pub(crate) use reply::lengths;
 
 use crate::workload::mix::Mix;
 

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use super::{DESCRIPTORS_MAX, Server, Site};
 use crate::cleanup;
+use crate::load;
 use crate::sys::process;
 
 /// Longest time from starting a server to its first reply.
@@ -99,6 +100,35 @@ impl Running {
 
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Asks for every path once, one after the other: a server that is measured afterwards has seen them all.
+    ///
+    /// # Errors
+    /// A reply isn't complete.
+    pub(crate) fn visit<'a>(&self, paths: impl Iterator<Item = &'a str>) -> io::Result<()> {
+        let mut stream = TcpStream::connect(self.address)?;
+        stream.set_read_timeout(Some(START_LIMIT))?;
+        let mut chunk = vec![0; 256 << 10];
+        for path in paths {
+            stream.write_all(format!("GET /{path} HTTP/1.1\r\nHost: localhost\r\n\r\n").as_bytes())?;
+            let mut reply = Vec::new();
+            let (mut received, mut wanted) = (0, u64::MAX);
+            while received < wanted {
+                let count = stream.read(&mut chunk)?;
+                if count == 0 {
+                    return Err(io::Error::other(format!("/{path}: the reply ended early")));
+                }
+                received += count as u64;
+                if wanted == u64::MAX {
+                    reply.extend_from_slice(&chunk[..count]);
+                    if let Some((head_bytes, body_bytes)) = load::lengths(&reply).map_err(io::Error::other)? {
+                        wanted = head_bytes as u64 + body_bytes;
+                    }
+                }
+            }
+        }
+        Ok(())
     }
 
     /// From starting the process to the end of the first reply's head; looked at every 0.2 ms.

@@ -41,6 +41,11 @@ impl FileSet {
         Self::create(root, files, seed)
     }
 
+    /// Of all files, below the root.
+    pub(crate) fn paths(&self) -> impl Iterator<Item = &str> {
+        self.files.iter().map(|(file, _)| file.path.as_str())
+    }
+
     /// Requests for those files whose path `wanted` accepts, each on a kept connection unless `close`.
     pub(crate) fn mix(&self, close: bool, wanted: impl Fn(&str) -> bool) -> Mix {
         let targets = self.files.iter().filter(|(file, _)| wanted(&file.path)).map(|(file, content)| {

@@ -34,7 +34,7 @@ impl Case for Curve {
         let site = Site { root: root.clone(), only_file: Some(root.join("file.html")), close: false };
         let mix = files.mix(false, |_| true);
         let wanted = |server: &str| !is_variant(server) && server != "nothing-sendfile";
-        let window = bench.window().min(Duration::from_secs(1));
+        let window = bench.window().min(Duration::from_millis(700));
         let shape = Plan {
             window,
             warm_up: Duration::from_millis(300),

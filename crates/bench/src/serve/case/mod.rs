@@ -163,3 +163,48 @@ impl Judge<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::serve::samples::Sample;
+
+    /// One server's figures at the rate of 100/s: processor time, and share of what was offered that it answered.
+    fn add(samples: &mut Samples, server: &str, cpu_us: f64, kept_up: f64) {
+        for (metric, value) in [("cpu_us", cpu_us), ("kept_up", kept_up), ("answered_per_s", 100.0 * kept_up)] {
+            let (case, point, server) = ("x".to_owned(), "p".to_owned(), server.to_owned());
+            samples.push(Sample { case, point, server, round: 0, metric, value });
+        }
+    }
+
+    fn judge(samples: &Samples) -> Judge<'_> {
+        Judge { samples, case: "x", point: "p", metric: "cpu_us", unit: "us" }
+    }
+
+    #[test]
+    fn only_servers_under_the_same_load_are_compared() {
+        let mut samples = Samples::default();
+        add(&mut samples, "ours", 5.0, 1.0);
+        add(&mut samples, "drowned", 4.0, 0.6);
+        add(&mut samples, "slower", 6.0, 1.0);
+        let beside = |subject, other| judge(&samples).beside(subject, other, 1.0, "less");
+        assert!(beside("ours", "slower").met);
+        assert!(!beside("slower", "ours").met);
+        assert!(beside("ours", "drowned").limit.is_none());
+        assert!(!beside("drowned", "slower").met, "{:?}", beside("drowned", "slower"));
+        let best = judge(&samples).below_best("ours", |name| name != "ours", "best");
+        assert_eq!((best.limit, best.met), (Some(6.0), true));
+    }
+
+    #[test]
+    fn a_rate_that_the_generator_was_not_shown_to_exceed_does_not_count() {
+        for (offer_per_s, met) in [(149.0, false), (150.0, true)] {
+            let mut samples = Samples::default();
+            add(&mut samples, "ours", 5.0, 1.0);
+            add(&mut samples, "slower", 6.0, 1.0);
+            let (case, point, server) = ("x".to_owned(), "p".to_owned(), GENERATOR.to_owned());
+            samples.push(Sample { case, point, server, round: 0, metric: "offer_per_s", value: offer_per_s });
+            assert_eq!(judge(&samples).beside("ours", "slower", 1.0, "less").met, met);
+        }
+    }
+}
