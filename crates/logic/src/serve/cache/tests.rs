@@ -1,3 +1,5 @@
+//! The cache against a plain model, and each way in which an entry goes.
+
 use std::collections::BTreeMap;
 
 use bytes::Bytes;

@@ -1,3 +1,5 @@
+//! What a listing shows, and what in a name could break it.
+
 use super::*;
 
 fn file(name: &[u8], len_bytes: u64) -> Entry {
