@@ -7,6 +7,7 @@
 mod agenda;
 mod client;
 mod files;
+mod link;
 mod mutation;
 mod network;
 mod oracle;

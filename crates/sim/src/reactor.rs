@@ -17,7 +17,7 @@ use leat_host::reactor::{
 
 use crate::agenda::MILLISECOND;
 use crate::files::OpenFile;
-use crate::network::{Done, Receiving};
+use crate::link::{Done, Receiving};
 use crate::world::World;
 
 /// The longest that the worker's own work takes between two waits.

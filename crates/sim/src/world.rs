@@ -8,8 +8,9 @@ use leat_host::reactor::{Completion, Socket, Token};
 use crate::agenda::{Agenda, Happening, SECOND};
 use crate::client::Client;
 use crate::files::Files;
+use crate::link::{Link, Receiving};
 use crate::mutation::Mutation;
-use crate::network::{Link, Network, Receiving};
+use crate::network::Network;
 use crate::random::Random;
 use crate::storage::{StorageState, WATCH};
 

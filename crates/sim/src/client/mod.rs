@@ -4,7 +4,7 @@ pub(crate) mod reply;
 pub(crate) mod request;
 
 use crate::agenda::{Happening, MILLISECOND, SECOND};
-use crate::network::Pace;
+use crate::link::Pace;
 use crate::settings::{HEAD_TIMEOUT_NS, IDLE_TIMEOUT_NS, SLACK_NS, STALL_TIMEOUT_NS};
 use crate::world::World;
 use reply::Reader;
@@ -288,7 +288,7 @@ impl World {
         let left = self.clients.iter().enumerate().filter(|(_, client)| is_left(client)).map(|(number, client)| {
             let (sent, replied) = (client.sending, client.replied);
             let link = client.link.and_then(|link| self.network.links.get(&link));
-            let state = link.map(crate::network::Link::describe).unwrap_or_default();
+            let state = link.map(crate::link::Link::describe).unwrap_or_default();
             format!("client {number} with {replied} of {sent} replies on link {:?} {state}", client.link)
         });
         left.collect::<Vec<_>>().join("; ")
