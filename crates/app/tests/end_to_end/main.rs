@@ -1,7 +1,6 @@
 //! The program as a user meets it: the real binary, real sockets, both reactors. One module for each area of behaviour.
 
 #![allow(unreachable_pub, reason = "a test program has no outside")]
-
 #![allow(missing_docs, reason = "each test's name says what it shows")]
 
 #[path = "../support/mod.rs"]

@@ -150,6 +150,7 @@ impl Bench {
         std::thread::scope(|scope| {
             let thread = scope.spawn(|| {
                 process::pin_to_core(self.options.client_core)?;
+                process::prefer();
                 work()
             });
             thread.join().map_err(|_| io::Error::other("the generator panicked"))?
