@@ -40,7 +40,7 @@ fn main() -> ExitCode {
 
 fn ci() -> Chore {
     let start = Instant::now();
-    packages::install(&["curl", "ca-certificates"])?;
+    packages::install(&["curl", "nginx-light", "h2o", "lighttpd", "apache2", "caddy"])?;
     step("formatting", || cargo(&["fmt", "--all", "--check"]))?;
     step("tidy", || tidy::run(&root()))?;
     step("lints", || cargo(&["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"]))?;

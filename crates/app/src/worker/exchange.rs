@@ -88,6 +88,7 @@ impl<F> Exchange<F> {
         self.head.clear();
         self.path.clear();
         self.site = None;
+        self.method = Method::Get;
         self.conditional = false;
         self.codings = CodingOrder::NONE;
         self.status = 0;

@@ -78,6 +78,7 @@ impl<H: Host> Worker<H> {
             self.cut(token);
             return Instant::NEVER;
         }
+        let mut acknowledged_check = Instant::NEVER;
         if let Some(exchange) = connection.exchange.as_mut()
             && exchange.awaits_acknowledgement
         {
@@ -87,7 +88,7 @@ impl<H: Host> Worker<H> {
                 self.queue(Stage::Transmit, token);
                 return Instant::NEVER;
             }
-            return self.now.after(ACKNOWLEDGED_CHECK);
+            acknowledged_check = self.now.after(ACKNOWLEDGED_CHECK);
         }
         let limits = &self.sites[connection.site as usize].limits;
         let mut due = connection.http.poll_timeout(limits);
@@ -103,7 +104,7 @@ impl<H: Host> Worker<H> {
             }
         }
         if self.now < due {
-            return due;
+            return due.min(acknowledged_check);
         }
         if let Some(exchange) = connection.exchange.as_mut() {
             // Everything may be with the kernel, and the client still reading it: less unacknowledged than before is progress.
@@ -114,7 +115,7 @@ impl<H: Host> Worker<H> {
             exchange.unacknowledged_bytes = unacknowledged;
             if progress {
                 connection.http.handle_transmit_progress(self.now);
-                return connection.http.poll_timeout(limits);
+                return connection.http.poll_timeout(limits).min(acknowledged_check);
             }
         }
         match connection.http.handle_timeout(self.now, limits) {

@@ -138,6 +138,8 @@ struct Slot {
     repeat: bool,
     receiving: bool,
     starved: bool,
+    /// A pause has been asked for and not been confirmed.
+    pausing: bool,
     /// The descriptor has O_NONBLOCK, which sendfile wants and io_uring's own operations don't.
     nonblocking: bool,
     in_flight: Option<Box<InFlight>>,
@@ -325,6 +327,8 @@ impl IoUring {
                 self.completed.push_back(Completion::Received { token, buffer });
                 if !more && repeat {
                     self.submit_receive(token);
+                } else if !more {
+                    self.confirm_pause(token);
                 }
             }
             (0.., buffer) => {
@@ -334,6 +338,9 @@ impl IoUring {
                 self.completed.push_back(Completion::EndOfInput { token });
             }
             (error, _) => match -error {
+                libc::ENOBUFS | libc::EAGAIN | libc::EINTR | libc::ECANCELED if slot.pausing => {
+                    self.confirm_pause(token);
+                }
                 libc::ENOBUFS => {
                     slot.starved = true;
                     self.starved.push_back(token.index);
@@ -345,6 +352,13 @@ impl IoUring {
                     self.completed.push_back(Completion::ReceiveStopped { token, error });
                 }
             },
+        }
+    }
+
+    /// Receiving has ended, by the cancellation or by itself just before it: either way whoever asked for a pause is told, once.
+    fn confirm_pause(&mut self, token: Token) {
+        if mem::take(&mut self.slots[token.index as usize].pausing) {
+            self.completed.push_back(Completion::ReceiveStopped { token, error: None });
         }
     }
 
@@ -448,6 +462,7 @@ impl Reactor for IoUring {
             self.completed.push_back(Completion::ReceiveStopped { token, error: None });
         } else if slot.receiving {
             slot.repeat = false;
+            slot.pausing = true;
             self.cancel(pack(Operation::Receive, token));
         }
     }

@@ -219,8 +219,7 @@ impl Connection {
             }
         }
         self.begin_idle(now);
-        let (count, progress) = self.handle_head(now, &input[consumed..], limits);
-        (consumed + count, progress)
+        (consumed, Progress::BodyEnd)
     }
 
     fn reject<'i>(&mut self, now: Instant, reason: RejectReason) -> Progress<'i> {

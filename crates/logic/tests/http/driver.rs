@@ -73,7 +73,10 @@ impl Driver {
                 }
                 Progress::BodyEnd => {
                     self.flush_body();
-                    self.answer();
+                    // Idle already: the request was answered before its body had ended.
+                    if !self.connection.is_idle() {
+                        self.answer();
+                    }
                     true
                 }
                 Progress::Reject(rejection) => {
