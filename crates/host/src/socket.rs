@@ -1,9 +1,12 @@
 //! Sockets: the system calls that both reactors make, and how listeners are set up. No policy.
 
-use std::io;
+use std::io::{self, IoSlice};
 use std::mem;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, SocketFlags};
 
 use crate::reactor::SendNow;
 
@@ -12,20 +15,6 @@ const BACKLOG: i32 = 4096;
 
 fn check(result: libc::c_int) -> io::Result<libc::c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
-}
-
-/// A system call that was interrupted is made again.
-fn retry(mut call: impl FnMut() -> isize) -> io::Result<usize> {
-    loop {
-        let result = call();
-        if result >= 0 {
-            return Ok(result.unsigned_abs());
-        }
-        let error = io::Error::last_os_error();
-        if error.kind() != io::ErrorKind::Interrupted {
-            return Err(error);
-        }
-    }
 }
 
 /// Sets an integer socket option.
@@ -192,29 +181,27 @@ pub fn peer_address(socket: RawFd) -> io::Result<SocketAddr> {
     name(socket, libc::getpeername)
 }
 
+/// A reactor's socket, by its number, for one call.
+fn borrow<'a>(socket: RawFd) -> BorrowedFd<'a> {
+    // SAFETY: reactors own their sockets by number and close them only when no call is under way: this borrow ends with the call.
+    unsafe { BorrowedFd::borrow_raw(socket) }
+}
+
+// The calls below go to the kernel directly (rustix), not through the C library: there each of them is a point at which a thread could be
+// cancelled, and in a process with threads that costs a twentieth of a small reply.
+
 /// Accepts one connection; `Ok(None)` when none waits.
 ///
 /// # Errors
 /// Those of accept4(2), without those that concern only the connection that was to be accepted.
 pub fn accept(listener: RawFd) -> io::Result<Option<RawFd>> {
     loop {
-        // SAFETY: null pointers tell the kernel that the address isn't wanted.
-        let result = unsafe {
-            libc::accept4(
-                listener,
-                std::ptr::null_mut(),
-                std::ptr::null_mut(),
-                libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK,
-            )
-        };
-        match check(result) {
-            Ok(socket) => return Ok(Some(socket)),
-            Err(error) => match error.raw_os_error() {
-                Some(libc::EAGAIN) => return Ok(None),
-                // The client went away while it waited in the queue, or an interruption: the next one is as good.
-                Some(libc::ECONNABORTED | libc::EINTR | libc::EPROTO | libc::EPERM) => {}
-                _ => return Err(error),
-            },
+        match rustix::net::accept_with(borrow(listener), SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+            Ok(socket) => return Ok(Some(socket.into_raw_fd())),
+            Err(Errno::AGAIN) => return Ok(None),
+            // The client went away while it waited in the queue, or an interruption: the next one is as good.
+            Err(Errno::CONNABORTED | Errno::INTR | Errno::PROTO | Errno::PERM) => {}
+            Err(error) => return Err(error.into()),
         }
     }
 }
@@ -224,49 +211,53 @@ pub fn accept(listener: RawFd) -> io::Result<Option<RawFd>> {
 /// # Errors
 /// Those of recv(2); `WouldBlock` when nothing is there.
 pub fn receive(socket: RawFd, buffer: &mut [u8]) -> io::Result<usize> {
-    // SAFETY: pointer and length describe `buffer`.
-    retry(|| unsafe { libc::recv(socket, buffer.as_mut_ptr().cast(), buffer.len(), libc::MSG_DONTWAIT) })
+    loop {
+        match rustix::net::recv(borrow(socket), &mut *buffer, RecvFlags::DONTWAIT) {
+            Ok((count, _)) => return Ok(count),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
 }
 
-fn sent(result: io::Result<usize>) -> SendNow {
-    match result {
-        Ok(count) => SendNow::Sent(count),
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => SendNow::Blocked,
-        Err(error) => SendNow::Failed(error),
+/// Makes a call that was interrupted again, and says what came of it.
+fn send_with(mut call: impl FnMut() -> rustix::io::Result<usize>) -> SendNow {
+    loop {
+        match call() {
+            Ok(count) => return SendNow::Sent(count),
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => return SendNow::Blocked,
+            Err(error) => return SendNow::Failed(error.into()),
+        }
     }
 }
 
 /// Sends what fits of `bytes` without waiting. `more` holds back a partial segment for what follows at once.
 pub fn send(socket: RawFd, bytes: &[u8], more: bool) -> SendNow {
-    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | if more { libc::MSG_MORE } else { 0 };
-    // SAFETY: pointer and length describe `bytes`.
-    sent(retry(|| unsafe { libc::send(socket, bytes.as_ptr().cast(), bytes.len(), flags) }))
+    let mut flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    flags.set(SendFlags::MORE, more);
+    send_with(|| rustix::net::send(borrow(socket), bytes, flags))
 }
 
 /// Sends what fits of two runs of bytes, one after the other, without waiting.
 pub fn send_both(socket: RawFd, first: &[u8], second: &[u8]) -> SendNow {
-    let mut parts = [io_slice(first), io_slice(second)];
-    // SAFETY: all-zero bytes are a valid msghdr.
-    let mut message: libc::msghdr = unsafe { mem::zeroed() };
-    message.msg_iov = parts.as_mut_ptr();
-    message.msg_iovlen = parts.len();
-    // SAFETY: `message` describes `parts`, which describe the slices; all live through the call.
-    sent(retry(|| unsafe { libc::sendmsg(socket, &raw const message, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) }))
+    let parts = [IoSlice::new(first), IoSlice::new(second)];
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    send_with(|| rustix::net::sendmsg(borrow(socket), &parts, &mut SendAncillaryBuffer::default(), flags))
+}
+
+/// Sends what fits of a file's range from the page cache. The socket must be non-blocking: sendfile(2) has no flag for it.
+pub fn send_file(socket: RawFd, file: RawFd, offset: u64, len: usize) -> SendNow {
+    let mut position = offset;
+    match send_with(|| rustix::fs::sendfile(borrow(socket), borrow(file), Some(&mut position), len)) {
+        SendNow::Sent(0) => SendNow::EndOfFile,
+        other => other,
+    }
 }
 
 /// The kernel's description of a slice that is only read.
 pub(crate) fn io_slice(bytes: &[u8]) -> libc::iovec {
     libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() }
-}
-
-/// Sends what fits of a file's range from the page cache. The socket must be non-blocking: sendfile(2) has no flag for it.
-pub fn send_file(socket: RawFd, file: RawFd, offset: u64, len: usize) -> SendNow {
-    let mut position = libc::off_t::try_from(offset).unwrap_or(libc::off_t::MAX);
-    // SAFETY: the pointer is to `position`, which lives through the call.
-    match sent(retry(|| unsafe { libc::sendfile(socket, file, &raw mut position, len) })) {
-        SendNow::Sent(0) => SendNow::EndOfFile,
-        other => other,
-    }
 }
 
 /// Makes calls on a socket that take no flag wait or not.
