@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::{Text, Wrong};
 
 /// Headers that leat sets itself, where it must: what the file says about them would be wrong sooner or later.
-const OWN_HEADERS: [&str; 19] = [
+const OWN_HEADERS: [&str; 20] = [
     "accept-ranges",
     "allow",
     "connection",
@@ -22,6 +22,7 @@ const OWN_HEADERS: [&str; 19] = [
     "location",
     "proxy-connection",
     "retry-after",
+    "server",
     "te",
     "trailer",
     "transfer-encoding",
