@@ -158,6 +158,7 @@ impl Drop for Pool {
 }
 
 fn run(shared: &Shared) {
+    priority::yield_to_workers();
     let reads_max = shared.limits.read_threads_max.min(shared.limits.threads_max.saturating_sub(1)).max(1);
     let mut state = shared.state();
     while !state.closing {
