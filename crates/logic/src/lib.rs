@@ -4,6 +4,11 @@
 //! slices, and what should happen comes out as values. So a whole system runs in `leat-sim` from a seed, and any failure replays.
 #![forbid(unsafe_code)]
 
+pub mod admission;
+pub mod cgi;
+pub mod dispatch;
+pub mod fastcgi;
+pub mod handoff;
 pub mod http;
 pub mod schedule;
 pub mod serve;

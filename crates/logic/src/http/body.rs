@@ -121,6 +121,53 @@ enum Place {
     FinalLf,
 }
 
+/// A decoder's state as plain numbers. The codes of `place` stay the same in all versions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BodyState {
+    /// Where in the framing the next byte stands; 0 when there is no body or it has ended.
+    pub place: u8,
+    /// Bytes left of the body or of the chunk; while a chunk's size is read, the size so far.
+    pub remaining: u64,
+    /// Content so far; chunked only.
+    pub received: u64,
+    /// Bytes of chunk extensions and trailers so far.
+    pub overhead: u16,
+}
+
+impl Place {
+    /// By code; `Size` follows, a code for each number of digits.
+    const ALL: [Place; 12] = [
+        Place::Done,
+        Place::Content,
+        Place::Extension,
+        Place::SizeEnd,
+        Place::ChunkData,
+        Place::ChunkDataCr,
+        Place::ChunkDataLf,
+        Place::TrailerStart,
+        Place::TrailerName,
+        Place::TrailerValue,
+        Place::TrailerLf,
+        Place::FinalLf,
+    ];
+    const SIZE_CODE: u8 = 32;
+    const SIZE_DIGITS_MAX: u8 = 16;
+
+    fn code(self) -> u8 {
+        match self {
+            Place::Size(digits) => Self::SIZE_CODE + digits,
+            other => Self::ALL.iter().position(|&place| place == other).unwrap_or_default().to_le_bytes()[0],
+        }
+    }
+
+    fn of_code(code: u8) -> Option<Place> {
+        match code.checked_sub(Self::SIZE_CODE) {
+            Some(digits) => (digits <= Self::SIZE_DIGITS_MAX).then_some(Place::Size(digits)),
+            None => Self::ALL.get(usize::from(code)).copied(),
+        }
+    }
+}
+
 /// What one step of a decoder found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BodyStep<'i> {
@@ -137,6 +184,20 @@ impl BodyDecoder {
             BodyLength::Chunked => (0, Place::Size(0)),
         };
         BodyDecoder { remaining, received: 0, overhead: 0, place }
+    }
+
+    pub(super) fn export(&self) -> BodyState {
+        let BodyDecoder { remaining, received, overhead, place } = *self;
+        BodyState { place: place.code(), remaining, received, overhead }
+    }
+
+    /// `None` for what no decoder exports.
+    pub(super) fn import(state: &BodyState) -> Option<BodyDecoder> {
+        let BodyState { place, remaining, received, overhead } = *state;
+        let place = Place::of_code(place)?;
+        let is_within = matches!(place, Place::Content | Place::ChunkData);
+        let is_sound = overhead <= CHUNK_OVERHEAD_BYTES_MAX && (remaining > 0 || !is_within);
+        is_sound.then_some(BodyDecoder { remaining, received, overhead, place })
     }
 
     /// Reads up to the next run of content, the body's end, or the input's. Returns how many bytes were consumed, content included.
@@ -205,7 +266,7 @@ impl BodyDecoder {
             }
             _ => return Err(RejectReason::ChunkSize),
         };
-        if digits == 16 {
+        if digits == Place::SIZE_DIGITS_MAX {
             return Err(RejectReason::ChunkSize);
         }
         self.remaining = self.remaining << 4 | u64::from(digit);

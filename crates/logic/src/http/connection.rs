@@ -10,6 +10,10 @@
 //!
 //! A reply may begin before the body has ended: what is left of the body is then read and discarded after the reply.
 
+mod state;
+
+pub use state::ConnectionState;
+
 use super::body::{BodyDecoder, BodyLength, BodyStep};
 use super::head::{HeadProgress, HeadStep};
 use super::outcome::{AfterReply, EndOfInput, Expired, Persistence, Progress};
@@ -42,9 +46,13 @@ impl RequestCount {
         u32::from_le_bytes([self.0[0], self.0[1], self.0[2], 0])
     }
 
+    fn of(count: u32) -> RequestCount {
+        let [low, middle, high, _] = count.min(Self::MAX).to_le_bytes();
+        RequestCount([low, middle, high])
+    }
+
     fn increment(&mut self) {
-        let [low, middle, high, _] = (self.get() + 1).min(Self::MAX).to_le_bytes();
-        self.0 = [low, middle, high];
+        *self = RequestCount::of(self.get() + 1);
     }
 }
 

@@ -1,6 +1,6 @@
 //! Which offence a refused head has: the first, line by line.
 //!
-//! Runs only once a head has been refused, and decides nothing but the reason. It is written apart from `httparse`, so the two check each other
+//! Runs only once a head has been refused, and decides nothing but the reason. It is written apart from `scan`, so the two check each other
 //! when they are fuzzed.
 
 use super::Limits;

@@ -1,10 +1,7 @@
-//! From bytes to a head (RFC 9112 sections 2, 3 and 5): `httparse` finds the fields, this file adds what strictness asks beyond it, and
-//! the limits.
+//! From bytes to a head (RFC 9112 sections 2, 3 and 5): `scan` finds the lines, this file says what they mean together, and keeps the limits.
 //!
 //! A line is judged when its line feed has come, or when the head has reached its limit, so what a head leads to never depends on how
 //! its bytes were cut on the way. A head that comes in pieces is searched once for its end, not anew from the start with each piece.
-
-use std::mem::MaybeUninit;
 
 use super::body::{BodyLength, Framing};
 use super::diagnosis::diagnose;
@@ -13,6 +10,7 @@ use super::host;
 use super::method::Method;
 use super::rejection::RejectReason;
 use super::request::{Headers, Request, Version};
+use super::scan::{self, RequestLine};
 use super::target;
 use super::{EMPTY_LINES_MAX, HEAD_BYTES_CEILING, HEADER_COUNT_CEILING, Limits};
 
@@ -40,6 +38,15 @@ pub(super) enum HeadStep {
 }
 
 impl HeadProgress {
+    pub(super) fn empty_lines(self) -> u8 {
+        self.empty_lines
+    }
+
+    /// Before the first byte of a head, after so many empty lines; `None` for more than are passed over.
+    pub(super) fn after_empty_lines(empty_lines: u8) -> Option<HeadProgress> {
+        (empty_lines <= EMPTY_LINES_MAX).then_some(HeadProgress { empty_lines, ..HeadProgress::default() })
+    }
+
     /// True when the first byte of a head has been seen.
     pub(super) fn has_begun(self) -> bool {
         self.searched > 0
@@ -53,15 +60,13 @@ impl HeadProgress {
             return self.step_slowly(input, limits, request);
         }
         let window = &input[..input.len().min(head_bytes_max(limits))];
-        let mut slots = [const { MaybeUninit::<httparse::Header<'i>>::uninit() }; HEADER_COUNT_CEILING];
-        let mut parsed = httparse::Request::new(&mut []);
-        match parsed.parse_with_uninit_headers(window, &mut slots[..header_count_max(limits)]) {
-            Ok(httparse::Status::Complete(length)) => accept(request, &window[..length], &parsed, limits),
-            Ok(httparse::Status::Partial) => self.wait_or_refuse(window, input.len(), limits),
-            // The offence may lie in a line that isn't whole: only whole ones are judged.
-            Err(_) => match judge_whole_lines(window, limits) {
-                Ok(()) => self.wait_or_refuse(window, input.len(), limits),
-                Err(reason) => HeadStep::Reject(reason),
+        match read(window, limits, request) {
+            Reading::Head(length) => HeadStep::Head(length),
+            Reading::Refused(reason) => HeadStep::Reject(reason),
+            Reading::NoLine(start) => match memchr::memrchr(b'\n', &window[start..]) {
+                // A whole line stands there, so it has an offence.
+                Some(last) => HeadStep::Reject(diagnose(&window[..=start + last], limits)),
+                None => self.wait_or_refuse(window, input.len(), limits),
             },
         }
     }
@@ -87,14 +92,11 @@ impl HeadProgress {
         let window = &input[..input.len().min(head_bytes_max(limits))];
         match self.resume(window, limits) {
             Ok(false) => self.wait_or_refuse(window, input.len(), limits),
-            Ok(true) => {
-                let mut slots = [httparse::EMPTY_HEADER; HEADER_COUNT_CEILING];
-                let mut parsed = httparse::Request::new(&mut slots[..header_count_max(limits)]);
-                match parsed.parse(window) {
-                    Ok(httparse::Status::Complete(length)) => accept(request, &window[..length], &parsed, limits),
-                    _ => HeadStep::Reject(diagnose(window, limits)),
-                }
-            }
+            Ok(true) => match read(window, limits, request) {
+                Reading::Head(length) => HeadStep::Head(length),
+                Reading::Refused(reason) => HeadStep::Reject(reason),
+                Reading::NoLine(_) => HeadStep::Reject(diagnose(window, limits)),
+            },
             Err(reason) => HeadStep::Reject(reason),
         }
     }
@@ -148,15 +150,20 @@ impl HeadProgress {
         let fresh = window.get(searched..).unwrap_or_default();
         let Some(last) = memchr::memrchr(b'\n', fresh) else { return Ok(false) };
         let whole = &window[..=searched + last];
-        let mut slots = [httparse::EMPTY_HEADER; HEADER_COUNT_CEILING];
-        let result = if line_start == 0 {
-            let room = &mut slots[..header_count_max(limits)];
-            httparse::Request::new(room).parse(whole).map(|status| status.is_complete())
-        } else {
-            let room = &mut slots[..header_count_max(limits).saturating_sub(usize::from(self.lines))];
-            httparse::parse_headers(&whole[line_start..], room).map(|status| status.is_complete())
-        };
-        result.map_err(|_| diagnose(whole, limits))
+        let offence = || diagnose(whole, limits);
+        let (mut at, mut lines) = (line_start, usize::from(self.lines));
+        if at == 0 {
+            at = scan::request_line(whole).ok_or_else(offence)?.len;
+        }
+        while at < whole.len() {
+            if whole[at..].starts_with(b"\r\n") {
+                return Ok(true);
+            }
+            let line = scan::field_line(&whole[at..]).filter(|_| lines < header_count_max(limits));
+            at += line.ok_or_else(offence)?.len;
+            lines += 1;
+        }
+        Ok(false)
     }
 }
 
@@ -176,41 +183,53 @@ fn head_bytes_max(limits: &Limits) -> usize {
     limits.head_bytes_max.min(HEAD_BYTES_CEILING)
 }
 
-/// What a whole head means.
-fn accept<'i>(
-    request: &mut Request<'i>,
-    head: &'i [u8],
-    parsed: &httparse::Request<'_, 'i>,
-    limits: &Limits,
-) -> HeadStep {
-    match fill(request, head, parsed, limits) {
-        Ok(()) => HeadStep::Head(head.len()),
-        Err(reason) => HeadStep::Reject(reason),
+/// What a look at the lines found.
+enum Reading {
+    /// A whole head of so many bytes; the request is filled in.
+    Head(usize),
+    /// No whole and sound line stands at this offset, where the head must go on.
+    NoLine(usize),
+    /// Every line is sound, but not what they say.
+    Refused(RejectReason),
+}
+
+/// Reads a head from its first byte, in one pass.
+#[inline]
+fn read<'i>(window: &'i [u8], limits: &Limits, request: &mut Request<'i>) -> Reading {
+    let Some(line) = scan::request_line(window) else { return Reading::NoLine(0) };
+    let mut facts = Facts::default();
+    let (mut at, mut lines_left) = (line.len, header_count_max(limits));
+    while !window[at..].starts_with(b"\r\n") {
+        let field = scan::field_line(&window[at..]).filter(|_| lines_left > 0);
+        let Some(field) = field else { return Reading::NoLine(at) };
+        add_line(request, &mut facts, field.name, field.value);
+        at += field.len;
+        lines_left -= 1;
+    }
+    request.headers = Headers { section: &window[line.len..at] };
+    match fill(request, &line, &facts, limits) {
+        Ok(()) => Reading::Head(at + 2),
+        Err(reason) => Reading::Refused(reason),
     }
 }
 
-/// Fills in a request from a whole head. Refusals come in a fixed order.
+/// Says what a head of sound lines means. Refusals come in a fixed order.
 fn fill<'i>(
     request: &mut Request<'i>,
-    head: &'i [u8],
-    parsed: &httparse::Request<'_, 'i>,
+    line: &RequestLine<'i>,
+    facts: &Facts<'i>,
     limits: &Limits,
 ) -> Result<(), RejectReason> {
-    let (Some(method), Some(raw)) = (parsed.method, parsed.path) else { return Err(diagnose(head, limits)) };
-    request.version = if parsed.version == Some(0) { Version::Http10 } else { Version::Http11 };
-    let facts = gather(request, head, parsed.headers);
-    if facts.has_bare_line_feed || !head.ends_with(b"\r\n\r\n") {
-        return Err(diagnose(head, limits));
-    }
-    if raw.len() > limits.target_bytes_max {
+    request.version = line.version;
+    if line.target.len() > limits.target_bytes_max {
         return Err(RejectReason::TargetTooLong);
     }
-    request.method_name = method.as_bytes();
-    request.method = Method::from_name(request.method_name);
+    request.method_name = line.method;
+    request.method = Method::from_name(line.method);
     if request.method == Method::Connect {
         return Err(RejectReason::Connect);
     }
-    let (target, target_authority) = target::parse(raw.as_bytes(), request.method == Method::Options)?;
+    let (target, target_authority) = target::parse(line.target, line.kinds, request.method == Method::Options)?;
     request.target = target;
     if facts.host_repeated {
         return Err(RejectReason::HostRepeated);
@@ -239,7 +258,6 @@ fn fill<'i>(
 /// What the field lines say that stands in no request.
 #[derive(Default)]
 struct Facts<'i> {
-    has_bare_line_feed: bool,
     host: Option<&'i [u8]>,
     host_repeated: bool,
     framing: Framing<'i>,
@@ -265,24 +283,6 @@ impl ConnectionOptions {
             self.keep_alive |= option.eq_ignore_ascii_case(b"keep-alive");
         }
     }
-}
-
-/// The one pass over the field lines.
-#[inline]
-fn gather<'i>(request: &mut Request<'i>, head: &'i [u8], lines: &[httparse::Header<'i>]) -> Facts<'i> {
-    let mut facts = Facts::default();
-    let base = head.as_ptr() as usize;
-    for line in lines {
-        // `httparse` takes LF alone for a line's end; the byte before it must be CR.
-        let start = line.name.as_ptr() as usize - base;
-        facts.has_bare_line_feed |= head[start - 2] != b'\r';
-        add_line(request, &mut facts, line.name.as_bytes(), line.value);
-    }
-    if let Some(first) = lines.first() {
-        let start = first.name.as_ptr() as usize - base;
-        request.headers = Headers { section: &head[start..head.len() - 2] };
-    }
-    facts
 }
 
 #[inline]
@@ -330,20 +330,7 @@ fn add_expectation(facts: &mut Facts<'_>, value: &[u8]) {
 /// other than a letter's two cases becomes that letter by setting the bit that tells them apart. A value that isn't known to be a token could
 /// only have `\r` in place of a hyphen, which no value has.
 #[inline]
-fn is<const N: usize>(name: &[u8], lower_case: &[u8; N]) -> bool {
+pub(super) fn is<const N: usize>(name: &[u8], lower_case: &[u8; N]) -> bool {
     let Ok(name) = <&[u8; N]>::try_from(name) else { return false };
     name.iter().zip(lower_case).fold(0, |difference, (byte, lower)| difference | ((byte | 0x20) ^ lower)) == 0
-}
-
-/// After an offence: judges the lines that are whole.
-#[cold]
-fn judge_whole_lines(window: &[u8], limits: &Limits) -> Result<(), RejectReason> {
-    let Some(last) = memchr::memrchr(b'\n', window) else { return Ok(()) };
-    let whole = &window[..=last];
-    let mut slots = [httparse::EMPTY_HEADER; HEADER_COUNT_CEILING];
-    let mut parsed = httparse::Request::new(&mut slots[..header_count_max(limits)]);
-    match parsed.parse(whole) {
-        Ok(_) => Ok(()),
-        Err(_) => Err(diagnose(whole, limits)),
-    }
 }

@@ -4,6 +4,7 @@
 //! connection goes on. Leaves to others: where bytes are kept, what a resource allows, what is answered, and every system call.
 
 mod body;
+pub mod client;
 mod conditional;
 mod connection;
 mod date;
@@ -18,14 +19,15 @@ mod range;
 mod rejection;
 mod request;
 mod response;
+mod scan;
 mod status;
 mod target;
 
 use std::time::Duration;
 
-pub use body::BodyLength;
+pub use body::{BodyLength, BodyState};
 pub use conditional::{Conditions, Precondition, Validators};
-pub use connection::Connection;
+pub use connection::{Connection, ConnectionState};
 pub use date::{CachedDate, HTTP_DATE_BYTES, HttpDate};
 pub use entity_tag::EntityTag;
 pub use field::{FieldName, FieldValue, InvalidField};

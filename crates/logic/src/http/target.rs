@@ -6,6 +6,7 @@
 
 use super::host::{self, Authority};
 use super::rejection::RejectReason;
+use super::scan::TargetKinds;
 use super::status::Status;
 
 /// How a target was written.
@@ -62,19 +63,23 @@ impl PathError {
 }
 
 /// Splits a target. The second value is the authority that an absolute form carries.
-pub(super) fn parse<'i>(raw: &'i [u8], options: bool) -> Result<(Target<'i>, Option<Authority<'i>>), RejectReason> {
+pub(super) fn parse(
+    raw: &[u8],
+    kinds: TargetKinds,
+    options: bool,
+) -> Result<(Target<'_>, Option<Authority<'_>>), RejectReason> {
     if raw.first() == Some(&b'/') {
-        let (path, query) = split(raw)?;
+        let (path, query) = split(raw, kinds)?;
         return Ok((Target { form: TargetForm::Origin, raw, path, query }, None));
     }
     if raw == b"*" && options {
         return Ok((Target { form: TargetForm::Asterisk, raw, path: raw, query: None }, None));
     }
-    parse_absolute(raw)
+    parse_absolute(raw, kinds)
 }
 
 #[cold]
-fn parse_absolute(raw: &[u8]) -> Result<(Target<'_>, Option<Authority<'_>>), RejectReason> {
+fn parse_absolute(raw: &[u8], kinds: TargetKinds) -> Result<(Target<'_>, Option<Authority<'_>>), RejectReason> {
     let after_scheme = strip_prefix_ignore_case(raw, b"http://")
         .or_else(|| strip_prefix_ignore_case(raw, b"https://"))
         .ok_or(RejectReason::TargetForm)?;
@@ -82,7 +87,7 @@ fn parse_absolute(raw: &[u8]) -> Result<(Target<'_>, Option<Authority<'_>>), Rej
     let (authority, rest) = after_scheme.split_at(end);
     let authority = host::parse(authority).filter(|authority| !authority.host.is_empty());
     let authority = authority.ok_or(RejectReason::TargetForm)?;
-    let (path, query) = split(rest)?;
+    let (path, query) = split(rest, kinds)?;
     let path = if path.is_empty() { b"/" } else { path };
     Ok((Target { form: TargetForm::Absolute, raw, path, query }, Some(authority)))
 }
@@ -94,13 +99,12 @@ fn strip_prefix_ignore_case<'i>(bytes: &'i [u8], prefix: &[u8]) -> Option<&'i [u
 
 /// Path and query; refuses what may not stand in a target even leniently: controls, white space, `#`, and bytes above 0x7E. The bytes
 /// ``"<>\^`{|}`` should be encoded too, but browsers send them raw in queries, and nothing here gives them a meaning.
-fn split(bytes: &[u8]) -> Result<(&[u8], Option<&[u8]>), RejectReason> {
-    // Without a way out in the middle, so that many bytes are looked at at once.
-    let refused = bytes.iter().fold(false, |refused, &byte| refused | (byte <= b' ') | (byte >= 0x7F) | (byte == b'#'));
-    if refused {
+fn split(bytes: &[u8], kinds: TargetKinds) -> Result<(&[u8], Option<&[u8]>), RejectReason> {
+    if kinds.has_refused() {
         return Err(RejectReason::TargetByte);
     }
-    Ok(match memchr::memchr(b'?', bytes) {
+    let question = if kinds.has_question_mark() { memchr::memchr(b'?', bytes) } else { None };
+    Ok(match question {
         Some(at) => (&bytes[..at], Some(&bytes[at + 1..])),
         None => (bytes, None),
     })
@@ -266,10 +270,13 @@ mod tests {
 
     #[test]
     fn forms() {
-        let form = |raw: &'static str, options| parse(raw.as_bytes(), options).map(|(target, _)| target);
+        let form = |raw: &'static str, options| {
+            parse(raw.as_bytes(), TargetKinds::of(raw.as_bytes()), options).map(|(target, _)| target)
+        };
         let target = form("/a?b?c", false).expect("origin form");
         assert_eq!((target.form, target.path, target.query), (TargetForm::Origin, &b"/a"[..], Some(&b"b?c"[..])));
-        let (target, authority) = parse(b"HTTP://h:81?q", false).expect("absolute form");
+        let (target, authority) =
+            parse(b"HTTP://h:81?q", TargetKinds::of(b"HTTP://h:81?q"), false).expect("absolute form");
         assert_eq!((target.form, target.path, target.query), (TargetForm::Absolute, &b"/"[..], Some(&b"q"[..])));
         assert_eq!(authority.map(|authority| (authority.host, authority.port)), Some((&b"h"[..], Some(81))));
         assert_eq!(form("*", true).map(|target| target.form), Ok(TargetForm::Asterisk));

@@ -69,6 +69,18 @@ impl<E: Copy> EventQueues<E> {
         }
     }
 
+    /// As [`EventQueues::append`], before all others.
+    pub(super) fn prepend(&mut self, queue: &mut Queue, event: E) -> Result<u32, E> {
+        let Queue { head, tail, len } = *queue;
+        let at = self.append(queue, event)?;
+        if len > 0 {
+            self.entries[tail as usize].next = NONE;
+            self.entries[at as usize].next = head;
+            (queue.head, queue.tail) = (at, tail);
+        }
+        Ok(at)
+    }
+
     #[inline]
     fn link(&mut self, queue: &mut Queue, at: u32) {
         if queue.len == 0 {

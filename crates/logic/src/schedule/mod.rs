@@ -14,11 +14,18 @@
 //! | `seat` | what is kept of each child of a node |
 //! | `usage` | what is counted, and what an event is expected to cost |
 //! | `event_queue` | how the leaves' queues share one block of memory |
-//! | `ready_list`, `wheel`, `urgency_heap` | how ready children are kept in order |
+//! | `cost_model/` | what operations cost |
+//! | `prefix_leaves` | at which leaf work waits whose site isn't known yet |
+//! | `balance/` | how shares hold over all workers: weights on each, and connections that move |
+//! | `ready_list`, `calendar`, `urgency_heap` | how ready children are kept in order |
 
+pub mod balance;
+mod calendar;
+mod cost_model;
 mod event_queue;
 mod member;
 mod policy;
+mod prefix_leaves;
 mod ready_list;
 mod seat;
 mod shape;
@@ -26,14 +33,15 @@ mod share;
 mod tree;
 mod urgency_heap;
 mod usage;
-mod wheel;
 
 #[cfg(test)]
 mod tree_tests;
 
+pub use cost_model::{Batch, CostModel, Operation};
 pub use event_queue::Urgency;
 pub use member::{DEPTH_MAX, LeafId, Member, NodeId, Refused, TreeError};
 pub use policy::PolicyKind;
+pub use prefix_leaves::PrefixLeaves;
 pub use share::{Cost, Share};
 pub use tree::Tree;
 pub use usage::Usage;

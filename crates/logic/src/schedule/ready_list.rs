@@ -24,12 +24,6 @@ impl ReadyList {
         self.head == NONE
     }
 
-    /// Whether there is one child, of a list that isn't empty.
-    #[inline]
-    pub(super) fn is_single(&self) -> bool {
-        self.head == self.tail
-    }
-
     #[inline]
     pub(super) fn push(&mut self, seats: &mut [Seat], child: u32) {
         if self.is_empty() {

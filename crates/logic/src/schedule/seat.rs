@@ -73,6 +73,12 @@ impl Seat {
         self.priority = share.priority;
     }
 
+    /// The cost that `virtual_time` is worth to this child, in nanoseconds, rounded down.
+    pub(super) fn cost_ns(&self, virtual_time: u64) -> u64 {
+        let cost_ns = (u128::from(virtual_time) << INVERSE_FRACTION_BITS) / u128::from(self.inverse);
+        u64::try_from(cost_ns).unwrap_or(u64::MAX)
+    }
+
     /// The virtual time that `cost_ns` is worth to this child, no more than `virtual_max`.
     #[inline]
     pub(super) fn virtual_time(&self, cost_ns: u64, virtual_max: u64) -> u64 {

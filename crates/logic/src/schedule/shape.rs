@@ -72,12 +72,14 @@ impl<E: Copy> Tree<E> {
     pub fn set_share(&mut self, member: impl Into<Member>, share: Share) -> Result<(), TreeError> {
         let index = self.find(member.into())?;
         self.details[index as usize].share = share;
-        self.seats[index as usize].set_share(share);
         let Seat { parent, pending, .. } = self.seats[index as usize];
-        if pending && parent != NONE && !self.is_served(index) {
-            let policy = self.seats[parent as usize].policy as usize;
-            self.policies[policy].share_changed(&mut self.seats, index);
+        if parent == NONE {
+            self.seats[index as usize].set_share(share);
+            return Ok(());
         }
+        let is_ready = pending && !self.is_served(index);
+        let policy = self.seats[parent as usize].policy as usize;
+        self.policies[policy].reshare(&mut self.seats, index, share, is_ready);
         Ok(())
     }
 

@@ -86,6 +86,23 @@ impl<E: Copy> Tree<E> {
         self.events.len() as usize
     }
 
+    /// Events waiting at a leaf; none at one that has been removed.
+    #[inline]
+    #[must_use]
+    pub fn queued(&self, leaf: LeafId) -> usize {
+        if self.is_current(leaf) { self.seats[leaf.index as usize].queue.len as usize } else { 0 }
+    }
+
+    /// Events of a leaf that have been served, and what they and all else at the leaf was charged, in nanoseconds.
+    #[must_use]
+    pub fn served(&self, leaf: LeafId) -> (u64, u64) {
+        if !self.is_current(leaf) {
+            return (0, 0);
+        }
+        let seat = &self.seats[leaf.index as usize];
+        (seat.served, seat.charged_ns)
+    }
+
     /// Whether no event is waiting.
     #[inline]
     #[must_use]
@@ -104,6 +121,22 @@ impl<E: Copy> Tree<E> {
             return Err(Refused(event));
         };
         self.events.append(&mut seat.queue, event).map_err(Refused)?;
+        if !seat.pending {
+            self.wake(leaf.index);
+        }
+        Ok(())
+    }
+
+    /// As [`Tree::push`], before what `leaf` has: the rest of what was begun. Policies that go by how urgent an event is put it where they will.
+    pub fn push_first(&mut self, leaf: LeafId, event: E) -> Result<(), Refused<E>> {
+        if self.is_urgent {
+            return self.push_with(leaf, event, Urgency::NONE);
+        }
+        let Some(seat) = self.seats.get_mut(leaf.index as usize).filter(|seat| seat.generation == leaf.generation)
+        else {
+            return Err(Refused(event));
+        };
+        self.events.prepend(&mut seat.queue, event).map_err(Refused)?;
         if !seat.pending {
             self.wake(leaf.index);
         }
@@ -224,6 +257,27 @@ impl<E: Copy> Tree<E> {
         }
     }
 
+    /// Moves `ns` of what has been charged to `from` to `to`, which turns out to be who it was for. Nodes above both aren't touched. Nothing
+    /// moves if one of them has been removed.
+    pub fn transfer(&mut self, from: LeafId, to: LeafId, ns: u64) {
+        if from == to || !self.is_current(from) || !self.is_current(to) {
+            return;
+        }
+        let moved_ns = ns.min(self.seats[from.index as usize].charged_ns);
+        let delta_ns = i64::try_from(moved_ns).unwrap_or(i64::MAX);
+        let both = self.common_ancestor(from.index, to.index);
+        self.apply_below(from.index, both, -delta_ns);
+        self.apply_below(to.index, both, delta_ns);
+    }
+
+    /// The lowest node that both are below.
+    fn common_ancestor(&self, one: u32, other: u32) -> u32 {
+        let above = |leaf| {
+            std::iter::successors(Some(leaf), |&at: &u32| Some(self.seats[at as usize].parent).filter(|&it| it != NONE))
+        };
+        above(one).find(|&at| above(other).any(|it| it == at)).unwrap_or(ROOT)
+    }
+
     #[inline]
     fn is_current(&self, leaf: LeafId) -> bool {
         self.seats.get(leaf.index as usize).is_some_and(|seat| seat.generation == leaf.generation)
@@ -240,6 +294,11 @@ impl<E: Copy> Tree<E> {
     }
 
     fn apply(&mut self, leaf: u32, delta_ns: i64) {
+        self.apply_below(leaf, NONE, delta_ns);
+    }
+
+    /// Corrects a leaf, and all above it that are below `end`.
+    fn apply_below(&mut self, leaf: u32, end: u32, delta_ns: i64) {
         let seats = self.seats.as_mut_slice();
         let mut child = leaf;
         let charged_ns = &mut seats[child as usize].charged_ns;
@@ -251,6 +310,9 @@ impl<E: Copy> Tree<E> {
             }
             let policy = seats[parent as usize].policy;
             self.policies[policy as usize].correct(seats, child, delta_ns);
+            if parent == end {
+                return;
+            }
             child = parent;
         }
     }

@@ -1,7 +1,7 @@
 //! The tree by ticks: exact orders and exact shares, no clock.
 
+use super::calendar::is_before;
 use super::policy::AnyPolicy;
-use super::wheel::{GRANULE_BITS, is_before};
 use super::{Cost, DEPTH_MAX, LeafId, Member, PolicyKind, Refused, Share, Tree, TreeError, Urgency};
 use std::collections::BTreeMap;
 
@@ -365,7 +365,8 @@ impl Numbers {
     }
 }
 
-/// Whatever happens, the child that is served has the lowest tag of all that are ready: the wheel against a plain search.
+/// Whatever happens, the child that is served has the lowest tag of all that are ready, to the width of a slot: the calendar against a plain
+/// search.
 #[test]
 fn weighted_fair_always_serves_the_lowest_tag() {
     for seed in 0..60 {
@@ -386,14 +387,15 @@ fn weighted_fair_always_serves_the_lowest_tag() {
                     let pending =
                         leaves.iter().map(|leaf| &tree.seats[leaf.index as usize]).filter(|seat| seat.pending);
                     let lowest = pending.map(|seat| seat.key).reduce(|a, b| if is_before(b, a) { b } else { a });
+                    let width = tree.policies[0].virtual_width();
                     let popped = tree.pop().map(|(leaf, _)| leaf);
                     let key = popped.map(|leaf| tree.seats[leaf.index as usize].key);
-                    // Keys that differ by less are equal.
-                    assert_eq!(
-                        key.map(|key| key >> GRANULE_BITS),
-                        lowest.map(|key| key >> GRANULE_BITS),
-                        "seed {seed}"
-                    );
+                    assert_eq!(key.is_some(), lowest.is_some(), "seed {seed}");
+                    if let (Some(key), Some(lowest)) = (key, lowest) {
+                        // A slot's width may change with what is taken.
+                        let width = width.max(tree.policies[0].virtual_width());
+                        assert!(is_before(key, lowest.wrapping_add(width)), "seed {seed}: {key} {lowest} {width}");
+                    }
                     if let Some(leaf) = popped {
                         let magnitude = numbers.below(40);
                         tree.charge(leaf, Cost::from_ns(numbers.below(1 << magnitude)));
@@ -402,4 +404,97 @@ fn weighted_fair_always_serves_the_lowest_tag() {
             }
         }
     }
+}
+
+#[test]
+fn order_becomes_fine_again_when_all_weights_become_large() {
+    let (mut tree, leaves) = flat(PolicyKind::WeightedFair, &weights(&[2, 1]));
+    fill(&mut tree, &leaves, 10_000);
+    serve(&mut tree, &leaves, 300, 350_000);
+    tree.set_share(leaves[0], Share::weight(32_768)).unwrap();
+    tree.set_share(leaves[1], Share::weight(16_384)).unwrap();
+    serve(&mut tree, &leaves, 2_000, 350_000);
+    for round in 0..20 {
+        let served = counts(&serve(&mut tree, &leaves, 300, 350_000), 2);
+        assert!(served[0].abs_diff(200) <= 3, "{round}: {served:?}");
+    }
+}
+
+#[test]
+fn what_a_child_has_had_too_much_is_the_same_at_another_weight() {
+    for (before, after) in [(1, 100), (100, 1)] {
+        let (mut tree, leaves) = flat(PolicyKind::WeightedFair, &weights(&[before, before]));
+        fill(&mut tree, &leaves, 100);
+        tree.correct(leaves[0], 10_000);
+        for &leaf in &leaves {
+            tree.set_share(leaf, Share::weight(after)).unwrap();
+        }
+        let order = serve(&mut tree, &leaves, 40, 1_000);
+        let first = order.iter().position(|&it| it == 0).unwrap();
+        assert!((10..=11).contains(&first), "from {before} to {after}: {order:?}");
+    }
+}
+
+#[test]
+fn sixteen_weights_get_their_shares_of_costs_that_vary() {
+    let shares: Vec<u32> = (1..=16).collect();
+    let (mut tree, leaves) = flat(PolicyKind::WeightedFair, &weights(&shares));
+    let mut numbers = Numbers(3);
+    fill(&mut tree, &leaves, 8_000);
+    for _ in 0..40_000 {
+        let (leaf, _) = tree.pop().unwrap();
+        // From a small reply to a handler's slice, the dear ones rare.
+        let magnitude = 11 + numbers.below(10);
+        tree.charge(leaf, Cost::from_ns(1_000 + numbers.below(1 << magnitude)));
+    }
+    let charged: Vec<u64> = leaves.iter().map(|&leaf| tree.usage(leaf).unwrap().charged_ns).collect();
+    let total: u64 = charged.iter().sum();
+    for (charged, weight) in charged.iter().zip(shares) {
+        let due = total * u64::from(weight) / 136;
+        assert!(charged.abs_diff(due) * 100 < due * 3, "weight {weight}: {charged} of {due}");
+    }
+}
+
+#[test]
+fn what_idle_sites_leave_stays_with_their_owner_and_goes_back_at_once() {
+    let mut tree = Tree::new(PolicyKind::WeightedFair);
+    let owner = |tree: &mut Tree<u64>, weight, sites: &[u32]| -> Vec<LeafId> {
+        let owner = tree.add_node(tree.root(), PolicyKind::WeightedFair, Share::weight(weight)).unwrap();
+        sites.iter().map(|&it| tree.add_leaf(owner, Share::weight(it)).unwrap()).collect()
+    };
+    let mut sites = owner(&mut tree, 2, &[3, 1]);
+    sites.extend(owner(&mut tree, 1, &[1]));
+    sites.extend(owner(&mut tree, 1, &[1]));
+    // The first owner's first site and the third owner are idle.
+    fill(&mut tree, &sites[1..3], 2_000);
+    assert_eq!(counts(&serve(&mut tree, &sites, 300, 1_000), 4), [0, 200, 100, 0]);
+    fill(&mut tree, &[sites[0], sites[3]], 2_000);
+    let order = serve(&mut tree, &sites, 400, 1_000);
+    assert!(order[..4].contains(&0) && order[..4].contains(&3), "at once: {:?}", &order[..8]);
+    let served = counts(&order, 4);
+    for (served, due) in served.iter().zip([150, 50, 100, 100]) {
+        assert!(served.abs_diff(due) <= 2, "and no more than its own: {served} of {due}");
+    }
+}
+
+#[test]
+fn what_has_begun_goes_before_what_its_leaf_has() {
+    let (mut tree, leaves) = flat(PolicyKind::WeightedFair, &weights(&[1, 1]));
+    fill(&mut tree, &leaves, 3);
+    let mut order = Vec::new();
+    let mut is_put_back = false;
+    while let Some((leaf, event)) = tree.pop() {
+        tree.charge(leaf, Cost::from_ns(10));
+        if leaf == leaves[0] {
+            order.push(event);
+            if !std::mem::replace(&mut is_put_back, true) {
+                tree.push_first(leaf, event).unwrap();
+            }
+        }
+    }
+    assert_eq!(order, [0, 0, 1, 2]);
+    tree.push_first(leaves[1], 7).unwrap();
+    tree.push(leaves[1], 8).unwrap();
+    let rest: Vec<u64> = std::iter::from_fn(|| tree.pop().map(|(_, event)| event)).collect();
+    assert_eq!(rest, [7, 8]);
 }

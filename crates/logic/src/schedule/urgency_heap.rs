@@ -60,14 +60,15 @@ impl UrgencyHeap {
         Some(child)
     }
 
-    /// Takes one child out wherever it is; looks through all.
-    pub(super) fn remove(&mut self, child: u32) {
-        let Some(at) = self.entries.iter().position(|entry| entry.child() == child) else { return };
+    /// Takes one child out wherever it is; looks through all. Whether it was there.
+    pub(super) fn remove(&mut self, child: u32) -> bool {
+        let Some(at) = self.entries.iter().position(|entry| entry.child() == child) else { return false };
         self.entries.swap_remove(at);
         if at < self.entries.len() {
             self.sift_down(at);
             self.sift_up(at);
         }
+        true
     }
 
     #[inline]

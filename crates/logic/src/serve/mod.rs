@@ -4,6 +4,7 @@
 //! conditions and ranges is [`crate::http`]'s. A request's way: [`cache::Cache::lookup`], and past it [`path::LoadRequest::new`], the
 //! storage, [`cache::Cache::insert`]; then [`reply::Plan::for_resource`].
 
+pub mod burn;
 pub mod cache;
 pub mod coding;
 pub mod error_page;
@@ -14,6 +15,7 @@ pub mod limits;
 pub mod listing;
 pub mod mime;
 pub mod path;
+pub mod path_pattern;
 pub mod policy;
 pub mod reply;
 pub mod resource;

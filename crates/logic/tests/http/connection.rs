@@ -1,6 +1,6 @@
 //! The connection, from files in `connection/`.
 
-use crate::driver::{Manner, trace};
+use crate::driver::{Manner, trace, trace_moved};
 use crate::golden;
 use leat_logic::http::Limits;
 
@@ -23,6 +23,7 @@ fn connection() {
         }
         let bytes: Vec<&[u8]> = case.input.chunks(1).collect();
         assert_eq!(trace(&bytes, &limits, manner), whole, "{}: byte by byte", case.name);
+        assert_eq!(trace_moved(&bytes, &limits, manner), whole, "{}: moved at every byte", case.name);
         let threes: Vec<&[u8]> = case.input.chunks(3).collect();
         assert_eq!(trace(&threes, &limits, manner), whole, "{}: by threes", case.name);
         whole

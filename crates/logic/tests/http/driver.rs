@@ -18,7 +18,18 @@ pub(crate) enum Manner {
 
 /// What came of the pieces, one line for each event.
 pub(crate) fn trace(pieces: &[&[u8]], limits: &Limits, manner: Manner) -> Vec<String> {
+    drive(pieces, limits, manner, false)
+}
+
+/// The same, with a connection that is exported and imported before everything that happens to it.
+#[allow(dead_code, reason = "not every crate that shares this file moves connections")]
+pub(crate) fn trace_moved(pieces: &[&[u8]], limits: &Limits, manner: Manner) -> Vec<String> {
+    drive(pieces, limits, manner, true)
+}
+
+fn drive(pieces: &[&[u8]], limits: &Limits, manner: Manner, is_moved: bool) -> Vec<String> {
     let mut driver = Driver {
+        is_moved,
         connection: Connection::new(NOW),
         limits: limits.clone(),
         manner,
@@ -38,6 +49,7 @@ pub(crate) fn trace(pieces: &[&[u8]], limits: &Limits, manner: Manner) -> Vec<St
 const NOW: Instant = Instant { ns: 1 };
 
 struct Driver {
+    is_moved: bool,
     connection: Connection,
     limits: Limits,
     manner: Manner,
@@ -51,6 +63,7 @@ impl Driver {
     fn advance(&mut self) {
         while !self.is_over {
             let input = std::mem::take(&mut self.unread);
+            self.move_elsewhere();
             let (consumed, progress) = self.connection.handle_input(NOW, &input, &self.limits);
             assert!(consumed <= input.len(), "consumed more than there was");
             let goes_on = match progress {
@@ -99,6 +112,14 @@ impl Driver {
         }
     }
 
+    fn move_elsewhere(&mut self) {
+        if self.is_moved {
+            let state = self.connection.export(NOW);
+            self.connection = Connection::import(NOW, &state).expect("what is exported can be imported");
+            assert_eq!(self.connection.export(NOW), state);
+        }
+    }
+
     fn flush_body(&mut self) {
         if !self.body.is_empty() {
             self.lines.push(format!("body {}", escape(&std::mem::take(&mut self.body))));
@@ -106,6 +127,7 @@ impl Driver {
     }
 
     fn answer(&mut self) {
+        self.move_elsewhere();
         let persistence = match self.connection.reply(NOW, &self.limits, false) {
             Persistence::Persistent => "persistent",
             Persistence::KeepAlive => "keep-alive",
@@ -127,6 +149,7 @@ impl Driver {
             return;
         }
         self.flush_body();
+        self.move_elsewhere();
         self.lines.push(match self.connection.handle_end_of_input() {
             EndOfInput::AnswerFirst => "end answer_first".to_string(),
             EndOfInput::Close => "end close".to_string(),

@@ -7,6 +7,7 @@ mod conditional;
 mod connection;
 mod driver;
 mod golden;
+mod other_parser;
 mod replies;
 mod time_limits;
 mod values;

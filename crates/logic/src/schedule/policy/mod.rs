@@ -5,6 +5,7 @@
 //! whether there is more (`give_back`). Between the last two the child is neither in the policy's order nor idle: it's being served.
 
 mod deadline;
+mod most_urgent;
 mod round_robin;
 mod shortest_remaining;
 mod strict_priority;
@@ -15,6 +16,7 @@ mod conformance;
 
 use super::event_queue::Urgency;
 use super::seat::Seat;
+use super::share::Share;
 
 /// What a node asks of its policy. A child is named by its seat's number; what the policy wants to remember of one is in the seat.
 pub(super) trait Policy {
@@ -46,8 +48,10 @@ pub(super) trait Policy {
     /// Takes a ready child out of the order without serving it.
     fn withdraw(&mut self, seats: &mut [Seat], child: u32);
 
-    /// A ready child's share has changed.
-    fn share_changed(&mut self, _seats: &mut [Seat], _child: u32) {}
+    /// Gives a child another share. It may be ready (and so in the order), being served or idle.
+    fn reshare(&mut self, seats: &mut [Seat], child: u32, share: Share, _is_ready: bool) {
+        seats[child as usize].set_share(share);
+    }
 
     /// Where an event stands in this policy's order, lowest first; `None` if the policy doesn't go by events. If it does, a child's key is
     /// set to its first event's before `ready` and `give_back`.
@@ -143,8 +147,8 @@ macro_rules! policies {
                 match self { $(AnyPolicy::$variant(policy) => policy.withdraw(seats, child),)+ }
             }
 
-            pub(super) fn share_changed(&mut self, seats: &mut [Seat], child: u32) {
-                match self { $(AnyPolicy::$variant(policy) => policy.share_changed(seats, child),)+ }
+            pub(super) fn reshare(&mut self, seats: &mut [Seat], child: u32, share: Share, is_ready: bool) {
+                match self { $(AnyPolicy::$variant(policy) => policy.reshare(seats, child, share, is_ready),)+ }
             }
 
             pub(super) fn urgency_key(&self, urgency: Urgency) -> Option<u64> {
@@ -175,6 +179,14 @@ impl AnyPolicy {
     /// A weighted fair policy that has been at work for long.
     pub(super) fn weighted_fair_at(virtual_time: u64) -> AnyPolicy {
         AnyPolicy::WeightedFair(weighted_fair::WeightedFair::starting_at(virtual_time))
+    }
+
+    /// By how much virtual times may differ that are taken for equal.
+    pub(super) fn virtual_width(&self) -> u64 {
+        match self {
+            AnyPolicy::WeightedFair(policy) => policy.width(),
+            _ => 1,
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 use super::Policy;
 use crate::schedule::ready_list::ReadyList;
 use crate::schedule::seat::Seat;
+use crate::schedule::share::Share;
 
 const WORD_BITS: usize = 64;
 const WORDS: usize = 256 / WORD_BITS;
@@ -87,8 +88,13 @@ impl Policy for StrictPriority {
         }
     }
 
-    fn share_changed(&mut self, seats: &mut [Seat], child: u32) {
-        self.withdraw(seats, child);
-        self.ready(seats, child);
+    fn reshare(&mut self, seats: &mut [Seat], child: u32, share: Share, is_ready: bool) {
+        if is_ready {
+            self.withdraw(seats, child);
+        }
+        seats[child as usize].set_share(share);
+        if is_ready {
+            self.ready(seats, child);
+        }
     }
 }

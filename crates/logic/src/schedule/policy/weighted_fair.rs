@@ -6,42 +6,32 @@
 //! so that idling saves nothing up, and no later than its own tag, so that it's served at once unless it has had more than its share.
 
 use super::Policy;
+use crate::schedule::calendar::{Calendar, LEAD_MAX, is_before};
 use crate::schedule::seat::Seat;
-use crate::schedule::wheel::{LEAD_MAX, Wheel, is_before};
-
-/// Tags are compared on a circle of 2^64. Every time that virtual time passes a multiple of this, tags that are far behind are brought up,
-/// before they could be taken for tags that are ahead. At weight 1 that's after 27 minutes of uninterrupted service.
-const SWEEP_BITS: u32 = 60;
+use crate::schedule::share::Share;
 
 /// Virtual time and the ready children by start tag.
 pub(in crate::schedule) struct WeightedFair {
-    ready: Wheel,
+    ready: Calendar,
 }
 
 impl WeightedFair {
     /// With virtual time at `now`.
     pub(super) fn starting_at(now: u64) -> WeightedFair {
-        WeightedFair { ready: Wheel::new(now) }
+        WeightedFair { ready: Calendar::new(now) }
     }
 
-    /// Brings idle children's tags up to virtual time.
-    #[cold]
-    #[inline(never)]
-    fn sweep(&self, seats: &mut [Seat], parent: u32) {
-        let now = self.ready.now();
-        for seat in seats.iter_mut().filter(|seat| seat.parent == parent && !seat.pending) {
-            if is_before(seat.key, now) {
-                seat.key = now;
-            }
-        }
+    /// Tags that are equal differ by less than this.
+    #[cfg(test)]
+    pub(super) fn width(&self) -> u64 {
+        self.ready.width()
     }
 
-    /// Keeps a tag within what the wheel can hold: debts of more than that are forgiven.
-    #[inline]
+    /// Keeps a tag within what the calendar can hold: debts of more than that are forgiven.
     fn limit(&self, seat: &mut Seat) {
-        let now = self.ready.now();
-        if is_before(now.wrapping_add(LEAD_MAX), seat.key) {
-            seat.key = now.wrapping_add(LEAD_MAX);
+        let limit = self.ready.now().wrapping_add(LEAD_MAX);
+        if is_before(limit, seat.key) {
+            seat.key = limit;
         }
     }
 }
@@ -67,8 +57,7 @@ impl Policy for WeightedFair {
     fn ready(&mut self, seats: &mut [Seat], child: u32) {
         let now = self.ready.now();
         let seat = &mut seats[child as usize];
-        // Behind virtual time, or so far ahead that it can only be a leftover.
-        if seat.key.wrapping_sub(now) > LEAD_MAX {
+        if is_before(seat.key, now) {
             seat.key = now;
         }
         self.ready.insert(seats, child);
@@ -76,19 +65,13 @@ impl Policy for WeightedFair {
 
     #[inline]
     fn take(&mut self, seats: &mut [Seat]) -> Option<u32> {
-        let before = self.ready.now();
-        let child = self.ready.take(seats)?;
-        if (before ^ self.ready.now()) >> SWEEP_BITS != 0 {
-            self.sweep(seats, seats[child as usize].parent);
-        }
-        Some(child)
+        self.ready.take(seats)
     }
 
     #[inline]
     fn give_back(&mut self, seats: &mut [Seat], child: u32, cost_ns: u64, is_ready: bool) {
         let seat = &mut seats[child as usize];
         seat.key = seat.key.wrapping_add(seat.virtual_time(cost_ns, LEAD_MAX));
-        self.limit(seat);
         if is_ready {
             self.ready.insert(seats, child);
         }
@@ -100,9 +83,6 @@ impl Policy for WeightedFair {
         if !seat.pending && is_before(seat.key, now) {
             seat.key = now;
         }
-        if seat.pending {
-            self.ready.disturb();
-        }
         let delta = seat.virtual_time(delta_ns.unsigned_abs(), LEAD_MAX);
         if delta_ns >= 0 {
             seat.key = seat.key.wrapping_add(delta);
@@ -113,10 +93,32 @@ impl Policy for WeightedFair {
             if is_before(seat.key, now.wrapping_sub(LEAD_MAX)) {
                 seat.key = now.wrapping_sub(LEAD_MAX);
             }
+            if seat.pending {
+                self.ready.hasten(seats, child);
+            }
         }
     }
 
     fn withdraw(&mut self, seats: &mut [Seat], child: u32) {
         self.ready.remove(seats, child);
+    }
+
+    /// What a child has had beyond its share stays the same amount of cost: it's worth more virtual time at a lower weight.
+    fn reshare(&mut self, seats: &mut [Seat], child: u32, share: Share, is_ready: bool) {
+        if is_ready {
+            self.ready.remove(seats, child);
+        }
+        let now = self.ready.now();
+        let seat = &mut seats[child as usize];
+        if is_before(now, seat.key) {
+            let lead_ns = seat.cost_ns(seat.key.wrapping_sub(now));
+            seat.set_share(share);
+            seat.key = now.wrapping_add(seat.virtual_time(lead_ns, LEAD_MAX));
+        } else {
+            seat.set_share(share);
+        }
+        if is_ready {
+            self.ready.insert(seats, child);
+        }
     }
 }

@@ -1,0 +1,25 @@
+//! Every number of `admission` that a configuration doesn't set, in one place. Times in nanoseconds.
+
+/// How long requests of an overloaded site may wait: what has waited longer is refused.
+pub const OVERLOADED_DELAY_NS: u64 = 10_000_000;
+/// How long all requests of a site must have waited longer than that before it's overloaded: a burst may pass.
+pub const BURST_NS: u64 = 50_000_000;
+/// A request that has waited less than this shows that a site is overloaded no more.
+pub const RELAXED_DELAY_NS: u64 = OVERLOADED_DELAY_NS / 4;
+/// How long a request may wait unless the configuration says otherwise.
+pub const QUEUE_DELAY_MAX_NS: u64 = 1_000_000_000;
+/// A site that uses less than this part of its share isn't overloaded, however long its requests wait.
+pub const SHARE_USED_MIN: f64 = 0.9;
+
+/// Refusals may take one part in so many of a worker's time.
+pub const REFUSAL_PART: u64 = 64;
+/// Refusals that may come at once before they're spread out, in nanoseconds of their part: a burst is told at once.
+pub const REFUSAL_BURST_NS: u64 = 10_000_000;
+/// The longest that a connection is held after a refusal; when all slots up to there are booked, nothing is accepted.
+pub const HOLD_MAX_NS: u64 = 1_000_000_000;
+/// Work waiting, by what requests cost on average, above which nothing is accepted while refusals are booked out.
+pub const ACCEPTING_WAITING_NS_MAX: u64 = OVERLOADED_DELAY_NS / 2;
+/// Requests that cost less than this many refusals aren't refused for being late: it would hardly help.
+pub const REFUSALS_EACH_REQUEST: u64 = 4;
+/// What a client that is refused is told to wait, in seconds.
+pub const RETRY_AFTER_S: u32 = 1;

@@ -1,0 +1,149 @@
+//! Who is let in when there is more to do than can be done, and what each may use: queue delay, not queue length, is what is controlled
+//! (decision 5). Decides whether a request is served or refused and whether to read and accept on; how a refusal is sent, and in which
+//! order what was let in is served, is for others.
+//!
+//! | file | decides |
+//! |---|---|
+//! | `site` | whether one site's requests have waited for too long |
+//! | `refusal` | how many refusals a worker can afford |
+//! | `quota` | how much a site may send, read, compute and hold |
+//! | `limits` | the numbers |
+
+pub mod limits;
+mod quota;
+mod refusal;
+mod site;
+
+#[cfg(test)]
+mod simulation;
+
+pub use quota::{Bucket, MemoryAccount, Quotas, Rate, Resource};
+pub use refusal::Refusal;
+pub use site::{SiteCounts, SiteLimits, Standing};
+
+use crate::schedule::Cost;
+use crate::time::Instant;
+use refusal::RefusalBudget;
+use site::Site;
+
+/// What becomes of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It's served.
+    Admit,
+    /// It isn't, and no longer counts as in flight.
+    Refuse(Refusal),
+}
+
+/// One worker's admission control. Sites are named by their number in the worker.
+#[derive(Debug)]
+pub struct Admission {
+    sites: Vec<Site>,
+    budget: RefusalBudget,
+}
+
+impl Admission {
+    /// A worker without sites, where a refusal costs `refusal`.
+    #[must_use]
+    pub fn new(refusal: Cost) -> Admission {
+        Admission { sites: Vec::new(), budget: RefusalBudget::new(refusal) }
+    }
+
+    /// Sets what is asked of a site, new or known. Numbers that were left out belong to sites that are served without limits.
+    pub fn set_site(&mut self, site: usize, limits: SiteLimits) {
+        if site >= self.sites.len() {
+            self.sites.resize_with(site + 1, || Site::new(SiteLimits::default()));
+        }
+        self.sites[site].limits = limits;
+    }
+
+    /// Tells what part of the worker a site is entitled to among those that want something, and what part it has used, both over the last
+    /// interval and from 0 to 1. Until told, a site is taken to use all of its share.
+    pub fn set_share(&mut self, site: usize, given: f64, used: f64) {
+        if let Some(site) = self.sites.get_mut(site) {
+            site.set_share(given, used);
+        }
+    }
+
+    /// Tells what a refusal costs by now, receiving the request included, and accepting and closing where connections come for each request: the
+    /// cost model knows.
+    pub fn set_refusal_cost(&mut self, refusal: Cost) {
+        self.budget.set_cost(refusal);
+    }
+
+    /// A request's head is known, and it's about to be queued. Admitted, it's in flight until [`Admission::finish`].
+    pub fn arrive(&mut self, site: usize, now: Instant) -> Verdict {
+        let Some(known) = self.sites.get_mut(site) else { return Verdict::Admit };
+        if known.arrive() { Verdict::Admit } else { Verdict::Refuse(self.budget.refuse(now)) }
+    }
+
+    /// As [`Admission::arrive`], for the first request from a connection that was held after a refusal. What came meanwhile and is late by now is refused
+    /// again as long as others are waiting that aren't: serving the late would make all late.
+    pub fn arrive_after_hold(&mut self, site: usize, arrived: Instant, now: Instant) -> Verdict {
+        let is_late = now.ns.saturating_sub(arrived.ns) > limits::OVERLOADED_DELAY_NS;
+        match self.sites.get_mut(site) {
+            Some(known) if is_late && known.counts.waiting > 0 && self.budget.is_in_debt(now) => {
+                known.counts.refused_late += 1;
+                Verdict::Refuse(self.budget.refuse(now))
+            }
+            _ => self.arrive(site, now),
+        }
+    }
+
+    /// The tree has chosen to serve a request that arrived at `arrived`, by the kernel's word where that is known. Each request that was admitted
+    /// starts once, unless it's finished without.
+    pub fn start(&mut self, site: usize, arrived: Instant, now: Instant) -> Verdict {
+        let Some(known) = self.sites.get_mut(site) else { return Verdict::Admit };
+        let is_worth_refusing = known.is_worth_refusing(self.budget.cost());
+        if known.start(arrived, now, is_worth_refusing) {
+            Verdict::Admit
+        } else {
+            Verdict::Refuse(self.budget.refuse(now))
+        }
+    }
+
+    /// A request that had started is done, or its client has gone; `cost` is what it cost in all.
+    pub fn finish(&mut self, site: usize, cost: Cost) {
+        if let Some(site) = self.sites.get_mut(site) {
+            site.finish(cost);
+        }
+    }
+
+    /// The client of a request that was admitted and hasn't started has gone.
+    pub fn abandon(&mut self, site: usize) {
+        if let Some(site) = self.sites.get_mut(site) {
+            site.abandon();
+        }
+    }
+
+    /// Whether a site's connections should be read. Ask again after each `start`, `finish` and `abandon` of that site: it becomes true when its
+    /// queue has shrunk, which needs no timer.
+    #[must_use]
+    pub fn is_reading(&self, site: usize) -> bool {
+        self.sites.get(site).is_none_or(|site| !site.is_overloaded() || site.is_worth_refusing(self.budget.cost()))
+    }
+
+    /// Whether connections should be accepted: not while work whose site isn't known waits for too long; and while refusals are booked out, only as
+    /// long as little is waiting, so that nearly all who are let in are served. Ask every turn.
+    #[must_use]
+    pub fn is_accepting(&mut self, now: Instant) -> bool {
+        let is_flooded = |site: &Site| site.limits.standing == Standing::Unknown && site.is_overloaded();
+        let waiting_ns = || self.sites.iter().fold(0, |sum: u64, site| sum.saturating_add(site.waiting_ns()));
+        if self.budget.is_booked_out(now) && waiting_ns() > limits::ACCEPTING_WAITING_NS_MAX {
+            return false;
+        }
+        !self.sites.iter().any(is_flooded)
+    }
+
+    /// Whether a site's requests wait for too long.
+    #[must_use]
+    pub fn is_overloaded(&self, site: usize) -> bool {
+        self.sites.get(site).is_some_and(Site::is_overloaded)
+    }
+
+    /// What has happened to a site's requests so far.
+    #[must_use]
+    pub fn counts(&self, site: usize) -> SiteCounts {
+        self.sites.get(site).map(|site| site.counts).unwrap_or_default()
+    }
+}

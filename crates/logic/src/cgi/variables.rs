@@ -1,0 +1,178 @@
+//! Meta-variables (RFC 3875 section 4.1): what a program is told of a request.
+
+use std::net::SocketAddr;
+
+use crate::http::{BodyLength, Request, Version};
+
+/// What of the server's side a request meets.
+#[derive(Clone, Copy, Debug)]
+pub struct Place<'a> {
+    /// The decoded path up to where the program's part begins.
+    pub script_name: &'a [u8],
+    /// The rest of the decoded path.
+    pub path_info: &'a [u8],
+    /// The program's file; a FastCGI responder's script.
+    pub script_file: &'a [u8],
+    /// The site's directory.
+    pub document_root: &'a [u8],
+    /// The site's name, for a request that has no host.
+    pub server_name: &'a [u8],
+    /// The port that the client connected to.
+    pub port: u16,
+    /// The client, if its connection still knows.
+    pub peer: Option<SocketAddr>,
+}
+
+/// Fields that have a variable of their own, or that concern the connection. `Proxy` would become a variable that many programs take for
+/// the proxy they are to use (CVE-2016-5385).
+const NOT_TOLD: [&[u8]; 10] = [
+    b"connection",
+    b"content-length",
+    b"content-type",
+    b"expect",
+    b"keep-alive",
+    b"proxy",
+    b"te",
+    b"trailer",
+    b"transfer-encoding",
+    b"upgrade",
+];
+
+/// Calls `tell` with the name and the value of each variable. None has a NUL; no name comes twice.
+pub fn variables(request: &Request<'_>, place: &Place<'_>, mut tell: impl FnMut(&[u8], &[u8])) {
+    tell(b"GATEWAY_INTERFACE", b"CGI/1.1");
+    tell(b"SERVER_SOFTWARE", b"leat");
+    tell(b"SERVER_PROTOCOL", if request.version == Version::Http10 { b"HTTP/1.0" } else { b"HTTP/1.1" });
+    let host = request.host.filter(|host| !host.is_empty()).unwrap_or(place.server_name);
+    tell(b"SERVER_NAME", host);
+    tell(b"SERVER_PORT", request.port.unwrap_or(place.port).to_string().as_bytes());
+    tell(b"REQUEST_METHOD", request.method_name);
+    let query = request.target.query.unwrap_or_default();
+    tell(b"QUERY_STRING", query);
+    let mut uri = request.target.path.to_vec();
+    if request.target.query.is_some() {
+        uri.push(b'?');
+        uri.extend_from_slice(query);
+    }
+    tell(b"REQUEST_URI", &uri);
+    tell(b"SCRIPT_NAME", place.script_name);
+    tell(b"SCRIPT_FILENAME", place.script_file);
+    tell(b"DOCUMENT_ROOT", place.document_root);
+    // php-cgi runs nothing without it, lest it be called directly.
+    tell(b"REDIRECT_STATUS", b"200");
+    if !place.path_info.is_empty() {
+        tell(b"PATH_INFO", place.path_info);
+        tell(b"PATH_TRANSLATED", &[place.document_root, place.path_info].concat());
+    }
+    if let Some(peer) = place.peer {
+        tell(b"REMOTE_ADDR", peer.ip().to_string().as_bytes());
+        tell(b"REMOTE_PORT", peer.port().to_string().as_bytes());
+    }
+    if let BodyLength::Length(length) = request.body {
+        tell(b"CONTENT_LENGTH", length.to_string().as_bytes());
+    }
+    if let Some(kind) = request.headers.get(b"content-type") {
+        tell(b"CONTENT_TYPE", kind);
+    }
+    tell_fields(request, &mut tell);
+}
+
+/// Every other field, as `HTTP_NAME`. A name with an underscore is left out: it would look like another one with a hyphen.
+fn tell_fields(request: &Request<'_>, tell: &mut impl FnMut(&[u8], &[u8])) {
+    let is_told = |name: &[u8]| {
+        let is_plain = name.iter().all(|&byte| byte.is_ascii_alphanumeric() || byte == b'-');
+        is_plain && !NOT_TOLD.iter().any(|known| name.eq_ignore_ascii_case(known))
+    };
+    let mut joined: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
+    for (name, value) in request.headers.iter().filter(|(name, _)| is_told(name)) {
+        let upper = name.iter().map(|&byte| if byte == b'-' { b'_' } else { byte.to_ascii_uppercase() });
+        let variable: Vec<u8> = b"HTTP_".iter().copied().chain(upper).collect();
+        match joined.iter_mut().find(|(known, _)| *known == variable) {
+            Some((_, before)) => {
+                // A list of cookies has its own separator (RFC 6265 section 4.2.1).
+                before.extend_from_slice(if variable == b"HTTP_COOKIE" { b"; " } else { b", " });
+                before.extend_from_slice(value);
+            }
+            None => joined.push((variable, value.to_vec())),
+        }
+    }
+    for (name, value) in &joined {
+        tell(name, value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    fn told(head: &str) -> BTreeMap<String, String> {
+        let request = Request::read_again(head.as_bytes()).expect("a request");
+        let place = Place {
+            script_name: b"/app",
+            path_info: b"/a b",
+            script_file: b"/srv/app.cgi",
+            document_root: b"/srv/www",
+            server_name: b"site",
+            port: 8080,
+            peer: Some(SocketAddr::from(([192, 0, 2, 7], 4321))),
+        };
+        let mut all = BTreeMap::new();
+        variables(&request, &place, |name, value| {
+            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+            assert_eq!(all.insert(text(name), text(value)), None, "twice");
+        });
+        all
+    }
+
+    #[test]
+    fn a_request_is_told_in_full() {
+        let told = told(
+            "POST /app/a%20b?x=1&y HTTP/1.1\r\nHost: Example.org:81\r\nContent-Length: 5\r\nContent-Type: text/plain\r\n\r\n",
+        );
+        let wanted = [
+            ("GATEWAY_INTERFACE", "CGI/1.1"),
+            ("SERVER_PROTOCOL", "HTTP/1.1"),
+            ("SERVER_NAME", "Example.org"),
+            ("SERVER_PORT", "81"),
+            ("REQUEST_METHOD", "POST"),
+            ("QUERY_STRING", "x=1&y"),
+            ("REQUEST_URI", "/app/a%20b?x=1&y"),
+            ("SCRIPT_NAME", "/app"),
+            ("SCRIPT_FILENAME", "/srv/app.cgi"),
+            ("PATH_INFO", "/a b"),
+            ("PATH_TRANSLATED", "/srv/www/a b"),
+            ("REMOTE_ADDR", "192.0.2.7"),
+            ("REMOTE_PORT", "4321"),
+            ("CONTENT_LENGTH", "5"),
+            ("CONTENT_TYPE", "text/plain"),
+            ("HTTP_HOST", "Example.org:81"),
+        ];
+        for (name, value) in wanted {
+            assert_eq!(told.get(name).map(String::as_str), Some(value), "{name}");
+        }
+        assert!(!told.contains_key("HTTP_CONTENT_TYPE") && !told.contains_key("HTTP_CONTENT_LENGTH"));
+    }
+
+    #[test]
+    fn a_bare_request_has_the_servers_own_names() {
+        let told = told("GET /app HTTP/1.0\r\n\r\n");
+        assert_eq!((told["SERVER_NAME"].as_str(), told["SERVER_PORT"].as_str()), ("site", "8080"));
+        assert_eq!((told["SERVER_PROTOCOL"].as_str(), told["QUERY_STRING"].as_str()), ("HTTP/1.0", ""));
+        assert!(!told.contains_key("CONTENT_LENGTH") && !told.contains_key("HTTP_HOST"));
+    }
+
+    #[test]
+    fn fields_that_could_mislead_are_left_out() {
+        let told = told(
+            "GET /app HTTP/1.1\r\nHost: a\r\nProxy: evil\r\nX_Real_IP: 1\r\nX-Real-IP: 2\r\nConnection: close\r\nTE: x\r\n\
+             Cookie: a=1\r\nCookie: b=2\r\nAccept: x\r\naccept: y\r\n\r\n",
+        );
+        assert!(
+            !told.contains_key("HTTP_PROXY") && !told.contains_key("HTTP_CONNECTION") && !told.contains_key("HTTP_TE")
+        );
+        assert_eq!(told["HTTP_X_REAL_IP"], "2");
+        assert_eq!((told["HTTP_COOKIE"].as_str(), told["HTTP_ACCEPT"].as_str()), ("a=1; b=2", "x, y"));
+    }
+}

@@ -1,0 +1,436 @@
+//! Who may be chosen, and the books: nodes with their loads and health, the policy in force. Whom to choose of several is the policy's.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::classify::{Class, DynamicRules};
+use super::explain::{Explanation, NodeLine};
+use super::facts::{ContentKey, Facts, KeyMaker};
+use super::health::{Health, HealthSettings, Outcome, State};
+use super::limits::{EJECTED_PERCENT_MAX, NODES_MAX, WEIGHT_MAX};
+use super::node::{Load, LoadReport, Node, NodeId, NodeSet, Serves};
+use super::policy::{AnyPolicy, Ask, Candidate, Plan, PolicyKind, PolicySettings, Why};
+use super::table::TableEntry;
+use crate::time::Instant;
+
+/// How a dispatcher dispatches. All of it can be changed while it runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Which policy.
+    pub policy: PolicyKind,
+    /// Its parameters, and those of the others.
+    pub parameters: PolicySettings,
+    /// What makes a request dynamic.
+    pub rules: DynamicRules,
+    /// When a node is fit.
+    pub health: HealthSettings,
+    /// A load report that is older counts for nothing.
+    pub report_age: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            policy: PolicyKind::default(),
+            parameters: PolicySettings::default(),
+            rules: DynamicRules::default(),
+            health: HealthSettings::default(),
+            report_age: Duration::from_secs(3),
+        }
+    }
+}
+
+/// A node as it is configured. It's the same node as long as its name is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeSettings {
+    /// How everybody calls it.
+    pub name: String,
+    /// 100 for an ordinary one.
+    pub weight: u32,
+    /// What it has.
+    pub serves: Serves,
+}
+
+/// What a request was given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Choice {
+    /// Whom.
+    pub node: NodeId,
+    /// Why this one.
+    pub why: Why,
+    /// The request's class.
+    pub class: Class,
+    /// The request's content.
+    pub key: ContentKey,
+}
+
+/// Why nobody can be chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// No node is configured for this host and path.
+    #[error("no node serves this host and path")]
+    NobodyServes,
+    /// Those that are configured for it are down or draining.
+    #[error("every node that serves this host and path is down or draining")]
+    NobodyUp,
+}
+
+/// Why a node is a candidate, or why not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It may be chosen.
+    Candidate,
+    /// It's configured for other hosts or paths.
+    ServesOther,
+    /// It takes on nothing new.
+    Draining,
+    /// It isn't fit.
+    Unfit(State),
+    /// It was ejected, but nobody else is left.
+    LastResort,
+}
+
+impl fmt::Display for Standing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Standing::Candidate => f.write_str("may be chosen"),
+            Standing::ServesOther => f.write_str("serves other hosts or paths"),
+            Standing::Draining => f.write_str("draining"),
+            Standing::Unfit(state) => write!(f, "{state}"),
+            Standing::LastResort => f.write_str("ejected, but nobody else is left"),
+        }
+    }
+}
+
+/// Chooses a node for each request.
+pub struct Dispatcher {
+    settings: Settings,
+    keys: KeyMaker,
+    policy: Box<dyn AnyPolicy>,
+    /// By place; `None` where a node was removed.
+    nodes: Vec<Option<Node>>,
+    /// Nodes that serve the same.
+    groups: Vec<(Serves, NodeSet)>,
+    /// Of a generator that the host has seeded.
+    random: u64,
+    /// Kept for its memory.
+    candidates: Vec<Candidate>,
+}
+
+impl Dispatcher {
+    /// A dispatcher without nodes. `cluster_key` is the same at all that should agree on content keys; `seed` differs at each.
+    #[must_use]
+    pub fn new(settings: Settings, cluster_key: &[u8; 32], seed: u64) -> Dispatcher {
+        Dispatcher {
+            policy: settings.policy.start(&settings.parameters),
+            settings,
+            keys: KeyMaker::new(cluster_key),
+            nodes: Vec::new(),
+            groups: Vec::new(),
+            random: seed | 1,
+            candidates: Vec::new(),
+        }
+    }
+
+    /// Other settings from here on. A policy of another kind starts with nothing remembered.
+    pub fn configure(&mut self, settings: Settings) {
+        if settings.policy == self.settings.policy {
+            self.policy.configure(&settings.parameters);
+        } else {
+            self.policy = settings.policy.start(&settings.parameters);
+        }
+        self.settings = settings;
+    }
+
+    /// What it goes by.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// These nodes and no others; past [`NODES_MAX`] they are left out. Those known by name keep their places, loads and health.
+    pub fn set_nodes(&mut self, nodes: &[NodeSettings], now: Instant) {
+        let nodes = &nodes[..nodes.len().min(NODES_MAX)];
+        for place in &mut self.nodes {
+            if place.as_ref().is_some_and(|node| nodes.iter().all(|settings| settings.name != node.name)) {
+                *place = None;
+            }
+        }
+        self.groups.clear();
+        for settings in nodes {
+            let weight = settings.weight.clamp(1, WEIGHT_MAX);
+            let id = match self.find(&settings.name) {
+                Some(id) => id,
+                None => self.add(&settings.name, now),
+            };
+            if let Some(node) = self.node_mut(id) {
+                node.weight = weight;
+            }
+            match self.groups.iter_mut().find(|(serves, _)| *serves == settings.serves) {
+                Some((_, set)) => *set = set.with(id),
+                None => self.groups.push((settings.serves.clone(), NodeSet::EMPTY.with(id))),
+            }
+        }
+    }
+
+    fn add(&mut self, name: &str, now: Instant) -> NodeId {
+        let node = Node {
+            name: name.to_owned(),
+            weight: 1,
+            seed: self.keys.node(name),
+            is_draining: false,
+            health: Health::new(now),
+            load: Load::default(),
+            // Whoever had this place before isn't this node.
+            forgotten: now,
+        };
+        let place = self.nodes.iter().position(Option::is_none).unwrap_or_else(|| {
+            self.nodes.push(None);
+            self.nodes.len() - 1
+        });
+        self.nodes[place] = Some(node);
+        NodeId(place as u8)
+    }
+
+    /// The node of this name.
+    #[must_use]
+    pub fn find(&self, name: &str) -> Option<NodeId> {
+        self.iter().find(|(_, node)| node.name == name).map(|(id, _)| id)
+    }
+
+    /// A node's name; empty when there is no such node any more.
+    #[must_use]
+    pub fn name(&self, node: NodeId) -> &str {
+        self.node(node).map_or("", |node| &node.name)
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (NodeId, &Node)> {
+        self.nodes.iter().enumerate().filter_map(|(place, node)| Some((NodeId(place as u8), node.as_ref()?)))
+    }
+
+    fn node(&self, id: NodeId) -> Option<&Node> {
+        self.nodes.get(id.index())?.as_ref()
+    }
+
+    fn node_mut(&mut self, id: NodeId) -> Option<&mut Node> {
+        self.nodes.get_mut(id.index())?.as_mut()
+    }
+
+    /// The node for a request. What the choice remembers is remembered; that the node is given the request is told by [`Dispatcher::begin`].
+    ///
+    /// # Errors
+    ///
+    /// There is no node for it.
+    pub fn choose(&mut self, facts: &Facts<'_>, now: Instant) -> Result<Choice, Refusal> {
+        let mut candidates = std::mem::take(&mut self.candidates);
+        let chosen = self.candidates(facts, now, &mut candidates).map(|()| {
+            let ask = self.ask(facts, &candidates, now);
+            let plan = self.policy.plan(&ask);
+            self.policy.commit(&ask, &plan);
+            Choice { node: plan.node, why: plan.why, class: ask.class, key: ask.key }
+        });
+        self.candidates = candidates;
+        self.random = next_random(self.random);
+        chosen
+    }
+
+    fn ask<'a>(&self, facts: &Facts<'_>, candidates: &'a [Candidate], now: Instant) -> Ask<'a> {
+        let (key, class) = (self.keys.content(facts), self.settings.rules.classify(facts));
+        Ask { key, class, candidates, random: next_random(self.random), now }
+    }
+
+    /// Fills in who may be chosen.
+    fn candidates(&self, facts: &Facts<'_>, now: Instant, candidates: &mut Vec<Candidate>) -> Result<(), Refusal> {
+        candidates.clear();
+        let serving = self.serving(facts);
+        if serving.is_empty() {
+            return Err(Refusal::NobodyServes);
+        }
+        let fit = |wanted: fn(State) -> bool| {
+            let nodes = serving.iter().filter_map(|id| Some((id, self.node(id)?)));
+            nodes.filter(move |(_, node)| !node.is_draining && wanted(node.health.state(now)))
+        };
+        candidates.extend(fit(|state| state == State::Up).map(|(id, node)| self.candidate(id, node, now)));
+        if candidates.is_empty() {
+            let ejected = fit(|state| matches!(state, State::Ejected(_)));
+            candidates.extend(ejected.map(|(id, node)| self.candidate(id, node, now)));
+        }
+        if candidates.is_empty() { Err(Refusal::NobodyUp) } else { Ok(()) }
+    }
+
+    fn serving(&self, facts: &Facts<'_>) -> NodeSet {
+        let groups = self.groups.iter().filter(|(serves, _)| serves.has(facts));
+        groups.fold(NodeSet::EMPTY, |all, (_, nodes)| all.or(*nodes))
+    }
+
+    fn candidate(&self, id: NodeId, node: &Node, now: Instant) -> Candidate {
+        let age_max = self.settings.report_age;
+        Candidate {
+            id,
+            seed: node.seed,
+            share: u64::from(node.weight) * node.health.share_permille(&self.settings.health, now),
+            active: node.load.active(now, age_max),
+            busy_permille: node.load.busy_permille(now, age_max),
+            forgotten: node.forgotten,
+        }
+    }
+
+    /// `node` was given a request.
+    pub fn begin(&mut self, node: NodeId) {
+        if let Some(node) = self.node_mut(node) {
+            node.load.begin();
+        }
+    }
+
+    /// A request that `node` was given has ended. True when the node has just been ejected because of it.
+    pub fn end(&mut self, id: NodeId, outcome: Outcome, now: Instant) -> bool {
+        let health = self.settings.health;
+        let may_be_ejected = outcome == Outcome::Failed && self.may_eject(id, now);
+        let Some(node) = self.node_mut(id) else { return false };
+        node.load.end();
+        node.health.request_ended(outcome, may_be_ejected, &health, now)
+    }
+
+    /// Whether one more node may be ejected.
+    fn may_eject(&self, id: NodeId, now: Instant) -> bool {
+        let out = self.iter().filter(|(other, node)| *other != id && node.health.state(now) != State::Up).count();
+        (out + 1) * 100 <= self.iter().count() * EJECTED_PERCENT_MAX
+    }
+
+    /// `node` has said how much it has to do.
+    pub fn report(&mut self, node: NodeId, report: LoadReport, now: Instant) {
+        if let Some(node) = self.node_mut(node) {
+            node.load.report(report, now);
+        }
+    }
+
+    /// A node that is to be probed now. Each is told once; [`Dispatcher::probe_ended`] says what came of it, a time-out included.
+    pub fn poll_probe(&mut self, now: Instant) -> Option<NodeId> {
+        let health = self.settings.health;
+        let due = self
+            .nodes
+            .iter_mut()
+            .position(|node| node.as_mut().is_some_and(|node| node.health.begin_probe(&health, now)));
+        due.map(|place| NodeId(place as u8))
+    }
+
+    /// When [`Dispatcher::poll_probe`] has something to say next.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.iter().filter_map(|(_, node)| node.health.probe_at(&self.settings.health)).min()
+    }
+
+    /// Tells what came of a probe. True when the node has just gone down.
+    pub fn probe_ended(&mut self, id: NodeId, is_well: bool, now: Instant) -> bool {
+        let health = self.settings.health;
+        self.change(id, now, |node| node.health.probe_ended(is_well, &health, now))
+    }
+
+    /// Tells of the link to a node. True when the node has just gone down.
+    pub fn link_changed(&mut self, id: NodeId, is_up: bool, now: Instant) -> bool {
+        self.change(id, now, |node| node.health.link_changed(is_up, now))
+    }
+
+    /// Has `node` take on nothing new, or lets it again.
+    pub fn set_draining(&mut self, id: NodeId, is_draining: bool, now: Instant) {
+        self.change(id, now, |node| !std::mem::replace(&mut node.is_draining, is_draining) && is_draining);
+    }
+
+    /// Another weight until the nodes are set anew.
+    pub fn set_weight(&mut self, id: NodeId, weight: u32) {
+        if let Some(node) = self.node_mut(id) {
+            node.weight = weight.clamp(1, WEIGHT_MAX);
+        }
+    }
+
+    /// What is remembered of a node that has just gone is forgotten.
+    fn change(&mut self, id: NodeId, now: Instant, change: impl FnOnce(&mut Node) -> bool) -> bool {
+        let Some(node) = self.node_mut(id) else { return false };
+        let has_gone = change(node);
+        if has_gone {
+            node.forgotten = now;
+        }
+        has_gone
+    }
+
+    /// Where a request would go and why; nothing is changed by asking.
+    #[must_use]
+    pub fn explain(&self, facts: &Facts<'_>, now: Instant) -> Explanation {
+        let mut candidates = Vec::new();
+        let allowed = self.candidates(facts, now, &mut candidates);
+        let ask = self.ask(facts, &candidates, now);
+        let entry = self.policy.table().and_then(|table| table.get(ask.key)).copied();
+        let chosen = allowed.map(|()| self.policy.plan(&ask));
+        let serving = self.serving(facts);
+        let standing = |id: NodeId, node: &Node| {
+            let is_candidate = candidates.iter().any(|c| c.id == id);
+            match node.health.state(now) {
+                _ if !serving.contains(id) => Standing::ServesOther,
+                _ if node.is_draining => Standing::Draining,
+                State::Up => Standing::Candidate,
+                _ if is_candidate => Standing::LastResort,
+                state => Standing::Unfit(state),
+            }
+        };
+        Explanation {
+            class: ask.class,
+            key: ask.key,
+            policy: self.settings.policy,
+            chosen: chosen.map(|Plan { node, why, .. }| (self.name(node).to_owned(), why)),
+            entry: entry.map(|entry| (self.names(entry.nodes), now.since(entry.used))),
+            nodes: self.iter().map(|(id, node)| self.line(node, standing(id, node), now)).collect(),
+        }
+    }
+
+    /// Every node as it is now, in the order of their places.
+    pub fn nodes(&self, now: Instant) -> impl Iterator<Item = NodeLine> {
+        self.iter().map(move |(_, node)| {
+            let standing = match node.health.state(now) {
+                _ if node.is_draining => Standing::Draining,
+                State::Up => Standing::Candidate,
+                state => Standing::Unfit(state),
+            };
+            self.line(node, standing, now)
+        })
+    }
+
+    fn line(&self, node: &Node, standing: Standing, now: Instant) -> NodeLine {
+        let age_max = self.settings.report_age;
+        NodeLine {
+            name: node.name.clone(),
+            standing,
+            weight: node.weight,
+            share_permille: node.health.share_permille(&self.settings.health, now),
+            active: node.load.active(now, age_max),
+            busy_permille: node.load.busy_permille(now, age_max),
+            report_age: node.load.report_age(now),
+        }
+    }
+
+    /// What the policy remembers of contents, last used first; nothing under a policy without a table.
+    pub fn table(&self) -> impl Iterator<Item = &TableEntry> {
+        self.policy.table().into_iter().flat_map(super::table::Table::iter)
+    }
+
+    /// How many contents are remembered, and the memory that takes in bytes.
+    #[must_use]
+    pub fn table_size(&self) -> (usize, usize) {
+        self.policy.table().map_or((0, 0), |table| (table.len(), table.bytes()))
+    }
+
+    /// The names of `nodes`.
+    #[must_use]
+    pub fn names(&self, nodes: NodeSet) -> Vec<String> {
+        nodes.iter().filter_map(|id| self.node(id)).map(|node| node.name.clone()).collect()
+    }
+}
+
+/// Xorshift (Marsaglia, 2003).
+fn next_random(mut random: u64) -> u64 {
+    random ^= random << 13;
+    random ^= random >> 7;
+    random ^ (random << 17)
+}
+
+#[cfg(test)]
+mod tests;

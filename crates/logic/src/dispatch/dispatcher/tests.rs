@@ -1,0 +1,173 @@
+//! Candidates, the books, and explanations, by ticks.
+
+use super::super::classify::Rule;
+use super::*;
+use crate::serve::path_pattern::PathPattern;
+
+fn at(seconds: u64) -> Instant {
+    Instant { ns: seconds * 1_000_000_000 }
+}
+
+fn node(name: &str, paths: &[&str]) -> NodeSettings {
+    let paths: Vec<_> = paths.iter().map(|path| PathPattern::parse(path).expect("a pattern")).collect();
+    NodeSettings { name: name.to_owned(), weight: 100, serves: Serves::new(&[], &paths) }
+}
+
+fn dispatcher(policy: PolicyKind, nodes: &[NodeSettings]) -> Dispatcher {
+    let settings = Settings {
+        policy,
+        rules: DynamicRules { extensions: vec!["php".into()], ..DynamicRules::default() },
+        ..Settings::default()
+    };
+    let mut dispatcher = Dispatcher::new(settings, &[1; 32], 7);
+    dispatcher.set_nodes(nodes, at(0));
+    dispatcher
+}
+
+fn facts(text: &str) -> Facts<'_> {
+    Facts::written(text).expect("it has a path")
+}
+
+fn name(dispatcher: &mut Dispatcher, text: &str, second: u64) -> Result<String, Refusal> {
+    let choice = dispatcher.choose(&facts(text), at(second))?;
+    Ok(dispatcher.name(choice.node).to_owned())
+}
+
+#[test]
+fn only_nodes_that_serve_a_request_are_chosen() {
+    let nodes = [node("a", &["/images/*"]), node("b", &["/images/*", "/css/*"]), node("c", &["/css/*"])];
+    let mut dispatcher = dispatcher(PolicyKind::RoundRobin, &nodes);
+    let turns: Vec<_> = (0..4).map(|_| name(&mut dispatcher, "/images/x.png", 1).expect("there is one")).collect();
+    assert_eq!(turns, ["a", "b", "a", "b"]);
+    assert_eq!(name(&mut dispatcher, "/other", 1), Err(Refusal::NobodyServes));
+    let b = dispatcher.find("b").expect("configured");
+    dispatcher.set_draining(b, true, at(1));
+    assert_eq!(name(&mut dispatcher, "/css/x.css", 1).as_deref(), Ok("c"));
+    let c = dispatcher.find("c").expect("configured");
+    dispatcher.link_changed(c, false, at(1));
+    assert_eq!(name(&mut dispatcher, "/css/x.css", 1), Err(Refusal::NobodyUp));
+}
+
+#[test]
+fn a_dead_node_loses_its_contents_and_is_chosen_again_when_it_is_back() {
+    let mut dispatcher = dispatcher(PolicyKind::MixLard, &[node("a", &[]), node("b", &[])]);
+    let first = name(&mut dispatcher, "/x", 1).expect("there is one");
+    let (dead, other) = if first == "a" { ("a", "b") } else { ("b", "a") };
+    let id = dispatcher.find(dead).expect("configured");
+    for second in [2, 4, 6] {
+        assert_eq!(dispatcher.poll_timeout(), Some(at(if second == 2 { 0 } else { second })));
+        while let Some(probed) = dispatcher.poll_probe(at(second)) {
+            let went_down = dispatcher.probe_ended(probed, probed != id, at(second));
+            assert_eq!(went_down, probed == id && second == 6);
+        }
+    }
+    assert_eq!(name(&mut dispatcher, "/x", 7).as_deref(), Ok(other));
+    for second in [8, 10] {
+        while let Some(probed) = dispatcher.poll_probe(at(second)) {
+            dispatcher.probe_ended(probed, true, at(second));
+        }
+    }
+    assert_eq!(name(&mut dispatcher, "/x", 60).as_deref(), Ok(other), "it's there now");
+    assert_eq!(dispatcher.table().count(), 1);
+}
+
+#[test]
+fn half_of_the_nodes_can_be_ejected_and_the_last_are_tried_all_the_same() {
+    let nodes = ["a", "b", "c", "d"].map(|name| node(name, &[]));
+    let mut dispatcher = dispatcher(PolicyKind::LeastConnections, &nodes);
+    let mut fail = |name: &str| {
+        let id = dispatcher.find(name).expect("configured");
+        (0..20).any(|_| {
+            dispatcher.begin(id);
+            dispatcher.end(id, Outcome::Failed, at(1))
+        })
+    };
+    assert_eq!(["a", "b", "c", "d"].map(&mut fail), [true, true, false, false]);
+    for name in ["c", "d"] {
+        let id = dispatcher.find(name).expect("configured");
+        dispatcher.link_changed(id, false, at(1));
+    }
+    assert!(["a", "b"].contains(&&*name(&mut dispatcher, "/x", 2).expect("a last resort")));
+    let explanation = dispatcher.explain(&facts("/x"), at(2));
+    let standings: Vec<_> = explanation.nodes.iter().map(|line| line.standing).collect();
+    let unlinked = Standing::Unfit(State::Unlinked);
+    assert_eq!(standings, [Standing::LastResort, Standing::LastResort, unlinked, unlinked]);
+}
+
+#[test]
+fn nodes_keep_their_places_by_name() {
+    let mut dispatcher = dispatcher(PolicyKind::MixLard, &[node("a", &[]), node("b", &[])]);
+    let b = dispatcher.find("b").expect("configured");
+    dispatcher.begin(b);
+    dispatcher.set_draining(b, true, at(1));
+    for page in 0..20 {
+        name(&mut dispatcher, &format!("/{page}"), 1).expect("a is there");
+    }
+    dispatcher.set_nodes(&[node("c", &[]), NodeSettings { weight: 50, ..node("b", &[]) }], at(2));
+    assert_eq!((dispatcher.find("a"), dispatcher.find("b")), (None, Some(b)));
+    assert_eq!(dispatcher.find("c").map(NodeId::index), Some(0), "the place is free");
+    let line = dispatcher.nodes(at(2)).find(|line| line.name == "b").expect("b is there");
+    assert_eq!((line.active, line.weight, line.standing), (1, 50, Standing::Draining));
+    let choice = dispatcher.choose(&facts("/1"), at(3)).expect("c is there");
+    assert_eq!(choice.why, Why::New, "what a had isn't what c has");
+    let many: Vec<_> = (0..100).map(|number| node(&format!("n{number}"), &[])).collect();
+    dispatcher.set_nodes(&many, at(4));
+    assert_eq!(dispatcher.nodes(at(4)).count(), NODES_MAX);
+}
+
+#[test]
+fn a_policy_is_changed_while_it_runs() {
+    let mut dispatcher = dispatcher(PolicyKind::MixLard, &[node("a", &[]), node("b", &[])]);
+    name(&mut dispatcher, "/x", 1).expect("there is one");
+    assert_eq!(dispatcher.table_size().0, 1);
+    for policy in PolicyKind::ALL {
+        dispatcher.configure(Settings { policy: *policy, ..dispatcher.settings().clone() });
+        name(&mut dispatcher, "/x", 2).expect("there is one");
+    }
+    assert_eq!(dispatcher.table_size(), (0, 0));
+}
+
+#[test]
+fn explaining_says_what_would_happen_and_changes_nothing() {
+    for policy in PolicyKind::ALL {
+        let mut dispatcher = dispatcher(*policy, &[node("a", &[]), node("b", &[]), node("c", &["/only/*"])]);
+        for second in 1..200 {
+            let text = format!("/{}{}", second % 5, if second % 3 == 0 { ".php" } else { "" });
+            let explained = dispatcher.explain(&facts(&text), at(second));
+            assert_eq!(explained, dispatcher.explain(&facts(&text), at(second)));
+            let choice = dispatcher.choose(&facts(&text), at(second)).expect("there is one");
+            assert_eq!(explained.chosen, Ok((dispatcher.name(choice.node).to_owned(), choice.why)));
+            dispatcher.begin(choice.node);
+            if second % 4 == 0 {
+                dispatcher.end(choice.node, Outcome::Served, at(second));
+            }
+        }
+    }
+}
+
+#[test]
+fn an_explanation_reads_well() {
+    let mut dispatcher = dispatcher(PolicyKind::MixLard, &[node("a", &[]), node("b", &[]), node("c", &["/only/*"])]);
+    let a = dispatcher.find("a").expect("configured");
+    let b = dispatcher.find("b").expect("configured");
+    dispatcher.report(a, LoadReport { active: 3, busy_permille: 120 }, at(9));
+    dispatcher.choose(&facts("/x"), at(8)).expect("there is one");
+    dispatcher.report(b, LoadReport { active: 1, busy_permille: 900 }, at(9));
+    dispatcher.set_draining(a, true, at(9));
+    let text = dispatcher.explain(&facts("/y.php"), at(10)).to_string();
+    let expected = "\
+dynamic (by its extension) request under the policy mix_lard
+  goes to b: a dynamic request, and this node has the least to do
+  nodes:
+    a  draining                     load 3, busy 12.0 %, weight 100, reported 1.0 s ago
+    b  may be chosen                load 1, busy 90.0 %, weight 100, reported 1.0 s ago
+    c  serves other hosts or paths  load 0, weight 100, no report
+";
+    assert_eq!(text, expected);
+    let text = dispatcher.explain(&facts("/x"), at(10)).to_string();
+    assert!(text.contains(": last used 2.0 s ago, at "), "{text}");
+    dispatcher.set_nodes(&[], at(11));
+    let text = dispatcher.explain(&facts("/x"), at(11)).to_string();
+    assert!(text.contains("goes nowhere: no node serves this host and path"), "{text}");
+    assert_eq!(dispatcher.settings().rules.classify(&facts("/y.php")), Class::Dynamic(Rule::Extension));
+}

@@ -1,0 +1,239 @@
+//! Mix-LARD (CASS, "Mix-LARD Scheduling Policy"): static requests go where their content was sent last, dynamic ones by load. Replication is
+//! LARD/R's (Pai et al., ASPLOS 1998, figure 3).
+
+use std::time::Duration;
+
+use super::super::limits::EXPIRED_PER_CHOICE;
+use super::super::node::NodeSet;
+use super::super::table::Table;
+use super::{Ask, Candidate, Plan, Policy, PolicySettings, Why};
+
+/// The parameters of the table and of replication. Loads are requests under way for a weight of 100.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MixLardSettings {
+    /// A node with less is one that could do more (T_low).
+    pub load_low: u32,
+    /// A node with more has too much, if another could do more; one with twice as much has in any case (T_high).
+    pub load_high: u32,
+    /// Content whose nodes haven't changed for so long loses one of several (K).
+    pub replica_time: Duration,
+    /// Content that wasn't asked for in so long is forgotten.
+    pub entry_time: Duration,
+    /// Contents remembered at once.
+    pub entries_max: usize,
+}
+
+impl Default for MixLardSettings {
+    fn default() -> Self {
+        MixLardSettings {
+            load_low: 25,
+            load_high: 65,
+            replica_time: Duration::from_secs(20),
+            entry_time: Duration::from_secs(600),
+            entries_max: 1 << 18,
+        }
+    }
+}
+
+pub(super) struct MixLard {
+    settings: MixLardSettings,
+    table: Table,
+}
+
+impl Policy for MixLard {
+    const NAME: &'static str = "mix_lard";
+    const ABOUT: &'static str = "static requests go where their content was sent last, to more nodes when these have too much to do; dynamic ones by load";
+
+    fn new(settings: &PolicySettings) -> Self {
+        let settings = settings.mix_lard.clone();
+        MixLard { table: Table::new(settings.entries_max), settings }
+    }
+
+    fn configure(&mut self, settings: &PolicySettings) {
+        self.settings = settings.mix_lard.clone();
+        self.table.set_entries_max(self.settings.entries_max);
+    }
+
+    fn plan(&self, ask: &Ask<'_>) -> Plan {
+        if ask.class.is_dynamic() {
+            return Plan::new(&ask.least(Candidate::pressure), Why::LeastPressure);
+        }
+        let entry = self.table.get(ask.key).filter(|entry| ask.now.since(entry.used) <= self.settings.entry_time);
+        let remembers =
+            |c: &&Candidate| entry.is_some_and(|entry| entry.nodes.contains(c.id) && entry.used > c.forgotten);
+        let nodes = ask.candidates.iter().filter(remembers).fold(NodeSet::EMPTY, |set, c| set.with(c.id));
+        let least = ask.least(Candidate::load);
+        let mine = ask.least(|c| (!nodes.contains(c.id), c.load()));
+        let (Some(entry), false) = (entry, nodes.is_empty()) else {
+            return Plan { nodes: NodeSet::EMPTY.with(least.id), ..Plan::new(&least, Why::New) };
+        };
+        let (low, high) = (self.settings.load_low.into(), self.settings.load_high.into());
+        let has_too_much = mine.load() > high && least.load() < low || mine.load() >= 2 * high;
+        if has_too_much && !nodes.contains(least.id) {
+            return Plan { nodes: nodes.with(least.id), ..Plan::new(&least, Why::Replicated(mine.load())) };
+        }
+        let is_settled = nodes == entry.nodes && ask.now.since(entry.changed) > self.settings.replica_time;
+        let kept = if nodes.len() > 1 && is_settled {
+            let most = ask.least(|c| (!nodes.contains(c.id), c.id == mine.id, u64::MAX - c.load()));
+            nodes.without(most.id)
+        } else {
+            nodes
+        };
+        Plan { nodes: kept, ..Plan::new(&mine, Why::Remembered(nodes.len())) }
+    }
+
+    fn commit(&mut self, ask: &Ask<'_>, plan: &Plan) {
+        if !plan.nodes.is_empty() {
+            self.table.put(ask.key, plan.nodes, ask.now);
+        }
+        self.table.expire(self.settings.entry_time, ask.now, EXPIRED_PER_CHOICE);
+    }
+
+    fn table(&self) -> Option<&Table> {
+        Some(&self.table)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::classify::{Class, Rule};
+    use super::super::super::facts::ContentKey;
+    use super::super::super::node::NodeId;
+    use super::*;
+    use crate::time::Instant;
+
+    struct Lab {
+        policy: MixLard,
+        candidates: Vec<Candidate>,
+        now: Instant,
+    }
+
+    impl Lab {
+        fn new(loads: &[u32]) -> Lab {
+            let candidate = |(place, active): (usize, &u32)| Candidate {
+                id: NodeId(place as u8),
+                seed: place as u64 * 0x9e37_79b9,
+                share: 100_000,
+                active: *active,
+                busy_permille: 0,
+                forgotten: Instant::default(),
+            };
+            let candidates = loads.iter().enumerate().map(candidate).collect();
+            let now = Instant::default().after(Duration::from_secs(1000));
+            Lab { policy: MixLard::new(&PolicySettings::default()), candidates, now }
+        }
+
+        fn ask(&self, key: u64, class: Class) -> Ask<'_> {
+            Ask { key: ContentKey(key), class, candidates: &self.candidates, random: 0, now: self.now }
+        }
+
+        fn choose(&mut self, key: u64) -> (u8, Why) {
+            let ask = Ask {
+                key: ContentKey(key),
+                class: Class::Static,
+                candidates: &self.candidates,
+                random: 0,
+                now: self.now,
+            };
+            let plan = self.policy.plan(&ask);
+            assert_eq!(plan, self.policy.plan(&ask));
+            self.policy.commit(&ask, &plan);
+            (plan.node.0, plan.why)
+        }
+
+        fn pass(&mut self, seconds: u64) {
+            self.now = self.now.after(Duration::from_secs(seconds));
+        }
+
+        fn load(&mut self, loads: &[u32]) {
+            for (candidate, load) in self.candidates.iter_mut().zip(loads) {
+                candidate.active = *load;
+            }
+        }
+
+        fn nodes(&self, key: u64) -> Vec<u8> {
+            let entry = self.policy.table.get(ContentKey(key));
+            entry.into_iter().flat_map(|entry| entry.nodes.iter()).map(|node| node.0).collect()
+        }
+    }
+
+    #[test]
+    fn content_goes_where_it_was_sent_last_until_it_is_forgotten() {
+        let mut lab = Lab::new(&[5, 3, 4]);
+        assert_eq!(lab.choose(1), (1, Why::New));
+        lab.load(&[0, 60, 0]);
+        for _ in 0..3 {
+            lab.pass(600);
+            assert_eq!(lab.choose(1), (1, Why::Remembered(1)), "each use refreshes the timer");
+        }
+        lab.load(&[9, 60, 8]);
+        lab.pass(601);
+        assert_eq!(lab.choose(1), (2, Why::New));
+    }
+
+    #[test]
+    fn on_an_idle_cluster_contents_are_spread() {
+        let mut lab = Lab::new(&[0, 0, 0, 0]);
+        let mut counts = [0; 4];
+        for key in 0..4000_u64 {
+            counts[usize::from(lab.choose(key.wrapping_mul(0x9e37_79b9_7f4a_7c15)).0)] += 1;
+        }
+        assert!(counts.iter().all(|count| (850..1150).contains(count)), "{counts:?}");
+    }
+
+    #[test]
+    fn overload_replicates_and_calm_takes_replicas_back() {
+        let mut lab = Lab::new(&[0, 9, 9]);
+        assert_eq!(lab.choose(1), (0, Why::New));
+        lab.load(&[66, 25, 25]);
+        assert_eq!(lab.choose(1), (0, Why::Remembered(1)), "nobody could do more");
+        lab.load(&[66, 24, 30]);
+        assert_eq!(lab.choose(1), (1, Why::Replicated(66)));
+        assert_eq!(lab.nodes(1), [0, 1]);
+        lab.load(&[130, 129, 80]);
+        assert_eq!(lab.choose(1), (1, Why::Remembered(2)));
+        lab.load(&[130, 130, 80]);
+        assert_eq!(lab.choose(1).1, Why::Replicated(130), "twice the upper mark, whatever the others have");
+        assert_eq!(lab.nodes(1), [0, 1, 2]);
+        lab.load(&[10, 3, 5]);
+        lab.pass(20);
+        assert_eq!(lab.choose(1), (1, Why::Remembered(3)));
+        lab.pass(1);
+        assert_eq!(lab.choose(1), (1, Why::Remembered(3)));
+        assert_eq!(lab.nodes(1), [1, 2], "the most loaded one is dropped");
+        lab.pass(21);
+        lab.choose(1);
+        assert_eq!(lab.nodes(1), [1]);
+        lab.pass(21);
+        lab.choose(1);
+        assert_eq!(lab.nodes(1), [1], "the last one stays");
+    }
+
+    #[test]
+    fn loads_count_by_weight() {
+        let mut lab = Lab::new(&[10, 30]);
+        lab.candidates[1].share = 400_000;
+        assert_eq!(lab.choose(1).0, 1);
+        assert_eq!(lab.policy.plan(&lab.ask(2, Class::Dynamic(Rule::Path))).node, NodeId(1));
+        lab.candidates[1].busy_permille = 900;
+        assert_eq!(lab.policy.plan(&lab.ask(2, Class::Dynamic(Rule::Path))).node, NodeId(0));
+    }
+
+    #[test]
+    fn a_dead_node_is_forgotten_and_dynamic_requests_never_remembered() {
+        let mut lab = Lab::new(&[0, 9]);
+        assert_eq!(lab.choose(1), (0, Why::New));
+        let plan = lab.policy.plan(&lab.ask(5, Class::Dynamic(Rule::Query)));
+        assert_eq!((plan.why, plan.nodes), (Why::LeastPressure, NodeSet::EMPTY));
+        lab.pass(1);
+        lab.candidates[0].forgotten = lab.now;
+        lab.load(&[9, 0]);
+        lab.pass(1);
+        assert_eq!(lab.choose(1), (1, Why::New), "it died and came back in between");
+        lab.pass(1);
+        let alone = lab.candidates.remove(1);
+        assert_eq!(lab.choose(1), (0, Why::New), "who can't be chosen doesn't count");
+        lab.candidates.push(alone);
+        assert_eq!(lab.nodes(1), [0]);
+    }
+}

@@ -1,0 +1,241 @@
+//! How a connection goes on whose server has died, from its last image, what that server told since, and what the home has seen of the
+//! client. Decides which bytes are sent next, or that nobody can know; doesn't ask whether the content is still there: who thaws compares tags.
+//!
+//! The stream of a server's bytes is counted from the image's first unacknowledged one, the client's from its `receive_next`, both in 64 bits.
+
+use super::http::HttpState;
+use super::image::Image;
+use super::limits::{PROGRESS_BYTES_MAX, RESEND_BYTES_MAX};
+use super::reply::{Piece, ReplyState};
+use super::tcp::TcpState;
+use super::wire::{DecodeError, Reader, put_number};
+use crate::http::{EntityTag, Method, Request};
+
+/// What a node tells when it begins a long reply, before the first byte of it is sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Bytes sent since the image, before this reply.
+    pub server_bytes: u64,
+    /// Bytes received since the image.
+    pub client_bytes: u64,
+    /// The protocol's state now, with whatever has been received and not consumed.
+    pub http: HttpState,
+    /// The whole reply.
+    pub reply: ReplyState,
+}
+
+/// What the home has seen of the client: every packet of it came by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Witness {
+    /// Bytes acknowledged since the image. The steering program counts in 64 bits, as sequence numbers wrap after 4 GB.
+    pub acknowledged_bytes: u64,
+    /// How far past that the client's window has ever reached: so many more bytes may be with it.
+    pub window_bytes: u32,
+    /// Bytes that the client has sent since the image, up to the end of the furthest.
+    pub client_bytes: u64,
+    /// A timestamp later than any that the client has been shown.
+    pub timestamp: Option<u32>,
+    /// The client has answered a probe with no gap told (SACK): it has nothing beyond what it acknowledged. The probe was sent when the dead
+    /// node could send no more, and late enough that nothing of what it sent was under way.
+    pub is_exact: bool,
+}
+
+/// Why a connection can't go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
+pub enum Impossible {
+    /// The image is of a socket that went along.
+    #[error("the image has no TCP part")]
+    NoTcp,
+    /// It had gone on to something that nobody told of.
+    #[error("what the dead node sent last isn't known")]
+    Unknown,
+    /// The content has no strong tag.
+    #[error("the reply's content has no strong entity tag")]
+    NoStrongTag,
+    /// A request that may have had an effect and hasn't been answered.
+    #[error("the request in hand can't be repeated")]
+    NotRepeatable,
+    /// The client sent something that the dead node may have acknowledged.
+    #[error("what the client sent last died with the node")]
+    RequestLost,
+    /// More may be under way than can be sent again.
+    #[error("the client's window is larger than what can be sent again")]
+    WindowTooLarge,
+}
+
+/// The image from which the connection goes on anywhere.
+///
+/// # Errors
+/// Why it can't: it is to be cut.
+pub fn continue_from(image: Image, progress: Option<Progress>, seen: &Witness) -> Result<Image, Impossible> {
+    let tcp = image.tcp.ok_or(Impossible::NoTcp)?;
+    let first_unacknowledged = tcp.unacknowledged();
+    let base = progress.as_ref().map_or(0, |progress| progress.server_bytes);
+    // An acknowledgement before the reply that was told of leaves the end of one that wasn't.
+    let skipped = seen.acknowledged_bytes.checked_sub(base).ok_or(Impossible::Unknown)?;
+    let mut known = Known::new(tcp, image.http, image.reply, progress);
+    known.check_end(skipped, seen)?;
+
+    known.tcp.sent = known.take_literal_front(skipped);
+    let mut resend_bytes = 0;
+    if let Some(reply) = &mut known.reply {
+        let is_vouched = EntityTag::parse(&reply.etag).is_some_and(|tag| !tag.weak);
+        if reply.has_content() && !is_vouched {
+            return Err(Impossible::NoStrongTag);
+        }
+        if !seen.is_exact {
+            let sent = known.tcp.sent.len() as u64;
+            resend_bytes = u64::from(seen.window_bytes).saturating_sub(sent).min(reply.length());
+        }
+        if resend_bytes > RESEND_BYTES_MAX {
+            return Err(Impossible::WindowTooLarge);
+        }
+        reply.resend_bytes = resend_bytes;
+    }
+    let acknowledged = wrap(seen.acknowledged_bytes);
+    known.tcp.send_next =
+        first_unacknowledged.wrapping_add(acknowledged).wrapping_add(wrap(known.tcp.sent.len() as u64));
+    known.tcp.window.snd_wnd = seen.window_bytes;
+    known.tcp.window.max_window = known.tcp.window.max_window.max(seen.window_bytes);
+    known.tcp.window.snd_wl1 = known.tcp.receive_next;
+    known.tcp.window.rcv_wup = known.tcp.receive_next;
+    if known.tcp.timestamp.is_some() {
+        known.tcp.timestamp = seen.timestamp.or(known.tcp.timestamp);
+    }
+    Ok(Image { flow: image.flow, tcp: Some(known.tcp), congestion: None, http: known.http, reply: known.reply })
+}
+
+/// The last state of which the home knows.
+struct Known {
+    tcp: TcpState,
+    http: HttpState,
+    /// What was being sent: the send queue's bytes, then the reply's pieces.
+    pieces: Vec<Piece>,
+    reply: Option<ReplyState>,
+    client_bytes: u64,
+}
+
+impl Known {
+    fn new(mut tcp: TcpState, http: HttpState, reply: Option<ReplyState>, progress: Option<Progress>) -> Known {
+        let mut queued = std::mem::take(&mut tcp.sent);
+        queued.append(&mut tcp.unsent);
+        if let Some(progress) = progress {
+            tcp.unread.clear();
+            tcp.receive_next = tcp.receive_next.wrapping_add(wrap(progress.client_bytes));
+            let pieces = progress.reply.pieces.clone();
+            let client_bytes = progress.client_bytes;
+            return Known { tcp, http: progress.http, pieces, reply: Some(progress.reply), client_bytes };
+        }
+        let mut pieces = vec![Piece::Literal(queued)];
+        pieces.extend(reply.iter().flat_map(|reply| reply.pieces.iter().cloned()));
+        Known { tcp, http, pieces, reply, client_bytes: 0 }
+    }
+
+    /// Whether it's certain what comes after the acknowledged byte. `skipped`: bytes of the pieces that are acknowledged.
+    fn check_end(&mut self, skipped: u64, seen: &Witness) -> Result<(), Impossible> {
+        let length = self.pieces.iter().fold(0, |sum: u64, piece| sum.saturating_add(piece.length()));
+        if skipped > length {
+            return Err(Impossible::Unknown);
+        }
+        let is_complete = skipped == length;
+        let lost_bytes = seen.client_bytes.saturating_sub(self.client_bytes);
+        let is_awaited = self.reply.is_none() && !self.http.head.is_empty();
+        let has_more = is_awaited || lost_bytes > 0 || !self.http.input.is_empty() || !self.tcp.unread.is_empty();
+        if (is_awaited || is_complete && has_more) && !seen.is_exact {
+            // The dead node may have answered, and nobody knows with which bytes.
+            return Err(Impossible::Unknown);
+        }
+        if lost_bytes > 0 {
+            if is_complete || is_awaited {
+                return Err(Impossible::RequestLost);
+            }
+            self.tcp.receive_next = self.tcp.receive_next.wrapping_add(wrap(lost_bytes));
+        }
+        if is_awaited && !is_repeatable(&self.http.head) {
+            return Err(Impossible::NotRepeatable);
+        }
+        if has_more && !is_awaited && (lost_bytes > 0 || !seen.is_exact || !may_repeat(&self.http, &self.tcp)) {
+            // What is under way can be brought to its end; what comes after it may have been answered, or had its effect.
+            if is_complete {
+                return Err(Impossible::NotRepeatable);
+            }
+            self.tcp.unread.clear();
+            self.http.input.clear();
+            self.http.connection.close_after_reply();
+        }
+        Ok(())
+    }
+
+    /// Drops what is acknowledged; then takes the literal bytes in front, which go into the send queue. The rest stays in the reply.
+    fn take_literal_front(&mut self, skipped: u64) -> Vec<u8> {
+        let mut left = skipped;
+        let mut front = Vec::new();
+        let mut rest = Vec::new();
+        for piece in self.pieces.drain(..) {
+            let skip = left.min(piece.length());
+            left -= skip;
+            match piece.without_first(skip) {
+                piece if piece.length() == 0 => {}
+                Piece::Literal(mut bytes) if rest.is_empty() => front.append(&mut bytes),
+                piece => rest.push(piece),
+            }
+        }
+        if let Some(reply) = &mut self.reply {
+            reply.pieces = rest;
+        }
+        front
+    }
+}
+
+/// Pipelined requests that were known of, as far as they can be told apart here.
+fn may_repeat(http: &HttpState, tcp: &TcpState) -> bool {
+    let pending = if http.input.is_empty() { &tcp.unread } else { &http.input };
+    pending.is_empty() || pending.starts_with(b"GET ") || pending.starts_with(b"HEAD ")
+}
+
+/// Whether a request may be answered anew (RFC 9110 section 9.2.2).
+fn is_repeatable(head: &[u8]) -> bool {
+    Request::read_again(head).is_some_and(|request| matches!(request.method, Method::Get | Method::Head))
+}
+
+/// Sequence numbers are modulo 2^32.
+fn wrap(bytes: u64) -> u32 {
+    let [low, middle, high, highest, ..] = bytes.to_le_bytes();
+    u32::from_le_bytes([low, middle, high, highest])
+}
+
+impl Progress {
+    /// As bytes.
+    ///
+    /// # Errors
+    /// A part that is over its limit: the reply isn't told of, and is cut if its node dies.
+    pub fn encode(&self) -> Result<Vec<u8>, DecodeError> {
+        let mut out = Vec::with_capacity(256);
+        put_number(&mut out, self.server_bytes);
+        put_number(&mut out, self.client_bytes);
+        self.http.encode(&mut out);
+        self.reply.encode(&mut out);
+        Progress::decode(&out).map(|_| out)
+    }
+
+    /// From bytes.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    pub fn decode(bytes: &[u8]) -> Result<Progress, DecodeError> {
+        if bytes.len() > PROGRESS_BYTES_MAX {
+            let (found, most) = (bytes.len() as u64, PROGRESS_BYTES_MAX as u64);
+            return Err(DecodeError::TooLarge { what: "a reply's description", found, most });
+        }
+        let mut reader = Reader::new(bytes);
+        Ok(Progress {
+            server_bytes: reader.number("the bytes sent before")?,
+            client_bytes: reader.number("the bytes received before")?,
+            http: HttpState::decode(&mut reader)?,
+            reply: ReplyState::decode(&mut reader)?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

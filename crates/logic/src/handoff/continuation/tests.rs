@@ -1,0 +1,138 @@
+//! From an image and what was seen of the client to what is sent next.
+
+use super::super::{FlowId, ServerId, TcpWindow};
+use super::*;
+
+const HEAD: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+
+/// Four bytes sent, two not yet, then 100 bytes of content from offset 50 on.
+fn image() -> Image {
+    let tcp = TcpState {
+        local: ([192, 0, 2, 1], 80).into(),
+        remote: ([192, 0, 2, 2], 999).into(),
+        send_next: 2,
+        receive_next: 1_000,
+        window: TcpWindow { snd_wnd: 10, max_window: 500, ..TcpWindow::default() },
+        mss: 1_460,
+        window_scale: None,
+        sack: true,
+        timestamp: Some(5),
+        unread: Vec::new(),
+        sent: b"abcd".to_vec(),
+        unsent: b"ef".to_vec(),
+    };
+    let http = HttpState { head: HEAD.to_vec(), ..HttpState::default() };
+    let flow = FlowId { home: ServerId(1), serial: 1 };
+    Image { flow, tcp: Some(tcp), congestion: None, http, reply: Some(reply(vec![content(50, 100)])) }
+}
+
+fn content(first: u64, length: u64) -> Piece {
+    Piece::Content { first, length }
+}
+
+fn reply(pieces: Vec<Piece>) -> ReplyState {
+    ReplyState {
+        site: "s".into(),
+        path: b"/".to_vec(),
+        coding: None,
+        etag: b"\"e\"".to_vec(),
+        complete_length: 150,
+        status: 200,
+        content_bytes: 150,
+        pieces,
+        resend_bytes: 0,
+    }
+}
+
+fn seen(acknowledged_bytes: u64) -> Witness {
+    Witness { acknowledged_bytes, window_bytes: 40, ..Witness::default() }
+}
+
+/// The send queue, its end, what is left of the reply, and how much of that counts as sent.
+fn plan(image: Image, seen: &Witness) -> Result<(Vec<u8>, u32, Vec<Piece>, u64), Impossible> {
+    let image = continue_from(image, None, seen)?;
+    let (tcp, reply) = (image.tcp.unwrap(), image.reply.unwrap());
+    assert!(tcp.unsent.is_empty());
+    Ok((tcp.sent, tcp.send_next, reply.pieces, reply.resend_bytes))
+}
+
+#[test]
+fn the_acknowledged_byte_is_where_it_goes_on() {
+    // Sequence numbers wrap within the send queue: its six bytes end at 2.
+    assert_eq!(plan(image(), &seen(0)), Ok((b"abcdef".to_vec(), 2, vec![content(50, 100)], 34)));
+    assert_eq!(plan(image(), &seen(5)), Ok((b"f".to_vec(), 2, vec![content(50, 100)], 39)));
+    assert_eq!(plan(image(), &seen(6)), Ok((vec![], 2, vec![content(50, 100)], 40)));
+    assert_eq!(plan(image(), &seen(90)), Ok((vec![], 86, vec![content(134, 16)], 16)));
+    assert_eq!(plan(image(), &seen(106)), Ok((vec![], 102, vec![], 0)));
+    assert_eq!(plan(image(), &seen(107)), Err(Impossible::Unknown));
+    let exact = Witness { is_exact: true, ..seen(90) };
+    assert_eq!(plan(image(), &exact), Ok((vec![], 86, vec![content(134, 16)], 0)));
+}
+
+#[test]
+fn content_needs_a_strong_tag_and_what_is_no_content_doesnt() {
+    for etag in [&b""[..], b"W/\"e\"", b"e"] {
+        let mut image = image();
+        image.reply.as_mut().unwrap().etag = etag.to_vec();
+        assert_eq!(plan(image.clone(), &seen(6)), Err(Impossible::NoStrongTag));
+        assert!(plan(image, &seen(106)).is_ok());
+    }
+    assert!(reply(vec![]).continues_with(Some(b"\"e\"")));
+    assert!(!reply(vec![]).continues_with(Some(b"W/\"e\"")));
+    assert!(!reply(vec![]).continues_with(Some(b"\"f\"")) && !reply(vec![]).continues_with(None));
+}
+
+#[test]
+fn a_request_that_was_answered_unseen_is_answered_anew_only_if_nothing_came_of_it() {
+    let mut image = Image { reply: None, ..image() };
+    let tcp = image.tcp.as_mut().unwrap();
+    (tcp.sent, tcp.unsent) = (vec![], vec![]);
+    assert_eq!(continue_from(image.clone(), None, &seen(0)), Err(Impossible::Unknown));
+    let exact = Witness { is_exact: true, ..seen(0) };
+    assert_eq!(continue_from(image.clone(), None, &exact).map(|image| image.http.head), Ok(HEAD.to_vec()));
+    assert_eq!(
+        continue_from(image.clone(), None, &Witness { acknowledged_bytes: 1, ..exact }),
+        Err(Impossible::Unknown)
+    );
+    image.http.head = b"POST / HTTP/1.1\r\nHost: a\r\n\r\n".to_vec();
+    assert_eq!(continue_from(image, None, &exact), Err(Impossible::NotRepeatable));
+}
+
+#[test]
+fn a_later_reply_that_was_told_of_takes_the_place_of_the_first() {
+    let told = Progress {
+        server_bytes: 5_000_000_000,
+        client_bytes: 70,
+        http: HttpState::default(),
+        reply: reply(vec![Piece::Literal(b"head".to_vec()), content(0, 150)]),
+    };
+    let at = |acknowledged_bytes| Witness { client_bytes: 70, ..seen(acknowledged_bytes) };
+    let image_after = continue_from(image(), Some(told.clone()), &at(5_000_000_010)).unwrap();
+    let tcp = image_after.tcp.unwrap();
+    assert_eq!(tcp.receive_next, 1_070);
+    assert_eq!(tcp.send_next, 0xFFFF_FFFC_u32.wrapping_add((5_000_000_010_u64 % (1 << 32)) as u32));
+    assert_eq!(image_after.reply.unwrap().pieces, [content(6, 144)]);
+    // Half of the head goes into the send queue.
+    let tcp = continue_from(image(), Some(told.clone()), &at(5_000_000_002)).unwrap().tcp.unwrap();
+    assert_eq!(tcp.sent, b"ad");
+    assert_eq!(continue_from(image(), Some(told.clone()), &at(4_999_999_999)), Err(Impossible::Unknown));
+    assert_eq!(Progress::decode(&told.encode().unwrap()), Ok(told));
+}
+
+#[test]
+fn what_the_client_sent_and_nobody_has_ends_the_connection_after_the_reply() {
+    let more = Witness { client_bytes: 30, ..seen(50) };
+    let after = continue_from(image(), None, &more).unwrap();
+    assert_eq!(after.tcp.unwrap().receive_next, 1_030);
+    let mut closing = crate::http::ConnectionState::default();
+    closing.close_after_reply();
+    assert_eq!(after.http.connection, closing);
+    assert_eq!(continue_from(image(), None, &Witness { client_bytes: 30, ..seen(106) }), Err(Impossible::Unknown));
+    let exact = Witness { client_bytes: 30, is_exact: true, ..seen(106) };
+    assert_eq!(continue_from(image(), None, &exact), Err(Impossible::RequestLost));
+}
+
+#[test]
+fn the_socket_itself_cant_be_made_again() {
+    assert_eq!(continue_from(Image { tcp: None, ..image() }, None, &seen(0)), Err(Impossible::NoTcp));
+}

@@ -1,0 +1,135 @@
+//! What a host is to do. Executed in the order in which effects come; the order is part of the protocol.
+
+use bytes::Bytes;
+
+use super::message::Message;
+use super::{FlowId, Generation, Incarnation, ServerId};
+use crate::time::Instant;
+
+/// The host's name for one connection between two servers, never used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SessionId(pub u64);
+
+/// Where a flow's packets go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// To a node.
+    Node(ServerId),
+    /// Nowhere: they are kept or dropped, and never answered.
+    Hold,
+}
+
+/// One thing to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Home, node: make the socket silent and read it out. Answer with `frozen` or `freeze_failed`.
+    Freeze {
+        /// Which.
+        flow: FlowId,
+    },
+    /// Home: packets go there from now on; done before this returns. Replaces an entry of a lower generation.
+    Steer {
+        /// Which.
+        flow: FlowId,
+        /// Where.
+        to: Target,
+        /// Kept with the entry.
+        generation: Generation,
+    },
+    /// Home: packets come here again. Deletes the entry unless its generation is higher.
+    Unsteer {
+        /// Which.
+        flow: FlowId,
+        /// The highest that is deleted.
+        generation: Generation,
+    },
+    /// Home, node: the frozen socket goes on as if nothing had been.
+    Unfreeze {
+        /// Which.
+        flow: FlowId,
+        /// Which it is held under.
+        generation: Generation,
+    },
+    /// Home, node: make a socket from the image, live when all is in place. Answer with `thawed` or `thaw_failed`.
+    Thaw {
+        /// Which.
+        flow: FlowId,
+        /// Which it is held under.
+        generation: Generation,
+        /// Encoded.
+        image: Bytes,
+    },
+    /// Home, node: drop the socket, frozen or not, or in the middle of a thaw, with nothing sent.
+    CloseSilently {
+        /// Which.
+        flow: FlowId,
+    },
+    /// Home: the flow is here as an image. Answer with `place`.
+    Place {
+        /// Which.
+        flow: FlowId,
+        /// The node that still has a frozen socket of it: it can go on there whatever the others say.
+        giver: Option<ServerId>,
+        /// Encoded.
+        image: Bytes,
+    },
+    /// Home: the node that held it is gone, and silenced. Answer with `recovered` (see `Continuation`) or `cut`.
+    Recover {
+        /// Which.
+        flow: FlowId,
+        /// The last image of it.
+        image: Bytes,
+        /// The last reply that the node told of, encoded.
+        progress: Option<Bytes>,
+    },
+    /// Home: the connection can't go on. Reset it, as far as possible, and count.
+    Cut {
+        /// Which.
+        flow: FlowId,
+        /// Why.
+        reason: CutReason,
+    },
+    /// Node: the kernel may let out what its sockets send until then, and no longer.
+    LeaseUntil {
+        /// On this node's clock.
+        until: Instant,
+    },
+    /// Home, node: to the server at the other end. What can't be sent any more is dropped.
+    Send {
+        /// On this session.
+        session: SessionId,
+        /// What.
+        message: Message,
+    },
+    /// Home, node: end the session; the node begins another.
+    Disconnect {
+        /// Which.
+        session: SessionId,
+    },
+    /// Home: how much a node has to do.
+    Load {
+        /// Which.
+        node: ServerId,
+        /// Which life of it.
+        incarnation: Incarnation,
+        /// How much.
+        load: super::Load,
+    },
+}
+
+/// Why a connection was cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
+pub enum CutReason {
+    /// Its node died and no image of it was kept.
+    #[error("its node died, and no image of it was kept")]
+    NoImage,
+    /// What its node had sent last isn't known, or can't be made again.
+    #[error("its node died, and what it was sending can't be made again")]
+    Unrepeatable,
+    /// No server could take it.
+    #[error("no server could take it")]
+    NoPlace,
+    /// It was on its way when this home died.
+    #[error("its home died while it changed hands")]
+    LostOnTheWay,
+}

@@ -1,0 +1,55 @@
+//! The names that all servers of a cluster use for the same thing: servers, flows, their generations, requests.
+
+use std::fmt;
+
+/// A server of the cluster: its number in the configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ServerId(pub u32);
+
+/// One life of a server's process: a number that it has had in no life before, such as its start in nanoseconds since 1970.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Incarnation(pub u64);
+
+/// One connection of a client, wherever it is held. Given by its home, which counts on from a number that it has never reached before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FlowId {
+    /// The server at which the client's packets arrive.
+    pub home: ServerId,
+    /// Its count.
+    pub serial: u64,
+}
+
+/// How often a flow has changed hands. Only its home counts; the holder of the highest generation is the only one that may send.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Generation(pub u32);
+
+impl Generation {
+    /// The one that follows.
+    #[must_use]
+    pub fn next(self) -> Generation {
+        Generation(self.0.saturating_add(1))
+    }
+}
+
+/// A request, as access logs name it, the same on every server that had to do with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RequestId {
+    /// The connection that it came on.
+    pub flow: FlowId,
+    /// Its number on that connection, from 1.
+    pub number: u32,
+}
+
+impl fmt::Display for FlowId {
+    /// `3-1f00c`: home and serial, hexadecimal.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{:x}-{:x}", self.home.0, self.serial)
+    }
+}
+
+impl fmt::Display for RequestId {
+    /// `3-1f00c-2`: the flow, then the request's number in decimal.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}-{}", self.flow, self.number)
+    }
+}

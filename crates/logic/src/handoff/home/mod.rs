@@ -1,0 +1,532 @@
+//! The home's side: which server holds each flow that arrived here, and how it changes. The only place where that is decided.
+//!
+//! Sockets, steering entries and sessions are the host's, which node is the right one its caller's. What it wants done comes out of
+//! [`Home::poll_effect`]; what became of that goes in by the methods that are named there.
+
+mod nodes;
+mod reconcile;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::effect::{CutReason, Effect, Target};
+use super::limits::ATTEMPTS_MAX;
+use super::message::Message;
+use super::{FlowId, Generation, Incarnation, ServerId};
+use crate::time::Instant;
+use nodes::Nodes;
+use reconcile::Lists;
+
+/// A node in one of its lives.
+type Life = (ServerId, Incarnation);
+
+/// What a home may keep, and how long it waits.
+#[derive(Clone, Debug)]
+pub struct HomeLimits {
+    /// Flows, wherever they are held.
+    pub flows_max: usize,
+    /// Images of flows that are held by nodes, all together. A flow whose image isn't kept is cut when its node dies.
+    pub kept_bytes_max: usize,
+    /// How long a node may send after a heartbeat. Longer: a node's death is noticed later; shorter: a hiccup silences it.
+    pub lease: Duration,
+    /// After an offer that nobody answers, it's recalled.
+    pub offer_timeout: Duration,
+}
+
+impl Default for HomeLimits {
+    fn default() -> HomeLimits {
+        HomeLimits {
+            flows_max: 1_000_000,
+            kept_bytes_max: 256 * 1024 * 1024,
+            lease: Duration::from_secs(1),
+            offer_timeout: Duration::from_millis(100),
+        }
+    }
+}
+
+/// Why a flow can't be given to a node now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum GiveError {
+    /// The flow isn't here.
+    #[error("the flow isn't here")]
+    NotHere,
+    /// No session with the node, or it hasn't said yet what it holds.
+    #[error("the node isn't connected")]
+    NotConnected,
+    /// As many offers are unanswered as the node allows.
+    #[error("the node has as many unanswered offers as it allows")]
+    NoCredit,
+}
+
+/// Where a flow that is here as an image is to go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Destination {
+    /// Into a socket of this server.
+    Here,
+    /// To a node; back to the one that it came from, too.
+    Node(ServerId),
+}
+
+/// What has happened, for metrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HomeCounters {
+    /// Offers sent.
+    pub offered: u64,
+    /// Offers taken.
+    pub taken: u64,
+    /// Offers refused, or lost.
+    pub refused: u64,
+    /// Flows that nodes returned.
+    pub returned: u64,
+    /// Flows whose node died and that went on.
+    pub recovered: u64,
+    /// Flows cut.
+    pub cut: u64,
+    /// Images dropped for want of memory.
+    pub dropped_images: u64,
+}
+
+/// Who holds a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Holder {
+    /// A live socket here.
+    Here,
+    /// A socket here that is being frozen for a node.
+    Freezing(ServerId),
+    /// A node has been asked. With `own`, this server's frozen socket is still there.
+    Offered { life: Life, own: bool },
+    /// A node. It has been told so under `unconfirmed` until it uses the generation that followed.
+    Node { life: Life, unconfirmed: Option<Generation>, is_recalled: bool },
+    /// Nobody: an image here, whose place is being chosen.
+    Held,
+    /// A socket here that is being made.
+    Thawing,
+    /// Nobody: its node is gone, and the host looks whether it can go on.
+    Recovering,
+    /// A steering entry from before this home's start says so; the node hasn't.
+    Unclear(Option<ServerId>),
+}
+
+#[derive(Debug)]
+struct Flow {
+    generation: Generation,
+    holder: Holder,
+    /// The last image, and what its node told since.
+    image: Option<Bytes>,
+    progress: Option<Bytes>,
+    /// A node that has a frozen socket of it, to be released when the flow has settled.
+    giver: Option<(Life, Generation)>,
+    attempts: u8,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Home {
+    limits: HomeLimits,
+    flows: BTreeMap<FlowId, Flow>,
+    nodes: Nodes,
+    lists: Lists,
+    /// Unanswered offers, the oldest first.
+    offers: VecDeque<(Instant, FlowId, Generation)>,
+    /// When flows are given up that no node has claimed since this home's start.
+    claims_end: Instant,
+    kept_bytes: usize,
+    counters: HomeCounters,
+    effects: VecDeque<Effect>,
+}
+
+impl Home {
+    /// A home without flows.
+    #[must_use]
+    pub fn new(limits: HomeLimits) -> Home {
+        Home {
+            limits,
+            flows: BTreeMap::new(),
+            nodes: Nodes::default(),
+            lists: Lists::default(),
+            offers: VecDeque::new(),
+            claims_end: Instant::NEVER,
+            kept_bytes: 0,
+            counters: HomeCounters::default(),
+            effects: VecDeque::new(),
+        }
+    }
+
+    /// A home that starts with the steering entries that its life before has left. Nodes will say which of them they hold; the others are cut
+    /// when every lease that could have been granted has run out.
+    #[must_use]
+    pub fn recover(
+        now: Instant,
+        limits: HomeLimits,
+        entries: impl IntoIterator<Item = (FlowId, Target, Generation)>,
+    ) -> Home {
+        let mut home = Home::new(limits);
+        for (flow, target, generation) in entries {
+            let node = match target {
+                Target::Node(node) => Some(node),
+                Target::Hold => None,
+            };
+            home.flows.insert(flow, Flow { generation, ..Flow::new(Holder::Unclear(node)) });
+            home.claims_end = now.after(home.lease_as_seen_here());
+        }
+        home
+    }
+
+    /// A flow begins: accepted, or made here. False when there are too many, and it must stay here for good.
+    pub fn open(&mut self, flow: FlowId) -> bool {
+        let has_room = self.flows.len() < self.limits.flows_max;
+        if has_room {
+            self.flows.insert(flow, Flow::new(Holder::Here));
+        }
+        has_room
+    }
+
+    /// A flow is over that is held here, or its addresses have been taken into use by another: whoever has something of it drops it.
+    pub fn forget(&mut self, flow: FlowId) {
+        self.answered(flow);
+        let Some(record) = self.remove(flow) else { return };
+        match record.holder {
+            Holder::Here | Holder::Held | Holder::Recovering => {}
+            Holder::Freezing(_) | Holder::Thawing => self.effects.push_back(Effect::CloseSilently { flow }),
+            Holder::Offered { life, own } => {
+                if own {
+                    self.effects.push_back(Effect::CloseSilently { flow });
+                }
+                self.send(life, Message::Release { flow, generation: record.generation });
+            }
+            Holder::Node { life, unconfirmed, .. } => {
+                self.send(life, Message::Release { flow, generation: record.generation });
+                if let Some(generation) = unconfirmed {
+                    self.send(life, Message::Release { flow, generation });
+                }
+            }
+            Holder::Unclear(_) => {}
+        }
+        if record.holder != Holder::Here {
+            self.effects.push_back(Effect::Unsteer { flow, generation: record.generation });
+        }
+    }
+
+    /// Gives a flow that lives here to a node.
+    ///
+    /// # Errors
+    /// Why that can't be now; nothing has changed then.
+    pub fn give(&mut self, flow: FlowId, node: ServerId) -> Result<(), GiveError> {
+        self.nodes.ready(node)?;
+        let record = self.flows.get_mut(&flow).filter(|record| record.holder == Holder::Here);
+        record.ok_or(GiveError::NotHere)?.holder = Holder::Freezing(node);
+        self.effects.push_back(Effect::Freeze { flow });
+        Ok(())
+    }
+
+    /// [`Effect::Freeze`] has been done; `image` is encoded.
+    pub fn frozen(&mut self, now: Instant, flow: FlowId, image: Bytes) {
+        let Some(record) = self.flows.get(&flow) else { return };
+        let Holder::Freezing(node) = record.holder else { return };
+        self.keep(flow, image);
+        if self.offer(now, flow, node, true).is_err() {
+            self.take_up_again(flow);
+        }
+    }
+
+    /// [`Effect::Freeze`] can't be done: the socket lives on here.
+    pub fn freeze_failed(&mut self, flow: FlowId) {
+        if let Some(record) = self.flows.get_mut(&flow)
+            && matches!(record.holder, Holder::Freezing(_))
+        {
+            record.holder = Holder::Here;
+        }
+    }
+
+    /// Says where a flow goes that is here as an image.
+    ///
+    /// # Errors
+    /// Why the node can't have it; another place is to be named.
+    pub fn place(&mut self, now: Instant, flow: FlowId, destination: Destination) -> Result<(), GiveError> {
+        let Some(record) = self.flows.get_mut(&flow).filter(|record| record.holder == Holder::Held) else {
+            return Err(GiveError::NotHere);
+        };
+        match destination {
+            Destination::Node(node) => {
+                if let Some((life, returned)) = record.giver.filter(|(life, _)| life.0 == node)
+                    && self.nodes.session(life).is_some()
+                {
+                    self.leave_with_giver(flow, life, returned);
+                    return Ok(());
+                }
+                self.offer(now, flow, node, false)
+            }
+            Destination::Here => {
+                record.generation = record.generation.next();
+                record.holder = Holder::Thawing;
+                let generation = record.generation;
+                let image = record.image.clone().unwrap_or_default();
+                self.effects.push_back(Effect::Steer { flow, to: Target::Hold, generation });
+                self.effects.push_back(Effect::Thaw { flow, generation, image });
+                Ok(())
+            }
+        }
+    }
+
+    /// [`Effect::Thaw`] has been done: the flow lives here.
+    pub fn thawed(&mut self, flow: FlowId) {
+        if self.flows.get(&flow).is_some_and(|record| record.holder == Holder::Thawing) {
+            self.settle_here(flow);
+        }
+    }
+
+    /// [`Effect::Thaw`] can't be done.
+    pub fn thaw_failed(&mut self, flow: FlowId) {
+        if let Some(record) = self.flows.get_mut(&flow)
+            && record.holder == Holder::Thawing
+        {
+            record.holder = Holder::Held;
+            self.place_again(flow);
+        }
+    }
+
+    /// [`Effect::Recover`] has found that the flow can go on from this image.
+    pub fn recovered(&mut self, flow: FlowId, image: Bytes) {
+        if let Some(record) = self.flows.get_mut(&flow)
+            && record.holder == Holder::Recovering
+        {
+            record.holder = Holder::Held;
+            self.counters.recovered += 1;
+            self.keep(flow, image);
+            self.ask_for_place(flow);
+        }
+    }
+
+    /// A flow that is nowhere but here can't go on: the answer to [`Effect::Recover`] or [`Effect::Place`] when there is no better one.
+    pub fn cut(&mut self, flow: FlowId, reason: CutReason) {
+        let is_here = self
+            .flows
+            .get(&flow)
+            .is_some_and(|record| matches!(record.holder, Holder::Held | Holder::Recovering | Holder::Unclear(_)));
+        if !is_here {
+            return;
+        }
+        if let Some(record) = self.remove(flow) {
+            self.counters.cut += 1;
+            // First: the host still knows the entry, and that nobody is to hear the rest.
+            self.effects.push_back(Effect::Cut { flow, reason });
+            self.effects.push_back(Effect::Unsteer { flow, generation: record.generation });
+        }
+    }
+
+    /// Asks for a flow back, as for a drain.
+    pub fn recall(&mut self, flow: FlowId) {
+        let Some(record) = self.flows.get_mut(&flow) else { return };
+        if let Holder::Node { life, is_recalled, .. } = &mut record.holder {
+            *is_recalled = true;
+            let (life, generation) = (*life, record.generation);
+            self.send(life, Message::Recall { flow, generation });
+        }
+    }
+
+    /// The next thing to do.
+    pub fn poll_effect(&mut self) -> Option<Effect> {
+        self.effects.pop_front()
+    }
+
+    /// Flows, wherever they are held.
+    #[must_use]
+    pub fn flow_count(&self) -> usize {
+        self.flows.len()
+    }
+
+    /// The flows that a node holds, or is being given.
+    pub fn flows_of(&self, node: ServerId) -> impl Iterator<Item = FlowId> + '_ {
+        let is_there = move |holder| match holder {
+            Holder::Offered { life, .. } | Holder::Node { life, .. } => life.0 == node,
+            Holder::Unclear(id) => id == Some(node),
+            _ => false,
+        };
+        self.flows.iter().filter(move |(_, record)| is_there(record.holder)).map(|(&flow, _)| flow)
+    }
+
+    /// What has happened so far.
+    #[must_use]
+    pub fn counters(&self) -> HomeCounters {
+        self.counters
+    }
+
+    /// Bytes of images kept.
+    #[must_use]
+    pub fn kept_bytes(&self) -> usize {
+        self.kept_bytes
+    }
+
+    /// Steers first, then sends: a packet that comes early finds a silent node, one that comes late no old socket.
+    fn offer(&mut self, now: Instant, flow: FlowId, node: ServerId, own: bool) -> Result<(), GiveError> {
+        let life = self.nodes.ready(node)?;
+        let record = self.flows.get_mut(&flow).ok_or(GiveError::NotHere)?;
+        let image = record.image.clone().ok_or(GiveError::NotHere)?;
+        record.generation = record.generation.next();
+        record.holder = Holder::Offered { life, own };
+        let generation = record.generation;
+        self.counters.offered += 1;
+        self.nodes.take_credit(life);
+        self.offers.push_back((now.after(self.limits.offer_timeout), flow, generation));
+        self.effects.push_back(Effect::Steer { flow, to: Target::Node(node), generation });
+        self.send(life, Message::Offer { flow, generation, image });
+        Ok(())
+    }
+
+    /// A node has the flow.
+    fn settle_at_node(&mut self, flow: FlowId, life: Life) {
+        self.answered(flow);
+        let Some(record) = self.flows.get_mut(&flow) else { return };
+        let own = matches!(record.holder, Holder::Offered { own: true, .. });
+        record.holder = Holder::Node { life, unconfirmed: None, is_recalled: false };
+        record.attempts = 0;
+        self.counters.taken += 1;
+        if own {
+            self.effects.push_back(Effect::CloseSilently { flow });
+        }
+        self.release_giver(flow);
+        if self.kept_bytes > self.limits.kept_bytes_max {
+            self.counters.dropped_images += 1;
+            self.drop_image(flow);
+        }
+    }
+
+    /// This server's own frozen socket goes on.
+    fn take_up_again(&mut self, flow: FlowId) {
+        self.settle_here(flow);
+        if let Some(&Flow { generation, .. }) = self.flows.get(&flow) {
+            self.effects.push_back(Effect::Unfreeze { flow, generation });
+        }
+    }
+
+    /// A socket here has the flow.
+    fn settle_here(&mut self, flow: FlowId) {
+        let Some(record) = self.flows.get_mut(&flow) else { return };
+        record.holder = Holder::Here;
+        record.attempts = 0;
+        let generation = record.generation;
+        self.effects.push_back(Effect::Unsteer { flow, generation });
+        self.drop_image(flow);
+        self.release_giver(flow);
+    }
+
+    /// What a node wanted to return stays there.
+    fn leave_with_giver(&mut self, flow: FlowId, life: Life, returned: Generation) {
+        let Some(record) = self.flows.get_mut(&flow) else { return };
+        record.generation = record.generation.next();
+        record.giver = None;
+        record.attempts = 0;
+        record.holder = Holder::Node { life, unconfirmed: Some(returned), is_recalled: false };
+        let next = record.generation;
+        self.effects.push_back(Effect::Steer { flow, to: Target::Node(life.0), generation: next });
+        self.send(life, Message::Keep { flow, generation: returned, next });
+    }
+
+    /// A node won't have it, or never got it.
+    fn offer_failed(&mut self, flow: FlowId) {
+        self.answered(flow);
+        let Some(record) = self.flows.get_mut(&flow) else { return };
+        let Holder::Offered { own, .. } = record.holder else { return };
+        self.counters.refused += 1;
+        if own {
+            self.take_up_again(flow);
+        } else {
+            record.holder = Holder::Held;
+            self.place_again(flow);
+        }
+    }
+
+    /// If it was offered: one offer less is unanswered.
+    fn answered(&mut self, flow: FlowId) {
+        if let Some(Flow { holder: Holder::Offered { life, .. }, .. }) = self.flows.get(&flow) {
+            self.nodes.return_credit(*life);
+        }
+    }
+
+    fn place_again(&mut self, flow: FlowId) {
+        let Some(record) = self.flows.get_mut(&flow) else { return };
+        record.attempts += 1;
+        match record.image {
+            Some(_) if record.attempts < ATTEMPTS_MAX => self.ask_for_place(flow),
+            Some(_) => self.cut(flow, CutReason::NoPlace),
+            None => self.cut(flow, CutReason::LostOnTheWay),
+        }
+    }
+
+    fn ask_for_place(&mut self, flow: FlowId) {
+        let Some(record) = self.flows.get(&flow) else { return };
+        let giver = record.giver.filter(|&(life, _)| self.nodes.session(life).is_some());
+        let giver = giver.map(|((node, _), _)| node);
+        let image = record.image.clone().unwrap_or_default();
+        self.effects.push_back(Effect::Place { flow, giver, image });
+    }
+
+    /// Its node can't send any more, and what it did last isn't known.
+    fn begin_recovery(&mut self, flow: FlowId) {
+        self.answered(flow);
+        // Its frozen socket is from before what the node may have done: the flow goes on from the recovered image only.
+        self.release_giver(flow);
+        let Some(record) = self.flows.get_mut(&flow) else { return };
+        let own = matches!(record.holder, Holder::Offered { own: true, .. });
+        record.holder = Holder::Recovering;
+        record.generation = record.generation.next();
+        let generation = record.generation;
+        let (image, progress) = (record.image.clone(), record.progress.clone());
+        if own {
+            self.effects.push_back(Effect::CloseSilently { flow });
+        }
+        self.effects.push_back(Effect::Steer { flow, to: Target::Hold, generation });
+        match image {
+            Some(image) => self.effects.push_back(Effect::Recover { flow, image, progress }),
+            None => self.cut(flow, CutReason::NoImage),
+        }
+    }
+
+    fn keep(&mut self, flow: FlowId, image: Bytes) {
+        self.drop_image(flow);
+        if let Some(record) = self.flows.get_mut(&flow) {
+            self.kept_bytes += image.len();
+            record.image = Some(image);
+        }
+    }
+
+    fn drop_image(&mut self, flow: FlowId) {
+        if let Some(record) = self.flows.get_mut(&flow) {
+            let dropped = [record.image.take(), record.progress.take()];
+            self.kept_bytes -= dropped.iter().flatten().map(Bytes::len).sum::<usize>();
+        }
+    }
+
+    /// The frozen socket that a node has kept until now isn't needed any more.
+    fn release_giver(&mut self, flow: FlowId) {
+        if let Some((life, generation)) = self.flows.get_mut(&flow).and_then(|record| record.giver.take()) {
+            self.send(life, Message::Release { flow, generation });
+        }
+    }
+
+    fn remove(&mut self, flow: FlowId) -> Option<Flow> {
+        self.drop_image(flow);
+        self.release_giver(flow);
+        self.flows.remove(&flow)
+    }
+
+    /// To a node in that life, if there is a session with it. What isn't sent is made good when the next session begins.
+    fn send(&mut self, life: Life, message: Message) {
+        if let Some(session) = self.nodes.session(life) {
+            self.effects.push_back(Effect::Send { session, message });
+        }
+    }
+
+    fn lease_as_seen_here(&self) -> Duration {
+        // Clocks may differ in pace by 2 %; a millisecond for the rounding of the grant.
+        self.limits.lease + self.limits.lease / 50 + Duration::from_millis(1)
+    }
+}
+
+impl Flow {
+    fn new(holder: Holder) -> Flow {
+        Flow { generation: Generation::default(), holder, image: None, progress: None, giver: None, attempts: 0 }
+    }
+}

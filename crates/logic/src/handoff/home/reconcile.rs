@@ -1,0 +1,337 @@
+//! What a home makes of sessions, messages and time. A session begins with the node's list of what it holds: whatever was lost with the
+//! session before is made good by comparing that list with the home's own, so no message is ever sent twice for safety's sake.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+
+use super::super::effect::{CutReason, Effect, SessionId};
+use super::super::message::{Holding, HoldingPhase, Message, RefuseReason};
+use super::super::{FlowId, Generation, ServerId};
+use super::nodes::Late;
+use super::{Flow, Holder, Home, Life};
+use crate::time::Instant;
+
+/// What nodes have said so far of what they hold, until their lists are whole.
+#[derive(Debug, Default)]
+pub(super) struct Lists(BTreeMap<SessionId, BTreeMap<FlowId, Holding>>);
+
+impl Home {
+    /// A session with a node is open; both have proved who they are. It replaces an earlier one as soon as the node has said hello.
+    pub fn connected(&mut self, node: ServerId, session: SessionId) {
+        self.nodes.connect(node, session);
+    }
+
+    /// A session has ended, whatever the reason.
+    pub fn disconnected(&mut self, session: SessionId) {
+        self.lists.0.remove(&session);
+        self.nodes.drop_session(session);
+    }
+
+    /// A message came. What comes on a session that has been replaced is dropped.
+    pub fn handle_message(&mut self, now: Instant, session: SessionId, message: Message) {
+        let Some(state) = self.nodes.state(session) else { return };
+        match (message, state.life, state.is_ready) {
+            (Message::Hello { incarnation, number, offers_max }, None, _) => {
+                match self.nodes.hello(session, incarnation, number, offers_max) {
+                    Ok(Some(replaced)) => self.disconnect(replaced),
+                    Ok(None) => {}
+                    Err(Late) => self.disconnect(session),
+                }
+            }
+            (Message::Holding { flows, is_last }, Some(life), false) => {
+                self.hear_list(session, life, flows, is_last);
+            }
+            (Message::Heartbeat { number, load }, Some(life), is_ready) => {
+                self.effects.push_back(Effect::Load { node: life.0, incarnation: life.1, load });
+                if is_ready {
+                    self.grant(now, session, life, number);
+                }
+            }
+            (message, Some(life), true) if message.is_from_node() => self.handle_claim(life, message),
+            // Out of turn: nothing that such a node says is to be relied on.
+            _ => self.disconnect(session),
+        }
+    }
+
+    /// The earliest time at which [`Home::handle_timeout`] has something to do.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Instant {
+        let offer = self.offers.front().map_or(Instant::NEVER, |&(deadline, ..)| deadline);
+        offer.min(self.nodes.next_lapse()).min(self.claims_end)
+    }
+
+    /// Time has passed. Hand in the messages that have come first: a home that stood still isn't to find all its nodes dead.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        self.recall_slow_offers(now);
+        for life in self.nodes.lapsed(now) {
+            self.lapse(life);
+        }
+        if self.claims_end <= now {
+            self.claims_end = Instant::NEVER;
+            for flow in self.flows_where(|record| matches!(record.holder, Holder::Unclear(_))) {
+                if self.flows.get(&flow).is_some_and(|record| record.image.is_some()) {
+                    self.begin_recovery(flow);
+                } else {
+                    self.cut(flow, CutReason::LostOnTheWay);
+                }
+            }
+        }
+    }
+
+    fn recall_slow_offers(&mut self, now: Instant) {
+        while let Some(&(deadline, flow, generation)) = self.offers.front() {
+            let offered = self.flows.get(&flow).filter(|record| record.generation == generation);
+            match offered.map(|record| record.holder) {
+                Some(Holder::Offered { .. }) if deadline > now => return,
+                Some(Holder::Offered { life, .. }) => self.send(life, Message::Recall { flow, generation }),
+                _ => {}
+            }
+            self.offers.pop_front();
+        }
+    }
+
+    fn grant(&mut self, now: Instant, session: SessionId, life: Life, number: u64) {
+        // A lease that has run out in a hiccup is granted anew, as long as nothing has been made of that.
+        self.nodes.grant(life, now.after(self.lease_as_seen_here()));
+        let duration_ms = u32::try_from(self.limits.lease.as_millis()).unwrap_or(u32::MAX);
+        self.effects.push_back(Effect::Send { session, message: Message::Lease { number, duration_ms } });
+    }
+
+    /// A node in that life can't send any more, and gets no lease before it has said anew what it holds.
+    fn lapse(&mut self, life: Life) {
+        if let Some(session) = self.nodes.session(life) {
+            self.disconnect(session);
+        }
+        for flow in self.flows_where(|record| record.is_at(life)) {
+            self.begin_recovery(flow);
+        }
+        self.nodes.settle_lapse(life);
+    }
+
+    fn disconnect(&mut self, session: SessionId) {
+        self.disconnected(session);
+        self.effects.push_back(Effect::Disconnect { session });
+    }
+
+    fn flows_where(&self, condition: impl Fn(&Flow) -> bool) -> Vec<FlowId> {
+        self.flows.iter().filter(|(_, record)| condition(record)).map(|(&flow, _)| flow).collect()
+    }
+
+    fn hear_list(&mut self, session: SessionId, life: Life, flows: Vec<Holding>, is_last: bool) {
+        let list = self.lists.0.entry(session).or_default();
+        list.extend(flows.into_iter().map(|holding| (holding.flow, holding)));
+        if list.len() > self.limits.flows_max {
+            self.disconnect(session);
+            return;
+        }
+        if !is_last {
+            return;
+        }
+        let list = self.lists.0.remove(&session).unwrap_or_default();
+        for holding in list.values() {
+            self.compare(life, *holding);
+        }
+        for flow in self.flows_where(|record| record.is_at(life)) {
+            let record = self.flows.get(&flow);
+            let is_known = |holding: &Holding| record.is_some_and(|record| record.is_held_under(holding.generation));
+            if !list.get(&flow).is_some_and(is_known) {
+                self.handle_absence(flow);
+            }
+        }
+        if let Some(state) = self.nodes.state(session) {
+            state.is_ready = true;
+        }
+    }
+
+    /// A node says that it has a flow.
+    fn compare(&mut self, life: Life, holding: Holding) {
+        let Holding { flow, generation, phase } = holding;
+        if phase == HoldingPhase::Ended {
+            self.hear_end(life, flow, generation);
+            return;
+        }
+        let Some(record) = self.flows.get_mut(&flow) else {
+            self.send(life, Message::Release { flow, generation });
+            return;
+        };
+        let is_returning = phase == HoldingPhase::Returning;
+        match record.holder {
+            Holder::Offered { life: asked, .. } if asked == life && record.generation == generation => {
+                if phase != HoldingPhase::Taking {
+                    self.settle_at_node(flow, life);
+                }
+            }
+            Holder::Node { life: holder, ref mut unconfirmed, is_recalled } if holder == life => {
+                if record.generation == generation {
+                    *unconfirmed = None;
+                    if is_recalled && !is_returning {
+                        self.send(life, Message::Recall { flow, generation });
+                    }
+                } else if *unconfirmed == Some(generation) {
+                    let next = record.generation;
+                    self.send(life, Message::Keep { flow, generation, next });
+                } else {
+                    self.send(life, Message::Release { flow, generation });
+                }
+            }
+            Holder::Unclear(Some(node)) if node == life.0 && record.generation == generation => {
+                if phase == HoldingPhase::Taking {
+                    self.nodes.take_credit(life);
+                    record.holder = Holder::Offered { life, own: false };
+                } else {
+                    self.settle_at_node(flow, life);
+                }
+            }
+            // What it wants to return may be all that is left of the flow.
+            Holder::Unclear(_) if is_returning && generation < record.generation => {}
+            _ if record.giver == Some((life, generation)) => {}
+            _ => self.send(life, Message::Release { flow, generation }),
+        }
+    }
+
+    fn hear_end(&mut self, life: Life, flow: FlowId, generation: Generation) {
+        let Some(record) = self.flows.get_mut(&flow) else { return };
+        let is_its = record.is_at(life) || record.holder == Holder::Unclear(Some(life.0));
+        if is_its && record.generation == generation {
+            self.end(flow);
+        } else if is_its && record.was_left_under(generation) {
+            // It had dropped what it wanted to return, and was to keep: what it returned is here.
+            self.begin_recovery(flow);
+        } else if record.giver == Some((life, generation)) {
+            record.giver = None;
+        }
+    }
+
+    /// A node doesn't have a flow that it was thought to have.
+    fn handle_absence(&mut self, flow: FlowId) {
+        match self.flows.get(&flow).map(|record| record.holder) {
+            Some(Holder::Offered { .. }) => self.offer_failed(flow),
+            Some(Holder::Node { unconfirmed: Some(_), .. }) => self.begin_recovery(flow),
+            Some(Holder::Node { .. }) => self.end(flow),
+            _ => {}
+        }
+    }
+
+    /// A flow has ended at its node.
+    fn end(&mut self, flow: FlowId) {
+        self.answered(flow);
+        if let Some(record) = self.remove(flow) {
+            if matches!(record.holder, Holder::Offered { own: true, .. }) {
+                self.effects.push_back(Effect::CloseSilently { flow });
+            }
+            self.effects.push_back(Effect::Unsteer { flow, generation: record.generation });
+        }
+    }
+
+    fn handle_claim(&mut self, life: Life, message: Message) {
+        match message {
+            Message::Taken { flow, generation } => match self.standing(life, flow, generation) {
+                Standing::Offered => self.settle_at_node(flow, life),
+                Standing::Holder => {}
+                Standing::None => self.send(life, Message::Release { flow, generation }),
+            },
+            Message::Refused { flow, generation, reason } => match self.standing(life, flow, generation) {
+                Standing::Offered => self.offer_failed(flow),
+                Standing::Holder if reason == RefuseReason::Absent => self.handle_absence(flow),
+                Standing::Holder | Standing::None => {}
+            },
+            Message::Ended { flow, generation } => self.hear_end(life, flow, generation),
+            Message::Began { flow, generation, progress }
+                if self.standing(life, flow, generation) == Standing::Holder =>
+            {
+                self.keep_progress(flow, progress);
+            }
+            Message::Return { flow, generation, image } => self.take_back(life, flow, generation, image),
+            _ => {}
+        }
+    }
+
+    fn standing(&self, life: Life, flow: FlowId, generation: Generation) -> Standing {
+        let record = self.flows.get(&flow).filter(|record| record.generation == generation);
+        match record.map(|record| record.holder) {
+            Some(Holder::Offered { life: asked, .. }) if asked == life => Standing::Offered,
+            Some(Holder::Node { life: holder, .. }) if holder == life => Standing::Holder,
+            _ => Standing::None,
+        }
+    }
+
+    fn take_back(&mut self, life: Life, flow: FlowId, generation: Generation, image: Bytes) {
+        match self.standing(life, flow, generation) {
+            Standing::Offered => self.settle_at_node(flow, life),
+            Standing::Holder => {}
+            Standing::None => {
+                self.handle_stray_return(life, flow, generation, image);
+                return;
+            }
+        }
+        self.drop_image(flow);
+        let is_full = self.kept_bytes + image.len() > self.limits.kept_bytes_max;
+        let Some(record) = self.flows.get_mut(&flow) else { return };
+        if is_full {
+            self.leave_with_giver(flow, life, generation);
+            return;
+        }
+        record.holder = Holder::Held;
+        record.generation = record.generation.next();
+        record.giver = Some((life, generation));
+        self.counters.returned += 1;
+        self.keep(flow, image);
+        self.ask_for_place(flow);
+    }
+
+    /// A return under another generation than the flow's.
+    fn handle_stray_return(&mut self, life: Life, flow: FlowId, generation: Generation, image: Bytes) {
+        let giver = (life, generation);
+        match self.flows.get_mut(&flow) {
+            Some(record) if record.giver == Some(giver) => {}
+            Some(Flow { holder: Holder::Node { life: holder, unconfirmed, .. }, .. })
+                if *holder == life && *unconfirmed == Some(generation) => {}
+            Some(record)
+                if matches!(record.holder, Holder::Unclear(_))
+                    && record.giver.is_none()
+                    && generation < record.generation =>
+            {
+                record.giver = Some(giver);
+                self.keep(flow, image);
+            }
+            _ => self.send(life, Message::Release { flow, generation }),
+        }
+    }
+
+    fn keep_progress(&mut self, flow: FlowId, progress: Bytes) {
+        let Some(record) = self.flows.get_mut(&flow).filter(|record| record.image.is_some()) else { return };
+        self.kept_bytes += progress.len();
+        let replaced = record.progress.replace(progress);
+        self.kept_bytes -= replaced.map_or(0, |replaced| replaced.len());
+        if self.kept_bytes > self.limits.kept_bytes_max {
+            self.counters.dropped_images += 1;
+            self.drop_image(flow);
+        }
+    }
+}
+
+/// What a node is to a flow under a generation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    Offered,
+    Holder,
+    None,
+}
+
+impl Flow {
+    /// Whether its node may rightly know it under that generation.
+    fn is_held_under(&self, generation: Generation) -> bool {
+        self.generation == generation || self.was_left_under(generation)
+    }
+
+    /// Whether its node was told to keep it, under that generation until then, and hasn't said that it does.
+    fn was_left_under(&self, generation: Generation) -> bool {
+        matches!(self.holder, Holder::Node { unconfirmed: Some(left), .. } if left == generation)
+    }
+
+    /// Whether a node in that life has it, or may have it.
+    fn is_at(&self, life: Life) -> bool {
+        matches!(self.holder, Holder::Offered { life: at, .. } | Holder::Node { life: at, .. } if at == life)
+    }
+}

@@ -1,0 +1,480 @@
+//! What a home and a node say to each other. One format for both directions; who may say what is [`Message::is_from_node`].
+//!
+//! ```text
+//! message = kind length fields        kind: one byte; length: LEB128, of the fields
+//! ```
+//!
+//! A message of a kind that isn't known is skipped if its kind is even, and ends the session if it is odd; fields may be added at a message's end.
+//! `docs/link.md` has the whole format.
+
+use bytes::Bytes;
+
+use super::image::{decode_flow, encode_flow};
+use super::limits::{FLOWS_PER_MESSAGE_MAX, IMAGE_BYTES_MAX, MESSAGE_BYTES_MAX, PROGRESS_BYTES_MAX};
+use super::wire::{DecodeError, Reader, put_bytes, put_number};
+use super::{FlowId, Generation, Incarnation};
+
+/// See the module.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Message {
+    /// Node: a session begins. Nothing of an earlier one is listened to any more.
+    Hello {
+        /// This life of the node's process.
+        incarnation: Incarnation,
+        /// Counts that life's sessions: one that comes late doesn't replace a newer one.
+        number: u64,
+        /// Offers that may be unanswered at a time.
+        offers_max: u32,
+    },
+    /// Node: what it holds, in as many messages as it takes.
+    Holding {
+        /// Each flow with its generation.
+        flows: Vec<Holding>,
+        /// Nothing follows.
+        is_last: bool,
+    },
+    /// Node: still here. Asks for a lease.
+    Heartbeat {
+        /// Counts up.
+        number: u64,
+        /// How much there is to do.
+        load: Load,
+    },
+    /// Home: the node may send until so long after it *sent* that heartbeat.
+    Lease {
+        /// The heartbeat's.
+        number: u64,
+        /// In milliseconds.
+        duration_ms: u32,
+    },
+    /// Home: take this flow.
+    Offer {
+        /// Which.
+        flow: FlowId,
+        /// The generation that it becomes.
+        generation: Generation,
+        /// The frozen connection, encoded.
+        image: Bytes,
+    },
+    /// Node: the flow lives here now.
+    Taken {
+        /// Which.
+        flow: FlowId,
+        /// As offered.
+        generation: Generation,
+    },
+    /// Node: an offer isn't taken, or a flow that is recalled isn't here. It never sent under that generation, or has ended.
+    Refused {
+        /// Which.
+        flow: FlowId,
+        /// As offered or recalled.
+        generation: Generation,
+        /// Why.
+        reason: RefuseReason,
+    },
+    /// Node: take this flow back. It's frozen until [`Message::Release`] or [`Message::Keep`] comes.
+    Return {
+        /// Which.
+        flow: FlowId,
+        /// Under which it was held.
+        generation: Generation,
+        /// The frozen connection, encoded.
+        image: Bytes,
+    },
+    /// Node: a reply has begun that is worth going on with if this node dies.
+    Began {
+        /// Which.
+        flow: FlowId,
+        /// Under which it is held.
+        generation: Generation,
+        /// `Progress`, encoded.
+        progress: Bytes,
+    },
+    /// Node: the flow has ended here, well or not.
+    Ended {
+        /// Which.
+        flow: FlowId,
+        /// Under which it was held.
+        generation: Generation,
+    },
+    /// Home: give it back as soon as you can; an offer that isn't taken yet, too.
+    Recall {
+        /// Which.
+        flow: FlowId,
+        /// Under which it is held.
+        generation: Generation,
+    },
+    /// Home: that generation is over. Close what is left of it without a word.
+    Release {
+        /// Which.
+        flow: FlowId,
+        /// The one that is over.
+        generation: Generation,
+    },
+    /// Home: what was to be returned stays with you, under another generation.
+    Keep {
+        /// Which.
+        flow: FlowId,
+        /// The one that was to be returned.
+        generation: Generation,
+        /// The one that it becomes.
+        next: Generation,
+    },
+}
+
+/// A flow that a node has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Holding {
+    /// Which.
+    pub flow: FlowId,
+    /// Under which generation.
+    pub generation: Generation,
+    /// How it's held.
+    pub phase: HoldingPhase,
+}
+
+/// How a node holds a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum HoldingPhase {
+    /// It's being thawed; an answer to its offer follows.
+    Taking = 0,
+    /// It's live.
+    Taken = 1,
+    /// It's frozen; [`Message::Return`] follows.
+    Returning = 2,
+    /// It has ended, which the home may not have heard.
+    Ended = 3,
+}
+
+/// What a node has to do, for the choice of nodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Load {
+    /// Flows held.
+    pub flows: u32,
+    /// Requests in progress.
+    pub requests: u32,
+    /// Processor time used, in thousandths of what its workers have.
+    pub cpu_permille: u32,
+    /// Bytes queued to be sent.
+    pub queued_bytes: u64,
+}
+
+/// Why an offer isn't taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
+#[repr(u8)]
+pub enum RefuseReason {
+    /// It holds as many as it may.
+    #[error("the node is full")]
+    Full = 1,
+    /// It drains.
+    #[error("the node drains")]
+    Draining = 2,
+    /// Its lease has run out.
+    #[error("the node's lease has run out")]
+    Fenced = 3,
+    /// The image isn't understood.
+    #[error("the node doesn't understand the image")]
+    Image = 4,
+    /// An address or port that it may not speak under.
+    #[error("the node isn't configured for this address")]
+    Address = 5,
+    /// The kernel refused.
+    #[error("the node's kernel refused")]
+    Kernel = 6,
+    /// It isn't there, and isn't coming.
+    #[error("the node doesn't have it")]
+    Absent = 7,
+    /// The connection to the node was lost on the way.
+    #[error("the offer was lost with its link")]
+    Lost = 8,
+    /// One that this version has no word for.
+    #[error("for a reason that this version has no word for")]
+    Other = 255,
+}
+
+const REASONS: [RefuseReason; 8] = [
+    RefuseReason::Full,
+    RefuseReason::Draining,
+    RefuseReason::Fenced,
+    RefuseReason::Image,
+    RefuseReason::Address,
+    RefuseReason::Kernel,
+    RefuseReason::Absent,
+    RefuseReason::Lost,
+];
+
+const HELLO: u8 = 1;
+const HOLDING: u8 = 3;
+const HEARTBEAT: u8 = 5;
+const LEASE: u8 = 7;
+const OFFER: u8 = 9;
+const TAKEN: u8 = 11;
+const REFUSED: u8 = 13;
+const RETURN: u8 = 15;
+const BEGAN: u8 = 16;
+const ENDED: u8 = 17;
+const RECALL: u8 = 19;
+const RELEASE: u8 = 21;
+const KEEP: u8 = 23;
+
+impl Message {
+    /// True for what only a node says, false for what only a home says.
+    #[must_use]
+    pub fn is_from_node(&self) -> bool {
+        !matches!(
+            self,
+            Message::Lease { .. }
+                | Message::Offer { .. }
+                | Message::Recall { .. }
+                | Message::Release { .. }
+                | Message::Keep { .. }
+        )
+    }
+
+    fn kind(&self) -> u8 {
+        match self {
+            Message::Hello { .. } => HELLO,
+            Message::Holding { .. } => HOLDING,
+            Message::Heartbeat { .. } => HEARTBEAT,
+            Message::Lease { .. } => LEASE,
+            Message::Offer { .. } => OFFER,
+            Message::Taken { .. } => TAKEN,
+            Message::Refused { .. } => REFUSED,
+            Message::Return { .. } => RETURN,
+            Message::Began { .. } => BEGAN,
+            Message::Ended { .. } => ENDED,
+            Message::Recall { .. } => RECALL,
+            Message::Release { .. } => RELEASE,
+            Message::Keep { .. } => KEEP,
+        }
+    }
+
+    /// Appends the message.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        out.push(self.kind());
+        let mut fields = Vec::with_capacity(32);
+        self.encode_fields(&mut fields);
+        put_bytes(out, &fields);
+    }
+
+    fn encode_fields(&self, out: &mut Vec<u8>) {
+        match self {
+            Message::Hello { incarnation, number, offers_max } => {
+                put_number(out, incarnation.0);
+                put_number(out, *number);
+                put_number(out, u64::from(*offers_max));
+            }
+            Message::Holding { flows, is_last } => {
+                out.push(u8::from(*is_last));
+                put_number(out, flows.len() as u64);
+                for Holding { flow, generation, phase } in flows {
+                    encode_key(*flow, *generation, out);
+                    out.push(*phase as u8);
+                }
+            }
+            Message::Heartbeat { number, load } => {
+                let Load { flows, requests, cpu_permille, queued_bytes } = *load;
+                put_number(out, *number);
+                for number in [u64::from(flows), u64::from(requests), u64::from(cpu_permille), queued_bytes] {
+                    put_number(out, number);
+                }
+            }
+            Message::Lease { number, duration_ms } => {
+                put_number(out, *number);
+                put_number(out, u64::from(*duration_ms));
+            }
+            Message::Offer { flow, generation, image: bytes }
+            | Message::Return { flow, generation, image: bytes }
+            | Message::Began { flow, generation, progress: bytes } => {
+                encode_key(*flow, *generation, out);
+                put_bytes(out, bytes);
+            }
+            Message::Taken { flow, generation }
+            | Message::Ended { flow, generation }
+            | Message::Recall { flow, generation }
+            | Message::Release { flow, generation } => encode_key(*flow, *generation, out),
+            Message::Refused { flow, generation, reason } => {
+                encode_key(*flow, *generation, out);
+                out.push(*reason as u8);
+            }
+            Message::Keep { flow, generation, next } => {
+                encode_key(*flow, *generation, out);
+                put_number(out, u64::from(next.0));
+            }
+        }
+    }
+
+    /// Reads one message from the front of `input`. Returns how many bytes it took, and the message: none for one that is skipped. `None`
+    /// while it isn't whole.
+    ///
+    /// # Errors
+    /// What is wrong with it: the session must end.
+    pub fn decode(input: &[u8]) -> Result<Option<(usize, Option<Message>)>, DecodeError> {
+        let Some((kind, length, header)) = read_header(input)? else { return Ok(None) };
+        let Some(fields) = input.get(header..header + length) else { return Ok(None) };
+        let message = decode_fields(kind, &mut Reader::new(fields))?;
+        Ok(Some((header + length, message)))
+    }
+}
+
+/// Kind, length of the fields, length of both together.
+fn read_header(input: &[u8]) -> Result<Option<(u8, usize, usize)>, DecodeError> {
+    let mut reader = Reader::new(input);
+    let Ok(kind) = reader.byte("the kind") else { return Ok(None) };
+    match reader.number_up_to(MESSAGE_BYTES_MAX as u64, "a message's length") {
+        Ok(length) => {
+            let header = input.len() - reader.remaining();
+            Ok(Some((kind, usize::try_from(length).unwrap_or(usize::MAX), header)))
+        }
+        Err(DecodeError::Truncated(_)) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn decode_fields(kind: u8, reader: &mut Reader<'_>) -> Result<Option<Message>, DecodeError> {
+    let message = match kind {
+        HELLO => Message::Hello {
+            incarnation: Incarnation(reader.number("the incarnation")?),
+            number: reader.number("the session's number")?,
+            offers_max: reader.number_u32("the credit")?,
+        },
+        HOLDING => decode_holding(reader)?,
+        HEARTBEAT => Message::Heartbeat { number: reader.number("the heartbeat")?, load: decode_load(reader)? },
+        LEASE => Message::Lease {
+            number: reader.number("the heartbeat")?,
+            duration_ms: reader.number_u32("the lease's duration")?,
+        },
+        OFFER | RETURN | BEGAN => {
+            let (flow, generation) = decode_key(reader)?;
+            let most = if kind == BEGAN { PROGRESS_BYTES_MAX } else { IMAGE_BYTES_MAX };
+            let bytes = Bytes::copy_from_slice(reader.bytes(most, "the image")?);
+            match kind {
+                OFFER => Message::Offer { flow, generation, image: bytes },
+                RETURN => Message::Return { flow, generation, image: bytes },
+                _ => Message::Began { flow, generation, progress: bytes },
+            }
+        }
+        TAKEN | ENDED | RECALL | RELEASE => {
+            let (flow, generation) = decode_key(reader)?;
+            match kind {
+                TAKEN => Message::Taken { flow, generation },
+                ENDED => Message::Ended { flow, generation },
+                RECALL => Message::Recall { flow, generation },
+                _ => Message::Release { flow, generation },
+            }
+        }
+        REFUSED => {
+            let (flow, generation) = decode_key(reader)?;
+            let code = reader.byte("the reason")?;
+            let reason = REASONS.into_iter().find(|reason| *reason as u8 == code).unwrap_or(RefuseReason::Other);
+            Message::Refused { flow, generation, reason }
+        }
+        KEEP => {
+            let (flow, generation) = decode_key(reader)?;
+            Message::Keep { flow, generation, next: Generation(reader.number_u32("the generation")?) }
+        }
+        even if even % 2 == 0 => return Ok(None),
+        found => return Err(DecodeError::Unknown { what: "a message's kind", found: u64::from(found) }),
+    };
+    Ok(Some(message))
+}
+
+fn decode_holding(reader: &mut Reader<'_>) -> Result<Message, DecodeError> {
+    let is_last = reader.byte("what a node holds")? != 0;
+    let count = reader.number_up_to(FLOWS_PER_MESSAGE_MAX as u64, "the number of flows")?;
+    let mut flows = Vec::new();
+    for _ in 0..count {
+        let (flow, generation) = decode_key(reader)?;
+        let phase = match reader.byte("what a node holds")? {
+            0 => HoldingPhase::Taking,
+            1 => HoldingPhase::Taken,
+            2 => HoldingPhase::Returning,
+            3 => HoldingPhase::Ended,
+            found => return Err(DecodeError::Unknown { what: "how a flow is held", found: u64::from(found) }),
+        };
+        flows.push(Holding { flow, generation, phase });
+    }
+    Ok(Message::Holding { flows, is_last })
+}
+
+fn decode_load(reader: &mut Reader<'_>) -> Result<Load, DecodeError> {
+    Ok(Load {
+        flows: reader.number_u32("the load")?,
+        requests: reader.number_u32("the load")?,
+        cpu_permille: reader.number_u32("the load")?,
+        queued_bytes: reader.number("the load")?,
+    })
+}
+
+fn encode_key(flow: FlowId, generation: Generation, out: &mut Vec<u8>) {
+    encode_flow(flow, out);
+    put_number(out, u64::from(generation.0));
+}
+
+fn decode_key(reader: &mut Reader<'_>) -> Result<(FlowId, Generation), DecodeError> {
+    let flow = decode_flow(reader)?;
+    Ok((flow, Generation(reader.number_u32("the generation")?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::handoff::ServerId;
+
+    fn every_message() -> Vec<Message> {
+        let flow = FlowId { home: ServerId(2), serial: 1 << 60 };
+        let generation = Generation(300);
+        let bytes = Bytes::from_static(b"bytes");
+        let load = Load { flows: 1, requests: 2, cpu_permille: 1_000, queued_bytes: 1 << 40 };
+        let holding = |phase| Holding { flow, generation, phase };
+        let mut messages = vec![
+            Message::Hello { incarnation: Incarnation(u64::MAX), number: 7, offers_max: 64 },
+            Message::Holding {
+                flows: [HoldingPhase::Taking, HoldingPhase::Taken, HoldingPhase::Returning, HoldingPhase::Ended]
+                    .map(holding)
+                    .to_vec(),
+                is_last: false,
+            },
+            Message::Holding { flows: vec![], is_last: true },
+            Message::Heartbeat { number: 9, load },
+            Message::Lease { number: 9, duration_ms: 1_000 },
+            Message::Offer { flow, generation, image: bytes.clone() },
+            Message::Taken { flow, generation },
+            Message::Return { flow, generation, image: bytes.clone() },
+            Message::Began { flow, generation, progress: bytes },
+            Message::Ended { flow, generation },
+            Message::Recall { flow, generation },
+            Message::Release { flow, generation },
+            Message::Keep { flow, generation, next: generation.next() },
+        ];
+        messages.extend(REASONS.map(|reason| Message::Refused { flow, generation, reason }));
+        messages
+    }
+
+    #[test]
+    fn what_is_written_is_read_and_half_of_it_is_awaited() {
+        for message in every_message() {
+            let mut bytes = Vec::new();
+            message.encode(&mut bytes);
+            let length = bytes.len();
+            assert!((0..length).all(|end| Message::decode(&bytes[..end]) == Ok(None)), "{message:?}");
+            bytes.push(0xFF);
+            assert_eq!(Message::decode(&bytes), Ok(Some((length, Some(message)))));
+        }
+    }
+
+    #[test]
+    fn what_later_versions_add_is_skipped_or_refused_by_its_kind() {
+        assert_eq!(Message::decode(&[200, 2, 7, 7, 1]), Ok(Some((4, None))));
+        assert_eq!(Message::decode(&[201, 0]), Err(DecodeError::Unknown { what: "a message's kind", found: 201 }));
+        // A field more, and a reason without a name.
+        let grown = [TAKEN, 5, 1, 2, 3, 99, 99];
+        let (flow, generation) = (FlowId { home: ServerId(1), serial: 2 }, Generation(3));
+        assert_eq!(Message::decode(&grown), Ok(Some((7, Some(Message::Taken { flow, generation })))));
+        let refused = Message::Refused { flow, generation, reason: RefuseReason::Other };
+        assert_eq!(Message::decode(&[REFUSED, 4, 1, 2, 3, 77]), Ok(Some((6, Some(refused)))));
+        assert!(matches!(Message::decode(&[OFFER, 0xFF, 0xFF, 0xFF, 0x7F]), Err(DecodeError::TooLarge { .. })));
+        assert_eq!(Message::decode(&[TAKEN, 1, 0]), Err(DecodeError::Truncated("the flow's serial")));
+    }
+}

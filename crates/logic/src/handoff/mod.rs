@@ -1,0 +1,35 @@
+//! Handing connections from server to server while their clients notice nothing: what travels, who owns a flow at every moment, and how a
+//! reply goes on when its server has died. `docs/decisions/0008-handoff.md` says why it is so, `docs/link.md` how it looks on the wire.
+//!
+//! Decides when to freeze, steer, thaw, close and cut. Leaves to the host: sockets, steering entries, the connection between the servers; and to
+//! others: which node is the right one.
+
+mod continuation;
+mod effect;
+mod flow;
+mod home;
+mod http;
+mod image;
+pub mod limits;
+mod link;
+mod message;
+mod node;
+mod reply;
+mod tcp;
+mod wire;
+
+pub use continuation::{Impossible, Progress, Witness, continue_from};
+pub use effect::{CutReason, Effect, SessionId, Target};
+pub use flow::{FlowId, Generation, Incarnation, RequestId, ServerId};
+pub use home::{Destination, GiveError, Home, HomeCounters, HomeLimits};
+pub use http::HttpState;
+pub use image::{IMAGE_VERSION, Image, SECTION_TLS};
+pub use link::{LinkError, LinkKey, LinkSession, SECRET_BYTES_MIN};
+pub use message::{Holding, HoldingPhase, Load, Message, RefuseReason};
+pub use node::{Node, NodeCounters, NodeLimits};
+pub use reply::{Piece, ReplyState};
+pub use tcp::{Congestion, TcpState, TcpWindow, WindowScale};
+pub use wire::DecodeError;
+
+#[cfg(test)]
+mod tests;

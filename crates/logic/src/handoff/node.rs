@@ -1,0 +1,427 @@
+//! The node's side: which flows of one home are held here, and until when they may send. It never decides who holds a flow, only says no.
+//!
+//! Sockets and sessions are the host's. What it wants done comes out of [`Node::poll_effect`]; what became of that goes in by the methods that
+//! are named there. A server that holds flows for several homes has a `Node` for each.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::effect::{Effect, SessionId};
+use super::limits::{FLOWS_PER_MESSAGE_MAX, HEARTBEATS_MAX};
+use super::message::{Holding, HoldingPhase, Load, Message, RefuseReason};
+use super::{FlowId, Generation, Incarnation};
+use crate::time::Instant;
+
+/// What a node takes, and how often it says that it's here.
+#[derive(Clone, Debug)]
+pub struct NodeLimits {
+    /// Flows held.
+    pub flows_max: usize,
+    /// Offers unanswered at a time.
+    pub offers_max: u32,
+    /// Between heartbeats: a quarter of the lease, so that three may be late.
+    pub heartbeat_interval: Duration,
+    /// A home that has been silent so long after the lease isn't coming back: its flows are dropped.
+    pub orphan_timeout: Duration,
+}
+
+impl Default for NodeLimits {
+    fn default() -> NodeLimits {
+        NodeLimits {
+            flows_max: 1_000_000,
+            offers_max: 1_024,
+            heartbeat_interval: Duration::from_millis(250),
+            orphan_timeout: Duration::from_secs(60),
+        }
+    }
+}
+
+/// What has happened, for metrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NodeCounters {
+    /// Offers taken.
+    pub taken: u64,
+    /// Offers refused.
+    pub refused: u64,
+    /// Flows returned.
+    pub returned: u64,
+    /// Flows that went on elsewhere, or that their home had given up.
+    pub released: u64,
+    /// Flows dropped as their home didn't come back.
+    pub orphaned: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Phase {
+    /// A socket is being made.
+    Taking { is_recalled: bool },
+    /// A live socket.
+    Live,
+    /// The socket is being frozen.
+    Freezing,
+    /// A frozen socket, and its image.
+    Returning(Bytes),
+}
+
+#[derive(Debug)]
+struct Flow {
+    generation: Generation,
+    phase: Phase,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Node {
+    limits: NodeLimits,
+    incarnation: Incarnation,
+    flows: BTreeMap<FlowId, Flow>,
+    session: Option<SessionId>,
+    sessions: u64,
+    lease_until: Instant,
+    is_draining: bool,
+    load: Load,
+    next_heartbeat: Instant,
+    heartbeats: u64,
+    /// Sent and not answered, with their times, the oldest first.
+    sent: VecDeque<(u64, Instant)>,
+    /// Flows that have ended, each with the heartbeat whose answer shows that the home knows.
+    ended: VecDeque<(u64, FlowId, Generation)>,
+    counters: NodeCounters,
+    effects: VecDeque<Effect>,
+}
+
+impl Node {
+    /// A node that holds nothing. No other life of it, ever, may have had the same incarnation.
+    #[must_use]
+    pub fn new(limits: NodeLimits, incarnation: Incarnation) -> Node {
+        Node {
+            limits,
+            incarnation,
+            flows: BTreeMap::new(),
+            session: None,
+            sessions: 0,
+            lease_until: Instant::default(),
+            is_draining: false,
+            load: Load::default(),
+            next_heartbeat: Instant::NEVER,
+            heartbeats: 0,
+            sent: VecDeque::new(),
+            ended: VecDeque::new(),
+            counters: NodeCounters::default(),
+            effects: VecDeque::new(),
+        }
+    }
+
+    /// A session with the home is open. An earlier one isn't listened to any more.
+    pub fn connected(&mut self, now: Instant, session: SessionId) {
+        if let Some(replaced) = self.session.replace(session) {
+            self.effects.push_back(Effect::Disconnect { session: replaced });
+        }
+        self.sent.clear();
+        self.sessions += 1;
+        self.send(Message::Hello {
+            incarnation: self.incarnation,
+            number: self.sessions,
+            offers_max: self.limits.offers_max,
+        });
+        self.send_list();
+        self.send_heartbeat(now);
+    }
+
+    /// A session has ended. What is held is served until the lease ends.
+    pub fn disconnected(&mut self, session: SessionId) {
+        if self.session == Some(session) {
+            self.session = None;
+            self.next_heartbeat = Instant::NEVER;
+        }
+    }
+
+    /// A message came. What comes on a session that has been replaced is dropped.
+    pub fn handle_message(&mut self, now: Instant, session: SessionId, message: Message) {
+        if self.session != Some(session) {
+            return;
+        }
+        match message {
+            Message::Lease { number, duration_ms } => self.extend_lease(number, duration_ms),
+            Message::Offer { flow, generation, image } => self.handle_offer(now, flow, generation, image),
+            Message::Recall { flow, generation } => self.handle_recall(flow, generation),
+            Message::Release { flow, generation } => self.handle_release(flow, generation),
+            Message::Keep { flow, generation, next } => self.handle_keep(flow, generation, next),
+            _ => {
+                self.disconnected(session);
+                self.effects.push_back(Effect::Disconnect { session });
+            }
+        }
+    }
+
+    /// [`Effect::Thaw`] has been done: the flow is live here.
+    pub fn thawed(&mut self, flow: FlowId) {
+        let Some(record) = self.flows.get_mut(&flow) else { return };
+        let Phase::Taking { is_recalled } = record.phase else { return };
+        record.phase = Phase::Live;
+        let generation = record.generation;
+        self.counters.taken += 1;
+        self.send(Message::Taken { flow, generation });
+        if is_recalled {
+            self.give_back(flow);
+        }
+    }
+
+    /// [`Effect::Thaw`] can't be done, and no socket is left of it.
+    pub fn thaw_failed(&mut self, flow: FlowId, reason: RefuseReason) {
+        if self.flows.get(&flow).is_some_and(|record| matches!(record.phase, Phase::Taking { .. }))
+            && let Some(record) = self.flows.remove(&flow)
+        {
+            self.refuse(flow, record.generation, reason);
+        }
+    }
+
+    /// Gives a live flow back to its home, which may pass it on: the next request belongs elsewhere, or this node drains. Best when nothing
+    /// is unacknowledged.
+    pub fn give_back(&mut self, flow: FlowId) {
+        if let Some(record) = self.flows.get_mut(&flow)
+            && record.phase == Phase::Live
+        {
+            record.phase = Phase::Freezing;
+            self.effects.push_back(Effect::Freeze { flow });
+        }
+    }
+
+    /// [`Effect::Freeze`] has been done; `image` is encoded.
+    pub fn frozen(&mut self, flow: FlowId, image: Bytes) {
+        if let Some(record) = self.flows.get_mut(&flow)
+            && record.phase == Phase::Freezing
+        {
+            record.phase = Phase::Returning(image.clone());
+            let generation = record.generation;
+            self.counters.returned += 1;
+            self.send(Message::Return { flow, generation, image });
+        }
+    }
+
+    /// [`Effect::Freeze`] can't be done: the flow lives on here.
+    pub fn freeze_failed(&mut self, flow: FlowId) {
+        if let Some(record) = self.flows.get_mut(&flow)
+            && record.phase == Phase::Freezing
+        {
+            record.phase = Phase::Live;
+        }
+    }
+
+    /// A reply has begun that is worth going on with elsewhere if this node dies; `progress` is an encoded `Progress`. Before its first byte is sent.
+    pub fn began(&mut self, flow: FlowId, progress: Bytes) {
+        if let Some(record) = self.flows.get(&flow) {
+            self.send(Message::Began { flow, generation: record.generation, progress });
+        }
+    }
+
+    /// A flow has ended here: its socket is closed.
+    pub fn ended(&mut self, flow: FlowId) {
+        if let Some(record) = self.flows.remove(&flow) {
+            self.tell_end(flow, record.generation);
+        }
+    }
+
+    /// Takes nothing on any more, or does again.
+    pub fn drain(&mut self, is_draining: bool) {
+        self.is_draining = is_draining;
+    }
+
+    /// What the next heartbeats tell.
+    pub fn set_load(&mut self, load: Load) {
+        self.load = load;
+    }
+
+    /// Whether nothing may be sent, nor anything begun that can't be done twice.
+    #[must_use]
+    pub fn is_fenced(&self, now: Instant) -> bool {
+        now >= self.lease_until
+    }
+
+    /// The earliest time at which [`Node::handle_timeout`] has something to do.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Instant {
+        let orphaned = if self.flows.is_empty() { Instant::NEVER } else { self.orphaned_at() };
+        self.next_heartbeat.min(orphaned)
+    }
+
+    /// Time has passed.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        if self.next_heartbeat <= now {
+            self.send_heartbeat(now);
+        }
+        if self.orphaned_at() <= now {
+            for (flow, record) in std::mem::take(&mut self.flows) {
+                self.counters.orphaned += 1;
+                self.effects.push_back(Effect::CloseSilently { flow });
+                self.tell_end(flow, record.generation);
+            }
+        }
+    }
+
+    /// The next thing to do.
+    pub fn poll_effect(&mut self) -> Option<Effect> {
+        self.effects.pop_front()
+    }
+
+    /// Flows held.
+    #[must_use]
+    pub fn flow_count(&self) -> usize {
+        self.flows.len()
+    }
+
+    /// The flows that are live here.
+    pub fn live_flows(&self) -> impl Iterator<Item = FlowId> + '_ {
+        self.flows.iter().filter(|(_, record)| record.phase == Phase::Live).map(|(&flow, _)| flow)
+    }
+
+    /// What has happened so far.
+    #[must_use]
+    pub fn counters(&self) -> NodeCounters {
+        self.counters
+    }
+
+    fn handle_offer(&mut self, now: Instant, flow: FlowId, generation: Generation, image: Bytes) {
+        if let Some(Flow { generation: held, phase }) = self.flows.get(&flow) {
+            let held = *held;
+            if held >= generation {
+                return;
+            }
+            if matches!(phase, Phase::Returning(_)) {
+                // It comes back to where its frozen socket still is.
+                self.handle_keep(flow, held, generation);
+                self.send(Message::Taken { flow, generation });
+                return;
+            }
+            // The home has gone on without what is here.
+            self.handle_release(flow, held);
+        }
+        if self.is_fenced(now) {
+            self.refuse(flow, generation, RefuseReason::Fenced);
+        } else if self.is_draining {
+            self.refuse(flow, generation, RefuseReason::Draining);
+        } else if self.flows.len() >= self.limits.flows_max {
+            self.refuse(flow, generation, RefuseReason::Full);
+        } else {
+            self.flows.insert(flow, Flow { generation, phase: Phase::Taking { is_recalled: false } });
+            self.effects.push_back(Effect::Thaw { flow, generation, image });
+        }
+    }
+
+    fn handle_recall(&mut self, flow: FlowId, generation: Generation) {
+        let found = self.flows.get_mut(&flow).filter(|record| record.generation == generation);
+        match found.map(|record| &mut record.phase) {
+            None => self.refuse(flow, generation, RefuseReason::Absent),
+            // It may be live by now: once it's known to be, it goes back.
+            Some(Phase::Taking { is_recalled }) => *is_recalled = true,
+            Some(Phase::Live) => self.give_back(flow),
+            Some(Phase::Freezing | Phase::Returning(_)) => {}
+        }
+    }
+
+    fn handle_release(&mut self, flow: FlowId, generation: Generation) {
+        if self.flows.get(&flow).is_some_and(|record| record.generation == generation) {
+            self.flows.remove(&flow);
+            self.counters.released += 1;
+            self.effects.push_back(Effect::CloseSilently { flow });
+        }
+    }
+
+    fn handle_keep(&mut self, flow: FlowId, generation: Generation, next: Generation) {
+        match self.flows.get_mut(&flow) {
+            Some(record) if record.generation == generation && matches!(record.phase, Phase::Returning(_)) => {
+                *record = Flow { generation: next, phase: Phase::Live };
+                self.effects.push_back(Effect::Unfreeze { flow, generation: next });
+            }
+            Some(record) if record.generation == next => {}
+            _ => self.refuse(flow, next, RefuseReason::Absent),
+        }
+    }
+
+    /// A lease counts from when its heartbeat was sent: the home, which got it later, knows that it has ended before it acts.
+    fn extend_lease(&mut self, number: u64, duration_ms: u32) {
+        while self.ended.front().is_some_and(|&(shown, ..)| shown <= number) {
+            self.ended.pop_front();
+        }
+        while let Some(&(sent, at)) = self.sent.front() {
+            if sent > number {
+                return;
+            }
+            self.sent.pop_front();
+            if sent == number {
+                let until = at.after(Duration::from_millis(u64::from(duration_ms)));
+                if until > self.lease_until {
+                    self.lease_until = until;
+                    self.effects.push_back(Effect::LeaseUntil { until });
+                }
+            }
+        }
+    }
+
+    fn send_heartbeat(&mut self, now: Instant) {
+        if self.sent.len() >= HEARTBEATS_MAX {
+            self.sent.pop_front();
+        }
+        self.heartbeats += 1;
+        self.sent.push_back((self.heartbeats, now));
+        self.next_heartbeat = now.after(self.limits.heartbeat_interval);
+        self.send(Message::Heartbeat { number: self.heartbeats, load: self.load });
+    }
+
+    /// What is held, and again the images that the home may not have got.
+    fn send_list(&mut self) {
+        let ended = |&(_, flow, generation): &_| Holding { flow, generation, phase: HoldingPhase::Ended };
+        let held = self.flows.iter().map(|(&flow, record)| record.describe(flow));
+        let list: Vec<Holding> = self.ended.iter().map(ended).chain(held).collect();
+        let mut chunks = list.chunks(FLOWS_PER_MESSAGE_MAX).peekable();
+        if chunks.peek().is_none() {
+            self.send(Message::Holding { flows: Vec::new(), is_last: true });
+        }
+        while let Some(chunk) = chunks.next() {
+            self.send(Message::Holding { flows: chunk.to_vec(), is_last: chunks.peek().is_none() });
+        }
+        let returning = |(&flow, record): (&FlowId, &Flow)| match &record.phase {
+            Phase::Returning(image) => {
+                Some(Message::Return { flow, generation: record.generation, image: image.clone() })
+            }
+            _ => None,
+        };
+        let returns: Vec<Message> = self.flows.iter().filter_map(returning).collect();
+        returns.into_iter().for_each(|message| self.send(message));
+    }
+
+    /// A flow that was taken and has ended must not look like one whose offer was lost: it's told until it's known.
+    fn tell_end(&mut self, flow: FlowId, generation: Generation) {
+        self.ended.push_back((self.heartbeats + 1, flow, generation));
+        self.send(Message::Ended { flow, generation });
+    }
+
+    fn refuse(&mut self, flow: FlowId, generation: Generation, reason: RefuseReason) {
+        self.counters.refused += 1;
+        self.send(Message::Refused { flow, generation, reason });
+    }
+
+    /// To the home, if there is a session with it: what is lost is made good by the list at the next one's beginning.
+    fn send(&mut self, message: Message) {
+        if let Some(session) = self.session {
+            self.effects.push_back(Effect::Send { session, message });
+        }
+    }
+
+    fn orphaned_at(&self) -> Instant {
+        self.lease_until.after(self.limits.orphan_timeout)
+    }
+}
+
+impl Flow {
+    fn describe(&self, flow: FlowId) -> Holding {
+        let phase = match self.phase {
+            Phase::Taking { .. } => HoldingPhase::Taking,
+            Phase::Live | Phase::Freezing => HoldingPhase::Taken,
+            Phase::Returning(_) => HoldingPhase::Returning,
+        };
+        Holding { flow, generation: self.generation, phase }
+    }
+}

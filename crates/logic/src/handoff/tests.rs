@@ -1,0 +1,367 @@
+//! A home and a node that talk, step by step: the order of what hosts must do, and each fault that the simulator has found.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::*;
+use crate::time::Instant;
+
+const NODE: ServerId = ServerId(1);
+const OTHER: ServerId = ServerId(2);
+const FLOW: FlowId = FlowId { home: ServerId(0), serial: 9 };
+const IMAGE: Bytes = Bytes::from_static(b"image");
+
+/// Home and node with the session between them; effects other than `Send` are written down.
+struct Pair {
+    now: Instant,
+    home: Home,
+    node: Node,
+    session: u64,
+    /// What the home, and the node, did.
+    home_did: Vec<Effect>,
+    node_did: Vec<Effect>,
+}
+
+impl Pair {
+    fn new() -> Pair {
+        let mut pair = Pair {
+            now: Instant { ns: 1_000_000_000 },
+            home: Home::new(HomeLimits::default()),
+            node: Node::new(NodeLimits::default(), Incarnation(1)),
+            session: 0,
+            home_did: Vec::new(),
+            node_did: Vec::new(),
+        };
+        assert!(pair.home.open(FLOW));
+        pair.reconnect();
+        pair.pass(Duration::from_millis(250));
+        pair.home_did.clear();
+        pair.node_did.clear();
+        pair
+    }
+
+    fn session(&self) -> SessionId {
+        SessionId(self.session)
+    }
+
+    fn reconnect(&mut self) {
+        self.session += 1;
+        self.node.connected(self.now, self.session());
+        self.home.connected(NODE, self.session());
+        self.talk();
+    }
+
+    fn pass(&mut self, duration: Duration) {
+        self.now = self.now.after(duration);
+        self.home.handle_timeout(self.now);
+        self.node.handle_timeout(self.now);
+        self.talk();
+    }
+
+    /// Delivers messages until nobody has any.
+    fn talk(&mut self) {
+        loop {
+            let to_node = self.collect_home();
+            let to_home = self.collect_node();
+            if to_node.is_empty() && to_home.is_empty() {
+                return;
+            }
+            let session = self.session();
+            to_node.into_iter().for_each(|message| self.node.handle_message(self.now, session, message));
+            to_home.into_iter().for_each(|message| self.home.handle_message(self.now, session, message));
+        }
+    }
+
+    fn collect_home(&mut self) -> Vec<Message> {
+        collect(std::iter::from_fn(|| self.home.poll_effect()), &mut self.home_did, self.session)
+    }
+
+    fn collect_node(&mut self) -> Vec<Message> {
+        collect(std::iter::from_fn(|| self.node.poll_effect()), &mut self.node_did, self.session)
+    }
+
+    /// Until the node has been asked to thaw.
+    fn offer(&mut self) {
+        self.home.give(FLOW, NODE).unwrap();
+        self.home.frozen(self.now, FLOW, IMAGE);
+        self.talk();
+    }
+
+    fn hand_over(&mut self) {
+        self.offer();
+        self.node.thawed(FLOW);
+        self.talk();
+        self.home_did.clear();
+        self.node_did.clear();
+    }
+
+    /// Until the home has been asked for a place.
+    fn hand_back(&mut self) {
+        self.node.give_back(FLOW);
+        self.node.frozen(FLOW, IMAGE);
+        self.talk();
+    }
+
+    /// As if what was said had been lost with its session.
+    fn lose(&mut self) {
+        self.collect_home();
+        self.collect_node();
+        self.home.disconnected(self.session());
+        self.node.disconnected(self.session());
+    }
+}
+
+fn collect(effects: impl Iterator<Item = Effect>, did: &mut Vec<Effect>, current: u64) -> Vec<Message> {
+    let mut messages = Vec::new();
+    for effect in effects {
+        match effect {
+            Effect::Send { session, message } if session.0 == current => messages.push(message),
+            Effect::Send { .. } | Effect::Load { .. } | Effect::LeaseUntil { .. } => {}
+            effect => did.push(effect),
+        }
+    }
+    messages
+}
+
+fn steer(to: Target, generation: u32) -> Effect {
+    Effect::Steer { flow: FLOW, to, generation: Generation(generation) }
+}
+
+fn unsteer(generation: u32) -> Effect {
+    Effect::Unsteer { flow: FLOW, generation: Generation(generation) }
+}
+
+const FREEZE: Effect = Effect::Freeze { flow: FLOW };
+const CLOSE: Effect = Effect::CloseSilently { flow: FLOW };
+
+#[test]
+fn the_giver_closes_when_the_taker_has_it_and_not_before() {
+    let mut pair = Pair::new();
+    pair.offer();
+    assert_eq!(pair.home_did, [FREEZE, steer(Target::Node(NODE), 1)]);
+    assert_eq!(pair.node_did, [Effect::Thaw { flow: FLOW, generation: Generation(1), image: IMAGE }]);
+    pair.node.thawed(FLOW);
+    pair.talk();
+    assert_eq!(pair.home_did[2..], [CLOSE]);
+    pair.node.ended(FLOW);
+    pair.talk();
+    assert_eq!(pair.home_did[3..], [unsteer(1)]);
+    assert_eq!((pair.home.flow_count(), pair.home.kept_bytes(), pair.node.flow_count()), (0, 0, 0));
+}
+
+#[test]
+fn a_flow_that_nobody_takes_goes_on_where_it_was() {
+    let mut pair = Pair::new();
+    pair.offer();
+    pair.node.thaw_failed(FLOW, RefuseReason::Kernel);
+    pair.talk();
+    let unfreeze = Effect::Unfreeze { flow: FLOW, generation: Generation(1) };
+    assert_eq!(pair.home_did[2..], [unsteer(1), unfreeze]);
+    pair.node.drain(true);
+    pair.home_did.clear();
+    pair.offer();
+    assert!(pair.home_did.ends_with(&[Effect::Unfreeze { flow: FLOW, generation: Generation(2) }]));
+}
+
+#[test]
+fn an_offer_that_was_lost_comes_back_when_the_node_says_what_it_has() {
+    let mut pair = Pair::new();
+    pair.home.give(FLOW, NODE).unwrap();
+    pair.home.frozen(pair.now, FLOW, IMAGE);
+    pair.lose();
+    assert_eq!(pair.home_did, [FREEZE, steer(Target::Node(NODE), 1)]);
+    pair.reconnect();
+    assert_eq!(pair.home_did[2..], [unsteer(1), Effect::Unfreeze { flow: FLOW, generation: Generation(1) }]);
+}
+
+#[test]
+fn a_flow_that_was_taken_and_has_ended_isnt_taken_for_a_lost_offer() {
+    let mut pair = Pair::new();
+    pair.offer();
+    pair.home_did.clear();
+    pair.node.thawed(FLOW);
+    pair.node.ended(FLOW);
+    pair.lose();
+    pair.reconnect();
+    assert_eq!(pair.home_did, [CLOSE, unsteer(1)]);
+    assert_eq!(pair.home.flow_count(), 0);
+}
+
+#[test]
+fn a_session_that_comes_late_doesnt_replace_a_newer_one() {
+    let mut pair = Pair::new();
+    pair.lose();
+    let (late, current) = (SessionId(50), SessionId(51));
+    pair.node.connected(pair.now, late);
+    let from_late: Vec<Message> = collect(std::iter::from_fn(|| pair.node.poll_effect()), &mut Vec::new(), 50);
+    pair.session = current.0;
+    pair.node.connected(pair.now, current);
+    pair.home.connected(NODE, current);
+    pair.talk();
+    pair.pass(Duration::from_millis(250));
+    pair.hand_over();
+    // The list of the late one is empty, as it was then.
+    pair.home.connected(NODE, late);
+    from_late.into_iter().for_each(|message| pair.home.handle_message(pair.now, late, message));
+    pair.talk();
+    assert_eq!(pair.home_did, [Effect::Disconnect { session: late }]);
+    assert_eq!(pair.home.flows_of(NODE).count(), 1);
+}
+
+#[test]
+fn what_comes_back_stays_frozen_there_until_it_lives_elsewhere() {
+    let mut pair = Pair::new();
+    pair.hand_over();
+    pair.hand_back();
+    assert_eq!(pair.home_did, [Effect::Place { flow: FLOW, giver: Some(NODE), image: IMAGE }]);
+    assert_eq!(pair.home.place(pair.now, FLOW, Destination::Node(OTHER)), Err(GiveError::NotConnected));
+    pair.home.place(pair.now, FLOW, Destination::Here).unwrap();
+    pair.talk();
+    assert_eq!(pair.node_did, [FREEZE]);
+    pair.home.thawed(FLOW);
+    pair.talk();
+    assert_eq!(pair.home_did.last(), Some(&unsteer(3)));
+    assert_eq!(pair.node_did, [FREEZE, CLOSE]);
+}
+
+#[test]
+fn what_finds_no_other_place_goes_on_at_its_giver_though_messages_are_lost() {
+    let mut pair = Pair::new();
+    pair.hand_over();
+    pair.hand_back();
+    pair.home.place(pair.now, FLOW, Destination::Node(NODE)).unwrap();
+    pair.lose();
+    pair.reconnect();
+    assert_eq!(pair.node_did, [FREEZE, Effect::Unfreeze { flow: FLOW, generation: Generation(3) }]);
+    assert_eq!(pair.home_did.last(), Some(&steer(Target::Node(NODE), 3)));
+}
+
+#[test]
+fn an_offer_is_lost_also_to_a_node_that_still_has_something_older_of_the_flow() {
+    let mut pair = Pair::new();
+    pair.hand_over();
+    pair.hand_back();
+    pair.home.place(pair.now, FLOW, Destination::Here).unwrap();
+    pair.home.thawed(FLOW);
+    pair.home.give(FLOW, NODE).unwrap();
+    pair.home.frozen(pair.now, FLOW, IMAGE);
+    pair.lose();
+    pair.home_did.clear();
+    pair.reconnect();
+    assert_eq!(pair.home_did, [unsteer(4), Effect::Unfreeze { flow: FLOW, generation: Generation(4) }]);
+    assert_eq!(pair.node_did, [FREEZE, CLOSE]);
+}
+
+#[test]
+fn what_was_to_be_kept_and_is_gone_goes_on_from_what_was_returned() {
+    let mut pair = Pair::new();
+    pair.hand_over();
+    pair.hand_back();
+    pair.lose();
+    // The home is so late with its answer that the node has given up.
+    let late = pair.now;
+    pair.node.handle_timeout(late.after(Duration::from_secs(100)));
+    pair.home.place(late, FLOW, Destination::Here).unwrap();
+    pair.home.thaw_failed(FLOW);
+    pair.reconnect();
+    assert_eq!(pair.node_did, [FREEZE, CLOSE]);
+    pair.home_did.clear();
+    pair.home.place(late, FLOW, Destination::Node(NODE)).unwrap();
+    pair.talk();
+    // Its frozen socket is known to be gone: it's offered like to any other.
+    assert_eq!(pair.node_did[2..], [Effect::Thaw { flow: FLOW, generation: Generation(4), image: IMAGE }]);
+}
+
+#[test]
+fn nothing_is_taken_back_before_the_lease_has_run_out() {
+    let mut pair = Pair::new();
+    pair.hand_over();
+    pair.lose();
+    pair.pass(Duration::from_millis(900));
+    assert!(!pair.node.is_fenced(pair.now) && pair.home_did.is_empty());
+    pair.pass(Duration::from_millis(110));
+    assert!(pair.node.is_fenced(pair.now) && pair.home_did.is_empty());
+    pair.pass(Duration::from_millis(20));
+    let recover = Effect::Recover { flow: FLOW, image: IMAGE, progress: None };
+    assert_eq!(pair.home_did, [steer(Target::Hold, 2), recover]);
+    // The node comes back with a socket that isn't its any more, and is told so before it gets a lease.
+    pair.session += 1;
+    let session = pair.session();
+    pair.node.connected(pair.now, session);
+    pair.home.connected(NODE, session);
+    for message in pair.collect_node() {
+        pair.home.handle_message(pair.now, session, message);
+    }
+    let answers = pair.collect_home();
+    assert!(matches!(answers[..], [Message::Release { .. }, Message::Lease { .. }]), "{answers:?}");
+}
+
+#[test]
+fn a_home_that_stood_still_goes_on_with_nodes_that_are_alive() {
+    let mut pair = Pair::new();
+    pair.hand_over();
+    pair.now = pair.now.after(Duration::from_secs(3));
+    pair.node.handle_timeout(pair.now);
+    assert!(pair.node.is_fenced(pair.now));
+    pair.talk();
+    pair.pass(Duration::from_millis(1));
+    assert!(!pair.node.is_fenced(pair.now) && pair.home_did.is_empty());
+}
+
+#[test]
+fn a_giver_whose_flow_went_on_elsewhere_doesnt_get_it_back() {
+    let mut pair = Pair::new();
+    pair.hand_over();
+    pair.hand_back();
+    // Another node takes it, and dies: what the first still has is too old.
+    let session = SessionId(1_000);
+    let hello = Message::Hello { incarnation: Incarnation(1), number: 1, offers_max: 9 };
+    let heartbeat = Message::Heartbeat { number: 1, load: Load::default() };
+    pair.home.connected(OTHER, session);
+    for message in [hello, Message::Holding { flows: vec![], is_last: true }, heartbeat] {
+        pair.home.handle_message(pair.now, session, message);
+    }
+    pair.home.place(pair.now, FLOW, Destination::Node(OTHER)).unwrap();
+    for _ in 0..12 {
+        pair.pass(Duration::from_millis(100));
+    }
+    assert!(pair.home_did.iter().any(|effect| matches!(effect, Effect::Recover { .. })));
+    assert_eq!(pair.node_did, [FREEZE, CLOSE]);
+    pair.home.recovered(FLOW, IMAGE);
+    pair.talk();
+    assert_eq!(pair.home_did.last(), Some(&Effect::Place { flow: FLOW, giver: None, image: IMAGE }));
+}
+
+#[test]
+fn a_home_that_starts_again_takes_up_what_nodes_hold_and_cuts_the_rest() {
+    let mut pair = Pair::new();
+    pair.hand_over();
+    pair.lose();
+    let lost = FlowId { serial: 10, ..FLOW };
+    let entries = [FLOW, lost].map(|flow| (flow, Target::Node(NODE), Generation(1)));
+    pair.home = Home::recover(pair.now, HomeLimits::default(), entries);
+    pair.reconnect();
+    for _ in 0..5 {
+        pair.pass(Duration::from_millis(250));
+    }
+    let cut = Effect::Cut { flow: lost, reason: CutReason::LostOnTheWay };
+    assert_eq!(pair.home_did, [cut, Effect::Unsteer { flow: lost, generation: Generation(1) }]);
+    pair.node.ended(FLOW);
+    pair.talk();
+    assert_eq!(pair.home_did.last(), Some(&unsteer(1)));
+}
+
+#[test]
+fn memory_for_images_is_bounded() {
+    let mut pair = Pair::new();
+    pair.home = Home::new(HomeLimits { kept_bytes_max: 4, ..HomeLimits::default() });
+    assert!(pair.home.open(FLOW));
+    pair.reconnect();
+    pair.pass(Duration::from_millis(250));
+    pair.hand_over();
+    assert_eq!((pair.home.kept_bytes(), pair.home.counters().dropped_images), (0, 1));
+    // No room for it to come back: it stays.
+    pair.hand_back();
+    assert_eq!(pair.node_did, [FREEZE, Effect::Unfreeze { flow: FLOW, generation: Generation(2) }]);
+}

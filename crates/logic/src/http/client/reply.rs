@@ -1,0 +1,370 @@
+//! A reply of another server: its head, where its content ends (RFC 9112 section 6.3), and whether its connection is sound after it.
+
+use super::super::body::{BodyDecoder, BodyLength, BodyStep};
+use super::super::head::is;
+use super::super::{Limits, Method, Status, scan};
+use super::is_hop_by_hop;
+
+/// Bytes of a reply's head.
+const HEAD_BYTES_MAX: usize = 32 * 1024;
+
+/// Interim replies (1xx) that are passed over before the reply itself.
+const INTERIM_MAX: u8 = 16;
+
+/// Why what a server sent is no reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadReply {
+    /// Too long.
+    #[error("its head is longer than 32 KiB")]
+    TooLong,
+    /// Not `HTTP/1.1 200 ...`.
+    #[error("its first line isn't a status line of HTTP/1.0 or HTTP/1.1")]
+    StatusLine,
+    /// A line that isn't `name: value` with CRLF.
+    #[error("header line {0} isn't a name, a colon, a value and CRLF")]
+    Line(usize),
+    /// Nobody can tell where it ends.
+    #[error("its Content-Length or Transfer-Encoding is wrong, or they contradict each other")]
+    Framing,
+    /// A chunk.
+    #[error("its chunked coding is wrong")]
+    Chunk,
+    /// It changed the protocol without having been asked.
+    #[error("it switches protocols, which nobody asked for")]
+    Switched,
+    /// Too many replies that aren't final.
+    #[error("it sends interim replies and no final one")]
+    Interim,
+    /// The connection ended before the reply did.
+    #[error("it ended in the middle of its reply")]
+    Ended,
+}
+
+/// What a reply's head says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReplyHead {
+    /// The status.
+    pub status: Status,
+    /// Field lines to pass on, each with its CRLF, without Content-Length.
+    pub lines: Vec<u8>,
+    /// The content's length, if it is known. For HEAD and 304 what it would be.
+    pub length: Option<u64>,
+}
+
+/// What came of input.
+#[derive(Debug, PartialEq, Eq)]
+pub enum ReplyStep<'i> {
+    /// More has to come.
+    NeedInput,
+    /// The head.
+    Head(ReplyHead),
+    /// Content without any framing: never empty.
+    Content(&'i [u8]),
+    /// The reply is whole. What follows isn't part of it.
+    End,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Phase {
+    Head,
+    Body(BodyDecoder),
+    /// To the end of the connection.
+    Rest,
+    Ended,
+}
+
+/// Reads one reply.
+#[derive(Clone, Copy, Debug)]
+pub struct ReplyReader {
+    is_head_request: bool,
+    phase: Phase,
+    /// Bytes that have been looked through for the head's end.
+    searched: usize,
+    interims: u8,
+    is_persistent: bool,
+}
+
+impl ReplyReader {
+    /// For the reply to a request of that method.
+    #[must_use]
+    pub fn new(method: Method) -> ReplyReader {
+        let is_head_request = method == Method::Head;
+        ReplyReader { is_head_request, phase: Phase::Head, searched: 0, interims: 0, is_persistent: false }
+    }
+
+    /// Takes in everything received and not consumed. Returns how many bytes are done with; call again with the rest until it needs more or
+    /// the reply has ended.
+    ///
+    /// # Errors
+    /// Why it's no reply: its connection is of no more use.
+    pub fn handle_input<'i>(&mut self, input: &'i [u8]) -> Result<(usize, ReplyStep<'i>), BadReply> {
+        match &mut self.phase {
+            Phase::Head => self.read_head(input),
+            Phase::Rest if input.is_empty() => Ok((0, ReplyStep::NeedInput)),
+            Phase::Rest => Ok((input.len(), ReplyStep::Content(input))),
+            Phase::Ended => Ok((0, ReplyStep::End)),
+            Phase::Body(decoder) => match decoder.step(input, &Limits::WIDEST).map_err(|_| BadReply::Chunk)? {
+                (consumed, BodyStep::NeedInput) => Ok((consumed, ReplyStep::NeedInput)),
+                (consumed, BodyStep::Content(content)) => Ok((consumed, ReplyStep::Content(content))),
+                (consumed, BodyStep::End) => {
+                    self.phase = Phase::Ended;
+                    Ok((consumed, ReplyStep::End))
+                }
+            },
+        }
+    }
+
+    /// The connection has ended.
+    ///
+    /// # Errors
+    /// The reply isn't whole.
+    pub fn handle_end(&self) -> Result<(), BadReply> {
+        if matches!(self.phase, Phase::Rest | Phase::Ended) { Ok(()) } else { Err(BadReply::Ended) }
+    }
+
+    /// Whether another request may be sent on the connection: the reply has ended, and the server hasn't said that it closes.
+    #[must_use]
+    pub fn is_reusable(&self) -> bool {
+        matches!(self.phase, Phase::Ended) && self.is_persistent
+    }
+
+    fn read_head<'i>(&mut self, input: &'i [u8]) -> Result<(usize, ReplyStep<'i>), BadReply> {
+        let window = &input[..input.len().min(HEAD_BYTES_MAX)];
+        let from = self.searched.saturating_sub(3).min(window.len());
+        let Some(end) = memchr::memmem::find(&window[from..], b"\r\n\r\n").map(|at| from + at + 4) else {
+            self.searched = window.len();
+            return if input.len() >= HEAD_BYTES_MAX { Err(BadReply::TooLong) } else { Ok((0, ReplyStep::NeedInput)) };
+        };
+        self.searched = 0;
+        let Parsed { status, version_minor, section } = parse_status_line(&window[..end])?;
+        match status {
+            101 => return Err(BadReply::Switched),
+            100..=199 if self.interims < INTERIM_MAX => {
+                self.interims += 1;
+                return Ok((end, ReplyStep::NeedInput));
+            }
+            100..=199 => return Err(BadReply::Interim),
+            _ => {}
+        }
+        let status = Status::new(status).ok_or(BadReply::StatusLine)?;
+        let fields = Fields::read(section)?;
+        let length = fields.length()?;
+        self.is_persistent = if version_minor == 1 { !fields.closes } else { fields.keeps_alive };
+        let has_no_content = self.is_head_request || matches!(status.code(), 204 | 304);
+        self.phase = match (fields.is_chunked, length) {
+            _ if has_no_content => Phase::Ended,
+            (true, _) => Phase::Body(BodyDecoder::new(BodyLength::Chunked)),
+            (false, Some(0)) => Phase::Ended,
+            (false, Some(length)) => Phase::Body(BodyDecoder::new(BodyLength::Length(length))),
+            (false, None) => Phase::Rest,
+        };
+        Ok((end, ReplyStep::Head(ReplyHead { status, lines: fields.lines, length })))
+    }
+}
+
+struct Parsed<'i> {
+    status: u16,
+    version_minor: u8,
+    section: &'i [u8],
+}
+
+fn parse_status_line(head: &[u8]) -> Result<Parsed<'_>, BadReply> {
+    let line_end = memchr::memmem::find(head, b"\r\n").ok_or(BadReply::StatusLine)?;
+    let (line, section) = (&head[..line_end], &head[line_end + 2..]);
+    let [b'H', b'T', b'T', b'P', b'/', b'1', b'.', minor @ (b'0' | b'1'), b' ', code @ ..] = line else {
+        return Err(BadReply::StatusLine);
+    };
+    let ([hundreds @ b'1'..=b'5', tens @ b'0'..=b'9', ones @ b'0'..=b'9']
+    | [hundreds @ b'1'..=b'5', tens @ b'0'..=b'9', ones @ b'0'..=b'9', b' ', ..]) = code
+    else {
+        return Err(BadReply::StatusLine);
+    };
+    let digit = |byte: &u8| u16::from(byte - b'0');
+    let status = digit(hundreds) * 100 + digit(tens) * 10 + digit(ones);
+    Ok(Parsed { status, version_minor: minor - b'0', section })
+}
+
+/// What the field lines say together.
+#[derive(Default)]
+struct Fields {
+    lines: Vec<u8>,
+    content_length: Option<u64>,
+    is_length_wrong: bool,
+    is_chunked: bool,
+    is_coding_wrong: bool,
+    closes: bool,
+    keeps_alive: bool,
+}
+
+impl Fields {
+    fn read(section: &[u8]) -> Result<Fields, BadReply> {
+        let mut fields = Fields { lines: Vec::with_capacity(section.len()), ..Fields::default() };
+        let mut all = Vec::with_capacity(16);
+        let mut at = 0;
+        while !section[at..].starts_with(b"\r\n") {
+            let line = scan::field_line(&section[at..]).ok_or(BadReply::Line(all.len() + 1))?;
+            fields.add(line.name, line.value);
+            all.push((line.name, line.value));
+            at += line.len;
+        }
+        let connections = || all.iter().filter(|(name, _)| is(name, b"connection")).map(|&(_, value)| value);
+        for &(name, value) in &all {
+            // Date and Server are said here anew; who said them first doesn't matter to the client.
+            let is_own = is(name, b"content-length") || is(name, b"date") || is(name, b"server");
+            if !is_own && !is_hop_by_hop(name, connections()) {
+                [name, b": ", value, b"\r\n"].iter().for_each(|part| fields.lines.extend_from_slice(part));
+            }
+        }
+        Ok(fields)
+    }
+
+    fn add(&mut self, name: &[u8], value: &[u8]) {
+        if is(name, b"content-length") {
+            let number = std::str::from_utf8(value).ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
+            let number = number.and_then(|text| text.parse().ok());
+            // Two that agree are common enough, and harmless.
+            self.is_length_wrong |= number.is_none() || self.content_length.is_some_and(|known| Some(known) != number);
+            self.content_length = number;
+        } else if is(name, b"transfer-encoding") {
+            self.is_coding_wrong |= self.is_chunked || !value.eq_ignore_ascii_case(b"chunked");
+            self.is_chunked = true;
+        } else if is(name, b"connection") {
+            for option in value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii) {
+                self.closes |= option.eq_ignore_ascii_case(b"close");
+                self.keeps_alive |= option.eq_ignore_ascii_case(b"keep-alive");
+            }
+        }
+    }
+
+    /// What Content-Length says; nothing beside a transfer coding.
+    fn length(&self) -> Result<Option<u64>, BadReply> {
+        let is_contradicted = self.is_chunked && self.content_length.is_some();
+        if self.is_length_wrong || self.is_coding_wrong || is_contradicted {
+            return Err(BadReply::Framing);
+        }
+        Ok(self.content_length)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, PartialEq, Eq)]
+    struct Read {
+        head: ReplyHead,
+        content: Vec<u8>,
+        has_ended: bool,
+        is_reusable: bool,
+        left: usize,
+    }
+
+    fn read(method: Method, bytes: &[u8], piece: usize) -> Result<Read, BadReply> {
+        let mut reader = ReplyReader::new(method);
+        let (mut head, mut content, mut kept, mut has_ended) = (None, Vec::new(), Vec::new(), false);
+        for more in bytes.chunks(piece) {
+            kept.extend_from_slice(more);
+            while !has_ended {
+                let (consumed, step) = reader.handle_input(&kept)?;
+                let waits = step == ReplyStep::NeedInput && consumed == 0;
+                match step {
+                    ReplyStep::NeedInput => {}
+                    ReplyStep::Head(found) => head = Some(found),
+                    ReplyStep::Content(bytes) => content.extend_from_slice(bytes),
+                    ReplyStep::End => has_ended = true,
+                }
+                kept.drain(..consumed);
+                if waits {
+                    break;
+                }
+            }
+        }
+        if !has_ended {
+            reader.handle_end()?;
+        }
+        let head = head.ok_or(BadReply::Ended)?;
+        Ok(Read { head, content, has_ended, is_reusable: reader.is_reusable(), left: kept.len() })
+    }
+
+    fn get(bytes: &str) -> Result<Read, BadReply> {
+        let whole = read(Method::Get, bytes.as_bytes(), bytes.len().max(1));
+        for piece in [1, 2, 5] {
+            assert_eq!(read(Method::Get, bytes.as_bytes(), piece), whole, "in pieces of {piece}");
+        }
+        whole
+    }
+
+    #[test]
+    fn a_reply_ends_where_its_framing_says() {
+        let known = get("HTTP/1.1 200 OK\r\nContent-Length: 5\r\nX: y\r\nServer: s\r\n\r\nhello").expect("a reply");
+        assert_eq!((known.head.status, known.head.length), (Status::OK, Some(5)));
+        assert_eq!((&known.content[..], &known.head.lines[..]), (&b"hello"[..], &b"X: y\r\n"[..]));
+        assert!(known.has_ended && known.is_reusable);
+        let chunked =
+            get("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2;x\r\nde\r\n0\r\nT: t\r\n\r\n");
+        let chunked = chunked.expect("a reply");
+        assert_eq!((&chunked.content[..], chunked.head.length), (&b"abcde"[..], None));
+        assert!(chunked.has_ended && chunked.is_reusable);
+        let rest = get("HTTP/1.1 200 OK\r\n\r\nall the rest").expect("a reply");
+        assert_eq!(&rest.content[..], b"all the rest");
+        assert!(!rest.has_ended && !rest.is_reusable);
+    }
+
+    #[test]
+    fn some_replies_have_no_content() {
+        for status in ["204 No Content", "304 Not Modified"] {
+            let reply = get(&format!("HTTP/1.1 {status}\r\nContent-Length: 7\r\n\r\n")).expect("a reply");
+            assert!(reply.has_ended && reply.is_reusable && reply.head.length == Some(7), "{status}");
+        }
+        let reply = read(Method::Head, b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", 9).expect("a reply");
+        assert!(reply.has_ended && reply.is_reusable);
+        let reply = read(Method::Get, b"HTTP/1.1 200\r\nContent-Length: 1\r\n\r\nabc", 100).expect("a reply");
+        assert_eq!(reply.left, 2);
+    }
+
+    #[test]
+    fn interim_replies_are_passed_over() {
+        let reply = get(
+            "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
+        );
+        assert_eq!(reply.expect("a reply").head.lines, b"");
+        assert_eq!(get("HTTP/1.1 101 Switching Protocols\r\n\r\n"), Err(BadReply::Switched));
+        assert_eq!(get(&"HTTP/1.1 100 Continue\r\n\r\n".repeat(17)), Err(BadReply::Interim));
+    }
+
+    #[test]
+    fn a_server_that_closes_is_believed() {
+        for (head, is_reusable) in [
+            ("HTTP/1.1 200 OK\r\nConnection: Close\r\n", false),
+            ("HTTP/1.0 200 OK\r\n", false),
+            ("HTTP/1.0 200 OK\r\nConnection: keep-alive, x\r\nX: 1\r\n", true),
+        ] {
+            let reply = get(&format!("{head}Content-Length: 0\r\n\r\n")).expect("a reply");
+            assert_eq!((reply.is_reusable, &reply.head.lines[..]), (is_reusable, &b""[..]), "{head}");
+        }
+    }
+
+    #[test]
+    fn what_isnt_a_reply_is_told_apart() {
+        for (bytes, bad) in [
+            ("", BadReply::Ended),
+            ("HTTP/1.1 200 OK\r\n", BadReply::Ended),
+            ("HTTP/2 200\r\n\r\n", BadReply::StatusLine),
+            ("HTTP/1.1 2000\r\n\r\n", BadReply::StatusLine),
+            ("HTTP/1.1 099 x\r\n\r\n", BadReply::StatusLine),
+            ("<html>\r\n\r\n", BadReply::StatusLine),
+            ("HTTP/1.1 200 OK\r\nX : y\r\n\r\n", BadReply::Line(1)),
+            ("HTTP/1.1 200 OK\r\nA: b\r\n folded\r\n\r\n", BadReply::Line(2)),
+            ("HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n", BadReply::Framing),
+            ("HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\na", BadReply::Framing),
+            ("HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", BadReply::Framing),
+            ("HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n", BadReply::Framing),
+            ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", BadReply::Chunk),
+            ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nab", BadReply::Ended),
+        ] {
+            assert_eq!(get(bytes).map(|_| ()), Err(bad), "{bytes:?}");
+        }
+        let endless = format!("HTTP/1.1 200 OK\r\nX: {}", "a".repeat(HEAD_BYTES_MAX));
+        assert_eq!(read(Method::Get, endless.as_bytes(), 4096).map(|_| ()), Err(BadReply::TooLong));
+    }
+}

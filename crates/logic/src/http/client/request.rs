@@ -1,0 +1,131 @@
+//! The head of a request that is passed on.
+
+use std::net::{IpAddr, SocketAddr};
+
+use super::super::body::BodyLength;
+use super::super::request::Request;
+use super::super::{Method, TargetForm};
+use super::is_hop_by_hop;
+
+/// What the next server is told of where a request came from.
+#[derive(Clone, Copy, Debug)]
+pub struct Forward<'a> {
+    /// The client.
+    pub client: Option<SocketAddr>,
+    /// Names this request in every server's log.
+    pub request_id: &'a str,
+}
+
+/// Whether a request may be sent once more when nobody knows what became of it (RFC 9110 section 9.2.2). One with a body can't: the body is gone.
+#[must_use]
+pub fn is_repeatable(method: Method, has_content: bool) -> bool {
+    matches!(method, Method::Get | Method::Head | Method::Options) && !has_content
+}
+
+/// Writes the head of `request` for the next server. The content is to follow in the same framing: chunked, or of the same length.
+///
+/// Fields of the client's connection are left out. `Forwarded` (RFC 7239) and `X-Forwarded-For` say who asked, replacing what the client
+/// said of that itself: nobody between it and here is known to be trusted.
+pub fn write_head(out: &mut Vec<u8>, request: &Request<'_>, forward: &Forward<'_>) {
+    let mut put = |parts: &[&[u8]]| parts.iter().for_each(|part| out.extend_from_slice(part));
+    let path: &[u8] = if request.target.form == TargetForm::Asterisk { b"*" } else { request.target.path };
+    put(&[request.method_name, b" ", if path.is_empty() { b"/" } else { path }]);
+    if let Some(query) = request.target.query {
+        put(&[b"?", query]);
+    }
+    put(&[b" HTTP/1.1\r\nHost: ", request.host.unwrap_or_default()]);
+    if let Some(port) = request.port {
+        put(&[b":", port.to_string().as_bytes()]);
+    }
+    put(&[b"\r\n"]);
+    for (name, value) in request.headers.iter() {
+        let is_replaced = REPLACED.iter().any(|known| name.eq_ignore_ascii_case(known));
+        if !is_replaced && !is_hop_by_hop(name, request.headers.all(b"connection")) {
+            put(&[name, b": ", value, b"\r\n"]);
+        }
+    }
+    match request.body {
+        // Some servers refuse those that usually have content and don't say how much (RFC 9110 section 8.6).
+        BodyLength::None if matches!(request.method, Method::Post | Method::Put | Method::Patch) => {
+            put(&[b"Content-Length: 0\r\n"]);
+        }
+        BodyLength::None => {}
+        BodyLength::Length(length) => put(&[b"Content-Length: ", length.to_string().as_bytes(), b"\r\n"]),
+        BodyLength::Chunked => put(&[b"Transfer-Encoding: chunked\r\n"]),
+    }
+    if let Some(client) = forward.client.map(|client| client.ip().to_canonical()) {
+        let address = client.to_string();
+        let node = match client {
+            IpAddr::V4(_) => format!("for={address}"),
+            IpAddr::V6(_) => format!("for=\"[{address}]\""),
+        };
+        put(&[b"Forwarded: ", node.as_bytes(), b"\r\nX-Forwarded-For: ", address.as_bytes(), b"\r\n"]);
+    }
+    put(&[b"X-Request-Id: ", forward.request_id.as_bytes(), b"\r\nVia: 1.1 leat\r\n\r\n"]);
+}
+
+/// Fields that are written anew, or that were acted upon here.
+const REPLACED: [&[u8]; 8] = [
+    b"host",
+    b"content-length",
+    b"expect",
+    b"forwarded",
+    b"x-forwarded-for",
+    b"x-forwarded-host",
+    b"x-forwarded-proto",
+    b"x-request-id",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(head: &str) -> String {
+        let request = Request::read_again(head.as_bytes()).expect("a sound head");
+        let client = Some("192.0.2.7:4711".parse().expect("an address"));
+        let mut out = Vec::new();
+        write_head(&mut out, &request, &Forward { client, request_id: "1-2-3" });
+        String::from_utf8(out).expect("text")
+    }
+
+    #[test]
+    fn what_belongs_to_the_clients_connection_stays_here() {
+        let head = "GET /a?b HTTP/1.1\r\nHost: x:81\r\nConnection: close, X-Mine\r\nX-Mine: 1\r\nx-yours: 2\r\nTE: trailers\r\n\
+            Upgrade: h2c\r\nKeep-Alive: 5\r\nForwarded: for=1.2.3.4\r\nX-Forwarded-For: 1.2.3.4\r\nExpect: 100-continue\r\n\r\n";
+        assert_eq!(
+            written(head),
+            "GET /a?b HTTP/1.1\r\nHost: x:81\r\nx-yours: 2\r\nForwarded: for=192.0.2.7\r\nX-Forwarded-For: 192.0.2.7\r\n\
+             X-Request-Id: 1-2-3\r\nVia: 1.1 leat\r\n\r\n"
+        );
+    }
+
+    #[test]
+    fn a_body_is_announced_as_it_will_come() {
+        assert!(
+            written("PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: 07\r\n\r\n").contains("\r\nContent-Length: 7\r\n")
+        );
+        let chunked = written("POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: Chunked\r\n\r\n");
+        assert_eq!(chunked.matches("Transfer-Encoding: chunked\r\n").count(), 1);
+        for (head, announces) in
+            [("POST / HTTP/1.1\r\nHost: x\r\n\r\n", true), ("GET / HTTP/1.1\r\nHost: x\r\n\r\n", false)]
+        {
+            assert_eq!(written(head).contains("\r\nContent-Length: 0\r\n"), announces, "{head}");
+        }
+        assert!(written("GET http://y/z HTTP/1.1\r\nHost: x\r\n\r\n").starts_with("GET /z HTTP/1.1\r\nHost: y\r\n"));
+        assert!(written("OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n").starts_with("OPTIONS * HTTP/1.1\r\n"));
+    }
+
+    #[test]
+    fn only_what_does_no_harm_twice_is_repeated() {
+        for (head, repeatable) in [
+            ("GET / HTTP/1.1\r\nHost: x\r\n\r\n", true),
+            ("HEAD / HTTP/1.1\r\nHost: x\r\n\r\n", true),
+            ("POST / HTTP/1.1\r\nHost: x\r\n\r\n", false),
+            ("DELETE / HTTP/1.1\r\nHost: x\r\n\r\n", false),
+            ("GET / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\n", false),
+        ] {
+            let request = Request::read_again(head.as_bytes()).expect("a sound head");
+            assert_eq!(is_repeatable(request.method, request.body != BodyLength::None), repeatable, "{head}");
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! A connection's state as plain numbers, so that it can go on in another process or on another machine. How the numbers are packed for the
+//! way is the handoff's business.
+
+use std::time::Duration;
+
+use super::super::body::{BodyDecoder, BodyState};
+use super::super::head::HeadProgress;
+use super::{Connection, Flags, Phase, RequestCount};
+use crate::time::Instant;
+
+/// What [`Connection::export`] says and [`Connection::import`] takes. The codes stay the same in all versions. Goes along with what the
+/// caller has received and not consumed: a head that is half there is searched again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ConnectionState {
+    /// How long the current phase's clock has run.
+    pub elapsed: Duration,
+    /// Requests handed out.
+    pub requests: u32,
+    /// The phase's code.
+    pub phase: u8,
+    /// Facts about the request in hand, one bit each.
+    pub flags: u8,
+    /// Empty lines passed over before the head that is awaited.
+    pub empty_lines: u8,
+    /// How far the body of the request in hand has come.
+    pub body: BodyState,
+}
+
+impl ConnectionState {
+    /// The reply under way, or the next one, will be the last.
+    pub fn close_after_reply(&mut self) {
+        self.flags |= Flags::MUST_CLOSE;
+    }
+}
+
+/// By code.
+const PHASES: [Phase; 8] = [
+    Phase::Idle,
+    Phase::Head,
+    Phase::Body,
+    Phase::Reply,
+    Phase::Drain,
+    Phase::Rejected,
+    Phase::Lingering,
+    Phase::Closed,
+];
+const FLAGS: u8 = Flags::REPLYING
+    | Flags::HTTP10
+    | Flags::CLIENT_CLOSES
+    | Flags::MUST_CLOSE
+    | Flags::CONTINUE_AWAITED
+    | Flags::INPUT_ENDED;
+
+impl Connection {
+    /// This connection's state, to be imported elsewhere.
+    #[must_use]
+    pub fn export(&self, now: Instant) -> ConnectionState {
+        let phase = PHASES.iter().position(|&phase| phase == self.phase).unwrap_or_default();
+        ConnectionState {
+            elapsed: now.since(self.since),
+            requests: self.requests.get(),
+            phase: phase.to_le_bytes()[0],
+            flags: self.flags.0,
+            empty_lines: self.head.empty_lines(),
+            body: self.body.export(),
+        }
+    }
+
+    /// A connection that goes on where another stood. `None` for numbers that no connection exports.
+    #[must_use]
+    pub fn import(now: Instant, state: &ConnectionState) -> Option<Connection> {
+        let phase = *PHASES.get(usize::from(state.phase))?;
+        let is_known = state.flags & !FLAGS == 0 && state.requests <= RequestCount::MAX;
+        let elapsed_ns = u64::try_from(state.elapsed.as_nanos()).unwrap_or(u64::MAX);
+        is_known.then_some(Connection {
+            since: Instant { ns: now.ns.saturating_sub(elapsed_ns) },
+            body: BodyDecoder::import(&state.body)?,
+            head: HeadProgress::after_empty_lines(state.empty_lines)?,
+            requests: RequestCount::of(state.requests),
+            phase,
+            flags: Flags(state.flags),
+        })
+    }
+}

@@ -1,0 +1,259 @@
+//! Shares over workers: which weight each site has on each worker, and which connections move, so that what sites use of the whole machine is
+//! in proportion to their weights. Decides nothing within a worker, where the tree makes the weights come true.
+//!
+//! The goal is a weighted max-min allocation of all workers together. A site that uses less than its due has its weights raised
+//! on all workers alike, one that uses more has them lowered, by what was measured; since the tree is fair and work-conserving, that
+//! ends at the goal where weights can reach it at all (iterative proportional fitting). Whether they can is worked out in `moves`; only where
+//! they can't does a connection move.
+
+mod fill;
+mod moves;
+
+use super::share::Share;
+use fill::{fill, spread};
+
+/// How much of what a site is off by is made good at once, as a power: less than 1, as what was measured is an interval old.
+const GAIN: f64 = 0.5;
+/// The most that a site may be taken to be off by in one plan, as a factor.
+const OFF_MAX: f64 = 4.0;
+/// A site's weights are at most raised (or lowered) by this factor over where they would be if load sat evenly.
+const FACTOR_MAX: f64 = 256.0;
+/// How fast the weights of a site that doesn't want more go back to where they were, as a power.
+const RELAX: f64 = 0.9;
+/// The greatest weight in a plan, small enough to leave room for what is added between plans.
+const PLAN_WEIGHT_MAX: f64 = (Share::WEIGHT_MAX / 2) as f64;
+
+/// What one site did on one worker in the last interval.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SiteLoad {
+    /// CPU time charged to it, in nanoseconds.
+    pub used_ns: u64,
+    /// Whether it would have used more: events of it were waiting nearly all the time.
+    pub is_backlogged: bool,
+    /// Its connections there that could move, now or when their exchange is over.
+    pub connections: u32,
+}
+
+/// What a site is entitled to: a part of its owner's share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entitlement {
+    /// The number of its owner. Sites without owners each have one of their own.
+    pub owner: usize,
+    /// Relative to the owner's other sites.
+    pub weight: u32,
+}
+
+/// What there is to share out, and among whom.
+#[derive(Clone, Debug, Default)]
+pub struct Machine {
+    /// CPU time of each worker in the interval that it could use for sites, in nanoseconds.
+    pub capacities_ns: Vec<u64>,
+    /// The weight of each owner.
+    pub owners: Vec<u32>,
+    /// By number.
+    pub sites: Vec<Entitlement>,
+}
+
+impl Machine {
+    /// Workers that are alike, and sites without owners.
+    #[must_use]
+    pub fn of_sites(workers: usize, interval_ns: u64, weights: &[u32]) -> Machine {
+        let sites = (0..weights.len()).map(|owner| Entitlement { owner, weight: 1 }).collect();
+        Machine { capacities_ns: vec![interval_ns; workers], owners: weights.to_vec(), sites }
+    }
+}
+
+/// Connections of a site that go from one worker to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Move {
+    /// Whose connections.
+    pub site: usize,
+    /// The worker that gives them up.
+    pub from: usize,
+    /// The worker that takes them.
+    pub to: usize,
+    /// How many.
+    pub connections: u32,
+}
+
+/// What to do for the next interval.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// The weight of each owner on each worker: `owners[worker][owner]`.
+    pub owners: Vec<Vec<u32>>,
+    /// The weight of each site among its owner's on each worker: `sites[worker][site]`.
+    pub sites: Vec<Vec<u32>>,
+    /// Connections to move.
+    pub moves: Vec<Move>,
+}
+
+/// Plans from interval to interval.
+#[derive(Clone, Debug, Default)]
+pub struct Balancer {
+    /// How far each site's weights have been raised.
+    factors: Vec<f64>,
+    /// Plans in a row that found that no weights would do.
+    short_plans: u32,
+}
+
+impl Balancer {
+    /// A balancer that has seen nothing.
+    #[must_use]
+    pub fn new() -> Balancer {
+        Balancer::default()
+    }
+
+    /// Plans for the next interval from what `loads[worker][site]` were in the last. Connections that were told to move count where they're
+    /// going.
+    pub fn plan(&mut self, machine: &Machine, loads: &[Vec<SiteLoad>]) -> Plan {
+        let demand = Demand::of(machine, loads);
+        self.adjust(&demand);
+        let moves = self.moves(machine, loads, &demand);
+        let (owners, sites) = local_weights(machine, loads, &self.factors);
+        Plan { owners, sites, moves }
+    }
+
+    fn adjust(&mut self, demand: &Demand) {
+        self.factors.resize(demand.dues.len(), 1.0);
+        for (site, factor) in self.factors.iter_mut().enumerate() {
+            let (due, used) = (demand.dues[site], demand.used[site]);
+            if !demand.is_hungry[site] || due <= 0.0 {
+                *factor = factor.powf(RELAX);
+            } else {
+                let off = (due / used.max(f64::MIN_POSITIVE)).clamp(1.0 / OFF_MAX, OFF_MAX);
+                *factor *= off.powf(GAIN);
+            }
+        }
+        // Only proportions matter: the factors of those that want more stay around 1, so that one that wakes finds itself in proportion.
+        let hungry = || (0..self.factors.len()).filter(|&site| demand.is_hungry[site]);
+        let total: f64 = hungry().map(|site| demand.dues[site]).sum();
+        if total > 0.0 {
+            let mean: f64 = hungry().map(|site| self.factors[site].ln() * demand.dues[site]).sum::<f64>() / total;
+            hungry().collect::<Vec<_>>().into_iter().for_each(|site| self.factors[site] /= mean.exp());
+        }
+        self.factors.iter_mut().for_each(|factor| *factor = factor.clamp(1.0 / FACTOR_MAX, FACTOR_MAX));
+    }
+
+    fn moves(&mut self, machine: &Machine, loads: &[Vec<SiteLoad>], demand: &Demand) -> Vec<Move> {
+        if !moves::is_short(machine, loads, demand) {
+            self.short_plans = 0;
+            return Vec::new();
+        }
+        self.short_plans += 1;
+        if self.short_plans < moves::PATIENCE_PLANS {
+            return Vec::new();
+        }
+        // What was moved shows in what is measured next, and only then can be judged.
+        self.short_plans = 0;
+        moves::choose(machine, loads, demand)
+    }
+}
+
+/// What sites want of all workers, and what they ought to get, in nanoseconds.
+#[derive(Clone, Debug)]
+struct Demand {
+    /// Whether a site would have used more on some worker.
+    is_hungry: Vec<bool>,
+    used: Vec<f64>,
+    dues: Vec<f64>,
+}
+
+impl Demand {
+    fn of(machine: &Machine, loads: &[Vec<SiteLoad>]) -> Demand {
+        let greatest = machine.capacities_ns.iter().copied().max().unwrap_or(0) as f64;
+        let sites = 0..machine.sites.len();
+        let of_site = |site: usize| loads.iter().map(move |sites| sites[site]);
+        let used: Vec<f64> =
+            sites.clone().map(|site| of_site(site).map(|load| load.used_ns as f64).sum::<f64>()).collect();
+        let is_hungry: Vec<bool> =
+            sites.clone().map(|site| of_site(site).any(|load| load.is_backlogged && load.connections > 0)).collect();
+        // One that waits anywhere could use as many workers as it has connections.
+        let want = |site: usize| {
+            let connections: usize = of_site(site).map(|load| load.connections as usize).sum();
+            let most = greatest * connections.clamp(1, loads.len().max(1)) as f64;
+            if is_hungry[site] { most } else { used[site] }
+        };
+        let wants: Vec<f64> = sites.map(want).collect();
+        let dues = dues(machine, &wants);
+        Demand { is_hungry, used, dues }
+    }
+}
+
+/// Each site's weight on each worker if what it gets follows its connections. One without connections anywhere may get them on any.
+fn weights(machine: &Machine, loads: &[Vec<SiteLoad>]) -> Vec<Vec<f64>> {
+    let mut within = vec![0.0; machine.owners.len()];
+    for site in &machine.sites {
+        within[site.owner] += f64::from(site.weight.max(1));
+    }
+    let count = loads.len() as f64;
+    let connections = |site: usize| loads.iter().map(|sites| f64::from(sites[site].connections)).sum::<f64>();
+    let totals: Vec<f64> = (0..machine.sites.len()).map(connections).collect();
+    let weight = |site: usize, load: &SiteLoad| {
+        let Entitlement { owner, weight } = machine.sites[site];
+        let share = f64::from(machine.owners[owner].max(1)) * f64::from(weight.max(1)) / within[owner];
+        // Half by where the connections are, half evenly: what comes new isn't starved where the site has none yet.
+        let part = if totals[site] > 0.0 { f64::from(load.connections) / totals[site] } else { 1.0 / count };
+        share * (part + 1.0 / count) / 2.0
+    };
+    loads.iter().map(|sites| sites.iter().enumerate().map(|(site, load)| weight(site, load)).collect()).collect()
+}
+
+/// What each site ought to get: the machine is shared among owners, and each owner's part among its sites.
+fn dues(machine: &Machine, wants: &[f64]) -> Vec<f64> {
+    let total = machine.capacities_ns.iter().map(|&ns| ns as f64).sum();
+    let owner_wants =
+        spread(machine.owners.len(), machine.sites.iter().map(|site| site.owner).zip(wants.iter().copied()));
+    let owner_weights: Vec<f64> = machine.owners.iter().map(|&weight| f64::from(weight.max(1))).collect();
+    let owner_dues = fill(total, &owner_wants, &owner_weights);
+    let mut dues = vec![0.0; wants.len()];
+    for (owner, due) in owner_dues.into_iter().enumerate() {
+        let members: Vec<usize> = (0..wants.len()).filter(|&site| machine.sites[site].owner == owner).collect();
+        let member_wants: Vec<f64> = members.iter().map(|&site| wants[site]).collect();
+        let weights: Vec<f64> = members.iter().map(|&site| f64::from(machine.sites[site].weight.max(1))).collect();
+        for (site, due) in members.into_iter().zip(fill(due, &member_wants, &weights)) {
+            dues[site] = due;
+        }
+    }
+    dues
+}
+
+/// Weights as the tree takes them, for owners and for sites among their owner's.
+fn local_weights(machine: &Machine, loads: &[Vec<SiteLoad>], factors: &[f64]) -> (Vec<Vec<u32>>, Vec<Vec<u32>>) {
+    let (mut owners, mut sites) = (Vec::new(), Vec::new());
+    for (weights, loads) in weights(machine, loads).iter().zip(loads) {
+        let raised: Vec<f64> = weights.iter().zip(factors).map(|(weight, factor)| weight * factor).collect();
+        let of_owners = |is_counted: &dyn Fn(usize) -> bool| {
+            let counted = (0..raised.len()).filter(|&site| is_counted(site));
+            spread(machine.owners.len(), counted.map(|site| (machine.sites[site].owner, raised[site])))
+        };
+        // An owner is worth what those of its sites are worth that want something; if none does, what all are.
+        let is_wanting = |site: usize| loads[site].is_backlogged || loads[site].used_ns > 0;
+        let (wanting, all) = (of_owners(&is_wanting), of_owners(&|_| true));
+        let worth: Vec<f64> =
+            wanting.iter().zip(&all).map(|(&wanting, &all)| if wanting > 0.0 { wanting } else { all }).collect();
+        owners.push(whole(&worth));
+        sites.push(whole_within(machine, &raised));
+    }
+    (owners, sites)
+}
+
+/// Numbers in the same proportion, the greatest [`PLAN_WEIGHT_MAX`].
+fn whole(weights: &[f64]) -> Vec<u32> {
+    let greatest = weights.iter().copied().fold(f64::MIN_POSITIVE, f64::max);
+    weights.iter().map(|weight| (weight / greatest * PLAN_WEIGHT_MAX).round().max(1.0) as u32).collect()
+}
+
+/// As [`whole`], for each owner's sites apart.
+fn whole_within(machine: &Machine, weights: &[f64]) -> Vec<u32> {
+    let mut greatest = vec![f64::MIN_POSITIVE; machine.owners.len()];
+    for (site, &weight) in machine.sites.iter().zip(weights) {
+        greatest[site.owner] = greatest[site.owner].max(weight);
+    }
+    let whole = |(site, weight): (&Entitlement, &f64)| {
+        (weight / greatest[site.owner] * PLAN_WEIGHT_MAX).round().max(1.0) as u32
+    };
+    machine.sites.iter().zip(weights).map(whole).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,98 @@
+//! Which paths of a site a handler answers for: one path, all below one, or all that end alike.
+
+use std::fmt;
+
+/// A set of decoded paths, without dot segments.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PathPattern {
+    /// This path alone.
+    Exact(Box<str>),
+    /// This path and everything below it; written with `/*` at its end, kept without.
+    Below(Box<str>),
+    /// Every path that ends so; written with `*` at its start, kept without.
+    Ending(Box<str>),
+}
+
+impl Default for PathPattern {
+    fn default() -> PathPattern {
+        PathPattern::Below("".into())
+    }
+}
+
+impl PathPattern {
+    /// Reads `/path`, `/path/*` or `*.ending`; `None` for anything else.
+    #[must_use]
+    pub fn parse(written: &str) -> Option<PathPattern> {
+        let has_dots = |path: &str| path.split('/').skip(1).any(|segment| matches!(segment, "" | "." | ".."));
+        if let Some(ending) = written.strip_prefix('*') {
+            let is_ending = !ending.is_empty() && !ending.contains(['*', '/', '\0']);
+            return is_ending.then(|| PathPattern::Ending(ending.into()));
+        }
+        if !written.starts_with('/') || written.contains('\0') {
+            return None;
+        }
+        if let Some(prefix) = written.strip_suffix("/*") {
+            return (!prefix.contains('*') && !has_dots(prefix)).then(|| PathPattern::Below(prefix.into()));
+        }
+        let is_path = !written.contains('*') && (written == "/" || !has_dots(written));
+        is_path.then(|| PathPattern::Exact(written.into()))
+    }
+
+    /// How many bytes of `path` name the handler (`SCRIPT_NAME` of RFC 3875); what follows is for the handler. `None` if the path isn't one
+    /// of these.
+    #[must_use]
+    pub fn split(&self, path: &[u8]) -> Option<usize> {
+        match self {
+            PathPattern::Exact(exact) => (path == exact.as_bytes()).then_some(path.len()),
+            PathPattern::Below(prefix) => {
+                let rest = path.strip_prefix(prefix.as_bytes())?;
+                let is_below = rest.first().map_or(!prefix.is_empty(), |&byte| byte == b'/');
+                is_below.then_some(prefix.len())
+            }
+            PathPattern::Ending(ending) => path.ends_with(ending.as_bytes()).then_some(path.len()),
+        }
+    }
+}
+
+impl fmt::Display for PathPattern {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PathPattern::Exact(path) => formatter.write_str(path),
+            PathPattern::Below(path) => write!(formatter, "{path}/*"),
+            PathPattern::Ending(ending) => write!(formatter, "*{ending}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::PathPattern;
+
+    fn split(pattern: &str, path: &str) -> Option<usize> {
+        let parsed = PathPattern::parse(pattern).expect("a pattern");
+        assert_eq!(parsed.to_string(), pattern);
+        parsed.split(path.as_bytes())
+    }
+
+    #[test]
+    fn paths_are_matched_and_divided() {
+        assert_eq!(split("/app", "/app"), Some(4));
+        assert_eq!(split("/app", "/app/"), None);
+        assert_eq!(split("/app/*", "/app"), Some(4));
+        assert_eq!(split("/app/*", "/app/x/y"), Some(4));
+        assert_eq!(split("/app/*", "/apple"), None);
+        assert_eq!(split("/*", "/"), Some(0));
+        assert_eq!(split("/*", "/x"), Some(0));
+        assert_eq!(split("/*", ""), None, "`*` of OPTIONS is no path");
+        assert_eq!(split("*.php", "/a/b.php"), Some(8));
+        assert_eq!(split("*.php", "/a/b.php/c"), None);
+        assert_eq!(split("/", "/"), Some(1));
+    }
+
+    #[test]
+    fn what_could_mean_two_things_is_no_pattern() {
+        for wrong in ["", "app", "/a/*/b", "/a*", "*", "*/x", "//", "/a//b/*", "/../*", "/a/./b", "/x\0", "**.php"] {
+            assert_eq!(PathPattern::parse(wrong), None, "{wrong:?}");
+        }
+    }
+}
