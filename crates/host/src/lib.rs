@@ -4,9 +4,14 @@
 
 pub mod channel;
 pub mod clock;
+pub mod handoff;
+pub mod interfaces;
+pub mod namespace;
 pub mod process;
 pub mod processors;
+pub mod program;
 pub mod reactor;
 pub mod socket;
+pub mod steering;
 pub mod storage;
 pub mod wake;

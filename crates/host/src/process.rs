@@ -88,6 +88,31 @@ pub fn kill(pid: u32) {
     }
 }
 
+/// Makes this process the parent of what its children leave behind, for [`kill_programs_except`].
+pub fn adopt_orphans() {
+    // A kernel that refuses gives orphans to somebody else: they aren't ended then.
+    let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
+}
+
+/// Ends children with their groups that are programs by their scheduling class, as [`crate::program`] starts them, but for `keep`.
+pub fn kill_programs_except(keep: &[u32]) {
+    let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    let lists = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
+    let children: Vec<u32> = lists
+        .flat_map(|list| list.split_ascii_whitespace().filter_map(|n| n.parse().ok()).collect::<Vec<_>>())
+        .collect();
+    for child in children.into_iter().filter(|child| !keep.contains(child)) {
+        // SAFETY: takes and returns integers; the child is ours, so that its number is nobody else's.
+        let is_program = unsafe { libc::sched_getscheduler(child.cast_signed()) } == libc::SCHED_IDLE;
+        if let Some(pid) = i32::try_from(child).ok().and_then(Pid::from_raw).filter(|_| is_program) {
+            // It leads a group unless a program has made it: then it goes alone.
+            let _ = rustix::process::kill_process_group(pid, Signal::KILL);
+            let _ = kill_process(pid, Signal::KILL);
+            crate::program::hasten(child);
+        }
+    }
+}
+
 /// Whether a descriptor survives exec(2).
 ///
 /// # Errors
@@ -139,6 +164,18 @@ pub fn standard_input_as_stream() -> io::Result<std::os::unix::net::UnixStream> 
         ));
     }
     Ok(stream)
+}
+
+/// Random bytes for keys (getrandom(2)).
+///
+/// # Errors
+/// The kernel has none.
+pub fn fill_random(bytes: &mut [u8]) -> io::Result<()> {
+    let mut filled = 0;
+    while filled < bytes.len() {
+        filled += rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty())?;
+    }
+    Ok(())
 }
 
 /// A number that nobody can foresee.

@@ -4,11 +4,12 @@ use std::io::{self, IoSlice};
 use std::mem;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, SocketFlags};
 
-use crate::reactor::SendNow;
+use crate::reactor::{Peer, SendNow};
 
 /// Connections that may wait in a listener's queue; the kernel lowers it to `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
@@ -96,13 +97,27 @@ fn from_raw(storage: &libc::sockaddr_storage) -> Option<SocketAddr> {
 /// # Errors
 /// Those of socket(2), bind(2) and listen(2): the address in use, not ours, or not allowed.
 pub fn listen(address: SocketAddr) -> io::Result<OwnedFd> {
+    listen_with(address, true)
+}
+
+/// A listening socket that nobody else may share the address with: refused when anybody listens there already.
+///
+/// # Errors
+/// As [`listen`].
+pub fn listen_alone(address: SocketAddr) -> io::Result<OwnedFd> {
+    listen_with(address, false)
+}
+
+fn listen_with(address: SocketAddr, is_shared: bool) -> io::Result<OwnedFd> {
     let family = if address.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
     // SAFETY: no pointers are passed.
     let raw = check(unsafe { libc::socket(family, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0) })?;
     // SAFETY: `raw` is a descriptor that was just made and that nobody else owns.
     let socket = unsafe { OwnedFd::from_raw_fd(raw) };
     set_option(raw, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)?;
-    set_option(raw, libc::SOL_SOCKET, libc::SO_REUSEPORT, 1)?;
+    if is_shared {
+        set_option(raw, libc::SOL_SOCKET, libc::SO_REUSEPORT, 1)?;
+    }
     if address.is_ipv6() {
         // `[::]:80` and `0.0.0.0:80` are two addresses here, whatever the system's default is.
         set_option(raw, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 1)?;
@@ -181,8 +196,16 @@ pub fn peer_address(socket: RawFd) -> io::Result<SocketAddr> {
     name(socket, libc::getpeername)
 }
 
+/// A connection's own address and the other side's.
+///
+/// # Errors
+/// Those of getsockname(2) and getpeername(2): it isn't connected any more.
+pub fn ends(socket: &impl AsRawFd) -> io::Result<(SocketAddr, SocketAddr)> {
+    Ok((local_address(socket)?, peer_address(socket.as_raw_fd())?))
+}
+
 /// A reactor's socket, by its number, for one call.
-fn borrow<'a>(socket: RawFd) -> BorrowedFd<'a> {
+pub(crate) fn borrow<'a>(socket: RawFd) -> BorrowedFd<'a> {
     // SAFETY: reactors own their sockets by number and close them only when no call is under way: this borrow ends with the call.
     unsafe { BorrowedFd::borrow_raw(socket) }
 }
@@ -194,15 +217,54 @@ fn borrow<'a>(socket: RawFd) -> BorrowedFd<'a> {
 ///
 /// # Errors
 /// Those of accept4(2), without those that concern only the connection that was to be accepted.
-pub fn accept(listener: RawFd) -> io::Result<Option<RawFd>> {
+pub fn accept(listener: RawFd, nonblocking: bool) -> io::Result<Option<RawFd>> {
+    let mut flags = SocketFlags::CLOEXEC;
+    flags.set(SocketFlags::NONBLOCK, nonblocking);
     loop {
-        match rustix::net::accept_with(borrow(listener), SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+        match rustix::net::accept_with(borrow(listener), flags) {
             Ok(socket) => return Ok(Some(socket.into_raw_fd())),
             Err(Errno::AGAIN) => return Ok(None),
             // The client went away while it waited in the queue, or an interruption: the next one is as good.
             Err(Errno::CONNABORTED | Errno::INTR | Errno::PROTO | Errno::PERM) => {}
             Err(error) => return Err(error.into()),
         }
+    }
+}
+
+/// A socket that is connecting, or connected already; it doesn't block.
+///
+/// # Errors
+/// Those of socket(2) and connect(2), without the one that only says that it isn't decided yet.
+pub(crate) fn connect(to: &Peer) -> io::Result<OwnedFd> {
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, socket_with};
+    let family = match to {
+        Peer::Internet(SocketAddr::V4(_)) => AddressFamily::INET,
+        Peer::Internet(SocketAddr::V6(_)) => AddressFamily::INET6,
+        Peer::Unix(_) => AddressFamily::UNIX,
+    };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(family, SocketType::STREAM, flags, None)?;
+    let result = match to {
+        Peer::Internet(address) => {
+            rustix::net::sockopt::set_tcp_nodelay(&socket, true)?;
+            rustix::net::connect(&socket, address)
+        }
+        Peer::Unix(path) => rustix::net::connect(&socket, &SocketAddrUnix::new(path)?),
+    };
+    match result {
+        Ok(()) | Err(Errno::INPROGRESS) => Ok(socket),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The error that a socket has met since it was last asked: why a connect failed.
+///
+/// # Errors
+/// That error.
+pub(crate) fn take_error(socket: RawFd) -> io::Result<()> {
+    match rustix::net::sockopt::socket_error(borrow(socket))? {
+        Ok(()) => Ok(()),
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -279,6 +341,18 @@ pub fn unacknowledged_bytes(socket: RawFd) -> usize {
     if result < 0 { 0 } else { usize::try_from(value).unwrap_or(0) }
 }
 
+/// How long ago the last bytes came, read or not, in whole milliseconds.
+#[must_use]
+pub fn since_arrival(socket: RawFd) -> Duration {
+    // SAFETY: all fields are plain numbers.
+    let mut info: libc::tcp_info = unsafe { mem::zeroed() };
+    let mut length = mem::size_of::<libc::tcp_info>() as libc::socklen_t;
+    // SAFETY: pointer and length describe `info`, of which the kernel fills in as much as it knows.
+    let result =
+        unsafe { libc::getsockopt(socket, libc::IPPROTO_TCP, libc::TCP_INFO, (&raw mut info).cast(), &raw mut length) };
+    if result < 0 { Duration::ZERO } else { Duration::from_millis(u64::from(info.tcpi_last_data_recv)) }
+}
+
 /// Ends sending, or with `both` both directions. A connection that is gone already is no error.
 pub fn shutdown(socket: RawFd, both: bool) {
     let how = if both { libc::SHUT_RDWR } else { libc::SHUT_WR };
@@ -333,6 +407,24 @@ mod tests {
     fn a_listener_with_nobody_waiting_does_not_block() {
         let listener = listen("127.0.0.1:0".parse().unwrap()).unwrap();
         set_nonblocking(listener.as_raw_fd(), true).unwrap();
-        assert!(accept(listener.as_raw_fd()).unwrap().is_none());
+        assert!(accept(listener.as_raw_fd(), true).unwrap().is_none());
+    }
+
+    #[test]
+    fn it_is_known_how_long_ago_bytes_came_that_nobody_has_read() {
+        use std::io::Write;
+        let old = Duration::from_millis(40);
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (server, _) = listener.accept().unwrap();
+        client.write_all(b"once").unwrap();
+        while since_arrival(server.as_raw_fd()) < old {
+            std::thread::yield_now();
+        }
+        client.write_all(b"again").unwrap();
+        while since_arrival(server.as_raw_fd()) >= old {
+            std::thread::yield_now();
+        }
+        assert_eq!(since_arrival(-1), Duration::ZERO);
     }
 }

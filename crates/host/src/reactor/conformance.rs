@@ -2,13 +2,14 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
-use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
 use super::{
-    Completion, Epoll, IoUring, Listener, RECEIVE_BUFFER_BYTES, RECEIVE_BUFFERS, Reactor, SendNow, Socket, Token,
+    Completion, Epoll, IoUring, Listener, Peer, RECEIVE_BUFFER_BYTES, RECEIVE_BUFFERS, Reactor, SendNow, Socket, Token,
     Transmit,
 };
 use crate::socket;
@@ -30,7 +31,7 @@ impl<R: Reactor> Bench<R> {
     fn new(mut reactor: R) -> Bench<R> {
         let listener = socket::listen("127.0.0.1:0".parse().unwrap()).unwrap();
         let address = socket::local_address(&listener).unwrap();
-        reactor.accept(Listener(listener.as_raw_fd() as u32), LISTENER);
+        reactor.await_connections(Listener(listener.as_raw_fd() as u32), LISTENER);
         Bench { reactor, listener, address, waiting: Vec::new(), next: 100 }
     }
 
@@ -49,16 +50,24 @@ impl<R: Reactor> Bench<R> {
         }
     }
 
+    /// Accepts the connection that has been asked for.
+    fn accept(&mut self) -> Socket {
+        let told = self.until(|_, completion| match completion {
+            Completion::ConnectionsWait { listener } => Some(*listener),
+            _ => None,
+        });
+        assert_eq!(told, LISTENER);
+        let listener = Listener(self.listener.as_raw_fd() as u32);
+        let socket = self.reactor.accept(listener).unwrap().expect("a connection waits");
+        assert!(self.reactor.accept(listener).unwrap().is_none(), "no other does");
+        self.reactor.await_connections(listener, LISTENER);
+        socket
+    }
+
     fn connect(&mut self) -> (TcpStream, Socket, Token) {
         let client = TcpStream::connect(self.address).unwrap();
         client.set_read_timeout(Some(PATIENCE)).unwrap();
-        let socket = self.until(|_, completion| match completion {
-            Completion::Accepted { socket, listener } => {
-                assert_eq!(*listener, LISTENER);
-                Some(*socket)
-            }
-            _ => None,
-        });
+        let socket = self.accept();
         self.next += 1;
         (client, socket, Token { index: self.next, generation: 7 })
     }
@@ -92,7 +101,7 @@ impl<R: Reactor> Bench<R> {
 
     fn sent(&mut self, wanted: Token) -> bool {
         self.until(|_, completion| match completion {
-            Completion::Sent { token, error } if *token == wanted => Some(error.is_none()),
+            Completion::Sent { token, error, .. } if *token == wanted => Some(error.is_none()),
             _ => None,
         })
     }
@@ -101,7 +110,7 @@ impl<R: Reactor> Bench<R> {
         let mut buffer = self.reactor.send_buffer();
         assert!(buffer.is_empty());
         buffer.extend_from_slice(head);
-        Transmit { head: buffer, body: Bytes::copy_from_slice(body) }
+        Transmit { head: buffer, body: Bytes::copy_from_slice(body), unhurried: false }
     }
 }
 
@@ -133,6 +142,22 @@ fn a_request_and_its_reply<R: Reactor>(reactor: R) {
     let mut rest = String::new();
     client.read_to_string(&mut rest).unwrap();
     assert_eq!(rest, "after the end");
+}
+
+/// Everything is there when it's first looked for: more than one buffer, and the last of them not full.
+fn what_comes_after_a_long_first_request_is_heard<R: Reactor>(reactor: R) {
+    let mut bench = Bench::new(reactor);
+    let (mut client, socket, token) = bench.connect();
+    let long = vec![b'x'; RECEIVE_BUFFER_BYTES + 100];
+    client.write_all(&long).unwrap();
+    bench.reactor.receive_once(socket, token);
+    let mut got = bench.take(token).len();
+    bench.reactor.receive(socket, token);
+    while got < long.len() {
+        got += bench.take(token).len();
+    }
+    client.write_all(b"more").unwrap();
+    assert_eq!(bench.take(token), b"more");
 }
 
 fn nothing_is_lost_by_a_pause<R: Reactor>(reactor: R) {
@@ -170,6 +195,64 @@ fn a_slow_reader_gets_everything<R: Reactor>(reactor: R) {
     let got = reader.join().unwrap();
     assert_eq!(got.len(), body.len() + 4);
     assert!(got[4..] == body[..]);
+}
+
+/// Sends of a size that is expected to fit, until one doesn't: it waits, and no byte changes its place.
+fn small_sends_find_no_room<R: Reactor>(reactor: R) {
+    let mut bench = Bench::new(reactor);
+    let (mut client, socket, token) = bench.connect();
+    let mut number = 0u32;
+    let mut send = |bench: &mut Bench<R>| {
+        let words: Vec<u8> = (number..number + 500).flat_map(u32::to_be_bytes).collect();
+        let (head, body) = words.split_at(if number.is_multiple_of(1000) { words.len() } else { 700 });
+        let transmit = bench.transmit(head, body);
+        bench.reactor.send(socket, token, transmit);
+        number += 500;
+    };
+    let is_told = |bench: &mut Bench<R>| {
+        bench.reactor.wait(Some(Duration::from_millis(50)), &mut bench.waiting).unwrap();
+        bench
+            .waiting
+            .drain(..)
+            .any(|completion| matches!(completion, Completion::Sent { error: None, waited: false, .. }))
+    };
+    send(&mut bench);
+    while is_told(&mut bench) {
+        send(&mut bench);
+    }
+    let reader = std::thread::spawn(move || {
+        let mut got = Vec::new();
+        client.read_to_end(&mut got).unwrap();
+        got
+    });
+    let waited = bench.until(|_, completion| match completion {
+        Completion::Sent { error: None, waited, .. } => Some(*waited),
+        _ => None,
+    });
+    assert!(waited);
+    send(&mut bench);
+    assert!(bench.sent(token));
+    bench.reactor.close(socket, false);
+    bench.reactor.wait(Some(Duration::ZERO), &mut bench.waiting).unwrap();
+    let got = reader.join().unwrap();
+    let words: Vec<u32> = got.chunks(4).map(|word| u32::from_be_bytes(word.try_into().unwrap())).collect();
+    assert!(words.len() > 1000 && words.is_sorted() && words.len() == *words.last().unwrap() as usize + 1);
+}
+
+fn a_small_send_on_a_broken_connection_fails<R: Reactor>(reactor: R) {
+    let mut bench = Bench::new(reactor);
+    let (client, socket, token) = bench.connect();
+    bench.reactor.receive(socket, token);
+    socket::reset_on_close(client.as_raw_fd());
+    drop(client);
+    bench.until(|_, completion| matches!(completion, Completion::ReceiveStopped { .. }).then_some(()));
+    for unhurried in [true, false] {
+        let mut transmit = bench.transmit(b"too late", b"");
+        transmit.unhurried = unhurried;
+        bench.reactor.send(socket, token, transmit);
+        assert!(!bench.sent(token));
+    }
+    bench.reactor.close(socket, true);
 }
 
 fn sending_without_waiting<R: Reactor>(reactor: R) {
@@ -278,6 +361,13 @@ fn a_bell_is_heard_each_time<R: Reactor>(reactor: R) {
         });
         bell.hear();
     }
+    bench.reactor.stop_polling(bell.as_raw_fd(), name);
+    // What was on its way may still come.
+    bench.reactor.wait(Some(Duration::from_millis(20)), &mut bench.waiting).unwrap();
+    bench.waiting.clear();
+    bell.ring();
+    bench.reactor.wait(Some(Duration::from_millis(20)), &mut bench.waiting).unwrap();
+    assert!(bench.waiting.is_empty(), "{:?}", bench.waiting);
 }
 
 fn a_socket_that_is_given_up_works_elsewhere<R: Reactor>(reactor: R) {
@@ -292,25 +382,98 @@ fn a_socket_that_is_given_up_works_elsewhere<R: Reactor>(reactor: R) {
         _ => None,
     });
     let given = bench.reactor.give_up(socket).unwrap();
-    let again = Socket(given.into_raw_fd() as u32);
+    let again = bench.reactor.adopt(given).unwrap();
     let token = Token { index: 4, generation: 1 };
     bench.reactor.receive(again, token);
     client.write_all(b"y").unwrap();
     assert_eq!(bench.take(token), b"y");
 }
 
+fn one_end_of_a_pair_is_a_connection_like_any<R: Reactor>(reactor: R) {
+    let mut bench = Bench::new(reactor);
+    let (mut other, ours) = UnixStream::pair().unwrap();
+    other.set_read_timeout(Some(PATIENCE)).unwrap();
+    let socket = bench.reactor.adopt(ours.into()).unwrap();
+    let token = Token { index: 5, generation: 2 };
+    bench.reactor.receive_once(socket, token);
+    other.write_all(b"one").unwrap();
+    assert_eq!(bench.take(token), b"one");
+    // Asked for again, as somebody does who takes only as much as he has room for.
+    bench.reactor.receive_once(socket, token);
+    other.write_all(b"two").unwrap();
+    assert_eq!(bench.take(token), b"two");
+    assert!(matches!(bench.reactor.send_now(socket, b"three", false), SendNow::Sent(5)));
+    bench.reactor.shutdown(socket, token, false);
+    let mut got = String::new();
+    other.read_to_string(&mut got).unwrap();
+    assert_eq!(got, "three");
+    bench.reactor.receive_once(socket, token);
+    drop(other);
+    bench.ended(token);
+    bench.reactor.close(socket, false);
+}
+
+fn connects<R: Reactor>(bench: &mut Bench<R>, to: &Peer, token: Token) -> std::io::Result<Socket> {
+    let socket = bench.reactor.connect(to)?;
+    bench.reactor.await_writable(socket, token);
+    bench.until(|_, completion| match completion {
+        Completion::Writable { token: writable } if *writable == token => Some(()),
+        _ => None,
+    });
+    bench.reactor.connected(socket)?;
+    Ok(socket)
+}
+
+fn connecting_to_a_peer<R: Reactor>(reactor: R) {
+    let mut bench = Bench::new(reactor);
+    let directory =
+        std::env::temp_dir().join(format!("leat-connect-{}-{:?}", std::process::id(), std::thread::current().id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let path = directory.join("socket");
+    let unix = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    let internet = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = internet.local_addr().unwrap();
+    for (number, to) in [Peer::Unix(path.clone()), Peer::Internet(address)].iter().enumerate() {
+        let token = Token { index: number as u32 + 1, generation: 0 };
+        let socket = connects(&mut bench, to, token).unwrap();
+        let mut other: Box<dyn ReadWrite> = match to {
+            Peer::Unix(_) => Box::new(unix.accept().unwrap().0),
+            Peer::Internet(_) => Box::new(internet.accept().unwrap().0),
+        };
+        let transmit = bench.transmit(b"a question", b"");
+        bench.reactor.send(socket, token, transmit);
+        assert!(bench.sent(token));
+        let mut asked = [0; 10];
+        other.read_exact(&mut asked).unwrap();
+        bench.reactor.receive(socket, token);
+        other.write_all(b"an answer").unwrap();
+        assert_eq!(bench.take(token), b"an answer");
+        drop(other);
+        bench.ended(token);
+        bench.reactor.close(socket, false);
+    }
+    drop((unix, internet));
+    let gone = Peer::Internet(address);
+    assert!(connects(&mut bench, &gone, Token { index: 8, generation: 0 }).is_err(), "nobody listens there");
+    assert!(bench.reactor.connect(&Peer::Unix(path)).is_err(), "nobody listens there");
+    std::fs::remove_dir_all(&directory).unwrap();
+}
+
+trait ReadWrite: Read + Write {}
+impl<T: Read + Write> ReadWrite for T {}
+
 fn accepting_stops_and_goes_on<R: Reactor>(reactor: R) {
     let mut bench = Bench::new(reactor);
     let listener = Listener(bench.listener.as_raw_fd() as u32);
     drop(bench.connect());
-    bench.reactor.stop_accepting(listener, LISTENER);
+    bench.reactor.stop_awaiting_connections(listener, LISTENER);
     bench.reactor.wait(Some(Duration::ZERO), &mut bench.waiting).unwrap();
     bench.waiting.clear();
     let waiting = TcpStream::connect(bench.address).unwrap();
     bench.reactor.wait(Some(Duration::from_millis(20)), &mut bench.waiting).unwrap();
     assert!(bench.waiting.is_empty(), "{:?}", bench.waiting);
-    bench.reactor.accept(listener, LISTENER);
-    bench.until(|_, completion| matches!(completion, Completion::Accepted { .. }).then_some(()));
+    bench.reactor.await_connections(listener, LISTENER);
+    bench.accept();
     drop(waiting);
 }
 
@@ -327,13 +490,18 @@ macro_rules! for_every_reactor {
 
 for_every_reactor! {
     a_request_and_its_reply
+    what_comes_after_a_long_first_request_is_heard
     nothing_is_lost_by_a_pause
     a_slow_reader_gets_everything
+    small_sends_find_no_room
+    a_small_send_on_a_broken_connection_fails
     sending_without_waiting
     a_shutdown_completes_everything
     a_reset_reaches_the_client
     buffers_run_out_and_come_back
     a_bell_is_heard_each_time
     a_socket_that_is_given_up_works_elsewhere
+    one_end_of_a_pair_is_a_connection_like_any
+    connecting_to_a_peer
     accepting_stops_and_goes_on
 }

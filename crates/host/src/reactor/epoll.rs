@@ -6,20 +6,17 @@ use std::collections::VecDeque;
 use std::io;
 use std::mem;
 use std::net::SocketAddr;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::buffers::HeadBuffers;
 use super::{
-    COMPLETIONS_MAX, Completion, Listener, RECEIVE_BUFFER_BYTES, RECEIVE_BUFFERS, Reactor, ReceiveBuffer, SendNow,
-    Socket, Token, Transmit,
+    COMPLETIONS_MAX, Completion, Listener, Peer, RECEIVE_BUFFER_BYTES, RECEIVE_BUFFERS, Reactor, ReceiveBuffer,
+    SendNow, Socket, Token, Transmit,
 };
 use crate::socket;
 use crate::storage::OpenFile;
-
-/// Connections accepted from one listener before others get their turn.
-const ACCEPTS_MAX: usize = 16;
 
 const KIND_CONNECTION: u64 = 0;
 const KIND_LISTENER: u64 = 1;
@@ -58,7 +55,6 @@ struct Slot {
 pub struct Epoll {
     epoll: OwnedFd,
     slots: Vec<Slot>,
-    listeners: Vec<(Token, RawFd)>,
     polled: Vec<(Token, RawFd)>,
     memory: Vec<u8>,
     free: Vec<u16>,
@@ -86,7 +82,6 @@ impl Epoll {
             // SAFETY: `raw` was just made and nobody else owns it.
             epoll: unsafe { OwnedFd::from_raw_fd(raw) },
             slots: Vec::new(),
-            listeners: Vec::new(),
             polled: Vec::new(),
             memory: vec![0; RECEIVE_BUFFER_BYTES * RECEIVE_BUFFERS as usize],
             free: (0..RECEIVE_BUFFERS).rev().collect(),
@@ -154,7 +149,9 @@ impl Epoll {
                 match slot.receiving {
                     Receiving::Once => slot.receiving = Receiving::Off,
                     Receiving::On if slot.readable => self.ready.push_back(token.index),
-                    Receiving::On | Receiving::Off => {}
+                    // Everything so far may have been there when it was looked for: nobody watches the socket yet.
+                    Receiving::On => self.register(token),
+                    Receiving::Off => {}
                 }
                 let buffer = ReceiveBuffer::new(id, count as u32);
                 self.completed.push_back(Completion::Received { token, buffer });
@@ -198,7 +195,7 @@ impl Epoll {
             }
         };
         self.heads.put(mem::take(&mut unsent.transmit.head));
-        self.completed.push_back(Completion::Sent { token, error });
+        self.completed.push_back(Completion::Sent { token, error, waited: true });
     }
 
     fn connection_event(&mut self, token: Token, events: u32) {
@@ -230,24 +227,6 @@ impl Epoll {
         self.receive_now(token);
     }
 
-    fn accept_ready(&mut self, token: Token) {
-        let Some(&(_, descriptor)) = self.listeners.iter().find(|(known, _)| *known == token) else { return };
-        for _ in 0..ACCEPTS_MAX {
-            match socket::accept(descriptor) {
-                Ok(Some(accepted)) => {
-                    let socket = Socket(accepted.cast_unsigned());
-                    self.completed.push_back(Completion::Accepted { listener: token, socket });
-                }
-                Ok(None) => return,
-                Err(error) => {
-                    self.stop_accepting(Listener(descriptor.cast_unsigned()), token);
-                    self.completed.push_back(Completion::AcceptFailed { listener: token, error });
-                    return;
-                }
-            }
-        }
-    }
-
     fn harvest(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         let timeout_ms = timeout.map_or(-1, |timeout| {
             // Rounded up: a timer that is a fraction of a millisecond away would otherwise be polled for.
@@ -267,7 +246,7 @@ impl Epoll {
             let libc::epoll_event { events, u64: data } = self.events[i];
             let (kind, token) = unpack(data);
             match kind {
-                KIND_LISTENER => self.accept_ready(token),
+                KIND_LISTENER => self.completed.push_back(Completion::ConnectionsWait { listener: token }),
                 KIND_POLLED => self.completed.push_back(Completion::Readable { token }),
                 _ => self.connection_event(token, events),
             }
@@ -291,20 +270,30 @@ fn unpack(data: u64) -> (u64, Token) {
 impl Reactor for Epoll {
     type File = Arc<OpenFile>;
 
-    fn accept(&mut self, listener: Listener, token: Token) {
+    fn await_connections(&mut self, listener: Listener, token: Token) {
         let descriptor = listener.0.cast_signed();
-        let result = socket::set_nonblocking(descriptor, true)
-            .and_then(|()| self.control(libc::EPOLL_CTL_ADD, descriptor, libc::EPOLLIN, pack(KIND_LISTENER, token)));
-        match result {
-            Ok(()) => self.listeners.push((token, descriptor)),
-            Err(error) => self.completed.push_back(Completion::AcceptFailed { listener: token, error }),
+        let data = pack(KIND_LISTENER, token);
+        let events = libc::EPOLLIN | libc::EPOLLONESHOT;
+        let again = self.control(libc::EPOLL_CTL_MOD, descriptor, events, data);
+        if again.is_err() {
+            let first = socket::set_nonblocking(descriptor, true)
+                .and_then(|()| self.control(libc::EPOLL_CTL_ADD, descriptor, events, data));
+            if first.is_err() {
+                // Accepting will tell why.
+                self.completed.push_back(Completion::ConnectionsWait { listener: token });
+            }
         }
     }
 
-    fn stop_accepting(&mut self, listener: Listener, token: Token) {
-        self.listeners.retain(|(known, _)| *known != token);
-        // It may not be registered (accepting had stopped already): then there is nothing to undo.
+    fn stop_awaiting_connections(&mut self, listener: Listener, token: Token) {
+        // It may not be registered: then there is nothing to undo.
         let _ = self.control(libc::EPOLL_CTL_DEL, listener.0.cast_signed(), 0, 0);
+        self.completed.retain(|done| !matches!(done, Completion::ConnectionsWait { listener } if *listener == token));
+    }
+
+    fn accept(&mut self, listener: Listener) -> io::Result<Option<Socket>> {
+        let accepted = socket::accept(listener.0.cast_signed(), true)?;
+        Ok(accepted.map(|descriptor| Socket(descriptor.cast_unsigned())))
     }
 
     fn receive_once(&mut self, socket: Socket, token: Token) {
@@ -353,7 +342,7 @@ impl Reactor for Epoll {
 
     fn send(&mut self, socket: Socket, token: Token, transmit: Transmit) {
         // The usual reply goes out whole: no box, no state.
-        let whole = transmit.head.len() + transmit.body.len();
+        let whole = transmit.len();
         let first = if transmit.body.is_empty() {
             socket::send(raw(socket), &transmit.head, false)
         } else {
@@ -362,7 +351,7 @@ impl Reactor for Epoll {
         let done_bytes = match first {
             SendNow::Sent(count) if count == whole => {
                 self.heads.put(transmit.head);
-                self.completed.push_back(Completion::Sent { token, error: None });
+                self.completed.push_back(Completion::Sent { token, error: None, waited: false });
                 return;
             }
             SendNow::Sent(count) => count,
@@ -370,7 +359,7 @@ impl Reactor for Epoll {
             SendNow::EndOfFile | SendNow::Failed(_) => {
                 let error = if let SendNow::Failed(error) = first { Some(error) } else { None };
                 self.heads.put(transmit.head);
-                self.completed.push_back(Completion::Sent { token, error });
+                self.completed.push_back(Completion::Sent { token, error, waited: false });
                 return;
             }
         };
@@ -395,6 +384,10 @@ impl Reactor for Epoll {
         socket::unacknowledged_bytes(raw(socket))
     }
 
+    fn since_arrival(&self, socket: Socket) -> Duration {
+        socket::since_arrival(raw(socket))
+    }
+
     fn peer(&self, socket: Socket) -> Option<SocketAddr> {
         socket::peer_address(raw(socket)).ok()
     }
@@ -417,7 +410,7 @@ impl Reactor for Epoll {
         }
         if unsent.is_some() {
             let error = Some(io::ErrorKind::BrokenPipe.into());
-            self.completed.push_back(Completion::Sent { token, error });
+            self.completed.push_back(Completion::Sent { token, error, waited: true });
         }
     }
 
@@ -435,12 +428,40 @@ impl Reactor for Epoll {
         Ok(socket::into_owned(raw(socket)))
     }
 
+    fn adopt(&mut self, socket: OwnedFd) -> io::Result<Socket> {
+        // sendfile(2) has no flag for not waiting; everything else here has.
+        socket::set_nonblocking(socket.as_raw_fd(), true)?;
+        Ok(Socket(socket.into_raw_fd().cast_unsigned()))
+    }
+
+    fn connect(&mut self, to: &Peer) -> io::Result<Socket> {
+        Ok(Socket(socket::connect(to)?.into_raw_fd().cast_unsigned()))
+    }
+
+    fn connected(&mut self, socket: Socket) -> io::Result<()> {
+        socket::take_error(raw(socket))
+    }
+
     fn poll_readable(&mut self, descriptor: i32, token: Token) {
         let events = libc::EPOLLIN | libc::EPOLLET;
         match self.control(libc::EPOLL_CTL_ADD, descriptor, events, pack(KIND_POLLED, token)) {
             Ok(()) => self.polled.push((token, descriptor)),
             Err(_) => self.completed.push_back(Completion::Readable { token }),
         }
+    }
+
+    fn stop_polling(&mut self, descriptor: i32, token: Token) {
+        self.polled.retain(|(known, _)| *known != token);
+        // It isn't registered if that failed: then there is nothing to undo.
+        let _ = self.control(libc::EPOLL_CTL_DEL, descriptor, 0, 0);
+    }
+
+    fn free_buffers(&self) -> usize {
+        self.free.len()
+    }
+
+    fn has_more(&self) -> bool {
+        !self.completed.is_empty() || !self.ready.is_empty() || self.events.len() == COMPLETIONS_MAX
     }
 
     fn wait(&mut self, timeout: Option<Duration>, completions: &mut Vec<Completion>) -> io::Result<()> {

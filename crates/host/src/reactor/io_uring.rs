@@ -1,14 +1,14 @@
-//! The reactor on io_uring: multishot accept and receive, a ring of provided buffers, one submitter, task work deferred until it is asked for.
+//! The reactor on io_uring: multishot receive, a ring of provided buffers, one submitter, task work deferred until it is asked for.
 //!
 //! System calls for a small request on a kept connection: its share of one io_uring_enter, which submits the sends of a batch and
-//! harvests what has come meanwhile.
+//! waits for what comes next. A small send that the kernel takes at once makes no completion: the enter's return says so for all of them.
 
 use std::alloc::{self, Layout};
 use std::collections::VecDeque;
 use std::io;
 use std::mem;
 use std::net::SocketAddr;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -19,25 +19,29 @@ use io_uring::{IoUring as Ring, cqueue, opcode, squeue};
 
 use super::buffers::HeadBuffers;
 use super::{
-    COMPLETIONS_MAX, Completion, Listener, RECEIVE_BUFFER_BYTES, RECEIVE_BUFFERS, Reactor, ReceiveBuffer, SendNow,
-    Socket, Token, Transmit,
+    COMPLETIONS_MAX, Completion, Listener, Peer, RECEIVE_BUFFER_BYTES, RECEIVE_BUFFERS, Reactor, ReceiveBuffer,
+    SendNow, Socket, Token, Transmit,
 };
 use crate::socket;
 use crate::storage::OpenFile;
 
 /// Submissions that fit before they must go to the kernel.
 const SUBMISSIONS: u32 = 256;
-/// Completions that the kernel keeps for us: several for each submission, as accepts and receives repeat.
+/// Completions that the kernel keeps for us: several for each submission, as receives repeat.
 const COMPLETIONS: u32 = 4096;
 /// The group number of the provided buffers.
 const BUFFER_GROUP: u16 = 0;
+/// Sends up to this size are expected to fit in the socket's buffer, whatever it's tuned to.
+const PROMPT_SEND_BYTES_MAX: usize = 4096;
+/// How long a send whose completion nobody waits for may be kept back.
+const UNHURRIED_MAX: Duration = Duration::from_millis(10);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 enum Operation {
     /// Nobody waits for the result: close, cancel, shutdown.
     Unwatched,
-    Accept,
+    Listener,
     Receive,
     Send,
     Writable,
@@ -47,7 +51,7 @@ enum Operation {
 impl Operation {
     const ALL: [Operation; 6] = [
         Operation::Unwatched,
-        Operation::Accept,
+        Operation::Listener,
         Operation::Receive,
         Operation::Send,
         Operation::Writable,
@@ -69,6 +73,8 @@ fn unpack(data: u64) -> (Operation, Token) {
 struct ProvidedBuffers {
     memory: NonNull<u8>,
     tail: u16,
+    /// Buffers that the kernel has filled, and that haven't been given back.
+    lent: u16,
 }
 
 impl ProvidedBuffers {
@@ -84,7 +90,7 @@ impl ProvidedBuffers {
         // SAFETY: the layout isn't empty.
         let memory = unsafe { alloc::alloc_zeroed(Self::layout()) };
         let Some(memory) = NonNull::new(memory) else { alloc::handle_alloc_error(Self::layout()) };
-        ProvidedBuffers { memory, tail: 0 }
+        ProvidedBuffers { memory, tail: 0, lent: RECEIVE_BUFFERS }
     }
 
     fn ring(&self) -> *mut BufRingEntry {
@@ -107,6 +113,7 @@ impl ProvidedBuffers {
         entry.set_len(RECEIVE_BUFFER_BYTES as u32);
         entry.set_bid(id);
         self.tail = self.tail.wrapping_add(1);
+        self.lent -= 1;
     }
 
     fn publish(&self) {
@@ -128,6 +135,23 @@ struct InFlight {
     transmit: Transmit,
     parts: [libc::iovec; 2],
     message: libc::msghdr,
+    /// Bytes that went out before the kernel had to wait.
+    done_bytes: usize,
+    /// The kernel keeps it until there is room, and completes it then; otherwise it's done when the enter that submits it returns.
+    waits: bool,
+}
+
+impl InFlight {
+    /// What is still to be sent, as sendmsg(2) wants it.
+    fn message(&mut self) -> *const libc::msghdr {
+        let Transmit { head, body, .. } = &self.transmit;
+        let head_done = self.done_bytes.min(head.len());
+        let body_done = self.done_bytes - head_done;
+        self.parts = [socket::io_slice(&head[head_done..]), socket::io_slice(&body[body_done..])];
+        self.message.msg_iov = self.parts.as_mut_ptr();
+        self.message.msg_iovlen = self.parts.len();
+        &raw const self.message
+    }
 }
 
 #[derive(Default)]
@@ -155,8 +179,17 @@ pub struct IoUring {
     heads: HeadBuffers,
     #[allow(clippy::vec_box, reason = "the kernel has their address: they must not move")]
     spare: Vec<Box<InFlight>>,
-    listeners: Vec<(Token, RawFd)>,
+    /// Those that are awaited.
+    listeners: Vec<Token>,
+    /// Descriptors of listeners that don't block.
+    known_listeners: Vec<RawFd>,
     polled: Vec<(Token, RawFd)>,
+    /// Sends that the next enter decides.
+    undecided: Vec<Token>,
+    /// Somebody waits to hear of one of them.
+    hurried: bool,
+    /// Sends that are done: handed over before all else, as the next request of a connection may be there already.
+    sent: VecDeque<Completion>,
     completed: VecDeque<Completion>,
 }
 
@@ -192,7 +225,11 @@ impl IoUring {
             heads: HeadBuffers::default(),
             spare: Vec::new(),
             listeners: Vec::new(),
+            known_listeners: Vec::new(),
             polled: Vec::new(),
+            undecided: Vec::new(),
+            hurried: false,
+            sent: VecDeque::new(),
             completed: VecDeque::new(),
         })
     }
@@ -267,14 +304,6 @@ impl IoUring {
         self.push(&entry);
     }
 
-    fn submit_accept(&mut self, token: Token, descriptor: RawFd) {
-        let entry = opcode::AcceptMulti::new(Fd(descriptor))
-            .flags(libc::SOCK_CLOEXEC)
-            .build()
-            .user_data(pack(Operation::Accept, token));
-        self.push(&entry);
-    }
-
     fn submit_poll(&mut self, token: Token, descriptor: RawFd) {
         let entry = opcode::PollAdd::new(Fd(descriptor), libc::POLLIN as u32)
             .multi(true)
@@ -283,32 +312,18 @@ impl IoUring {
         self.push(&entry);
     }
 
-    fn accepted(&mut self, token: Token, result: i32, more: bool) {
-        let known = self.listeners.iter().find(|(known, _)| *known == token).map(|&(_, descriptor)| descriptor);
-        if result >= 0 {
-            self.completed.push_back(Completion::Accepted { listener: token, socket: Socket(result.unsigned_abs()) });
-        }
-        let Some(descriptor) = known else { return };
-        if more {
-            return;
-        }
-        match -result {
-            // It ended with a connection, or with one that went away while it waited: the next is as good.
-            _ if result >= 0 => self.submit_accept(token, descriptor),
-            libc::ECONNABORTED | libc::EINTR | libc::EPROTO | libc::EPERM | libc::EAGAIN => {
-                self.submit_accept(token, descriptor);
-            }
-            errno => {
-                self.listeners.retain(|(known, _)| *known != token);
-                let error = io::Error::from_raw_os_error(errno);
-                self.completed.push_back(Completion::AcceptFailed { listener: token, error });
-            }
+    /// A listener's poll has ended, by a connection or by being cancelled.
+    fn connections_wait(&mut self, listener: Token) {
+        if let Some(place) = self.listeners.iter().position(|known| *known == listener) {
+            self.listeners.swap_remove(place);
+            self.completed.push_back(Completion::ConnectionsWait { listener });
         }
     }
 
     fn received(&mut self, token: Token, result: i32, flags: u32) {
         let more = cqueue::more(flags);
         let buffer = cqueue::buffer_select(flags);
+        self.buffers.lent += u16::from(buffer.is_some());
         let current = self.slots.get(token.index as usize).is_some_and(|slot| slot.generation == token.generation);
         if !current {
             if let Some(id) = buffer {
@@ -362,35 +377,81 @@ impl IoUring {
         }
     }
 
-    fn send_done(&mut self, token: Token, result: i32) {
+    /// Only sends that fail, that find no room, or that are large complete by themselves.
+    fn send_completed(&mut self, token: Token, result: i32) {
         let Some(slot) = self.slots.get_mut(token.index as usize) else { return };
-        let Some(mut in_flight) = slot.in_flight.take() else { return };
-        let whole = in_flight.transmit.head.len() + in_flight.transmit.body.len();
+        let Some(in_flight) = slot.in_flight.as_mut() else { return };
+        let whole = in_flight.transmit.len();
+        in_flight.done_bytes += usize::try_from(result).unwrap_or(0);
         let error = match result {
+            0.. if in_flight.done_bytes == whole => None,
             // The kernel goes on until all is sent (MSG_WAITALL): fewer bytes mean that the connection broke in the middle.
-            0.. if result.unsigned_abs() as usize == whole => None,
-            0.. => Some(io::ErrorKind::BrokenPipe.into()),
+            0.. if in_flight.waits => Some(io::ErrorKind::BrokenPipe.into()),
+            0.. => return self.send_rest(token),
+            _ if !in_flight.waits && -result == libc::EAGAIN => return self.send_rest(token),
             _ => Some(io::Error::from_raw_os_error(-result)),
         };
+        let waited = in_flight.waits;
+        if let Some(in_flight) = slot.in_flight.take() {
+            self.keep_spare(in_flight);
+        }
+        self.completed.push_back(Completion::Sent { token, error, waited });
+    }
+
+    fn keep_spare(&mut self, mut in_flight: Box<InFlight>) {
         self.heads.put(mem::take(&mut in_flight.transmit.head));
         in_flight.transmit.body = bytes::Bytes::new();
         if self.spare.len() < COMPLETIONS_MAX {
             self.spare.push(in_flight);
         }
-        self.completed.push_back(Completion::Sent { token, error });
     }
 
-    /// Takes over what the kernel has completed, up to one batch.
+    /// There was no room for all of it: the kernel sends the rest when there is.
+    fn send_rest(&mut self, token: Token) {
+        let slot = &mut self.slots[token.index as usize];
+        let Some(in_flight) = slot.in_flight.as_mut() else { return };
+        in_flight.waits = true;
+        let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
+        let message = in_flight.message();
+        let entry = opcode::SendMsg::new(Fd(slot.socket), message).flags(flags.cast_unsigned()).build();
+        self.push(&entry.user_data(pack(Operation::Send, token)));
+    }
+
+    /// After an enter whose completions have all been reaped: the sends that it submitted and that didn't complete have been taken whole,
+    /// as they may neither wait (MSG_DONTWAIT) nor stop halfway without a completion (MSG_WAITALL).
+    fn decide_sends(&mut self) {
+        let submissions = self.ring.submission();
+        if !submissions.is_empty() || submissions.cq_overflow() {
+            drop(submissions);
+            self.hurried = true;
+            return;
+        }
+        drop(submissions);
+        self.hurried = false;
+        let mut undecided = mem::take(&mut self.undecided);
+        for token in undecided.drain(..) {
+            let slot = &mut self.slots[token.index as usize];
+            if slot.generation == token.generation
+                && let Some(in_flight) = slot.in_flight.take_if(|in_flight| !in_flight.waits)
+            {
+                self.keep_spare(in_flight);
+                self.sent.push_back(Completion::Sent { token, error: None, waited: false });
+            }
+        }
+        self.undecided = undecided;
+    }
+
+    /// Takes over all that the kernel has completed.
     fn reap(&mut self) {
-        for _ in 0..COMPLETIONS_MAX {
+        for _ in 0..COMPLETIONS {
             let Some(entry) = self.ring.completion().next() else { return };
             let (operation, token) = unpack(entry.user_data());
             let (result, flags) = (entry.result(), entry.flags());
             match operation {
                 Operation::Unwatched => {}
-                Operation::Accept => self.accepted(token, result, cqueue::more(flags)),
+                Operation::Listener => self.connections_wait(token),
                 Operation::Receive => self.received(token, result, flags),
-                Operation::Send => self.send_done(token, result),
+                Operation::Send => self.send_completed(token, result),
                 Operation::Writable => self.completed.push_back(Completion::Writable { token }),
                 Operation::Readable => {
                     let descriptor = self.polled.iter().find(|(known, _)| *known == token).map(|&(_, fd)| fd);
@@ -401,6 +462,12 @@ impl IoUring {
                 }
             }
         }
+    }
+
+    /// Whether the kernel has work that it does with the next enter: each does a few pieces only.
+    fn has_work_pending(&self) -> bool {
+        // SAFETY: nothing is submitted through this view, so that it can't disagree with another.
+        unsafe { self.ring.submission_shared() }.taskrun()
     }
 
     fn enter(&mut self, timeout: Option<Duration>) -> io::Result<()> {
@@ -430,20 +497,30 @@ fn raw(socket: Socket) -> RawFd {
 impl Reactor for IoUring {
     type File = Arc<OpenFile>;
 
-    fn accept(&mut self, listener: Listener, token: Token) {
+    fn await_connections(&mut self, listener: Listener, token: Token) {
         let descriptor = listener.0.cast_signed();
-        // A predecessor on epoll may have left O_NONBLOCK on the shared listener.
-        if let Err(error) = socket::set_nonblocking(descriptor, false) {
-            self.completed.push_back(Completion::AcceptFailed { listener: token, error });
-            return;
+        if !self.known_listeners.contains(&descriptor) {
+            // A failure shows when a connection is accepted.
+            let _ = socket::set_nonblocking(descriptor, true);
+            self.known_listeners.push(descriptor);
         }
-        self.listeners.push((token, descriptor));
-        self.submit_accept(token, descriptor);
+        self.listeners.push(token);
+        let entry = opcode::PollAdd::new(Fd(descriptor), libc::POLLIN as u32)
+            .build()
+            .user_data(pack(Operation::Listener, token));
+        self.push(&entry);
     }
 
-    fn stop_accepting(&mut self, _listener: Listener, token: Token) {
-        self.listeners.retain(|(known, _)| *known != token);
-        self.cancel(pack(Operation::Accept, token));
+    fn stop_awaiting_connections(&mut self, listener: Listener, token: Token) {
+        self.known_listeners.retain(|known| *known != listener.0.cast_signed());
+        self.listeners.retain(|known| *known != token);
+        self.completed.retain(|done| !matches!(done, Completion::ConnectionsWait { listener } if *listener == token));
+        self.cancel(pack(Operation::Listener, token));
+    }
+
+    fn accept(&mut self, listener: Listener) -> io::Result<Option<Socket>> {
+        let accepted = socket::accept(listener.0.cast_signed(), false)?;
+        Ok(accepted.map(|descriptor| Socket(descriptor.cast_unsigned())))
     }
 
     fn receive_once(&mut self, socket: Socket, token: Token) {
@@ -493,25 +570,32 @@ impl Reactor for IoUring {
         if self.slot(socket, token).nonblocking {
             self.set_nonblocking(socket, token, false);
         }
-        let data = pack(Operation::Send, token);
-        let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
         let mut in_flight = self.spare.pop().unwrap_or_else(|| {
             // SAFETY: all-zero bytes are a valid msghdr and valid iovecs.
             let (parts, message) = unsafe { (mem::zeroed(), mem::zeroed()) };
-            Box::new(InFlight { transmit: Transmit::default(), parts, message })
+            Box::new(InFlight { transmit: Transmit::default(), parts, message, done_bytes: 0, waits: false })
         });
+        let is_prompt = transmit.len() <= PROMPT_SEND_BYTES_MAX;
+        let is_hurried = !transmit.unhurried;
         in_flight.transmit = transmit;
+        in_flight.done_bytes = 0;
+        in_flight.waits = !is_prompt;
+        let mut flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
+        let mut entry_flags = squeue::Flags::empty();
+        if is_prompt {
+            flags |= libc::MSG_DONTWAIT;
+            entry_flags |= squeue::Flags::SKIP_SUCCESS;
+            self.undecided.push(token);
+            self.hurried |= is_hurried;
+        }
         let entry = if in_flight.transmit.body.is_empty() {
             let head = &in_flight.transmit.head;
             opcode::Send::new(Fd(raw(socket)), head.as_ptr(), head.len() as u32).flags(flags).build()
         } else {
-            in_flight.parts = [socket::io_slice(&in_flight.transmit.head), socket::io_slice(&in_flight.transmit.body)];
-            in_flight.message.msg_iov = in_flight.parts.as_mut_ptr();
-            in_flight.message.msg_iovlen = in_flight.parts.len();
-            opcode::SendMsg::new(Fd(raw(socket)), &raw const in_flight.message).flags(flags.cast_unsigned()).build()
+            opcode::SendMsg::new(Fd(raw(socket)), in_flight.message()).flags(flags.cast_unsigned()).build()
         };
         self.slot(socket, token).in_flight = Some(in_flight);
-        self.push(&entry.user_data(data));
+        self.push(&entry.flags(entry_flags).user_data(pack(Operation::Send, token)));
     }
 
     fn send_now(&mut self, socket: Socket, bytes: &[u8], more: bool) -> SendNow {
@@ -532,6 +616,10 @@ impl Reactor for IoUring {
 
     fn unacknowledged_bytes(&self, socket: Socket) -> usize {
         socket::unacknowledged_bytes(raw(socket))
+    }
+
+    fn since_arrival(&self, socket: Socket) -> Duration {
+        socket::since_arrival(raw(socket))
     }
 
     fn peer(&self, socket: Socket) -> Option<SocketAddr> {
@@ -562,18 +650,54 @@ impl Reactor for IoUring {
         Ok(socket::into_owned(raw(socket)))
     }
 
+    fn adopt(&mut self, socket: OwnedFd) -> io::Result<Socket> {
+        // Operations on a socket with O_NONBLOCK would fail with EAGAIN instead of waiting.
+        socket::set_nonblocking(socket.as_raw_fd(), false)?;
+        Ok(Socket(socket.into_raw_fd().cast_unsigned()))
+    }
+
+    fn connect(&mut self, to: &Peer) -> io::Result<Socket> {
+        // Not the ring's own operation: the address would have to stay where it is until that completes, and a poll does as well.
+        Ok(Socket(socket::connect(to)?.into_raw_fd().cast_unsigned()))
+    }
+
+    fn connected(&mut self, socket: Socket) -> io::Result<()> {
+        socket::take_error(raw(socket))?;
+        socket::set_nonblocking(raw(socket), false)
+    }
+
     fn poll_readable(&mut self, descriptor: i32, token: Token) {
         self.polled.push((token, descriptor));
         self.submit_poll(token, descriptor);
     }
 
+    fn stop_polling(&mut self, _descriptor: i32, token: Token) {
+        self.polled.retain(|(known, _)| *known != token);
+        self.cancel(pack(Operation::Readable, token));
+    }
+
+    fn free_buffers(&self) -> usize {
+        usize::from(RECEIVE_BUFFERS - self.buffers.lent)
+    }
+
+    fn has_more(&self) -> bool {
+        !self.sent.is_empty() || !self.completed.is_empty() || self.has_work_pending()
+    }
+
     fn wait(&mut self, timeout: Option<Duration>, completions: &mut Vec<Completion>) -> io::Result<()> {
-        if self.completed.is_empty() {
-            let waiting = !self.ring.completion().is_empty();
-            self.enter(if waiting { Some(Duration::ZERO) } else { timeout })?;
+        if self.completed.is_empty() && self.sent.is_empty() {
+            let timeout = match timeout {
+                _ if self.hurried => Some(Duration::ZERO),
+                _ if self.undecided.is_empty() => timeout,
+                timeout => Some(timeout.map_or(UNHURRIED_MAX, |timeout| timeout.min(UNHURRIED_MAX))),
+            };
+            self.enter(timeout)?;
             self.reap();
+            self.decide_sends();
         }
-        let count = self.completed.len().min(COMPLETIONS_MAX);
+        let count = self.sent.len().min(COMPLETIONS_MAX);
+        completions.extend(self.sent.drain(..count));
+        let count = self.completed.len().min(COMPLETIONS_MAX - count);
         completions.extend(self.completed.drain(..count));
         Ok(())
     }

@@ -29,6 +29,24 @@ pub const COMPLETIONS_MAX: usize = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Socket(pub u32);
 
+/// Where [`Reactor::connect`] connects to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Peer {
+    /// TCP.
+    Internet(std::net::SocketAddr),
+    /// A Unix socket, by its path.
+    Unix(std::path::PathBuf),
+}
+
+impl std::fmt::Display for Peer {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Peer::Internet(address) => address.fmt(formatter),
+            Peer::Unix(path) => path.display().fmt(formatter),
+        }
+    }
+}
+
 /// A listening socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Listener(pub u32);
@@ -85,19 +103,10 @@ impl ReceiveBuffer {
 /// Something that the kernel finished.
 #[derive(Debug)]
 pub enum Completion {
-    /// A client connected. The socket doesn't block and has `TCP_NODELAY`.
-    Accepted {
+    /// A client has connected, and waits to be accepted. Said once for each [`Reactor::await_connections`].
+    ConnectionsWait {
         /// The listener's token.
         listener: Token,
-        /// The new connection.
-        socket: Socket,
-    },
-    /// Accepting failed (no descriptors left, say); accepting has stopped until [`Reactor::accept`] is called again.
-    AcceptFailed {
-        /// The listener's token.
-        listener: Token,
-        /// Why.
-        error: io::Error,
     },
     /// Bytes arrived.
     Received {
@@ -124,6 +133,8 @@ pub enum Completion {
         token: Token,
         /// Why it failed.
         error: Option<io::Error>,
+        /// There was no room in the socket at first. Otherwise the kernel took it all when it was handed over, however late that is told.
+        waited: bool,
     },
     /// What [`Reactor::await_writable`] waited for.
     Writable {
@@ -157,6 +168,17 @@ pub struct Transmit {
     pub head: Vec<u8>,
     /// May be empty.
     pub body: Bytes,
+    /// Nothing waits for its completion: that may come together with others', some milliseconds late, which saves a system call.
+    pub unhurried: bool,
+}
+
+impl Transmit {
+    /// Bytes of both.
+    #[must_use]
+    #[allow(clippy::len_without_is_empty, reason = "a reply always has a head")]
+    pub fn len(&self) -> usize {
+        self.head.len() + self.body.len()
+    }
 }
 
 /// A worker's network.
@@ -167,11 +189,18 @@ pub trait Reactor {
     /// An open file whose bytes can go to a socket without entering the worker.
     type File;
 
-    /// Starts accepting; goes on until an [`Completion::AcceptFailed`].
-    fn accept(&mut self, listener: Listener, token: Token);
+    /// Asks for a [`Completion::ConnectionsWait`].
+    fn await_connections(&mut self, listener: Listener, token: Token);
 
-    /// Stops accepting; connections that wait in the listener's queue stay there.
-    fn stop_accepting(&mut self, listener: Listener, token: Token);
+    /// Undoes [`Reactor::await_connections`]; connections that wait in the listener's queue stay there.
+    fn stop_awaiting_connections(&mut self, listener: Listener, token: Token);
+
+    /// Takes a connection that waits, if any does, at a listener that has been awaited. Accepting is a good part of a short connection's cost:
+    /// who calls it decides when.
+    ///
+    /// # Errors
+    /// No descriptors left, say. The connection waits on.
+    fn accept(&mut self, listener: Listener) -> io::Result<Option<Socket>>;
 
     /// Receives once: a connection's first request, after which most one-request connections end.
     fn receive_once(&mut self, socket: Socket, token: Token);
@@ -206,6 +235,9 @@ pub trait Reactor {
     /// Bytes that the client hasn't acknowledged yet: tells a slow reader from one that has stopped.
     fn unacknowledged_bytes(&self, socket: Socket) -> usize;
 
+    /// How long ago the client's last bytes came, read or not, to some milliseconds; nothing when the connection is gone.
+    fn since_arrival(&self, socket: Socket) -> Duration;
+
     /// The client's address, or `None` when the connection is gone.
     fn peer(&self, socket: Socket) -> Option<std::net::SocketAddr>;
 
@@ -221,8 +253,35 @@ pub trait Reactor {
     /// This reactor can't: then the socket is still its own.
     fn give_up(&mut self, socket: Socket) -> io::Result<std::os::fd::OwnedFd>;
 
-    /// Polls any descriptor for reading, until it's closed; [`Completion::Readable`] each time it becomes readable.
+    /// Takes over a connected stream socket that it didn't accept: one end of a pair, or what another reactor has given up.
+    ///
+    /// # Errors
+    /// Those of ioctl(2): it isn't a socket.
+    fn adopt(&mut self, socket: std::os::fd::OwnedFd) -> io::Result<Socket>;
+
+    /// Begins to connect a new socket, without waiting. When [`Reactor::await_writable`] says that it's decided, [`Reactor::connected`] says how.
+    ///
+    /// # Errors
+    /// Those of socket(2) and connect(2) that show at once: nobody listens, a queue is full, no descriptors left.
+    fn connect(&mut self, to: &Peer) -> io::Result<Socket>;
+
+    /// How a connect has ended.
+    ///
+    /// # Errors
+    /// Why the socket isn't connected.
+    fn connected(&mut self, socket: Socket) -> io::Result<()>;
+
+    /// Polls any descriptor for reading, until [`Reactor::stop_polling`]; [`Completion::Readable`] each time it becomes readable.
     fn poll_readable(&mut self, descriptor: i32, token: Token);
+
+    /// Undoes [`Reactor::poll_readable`]. The descriptor may be closed after the next [`Reactor::wait`]; a last [`Completion::Readable`] may come.
+    fn stop_polling(&mut self, descriptor: i32, token: Token);
+
+    /// Receive buffers that nobody holds.
+    fn free_buffers(&self) -> usize;
+
+    /// Whether [`Reactor::wait`] would have more at once, as far as that's known without a system call.
+    fn has_more(&self) -> bool;
 
     /// Submits what was asked for and appends what has completed, at most [`COMPLETIONS_MAX`] entries. Waits for the first one up to `timeout`
     /// (for ever with `None`).

@@ -1,0 +1,160 @@
+//! The giving side: a live socket becomes a [`TcpState`], and is closed without a word or goes on.
+
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+
+use leat_logic::handoff::{Congestion, TcpState, WindowScale};
+use rustix::net::RecvFlags;
+
+use super::deaf::Deafness;
+use super::repair::{self, Queue};
+use super::{Error, Freezer, QUEUE_BYTES_MAX, Result, Step, UNREAD_BYTES_MAX};
+use crate::socket;
+
+const ESTABLISHED: u8 = 1;
+
+/// A connection that isn't frozen, because of the error; it goes on as before.
+#[derive(Debug)]
+pub struct Refused {
+    /// The connection.
+    pub socket: OwnedFd,
+    /// Why it couldn't be.
+    pub error: Error,
+}
+
+/// A connection that hears nothing and says nothing. Dropping it is as good as [`Frozen::close_silently`].
+#[derive(Debug)]
+#[must_use = "dropping it closes the connection without a word"]
+pub struct Frozen {
+    socket: OwnedFd,
+    state: TcpState,
+    congestion: Congestion,
+}
+
+impl Freezer {
+    /// Stops a connection and reads what the kernel knows of it. Its packets are to be steered elsewhere before: those that still arrive here
+    /// are lost, and clients wait for as long as their retransmission timer says. No receive or send may be under way on the socket.
+    ///
+    /// # Errors
+    /// The socket as it was, and the step that failed.
+    pub fn freeze(&self, socket: OwnedFd) -> std::result::Result<Frozen, Refused> {
+        match self.stop(socket.as_raw_fd()) {
+            Ok((state, congestion)) => Ok(Frozen { socket, state, congestion }),
+            Err(error) => {
+                // What wasn't begun can't be ended: these fail then, and nothing is lost.
+                let _ = go_on(socket.as_raw_fd());
+                Err(Refused { socket, error })
+            }
+        }
+    }
+
+    fn stop(&self, socket: RawFd) -> Result<(TcpState, Congestion)> {
+        // First of all: what TCP acknowledges after it was read here would be lost.
+        self.deafness.begin(socket).step("SO_ATTACH_BPF")?;
+        repair::begin(socket).step("TCP_REPAIR")?;
+        read(socket)
+    }
+}
+
+impl Frozen {
+    /// What the kernel knew.
+    #[must_use]
+    pub fn state(&self) -> &TcpState {
+        &self.state
+    }
+
+    /// What it had learnt of the path.
+    #[must_use]
+    pub fn congestion(&self) -> Congestion {
+        self.congestion
+    }
+
+    /// Ends this side's part: no FIN, no reset. Only once somebody else has the connection and its packets are steered there.
+    pub fn close_silently(self) {
+        // Not by the close alone: a process that is just being started has a copy of every descriptor until it executes its program. Where this
+        // fails, the close does the same, later.
+        let _ = rustix::net::connect_unspec(&self.socket);
+    }
+
+    /// Goes on here: the other side didn't take it.
+    ///
+    /// # Errors
+    /// The step that failed; the connection is lost.
+    pub fn resume(self) -> Result<OwnedFd> {
+        go_on(self.socket.as_raw_fd())?;
+        Ok(self.socket)
+    }
+}
+
+fn go_on(socket: RawFd) -> Result<()> {
+    let heard = Deafness::end(socket).step("SO_DETACH_FILTER");
+    // With a probe: the client's acknowledgements may have been among what wasn't heard.
+    repair::end(socket, true).step("TCP_REPAIR off")?;
+    // Repair leaves the address unshareable, and a listener on it couldn't be bound again.
+    socket::set_option(socket, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1).step("SO_REUSEADDR")?;
+    heard
+}
+
+fn read(socket: RawFd) -> Result<(TcpState, Congestion)> {
+    let info = repair::info(socket).step("TCP_INFO")?;
+    if info.state != ESTABLISHED {
+        return Err(Error::NotEstablished { state: info.state });
+    }
+    let (receive_next, unread) = read_receive_queue(socket)?;
+    let (send_next, sent, unsent) = read_send_queue(socket)?;
+    let mss = socket::option(socket, libc::IPPROTO_TCP, libc::TCP_MAXSEG).step("TCP_MAXSEG")?;
+    let timestamp = repair::timestamp(socket).step("TCP_TIMESTAMP")?;
+    let state = TcpState {
+        local: socket::local_address(&socket).step("getsockname")?,
+        remote: socket::peer_address(socket).step("getpeername")?,
+        send_next,
+        receive_next,
+        window: repair::window(socket).step("TCP_REPAIR_WINDOW")?,
+        mss: u16::try_from(mss).unwrap_or(u16::MAX),
+        window_scale: (info.options & repair::OPTION_WINDOW_SCALE != 0)
+            .then_some(WindowScale { send: info.window_scales & 15, receive: info.window_scales >> 4 }),
+        sack: info.options & repair::OPTION_SACK != 0,
+        timestamp: (info.options & repair::OPTION_TIMESTAMPS != 0).then_some(timestamp),
+        unread,
+        sent,
+        unsent,
+    };
+    Ok((state, info.congestion()))
+}
+
+fn read_receive_queue(socket: RawFd) -> Result<(u32, Vec<u8>)> {
+    repair::select(socket, Queue::Receive).step("TCP_REPAIR_QUEUE receive")?;
+    let next = repair::sequence(socket).step("TCP_QUEUE_SEQ of the receive queue")?;
+    let bytes = repair::unread_bytes(socket).step("SIOCINQ")?;
+    Ok((next, peek(socket, bytes, "unread", UNREAD_BYTES_MAX)?))
+}
+
+/// The number after the last byte, what was sent, and what wasn't.
+fn read_send_queue(socket: RawFd) -> Result<(u32, Vec<u8>, Vec<u8>)> {
+    // Asked before the queue is selected: from then on a pacing timer only pretends to send, and what it took for sent would never be.
+    // Asked too early, something is sent twice, which TCP takes in its stride.
+    let unsent_bytes = repair::unsent_bytes(socket).step("SIOCOUTQNSD")?;
+    repair::select(socket, Queue::Send).step("TCP_REPAIR_QUEUE send")?;
+    let next = repair::sequence(socket).step("TCP_QUEUE_SEQ of the send queue")?;
+    let bytes = repair::unacknowledged_bytes(socket).step("SIOCOUTQ")?;
+    let mut sent = peek(socket, bytes, "unacknowledged", QUEUE_BYTES_MAX)?;
+    let unsent = sent.split_off(bytes.saturating_sub(unsent_bytes));
+    Ok((next, sent, unsent))
+}
+
+/// All of the selected queue, which stays as it is.
+fn peek(socket: RawFd, bytes: usize, queue: &'static str, most: usize) -> Result<Vec<u8>> {
+    if bytes > most {
+        return Err(Error::TooMuchQueued { queue, bytes, most });
+    }
+    let mut content = vec![0; bytes];
+    if bytes == 0 {
+        return Ok(content);
+    }
+    let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+    let (count, _) = rustix::net::recv(socket::borrow(socket), &mut content[..], flags).step("recv(MSG_PEEK)")?;
+    if count != bytes {
+        let message = format!("{count} of {bytes} {queue} bytes could be read");
+        return Err(std::io::Error::other(message)).step("recv(MSG_PEEK)");
+    }
+    Ok(content)
+}

@@ -1,0 +1,87 @@
+//! Live TCP connections taken out of the kernel and put into another one (`TCP_REPAIR`). When a connection moves, where its packets go
+//! meanwhile, and who owns it, others decide.
+//!
+//! Freezing: packets of the flow are steered away first (see [`crate::steering`]), then [`Freezer::freeze`]; the socket is closed silently only
+//! when the other side has said that it goes on. Every step and its order has a reason; the reasons stand beside them.
+
+mod deaf;
+mod freeze;
+mod repair;
+#[cfg(test)]
+mod tests;
+mod thaw;
+
+use std::io;
+
+pub use freeze::{Frozen, Refused};
+use leat_logic::handoff::limits::{QUEUE_BYTES_MAX, UNREAD_BYTES_MAX};
+
+/// Why a connection couldn't be frozen or thawed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The kernel refused a step.
+    #[error("{step}: {source}")]
+    Step {
+        /// Which one, by the name that the kernel has for it.
+        step: &'static str,
+        /// What the kernel said. `EPERM`: the process lacks `CAP_NET_ADMIN`.
+        source: io::Error,
+    },
+    /// A connection that opens, or that one side has closed already: it ends sooner where it is.
+    #[error("the connection is in TCP state {state}, and only an established one (1) can be moved")]
+    NotEstablished {
+        /// As the kernel counts them (include/net/tcp_states.h).
+        state: u8,
+    },
+    /// It would hold too much memory. Once more of it is read or acknowledged, it can be moved.
+    #[error("{bytes} bytes are {queue}, and a connection that is moved may carry {most}")]
+    TooMuchQueued {
+        /// `unread` or `unacknowledged`.
+        queue: &'static str,
+        /// How many.
+        bytes: usize,
+        /// [`UNREAD_BYTES_MAX`] or [`QUEUE_BYTES_MAX`].
+        most: usize,
+    },
+    /// Two addresses that don't go together, or one that nobody can have.
+    #[error("no connection can be between {local} and {remote}")]
+    Addresses {
+        /// This side's.
+        local: std::net::SocketAddr,
+        /// The client's.
+        remote: std::net::SocketAddr,
+    },
+}
+
+type Result<T> = std::result::Result<T, Error>;
+
+/// Names the step that failed.
+trait Step<T> {
+    fn step(self, step: &'static str) -> Result<T>;
+}
+
+impl<T, E: Into<io::Error>> Step<T> for std::result::Result<T, E> {
+    fn step(self, step: &'static str) -> Result<T> {
+        self.map_err(|source| Error::Step { step, source: source.into() })
+    }
+}
+
+/// What freezing and thawing needs, made once for each process.
+#[derive(Debug)]
+pub struct Freezer {
+    deafness: deaf::Deafness,
+}
+
+impl Freezer {
+    /// Loads the filter that keeps a frozen socket from hearing anything. Without the right to load programs a slower one is used.
+    #[must_use]
+    pub fn new() -> Freezer {
+        Freezer { deafness: deaf::Deafness::new() }
+    }
+}
+
+impl Default for Freezer {
+    fn default() -> Freezer {
+        Freezer::new()
+    }
+}

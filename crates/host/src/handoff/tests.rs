@@ -1,0 +1,211 @@
+//! Connections that are moved while their clients keep quiet, on the loopback of a namespace: what is moved with them. Clients that don't keep
+//! quiet are in `tests/handoff`.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::Duration;
+
+use leat_logic::handoff::TcpState;
+
+use super::{Error, Freezer};
+use crate::namespace;
+use crate::reactor::SendNow;
+use crate::socket;
+
+/// Runs a test in a namespace of its own, or says that it can't.
+fn in_namespace(name: &str, parameters: &'static [(&str, &str)], test: impl FnOnce() + Send + 'static) {
+    let Some(namespace) = namespace::for_test(name) else { return };
+    for (parameter, value) in parameters {
+        namespace.set(parameter, value).unwrap();
+    }
+    namespace.run(test).unwrap();
+}
+
+fn connection(address: &str) -> (TcpStream, OwnedFd) {
+    let listener = TcpListener::bind(address).unwrap();
+    let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    client.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    let (server, _) = listener.accept().unwrap();
+    socket::set_nonblocking(server.as_raw_fd(), true).unwrap();
+    (client, server.into())
+}
+
+/// Freezes a connection, closes it, and makes it anew.
+fn moved(socket: OwnedFd) -> (TcpStream, TcpState) {
+    let freezer = Freezer::new();
+    let frozen = freezer.freeze(socket).unwrap();
+    let state = frozen.state().clone();
+    frozen.close_silently();
+    let stream = TcpStream::from(freezer.thaw(&state).unwrap());
+    stream.set_nonblocking(false).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    (stream, state)
+}
+
+fn exchange(from: &mut TcpStream, to: &mut TcpStream, text: &[u8]) {
+    from.write_all(text).unwrap();
+    let mut received = vec![0; text.len()];
+    to.read_exact(&mut received).unwrap();
+    assert_eq!(received, text);
+}
+
+fn goes_on_after_moves(address: &str) -> TcpState {
+    let (mut client, server) = connection(address);
+    let (mut server, state) = moved(server);
+    exchange(&mut client, &mut server, b"question");
+    exchange(&mut server, &mut client, b"answer");
+    let (mut server, _) = moved(server.into());
+    exchange(&mut server, &mut client, &[b'x'; 100_000]);
+    exchange(&mut client, &mut server, b"again");
+    drop(server);
+    assert_eq!(client.read(&mut [0; 8]).unwrap(), 0, "the end arrives, and no reset");
+    state
+}
+
+#[test]
+fn a_connection_goes_on_after_it_was_moved_twice() {
+    in_namespace("moves", &[], || {
+        for address in ["127.0.0.1:0", "[::1]:0"] {
+            let state = goes_on_after_moves(address);
+            assert!(state.sack && state.timestamp.is_some() && state.window_scale.is_some(), "{state:?}");
+            assert!(state.mss > 60_000, "{state:?}");
+        }
+    });
+}
+
+#[test]
+fn a_client_without_options_is_moved_without_them() {
+    const OLD: &[(&str, &str)] =
+        &[("net.ipv4.tcp_timestamps", "0"), ("net.ipv4.tcp_sack", "0"), ("net.ipv4.tcp_window_scaling", "0")];
+    in_namespace("old", OLD, || {
+        for address in ["127.0.0.1:0", "[::1]:0"] {
+            let state = goes_on_after_moves(address);
+            assert!(!state.sack && state.timestamp.is_none() && state.window_scale.is_none(), "{state:?}");
+            assert!(state.window.rcv_wnd <= 65_535);
+        }
+    });
+}
+
+#[test]
+fn what_was_not_read_and_what_was_not_sent_go_along() {
+    in_namespace("queues", &[("net.ipv4.tcp_wmem", "4096 16384 1000000")], || {
+        let (mut client, server) = connection("127.0.0.1:0");
+        client.write_all(b"not read yet").unwrap();
+        // The client doesn't read: what fits into its window is acknowledged, the rest stays unsent.
+        let content: Vec<u8> = (0..20_000_000u32).map(|i| (i % 251) as u8).collect();
+        let mut written = 0;
+        while let SendNow::Sent(count) = send(&server, &content[written..]) {
+            written += count;
+        }
+        let (mut server, state) = moved(server);
+        assert_eq!(state.unread, b"not read yet");
+        assert!(!state.unsent.is_empty());
+        let outstanding = state.sent.len() + state.unsent.len();
+        assert_eq!([&state.sent[..], &state.unsent].concat(), content[written - outstanding..written]);
+        let mut received = [0; 12];
+        server.read_exact(&mut received).unwrap();
+        assert_eq!(&received, b"not read yet");
+        let rest = content[written..].to_vec();
+        let writer = std::thread::spawn(move || server.write_all(&rest).map(|()| server));
+        let mut received = vec![0; content.len()];
+        client.read_exact(&mut received).unwrap();
+        assert!(received == content, "every byte once, in order");
+        writer.join().unwrap().unwrap();
+    });
+}
+
+fn send(socket: &OwnedFd, bytes: &[u8]) -> SendNow {
+    socket::send(socket.as_raw_fd(), bytes, false)
+}
+
+#[test]
+fn a_connection_that_nobody_takes_goes_on() {
+    in_namespace("resume", &[], || {
+        let (mut client, server) = connection("127.0.0.1:0");
+        let address = socket::local_address(&server).unwrap();
+        let mut server = TcpStream::from(Freezer::new().freeze(server).unwrap().resume().unwrap());
+        server.set_nonblocking(false).unwrap();
+        exchange(&mut client, &mut server, b"question");
+        exchange(&mut server, &mut client, b"answer");
+        socket::listen(address).expect("the address can be listened on again");
+    });
+}
+
+#[test]
+fn what_a_frozen_connection_misses_is_sent_again() {
+    in_namespace("misses", &[], || {
+        let (mut client, server) = connection("127.0.0.1:0");
+        let freezer = Freezer::new();
+        let frozen = freezer.freeze(server).unwrap();
+        client.write_all(b"into the void").unwrap();
+        assert_eq!(frozen.state().unread, b"");
+        let mut server = TcpStream::from(frozen.resume().unwrap());
+        server.set_nonblocking(false).unwrap();
+        let mut received = [0; 13];
+        server.read_exact(&mut received).unwrap();
+        assert_eq!(&received, b"into the void");
+    });
+}
+
+#[test]
+fn only_an_established_connection_is_frozen() {
+    in_namespace("refuses", &[], || {
+        let (mut client, server) = connection("127.0.0.1:0");
+        client.shutdown(std::net::Shutdown::Write).unwrap();
+        let mut server = TcpStream::from(server);
+        server.set_nonblocking(false).unwrap();
+        assert_eq!(server.read(&mut [0; 8]).unwrap(), 0);
+        let refused = Freezer::new().freeze(server.into()).unwrap_err();
+        assert!(matches!(refused.error, Error::NotEstablished { state: 8 }), "{}", refused.error);
+        let mut server = TcpStream::from(refused.socket);
+        exchange(&mut server, &mut client, b"still here");
+    });
+}
+
+#[test]
+fn a_state_that_cannot_be_names_the_step() {
+    in_namespace("nonsense", &[], || {
+        let (_client, server) = connection("127.0.0.1:0");
+        let freezer = Freezer::new();
+        let frozen = freezer.freeze(server).unwrap();
+        let mut state = frozen.state().clone();
+        let error = freezer.thaw(&state).unwrap_err();
+        assert!(error.to_string().starts_with("connect: "), "the connection is there already: {error}");
+        state.local = SocketAddr::new("192.0.2.1".parse().unwrap(), 80);
+        let error = freezer.thaw(&state).unwrap_err();
+        assert!(error.to_string().starts_with("bind: "), "{error}");
+        state.remote = "[2001:db8::1]:4000".parse().unwrap();
+        assert!(matches!(freezer.thaw(&state).unwrap_err(), Error::Addresses { .. }));
+    });
+}
+
+/// What a move costs without steering: `cargo test -p leat-host --release -- --ignored --nocapture costs`.
+#[test]
+#[ignore = "a measurement"]
+fn costs() {
+    in_namespace("costs", &[], || {
+        let freezer = Freezer::new();
+        let (client, mut server) = connection("127.0.0.1:0");
+        let mut freezes = Vec::new();
+        let mut closes = Vec::new();
+        let mut thaws = Vec::new();
+        for _ in 0..5000 {
+            let start = std::time::Instant::now();
+            let frozen = freezer.freeze(server).unwrap();
+            freezes.push(start.elapsed());
+            let state = frozen.state().clone();
+            let start = std::time::Instant::now();
+            frozen.close_silently();
+            closes.push(start.elapsed());
+            let start = std::time::Instant::now();
+            server = freezer.thaw(&state).unwrap();
+            thaws.push(start.elapsed());
+        }
+        drop(client);
+        for (name, mut times) in [("freeze", freezes), ("close", closes), ("thaw", thaws)] {
+            times.sort();
+            println!("{name}: median {:?}, 99 % {:?}", times[times.len() / 2], times[times.len() * 99 / 100]);
+        }
+    });
+}

@@ -1,0 +1,472 @@
+//! Programs that a worker starts on its own core: starting, stopping and resuming, ending, and what they have used of the processor. When a
+//! program may run is the worker's decision.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process_group};
+
+/// Open files that a program may have, unless it raises its limit itself: more than 1,024 would break those that use select(2).
+const OPEN_FILES: u64 = 1024;
+/// Processes of one program that are looked for: itself and its descendants.
+const MEMBERS_MAX: usize = 64;
+
+/// A program that was started: the number of its first process and of its group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ProgramId(pub u32);
+
+/// What a program's standard input and output are.
+#[derive(Debug)]
+pub enum Standard {
+    /// One socket for both, whose other end the worker gets.
+    Conversation,
+    /// Standard input is a listening socket; what it prints goes where its errors go.
+    Listener(OwnedFd),
+}
+
+/// How to start a program.
+#[derive(Debug)]
+pub struct Order<'a> {
+    /// Its file.
+    pub program: &'a Path,
+    /// Without its name.
+    pub arguments: &'a [String],
+    /// All of it: nothing of leat's own is added.
+    pub environment: Vec<(OsString, OsString)>,
+    /// Where it's started.
+    pub directory: &'a Path,
+    /// Standard input and output.
+    pub standard: Standard,
+    /// Standard error.
+    pub error: BorrowedFd<'a>,
+}
+
+/// How a program ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// Its exit code, unless a signal ended it.
+    pub code: Option<i32>,
+    /// The signal that ended it.
+    pub signal: Option<i32>,
+    /// All processor time of the program and of those of its descendants that it has waited for.
+    pub used: Duration,
+}
+
+/// A worker's way to programs.
+pub trait Programs {
+    /// Starts a program on this thread's core, below everything else there. Gives the other end of its conversation, if that is what it has.
+    ///
+    /// # Errors
+    /// It can't be started: no such file, not executable, no processes left.
+    fn start(&mut self, order: Order<'_>) -> io::Result<(ProgramId, Option<OwnedFd>)>;
+
+    /// Lets a stopped program run, when the worker sleeps.
+    fn resume(&mut self, program: ProgramId);
+
+    /// Keeps a program from running.
+    fn stop(&mut self, program: ProgramId);
+
+    /// Ends a program and its group. It's to be reaped all the same.
+    fn kill(&mut self, program: ProgramId);
+
+    /// Processor time that the program, with the descendants last seen, has used since this was last asked.
+    fn take_used(&mut self, program: ProgramId) -> Duration;
+
+    /// Whether the program or a descendant wants the processor. Descendants that it finds count from now on.
+    fn is_runnable(&mut self, program: ProgramId) -> bool;
+
+    /// How the program has ended, if it has; said once.
+    fn reap(&mut self, program: ProgramId) -> Option<Ended>;
+
+    /// Leaves the core to programs.
+    fn step_aside(&mut self, time: Duration);
+}
+
+/// One process of a program.
+#[derive(Debug)]
+struct Member {
+    pid: u32,
+    used: Duration,
+}
+
+/// Programs as processes of this machine.
+#[derive(Debug, Default)]
+pub struct LocalPrograms {
+    members: BTreeMap<ProgramId, Vec<Member>>,
+}
+
+impl LocalPrograms {
+    /// None yet.
+    #[must_use]
+    pub fn new() -> LocalPrograms {
+        LocalPrograms::default()
+    }
+}
+
+fn pid(number: u32) -> Option<Pid> {
+    Pid::from_raw(number.cast_signed())
+}
+
+fn signal(program: ProgramId, signal: Signal) {
+    if let Some(group) = pid(program.0) {
+        // It may have ended meanwhile: then there is nobody to tell.
+        let _ = kill_process_group(group, signal);
+    }
+}
+
+fn set_class(process: u32, class: libc::c_int) -> io::Result<()> {
+    // SAFETY: an all-zero sched_param is valid (it holds integers only).
+    let parameters: libc::sched_param = unsafe { std::mem::zeroed() };
+    // SAFETY: the pointer is to a live sched_param.
+    let result = unsafe { libc::sched_setscheduler(process.cast_signed(), class, &raw const parameters) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Puts a process below all others: it runs when its core has nothing else to do. Those that it starts inherit that.
+fn put_last(process: u32) -> io::Result<()> {
+    set_class(process, libc::SCHED_IDLE)
+}
+
+/// Lets a process that has been killed end soon: that takes a moment of a core that may be busy. Only with privileges.
+pub(crate) fn hasten(process: u32) {
+    let _ = set_class(process, libc::SCHED_OTHER);
+}
+
+/// Processor time of all threads of a process; `None` when it has gone.
+fn processor_time(process: u32) -> Option<Duration> {
+    let mut clock: libc::clockid_t = 0;
+    // SAFETY: the pointer is to a live clockid_t.
+    if unsafe { libc::clock_getcpuclockid(process.cast_signed(), &raw mut clock) } != 0 {
+        return None;
+    }
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the pointer is to a live timespec.
+    let result = unsafe { libc::clock_gettime(clock, &raw mut time) };
+    (result == 0).then(|| Duration::new(time.tv_sec.cast_unsigned(), time.tv_nsec as u32))
+}
+
+/// Calls wait4(2) without waiting; `None` when the process hasn't ended.
+fn wait(process: u32, options: libc::c_int) -> Option<Ended> {
+    let mut status = 0;
+    // SAFETY: an all-zero rusage is valid (it holds integers only).
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: the pointers are to live values of the right types.
+    let result = unsafe { libc::wait4(process.cast_signed(), &raw mut status, options, &raw mut usage) };
+    if result <= 0 {
+        return None;
+    }
+    let time = |time: libc::timeval| Duration::new(time.tv_sec.cast_unsigned(), time.tv_usec as u32 * 1000);
+    Some(Ended {
+        code: libc::WIFEXITED(status).then(|| libc::WEXITSTATUS(status)),
+        signal: libc::WIFSIGNALED(status).then(|| libc::WTERMSIG(status)),
+        used: time(usage.ru_utime) + time(usage.ru_stime),
+    })
+}
+
+/// The children that a process's first thread has started; a kernel without this file says none.
+fn children(process: u32) -> Vec<u32> {
+    let list = std::fs::read_to_string(format!("/proc/{process}/task/{process}/children")).unwrap_or_default();
+    list.split_ascii_whitespace().filter_map(|number| number.parse().ok()).collect()
+}
+
+/// Whether a process waits for the processor, or has it.
+fn wants_processor(process: u32) -> bool {
+    let stat = std::fs::read(format!("/proc/{process}/stat")).unwrap_or_default();
+    // Its name, in parentheses, may have any bytes.
+    let after_name = stat.iter().rposition(|&byte| byte == b')').map_or(0, |place| place + 2);
+    stat.get(after_name) == Some(&b'R')
+}
+
+impl Programs for LocalPrograms {
+    fn start(&mut self, order: Order<'_>) -> io::Result<(ProgramId, Option<OwnedFd>)> {
+        let mut command = Command::new(order.program);
+        command.args(order.arguments).env_clear().envs(order.environment).current_dir(order.directory).process_group(0);
+        command.stderr(order.error.try_clone_to_owned()?);
+        let ours = match order.standard {
+            Standard::Conversation => {
+                let (ours, theirs) = UnixStream::pair()?;
+                command.stdin(OwnedFd::from(theirs.try_clone()?)).stdout(OwnedFd::from(theirs));
+                Some(ours.into())
+            }
+            Standard::Listener(listener) => {
+                command.stdin(listener).stdout(order.error.try_clone_to_owned()?);
+                None
+            }
+        };
+        let child = command.spawn()?;
+        let program = ProgramId(child.id());
+        if let Err(error) = put_last(program.0) {
+            // At its usual priority it would take the core away from the worker.
+            self.members.insert(program, Vec::new());
+            self.kill(program);
+            wait(program.0, 0);
+            self.members.remove(&program);
+            return Err(error);
+        }
+        let limit = Rlimit { current: Some(OPEN_FILES), maximum: rustix::process::getrlimit(Resource::Nofile).maximum };
+        // It only spares the program a surprise.
+        let _ = rustix::process::prlimit(pid(program.0), Resource::Nofile, limit);
+        self.members.insert(program, vec![Member { pid: program.0, used: Duration::ZERO }]);
+        Ok((program, ours))
+    }
+
+    fn resume(&mut self, program: ProgramId) {
+        signal(program, Signal::CONT);
+    }
+
+    fn stop(&mut self, program: ProgramId) {
+        signal(program, Signal::STOP);
+    }
+
+    fn kill(&mut self, program: ProgramId) {
+        // Once it's reaped, its number may be somebody else's.
+        for member in self.members.get(&program).into_iter().flatten() {
+            hasten(member.pid);
+        }
+        if self.members.contains_key(&program) {
+            signal(program, Signal::KILL);
+        }
+    }
+
+    fn take_used(&mut self, program: ProgramId) -> Duration {
+        let Some(members) = self.members.get_mut(&program) else { return Duration::ZERO };
+        let mut used = Duration::ZERO;
+        members.retain_mut(|member| match processor_time(member.pid) {
+            Some(now) => {
+                used += now.saturating_sub(std::mem::replace(&mut member.used, now));
+                true
+            }
+            None => member.pid == program.0,
+        });
+        used
+    }
+
+    fn is_runnable(&mut self, program: ProgramId) -> bool {
+        let Some(members) = self.members.get_mut(&program) else { return false };
+        let mut wants = false;
+        let mut at = 0;
+        let mut found = vec![program.0];
+        while let Some(&process) = found.get(at) {
+            at += 1;
+            wants |= wants_processor(process);
+            let room = MEMBERS_MAX - found.len();
+            found.extend(children(process).into_iter().take(room));
+        }
+        for process in found {
+            if !members.iter().any(|member| member.pid == process) {
+                members.push(Member { pid: process, used: Duration::ZERO });
+            }
+        }
+        wants
+    }
+
+    fn reap(&mut self, program: ProgramId) -> Option<Ended> {
+        if !self.members.contains_key(&program) {
+            return None;
+        }
+        let ended = wait(program.0, libc::WNOHANG)?;
+        // What it has started and left behind goes with it; the group's number is its own for as long as any of them is there.
+        signal(program, Signal::KILL);
+        self.members.remove(&program);
+        Some(ended)
+    }
+
+    fn step_aside(&mut self, time: Duration) {
+        std::thread::sleep(time);
+    }
+}
+
+impl Drop for LocalPrograms {
+    fn drop(&mut self) {
+        for program in std::mem::take(&mut self.members).into_keys() {
+            hasten(program.0);
+            signal(program, Signal::KILL);
+            // It has been killed: this doesn't take long.
+            wait(program.0, 0);
+        }
+    }
+}
+
+/// A listening Unix socket that no other user can reach, and the path by which this process can connect to it for as long as the socket
+/// and the descriptor that goes with it are open.
+///
+/// # Errors
+/// No directory for temporary files, no descriptors left.
+pub fn private_listener() -> io::Result<(OwnedFd, OwnedFd, PathBuf)> {
+    use std::os::fd::AsRawFd;
+    use std::os::unix::fs::DirBuilderExt;
+    let directory = std::env::temp_dir().join(format!("leat-{:016x}", crate::process::random_number()));
+    std::fs::DirBuilder::new().mode(0o700).create(&directory)?;
+    let path = directory.join("listener");
+    let made = std::os::unix::net::UnixListener::bind(&path).and_then(|listener| {
+        // The name is gone before anybody else can use it; /proc leads to the socket all the same.
+        let flags = rustix::fs::OFlags::PATH | rustix::fs::OFlags::CLOEXEC;
+        let name = rustix::fs::open(&path, flags, rustix::fs::Mode::empty())?;
+        Ok((OwnedFd::from(listener), name))
+    });
+    let _ = std::fs::remove_file(&path);
+    let _ = std::fs::remove_dir(&directory);
+    let (listener, name) = made?;
+    let path = PathBuf::from(format!("/proc/self/fd/{}", name.as_raw_fd()));
+    Ok((listener, name, path))
+}
+
+/// A pipe for what programs say beside their replies: the end to read from, which doesn't block, and theirs.
+///
+/// # Errors
+/// No descriptors left.
+pub fn error_pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+    use rustix::pipe::{PipeFlags, pipe_with};
+    let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
+    rustix::io::ioctl_fionbio(&read, true)?;
+    Ok((read, write))
+}
+
+/// Reads what is there, without waiting; 0 when there is nothing.
+pub fn read_error_pipe(pipe: &OwnedFd, buffer: &mut [u8]) -> usize {
+    rustix::io::read(pipe, buffer).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::Shutdown;
+    use std::os::fd::AsFd;
+    use std::time::Instant;
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(10);
+
+    fn eventually<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+        let start = Instant::now();
+        loop {
+            if let Some(answer) = ask() {
+                return answer;
+            }
+            assert!(start.elapsed() < PATIENCE, "{what}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn shell(programs: &mut LocalPrograms, script: &str) -> (ProgramId, UnixStream) {
+        let (_read, error) = error_pipe().unwrap();
+        let order = Order {
+            program: Path::new("/bin/sh"),
+            arguments: &["-c".to_owned(), script.to_owned()],
+            environment: vec![("WORD".into(), "told".into())],
+            directory: Path::new("/"),
+            standard: Standard::Conversation,
+            error: error.as_fd(),
+        };
+        let (program, ours) = programs.start(order).unwrap();
+        (program, ours.unwrap().into())
+    }
+
+    #[test]
+    fn a_program_converses_and_ends() {
+        let mut programs = LocalPrograms::new();
+        let (program, mut stream) = shell(&mut programs, "read line; echo \"$line $WORD\"; ulimit -n; exit 3");
+        stream.write_all(b"was\n").unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
+        let mut said = String::new();
+        stream.read_to_string(&mut said).unwrap();
+        assert_eq!(said, format!("was told\n{OPEN_FILES}\n"));
+        let ended = eventually("it ends", || programs.reap(program));
+        assert_eq!((ended.code, ended.signal), (Some(3), None));
+        assert_eq!(programs.reap(program), None, "said once");
+        assert_eq!(programs.take_used(program), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_program_that_computes_is_stopped_resumed_and_killed() {
+        let mut programs = LocalPrograms::new();
+        let (program, _stream) = shell(&mut programs, "while :; do :; done");
+        eventually("it computes", || (programs.take_used(program) > Duration::ZERO).then_some(()));
+        assert!(programs.is_runnable(program));
+        programs.stop(program);
+        eventually("it stops", || (!programs.is_runnable(program)).then_some(()));
+        programs.take_used(program);
+        programs.step_aside(Duration::from_millis(20));
+        assert_eq!(programs.take_used(program), Duration::ZERO);
+        programs.resume(program);
+        eventually("it goes on", || (programs.take_used(program) > Duration::ZERO).then_some(()));
+        programs.kill(program);
+        let ended = eventually("it ends", || programs.reap(program));
+        assert_eq!((ended.code, ended.signal), (None, Some(libc::SIGKILL)));
+        assert!(ended.used > Duration::ZERO);
+    }
+
+    #[test]
+    fn what_a_program_starts_counts_and_goes_with_it() {
+        let mut programs = LocalPrograms::new();
+        let (program, mut stream) = shell(&mut programs, "(while :; do :; done) & echo $!; wait");
+        let mut digits = [0; 16];
+        let count = stream.read(&mut digits).unwrap();
+        let child: u32 = std::str::from_utf8(&digits[..count]).unwrap().trim().parse().unwrap();
+        eventually("the child is seen", || programs.is_runnable(program).then_some(()));
+        programs.take_used(program);
+        eventually("the child's time counts", || {
+            (programs.take_used(program) > Duration::from_millis(1)).then_some(())
+        });
+        programs.kill(program);
+        eventually("it ends", || programs.reap(program));
+        eventually("the child ends", || processor_time(child).is_none_or(|_| !wants_processor(child)).then_some(()));
+    }
+
+    #[test]
+    fn nothing_stays_when_the_worker_goes() {
+        let mut programs = LocalPrograms::new();
+        let (program, mut stream) = shell(&mut programs, "while :; do :; done");
+        programs.stop(program);
+        drop(programs);
+        assert_eq!(stream.read(&mut [0; 1]).unwrap(), 0);
+        assert_eq!(processor_time(program.0), None);
+    }
+
+    #[test]
+    fn what_cannot_be_started_says_so() {
+        let (_read, error) = error_pipe().unwrap();
+        let order = |program| Order {
+            program,
+            arguments: &[],
+            environment: Vec::new(),
+            directory: Path::new("/"),
+            standard: Standard::Conversation,
+            error: error.as_fd(),
+        };
+        let mut programs = LocalPrograms::new();
+        let missing = programs.start(order(Path::new("/nonexistent/program"))).unwrap_err();
+        assert_eq!(missing.kind(), io::ErrorKind::NotFound);
+        let not_executable = programs.start(order(Path::new("/etc/passwd"))).unwrap_err();
+        assert_eq!(not_executable.kind(), io::ErrorKind::PermissionDenied);
+    }
+
+    #[test]
+    fn a_private_listener_is_found_by_its_path_and_by_no_name() {
+        let (listener, _name, path) = private_listener().unwrap();
+        let listener = std::os::unix::net::UnixListener::from(listener);
+        let mut ours = UnixStream::connect(&path).unwrap();
+        ours.write_all(b"x").unwrap();
+        let (mut theirs, _) = listener.accept().unwrap();
+        let mut byte = [0; 1];
+        theirs.read_exact(&mut byte).unwrap();
+        assert_eq!(&byte, b"x");
+    }
+
+    #[test]
+    fn an_error_pipe_does_not_wait() {
+        let (read, write) = error_pipe().unwrap();
+        let mut buffer = [0; 10];
+        assert_eq!(read_error_pipe(&read, &mut buffer), 0);
+        rustix::io::write(&write, b"oh\n").unwrap();
+        assert_eq!(read_error_pipe(&read, &mut buffer), 3);
+    }
+}

@@ -1,0 +1,177 @@
+//! Programs into the kernel, to an interface, and kept there when this process ends.
+
+use std::fs;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use aya::programs::links::{FdLink, PinnedLink};
+use aya::programs::tc::{NlOptions, SchedClassifier, SchedClassifierLink, TcAttachOptions, TcAttachType, TcHandle};
+use aya::programs::{LinkOrder, ProgramError};
+use aya::util::KernelVersion;
+use aya::{Ebpf, EbpfLoader};
+
+use super::{Doing, Error, Result, layout};
+
+/// Where filters of kernels without TCX are: ours are found again by these numbers. 0x6c65 is "le".
+const PRIORITY: u16 = 0x6c65;
+const HANDLE: TcHandle = TcHandle::new(0, 1);
+
+/// From `statfs(2)`.
+const BPF_FS_MAGIC: i64 = 0xcafe_4a11;
+
+/// A set of programs, and where they are pinned.
+#[derive(Debug)]
+pub(super) struct Programs {
+    programs: Ebpf,
+    directory: PathBuf,
+}
+
+impl Programs {
+    /// Loads an object. Maps that are pinned already are used with what is in them.
+    pub(super) fn load(object: &[u8], directory: &Path, maps: &[(&'static str, Option<u32>)]) -> Result<Programs> {
+        let directory = directory.join(layout::VERSION);
+        fs::create_dir_all(&directory).doing(|| format!("making {}", directory.display()))?;
+        let kind = rustix::fs::statfs(&directory).map_err(std::io::Error::from);
+        if kind.doing(|| format!("looking at {}", directory.display()))?.f_type != BPF_FS_MAGIC {
+            return Err(Error::NotBpf { path: directory });
+        }
+        let mut loader = EbpfLoader::new();
+        for (name, entries) in maps {
+            loader.map_pin_path(name, directory.join(name));
+            if let Some(entries) = entries {
+                loader.map_max_entries(name, *entries);
+            }
+        }
+        let mut programs = loader.load(object).doing(|| "loading the steering programs".to_owned())?;
+        for (name, program) in programs.programs_mut() {
+            let program: &mut SchedClassifier =
+                program.try_into().map_err(|error: ProgramError| error).doing(|| format!("program {name}"))?;
+            program.load().doing(|| format!("loading program {name}"))?;
+        }
+        Ok(Programs { programs, directory })
+    }
+
+    pub(super) fn map(&mut self, name: &str) -> Result<aya::maps::Map> {
+        self.programs.take_map(name).ok_or_else(|| Error::Kernel {
+            doing: format!("map {name}"),
+            reason: "the object doesn't have it".to_owned(),
+        })
+    }
+
+    /// Has an interface's packets pass through a program from now on, also when this process has ended, until [`Programs::detach`]. A program
+    /// of an earlier process at the same place is replaced, without a packet that passes neither.
+    pub(super) fn attach(&mut self, program: &str, interface: &str, direction: TcAttachType) -> Result<()> {
+        let doing = || format!("attaching {program} to {interface}");
+        let pin = self.pin(program, interface);
+        let classifier = self.classifier(program)?;
+        if !has_tcx() {
+            return attach_filter(classifier, interface, direction).doing(doing);
+        }
+        if let Ok(pinned) = PinnedLink::from_pin(&pin) {
+            let link = FdLink::from(pinned).try_into().doing(doing)?;
+            // An interface that went away has taken its link along, but not the pin.
+            match classifier.attach_to_link(link) {
+                // The pin keeps the link.
+                Ok(_) => return Ok(()),
+                Err(_) => fs::remove_file(&pin).doing(doing)?,
+            }
+        }
+        let order = TcAttachOptions::TcxOrder(LinkOrder::default());
+        let id = classifier.attach_with_options(interface, direction, order).doing(doing)?;
+        let link: FdLink = classifier.take_link(id).doing(doing)?.try_into().doing(doing)?;
+        link.pin(&pin).doing(|| format!("pinning {}", pin.display()))?;
+        Ok(())
+    }
+
+    /// As [`Programs::attach`], for an interface that dies with this process.
+    pub(super) fn attach_for_now(&mut self, program: &str, interface: &str, direction: TcAttachType) -> Result<()> {
+        let doing = || format!("attaching {program} to {interface}");
+        let classifier = self.classifier(program)?;
+        if !has_tcx() {
+            return attach_filter(classifier, interface, direction).doing(doing);
+        }
+        let order = TcAttachOptions::TcxOrder(LinkOrder::default());
+        classifier.attach_with_options(interface, direction, order).doing(doing).map(drop)
+    }
+
+    /// Undoes [`Programs::attach`].
+    pub(super) fn detach(&mut self, program: &str, interface: &str, direction: TcAttachType) -> Result<()> {
+        let doing = || format!("detaching {program} from {interface}");
+        if !has_tcx() {
+            let link = SchedClassifierLink::attached(interface, direction, PRIORITY, HANDLE, None).doing(doing)?;
+            return aya::programs::links::Link::detach(link).doing(doing);
+        }
+        match fs::remove_file(self.pin(program, interface)) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error).doing(doing),
+            _ => Ok(()),
+        }
+    }
+
+    /// What the programs have cost since they were loaded, while [`measure_run_time`] was on.
+    pub(super) fn run_time(&self) -> Result<RunTime> {
+        let mut sum = RunTime::default();
+        for (name, program) in self.programs.programs() {
+            let info = program.info().doing(|| format!("program {name}"))?;
+            sum.runs += info.run_count();
+            sum.time += info.run_time();
+        }
+        Ok(sum)
+    }
+
+    pub(super) fn classifier(&mut self, name: &str) -> Result<&mut SchedClassifier> {
+        let program = self.programs.program_mut(name).ok_or_else(|| Error::Kernel {
+            doing: format!("program {name}"),
+            reason: "the object doesn't have it".to_owned(),
+        })?;
+        program.try_into().map_err(|error: ProgramError| error).doing(|| format!("program {name}"))
+    }
+
+    fn pin(&self, program: &str, interface: &str) -> PathBuf {
+        // A dot is allowed in names of interfaces, and not in those of pins.
+        self.directory.join(format!("{program}@{}", interface.replace('.', "~")))
+    }
+}
+
+/// Links between an interface and its programs; Linux 6.6.
+fn has_tcx() -> bool {
+    KernelVersion::current().is_ok_and(|version| version >= KernelVersion::new(6, 6, 0))
+}
+
+/// The way of kernels before 6.6: a filter of the clsact queueing discipline, which stays until it's taken away.
+fn attach_filter(
+    classifier: &mut SchedClassifier,
+    interface: &str,
+    direction: TcAttachType,
+) -> std::result::Result<(), ProgramError> {
+    // It fails when it's there already, as it should be.
+    let _ = aya::programs::tc::qdisc_add_clsact(interface);
+    if let Ok(link) = SchedClassifierLink::attached(interface, direction, PRIORITY, HANDLE, None)
+        && let Ok(id) = classifier.attach_to_link(link)
+    {
+        std::mem::forget(classifier.take_link(id)?);
+        return Ok(());
+    }
+    let options = NlOptions { priority: PRIORITY, handle: HANDLE, classid: None };
+    let id = classifier.attach_with_options(interface, direction, TcAttachOptions::Netlink(options))?;
+    // Dropping it would take the filter away.
+    std::mem::forget(classifier.take_link(id)?);
+    Ok(())
+}
+
+/// What programs have cost.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RunTime {
+    /// How often they ran.
+    pub runs: u64,
+    /// How long, in sum over all processors.
+    pub time: Duration,
+}
+
+/// Has the kernel measure all programs' run time (some 20 ns for each run) until the descriptor is closed.
+///
+/// # Errors
+/// Not allowed, or a kernel before 5.8.
+pub fn measure_run_time() -> Result<OwnedFd> {
+    aya::sys::enable_stats(aya::sys::Stats::RunTime).doing(|| "measuring the run time of programs".to_owned())
+}

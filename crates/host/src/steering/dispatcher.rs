@@ -1,0 +1,201 @@
+//! The server where clients' packets arrive: its programs, its map of flows, its nodes, and what waits while flows change hands.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use aya::maps::{HashMap, MapData, PerCpuArray};
+use aya::programs::tc::TcAttachType;
+use leat_logic::time::Instant;
+
+use super::attach::{Programs, RunTime};
+use super::flows::{FlowKey, Flows};
+use super::held::{Held, Tap};
+use super::layout::{NODE_NEIGHBOUR, NODE_ROUTED, RawNode, raw_ipv4, raw_ipv6};
+use super::{Doing, Result, interface_index};
+
+static OBJECT: &[u8] = aya::include_bytes_aligned!("programs/dispatcher.o");
+
+/// How a node's packets get to it. A node without an address of a family gets no flows of that family.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reach {
+    /// The interface that leads to it.
+    pub interface: String,
+    /// Its IPv4 address.
+    pub ipv4: Option<Ipv4Addr>,
+    /// Its IPv6 address.
+    pub ipv6: Option<Ipv6Addr>,
+    /// It's behind routers: packets travel under its own address, and the node's program puts the VIP back.
+    pub routed: bool,
+}
+
+/// What the programs have counted since the maps were made.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DispatcherCounters {
+    /// Packets sent to a node.
+    pub steered: u64,
+    /// Packets that had to wait.
+    pub held: u64,
+    /// Packets dropped, as their flow's node isn't known or can't be reached, or they couldn't wait.
+    pub lost: u64,
+    /// Entries deleted because the client used the port for a new connection.
+    pub replaced: u64,
+    /// ICMP messages sent after the flow they're about.
+    pub errors: u64,
+    /// Resets of flows that others hold, kept back.
+    pub resets: u64,
+}
+
+/// See the module. All its methods may be called from any thread.
+pub struct Dispatcher {
+    pub(super) programs: Mutex<Programs>,
+    flows: Arc<Flows>,
+    nodes: Mutex<HashMap<MapData, u32, RawNode>>,
+    taps: Mutex<HashMap<MapData, u32, u32>>,
+    counters: PerCpuArray<MapData, u64>,
+    held: Mutex<Held>,
+}
+
+impl Dispatcher {
+    /// Loads the programs, and finds or makes the maps that are pinned in `directory`, on a BPF file system. `capacity`: flows that there can
+    /// be at a time, if the map isn't there yet; each takes some 150 bytes while it exists.
+    ///
+    /// # Errors
+    /// Not allowed (`CAP_BPF`, `CAP_NET_ADMIN`), no BPF file system, an older kernel than 5.10.
+    pub fn load(directory: &Path, capacity: u32) -> Result<Dispatcher> {
+        let maps = [("flows", Some(capacity)), ("nodes", None), ("taps", None), ("dispatcher_counters", None)];
+        let mut programs = Programs::load(OBJECT, directory, &maps)?;
+        Ok(Dispatcher {
+            flows: Arc::new(Flows::new(programs.map("flows")?)?),
+            nodes: Mutex::new(HashMap::try_from(programs.map("nodes")?).doing(|| "map of nodes".to_owned())?),
+            taps: Mutex::new(HashMap::try_from(programs.map("taps")?).doing(|| "map of taps".to_owned())?),
+            counters: PerCpuArray::try_from(programs.map("dispatcher_counters")?)
+                .doing(|| "map of counters".to_owned())?,
+            held: Mutex::new(Held::new()),
+            programs: Mutex::new(programs),
+        })
+    }
+
+    /// Has an interface's packets steered, also after this process has ended.
+    ///
+    /// # Errors
+    /// No such interface, or not allowed.
+    pub fn attach(&self, interface: &str) -> Result<()> {
+        let uplink = interface_index(interface)?;
+        let tap = Tap::new()?;
+        let other = interface_index(tap.name())?;
+        let mut taps = lock(&self.taps);
+        taps.insert(other, uplink, 0).doing(|| "map of taps".to_owned())?;
+        // The tap dies with this process, so its program needn't outlive it.
+        let mut programs = lock(&self.programs);
+        programs.attach_for_now("tap_ingress", tap.name(), TcAttachType::Ingress)?;
+        taps.insert(uplink, other, 0).doing(|| "map of taps".to_owned())?;
+        lock(&self.held).add(tap);
+        programs.attach("dispatcher_egress", interface, TcAttachType::Egress)?;
+        programs.attach("dispatcher_ingress", interface, TcAttachType::Ingress)
+    }
+
+    /// Lets an interface's packets pass again.
+    ///
+    /// # Errors
+    /// What the kernel says; not that nothing was attached.
+    pub fn detach(&self, interface: &str) -> Result<()> {
+        let mut programs = lock(&self.programs);
+        programs.detach("dispatcher_ingress", interface, TcAttachType::Ingress)?;
+        programs.detach("dispatcher_egress", interface, TcAttachType::Egress)
+    }
+
+    /// The entries.
+    #[must_use]
+    pub fn flows(&self) -> &Arc<Flows> {
+        &self.flows
+    }
+
+    /// Says how a node is reached, at once for all its flows.
+    ///
+    /// # Errors
+    /// No such interface.
+    pub fn set_node(&self, number: u32, reach: &Reach) -> Result<()> {
+        let node = RawNode {
+            address6: raw_ipv6(reach.ipv6),
+            address4: raw_ipv4(reach.ipv4),
+            ifindex: interface_index(&reach.interface)?,
+            reach: if reach.routed { NODE_ROUTED } else { NODE_NEIGHBOUR },
+        };
+        lock(&self.nodes).insert(number, node, 0).doing(|| format!("node {number}"))
+    }
+
+    /// Forgets a node: packets of flows that are still its own are dropped.
+    ///
+    /// # Errors
+    /// There is no such node.
+    pub fn remove_node(&self, number: u32) -> Result<()> {
+        lock(&self.nodes).remove(&number).doing(|| format!("node {number}"))
+    }
+
+    /// Descriptors that become readable when packets wait: then [`Dispatcher::receive`] is to be called. One for each interface.
+    ///
+    /// # Errors
+    /// No descriptors left.
+    pub fn descriptors(&self) -> Result<Vec<OwnedFd>> {
+        lock(&self.held)
+            .descriptors()
+            .map(|descriptor| descriptor.try_clone_to_owned())
+            .collect::<std::io::Result<_>>()
+            .doing(|| "copying a descriptor".to_owned())
+    }
+
+    /// Takes in packets that wait.
+    pub fn receive(&self, now: Instant) {
+        lock(&self.held).receive(&self.flows, now);
+    }
+
+    /// Sends the packets of a flow that have waited to where its entry says; to this server itself, if it has none.
+    pub fn release(&self, key: FlowKey, now: Instant) {
+        let mut held = lock(&self.held);
+        held.receive(&self.flows, now);
+        held.release(key);
+    }
+
+    /// What was counted.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn counters(&self) -> Result<DispatcherCounters> {
+        let count = |which| super::sum(&self.counters, which);
+        Ok(DispatcherCounters {
+            steered: count(0)?,
+            held: count(1)?,
+            lost: count(2)?,
+            replaced: count(3)?,
+            errors: count(4)?,
+            resets: count(5)?,
+        })
+    }
+
+    /// What the programs have cost.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn run_time(&self) -> Result<RunTime> {
+        lock(&self.programs).run_time()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What is behind the locks is the kernel's: a panic leaves nothing half done.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Reach {
+    /// Whether a node can be sent packets for this VIP.
+    #[must_use]
+    pub fn serves(&self, vip: IpAddr) -> bool {
+        match vip.to_canonical() {
+            // An IPv4 packet may have an IPv6 neighbour as its next hop.
+            IpAddr::V4(_) => self.ipv4.is_some() || self.ipv6.is_some() && !self.routed,
+            IpAddr::V6(_) => self.ipv6.is_some(),
+        }
+    }
+}

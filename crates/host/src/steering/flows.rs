@@ -1,0 +1,290 @@
+//! The entries of the dispatcher's map: who has which flow, and what its client said last.
+
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use aya::maps::{HashMap, Map, MapData, MapError};
+use leat_logic::handoff::TcpState;
+use leat_logic::time::Instant;
+
+use super::batch::{self, Batch, Place};
+use super::layout::{
+    FLOW_CLIENT_FIN, FLOW_HELD, FLOW_NODE_CLOSED, FLOW_RESET, RawFlow, RawKey, raw_ip, raw_port, socket_address,
+};
+use super::{Doing, Error, Result};
+
+/// An entry whose flow is over both ways stays this long: the last acknowledgement may have to be repeated.
+const OVER: Duration = Duration::from_secs(2);
+
+/// An entry of which only one side has said that it's done stays this long without a packet: the other may be slow.
+const HALF_OVER: Duration = Duration::from_secs(120);
+
+/// A connection: who talks to whom.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct FlowKey {
+    /// The client's address.
+    pub client: SocketAddr,
+    /// The address that it talks to.
+    pub vip: SocketAddr,
+}
+
+impl FlowKey {
+    /// The one of a frozen connection.
+    #[must_use]
+    pub fn of(state: &TcpState) -> FlowKey {
+        FlowKey { client: state.remote, vip: state.local }
+    }
+
+    pub(super) fn raw(self) -> RawKey {
+        RawKey {
+            client: raw_ip(self.client.ip()),
+            vip: raw_ip(self.vip.ip()),
+            client_port: raw_port(self.client),
+            vip_port: raw_port(self.vip),
+        }
+    }
+}
+
+impl RawKey {
+    fn key(self) -> FlowKey {
+        FlowKey { client: socket_address(self.client, self.client_port), vip: socket_address(self.vip, self.vip_port) }
+    }
+}
+
+impl RawFlow {
+    fn flow(self) -> Flow {
+        let has = |flag| self.flags & flag != 0;
+        let RawFlow { client_next, acknowledged, window, timestamp, .. } = self;
+        Flow {
+            serial: self.serial,
+            node: self.node,
+            held: has(FLOW_HELD),
+            client_fin: has(FLOW_CLIENT_FIN),
+            reset: has(FLOW_RESET),
+            heard: Heard { client_next, acknowledged, window, timestamp },
+        }
+    }
+}
+
+/// What the client of a flow said last. A reply whose node has died goes on from there.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Heard {
+    /// The sequence number that the client would use next.
+    pub client_next: u32,
+    /// The first one that the client hasn't acknowledged.
+    pub acknowledged: u32,
+    /// The client's window as it stood in the segment, unscaled.
+    pub window: u16,
+    /// The client's clock, 0 when it tells none.
+    pub timestamp: u32,
+}
+
+impl Heard {
+    /// What a frozen connection had heard.
+    #[must_use]
+    pub fn of(state: &TcpState) -> Heard {
+        let scale = state.window_scale.map_or(0, |scale| scale.send);
+        Heard {
+            client_next: state.receive_next,
+            acknowledged: state.unacknowledged(),
+            window: u16::try_from(state.window.snd_wnd >> scale).unwrap_or(u16::MAX),
+            timestamp: 0,
+        }
+    }
+}
+
+/// An entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Flow {
+    /// Which flow of this key it is.
+    pub serial: u64,
+    /// Its packets go there, unless they're held.
+    pub node: u32,
+    /// Its packets wait.
+    pub held: bool,
+    /// The client sends no more.
+    pub client_fin: bool,
+    /// The client has given it up.
+    pub reset: bool,
+    /// What the client said last.
+    pub heard: Heard,
+}
+
+/// All entries. Every one of them has a serial that its flow's owner gives: two flows of one key, one after the other, differ in it.
+#[derive(Debug)]
+pub struct Flows {
+    map: Mutex<HashMap<MapData, RawKey, RawFlow>>,
+    /// The same map, for reading many entries at once.
+    descriptor: OwnedFd,
+    capacity: u32,
+}
+
+impl Flows {
+    pub(super) fn new(map: Map) -> Result<Flows> {
+        let doing = || "map of flows".to_owned();
+        let Map::HashMap(data) = map else {
+            return Err(Error::Kernel { doing: doing(), reason: "isn't a hash map".to_owned() });
+        };
+        let capacity = data.info().doing(doing)?.max_entries();
+        let descriptor = data.fd().as_fd().try_clone_to_owned().doing(doing)?;
+        let map = HashMap::try_from(Map::HashMap(data)).doing(doing)?;
+        Ok(Flows { map: Mutex::new(map), descriptor, capacity })
+    }
+
+    /// How many there can be.
+    #[must_use]
+    pub fn capacity(&self) -> u32 {
+        self.capacity
+    }
+
+    /// A flow's entry.
+    ///
+    /// # Errors
+    /// What the kernel says; not that there is none.
+    pub fn get(&self, key: FlowKey) -> Result<Option<Flow>> {
+        Ok(look_up(&self.lock(), &key.raw())?.map(RawFlow::flow))
+    }
+
+    /// Has a flow's packets wait from now on. The entry is made if there is none, or one of an earlier flow.
+    ///
+    /// # Errors
+    /// [`Error::Full`]: the flow's packets come here as before.
+    pub fn hold(&self, key: FlowKey, serial: u64) -> Result<()> {
+        self.change(key, serial, |flow| flow.flags |= FLOW_HELD)
+    }
+
+    /// Has a flow's packets go to a node from now on; what was held is for [`super::Dispatcher::release`]. `heard` when the node begins with
+    /// what somebody knows of the client; else what packets said stays.
+    ///
+    /// # Errors
+    /// [`Error::Full`], when there was no entry: the flow's packets come here as before.
+    pub fn steer(&self, key: FlowKey, serial: u64, node: u32, heard: Option<Heard>) -> Result<()> {
+        self.change(key, serial, |flow| {
+            flow.flags &= !FLOW_HELD;
+            flow.node = node;
+            if let Some(heard) = heard {
+                flow.client_next = heard.client_next;
+                flow.acknowledged = heard.acknowledged;
+                flow.window = heard.window;
+                flow.timestamp = heard.timestamp;
+            }
+        })
+    }
+
+    /// Remembers that a flow's node has closed it: the entry goes once the client has, too. A flow that isn't there any more is no error.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn close(&self, key: FlowKey, serial: u64) -> Result<()> {
+        let mut map = self.lock();
+        let raw = key.raw();
+        match look_up(&map, &raw)? {
+            Some(mut flow) if flow.serial == serial => {
+                flow.flags |= FLOW_NODE_CLOSED;
+                flow.seen_ns = crate::clock::now().ns;
+                insert(&mut map, &raw, &flow, self.capacity)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Deletes a flow's entry: its packets come here. One of a later flow stays; returns whether there was one of this.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn delete(&self, key: FlowKey, serial: u64) -> Result<bool> {
+        // Nobody but the holder of the lock makes entries, so what is looked up can only have been deleted before it is deleted.
+        let mut map = self.lock();
+        let raw = key.raw();
+        match look_up(&map, &raw)? {
+            Some(flow) if flow.serial == serial => remove(&mut map, &raw).map(|()| true),
+            _ => Ok(false),
+        }
+    }
+
+    /// Looks for entries of flows that are over, and deletes those. At most some `count` entries are looked at, from where the last call
+    /// stopped; returns where to go on, none when all have been seen.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn sweep(&self, from: Option<Place>, count: u32, now: Instant) -> Result<Option<Place>> {
+        let now_ns = now.ns;
+        let (entries, next) = self.read(from, count)?;
+        for (key, seen) in entries.iter().filter(|(_, flow)| is_over(flow, now_ns)) {
+            let mut map = self.lock();
+            // Looked at again, as it may be another flow's by now.
+            if look_up(&map, key)?.is_some_and(|flow| flow.serial == seen.serial && is_over(&flow, now_ns)) {
+                remove(&mut map, key)?;
+            }
+        }
+        Ok(next)
+    }
+
+    /// All entries, a run of them at a time, as [`Flows::sweep`]. Entries that are made meanwhile may be missed.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn list(&self, from: Option<Place>, count: u32) -> Result<Batch<(FlowKey, Flow)>> {
+        let (entries, next) = self.read(from, count)?;
+        Ok((entries.iter().map(|(key, raw)| (key.key(), raw.flow())).collect(), next))
+    }
+
+    fn read(&self, from: Option<Place>, count: u32) -> Result<Batch<(RawKey, RawFlow)>> {
+        batch::read(self.descriptor.as_fd(), from, count).doing(|| "reading entries of flows".to_owned())
+    }
+
+    fn change(&self, key: FlowKey, serial: u64, change: impl FnOnce(&mut RawFlow)) -> Result<()> {
+        let mut map = self.lock();
+        let raw = key.raw();
+        let mut flow = match look_up(&map, &raw)? {
+            Some(flow) if flow.serial == serial => flow,
+            _ => RawFlow { serial, ..RawFlow::default() },
+        };
+        change(&mut flow);
+        flow.seen_ns = crate::clock::now().ns;
+        insert(&mut map, &raw, &flow, self.capacity)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<MapData, RawKey, RawFlow>> {
+        // The map is the kernel's: a panic between two calls leaves nothing half done.
+        self.map.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn is_over(flow: &RawFlow, now_ns: u64) -> bool {
+    let quiet = Duration::from_nanos(now_ns.saturating_sub(flow.seen_ns));
+    let has = |flag| flow.flags & flag != 0;
+    if has(FLOW_HELD) {
+        return false;
+    }
+    if has(FLOW_RESET) || has(FLOW_CLIENT_FIN) && has(FLOW_NODE_CLOSED) {
+        return quiet >= OVER;
+    }
+    (has(FLOW_CLIENT_FIN) || has(FLOW_NODE_CLOSED)) && quiet >= HALF_OVER
+}
+
+fn look_up(map: &HashMap<MapData, RawKey, RawFlow>, key: &RawKey) -> Result<Option<RawFlow>> {
+    match map.get(key, 0) {
+        Ok(flow) => Ok(Some(flow)),
+        Err(MapError::KeyNotFound) => Ok(None),
+        Err(error) => Err(error).doing(|| "looking up a flow".to_owned()),
+    }
+}
+
+fn insert(map: &mut HashMap<MapData, RawKey, RawFlow>, key: &RawKey, flow: &RawFlow, capacity: u32) -> Result<()> {
+    match map.insert(key, flow, 0) {
+        Err(MapError::SyscallError(error)) if error.io_error.raw_os_error() == Some(libc::E2BIG) => {
+            Err(Error::Full { capacity })
+        }
+        other => other.doing(|| "making a flow's entry".to_owned()),
+    }
+}
+
+fn remove(map: &mut HashMap<MapData, RawKey, RawFlow>, key: &RawKey) -> Result<()> {
+    match map.remove(key) {
+        Err(MapError::SyscallError(error)) if error.io_error.raw_os_error() == Some(libc::ENOENT) => Ok(()),
+        other => other.doing(|| "deleting a flow's entry".to_owned()),
+    }
+}

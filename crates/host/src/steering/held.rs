@@ -1,0 +1,248 @@
+//! Packets of flows that change hands: kept while they must wait, put back where they came from afterwards. The way here and back is a tap, one
+//! for each interface.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use leat_logic::time::Instant;
+
+use super::flows::{FlowKey, Flows};
+use super::{Doing, Result};
+
+/// Bytes of packets that wait, all together. What comes beyond is lost, and sent again by its client.
+pub const HELD_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// Packets of one flow that wait.
+pub const HELD_FRAMES_PER_FLOW_MAX: usize = 512;
+
+/// By then a client has sent again whatever it was.
+const HELD_AGE_MAX: Duration = Duration::from_secs(2);
+
+/// A frame is at most what the tap's MTU lets through.
+const FRAME_BYTES_MAX: usize = 65_536 + ETHERNET;
+
+const ETHERNET: usize = 14;
+
+/// An interface of which this process is the other end.
+#[derive(Debug)]
+pub(super) struct Tap {
+    descriptor: OwnedFd,
+    name: String,
+}
+
+impl Tap {
+    /// A tap that is up. It's gone when this is dropped.
+    pub(super) fn new() -> Result<Tap> {
+        let doing = || "making a tap for packets that wait".to_owned();
+        let (descriptor, name) = open().doing(doing)?;
+        set_up(&name).doing(doing)?;
+        Ok(Tap { descriptor, name })
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn read<'a>(&self, buffer: &'a mut [u8]) -> Option<&'a [u8]> {
+        // It blocks never, and fails otherwise only when the interface was taken down: then nothing comes.
+        let count = rustix::io::read(&self.descriptor, &mut *buffer).ok()?;
+        buffer.get(..count)
+    }
+
+    fn put_back(&self, frame: &[u8]) {
+        // A frame that is refused is lost, as it may be on any network.
+        let _ = rustix::io::write(&self.descriptor, frame);
+    }
+}
+
+#[derive(Debug)]
+struct Waiting {
+    since: Instant,
+    tap: usize,
+    frames: Vec<Box<[u8]>>,
+}
+
+/// All that waits.
+#[derive(Debug)]
+pub(super) struct Held {
+    taps: Vec<Tap>,
+    waiting: HashMap<FlowKey, Waiting>,
+    bytes: usize,
+    buffer: Box<[u8]>,
+}
+
+impl Held {
+    pub(super) fn new() -> Held {
+        let buffer = vec![0; FRAME_BYTES_MAX].into_boxed_slice();
+        Held { taps: Vec::new(), waiting: HashMap::new(), bytes: 0, buffer }
+    }
+
+    pub(super) fn add(&mut self, tap: Tap) {
+        self.taps.push(tap);
+    }
+
+    /// What becomes readable when packets come.
+    pub(super) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.taps.iter().map(|tap| tap.descriptor.as_fd())
+    }
+
+    /// Takes in what has come. Packets of flows that wait no longer go back at once: they were on their way when it was decided.
+    pub(super) fn receive(&mut self, flows: &Flows, now: Instant) {
+        for tap in 0..self.taps.len() {
+            let mut buffer = std::mem::take(&mut self.buffer);
+            while let Some(frame) = self.taps[tap].read(&mut buffer) {
+                self.take_in(tap, frame, flows, now);
+            }
+            self.buffer = buffer;
+        }
+        self.forget_old(now);
+    }
+
+    fn take_in(&mut self, tap: usize, frame: &[u8], flows: &Flows, now: Instant) {
+        // What the kernel itself says on a new interface is nobody's.
+        let Some(key) = read_key(frame) else { return };
+        if !matches!(flows.get(key), Ok(Some(flow)) if flow.held) {
+            self.taps[tap].put_back(frame);
+            return;
+        }
+        if self.bytes + frame.len() > HELD_BYTES_MAX {
+            return;
+        }
+        let waiting = match self.waiting.entry(key) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => entry.insert(Waiting { since: now, tap, frames: Vec::new() }),
+        };
+        if waiting.frames.len() < HELD_FRAMES_PER_FLOW_MAX {
+            waiting.frames.push(frame.into());
+            self.bytes += frame.len();
+        }
+    }
+
+    /// Puts a flow's packets back; its entry says where they go from there.
+    pub(super) fn release(&mut self, key: FlowKey) {
+        let Some(waiting) = self.waiting.remove(&key) else { return };
+        for frame in &waiting.frames {
+            self.bytes -= frame.len();
+            self.taps[waiting.tap].put_back(frame);
+        }
+    }
+
+    fn forget_old(&mut self, now: Instant) {
+        let limit_ns = HELD_AGE_MAX.as_nanos() as u64;
+        let bytes = &mut self.bytes;
+        self.waiting.retain(|_, waiting| {
+            let keep = now.ns.saturating_sub(waiting.since.ns) < limit_ns;
+            if !keep {
+                *bytes -= waiting.frames.iter().map(|frame| frame.len()).sum::<usize>();
+            }
+            keep
+        });
+    }
+}
+
+/// Whose a frame is: a client's segment, or a message about one that was sent to it. As `programs/packet.h` sees it.
+fn read_key(frame: &[u8]) -> Option<FlowKey> {
+    let is_ipv4 = match frame.get(12..ETHERNET)? {
+        [0x08, 0x00] => true,
+        [0x86, 0xdd] => false,
+        _ => return None,
+    };
+    let packet = Packet::read(frame.get(ETHERNET..)?, is_ipv4)?;
+    if packet.protocol == TCP {
+        return Some(FlowKey { client: packet.source(0)?, vip: packet.destination(2)? });
+    }
+    let quotes = match (packet.protocol, packet.content.first()?) {
+        (ICMP, kind) => matches!(kind, 3 | 11 | 12),
+        (ICMPV6, kind) => matches!(kind, 1..=4),
+        _ => false,
+    };
+    if !quotes {
+        return None;
+    }
+    let quoted = Packet::read(packet.content.get(8..)?, is_ipv4)?;
+    (quoted.protocol == TCP).then_some(FlowKey { client: quoted.destination(2)?, vip: quoted.source(0)? })
+}
+
+const ICMP: u8 = 1;
+const TCP: u8 = 6;
+const ICMPV6: u8 = 58;
+
+struct Packet<'a> {
+    addresses: [IpAddr; 2],
+    protocol: u8,
+    content: &'a [u8],
+}
+
+impl Packet<'_> {
+    fn read(bytes: &[u8], is_ipv4: bool) -> Option<Packet<'_>> {
+        if is_ipv4 {
+            let address = |at: usize| Some(IpAddr::from(<[u8; 4]>::try_from(bytes.get(at..at + 4)?).ok()?));
+            let header = usize::from(bytes.first()? & 15) * 4;
+            let addresses = [address(12)?, address(16)?];
+            return Some(Packet { addresses, protocol: *bytes.get(9)?, content: bytes.get(header..)? });
+        }
+        let address = |at: usize| Some(IpAddr::from(<[u8; 16]>::try_from(bytes.get(at..at + 16)?).ok()?));
+        let addresses = [address(8)?, address(24)?];
+        Some(Packet { addresses, protocol: *bytes.get(6)?, content: bytes.get(40..)? })
+    }
+
+    fn port(&self, at: usize) -> Option<u16> {
+        Some(u16::from_be_bytes(self.content.get(at..at + 2)?.try_into().ok()?))
+    }
+
+    fn source(&self, port_at: usize) -> Option<SocketAddr> {
+        Some(SocketAddr::new(self.addresses[0], self.port(port_at)?))
+    }
+
+    fn destination(&self, port_at: usize) -> Option<SocketAddr> {
+        Some(SocketAddr::new(self.addresses[1], self.port(port_at)?))
+    }
+}
+
+/// The kernel gives the first free of these names.
+const NAME_PATTERN: &[u8] = b"leat-hold%d";
+
+fn open() -> io::Result<(OwnedFd, String)> {
+    use rustix::fs::{Mode, OFlags};
+    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let descriptor = rustix::fs::open("/dev/net/tun", flags, Mode::empty())?;
+    let mut request = interface_request(NAME_PATTERN);
+    request.ifr_ifru.ifru_flags = (libc::IFF_TAP | libc::IFF_NO_PI) as libc::c_short;
+    // SAFETY: TUNSETIFF reads and writes a `struct ifreq`, which `request` is.
+    if unsafe { libc::ioctl(descriptor.as_raw_fd(), libc::TUNSETIFF, &raw mut request) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let name = request.ifr_name.iter().take_while(|byte| **byte != 0).map(|byte| char::from(byte.cast_unsigned()));
+    Ok((descriptor, name.collect()))
+}
+
+fn set_up(name: &str) -> io::Result<()> {
+    // Without IPv6 the kernel has nothing of its own to say there. Where it can't be set there is no IPv6.
+    let _ = std::fs::write(format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6"), "1");
+    let socket = rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::DGRAM, None)?;
+    let mut request = interface_request(name.as_bytes());
+    request.ifr_ifru.ifru_mtu = 65_521;
+    // SAFETY: SIOCSIFMTU reads a `struct ifreq`, which `request` is.
+    check(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFMTU, &raw const request) })?;
+    request.ifr_ifru.ifru_flags = libc::IFF_UP as libc::c_short;
+    // SAFETY: SIOCSIFFLAGS reads a `struct ifreq`, which `request` is.
+    check(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request) })
+}
+
+fn check(result: libc::c_int) -> io::Result<()> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+fn interface_request(name: &[u8]) -> libc::ifreq {
+    // SAFETY: all-zero bytes are a valid ifreq.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    // The last byte stays zero.
+    for (to, from) in request.ifr_name.iter_mut().zip(name).take(libc::IFNAMSIZ - 1) {
+        *to = from.cast_signed();
+    }
+    request
+}

@@ -1,0 +1,107 @@
+//! Keys and values of the programs' maps, as `programs/flow.h` lays them out. Loading compares their sizes with the maps'.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use aya::Pod;
+
+/// Changes whenever a layout does: programs of another version must not find these maps.
+pub(super) const VERSION: &str = "1";
+
+pub(super) const FLOW_HELD: u8 = 1;
+pub(super) const FLOW_CLIENT_FIN: u8 = 2;
+pub(super) const FLOW_RESET: u8 = 4;
+pub(super) const FLOW_NODE_CLOSED: u8 = 8;
+
+pub(super) const NODE_NEIGHBOUR: u32 = 1;
+pub(super) const NODE_ROUTED: u32 = 2;
+
+pub(super) const SERVICE_OWN: u32 = 1;
+pub(super) const SERVICE_MARKED: u32 = 2;
+
+pub(super) const CLOSING_MARK: u32 = 0x6c65_6174;
+
+/// `struct flow_key`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct RawKey {
+    pub(super) client: [u8; 16],
+    pub(super) vip: [u8; 16],
+    pub(super) client_port: [u8; 2],
+    pub(super) vip_port: [u8; 2],
+}
+
+/// `struct flow`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct RawFlow {
+    pub(super) serial: u64,
+    pub(super) seen_ns: u64,
+    pub(super) node: u32,
+    pub(super) client_next: u32,
+    pub(super) acknowledged: u32,
+    pub(super) timestamp: u32,
+    pub(super) window: u16,
+    pub(super) flags: u8,
+    pub(super) unused: [u8; 5],
+}
+
+/// `struct node`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct RawNode {
+    pub(super) address6: [u8; 16],
+    pub(super) address4: [u8; 4],
+    pub(super) ifindex: u32,
+    pub(super) reach: u32,
+}
+
+/// `struct service_key`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RawServiceKey {
+    pub(super) address: [u8; 16],
+    pub(super) port: [u8; 2],
+}
+
+/// `struct service`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RawService {
+    pub(super) vip: [u8; 16],
+    pub(super) flags: u32,
+}
+
+// SAFETY: as the other four: `repr(C)`, only integers and arrays of them, and no padding, so that every byte is initialised and any will do.
+unsafe impl Pod for RawKey {}
+// SAFETY: as above.
+unsafe impl Pod for RawFlow {}
+// SAFETY: as above.
+unsafe impl Pod for RawNode {}
+// SAFETY: as above.
+unsafe impl Pod for RawServiceKey {}
+// SAFETY: as above.
+unsafe impl Pod for RawService {}
+
+/// IPv4 as IPv6.
+pub(super) fn raw_ip(ip: IpAddr) -> [u8; 16] {
+    match ip {
+        IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
+        IpAddr::V6(ip) => ip.octets(),
+    }
+}
+
+pub(super) fn raw_port(address: SocketAddr) -> [u8; 2] {
+    address.port().to_be_bytes()
+}
+
+pub(super) fn raw_ipv4(ip: Option<Ipv4Addr>) -> [u8; 4] {
+    ip.map_or([0; 4], |ip| ip.octets())
+}
+
+pub(super) fn raw_ipv6(ip: Option<Ipv6Addr>) -> [u8; 16] {
+    ip.map_or([0; 16], |ip| ip.octets())
+}
+
+pub(super) fn socket_address(ip: [u8; 16], port: [u8; 2]) -> SocketAddr {
+    SocketAddr::new(IpAddr::V6(Ipv6Addr::from(ip)).to_canonical(), u16::from_be_bytes(port))
+}

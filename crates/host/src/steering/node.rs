@@ -1,0 +1,165 @@
+//! A server that may hold connections of VIPs whose packets arrive elsewhere: its programs and what they are told.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
+use std::path::Path;
+
+use aya::maps::{Array, HashMap, MapData, PerCpuArray};
+use aya::programs::tc::TcAttachType;
+
+use super::attach::{Programs, RunTime};
+use super::layout::{CLOSING_MARK, RawService, RawServiceKey, SERVICE_MARKED, SERVICE_OWN, raw_ip, raw_port};
+use super::{Doing, Result};
+
+static OBJECT: &[u8] = aya::include_bytes_aligned!("programs/node.o");
+
+/// An address that this server answers for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Service {
+    /// The VIP.
+    pub vip: SocketAddr,
+    /// The address of this server's own under which the VIP's packets come, when the way here has routers. Its port is the VIP's.
+    pub own: Option<std::net::IpAddr>,
+    /// FIN and RST leave only from sockets that were closed on purpose ([`mark_closing`]). Not for servers that don't know of this.
+    pub marked: bool,
+}
+
+/// What the programs have counted since the maps were made.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct NodeCounters {
+    /// Packets for the VIP that belonged to a connection.
+    pub received: u64,
+    /// Packets for the VIP that didn't: dropped.
+    pub stray: u64,
+    /// Packets that got the VIP back.
+    pub restored: u64,
+    /// Resets without a connection, kept back.
+    pub resets: u64,
+    /// Goodbyes of a process that died, kept back.
+    pub goodbyes: u64,
+    /// Packets that would have left past the lease, kept back.
+    pub fenced: u64,
+}
+
+/// See the module.
+pub struct Node {
+    programs: Programs,
+    services: HashMap<MapData, RawServiceKey, RawService>,
+    lease: Array<MapData, u64>,
+    counters: PerCpuArray<MapData, u64>,
+}
+
+impl Node {
+    /// Loads the programs, and finds or makes the maps that are pinned in `directory`, on a BPF file system. A lease is needed before anything
+    /// leaves under a VIP.
+    ///
+    /// # Errors
+    /// Not allowed (`CAP_BPF`, `CAP_NET_ADMIN`), no BPF file system, an older kernel than 5.10.
+    pub fn load(directory: &Path) -> Result<Node> {
+        let maps = [("services", None), ("lease", None), ("node_counters", None)];
+        let mut programs = Programs::load(OBJECT, directory, &maps)?;
+        Ok(Node {
+            services: HashMap::try_from(programs.map("services")?).doing(|| "map of services".to_owned())?,
+            lease: Array::try_from(programs.map("lease")?).doing(|| "map of the lease".to_owned())?,
+            counters: PerCpuArray::try_from(programs.map("node_counters")?).doing(|| "map of counters".to_owned())?,
+            programs,
+        })
+    }
+
+    /// Guards an interface, also after this process has ended.
+    ///
+    /// # Errors
+    /// No such interface, or not allowed.
+    pub fn attach(&mut self, interface: &str) -> Result<()> {
+        self.programs.attach("node_egress", interface, TcAttachType::Egress)?;
+        self.programs.attach("node_ingress", interface, TcAttachType::Ingress)
+    }
+
+    /// Lets an interface's packets pass again.
+    ///
+    /// # Errors
+    /// What the kernel says; not that nothing was attached.
+    pub fn detach(&mut self, interface: &str) -> Result<()> {
+        self.programs.detach("node_ingress", interface, TcAttachType::Ingress)?;
+        self.programs.detach("node_egress", interface, TcAttachType::Egress)
+    }
+
+    /// Begins to answer for a VIP.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn add_service(&mut self, service: &Service) -> Result<()> {
+        let doing = || format!("service {}", service.vip);
+        let vip = raw_ip(service.vip.ip());
+        let port = raw_port(service.vip);
+        let flags = if service.marked { SERVICE_MARKED } else { 0 };
+        self.services.insert(RawServiceKey { address: vip, port }, RawService { vip, flags }, 0).doing(doing)?;
+        if let Some(own) = service.own {
+            let key = RawServiceKey { address: raw_ip(own), port };
+            self.services.insert(key, RawService { vip, flags: SERVICE_OWN }, 0).doing(doing)?;
+        }
+        Ok(())
+    }
+
+    /// Nothing guards a VIP any more.
+    ///
+    /// # Errors
+    /// It wasn't there.
+    pub fn remove_service(&mut self, service: &Service) -> Result<()> {
+        let doing = || format!("service {}", service.vip);
+        let port = raw_port(service.vip);
+        for ip in service.own.into_iter().chain([service.vip.ip()]) {
+            self.services.remove(&RawServiceKey { address: raw_ip(ip), port }).doing(doing)?;
+        }
+        Ok(())
+    }
+
+    /// Until when this server may speak for its VIPs, by [`boot_clock_ns`]. Past it the kernel lets nothing out.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn set_lease(&mut self, until_ns: u64) -> Result<()> {
+        self.lease.set(0, until_ns, 0).doing(|| "the lease".to_owned())
+    }
+
+    /// What was counted.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn counters(&self) -> Result<NodeCounters> {
+        let count = |which| super::sum(&self.counters, which);
+        Ok(NodeCounters {
+            received: count(0)?,
+            stray: count(1)?,
+            restored: count(2)?,
+            resets: count(3)?,
+            goodbyes: count(4)?,
+            fenced: count(5)?,
+        })
+    }
+
+    /// What the programs have cost.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn run_time(&self) -> Result<RunTime> {
+        self.programs.run_time()
+    }
+}
+
+/// The clock of leases: it goes on while the machine sleeps.
+#[must_use]
+pub fn boot_clock_ns() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
+}
+
+/// Says that a connection is about to be closed on purpose, so that its FIN or RST may leave. The kernel closes those of a process that died
+/// without this. Replaces the socket's own mark, if it has one.
+///
+/// # Errors
+/// Not allowed (`CAP_NET_ADMIN`).
+pub fn mark_closing(socket: &impl AsRawFd) -> io::Result<()> {
+    crate::socket::set_option(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_MARK, CLOSING_MARK.cast_signed())
+}

@@ -1,0 +1,178 @@
+/* At the server where clients' packets arrive: sends each packet of a flow to the node that holds it, or keeps it while the flow changes hands.
+ * Which node that is, leat decides: it writes the entries. Here they are only deleted when a client uses its port anew. */
+#include <stddef.h>
+
+#include "packet.h"
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1 << 20);
+	__type(key, struct flow_key);
+	__type(value, struct flow);
+} flows SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 4096);
+	__type(key, __u32);
+	__type(value, struct node);
+} nodes SEC(".maps");
+
+/* The tap that holds an interface's packets, and the interface of a tap. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 64);
+	__type(key, __u32);
+	__type(value, __u32);
+} taps SEC(".maps");
+
+COUNTERS(dispatcher_counters, DISPATCHER_COUNTERS)
+
+/* Segments that are further than this from what is expected aren't believed: nobody who guesses may end a flow or move its numbers. */
+#define PLAUSIBLE_BYTES (1 << 22)
+
+static __always_inline int drop(__u32 why)
+{
+	count(why);
+	return TC_ACT_SHOT;
+}
+
+static __always_inline void remember(struct __sk_buff *skb, const struct packet *packet, struct flow *flow)
+{
+	__u32 sequence = bpf_ntohl(packet->tcp.seq), acknowledged = bpf_ntohl(packet->tcp.ack_seq);
+	__s32 ahead = sequence - flow->client_next;
+	flow->seen_ns = bpf_ktime_get_coarse_ns();
+	if (ahead > PLAUSIBLE_BYTES || ahead < -PLAUSIBLE_BYTES)
+		return;
+	if (packet->tcp.rst) {
+		/* Only exactly the expected one ends a connection (RFC 5961, section 3); the node's kernel challenges the others. */
+		if (ahead == 0)
+			flow->flags |= FLOW_RESET;
+		return;
+	}
+	__u32 end = sequence + packet->payload + packet->tcp.fin;
+	if ((__s32)(end - flow->client_next) > 0)
+		flow->client_next = end;
+	if (packet->tcp.fin)
+		flow->flags |= FLOW_CLIENT_FIN;
+	if (packet->tcp.ack && (__s32)(acknowledged - flow->acknowledged) >= 0) {
+		flow->acknowledged = acknowledged;
+		flow->window = bpf_ntohs(packet->tcp.window);
+		__u32 timestamp = read_timestamp(skb, packet);
+		if (timestamp)
+			flow->timestamp = timestamp;
+	}
+}
+
+static __always_inline int send_to_neighbour(const struct packet *packet, const struct node *node)
+{
+	struct bpf_redir_neigh next = {};
+	if (packet->is_ipv4 && node->address4) {
+		next.nh_family = AF_INET;
+		next.ipv4_nh = node->address4;
+	} else {
+		next.nh_family = AF_INET6;
+		__builtin_memcpy(next.ipv6_nh, node->address6, 16);
+	}
+	return bpf_redirect_neigh(node->ifindex, &next, sizeof(next), 0);
+}
+
+static __always_inline int send_through_routers(struct __sk_buff *skb, const struct packet *packet, const struct node *node)
+{
+	__u8 from[16], to[16];
+	__u32 ifindex = node->ifindex;
+	__builtin_memcpy(from, packet->destination, 16);
+	if (packet->is_ipv4)
+		map_ipv4(to, node->address4);
+	else
+		__builtin_memcpy(to, node->address6, 16);
+	if (!set_address(skb, packet, DESTINATION_ADDRESS, from, to))
+		return drop(LOST);
+	/* The router that says it may be on this way as well, and would drop what comes back with its own address. */
+	if (packet->kind == PACKET_ERROR && !set_address(skb, packet, SOURCE_ADDRESS, packet->sender, packet->source))
+		return drop(LOST);
+	return bpf_redirect_neigh(ifindex, NULL, 0, 0);
+}
+
+static __always_inline int send_to_node(struct __sk_buff *skb, const struct packet *packet, __u32 number)
+{
+	struct node *node = bpf_map_lookup_elem(&nodes, &number);
+	if (!node)
+		return drop(LOST);
+	count(packet->kind == PACKET_ERROR ? ERRORS : STEERED);
+	if (node->reach == NODE_NEIGHBOUR)
+		return send_to_neighbour(packet, node);
+	if (node->reach == NODE_ROUTED)
+		return send_through_routers(skb, packet, node);
+	return drop(LOST);
+}
+
+static __always_inline int hold(struct __sk_buff *skb)
+{
+	__u32 interface = skb->ifindex;
+	__u32 *tap = bpf_map_lookup_elem(&taps, &interface);
+	if (!tap)
+		return drop(LOST);
+	count(HELD);
+	return bpf_redirect(*tap, 0);
+}
+
+SEC("classifier")
+int dispatcher_ingress(struct __sk_buff *skb)
+{
+	struct packet packet;
+	struct flow_key key;
+	read_packet(skb, &packet);
+	if (packet.kind == PACKET_OTHER)
+		return TC_ACT_UNSPEC;
+	__builtin_memcpy(key.client, packet.source, 16);
+	__builtin_memcpy(key.vip, packet.destination, 16);
+	key.client_port = packet.source_port;
+	key.vip_port = packet.destination_port;
+	struct flow *flow = bpf_map_lookup_elem(&flows, &key);
+	if (!flow)
+		return TC_ACT_UNSPEC;
+	if (flow->flags & FLOW_HELD)
+		return hold(skb);
+	if (packet.kind == PACKET_TCP) {
+		if (packet.tcp.syn && (flow->flags & (FLOW_CLIENT_FIN | FLOW_RESET | FLOW_NODE_CLOSED))) {
+			bpf_map_delete_elem(&flows, &key);
+			count(REPLACED);
+			return TC_ACT_UNSPEC;
+		}
+		/* A SYN on a flow that lives is for the node's kernel to challenge (RFC 5961, section 4). */
+		if (!packet.tcp.syn)
+			remember(skb, &packet, flow);
+	}
+	return send_to_node(skb, &packet, flow->node);
+}
+
+/* While others hold a flow, this host must not reset it: packets that were past the ingress when the entry was made still find no socket. */
+SEC("classifier")
+int dispatcher_egress(struct __sk_buff *skb)
+{
+	struct packet packet;
+	struct flow_key key;
+	read_packet(skb, &packet);
+	if (packet.kind != PACKET_TCP || !packet.tcp.rst)
+		return TC_ACT_UNSPEC;
+	__builtin_memcpy(key.client, packet.destination, 16);
+	__builtin_memcpy(key.vip, packet.source, 16);
+	key.client_port = packet.destination_port;
+	key.vip_port = packet.source_port;
+	return bpf_map_lookup_elem(&flows, &key) ? drop(RESETS) : TC_ACT_UNSPEC;
+}
+
+/* What was held and is put back arrives anew at the interface where it had arrived. */
+SEC("classifier")
+int tap_ingress(struct __sk_buff *skb)
+{
+	__u32 interface = skb->ifindex;
+	__u32 *uplink = bpf_map_lookup_elem(&taps, &interface);
+	if (!uplink)
+		return TC_ACT_SHOT;
+	return bpf_redirect(*uplink, BPF_F_INGRESS);
+}
+
+char LICENSE[] SEC("license") = "Dual MIT/GPL";

@@ -1,0 +1,83 @@
+/* What the programs and leat tell each other: the layout of keys, values and counters. The same in ../layout.rs, where a test compares sizes. */
+#pragma once
+#include <linux/types.h>
+
+/* A connection as the client sees it. IPv4 addresses are mapped into IPv6; all in network order. */
+struct flow_key {
+	__u8 client[16];
+	__u8 vip[16];
+	__be16 client_port;
+	__be16 vip_port;
+};
+
+enum flow_flags {
+	FLOW_HELD = 1,        /* in the middle of a handoff: packets wait */
+	FLOW_CLIENT_FIN = 2,  /* the client sends no more */
+	FLOW_RESET = 4,       /* the client has given it up */
+	FLOW_NODE_CLOSED = 8, /* the node has said that it's done; only leat sets this */
+};
+
+/* Where a flow's packets go, and what its client said last. */
+struct flow {
+	__u64 serial;       /* which flow of this key: a late deletion spares the next one */
+	__u64 seen_ns;      /* of the last packet; CLOCK_MONOTONIC, to a tick */
+	__u32 node;
+	__u32 client_next;  /* sequence number that the client would use next */
+	__u32 acknowledged;
+	__u32 timestamp;    /* of the client's clock; 0 without the option */
+	__u16 window;       /* as it stands in the segment, unscaled */
+	__u8 flags;
+	__u8 unused[5];
+};
+
+enum node_reach {
+	NODE_UNREACHABLE = 0,
+	NODE_NEIGHBOUR = 1, /* on the same network: it gets the packets as they are */
+	NODE_ROUTED = 2,    /* behind routers: packets get its address */
+};
+
+struct node {
+	__u8 address6[16]; /* zeros: it has none */
+	__be32 address4;
+	__u32 ifindex;
+	__u32 reach;
+};
+
+/* An address and port of a server: the VIP, or a node's own that stands for one on the way there. */
+struct service_key {
+	__u8 address[16];
+	__be16 port;
+};
+
+enum service_flags {
+	SERVICE_OWN = 1,    /* the node's own address: `vip` is what it stands for */
+	SERVICE_MARKED = 2, /* leaves with FIN or RST only under CLOSING_MARK */
+};
+
+struct service {
+	__u8 vip[16];
+	__u32 flags;
+};
+
+/* SO_MARK of a socket that its process closes on purpose: "leat". */
+#define CLOSING_MARK 0x6c656174
+
+enum dispatcher_counter {
+	STEERED,       /* sent to a node */
+	HELD,          /* sent to the tap */
+	LOST,          /* the entry's node can't be reached: dropped */
+	REPLACED,      /* entries deleted by a client's new connection */
+	ERRORS,        /* ICMP messages sent after the flow they quote */
+	RESETS,        /* resets that this host didn't get to send */
+	DISPATCHER_COUNTERS
+};
+
+enum node_counter {
+	RECEIVED,      /* passed on to a connection */
+	STRAY,         /* for the VIP, but without a connection: dropped */
+	RESTORED,      /* got the VIP back for the node's own address */
+	NODE_RESETS,   /* resets without a connection: dropped */
+	GOODBYES,      /* FIN or RST of a process that died: dropped */
+	FENCED,        /* past the lease: dropped */
+	NODE_COUNTERS
+};

@@ -1,0 +1,193 @@
+/* Reading packets: whose flow is it? Decides nothing. Ethernet, IPv4 and IPv6 without extension headers; fragments but the first aren't anybody's. */
+#pragma once
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <linux/pkt_cls.h>
+#include <linux/tcp.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "flow.h"
+
+#define AF_INET 2
+#define AF_INET6 10
+
+#define TCP_CHECKSUM_OFFSET 16
+#define ICMP6_CHECKSUM_OFFSET 2
+#define FRAGMENT_OFFSET_MASK 0x1fff
+
+/* NOP, NOP, timestamp: how every stack in use lays it out. */
+#define TIMESTAMP_OPTION 0x0101080a
+
+enum packet_kind {
+	PACKET_OTHER,
+	PACKET_TCP,
+	PACKET_ERROR, /* an ICMP message about a TCP segment that the server sent: source and destination are the segment's, turned round */
+};
+
+struct packet {
+	__u8 source[16];
+	__u8 destination[16];
+	__u8 sender[16]; /* of a message: who says it */
+	__be16 source_port;
+	__be16 destination_port;
+	__u32 kind;
+	__u32 is_ipv4;
+	__u32 l4; /* where the TCP or ICMP header starts */
+	__u32 payload; /* bytes after the TCP header */
+	__u32 mark;
+	struct tcphdr tcp;
+};
+
+static __always_inline void map_ipv4(__u8 address[16], __be32 ipv4)
+{
+	__builtin_memset(address, 0, 10);
+	address[10] = address[11] = 0xff;
+	__builtin_memcpy(address + 12, &ipv4, 4);
+}
+
+static __always_inline __be32 mapped_ipv4(const __u8 address[16])
+{
+	__be32 ipv4;
+	__builtin_memcpy(&ipv4, address + 12, 4);
+	return ipv4;
+}
+
+/* The header of an IP packet at `offset`. Returns the offset of what follows it, 0 when it's none that is understood. */
+static __always_inline __u32 read_ipv4(struct __sk_buff *skb, __u32 offset, struct packet *packet, __u8 *protocol, __u32 *bytes)
+{
+	struct iphdr ip;
+	if (bpf_skb_load_bytes(skb, offset, &ip, sizeof(ip)) < 0 || ip.ihl < 5)
+		return 0;
+	if (ip.frag_off & bpf_htons(FRAGMENT_OFFSET_MASK))
+		return 0;
+	map_ipv4(packet->source, ip.saddr);
+	map_ipv4(packet->destination, ip.daddr);
+	*protocol = ip.protocol;
+	*bytes = bpf_ntohs(ip.tot_len) - ip.ihl * 4;
+	return offset + ip.ihl * 4;
+}
+
+static __always_inline __u32 read_ipv6(struct __sk_buff *skb, __u32 offset, struct packet *packet, __u8 *protocol, __u32 *bytes)
+{
+	struct ipv6hdr ip;
+	if (bpf_skb_load_bytes(skb, offset, &ip, sizeof(ip)) < 0)
+		return 0;
+	__builtin_memcpy(packet->source, &ip.saddr, 16);
+	__builtin_memcpy(packet->destination, &ip.daddr, 16);
+	*protocol = ip.nexthdr;
+	*bytes = bpf_ntohs(ip.payload_len);
+	return offset + sizeof(ip);
+}
+
+static __always_inline int quotes_segment(__u8 protocol, __u8 type)
+{
+	/* Unreachable (too big among them), time exceeded, parameter problem; in IPv6 these and too big are 1 to 4. */
+	if (protocol == IPPROTO_ICMP)
+		return type == 3 || type == 11 || type == 12;
+	return protocol == IPPROTO_ICMPV6 && type >= 1 && type <= 4;
+}
+
+static __always_inline void turn_round(struct packet *packet)
+{
+	__u8 address[16];
+	__builtin_memcpy(address, packet->source, 16);
+	__builtin_memcpy(packet->source, packet->destination, 16);
+	__builtin_memcpy(packet->destination, address, 16);
+	__be16 port = packet->source_port;
+	packet->source_port = packet->destination_port;
+	packet->destination_port = port;
+}
+
+static __always_inline void read_quoted(struct __sk_buff *skb, struct packet *packet)
+{
+	__u32 at = packet->l4 + 8, unused;
+	__u8 protocol;
+	__be16 ports[2];
+	__builtin_memcpy(packet->sender, packet->source, 16);
+	at = packet->is_ipv4 ? read_ipv4(skb, at, packet, &protocol, &unused) : read_ipv6(skb, at, packet, &protocol, &unused);
+	if (!at || protocol != IPPROTO_TCP || bpf_skb_load_bytes(skb, at, ports, sizeof(ports)) < 0)
+		return;
+	packet->source_port = ports[0];
+	packet->destination_port = ports[1];
+	turn_round(packet);
+	packet->kind = PACKET_ERROR;
+}
+
+static __always_inline void read_packet(struct __sk_buff *skb, struct packet *packet)
+{
+	__u8 protocol, type;
+	__u32 bytes;
+	__builtin_memset(packet, 0, sizeof(*packet));
+	packet->is_ipv4 = skb->protocol == bpf_htons(ETH_P_IP);
+	if (packet->is_ipv4)
+		packet->l4 = read_ipv4(skb, ETH_HLEN, packet, &protocol, &bytes);
+	else if (skb->protocol == bpf_htons(ETH_P_IPV6))
+		packet->l4 = read_ipv6(skb, ETH_HLEN, packet, &protocol, &bytes);
+	if (!packet->l4)
+		return;
+	if (protocol == IPPROTO_TCP) {
+		if (bpf_skb_load_bytes(skb, packet->l4, &packet->tcp, sizeof(packet->tcp)) < 0)
+			return;
+		packet->source_port = packet->tcp.source;
+		packet->destination_port = packet->tcp.dest;
+		/* Segments that the kernel has joined may be longer than an IP header can say. */
+		if (skb->gso_segs > 1)
+			bytes = skb->len - packet->l4;
+		packet->payload = bytes - packet->tcp.doff * 4;
+		packet->kind = PACKET_TCP;
+	} else if (bpf_skb_load_bytes(skb, packet->l4, &type, 1) == 0 && quotes_segment(protocol, type)) {
+		read_quoted(skb, packet);
+	}
+}
+
+/* The client's clock, if the segment tells it. */
+static __always_inline __u32 read_timestamp(struct __sk_buff *skb, const struct packet *packet)
+{
+	__be32 option[2];
+	if (packet->tcp.doff < 8 || bpf_skb_load_bytes(skb, packet->l4 + sizeof(struct tcphdr), option, sizeof(option)) < 0)
+		return 0;
+	return option[0] == bpf_htonl(TIMESTAMP_OPTION) ? bpf_ntohl(option[1]) : 0;
+}
+
+enum which_address { SOURCE_ADDRESS, DESTINATION_ADDRESS };
+
+/* Gives a packet another address, checksums included. Returns false when it couldn't be. */
+static __always_inline int set_address(struct __sk_buff *skb, const struct packet *packet, enum which_address which, const __u8 *from, const __u8 *to)
+{
+	__u32 is_tcp = packet->kind == PACKET_TCP;
+	__u32 checksum = packet->l4 + (is_tcp ? TCP_CHECKSUM_OFFSET : ICMP6_CHECKSUM_OFFSET);
+	__u32 at = ETH_HLEN;
+	if (packet->is_ipv4) {
+		__be32 old = mapped_ipv4(from), new = mapped_ipv4(to);
+		at += which == SOURCE_ADDRESS ? offsetof(struct iphdr, saddr) : offsetof(struct iphdr, daddr);
+		/* ICMP's own checksum doesn't cover the addresses. */
+		if (is_tcp && bpf_l4_csum_replace(skb, checksum, old, new, BPF_F_PSEUDO_HDR | sizeof(new)) < 0)
+			return 0;
+		if (bpf_l3_csum_replace(skb, ETH_HLEN + offsetof(struct iphdr, check), old, new, sizeof(new)) < 0)
+			return 0;
+		return bpf_skb_store_bytes(skb, at, &new, sizeof(new), 0) == 0;
+	}
+	at += which == SOURCE_ADDRESS ? offsetof(struct ipv6hdr, saddr) : offsetof(struct ipv6hdr, daddr);
+	__s64 difference = bpf_csum_diff((__be32 *)from, 16, (__be32 *)to, 16, 0);
+	if (difference < 0 || bpf_l4_csum_replace(skb, checksum, 0, difference, BPF_F_PSEUDO_HDR) < 0)
+		return 0;
+	return bpf_skb_store_bytes(skb, at, to, 16, 0) == 0;
+}
+
+#define COUNTERS(name, number)                                  \
+	struct {                                                \
+		__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);        \
+		__uint(max_entries, number);                    \
+		__type(key, __u32);                             \
+		__type(value, __u64);                           \
+	} name SEC(".maps");                                    \
+	static __always_inline void count(__u32 which)          \
+	{                                                       \
+		__u64 *value = bpf_map_lookup_elem(&name, &which); \
+		if (value)                                      \
+			*value += 1;                            \
+	}

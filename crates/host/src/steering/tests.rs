@@ -1,0 +1,319 @@
+//! The programs, packet by packet (`BPF_PROG_TEST_RUN`). Whole connections are in `tests/handoff`.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::process::Command;
+
+use aya::programs::{TestRun, TestRunOptions};
+
+use super::*;
+use crate::namespace;
+
+const CLIENT4: &str = "192.0.2.7:40000";
+const VIP4: &str = "198.51.100.1:80";
+const CLIENT6: &str = "[2001:db8::7]:40000";
+const VIP6: &str = "[2001:db8:1::1]:80";
+
+const FIN: u8 = 1;
+const SYN: u8 = 2;
+const RST: u8 = 4;
+const ACK: u8 = 16;
+
+/// What a program says of a packet (include/uapi/linux/pkt_cls.h).
+const PASS: u32 = u32::MAX;
+const DROP: u32 = 2;
+const REDIRECT: u32 = 7;
+
+/// A BPF file system, gone at the end.
+struct Pins(PathBuf);
+
+impl Drop for Pins {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.0).status();
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+fn in_lab(name: &str, test: impl FnOnce(&Dispatcher) + Send + 'static) {
+    let Some(namespace) = namespace::for_test(name) else { return };
+    let pins = Pins(std::env::temp_dir().join(format!("leat-{}-{name}", std::process::id())));
+    std::fs::create_dir_all(&pins.0).unwrap();
+    assert!(Command::new("mount").args(["-t", "bpf", "bpf"]).arg(&pins.0).status().unwrap().success());
+    let path = pins.0.clone();
+    namespace
+        .run(move || {
+            let dispatcher = Dispatcher::load(&path, 100).unwrap();
+            for (number, routed) in [(1, false), (2, true)] {
+                let interface = "lo".to_owned();
+                let (ipv4, ipv6) = (Some([203, 0, 113, 9].into()), Some("2001:db8:9::9".parse().unwrap()));
+                dispatcher.set_node(number, &Reach { interface, ipv4, ipv6, routed }).unwrap();
+            }
+            test(&dispatcher);
+        })
+        .unwrap();
+}
+
+/// A TCP segment from one to the other.
+#[derive(Clone)]
+struct Segment {
+    from: SocketAddr,
+    to: SocketAddr,
+    flags: u8,
+    sequence: u32,
+    acknowledged: u32,
+    window: u16,
+    timestamp: Option<u32>,
+    payload: Vec<u8>,
+}
+
+impl Segment {
+    fn new(from: &str, to: &str, flags: u8, sequence: u32) -> Segment {
+        let (from, to) = (from.parse().unwrap(), to.parse().unwrap());
+        let payload = Vec::new();
+        Segment { from, to, flags, sequence, acknowledged: 0, window: 100, timestamp: None, payload }
+    }
+
+    fn key(&self) -> FlowKey {
+        FlowKey { client: self.from, vip: self.to }
+    }
+
+    fn frame(&self) -> Vec<u8> {
+        let mut tcp = [self.from.port().to_be_bytes(), self.to.port().to_be_bytes()].concat();
+        tcp.extend(self.sequence.to_be_bytes());
+        tcp.extend(self.acknowledged.to_be_bytes());
+        tcp.extend([if self.timestamp.is_some() { 8 << 4 } else { 5 << 4 }, self.flags]);
+        tcp.extend(self.window.to_be_bytes());
+        tcp.extend([0; 4]);
+        if let Some(timestamp) = self.timestamp {
+            tcp.extend([1, 1, 8, 10]);
+            tcp.extend(timestamp.to_be_bytes());
+            tcp.extend([0; 4]);
+        }
+        tcp.extend(&self.payload);
+        let sum = checksum(&[&pseudo_header(self.from.ip(), self.to.ip(), 6, tcp.len()), &tcp]);
+        tcp[16..18].copy_from_slice(&sum.to_be_bytes());
+        frame(self.from.ip(), self.to.ip(), 6, &tcp)
+    }
+}
+
+fn octets(ip: IpAddr) -> Vec<u8> {
+    match ip {
+        IpAddr::V4(ip) => ip.octets().to_vec(),
+        IpAddr::V6(ip) => ip.octets().to_vec(),
+    }
+}
+
+fn pseudo_header(from: IpAddr, to: IpAddr, protocol: u8, bytes: usize) -> Vec<u8> {
+    [octets(from), octets(to), vec![0, 0, 0, protocol], (bytes as u32).to_be_bytes().to_vec()].concat()
+}
+
+/// RFC 1071.
+fn checksum(parts: &[&[u8]]) -> u16 {
+    let bytes = parts.concat();
+    let mut sum: u32 =
+        bytes.chunks(2).map(|two| u32::from(two[0]) << 8 | two.get(1).map_or(0, |b| u32::from(*b))).sum();
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    !(sum as u16)
+}
+
+fn frame(from: IpAddr, to: IpAddr, protocol: u8, content: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![2; 12];
+    if from.is_ipv4() {
+        let mut header = vec![0x45, 0];
+        header.extend((20 + content.len() as u16).to_be_bytes());
+        header.extend([0, 0, 0x40, 0, 64, protocol, 0, 0]);
+        header.extend([octets(from), octets(to)].concat());
+        let sum = checksum(&[&header]);
+        header[10..12].copy_from_slice(&sum.to_be_bytes());
+        bytes.extend([0x08, 0x00]);
+        bytes.extend(header);
+    } else {
+        bytes.extend([0x86, 0xdd, 0x60, 0, 0, 0]);
+        bytes.extend((content.len() as u16).to_be_bytes());
+        bytes.extend([protocol, 64]);
+        bytes.extend([octets(from), octets(to)].concat());
+    }
+    bytes.extend(content);
+    bytes
+}
+
+/// A router's message that a segment was too big.
+fn too_big(router: &str, about: &Segment) -> Vec<u8> {
+    let router: IpAddr = router.parse().unwrap();
+    let quoted = &about.frame()[14..];
+    let quoted = &quoted[..quoted.len().min(64)];
+    let is_ipv4 = router.is_ipv4();
+    let (protocol, kind) = if is_ipv4 { (1, [3, 4]) } else { (58, [2, 0]) };
+    let mut icmp = [&kind[..], &[0, 0], &1300u32.to_be_bytes(), quoted].concat();
+    let pseudo = if is_ipv4 { Vec::new() } else { pseudo_header(router, about.from.ip(), protocol, icmp.len()) };
+    let sum = checksum(&[&pseudo, &icmp]);
+    icmp[2..4].copy_from_slice(&sum.to_be_bytes());
+    frame(router, about.from.ip(), protocol, &icmp)
+}
+
+/// A program's verdict, and the packet as it leaves.
+fn run(dispatcher: &Dispatcher, program: &str, frame: &[u8]) -> (u32, Vec<u8>) {
+    let mut programs = dispatcher.programs.lock().unwrap();
+    let mut out = vec![0; frame.len() + 64];
+    let options = TestRunOptions { data_in: Some(frame), data_out: Some(&mut out), ..TestRunOptions::default() };
+    let result = programs.classifier(program).unwrap().test_run(options).unwrap();
+    out.truncate(frame.len());
+    (result.return_value, out)
+}
+
+fn arrive(dispatcher: &Dispatcher, segment: &Segment) -> u32 {
+    run(dispatcher, "dispatcher_ingress", &segment.frame()).0
+}
+
+/// A flow at node 1 whose client would send byte 1000 next.
+fn steer(dispatcher: &Dispatcher, key: FlowKey, node: u32) {
+    let heard = Heard { client_next: 1000, acknowledged: 500, window: 1, timestamp: 0 };
+    dispatcher.flows().steer(key, 1, node, Some(heard)).unwrap();
+}
+
+#[test]
+fn packets_of_a_flow_are_sent_on_and_others_pass() {
+    in_lab("pass", |dispatcher| {
+        for (client, vip) in [(CLIENT4, VIP4), (CLIENT6, VIP6)] {
+            let segment = Segment::new(client, vip, ACK, 1000);
+            assert_eq!(arrive(dispatcher, &segment), PASS);
+            steer(dispatcher, segment.key(), 1);
+            assert_eq!(arrive(dispatcher, &segment), REDIRECT);
+            let other = Segment { from: SocketAddr::new(segment.from.ip(), 1), ..segment.clone() };
+            assert_eq!(arrive(dispatcher, &other), PASS);
+            assert!(dispatcher.flows().delete(segment.key(), 1).unwrap());
+            assert_eq!(arrive(dispatcher, &segment), PASS);
+            steer(dispatcher, segment.key(), 3);
+            assert_eq!(arrive(dispatcher, &segment), DROP, "nobody knows node 3");
+        }
+        assert_eq!(dispatcher.counters().unwrap(), DispatcherCounters { steered: 2, lost: 2, ..Default::default() });
+    });
+}
+
+#[test]
+fn what_the_client_said_last_is_remembered() {
+    in_lab("heard", |dispatcher| {
+        for (client, vip) in [(CLIENT4, VIP4), (CLIENT6, VIP6)] {
+            let mut segment = Segment::new(client, vip, ACK, 1000);
+            steer(dispatcher, segment.key(), 1);
+            (segment.acknowledged, segment.window, segment.timestamp) = (700, 44, Some(0x0102_0304));
+            segment.payload = vec![1; 7];
+            arrive(dispatcher, &segment);
+            let heard = Heard { client_next: 1007, acknowledged: 700, window: 44, timestamp: 0x0102_0304 };
+            assert_eq!(dispatcher.flows().get(segment.key()).unwrap().unwrap().heard, heard);
+            // An old one, and one that somebody made up.
+            segment.acknowledged = 600;
+            arrive(dispatcher, &segment);
+            (segment.sequence, segment.acknowledged) = (0x4000_0000, 900);
+            assert_eq!(arrive(dispatcher, &segment), REDIRECT, "the node's kernel sorts it out");
+            assert_eq!(dispatcher.flows().get(segment.key()).unwrap().unwrap().heard, heard);
+        }
+    });
+}
+
+#[test]
+fn only_a_flow_that_is_over_is_replaced() {
+    in_lab("syn", |dispatcher| {
+        let segment = |flags, sequence| Segment::new(CLIENT4, VIP4, flags, sequence);
+        let key = segment(0, 0).key();
+        let flow = || dispatcher.flows().get(key).unwrap();
+        steer(dispatcher, key, 1);
+        assert_eq!(arrive(dispatcher, &segment(SYN, 77)), REDIRECT, "the node's kernel challenges it");
+        arrive(dispatcher, &segment(RST, 1001));
+        arrive(dispatcher, &segment(RST | ACK, 999));
+        assert!(!flow().unwrap().reset, "only the exact number is believed");
+        arrive(dispatcher, &segment(RST, 1000));
+        assert!(flow().unwrap().reset);
+        assert_eq!(arrive(dispatcher, &segment(SYN, 77)), PASS);
+        assert_eq!(flow(), None);
+
+        steer(dispatcher, key, 1);
+        arrive(dispatcher, &segment(FIN | ACK, 1000));
+        let after = flow().unwrap();
+        assert!(after.client_fin && after.heard.client_next == 1001);
+        assert_eq!(arrive(dispatcher, &segment(SYN, 77)), PASS);
+        assert_eq!(dispatcher.counters().unwrap().replaced, 2);
+    });
+}
+
+#[test]
+fn packets_for_a_routed_node_get_its_address_and_right_checksums() {
+    in_lab("routed", |dispatcher| {
+        for (client, vip, node, router) in
+            [(CLIENT4, VIP4, "203.0.113.9", "192.0.2.254"), (CLIENT6, VIP6, "2001:db8:9::9", "2001:db8::ff")]
+        {
+            let mut segment = Segment::new(client, vip, ACK, 1000);
+            segment.payload = b"some odd payload!".to_vec();
+            steer(dispatcher, segment.key(), 2);
+            let (verdict, sent) = run(dispatcher, "dispatcher_ingress", &segment.frame());
+            assert_eq!(verdict, REDIRECT);
+            let port = segment.to.port();
+            let expected = Segment { to: SocketAddr::new(node.parse().unwrap(), port), ..segment.clone() };
+            assert_eq!(sent, expected.frame());
+
+            // A message about a segment to the client: to the node, and as if the client had said it.
+            let reply = Segment::new(vip, client, ACK, 1);
+            let (verdict, sent) = run(dispatcher, "dispatcher_ingress", &too_big(router, &reply));
+            assert_eq!(verdict, REDIRECT);
+            let (at, length) = if segment.from.is_ipv4() { (26, 4) } else { (22, 16) };
+            assert_eq!(sent[at..at + length], octets(segment.from.ip()));
+            assert_eq!(sent[at + length..at + 2 * length], octets(node.parse().unwrap()));
+            let icmp = &sent[at + 2 * length..];
+            let pseudo = if length == 4 {
+                Vec::new()
+            } else {
+                pseudo_header(segment.from.ip(), node.parse().unwrap(), 58, icmp.len())
+            };
+            assert_eq!(checksum(&[&pseudo, icmp]), 0);
+            let stranger = Segment::new(vip, &client.replace("40000", "40001"), ACK, 1);
+            assert_eq!(run(dispatcher, "dispatcher_ingress", &too_big(router, &stranger)).0, PASS);
+        }
+        assert_eq!(dispatcher.counters().unwrap().errors, 2);
+    });
+}
+
+#[test]
+fn a_flow_that_others_hold_is_not_reset_from_here() {
+    in_lab("reset", |dispatcher| {
+        let reset = Segment::new(VIP4, CLIENT4, RST, 5);
+        let leave = |segment: &Segment| run(dispatcher, "dispatcher_egress", &segment.frame()).0;
+        assert_eq!(leave(&reset), PASS);
+        let key = FlowKey { client: reset.to, vip: reset.from };
+        dispatcher.flows().hold(key, 1).unwrap();
+        assert_eq!(leave(&reset), DROP);
+        assert_eq!(leave(&Segment::new(VIP4, CLIENT4, ACK, 5)), PASS);
+    });
+}
+
+/// What the programs cost: `cargo test -p leat-host --release --lib steering -- --ignored --nocapture costs`.
+#[test]
+#[ignore = "a measurement"]
+fn costs() {
+    in_lab("costs", |dispatcher| {
+        for (client, vip) in [(CLIENT4, VIP4), (CLIENT6, VIP6)] {
+            let mut segment = Segment::new(client, vip, ACK, 1000);
+            segment.timestamp = Some(1);
+            for (what, node) in [("of no flow", None), ("of a flow", Some(1))] {
+                if let Some(node) = node {
+                    steer(dispatcher, segment.key(), node);
+                }
+                let mut programs = dispatcher.programs.lock().unwrap();
+                let frame = segment.frame();
+                let options = TestRunOptions { data_in: Some(&frame), repeat: 1_000_000, ..TestRunOptions::default() };
+                let time = programs.classifier("dispatcher_ingress").unwrap().test_run(options).unwrap().duration;
+                println!("{vip} {what}: {time:?} a packet, without the redirect itself");
+            }
+        }
+        let key = |number: u32| FlowKey {
+            client: SocketAddr::new(IpAddr::from(number.to_be_bytes()), 1),
+            vip: VIP4.parse().unwrap(),
+        };
+        let start = std::time::Instant::now();
+        for round in 0..100_000 {
+            dispatcher.flows().hold(key(round % 50), 1).unwrap();
+        }
+        println!("an update: {:?}", start.elapsed() / 100_000);
+    });
+}
