@@ -11,13 +11,16 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Duration;
 
+use leat_host::program::LocalPrograms;
 use leat_host::reactor::{Epoll, IoUring};
 use leat_host::storage::{DiskStorage, Pool, PoolLimits};
 use leat_host::{channel, clock, process, processors, socket};
 use leat_logic::time::{Instant, UnixTime};
 
 use crate::access_log::AccessLogWriter;
-use crate::config::{Config, Reactor};
+use crate::balance::{Balance, Member};
+use crate::config::{Config, Reactor, Role};
+use crate::ctl;
 use crate::listener::ListenerName;
 use crate::log;
 use crate::metrics::{ServerMetrics, WorkerMetrics};
@@ -32,6 +35,8 @@ const RETIRE_ACCEPT: Duration = Duration::from_secs(2);
 enum Event {
     /// The supervisor says something; `None` when it has gone.
     Message(Option<channel::Message>),
+    /// Somebody asks by the control socket.
+    Asked(ctl::Question),
     /// A worker's thread has returned.
     WorkerEnded { worker: usize, result: io::Result<()> },
 }
@@ -40,6 +45,7 @@ enum Event {
 struct Running {
     number: usize,
     mailbox: Arc<Mailbox>,
+    metrics: Arc<WorkerMetrics>,
     retiring: bool,
     /// Addresses of which it has a socket.
     listening: Vec<ListenerName>,
@@ -52,6 +58,7 @@ struct Engine<'a> {
     /// By address, in the order in which they began to listen: a worker's place in `workers` is that of its sockets. Workers have copies.
     sockets: BTreeMap<ListenerName, Vec<OwnedFd>>,
     workers: Vec<Running>,
+    balance: Balance,
     next_worker: usize,
     logs: AccessLogWriter,
     pool: Option<Arc<Pool>>,
@@ -59,6 +66,7 @@ struct Engine<'a> {
     sender: Sender<Event>,
     events: Receiver<Event>,
     draining: bool,
+    hears_questions: bool,
     fell_back: Arc<std::sync::Once>,
 }
 
@@ -66,6 +74,8 @@ struct Engine<'a> {
 fn warn_of_lasting_changes(before: &Config, after: &Config) {
     let keys = [
         ("reactor", before.reactor != after.reactor),
+        ("role", before.role != after.role),
+        ("admin.socket", before.admin.socket.is_some() && before.admin.socket != after.admin.socket),
         ("files.io_threads", before.files.io_threads != after.files.io_threads),
     ];
     for (key, _) in keys.iter().filter(|(_, changed)| *changed) {
@@ -81,6 +91,7 @@ struct Kernel<R> {
 impl Host for Kernel<IoUring> {
     type Reactor = IoUring;
     type Storage = DiskStorage;
+    type Programs = LocalPrograms;
 
     fn now(&self) -> Instant {
         clock::now()
@@ -88,12 +99,21 @@ impl Host for Kernel<IoUring> {
 
     fn wall(&self) -> UnixTime {
         clock::wall()
+    }
+
+    fn burn(&self, time: Duration) -> Duration {
+        clock::burn(time)
+    }
+
+    fn processor_time(&self) -> Duration {
+        clock::thread_processor_time()
     }
 }
 
 impl Host for Kernel<Epoll> {
     type Reactor = Epoll;
     type Storage = DiskStorage;
+    type Programs = LocalPrograms;
 
     fn now(&self) -> Instant {
         clock::now()
@@ -101,6 +121,14 @@ impl Host for Kernel<Epoll> {
 
     fn wall(&self) -> UnixTime {
         clock::wall()
+    }
+
+    fn burn(&self, time: Duration) -> Duration {
+        clock::burn(time)
+    }
+
+    fn processor_time(&self) -> Duration {
+        clock::thread_processor_time()
     }
 }
 
@@ -144,6 +172,7 @@ fn start(source: &Source) -> io::Result<Engine<'_>> {
         config: None,
         sockets: BTreeMap::new(),
         workers: Vec::new(),
+        balance: Balance::default(),
         next_worker: 0,
         logs: AccessLogWriter::start()?,
         pool: None,
@@ -151,6 +180,7 @@ fn start(source: &Source) -> io::Result<Engine<'_>> {
         sender,
         events,
         draining: false,
+        hears_questions: false,
         fell_back: Arc::new(std::sync::Once::new()),
     })
 }
@@ -158,7 +188,7 @@ fn start(source: &Source) -> io::Result<Engine<'_>> {
 impl Engine<'_> {
     fn watch(&mut self) -> io::Result<()> {
         loop {
-            match self.events.recv().map_err(|_| io::ErrorKind::BrokenPipe)? {
+            match self.next_event()? {
                 Event::Message(Some(message)) => self.handle(message)?,
                 Event::Message(None) if !self.draining => {
                     log::warning("the supervisor has gone: finishing what is under way");
@@ -166,6 +196,7 @@ impl Engine<'_> {
                     self.drain(within, false);
                 }
                 Event::Message(None) => {}
+                Event::Asked(question) => self.hear(question),
                 Event::WorkerEnded { worker, result } => {
                     // Only a whole engine is known to work: the supervisor starts a new one.
                     result?;
@@ -176,6 +207,65 @@ impl Engine<'_> {
             if self.draining && self.workers.is_empty() {
                 return Ok(());
             }
+        }
+    }
+
+    /// The next event. Meanwhile the shares of sites are balanced over the workers.
+    fn next_event(&mut self) -> io::Result<Event> {
+        loop {
+            let working = self.workers.iter().filter(|worker| !worker.retiring && !self.draining);
+            let members: Vec<Member> = working
+                .map(|worker| Member {
+                    number: worker.number,
+                    metrics: worker.metrics.clone(),
+                    mailbox: worker.mailbox.clone(),
+                })
+                .collect();
+            let pause = self.config.as_ref().and_then(|config| self.balance.step(config, &members, clock::now()));
+            let Some(pause) = pause else { return self.events.recv().map_err(|_| io::ErrorKind::BrokenPipe.into()) };
+            match self.events.recv_timeout(pause) {
+                Ok(event) => return Ok(event),
+                Err(mpsc::RecvTimeoutError::Timeout) => {}
+                Err(mpsc::RecvTimeoutError::Disconnected) => return Err(io::ErrorKind::BrokenPipe.into()),
+            }
+        }
+    }
+
+    /// Answers a question, or passes it on to the worker that can.
+    fn hear(&self, question: ctl::Question) {
+        let is_dispatcher = self.config.as_ref().is_some_and(|config| config.role == Role::Dispatcher);
+        let is_general = matches!(question.command, ctl::Command::Status | ctl::Command::Counters);
+        match self.workers.first().filter(|_| is_dispatcher && !is_general) {
+            Some(worker) => worker.mailbox.send(Control::Ask(question)),
+            None => {
+                let answer = self.answer(&question.command);
+                question.answer(answer);
+            }
+        }
+    }
+
+    /// What can be said here. Choices of nodes are the dispatcher's to answer.
+    fn answer(&self, command: &ctl::Command) -> Result<serde_json::Value, String> {
+        let config = self.config.as_deref().ok_or("there is no configuration yet")?;
+        match command {
+            ctl::Command::Status => {
+                let (summary, workers) = (config.summary(), self.workers.len());
+                let text = format!("{summary}; workers: {workers}{}\n", if self.draining { "; draining" } else { "" });
+                let role = config.role.name();
+                Ok(serde_json::json!({ "role": role, "workers": workers, "draining": self.draining, "text": text }))
+            }
+            ctl::Command::Counters => Ok(serde_json::json!({ "text": self.metrics.render() })),
+            _ => Err("this leat isn't a dispatcher".to_owned()),
+        }
+    }
+
+    /// Makes the control socket, once.
+    fn listen_for_questions(&mut self, config: &Config) {
+        let Some(path) = config.admin.socket.as_ref().filter(|_| !self.hears_questions) else { return };
+        let sender = self.sender.clone();
+        match ctl::serve(path, move |question| sender.send(Event::Asked(question)).is_ok()) {
+            Ok(()) => self.hears_questions = true,
+            Err(error) => log::warning(format_args!("leat ctl can't be heard at {}: {error}", path.display())),
         }
     }
 
@@ -235,6 +325,7 @@ impl Engine<'_> {
                 self.workers[place].mailbox.send(Control::Configure { config, logs, listeners });
             }
         }
+        self.listen_for_questions(&config);
         self.metrics.reloads.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
@@ -271,8 +362,8 @@ impl Engine<'_> {
             self.next_worker += 1;
             let mailbox = Arc::new(Mailbox::new()?);
             let processor = processors.get(working % processors.len().max(1)).copied();
-            self.start_worker(number, processor, mailbox.clone(), config)?;
-            self.workers.insert(working, Running { number, mailbox, retiring: false, listening: Vec::new() });
+            let metrics = self.start_worker(number, processor, mailbox.clone(), config)?;
+            self.workers.insert(working, Running { number, mailbox, metrics, retiring: false, listening: Vec::new() });
             working += 1;
         }
         Ok(())
@@ -331,12 +422,13 @@ impl Engine<'_> {
         processor: Option<usize>,
         mailbox: Arc<Mailbox>,
         config: &Arc<Config>,
-    ) -> io::Result<()> {
+    ) -> io::Result<Arc<WorkerMetrics>> {
         let (config, sender, server_metrics) = (config.clone(), self.sender.clone(), self.metrics.clone());
         let pool = self.pool.clone().ok_or(io::ErrorKind::NotConnected)?;
         let fell_back = self.fell_back.clone();
         let metrics = Arc::new(WorkerMetrics::new(number));
         self.metrics.add_worker(metrics.clone());
+        let known = metrics.clone();
         std::thread::Builder::new().name(format!("worker {number}")).spawn(move || {
             if let Some(processor) = processor
                 && let Err(error) = processors::pin(processor)
@@ -358,18 +450,18 @@ impl Engine<'_> {
                 match reactor {
                     Some(reactor) => {
                         let host = Kernel { reactor: std::marker::PhantomData::<IoUring> };
-                        Worker::new(host, reactor, storage, setup).run()
+                        Worker::new(host, reactor, storage, LocalPrograms::new(), setup).run()
                     }
                     None => {
                         let host = Kernel { reactor: std::marker::PhantomData::<Epoll> };
-                        Worker::new(host, Epoll::new()?, storage, setup).run()
+                        Worker::new(host, Epoll::new()?, storage, LocalPrograms::new(), setup).run()
                     }
                 }
             };
             // Nobody listens any more: the engine is ending.
             let _ = sender.send(Event::WorkerEnded { worker: number, result: run() });
         })?;
-        Ok(())
+        Ok(known)
     }
 
     fn drain(&mut self, within: Duration, keep_idle: bool) {

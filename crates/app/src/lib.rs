@@ -3,10 +3,15 @@
 //! A request's way through these modules is told in ARCHITECTURE.md.
 
 pub mod access_log;
+mod balance;
 pub mod config;
+pub mod ctl;
 pub mod engine;
+pub mod lab;
 pub mod listener;
 pub mod log;
 pub mod metrics;
+pub(crate) mod pins;
 pub mod supervisor;
+pub mod top;
 pub mod worker;

@@ -1,13 +1,16 @@
 //! The command line: what was asked for, and which exit code tells how it went.
 
+mod cluster;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 
 use leat::supervisor::{self, Source};
-use leat::{config, engine};
+use leat::{config, engine, top};
 
 /// A web server and balancer: sites, shares, workers, nodes.
 #[derive(Parser)]
@@ -21,11 +24,23 @@ struct Cli {
 enum Command {
     /// Serve a directory, or the sites of a configuration.
     Serve(Serve),
+    /// Be the dispatcher of a cluster: it has the address that clients know and chooses a node for each request.
+    Dispatch(cluster::Dispatch),
+    /// Be a node of a cluster: it serves what a dispatcher hands over.
+    Node(cluster::Node),
+    /// Build a cluster on this machine, in network namespaces, and take it down again. Needs root.
+    Lab(cluster::Lab),
+    /// Show and change what a running leat does, or say what one with a configuration would do.
+    Ctl(cluster::Ctl),
+    /// Move every connection of a node to the others, and say when the machine is empty.
+    Drain(cluster::Drain),
     /// Check a configuration: every mistake with its file, line and cure. Exit code 1 if there is one.
     Check {
         /// The configuration file.
         file: PathBuf,
     },
+    /// Show what the running server does, for each site, stage and worker.
+    Top(Top),
     /// Print a reference: of the configuration's keys, or of the metrics.
     Reference {
         /// Which one.
@@ -51,6 +66,15 @@ struct Serve {
     /// Serve the sites of this file instead.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["listen", "workers", "reactor"])]
     config: Option<PathBuf>,
+    /// The part of this machine in the file's cluster.
+    #[arg(long, hide = true, requires = "config", value_parser = cluster::role)]
+    role: Option<config::Role>,
+    /// Which of its nodes this machine is.
+    #[arg(long, hide = true, requires = "config")]
+    name: Option<String>,
+    /// A configuration itself.
+    #[arg(long, hide = true, conflicts_with = "config")]
+    text: Option<String>,
     /// An address to listen on; may be repeated. Port 0 takes any free port. [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDR")]
     listen: Vec<SocketAddr>,
@@ -72,11 +96,80 @@ enum ReactorChoice {
     Epoll,
 }
 
+#[derive(clap::Args)]
+struct Top {
+    /// The admin address of the running server.
+    #[arg(default_value = "127.0.0.1:9180", value_name = "ADDR")]
+    address: SocketAddr,
+    /// Take the admin address from this configuration file instead.
+    #[arg(long, value_name = "FILE", conflicts_with = "address")]
+    config: Option<PathBuf>,
+    /// Print one sample as a table and end; needs no terminal.
+    #[arg(long)]
+    once: bool,
+    /// Print one sample as a line of JSON and end: every site, stage and worker.
+    #[arg(long)]
+    json: bool,
+    /// Seconds between readings.
+    #[arg(long, value_name = "S", default_value_t = 1.0, value_parser = parse_interval_s)]
+    interval: f64,
+    /// A row for each stage below each site.
+    #[arg(long)]
+    stages: bool,
+    /// A row for each worker below each site.
+    #[arg(long)]
+    workers: bool,
+    /// Sort by this column.
+    #[arg(long, value_name = "COLUMN", default_value = "site", value_parser = top::sort_names())]
+    sort: String,
+}
+
+fn parse_interval_s(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(interval_s) if (0.1..=3600.0).contains(&interval_s) => Ok(interval_s),
+        _ => Err("give a number of seconds from 0.1 to 3600".to_owned()),
+    }
+}
+
+impl Top {
+    fn run(self) -> ExitCode {
+        let address = match self.config.as_deref().map(config::check) {
+            None => self.address,
+            Some(Ok((config, _))) => match config.admin.listen {
+                Some(address) => address,
+                None => {
+                    eprintln!(
+                        "leat top: the configuration turns the admin address off: give `listen` under [admin] a value"
+                    );
+                    return ExitCode::FAILURE;
+                }
+            },
+            Some(Err(mistakes)) => {
+                eprint!("{mistakes}");
+                return ExitCode::FAILURE;
+            }
+        };
+        top::run(&top::Options {
+            address,
+            interval: Duration::from_secs_f64(self.interval),
+            grouping: top::Grouping { stages: self.stages, workers: self.workers },
+            sorting: top::Sorting::by(&self.sort).unwrap_or(top::Sorting::BY_NAME),
+            output: match (self.json, self.once) {
+                (true, _) => top::Output::Json,
+                (_, true) => top::Output::Plain,
+                _ => top::Output::Terminal,
+            },
+        })
+    }
+}
+
 impl Serve {
     fn source(self) -> Source {
-        match self.config {
-            Some(file) => Source::File(file),
-            None => Source::Directory {
+        match (self.config, self.text) {
+            (Some(file), _) if self.role.is_none() && self.name.is_none() => Source::File(file),
+            (Some(file), _) => Source::Member(file, config::Part { role: self.role, name: self.name }),
+            (None, Some(text)) => Source::Text(text),
+            (None, None) => Source::Directory {
                 directory: self.directory,
                 listen: self.listen,
                 workers: self.workers.map(usize::from),
@@ -93,8 +186,14 @@ impl Serve {
 fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Serve(serve) => supervisor::run(&serve.source()),
+        Command::Dispatch(dispatch) => supervisor::run(&dispatch.source()),
+        Command::Node(node) => supervisor::run(&node.source()),
+        Command::Lab(lab) => lab.run(),
+        Command::Ctl(ctl) => ctl.run(),
+        Command::Drain(drain) => drain.run(),
         Command::Engine(serve) => engine::run(&serve.source()),
         Command::Check { file } => check(&file),
+        Command::Top(top) => top.run(),
         Command::Reference { topic: Topic::Config } => print(&config::reference()),
         Command::Reference { topic: Topic::Metrics } => print(&leat::metrics::reference()),
     }

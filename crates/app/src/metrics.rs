@@ -1,9 +1,14 @@
 //! What leat counts, and how Prometheus reads it. Each worker counts for itself without atomic read-modify-write; a scrape adds up.
 
+mod upstream;
+
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use leat_logic::http::RejectReason;
+
+pub use upstream::UpstreamMetrics;
 
 /// A number that one thread changes and any thread reads.
 #[derive(Debug, Default)]
@@ -25,6 +30,11 @@ impl Number {
         self.0.store(value, Ordering::Relaxed);
     }
 
+    /// Sets it to a ratio, in millionths.
+    pub fn set_ratio(&self, ratio: f64) {
+        self.set((ratio * 1e6) as u64);
+    }
+
     /// Reads it.
     #[must_use]
     pub fn get(&self) -> u64 {
@@ -35,6 +45,9 @@ impl Number {
 /// Upper bounds of the request time histogram, in microseconds.
 pub const TIME_BOUNDS_US: [u64; 12] =
     [50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 50_000, 250_000, 1_000_000, 10_000_000];
+
+/// Upper bounds of the queue delay histogram, in microseconds.
+pub const DELAY_BOUNDS_US: [u64; 11] = [100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 250_000, 1_000_000];
 
 /// What is counted of a site at one worker.
 #[derive(Debug, Default)]
@@ -49,8 +62,55 @@ pub struct SiteMetrics {
     pub times: [Number; TIME_BOUNDS_US.len() + 1],
     /// The sum of those times.
     pub time_us: Number,
+    /// Requests by the time that they waited for their turn, served or refused then; the last is those above all bounds.
+    pub delays: [Number; DELAY_BOUNDS_US.len() + 1],
+    /// The sum of those times.
+    pub delay_us: Number,
+    /// Requests answered with 503 because there was too much to do.
+    pub refused: Number,
+    /// Connections whose last request was the site's.
+    pub connections: Number,
+    /// Requests that wait for their turn now.
+    pub waiting: Number,
+    /// Requests that are being served now.
+    pub started: Number,
+    /// What the site was entitled to lately among those that wanted something, in millionths of the worker.
+    pub share_given: Number,
+    /// What it has used lately, in millionths of what all have.
+    pub share_used: Number,
+    /// By the stages' order: [`STAGES`].
+    pub stages: [StageMetrics; STAGES.len()],
+    /// Processor time of the site's handlers, in nanoseconds.
+    pub compute_ns: Number,
+    /// Slices that its handlers' programs got.
+    pub slices: Number,
+    /// Requests that are passed on.
+    pub upstream: UpstreamMetrics,
     /// Access log lines that were dropped because the log couldn't keep up.
     pub log_lines_dropped: Number,
+}
+
+/// The stages of a request's life, by their names in metrics.
+pub const STAGES: [&str; 4] = ["receive", "serve", "transmit", "compute"];
+
+/// What is counted of a site at one stage at one worker.
+#[derive(Debug, Default)]
+pub struct StageMetrics {
+    /// Events that were run.
+    pub events: Number,
+    /// Processor time charged, in nanoseconds.
+    pub used_ns: Number,
+    /// The sum of the times that events waited for their turn, in microseconds.
+    pub waited_us: Number,
+}
+
+impl SiteMetrics {
+    /// Counts a request that has waited so long for its turn.
+    pub fn count_delay(&self, delay: Duration) {
+        let delay_us = u64::try_from(delay.as_micros()).unwrap_or(u64::MAX);
+        self.delays[DELAY_BOUNDS_US.iter().take_while(|&&bound| delay_us > bound).count()].increment();
+        self.delay_us.add(delay_us);
+    }
 }
 
 /// What is counted at one worker.
@@ -66,6 +126,18 @@ pub struct WorkerMetrics {
     pub connections: Number,
     /// Requests refused, by reason.
     pub rejections: Vec<Number>,
+    /// Flows that are elsewhere or on their way, at a dispatcher; that are here, at a node.
+    pub flows: Number,
+    /// Connections given to a node, or taken by one.
+    pub handoffs: Number,
+    /// Offers that were refused or lost.
+    pub handoffs_refused: Number,
+    /// Connections that came back from a node.
+    pub handoffs_returned: Number,
+    /// Connections that went on although their node had died.
+    pub flows_recovered: Number,
+    /// Connections that couldn't go on.
+    pub flows_cut: Number,
     /// Requests answered from the worker's cache.
     pub cache_hits: Number,
     /// Requests for which the storage was asked.
@@ -80,6 +152,14 @@ pub struct WorkerMetrics {
     pub stalled: Number,
     /// Requests that the storage couldn't answer.
     pub storage_failures: Number,
+    /// How far off the cost model's predictions were lately, in millionths of what was measured.
+    pub cost_model_error: Number,
+    /// Programs of handlers that haven't ended.
+    pub programs: Number,
+    /// Programs started.
+    pub program_starts: Number,
+    /// Responders that ended, to be started again.
+    pub program_restarts: Number,
     sites: Mutex<Vec<Arc<SiteMetrics>>>,
 }
 
@@ -93,6 +173,12 @@ impl WorkerMetrics {
             accept_failures: Number::default(),
             connections: Number::default(),
             rejections: RejectReason::ALL.iter().map(|_| Number::default()).collect(),
+            flows: Number::default(),
+            handoffs: Number::default(),
+            handoffs_refused: Number::default(),
+            handoffs_returned: Number::default(),
+            flows_recovered: Number::default(),
+            flows_cut: Number::default(),
             cache_hits: Number::default(),
             cache_misses: Number::default(),
             cache_bytes: Number::default(),
@@ -100,6 +186,10 @@ impl WorkerMetrics {
             cut_replies: Number::default(),
             stalled: Number::default(),
             storage_failures: Number::default(),
+            cost_model_error: Number::default(),
+            programs: Number::default(),
+            program_starts: Number::default(),
+            program_restarts: Number::default(),
             sites: Mutex::default(),
         }
     }
@@ -146,6 +236,11 @@ impl ServerMetrics {
         for worker in &workers {
             page.line("", &[("worker", &worker.worker.to_string())], worker.connections.get());
         }
+        page.family(&COST_MODEL_ERROR);
+        for worker in &workers {
+            let number = worker.worker.to_string();
+            page.value("", &[("worker", &number)], &ratio(worker.cost_model_error.get()));
+        }
         for (family, read) in WORKER_FAMILIES {
             page.family(family);
             page.line("", &[], workers.iter().map(|worker| read(worker).get()).sum());
@@ -189,27 +284,72 @@ impl ServerMetrics {
         for (name, parts) in &sites {
             page.line("", &[("site", name)], sum(parts, &|part| part.body_bytes.get()));
         }
+        page.family(&COMPUTE_SECONDS);
+        for (name, parts) in &sites {
+            let nanoseconds = sum(parts, &|part| part.compute_ns.get());
+            page.value("", &[("site", name)], &seconds(nanoseconds / 1000));
+        }
+        page.family(&SLICES);
+        for (name, parts) in &sites {
+            page.line("", &[("site", name)], sum(parts, &|part| part.slices.get()));
+        }
         page.family(&LOG_LINES_DROPPED);
         for (name, parts) in &sites {
             page.line("", &[("site", name)], sum(parts, &|part| part.log_lines_dropped.get()));
         }
+        for (family, read, show) in STAGE_FAMILIES {
+            page.family(family);
+            for (name, parts) in &sites {
+                for (stage, label) in STAGES.iter().enumerate() {
+                    let value = sum(parts, &|part| read(&part.stages[stage]).get());
+                    if value > 0 {
+                        page.value("", &[("site", name), ("stage", label)], &show(value));
+                    }
+                }
+            }
+        }
+        for (family, read) in SITE_GAUGES.iter().chain(upstream::FAMILIES) {
+            page.family(family);
+            for (name, parts) in &sites {
+                page.line("", &[("site", name)], sum(parts, &|part| read(part).get()));
+            }
+        }
+        for (family, read) in SHARE_FAMILIES {
+            page.family(family);
+            for worker in workers {
+                for site in worker.sites() {
+                    let labels = [("site", site.name.as_str()), ("worker", &worker.worker.to_string())];
+                    page.value("", &labels, &ratio(read(&site).get()));
+                }
+            }
+        }
+        page.family(&REFUSED);
+        for (name, parts) in &sites {
+            page.line("", &[("site", name)], sum(parts, &|part| part.refused.get()));
+        }
+        page.family(&QUEUE_DELAY_SECONDS);
+        for (name, parts) in &sites {
+            let count = |index: usize| sum(parts, &|part| part.delays[index].get());
+            page.histogram(name, &DELAY_BOUNDS_US, count, sum(parts, &|part| part.delay_us.get()));
+        }
         page.family(&REQUEST_SECONDS);
         for (name, parts) in &sites {
-            let mut count = 0;
-            for (index, bound_us) in TIME_BOUNDS_US.iter().enumerate() {
-                count += sum(parts, &|part| part.times[index].get());
-                page.line("_bucket", &[("site", name), ("le", &seconds(*bound_us))], count);
-            }
-            count += sum(parts, &|part| part.times[TIME_BOUNDS_US.len()].get());
-            page.line("_bucket", &[("site", name), ("le", "+Inf")], count);
-            page.value("_sum", &[("site", name)], &seconds(sum(parts, &|part| part.time_us.get())));
-            page.line("_count", &[("site", name)], count);
+            let count = |index: usize| sum(parts, &|part| part.times[index].get());
+            page.histogram(name, &TIME_BOUNDS_US, count, sum(parts, &|part| part.time_us.get()));
         }
     }
 }
 
 fn seconds(microseconds: u64) -> String {
     format!("{}", microseconds as f64 / 1e6)
+}
+
+fn seconds_of_ns(nanoseconds: u64) -> String {
+    format!("{}", nanoseconds as f64 / 1e9)
+}
+
+fn ratio(millionths: u64) -> String {
+    format!("{}", millionths as f64 / 1e6)
 }
 
 /// A metric's name, kind and meaning: what the page, the reference and dashboards go by.
@@ -221,9 +361,19 @@ struct Family {
 }
 
 type Read = fn(&WorkerMetrics) -> &Number;
+type ReadSite = fn(&SiteMetrics) -> &Number;
+type ReadStage = fn(&StageMetrics) -> &Number;
+/// From what is counted to what the page says.
+type Show = fn(u64) -> String;
 
 const CONNECTIONS: Family =
     Family { name: "leat_connections", kind: "gauge", labels: "worker", help: "Connections open now." };
+const COST_MODEL_ERROR: Family = Family {
+    name: "leat_cost_model_error_ratio",
+    kind: "gauge",
+    labels: "worker",
+    help: "How far off the prices of operations were lately, as a part of the processor time that was measured. Shares go by what was measured.",
+};
 const REJECTIONS: Family = Family {
     name: "leat_rejections_total",
     kind: "counter",
@@ -242,6 +392,18 @@ const BODY_BYTES: Family = Family {
     labels: "site",
     help: "Content bytes of replies that the kernel has taken.",
 };
+const COMPUTE_SECONDS: Family = Family {
+    name: "leat_compute_seconds_total",
+    kind: "counter",
+    labels: "site",
+    help: "Processor time of a site's handlers, in the workers and in programs that leat starts.",
+};
+const SLICES: Family = Family {
+    name: "leat_compute_slices_total",
+    kind: "counter",
+    labels: "site",
+    help: "Slices of a core that programs of a site's handlers got.",
+};
 const LOG_LINES_DROPPED: Family = Family {
     name: "leat_access_log_lines_dropped_total",
     kind: "counter",
@@ -253,6 +415,93 @@ const REQUEST_SECONDS: Family = Family {
     kind: "histogram",
     labels: "site",
     help: "Time from a request's whole head to its reply's last byte handed to the kernel.",
+};
+/// The families that are one number of each site and stage.
+const STAGE_FAMILIES: &[(&Family, ReadStage, Show)] = &[
+    (
+        &Family {
+            name: "leat_events_total",
+            kind: "counter",
+            labels: "site, stage",
+            help: "Events that were run: pieces of requests, in the order that the tree gives them.",
+        },
+        |stage| &stage.events,
+        |count| count.to_string(),
+    ),
+    (
+        &Family {
+            name: "leat_processor_seconds_total",
+            kind: "counter",
+            labels: "site, stage",
+            help: "Processor time charged, that of the kernel included.",
+        },
+        |stage| &stage.used_ns,
+        seconds_of_ns,
+    ),
+    (
+        &Family {
+            name: "leat_event_wait_seconds_total",
+            kind: "counter",
+            labels: "site, stage",
+            help: "Time that events waited for their turn, added up.",
+        },
+        |stage| &stage.waited_us,
+        seconds,
+    ),
+];
+/// The families that are one number of each site, added up over the workers.
+const SITE_GAUGES: &[(&Family, ReadSite)] = &[
+    (
+        &Family {
+            name: "leat_requests_waiting",
+            kind: "gauge",
+            labels: "site",
+            help: "Requests that wait for their turn now.",
+        },
+        |site| &site.waiting,
+    ),
+    (
+        &Family {
+            name: "leat_requests_started",
+            kind: "gauge",
+            labels: "site",
+            help: "Requests that are being served now.",
+        },
+        |site| &site.started,
+    ),
+];
+/// The families that are one ratio of each site at each worker.
+const SHARE_FAMILIES: &[(&Family, ReadSite)] = &[
+    (
+        &Family {
+            name: "leat_share_given_ratio",
+            kind: "gauge",
+            labels: "site, worker",
+            help: "The part of a worker that a site is entitled to among those that want something.",
+        },
+        |site| &site.share_given,
+    ),
+    (
+        &Family {
+            name: "leat_share_used_ratio",
+            kind: "gauge",
+            labels: "site, worker",
+            help: "The part that a site has had lately of what a worker did for all.",
+        },
+        |site| &site.share_used,
+    ),
+];
+const REFUSED: Family = Family {
+    name: "leat_refused_total",
+    kind: "counter",
+    labels: "site",
+    help: "Requests answered with 503 because there was too much to do.",
+};
+const QUEUE_DELAY_SECONDS: Family = Family {
+    name: "leat_queue_delay_seconds",
+    kind: "histogram",
+    labels: "site",
+    help: "Time that requests waited for their turn, from the last of the head that arrived to when they were served, or refused.",
 };
 const RELOADS: Family = Family {
     name: "leat_reloads_total",
@@ -280,6 +529,60 @@ const WORKER_FAMILIES: &[(&Family, Read)] = &[
             help: "Times that accepting failed, for want of descriptors mostly.",
         },
         |worker| &worker.accept_failures,
+    ),
+    (
+        &Family {
+            name: "leat_flows",
+            kind: "gauge",
+            labels: "",
+            help: "Connections that a dispatcher has given away, or that a node holds for one.",
+        },
+        |worker| &worker.flows,
+    ),
+    (
+        &Family {
+            name: "leat_handoffs_total",
+            kind: "counter",
+            labels: "",
+            help: "Connections given to a node, at a dispatcher; taken, at a node.",
+        },
+        |worker| &worker.handoffs,
+    ),
+    (
+        &Family {
+            name: "leat_handoffs_refused_total",
+            kind: "counter",
+            labels: "",
+            help: "Handoffs that weren't taken: refused, or lost with a link.",
+        },
+        |worker| &worker.handoffs_refused,
+    ),
+    (
+        &Family {
+            name: "leat_handoffs_returned_total",
+            kind: "counter",
+            labels: "",
+            help: "Connections that a node gave back.",
+        },
+        |worker| &worker.handoffs_returned,
+    ),
+    (
+        &Family {
+            name: "leat_flows_recovered_total",
+            kind: "counter",
+            labels: "",
+            help: "Connections that went on at another node when theirs had died.",
+        },
+        |worker| &worker.flows_recovered,
+    ),
+    (
+        &Family {
+            name: "leat_flows_cut_total",
+            kind: "counter",
+            labels: "",
+            help: "Connections that were cut, as nobody could go on with them.",
+        },
+        |worker| &worker.flows_cut,
     ),
     (
         &Family {
@@ -339,13 +642,56 @@ const WORKER_FAMILIES: &[(&Family, Read)] = &[
         },
         |worker| &worker.storage_failures,
     ),
+    (
+        &Family {
+            name: "leat_programs",
+            kind: "gauge",
+            labels: "",
+            help: "Programs of handlers, started by leat, that haven't ended.",
+        },
+        |worker| &worker.programs,
+    ),
+    (
+        &Family {
+            name: "leat_program_starts_total",
+            kind: "counter",
+            labels: "",
+            help: "Programs started for handlers.",
+        },
+        |worker| &worker.program_starts,
+    ),
+    (
+        &Family {
+            name: "leat_program_restarts_total",
+            kind: "counter",
+            labels: "",
+            help: "FastCGI programs that ended by themselves or were killed, and are started again.",
+        },
+        |worker| &worker.program_restarts,
+    ),
 ];
 
 /// Every family, for the reference.
 fn families() -> Vec<&'static Family> {
     let mut all = vec![&CONNECTIONS];
     all.extend(WORKER_FAMILIES.iter().map(|(family, _)| *family));
-    all.extend([&REJECTIONS, &REQUESTS, &BODY_BYTES, &LOG_LINES_DROPPED, &REQUEST_SECONDS, &RELOADS, &STARTED]);
+    all.extend(STAGE_FAMILIES.iter().map(|(family, ..)| *family));
+    all.extend(SITE_GAUGES.iter().chain(SHARE_FAMILIES).map(|(family, _)| *family));
+    all.extend(upstream::FAMILIES.iter().map(|(family, _)| *family));
+    all.push(&COST_MODEL_ERROR);
+    all.extend([
+        &REJECTIONS,
+        &REQUESTS,
+        &BODY_BYTES,
+        &COMPUTE_SECONDS,
+        &SLICES,
+        &LOG_LINES_DROPPED,
+        &REFUSED,
+        &QUEUE_DELAY_SECONDS,
+        &REQUEST_SECONDS,
+        &RELOADS,
+        &STARTED,
+    ]);
     all
 }
 
@@ -377,6 +723,19 @@ impl Page {
 
     fn line(&mut self, suffix: &str, labels: &[(&str, &str)], value: u64) {
         self.value(suffix, labels, &value.to_string());
+    }
+
+    /// A histogram of times: how many are in each of the buckets that `bounds_us` separates, and their sum.
+    fn histogram(&mut self, site: &str, bounds_us: &[u64], bucket: impl Fn(usize) -> u64, sum_us: u64) {
+        let mut count = 0;
+        for (index, &bound_us) in bounds_us.iter().enumerate() {
+            count += bucket(index);
+            self.line("_bucket", &[("site", site), ("le", &seconds(bound_us))], count);
+        }
+        count += bucket(bounds_us.len());
+        self.line("_bucket", &[("site", site), ("le", "+Inf")], count);
+        self.value("_sum", &[("site", site)], &seconds(sum_us));
+        self.line("_count", &[("site", site)], count);
     }
 
     fn value(&mut self, suffix: &str, labels: &[(&str, &str)], value: &str) {

@@ -1,19 +1,20 @@
 //! What takes more than one key to judge: limits that contradict each other, and one site against itself. Sites against each other are in
-//! `check_sites`, single values in `kinds`.
+//! `check_sites`, shares in `check_schedule`, single values in `kinds`.
 
 use std::fs;
 use std::net::SocketAddr;
 use std::ops::Range;
 
-use leat_logic::schedule::PolicyKind;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::check_sites;
+use super::cluster::Role;
+use super::handler::Handler;
 use super::kinds::{cores, reason, show_size};
 use super::mistake::{Mistake, Severity};
 use super::server::Config;
 use super::site::Site;
+use super::{check_cluster, check_schedule, check_sites};
 
 /// A parsed file and the configuration that was read from it.
 pub(super) struct Judge<'a> {
@@ -24,13 +25,23 @@ pub(super) struct Judge<'a> {
     bad: Vec<Range<usize>>,
 }
 
-/// One `[[site]]` of the file.
-#[derive(Clone, Copy)]
-pub(super) struct SiteTable<'a> {
-    pub(super) site: &'a Site,
+/// A section of the file and what was read from it.
+pub(super) struct Table<'a, T> {
+    pub(super) section: &'a T,
     /// `None` where something else than a table stands.
     value: Option<&'a Spanned<DeValue<'a>>>,
 }
+
+impl<T> Clone for Table<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Table<'_, T> {}
+
+/// One `[[site]]`.
+pub(super) type SiteTable<'a> = Table<'a, Site>;
 
 /// Adds to `mistakes` what is wrong with `config`, which was read from `root`; of a file that isn't whole, nothing is said to be missing.
 pub(super) fn judge(root: &DeTable<'_>, is_whole: bool, config: &Config, mistakes: &mut Vec<Mistake>) {
@@ -38,14 +49,21 @@ pub(super) fn judge(root: &DeTable<'_>, is_whole: bool, config: &Config, mistake
     let mut judge = Judge { root, config, mistakes, bad };
     judge.limits();
     judge.workers();
-    let sites = judge.sites();
-    if is_whole && sites.is_empty() && judge.root.get("site").is_none_or(|value| judge.is_good(&value.span())) {
+    let sites = judge.tables("site", &config.sites);
+    let may_be_without = config.role == Role::Dispatcher;
+    if is_whole
+        && !may_be_without
+        && sites.is_empty()
+        && judge.root.get("site").is_none_or(|value| judge.is_good(&value.span()))
+    {
         judge.error(0..0, "there is no site", "add [[site]] on a line of its own, and below it root = \"...\"");
     }
     for site in &sites {
         judge.site(*site);
     }
     check_sites::judge(&mut judge, &sites);
+    check_schedule::judge(&mut judge, &sites);
+    check_cluster::judge(&mut judge);
 }
 
 impl<'a> Judge<'a> {
@@ -63,7 +81,7 @@ impl<'a> Judge<'a> {
         self.mistakes.push(Mistake::new(Severity::Error, span, message, help).with_note(note.0, note.1));
     }
 
-    fn warning(&mut self, span: Range<usize>, message: impl Into<String>, help: impl Into<String>) {
+    pub(super) fn warning(&mut self, span: Range<usize>, message: impl Into<String>, help: impl Into<String>) {
         self.mistakes.push(Mistake::new(Severity::Warning, span, message, help));
     }
 
@@ -72,20 +90,32 @@ impl<'a> Judge<'a> {
         self.bad.iter().all(|bad| bad.start < span.start || bad.end > span.end)
     }
 
-    /// Where `key` of `[section]` has its value, if it's written and good.
-    fn written(&self, section: &str, key: &str) -> Option<Range<usize>> {
-        let span = self.root.get(section)?.get_ref().get(key)?.span();
+    /// What is written at `path`, a key in a section in a section.
+    pub(super) fn value(&self, path: &[&str]) -> Option<&'a Spanned<DeValue<'a>>> {
+        let (first, rest) = path.split_first()?;
+        rest.iter().try_fold(self.root.get(*first)?, |value, key| value.get_ref().get(*key))
+    }
+
+    /// Where the value at `path` is, if it's written and good.
+    pub(super) fn written_at(&self, path: &[&str]) -> Option<Range<usize>> {
+        let span = self.value(path)?.span();
         self.is_good(&span).then_some(span)
     }
 
-    fn sites(&self) -> Vec<SiteTable<'a>> {
-        let values: Vec<_> = match self.root.get("site").map(|value| (value, value.get_ref())) {
+    /// Where `key` of `[section]` has its value, if it's written and good.
+    pub(super) fn written(&self, section: &str, key: &str) -> Option<Range<usize>> {
+        self.written_at(&[section, key])
+    }
+
+    /// The tables `[[key]]` beside what was read from them.
+    pub(super) fn tables<T>(&self, key: &str, sections: &'a [T]) -> Vec<Table<'a, T>> {
+        let values: Vec<_> = match self.root.get(key).map(|value| (value, value.get_ref())) {
             Some((_, DeValue::Array(items))) => items.iter().collect(),
             Some((value, DeValue::Table(_))) => vec![value],
             _ => Vec::new(),
         };
-        let sites = self.config.sites.iter().zip(values);
-        sites.map(|(site, value)| SiteTable { site, value: value.get_ref().is_table().then_some(value) }).collect()
+        let pairs = sections.iter().zip(values);
+        pairs.map(|(section, value)| Table { section, value: value.get_ref().is_table().then_some(value) }).collect()
     }
 
     fn limits(&mut self) {
@@ -137,20 +167,7 @@ impl<'a> Judge<'a> {
     }
 
     fn site(&mut self, table: SiteTable<'a>) {
-        let policy = self.config.schedule.sites;
-        for (key, meant) in [("weight", PolicyKind::WeightedFair), ("priority", PolicyKind::StrictPriority)] {
-            if let Some(span) = table.written(self, key)
-                && policy != meant
-            {
-                let message = format!("`{key}` counts for nothing under the policy {}", policy.name());
-                self.warning(
-                    span,
-                    message,
-                    format!("take it out, or write sites = \"{}\" in [schedule]", meant.name()),
-                );
-            }
-        }
-        if table.site.listen.is_empty()
+        if table.section.listen.is_empty()
             && let Some(span) = table.written(self, "listen")
         {
             self.error(
@@ -171,18 +188,49 @@ impl<'a> Judge<'a> {
         }
         self.error_pages(table);
         self.hosts(table);
+        self.handlers(table);
+    }
+
+    /// Each handler is one thing.
+    fn handlers(&mut self, table: SiteTable<'a>) {
+        for (index, handler) in table.section.handlers.iter().enumerate() {
+            let Some(span) = table.item("handler", index).filter(|span| self.is_good(span)) else { continue };
+            let sections = handler.sections();
+            if sections.len() != 1 {
+                let message = match sections.len() {
+                    0 => format!("the handler of {} doesn't say what it is", handler.path),
+                    _ => format!("the handler of {} is {} at once", handler.path, sections.join(" and ")),
+                };
+                self.error(span.clone(), message, format!("write one of {}", Handler::KINDS.join(", ")));
+            }
+            let to = table.nested_item("handler", index, "proxy").and_then(|proxy| proxy.get_ref().get("to"));
+            if to.and_then(|to| to.get_ref().as_array()).is_some_and(|to| to.is_empty()) {
+                let message = format!("the handler of {} has no server to pass requests on to", handler.path);
+                self.error(span.clone(), message, "write one, as in to = [\"127.0.0.1:9000\"]");
+            }
+            let Some(fastcgi) = table.nested_item("handler", index, "fastcgi") else { continue };
+            // Written, even if wrongly: that is told already.
+            let is_written = |key| fastcgi.get_ref().get(key).is_some();
+            if is_written("command") == is_written("address") {
+                let message = match is_written("command") {
+                    true => "FastCGI programs are either started by leat (`command`) or by somebody else (`address`)",
+                    false => "nobody says which FastCGI program there is",
+                };
+                self.error(span, message, "write one of `command` and `address`");
+            }
+        }
     }
 
     fn error_pages(&mut self, table: SiteTable<'a>) {
         if table.written(self, "root").is_none() || table.written(self, "error_pages").is_none() {
             return;
         }
-        for page in &table.site.error_pages {
-            let file = table.site.root.join(page.path.trim_start_matches('/'));
+        for page in &table.section.error_pages {
+            let file = table.section.root.join(page.path.trim_start_matches('/'));
             let is_hidden =
                 page.path.split('/').any(|name| name.starts_with('.')) && !page.path.starts_with("/.well-known/");
             let wrong = match fs::metadata(&file) {
-                Ok(_) if is_hidden && !table.site.hidden => "is hidden: its name begins with a dot".to_owned(),
+                Ok(_) if is_hidden && !table.section.hidden => "is hidden: its name begins with a dot".to_owned(),
                 Ok(metadata) if metadata.is_file() => continue,
                 Ok(_) => "isn't a file".to_owned(),
                 Err(error) => format!("can't be used: {}", reason(&error)),
@@ -201,7 +249,7 @@ impl<'a> Judge<'a> {
         if table.written(self, "hosts").is_none() {
             return;
         }
-        let hosts = &table.site.hosts;
+        let hosts = &table.section.hosts;
         let wildcards: Vec<_> = hosts.iter().filter(|host| host.is_wildcard()).collect();
         for (index, host) in hosts.iter().enumerate() {
             if let Some(wide) = wildcards.iter().find(|other| **other != host && other.covers(host))
@@ -218,7 +266,7 @@ impl<'a> Judge<'a> {
     }
 }
 
-impl<'a> SiteTable<'a> {
+impl<'a, T> Table<'a, T> {
     /// What is written under `key`.
     pub(super) fn value(&self, key: &str) -> Option<&'a Spanned<DeValue<'a>>> {
         self.value?.get_ref().get(key)
@@ -235,6 +283,12 @@ impl<'a> SiteTable<'a> {
         self.value.is_some() && self.value(key).is_none_or(|value| judge.is_good(&value.span()))
     }
 
+    /// What is written under `section` of item `index` of the list of tables `key`.
+    fn nested_item(&self, key: &str, index: usize, section: &str) -> Option<&'a Spanned<DeValue<'a>>> {
+        let DeValue::Array(items) = self.value(key)?.get_ref() else { return None };
+        items.get(index)?.get_ref().get(section)
+    }
+
     /// Where item `index` of the list `key` is.
     pub(super) fn item(&self, key: &str, index: usize) -> Option<Range<usize>> {
         let value = self.value(key)?;
@@ -244,7 +298,7 @@ impl<'a> SiteTable<'a> {
         }
     }
 
-    /// Where the site begins.
+    /// Where the section begins.
     pub(super) fn span(&self) -> Range<usize> {
         self.value.map_or(0..0, Spanned::span)
     }

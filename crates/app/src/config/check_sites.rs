@@ -20,7 +20,7 @@ fn names(judge: &mut Judge<'_>, sites: &[SiteTable<'_>]) {
         if !table.is_meant(judge, "name") || !table.is_meant(judge, "hosts") {
             continue;
         }
-        let name = table.site.name.as_str();
+        let name = table.section.name.as_str();
         let span = table.value("name").map_or_else(|| table.span(), |value| value.span());
         match seen.get(name) {
             Some(first) => {
@@ -47,7 +47,7 @@ fn hosts(judge: &mut Judge<'_>, sites: &[SiteTable<'_>]) {
         if !table.is_meant(judge, "hosts") || !table.is_meant(judge, "listen") {
             continue;
         }
-        let site = table.site;
+        let site = table.section;
         let claims: Vec<(Option<&HostPattern>, Range<usize>)> = if site.hosts.is_empty() {
             vec![(None, table.span())]
         } else {
@@ -89,9 +89,9 @@ fn admin(judge: &mut Judge<'_>, sites: &[SiteTable<'_>]) {
             let wide = address.ip().is_unspecified() || admin.ip().is_unspecified();
             address.port() == admin.port() && admin.port() != 0 && both && (wide || address.ip() == admin.ip())
         };
-        let Some(index) = table.site.listen.iter().position(clash) else { continue };
+        let Some(index) = table.section.listen.iter().position(clash) else { continue };
         let span = table.item("listen", index).unwrap_or_else(|| table.span());
-        let message = format!("{} is the admin address's", table.site.listen[index]);
+        let message = format!("{} is the admin address's", table.section.listen[index]);
         let help = "write another port here or in [admin]";
         match &admin_span {
             Some(place) => judge.error_with_note(span, message, help, (place.clone(), "it is set")),

@@ -8,11 +8,12 @@ use leat_logic::serve::hosts::HostTable;
 use toml::de::DeTable;
 
 use super::check::judge;
+use super::cluster::Role;
 use super::kinds::reason;
 use super::mistake::{Mistake, Mistakes, Severity};
 use super::schema::{Context, Reader, Section};
 use super::server::{Admin, Config, Listener, Reactor};
-use super::site::Site;
+use super::site::{Site, SiteLimits};
 use super::source::Source;
 use super::syntax;
 
@@ -28,12 +29,43 @@ pub fn load(path: &Path) -> Result<Config, Mistakes> {
     check(path).map(|(config, _)| config)
 }
 
+/// What the command line says about the part that a machine has in a cluster, whatever the file says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Part {
+    /// In place of `role`.
+    pub role: Option<Role>,
+    /// In place of `cluster.name`.
+    pub name: Option<String>,
+}
+
+/// The configuration in `path` for a machine that has this part. Warnings are passed over.
+///
+/// # Errors
+///
+/// As [`load`].
+pub fn load_part(path: &Path, part: &Part) -> Result<Config, Mistakes> {
+    check_part(path, part).map(|(config, _)| config)
+}
+
+/// The configuration in `text`, which stands on the command line. Relative paths start at the current directory.
+///
+/// # Errors
+///
+/// All that is wrong with it.
+pub fn from_text(text: &str) -> Result<Config, Mistakes> {
+    parse("command line", text, Path::new("."), &Part::default()).map(|(config, _)| config)
+}
+
 /// The configuration in `path`, and the warnings about it.
 ///
 /// # Errors
 ///
 /// All that is wrong with the file, warnings included, or the reason why it can't be read.
 pub fn check(path: &Path) -> Result<(Config, Mistakes), Mistakes> {
+    check_part(path, &Part::default())
+}
+
+fn check_part(path: &Path, part: &Part) -> Result<(Config, Mistakes), Mistakes> {
     let name = path.display().to_string();
     let bytes = match read(path) {
         Ok(bytes) => bytes,
@@ -49,7 +81,7 @@ pub fn check(path: &Path) -> Result<(Config, Mistakes), Mistakes> {
         }
     };
     let base = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    parse(&name, &text, base)
+    parse(&name, &text, base, part)
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, (String, String)> {
@@ -66,13 +98,17 @@ fn read(path: &Path) -> Result<Vec<u8>, (String, String)> {
 }
 
 /// The configuration in `text`, and the warnings about it. `name` is for messages; relative paths start at `base`.
-pub(super) fn parse(name: &str, text: &str, base: &Path) -> Result<(Config, Mistakes), Mistakes> {
+pub(super) fn parse(name: &str, text: &str, base: &Path, part: &Part) -> Result<(Config, Mistakes), Mistakes> {
     let (document, errors) = DeTable::parse_recoverable(text);
     let source = Source::new(name, text);
     let root = document.get_ref();
     let is_whole = errors.is_empty();
     let context = Context { is_whole, ..Context::new(base, Some(root)) };
     let mut config = Config::read(&Reader::new(root, document.span(), Config::SCHEMA, &context));
+    config.role = part.role.unwrap_or(config.role);
+    if let Some(name) = &part.name {
+        config.cluster.name.clone_from(name);
+    }
     let mut mistakes = syntax::mistakes(&errors, &source);
     // What stands on such a line was guessed: no more can be said about it.
     let guessed: Vec<_> =
@@ -116,7 +152,7 @@ pub fn from_directory(
     let mut config = Config {
         workers: workers.unwrap_or(defaults.workers),
         reactor: reactor.unwrap_or(defaults.reactor),
-        admin: Admin { listen: None },
+        admin: Admin { listen: None, ..Admin::default() },
         sites: vec![Site { listen, root, listing: true, ..Site::default() }],
         ..defaults
     };
@@ -137,6 +173,20 @@ fn complete(config: &mut Config) {
     // Where these are written and too large, `check` says so: this is for defaults.
     config.limits.target_size = config.limits.target_size.min(config.limits.head_size);
     config.files.cache_file_size_max = config.files.cache_file_size_max.min(config.files.cache_size);
+    if config.role == Role::Dispatcher {
+        // What the file says of sites is for the nodes: here there is one, which is all of them.
+        let limits = SiteLimits { body_size: u64::MAX, ..SiteLimits::default() };
+        let listen = config.cluster.vip.clone();
+        config.sites = vec![Site { name: "cluster".to_owned(), listen, limits, ..Site::default() }];
+    }
+    if let (Role::Node, Some(socket)) = (config.role, &mut config.admin.socket) {
+        // One file may serve a dispatcher and nodes on one machine.
+        *socket = socket.with_added_extension(&config.cluster.name);
+    }
+    if config.role != Role::Server {
+        // One worker has the links, and with them all flows.
+        config.workers = 1;
+    }
     config.listeners = listeners(&config.sites);
 }
 

@@ -1,14 +1,21 @@
 //! The configuration: what `leat.toml` may say, what it means, and what is wrong with it.
 //!
-//! Each key is declared once, in [`server`] and [`site`], with its type, default, range and sentence; struct, parser, messages and
+//! Each key is declared once, in [`server`], [`schedule`] and [`site`], with its type, default, range and sentence; struct, parser, messages and
 //! `docs/config.md` come from there. What the values are for is left to the worker.
 
 mod check;
+mod check_cluster;
+mod check_schedule;
 mod check_sites;
+mod cluster;
+mod command_line;
+mod handler;
 mod kinds;
+mod lab;
 mod load;
 mod mistake;
 mod reference;
+mod schedule;
 mod schema;
 mod server;
 mod site;
@@ -18,8 +25,15 @@ mod syntax;
 #[cfg(test)]
 mod tests;
 
-pub use load::{check, from_directory, load};
+pub use cluster::{Cluster, ClusterKey, ClusterNode, Dynamic, HealthChecks, MixLard, Role};
+pub use command_line::{dispatcher_text, node_text};
+pub use handler::{Burn, Cgi, Command, FastCgi, Handler, Proxy, Variable};
+pub use lab::Lab;
+pub use load::{Part, check, from_directory, from_text, load, load_part};
 pub use mistake::{Mistake, Mistakes, Severity};
 pub use reference::reference;
-pub use server::{Admin, Config, Files, Limits, Listener, Log, LogFormat, LogLevel, Reactor, Schedule};
-pub use site::{AccessLog, AccessLogFormat, AccessLogTarget, ErrorPage, Header, MediaType, Site, SiteLimits};
+pub use schedule::{First, OWNER_LEVELS_MAX, Owner, Schedule};
+pub use server::{Admin, Config, Files, Limits, Listener, Log, LogFormat, LogLevel, Reactor};
+pub use site::{
+    AccessLog, AccessLogFormat, AccessLogTarget, ErrorPage, Header, MediaType, Site, SiteLimits, SiteQuota,
+};

@@ -25,6 +25,8 @@ root = \"/srv/www\"
 Keys that aren't in this reference are errors. In values,
 
 - a **size** is a whole number with a unit: `B`, `KiB`, `MiB`, `GiB`, `TiB`, or `KB`, `MB`, `GB`, `TB`, which count by 1000; `0` needs none;
+- a **rate** is a size for each second: `\"10MiB/s\"`; `0` needs no unit;
+- a **percentage** is a whole number with its sign: `\"25%\"`;
 - a **duration** is one or more whole numbers with units `ms`, `s`, `m`, `h`, `d`, larger ones first: `\"1m30s\"`; `0` needs no unit;
 - an **address and port** is `\"192.0.2.1:80\"` or `\"[2001:db8::1]:80\"`; `0.0.0.0` is every IPv4 address, `[::]` every IPv6 address;
 - a **list** of one may be written without its brackets;
@@ -75,6 +77,7 @@ fn fallback(key: &Key) -> String {
     match key.fallback {
         Fallback::Toml(text) => format!("`{text}`"),
         Fallback::Limits(_) => "as in `[limits]`".to_owned(),
+        Fallback::Schedule(_) => "as in `[schedule]`".to_owned(),
         Fallback::Otherwise(text) => text.to_owned(),
         Fallback::Required => "none: must be written".to_owned(),
     }

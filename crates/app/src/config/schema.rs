@@ -20,6 +20,8 @@ pub(in crate::config) enum Fallback {
     Toml(&'static str),
     /// What `[limits]` says under the same key, or else this value.
     Limits(&'static str),
+    /// What `[schedule]` says under the same key, or else this value.
+    Schedule(&'static str),
     /// A value that only the running system or another key can give; the text says which.
     Otherwise(&'static str),
     /// Nothing: the file must say.
@@ -164,24 +166,23 @@ impl<'a> Reader<'a> {
     }
 
     fn fallback<K: Kind>(&self, key: &'static str, kind: &K, fallback: Fallback) -> K::Value {
-        // What is wrong in [limits] is reported there.
+        // What is wrong in the other section is reported there.
         let quiet = Context::new(self.context.base, None);
         let at = At { key, context: &quiet };
-        let text = match fallback {
-            Fallback::Toml(text) => text,
-            Fallback::Limits(text) => {
-                let limits = self.context.root.and_then(|root| root.get("limits")).and_then(|v| v.get_ref().get(key));
-                match limits.and_then(|value| kind.read(value, &at)) {
-                    Some(value) => return value,
-                    None => text,
-                }
-            }
+        let of = |section| self.context.root.and_then(|root| root.get(section)).and_then(|v| v.get_ref().get(key));
+        let (elsewhere, text) = match fallback {
+            Fallback::Toml(text) => (None, text),
+            Fallback::Limits(text) => (of("limits"), text),
+            Fallback::Schedule(text) => (of("schedule"), text),
             Fallback::Otherwise(_) | Fallback::Required => {
                 return kind
                     .otherwise(&At { key, context: self.context })
                     .expect("such keys have a kind that has a value all the same: a test makes them all");
             }
         };
+        if let Some(value) = elsewhere.and_then(|value| kind.read(value, &at)) {
+            return value;
+        }
         let value = DeValue::parse(text).expect("defaults are TOML: a test parses them all");
         kind.read(&value, &at).expect("defaults are valid: a test reads them all")
     }

@@ -1,13 +1,16 @@
-//! The server-wide sections of the file. Those of a site are in `site`.
+//! The server-wide sections of the file. Those of a site are in `site`, the order of work is in `schedule`.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use leat_logic::http::{HEAD_BYTES_CEILING, HEADER_COUNT_CEILING};
-use leat_logic::schedule::PolicyKind;
 use leat_logic::serve::hosts::HostTable;
 
-use super::kinds::{Choice, Count, GIB, KIB, Nested, OPTIONAL_ADDRESS, POLICY, Period, Repeated, Size, TIB, Workers};
+use super::cluster::{Cluster, Role};
+use super::kinds::{Choice, Count, GIB, KIB, Nested, OPTIONAL_ADDRESS, Period, Repeated, SOCKET, Size, TIB, Workers};
+use super::lab::Lab;
+use super::schedule::{Owner, Schedule};
 use super::schema::{Fallback::*, section};
 use super::site::Site;
 
@@ -61,6 +64,8 @@ section! {
         workers: usize = Workers(Count { min: 1, max: 1024 }), Otherwise("one for each core that leat may run on");
         /// How workers wait for the network. Where the kernel refuses io_uring, leat logs one line and uses epoll.
         reactor: Reactor = Choice(&[("io_uring", Reactor::IoUring), ("epoll", Reactor::Epoll)]), Toml("\"io_uring\"");
+        /// What this process is: a server on its own, the dispatcher of a cluster, or one of its nodes.
+        role: Role = Choice(Role::NAMES), Toml("\"server\"");
         /// Metrics and health.
         admin: Admin = Nested::<Admin>::new(), Otherwise("");
         /// What a client may ask for.
@@ -71,7 +76,13 @@ section! {
         log: Log = Nested::<Log>::new(), Otherwise("");
         /// The order of work.
         schedule: Schedule = Nested::<Schedule>::new(), Otherwise("");
-        /// The sites, one for each `[[site]]`.
+        /// Who sites belong to, one for each `[[owner]]`.
+        owners ("owner"): Vec<Owner> = Repeated::<Owner>::new(), Otherwise("");
+        /// The cluster that a dispatcher or a node is of.
+        cluster: Cluster = Nested::<Cluster>::new(), Otherwise("");
+        /// What `leat lab` builds.
+        lab: Lab = Nested::<Lab>::new(), Otherwise("");
+        /// The sites, one for each `[[site]]`. Those of a cluster are the nodes'.
         sites ("site"): Vec<Site> = Repeated::<Site>::new(), Otherwise("");
     }
     computed {
@@ -85,6 +96,8 @@ section! {
     Admin "[admin]" example "[admin]\nlisten = \"127.0.0.1:9180\"\n" {
         /// Where to listen; `""` turns it off. Whoever can reach it can read the metrics: keep it on a private address.
         listen: Option<SocketAddr> = OPTIONAL_ADDRESS, Toml("\"127.0.0.1:9180\"");
+        /// A Unix socket for `leat ctl`; `""` for none. Only its owner can use it. It's made at the first start that has it.
+        socket: Option<PathBuf> = SOCKET, Toml("\"\"");
     }
 }
 
@@ -156,23 +169,21 @@ section! {
     }
 }
 
-section! {
-    /// The order of work on each worker: a tree with the stages under its root and the sites under each stage.
-    Schedule "[schedule]" example "[schedule]\nsites = \"strict_priority\"\n" {
-        /// The policy between stages: receiving, serving, sending.
-        stages: PolicyKind = POLICY, Toml("\"round_robin\"");
-        /// The policy between sites: `weight` counts under `weighted_fair`, `priority` under `strict_priority`.
-        sites: PolicyKind = POLICY, Toml("\"weighted_fair\"");
-    }
-}
-
 impl Config {
-    /// What it serves in a few words: "2 sites on 3 addresses".
+    /// What it serves in a few words: "2 sites on 3 addresses", "dispatcher: 4 nodes behind 1 address".
     #[must_use]
     pub fn summary(&self) -> String {
         let count =
             |number: usize, noun: &str, plural: &str| format!("{number} {}", if number == 1 { noun } else { plural });
         let sites = count(self.sites.len(), "site", "sites");
-        format!("{sites} on {}", count(self.listeners.len(), "address", "addresses"))
+        let sites = format!("{sites} on {}", count(self.listeners.len(), "address", "addresses"));
+        let vips = count(self.cluster.vip.len(), "address", "addresses");
+        match self.role {
+            Role::Server => sites,
+            Role::Dispatcher => {
+                format!("dispatcher: {} behind {vips}", count(self.cluster.nodes.len(), "node", "nodes"))
+            }
+            Role::Node => format!("node `{}` behind {vips}: {sites}", self.cluster.name),
+        }
     }
 }

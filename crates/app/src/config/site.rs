@@ -5,15 +5,18 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bytes::Bytes;
-use leat_logic::schedule::Share;
+use leat_logic::schedule::PolicyKind;
 use leat_logic::serve::coding::Coding;
 use leat_logic::serve::hosts::HostPattern;
 use leat_logic::serve::policy::SymlinkPolicy;
 
+use super::handler::Handler;
 use super::kinds::{
     ACCESS_LOG, ADDRESS, CHARSET, Choice, Count, DIRECTORY, EXTENSION, FILE_NAME, Flag, HEADER_NAME, HEADER_VALUE,
-    HOST, ListOf, MEDIA_TYPE, NAME, Nested, OrBlank, Pairs, STATUS, URL_PATH,
+    HOST, ListOf, MEDIA_TYPE, NAME, Nested, OWNER, OrBlank, POLICY, Pairs, Percent, Period, Rate, Repeated, STATUS,
+    Size, TIB, URL_PATH,
 };
+use super::schedule::{PRIORITY, WEIGHT};
 use super::schema::{Fallback::*, section};
 use super::server::{BODY_SIZE, IDLE_TIMEOUT, REQUESTS_PER_CONNECTION, STALL_TIMEOUT};
 
@@ -77,10 +80,19 @@ section! {
         listen: Vec<SocketAddr> = ListOf(ADDRESS), Toml("[\"0.0.0.0:80\", \"[::]:80\"]");
         /// The directory with the site's files. Relative ones start where the configuration file is.
         root: PathBuf = OrBlank(DIRECTORY), Required;
-        /// The site's share of each worker, in proportion to the weights of the other sites that have work.
-        weight: u32 = Count::<u32> { min: 1, max: Share::WEIGHT_MAX }, Toml("100");
+        /// The site's share of the server, in proportion to the weights of the other sites that have work, or of its owner's share.
+        weight: u32 = WEIGHT, Toml("100");
         /// Sites with a higher number are served before all with a lower one, under the policy `strict_priority`.
-        priority: u8 = Count::<u8> { min: 0, max: u8::MAX }, Toml("0");
+        priority: u8 = PRIORITY, Toml("0");
+        /// The `[[owner]]` whose share the site's is a part of; `""` for none.
+        owner: String = OWNER, Toml("\"\"");
+        /// The policy between the site's stages.
+        stages: PolicyKind = POLICY, Schedule("\"weighted_fair\"");
+        /// Requests that wait or are served at once, over all workers, each of which takes an equal part; more are answered with 503.
+        /// 0 for no limit.
+        max_in_flight: u32 = Count::<u32> { min: 0, max: 1_000_000_000 }, Toml("0");
+        /// How long a request may wait for the server. After that, 503. 0 for no limit. An overloaded site refuses much earlier.
+        max_queue_delay: Duration = Period { min_ms: 0, max_ms: 3_600_000 }, Toml("\"1s\"");
         /// Files that stand for their directory, the first that exists.
         index: Vec<String> = ListOf(FILE_NAME), Toml("[\"index.html\"]");
         /// Whether a directory without an index file is answered with a list of its files.
@@ -113,8 +125,12 @@ section! {
         charset: String = CHARSET, Toml("\"utf-8\"");
         /// The log of requests.
         access_log: AccessLog = Nested::<AccessLog>::new(), Otherwise("");
+        /// What makes replies other than files, for some paths.
+        handlers ("handler"): Vec<Handler> = Repeated::<Handler>::new(), Otherwise("none");
         /// Limits of this site alone.
         limits: SiteLimits = Nested::<SiteLimits>::new(), Otherwise("");
+        /// What the site may use at most.
+        quota: SiteQuota = Nested::<SiteQuota>::new(), Otherwise("");
     }
 }
 
@@ -143,3 +159,22 @@ section! {
         requests_per_connection: u32 = REQUESTS_PER_CONNECTION, Limits("0");
     }
 }
+
+section! {
+    /// What the `[[site]]` above it may use at most, whether others want it or not. Each is for the whole server, and each worker has a part of
+    /// it. A site that is over one waits; nothing is broken off.
+    SiteQuota "[site.quota]" example "[site.quota]\ncpu = \"50%\"\nnetwork_rate = \"10MiB/s\"\nmemory = \"64MiB\"\n" {
+        /// Processor time, of what all workers have.
+        cpu: u8 = Percent(Count { min: 1, max: 100 }), Toml("\"100%\"");
+        /// Bytes of replies. 0 for no limit.
+        network_rate: u64 = RATE, Toml("0");
+        /// Bytes read from disk. 0 for no limit.
+        disk_rate: u64 = RATE, Toml("0");
+        /// Memory held for its connections: what has been received and not been processed, and what waits to be sent. Past it, nothing is
+        /// received until some of it is free. 0 for no limit.
+        memory: u64 = Size::<u64>::between(0, TIB), Toml("0");
+    }
+}
+
+/// A rate that a site may be held to.
+const RATE: Rate = Rate(Size::between(0, TIB));

@@ -4,14 +4,15 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use leat_logic::dispatch::{HealthSettings, PolicySettings};
 use leat_logic::serve::hosts::HostTable;
 use toml::de::DeValue;
 
 use super::kinds::cores;
-use super::load::parse;
+use super::load::{Part, parse};
 use super::schema::{Fallback, Schema, Section};
 use super::suggest::visit;
-use super::{AccessLogFormat, Config, Reactor, Site, from_directory};
+use super::{AccessLogFormat, Config, Reactor, Role, Site, from_directory};
 
 /// A directory with a site: `site/index.html` and what the examples of the sections name.
 fn cases() -> PathBuf {
@@ -19,14 +20,14 @@ fn cases() -> PathBuf {
 }
 
 fn parsed(text: &str) -> Config {
-    match parse("x.toml", text, &cases()) {
+    match parse("x.toml", text, &cases(), &Part::default()) {
         Ok((config, _)) => config,
         Err(mistakes) => panic!("{mistakes}\n{text}"),
     }
 }
 
 fn told(text: &str) -> String {
-    match parse("x.toml", text, &cases()) {
+    match parse("x.toml", text, &cases(), &Part::default()) {
         Ok((_, warnings)) => warnings.to_string(),
         Err(mistakes) => mistakes.to_string(),
     }
@@ -45,7 +46,7 @@ fn every_default_is_one_that_the_file_could_have() {
     assert_eq!(config.limits.head_size, 16 * 1024);
     assert_eq!(config.sites[0].limits.body_size, 1 << 20);
     for key in schemas().iter().flat_map(|schema| schema.keys) {
-        if let Fallback::Toml(text) | Fallback::Limits(text) = key.fallback {
+        if let Fallback::Toml(text) | Fallback::Limits(text) | Fallback::Schedule(text) = key.fallback {
             assert!(DeValue::parse(text).is_ok(), "{}: {text}", key.name);
         }
     }
@@ -67,7 +68,9 @@ fn every_example_of_a_section_is_right() {
         let text = schema.example.replace("/srv/www", "site");
         let text = match schema.header {
             "[[site]]" => text,
-            header if header.starts_with("[site.") => format!("[[site]]\nroot = \"site\"\n{text}"),
+            header if header.starts_with("[site.") || header.starts_with("[[site.") => {
+                format!("[[site]]\nroot = \"site\"\n{text}")
+            }
             _ => format!("{text}[[site]]\nroot = \"site\"\n"),
         };
         let told = told(&text);
@@ -119,6 +122,48 @@ fn what_depends_on_the_machine_is_told() {
     assert!(warned.starts_with(&format!("x.toml:1:11: warning: `workers` is {more}, more than the cores")), "{warned}");
     let refused = told(&format!("workers = 3\n[limits]\nconnections = 2\n{site}"));
     assert!(refused.contains("x.toml:3:15: error: `connections` is 2, fewer than the 3 workers"), "{refused}");
+    let warned = told(&format!("workers = 3\n{site}max_in_flight = 2\n"));
+    assert!(warned.contains("x.toml:4:17: warning: `max_in_flight` is 2, fewer than the 3 workers"), "{warned}");
+}
+
+#[test]
+fn one_file_has_every_part_of_a_cluster() {
+    let text = "[cluster]\nvip = '192.0.2.100:80'\nkey_file = 'cluster.key'\ndispatchers = '192.0.2.1'\n[[cluster.node]]\n\
+                name = 'n1'\naddress = '192.0.2.11'\n[[site]]\nroot = 'site'\n";
+    let part = |role, name: Option<&str>| {
+        let part = Part { role: Some(role), name: name.map(str::to_owned) };
+        parse("x.toml", text, &cases(), &part).map(|(config, warnings)| (config, warnings.to_string()))
+    };
+    let (dispatcher, warnings) = part(Role::Dispatcher, None).expect("it's a dispatcher's file");
+    assert_eq!((dispatcher.role, warnings.as_str()), (Role::Dispatcher, ""));
+    assert_eq!(dispatcher.summary(), "dispatcher: 1 node behind 1 address");
+    let (node, _) = part(Role::Node, Some("n1")).expect("it's a node's file");
+    assert_eq!((node.cluster.name.as_str(), node.sites.len()), ("n1", 1));
+    let wrong = part(Role::Node, Some("n2")).expect_err("there is no such node").to_string();
+    assert!(wrong.contains("no node has the name `n2`"), "{wrong}");
+    let wrong = part(Role::Node, None).expect_err("it needs a name").to_string();
+    assert!(wrong.contains("`name` is missing"), "{wrong}");
+}
+
+#[test]
+fn a_cluster_is_what_the_dispatcher_goes_by() {
+    let config = parsed(
+        "[cluster.health]\nfall = 7\n[[cluster.node]]\nname = 'n1'\naddress = ['::1', '127.0.0.2']\n[[site]]\nroot = 'site'\n",
+    );
+    let (settings, defaults) = (config.cluster.settings(), Config::default().cluster.settings());
+    assert_eq!((settings.health.fall, settings.report_age), (7, Duration::from_secs(2)));
+    assert_eq!(defaults.parameters, PolicySettings::default());
+    assert_eq!(defaults.health, HealthSettings::default());
+    let node = &config.cluster.nodes[0];
+    let proxied =
+        |vip: &str| config.cluster.proxy_address(node, vip.parse().expect("an address")).map(|a| a.to_string());
+    assert_eq!(proxied("192.0.2.1:81").as_deref(), Some("127.0.0.2:81"));
+    assert_eq!(proxied("[2001:db8::1]:82").as_deref(), Some("[::1]:82"));
+    let cluster =
+        parse("x.toml", "[cluster]\nkey_file = 'cluster.key'\n[[site]]\nroot = 'site'\n", &cases(), &Part::default());
+    let (cluster, _) = cluster.expect("the key is there");
+    assert_eq!(cluster.cluster.key_file.as_ref().map(|key| key.bytes()[31]), Some(0x1f));
+    assert!(format!("{cluster:?}").contains("key_file: Some(ClusterKey),"), "keys are never shown");
 }
 
 #[test]
@@ -165,7 +210,7 @@ fn nothing_that_a_file_can_hold_panics() {
             };
             text.replace_range(from..to.max(from), &piece);
         }
-        let (Ok((_, mistakes)) | Err(mistakes)) = parse("x.toml", &text, &cases());
+        let (Ok((_, mistakes)) | Err(mistakes)) = parse("x.toml", &text, &cases(), &Part::default());
         assert!(mistakes.to_string().len() < 200 * (text.len() + 1000));
     }
 }

@@ -124,7 +124,7 @@ impl Listeners {
 /// anybody listens there.
 fn first_socket(ListenerName { address, is_admin }: ListenerName) -> Result<OwnedFd, String> {
     if address.port() != 0
-        && let Err(error) = std::net::TcpListener::bind(address)
+        && let Err(error) = socket::listen_alone(address)
     {
         return Err(cannot(address, &error));
     }
@@ -152,4 +152,22 @@ fn cannot(address: SocketAddr, error: &io::Error) -> String {
         _ => error.to_string(),
     };
     format!("can't listen on {address}: {cure}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_families_of_a_port_are_two_addresses() {
+        let free = socket::listen(([0, 0, 0, 0], 0).into()).expect("a free port");
+        let port = socket::local_address(&free).expect("it has one").port();
+        let name = |text: &str| ListenerName {
+            address: SocketAddr::new(text.parse().expect("an address"), port),
+            is_admin: false,
+        };
+        first_socket(name("::")).expect("nobody listens there on IPv6");
+        let taken = first_socket(name("0.0.0.0")).expect_err("somebody does on IPv4");
+        assert!(taken.contains("another program listens there"), "{taken}");
+    }
 }

@@ -82,6 +82,7 @@ fn start(source: &Source) -> Result<Supervisor<'_>, String> {
         let _ = notices.send(Event::Notice(notice));
     })
     .map_err(|error| format!("can't listen for signals: {error}"))?;
+    process::adopt_orphans();
     let inherited = upgrade::inherited();
     let (mut listeners, predecessor) = match inherited {
         Some(inherited) => (inherited.listeners, inherited.engine),
@@ -289,6 +290,12 @@ impl Supervisor<'_> {
     }
 
     fn ended(&mut self, ended: Ended) -> Result<(), String> {
+        let was_engine = self.engine.iter().chain(&self.leaving).any(|engine| engine.pid() == ended.pid);
+        if was_engine {
+            // Programs that it had started would go on for nobody.
+            let others: Vec<u32> = self.engine.iter().chain(&self.leaving).map(EngineProcess::pid).collect();
+            process::kill_programs_except(&others);
+        }
         self.leaving.retain(|engine| engine.pid() != ended.pid);
         if self.engine.as_ref().is_none_or(|engine| engine.pid() != ended.pid) {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Where the configuration comes from: a file, or the command line of `leat serve DIR`.
+//! Where the configuration comes from: a file, or the command line.
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -6,13 +6,17 @@ use std::path::PathBuf;
 
 use leat_logic::serve::policy::SymlinkPolicy;
 
-use crate::config::{self, Config, Mistakes, Reactor};
+use crate::config::{self, Config, Mistakes, Part, Reactor};
 
 /// See the module.
 #[derive(Clone, Debug)]
 pub enum Source {
     /// `--config FILE`.
     File(PathBuf),
+    /// `--config FILE` for a machine with this part in a cluster.
+    Member(PathBuf, Part),
+    /// What flags say, written as a file would have it.
+    Text(String),
     /// A directory, with what the command line says about it.
     Directory {
         /// What is served.
@@ -36,6 +40,8 @@ impl Source {
     pub fn load(&self) -> Result<Config, Mistakes> {
         match self {
             Source::File(path) => config::load(path),
+            Source::Member(path, part) => config::load_part(path, part),
+            Source::Text(text) => config::from_text(text),
             Source::Directory { directory, listen, workers, follow_symlinks, reactor } => {
                 let mut config = config::from_directory(directory, listen, *workers, *reactor)?;
                 if *follow_symlinks {
@@ -53,6 +59,17 @@ impl Source {
     pub fn arguments(&self) -> Vec<OsString> {
         match self {
             Source::File(path) => vec!["--config".into(), path.into()],
+            Source::Member(path, part) => {
+                let mut arguments: Vec<OsString> = vec!["--config".into(), path.into()];
+                if let Some(role) = part.role {
+                    arguments.extend(["--role".into(), role.name().into()]);
+                }
+                if let Some(name) = &part.name {
+                    arguments.extend(["--name".into(), name.into()]);
+                }
+                arguments
+            }
+            Source::Text(text) => vec!["--text".into(), text.into()],
             Source::Directory { directory, listen, workers, follow_symlinks, reactor } => {
                 let mut arguments: Vec<OsString> = Vec::new();
                 for address in listen {

@@ -2,6 +2,7 @@
 
 use leat_host::reactor::{Reactor, Token};
 use leat_logic::http::Request;
+use leat_logic::time::Instant;
 
 use super::exchange::Exchange;
 use super::{File, Host, Worker};
@@ -12,10 +13,10 @@ use crate::metrics::TIME_BOUNDS_US;
 const LOG_DELAY: std::time::Duration = std::time::Duration::from_millis(100);
 
 impl<H: Host> Worker<H> {
-    /// Counts a request whose reply has ended, whole or not.
-    pub(super) fn account(&mut self, token: Token, exchange: &Exchange<File<H>>, is_complete: bool) {
+    /// Counts a request whose reply ended at `ended`, whole or not.
+    pub(super) fn account(&mut self, token: Token, exchange: &Exchange<File<H>>, ended: Instant, is_complete: bool) {
         let Some(site) = &exchange.site else { return };
-        let time_us = u64::try_from(self.now.since(exchange.started).as_micros()).unwrap_or(u64::MAX);
+        let time_us = u64::try_from(ended.since(exchange.started).as_micros()).unwrap_or(u64::MAX);
         let metrics = &site.metrics;
         let class = usize::from(exchange.status / 100).clamp(1, 5) - 1;
         metrics.requests[class].increment();
@@ -56,6 +57,6 @@ impl<H: Host> Worker<H> {
                 site.metrics.log_lines_dropped.add(log.flush());
             }
         }
-        self.flush_at = leat_logic::time::Instant::NEVER;
+        self.flush_at = Instant::NEVER;
     }
 }

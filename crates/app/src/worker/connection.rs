@@ -4,9 +4,11 @@
 
 use leat_host::reactor::{Reactor, ReceiveBuffer, Socket, Token};
 use leat_logic::http;
+use leat_logic::schedule::LeafId;
 use leat_logic::time::Instant;
 
 use super::exchange::Exchange;
+use super::handler::Run;
 
 /// Bytes received and not yet consumed.
 ///
@@ -59,6 +61,12 @@ impl Inbox {
         }
     }
 
+    /// Puts in what was received elsewhere; nothing else is there yet.
+    pub(super) fn put(&mut self, bytes: Vec<u8>) {
+        debug_assert!(self.is_empty(), "bytes would lose their order");
+        self.kept = bytes;
+    }
+
     /// Moves everything out of the receive buffer.
     pub(super) fn keep<R: Reactor>(&mut self, reactor: &mut R) {
         self.consume(reactor, 0);
@@ -81,12 +89,30 @@ pub(super) struct Connection<F> {
     pub(super) socket: Socket,
     /// The site of the last request, which pays for receiving the next.
     pub(super) site: u32,
+    /// Where its events wait while its site isn't known; else at its listener's.
+    pub(super) leaf: Option<LeafId>,
     pub(super) generation: u16,
     /// Where it was accepted.
     pub(super) listener: u16,
+    /// When the oldest bytes arrived that nobody has looked at yet, as [`super::Worker::now_us`].
+    pub(super) arrived_us: u32,
+    /// Received bytes that its site's memory quota knows of.
+    pub(super) held_bytes: u32,
     /// Discarded after the last reply.
     pub(super) lingered_bytes: u32,
     pub(super) flags: Flags,
+}
+
+impl<F> Connection<F> {
+    /// Whether a handler is at work for the client.
+    pub(super) fn is_being_handled(&self) -> bool {
+        self.exchange.as_ref().and_then(|exchange| exchange.run.as_ref()).is_some_and(Run::is_needed)
+    }
+
+    /// Whether a program waits for the content of the request in hand.
+    pub(super) fn expects_content(&self) -> bool {
+        self.exchange.as_ref().and_then(|exchange| exchange.run.as_ref()).is_some_and(Run::expects_content)
+    }
 }
 
 /// What is under way for a connection. Plain facts, no state machine: that is `http::Connection`.
@@ -108,6 +134,14 @@ pub(super) struct Flags {
     pub(super) ended: bool,
     /// An event of it is in the tree.
     pub(super) queued: bool,
+    /// Its last request was refused: what comes next isn't looked at for a while.
+    pub(super) held: bool,
+    /// It goes to another worker as soon as receiving has stopped.
+    pub(super) departing: bool,
+    /// Nothing is received for it, as its site holds too much.
+    pub(super) unread: bool,
+    /// It was held before what comes next.
+    pub(super) was_held: bool,
     /// It closes as soon as nothing is under way.
     pub(super) closing: bool,
     /// With a reset.
@@ -125,6 +159,8 @@ impl Flags {
 pub(super) struct Connections<F> {
     slots: Vec<Connection<F>>,
     free: Vec<u32>,
+    /// Slots lent to what isn't a connection.
+    lent: usize,
 }
 
 /// Slots added at a time: doubling would leave half of the memory of many thousand idle connections unused.
@@ -132,11 +168,11 @@ const GROWTH: usize = 1024;
 
 impl<F> Connections<F> {
     pub(super) fn new() -> Connections<F> {
-        Connections { slots: Vec::new(), free: Vec::new() }
+        Connections { slots: Vec::new(), free: Vec::new(), lent: 0 }
     }
 
     pub(super) fn len(&self) -> usize {
-        self.slots.len() - self.free.len()
+        self.slots.len() - self.free.len() - self.lent
     }
 
     /// Slots, used or not: every index is below.
@@ -164,8 +200,11 @@ impl<F> Connections<F> {
                     exchange: None,
                     socket,
                     site: 0,
+                    leaf: None,
                     generation: 0,
                     listener,
+                    arrived_us: 0,
+                    held_bytes: 0,
                     lingered_bytes: 0,
                     flags: Flags::default(),
                 });
@@ -175,10 +214,26 @@ impl<F> Connections<F> {
         let slot = &mut self.slots[index as usize];
         slot.socket = socket;
         slot.listener = listener;
+        slot.leaf = None;
         slot.site = super::UNKNOWN_SITE;
         slot.lingered_bytes = 0;
         slot.flags = Flags { open: true, ..Flags::default() };
         Token { index, generation: slot.generation }
+    }
+
+    /// Lends a slot, for its token, to something that the reactor or the tree is to know by one and that isn't a connection.
+    pub(super) fn lend(&mut self) -> Token {
+        // Nothing looks at a slot that isn't open.
+        let token = self.open(Instant::default(), Socket(u32::MAX), 0);
+        self.slots[token.index as usize].flags = Flags::default();
+        self.lent += 1;
+        token
+    }
+
+    /// Takes a slot back that was lent.
+    pub(super) fn take_back(&mut self, token: Token) {
+        self.lent -= 1;
+        self.free.push(token.index);
     }
 
     /// Frees the slot. Its inbox must be empty: the reactor wants its buffers back.

@@ -10,6 +10,7 @@ use leat_logic::time::Instant;
 
 use crate::access_log::AccessLogs;
 use crate::config::Config;
+use crate::ctl::Question;
 use crate::listener::ListenerName;
 
 /// A message to a worker.
@@ -39,12 +40,36 @@ pub enum Control {
         /// The others.
         heirs: Vec<Arc<Mailbox>>,
     },
-    /// A connection between two requests, from a worker that retires.
+    /// Somebody asks what only a dispatcher knows.
+    Ask(Question),
+    /// A connection between two requests, from another worker.
     Adopt {
         /// Its socket.
         socket: OwnedFd,
         /// Where it was accepted.
         listener: ListenerName,
+        /// The site of its last request, by name.
+        site: String,
+        /// What has been received of the next request.
+        input: Vec<u8>,
+    },
+    /// Weights to use on this worker, so that shares hold over all. Of an older configuration, they count for nothing.
+    Weigh {
+        /// Whose owners and sites they are, in this order.
+        config: Arc<Config>,
+        /// The owners' weights.
+        owners: Vec<u32>,
+        /// The sites' weights.
+        sites: Vec<u32>,
+    },
+    /// Give a few connections of a site to another worker, each between two requests.
+    Depart {
+        /// The site, by name.
+        site: String,
+        /// How many connections.
+        connections: u32,
+        /// Who gets them.
+        to: Arc<Mailbox>,
     },
 }
 

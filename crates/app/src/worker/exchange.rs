@@ -10,6 +10,7 @@ use leat_logic::serve::path::LoadRequest;
 use leat_logic::serve::resource::Loaded;
 use leat_logic::time::Instant;
 
+use super::handler::Run;
 use super::settings::Site;
 
 /// See the module. Used again for later requests, so that a request needs no allocation.
@@ -23,8 +24,15 @@ pub(super) struct Exchange<F> {
     /// The head has preconditions or a range.
     pub(super) conditional: bool,
     pub(super) codings: CodingOrder,
-    /// When the head was complete.
+    /// When the last of the head had arrived.
     pub(super) started: Instant,
+    pub(super) standing: Standing,
+    /// The reply says that the request isn't served.
+    pub(super) is_refusal: bool,
+    /// What it has cost so far.
+    pub(super) cost_ns: u64,
+    /// When the reply was handed to the reactor.
+    pub(super) replied: Instant,
     /// Of the reply; 0 before there is one.
     pub(super) status: u16,
     /// The error that a site's error page is being looked up for.
@@ -42,8 +50,21 @@ pub(super) struct Exchange<F> {
     pub(super) unacknowledged_bytes: usize,
     /// When the reply first had to wait for the client.
     pub(super) blocked_since: Option<Instant>,
+    /// The handler at work on it.
+    pub(super) run: Option<Run>,
     /// The last bytes wait until the client has acknowledged all others.
     pub(super) awaits_acknowledgement: bool,
+}
+
+/// What admission control knows of an exchange.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// Nothing: it has been refused, or never was a request.
+    Apart,
+    /// It has been admitted, and waits for its turn.
+    Waiting,
+    /// It's being served.
+    Started,
 }
 
 /// What the storage said.
@@ -69,6 +90,10 @@ impl<F> Exchange<F> {
             conditional: false,
             codings: CodingOrder::NONE,
             started: Instant::default(),
+            standing: Standing::Apart,
+            is_refusal: false,
+            cost_ns: 0,
+            replied: Instant::default(),
             status: 0,
             error: None,
             body_bytes: 0,
@@ -79,6 +104,7 @@ impl<F> Exchange<F> {
             resident_end: 0,
             unacknowledged_bytes: usize::MAX,
             blocked_since: None,
+            run: None,
             awaits_acknowledgement: false,
         })
     }
@@ -91,6 +117,9 @@ impl<F> Exchange<F> {
         self.method = Method::Get;
         self.conditional = false;
         self.codings = CodingOrder::NONE;
+        self.standing = Standing::Apart;
+        self.is_refusal = false;
+        self.cost_ns = 0;
         self.status = 0;
         self.error = None;
         self.body_bytes = 0;
@@ -101,11 +130,20 @@ impl<F> Exchange<F> {
         self.resident_end = 0;
         self.unacknowledged_bytes = usize::MAX;
         self.blocked_since = None;
+        self.run = None;
         self.awaits_acknowledgement = false;
     }
 }
 
 impl<F> Piece<F> {
+    /// Bytes of it in memory that the kernel hasn't taken.
+    pub(super) fn unsent(&self) -> u64 {
+        match self {
+            Piece::Bytes { bytes, done } => (bytes.len() - done) as u64,
+            Piece::File { .. } => 0,
+        }
+    }
+
     /// Bytes that it adds to a reply.
     pub(super) fn len(&self) -> u64 {
         match self {

@@ -1,12 +1,60 @@
-//! A worker that retires gives its connections to the others, each between two requests: only the socket goes along.
+//! Connections that go to another worker, each between two requests: all of a worker's that retires, and a few where a site's sit unevenly.
 
-use std::os::fd::{IntoRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
 
-use leat_host::reactor::{Reactor, Socket, Token};
+use leat_host::reactor::{Reactor, Token};
+use leat_logic::time::Instant;
 
-use super::control::Control;
-use super::{Host, Worker};
+use super::control::{Control, Mailbox};
+use super::{Host, Stage, Worker};
 use crate::listener::ListenerName;
+
+/// How long connections may take to come to the end of a reply before they go.
+const DEPARTURE_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Connections that are to go to other workers, so that shares hold over all.
+#[derive(Default)]
+pub(super) struct Departures {
+    wanted: Vec<Departure>,
+}
+
+/// So many of one site's.
+struct Departure {
+    site: u32,
+    left: u32,
+    to: Arc<Mailbox>,
+    until: Instant,
+}
+
+impl Departures {
+    #[inline]
+    pub(super) fn are_any(&self) -> bool {
+        !self.wanted.is_empty()
+    }
+
+    /// Whether one more connection of the site is to go.
+    fn begin(&mut self, site: u32) -> bool {
+        match self.wanted.iter_mut().find(|departure| departure.site == site && departure.left > 0) {
+            Some(departure) => {
+                departure.left -= 1;
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Where a connection goes that was to go.
+    fn heir(&self, site: u32) -> Option<Arc<Mailbox>> {
+        self.wanted.iter().find(|departure| departure.site == site).map(|departure| departure.to.clone())
+    }
+
+    /// Forgets what hasn't come about in time: by now it may be wrong.
+    pub(super) fn forget_old(&mut self, now: Instant) {
+        self.wanted.retain(|departure| now < departure.until);
+    }
+}
 
 impl<H: Host> Worker<H> {
     /// Whether connections are to go to other workers.
@@ -39,32 +87,91 @@ impl<H: Host> Worker<H> {
         }
     }
 
-    /// Gives a connection to one of the others.
+    /// Gives a connection to one of the others, with what it has received of the next request.
     pub(super) fn hand_over(&mut self, token: Token) {
         let connection = &mut self.connections[token];
+        let is_between = connection.http.is_idle() && connection.exchange.is_none();
+        let heir = match std::mem::take(&mut connection.flags.departing) {
+            true => self.departures.heir(connection.site),
+            false => self.retiring.as_ref().map(|retiring| {
+                let heirs = &retiring.heirs;
+                heirs[token.index as usize % heirs.len()].clone()
+            }),
+        };
         let listener = self.listeners[connection.listener as usize].sites.name;
-        let heirs = self.retiring.as_ref().map_or(&[][..], |retiring| &retiring.heirs);
-        let (false, Ok(socket)) = (heirs.is_empty(), self.reactor.give_up(connection.socket)) else {
-            // Nobody takes it: it goes on here, to the end of the drain.
-            self.arm_receive(token);
+        let (true, Some(heir), Ok(socket)) = (is_between, heir, self.reactor.give_up(connection.socket)) else {
+            // Nobody takes it: it goes on here.
+            self.go_on_here(token);
             return;
         };
-        heirs[token.index as usize % heirs.len()].send(Control::Adopt { socket, listener });
+        let site = self.sites[connection.site as usize].name.clone();
+        let input = connection.inbox.bytes(&self.reactor).to_vec();
+        connection.inbox.clear(&mut self.reactor);
+        let (number, held_bytes) = (connection.site, std::mem::take(&mut connection.held_bytes));
+        heir.send(Control::Adopt { socket, listener, site, input });
         if let Some(exchange) = self.connections.close(token.index) {
             self.recycle(exchange);
         }
+        self.release_memory(number, held_bytes);
         self.metrics.connections.set(self.connections.len() as u64);
     }
 
+    fn go_on_here(&mut self, token: Token) {
+        let connection = &self.connections[token];
+        if connection.exchange.is_none() && !connection.inbox.is_empty() {
+            self.queue(Stage::Receive, token);
+        }
+        self.arm_receive(token);
+    }
+
+    /// Gives some of a site's connections away: those that wait now, and others after their next reply.
+    pub(super) fn depart(&mut self, site: &str, connections: u32, to: Arc<Mailbox>) {
+        let Some(site) = self.sites.iter().find(|known| known.name == site).map(|known| known.number) else { return };
+        self.departures.wanted.retain(|departure| departure.site != site);
+        let until = self.now.after(DEPARTURE_PATIENCE);
+        self.departures.wanted.push(Departure { site, left: connections, to, until });
+        for index in 0..self.connections.slots() as u32 {
+            if let Some(token) = self.connections.token(index) {
+                self.offer_departure(token);
+            }
+        }
+    }
+
+    /// Sends a connection to another worker if its site is to have fewer here.
+    pub(super) fn offer_departure(&mut self, token: Token) {
+        let connection = &mut self.connections[token];
+        let flags = &mut connection.flags;
+        let is_between = connection.http.is_idle() && connection.exchange.is_none() && connection.inbox.is_empty();
+        let is_busy = flags.queued || flags.ended || flags.closing || flags.sending || flags.pausing || flags.held;
+        if !is_between || is_busy || !self.departures.begin(connection.site) {
+            return;
+        }
+        flags.departing = true;
+        if flags.receiving {
+            // What it receives before that has stopped goes along.
+            flags.pausing = true;
+            self.reactor.pause(connection.socket, token);
+        } else {
+            self.hand_over(token);
+        }
+    }
+
     /// Takes a connection that another worker has given up.
-    pub(super) fn adopt(&mut self, socket: OwnedFd, name: ListenerName) {
+    pub(super) fn adopt(&mut self, socket: OwnedFd, name: ListenerName, site: &str, input: Vec<u8>) {
         let Some(listener) = self.listeners.iter().position(|listening| listening.sites.name == name) else {
             // Its address has just been removed: it closes, as all of that address do.
             return;
         };
-        let socket = Socket(socket.into_raw_fd().cast_unsigned());
-        let token = self.connections.open(self.now, socket, listener as u16);
-        self.metrics.connections.set(self.connections.len() as u64);
+        let Ok(socket) = self.reactor.adopt(socket) else { return };
+        let token = self.open(listener as u16, socket);
+        let site = self.sites.iter().find(|known| known.name == site);
+        let connection = &mut self.connections[token];
+        connection.site = site.map_or(connection.site, |site| site.number);
+        connection.arrived_us = self.now_us;
+        if !input.is_empty() {
+            connection.inbox.put(input);
+            self.queue(Stage::Receive, token);
+        }
         self.arm_receive(token);
         if self.is_retiring() {
             self.offer_to_heirs(token);

@@ -1,19 +1,21 @@
 //! The receive stage: bytes become requests. What is a request, and what is refused, is `http::Connection`'s to say.
 
+use std::rc::Rc;
+
 use leat_host::reactor::{Reactor, Token};
-use leat_logic::http::{self, BodyLength, EndOfInput, Progress, RejectReason, Rejection};
-use leat_logic::schedule::Cost;
+use leat_logic::http::{self, BodyLength, EndOfInput, Progress, RejectReason, Rejection, Request, Status};
+use leat_logic::schedule::Operation;
 use leat_logic::serve::coding::CodingOrder;
 
 use super::exchange::Exchange;
-use super::{Host, SPARE_EXCHANGES_MAX, Stage, Worker};
+use super::settings::{Listener, Site};
+use super::stream::News;
+use super::{Host, SPARE_EXCHANGES_MAX, Stage, Worker, before};
 
 /// Unread bytes after which a connection stops receiving: the client's kernel keeps the rest.
 const INBOX_BYTES_MAX: usize = 64 * 1024;
 /// Bytes that are read and discarded after a last reply: enough for what was on its way when the client saw it.
 const LINGER_BYTES_MAX: u32 = 1024 * 1024;
-/// What parsing a head costs, within a factor of two.
-const RECEIVE_COST: Cost = Cost::from_ns(2_000);
 
 impl<H: Host> Worker<H> {
     /// Bytes have come. They are looked at when the tree says so, unless a reply is in progress: then after it.
@@ -27,19 +29,29 @@ impl<H: Host> Worker<H> {
             self.finish_close(token);
             return;
         }
-        if connection.exchange.is_none() {
+        if !connection.flags.queued {
+            connection.arrived_us = self.now_us;
+        }
+        if connection.exchange.is_none() && !connection.flags.held && !connection.flags.departing {
             self.queue(Stage::Receive, token);
         } else {
             connection.inbox.keep(&mut self.reactor);
-            if connection.inbox.len() > INBOX_BYTES_MAX && connection.flags.receiving && !connection.flags.pausing {
+            let is_content = connection.expects_content();
+            let is_full = self.gates[connection.site as usize].is_full() || connection.inbox.len() > INBOX_BYTES_MAX;
+            if is_full && connection.flags.receiving && !connection.flags.pausing {
                 connection.flags.pausing = true;
                 self.reactor.pause(connection.socket, token);
+            }
+            if is_content {
+                self.queue(Stage::Transmit, token);
             }
         }
     }
 
     /// Parses what has come, up to one request.
-    pub(super) fn receive(&mut self, token: Token) -> Cost {
+    pub(super) fn receive(&mut self, token: Token) {
+        let arrived_bytes = self.connections[token].inbox.len();
+        self.meter.did(Operation::Receive, arrived_bytes as u64);
         while self.connections[token].exchange.is_none() {
             let connection = &mut self.connections[token];
             // The site of the last request sets the body's and the connection's limits, the server those of a head.
@@ -50,38 +62,19 @@ impl<H: Host> Worker<H> {
                 Progress::Request(request) => {
                     let mut exchange = self.spare.pop().unwrap_or_else(Exchange::new);
                     exchange.head.extend_from_slice(&input[..consumed]);
-                    exchange.method = request.method;
-                    exchange.conditional = !request.conditions.is_empty() || request.conditions.range.is_some();
-                    exchange.started = self.now;
+                    exchange.started = before(self.now, self.now_us, connection.arrived_us);
                     let listener = &self.listeners[connection.listener as usize].sites;
-                    let site = listener.site(request.host.unwrap_or_default());
-                    let too_large = match (request.body, site) {
-                        (BodyLength::Length(length), Some(site)) => {
-                            length > self.sites[site as usize].limits.body_bytes_max
-                        }
-                        _ => false,
-                    };
-                    let path = http::decode_path(request.target.path, &mut self.path);
-                    let found = path.map(|path| exchange.path.extend_from_slice(path));
-                    if let Some(site) = site {
-                        let offered = &self.sites[site as usize].offered;
-                        if let (Some(accepted), false) = (request.accept_encoding, offered.is_empty()) {
-                            exchange.codings = CodingOrder::negotiate(Some(accepted), offered);
-                        }
-                    }
-                    let asterisk = request.target.form == http::TargetForm::Asterisk;
+                    let (site, first) = understand(&mut exchange, &request, listener, &self.sites, &mut self.path);
                     connection.inbox.consume(&mut self.reactor, consumed);
-                    let number = site.unwrap_or(super::UNKNOWN_SITE);
-                    connection.site = number;
-                    exchange.site = Some(self.sites[number as usize].clone());
+                    connection.site = site;
                     connection.exchange = Some(exchange);
-                    match (site, found) {
-                        _ if too_large => self.reply_rejection(token, RejectReason::BodyTooLarge.into()),
-                        (None, _) => self.reply_misdirected(token),
-                        (Some(_), Err(error)) if !asterisk => self.reply_error(token, error.status()),
-                        _ => self.queue(Stage::Serve, token),
+                    match first {
+                        First::Admit => self.admit(token),
+                        First::TooLarge => self.reply_rejection(token, RejectReason::BodyTooLarge.into()),
+                        First::Misdirected => self.reply_misdirected(token),
+                        First::Bad(status) => self.reply_error(token, status),
                     }
-                    return RECEIVE_COST;
+                    return;
                 }
                 // Nothing that leat serves takes a body: it's read so that the next request can be found.
                 Progress::Body(_) | Progress::BodyEnd => connection.inbox.consume(&mut self.reactor, consumed),
@@ -91,25 +84,37 @@ impl<H: Host> Worker<H> {
                         connection.lingered_bytes = connection.lingered_bytes.saturating_add(consumed as u32);
                         if connection.lingered_bytes > LINGER_BYTES_MAX {
                             self.cut(token);
-                            return RECEIVE_COST;
+                            return;
                         }
                     }
                     self.await_input(token);
-                    return RECEIVE_COST;
+                    return;
                 }
                 Progress::Reject(rejection) => {
                     connection.inbox.clear(&mut self.reactor);
                     self.begin_refusal(token);
                     self.reply_rejection(token, rejection);
-                    return RECEIVE_COST;
+                    return;
                 }
                 Progress::Ended => {
                     self.finish(token);
-                    return RECEIVE_COST;
+                    return;
                 }
             }
         }
-        RECEIVE_COST
+    }
+
+    /// A request in hand whose head was accepted elsewhere: it's served when the tree says so.
+    pub(super) fn resume_request(&mut self, token: Token, head: &[u8]) {
+        let Some(request) = Request::read_again(head) else { return };
+        let mut exchange = self.spare.pop().unwrap_or_else(Exchange::new);
+        exchange.head.extend_from_slice(head);
+        exchange.started = self.now;
+        let connection = &mut self.connections[token];
+        let listener = &self.listeners[connection.listener as usize].sites;
+        let (site, _) = understand(&mut exchange, &request, listener, &self.sites, &mut self.path);
+        connection.site = site;
+        connection.exchange = Some(exchange);
     }
 
     /// Everything that has come is parsed: either more comes, or the client has ended its side.
@@ -128,8 +133,14 @@ impl<H: Host> Worker<H> {
     /// Has the reactor receive, from now until the end.
     pub(super) fn arm_receive(&mut self, token: Token) {
         let connection = &mut self.connections[token];
-        let flags = &mut connection.flags;
+        let (site, flags) = (connection.site, &mut connection.flags);
         if !flags.receiving && !flags.ended && !flags.closing {
+            if self.gates[site as usize].is_full() {
+                if !std::mem::replace(&mut flags.unread, true) {
+                    self.gates[site as usize].leave_unread(token);
+                }
+                return;
+            }
             flags.receiving = true;
             self.reactor.receive(connection.socket, token);
         }
@@ -137,15 +148,19 @@ impl<H: Host> Worker<H> {
 
     /// The client will send no more, or can't.
     pub(super) fn input_ended(&mut self, token: Token, error: Option<std::io::Error>) {
-        let Some(connection) = self.connections.get(token) else { return };
+        let Some(connection) = self.connections.get(token) else {
+            return self.stream_news(token, News::Ended { broken: error.is_some() });
+        };
         connection.flags.receiving = false;
         connection.flags.once = false;
         connection.flags.pausing = false;
         connection.flags.ended = true;
+        connection.flags.departing = false;
         if connection.flags.closing {
             self.finish_close(token);
-        } else if error.is_some() {
-            // A reset: there is nobody to answer.
+        } else if error.is_some() || connection.is_being_handled() {
+            // A reset: there is nobody to answer. While a handler is at work an end is taken for one: who can't be told from somebody that
+            // has gone would otherwise keep it at work for nobody.
             self.cut(token);
         } else if connection.exchange.is_none() {
             self.queue(Stage::Receive, token);
@@ -162,15 +177,26 @@ impl<H: Host> Worker<H> {
             return;
         }
         let is_retiring = self.is_retiring();
-        let Some(connection) = self.connections.get(token) else { return };
+        let Some(connection) = self.connections.get(token) else {
+            return self.stream_news(token, News::Ended { broken: true });
+        };
         connection.flags.receiving = false;
         connection.flags.once = false;
         let was_pausing = std::mem::take(&mut connection.flags.pausing);
         if connection.flags.closing {
             self.finish_close(token);
-        } else if was_pausing && is_retiring && connection.http.is_idle() && connection.inbox.is_empty() {
+            return;
+        }
+        if was_pausing && self.freeze_goes_on(token) {
+            return;
+        }
+        let connection = &mut self.connections[token];
+        let is_heirs = was_pausing && is_retiring && connection.http.is_idle() && connection.inbox.is_empty();
+        if is_heirs || connection.flags.departing {
             self.hand_over(token);
-        } else if connection.inbox.len() <= INBOX_BYTES_MAX && connection.exchange.is_none() {
+        } else if connection.inbox.len() <= INBOX_BYTES_MAX
+            && (connection.exchange.is_none() || connection.expects_content())
+        {
             self.arm_receive(token);
         }
     }
@@ -191,9 +217,48 @@ impl<H: Host> Worker<H> {
 
     /// Keeps an exchange for later.
     pub(super) fn recycle(&mut self, mut exchange: Box<Exchange<super::File<H>>>) {
+        self.forget(&exchange);
         if self.spare.len() < SPARE_EXCHANGES_MAX {
             exchange.reset();
             self.spare.push(exchange);
         }
     }
+}
+
+/// What is to be done first with a request.
+enum First {
+    Admit,
+    TooLarge,
+    Misdirected,
+    Bad(Status),
+}
+
+/// Fills in what a request says beyond its head. Returns the number of the site that it's for, and what comes first.
+fn understand<F>(
+    exchange: &mut Exchange<F>,
+    request: &Request<'_>,
+    listener: &Listener,
+    sites: &[Rc<Site>],
+    room: &mut Vec<u8>,
+) -> (u32, First) {
+    exchange.method = request.method;
+    exchange.conditional = !request.conditions.is_empty() || request.conditions.range.is_some();
+    let site = listener.site(request.host.unwrap_or_default());
+    let path = http::decode_path(request.target.path, room);
+    let found = path.map(|path| exchange.path.extend_from_slice(path));
+    let number = site.unwrap_or(super::UNKNOWN_SITE);
+    let known = &sites[number as usize];
+    if let (Some(accepted), false) = (request.accept_encoding, known.offered.is_empty()) {
+        exchange.codings = CodingOrder::negotiate(Some(accepted), &known.offered);
+    }
+    let is_too_large = matches!(request.body, BodyLength::Length(length) if length > known.limits.body_bytes_max);
+    exchange.site = Some(known.clone());
+    let is_asterisk = request.target.form == http::TargetForm::Asterisk;
+    let first = match (site, found) {
+        (Some(_), _) if is_too_large => First::TooLarge,
+        (None, _) => First::Misdirected,
+        (Some(_), Err(error)) if !is_asterisk => First::Bad(error.status()),
+        (Some(_), _) => First::Admit,
+    };
+    (number, first)
 }

@@ -6,16 +6,18 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use leat_host::reactor::{Listener as ListeningSocket, Reactor, Token};
-use leat_logic::schedule::{LeafId, Share};
 use leat_logic::serve::cache::Cache;
 use leat_logic::serve::hosts::HostTable;
 use leat_logic::serve::policy::FilePolicy;
 
+use super::accept::UnknownBranch;
 use super::control::Control;
+use super::handler::Handler;
 use super::settings::{self, Listener, Site, SiteKind};
-use super::{Drain, Host, Listening, Retiring, Stage, UNKNOWN_SITE, Worker};
+use super::shares::{self, Place};
+use super::{ADMIN_SITE, Drain, Host, Listening, Retiring, Task, UNKNOWN_SITE, Worker};
 use crate::access_log::AccessLogs;
-use crate::config::Config;
+use crate::config::{Config, Role};
 use crate::listener::ListenerName;
 
 /// The name of the admin pages in metrics: no configured site can have it.
@@ -39,7 +41,10 @@ impl<H: Host> Worker<H> {
                     self.offer_all_to_heirs();
                     self.sweep_at = self.now;
                 }
-                Control::Adopt { socket, listener } => self.adopt(socket, listener),
+                Control::Ask(question) => self.answer_question(question),
+                Control::Adopt { socket, listener, site, input } => self.adopt(socket, listener, &site, input),
+                Control::Weigh { config, owners, sites } => self.weigh(&config, &owners, &sites),
+                Control::Depart { site, connections, to } => self.depart(&site, connections, to),
             }
         }
     }
@@ -51,63 +56,72 @@ impl<H: Host> Worker<H> {
             // Its bounds have changed: what is asked for again fills the new one.
             self.cache = Cache::new(settings::cache_limits(config), self.boundary);
         }
-        self.arrange_stages(config);
         let numbers = self.arrange_sites(config, logs);
+        self.arrange_handlers(&numbers);
+        self.arrange_admission(config);
+        self.arrange_gates(config);
+        self.replant(config);
         self.arrange_listeners(config, &numbers, listeners);
         self.config = config.clone();
+        self.arrange_cluster(config);
         self.resume_accepting();
     }
 
-    /// The first level of the tree: a node for each stage.
-    fn arrange_stages(&mut self, config: &Config) {
-        let schedule = &config.schedule;
-        if !self.stages.is_empty() && schedule == &self.config.schedule {
-            return;
-        }
-        // A policy can't be changed in place: the tree is built anew, and what waited in it is queued again.
+    /// Builds the tree anew, and queues again what waited in it.
+    fn replant(&mut self, config: &Config) {
+        self.count_usage();
         let mut waiting = Vec::new();
         while let Some((_, event)) = self.tree.pop() {
             waiting.push(event);
         }
-        self.tree = leat_logic::schedule::Tree::new(schedule.stages);
-        let root = self.tree.root();
-        self.stages = Stage::ALL
-            .iter()
-            .map(|_| self.tree.add_node(root, schedule.sites, Share::default()).expect("the root is there"))
-            .collect();
-        let shares: Vec<Share> = self.sites.iter().map(|site| site.share).collect();
-        self.leaves = shares.into_iter().map(|share| self.add_leaves(share)).collect();
+        let places: Vec<&Place> = self.sites.iter().map(|site| &site.place).collect();
+        let planted = shares::plant(config, &places);
+        (self.tree, self.leaves) = (planted.tree, planted.leaves);
+        self.members = planted.members;
+        self.unknown = UnknownBranch::new(planted.unknown, self.boundary);
+        self.replant_unknown();
+        self.meter.forget(self.host.processor_time());
+        self.restart_usage();
         for event in waiting {
-            if let Some(connection) = self.connections.get(event.connection) {
-                connection.flags.queued = false;
-                self.queue(event.stage, event.connection);
+            if event.is_unknown {
+                self.admission.abandon(UNKNOWN_SITE as usize);
+            }
+            match event.task {
+                Task::Accept => self.queue_accept(event.token),
+                Task::Program => {
+                    self.programs.event_left();
+                    self.queue_program(event.token);
+                }
+                Task::Stage(stage) => {
+                    if let Some(connection) = self.connections.get(event.token) {
+                        connection.flags.queued = false;
+                        self.queue(stage, event.token);
+                    }
+                }
             }
         }
-    }
-
-    fn add_leaves(&mut self, share: Share) -> [LeafId; 3] {
-        Stage::ALL
-            .map(|stage| self.tree.add_leaf(self.stages[stage as usize], share).expect("stage nodes are never removed"))
     }
 
     /// Makes the sites; returns for each of the configuration's its number here.
     fn arrange_sites(&mut self, config: &Arc<Config>, logs: &AccessLogs) -> Vec<u32> {
         let server = settings::limits(&config.limits, None);
         let nowhere = Arc::new(FilePolicy::new("/nonexistent"));
-        for (name, kind) in [(UNKNOWN_NAME, SiteKind::Unknown), (ADMIN_NAME, SiteKind::Admin)] {
+        let own = [(UNKNOWN_NAME, SiteKind::Unknown, Place::Unknown), (ADMIN_NAME, SiteKind::Admin, Place::Admin)];
+        for (name, kind, place) in own {
             // Heads are received for the unknown site: under the widest limits.
             let limits = if kind == SiteKind::Unknown { self.limits.clone() } else { server.clone() };
-            self.put_site(name, Share::default(), |number, metrics| Site {
+            self.put_site(name, |number, metrics| Site {
                 name: name.to_owned(),
                 number,
                 kind,
                 files: nowhere.clone(),
                 offered: Vec::new(),
+                handlers: Vec::new(),
                 limits,
                 error_pages: Vec::new(),
                 log: None,
                 metrics,
-                share: Share::default(),
+                place,
             });
         }
         debug_assert_eq!(self.sites[UNKNOWN_SITE as usize].kind, SiteKind::Unknown);
@@ -124,13 +138,15 @@ impl<H: Host> Worker<H> {
                 {
                     self.cache.clear_site(before.number);
                 }
-                let share = Share { weight: site.weight, priority: site.priority };
-                self.put_site(&site.name, share, |number, metrics| Site {
+                let known = before.as_ref().map_or(&[][..], |before| &before.handlers);
+                let handlers = site.handlers.iter().filter_map(|handler| Handler::new(site, handler, known)).collect();
+                self.put_site(&site.name, |number, metrics| Site {
                     name: site.name.clone(),
                     number,
-                    kind: SiteKind::Files,
+                    kind: if config.role == Role::Dispatcher { SiteKind::Cluster } else { SiteKind::Files },
                     files,
                     offered: site.precompressed.clone(),
+                    handlers,
                     limits: settings::limits(&config.limits, Some(&site.limits)),
                     error_pages: site
                         .error_pages
@@ -139,31 +155,21 @@ impl<H: Host> Worker<H> {
                         .collect(),
                     log: logs.handle(place),
                     metrics,
-                    share,
+                    place: Place::new(site),
                 })
             })
             .collect()
     }
 
     /// Puts a site in the place that its name has, or in a new one.
-    fn put_site(
-        &mut self,
-        name: &str,
-        share: Share,
-        make: impl FnOnce(u32, Arc<crate::metrics::SiteMetrics>) -> Site,
-    ) -> u32 {
+    fn put_site(&mut self, name: &str, make: impl FnOnce(u32, Arc<crate::metrics::SiteMetrics>) -> Site) -> u32 {
         match self.sites.iter().position(|known| known.name == name) {
             Some(place) => {
-                for leaf in self.leaves[place] {
-                    self.tree.set_share(leaf, share).expect("leaves of sites are never removed");
-                }
                 self.sites[place] = Rc::new(make(place as u32, self.sites[place].metrics.clone()));
                 place as u32
             }
             None => {
                 let number = self.sites.len() as u32;
-                let leaves = self.add_leaves(share);
-                self.leaves.push(leaves);
                 self.sites.push(Rc::new(make(number, self.metrics.site(name))));
                 number
             }
@@ -183,7 +189,7 @@ impl<H: Host> Worker<H> {
             // Numbers are given in the order of `arrange_sites`: unknown, then admin.
             let hosts = HostTable::new([], Some(0));
             let name = ListenerName::admin(address);
-            wanted.push(Rc::new(Listener { name, hosts, sites: vec![UNKNOWN_SITE + 1] }));
+            wanted.push(Rc::new(Listener { name, hosts, sites: vec![ADMIN_SITE] }));
         }
         for (name, descriptor) in new {
             let Some(sites) = wanted.iter().find(|listener| listener.name == name) else { continue };
@@ -193,6 +199,8 @@ impl<H: Host> Worker<H> {
                 descriptor: Some(descriptor),
                 sites: sites.clone(),
                 accepting: false,
+                queued: false,
+                leaf: self.leaf_of_listener(&sites.name),
                 retired: false,
             };
             // Connections name their listener by its place: places are never given away.
@@ -205,7 +213,8 @@ impl<H: Host> Worker<H> {
                 None => {
                     listening.retired = true;
                     if std::mem::take(&mut listening.accepting) {
-                        self.reactor.stop_accepting(listening.socket, Token { index: index as u32, generation: 0 });
+                        let token = Token { index: index as u32, generation: 0 };
+                        self.reactor.stop_awaiting_connections(listening.socket, token);
                     }
                     // Without this the kernel would go on taking connections that nobody serves.
                     listening.descriptor = None;

@@ -6,6 +6,7 @@ use std::ops::Range;
 use bytes::Bytes;
 use leat_host::reactor::{Reactor, Token, Transmit};
 use leat_logic::http::{Boundary, HeadWriter, Method, Persistence, Request, Status};
+use leat_logic::schedule::Operation;
 use leat_logic::serve::error_page;
 use leat_logic::serve::reply::{self, Plan};
 use leat_logic::serve::resource::{Content, Found, Resource};
@@ -86,8 +87,7 @@ impl<H: Host> Worker<H> {
         let wall = self.host.wall();
         let plan = Request::read_again(&exchange.head)
             .map_or(Plan::Whole, |request| Plan::for_resource(request.method, &request.conditions, resource, wall));
-        self.boundary = self.boundary.wrapping_mul(BOUNDARY_FACTOR).wrapping_add(1);
-        let boundary = Boundary::from_number(self.boundary);
+        let boundary = Boundary::from_number(self.draw());
         let mut lines = Vec::with_capacity(512);
         plan.push_fields(resource, boundary, &mut lines);
         let body = match &plan {
@@ -130,7 +130,9 @@ impl<H: Host> Worker<H> {
         let limits = exchange.site.as_ref().map_or(&self.limits, |site| &site.limits);
         let persistence = connection.http.reply(self.now, limits, close);
         let body = if exchange.method == Method::Head { Body::Empty } else { body };
+        let is_refusal = exchange.is_refusal;
         exchange.status = status.code();
+        exchange.replied = self.now;
         exchange.body_bytes = body.len();
         let mut head = self.reactor.send_buffer();
         let _ = HeadWriter::start(&mut head, status, &self.date).persistence(persistence);
@@ -160,10 +162,20 @@ impl<H: Host> Worker<H> {
         };
         connection.flags.sending = true;
         let socket = connection.socket;
-        if persistence != Persistence::Close {
+        // Only a close, or what a pipelining client has sent already, waits for the completion.
+        let unhurried = persistence != Persistence::Close && connection.inbox.is_empty() && !connection.flags.ended;
+        if persistence != Persistence::Close && !connection.flags.held {
             self.arm_receive(token);
         }
-        self.reactor.send(socket, token, Transmit { head, body });
+        let operation = if is_refusal { Operation::Refuse } else { Operation::Send };
+        self.meter.did(operation, (head.len() + body.len()) as u64);
+        self.reactor.send(socket, token, Transmit { head, body, unhurried });
+    }
+
+    /// A number that no client can foresee, and no other reply has.
+    pub(super) fn draw(&mut self) -> u64 {
+        self.boundary = self.boundary.wrapping_mul(BOUNDARY_FACTOR).wrapping_add(1);
+        self.boundary
     }
 
     fn reply_redirect(&mut self, token: Token, location: &[u8]) {

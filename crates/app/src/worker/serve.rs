@@ -3,7 +3,7 @@
 use leat_host::reactor::Token;
 use leat_host::storage::{Outcome, Storage};
 use leat_logic::http::{Method, Status};
-use leat_logic::schedule::Cost;
+use leat_logic::schedule::Operation;
 use leat_logic::serve::cache::Lookup;
 use leat_logic::serve::path::LoadRequest;
 use leat_logic::serve::resource::{Found, Loaded};
@@ -12,19 +12,33 @@ use super::exchange::Answer;
 use super::settings::SiteKind;
 use super::{File, Host, Worker, ticket_of};
 
-/// What finding and sending a small reply costs, within a factor of two.
-const SERVE_COST_NS: u64 = 4_000;
-
 impl<H: Host> Worker<H> {
     /// Answers the request in hand, or asks the storage what to answer.
-    pub(super) fn serve(&mut self, token: Token) -> Cost {
-        let Some(exchange) = self.connections[token].exchange.as_mut() else { return Cost::from_ns(0) };
+    pub(super) fn serve(&mut self, token: Token) {
+        self.meter.did(Operation::Serve, 0);
+        let Some(exchange) = self.connections[token].exchange.as_mut() else { return };
+        let handler = match &exchange.site {
+            Some(site) if !site.handlers.is_empty() && exchange.error.is_none() => site.handler(&exchange.path),
+            _ => None,
+        };
+        if let Some((place, named)) = handler {
+            self.begin_run(token, place, named);
+            return;
+        }
+        if !self.start(token) {
+            return;
+        }
+        let Some(exchange) = self.connections[token].exchange.as_mut() else { return };
         let method = exchange.method;
         let kind = exchange.site.as_ref().map_or(SiteKind::Unknown, |site| site.kind);
+        if kind == SiteKind::Cluster && exchange.error.is_none() {
+            self.dispatch(token);
+            return;
+        }
         match method {
             Method::Get | Method::Head => match kind {
                 SiteKind::Admin => self.reply_admin(token),
-                SiteKind::Unknown => self.reply_misdirected(token),
+                SiteKind::Unknown | SiteKind::Cluster => self.reply_misdirected(token),
                 SiteKind::Files => match exchange.answer.take() {
                     Some(Answer::Loaded(loaded)) => self.loaded(token, loaded),
                     _ => self.look_up(token),
@@ -34,7 +48,6 @@ impl<H: Host> Worker<H> {
             Method::Other => self.reply_error(token, Status::NOT_IMPLEMENTED),
             _ => self.reply_not_allowed(token),
         }
-        Cost::from_ns(SERVE_COST_NS)
     }
 
     fn look_up(&mut self, token: Token) {
@@ -61,8 +74,12 @@ impl<H: Host> Worker<H> {
         };
         self.metrics.cache_misses.increment();
         exchange.question = Some(request.clone());
-        if let Outcome::Ready(loaded) = self.storage.load(ticket_of(token), request) {
-            self.loaded(token, loaded);
+        match self.storage.load(ticket_of(token), request) {
+            Outcome::Ready(loaded) => {
+                self.meter.did(Operation::Load, 0);
+                self.loaded(token, loaded);
+            }
+            Outcome::Pending => self.meter.did(Operation::Pass, 0),
         }
     }
 

@@ -7,13 +7,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use leat_logic::http::Limits;
-use leat_logic::schedule::Share;
 use leat_logic::serve::cache::CacheLimits;
 use leat_logic::serve::coding::Coding;
 use leat_logic::serve::hosts::HostTable;
 use leat_logic::serve::mime::MimeTable;
 use leat_logic::serve::policy::FilePolicy;
 
+use super::handler::Handler;
+use super::shares::Place;
 use crate::access_log::AccessLogHandle;
 use crate::config::{self, Config};
 use crate::listener::ListenerName;
@@ -27,21 +28,33 @@ pub(super) struct Site {
     pub(super) kind: SiteKind,
     pub(super) files: Arc<FilePolicy>,
     pub(super) offered: Vec<Coding>,
+    /// The first whose paths fit answers.
+    pub(super) handlers: Vec<Rc<Handler>>,
     pub(super) limits: Limits,
     pub(super) error_pages: Vec<(u16, Bytes)>,
     pub(super) log: Option<AccessLogHandle>,
     pub(super) metrics: Arc<SiteMetrics>,
-    pub(super) share: Share,
+    pub(super) place: Place,
 }
 
 /// Where a site's replies come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SiteKind {
     Files,
+    /// A cluster's nodes.
+    Cluster,
     /// Metrics and health.
     Admin,
     /// Requests whose site isn't known: heads being received, and those that were refused.
     Unknown,
+}
+
+impl Site {
+    /// The place of the handler that answers for a path, and how much of the path names it.
+    pub(super) fn handler(&self, path: &[u8]) -> Option<(usize, usize)> {
+        let mut candidates = self.handlers.iter().enumerate();
+        candidates.find_map(|(place, handler)| Some((place, handler.paths.split(path)?)))
+    }
 }
 
 /// A listener's sites.

@@ -21,8 +21,9 @@ const DRAIN_IDLE: Duration = Duration::from_millis(500);
 impl<H: Host> Worker<H> {
     /// How long the reactor may wait.
     pub(super) fn time_to_next_timeout(&self) -> Option<Duration> {
-        let next = self.sweep_at.min(self.flush_at);
-        (next != Instant::NEVER).then(|| next.since(self.host.now()))
+        let next = self.sweep_at.min(self.flush_at).min(self.holds.next()).min(self.looks.next).min(self.next_gate());
+        let next = next.min(self.programs.look_at).min(self.cluster_timeout());
+        (next != Instant::NEVER).then(|| next.since(self.now))
     }
 
     /// The shortest time in which anything can time out, so that no connection that comes after a sweep is missed before the next.
@@ -90,6 +91,12 @@ impl<H: Host> Worker<H> {
             }
             acknowledged_check = self.now.after(ACKNOWLEDGED_CHECK);
         }
+        let run_due = match connection.exchange.as_ref().is_some_and(|exchange| exchange.run.is_some()) {
+            true => self.handle_run_timeout(token),
+            false => Instant::NEVER,
+        };
+        let acknowledged_check = acknowledged_check.min(run_due);
+        let connection = &mut self.connections[token];
         let limits = &self.sites[connection.site as usize].limits;
         let mut due = connection.http.poll_timeout(limits);
         if let Some(drain) = self.drain

@@ -6,9 +6,11 @@ use std::time::Duration;
 use leat_host::reactor::{Reactor, SendNow, Token};
 use leat_host::storage::{Outcome, Storage};
 use leat_logic::http::AfterReply;
-use leat_logic::schedule::Cost;
+use leat_logic::schedule::Operation;
+use leat_logic::time::Instant;
 
 use super::exchange::{Answer, Piece};
+use super::stream::News;
 use super::{Host, Stage, Worker, ticket_of};
 
 /// Bytes sent in one turn: then other events get theirs.
@@ -18,9 +20,6 @@ const TAIL_BYTES: u64 = 4096;
 /// A client slower than this has all but the tail acknowledged before the file is looked at for the last time: what lies in the kernel's
 /// queues is the file's own pages, which change with it.
 const SLOW_CLIENT: Duration = Duration::from_millis(100);
-/// What a turn costs without its bytes, and for each of them; within a factor of two.
-const TURN_COST_NS: u64 = 3_000;
-const BYTES_FOR_EACH_COST_NS: u64 = 8;
 
 /// How a turn ended.
 enum Turn {
@@ -36,23 +35,27 @@ enum Turn {
 
 impl<H: Host> Worker<H> {
     /// Sends the next pieces.
-    pub(super) fn transmit(&mut self, token: Token) -> Cost {
+    pub(super) fn transmit(&mut self, token: Token) {
+        if self.connections[token].flags.sending || !self.hear_program(token) {
+            return;
+        }
         let mut sent_bytes = 0;
         let turn = self.send_pieces(token, &mut sent_bytes);
         if sent_bytes > 0 {
             self.connections[token].http.handle_transmit_progress(self.now);
         }
         match turn {
-            Turn::Done => self.reply_sent(token),
+            Turn::Done if self.awaits_program(token) => {}
+            Turn::Done => self.reply_sent(token, self.now),
             Turn::Continue => self.queue(Stage::Transmit, token),
             Turn::Waiting => {}
             Turn::Broken => self.cut(token),
         }
-        Cost::from_ns(TURN_COST_NS + sent_bytes as u64 / BYTES_FOR_EACH_COST_NS)
     }
 
     fn send_pieces(&mut self, token: Token, sent_bytes: &mut usize) -> Turn {
         let connection = &mut self.connections[token];
+        let bytes_max = self.gates[connection.site as usize].bytes_max(TURN_BYTES_MAX, self.now);
         let Some(exchange) = connection.exchange.as_mut() else { return Turn::Waiting };
         let answer = exchange.answer.take();
         if let Some(Answer::Resident(Err(cause)) | Answer::Read(Err(cause))) = &answer {
@@ -66,9 +69,10 @@ impl<H: Host> Worker<H> {
         loop {
             let is_last = exchange.pieces.len() == 1;
             let Some(piece) = exchange.pieces.front_mut() else { return Turn::Done };
-            if *sent_bytes >= TURN_BYTES_MAX {
+            if *sent_bytes >= bytes_max {
                 return Turn::Continue;
             }
+            let operation;
             let outcome = match piece {
                 Piece::Bytes { bytes, done } => {
                     if *done == bytes.len() {
@@ -88,6 +92,7 @@ impl<H: Host> Worker<H> {
                         }
                         exchange.unchecked = None;
                     }
+                    operation = Operation::Send;
                     let outcome = self.reactor.send_now(connection.socket, &bytes[*done..], !is_last);
                     if let SendNow::Sent(count) = outcome {
                         *done += count;
@@ -116,18 +121,20 @@ impl<H: Host> Worker<H> {
                         }
                     }
                     let until_tail = if is_last { left - TAIL_BYTES } else { left };
-                    let len = until_tail.min((TURN_BYTES_MAX - *sent_bytes) as u64);
+                    let len = until_tail.min((bytes_max - *sent_bytes) as u64);
                     if *offset + len > exchange.resident_end {
                         match self.storage.make_resident(ticket_of(token), file, *offset, len) {
                             Outcome::Ready(Ok(())) => exchange.resident_end = *offset + len,
                             Outcome::Ready(Err(_)) => return Turn::Broken,
                             Outcome::Pending => {
+                                self.meter.did(Operation::Pass, len);
                                 // When the answer comes they are in memory: asking again could go on for ever under memory pressure.
                                 exchange.resident_end = *offset + len;
                                 return Turn::Waiting;
                             }
                         }
                     }
+                    operation = Operation::SendFile;
                     let outcome = self.reactor.send_file_now(connection.socket, token, file, *offset, len as usize);
                     if let SendNow::Sent(count) = outcome {
                         *offset += count as u64;
@@ -136,8 +143,12 @@ impl<H: Host> Worker<H> {
                 }
             };
             match outcome {
-                SendNow::Sent(count) => *sent_bytes += count,
+                SendNow::Sent(count) => {
+                    self.meter.did(operation, count as u64);
+                    *sent_bytes += count;
+                }
                 SendNow::Blocked => {
+                    self.meter.did(operation, 0);
                     exchange.blocked_since.get_or_insert(self.now);
                     connection.flags.awaiting = true;
                     self.reactor.await_writable(connection.socket, token);
@@ -154,7 +165,7 @@ impl<H: Host> Worker<H> {
 
     /// There is room in the socket again.
     pub(super) fn writable(&mut self, token: Token) {
-        let Some(connection) = self.connections.get(token) else { return };
+        let Some(connection) = self.connections.get(token) else { return self.stream_news(token, News::Writable) };
         connection.flags.awaiting = false;
         if connection.flags.closing {
             self.finish_close(token);
@@ -164,7 +175,7 @@ impl<H: Host> Worker<H> {
     }
 
     /// A reply that went out in one send is with the kernel, or the connection is broken.
-    pub(super) fn sent(&mut self, token: Token, error: Option<std::io::Error>) {
+    pub(super) fn sent(&mut self, token: Token, error: Option<std::io::Error>, waited: bool) {
         let Some(connection) = self.connections.get(token) else { return };
         connection.flags.sending = false;
         if connection.flags.closing {
@@ -172,28 +183,35 @@ impl<H: Host> Worker<H> {
         } else if error.is_some() {
             self.cut(token);
         } else {
-            self.reply_sent(token);
+            let replied = connection.exchange.as_ref().map_or(self.now, |exchange| exchange.replied);
+            self.reply_sent(token, if waited { self.now } else { replied });
         }
     }
 
-    /// The whole reply is with the kernel: log it, and go on or close.
-    pub(super) fn reply_sent(&mut self, token: Token) {
+    /// The whole reply is with the kernel, since `taken`: log it, and go on or close.
+    fn reply_sent(&mut self, token: Token, taken: Instant) {
         let connection = &mut self.connections[token];
         let Some(exchange) = connection.exchange.take() else { return };
         let after = connection.http.handle_reply_sent(self.now);
-        self.account(token, &exchange, true);
+        self.account(token, &exchange, taken, true);
         self.recycle(exchange);
         let connection = &mut self.connections[token];
         match after {
             AfterReply::NextRequest | AfterReply::DrainBody => {
-                if !connection.inbox.is_empty() || connection.flags.ended {
+                if connection.flags.held && !connection.flags.ended {
+                    // Looked at again by `end_holds`.
+                } else if !connection.inbox.is_empty() || connection.flags.ended {
+                    connection.arrived_us = self.now_us;
                     self.queue(Stage::Receive, token);
                 } else if !connection.flags.receiving {
                     self.arm_receive(token);
                 }
                 if self.is_retiring() {
                     self.offer_to_heirs(token);
+                } else if self.departures.are_any() {
+                    self.offer_departure(token);
                 }
+                self.flow_is_between_requests(token);
             }
             AfterReply::Close { linger: true } => self.finish(token),
             AfterReply::Close { .. } => self.close(token),

@@ -5,11 +5,13 @@ pub mod client;
 pub mod directory;
 pub mod patience;
 pub mod server;
+pub mod upstream;
 
 pub use client::{Client, Reply, curl};
 pub use directory::Directory;
 pub use patience::eventually;
 pub use server::{Reactor, Server};
+pub use upstream::Upstream;
 
 /// Makes two tests of each function, one for each reactor: `epoll::name` and `io_uring::name`.
 #[macro_export]

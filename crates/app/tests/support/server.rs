@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::client::{Client, Reply};
 use super::directory::Directory;
@@ -140,14 +140,20 @@ impl Server {
     pub fn start_program(program: &Path, arguments: &[&OsStr], listeners: usize) -> Server {
         // The mark finds every process of this server again, whoever their parents are by then.
         let mark = format!("leat-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-        let mut child = Command::new(program)
+        let mut command = Command::new(program);
+        command
             .args(arguments)
             .env("LEAT_TEST_MARK", &mark)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("the program starts");
+            .stderr(Stdio::piped());
+        // A program that a test has just written is busy as long as a process that another test started meanwhile hasn't become another
+        // program: until then it has inherited the descriptor.
+        let mut child = eventually("the program isn't busy", || match command.spawn() {
+            Err(error) if error.kind() == std::io::ErrorKind::ExecutableFileBusy => None,
+            started => Some(started),
+        })
+        .expect("the program starts");
         let stdout = Lines::follow(child.stdout.take().unwrap());
         let stderr = Lines::follow(child.stderr.take().unwrap());
         let mut server = Server { child, mark, stdout, stderr, addresses: Vec::new() };
@@ -218,6 +224,16 @@ impl Server {
             .collect()
     }
 
+    /// Processor time that its processes have used, as exact as the kernel tells it: in hundredths of a second.
+    pub fn processor_time(&self) -> Duration {
+        let ticks = |pid: u32| {
+            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            let fields: Vec<&str> = stat.rsplit(") ").next().unwrap_or_default().split(' ').collect();
+            [11, 12].iter().filter_map(|&place| fields.get(place)?.parse::<u64>().ok()).sum::<u64>()
+        };
+        Duration::from_millis(10 * self.processes().into_iter().map(ticks).sum::<u64>())
+    }
+
     /// Sends a signal (`TERM`, `HUP`, ...) to the main process.
     pub fn signal(&self, name: &str) {
         signal(self.pid(), name);
@@ -264,13 +280,32 @@ impl Drop for Server {
                 eprintln!("server: {line}");
             }
         }
+        // Programs know nothing of this test: they are found by their parents, while these live.
+        let programs = descendants(self.pid());
         // The main process first, so that it starts no others.
         signal(self.pid(), "KILL");
         let _ = self.child.wait();
-        for pid in self.processes() {
+        for pid in self.processes().into_iter().chain(programs) {
             signal(pid, "KILL");
         }
     }
+}
+
+/// Children of a process, and theirs.
+fn descendants(pid: u32) -> Vec<u32> {
+    let children = |pid: u32| {
+        let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+        let lists = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
+        lists.flat_map(|list| list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<u32>>())
+    };
+    let mut found: Vec<u32> = children(pid).collect();
+    let mut at = 0;
+    while at < found.len() {
+        let more: Vec<u32> = children(found[at]).collect();
+        found.extend(more);
+        at += 1;
+    }
+    found
 }
 
 /// Sends a signal to a process of this test's server.

@@ -13,6 +13,21 @@ pub(in crate::config) const ADDRESS: Text<SocketAddr> =
 pub(in crate::config) const OPTIONAL_ADDRESS: Text<Option<SocketAddr>> =
     Text { description: "address and port, or `\"\"`", example: "127.0.0.1:9180", parse: parse_optional };
 
+/// An IP address alone.
+pub(in crate::config) const IP_ADDRESS: Text<IpAddr> =
+    Text { description: "IP address", example: "192.0.2.11", parse: parse_ip };
+
+fn parse_ip(written: &str, _: &Path) -> Result<IpAddr, Wrong> {
+    if let Ok(ip) = written.parse() {
+        return Ok(ip);
+    }
+    let help = match written.parse::<SocketAddr>() {
+        Ok(address) => format!("write \"{}\"", address.ip()),
+        Err(_) => "write an address as in \"192.0.2.11\" or \"2001:db8::11\": names aren't looked up".to_owned(),
+    };
+    Wrong::new("isn't an IP address", help)
+}
+
 fn parse_optional(written: &str, base: &Path) -> Result<Option<SocketAddr>, Wrong> {
     if written.is_empty() { Ok(None) } else { parse_address(written, base).map(Some) }
 }

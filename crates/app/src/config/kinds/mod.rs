@@ -2,12 +2,15 @@
 //! Which key has which kind is left to `server` and `site`; what needs two keys to be judged, to `check`.
 
 mod address;
+mod command;
 mod header;
 mod host;
 mod nested;
 mod number;
 mod path;
+mod pattern;
 mod policy;
+mod secret;
 mod text;
 
 use toml::Spanned;
@@ -15,14 +18,18 @@ use toml::de::DeValue;
 
 use super::schema::{At, Schema};
 
-pub(super) use address::{ADDRESS, OPTIONAL_ADDRESS};
+pub(super) use address::{ADDRESS, IP_ADDRESS, OPTIONAL_ADDRESS};
+pub use command::Command;
+pub(super) use command::{CommandLine, PEER, UPSTREAM, VARIABLE_NAME, VARIABLE_VALUE};
 pub(super) use header::{HEADER_NAME, HEADER_VALUE, MEDIA_TYPE};
 pub(super) use host::HOST;
-pub(super) use nested::{Nested, Repeated};
-pub(super) use number::{Count, Duration as Period, GIB, KIB, Size, TIB, Workers, cores, show_size};
-pub(super) use path::{ACCESS_LOG, DIRECTORY, EXTENSION, FILE_NAME, URL_PATH, reason};
-pub(super) use policy::POLICY;
-pub(super) use text::{CHARSET, Choice, Flag, ListOf, NAME, Pairs, STATUS, Text, Wrong};
+pub(super) use nested::{Maybe, Nested, Repeated};
+pub(super) use number::{Count, Duration as Period, GIB, KIB, Percent, Rate, Size, TIB, Workers, cores, show_size};
+pub(super) use path::{ACCESS_LOG, DIRECTORY, EXTENSION, FILE_NAME, FILE_NAME_OR_NONE, SOCKET, URL_PATH, reason};
+pub(super) use pattern::PATH_PATTERN;
+pub(super) use policy::{DISPATCH_POLICY, POLICY};
+pub(super) use secret::CLUSTER_KEY;
+pub(super) use text::{CHARSET, CPU_LIST, Choice, Flag, ListOf, NAME, OWNER, Pairs, STATUS, TOKEN, Text, Wrong};
 
 /// What the reference says about a kind.
 pub(in crate::config) trait Describe {
@@ -79,5 +86,30 @@ impl<K: Kind<Value: Default>> Kind for OrBlank<K> {
 
     fn otherwise(&self, _at: &At<'_>) -> Option<K::Value> {
         Some(K::Value::default())
+    }
+}
+
+/// A kind whose value is none where nothing is written.
+pub(super) struct Optional<K>(pub(super) K);
+
+impl<K: Describe> Describe for Optional<K> {
+    fn describe(&self) -> String {
+        self.0.describe()
+    }
+
+    fn example(&self) -> String {
+        self.0.example()
+    }
+}
+
+impl<K: Kind> Kind for Optional<K> {
+    type Value = Option<K::Value>;
+
+    fn read(&self, value: &Spanned<DeValue<'_>>, at: &At<'_>) -> Option<Self::Value> {
+        self.0.read(value, at).map(Some)
+    }
+
+    fn otherwise(&self, _at: &At<'_>) -> Option<Self::Value> {
+        Some(None)
     }
 }

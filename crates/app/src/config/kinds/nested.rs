@@ -14,6 +14,41 @@ pub(in crate::config) struct Nested<T>(PhantomData<fn() -> T>);
 /// A list of tables, each of which is a section.
 pub(in crate::config) struct Repeated<T>(PhantomData<fn() -> T>);
 
+/// A table that is a section, or no such table.
+pub(in crate::config) struct Maybe<T>(Nested<T>);
+
+impl<T> Maybe<T> {
+    pub(in crate::config) const fn new() -> Self {
+        Maybe(Nested::new())
+    }
+}
+
+impl<T: Section> Describe for Maybe<T> {
+    fn describe(&self) -> String {
+        self.0.describe()
+    }
+
+    fn example(&self) -> String {
+        self.0.example()
+    }
+
+    fn nested(&self) -> Option<&'static Schema> {
+        self.0.nested()
+    }
+}
+
+impl<T: Section> Kind for Maybe<T> {
+    type Value = Option<T>;
+
+    fn read(&self, value: &Spanned<DeValue<'_>>, at: &At<'_>) -> Option<Option<T>> {
+        self.0.read(value, at).map(Some)
+    }
+
+    fn otherwise(&self, _at: &At<'_>) -> Option<Option<T>> {
+        Some(None)
+    }
+}
+
 impl<T> Nested<T> {
     pub(in crate::config) const fn new() -> Self {
         Nested(PhantomData)

@@ -158,6 +158,90 @@ impl<T: TryFrom<u64>> Kind for Size<T> {
     }
 }
 
+/// Bytes in a second, written as a size with `/s` behind it.
+pub(in crate::config) struct Rate(pub(in crate::config) Size<u64>);
+
+impl Describe for Rate {
+    fn describe(&self) -> String {
+        format!("rate, {}/s to {}/s", show_size(self.0.min), show_size(self.0.max))
+    }
+
+    fn example(&self) -> String {
+        "\"10MiB/s\"".to_owned()
+    }
+}
+
+impl Kind for Rate {
+    type Value = u64;
+
+    fn read(&self, value: &Spanned<DeValue<'_>>, at: &At<'_>) -> Option<u64> {
+        let (min, max) = (show_size(self.0.min), show_size(self.0.max));
+        let help = format!("write a size and \"/s\", from {min}/s to {max}/s, as in {}", self.example());
+        let rate = match value.get_ref() {
+            DeValue::String(written) => match written.strip_suffix("/s").map(parse_size) {
+                Some(Ok(rate)) => rate,
+                Some(Err(wrong)) => {
+                    at.error(value.span(), format!("\"{written}\" {wrong}"), help);
+                    return None;
+                }
+                None => {
+                    at.error(value.span(), format!("\"{written}\" doesn't end in \"/s\""), help);
+                    return None;
+                }
+            },
+            DeValue::Integer(written) if integer(written) != Some(0) => {
+                at.error(value.span(), format!("{written} has no unit"), help);
+                return None;
+            }
+            DeValue::Integer(_) => 0,
+            _ => {
+                at.wrong_type(value, &format!("a rate, as in {}", self.example()));
+                return None;
+            }
+        };
+        if !(self.0.min..=self.0.max).contains(&rate) {
+            at.error(value.span(), format!("{}/s is out of range", show_size(rate)), help);
+            return None;
+        }
+        Some(rate)
+    }
+}
+
+/// A part of a whole, in hundredths.
+pub(in crate::config) struct Percent(pub(in crate::config) Count<u8>);
+
+impl Describe for Percent {
+    fn describe(&self) -> String {
+        format!("percentage, {}% to {}%", self.0.min, self.0.max)
+    }
+
+    fn example(&self) -> String {
+        format!("\"{}%\"", self.0.max.min(25))
+    }
+}
+
+impl Kind for Percent {
+    type Value = u8;
+
+    fn read(&self, value: &Spanned<DeValue<'_>>, at: &At<'_>) -> Option<u8> {
+        let Count { min, max } = self.0;
+        let help = format!("write a whole percentage from {min}% to {max}%, as in {}", self.example());
+        let DeValue::String(written) = value.get_ref() else {
+            at.wrong_type(value, &format!("a percentage, as in {}", self.example()));
+            return None;
+        };
+        let Some(number) = written.strip_suffix('%').filter(|number| number.bytes().all(|b| b.is_ascii_digit())) else {
+            at.error(value.span(), format!("\"{written}\" isn't a whole percentage"), help);
+            return None;
+        };
+        let found = number.parse().ok().filter(|percent| (min..=max).contains(percent));
+        if found.is_none() {
+            at.error(value.span(), format!("\"{written}\" is out of range"), help);
+        }
+        found
+    }
+}
+
 fn parse_size(written: &str) -> Result<u64, String> {
     let (number, unit) = split(written)?;
     let unit = unit.trim_start();

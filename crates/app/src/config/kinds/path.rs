@@ -25,6 +25,27 @@ fn parse_directory(written: &str, base: &Path) -> Result<PathBuf, Wrong> {
 pub(in crate::config) const ACCESS_LOG: Text<Option<AccessLogTarget>> =
     Text { description: "file, `\"-\"` or `\"\"`", example: "/var/log/leat/access.log", parse: parse_access_log };
 
+/// Where a Unix socket is made; nowhere when empty.
+pub(in crate::config) const SOCKET: Text<Option<PathBuf>> =
+    Text { description: "path, or `\"\"`", example: "/run/leat.sock", parse: parse_socket };
+
+/// The kernel's bound on a socket's path, with room for the name under which it's made.
+const SOCKET_BYTES_MAX: usize = 96;
+
+fn parse_socket(written: &str, base: &Path) -> Result<Option<PathBuf>, Wrong> {
+    if written.is_empty() {
+        return Ok(None);
+    }
+    let path = resolve(written, base)?;
+    if path.as_os_str().len() > SOCKET_BYTES_MAX {
+        return Wrong::new("is too long for a socket", format!("write a path of {SOCKET_BYTES_MAX} bytes at most"));
+    }
+    match path.parent() {
+        Some(parent) if parent.is_dir() && !path.is_dir() => Ok(Some(path)),
+        _ => Wrong::new("can't be a socket", "write a name in a directory that exists, as in \"/run/leat.sock\""),
+    }
+}
+
 fn parse_access_log(written: &str, base: &Path) -> Result<Option<AccessLogTarget>, Wrong> {
     match written {
         "" => return Ok(None),
@@ -43,7 +64,7 @@ fn parse_access_log(written: &str, base: &Path) -> Result<Option<AccessLogTarget
     Ok(Some(AccessLogTarget::File(path)))
 }
 
-fn resolve(written: &str, base: &Path) -> Result<PathBuf, Wrong> {
+pub(in crate::config) fn resolve(written: &str, base: &Path) -> Result<PathBuf, Wrong> {
     if written.is_empty() {
         return Wrong::new(
             "isn't a path",
@@ -73,6 +94,13 @@ fn parse_file_name(written: &str, _: &Path) -> Result<String, Wrong> {
     }
     Ok(written.to_owned())
 }
+
+/// The same, or nothing.
+pub(in crate::config) const FILE_NAME_OR_NONE: Text<Option<String>> = Text {
+    description: "file name or `\"\"`",
+    example: "index.php",
+    parse: |written, base| if written.is_empty() { Ok(None) } else { parse_file_name(written, base).map(Some) },
+};
 
 /// A file of the site, by its path below the root.
 pub(in crate::config) const URL_PATH: Text<String> =

@@ -1,5 +1,6 @@
-//! Scheduling policies, by the names that `leat_logic::schedule` gives them.
+//! Policies, by the names that `leat_logic` gives them: of scheduling, and of dispatching.
 
+use leat_logic::dispatch::PolicyKind as DispatchPolicyKind;
 use leat_logic::schedule::PolicyKind;
 use toml::Spanned;
 use toml::de::DeValue;
@@ -8,20 +9,48 @@ use super::text::{code, word};
 use super::{Describe, Kind};
 use crate::config::schema::At;
 
-/// The policies that a worker's tree can be given. Those that go by an event's deadline or size aren't among them: nothing sets these yet.
-pub(in crate::config) const POLICY: Policy =
-    Policy(&[PolicyKind::RoundRobin, PolicyKind::WeightedFair, PolicyKind::StrictPriority]);
+/// The policies that a node of a worker's tree can be given.
+pub(in crate::config) const POLICY: Policy<PolicyKind> = Policy(PolicyKind::ALL);
+
+/// The policies that a dispatcher can be given.
+pub(in crate::config) const DISPATCH_POLICY: Policy<DispatchPolicyKind> = Policy(DispatchPolicyKind::ALL);
 
 /// One of several policies.
-pub(in crate::config) struct Policy(&'static [PolicyKind]);
+pub(in crate::config) struct Policy<P: 'static>(&'static [P]);
 
-impl Policy {
+/// What is said of a policy where it's implemented.
+pub(in crate::config) trait Named: Copy {
+    fn name(self) -> &'static str;
+    fn about(self) -> &'static str;
+}
+
+impl Named for PolicyKind {
+    fn name(self) -> &'static str {
+        PolicyKind::name(self)
+    }
+
+    fn about(self) -> &'static str {
+        PolicyKind::about(self)
+    }
+}
+
+impl Named for DispatchPolicyKind {
+    fn name(self) -> &'static str {
+        DispatchPolicyKind::name(self)
+    }
+
+    fn about(self) -> &'static str {
+        DispatchPolicyKind::about(self)
+    }
+}
+
+impl<P: Named> Policy<P> {
     fn names(&self) -> impl Iterator<Item = &'static str> + Clone {
         self.0.iter().map(|policy| policy.name())
     }
 }
 
-impl Describe for Policy {
+impl<P: Named> Describe for Policy<P> {
     fn describe(&self) -> String {
         code(self.names())
     }
@@ -35,10 +64,10 @@ impl Describe for Policy {
     }
 }
 
-impl Kind for Policy {
-    type Value = PolicyKind;
+impl<P: Named> Kind for Policy<P> {
+    type Value = P;
 
-    fn read(&self, value: &Spanned<DeValue<'_>>, at: &At<'_>) -> Option<PolicyKind> {
+    fn read(&self, value: &Spanned<DeValue<'_>>, at: &At<'_>) -> Option<P> {
         let name = word(value, self.names(), at)?;
         self.0.iter().copied().find(|policy| policy.name() == name)
     }

@@ -233,6 +233,14 @@ fn parse_name(written: &str, _: &Path) -> Result<String, Wrong> {
     Ok(written.to_owned())
 }
 
+/// The name of an owner; none when empty.
+pub(in crate::config) const OWNER: Text<String> =
+    Text { description: "name of an owner or `\"\"`", example: "press", parse: parse_owner };
+
+fn parse_owner(written: &str, base: &Path) -> Result<String, Wrong> {
+    if written.is_empty() { Ok(String::new()) } else { parse_name(written, base) }
+}
+
 /// The charset parameter of text types; none when empty.
 pub(in crate::config) const CHARSET: Text<String> =
     Text { description: "charset name or `\"\"`", example: "utf-8", parse: parse_charset };
@@ -253,4 +261,31 @@ fn parse_status(written: &str, _: &Path) -> Result<u16, Wrong> {
         Ok(status @ 400..=599) if written.len() == 3 => Ok(status),
         _ => Wrong::new("isn't the status of an error", "write a number from 400 to 599, as in 404 = \"/404.html\""),
     }
+}
+
+/// A name of HTTP: a method, a cookie.
+pub(in crate::config) const TOKEN: Text<String> = Text { description: "token", example: "POST", parse: parse_token };
+
+fn parse_token(written: &str, _: &Path) -> Result<String, Wrong> {
+    // RFC 9110, section 5.6.2.
+    let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    if written.is_empty() || !written.bytes().all(is_token) {
+        return Wrong::new("isn't a token", "write letters, digits and -_. only, as they are sent");
+    }
+    Ok(written.to_owned())
+}
+
+/// Processors by their numbers, as the kernel's control groups take them; all when empty.
+pub(in crate::config) const CPU_LIST: Text<String> =
+    Text { description: "processors, or `\"\"`", example: "0-2,5", parse: parse_cpu_list };
+
+fn parse_cpu_list(written: &str, _: &Path) -> Result<String, Wrong> {
+    let is_range = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        matches!((first.parse::<u16>(), last.parse::<u16>()), (Ok(first), Ok(last)) if first <= last)
+    };
+    if !written.is_empty() && !written.split(',').all(is_range) {
+        return Wrong::new("isn't a list of processors", "write numbers and ranges, as in \"0-2,5\"");
+    }
+    Ok(written.to_owned())
 }

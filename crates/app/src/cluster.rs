@@ -1,0 +1,304 @@
+//! The command lines of a cluster's machines: which flags there are, and which configuration they stand for.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use clap::{Args, Subcommand};
+use leat::config::{self, Part, Role};
+use leat::supervisor::Source;
+use leat::{ctl, lab};
+use leat_logic::dispatch::PolicyKind;
+
+/// `leat dispatch`.
+#[derive(Args)]
+pub(crate) struct Dispatch {
+    /// The file with the cluster; the other flags stand for one.
+    #[arg(long, value_name = "FILE", required_unless_present_all = ["vip", "node", "key_file"])]
+    config: Option<PathBuf>,
+    /// An address and port that clients use; may be repeated.
+    #[arg(long, value_name = "ADDR", conflicts_with = "config")]
+    vip: Vec<SocketAddr>,
+    /// A node and its addresses, as in n1=192.0.2.11,2001:db8::11; may be repeated.
+    #[arg(long, value_name = "NAME=IP,...", value_parser = node, conflicts_with = "config")]
+    node: Vec<NodeAddresses>,
+    /// The file with the key that all machines of the cluster share: 64 hexadecimal digits.
+    #[arg(long, value_name = "FILE", conflicts_with = "config")]
+    key_file: Option<PathBuf>,
+    /// How a node is chosen. [default: mix_lard]
+    #[arg(long, value_name = "NAME", conflicts_with = "config")]
+    policy: Option<String>,
+}
+
+/// `leat node`.
+#[derive(Args)]
+pub(crate) struct Node {
+    /// The directory to serve.
+    #[arg(conflicts_with = "config", default_value = ".")]
+    directory: PathBuf,
+    /// The file with the cluster; the other flags stand for one.
+    #[arg(long, value_name = "FILE", required_unless_present_all = ["vip", "dispatcher", "key_file"])]
+    config: Option<PathBuf>,
+    /// Which of the nodes this machine is.
+    #[arg(long)]
+    name: String,
+    /// An address and port that clients use; may be repeated.
+    #[arg(long, value_name = "ADDR", conflicts_with = "config")]
+    vip: Vec<SocketAddr>,
+    /// Where a dispatcher is; may be repeated.
+    #[arg(long, value_name = "IP", conflicts_with = "config")]
+    dispatcher: Vec<IpAddr>,
+    /// The file with the key that all machines of the cluster share: 64 hexadecimal digits.
+    #[arg(long, value_name = "FILE", conflicts_with = "config")]
+    key_file: Option<PathBuf>,
+}
+
+#[derive(Clone)]
+struct NodeAddresses {
+    name: String,
+    addresses: Vec<String>,
+}
+
+fn node(text: &str) -> Result<NodeAddresses, String> {
+    let (name, addresses) = text.split_once('=').ok_or("write a name, =, and addresses, as in n1=192.0.2.11")?;
+    Ok(NodeAddresses { name: name.to_owned(), addresses: addresses.split(',').map(str::to_owned).collect() })
+}
+
+/// A role by its name.
+pub(crate) fn role(text: &str) -> Result<Role, String> {
+    Role::from_name(text).ok_or_else(|| "it is server, dispatcher or node".to_owned())
+}
+
+fn texts<T: ToString>(values: &[T]) -> Vec<String> {
+    values.iter().map(ToString::to_string).collect()
+}
+
+impl Dispatch {
+    /// The configuration that it stands for.
+    pub(crate) fn source(self) -> Source {
+        if let Some(file) = self.config {
+            return Source::Member(file, Part { role: Some(Role::Dispatcher), name: None });
+        }
+        let nodes: Vec<_> = self.node.into_iter().map(|node| (node.name, node.addresses)).collect();
+        let key_file = self.key_file.unwrap_or_default();
+        Source::Text(config::dispatcher_text(&texts(&self.vip), &nodes, &key_file, self.policy.as_deref()))
+    }
+}
+
+impl Node {
+    /// The configuration that it stands for.
+    pub(crate) fn source(self) -> Source {
+        if let Some(file) = self.config {
+            return Source::Member(file, Part { role: Some(Role::Node), name: Some(self.name) });
+        }
+        let key_file = self.key_file.unwrap_or_default();
+        let (vip, dispatchers) = (texts(&self.vip), texts(&self.dispatcher));
+        Source::Text(config::node_text(&self.directory, &vip, &dispatchers, &self.name, &key_file))
+    }
+}
+
+/// `leat lab`.
+#[derive(Args)]
+pub(crate) struct Lab {
+    #[command(subcommand)]
+    command: LabCommand,
+    /// Which lab, where there are several.
+    #[arg(long, global = true, default_value = "lab")]
+    name: String,
+}
+
+#[derive(Subcommand)]
+enum LabCommand {
+    /// Build the cluster of a file - clients, router, dispatcher, nodes - and start leat in it.
+    Up {
+        /// The file with the cluster; [lab] says what its machines can do.
+        file: PathBuf,
+    },
+    /// End everything that runs in a lab and remove it.
+    Down,
+    /// Show what there is of a lab.
+    Status,
+    /// Run a command at one of a lab's hosts: client, client2, router, dispatcher, or a node's name.
+    Exec {
+        /// Where.
+        host: String,
+        /// What.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
+        command: Vec<String>,
+    },
+}
+
+impl Lab {
+    pub(crate) fn run(self) -> ExitCode {
+        let done = lab::Lab::new(&self.name).and_then(|lab| match self.command {
+            LabCommand::Up { file } => lab.up(&file),
+            LabCommand::Down => lab.down().map(|()| String::new()),
+            LabCommand::Status => lab.status(),
+            LabCommand::Exec { host, command } => Err(lab.exec(&host, &command)),
+        });
+        match done {
+            Ok(text) => {
+                print!("{text}");
+                ExitCode::SUCCESS
+            }
+            Err(message) => {
+                eprintln!("leat lab: {}", message.trim_end());
+                ExitCode::FAILURE
+            }
+        }
+    }
+}
+
+/// `leat ctl`.
+#[derive(Args)]
+pub(crate) struct Ctl {
+    #[command(subcommand)]
+    command: CtlCommand,
+    /// The control socket of the running leat, as in [admin].
+    #[arg(long, global = true, value_name = "PATH", default_value = "/run/leat.sock")]
+    socket: PathBuf,
+    /// Ask nobody: say what the dispatcher of this file would do, with every node up and nothing remembered.
+    #[arg(long, global = true, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Print the whole answer as JSON.
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+#[derive(Subcommand)]
+enum CtlCommand {
+    /// What the process is and serves.
+    Status,
+    /// Every metric.
+    Counters,
+    /// Every node with its load and health.
+    Nodes,
+    /// The contents that were asked for last, and the nodes that they went to.
+    Table {
+        /// How many to list.
+        #[arg(long, default_value_t = 20)]
+        limit: usize,
+    },
+    /// The connections that were handed over.
+    Flows,
+    /// Where a request would go and why, as in 'GET /path' or 'GET http://host/path'.
+    Explain {
+        /// The request.
+        request: String,
+    },
+    /// Give a node another weight until the next reload.
+    Weight {
+        /// Its name.
+        node: String,
+        /// 100 for an ordinary one.
+        weight: u32,
+    },
+    /// Choose nodes by another policy until the next reload.
+    Policy {
+        /// Its name.
+        #[arg(value_parser = policy)]
+        policy: PolicyKind,
+    },
+    /// Give a node nothing new.
+    Drain {
+        /// Its name.
+        node: String,
+    },
+    /// Let a node be chosen again.
+    Resume {
+        /// Its name.
+        node: String,
+    },
+}
+
+/// `leat drain`.
+#[derive(Args)]
+pub(crate) struct Drain {
+    /// The node's name.
+    node: String,
+    /// The control socket of the dispatcher, as in [admin].
+    #[arg(long, value_name = "PATH", default_value = "/run/leat.sock")]
+    socket: PathBuf,
+    /// Give up after so many seconds; the node stays without new connections.
+    #[arg(long, value_name = "SECONDS", default_value_t = 3600)]
+    timeout: u64,
+}
+
+/// Between two looks at what a drained node still has.
+const DRAIN_LOOK: Duration = Duration::from_millis(100);
+
+impl Drain {
+    pub(crate) fn run(&self) -> ExitCode {
+        match self.wait() {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("leat: {error}");
+                ExitCode::FAILURE
+            }
+        }
+    }
+
+    fn wait(&self) -> Result<(), String> {
+        let started = Instant::now();
+        let begun = ctl::ask(&self.socket, &ctl::Command::Drain { node: self.node.clone() })?;
+        print!("{}", ctl::show(&begun, false));
+        loop {
+            let answer = ctl::ask(&self.socket, &ctl::Command::Flows)?;
+            let left = answer["nodes"][&self.node].as_u64().unwrap_or(0);
+            if left == 0 {
+                println!("{} is empty after {:.1} s", self.node, started.elapsed().as_secs_f64());
+                return Ok(());
+            }
+            if started.elapsed() > Duration::from_secs(self.timeout) {
+                return Err(format!("{} still has {left} connections after {} s", self.node, self.timeout));
+            }
+            thread::sleep(DRAIN_LOOK);
+        }
+    }
+}
+
+fn policy(name: &str) -> Result<PolicyKind, String> {
+    let names = || PolicyKind::ALL.iter().map(|kind| kind.name()).collect::<Vec<_>>().join(", ");
+    PolicyKind::from_name(name).ok_or_else(|| format!("they are {}", names()))
+}
+
+impl From<CtlCommand> for ctl::Command {
+    fn from(command: CtlCommand) -> ctl::Command {
+        match command {
+            CtlCommand::Status => ctl::Command::Status,
+            CtlCommand::Counters => ctl::Command::Counters,
+            CtlCommand::Nodes => ctl::Command::Nodes,
+            CtlCommand::Table { limit } => ctl::Command::Table { limit },
+            CtlCommand::Flows => ctl::Command::Flows,
+            CtlCommand::Explain { request } => ctl::Command::Explain { request },
+            CtlCommand::Weight { node, weight } => ctl::Command::Weight { node, weight },
+            CtlCommand::Policy { policy } => ctl::Command::Policy { policy },
+            CtlCommand::Drain { node } => ctl::Command::Drain { node },
+            CtlCommand::Resume { node } => ctl::Command::Resume { node },
+        }
+    }
+}
+
+impl Ctl {
+    pub(crate) fn run(self) -> ExitCode {
+        let command = self.command.into();
+        let answer = match &self.config {
+            None => ctl::ask(&self.socket, &command),
+            Some(file) => config::load_part(file, &Part { role: Some(Role::Dispatcher), name: None })
+                .map_err(|mistakes| mistakes.to_string())
+                .and_then(|config| ctl::offline(&config.cluster, &command)),
+        };
+        match answer {
+            Ok(answer) => {
+                print!("{}", ctl::show(&answer, self.json));
+                ExitCode::SUCCESS
+            }
+            Err(message) => {
+                eprintln!("leat ctl: {}", message.trim_end());
+                ExitCode::FAILURE
+            }
+        }
+    }
+}

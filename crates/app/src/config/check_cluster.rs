@@ -1,0 +1,209 @@
+//! A cluster against itself: what a role can't do without, and nodes and addresses that clash.
+
+use std::net::IpAddr;
+use std::ops::Range;
+
+use leat_logic::dispatch::limits::NODES_MAX;
+use toml::de::DeValue;
+
+use super::check::Judge;
+use super::cluster::{ClusterNode, Role};
+
+pub(super) fn judge(judge: &mut Judge<'_>) {
+    let config = judge.config;
+    if config.role == Role::Server {
+        if let Some(span) = judge.written_at(&["cluster"]) {
+            judge.warning(
+                span,
+                "[cluster] counts for nothing under role = \"server\"",
+                "write role = \"dispatcher\" or role = \"node\" before the first section",
+            );
+        }
+        return;
+    }
+    parameters(judge);
+    // It may have been told on the command line.
+    let role = judge.value(&["role"]).map_or(0..0, |value| value.span());
+    if !judge.is_good(&role) {
+        return;
+    }
+    needs(judge, &role);
+    match config.role {
+        Role::Dispatcher => dispatcher(judge, &role),
+        Role::Node | Role::Server => node(judge, &role),
+    }
+    nodes(judge);
+    vips(judge);
+}
+
+/// Limits that contradict each other.
+fn parameters(judge: &mut Judge<'_>) {
+    let cluster = &judge.config.cluster;
+    let table = &cluster.mix_lard;
+    if table.load_low >= table.load_high {
+        let place = judge.written_at(&["cluster", "mix_lard", "load_low"]);
+        if let Some(span) = place.or_else(|| judge.written_at(&["cluster", "mix_lard", "load_high"])) {
+            let message = format!("`load_low` is {}, not below `load_high`, {}", table.load_low, table.load_high);
+            judge.error(span, message, "a node must be able to have neither too much nor too little");
+        }
+    }
+    let health = &cluster.health;
+    if health.eject_time > health.eject_time_max {
+        let place = judge.written_at(&["cluster", "health", "eject_time"]);
+        if let Some(span) = place.or_else(|| judge.written_at(&["cluster", "health", "eject_time_max"])) {
+            judge.error(
+                span,
+                "`eject_time` is longer than `eject_time_max`",
+                "make the first shorter or the second longer",
+            );
+        }
+    }
+    if health.timeout > health.interval
+        && !health.interval.is_zero()
+        && let Some(span) = judge.written_at(&["cluster", "health", "timeout"])
+    {
+        judge.error(
+            span,
+            "`timeout` is longer than `interval`",
+            "a probe must end before the next begins: make the first shorter or the second longer",
+        );
+    }
+}
+
+/// Reports `key` of `[cluster]` as missing, unless it was written with a mistake.
+fn missing(judge: &mut Judge<'_>, role: &Range<usize>, key: &str, help: &str) {
+    if judge.value(&["cluster", key]).is_none_or(|value| judge.is_good(&value.span())) {
+        let place = judge.written_at(&["cluster", key]).unwrap_or_else(|| role.clone());
+        judge.error(place, format!("`{key}` is missing in [cluster]"), help);
+    }
+}
+
+/// What dispatcher and nodes both need.
+fn needs(judge: &mut Judge<'_>, role: &Range<usize>) {
+    let cluster = &judge.config.cluster;
+    if cluster.vip.is_empty() {
+        missing(judge, role, "vip", "add the address and port that clients use, as in vip = \"192.0.2.100:80\"");
+    }
+    if cluster.key_file.is_none() {
+        let help = "make one with: (umask 077; openssl rand -hex 32 > cluster.key), and add key_file = \"cluster.key\"";
+        missing(judge, role, "key_file", help);
+    }
+}
+
+fn dispatcher(judge: &mut Judge<'_>, role: &Range<usize>) {
+    let config = judge.config;
+    if config.cluster.nodes.is_empty() {
+        missing(judge, role, "node", "add [[cluster.node]] on a line of its own, and below it name and address");
+    }
+    if let Some(span) = judge.written_at(&["cluster", "name"]) {
+        judge.warning(
+            span,
+            "`name` counts for nothing at a dispatcher",
+            "take it out: it says which node a machine is",
+        );
+    }
+}
+
+fn node(judge: &mut Judge<'_>, role: &Range<usize>) {
+    let config = judge.config;
+    let cluster = &config.cluster;
+    if cluster.dispatchers.is_empty() {
+        missing(judge, role, "dispatchers", "add the address of the dispatcher, as in dispatchers = \"192.0.2.1\"");
+    }
+    let is_known = cluster.nodes.is_empty() || cluster.nodes.iter().any(|node| node.name == cluster.name);
+    if cluster.name.is_empty() {
+        missing(judge, role, "name", "say which node this machine is, as in name = \"n1\"");
+    } else if !is_known {
+        let span = judge.written_at(&["cluster", "name"]).unwrap_or_else(|| role.clone());
+        let names: Vec<_> = cluster.nodes.iter().map(|node| node.name.as_str()).collect();
+        let help = format!("the nodes are {}", names.join(", "));
+        judge.error(span, format!("no node has the name `{}`", cluster.name), help);
+    }
+    for (index, vip) in cluster.vip.iter().enumerate() {
+        let mut listening = config.sites.iter().flat_map(|site| &site.listen);
+        let hears = listening.any(|address| {
+            let is_wide = address.ip().is_unspecified() && address.is_ipv4() == vip.is_ipv4();
+            address.port() == vip.port() && (is_wide || address.ip() == vip.ip())
+        });
+        if let (false, false, Some(span)) = (hears, config.sites.is_empty(), item(judge, &["cluster", "vip"], index)) {
+            let wide = if vip.is_ipv4() { "0.0.0.0" } else { "[::]" };
+            let help = format!("add \"{vip}\" or \"{wide}:{}\" to the `listen` of a site", vip.port());
+            judge.error(span, format!("no site listens on {vip}"), help);
+        }
+    }
+}
+
+/// Where item `index` of the list at `path` is.
+fn item(judge: &Judge<'_>, path: &[&str], index: usize) -> Option<Range<usize>> {
+    let value = judge.value(path)?;
+    let span = match value.get_ref() {
+        DeValue::Array(items) => items.get(index)?.span(),
+        _ => value.span(),
+    };
+    judge.is_good(&span).then_some(span)
+}
+
+fn nodes(judge: &mut Judge<'_>) {
+    let nodes = &judge.config.cluster.nodes;
+    for (index, node) in nodes.iter().enumerate() {
+        let Some(span) = item(judge, &["cluster", "node"], index) else { continue };
+        if index == NODES_MAX {
+            judge.error(
+                span.clone(),
+                format!("there are more than {NODES_MAX} nodes"),
+                "make several clusters of them",
+            );
+        }
+        let earlier = &nodes[..index];
+        if let Some(other) = earlier.iter().position(|other| other.name == node.name && !node.name.is_empty()) {
+            let place = item(judge, &["cluster", "node"], other).unwrap_or_else(|| span.clone());
+            let message = format!("two nodes have the name `{}`", node.name);
+            judge.error_with_note(span.clone(), message, "write another name in one of them", (place, "the other is"));
+        }
+        let shared = |other: &ClusterNode| node.address.iter().copied().find(|address| other.address.contains(address));
+        if let Some((other, address)) = earlier.iter().enumerate().find_map(|(i, other)| Some((i, shared(other)?))) {
+            let place = item(judge, &["cluster", "node"], other).unwrap_or_else(|| span.clone());
+            let message = format!("two nodes have the address {address}");
+            judge.error_with_note(span.clone(), message, "a node is a machine of its own", (place, "the other is"));
+        }
+        addresses(judge, node, &span);
+    }
+}
+
+fn addresses(judge: &mut Judge<'_>, node: &ClusterNode, span: &Range<usize>) {
+    let of_family = |is_ipv4: bool| node.address.iter().filter(|address| address.is_ipv4() == is_ipv4).count();
+    if of_family(true) > 1 || of_family(false) > 1 {
+        let message = format!("node `{}` has several addresses of one family", node.name);
+        judge.error(span.clone(), message, "write one IPv4 address, one IPv6 address, or one of each");
+        return;
+    }
+    let lacking = judge.config.cluster.vip.iter().find(|vip| of_family(vip.is_ipv4()) == 0);
+    if let (true, Some(vip), false) = (node.routed, lacking, node.address.is_empty()) {
+        let family = if vip.is_ipv4() { "IPv4" } else { "IPv6" };
+        let message = format!("the routed node `{}` has no {family} address, and {vip} is one", node.name);
+        judge.error(span.clone(), message, format!("add its {family} address: packets to a routed node carry it"));
+    }
+}
+
+fn vips(judge: &mut Judge<'_>) {
+    let cluster = &judge.config.cluster;
+    let owned = |ip: IpAddr| cluster.nodes.iter().find(|node| node.address.contains(&ip));
+    for (index, vip) in cluster.vip.iter().enumerate() {
+        let wrong = if vip.ip().is_unspecified() {
+            Some((format!("{vip} is every address"), "write the one address that clients use".to_owned()))
+        } else if vip.port() == 0 {
+            Some((format!("{vip} has no port"), "write the port that clients use".to_owned()))
+        } else if let Some(node) = owned(vip.ip()) {
+            let help = "a VIP belongs to the cluster: write another address here or there".to_owned();
+            Some((format!("{} is the address of node `{}`", vip.ip(), node.name), help))
+        } else if cluster.dispatchers.contains(&vip.ip()) {
+            let help = "a dispatcher has an address of its own beside the VIP: packets to the VIP may go to any node";
+            Some((format!("{} is the address of a dispatcher", vip.ip()), help.to_owned()))
+        } else {
+            None
+        };
+        if let (Some((message, help)), Some(span)) = (wrong, item(judge, &["cluster", "vip"], index)) {
+            judge.error(span, message, help);
+        }
+    }
+}

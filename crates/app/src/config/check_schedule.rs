@@ -1,0 +1,156 @@
+//! Shares: owners that don't exist or own each other, and keys that count for nothing under the policy they stand under.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use leat_logic::schedule::PolicyKind;
+
+use super::check::{Judge, SiteTable, Table};
+use super::kinds::show_size;
+use super::schedule::{First, OWNER_LEVELS_MAX, Owner};
+use super::suggest;
+
+/// A site's memory quota must hold a few requests, or nothing would ever be received.
+const MEMORY_MIN: u64 = 256 * 1024;
+
+type Owners<'a> = BTreeMap<&'a str, Table<'a, Owner>>;
+
+pub(super) fn judge<'a>(judge: &mut Judge<'a>, sites: &[SiteTable<'a>]) {
+    let tables = judge.tables("owner", &judge.config.owners);
+    let owners = names(judge, &tables);
+    for table in &tables {
+        exists(judge, table, &table.section.owner, &owners);
+        counts(judge, table, &table.section.owner, &owners);
+        levels(judge, table, &owners);
+        has_sites(judge, table, sites, &tables);
+    }
+    for table in sites {
+        exists(judge, table, &table.section.owner, &owners);
+        counts(judge, table, &table.section.owner, &owners);
+        limits(judge, table);
+    }
+    order(judge, sites);
+}
+
+/// The owners by name; of two with the same name, the first.
+fn names<'a>(judge: &mut Judge<'a>, tables: &[Table<'a, Owner>]) -> Owners<'a> {
+    let mut owners = Owners::new();
+    for table in tables {
+        let Some(span) = table.written(judge, "name") else { continue };
+        let name = table.section.name.as_str();
+        match owners.get(name).and_then(|first| first.value("name")) {
+            Some(first) => {
+                let message = format!("two owners have the name `{name}`");
+                let help = "write another name, or give its sites to the other";
+                judge.error_with_note(span, message, help, (first.span(), "the other is"));
+            }
+            None => {
+                owners.insert(name, *table);
+            }
+        }
+    }
+    owners
+}
+
+fn exists<T>(judge: &mut Judge<'_>, table: &Table<'_, T>, owner: &str, owners: &Owners<'_>) {
+    let Some(span) = table.written(judge, "owner") else { return };
+    if owner.is_empty() || owners.contains_key(owner) {
+        return;
+    }
+    let help = match suggest::nearest(owner, owners.keys().copied()) {
+        Some(name) => format!("did you mean \"{name}\"?"),
+        None => format!("add [[owner]] with name = \"{owner}\", or take this out"),
+    };
+    judge.error(span, format!("there is no owner `{owner}`"), help);
+}
+
+/// Whether weight and priority mean something under the policies that they stand under.
+fn counts<T>(judge: &mut Judge<'_>, table: &Table<'_, T>, owner: &str, owners: &Owners<'_>) {
+    let schedule = &judge.config.schedule;
+    let (policies, place) = match (owners.get(owner), schedule.first) {
+        (Some(owner), _) => (vec![owner.section.policy], "policy = \"{}\" for its owner"),
+        (None, First::Sites) => (vec![schedule.root], "root = \"{}\" in [schedule]"),
+        (None, First::Stages) => (
+            vec![schedule.receive, schedule.serve, schedule.transmit, schedule.compute],
+            "serve = \"{}\" in [schedule]",
+        ),
+    };
+    for (key, meant) in [("weight", PolicyKind::WeightedFair), ("priority", PolicyKind::StrictPriority)] {
+        if let Some(span) = table.written(judge, key)
+            && !policies.contains(&meant)
+        {
+            let message = format!("`{key}` counts for nothing under the policy {}", policies[0].name());
+            judge.warning(span, message, format!("take it out, or write {}", place.replace("{}", meant.name())));
+        }
+    }
+}
+
+/// Whether an owner owns itself, or is too far below the root.
+fn levels(judge: &mut Judge<'_>, table: &Table<'_, Owner>, owners: &Owners<'_>) {
+    let Some(span) = table.written(judge, "owner") else { return };
+    let name = table.section.name.as_str();
+    let mut above = table.section;
+    for level in 1.. {
+        let Some(owner) = owners.get(above.owner.as_str()) else { return };
+        above = owner.section;
+        if above.name == name {
+            judge.error(span, format!("the owner `{name}` is its own owner"), "take `owner` out of one of them");
+            return;
+        }
+        if level >= OWNER_LEVELS_MAX {
+            let message = format!("`{name}` is more than {OWNER_LEVELS_MAX} owners below the root");
+            judge.error(span, message, "nest owners less deeply");
+            return;
+        }
+    }
+}
+
+fn has_sites(judge: &mut Judge<'_>, table: &Table<'_, Owner>, sites: &[SiteTable<'_>], owners: &[Table<'_, Owner>]) {
+    let Some(span) = table.written(judge, "name") else { return };
+    let name = &table.section.name;
+    let is_used =
+        sites.iter().any(|site| site.section.owner == *name) || owners.iter().any(|o| o.section.owner == *name);
+    if !is_used {
+        let help = format!("write owner = \"{name}\" in a [[site]], or take it out");
+        judge.warning(span, format!("the owner `{name}` has no sites"), help);
+    }
+}
+
+/// What a site is limited to must let it work.
+fn limits(judge: &mut Judge<'_>, table: &SiteTable<'_>) {
+    let (site, workers) = (table.section, judge.config.workers);
+    if let Some(span) = table.written(judge, "max_in_flight")
+        && site.max_in_flight > 0
+        && (site.max_in_flight as usize) < workers
+    {
+        let message = format!("`max_in_flight` is {}, fewer than the {workers} workers", site.max_in_flight);
+        judge.warning(span, message, "each worker serves one at least: write 0 for no limit, or a larger number");
+    }
+    let memory = table.value("quota").and_then(|quota| quota.get_ref().get("memory")).map(|value| value.span());
+    let memory_min = MEMORY_MIN * workers as u64;
+    if let Some(span) = memory.filter(|span| judge.is_good(span))
+        && site.quota.memory > 0
+        && site.quota.memory < memory_min
+    {
+        let message = format!("`memory` is {}, less than a few requests need", show_size(site.quota.memory));
+        let each = show_size(MEMORY_MIN);
+        judge.error(span, message, format!("write {} or more, {each} for each worker, or 0", show_size(memory_min)));
+    }
+}
+
+/// Policies of the order that isn't used.
+fn order(judge: &mut Judge<'_>, sites: &[SiteTable<'_>]) {
+    let (unused, other): (&[&str], _) = match judge.config.schedule.first {
+        First::Sites => (&["receive", "serve", "transmit", "compute"], "stages"),
+        First::Stages => (&["stages"], "sites"),
+    };
+    let mut odd: Vec<(&str, Range<usize>)> =
+        unused.iter().filter_map(|key| Some((*key, judge.written("schedule", key)?))).collect();
+    if other == "sites" {
+        odd.extend(sites.iter().filter_map(|site| Some(("stages", site.written(judge, "stages")?))));
+    }
+    for (key, span) in odd {
+        let message = format!("`{key}` counts for nothing in this order of sites and stages");
+        judge.warning(span, message, format!("take it out, or write first = \"{other}\" in [schedule]"));
+    }
+}

@@ -1,0 +1,247 @@
+//! The sections of a cluster: what a dispatcher and its nodes must know of each other. One file can serve them all: they differ in `role`,
+//! and a node in `cluster.name`.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use leat_logic::dispatch::limits::{TABLE_ENTRIES_MAX, TABLE_ENTRIES_MIN, WEIGHT_MAX};
+use leat_logic::dispatch::{
+    DynamicRules, HealthSettings, MixLardSettings, NodeSettings, PolicyKind, PolicySettings, QueryRule, Serves,
+    Settings,
+};
+use leat_logic::serve::hosts::HostPattern;
+use leat_logic::serve::path_pattern::PathPattern;
+
+use super::kinds::{
+    ADDRESS, CLUSTER_KEY, Choice, Count, DISPATCH_POLICY, EXTENSION, Flag, HOST, IP_ADDRESS, ListOf, NAME, Nested,
+    OrBlank, PATH_PATTERN, Period, Repeated, TOKEN, URL_PATH,
+};
+use super::schema::{Fallback::*, section};
+
+/// What a process is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Role {
+    /// A server on its own.
+    #[default]
+    Server,
+    /// It has the cluster's address and chooses a node for each request.
+    Dispatcher,
+    /// It serves what a dispatcher hands over.
+    Node,
+}
+
+impl Role {
+    /// All of them, by their names in the configuration.
+    pub(super) const NAMES: &'static [(&'static str, Role)] =
+        &[("server", Role::Server), ("dispatcher", Role::Dispatcher), ("node", Role::Node)];
+
+    /// Its name in the configuration.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        Self::NAMES.iter().find(|(_, role)| *role == self).map_or("", |(name, _)| name)
+    }
+
+    /// The role of this name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Role> {
+        Self::NAMES.iter().find(|(known, _)| *known == name).map(|(_, role)| *role)
+    }
+}
+
+/// What the machines of a cluster know and nobody else. Never shown.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ClusterKey([u8; 32]);
+
+impl ClusterKey {
+    /// From 64 hexadecimal digits.
+    pub(super) fn from_hex(digits: &[u8]) -> Option<ClusterKey> {
+        let mut key = [0; 32];
+        if digits.len() != 2 * key.len() {
+            return None;
+        }
+        for (byte, pair) in key.iter_mut().zip(digits.chunks(2)) {
+            *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
+        }
+        Some(ClusterKey(key))
+    }
+
+    /// The key itself.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for ClusterKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ClusterKey")
+    }
+}
+
+section! {
+    /// A cluster: one dispatcher, which has the address that clients know, and nodes, which answer under that address. One file can serve all
+    /// its machines: `leat dispatch --config FILE` is the dispatcher, `leat node --config FILE --name NAME` a node.
+    Cluster "[cluster]" example "role = \"dispatcher\"\n\n[cluster]\nvip = [\"192.0.2.100:80\", \"[2001:db8::100]:80\"]\n\
+        key_file = \"cluster.key\"\n\n[[cluster.node]]\nname = \"n1\"\naddress = [\"192.0.2.11\", \"2001:db8::11\"]\n" {
+        /// The addresses and ports that clients use. Nodes have the addresses too, without telling anybody.
+        vip: Vec<SocketAddr> = ListOf(ADDRESS), Toml("[]");
+        /// A file with the key that all machines of the cluster share: 64 hexadecimal digits. Connections are handed over only between
+        /// machines that have it.
+        key_file: Option<ClusterKey> = CLUSTER_KEY, Toml("\"\"");
+        /// Which of the nodes this machine is. For nodes.
+        name: String = OrBlank(NAME), Otherwise("none");
+        /// Where dispatchers are. For nodes.
+        dispatchers: Vec<IpAddr> = ListOf(IP_ADDRESS), Toml("[]");
+        /// The TCP port by which dispatcher and nodes talk to each other.
+        link_port: u16 = Count::<u16> { min: 1, max: u16::MAX }, Toml("7450");
+        /// Time from one load report of a node to the next. One that is older than four of these counts for nothing.
+        report_interval: Duration = Period { min_ms: 10, max_ms: 60_000 }, Toml("\"500ms\"");
+        /// How a node is chosen for a request. It can be changed while leat runs.
+        policy: PolicyKind = DISPATCH_POLICY, Toml("\"mix_lard\"");
+        /// The load that a node may have under `consistent_hash`, in hundredths of its part of the load of all.
+        load_bound_percent: u32 = Count::<u32> { min: 100, max: 10_000 }, Toml("125");
+        /// The policy `mix_lard`.
+        mix_lard: MixLard = Nested::<MixLard>::new(), Otherwise("");
+        /// What makes a request dynamic.
+        dynamic: Dynamic = Nested::<Dynamic>::new(), Otherwise("");
+        /// Whether nodes are fit.
+        health: HealthChecks = Nested::<HealthChecks>::new(), Otherwise("");
+        /// The nodes, one for each `[[cluster.node]]`; 64 at most.
+        nodes ("node"): Vec<ClusterNode> = Repeated::<ClusterNode>::new(), Otherwise("");
+    }
+}
+
+section! {
+    /// Where static content goes under the policy `mix_lard`: where it was sent last, to one more node when those have too much to do. Loads
+    /// are requests under way for a weight of 100.
+    MixLard "[cluster.mix_lard]" example "[cluster.mix_lard]\nload_high = 200\nload_low = 80\n" {
+        /// A node with less could do more.
+        load_low: u32 = Count::<u32> { min: 1, max: 1_000_000 }, Toml("25");
+        /// A node with more has too much, if another could do more. One with twice as much has too much in any case.
+        load_high: u32 = Count::<u32> { min: 1, max: 1_000_000 }, Toml("65");
+        /// Content that is at several nodes and hasn't gone to another one for so long loses the one with the most to do.
+        replica_time: Duration = Period { min_ms: 100, max_ms: 86_400_000 }, Toml("\"20s\"");
+        /// Content that hasn't been asked for in so long is forgotten.
+        entry_time: Duration = Period { min_ms: 1000, max_ms: 604_800_000 }, Toml("\"10m\"");
+        /// Contents remembered at once, of 50 bytes each. Past that, the one that hasn't been asked for in longest is forgotten.
+        entries_max: usize = Count::<usize> { min: TABLE_ENTRIES_MIN, max: TABLE_ENTRIES_MAX }, Toml("262144");
+    }
+}
+
+section! {
+    /// What makes a request dynamic, so that it goes by load and not by content under the policy `mix_lard`. One rule that fits is enough.
+    Dynamic "[cluster.dynamic]" example "[cluster.dynamic]\npaths = [\"/app/*\", \"/cgi-bin/*\"]\nextensions = [\".php\"]\ncookies = \"session\"\n" {
+        /// Methods.
+        methods: Vec<String> = ListOf(TOKEN), Toml("[\"POST\", \"PUT\", \"PATCH\", \"DELETE\"]");
+        /// Paths, compared as they are sent.
+        paths: Vec<PathPattern> = ListOf(PATH_PATTERN), Toml("[\"/cgi-bin/*\"]");
+        /// Extensions.
+        extensions: Vec<String> = ListOf(EXTENSION), Toml("[\".php\", \".cgi\", \".jsp\", \".asp\", \".aspx\", \".fcgi\"]");
+        /// Names of cookies.
+        cookies: Vec<String> = ListOf(TOKEN), Toml("[]");
+        /// Queries: `"bare"` where the path's last part has no extension, as in `/search?q=x` but not in `/style.css?v=3`.
+        query: QueryRule = Choice(&[("bare", QueryRule::Bare), ("always", QueryRule::Always), ("never", QueryRule::Never)]),
+            Toml("\"bare\"");
+    }
+}
+
+section! {
+    /// Whether a node is fit to be given requests: by probes, and by what becomes of its requests.
+    HealthChecks "[cluster.health]" example "[cluster.health]\ninterval = \"1s\"\npath = \"/health\"\n" {
+        /// Time from one probe of a node to the next; 0 for no probes.
+        interval: Duration = Period { min_ms: 0, max_ms: 3_600_000 }, Toml("\"2s\"");
+        /// Time that a probe may take.
+        timeout: Duration = Period { min_ms: 10, max_ms: 60_000 }, Toml("\"1s\"");
+        /// What a probe asks for. A status below 500 is an answer.
+        path: String = URL_PATH, Toml("\"/health\"");
+        /// Probes that must fail in a row before a node is down.
+        fall: u32 = Count::<u32> { min: 1, max: 1000 }, Toml("3");
+        /// Probes that must succeed in a row before it is up again.
+        rise: u32 = Count::<u32> { min: 1, max: 1000 }, Toml("2");
+        /// Requests that must fail in a row before a node is ejected; 0 for never. Half of the nodes at most are ejected at once.
+        eject_after: u32 = Count::<u32> { min: 0, max: 1000 }, Toml("5");
+        /// Time for which a node is ejected at first. It doubles with each time.
+        eject_time: Duration = Period { min_ms: 100, max_ms: 3_600_000 }, Toml("\"10s\"");
+        /// Time for which a node is ejected at most.
+        eject_time_max: Duration = Period { min_ms: 100, max_ms: 86_400_000 }, Toml("\"5m\"");
+        /// Time in which a node that comes back grows from a tenth of its weight to all of it.
+        slow_start: Duration = Period { min_ms: 0, max_ms: 3_600_000 }, Toml("\"10s\"");
+    }
+}
+
+section! {
+    /// A node.
+    ClusterNode "[[cluster.node]]" example "[[cluster.node]]\nname = \"big\"\naddress = \"192.0.2.12\"\nweight = 400\nhosts = \"shop.example.org\"\n" {
+        /// How everybody calls it. No two are the same.
+        name: String = OrBlank(NAME), Required;
+        /// Its own addresses, one of each family at most. The first is for the link.
+        address: Vec<IpAddr> = OrBlank(ListOf(IP_ADDRESS)), Required;
+        /// The port at which it takes requests that are proxied to it; 0 for the VIP's.
+        port: u16 = Count::<u16> { min: 0, max: u16::MAX }, Toml("0");
+        /// How much of the work it gets, in proportion to the others' weights.
+        weight: u32 = Count::<u32> { min: 1, max: WEIGHT_MAX }, Toml("100");
+        /// Hosts that it serves; all when empty.
+        hosts: Vec<HostPattern> = ListOf(HOST), Toml("[]");
+        /// Paths that it serves, compared as they are sent; all when empty.
+        paths: Vec<PathPattern> = ListOf(PATH_PATTERN), Toml("[]");
+        /// Whether there is a router between the dispatcher and it. Packets to it then carry its own address on their way.
+        routed: bool = Flag, Toml("false");
+    }
+}
+
+impl Cluster {
+    /// What the dispatcher goes by.
+    #[must_use]
+    pub fn settings(&self) -> Settings {
+        Settings {
+            policy: self.policy,
+            parameters: PolicySettings {
+                mix_lard: MixLardSettings {
+                    load_low: self.mix_lard.load_low,
+                    load_high: self.mix_lard.load_high,
+                    replica_time: self.mix_lard.replica_time,
+                    entry_time: self.mix_lard.entry_time,
+                    entries_max: self.mix_lard.entries_max,
+                },
+                load_bound_percent: self.load_bound_percent,
+            },
+            rules: DynamicRules {
+                methods: self.dynamic.methods.clone(),
+                cookies: self.dynamic.cookies.clone(),
+                paths: self.dynamic.paths.clone(),
+                extensions: self.dynamic.extensions.clone(),
+                query: self.dynamic.query,
+            },
+            health: HealthSettings {
+                interval: self.health.interval,
+                fall: self.health.fall,
+                rise: self.health.rise,
+                eject_after: self.health.eject_after,
+                eject_time: self.health.eject_time,
+                eject_time_max: self.health.eject_time_max,
+                slow_start: self.health.slow_start,
+            },
+            report_age: self.report_interval * 4,
+        }
+    }
+
+    /// The nodes as the dispatcher knows them.
+    #[must_use]
+    pub fn node_settings(&self) -> Vec<NodeSettings> {
+        let node = |node: &ClusterNode| NodeSettings {
+            name: node.name.clone(),
+            weight: node.weight,
+            serves: Serves::new(&node.hosts, &node.paths),
+        };
+        self.nodes.iter().map(node).collect()
+    }
+
+    /// Where a node takes requests for this VIP that are proxied to it: its address of that family, else its first.
+    #[must_use]
+    pub fn proxy_address(&self, node: &ClusterNode, vip: SocketAddr) -> Option<SocketAddr> {
+        let same_family = node.address.iter().find(|address| address.is_ipv4() == vip.is_ipv4());
+        let address = same_family.or(node.address.first())?;
+        Some(SocketAddr::new(*address, if node.port == 0 { vip.port() } else { node.port }))
+    }
+}

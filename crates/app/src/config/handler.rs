@@ -1,0 +1,140 @@
+//! The sections of what makes replies other than files: handlers of a site.
+
+use std::time::Duration;
+
+use leat_host::reactor::Peer;
+use leat_logic::serve::path_pattern::PathPattern;
+
+pub use super::kinds::Command;
+use super::kinds::{
+    CommandLine, Count, FILE_NAME_OR_NONE, Flag, ListOf, Maybe, Optional, OrBlank, PATH_PATTERN, PEER, Pairs, Period,
+    UPSTREAM, VARIABLE_NAME, VARIABLE_VALUE,
+};
+use super::schema::{Fallback::*, section};
+
+section! {
+    /// Something else than files for some paths of the `[[site]]` above it. There may be any number of them; the first whose `path` fits
+    /// answers. Each has exactly one section that says what it is.
+    Handler "[[site.handler]]" example "[[site.handler]]\npath = \"/burn\"\nburn = {}\n" {
+        /// The paths: one, one and all below it, or all that end alike.
+        path: PathPattern = OrBlank(PATH_PATTERN), Required;
+        /// Computes and replies with nothing in particular: for tests and experiments.
+        burn: Option<Burn> = Maybe::<Burn>::new(), Otherwise("none");
+        /// A program that is started for each request.
+        cgi: Option<Cgi> = Maybe::<Cgi>::new(), Otherwise("none");
+        /// Programs that stay, and take one request after the other.
+        fastcgi: Option<FastCgi> = Maybe::<FastCgi>::new(), Otherwise("none");
+        /// Other servers, to which requests are passed on.
+        proxy: Option<Proxy> = Maybe::<Proxy>::new(), Otherwise("none");
+    }
+}
+
+/// A variable of a program's environment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Variable {
+    /// Letters, digits and underscores.
+    pub name: String,
+    /// Anything without NUL.
+    pub value: String,
+}
+
+section! {
+    /// A program that is started for each request (CGI, RFC 3875). It runs on the worker's core, within the site's share. Its standard input
+    /// is the request's content, its standard output the reply; what it writes to standard error goes to leat's log.
+    Cgi "[site.handler.cgi]" example "[[site.handler]]\npath = \"/time\"\ncgi = { command = [\"/bin/date\", \"+Content-Type: text/plain%n%n%c\"] }\n" {
+        /// The program. Of a directory, the path's next segment names the one to start.
+        command: Command = CommandLine { or_directory: true }, Required;
+        /// Variables added to its environment.
+        environment: Vec<Variable> =
+            Pairs { key: VARIABLE_NAME, value: VARIABLE_VALUE, make: |name, value| Variable { name, value } }, Toml("{}");
+        /// Programs at once on each worker.
+        processes: usize = PROCESSES, Toml("16");
+        /// Requests that wait on each worker while all are at work. More are answered with 503.
+        queue: usize = QUEUE, Toml("64");
+        /// Time without a byte from the program, or taken by it, while leat waits for it. After that it is killed: 504.
+        timeout: Duration = TIMEOUT, Toml("\"60s\"");
+    }
+}
+
+section! {
+    /// Programs that speak FastCGI: started by leat, or by somebody else who says where they listen. Those that leat starts run on the workers'
+    /// cores, within the site's share, and are started again when they end.
+    FastCgi "[site.handler.fastcgi]" example "[[site.handler]]\npath = \"*.php\"\nfastcgi = { address = \"unix:/run/php/php-fpm.sock\" }\n" {
+        /// The program to start; it accepts on its standard input.
+        command: Option<Command> = Optional(CommandLine { or_directory: false }), Otherwise("none");
+        /// Where a program listens that leat doesn't start.
+        address: Option<Peer> = PEER, Toml("\"\"");
+        /// Variables added to the environment of programs, and to the parameters of requests.
+        environment: Vec<Variable> =
+            Pairs { key: VARIABLE_NAME, value: VARIABLE_VALUE, make: |name, value| Variable { name, value } }, Toml("{}");
+        /// The file that stands for its directory, in SCRIPT_FILENAME; `""` for none.
+        index: Option<String> = FILE_NAME_OR_NONE, Toml("\"\"");
+        /// Programs, or connections to those of somebody else, of each worker. Each takes one request at a time.
+        processes: usize = PROCESSES, Toml("4");
+        /// Requests that wait on each worker while all are at work. More are answered with 503.
+        queue: usize = QUEUE, Toml("64");
+        /// Time without a byte from the program, or taken by it, while leat waits for it. After that it is killed: 504.
+        timeout: Duration = TIMEOUT, Toml("\"60s\"");
+    }
+}
+
+section! {
+    /// Servers that requests are passed on to, by HTTP/1.1 over connections that are kept. Each request goes to the one that has the fewest of
+    /// this worker, in turn where several have as few. A server that can't be reached is left out for a second.
+    Proxy "[site.handler.proxy]" example "[[site.handler]]\npath = \"/api/*\"\nproxy = { to = [\"127.0.0.1:9000\", \"unix:/run/app.sock\"] }\n" {
+        /// The servers.
+        to: Vec<Peer> = OrBlank(ListOf(UPSTREAM)), Required;
+        /// Requests at once to each server, of each worker.
+        connections: usize = PROCESSES, Toml("64");
+        /// Requests that wait on each worker while all servers have that many. More are answered with 503.
+        queue: usize = QUEUE, Toml("256");
+        /// Connections to each server that each worker keeps for later.
+        idle_connections: usize = QUEUE, Toml("16");
+        /// How long they are kept. Shorter than the servers' own time is best.
+        idle_timeout: Duration = TIMEOUT, Toml("\"30s\"");
+        /// Time for a connection to be made: then another server is asked, or the reply is 504.
+        connect_timeout: Duration = TIMEOUT, Toml("\"3s\"");
+        /// Time without a byte from the server, or taken by it, while leat waits for it. After that the reply is 504, or cut.
+        timeout: Duration = TIMEOUT, Toml("\"60s\"");
+        /// How often a request is sent again, to another server where there is one: when no connection could be made, or when one ended before the
+        /// first byte of a reply and the request, a GET, HEAD or OPTIONS without content, does no harm twice.
+        retries: u32 = Count::<u32> { min: 0, max: 10 }, Toml("1");
+    }
+}
+
+const PROCESSES: Count<usize> = Count { min: 1, max: 1000 };
+const QUEUE: Count<usize> = Count { min: 0, max: 100_000 };
+const TIMEOUT: Period = Period { min_ms: 100, max_ms: 86_400_000 };
+
+section! {
+    /// A handler that uses the processor for a given time and replies with a given number of bytes. It works in slices, between which
+    /// others get their share. Requests may ask for less or more: `/burn?us=500&bytes=20`.
+    Burn "[site.handler.burn]" example "[[site.handler]]\npath = \"/burn\"\nburn = { us = 500, bytes = 20, forever = true }\n" {
+        /// Processor time of a request, in microseconds.
+        us: u64 = Count::<u64> { min: 0, max: US_MAX }, Toml("300");
+        /// The most that a request may ask for.
+        us_max: u64 = Count::<u64> { min: 0, max: US_MAX }, Toml("1_000_000");
+        /// Bytes of the reply's content.
+        bytes: usize = Count::<usize> { min: 0, max: BYTES_MAX }, Toml("1000");
+        /// The most that a request may ask for.
+        bytes_max: usize = Count::<usize> { min: 0, max: BYTES_MAX }, Toml("1_000_000");
+        /// Whether a request may ask for `?us=forever`: it then computes until its client goes away.
+        forever: bool = Flag, Toml("false");
+    }
+}
+
+/// An hour.
+const US_MAX: u64 = 3_600_000_000;
+/// A worker holds as many, once.
+const BYTES_MAX: usize = 16 << 20;
+
+impl Handler {
+    /// The sections that it may have.
+    pub(super) const KINDS: [&'static str; 4] = ["burn", "cgi", "fastcgi", "proxy"];
+
+    /// Those that it has: there must be one.
+    pub(super) fn sections(&self) -> Vec<&'static str> {
+        let is_there = [self.burn.is_some(), self.cgi.is_some(), self.fastcgi.is_some(), self.proxy.is_some()];
+        Self::KINDS.into_iter().zip(is_there).filter(|(_, is_there)| *is_there).map(|(name, _)| name).collect()
+    }
+}

@@ -1,0 +1,141 @@
+//! Programs to be started, and where one listens that somebody else has started.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use leat_host::reactor::Peer;
+use toml::Spanned;
+use toml::de::DeValue;
+
+use super::path::{reason, resolve};
+use super::{ADDRESS, Describe, Kind, Text, Wrong};
+use crate::config::schema::At;
+
+/// A program and its arguments.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Command {
+    /// Absolute after reading.
+    pub program: PathBuf,
+    /// Without the program's name.
+    pub arguments: Vec<String>,
+}
+
+/// A program's file, or a list of it and its arguments.
+pub(in crate::config) struct CommandLine {
+    /// Whether a directory of programs will do.
+    pub(in crate::config) or_directory: bool,
+}
+
+impl Describe for CommandLine {
+    fn describe(&self) -> String {
+        let or_directory = if self.or_directory { ", or a directory of programs" } else { "" };
+        format!("program, or list of a program and its arguments{or_directory}")
+    }
+
+    fn example(&self) -> String {
+        "[\"/srv/app/run\", \"--argument\"]".to_owned()
+    }
+}
+
+impl Kind for CommandLine {
+    type Value = Command;
+
+    fn read(&self, value: &Spanned<DeValue<'_>>, at: &At<'_>) -> Option<Command> {
+        let single = std::slice::from_ref(value);
+        let words: Vec<&Spanned<DeValue<'_>>> = match value.get_ref() {
+            DeValue::Array(words) => words.iter().collect(),
+            _ => single.iter().collect(),
+        };
+        let mut texts = Vec::with_capacity(words.len());
+        for word in &words {
+            let DeValue::String(text) = word.get_ref() else {
+                at.wrong_type(word, &format!("strings, as in {}", self.example()));
+                return None;
+            };
+            if text.contains('\0') {
+                at.error(word.span(), "this has a NUL character", "take it out");
+                return None;
+            }
+            texts.push(text.to_string());
+        }
+        let Some(first) = texts.first() else {
+            at.error(value.span(), "this has no program", format!("write one, as in {}", self.example()));
+            return None;
+        };
+        let program = self.program(first, texts.len() > 1, at.context.base);
+        let program =
+            program.map_err(|wrong| at.error(words[0].span(), format!("{first:?} {}", wrong.what), wrong.help)).ok()?;
+        Some(Command { program, arguments: texts.split_off(1) })
+    }
+
+    fn otherwise(&self, _at: &At<'_>) -> Option<Command> {
+        Some(Command::default())
+    }
+}
+
+impl CommandLine {
+    fn program(&self, written: &str, has_arguments: bool, base: &Path) -> Result<PathBuf, Wrong> {
+        let path = resolve(written, base)?;
+        let help = "write the path of a program; relative ones start where the configuration file is";
+        match std::fs::metadata(&path) {
+            Ok(metadata) if metadata.is_dir() && self.or_directory && !has_arguments => Ok(path),
+            Ok(metadata) if metadata.is_dir() => Wrong::new("is a directory", help),
+            Ok(metadata) if metadata.permissions().mode() & 0o111 == 0 => {
+                Wrong::new("isn't executable", format!("run chmod +x {}, or write another program", path.display()))
+            }
+            Ok(_) => Ok(path),
+            Err(error) => Wrong::new(format!("can't be used: {}", reason(&error)), help),
+        }
+    }
+}
+
+/// Where a responder listens; nowhere when empty.
+pub(in crate::config) const PEER: Text<Option<Peer>> = Text {
+    description: "address and port, `\"unix:/path\"` or `\"\"`",
+    example: "unix:/run/php.sock",
+    parse: parse_peer,
+};
+
+/// A server that requests are passed on to.
+pub(in crate::config) const UPSTREAM: Text<Peer> =
+    Text { description: "address and port, or `\"unix:/path\"`", example: "127.0.0.1:9000", parse: parse_upstream };
+
+fn parse_upstream(written: &str, base: &Path) -> Result<Peer, Wrong> {
+    // Nothing is no address.
+    let peer = if written.is_empty() { None } else { parse_peer(written, base)? };
+    peer.map_or_else(|| (ADDRESS.parse)(written, base).map(Peer::Internet), Ok)
+}
+
+fn parse_peer(written: &str, base: &Path) -> Result<Option<Peer>, Wrong> {
+    if written.is_empty() {
+        return Ok(None);
+    }
+    if let Some(path) = written.strip_prefix("unix:") {
+        return Ok(Some(Peer::Unix(resolve(path, base)?)));
+    }
+    (ADDRESS.parse)(written, base).map(|address| Some(Peer::Internet(address)))
+}
+
+/// A program's environment variable.
+pub(in crate::config) const VARIABLE_NAME: Text<String> =
+    Text { description: "name", example: "APP_MODE", parse: parse_variable_name };
+
+fn parse_variable_name(written: &str, _: &Path) -> Result<String, Wrong> {
+    let good = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    if written.is_empty() || !written.chars().all(good) || written.starts_with("HTTP_") {
+        let help = "write letters, digits and underscores, as in APP_MODE = \"test\"; HTTP_ is for what clients send";
+        return Wrong::new("isn't the name of a variable", help);
+    }
+    Ok(written.to_owned())
+}
+
+/// Its value.
+pub(in crate::config) const VARIABLE_VALUE: Text<String> =
+    Text { description: "string", example: "test", parse: parse_variable_value };
+
+fn parse_variable_value(written: &str, _: &Path) -> Result<String, Wrong> {
+    if written.contains('\0') {
+        return Wrong::new("has a NUL character", "take it out");
+    }
+    Ok(written.to_owned())
+}

@@ -1,0 +1,78 @@
+//! The side of `leat ctl`: asks, and shows what comes back. What can be asked is `command`'s.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::command::Command;
+
+/// More than any question takes that is answered at all.
+const TIMEOUT: Duration = Duration::from_secs(15);
+/// Bytes of an answer: ten thousand contents, and every metric of thousands of sites.
+const ANSWER_BYTES_MAX: u64 = 64 << 20;
+
+/// Asks the leat that listens at `socket`.
+///
+/// # Errors
+/// It can't be reached, or says why it can't answer.
+pub fn ask(socket: &Path, command: &Command) -> Result<Value, String> {
+    let wrong = |error: std::io::Error| {
+        format!("{}: {error}; is leat running there, with `socket` in [admin]?", socket.display())
+    };
+    let mut stream = UnixStream::connect(socket).map_err(wrong)?;
+    stream.set_read_timeout(Some(TIMEOUT)).map_err(wrong)?;
+    stream.write_all(format!("{}\n", command.to_json()).as_bytes()).map_err(wrong)?;
+    let mut line = Vec::new();
+    BufReader::new(stream.take(ANSWER_BYTES_MAX)).read_until(b'\n', &mut line).map_err(wrong)?;
+    let answer: Value = serde_json::from_slice(&line).map_err(|error| format!("the answer isn't JSON: {error}"))?;
+    match answer.get("error").and_then(Value::as_str) {
+        Some(error) => Err(error.to_owned()),
+        None => Ok(answer),
+    }
+}
+
+/// An answer for people, or whole, as JSON.
+#[must_use]
+pub fn show(answer: &Value, as_json: bool) -> String {
+    match answer.get("text").and_then(Value::as_str) {
+        Some(text) if !as_json => text.to_owned(),
+        _ => format!("{answer}\n"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::server::serve;
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_question_is_asked_and_answered_over_the_socket() {
+        let socket = std::env::temp_dir().join(format!("leat-ctl-test-{}.sock", std::process::id()));
+        std::fs::write(&socket, "what an earlier leat left").expect("it can be written");
+        let told = ask(&socket, &Command::Nodes).expect_err("nobody listens");
+        assert!(told.contains("is leat running there"), "{told}");
+        serve(&socket, |question| {
+            let answer = match &question.command {
+                Command::Nodes => Ok(json!({ "text": "two\n", "nodes": 2 })),
+                Command::Flows => return false,
+                _ => Err("not here".to_owned()),
+            };
+            question.answer(answer);
+            true
+        })
+        .expect("the socket can be made");
+        let answer = ask(&socket, &Command::Nodes).expect("it answers");
+        assert_eq!((show(&answer, false).as_str(), show(&answer, true).contains("\"nodes\":2")), ("two\n", true));
+        assert_eq!(ask(&socket, &Command::Status), Err("not here".to_owned()));
+        assert_eq!(ask(&socket, &Command::Flows), Err("leat is ending".to_owned()));
+        let mut stream = UnixStream::connect(&socket).expect("it listens");
+        stream.write_all(b"{}\n\xff\n").expect("it reads");
+        let lines: Vec<_> = BufReader::new(stream).lines().take(2).map(|line| line.expect("an answer")).collect();
+        assert!(lines.iter().all(|line| line.contains("\"error\"")), "{lines:?}");
+        std::fs::remove_file(socket).expect("it's there");
+    }
+}

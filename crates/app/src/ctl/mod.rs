@@ -1,0 +1,18 @@
+//! `leat ctl`: showing and changing a running leat, by a Unix socket. A question is one line of JSON, and so is its answer.
+//!
+//! | file | decides |
+//! |---|---|
+//! | `command` | what can be asked, and how it's written |
+//! | `answer` | what a dispatcher says to it |
+//! | `server` | nothing: takes questions to whoever can answer them |
+//! | `client` | how an answer is shown |
+
+mod answer;
+mod client;
+mod command;
+mod server;
+
+pub use answer::{answer, offline};
+pub use client::{ask, show};
+pub use command::Command;
+pub use server::{Question, serve};

@@ -1,0 +1,97 @@
+//! The socket: one question a line, one answer a line. Who answers is the caller's; a question that isn't one is answered here.
+
+use std::fs;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{self, Sender};
+use std::thread;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::command::Command;
+
+/// Bytes of a line.
+const LINE_BYTES_MAX: u64 = 64 * 1024;
+/// Connections at once; further ones are closed.
+const CONNECTIONS_MAX: usize = 16;
+/// For a client to write its next question or read its answer.
+const CLIENT_TIMEOUT: Duration = Duration::from_secs(60);
+/// For a question to be answered.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A question with the way back for its answer.
+pub struct Question {
+    /// What is asked.
+    pub command: Command,
+    reply: Sender<Result<Value, String>>,
+}
+
+impl Question {
+    /// Answers it. Whoever asked may have gone meanwhile.
+    pub fn answer(self, answer: Result<Value, String>) {
+        let _ = self.reply.send(answer);
+    }
+}
+
+/// Listens at `path`, which takes the place of whatever stands there, for its owner alone; `ask` gets every question, on a thread of its
+/// connection, and returns false when nobody answers any more.
+///
+/// # Errors
+/// The socket can't be made.
+pub fn serve(path: &Path, ask: impl Fn(Question) -> bool + Clone + Send + 'static) -> io::Result<()> {
+    // Renamed into place, so that there is never a moment without a socket while a new engine takes over.
+    let mut fresh = PathBuf::from(path).into_os_string();
+    fresh.push(format!(".{}", std::process::id()));
+    let fresh = PathBuf::from(fresh);
+    let _ = fs::remove_file(&fresh);
+    let listener = UnixListener::bind(&fresh)?;
+    fs::set_permissions(&fresh, fs::Permissions::from_mode(0o600))?;
+    fs::rename(&fresh, path)?;
+    thread::Builder::new().name("ctl".into()).spawn(move || {
+        let open = Arc::new(AtomicUsize::new(0));
+        for stream in listener.incoming().flatten() {
+            if open.fetch_add(1, Ordering::Relaxed) >= CONNECTIONS_MAX {
+                open.fetch_sub(1, Ordering::Relaxed);
+                continue;
+            }
+            let (ask, still_open) = (ask.clone(), open.clone());
+            let started = thread::Builder::new().name("ctl client".into()).spawn(move || {
+                // A client that goes in the middle is no failure of ours.
+                let _ = converse(&stream, &ask);
+                still_open.fetch_sub(1, Ordering::Relaxed);
+            });
+            if started.is_err() {
+                open.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+    })?;
+    Ok(())
+}
+
+fn converse(stream: &UnixStream, ask: &impl Fn(Question) -> bool) -> io::Result<()> {
+    stream.set_read_timeout(Some(CLIENT_TIMEOUT))?;
+    stream.set_write_timeout(Some(CLIENT_TIMEOUT))?;
+    let mut reader = BufReader::new(stream);
+    loop {
+        let mut line = Vec::new();
+        reader.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut line)?;
+        if line.last() != Some(&b'\n') {
+            return Ok(());
+        }
+        let answer = Command::from_json(&line).and_then(|command| {
+            let (reply, answers) = mpsc::channel();
+            if !ask(Question { command, reply }) {
+                return Err("leat is ending".to_owned());
+            }
+            answers.recv_timeout(ANSWER_TIMEOUT).unwrap_or_else(|_| Err("there was no answer in time".to_owned()))
+        });
+        let answer = answer.unwrap_or_else(|error| json!({ "error": error }));
+        let mut writer = stream;
+        writer.write_all(format!("{answer}\n").as_bytes())?;
+    }
+}

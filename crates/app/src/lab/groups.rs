@@ -1,0 +1,103 @@
+//! Control groups (version 1) that hold a lab's members to what `[lab]` says. Which process is in which group is `members`'.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use crate::config::Lab;
+
+const ROOT: &str = "/sys/fs/cgroup";
+const CONTROLLERS: [&str; 4] = ["cpu", "cpuset", "memory", "blkio"];
+
+/// The length of a period in which a group may use its part of a core, in microseconds.
+const PERIOD_US: u64 = 10_000;
+
+/// Makes the groups of one node and gives their directories.
+///
+/// # Errors
+/// A controller is missing, or refuses its value.
+pub(super) fn for_node(name: &str, lab: &Lab, disk: &Path) -> Result<Vec<PathBuf>, String> {
+    let mut groups = Vec::new();
+    if lab.node_cpu_percent > 0 {
+        let quota_us = u64::from(lab.node_cpu_percent) * PERIOD_US / 100;
+        let group = create("cpu", name, "node_cpu_percent")?;
+        set(&group, "cpu.cfs_period_us", &PERIOD_US.to_string())?;
+        // The kernel takes no quota below a millisecond.
+        set(&group, "cpu.cfs_quota_us", &quota_us.max(1000).to_string())?;
+        groups.push(group);
+    }
+    groups.extend(for_processors(name, &lab.node_cpus, "node_cpus")?);
+    if lab.node_memory > 0 {
+        let group = create("memory", name, "node_memory")?;
+        set(&group, "memory.limit_in_bytes", &lab.node_memory.to_string())?;
+        groups.push(group);
+    }
+    if lab.node_read_rate > 0 {
+        let group = create("blkio", name, "node_read_rate")?;
+        let device = fs::metadata(disk).map_err(|error| format!("{}: {error}", disk.display()))?.dev();
+        let device = format!("{}:{}", major(device), minor(device));
+        set(&group, "blkio.throttle.read_bps_device", &format!("{device} {}", lab.node_read_rate))?;
+        groups.push(group);
+    }
+    Ok(groups)
+}
+
+/// A group whose processes run on these processors only; none for all.
+///
+/// # Errors
+/// The controller is missing, or there are no such processors.
+pub(super) fn for_processors(name: &str, processors: &str, key: &str) -> Result<Option<PathBuf>, String> {
+    if processors.is_empty() {
+        return Ok(None);
+    }
+    let group = create("cpuset", name, key)?;
+    let memories = fs::read_to_string(Path::new(ROOT).join("cpuset/cpuset.mems")).unwrap_or_else(|_| "0".to_owned());
+    set(&group, "cpuset.cpus", processors)?;
+    set(&group, "cpuset.mems", memories.trim())?;
+    Ok(Some(group))
+}
+
+/// The numbers of a device, as the kernel packs them for programs.
+fn major(device: u64) -> u64 {
+    (device >> 8 & 0xfff) | (device >> 32 & !0xfff)
+}
+
+fn minor(device: u64) -> u64 {
+    (device & 0xff) | (device >> 12 & !0xff)
+}
+
+fn create(controller: &str, name: &str, key: &str) -> Result<PathBuf, String> {
+    let parent = Path::new(ROOT).join(controller);
+    if !parent.join("cgroup.procs").exists() {
+        let help = format!("take `{key}` out of [lab], or mount it");
+        return Err(format!("{} isn't a control group of version 1: {help}", parent.display()));
+    }
+    let group = parent.join(name);
+    match fs::create_dir(&group) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(format!("{}: {error}", group.display())),
+        _ => Ok(group),
+    }
+}
+
+fn set(group: &Path, file: &str, value: &str) -> Result<(), String> {
+    let path = group.join(file);
+    fs::write(&path, value).map_err(|error| format!("{} doesn't take {value}: {error}", path.display()))
+}
+
+/// Removes all groups whose names begin with `prefix`; their processes are gone.
+///
+/// # Errors
+/// One that can't be removed.
+pub(super) fn remove_all(prefix: &str) -> Result<(), String> {
+    for controller in CONTROLLERS {
+        let Ok(entries) = fs::read_dir(Path::new(ROOT).join(controller)) else { continue };
+        for entry in entries.flatten() {
+            if entry.file_name().to_string_lossy().starts_with(prefix) {
+                let path = entry.path();
+                fs::remove_dir(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+            }
+        }
+    }
+    Ok(())
+}

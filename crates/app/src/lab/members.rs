@@ -1,0 +1,116 @@
+//! leat itself, started in a lab's namespaces and stopped with them.
+
+use std::fs::{self, File};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::{Host, HostKind, Lab, Plan, ground, groups};
+use crate::config::Config;
+
+/// How long a member may take to listen, and to end.
+const PATIENCE: Duration = Duration::from_secs(20);
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// Starts the dispatcher and every node; returns when all are ready.
+///
+/// # Errors
+/// Who isn't ready, with the end of its log.
+pub(super) fn start_all(lab: &Lab, file: &Path, config: &Config, plan: &Plan) -> Result<(), String> {
+    let mut started = Vec::new();
+    for host in &plan.hosts {
+        let arguments: Vec<&str> = match host.kind {
+            HostKind::Node => vec!["node", "--name", &host.name],
+            HostKind::Dispatcher => vec!["dispatch"],
+            _ => continue,
+        };
+        let groups = held_to(lab, config, host)?;
+        started.push((host, start(lab, file, host, &arguments, &groups)?));
+    }
+    for (host, member) in &mut started {
+        wait_until_ready(lab, config, host, member)?;
+    }
+    Ok(())
+}
+
+fn held_to(lab: &Lab, config: &Config, host: &Host) -> Result<Vec<PathBuf>, String> {
+    let name = lab.namespace(&host.name);
+    if host.kind == HostKind::Dispatcher {
+        let group = groups::for_processors(&name, &config.lab.dispatcher_cpus, "dispatcher_cpus")?;
+        return Ok(group.into_iter().collect());
+    }
+    let root = config.sites.first().map_or(Path::new("/"), |site| &site.root);
+    groups::for_node(&name, &config.lab, root)
+}
+
+fn start(lab: &Lab, file: &Path, host: &Host, arguments: &[&str], groups: &[PathBuf]) -> Result<Child, String> {
+    let log = lab.log(&host.name);
+    let output = File::create(&log).map_err(|error| format!("{}: {error}", log.display()))?;
+    let errors = output.try_clone().map_err(|error| format!("{}: {error}", log.display()))?;
+    let program = std::env::current_exe().map_err(|error| format!("the program can't be found: {error}"))?;
+    // A process goes into its groups before it becomes leat, so that not even its start is free.
+    let script = "for group in $GROUPS; do echo $$ > $group/cgroup.procs || exit 1; done; exec \"$@\"";
+    let groups: Vec<_> = groups.iter().map(|group| group.display().to_string()).collect();
+    Command::new("sh")
+        .args(["-c", script, "sh", "nsenter", &ground::enter(&lab.namespace(&host.name))])
+        .arg(program)
+        .args(arguments)
+        .arg("--config")
+        .arg(file)
+        .env("GROUPS", groups.join(" "))
+        .stdin(Stdio::null())
+        .stdout(output)
+        .stderr(errors)
+        .process_group(0)
+        .spawn()
+        .map_err(|error| format!("sh can't be run: {error}"))
+}
+
+/// A member is ready when it listens, and the dispatcher when it has heard of every node.
+fn wait_until_ready(lab: &Lab, config: &Config, host: &Host, member: &mut Child) -> Result<(), String> {
+    let (log, until) = (lab.log(&host.name), Instant::now() + PATIENCE);
+    loop {
+        let said = fs::read_to_string(&log).unwrap_or_default();
+        let links = if host.kind == HostKind::Dispatcher { config.cluster.nodes.len() } else { 0 };
+        if said.contains("listening on ") && said.matches(": its link is up").count() >= links {
+            return Ok(());
+        }
+        let ended = member.try_wait().ok().flatten();
+        if ended.is_some() || Instant::now() > until {
+            let what = if ended.is_some() { "has ended" } else { "isn't ready" };
+            return Err(format!("{} {what}; it said:\n{said}", host.name));
+        }
+        thread::sleep(LOOK_EVERY);
+    }
+}
+
+/// Ends every process in these namespaces: politely, and after a while not.
+///
+/// # Errors
+/// Who doesn't end.
+pub(super) fn stop_all(namespaces: &[String]) -> Result<(), String> {
+    let until = Instant::now() + PATIENCE;
+    let mut told = false;
+    loop {
+        let mut left = Vec::new();
+        for namespace in namespaces {
+            left.extend(ground::processes(namespace)?.iter().map(ToString::to_string));
+        }
+        if left.is_empty() {
+            return Ok(());
+        }
+        let is_late = Instant::now() + PATIENCE / 2 > until;
+        if Instant::now() > until {
+            return Err(format!("these processes don't end: {}", left.join(" ")));
+        }
+        if !told || is_late {
+            let signal = if is_late { "-KILL" } else { "-TERM" };
+            // One that has ended meanwhile is no failure.
+            let _ = ground::run(&format!("kill {signal} {}", left.join(" ")));
+            told = true;
+        }
+        thread::sleep(LOOK_EVERY);
+    }
+}

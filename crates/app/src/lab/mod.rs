@@ -1,0 +1,166 @@
+//! `leat lab`: a whole cluster on one machine, in network namespaces. Decides nothing: `plan` says what is built, `ground` builds it, `members`
+//! starts leat in it. What a lab consists of can be told by its names, so that `down` finds all of it, also after a crash.
+
+mod ground;
+mod groups;
+mod members;
+mod pins;
+mod plan;
+
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::config::{self, Part, Role};
+use plan::{Host, HostKind, Plan};
+
+/// A lab, by its name.
+#[derive(Clone, Debug)]
+pub struct Lab {
+    name: String,
+}
+
+/// Where labs keep logs and what `status` shows.
+const STATE: &str = "/run/leat-lab";
+
+impl Lab {
+    /// The lab of this name, which may exist or not.
+    ///
+    /// # Errors
+    /// The name isn't made of 1 to 12 small letters and digits.
+    pub fn new(name: &str) -> Result<Lab, String> {
+        let is_name = (1..=12).contains(&name.len())
+            && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
+        match is_name {
+            true => Ok(Lab { name: name.to_owned() }),
+            false => Err(format!("\"{name}\" isn't a lab's name: write 1 to 12 small letters and digits")),
+        }
+    }
+
+    /// What the names of all its namespaces and control groups begin with, and no others'.
+    fn prefix(&self) -> String {
+        format!("leat-lab-{}-", self.name)
+    }
+
+    fn namespace(&self, host: &str) -> String {
+        format!("{}{host}", self.prefix())
+    }
+
+    fn state(&self) -> PathBuf {
+        Path::new(STATE).join(&self.name)
+    }
+
+    fn log(&self, host: &str) -> PathBuf {
+        self.state().join(format!("{host}.log"))
+    }
+
+    /// Builds the cluster of `file` and starts its members; says how to reach it.
+    ///
+    /// # Errors
+    /// What is wrong with the file, or couldn't be built; then nothing is left of it.
+    pub fn up(&self, file: &Path) -> Result<String, String> {
+        let part = Part { role: Some(Role::Dispatcher), name: None };
+        let config = config::load_part(file, &part).map_err(|mistakes| mistakes.to_string())?;
+        let plan = Plan::new(&config, |host| self.namespace(host))?;
+        if !ground::namespaces(&self.prefix())?.is_empty() {
+            return Err(format!("the lab {} is up already: leat lab down --name {}", self.name, self.name));
+        }
+        let built = self.build(file, &config, &plan);
+        if built.is_err() {
+            // What went wrong is told; what can't be removed then would only hide it.
+            let _ = self.down();
+        }
+        built
+    }
+
+    fn build(&self, file: &Path, config: &config::Config, plan: &Plan) -> Result<String, String> {
+        let directory = self.state();
+        let wrong = |error: std::io::Error| format!("{}: {error}", directory.display());
+        fs::create_dir_all(&directory).map_err(wrong)?;
+        pins::mount()?;
+        ground::run_all(&plan.steps)?;
+        let about = self.about(file, config, plan);
+        fs::write(directory.join("about"), &about).map_err(wrong)?;
+        members::start_all(self, file, config, plan)?;
+        Ok(about)
+    }
+
+    fn about(&self, file: &Path, config: &config::Config, plan: &Plan) -> String {
+        let mut text = format!("The lab {} of {}\n\n", self.name, file.display());
+        let width = plan.hosts.iter().map(|host| host.name.len()).max().unwrap_or(0);
+        for host in plan.hosts.iter().filter(|host| !host.addresses.is_empty()) {
+            let addresses: Vec<_> = host.addresses.iter().map(ToString::to_string).collect();
+            text += &format!("  {:width$}  {}\n", host.name, addresses.join(", "));
+        }
+        let vips: Vec<_> = config.cluster.vip.iter().map(ToString::to_string).collect();
+        text += &format!("  {:width$}  {}\n", "VIP", vips.join(", "));
+        let option = if self.name == "lab" { String::new() } else { format!("--name {} ", self.name) };
+        text += &format!("\nLogs are in {}. Try:\n\n", self.state().display());
+        if let Some(vip) = config.cluster.vip.first() {
+            text += &format!("  leat lab exec {option}client curl http://{vip}/\n");
+        }
+        text + &format!("  leat lab down {option}\n").replace(" \n", "\n")
+    }
+
+    /// Takes everything away that belongs to it. What isn't there is no error.
+    ///
+    /// # Errors
+    /// What couldn't be removed.
+    pub fn down(&self) -> Result<(), String> {
+        let prefix = self.prefix();
+        let namespaces = ground::namespaces(&prefix)?;
+        members::stop_all(&namespaces)?;
+        pins::remove_all(&namespaces)?;
+        for namespace in &namespaces {
+            ground::run(&format!("ip netns delete {namespace}"))?;
+        }
+        groups::remove_all(&prefix)?;
+        match fs::remove_dir_all(self.state()) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(format!("{}: {error}", self.state().display()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What there is of it, in words.
+    ///
+    /// # Errors
+    /// It can't be found out.
+    pub fn status(&self) -> Result<String, String> {
+        let prefix = self.prefix();
+        let namespaces = ground::namespaces(&prefix)?;
+        if namespaces.is_empty() {
+            return Ok(format!("the lab {} isn't up\n", self.name));
+        }
+        let about = fs::read_to_string(self.state().join("about"));
+        let mut text = about.unwrap_or_else(|_| format!("the lab {} isn't whole: leat lab down\n", self.name));
+        text += "\n";
+        for namespace in &namespaces {
+            let count = ground::processes(namespace)?.len();
+            let host = namespace.strip_prefix(&prefix).unwrap_or(namespace);
+            text += &format!("  {host}: {count} {}\n", if count == 1 { "process" } else { "processes" });
+        }
+        Ok(text)
+    }
+
+    /// Becomes `command`, run at one of its hosts; returns only when that can't be.
+    #[must_use]
+    pub fn exec(&self, host: &str, command: &[String]) -> String {
+        let alias = if host == "client" { "client1" } else { host };
+        let namespace = self.namespace(alias);
+        match ground::namespaces(&self.prefix()) {
+            Ok(known) if known.contains(&namespace) => {}
+            Ok(known) if known.is_empty() => return format!("the lab {} isn't up: leat lab up FILE", self.name),
+            Ok(known) => {
+                let hosts: Vec<_> = known.iter().filter_map(|name| name.strip_prefix(&self.prefix())).collect();
+                return format!("there is no host {host}: they are {}", hosts.join(", "));
+            }
+            Err(error) => return error,
+        }
+        // Not `ip netns exec`: that hides the control groups.
+        let error = Command::new("nsenter").arg(ground::enter(&namespace)).args(command).exec();
+        format!("nsenter can't be run: {error} (it's in the package util-linux)")
+    }
+}

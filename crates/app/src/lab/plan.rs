@@ -1,0 +1,360 @@
+//! What a lab consists of: hosts, networks, addresses, routes, and the commands that make them. Running these is `ground`'s.
+//!
+//! All bridges are in one namespace, the switch; a router has a leg in each network. The networks are the VIPs' own, with the dispatcher and the
+//! nodes beside it, one for each subnet of routed nodes, and the clients'.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use crate::config::{Config, Lab};
+
+/// Networks of clients: addresses set aside for benchmarks (RFC 2544, RFC 5180).
+const CLIENTS: Network =
+    Network { v4: Some(Ipv4Addr::new(198, 18, 0, 0)), v6: Some(Ipv6Addr::new(0x2001, 2, 0, 0xc, 0, 0, 0, 0)) };
+
+/// The router's last byte in every network.
+const ROUTER: u8 = 0xfe;
+
+/// What a host is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum HostKind {
+    Switch,
+    Router,
+    Dispatcher,
+    Node,
+    Client,
+}
+
+/// A namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Host {
+    pub(super) name: String,
+    pub(super) kind: HostKind,
+    pub(super) addresses: Vec<IpAddr>,
+}
+
+/// What is to be built.
+#[derive(Clone, Debug)]
+pub(super) struct Plan {
+    pub(super) hosts: Vec<Host>,
+    /// Commands, with words between single spaces.
+    pub(super) steps: Vec<String>,
+}
+
+/// A subnet of /24 and one of /64 on the same wire.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Network {
+    v4: Option<Ipv4Addr>,
+    v6: Option<Ipv6Addr>,
+}
+
+impl Network {
+    fn of(addresses: impl IntoIterator<Item = IpAddr>) -> Network {
+        let mut network = Network::default();
+        for address in addresses {
+            match subnet(address) {
+                IpAddr::V4(subnet) => network.v4 = network.v4.or(Some(subnet)),
+                IpAddr::V6(subnet) => network.v6 = network.v6.or(Some(subnet)),
+            }
+        }
+        network
+    }
+
+    fn contains(&self, address: IpAddr) -> bool {
+        self.subnets().any(|known| known == subnet(address))
+    }
+
+    fn overlaps(&self, other: &Network) -> bool {
+        other.subnets().any(|subnet| self.contains(subnet))
+    }
+
+    fn subnets(&self) -> impl Iterator<Item = IpAddr> + use<> {
+        self.v4.map(IpAddr::V4).into_iter().chain(self.v6.map(IpAddr::V6))
+    }
+
+    /// Its addresses with this last byte.
+    fn hosts(self, last: u8) -> Vec<IpAddr> {
+        let v4 = self.v4.map(|v4| IpAddr::V4((u32::from(v4) | u32::from(last)).into()));
+        let v6 = self.v6.map(|v6| IpAddr::V6((u128::from(v6) | u128::from(last)).into()));
+        v4.into_iter().chain(v6).collect()
+    }
+}
+
+fn subnet(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V4(v4) => IpAddr::V4((u32::from(v4) & !0xff).into()),
+        IpAddr::V6(v6) => IpAddr::V6((u128::from(v6) & !u128::from(u64::MAX)).into()),
+    }
+}
+
+/// What is being planned.
+struct Planner<'a> {
+    namespace: &'a dyn Fn(&str) -> String,
+    lab: &'a Lab,
+    hosts: Vec<Host>,
+    steps: Vec<String>,
+    /// Ports of the switch so far.
+    ports: usize,
+    /// Legs of the router so far, one for each network.
+    legs: usize,
+}
+
+const SWITCH: &str = "switch";
+const ROUTER_NAME: &str = "router";
+const DISPATCHER: &str = "dispatcher";
+
+impl Plan {
+    /// The lab for a dispatcher's configuration; `namespace` gives each host's namespace its name.
+    ///
+    /// # Errors
+    /// What of the cluster can't be built here, and why.
+    pub(super) fn new(config: &Config, namespace: impl Fn(&str) -> String) -> Result<Plan, String> {
+        let cluster = &config.cluster;
+        let dispatcher = &cluster.dispatchers;
+        if dispatcher.is_empty() {
+            return Err(
+                "`dispatchers` is missing in [cluster]: add the address of the dispatcher beside the VIP".into()
+            );
+        }
+        let vips: Vec<IpAddr> = cluster.vip.iter().map(std::net::SocketAddr::ip).collect();
+        let beside = cluster.nodes.iter().filter(|node| !node.routed);
+        let own = vips.iter().chain(dispatcher).chain(beside.flat_map(|node| &node.address)).copied();
+        let center = Network::of(own.clone());
+        if let Some(stray) = own.into_iter().find(|address| !center.contains(*address)) {
+            let help = "VIPs, dispatcher and nodes that aren't `routed` share one /24 and one /64 in a lab";
+            return Err(format!("{stray} is in another subnet: {help}"));
+        }
+        let mut planner = Planner {
+            namespace: &namespace,
+            lab: &config.lab,
+            hosts: Vec::new(),
+            steps: Vec::new(),
+            ports: 0,
+            legs: 0,
+        };
+        planner.host(SWITCH, HostKind::Switch, Vec::new())?;
+        planner.host(ROUTER_NAME, HostKind::Router, Vec::new())?;
+        for key in ["ipv4.ip_forward=1", "ipv6.conf.all.forwarding=1", "ipv4.conf.all.rp_filter=0"] {
+            planner.sysctl(ROUTER_NAME, key);
+        }
+        planner.network(&center);
+        planner.member(DISPATCHER, HostKind::Dispatcher, 0, dispatcher)?;
+        for vip in unique(&vips) {
+            planner.vip(vip);
+        }
+        planner.nodes(config, center, &unique(&vips))?;
+        planner.clients()?;
+        Ok(Plan { hosts: planner.hosts, steps: planner.steps })
+    }
+}
+
+fn unique(addresses: &[IpAddr]) -> Vec<IpAddr> {
+    let mut found = Vec::new();
+    for address in addresses {
+        if !found.contains(address) {
+            found.push(*address);
+        }
+    }
+    found
+}
+
+impl Planner<'_> {
+    fn step(&mut self, command: String) {
+        self.steps.push(command);
+    }
+
+    fn sysctl(&mut self, host: &str, setting: &str) {
+        let namespace = (self.namespace)(host);
+        self.step(format!("ip netns exec {namespace} sysctl -qw net.{setting}"));
+    }
+
+    fn host(&mut self, name: &str, kind: HostKind, addresses: Vec<IpAddr>) -> Result<(), String> {
+        let is_name = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
+        if !is_name || self.hosts.iter().any(|host| host.name == name) {
+            return Err(format!("`{name}` can't be a node's name in a lab: write another, of letters, digits and -_."));
+        }
+        let namespace = (self.namespace)(name);
+        self.hosts.push(Host { name: name.to_owned(), kind, addresses });
+        self.step(format!("ip netns add {namespace}"));
+        self.step(format!("ip -n {namespace} link set lo up"));
+        // An address may be used at once.
+        self.sysctl(name, "ipv6.conf.default.accept_dad=0");
+        Ok(())
+    }
+
+    /// A bridge, with the router on it.
+    fn network(&mut self, network: &Network) -> usize {
+        let leg = self.legs;
+        self.legs += 1;
+        let switch = (self.namespace)(SWITCH);
+        self.step(format!("ip -n {switch} link add br{leg} type bridge"));
+        self.step(format!("ip -n {switch} link set br{leg} up"));
+        self.wire(ROUTER_NAME, &format!("eth{leg}"), leg, 0);
+        for address in network.hosts(ROUTER) {
+            self.address(ROUTER_NAME, &format!("eth{leg}"), address, width(address));
+        }
+        leg
+    }
+
+    /// A host with one leg in a network, and the router as its way to everywhere else.
+    fn member(&mut self, name: &str, kind: HostKind, leg: usize, addresses: &[IpAddr]) -> Result<(), String> {
+        self.host(name, kind, addresses.to_vec())?;
+        let rate_mbit = match kind {
+            HostKind::Dispatcher => self.lab.dispatcher_rate_mbit,
+            HostKind::Node => self.lab.node_rate_mbit,
+            HostKind::Client => self.lab.client_rate_mbit,
+            HostKind::Switch | HostKind::Router => 0,
+        };
+        self.wire(name, "eth0", leg, rate_mbit);
+        for address in addresses {
+            self.address(name, "eth0", *address, width(*address));
+        }
+        let namespace = (self.namespace)(name);
+        for router in Network::of(addresses.iter().copied()).hosts(ROUTER) {
+            self.step(format!("ip -n {namespace} route add default via {router}"));
+        }
+        Ok(())
+    }
+
+    /// A link from a host to the switch.
+    fn wire(&mut self, host: &str, device: &str, leg: usize, rate_mbit: u32) {
+        let (namespace, switch, port) = ((self.namespace)(host), (self.namespace)(SWITCH), self.ports);
+        self.ports += 1;
+        self.step(format!("ip -n {namespace} link add {device} type veth peer name port{port} netns {switch}"));
+        self.step(format!("ip -n {switch} link set port{port} master br{leg} up"));
+        self.step(format!("ip -n {namespace} link set {device} up"));
+        for (namespace, device) in [(&namespace, device), (&switch, &format!("port{port}"))] {
+            if rate_mbit > 0 {
+                // Two milliseconds' worth, and never less than two of the largest packets.
+                let burst = (rate_mbit * 250).max(131_072);
+                let limit = format!("rate {rate_mbit}mbit burst {burst} latency 50ms");
+                self.step(format!("tc -n {namespace} qdisc add dev {device} root tbf {limit}"));
+            }
+            if !self.lab.offloads {
+                self.step(format!("ip netns exec {namespace} ethtool -K {device} tso off gso off gro off"));
+            }
+        }
+    }
+
+    fn address(&mut self, host: &str, device: &str, address: IpAddr, bits: u8) {
+        let nodad = if address.is_ipv6() { " nodad" } else { "" };
+        let namespace = (self.namespace)(host);
+        self.step(format!("ip -n {namespace} addr add {address}/{bits} dev {device}{nodad}"));
+    }
+
+    /// The dispatcher's, but never its source address: nodes would take such packets for their own (RFC 6724 would prefer it to a /64's).
+    fn vip(&mut self, vip: IpAddr) {
+        let namespace = (self.namespace)(DISPATCHER);
+        self.step(match vip {
+            IpAddr::V4(_) => format!("ip -n {namespace} addr add {vip}/32 dev eth0"),
+            IpAddr::V6(_) => format!("ip -n {namespace} addr add {vip}/128 dev eth0 nodad preferred_lft 0"),
+        });
+    }
+
+    fn nodes(&mut self, config: &Config, center: Network, vips: &[IpAddr]) -> Result<(), String> {
+        let mut networks = vec![(center, 0)];
+        for node in &config.cluster.nodes {
+            let network = Network::of(node.address.iter().copied());
+            let leg = match networks.iter().position(|(known, _)| known.overlaps(&network)) {
+                Some(0) if node.routed => {
+                    return Err(format!("node `{}` is `routed`, but in the VIP's subnet: give it another", node.name));
+                }
+                Some(place) if networks[place].0 == network || !node.routed => networks[place].1,
+                Some(_) => {
+                    let help = "nodes on one wire share their /24 and their /64";
+                    return Err(format!("node `{}` shares only one of its subnets with another: {help}", node.name));
+                }
+                None if network.overlaps(&CLIENTS) => {
+                    return Err(format!("node `{}` is in the subnet of a lab's clients: give it another", node.name));
+                }
+                None => {
+                    let leg = self.network(&network);
+                    networks.push((network, leg));
+                    leg
+                }
+            };
+            self.member(&node.name, HostKind::Node, leg, &node.address)?;
+            // It has the VIP without telling anybody.
+            for setting in ["arp_ignore=1", "arp_announce=2", "rp_filter=0"] {
+                self.sysctl(&node.name, &format!("ipv4.conf.all.{setting}"));
+            }
+            self.sysctl(&node.name, "ipv4.conf.eth0.rp_filter=0");
+            let namespace = (self.namespace)(&node.name);
+            for vip in vips {
+                let bits = if vip.is_ipv4() { 32 } else { 128 };
+                self.step(format!("ip -n {namespace} route add local {vip}/{bits} dev lo"));
+            }
+        }
+        Ok(())
+    }
+
+    fn clients(&mut self) -> Result<(), String> {
+        let leg = self.network(&CLIENTS);
+        for number in 1..=self.lab.clients {
+            self.member(&format!("client{number}"), HostKind::Client, leg, &CLIENTS.hosts(number))?;
+        }
+        Ok(())
+    }
+}
+
+fn width(address: IpAddr) -> u8 {
+    if address.is_ipv4() { 24 } else { 64 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::from_text;
+
+    fn plan(text: &str) -> Result<Plan, String> {
+        let config = from_text(&format!("[cluster]\n{text}\n[[site]]\nroot = '.'\n")).expect("it's valid");
+        Plan::new(&config, |host| format!("x-{host}"))
+    }
+
+    const CENTER: &str = "vip = ['10.77.0.100:80', '[fd77::100]:80']\ndispatchers = ['10.77.0.1', 'fd77::1']\n";
+
+    #[test]
+    fn hosts_have_their_places() {
+        let routed = "[[cluster.node]]\nname = 'n3'\naddress = ['10.78.0.3', 'fd78::3']\nrouted = true\n";
+        let text = format!("{CENTER}[[cluster.node]]\nname = 'n1'\naddress = ['10.77.0.11', 'fd77::11']\n{routed}");
+        let plan = plan(&text).expect("it can be built");
+        let names: Vec<_> = plan.hosts.iter().map(|host| host.name.as_str()).collect();
+        assert_eq!(names, ["switch", "router", "dispatcher", "n1", "n3", "client1"]);
+        let has = |step: &str| assert!(plan.steps.iter().any(|known| known == step), "{step}\n{:#?}", plan.steps);
+        has("ip -n x-dispatcher addr add fd77::100/128 dev eth0 nodad preferred_lft 0");
+        has("ip -n x-router addr add 10.78.0.254/24 dev eth1");
+        has("ip -n x-n3 route add default via fd78::fe");
+        has("ip -n x-n3 route add local 10.77.0.100/32 dev lo");
+        has("ip netns exec x-n1 sysctl -qw net.ipv4.conf.all.arp_ignore=1");
+        has("ip -n x-client1 addr add 198.18.0.1/24 dev eth0");
+        assert!(plan.steps.iter().all(|step| !step.contains("tbf") && !step.contains("ethtool")));
+    }
+
+    #[test]
+    fn links_are_limited_at_both_ends() {
+        let text = format!(
+            "{CENTER}[[cluster.node]]\nname = 'n1'\naddress = '10.77.0.11'\n[lab]\nnode_rate_mbit = 100\noffloads = false\n"
+        );
+        let plan = plan(&text).expect("it can be built");
+        let limits: Vec<_> = plan.steps.iter().filter(|step| step.contains("tbf")).collect();
+        assert_eq!(limits.len(), 2);
+        assert_eq!(limits[0], "tc -n x-n1 qdisc add dev eth0 root tbf rate 100mbit burst 131072 latency 50ms");
+        assert!(limits[1].starts_with("tc -n x-switch qdisc add dev port2 root tbf"), "{}", limits[1]);
+        assert_eq!(plan.steps.iter().filter(|step| step.contains("ethtool")).count(), 2 * 5);
+    }
+
+    #[test]
+    fn what_cannot_be_built_is_told() {
+        let node = |name: &str, rest: &str| format!("{CENTER}[[cluster.node]]\nname = '{name}'\naddress = {rest}\n");
+        let cases = [
+            ("vip = '10.77.0.100:80'\n".to_owned(), "`dispatchers` is missing"),
+            (node("n1", "'10.79.0.1'"), "10.79.0.1 is in another subnet"),
+            (node("router", "'10.77.0.11'"), "`router` can't be a node's name"),
+            (node("n1", "'10.77.0.11'\nrouted = true"), "is `routed`, but in the VIP's subnet"),
+            (node("n1", "'198.18.0.9'\nrouted = true"), "in the subnet of a lab's clients"),
+        ];
+        for (text, message) in cases {
+            let told = plan(&text).expect_err("it can't be built");
+            assert!(told.contains(message), "{told}");
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! Reads a metrics page in Prometheus's text format: names, labels, values. What they mean is for others.
+
+use thiserror::Error;
+
+/// A line that isn't in the format.
+#[derive(Debug, Error, PartialEq, Eq)]
+#[error("line {line} of the metrics page isn't in Prometheus's text format: {text:?}")]
+pub struct PageError {
+    line: usize,
+    text: String,
+}
+
+/// One number of a page.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sample {
+    /// With `_bucket`, `_sum` or `_count`, where it's a histogram's.
+    pub name: String,
+    /// In the order of the page.
+    pub labels: Vec<(String, String)>,
+    /// In the unit that the name ends in.
+    pub value: f64,
+}
+
+impl Sample {
+    /// A label's value.
+    #[must_use]
+    pub fn label(&self, name: &str) -> Option<&str> {
+        self.labels.iter().find(|(found, _)| found == name).map(|(_, value)| value.as_str())
+    }
+
+    /// Whether it has all of these labels with these values.
+    #[must_use]
+    pub fn has(&self, wanted: &[(&str, &str)]) -> bool {
+        wanted.iter().all(|(name, value)| self.label(name) == Some(value))
+    }
+}
+
+/// All numbers of a page.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Page {
+    samples: Vec<Sample>,
+}
+
+impl Page {
+    /// Reads the text exposition format, version 0.0.4, but for timestamps, which leat doesn't write.
+    ///
+    /// # Errors
+    /// The first line that isn't in it.
+    pub fn parse(text: &str) -> Result<Page, PageError> {
+        let lines = text.lines().enumerate().filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
+        let samples = lines.map(|(number, line)| {
+            sample(line).ok_or_else(|| PageError { line: number + 1, text: line.chars().take(200).collect() })
+        });
+        Ok(Page { samples: samples.collect::<Result<_, _>>()? })
+    }
+
+    /// The samples of a name.
+    pub fn samples<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Sample> {
+        self.samples.iter().filter(move |sample| sample.name == name)
+    }
+
+    /// The sum of a name's samples that have these labels; none when there are none.
+    #[must_use]
+    pub fn sum(&self, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
+        self.samples(name)
+            .filter(|sample| sample.has(labels))
+            .map(|sample| sample.value)
+            .reduce(|sum, value| sum + value)
+    }
+
+    /// The values that a label has anywhere on the page, in order of appearance.
+    #[must_use]
+    pub fn values(&self, label: &str) -> Vec<&str> {
+        let mut values: Vec<&str> = Vec::new();
+        for value in self.samples.iter().filter_map(|sample| sample.label(label)) {
+            if !values.contains(&value) {
+                values.push(value);
+            }
+        }
+        values
+    }
+}
+
+fn sample(line: &str) -> Option<Sample> {
+    let name_end = line.find(['{', ' '])?;
+    let (name, mut rest) = line.split_at(name_end);
+    let mut labels = Vec::new();
+    if let Some(inside) = rest.strip_prefix('{') {
+        rest = inside;
+        while !rest.starts_with('}') {
+            let (label, after) = rest.split_once("=\"")?;
+            let (value, after) = quoted(after)?;
+            labels.push((label.to_owned(), value));
+            rest = after.strip_prefix(',').unwrap_or(after);
+        }
+        rest = &rest[1..];
+    }
+    let value = rest.trim().parse().ok()?;
+    (!name.is_empty()).then(|| Sample { name: name.to_owned(), labels, value })
+}
+
+/// A label's value up to its closing quote, and what follows that.
+fn quoted(text: &str) -> Option<(String, &str)> {
+    let mut value = String::new();
+    let mut characters = text.char_indices();
+    while let Some((at, character)) = characters.next() {
+        match character {
+            '"' => return Some((value, &text[at + 1..])),
+            '\\' => value.push(match characters.next()?.1 {
+                'n' => '\n',
+                other => other,
+            }),
+            other => value.push(other),
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::{ServerMetrics, WorkerMetrics};
+    use std::sync::Arc;
+
+    #[test]
+    fn leats_own_page_is_read_whole() {
+        let server = ServerMetrics::default();
+        let metrics = Arc::new(WorkerMetrics::new(0));
+        metrics.site("a \"b\"\\,}\n").body_bytes.add(7);
+        metrics.accepted.add(3);
+        server.add_worker(metrics);
+        let page = Page::parse(&server.render()).expect("leat writes the format");
+        assert_eq!(page.sum("leat_accepted_total", &[]), Some(3.0));
+        assert_eq!(page.sum("leat_body_bytes_total", &[("site", "a \"b\"\\,}\n")]), Some(7.0));
+        assert_eq!(page.sum("leat_body_bytes_total", &[("site", "a")]), None);
+        assert_eq!(page.values("site"), ["a \"b\"\\,}\n"]);
+    }
+
+    #[test]
+    fn what_is_not_the_format_is_told_by_its_line() {
+        for bad in ["x", "x{", "x{a=\"b} 1", "x{a=\"\\", "x one", "{a=\"b\"} 1", "x{a} 1", "x{a=\"b\"}"] {
+            let error = Page::parse(&format!("# HELP x y\n\n{bad}\n")).expect_err(bad);
+            assert_eq!(error, PageError { line: 3, text: bad.to_owned() });
+        }
+        let page = Page::parse("x{a=\"b\",} +Inf\ny NaN\n").expect("a comma may end the labels");
+        assert_eq!(page.sum("x", &[("a", "b")]), Some(f64::INFINITY));
+    }
+}

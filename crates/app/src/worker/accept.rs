@@ -1,0 +1,232 @@
+//! Accepting connections, in the tree's order as all work is, and where they wait while their site isn't known: at leaves by client prefix and
+//! listener, so that one network's flood takes its own turns and not everybody's.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr};
+
+use leat_host::reactor::{Reactor, Socket, Token};
+use leat_logic::schedule::{Cost, LeafId, NodeId, Operation, PrefixLeaves, Share};
+
+use super::{ADMIN_SITE, Event, Host, Stage, Task, UNKNOWN_SITE, Worker};
+use crate::listener::ListenerName;
+use crate::log;
+
+/// Connections accepted by one event: some hundred microseconds' work.
+const ACCEPTS_MAX: usize = 8;
+/// Connections accepted at a listener that is about to close.
+const LAST_ACCEPTS_MAX: usize = 1024;
+/// Connections that the admin address may have beside all others: it answers when the sites' clients have taken all.
+const ADMIN_CONNECTIONS_MAX: usize = 16;
+
+/// The part of the tree for work whose site isn't known.
+pub(super) struct UnknownBranch {
+    pub(super) node: NodeId,
+    prefixes: PrefixLeaves,
+}
+
+impl UnknownBranch {
+    pub(super) fn new(node: NodeId, seed: u64) -> UnknownBranch {
+        UnknownBranch { node, prefixes: PrefixLeaves::new(node, seed) }
+    }
+}
+
+impl<H: Host> Worker<H> {
+    /// Gives every listener a leaf, where connections wait whose site isn't known: theirs are gone with the old tree.
+    pub(super) fn replant_unknown(&mut self) {
+        for index in 0..self.listeners.len() {
+            let name = self.listeners[index].sites.name;
+            self.listeners[index].leaf = self.leaf_of_listener(&name);
+            self.listeners[index].queued = false;
+        }
+        for index in 0..self.connections.slots() as u32 {
+            if let Some(token) = self.connections.token(index) {
+                self.connections[token].leaf = None;
+            }
+        }
+    }
+
+    /// A leaf for accepting at a listener.
+    pub(super) fn leaf_of_listener(&mut self, name: &ListenerName) -> LeafId {
+        if name.is_admin {
+            return self.leaves[ADMIN_SITE as usize][0];
+        }
+        let unknown = self.leaves[UNKNOWN_SITE as usize][0];
+        self.tree.add_leaf(self.unknown.node, Share::default()).unwrap_or(unknown)
+    }
+
+    /// Connections wait at a listener: they're accepted when the tree says so.
+    pub(super) fn queue_accept(&mut self, listener: Token) {
+        let Some(listening) = self.listeners.get_mut(listener.index as usize) else { return };
+        if !listening.accepting || listening.queued {
+            return;
+        }
+        let event = Event { task: Task::Accept, token: listener, queued_us: self.now_us, is_unknown: false };
+        listening.queued = self.tree.push(listening.leaf, event).is_ok();
+    }
+
+    /// Accepts a few connections of those that wait.
+    pub(super) fn accept(&mut self, listener: Token, leaf: LeafId) -> Cost {
+        let Some(listening) = self.listeners.get_mut(listener.index as usize) else { return Cost::from_ns(0) };
+        listening.queued = false;
+        let (socket, is_admin) = (listening.socket, listening.sites.name.is_admin);
+        if !listening.accepting {
+            return Cost::from_ns(0);
+        }
+        if !is_admin && !self.admission.is_accepting(self.now) {
+            // Looked at again with the next look at what is used.
+            listening.accepting = false;
+            self.look_soon();
+            return Cost::from_ns(0);
+        }
+        for _ in 0..ACCEPTS_MAX {
+            match self.reactor.accept(socket) {
+                Ok(Some(accepted)) => {
+                    self.meter.did(Operation::Accept, 0);
+                    self.accepted(listener, accepted);
+                }
+                Ok(None) => {
+                    self.reactor.await_connections(socket, listener);
+                    return self.meter.charge(leaf);
+                }
+                Err(error) => {
+                    self.accept_failed(listener, &error);
+                    return self.meter.charge(leaf);
+                }
+            }
+            if !self.listeners[listener.index as usize].accepting {
+                return self.meter.charge(leaf);
+            }
+        }
+        self.queue_accept(listener);
+        self.meter.charge(leaf)
+    }
+
+    fn accept_all(&mut self, index: usize) {
+        let listener = Token { index: index as u32, generation: 0 };
+        for _ in 0..LAST_ACCEPTS_MAX {
+            let listening = &self.listeners[index];
+            if !listening.accepting {
+                return;
+            }
+            let Ok(Some(accepted)) = self.reactor.accept(listening.socket) else { return };
+            self.accepted(listener, accepted);
+        }
+    }
+
+    fn accepted(&mut self, listener: Token, socket: Socket) {
+        self.metrics.accepted.increment();
+        let token = self.open(listener.index as u16, socket);
+        let connection = &mut self.connections[token];
+        connection.flags.receiving = true;
+        connection.flags.once = true;
+        self.reactor.receive_once(socket, token);
+        if self.connections.len() >= self.connections_max {
+            // Those that come now wait in the kernel's queue, and are accepted when others have gone.
+            self.stop_accepting();
+        }
+    }
+
+    /// Makes a connection known, at the leaf where it waits until its site is known.
+    pub(super) fn open(&mut self, listener: u16, socket: Socket) -> Token {
+        let token = self.connections.open(self.now, socket, listener);
+        self.metrics.connections.set(self.connections.len() as u64);
+        if self.listeners[listener as usize].sites.name.is_admin {
+            self.connections[token].site = ADMIN_SITE;
+            return token;
+        }
+        let client = self.reactor.peer(socket).map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |address| address.ip());
+        let UnknownBranch { prefixes, .. } = &mut self.unknown;
+        self.connections[token].leaf = prefixes.leaf(&mut self.tree, client, u32::from(listener), self.now).ok();
+        token
+    }
+
+    /// The site of a new connection has become known: it pays for having been accepted.
+    pub(super) fn charge_accept(&mut self, token: Token, payer: LeafId) {
+        let listener = self.connections[token].listener;
+        let accept_ns = self.meter.price(Operation::Accept, 0);
+        self.tree.transfer(self.listeners[listener as usize].leaf, payer, accept_ns);
+    }
+
+    fn accept_failed(&mut self, listener: Token, error: &io::Error) {
+        if let Some(listening) = self.listeners.get_mut(listener.index as usize) {
+            listening.accepting = false;
+        }
+        // Said once: it is tried again whenever a connection has closed, and each second.
+        self.metrics.accept_failures.increment();
+        if self.accept_error_second != self.second {
+            self.accept_error_second = self.second;
+            log::warning(format_args!(
+                "can't accept a connection: {error}; raise the limit on open files (ulimit -n), or lower limits.connections"
+            ));
+        }
+        let given_back = self.cache.release_files(super::DESCRIPTORS_GIVEN_BACK);
+        if given_back > 0 {
+            self.resume_accepting();
+        }
+    }
+
+    /// Whether a listener may have one more connection.
+    fn has_room(&self, is_admin: bool) -> bool {
+        let more = if is_admin { ADMIN_CONNECTIONS_MAX } else { 0 };
+        self.connections.len() < self.connections_max.saturating_add(more)
+    }
+
+    fn stop_accepting(&mut self) {
+        for index in 0..self.listeners.len() {
+            if !self.has_room(self.listeners[index].sites.name.is_admin) {
+                self.stop_accepting_at(index);
+            }
+        }
+    }
+
+    pub(super) fn stop_accepting_at(&mut self, index: usize) {
+        let listening = &mut self.listeners[index];
+        if std::mem::take(&mut listening.accepting) {
+            let token = Token { index: index as u32, generation: 0 };
+            self.reactor.stop_awaiting_connections(listening.socket, token);
+        }
+    }
+
+    /// Accepts at every listener that should and doesn't.
+    pub(super) fn resume_accepting(&mut self) {
+        if self.drain.is_some() {
+            return;
+        }
+        for index in 0..self.listeners.len() {
+            let listening = &self.listeners[index];
+            let is_admin = listening.sites.name.is_admin;
+            if listening.accepting || listening.retired || !self.has_room(is_admin) {
+                continue;
+            }
+            if is_admin || self.admission.is_accepting(self.now) {
+                let listening = &mut self.listeners[index];
+                listening.accepting = true;
+                // An event that is still in the tree goes on by itself.
+                if !listening.queued {
+                    self.reactor.await_connections(listening.socket, Token { index: index as u32, generation: 0 });
+                }
+            }
+        }
+    }
+
+    /// Stops accepting for good. Who has connected by now is still let in: the kernel would reset them.
+    pub(super) fn end_accepting(&mut self) {
+        for index in 0..self.listeners.len() {
+            self.accept_all(index);
+            self.stop_accepting_at(index);
+            let listening = &mut self.listeners[index];
+            listening.retired = true;
+            listening.descriptor = None;
+        }
+    }
+
+    /// The leaf at which work for a connection waits.
+    #[inline]
+    pub(super) fn leaf(&self, stage: Stage, token: Token) -> LeafId {
+        let connection = &self.connections[token];
+        match connection.site {
+            UNKNOWN_SITE => connection.leaf.unwrap_or(self.listeners[connection.listener as usize].leaf),
+            site => self.leaves[site as usize][stage as usize],
+        }
+    }
+}

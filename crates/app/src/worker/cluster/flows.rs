@@ -1,0 +1,338 @@
+//! Where each flow is, and what a connection is while it has no slot: frozen, on its way, or just arrived.
+
+use std::collections::BTreeMap;
+use std::os::fd::IntoRawFd;
+
+use bytes::Bytes;
+use leat_host::handoff::{Frozen, Refused};
+use leat_host::reactor::{Reactor, Socket, Token};
+use leat_host::socket;
+use leat_host::steering::FlowKey;
+use leat_logic::handoff::{FlowId, HttpState, Image, RefuseReason, TcpState};
+use leat_logic::http;
+
+use super::super::exchange::Exchange;
+use super::super::{Host, Worker};
+use super::Part;
+
+/// All flows that a worker has something of.
+pub(super) struct Flows<F> {
+    all: BTreeMap<FlowId, Flow<F>>,
+    /// By slot.
+    at: BTreeMap<u32, (Token, FlowId)>,
+}
+
+struct Flow<F> {
+    key: Option<FlowKey>,
+    place: Place<F>,
+}
+
+enum Place<F> {
+    /// In a slot. `is_freezing`: it's to be frozen as soon as nothing is under way.
+    Slot {
+        token: Token,
+        is_freezing: bool,
+    },
+    Frozen {
+        frozen: Box<Frozen>,
+        parts: Parts<F>,
+    },
+    /// At another server.
+    Away,
+}
+
+/// What a slot had.
+struct Parts<F> {
+    http: http::Connection,
+    input: Vec<u8>,
+    exchange: Option<Box<Exchange<F>>>,
+    listener: u16,
+    site: u32,
+}
+
+impl<F> Default for Flows<F> {
+    fn default() -> Flows<F> {
+        Flows { all: BTreeMap::new(), at: BTreeMap::new() }
+    }
+}
+
+impl<F> Flows<F> {
+    /// The flow of a connection.
+    pub(super) fn at(&self, token: Token) -> Option<FlowId> {
+        self.at.get(&token.index).filter(|(known, _)| *known == token).map(|&(_, flow)| flow)
+    }
+
+    /// The connection of a flow.
+    pub(super) fn token(&self, flow: FlowId) -> Option<Token> {
+        match self.all.get(&flow)?.place {
+            Place::Slot { token, .. } => Some(token),
+            Place::Frozen { .. } | Place::Away => None,
+        }
+    }
+
+    pub(super) fn key(&self, flow: FlowId) -> Option<FlowKey> {
+        self.all.get(&flow)?.key
+    }
+
+    pub(super) fn is_freezing(&self, flow: FlowId) -> bool {
+        matches!(self.all.get(&flow).map(|flow| &flow.place), Some(Place::Slot { is_freezing: true, .. }))
+    }
+
+    /// What the kernel knew of a flow that is frozen here.
+    pub(super) fn frozen_state(&self, flow: FlowId) -> Option<&TcpState> {
+        match &self.all.get(&flow)?.place {
+            Place::Frozen { frozen, .. } => Some(frozen.state()),
+            Place::Slot { .. } | Place::Away => None,
+        }
+    }
+
+    pub(super) fn is_frozen(&self, flow: FlowId) -> bool {
+        matches!(self.all.get(&flow).map(|flow| &flow.place), Some(Place::Frozen { .. }))
+    }
+
+    /// A flow is in a slot from now on.
+    pub(super) fn settle(&mut self, flow: FlowId, token: Token) {
+        let key = self.key(flow);
+        self.all.insert(flow, Flow { key, place: Place::Slot { token, is_freezing: false } });
+        self.at.insert(token.index, (token, flow));
+    }
+
+    fn leave(&mut self, flow: FlowId, place: Place<F>) {
+        if let Some(known) = self.all.get_mut(&flow) {
+            if let Place::Slot { token, .. } = known.place {
+                self.at.remove(&token.index);
+            }
+            known.place = place;
+        }
+    }
+
+    /// Forgets the flow of a connection that has ended.
+    pub(super) fn remove_at(&mut self, token: Token) -> Option<FlowId> {
+        let flow = self.at(token)?;
+        self.at.remove(&token.index);
+        self.all.remove(&flow);
+        Some(flow)
+    }
+
+    /// Forgets a flow. What was frozen of it is dropped without a word.
+    pub(super) fn remove(&mut self, flow: FlowId) {
+        self.leave(flow, Place::Away);
+        self.all.remove(&flow);
+    }
+}
+
+impl<H: Host> Worker<H> {
+    /// Freezes a flow's connection, now or as soon as nothing is under way for it.
+    pub(super) fn freeze(&mut self, flow: FlowId) {
+        let Some(cluster) = &mut self.cluster else { return };
+        let is_home = matches!(cluster.part, Part::Home(_));
+        let Some(Flow { place: Place::Slot { token, is_freezing }, .. }) = cluster.flows.all.get_mut(&flow) else {
+            return self.freeze_failed(flow);
+        };
+        *is_freezing = true;
+        let token = *token;
+        let connection = &mut self.connections[token];
+        let flags = connection.flags;
+        if flags.closing || flags.ended {
+            return self.freeze_failed(flow);
+        }
+        // A home gives a request away that nobody has begun to answer; a node, what is between two requests.
+        let is_begun = connection.exchange.as_ref().is_some_and(|exchange| !is_home || exchange.status != 0);
+        if is_begun || flags.queued || flags.sending || flags.awaiting {
+            return;
+        }
+        if flags.receiving {
+            if !flags.pausing {
+                connection.flags.pausing = true;
+                self.reactor.pause(connection.socket, token);
+            }
+            return;
+        }
+        self.freeze_now(flow, token);
+    }
+
+    fn freeze_now(&mut self, flow: FlowId, token: Token) {
+        let connection = &mut self.connections[token];
+        let input = connection.inbox.bytes(&self.reactor).to_vec();
+        let Ok(socket) = self.reactor.give_up(connection.socket) else { return self.freeze_failed(flow) };
+        let Some(cluster) = &mut self.cluster else { return };
+        let key = socket::ends(&socket).map(|(vip, client)| FlowKey { client, vip });
+        let key = key.map_err(|error| error.to_string()).and_then(|key| cluster.part.hold(flow, key).map(|()| key));
+        let frozen = match &key {
+            Ok(_) => cluster.freezer.freeze(socket).map_err(|Refused { socket, error }| (socket, error.to_string())),
+            Err(error) => Err((socket, error.clone())),
+        };
+        match frozen {
+            Ok(frozen) => {
+                let image = image_of(flow, &frozen, connection, &input, self.now);
+                connection.inbox.clear(&mut self.reactor);
+                let (http, listener, site) = (connection.http.clone(), connection.listener, connection.site);
+                let exchange = self.connections.close(token.index);
+                let parts = Parts { http, input, exchange, listener, site };
+                cluster.flows.leave(flow, Place::Frozen { frozen: Box::new(frozen), parts });
+                if let Some(known) = cluster.flows.all.get_mut(&flow) {
+                    known.key = key.ok();
+                }
+                self.metrics.connections.set(self.connections.len() as u64);
+                match image.encode() {
+                    Ok(image) => cluster.part.frozen(self.now, flow, image.into()),
+                    Err(error) => {
+                        crate::log::warning(format_args!("a connection can't be handed over: {error}"));
+                        self.unfreeze(flow);
+                        self.freeze_failed(flow);
+                    }
+                }
+            }
+            Err((socket, error)) => {
+                crate::log::warning(format_args!("a connection can't be handed over: {error}"));
+                if let Ok(key) = key {
+                    cluster.part.let_go(flow, key, self.now);
+                }
+                self.connections[token].socket = Socket(socket.into_raw_fd().cast_unsigned());
+                self.freeze_failed(flow);
+            }
+        }
+    }
+
+    fn freeze_failed(&mut self, flow: FlowId) {
+        let Some(cluster) = &mut self.cluster else { return };
+        cluster.part.freeze_failed(flow);
+        let token = cluster.flows.token(flow);
+        if let Some(Flow { place: Place::Slot { is_freezing, .. }, .. }) = cluster.flows.all.get_mut(&flow) {
+            *is_freezing = false;
+        }
+        if let Some(token) = token {
+            self.stays_here(token);
+        }
+    }
+
+    /// A frozen connection goes on here.
+    pub(super) fn unfreeze(&mut self, flow: FlowId) {
+        let now = self.now;
+        let Some(cluster) = &mut self.cluster else { return };
+        if !cluster.flows.is_frozen(flow) {
+            return;
+        }
+        let Some(Flow { key, place: Place::Frozen { frozen, parts } }) = cluster.flows.all.remove(&flow) else {
+            return;
+        };
+        if let Some(key) = key {
+            cluster.part.let_go(flow, key, now);
+        }
+        let adopted = frozen.resume().map_err(|error| error.to_string());
+        let adopted = adopted.and_then(|socket| self.reactor.adopt(socket).map_err(|error| error.to_string()));
+        match adopted {
+            Ok(socket) => {
+                let token = self.connections.open(now, socket, parts.listener);
+                let connection = &mut self.connections[token];
+                connection.http = parts.http;
+                connection.inbox.put(parts.input);
+                connection.exchange = parts.exchange;
+                connection.site = parts.site;
+                cluster.flows.settle(flow, token);
+                self.stays_here(token);
+            }
+            Err(error) => {
+                crate::log::warning(format_args!("a connection is lost: {error}"));
+                if let Some(exchange) = parts.exchange {
+                    self.recycle(exchange);
+                }
+                self.flow_is_lost(flow);
+            }
+        }
+    }
+
+    /// A flow that was given away isn't here any more.
+    pub(super) fn close_silently(&mut self, flow: FlowId) {
+        let Some(cluster) = &mut self.cluster else { return };
+        let Some(known) = cluster.flows.all.get_mut(&flow) else { return };
+        let key = known.key;
+        let place = std::mem::replace(&mut known.place, Place::Away);
+        if matches!(cluster.part, Part::Node(_)) {
+            cluster.flows.remove(flow);
+        }
+        if let Place::Frozen { frozen, parts } = place {
+            frozen.close_silently();
+            if let Some(key) = key {
+                cluster.part.unhold(flow, key, self.now);
+            }
+            if let Some(exchange) = parts.exchange {
+                self.recycle(exchange);
+            }
+            self.flow_was_taken(flow);
+        }
+    }
+
+    /// Makes a connection from an image.
+    pub(super) fn thaw(&mut self, flow: FlowId, image: &Bytes) {
+        let thawed = self.try_to_thaw(flow, image);
+        let Some(cluster) = &mut self.cluster else { return };
+        match thawed {
+            Ok(token) => {
+                cluster.flows.settle(flow, token);
+                cluster.part.thawed(flow);
+                self.begin_with(token);
+            }
+            Err(reason) => cluster.part.thaw_failed(flow, reason),
+        }
+    }
+
+    fn try_to_thaw(&mut self, flow: FlowId, image: &Bytes) -> Result<Token, RefuseReason> {
+        let image = Image::decode(image).map_err(|error| refused(RefuseReason::Image, &error))?;
+        let Image { tcp: Some(tcp), http: state, reply: None, .. } = image else {
+            return Err(refused(RefuseReason::Image, &"a reply under way"));
+        };
+        let listener = self.listener_of(&tcp).ok_or(RefuseReason::Address)?;
+        let http = http::Connection::import(self.now, &state.connection).ok_or(RefuseReason::Image)?;
+        let cluster = self.cluster.as_mut().ok_or(RefuseReason::Absent)?;
+        cluster.flows.all.insert(flow, Flow { key: Some(FlowKey::of(&tcp)), place: Place::Away });
+        let socket = cluster.freezer.thaw(&tcp).map_err(|error| refused(RefuseReason::Kernel, &error))?;
+        let socket = self.reactor.adopt(socket).map_err(|error| refused(RefuseReason::Kernel, &error))?;
+        let token = self.connections.open(self.now, socket, listener);
+        self.metrics.connections.set(self.connections.len() as u64);
+        let connection = &mut self.connections[token];
+        connection.http = http;
+        connection.inbox.put(state.input);
+        connection.arrived_us = self.now_us;
+        if !state.head.is_empty() {
+            self.resume_request(token, &state.head);
+        }
+        Ok(token)
+    }
+
+    /// The listener at whose address a flow lives.
+    fn listener_of(&self, tcp: &TcpState) -> Option<u16> {
+        let vips = &self.config.cluster.vip;
+        let is_vip = vips.contains(&tcp.local);
+        let serves = |address: std::net::SocketAddr| {
+            let is_wide = address.ip().is_unspecified() && address.is_ipv4() == tcp.local.is_ipv4();
+            address == tcp.local || is_wide && address.port() == tcp.local.port()
+        };
+        let place = self.listeners.iter().position(|listening| serves(listening.sites.name.address));
+        place.filter(|_| is_vip).and_then(|place| u16::try_from(place).ok())
+    }
+}
+
+/// Says why a flow isn't taken.
+fn refused(reason: RefuseReason, why: &dyn std::fmt::Display) -> RefuseReason {
+    crate::log::warning(format_args!("a connection isn't taken over: {reason}: {why}"));
+    reason
+}
+
+fn image_of<F>(
+    flow: FlowId,
+    frozen: &Frozen,
+    connection: &super::super::connection::Connection<F>,
+    input: &[u8],
+    now: leat_logic::time::Instant,
+) -> Image {
+    let exchange = connection.exchange.as_ref();
+    let http = HttpState {
+        connection: connection.http.export(now),
+        input: input.to_vec(),
+        head: exchange.map(|exchange| exchange.head.clone()).unwrap_or_default(),
+        elapsed: exchange.map(|exchange| now.since(exchange.started)).unwrap_or_default(),
+    };
+    let (tcp, congestion) = (Some(frozen.state().clone()), Some(frozen.congestion()));
+    Image { flow, tcp, congestion, http, reply: None }
+}

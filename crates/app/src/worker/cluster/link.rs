@@ -1,0 +1,319 @@
+//! Links: sessions between home and node over streams of the worker's. A node connects to its homes and tries again with growing pauses; a
+//! home listens. What the messages mean is the handoff's business.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use leat_host::reactor::{Listener as ListeningSocket, Peer, Reactor, Socket, Token};
+use leat_host::{process, socket};
+use leat_logic::handoff::{LinkError, LinkSession, Message, ServerId, SessionId};
+use leat_logic::time::Instant;
+
+use super::super::stream::Owner;
+use super::super::{Host, LINK_LISTENER_INDEX, Worker};
+use super::Part;
+use crate::config;
+
+/// The dispatcher's number; nodes have their place in the configuration, plus one.
+pub(super) const HOME: ServerId = ServerId(0);
+/// After a link that failed the next is tried, each time twice as late.
+const PAUSE_MIN: Duration = Duration::from_millis(50);
+const PAUSE_MAX: Duration = Duration::from_secs(2);
+/// Links that haven't shown yet that they know the key.
+const UNPROVED_MAX: usize = 64;
+
+/// All links of a worker.
+#[derive(Default)]
+pub(super) struct Links {
+    sessions: BTreeMap<SessionId, Link>,
+    next_session: u64,
+    /// Where homes are, and when to try each.
+    homes: Vec<Sought>,
+    /// Keeps the socket open.
+    listeners: Vec<OwnedFd>,
+    /// Places of listeners where accepting has failed.
+    unawaited: Vec<usize>,
+}
+
+struct Link {
+    stream: Token,
+    session: LinkSession,
+    /// Whether the machine knows of it.
+    is_open: bool,
+    /// The place in `homes`.
+    home: Option<usize>,
+}
+
+struct Sought {
+    address: SocketAddr,
+    session: Option<SessionId>,
+    try_at: Instant,
+    pause: Duration,
+}
+
+impl Links {
+    /// Has links to the configured homes made.
+    pub(super) fn seek(&mut self, cluster: &config::Cluster, now: Instant) {
+        // One machine may have an address of each family: one of them is enough.
+        let address = cluster.dispatchers.first().map(|&address| SocketAddr::new(address, cluster.link_port));
+        let sought = |address| Sought { address, session: None, try_at: now, pause: PAUSE_MIN };
+        self.homes = address.into_iter().map(sought).collect();
+    }
+
+    pub(super) fn poll_timeout(&self) -> Instant {
+        let homes = self.homes.iter().filter(|home| home.session.is_none()).map(|home| home.try_at);
+        let sessions = self.sessions.values().map(|link| link.session.poll_timeout());
+        homes.chain(sessions).min().unwrap_or(Instant::NEVER)
+    }
+
+    fn of_stream(&self, stream: Token) -> Option<SessionId> {
+        self.sessions.iter().find(|(_, link)| link.stream == stream).map(|(&session, _)| session)
+    }
+
+    fn add(&mut self, stream: Token, session: LinkSession, home: Option<usize>) -> SessionId {
+        self.next_session += 1;
+        let id = SessionId(self.next_session);
+        self.sessions.insert(id, Link { stream, session, is_open: false, home });
+        id
+    }
+}
+
+fn await_links<R: Reactor>(reactor: &mut R, listener: &OwnedFd, place: usize) {
+    let token = Token { index: LINK_LISTENER_INDEX, generation: place as u16 };
+    reactor.await_connections(ListeningSocket(super::super::socket_of(listener).0), token);
+}
+
+impl<H: Host> Worker<H> {
+    /// Accepts links at this port of every address: who doesn't know the key gets nowhere.
+    pub(super) fn listen_for_links(&mut self, links: &mut Links, port: u16) -> Result<(), String> {
+        let wide = [IpAddr::from(Ipv6Addr::UNSPECIFIED), IpAddr::from(Ipv4Addr::UNSPECIFIED)];
+        // A machine without IPv6 can't listen on it.
+        let listened = wide.map(|ip| socket::listen(SocketAddr::new(ip, port)));
+        if let [Err(_), Err(error)] = &listened {
+            return Err(format!("can't listen on port {port}: {error}"));
+        }
+        for listener in listened.into_iter().flatten() {
+            await_links(&mut self.reactor, &listener, links.listeners.len());
+            links.listeners.push(listener);
+        }
+        Ok(())
+    }
+
+    /// A node has connected.
+    fn link_accepted(&mut self, socket: Socket) {
+        let now = self.now;
+        let session = match &mut self.cluster {
+            Some(cluster) if cluster.links.sessions.values().filter(|link| !link.is_open).count() < UNPROVED_MAX => {
+                entropy().map(|entropy| LinkSession::accept(now, cluster.own, &cluster.key, entropy))
+            }
+            _ => Err(io::ErrorKind::ConnectionRefused.into()),
+        };
+        let Ok(Ok(session)) = session else {
+            self.reactor.close(socket, true);
+            return;
+        };
+        let stream = self.open_stream(socket, false, Owner::Link);
+        if let Some(cluster) = &mut self.cluster {
+            cluster.links.add(stream, session, None);
+        }
+    }
+
+    /// Nodes have connected: few do, and what a link costs is nobody's share.
+    pub(in crate::worker) fn links_wait(&mut self, token: Token) {
+        let place = usize::from(token.generation);
+        let listener = self.cluster.as_ref().and_then(|cluster| cluster.links.listeners.get(place));
+        let Some(listener) = listener.map(|listener| ListeningSocket(super::super::socket_of(listener).0)) else {
+            return;
+        };
+        for _ in 0..UNPROVED_MAX {
+            match self.reactor.accept(listener) {
+                Ok(Some(socket)) => self.link_accepted(socket),
+                Ok(None) => break,
+                Err(_) => {
+                    // No descriptors, say: at once it would fail again.
+                    if let Some(cluster) = &mut self.cluster {
+                        cluster.links.unawaited.push(place);
+                    }
+                    return;
+                }
+            }
+        }
+        self.reactor.await_connections(listener, token);
+    }
+
+    /// Once a second: where accepting has failed, it's tried again.
+    pub(in crate::worker) fn await_links_again(&mut self) {
+        let Some(cluster) = &mut self.cluster else { return };
+        for place in std::mem::take(&mut cluster.links.unawaited) {
+            await_links(&mut self.reactor, &cluster.links.listeners[place], place);
+        }
+    }
+
+    /// Something has come by a link, or it can be sent on, or it has ended.
+    pub(in crate::worker) fn link_news(&mut self, stream: Token) {
+        let Some(id) = self.cluster.as_ref().and_then(|cluster| cluster.links.of_stream(stream)) else { return };
+        if let Err(error) = self.hear_link(id) {
+            self.tell_end(id, error);
+            self.drop_session(id);
+        }
+        self.run_effects();
+    }
+
+    fn hear_link(&mut self, id: SessionId) -> Result<(), LinkError> {
+        loop {
+            let Some(cluster) = &mut self.cluster else { return Ok(()) };
+            let Some(link) = cluster.links.sessions.get_mut(&id) else { return Ok(()) };
+            let Some(stream) = self.streams.get(link.stream) else { return Err(LinkError::Ended) };
+            let (came, ended) = (!stream.bytes().is_empty(), stream.has_ended());
+            let taken = link.session.handle_input(stream.bytes())?;
+            stream.take(&mut self.reactor, taken);
+            if !link.is_open
+                && let Some(peer) = link.session.peer()
+            {
+                link.is_open = true;
+                if let Some(home) = link.home.and_then(|place| cluster.links.homes.get_mut(place)) {
+                    home.pause = PAUSE_MIN;
+                }
+                cluster.part.connected(self.now, peer, id);
+            }
+            let mut has_message = false;
+            while let Some(message) = link.session.poll_message()? {
+                has_message = true;
+                cluster.part.handle_message(self.now, id, message);
+            }
+            if !came || taken == 0 && !has_message {
+                return if ended { Err(LinkError::Ended) } else { Ok(()) };
+            }
+        }
+    }
+
+    fn tell_end(&self, id: SessionId, error: LinkError) {
+        let Some(cluster) = &self.cluster else { return };
+        let Some(link) = cluster.links.sessions.get(&id) else { return };
+        let home = link.home.and_then(|place| cluster.links.homes.get(place));
+        match home {
+            // Said once, and not with each attempt.
+            Some(home) if !link.is_open && home.pause > 2 * PAUSE_MIN => {}
+            Some(home) if !link.is_open => {
+                crate::log::info(format_args!("no link to {} yet: {error}; it's tried again", home.address));
+            }
+            Some(home) => crate::log::warning(format_args!("the link to {} is down: {error}", home.address)),
+            None => crate::log::warning(format_args!("a link is down: {error}")),
+        }
+    }
+
+    pub(super) fn send_message(&mut self, session: SessionId, message: &Message) {
+        let Some(cluster) = &mut self.cluster else { return };
+        let Some(link) = cluster.links.sessions.get_mut(&session) else { return };
+        if let Err(error) = link.session.queue(message) {
+            crate::log::warning(format_args!("a link has ended: {error}"));
+            self.drop_session(session);
+        }
+    }
+
+    /// Sends what waits: messages of one turn share a write.
+    pub(super) fn flush_links(&mut self) {
+        let Some(cluster) = &mut self.cluster else { return };
+        let mut failed = Vec::new();
+        for (&id, link) in &mut cluster.links.sessions {
+            let Some(stream) = self.streams.get(link.stream) else { continue };
+            if stream.is_flushed() {
+                match link.session.poll_output(stream.outbox()) {
+                    Ok(()) => stream.flush(&mut self.reactor),
+                    Err(_) => failed.push(id),
+                }
+            }
+        }
+        failed.into_iter().for_each(|id| self.drop_session(id));
+    }
+
+    pub(super) fn end_session(&mut self, session: SessionId) {
+        self.drop_session(session);
+    }
+
+    /// A session is over, for whatever reason. A node looks for its home again.
+    fn drop_session(&mut self, id: SessionId) {
+        let now = self.now;
+        let Some(cluster) = &mut self.cluster else { return };
+        let Some(link) = cluster.links.sessions.remove(&id) else { return };
+        if let Some(home) = link.home.and_then(|place| cluster.links.homes.get_mut(place)) {
+            home.session = None;
+            home.try_at = now.after(home.pause);
+            home.pause = (home.pause * 2).min(PAUSE_MAX);
+        }
+        if link.is_open {
+            cluster.part.disconnected(now, link.session.peer(), id);
+        }
+        self.close_stream(link.stream);
+    }
+
+    /// Links that take too long, and homes that are to be tried.
+    pub(super) fn handle_link_timeout(&mut self) {
+        let now = self.now;
+        let Some(cluster) = &mut self.cluster else { return };
+        let late = |link: &mut Link| link.session.handle_timeout(now).is_err();
+        let late: Vec<_> =
+            cluster.links.sessions.iter_mut().filter_map(|(&id, link)| late(link).then_some(id)).collect();
+        late.into_iter().for_each(|id| self.drop_session(id));
+        let count = self.cluster.as_ref().map_or(0, |cluster| cluster.links.homes.len());
+        for place in 0..count {
+            if let Err(error) = self.connect_link(place) {
+                crate::log::warning(format_args!("a link can't be made: {error}"));
+            }
+        }
+    }
+
+    fn connect_link(&mut self, place: usize) -> Result<(), String> {
+        let now = self.now;
+        let Some(cluster) = &mut self.cluster else { return Ok(()) };
+        let home = &mut cluster.links.homes[place];
+        if home.session.is_some() || home.try_at > now {
+            return Ok(());
+        }
+        home.try_at = now.after(home.pause);
+        home.pause = (home.pause * 2).min(PAUSE_MAX);
+        let address = home.address;
+        let entropy = entropy().map_err(|error| error.to_string())?;
+        let session =
+            LinkSession::connect(now, cluster.own, &cluster.key, entropy).map_err(|error| error.to_string())?;
+        let socket = self.reactor.connect(&Peer::Internet(address)).map_err(|error| format!("{address}: {error}"))?;
+        let stream = self.open_stream(socket, true, Owner::Link);
+        if let Some(cluster) = &mut self.cluster {
+            let id = cluster.links.add(stream, session, Some(place));
+            cluster.links.homes[place].session = Some(id);
+        }
+        Ok(())
+    }
+}
+
+impl Part {
+    fn connected(&mut self, now: Instant, peer: ServerId, session: SessionId) {
+        match self {
+            Part::Home(home) => home.connected(peer, session),
+            Part::Node(node) => node.flows.connected(now, session),
+        }
+    }
+
+    fn disconnected(&mut self, now: Instant, peer: Option<ServerId>, session: SessionId) {
+        match self {
+            Part::Home(home) => home.disconnected(now, peer, session),
+            Part::Node(node) => node.flows.disconnected(session),
+        }
+    }
+
+    fn handle_message(&mut self, now: Instant, session: SessionId, message: Message) {
+        match self {
+            Part::Home(home) => home.flows.handle_message(now, session, message),
+            Part::Node(node) => node.flows.handle_message(now, session, message),
+        }
+    }
+}
+
+fn entropy() -> io::Result<[u8; 32]> {
+    let mut bytes = [0; 32];
+    process::fill_random(&mut bytes)?;
+    Ok(bytes)
+}

@@ -1,0 +1,210 @@
+//! A worker's part in a cluster: flows change hands here, by what the handoff's machines say. Decides nothing itself: `dispatch::Dispatcher`
+//! names the node, `handoff::Home` and `handoff::Node` say who holds a flow, the host freezes, thaws and steers (`docs/decisions/0011-roles.md`).
+//!
+//! | file | does |
+//! |---|---|
+//! | `link` | carries messages between home and node |
+//! | `flows` | knows where each flow is, and takes connections apart and puts them together |
+//! | `home` | a dispatcher's: from a request to a node, and back when nobody takes it |
+//! | `node` | a node's: connections that arrive, and their end |
+
+mod flows;
+mod home;
+mod link;
+mod node;
+
+use leat_host::handoff::Freezer;
+use leat_host::reactor::Token;
+use leat_logic::handoff::{Effect, FlowId, LinkKey, ServerId};
+use leat_logic::time::Instant;
+
+use super::{File, Host, Worker};
+use crate::config::{Config, Role};
+use crate::metrics::{Number, WorkerMetrics};
+use flows::Flows;
+use home::Home;
+use link::Links;
+use node::Node;
+
+/// See the module.
+pub(super) struct Cluster<F> {
+    part: Part,
+    links: Links,
+    flows: Flows<F>,
+    freezer: Freezer,
+    key: LinkKey,
+    own: ServerId,
+}
+
+enum Part {
+    Home(Box<Home>),
+    Node(Box<Node>),
+}
+
+impl Part {
+    fn poll_effect(&mut self) -> Option<Effect> {
+        match self {
+            Part::Home(home) => home.flows.poll_effect(),
+            Part::Node(node) => node.flows.poll_effect(),
+        }
+    }
+}
+
+impl Part {
+    fn count(&self, metrics: &WorkerMetrics) {
+        let count = |number: &Number, value: usize| number.set(value as u64);
+        match self {
+            Part::Home(home) => {
+                let counters = home.flows.counters();
+                count(&metrics.flows, home.flows.flow_count());
+                metrics.handoffs.set(counters.taken);
+                metrics.handoffs_refused.set(counters.refused);
+                metrics.handoffs_returned.set(counters.returned);
+                metrics.flows_recovered.set(counters.recovered);
+                metrics.flows_cut.set(counters.cut);
+            }
+            Part::Node(node) => {
+                let counters = node.flows.counters();
+                count(&metrics.flows, node.flows.flow_count());
+                metrics.handoffs.set(counters.taken);
+                metrics.handoffs_refused.set(counters.refused);
+                metrics.handoffs_returned.set(counters.returned);
+                metrics.flows_cut.set(counters.orphaned);
+            }
+        }
+    }
+}
+
+impl<H: Host> Worker<H> {
+    /// Takes up the part that the configuration gives this server, at the worker's first one; later ones only change what may change.
+    pub(super) fn arrange_cluster(&mut self, config: &Config) {
+        if self.cluster.is_some() || config.role == Role::Server {
+            return;
+        }
+        match self.make_cluster(config) {
+            Ok(cluster) => {
+                self.cluster = Some(Box::new(cluster));
+                self.run_effects();
+            }
+            Err(error) => crate::log::error(format_args!("connections can't be handed over: {error}")),
+        }
+    }
+
+    fn make_cluster(&mut self, config: &Config) -> Result<Cluster<File<H>>, String> {
+        let secret = config.cluster.key_file.as_ref().ok_or("`key_file` is missing in [cluster]")?;
+        let key = LinkKey::from_secret(secret.bytes()).ok_or("the key is too short")?;
+        let mut links = Links::default();
+        let (part, own) = match config.role {
+            Role::Dispatcher => {
+                let home = Home::new(config, self.now, self.boundary)?;
+                for (place, descriptor) in (0..).zip(home.held_packets()?) {
+                    self.poll_held_packets(place, descriptor);
+                }
+                self.listen_for_links(&mut links, config.cluster.link_port)?;
+                (Part::Home(Box::new(home)), link::HOME)
+            }
+            Role::Node | Role::Server => {
+                let node = Node::new(config)?;
+                links.seek(&config.cluster, self.now);
+                let own = node.id;
+                (Part::Node(Box::new(node)), own)
+            }
+        };
+        Ok(Cluster { part, links, flows: Flows::default(), freezer: Freezer::new(), key, own })
+    }
+
+    /// Does what the machines want done.
+    fn run_effects(&mut self) {
+        while let Some(effect) = self.cluster.as_mut().and_then(|cluster| cluster.part.poll_effect()) {
+            self.run_effect(effect);
+        }
+        self.flush_links();
+    }
+
+    fn run_effect(&mut self, effect: Effect) {
+        match effect {
+            Effect::Freeze { flow } => self.freeze(flow),
+            Effect::Unfreeze { flow, .. } => self.unfreeze(flow),
+            Effect::Thaw { flow, image, .. } => self.thaw(flow, &image),
+            Effect::CloseSilently { flow } => self.close_silently(flow),
+            Effect::Steer { flow, to, .. } => self.steer(flow, to),
+            Effect::Unsteer { flow, .. } => self.unsteer(flow),
+            Effect::Place { flow, giver, image } => self.place(flow, giver, &image),
+            Effect::Recover { flow, image, progress } => self.recover(flow, &image, progress.as_ref()),
+            Effect::Cut { flow, reason } => self.cut_flow(flow, reason),
+            Effect::LeaseUntil { until } => self.renew_lease(until),
+            Effect::Send { session, message } => self.send_message(session, &message),
+            Effect::Disconnect { session } => self.end_session(session),
+            Effect::Load { node, load, .. } => self.node_reported(node, load),
+        }
+    }
+
+    /// When the cluster has something to do by itself.
+    pub(super) fn cluster_timeout(&self) -> Instant {
+        let Some(cluster) = &self.cluster else { return Instant::NEVER };
+        let part = match &cluster.part {
+            Part::Home(home) => home.poll_timeout(),
+            Part::Node(node) => node.flows.poll_timeout(),
+        };
+        part.min(cluster.links.poll_timeout())
+    }
+
+    /// Does what is due.
+    pub(super) fn handle_cluster_timeout(&mut self) {
+        self.handle_link_timeout();
+        let now = self.now;
+        let Some(cluster) = &mut self.cluster else { return };
+        cluster.part.count(&self.metrics);
+        match &mut cluster.part {
+            Part::Home(home) => home.handle_timeout(now),
+            Part::Node(node) => {
+                node.report(u32::try_from(self.connections.len()).unwrap_or(u32::MAX));
+                node.flows.handle_timeout(now);
+            }
+        }
+        self.run_effects();
+    }
+
+    /// A connection that belongs to a flow is about to end: the kernel may say so to the client.
+    pub(super) fn flow_ends(&mut self, token: Token) {
+        let socket = self.connections[token].socket;
+        if let Some(cluster) = &mut self.cluster
+            && matches!(cluster.part, Part::Node(_))
+            && cluster.flows.at(token).is_some()
+            && let Err(error) = leat_host::steering::mark_closing(&node::Borrowed(socket))
+        {
+            crate::log::warning(format_args!("a connection can't be marked as closing: {error}"));
+        }
+    }
+
+    /// A connection that belongs to a flow has ended.
+    pub(super) fn flow_ended(&mut self, token: Token) {
+        let Some(cluster) = &mut self.cluster else { return };
+        let Some(flow) = cluster.flows.remove_at(token) else { return };
+        match &mut cluster.part {
+            Part::Home(home) => home.flows.forget(flow),
+            Part::Node(node) => node.flows.ended(flow),
+        }
+        self.run_effects();
+    }
+
+    /// Receiving has stopped for a connection that is to be frozen. Whether that was so.
+    pub(super) fn freeze_goes_on(&mut self, token: Token) -> bool {
+        let Some(flow) = self.freezing_flow(token) else { return false };
+        self.freeze(flow);
+        self.run_effects();
+        true
+    }
+
+    /// A reply has ended: a flow that is wanted elsewhere may go now.
+    pub(super) fn flow_is_between_requests(&mut self, token: Token) {
+        if self.cluster.is_some() && self.freezing_flow(token).is_some() {
+            self.freeze_goes_on(token);
+        }
+    }
+
+    fn freezing_flow(&self, token: Token) -> Option<FlowId> {
+        let flows = &self.cluster.as_ref()?.flows;
+        flows.at(token).filter(|&flow| flows.is_freezing(flow))
+    }
+}

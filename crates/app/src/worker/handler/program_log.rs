@@ -1,0 +1,97 @@
+//! What programs write to standard error, as lines of leat's log: whole lines, few in a second, and nothing in them that a terminal obeys.
+
+use std::fmt::Write as _;
+
+/// Lines of one handler's programs in a second; more are counted.
+const LINES_IN_A_SECOND_MAX: u32 = 20;
+/// Bytes of a line; the rest is left out.
+const LINE_BYTES_MAX: usize = 1000;
+
+/// The log of one handler's programs.
+#[derive(Debug, Default)]
+pub(super) struct ProgramLog {
+    /// A line that hasn't ended.
+    begun: Vec<u8>,
+    second: i64,
+    lines: u32,
+    dropped: u64,
+}
+
+impl ProgramLog {
+    /// Adds what programs have written; `write` gets each line that the log takes.
+    pub(super) fn add(&mut self, second: i64, bytes: &[u8], mut write: impl FnMut(&str)) {
+        for part in bytes.split_inclusive(|&byte| byte == b'\n') {
+            let (text, is_end) = match part.strip_suffix(b"\n") {
+                Some(text) => (text, true),
+                None => (part, false),
+            };
+            let room = LINE_BYTES_MAX - self.begun.len();
+            self.begun.extend_from_slice(&text[..text.len().min(room)]);
+            if is_end {
+                self.end_line(second, &mut write);
+            }
+        }
+    }
+
+    fn end_line(&mut self, second: i64, write: &mut impl FnMut(&str)) {
+        let line = std::mem::take(&mut self.begun);
+        let line = line.trim_ascii();
+        if line.is_empty() {
+            return;
+        }
+        if self.second != second {
+            (self.second, self.lines) = (second, 0);
+            let dropped = std::mem::take(&mut self.dropped);
+            if dropped > 0 {
+                write(&format!("{dropped} more lines were left out"));
+            }
+        }
+        self.lines += 1;
+        if self.lines > LINES_IN_A_SECOND_MAX {
+            self.dropped += 1;
+            return;
+        }
+        let mut clean = String::with_capacity(line.len());
+        for character in String::from_utf8_lossy(line).chars() {
+            if character.is_control() {
+                // Writing to a string can't fail.
+                let _ = write!(clean, "{}", character.escape_default());
+            } else {
+                clean.push(character);
+            }
+        }
+        write(&clean);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(log: &mut ProgramLog, second: i64, bytes: &[u8]) -> Vec<String> {
+        let mut lines = Vec::new();
+        log.add(second, bytes, |line| lines.push(line.to_owned()));
+        lines
+    }
+
+    #[test]
+    fn lines_are_put_together_and_cleaned() {
+        let mut log = ProgramLog::default();
+        assert_eq!(told(&mut log, 1, b"half"), Vec::<String>::new());
+        assert_eq!(
+            told(&mut log, 1, b" a line\n\n  \nand \x1b[31mred\xff\r\n"),
+            ["half a line", "and \\u{1b}[31mred\u{fffd}"]
+        );
+        let long = [vec![b'x'; 5000], b"\nshort\n".to_vec()].concat();
+        let lines = told(&mut log, 1, &long);
+        assert_eq!((lines[0].len(), lines[1].as_str()), (LINE_BYTES_MAX, "short"));
+    }
+
+    #[test]
+    fn a_flood_is_counted() {
+        let mut log = ProgramLog::default();
+        let flood = b"x\n".repeat(100);
+        assert_eq!(told(&mut log, 1, &flood).len(), LINES_IN_A_SECOND_MAX as usize);
+        assert_eq!(told(&mut log, 2, b"y\n"), ["80 more lines were left out", "y"]);
+    }
+}

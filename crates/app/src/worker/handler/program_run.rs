@@ -1,0 +1,280 @@
+//! A request that a program or another server answers: its way from the queue to a program, and its end, whoever ends it. What is said
+//! meanwhile is `relay`'s.
+
+use std::rc::Rc;
+
+use leat_host::reactor::{Reactor, Token};
+use leat_logic::cgi::{Place, ReplyReader};
+use leat_logic::fastcgi::Conversation;
+use leat_logic::http::{self, BodyLength, Request, Status};
+use leat_logic::time::Instant;
+
+use super::super::{Host, Stage, Worker};
+use super::proxy::{Outcome, Passing, Stop};
+use super::{Handler, Kind, Run};
+
+/// See the module.
+pub(in crate::worker) struct ProgramRun {
+    pub(super) handler: Rc<Handler>,
+    /// Bytes of the path that name the handler.
+    pub(super) named: usize,
+    pub(super) talk: Talk,
+    pub(super) reader: ReplyReader,
+    /// The program's output that isn't understood yet: part of its header lines.
+    pub(super) output: Vec<u8>,
+    pub(super) framing: Option<Framing>,
+    pub(super) body: Body,
+    /// Of a request that is passed on to another server.
+    pub(super) passing: Passing,
+    /// What to answer in place of the program, which has been given up.
+    pub(super) failed: Option<Status>,
+    /// When the program last said or took something, or leat last didn't wait for it.
+    pub(super) heard_at: Instant,
+}
+
+/// How the program is spoken to.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Talk {
+    /// There is none yet.
+    Waiting,
+    /// Its own standard input and output, and its slot.
+    Cgi { stream: Token, program: Token },
+    /// Records. `reused`: the connection has carried requests before, so that its end may have nothing to do with this one.
+    FastCgi { stream: Token, responder: usize, conversation: Conversation, reused: bool },
+    /// HTTP/1.1, to the server at that place.
+    Http { stream: Token, place: usize, reader: http::client::ReplyReader },
+}
+
+/// How the reply's content is delimited.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Framing {
+    /// By its length, or by the connection's end.
+    #[default]
+    Plain,
+    Chunked,
+    /// There is none to be sent.
+    Dropped,
+}
+
+/// What of the request's content is still to go to the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Body {
+    Expected,
+    Ended,
+}
+
+impl ProgramRun {
+    fn new(handler: &Rc<Handler>, named: usize, body: Body, now: Instant) -> Box<ProgramRun> {
+        Box::new(ProgramRun {
+            handler: handler.clone(),
+            named,
+            talk: Talk::Waiting,
+            reader: ReplyReader::default(),
+            output: Vec::new(),
+            framing: None,
+            body,
+            passing: Passing::default(),
+            failed: None,
+            heard_at: now,
+        })
+    }
+
+    /// Whether the client has been told everything, whatever the program still says.
+    pub(super) fn is_told(&self) -> bool {
+        self.framing == Some(Framing::Dropped) || self.reader.has_all()
+    }
+
+    pub(super) fn stream(&self) -> Option<Token> {
+        match self.talk {
+            Talk::Waiting => None,
+            Talk::Cgi { stream, .. } | Talk::FastCgi { stream, .. } | Talk::Http { stream, .. } => Some(stream),
+        }
+    }
+}
+
+impl<H: Host> Worker<H> {
+    /// Gives the request in hand to one of a handler's programs or servers, or puts it in the handler's queue.
+    pub(super) fn begin_program_run(&mut self, token: Token, handler: &Rc<Handler>, named: usize) {
+        self.begin_run_with(token, handler, named, Passing::default());
+    }
+
+    pub(super) fn begin_run_with(&mut self, token: Token, handler: &Rc<Handler>, named: usize, passing: Passing) {
+        let Some(exchange) = self.connections[token].exchange.as_mut() else { return };
+        let has_body = Request::read_again(&exchange.head).is_some_and(|request| request.body != BodyLength::None);
+        let body = if has_body { Body::Expected } else { Body::Ended };
+        let mut run = ProgramRun::new(handler, named, body, self.now);
+        run.passing = passing;
+        exchange.run = Some(Run::Program(run));
+        if let Err(status) = self.find_program(token, handler) {
+            self.fail_run(token, status);
+            return;
+        }
+        if let Some(timeout) = handler.timeout() {
+            self.sweep_at = self.sweep_at.min(self.now.after(timeout));
+        }
+    }
+
+    /// Finds a program for a request, or a place in the queue.
+    pub(super) fn find_program(&mut self, token: Token, handler: &Rc<Handler>) -> Result<bool, Status> {
+        let is_found = match &handler.kind {
+            Kind::Burn { .. } => true,
+            Kind::Cgi { config, pool } => self.find_cgi(token, handler, config, pool)?,
+            Kind::FastCgi { .. } => self.find_responder(token, handler)?,
+            Kind::Proxy { proxy, .. } => self.find_upstream(token, handler, proxy)?,
+        };
+        if is_found || handler.pool().is_some_and(|pool| pool.wait(token)) {
+            return Ok(is_found);
+        }
+        Err(Status::SERVICE_UNAVAILABLE)
+    }
+
+    /// A handler has a place again: who waits longest gets it.
+    pub(super) fn serve_waiting(&mut self, handler: &Rc<Handler>) {
+        while let Some(token) = handler.pool().and_then(|pool| pool.next()) {
+            let now = self.now;
+            let Some(run) = self.program_run(token) else { continue };
+            run.heard_at = now;
+            match self.find_program(token, handler) {
+                Ok(true) => {}
+                Ok(false) => return,
+                Err(status) => self.fail_run_later(token, status),
+            }
+        }
+    }
+
+    /// The run of a connection's request, if a program answers it.
+    pub(super) fn program_run(&mut self, token: Token) -> Option<&mut ProgramRun> {
+        match self.connections.get(token)?.exchange.as_mut()?.run.as_mut()? {
+            Run::Program(run) => Some(run),
+            Run::Burn { .. } => None,
+        }
+    }
+
+    /// Gives a run up; the answer is made when the connection's turn comes, as an event of it may be in the tree.
+    pub(super) fn fail_run_later(&mut self, token: Token, status: Status) {
+        if let Some(run) = self.program_run(token) {
+            run.failed = Some(status);
+            self.queue(Stage::Transmit, token);
+        }
+    }
+
+    /// A program is there for the request: it may speak, and hear the request's content.
+    pub(super) fn run_has_begun(&mut self, token: Token, talk: Talk) {
+        let connection = &mut self.connections[token];
+        let Some(exchange) = connection.exchange.as_mut() else { return };
+        let expects_leave = Request::read_again(&exchange.head).is_some_and(|request| request.expect_continue);
+        let Some(Run::Program(run)) = exchange.run.as_mut() else { return };
+        run.talk = talk;
+        run.heard_at = self.now;
+        if expects_leave && run.body == Body::Expected && connection.inbox.is_empty() {
+            // On its way before the reply: the program wants the content now.
+            connection.http.handle_continue_sent();
+            let bytes = bytes::Bytes::from_static(leat_logic::http::CONTINUE);
+            exchange.pieces.push_back(super::super::exchange::Piece::Bytes { bytes, done: 0 });
+        }
+        self.queue(Stage::Transmit, token);
+    }
+
+    /// Calls `tell` with what programs are told of the request in hand.
+    pub(super) fn tell_request(
+        &self,
+        token: Token,
+        handler: &Handler,
+        names: (&[u8], &[u8], &[u8]),
+        tell: impl FnMut(&[u8], &[u8]),
+    ) {
+        use std::os::unix::ffi::OsStrExt;
+        let connection = &self.connections[token];
+        let Some(exchange) = connection.exchange.as_ref() else { return };
+        let Some(request) = Request::read_again(&exchange.head) else { return };
+        let (script_name, path_info, script_file) = names;
+        let place = Place {
+            script_name,
+            path_info,
+            script_file,
+            document_root: handler.root.as_os_str().as_bytes(),
+            server_name: exchange.site.as_ref().map_or(b"", |site| site.name.as_bytes()),
+            port: self.listeners[connection.listener as usize].sites.name.address.port(),
+            peer: self.reactor.peer(connection.socket),
+        };
+        leat_logic::cgi::variables(&request, &place, tell);
+    }
+
+    /// Lets go of a program whose part in a request is over: `is_whole` if both sides have said everything.
+    pub(super) fn release_run(&mut self, token: Token, run: &ProgramRun, is_whole: bool) {
+        if is_whole {
+            self.note_passed(token, run, Outcome::Answered);
+        }
+        match run.talk {
+            Talk::Waiting => {
+                if let Some(pool) = run.handler.pool() {
+                    pool.give_up(token);
+                }
+            }
+            Talk::Cgi { stream, program } => {
+                self.close_stream(stream);
+                self.leave_program(program, !is_whole);
+            }
+            Talk::FastCgi { stream, responder, conversation, .. } => {
+                let may_stay = is_whole && conversation.is_over();
+                self.release_responder(&run.handler, responder, stream, may_stay);
+            }
+            Talk::Http { stream, place, reader } => {
+                let may_stay = is_whole && reader.is_reusable() && run.body == Body::Ended;
+                self.release_upstream(&run.handler, place, stream, may_stay);
+            }
+        }
+    }
+
+    /// Ends what a handler has under way for a request whose client has gone, or that is answered otherwise.
+    pub(in crate::worker) fn abort_run(&mut self, token: Token, run: Option<Run>) {
+        if let Some(Run::Program(run)) = run {
+            self.note_passed(token, &run, Outcome::Abandoned);
+            self.release_run(token, &run, false);
+        }
+    }
+
+    /// Deals with the time that a handler takes; returns when to look again.
+    pub(in crate::worker) fn handle_run_timeout(&mut self, token: Token) -> Instant {
+        let connection = &mut self.connections[token];
+        let Some(exchange) = connection.exchange.as_mut() else { return Instant::NEVER };
+        let has_pieces = !exchange.pieces.is_empty();
+        let Some(Run::Program(run)) = exchange.run.as_mut() else {
+            // The client waits for us, whatever it still has to send.
+            connection.http.handle_transmit_progress(self.now);
+            return Instant::NEVER;
+        };
+        let stream = run.stream().and_then(|stream| self.streams.get(stream));
+        let is_connecting = stream.as_ref().is_some_and(|stream| stream.is_connecting());
+        let awaits_content = run.body == Body::Expected
+            && connection.inbox.is_empty()
+            && stream.is_some_and(|stream| !stream.is_connecting() && stream.is_flushed());
+        if has_pieces || awaits_content {
+            // The client's turn: its own limits hold.
+            run.heard_at = self.now;
+        } else {
+            connection.http.handle_transmit_progress(self.now);
+        }
+        let timeout = run.handler.patience(is_connecting);
+        let due = run.heard_at.after(timeout);
+        if self.now < due || run.failed.is_some() {
+            return due;
+        }
+        let (handler, talk) = (run.handler.clone(), run.talk);
+        if let Talk::Http { .. } = talk {
+            run.passing.stop = Some(if is_connecting { Stop::Unreachable } else { Stop::Silent });
+            self.queue(Stage::Transmit, token);
+            return Instant::NEVER;
+        }
+        if matches!(talk, Talk::Waiting) {
+            self.fail_run_later(token, Status::SERVICE_UNAVAILABLE);
+            return Instant::NEVER;
+        }
+        crate::log::warning(format_args!("{}: no byte from the program for {timeout:?}", handler.name));
+        if let Talk::FastCgi { responder, .. } = talk {
+            self.kill_responder(&handler, responder);
+        }
+        self.fail_run_later(token, Status::GATEWAY_TIMEOUT);
+        Instant::NEVER
+    }
+}

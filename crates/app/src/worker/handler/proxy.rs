@@ -1,0 +1,414 @@
+//! Requests that are passed on to other servers: over which connection, and what is done when it fails. Which server is next is
+//! `http::client::Upstreams`' to say; what is said meanwhile is `relay`'s.
+//!
+//! A request is sent once more only where that can do no harm (RFC 9110 section 9.2.2): no connection could be made, so that nobody has seen it;
+//! or one ended before the first byte of a reply, and the request is a safe one without content.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Duration;
+
+use leat_host::reactor::{Peer, Reactor, Token};
+use leat_logic::http::client::{Forward, ReplyReader, UpstreamLimits, Upstreams, is_repeatable, write_head};
+use leat_logic::http::{BodyLength, Method, Request, Status};
+use leat_logic::serve::path_pattern::PathPattern;
+use leat_logic::time::Instant;
+
+use super::super::exchange::Piece;
+use super::super::stream::Owner;
+use super::super::{Host, Stage, Worker};
+use super::pool::Pool;
+use super::program_run::{Body, Framing, ProgramRun, Talk};
+use super::{Handler, Kind, Run};
+use crate::config;
+
+/// Failures of one handler that are logged in a second.
+const LOGGED_MAX: u32 = 5;
+
+/// The servers of one handler at one worker.
+pub(super) struct Proxy {
+    upstreams: RefCell<Upstreams<Peer, Token>>,
+    connect_timeout: Duration,
+    idle_timeout: Duration,
+    retries: u32,
+    /// The second in which failures were last logged, and how many.
+    logged: RefCell<(i64, u32)>,
+}
+
+/// What of a request is known while it is passed on.
+#[derive(Debug, Default)]
+pub(super) struct Passing {
+    /// How its content is delimited.
+    pub(super) framing: Framing,
+    /// The head is with the server, or on its way.
+    pub(super) is_given: bool,
+    /// A byte of the reply has come.
+    pub(super) has_spoken: bool,
+    /// What has come of it, if that wasn't told by the connection.
+    pub(super) stop: Option<Stop>,
+    /// How often it was sent again.
+    retries: u32,
+    /// The server that has just failed.
+    failed_at: Option<usize>,
+    /// The servers to ask, in this order, where the handler hasn't the choice.
+    peers: Vec<SocketAddr>,
+}
+
+/// Why a server is of no use for a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stop {
+    /// No connection can be made.
+    Refused,
+    /// No connection was made in time.
+    Unreachable,
+    /// It ended the connection instead of answering.
+    Ended,
+    /// It doesn't say anything.
+    Silent,
+}
+
+/// What has become of a request that was given to a peer by [`Worker::proxy_to`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::worker) struct Passed {
+    pub(in crate::worker) token: Token,
+    pub(in crate::worker) peer: SocketAddr,
+    pub(in crate::worker) outcome: Outcome,
+}
+
+/// See [`Passed`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::worker) enum Outcome {
+    /// It was given to the peer: one of the others follows for the same.
+    Begun,
+    /// The whole reply has come.
+    Answered,
+    /// The peer couldn't be reached, or its reply was wrong or none. The next peer is asked where that's allowed.
+    Failed,
+    /// The client has gone.
+    Abandoned,
+}
+
+impl fmt::Display for Stop {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Stop::Refused => "it can't be connected to",
+            Stop::Unreachable => "no connection was made in time",
+            Stop::Ended => "it ended the connection without a reply",
+            Stop::Silent => "it said nothing in time",
+        })
+    }
+}
+
+impl Stop {
+    fn status(self) -> Status {
+        match self {
+            Stop::Refused | Stop::Ended => Status::BAD_GATEWAY,
+            Stop::Unreachable | Stop::Silent => Status::GATEWAY_TIMEOUT,
+        }
+    }
+}
+
+pub(super) fn kind(config: &config::Proxy) -> Kind {
+    let limits = UpstreamLimits {
+        requests_max: config.connections,
+        kept_max: config.idle_connections,
+        kept_for: config.idle_timeout,
+    };
+    let proxy = Proxy {
+        upstreams: RefCell::new(Upstreams::new(&config.to, limits)),
+        connect_timeout: config.connect_timeout,
+        idle_timeout: config.idle_timeout,
+        retries: config.retries,
+        logged: RefCell::default(),
+    };
+    Kind::Proxy { proxy, pool: Pool::new(config.connections, config.queue, config.timeout) }
+}
+
+impl Proxy {
+    pub(super) fn has_work(&self) -> bool {
+        self.upstreams.borrow().has_work()
+    }
+
+    pub(super) fn forget(&self, place: usize, stream: Token) {
+        self.upstreams.borrow_mut().forget(place, stream);
+    }
+
+    pub(super) fn take_kept(&self) -> Vec<Token> {
+        self.upstreams.borrow_mut().take_kept()
+    }
+
+    /// The place of the server to ask; `None` if all have as many requests as they may.
+    fn choose(&self, now: Instant, passing: &Passing) -> Option<usize> {
+        let mut upstreams = self.upstreams.borrow_mut();
+        match passing.peers.get(passing.retries as usize) {
+            Some(peer) => Some(upstreams.place(&Peer::Internet(*peer))),
+            None => upstreams.choose(now, passing.failed_at),
+        }
+    }
+
+    fn may_retry(&self, passing: &Passing) -> bool {
+        let retries_max = match passing.peers.len() {
+            0 => self.retries,
+            peers => peers as u32 - 1,
+        };
+        passing.retries < retries_max
+    }
+
+    fn address(&self, place: usize) -> Option<Peer> {
+        self.upstreams.borrow().address(place).cloned()
+    }
+}
+
+impl Handler {
+    /// The handler for requests that are given to peers: no path leads to it.
+    fn for_peers() -> Rc<Handler> {
+        let config = config::Proxy {
+            to: Vec::new(),
+            connections: usize::MAX,
+            queue: 0,
+            idle_connections: 64,
+            idle_timeout: Duration::from_secs(30),
+            connect_timeout: Duration::from_secs(1),
+            timeout: Duration::from_secs(60),
+            retries: 0,
+        };
+        let paths = PathPattern::default();
+        let own = config::Handler { path: paths.clone(), burn: None, cgi: None, fastcgi: None, proxy: None };
+        let (name, root) = ("peers".to_owned(), std::path::PathBuf::new());
+        Rc::new(Handler { paths, name, root, config: own, kind: kind(&config) })
+    }
+
+    /// How long whoever answers may be silent, or may take to be connected to.
+    pub(super) fn patience(&self, is_connecting: bool) -> Duration {
+        match &self.kind {
+            Kind::Proxy { proxy, .. } if is_connecting => proxy.connect_timeout,
+            _ => self.timeout().unwrap_or_default(),
+        }
+    }
+}
+
+impl<H: Host> Worker<H> {
+    /// Passes the request in hand on to the first of `peers`; to the next where one fails and that can do no harm. Each attempt begins and ends
+    /// with a [`Passed`], to be had from [`Worker::take_passed`].
+    pub(in crate::worker) fn proxy_to(&mut self, token: Token, peers: Vec<SocketAddr>) {
+        let handler = self.peers.get_or_insert_with(Handler::for_peers).clone();
+        if !self.handlers.iter().any(|known| Rc::ptr_eq(known, &handler)) {
+            self.handlers.push(handler.clone());
+        }
+        self.begin_run_with(token, &handler, 0, Passing::to(peers));
+        self.arm_receive(token);
+    }
+
+    /// What has become of requests that were given to peers, since the last call.
+    pub(in crate::worker) fn take_passed(&mut self) -> Vec<Passed> {
+        std::mem::take(&mut self.passed)
+    }
+
+    pub(super) fn note_passed(&mut self, token: Token, run: &ProgramRun, outcome: Outcome) {
+        if let Some(&peer) = run.passing.peers.get(run.passing.retries as usize) {
+            self.passed.push(Passed { token, peer, outcome });
+        }
+    }
+
+    /// Gives the request to a server; `Ok(false)` if all have as many as they may.
+    pub(super) fn find_upstream(&mut self, token: Token, handler: &Handler, proxy: &Proxy) -> Result<bool, Status> {
+        let Some(exchange) = self.connections[token].exchange.as_ref() else { return Ok(true) };
+        let method = exchange.method;
+        if matches!(method, Method::Connect | Method::Trace) {
+            return Err(Status::NOT_IMPLEMENTED);
+        }
+        loop {
+            let now = self.now;
+            let Some(run) = self.program_run(token) else { return Ok(true) };
+            let Some(place) = proxy.choose(now, &run.passing) else { return Ok(false) };
+            let may_go_again = is_repeatable(method, run.body == Body::Expected) && run.passing.retries == 0;
+            let kept = proxy.upstreams.borrow_mut().begin(now, place, may_go_again);
+            let Some(stream) = kept.or_else(|| self.connect_upstream(token, proxy, place)) else {
+                proxy.upstreams.borrow_mut().end(now, place, None);
+                self.note_failure(token, handler, proxy, place, Stop::Refused);
+                let Some(run) = self.program_run(token) else { return Ok(true) };
+                if !proxy.may_retry(&run.passing) {
+                    return Err(Status::BAD_GATEWAY);
+                }
+                run.passing.retries += 1;
+                run.passing.failed_at = Some(place);
+                self.upstream_metrics(token).retries.increment();
+                continue;
+            };
+            let Some(run) = self.program_run(token) else { return Ok(true) };
+            run.talk = Talk::Http { stream, place, reader: ReplyReader::new(method) };
+            run.heard_at = now;
+            let has_content = run.body == Body::Expected;
+            self.note_begun(token);
+            if kept.is_some() {
+                self.upstream_metrics(token).reuses.increment();
+                if let Some(stream) = self.streams.get(stream) {
+                    stream.owner = Owner::Connection(token);
+                }
+                self.give_request(token);
+            } else {
+                self.sweep_at = self.sweep_at.min(now.after(proxy.connect_timeout));
+            }
+            if has_content {
+                self.queue(Stage::Transmit, token);
+            }
+            return Ok(true);
+        }
+    }
+
+    fn connect_upstream(&mut self, token: Token, proxy: &Proxy, place: usize) -> Option<Token> {
+        let peer = proxy.address(place)?;
+        self.upstream_metrics(token).connects.increment();
+        let socket = self.reactor.connect(&peer).ok()?;
+        Some(self.open_stream(socket, true, Owner::Connection(token)))
+    }
+
+    fn note_begun(&mut self, token: Token) {
+        let peers =
+            self.program_run(token).and_then(|run| run.passing.peers.get(run.passing.retries as usize).copied());
+        if let Some(peer) = peers {
+            self.passed.push(Passed { token, peer, outcome: Outcome::Begun });
+        }
+    }
+
+    fn upstream_metrics(&self, token: Token) -> &crate::metrics::UpstreamMetrics {
+        &self.sites[self.connections[token].site as usize].metrics.upstream
+    }
+
+    /// Writes the request's head to a server that has just been reached.
+    pub(super) fn give_request(&mut self, token: Token) {
+        let Some(run) = self.program_run(token) else { return };
+        let Talk::Http { stream, place, .. } = run.talk else { return };
+        let is_there = self.streams.get(stream).is_some_and(|stream| !stream.is_connecting() && !stream.is_broken());
+        if !is_there || self.program_run(token).is_none_or(|run| run.passing.is_given) {
+            return;
+        }
+        let request_id = format!("{:016x}", self.draw());
+        let connection = &mut self.connections[token];
+        let Some(exchange) = connection.exchange.as_mut() else { return };
+        let Some(request) = Request::read_again(&exchange.head) else { return };
+        let Some(Run::Program(run)) = exchange.run.as_mut() else { return };
+        let Some(stream) = self.streams.get(stream) else { return };
+        let forward = Forward { client: self.reactor.peer(connection.socket), request_id: &request_id };
+        write_head(stream.outbox(), &request, &forward);
+        stream.flush(&mut self.reactor);
+        run.heard_at = self.now;
+        run.passing.is_given = true;
+        run.passing.framing = if request.body == BodyLength::Chunked { Framing::Chunked } else { Framing::Plain };
+        let waits_for_leave = request.expect_continue && run.body == Body::Expected && connection.inbox.is_empty();
+        if waits_for_leave {
+            connection.http.handle_continue_sent();
+            let bytes = bytes::Bytes::from_static(leat_logic::http::CONTINUE);
+            exchange.pieces.push_back(Piece::Bytes { bytes, done: 0 });
+        }
+        let handler = run.handler.clone();
+        if let Kind::Proxy { proxy, .. } = &handler.kind
+            && proxy.upstreams.borrow_mut().reached(place)
+            && let Some(peer) = proxy.address(place)
+        {
+            crate::log::warning(format_args!("{}: {peer} can be reached again", handler.name));
+        }
+    }
+
+    /// A server has failed before its reply began: asks another, or answers in its place.
+    pub(super) fn pass_on_again(&mut self, token: Token, mut run: Box<ProgramRun>, stop: Stop) {
+        let handler = run.handler.clone();
+        let (Kind::Proxy { proxy, .. }, Talk::Http { place, .. }) = (&handler.kind, run.talk) else { return };
+        self.note_passed(token, &run, Outcome::Failed);
+        let Some(exchange) = self.connections[token].exchange.as_mut() else { return };
+        let is_harmless = match stop {
+            Stop::Refused | Stop::Unreachable => true,
+            Stop::Ended => {
+                is_repeatable(exchange.method, run.body == Body::Expected || run.passing.framing == Framing::Chunked)
+            }
+            Stop::Silent => false,
+        };
+        let has_begun = exchange.status != 0;
+        let goes_on = is_harmless && !has_begun && proxy.may_retry(&run.passing);
+        if goes_on {
+            let retries = run.passing.retries + 1;
+            let peers = std::mem::take(&mut run.passing.peers);
+            run.passing = Passing { retries, peers, failed_at: Some(place), ..Passing::default() };
+            run.talk = Talk::Waiting;
+            exchange.run = Some(Run::Program(run));
+            self.upstream_metrics(token).retries.increment();
+        }
+        if matches!(stop, Stop::Refused | Stop::Unreachable) || !goes_on {
+            self.note_failure(token, &handler, proxy, place, stop);
+        }
+        if !goes_on {
+            self.upstream_metrics(token).failures.increment();
+            self.fail_run(token, stop.status());
+        } else if let Err(status) = self.find_program(token, &handler) {
+            self.upstream_metrics(token).failures.increment();
+            self.fail_run(token, status);
+        }
+    }
+
+    /// A server's reply can't go on.
+    pub(super) fn upstream_failed(&mut self, token: Token, run: &ProgramRun, place: usize, why: fmt::Arguments<'_>) {
+        self.upstream_metrics(token).failures.increment();
+        self.note_passed(token, run, Outcome::Failed);
+        if let Kind::Proxy { proxy, .. } = &run.handler.kind {
+            self.log_failure(&run.handler, proxy, place, why);
+        }
+    }
+
+    fn note_failure(&mut self, _token: Token, handler: &Handler, proxy: &Proxy, place: usize, stop: Stop) {
+        let is_unreachable = matches!(stop, Stop::Refused | Stop::Unreachable);
+        // Once, until it's there again.
+        if !is_unreachable || proxy.upstreams.borrow_mut().unreachable(self.now, place) {
+            self.log_failure(handler, proxy, place, format_args!("{stop}"));
+        }
+    }
+
+    fn log_failure(&self, handler: &Handler, proxy: &Proxy, place: usize, why: fmt::Arguments<'_>) {
+        let mut logged = proxy.logged.borrow_mut();
+        if logged.0 != self.second {
+            *logged = (self.second, 0);
+        }
+        logged.1 += 1;
+        if logged.1 <= LOGGED_MAX
+            && let Some(peer) = proxy.address(place)
+        {
+            crate::log::warning(format_args!("{}: {peer}: {why}", handler.name));
+        }
+    }
+
+    /// A server's part in a request is over. `may_stay`: the connection can carry another.
+    pub(super) fn release_upstream(&mut self, handler: &Rc<Handler>, place: usize, stream: Token, may_stay: bool) {
+        let Kind::Proxy { proxy, .. } = &handler.kind else { return };
+        let known = self.streams.get(stream).filter(|known| {
+            // What was said beyond the reply would be taken for the next.
+            may_stay && !known.has_ended() && known.bytes().is_empty() && known.is_flushed()
+        });
+        let is_usable = known.is_some();
+        if let Some(known) = known {
+            known.owner = Owner::Kept { handler: handler.clone(), responder: place };
+            self.programs.look_at = self.programs.look_at.min(self.now.after(proxy.idle_timeout));
+        }
+        let excess = proxy.upstreams.borrow_mut().end(self.now, place, is_usable.then_some(stream));
+        if let Some(unused) = excess.or((!is_usable).then_some(stream)) {
+            self.close_stream(unused);
+        }
+        self.serve_waiting(handler);
+    }
+
+    /// Closes connections that nobody has used for too long; returns when the next is due.
+    pub(super) fn close_idle_upstreams(&mut self, handler: &Handler) -> Instant {
+        let Kind::Proxy { proxy, .. } = &handler.kind else { return Instant::NEVER };
+        let mut old = Vec::new();
+        let next = proxy.upstreams.borrow_mut().expire(self.now, |stream| old.push(stream));
+        old.into_iter().for_each(|stream| self.close_stream(stream));
+        next
+    }
+}
+
+impl Passing {
+    /// For a request that goes to the first of `peers` that takes it, or to whom the handler chooses if there are none.
+    pub(super) fn to(peers: Vec<SocketAddr>) -> Passing {
+        Passing { peers, ..Passing::default() }
+    }
+}

@@ -1,0 +1,406 @@
+//! Between a client and a program: the request's content to the one, the reply to the other. Neither is read from faster than the other takes.
+
+use bytes::Bytes;
+use leat_host::reactor::Token;
+use leat_logic::cgi::{BadReply, ReplyHead, ReplyStep};
+use leat_logic::fastcgi::{Encoder, Step};
+use leat_logic::http::{self, HeadWriter, Method, Progress, Request, Status, Version};
+
+use super::super::exchange::Piece;
+use super::super::{Host, Stage, Worker};
+use super::Run;
+use super::program_run::{Body, Framing, ProgramRun, Talk};
+use super::proxy::Stop;
+
+/// Bytes of a reply that wait for the client before the program is held up.
+const PENDING_BYTES_MAX: u64 = 64 * 1024;
+
+/// What has come of a program's output.
+enum Heard {
+    /// More is to come.
+    More,
+    /// It has said everything.
+    All,
+    /// The connection was of no use any more when the request was given to it.
+    Stale,
+    /// The server can't be reached, or has ended before it said anything.
+    Lost(Stop),
+}
+
+/// Why a program's reply can't go on.
+#[derive(Debug, thiserror::Error)]
+enum Bad {
+    #[error("{0}")]
+    Reply(#[from] BadReply),
+    #[error("{0}")]
+    Http(#[from] http::client::BadReply),
+    #[error("{0}")]
+    Record(#[from] leat_logic::fastcgi::BadRecord),
+    #[error("it has no room for the request, or doesn't know its role")]
+    Refused,
+    #[error("it ended in the middle of its reply")]
+    Ended,
+}
+
+impl<H: Host> Worker<H> {
+    /// Moves what can be moved between a client and its program, in both directions; nothing for a request without a program. Whether what
+    /// is to be sent can be sent now.
+    pub(in crate::worker) fn hear_program(&mut self, token: Token) -> bool {
+        if self.program_run(token).is_none() {
+            return true;
+        }
+        self.give_request(token);
+        self.relay_content(token);
+        let is_held_up = |exchange: &super::super::exchange::Exchange<_>| {
+            exchange.pieces.iter().map(Piece::unsent).sum::<u64>() >= PENDING_BYTES_MAX
+        };
+        let Some(exchange) = self.connections.get(token).and_then(|connection| connection.exchange.as_mut()) else {
+            return false;
+        };
+        if !is_held_up(exchange) {
+            let Some(Run::Program(run)) = exchange.run.take() else { return false };
+            if !self.hear_run(token, run) {
+                return false;
+            }
+        }
+        // Writable is waited for once.
+        !self.connections[token].flags.awaiting
+    }
+
+    /// Whether a program still has something to say for a reply of which everything has been sent so far.
+    pub(in crate::worker) fn awaits_program(&mut self, token: Token) -> bool {
+        let Some(run) = self.program_run(token) else { return false };
+        let stream = run.stream();
+        if stream.and_then(|stream| self.streams.get(stream)).is_some_and(|stream| !stream.bytes().is_empty()) {
+            self.queue(Stage::Transmit, token);
+        }
+        true
+    }
+
+    /// Whether the reply goes on, or is complete.
+    fn hear_run(&mut self, token: Token, mut run: Box<ProgramRun>) -> bool {
+        if let Some(status) = run.failed {
+            self.release_run(token, &run, false);
+            self.fail_run(token, status);
+            return false;
+        }
+        let mut out = Vec::new();
+        let heard = self.hear(token, &mut run, &mut out);
+        self.send_on(token, out);
+        match heard {
+            Ok(Heard::More) => {
+                if let Some(exchange) = self.connections[token].exchange.as_mut() {
+                    exchange.run = Some(Run::Program(run));
+                }
+                true
+            }
+            Ok(Heard::All) => {
+                self.release_run(token, &run, true);
+                true
+            }
+            Ok(Heard::Stale) => {
+                self.release_run(token, &run, false);
+                self.begin_program_run(token, &run.handler, run.named);
+                self.program_run(token).is_some()
+            }
+            Ok(Heard::Lost(stop)) => {
+                self.release_run(token, &run, false);
+                self.pass_on_again(token, run, stop);
+                self.program_run(token).is_some()
+            }
+            Err(bad) => {
+                self.log_bad_reply(token, &run, &bad);
+                self.release_run(token, &run, false);
+                let is_refused = matches!(bad, Bad::Refused);
+                self.fail_run(token, if is_refused { Status::SERVICE_UNAVAILABLE } else { Status::BAD_GATEWAY });
+                false
+            }
+        }
+    }
+
+    fn send_on(&mut self, token: Token, out: Vec<u8>) {
+        if let Some(exchange) = self.connections[token].exchange.as_mut()
+            && !out.is_empty()
+        {
+            exchange.pieces.push_back(Piece::Bytes { bytes: Bytes::from(out), done: 0 });
+        }
+    }
+
+    /// Takes in what the program has said, and writes what the client is to get.
+    fn hear(&mut self, token: Token, run: &mut ProgramRun, out: &mut Vec<u8>) -> Result<Heard, Bad> {
+        if let Some(stop) = run.passing.stop {
+            return Ok(Heard::Lost(stop));
+        }
+        let is_told = run.is_told();
+        let Some(stream) = run.stream().and_then(|stream| self.streams.get(stream)) else { return Ok(Heard::More) };
+        if !stream.bytes().is_empty() && !is_told {
+            run.heard_at = self.now;
+        }
+        let mut is_all = false;
+        match &mut run.talk {
+            Talk::Waiting => {}
+            Talk::Http { .. } => return self.hear_upstream(token, run, out),
+            Talk::Cgi { .. } => {
+                let count = stream.bytes().len();
+                run.output.extend_from_slice(stream.bytes());
+                stream.take(&mut self.reactor, count);
+                is_all = stream.has_ended();
+            }
+            Talk::FastCgi { conversation, reused, .. } => {
+                loop {
+                    let (consumed, step) = conversation.handle_input(stream.bytes())?;
+                    let needs_input = step == Step::NeedInput;
+                    match step {
+                        Step::NeedInput => {}
+                        Step::Output(bytes) => run.output.extend_from_slice(bytes),
+                        Step::Error(bytes) => log_errors(&run.handler, self.second, bytes),
+                        Step::End { is_complete: false } => return Err(Bad::Refused),
+                        Step::End { is_complete: true } => is_all = true,
+                    }
+                    *reused &= consumed == 0;
+                    stream.take(&mut self.reactor, consumed);
+                    if needs_input {
+                        break;
+                    }
+                }
+                if !is_all && stream.has_ended() {
+                    return if *reused { Ok(Heard::Stale) } else { Err(Bad::Ended) };
+                }
+            }
+        }
+        self.read_reply(token, run, out)?;
+        let is_told = run.is_told();
+        if is_told && matches!(run.talk, Talk::Cgi { .. }) {
+            return Ok(Heard::All);
+        }
+        if !is_all {
+            return Ok(Heard::More);
+        }
+        if !is_told {
+            run.reader.handle_end()?;
+        }
+        if run.framing == Some(Framing::Chunked) {
+            out.extend_from_slice(b"0\r\n\r\n");
+        }
+        Ok(Heard::All)
+    }
+
+    fn read_reply(&mut self, token: Token, run: &mut ProgramRun, out: &mut Vec<u8>) -> Result<(), Bad> {
+        let mut done = 0;
+        loop {
+            let (consumed, step) = run.reader.handle_input(&run.output[done..])?;
+            done += consumed;
+            match step {
+                ReplyStep::NeedInput => break,
+                ReplyStep::Head(ReplyHead { status, lines, length }) => {
+                    run.framing = Some(self.begin_reply(token, status, &lines, length, out));
+                }
+                ReplyStep::Content(content) => self.count_content(token, push_content(content, run.framing, out)),
+            }
+        }
+        run.output.drain(..done);
+        Ok(())
+    }
+
+    /// Takes in what another server has said. What comes before the reply's end is never more than the reply.
+    fn hear_upstream(&mut self, token: Token, run: &mut ProgramRun, out: &mut Vec<u8>) -> Result<Heard, Bad> {
+        let Talk::Http { stream: stream_token, reader, .. } = &mut run.talk else { return Ok(Heard::More) };
+        let Some(stream) = self.streams.get(*stream_token) else { return Ok(Heard::More) };
+        if stream.is_connecting() {
+            return Ok(Heard::More);
+        }
+        let mut is_all = false;
+        let mut done = 0;
+        let (bytes, has_ended, is_broken) = (stream.bytes(), stream.has_ended(), stream.is_broken());
+        let mut head = None;
+        while !is_all {
+            let (consumed, step) = reader.handle_input(&bytes[done..])?;
+            done += consumed;
+            match step {
+                http::client::ReplyStep::NeedInput if consumed == 0 => break,
+                http::client::ReplyStep::NeedInput => {}
+                http::client::ReplyStep::Head(found) => {
+                    head = Some(found);
+                    break;
+                }
+                http::client::ReplyStep::Content(content) => {
+                    let count = push_content(content, run.framing, out);
+                    if let Some(exchange) = self.connections[token].exchange.as_mut() {
+                        exchange.body_bytes += count;
+                    }
+                }
+                http::client::ReplyStep::End => is_all = true,
+            }
+        }
+        run.passing.has_spoken |= !bytes.is_empty();
+        stream.take(&mut self.reactor, done);
+        if let Some(http::client::ReplyHead { status, lines, length }) = head {
+            run.framing = Some(self.begin_reply(token, status, &lines, length, out));
+            return self.hear_upstream(token, run, out);
+        }
+        if !is_all && has_ended {
+            if !run.passing.has_spoken {
+                return Ok(Heard::Lost(if run.passing.is_given { Stop::Ended } else { Stop::Refused }));
+            }
+            if is_broken {
+                return Err(Bad::Ended);
+            }
+            reader.handle_end()?;
+            is_all = true;
+        }
+        if !is_all {
+            return Ok(Heard::More);
+        }
+        if run.framing == Some(Framing::Chunked) {
+            out.extend_from_slice(b"0\r\n\r\n");
+        }
+        Ok(Heard::All)
+    }
+
+    fn count_content(&mut self, token: Token, count: u64) {
+        if let Some(exchange) = self.connections[token].exchange.as_mut() {
+            exchange.body_bytes += count;
+        }
+    }
+
+    fn log_bad_reply(&mut self, token: Token, run: &ProgramRun, bad: &Bad) {
+        if let Talk::Http { place, .. } = run.talk {
+            self.upstream_failed(token, run, place, format_args!("the reply is wrong: {bad}"));
+        } else {
+            crate::log::warning(format_args!("{}: the program's reply is wrong: {bad}", run.handler.name));
+        }
+    }
+
+    /// Writes a reply's head; decides how its content is delimited.
+    fn begin_reply(
+        &mut self,
+        token: Token,
+        status: Status,
+        lines: &[u8],
+        length: Option<u64>,
+        out: &mut Vec<u8>,
+    ) -> Framing {
+        let draining = self.drain.is_some();
+        let connection = &mut self.connections[token];
+        let Some(exchange) = connection.exchange.as_mut() else { return Framing::Dropped };
+        let version = Request::read_again(&exchange.head).map_or(Version::Http10, |request| request.version);
+        let framing = match length {
+            _ if exchange.method == Method::Head || status.has_no_content() => Framing::Dropped,
+            Some(_) => Framing::Plain,
+            None if version == Version::Http11 => Framing::Chunked,
+            None => Framing::Plain,
+        };
+        let ends_by_close = framing == Framing::Plain && length.is_none();
+        let limits = exchange.site.as_ref().map_or(&self.limits, |site| &site.limits);
+        let persistence = connection.http.reply(self.now, limits, draining || ends_by_close);
+        exchange.status = status.code();
+        exchange.replied = self.now;
+        let writer = HeadWriter::start(out, status, &self.date).persistence(persistence);
+        if let Some(length) = length.filter(|_| !status.has_no_content()) {
+            let _ = writer.content_length(length);
+        }
+        if framing == Framing::Chunked {
+            out.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
+        }
+        out.extend_from_slice(lines);
+        out.extend_from_slice(b"\r\n");
+        framing
+    }
+
+    /// The request's content to the program, as far as it has come and has a place.
+    fn relay_content(&mut self, token: Token) {
+        loop {
+            let Some(connection) = self.connections.get(token) else { return };
+            let Some(exchange) = connection.exchange.as_mut() else { return };
+            let Some(Run::Program(run)) = exchange.run.as_mut() else { return };
+            let Some(stream) = run.stream().and_then(|stream| self.streams.get(stream)) else { return };
+            if stream.is_connecting() {
+                // Who can't be reached is to have had nothing of it.
+                return;
+            }
+            let room = stream.room();
+            if run.body == Body::Ended || room == 0 {
+                return;
+            }
+            let limits = &self.sites[connection.site as usize].limits;
+            let input = connection.inbox.bytes(&self.reactor);
+            let input = &input[..input.len().min(room)];
+            let (consumed, progress) = connection.http.handle_input(self.now, input, limits);
+            let is_cgi = matches!(run.talk, Talk::Cgi { .. });
+            match progress {
+                Progress::Body(content) => encode_content(&run.talk, run.passing.framing, content, stream.outbox()),
+                Progress::BodyEnd => {
+                    run.body = Body::Ended;
+                    encode_end(&run.talk, run.passing.framing, stream.outbox());
+                }
+                Progress::Reject(rejection) => {
+                    connection.inbox.clear(&mut self.reactor);
+                    let run = exchange.run.take();
+                    let has_begun = exchange.status != 0 || !exchange.pieces.is_empty();
+                    self.abort_run(token, run);
+                    if has_begun {
+                        self.cut(token);
+                    } else {
+                        self.reply_rejection(token, rejection);
+                    }
+                    return;
+                }
+                Progress::NeedInput | Progress::Request(_) | Progress::Ended => {
+                    connection.inbox.consume(&mut self.reactor, consumed);
+                    stream.flush(&mut self.reactor);
+                    self.arm_receive(token);
+                    return;
+                }
+            }
+            run.heard_at = self.now;
+            connection.inbox.consume(&mut self.reactor, consumed);
+            if run.body == Body::Ended && is_cgi {
+                stream.finish(&mut self.reactor);
+            } else {
+                stream.flush(&mut self.reactor);
+            }
+        }
+    }
+}
+
+/// Content of a reply as the client is to get it. Returns how much of it is content to the client.
+fn push_content(content: &[u8], framing: Option<Framing>, out: &mut Vec<u8>) -> u64 {
+    match framing {
+        Some(Framing::Plain) => out.extend_from_slice(content),
+        Some(Framing::Chunked) => push_chunk(content, out),
+        Some(Framing::Dropped) | None => return 0,
+    }
+    content.len() as u64
+}
+
+fn push_chunk(content: &[u8], out: &mut Vec<u8>) {
+    out.extend_from_slice(format!("{:x}\r\n", content.len()).as_bytes());
+    out.extend_from_slice(content);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Content of a request as its program or server is to get it.
+fn encode_content(talk: &Talk, framing: Framing, content: &[u8], out: &mut Vec<u8>) {
+    match talk {
+        Talk::FastCgi { .. } => Encoder::input(content, out),
+        Talk::Http { .. } if framing == Framing::Chunked => push_chunk(content, out),
+        Talk::Http { .. } | Talk::Cgi { .. } | Talk::Waiting => out.extend_from_slice(content),
+    }
+}
+
+fn encode_end(talk: &Talk, framing: Framing, out: &mut Vec<u8>) {
+    match talk {
+        Talk::FastCgi { .. } => Encoder::end_of_input(out),
+        Talk::Http { .. } if framing == Framing::Chunked => out.extend_from_slice(b"0\r\n\r\n"),
+        Talk::Http { .. } | Talk::Cgi { .. } | Talk::Waiting => {}
+    }
+}
+
+/// What a responder says for the log.
+pub(super) fn log_errors(handler: &super::Handler, second: i64, bytes: &[u8]) {
+    if let Some(pool) = handler.pool() {
+        pool.with_log(|log| {
+            log.add(second, bytes, |line| crate::log::warning(format_args!("{}: {line}", handler.name)));
+        });
+    }
+}

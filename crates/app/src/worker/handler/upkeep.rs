@@ -1,0 +1,154 @@
+//! What handlers with programs need beside requests: their list, the pipe for errors, and their end.
+
+use std::rc::Rc;
+
+use leat_host::program::{Ended, error_pipe, read_error_pipe};
+use leat_host::reactor::{Reactor, TOKEN_INDEX_MAX, Token};
+
+use super::super::programs::Purpose;
+use super::super::{Host, Worker};
+use super::pool::{ErrorPipe, Pool};
+use super::{Handler, Kind};
+
+/// Bytes read from the pipe for errors at a time, and how often at once: more than the pipe holds.
+const ERROR_BYTES: usize = 4096;
+const ERROR_READS_MAX: usize = 32;
+
+/// The generation of pipes' tokens: no other polled descriptor has it.
+const PIPES: u16 = 1;
+
+impl<H: Host> Worker<H> {
+    /// Takes in the handlers of the configuration's sites.
+    pub(in crate::worker) fn arrange_handlers(&mut self, sites: &[u32]) {
+        for &site in sites {
+            for handler in &self.sites[site as usize].handlers {
+                if handler.pool().is_some() && !self.handlers.iter().any(|known| Rc::ptr_eq(known, handler)) {
+                    self.handlers.push(handler.clone());
+                }
+            }
+        }
+        self.current = sites.to_vec();
+        if !self.handlers.is_empty() {
+            // Starts responders, and ends those of handlers that have gone.
+            self.programs.look_at = self.now;
+        }
+    }
+
+    /// Whether a site of the configuration in force has the handler.
+    fn is_current(&self, handler: &Rc<Handler>) -> bool {
+        let has = |&site: &u32| self.sites[site as usize].handlers.iter().any(|known| Rc::ptr_eq(known, handler));
+        let is_own = self.peers.as_ref().is_some_and(|peers| Rc::ptr_eq(peers, handler));
+        self.drain.is_none() && (is_own || self.current.iter().any(has))
+    }
+
+    /// Starts what is to be started, and lets go of handlers that the configuration hasn't any more, once nothing is under way. Returns when
+    /// to look again.
+    pub(in crate::worker) fn keep_handlers(&mut self) -> leat_logic::time::Instant {
+        let mut next = leat_logic::time::Instant::NEVER;
+        for handler in self.handlers.clone() {
+            if self.is_current(&handler) {
+                next = next.min(self.start_responders(&handler)).min(self.close_idle_upstreams(&handler));
+            } else if !handler.is_at_work() {
+                self.retire_handler(&handler);
+            }
+        }
+        next
+    }
+
+    fn retire_handler(&mut self, handler: &Rc<Handler>) {
+        if let Kind::FastCgi { responders, .. } = &handler.kind {
+            for (stream, program) in responders.take_all() {
+                if let Some(stream) = stream {
+                    self.close_stream(stream);
+                }
+                if let Some(program) = program {
+                    self.leave_program(program, true);
+                }
+            }
+        }
+        if let Kind::Proxy { proxy, .. } = &handler.kind {
+            proxy.take_kept().into_iter().for_each(|stream| self.close_stream(stream));
+        }
+        if let Some(errors) = handler.pool().and_then(Pool::take_errors) {
+            use std::os::fd::AsRawFd;
+            self.reactor.stop_polling(errors.read.as_raw_fd(), errors.token);
+            // Closed at the next turn but one, see `Reactor::stop_polling`.
+            self.closing_pipes.push(errors);
+        }
+        self.handlers.retain(|known| !Rc::ptr_eq(known, handler));
+    }
+
+    /// Makes the pipe for errors, if it isn't there.
+    pub(super) fn open_errors(&mut self, pool: &Pool) -> std::io::Result<()> {
+        use std::os::fd::AsRawFd;
+        if pool.with_errors(|_, _| ()).is_some() {
+            return Ok(());
+        }
+        let (read, write) = error_pipe()?;
+        // Polled descriptors have names apart from those of slots.
+        let token = Token { index: self.next_pipe, generation: PIPES };
+        self.next_pipe = (self.next_pipe + 1) % TOKEN_INDEX_MAX;
+        self.reactor.poll_readable(read.as_raw_fd(), token);
+        pool.set_errors(ErrorPipe { token, read, write });
+        Ok(())
+    }
+
+    /// Programs have written errors.
+    pub(in crate::worker) fn errors_readable(&mut self, token: Token) {
+        for handler in &self.handlers {
+            let Some(pool) = handler.pool() else { continue };
+            pool.with_errors(|errors, log| {
+                if errors.token != token {
+                    return;
+                }
+                let mut bytes = [0; ERROR_BYTES];
+                for _ in 0..ERROR_READS_MAX {
+                    let count = read_error_pipe(&errors.read, &mut bytes);
+                    log.add(self.second, &bytes[..count], |line| {
+                        crate::log::warning(format_args!("{}: {line}", handler.name));
+                    });
+                    if count < ERROR_BYTES {
+                        return;
+                    }
+                }
+            });
+        }
+    }
+
+    /// A program of a handler has ended.
+    pub(in crate::worker) fn handler_lost_program(
+        &mut self,
+        handler: &Rc<Handler>,
+        program: Token,
+        purpose: Purpose,
+        ended: Ended,
+        is_expected: bool,
+    ) {
+        // What it said last comes before what is said of it.
+        if let Some(token) = handler.pool().and_then(|pool| pool.with_errors(|errors, _| errors.token)) {
+            self.errors_readable(token);
+        }
+        if !is_expected {
+            match ended.signal {
+                Some(signal) => {
+                    crate::log::warning(format_args!("{}: a program was ended by signal {signal}", handler.name))
+                }
+                None if purpose == Purpose::Responder => {
+                    let code = ended.code.unwrap_or_default();
+                    crate::log::warning(format_args!("{}: a program has ended with code {code}", handler.name));
+                }
+                None => {}
+            }
+        }
+        match purpose {
+            Purpose::Cgi => {
+                if let Some(pool) = handler.pool() {
+                    pool.end();
+                }
+                self.serve_waiting(handler);
+            }
+            Purpose::Responder => self.responder_ended(handler, program),
+        }
+        self.programs.look_at = self.now;
+    }
+}

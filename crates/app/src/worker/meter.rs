@@ -1,0 +1,187 @@
+//! What the worker's operations cost: charged by the model's prices as they happen, corrected when the thread's clock is read. Who pays is
+//! for the caller to say, what an operation is worth for `CostModel`.
+
+use std::time::Duration;
+
+use leat_logic::schedule::{Batch, Cost, CostModel, LeafId, Operation};
+
+/// Charges between two readings of the thread's clock: it takes half a microsecond.
+const MEASURE_NS: u64 = 1_000_000;
+
+/// Parts of a nanosecond in the price of a byte.
+const BYTE_PRICE_BITS: u32 = 20;
+
+/// As whole numbers: each, and for each byte in parts of a nanosecond.
+#[derive(Clone, Copy, Debug, Default)]
+struct Price {
+    each_ns: u64,
+    byte: u64,
+}
+
+/// See the module.
+pub(super) struct Meter {
+    model: CostModel,
+    batch: Batch,
+    prices: [Price; Operation::COUNT],
+    /// What the event that is running has cost so far, by the prices.
+    spent_ns: u64,
+    /// The same, of what was measured as it happened.
+    measured_ns: u64,
+    /// All that was measured as it happened since the clock was read.
+    measured_in_batch_ns: u64,
+    /// The thread's clock when it was last read.
+    read: Duration,
+    /// What the event that is running has sent, and had read from disk.
+    sent_bytes: u64,
+    read_bytes: u64,
+}
+
+impl Meter {
+    /// Of a thread that has used `read` so far.
+    pub(super) fn new(read: Duration) -> Meter {
+        let mut meter = Meter {
+            model: CostModel::new(),
+            batch: Batch::new(),
+            prices: [Price::default(); Operation::COUNT],
+            spent_ns: 0,
+            measured_ns: 0,
+            measured_in_batch_ns: 0,
+            read,
+            sent_bytes: 0,
+            read_bytes: 0,
+        };
+        meter.take_prices();
+        meter
+    }
+
+    fn take_prices(&mut self) {
+        for &operation in Operation::ALL {
+            let (each_ns, kib_ns) = self.model.price(operation);
+            let byte = (kib_ns * f64::from(1_u32 << BYTE_PRICE_BITS) / 1024.0) as u64;
+            self.prices[operation as usize] = Price { each_ns: each_ns as u64, byte };
+        }
+    }
+
+    /// What an operation on `bytes` bytes costs by now.
+    #[inline]
+    pub(super) fn price(&self, operation: Operation, bytes: u64) -> u64 {
+        let price = self.prices[operation as usize];
+        price.each_ns + (bytes.saturating_mul(price.byte) >> BYTE_PRICE_BITS)
+    }
+
+    /// The event that is running has done this.
+    #[inline]
+    pub(super) fn did(&mut self, operation: Operation, bytes: u64) {
+        self.batch.count(operation, bytes);
+        self.spent_ns += self.price(operation, bytes);
+        match operation {
+            Operation::Send | Operation::SendFile | Operation::Refuse => self.sent_bytes += bytes,
+            Operation::Pass => self.read_bytes += bytes,
+            _ => {}
+        }
+    }
+
+    /// The bytes that the event that has run sent, and had read from disk.
+    #[inline]
+    pub(super) fn take_bytes(&mut self) -> (u64, u64) {
+        (std::mem::take(&mut self.sent_bytes), std::mem::take(&mut self.read_bytes))
+    }
+
+    /// The event that is running has used so much processor time, by the clock.
+    pub(super) fn measured(&mut self, cost: Cost) {
+        self.measured_ns += cost.ns;
+        self.measured_in_batch_ns += cost.ns;
+    }
+
+    /// What the event that has run cost in all, for `leaf` to pay.
+    #[inline]
+    pub(super) fn charge(&mut self, leaf: LeafId) -> Cost {
+        let spent_ns = std::mem::take(&mut self.spent_ns);
+        self.batch.charge(leaf, Cost::from_ns(spent_ns));
+        Cost::from_ns(spent_ns + std::mem::take(&mut self.measured_ns))
+    }
+
+    /// Something has been done for `leaf` by no event of its own; what it cost.
+    pub(super) fn charge_apart(&mut self, leaf: LeafId, operation: Operation, bytes: u64) -> Cost {
+        let cost = Cost::from_ns(self.price(operation, bytes));
+        self.batch.count(operation, bytes);
+        self.batch.charge(leaf, cost);
+        cost
+    }
+
+    /// Something has been done for nobody in particular.
+    #[inline]
+    pub(super) fn overhead(&mut self, operation: Operation) {
+        self.batch.count(operation, 0);
+    }
+
+    /// Whether enough has been charged for the clock to be read.
+    #[inline]
+    pub(super) fn is_due(&self) -> bool {
+        self.batch.charged_ns() >= MEASURE_NS
+    }
+
+    /// Learns from the thread's clock what the operations since it was last read have cost; who has paid how much too little.
+    pub(super) fn measure(&mut self, read: Duration, mut correct: impl FnMut(LeafId, i64)) {
+        let used = read.saturating_sub(self.read).as_nanos() as u64;
+        self.read = read;
+        let by_price_ns = used.saturating_sub(std::mem::take(&mut self.measured_in_batch_ns));
+        let error_ns = self.model.observe(&self.batch, by_price_ns);
+        for (leaf, delta_ns) in self.batch.corrections(error_ns) {
+            correct(leaf, delta_ns);
+        }
+        self.batch.clear();
+        self.take_prices();
+    }
+
+    /// Forgets who was charged: the leaves are no more.
+    pub(super) fn forget(&mut self, read: Duration) {
+        self.read = read;
+        self.measured_in_batch_ns = 0;
+        self.batch.clear();
+    }
+
+    pub(super) fn model(&self) -> &CostModel {
+        &self.model
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use leat_logic::schedule::{PolicyKind, Share, Tree};
+
+    use super::*;
+
+    #[test]
+    fn in_the_end_everything_that_was_measured_is_charged() {
+        let mut tree: Tree<()> = Tree::new(PolicyKind::WeightedFair);
+        let leaf = tree.add_leaf(tree.root(), Share::default()).unwrap();
+        let mut meter = Meter::new(Duration::from_secs(5));
+        let (mut charged_ns, mut events) = (0_i64, 0);
+        while !meter.is_due() {
+            meter.overhead(Operation::Turn);
+            meter.did(Operation::Receive, 300);
+            meter.did(Operation::Serve, 0);
+            charged_ns += meter.charge(leaf).ns as i64;
+            charged_ns += meter.charge_apart(leaf, Operation::Close, 0).ns as i64;
+            events += 1;
+        }
+        meter.measured(Cost::from_ns(70_000));
+        charged_ns += meter.charge(leaf).ns as i64;
+        let used = Duration::from_nanos(9_000 * events + 70_000);
+        meter.measure(Duration::from_secs(5) + used, |_, delta_ns| charged_ns += delta_ns);
+        assert_eq!(charged_ns, used.as_nanos() as i64);
+        assert!(!meter.is_due());
+    }
+
+    #[test]
+    fn prices_are_the_models() {
+        let meter = Meter::new(Duration::ZERO);
+        for &operation in Operation::ALL {
+            for bytes in [0, 100, 4_096, 10_000_000] {
+                let (exact, price) = (meter.model().predict(operation, bytes).ns, meter.price(operation, bytes));
+                assert!(exact.abs_diff(price) <= 2 + exact / 1_000, "{operation:?} {bytes}: {price} for {exact}");
+            }
+        }
+    }
+}

@@ -1,0 +1,370 @@
+//! The worker's tree as the configuration wants it (decision 6): who is below whom, under which policy, with which share. What is done with
+//! it is the tree's.
+
+use std::collections::BTreeMap;
+
+use leat_logic::schedule::{LeafId, Member, NodeId, PolicyKind, Share, Tree};
+
+use super::Stage;
+use crate::config::{self, Config, First, Owner, Schedule};
+
+/// Shares of everything, in hundredths.
+const WHOLE: u32 = 100;
+
+/// Where a site is in the tree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// The admin pages.
+    Admin,
+    /// Work whose site isn't known.
+    Unknown,
+    /// A configured site.
+    Site {
+        /// By name; empty for none.
+        owner: String,
+        share: Share,
+        /// The policy between its stages.
+        stages: PolicyKind,
+    },
+}
+
+impl Place {
+    pub(super) fn new(site: &config::Site) -> Place {
+        let share = Share { weight: site.weight, priority: site.priority };
+        Place::Site { owner: site.owner.clone(), share, stages: site.stages }
+    }
+}
+
+/// A new tree.
+pub(super) struct Planted<E> {
+    pub(super) tree: Tree<E>,
+    /// A leaf for each site and stage: in the order of the places, then by stage.
+    pub(super) leaves: Vec<[LeafId; Stage::COUNT]>,
+    /// The node of work whose site isn't known.
+    pub(super) unknown: NodeId,
+    pub(super) members: Members,
+}
+
+/// Whose weights can be changed while the tree stays, by name. Empty where stages are above sites.
+#[derive(Default)]
+pub(super) struct Members {
+    /// The admin pages and unknown work, if sites and owners are right beside them.
+    kept: Option<[Member; 2]>,
+    sites: Vec<(usize, NodeId)>,
+    owners: BTreeMap<String, NodeId>,
+}
+
+impl Members {
+    /// Gives owners and sites other weights; `place` is where a site was among those that were planted.
+    pub(super) fn weigh<E: Copy>(
+        &self,
+        tree: &mut Tree<E>,
+        config: &Config,
+        weights: (&[u32], &[u32]),
+        place: impl Fn(&str) -> Option<usize>,
+    ) {
+        let (owners, sites) = weights;
+        let mut below_root = 0;
+        for (owner, &weight) in config.owners.iter().zip(owners) {
+            if let Some(&node) = self.owners.get(&owner.name) {
+                below_root += u64::from(weight);
+                set_share(tree, node, Share { weight, priority: owner.priority });
+            }
+        }
+        for (site, &weight) in config.sites.iter().zip(sites) {
+            let place = place(&site.name);
+            if let Some(&(_, node)) = self.sites.iter().find(|&&(known, _)| Some(known) == place) {
+                let is_owned = self.owners.contains_key(&site.owner);
+                below_root += if is_owned { 0 } else { u64::from(weight) };
+                set_share(tree, node, Share { weight, priority: site.priority });
+            }
+        }
+        if let Some([admin, unknown]) = self.kept {
+            let weight = |share| Share::weight(kept_weight(&config.schedule, share, below_root).min(Share::WEIGHT_MAX));
+            set_share(tree, admin, weight(config.schedule.admin_share));
+            set_share(tree, unknown, weight(config.schedule.unknown_share));
+        }
+    }
+}
+
+fn set_share<E: Copy>(tree: &mut Tree<E>, member: impl Into<Member>, share: Share) {
+    tree.set_share(member, share).expect("nothing has been removed since the tree was planted");
+}
+
+/// A tree for sites in these places.
+pub(super) fn plant<E: Copy>(config: &Config, places: &[&Place]) -> Planted<E> {
+    let schedule = &config.schedule;
+    let mut tree = Tree::new(PolicyKind::WeightedFair);
+    let root = tree.root();
+    let kept = keep(schedule, weight_below_root(config, places));
+    let top = match kept.rest {
+        None => root,
+        Some(weight) => add_node(&mut tree, root, schedule.root, Share::weight(weight)),
+    };
+    let branches = Branches::new(&mut tree, config, top);
+    let unknown = add_node(&mut tree, root, PolicyKind::WeightedFair, Share::weight(kept.unknown));
+    let admin = add_leaf(&mut tree, root, Share::weight(kept.admin));
+    let mut sites = Vec::new();
+    let leaves = places.iter().enumerate().map(|(number, place)| match place {
+        Place::Admin => [admin; Stage::COUNT],
+        Place::Unknown => [add_leaf(&mut tree, unknown, Share::default()); Stage::COUNT],
+        Place::Site { owner, share, stages } => {
+            let (node, leaves) = branches.add_site(&mut tree, owner, *share, *stages);
+            sites.extend(node.map(|node| (number, node)));
+            leaves
+        }
+    });
+    let leaves = leaves.collect();
+    let owners = match branches {
+        Branches::Sites(branch) => branch.owners,
+        Branches::Stages(_) => BTreeMap::new(),
+    };
+    let kept = kept.rest.is_none().then(|| [admin.into(), unknown.into()]);
+    Planted { tree, leaves, unknown, members: Members { kept, sites, owners } }
+}
+
+/// The weights of the root's children.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Kept {
+    admin: u32,
+    unknown: u32,
+    /// Of the node that everything else is below; `None` where it's right below the root, with weights of its own.
+    rest: Option<u32>,
+}
+
+/// What is kept for the admin pages and for work whose site isn't known. Without a node for the rest where that is possible, as each level
+/// costs every event some nanoseconds: only weights under weighted fair add up to shares.
+fn keep(schedule: &Schedule, weight_of_rest: u64) -> Kept {
+    let (admin, unknown) = (schedule.admin_share, schedule.unknown_share);
+    let weight = |share: u8| kept_weight(schedule, share, weight_of_rest);
+    let is_possible = weight(admin.max(unknown)) <= Share::WEIGHT_MAX;
+    if schedule.root == PolicyKind::WeightedFair && is_possible {
+        return Kept { admin: weight(admin), unknown: weight(unknown), rest: None };
+    }
+    let rest = WHOLE - u32::from(admin) - u32::from(unknown);
+    Kept { admin: admin.into(), unknown: unknown.into(), rest: Some(rest) }
+}
+
+/// The weight that makes `share` hundredths of everything beside what is kept and `weight_of_rest`.
+fn kept_weight(schedule: &Schedule, share: u8, weight_of_rest: u64) -> u32 {
+    let rest = WHOLE - u32::from(schedule.admin_share) - u32::from(schedule.unknown_share);
+    u32::try_from((weight_of_rest * u64::from(share)).div_ceil(u64::from(rest))).unwrap_or(u32::MAX).max(1)
+}
+
+/// The weights of all that is right below the root, or below the node of the rest.
+fn weight_below_root(config: &Config, places: &[&Place]) -> u64 {
+    if config.schedule.first == First::Stages {
+        return Stage::ALL.iter().map(|&stage| u64::from(stage_share(stage).weight)).sum();
+    }
+    let is_known = |name: &str| config.owners.iter().any(|owner| owner.name == name);
+    let owners = config.owners.iter().filter(|owner| !is_known(&owner.owner)).map(|owner| owner.weight);
+    let sites = places.iter().filter_map(|place| match place {
+        Place::Site { owner, share, .. } if !is_known(owner) => Some(share.weight),
+        _ => None,
+    });
+    owners.chain(sites).map(u64::from).sum()
+}
+
+/// Stages are alike. Under strict priority what has begun is finished first, but for what may never end.
+fn stage_share(stage: Stage) -> Share {
+    let priority = match stage {
+        Stage::Compute => 0,
+        Stage::Receive => 1,
+        Stage::Serve => 2,
+        Stage::Transmit => 3,
+    };
+    Share { weight: 100, priority }
+}
+
+/// The nodes that sites are put below.
+enum Branches {
+    /// Owners, and the node for sites without.
+    Sites(Branch),
+    /// The same below each stage.
+    Stages([Branch; Stage::COUNT]),
+}
+
+struct Branch {
+    top: NodeId,
+    owners: BTreeMap<String, NodeId>,
+}
+
+impl Branches {
+    fn new<E: Copy>(tree: &mut Tree<E>, config: &Config, top: NodeId) -> Branches {
+        let schedule = &config.schedule;
+        if schedule.first == First::Sites {
+            return Branches::Sites(Branch::new(tree, config, top));
+        }
+        Branches::Stages(Stage::ALL.map(|stage| {
+            let policy = match stage {
+                Stage::Receive => schedule.receive,
+                Stage::Serve => schedule.serve,
+                Stage::Transmit => schedule.transmit,
+                Stage::Compute => schedule.compute,
+            };
+            let node = add_node(tree, top, policy, stage_share(stage));
+            Branch::new(tree, config, node)
+        }))
+    }
+
+    /// A site's node, if it has one, and its leaves.
+    fn add_site<E: Copy>(
+        &self,
+        tree: &mut Tree<E>,
+        owner: &str,
+        share: Share,
+        stages: PolicyKind,
+    ) -> (Option<NodeId>, [LeafId; Stage::COUNT]) {
+        match self {
+            Branches::Sites(branch) => {
+                let site = add_node(tree, branch.owner(owner), stages, share);
+                (Some(site), Stage::ALL.map(|stage| add_leaf(tree, site, stage_share(stage))))
+            }
+            Branches::Stages(stages) => {
+                (None, stages.each_ref().map(|branch| add_leaf(tree, branch.owner(owner), share)))
+            }
+        }
+    }
+}
+
+impl Branch {
+    fn new<E: Copy>(tree: &mut Tree<E>, config: &Config, top: NodeId) -> Branch {
+        let mut branch = Branch { top, owners: BTreeMap::new() };
+        for owner in &config.owners {
+            branch.add_owner(tree, config, owner);
+        }
+        branch
+    }
+
+    /// Adds an owner below its own owner, which may come later in the file. Owners that own each other aren't let through by `check`.
+    fn add_owner<E: Copy>(&mut self, tree: &mut Tree<E>, config: &Config, owner: &Owner) {
+        if self.owners.contains_key(&owner.name) {
+            return;
+        }
+        if let Some(above) = config.owners.iter().find(|above| above.name == owner.owner) {
+            self.add_owner(tree, config, above);
+        }
+        let share = Share { weight: owner.weight, priority: owner.priority };
+        let node = add_node(tree, self.owner(&owner.owner), owner.policy, share);
+        self.owners.insert(owner.name.clone(), node);
+    }
+
+    /// The node of an owner; without one, that of all.
+    fn owner(&self, name: &str) -> NodeId {
+        self.owners.get(name).copied().unwrap_or(self.top)
+    }
+}
+
+fn add_node<E: Copy>(tree: &mut Tree<E>, parent: NodeId, policy: PolicyKind, share: Share) -> NodeId {
+    tree.add_node(parent, policy, share).expect("nothing has been removed, and `check` bounds the levels")
+}
+
+fn add_leaf<E: Copy>(tree: &mut Tree<E>, parent: NodeId, share: Share) -> LeafId {
+    tree.add_leaf(parent, share).expect("nothing has been removed")
+}
+
+#[cfg(test)]
+mod tests {
+    use leat_logic::schedule::Cost;
+
+    use super::*;
+
+    const EVENT_NS: u64 = 1_000;
+
+    fn site(owner: &str, weight: u32) -> Place {
+        Place::Site { owner: owner.to_owned(), share: Share::weight(weight), stages: PolicyKind::RoundRobin }
+    }
+
+    fn owner(name: &str, owner: &str, weight: u32) -> Owner {
+        Owner { name: name.to_owned(), owner: owner.to_owned(), weight, ..Owner::default() }
+    }
+
+    /// How many of `events` each place gets, in hundredths, if all always want more; `stages` are the stages with work.
+    fn served(config: &Config, places: &[Place], stages: &[Stage], events: usize) -> Vec<u64> {
+        let Planted { mut tree, leaves, .. } = plant(config, &places.iter().collect::<Vec<_>>());
+        for (place, leaves) in leaves.iter().enumerate() {
+            for &stage in stages {
+                tree.push(leaves[stage as usize], (place, stage)).unwrap();
+            }
+        }
+        let mut counts = vec![0; places.len()];
+        for _ in 0..events {
+            let (leaf, (place, stage)) = tree.pop().unwrap();
+            counts[place] += 1;
+            tree.push(leaf, (place, stage)).unwrap();
+            tree.charge(leaf, Cost::from_ns(EVENT_NS));
+        }
+        counts.iter().map(|count| (count * 100 + events as u64 / 2) / events as u64).collect()
+    }
+
+    #[test]
+    fn sites_are_equal_when_nothing_is_said() {
+        let places = [site("", 100), site("", 100), site("", 100), site("", 100)];
+        assert_eq!(served(&Config::default(), &places, &[Stage::Serve], 10_000), [25, 25, 25, 25]);
+        assert_eq!(served(&Config::default(), &places, &Stage::ALL, 12_000), [25, 25, 25, 25]);
+    }
+
+    #[test]
+    fn a_share_of_an_owner_is_divided_among_its_sites_and_owners() {
+        let config = Config {
+            // The child comes before its parent, as it may in a file.
+            owners: vec![owner("child", "press", 100), owner("press", "", 300)],
+            ..Config::default()
+        };
+        let places = [site("", 100), site("press", 200), site("child", 50), site("child", 150)];
+        for first in [First::Sites, First::Stages] {
+            let schedule = Schedule { first, ..Schedule::default() };
+            let config = Config { schedule, ..config.clone() };
+            // A quarter; two thirds of three quarters; a quarter and three quarters of a third of three quarters.
+            assert_eq!(served(&config, &places, &Stage::ALL, 48_000), [25, 50, 6, 19], "{first:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_kept_is_kept_under_every_policy() {
+        let schedule = Schedule { admin_share: 10, unknown_share: 30, ..Schedule::default() };
+        let places = [Place::Unknown, Place::Admin, site("", 1), site("", 3)];
+        let config = Config { schedule, ..Config::default() };
+        assert_eq!(served(&config, &places, &[Stage::Receive], 10_000)[..2], [29, 14], "weights are rounded up");
+        let places = [Place::Unknown, Place::Admin, site("", 100), site("", 300)];
+        assert_eq!(served(&config, &places, &[Stage::Receive], 10_000), [30, 10, 15, 45]);
+        for root in [PolicyKind::StrictPriority, PolicyKind::RoundRobin] {
+            let config = Config { schedule: Schedule { root, ..config.schedule.clone() }, ..config.clone() };
+            assert_eq!(served(&config, &places, &[Stage::Receive], 10_000), [30, 10, 30, 30], "{root:?}");
+        }
+        let heavy = [Place::Unknown, Place::Admin, site("", 65_535), site("", 65_535), site("", 65_535)];
+        assert_eq!(served(&config, &heavy, &[Stage::Receive], 10_000), [30, 10, 20, 20, 20]);
+    }
+
+    #[test]
+    fn weights_are_never_below_one() {
+        let kept = keep(&Schedule::default(), 1);
+        assert_eq!(kept, Kept { admin: 1, unknown: 1, rest: None });
+    }
+
+    #[test]
+    fn under_strict_priority_what_has_begun_is_finished_first() {
+        let place = Place::Site { owner: String::new(), share: Share::default(), stages: PolicyKind::StrictPriority };
+        let Planted { mut tree, leaves, .. } = plant(&Config::default(), &[&place]);
+        for stage in Stage::ALL {
+            tree.push(leaves[0][stage as usize], stage).unwrap();
+        }
+        let order: Vec<Stage> = std::iter::from_fn(|| tree.pop()).map(|(_, stage)| stage).collect();
+        assert_eq!(order, [Stage::Transmit, Stage::Serve, Stage::Receive, Stage::Compute]);
+    }
+
+    #[test]
+    fn the_deepest_owners_that_check_lets_through_fit() {
+        let owners: Vec<Owner> = (0..config::OWNER_LEVELS_MAX)
+            .map(|level| owner(&level.to_string(), &level.checked_sub(1).map_or(String::new(), |l| l.to_string()), 1))
+            .collect();
+        let deepest = site(&owners.last().unwrap().name.clone(), 1);
+        for (first, root) in [(First::Sites, PolicyKind::Deadline), (First::Stages, PolicyKind::RoundRobin)] {
+            let schedule = Schedule { first, root, ..Schedule::default() };
+            let config = Config { schedule, owners: owners.clone(), ..Config::default() };
+            let Planted { mut tree, leaves, .. } = plant(&config, &[&deepest]);
+            tree.push(leaves[0][0], ()).unwrap();
+            assert!(tree.pop().is_some());
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! Streams: sockets of a worker that no client opened, to a program that it started or a peer that it connected to. Bytes in both directions in
+//! buffers of limited size; what they mean is the owner's. A stream has a slot among the connections, so that the reactor and the tree know
+//! it by a token like any other.
+//!
+//! Back-pressure is by credit: a receive is asked for only while its bytes have a place, and an owner puts in no more than [`Stream::room`].
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use leat_host::reactor::{RECEIVE_BUFFER_BYTES, Reactor, ReceiveBuffer, SendNow, Socket, Token};
+
+use super::handler::Handler;
+use super::{Host, Stage, Worker};
+
+/// Bytes received that the owner hasn't taken.
+const INBOX_BYTES_MAX: usize = 64 * 1024;
+/// Bytes that wait to be sent.
+const OUTBOX_BYTES_MAX: usize = 64 * 1024;
+
+/// Who is told what comes by a stream.
+pub(super) enum Owner {
+    /// The cluster: it's a link to another server.
+    Link,
+    /// The connection whose request is being answered by it.
+    Connection(Token),
+    /// Nobody now: a handler keeps it for the next request to this responder.
+    Kept { handler: Rc<Handler>, responder: usize },
+}
+
+/// One stream.
+pub(super) struct Stream {
+    token: Token,
+    pub(super) owner: Owner,
+    socket: Socket,
+    inbox: Vec<u8>,
+    /// Bytes of the inbox that have been taken.
+    taken: usize,
+    outbox: Vec<u8>,
+    /// Bytes of the outbox that have been sent.
+    sent: usize,
+    flags: Flags,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Flags {
+    /// It isn't decided yet whether the peer is there.
+    connecting: bool,
+    /// A receive is with the reactor.
+    receiving: bool,
+    /// The reactor tells when it's writable.
+    awaiting: bool,
+    /// The peer will send no more.
+    ended: bool,
+    /// What it said may not be all: the connection has failed.
+    broken: bool,
+    /// The peer takes no more.
+    deaf: bool,
+    /// Nothing will be put in any more: our side ends after what is in the outbox.
+    finishing: bool,
+    /// Our side has ended.
+    finished: bool,
+    /// It closes as soon as nothing is under way.
+    closing: bool,
+}
+
+impl Stream {
+    fn new(token: Token, owner: Owner, socket: Socket, connecting: bool) -> Stream {
+        let flags = Flags { connecting, ..Flags::default() };
+        Stream { token, owner, socket, inbox: Vec::new(), taken: 0, outbox: Vec::new(), sent: 0, flags }
+    }
+
+    /// Gets things going.
+    fn begin<R: Reactor>(&mut self, reactor: &mut R) {
+        if self.flags.connecting {
+            self.flags.awaiting = true;
+            reactor.await_writable(self.socket, self.token);
+        } else {
+            self.ask(reactor);
+        }
+    }
+
+    /// What has come and hasn't been taken.
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.inbox[self.taken..]
+    }
+
+    /// Takes the first `count` bytes, and asks for more.
+    pub(super) fn take<R: Reactor>(&mut self, reactor: &mut R, count: usize) {
+        self.taken += count;
+        if self.taken == self.inbox.len() {
+            self.inbox.clear();
+            self.taken = 0;
+        } else if self.taken > INBOX_BYTES_MAX / 2 {
+            self.inbox.drain(..std::mem::take(&mut self.taken));
+        }
+        self.ask(reactor);
+    }
+
+    /// Whether the peer will send no more than what is in the inbox.
+    pub(super) fn has_ended(&self) -> bool {
+        self.flags.ended
+    }
+
+    /// Whether it isn't decided yet whether the peer is there.
+    pub(super) fn is_connecting(&self) -> bool {
+        self.flags.connecting
+    }
+
+    /// Whether the connection has failed: what is in the inbox may be less than what the peer said.
+    pub(super) fn is_broken(&self) -> bool {
+        self.flags.broken
+    }
+
+    /// Bytes that may be put in. A peer that takes no more can be told anything.
+    pub(super) fn room(&self) -> usize {
+        if self.flags.deaf { OUTBOX_BYTES_MAX } else { OUTBOX_BYTES_MAX.saturating_sub(self.outbox.len() - self.sent) }
+    }
+
+    /// Whether everything that was put in is with the kernel.
+    pub(super) fn is_flushed(&self) -> bool {
+        self.flags.deaf || self.sent == self.outbox.len()
+    }
+
+    /// Where to put bytes in, no more than there is room for (and what little frames them): [`Stream::flush`] sends them.
+    pub(super) fn outbox(&mut self) -> &mut Vec<u8> {
+        &mut self.outbox
+    }
+
+    /// Ends our side after what is in the outbox.
+    pub(super) fn finish<R: Reactor>(&mut self, reactor: &mut R) {
+        self.flags.finishing = true;
+        self.flush(reactor);
+    }
+
+    /// Sends what can be sent now; the rest follows by itself.
+    pub(super) fn flush<R: Reactor>(&mut self, reactor: &mut R) {
+        if self.flags.connecting || self.flags.awaiting || self.flags.closing {
+            return;
+        }
+        while self.sent < self.outbox.len() && !self.flags.deaf {
+            match reactor.send_now(self.socket, &self.outbox[self.sent..], false) {
+                SendNow::Sent(count) => self.sent += count,
+                SendNow::Blocked => {
+                    self.flags.awaiting = true;
+                    reactor.await_writable(self.socket, self.token);
+                    return;
+                }
+                SendNow::EndOfFile | SendNow::Failed(_) => self.flags.deaf = true,
+            }
+        }
+        self.outbox.clear();
+        self.sent = 0;
+        if self.flags.finishing && !std::mem::replace(&mut self.flags.finished, true) {
+            reactor.shutdown(self.socket, self.token, false);
+        }
+    }
+
+    fn ask<R: Reactor>(&mut self, reactor: &mut R) {
+        let Flags { connecting, receiving, ended, closing, .. } = self.flags;
+        let has_place = self.inbox.len() + RECEIVE_BUFFER_BYTES <= INBOX_BYTES_MAX;
+        if !connecting && !receiving && !ended && !closing && has_place {
+            self.flags.receiving = true;
+            reactor.receive_once(self.socket, self.token);
+        }
+    }
+
+    fn received<R: Reactor>(&mut self, reactor: &mut R, buffer: ReceiveBuffer) {
+        self.flags.receiving = false;
+        if !self.flags.closing {
+            self.inbox.extend_from_slice(reactor.bytes(&buffer));
+        }
+        reactor.release(buffer);
+        self.ask(reactor);
+    }
+
+    /// The peer has ended its side, or is gone: what it said before is in the inbox either way.
+    fn ended(&mut self, broken: bool) {
+        self.flags.receiving = false;
+        self.flags.ended = true;
+        self.flags.broken |= broken;
+    }
+
+    fn writable<R: Reactor>(&mut self, reactor: &mut R) {
+        self.flags.awaiting = false;
+        if std::mem::take(&mut self.flags.connecting) && reactor.connected(self.socket).is_err() {
+            self.flags.ended = true;
+            self.flags.broken = true;
+            self.flags.deaf = true;
+        }
+        self.flush(reactor);
+        self.ask(reactor);
+    }
+
+    /// Closes it, now or once nothing is under way. Whether it's closed.
+    fn close<R: Reactor>(&mut self, reactor: &mut R) -> bool {
+        let was_closing = std::mem::replace(&mut self.flags.closing, true);
+        let is_busy = self.flags.receiving || self.flags.awaiting;
+        match is_busy {
+            true if !was_closing => reactor.shutdown(self.socket, self.token, true),
+            true => {}
+            false => reactor.close(self.socket, false),
+        }
+        !is_busy
+    }
+}
+
+/// Something that the reactor says of a stream.
+pub(super) enum News {
+    Received(ReceiveBuffer),
+    Ended { broken: bool },
+    Writable,
+}
+
+/// All streams of a worker, by slot.
+#[derive(Default)]
+pub(super) struct Streams(BTreeMap<u32, Stream>);
+
+impl Streams {
+    pub(super) fn get(&mut self, token: Token) -> Option<&mut Stream> {
+        self.0.get_mut(&token.index).filter(|stream| stream.token == token && !stream.flags.closing)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
+impl<H: Host> Worker<H> {
+    /// A stream for a socket. `connecting`: its connect isn't decided yet.
+    pub(super) fn open_stream(&mut self, socket: Socket, connecting: bool, owner: Owner) -> Token {
+        let token = self.connections.lend();
+        let mut stream = Stream::new(token, owner, socket, connecting);
+        stream.begin(&mut self.reactor);
+        self.streams.0.insert(token.index, stream);
+        token
+    }
+
+    /// Closes a stream, now or as soon as nothing is under way.
+    pub(super) fn close_stream(&mut self, token: Token) {
+        let stream = self.streams.0.get_mut(&token.index).filter(|stream| stream.token == token);
+        if stream.is_some_and(|stream| stream.close(&mut self.reactor)) {
+            self.streams.0.remove(&token.index);
+            self.connections.take_back(token);
+        }
+    }
+
+    /// The reactor says something of a token that is no connection's.
+    pub(super) fn stream_news(&mut self, token: Token, news: News) {
+        let Some(stream) = self.streams.0.get_mut(&token.index).filter(|stream| stream.token == token) else {
+            if let News::Received(buffer) = news {
+                self.reactor.release(buffer);
+            }
+            return;
+        };
+        match news {
+            News::Received(buffer) => stream.received(&mut self.reactor, buffer),
+            News::Ended { broken } => stream.ended(broken),
+            News::Writable => stream.writable(&mut self.reactor),
+        }
+        if stream.flags.closing {
+            self.close_stream(token);
+            return;
+        }
+        match &stream.owner {
+            Owner::Link => self.link_news(token),
+            &Owner::Connection(connection) => {
+                if self.connections.get(connection).is_some_and(|connection| !connection.flags.closing) {
+                    self.queue(Stage::Transmit, connection);
+                }
+            }
+            Owner::Kept { handler, responder } => {
+                // Its end, or something that nobody asked for.
+                handler.forget_stream(*responder, token);
+                self.close_stream(token);
+            }
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! What each site uses, counted from the tree every few milliseconds: for the metrics, for admission control and for the other workers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use leat_logic::admission::{self, SiteLimits};
+use leat_logic::time::Instant;
+
+use super::settings::SiteKind;
+use super::shares::Place;
+use super::{Host, Stage, Worker, entitlement};
+use crate::config::{self, Config};
+
+/// Between two looks.
+const INTERVAL: Duration = Duration::from_millis(10);
+/// Connections are counted with each of so many looks: that takes longer.
+const LOOKS_EACH_COUNT: u32 = 4;
+/// What is left after each interval of what was used before: half after some 50 ms.
+const KEPT: f64 = 0.875;
+
+/// What is known of one site's use of this worker.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Usage {
+    /// What the tree had counted when it was last asked, for each stage: events, and nanoseconds.
+    counted: [(u64, u64); Stage::COUNT],
+    /// Nanoseconds, of which the older count for less and less.
+    recent_ns: f64,
+}
+
+/// When to look next.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Looks {
+    pub(super) next: Instant,
+    pub(super) count: u32,
+}
+
+impl<H: Host> Worker<H> {
+    /// Something has been charged: it will be looked at.
+    #[inline]
+    pub(super) fn look_soon(&mut self) {
+        if self.looks.next == Instant::NEVER {
+            self.looks.next = self.now.after(INTERVAL);
+        }
+    }
+
+    /// Takes over what the tree has counted. Nothing is asked for as long as nothing is used.
+    pub(super) fn look_at_usage(&mut self) {
+        let used_ns = self.count_usage();
+        self.resume_accepting();
+        self.departures.forget_old(self.now);
+        self.looks.count = self.looks.count.wrapping_add(1);
+        if self.looks.count.is_multiple_of(LOOKS_EACH_COUNT) {
+            self.count_connections();
+        }
+        self.looks.next = if used_ns > 0 || !self.tree.is_empty() { self.now.after(INTERVAL) } else { Instant::NEVER };
+        let places: Vec<&Place> = self.sites.iter().map(|site| &site.place).collect();
+        let wants: Vec<bool> = (0..places.len()).map(|site| self.wants(site)).collect();
+        let given = entitlement::parts(&self.config, &places, &wants);
+        let all_ns: f64 = self.usages.iter().map(|usage| usage.recent_ns).sum();
+        for (site, given) in given.into_iter().enumerate() {
+            let used = if all_ns > 0.0 { self.usages[site].recent_ns / all_ns } else { 0.0 };
+            self.admission.set_share(site, given, used);
+            self.judge_gate(site as u32);
+            let counts = self.admission.counts(site);
+            let metrics = &self.sites[site].metrics;
+            metrics.share_given.set_ratio(given);
+            metrics.share_used.set_ratio(used);
+            metrics.waiting.set(u64::from(counts.waiting));
+            metrics.started.set(u64::from(counts.started));
+        }
+        self.metrics.cost_model_error.set_ratio(self.meter.model().relative_error());
+    }
+
+    /// Whether a site has used something lately, or waits for its turn.
+    fn wants(&self, site: usize) -> bool {
+        let is_queued =
+            || self.leaves.get(site).is_some_and(|leaves| leaves.iter().any(|&leaf| self.tree.queued(leaf) > 0));
+        self.usages[site].recent_ns >= 1.0 || is_queued()
+    }
+
+    /// Adds up what was used since the last look, in nanoseconds.
+    pub(super) fn count_usage(&mut self) -> u64 {
+        let mut all_ns = 0;
+        let unknown = self.tree.usage(self.unknown.node).unwrap_or_default();
+        for ((site, usage), leaves) in self.sites.iter().zip(&mut self.usages).zip(&self.leaves) {
+            let mut used_ns = 0;
+            for (stage, &leaf) in leaves.iter().enumerate() {
+                // The admin pages and unknown work have one leaf for all stages.
+                if stage > 0 && leaf == leaves[0] {
+                    break;
+                }
+                let (events, charged_ns) = match site.kind {
+                    SiteKind::Unknown => (unknown.served, unknown.charged_ns),
+                    _ => self.tree.served(leaf),
+                };
+                let (events_before, charged_before_ns) =
+                    std::mem::replace(&mut usage.counted[stage], (events, charged_ns));
+                let metrics = &site.metrics.stages[stage];
+                metrics.events.add(events.wrapping_sub(events_before));
+                // A correction may have taken more back than has been charged since.
+                let used = charged_ns.saturating_sub(charged_before_ns);
+                metrics.used_ns.add(used);
+                used_ns += used;
+            }
+            usage.recent_ns = usage.recent_ns * KEPT + used_ns as f64;
+            all_ns += used_ns;
+        }
+        all_ns
+    }
+
+    /// The tree is new: nothing has been counted in it.
+    pub(super) fn restart_usage(&mut self) {
+        self.usages.resize_with(self.sites.len(), Usage::default);
+        self.usages.iter_mut().for_each(|usage| usage.counted = Default::default());
+    }
+
+    /// Uses other weights than the configured ones, so that shares hold over all workers.
+    pub(super) fn weigh(&mut self, config: &Arc<Config>, owners: &[u32], sites: &[u32]) {
+        if Arc::ptr_eq(config, &self.config) {
+            let place = |name: &str| self.sites.iter().position(|site| site.name == name);
+            self.members.weigh(&mut self.tree, config, (owners, sites), place);
+        }
+    }
+
+    /// Tells how many connections each site has.
+    fn count_connections(&mut self) {
+        let mut counts = vec![0_u64; self.sites.len()];
+        for index in 0..self.connections.slots() as u32 {
+            if let Some(token) = self.connections.token(index) {
+                counts[self.connections[token].site as usize] += 1;
+            }
+        }
+        for (site, count) in self.sites.iter().zip(counts) {
+            site.metrics.connections.set(count);
+        }
+    }
+
+    /// Tells admission control what is asked of each site.
+    pub(super) fn arrange_admission(&mut self, config: &Config) {
+        let workers = u32::try_from(config.workers.max(1)).unwrap_or(u32::MAX);
+        for site in &self.sites {
+            let configured = config.sites.iter().find(|configured| configured.name == site.name);
+            let limits = match (site.kind, configured) {
+                (SiteKind::Admin, _) => SiteLimits { standing: admission::Standing::Reserved, ..SiteLimits::default() },
+                (SiteKind::Unknown, _) => {
+                    SiteLimits { standing: admission::Standing::Unknown, ..SiteLimits::default() }
+                }
+                (_, Some(configured)) => site_limits(configured, workers),
+                (_, None) => SiteLimits::default(),
+            };
+            self.admission.set_site(site.number as usize, limits);
+        }
+    }
+}
+
+fn site_limits(site: &config::Site, workers: u32) -> SiteLimits {
+    let in_flight_max = match site.max_in_flight {
+        0 => u32::MAX,
+        max => max.div_ceil(workers),
+    };
+    let queue_delay_max_ns = match u64::try_from(site.max_queue_delay.as_nanos()) {
+        Ok(0) | Err(_) => u64::MAX,
+        Ok(ns) => ns,
+    };
+    SiteLimits { in_flight_max, queue_delay_max_ns, standing: admission::Standing::Ordinary }
+}

@@ -1,0 +1,333 @@
+//! CGI (RFC 3875): what programs are told, what becomes of what they say, and that nothing of them stays.
+
+use std::os::unix::fs::PermissionsExt;
+
+use crate::on_both_reactors;
+use crate::support::{Client, Directory, Reactor, Reply, Server, eventually};
+
+/// A directory with programs, by name and text, and a site.
+fn programs(texts: &[(&str, &str)]) -> Directory {
+    let directory = Directory::new();
+    directory.write("site/index.html", "a file");
+    for (name, text) in texts {
+        let path = directory.write(&format!("cgi/{name}"), format!("#!/bin/sh\n{text}"));
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    directory
+}
+
+/// A server for them, with more keys for the handler.
+fn serve(reactor: Reactor, directory: &Directory, keys: &str) -> Server {
+    let text = format!(
+        "workers = 1\n[[site]]\nname = \"it\"\nroot = \"site\"\nlisten = \"127.0.0.1:0\"\n\
+         [site.limits]\nbody_size = \"64MiB\"\n\
+         [[site.handler]]\npath = \"/cgi/*\"\n[site.handler.cgi]\ncommand = \"cgi\"\n{keys}\n"
+    );
+    Server::configured(reactor, directory, &text)
+}
+
+fn ask(server: &Server, request: &str) -> Reply {
+    server.connect().ask(format!("{request} HTTP/1.1\r\nHost: it.test\r\n\r\n"))
+}
+
+/// Whether programs of this server run; shells have its mark in their environment only if leat passed it on.
+fn count(server: &Server, pattern: &str) -> usize {
+    let ours = server.processes();
+    let entries = std::fs::read_dir("/proc").unwrap();
+    let numbers = entries.filter_map(|entry| entry.unwrap().file_name().to_str()?.parse::<u32>().ok());
+    numbers
+        .filter(|number| {
+            let stat = std::fs::read_to_string(format!("/proc/{number}/stat")).unwrap_or_default();
+            let after_name = stat.rsplit(") ").next().unwrap_or_default();
+            let mut fields = after_name.split(' ');
+            let is_zombie = fields.next() == Some("Z");
+            let parent: u32 = fields.next().and_then(|field| field.parse().ok()).unwrap_or_default();
+            let command = std::fs::read(format!("/proc/{number}/cmdline")).unwrap_or_default();
+            !is_zombie && ours.contains(&parent) && String::from_utf8_lossy(&command).contains(pattern)
+        })
+        .count()
+}
+
+fn a_program_is_told_and_answers(reactor: Reactor) {
+    let directory = programs(&[(
+        "tell",
+        "printf 'Content-Type: text/plain\\nX-Own: yes\\n\\n'\n\
+         echo \"$REQUEST_METHOD $SCRIPT_NAME|$PATH_INFO|$QUERY_STRING|$SERVER_PROTOCOL|$HTTP_X_SAID|$APP_MODE|$REMOTE_ADDR\"\n",
+    )]);
+    let server = serve(reactor, &directory, "environment = { APP_MODE = \"test\" }");
+    let mut client = server.connect();
+    let reply = client.ask("GET /cgi/tell/more%20of/it?a=b&c HTTP/1.1\r\nHost: it.test\r\nX-Said: hello\r\n\r\n");
+    assert_eq!((reply.status, reply.must("content-type"), reply.must("x-own")), (200, "text/plain", "yes"));
+    assert_eq!(reply.must("transfer-encoding"), "chunked");
+    assert_eq!(reply.text(), "GET /cgi/tell|/more of/it|a=b&c|HTTP/1.1|hello|test|127.0.0.1\n");
+    // The connection goes on, and so does the server.
+    assert_eq!(client.get("/").text(), "a file");
+    assert_eq!(
+        client.get("/cgi/tell").text(),
+        "GET /cgi/tell||||||127.0.0.1\n".replace("||||||", "|||HTTP/1.1||test|")
+    );
+    let old = server.connect().ask("GET /cgi/tell HTTP/1.0\r\n\r\n");
+    assert_eq!((old.says_close(), old.field("transfer-encoding")), (true, None));
+    assert!(old.text().contains("HTTP/1.0"));
+    let head = client.ask("HEAD /cgi/tell HTTP/1.1\r\nHost: it.test\r\n\r\n");
+    assert_eq!((head.status, head.must("x-own"), head.body.len()), (200, "yes", 0));
+    assert_eq!(client.get("/cgi/tell").status, 200);
+}
+
+fn statuses_and_redirects_are_passed_on(reactor: Reactor) {
+    let directory = programs(&[
+        ("status", "printf 'Status: 404 Not here\\nContent-Type: text/plain\\n\\nnothing'"),
+        ("redirect", "printf 'Location: /elsewhere\\n\\n'"),
+        ("length", "printf 'Content-Length: 5\\n\\nhello and more'"),
+        ("empty", "printf 'Status: 204\\n\\n'"),
+        ("on", "printf 'Content-Length: 5\\n\\nhello'; exec sleep 1000"),
+    ]);
+    let server = serve(reactor, &directory, "");
+    let mut client = server.connect();
+    let status = client.get("/cgi/status");
+    assert_eq!((status.status, status.text()), (404, "nothing".to_owned()));
+    let redirect = client.get("/cgi/redirect");
+    assert_eq!((redirect.status, redirect.must("location")), (302, "/elsewhere"));
+    let length = client.get("/cgi/length");
+    assert_eq!((length.must("content-length"), length.text()), ("5", "hello".to_owned()));
+    assert_eq!(client.get("/cgi/empty").status, 204);
+    // The length says what there is to say: not even for a program that goes on is there anything to wait for.
+    assert_eq!(client.get("/cgi/on").text(), "hello");
+    let head = client.ask("HEAD /cgi/on HTTP/1.1\r\nHost: it.test\r\n\r\n");
+    assert_eq!((head.must("content-length"), head.body.len()), ("5", 0));
+    client.send("GET / HTTP/1.1\r\nHost: it.test\r\n\r\n");
+    client.finish_sending();
+    assert_eq!(client.reply().text(), "a file");
+}
+
+fn what_is_no_reply_is_502(reactor: Reactor) {
+    let directory = programs(&[
+        ("silent", "exit 0"),
+        ("garbage", "echo this is no header; echo; echo text"),
+        ("short", "printf 'Content-Length: 10\\n\\nhalf'"),
+        ("dies", "printf 'X: y\\n\\nsomething'; kill -9 $$"),
+        ("errors", "echo something went wrong >&2; printf 'X: y\\n\\n'"),
+    ]);
+    let server = serve(reactor, &directory, "");
+    assert_eq!(ask(&server, "GET /cgi/silent").status, 502);
+    assert_eq!(ask(&server, "GET /cgi/garbage").status, 502);
+    assert!(server.wait_for_stderr(&["header line 1"]).contains("it /cgi/*"));
+    let mut client = server.connect();
+    client.send("GET /cgi/short HTTP/1.1\r\nHost: it.test\r\n\r\n");
+    assert!(client.try_reply().is_err(), "half a reply must not look whole");
+    assert_eq!(ask(&server, "GET /cgi/dies").text(), "something");
+    assert_eq!(ask(&server, "GET /cgi/errors").status, 200);
+    server.wait_for_stderr(&["something went wrong"]);
+    server.wait_for_stderr(&["ended by signal 9"]);
+    for missing in ["/cgi/none", "/cgi/", "/cgi", "/cgi/.hidden", "/cgi/..%2fsite%2findex.html"] {
+        assert_eq!(ask(&server, &format!("GET {missing}")).status, 404, "{missing}");
+    }
+}
+
+fn content_reaches_the_program(reactor: Reactor) {
+    let directory = programs(&[
+        ("count", "printf 'X: y\\n\\n'; echo \"$CONTENT_LENGTH $(wc -c)\""),
+        ("echo", "printf 'Content-Type: application/octet-stream\\n\\n'; cat"),
+        ("deaf", "printf 'X: y\\n\\ndeaf'"),
+    ]);
+    let server = serve(reactor, &directory, "");
+    let mut client = server.connect();
+    let counted = client.ask("POST /cgi/count HTTP/1.1\r\nHost: it.test\r\nContent-Length: 5\r\n\r\nhello");
+    assert_eq!(counted.text(), "5 5\n");
+    let chunks = "3\r\nabc\r\n4;x\r\ndefg\r\n0\r\nT: v\r\n\r\n";
+    let counted =
+        client.ask(format!("POST /cgi/count HTTP/1.1\r\nHost: it.test\r\nTransfer-Encoding: chunked\r\n\r\n{chunks}"));
+    assert_eq!(counted.text(), " 7\n");
+    // More than all buffers on the way, there and back at once.
+    let content: Vec<u8> = (0..3_000_000u32).map(|number| (number % 251) as u8).collect();
+    let mut sender = server.connect();
+    let writer = sender.stream().try_clone().unwrap();
+    let head = format!("POST /cgi/echo HTTP/1.1\r\nHost: it.test\r\nContent-Length: {}\r\n\r\n", content.len());
+    let body = content.clone();
+    let sending = std::thread::spawn(move || {
+        use std::io::Write;
+        let mut writer = writer;
+        writer.write_all(head.as_bytes()).unwrap();
+        writer.write_all(&body).unwrap();
+    });
+    let echoed = sender.reply();
+    sending.join().unwrap();
+    assert!(echoed.body == content, "{} bytes came back", echoed.body.len());
+    assert_eq!(sender.get("/").text(), "a file");
+    // One that doesn't listen answers all the same, and the connection goes on.
+    let mut client = server.connect();
+    let deaf = client.ask(format!(
+        "POST /cgi/deaf HTTP/1.1\r\nHost: it.test\r\nContent-Length: 50000\r\n\r\n{}",
+        "x".repeat(50_000)
+    ));
+    assert_eq!(deaf.text(), "deaf");
+    assert_eq!(client.get("/").text(), "a file");
+    let bad = server
+        .connect()
+        .ask("POST /cgi/count HTTP/1.1\r\nHost: it.test\r\nTransfer-Encoding: chunked\r\n\r\nno chunk\r\n");
+    assert_eq!(bad.status, 400);
+}
+
+fn a_client_that_awaits_leave_gets_it(reactor: Reactor) {
+    let directory = programs(&[("count", "printf 'X: y\\n\\n'; wc -c")]);
+    let server = serve(reactor, &directory, "");
+    let mut client = server.connect();
+    client.send("POST /cgi/count HTTP/1.1\r\nHost: it.test\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n");
+    assert_eq!(client.reply_head().unwrap().status, 100);
+    client.send("hello");
+    assert_eq!(client.reply().text(), "5\n");
+    assert_eq!(client.get("/").text(), "a file");
+}
+
+fn a_program_ends_with_its_client(reactor: Reactor) {
+    let directory = programs(&[("endless", "while :; do :; done"), ("asleep", "sleep 1000")]);
+    let server = serve(reactor, &directory, "");
+    for name in ["endless", "asleep"] {
+        let mut client = server.connect();
+        client.send(format!("GET /cgi/{name} HTTP/1.1\r\nHost: it.test\r\n\r\n"));
+        eventually("it runs", || (count(&server, name) == 1).then_some(()));
+        drop(client);
+        eventually("it has ended", || (count(&server, name) == 0).then_some(()));
+    }
+    assert_eq!(ask(&server, "GET /").text(), "a file");
+}
+
+fn a_silent_program_is_killed_in_time(reactor: Reactor) {
+    let directory = programs(&[
+        ("silent", "sleep 1000"),
+        ("stuck", "printf 'Content-Type: text/plain\\n\\nhalf'; sleep 1000"),
+        ("late", "exec 1>&-; exec 0<&-; sleep 1000"),
+    ]);
+    let server = serve(reactor, &directory, "timeout = \"300ms\"");
+    assert_eq!(ask(&server, "GET /cgi/silent").status, 504);
+    let mut client = server.connect();
+    client.send("GET /cgi/stuck HTTP/1.1\r\nHost: it.test\r\n\r\n");
+    assert!(client.try_reply().is_err(), "half a reply must not look whole");
+    assert_eq!(ask(&server, "GET /cgi/late").status, 502, "its end of output is the end of its reply");
+    eventually("all have ended", || (count(&server, "cgi/") == 0).then_some(()));
+}
+
+fn only_so_many_run_and_only_so_many_wait(reactor: Reactor) {
+    let directory = programs(&[("hold", "read line; printf 'X: y\\n\\nheld'")]);
+    let server = serve(reactor, &directory, "processes = 1\nqueue = 1");
+    let head = "POST /cgi/hold HTTP/1.1\r\nHost: it.test\r\nContent-Length: 3\r\n\r\n";
+    let (mut first, mut second) = (server.connect(), server.connect());
+    first.send(head);
+    eventually("the first runs", || (count(&server, "hold") == 1).then_some(()));
+    second.send(head);
+    // Whoever comes third finds no place, once the second has one.
+    eventually("a third is refused", || {
+        let mut third = server.connect();
+        third.send(format!("{head}go\n"));
+        third.stream().set_read_timeout(Some(std::time::Duration::from_millis(200))).unwrap();
+        third.try_reply().ok().filter(|reply| reply.status == 503)
+    });
+    first.send("go\n");
+    assert_eq!(first.reply().text(), "held");
+    second.send("go\n");
+    assert_eq!(second.reply().text(), "held");
+}
+
+fn a_fast_program_waits_for_a_slow_client(reactor: Reactor) {
+    let directory = programs(&[("much", "printf 'X: y\\n\\n'; yes | head -c 100000000")]);
+    let server = serve(reactor, &directory, "timeout = \"1s\"");
+    let mut client = server.connect();
+    client.send("GET /cgi/much HTTP/1.1\r\nHost: it.test\r\n\r\n");
+    assert_eq!(client.reply_head().unwrap().status, 200);
+    // It fills what is on the way, and no more; that takes longer than its time.
+    let started = std::time::Instant::now();
+    eventually("it has waited for longer than its own time", || {
+        (started.elapsed() > std::time::Duration::from_millis(2500)).then_some(())
+    });
+    let memory: u64 = server.processes().into_iter().map(resident_kib).max().unwrap();
+    assert!(memory < 60_000, "{memory} KiB are resident");
+    let got = client.read_content(20_000_000).unwrap();
+    assert_eq!(got.len(), 20_000_000, "the program is still there");
+    drop(client);
+    eventually("it has ended", || (count(&server, "much") == 0).then_some(()));
+}
+
+fn resident_kib(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or("0");
+    line.split_whitespace().next().and_then(|number| number.parse().ok()).unwrap_or_default()
+}
+
+fn an_endless_program_leaves_others_their_share(reactor: Reactor) {
+    let directory = programs(&[
+        ("endless", "while :; do :; done"),
+        ("quick", "printf 'X: y\\n\\nquick'"),
+        ("parent", "printf 'X: y\\n\\n'; sh -c 'i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; echo done'"),
+    ]);
+    let server = serve(reactor, &directory, "");
+    let mut hogs: Vec<Client> = (0..3).map(|_| server.connect()).collect();
+    for hog in &mut hogs {
+        hog.send("GET /cgi/endless HTTP/1.1\r\nHost: it.test\r\n\r\n");
+    }
+    eventually("all run", || (count(&server, "endless") == 3).then_some(()));
+    for _ in 0..20 {
+        assert_eq!(ask(&server, "GET /").text(), "a file");
+    }
+    assert_eq!(ask(&server, "GET /cgi/quick").text(), "quick");
+    assert_eq!(ask(&server, "GET /cgi/parent").text(), "done\n");
+    drop(hogs);
+    eventually("all have ended", || (count(&server, "endless") == 0).then_some(()));
+}
+
+fn nothing_stays_when_the_server_goes(reactor: Reactor) {
+    let directory = programs(&[("endless", "while :; do :; done")]);
+    for signal in ["INT", "KILL"] {
+        let mut server = serve(reactor, &directory, "[limits]\ndrain_timeout = \"500ms\"");
+        let mut client = server.connect();
+        client.send("GET /cgi/endless HTTP/1.1\r\nHost: it.test\r\n\r\n");
+        eventually("it runs", || (count(&server, "endless") == 1).then_some(()));
+        let program = directory.at("cgi/endless").display().to_string();
+        server.signal(signal);
+        if signal == "INT" {
+            server.wait_for_stderr(&["stopping"]);
+            server.signal(signal);
+        }
+        server.wait_for_end();
+        eventually("it has ended", || (running(&program) == 0).then_some(()));
+    }
+}
+
+fn an_engine_that_is_killed_leaves_no_program(reactor: Reactor) {
+    let directory = programs(&[("endless", "while :; do :; done")]);
+    let server = serve(reactor, &directory, "");
+    let mut client = server.connect();
+    client.send("GET /cgi/endless HTTP/1.1\r\nHost: it.test\r\n\r\n");
+    eventually("it runs", || (count(&server, "endless") == 1).then_some(()));
+    for pid in server.processes().into_iter().filter(|&pid| pid != server.pid()) {
+        crate::support::server::signal(pid, "KILL");
+    }
+    let program = directory.at("cgi/endless").display().to_string();
+    eventually("it has ended", || (running(&program) == 0).then_some(()));
+    eventually("the server goes on", || {
+        let mut client = Client::try_connect(server.address()).ok()?;
+        client.try_send("GET / HTTP/1.1\r\nHost: it.test\r\n\r\n").ok()?;
+        client.try_reply().ok()
+    });
+}
+
+/// Processes with this in their command line.
+fn running(command: &str) -> usize {
+    let entries = std::fs::read_dir("/proc").unwrap();
+    let lines = entries.filter_map(|entry| std::fs::read(entry.unwrap().path().join("cmdline")).ok());
+    lines.filter(|line| String::from_utf8_lossy(line).contains(command)).count()
+}
+
+on_both_reactors!(
+    a_program_is_told_and_answers,
+    statuses_and_redirects_are_passed_on,
+    what_is_no_reply_is_502,
+    content_reaches_the_program,
+    a_client_that_awaits_leave_gets_it,
+    a_program_ends_with_its_client,
+    a_silent_program_is_killed_in_time,
+    only_so_many_run_and_only_so_many_wait,
+    a_fast_program_waits_for_a_slow_client,
+    an_endless_program_leaves_others_their_share,
+    nothing_stays_when_the_server_goes,
+    an_engine_that_is_killed_leaves_no_program,
+);

@@ -1,0 +1,49 @@
+//! `leat ctl`: what a running server answers over its socket, also after its engine was started again, and what a file alone answers.
+
+use std::ffi::OsStr;
+use std::os::unix::fs::PermissionsExt;
+
+use crate::support::server::{run, signal};
+use crate::support::{Directory, Reactor, Server, eventually};
+
+fn ctl(arguments: &[&str]) -> (Option<i32>, String, String) {
+    run(&["ctl"].iter().chain(arguments).map(OsStr::new).collect::<Vec<_>>())
+}
+
+#[test]
+fn a_running_server_answers_at_its_socket() {
+    let directory = Directory::new();
+    directory.write("site/a.txt", "alpha\n");
+    let text = "workers = 1\n[admin]\nlisten = \"\"\nsocket = \"ctl.sock\"\n[[site]]\nlisten = [\"127.0.0.1:0\"]\nroot = \"site\"\n";
+    let server = Server::configured(Reactor::Epoll, &directory, text);
+    let socket = directory.at("ctl.sock");
+    let ask = |arguments: &[&str]| {
+        let socket = socket.to_str().expect("a path in UTF-8");
+        ctl(&[arguments, &["--socket", socket]].concat())
+    };
+    assert_eq!(ask(&["status"]), (Some(0), "1 site on 1 address; workers: 1\n".into(), String::new()));
+    let mode = socket.metadata().expect("it's there").permissions().mode();
+    assert_eq!(mode & 0o077, 0, "nobody else can use it");
+    let (code, counters, _) = ask(&["counters"]);
+    assert!(code == Some(0) && counters.contains("# TYPE leat_"), "{counters}");
+    let (code, json, _) = ask(&["status", "--json"]);
+    assert!(code == Some(0) && json.contains("\"role\":\"server\""), "{json}");
+    let (code, _, errors) = ask(&["nodes"]);
+    assert_eq!((code, errors.as_str()), (Some(1), "leat ctl: this leat isn't a dispatcher\n"));
+
+    let engine = server.processes().into_iter().find(|pid| *pid != server.pid()).expect("an engine");
+    signal(engine, "KILL");
+    eventually("the next engine answers", || (ask(&["status"]).0 == Some(0)).then_some(()));
+}
+
+#[test]
+fn a_file_says_where_a_request_would_go() {
+    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/cluster.toml");
+    let (code, text, errors) = ctl(&["explain", "GET /app/x", "--config", example]);
+    assert_eq!((code, errors.as_str()), (Some(0), ""));
+    assert!(text.starts_with("dynamic (by its path) request under the policy mix_lard\n  goes to n2: "), "{text}");
+    let (code, _, errors) = ctl(&["drain", "n9", "--config", example]);
+    assert_eq!((code, errors.as_str()), (Some(1), "leat ctl: there is no node `n9`\n"));
+    let (code, _, errors) = ctl(&["status", "--socket", "/nowhere/at/all"]);
+    assert!(code == Some(1) && errors.contains("is leat running there, with `socket` in [admin]?"), "{errors}");
+}

@@ -1,0 +1,162 @@
+//! FastCGI: responders that leat starts, and those of somebody else.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::on_both_reactors;
+use crate::support::{Directory, Reactor, Reply, Server, eventually};
+
+/// A directory with the responder in it.
+fn directory() -> Directory {
+    let directory = Directory::new();
+    directory.write("site/index.html", "a file");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support/responder.c");
+    let status = Command::new("cc").arg("-O1").arg("-o").arg(directory.at("responder")).arg(source).status();
+    assert!(status.expect("a C compiler is there, as rustc needs one to link").success());
+    directory
+}
+
+fn serve(reactor: Reactor, directory: &Directory, keys: &str) -> Server {
+    let text = format!(
+        "workers = 1\n[[site]]\nname = \"it\"\nroot = \"site\"\nlisten = \"127.0.0.1:0\"\n[site.limits]\nbody_size = \"64MiB\"\n\
+         [[site.handler]]\npath = \"/app/*\"\n[site.handler.fastcgi]\n{keys}\n"
+    );
+    Server::configured(reactor, directory, &text)
+}
+
+fn ask(server: &Server, request: &str) -> Reply {
+    server.connect().ask(format!("{request} HTTP/1.1\r\nHost: it.test\r\n\r\n"))
+}
+
+fn line<'t>(text: &'t str, name: &str) -> &'t str {
+    text.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_else(|| panic!("no {name} in {text}"))
+}
+
+fn a_responder_is_told_and_answers(reactor: Reactor) {
+    let directory = directory();
+    let server = serve(reactor, &directory, "command = \"responder\"\nprocesses = 1\nenvironment = { OWN = \"yes\" }");
+    let mut client = server.connect();
+    let first = client.ask("GET /app/a%20b?q=1 HTTP/1.1\r\nHost: it.test\r\nX-Said: hello\r\n\r\n");
+    assert_eq!((first.status, first.must("content-type")), (200, "text/plain"));
+    let text = first.text();
+    for (name, value) in [
+        ("SCRIPT_NAME=", "/app"),
+        ("PATH_INFO=", "/a b"),
+        ("QUERY_STRING=", "q=1"),
+        ("HTTP_X_SAID=", "hello"),
+        ("OWN=", "yes"),
+        ("input ", "0"),
+    ] {
+        assert_eq!(line(&text, name), value, "{name}");
+    }
+    server.wait_for_stderr(&["said for the log"]);
+    let again = client.get("/app").text();
+    assert_eq!(line(&again, "process "), line(&text, "process "), "one process takes one request after the other");
+    assert_eq!(client.get("/").text(), "a file");
+    let posted = client.ask("POST /app HTTP/1.1\r\nHost: it.test\r\nContent-Length: 5\r\n\r\nhello").text();
+    assert_eq!((line(&posted, "input "), line(&posted, "CONTENT_LENGTH=")), ("5", "5"));
+    let long = format!("POST /app HTTP/1.1\r\nHost: it.test\r\nContent-Length: 500000\r\n\r\n{}", "x".repeat(500_000));
+    assert_eq!(line(&client.ask(long).text(), "input "), "500000");
+    assert_eq!(client.get("/app?bytes=3000000").body.len(), 3_000_000);
+    let head = client.ask("HEAD /app HTTP/1.1\r\nHost: it.test\r\n\r\n");
+    assert_eq!((head.status, head.body.len()), (200, 0));
+    assert_eq!(client.get("/app?complain").status, 200);
+    server.wait_for_stderr(&["a complaint"]);
+    // One that ends its connection after a reply is connected to anew.
+    assert_eq!(client.get("/app?close").status, 200);
+    assert_eq!(client.get("/app").status, 200);
+}
+
+fn a_responder_that_fails_is_told_apart(reactor: Reactor) {
+    let directory = directory();
+    let server = serve(reactor, &directory, "command = \"responder\"\nprocesses = 1\ntimeout = \"400ms\"");
+    assert_eq!(ask(&server, "GET /app?garbage").status, 502);
+    assert_eq!(ask(&server, "GET /app").status, 200);
+    assert_eq!(ask(&server, "GET /app?refuse").status, 503);
+    assert_eq!(ask(&server, "GET /app").status, 200);
+    // What ends with its process may have come too late for it, and is then asked again: perhaps while there is none.
+    for (what, statuses) in [("crash", [502, 503]), ("hang", [504; 2]), ("endless", [504; 2]), ("crash", [502, 503])] {
+        let status = ask(&server, &format!("GET /app?{what}")).status;
+        assert!(statuses.contains(&status), "{what}: {status}");
+        eventually("it is started again", || (ask(&server, "GET /app").status == 200).then_some(()));
+    }
+    server.wait_for_stderr(&["ended with code 3"]);
+}
+
+fn requests_wait_for_a_responder(reactor: Reactor) {
+    let directory = directory();
+    let server = serve(reactor, &directory, "command = \"responder\"\nprocesses = 2\nqueue = 100");
+    let threads: Vec<_> = (0..8)
+        .map(|_| {
+            let mut client = server.connect();
+            std::thread::spawn(move || {
+                (0..10).map(|_| line(&client.get("/app").text(), "process ").to_owned()).collect::<Vec<_>>()
+            })
+        })
+        .collect();
+    let mut processes: Vec<String> = threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect();
+    assert_eq!(processes.len(), 80);
+    processes.sort();
+    processes.dedup();
+    assert_eq!(processes.len(), 2, "{processes:?}");
+}
+
+fn an_endless_responder_leaves_others_their_share(reactor: Reactor) {
+    let directory = directory();
+    let server = serve(reactor, &directory, "command = \"responder\"\nprocesses = 2");
+    assert_eq!(ask(&server, "GET /app").status, 200);
+    let mut endless = server.connect();
+    endless.send("GET /app?endless HTTP/1.1\r\nHost: it.test\r\n\r\n");
+    for _ in 0..20 {
+        assert_eq!(ask(&server, "GET /").text(), "a file");
+        assert_eq!(ask(&server, "GET /app").status, 200);
+    }
+}
+
+fn somebody_elses_responder_is_connected_to(reactor: Reactor) {
+    let directory = directory();
+    let socket = directory.at("socket");
+    let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    let standard_input = Stdio::from(std::os::fd::OwnedFd::from(listener));
+    let mut child = Command::new(directory.at("responder")).stdin(standard_input).spawn().unwrap();
+    let keys = format!("address = \"unix:{}\"\nprocesses = 1", socket.display());
+    let server = serve(reactor, &directory, &keys);
+    assert_eq!(line(&ask(&server, "GET /app").text(), "process "), child.id().to_string());
+    assert_eq!(ask(&server, "GET /app?crash").status, 502);
+    child.wait().unwrap();
+    assert_eq!(ask(&server, "GET /app").status, 502, "nobody is there");
+    server.wait_for_stderr(&["can't connect to"]);
+}
+
+fn a_reload_keeps_what_it_does_not_change(reactor: Reactor) {
+    let directory = directory();
+    let text = |processes: u32| {
+        format!(
+            "workers = 1\n[[site]]\nroot = \"site\"\nlisten = \"127.0.0.1:0\"\n[[site.handler]]\npath = \"/app/*\"\n\
+             [site.handler.fastcgi]\ncommand = \"responder\"\nprocesses = {processes}\n"
+        )
+    };
+    let server = Server::configured(reactor, &directory, &text(1));
+    let process = |server: &Server| line(&ask(server, "GET /app").text(), "process ").to_owned();
+    let first = process(&server);
+    server.reload(reactor, &directory, &text(1));
+    assert_eq!(process(&server), first);
+    server.reload(reactor, &directory, &text(2));
+    eventually("the old one has gone", || (!Path::new(&format!("/proc/{first}")).exists()).then_some(()));
+    assert_ne!(process(&server), first);
+    // What else is polled is still heard of: the engine's next word, and a file that changes.
+    server.reload(reactor, &directory, &text(1));
+    for round in 0..20 {
+        directory.replace("site/index.html", format!("round {round}"));
+        eventually("the change is seen", || (ask(&server, "GET /").text() == format!("round {round}")).then_some(()));
+    }
+}
+
+on_both_reactors!(
+    a_responder_is_told_and_answers,
+    a_responder_that_fails_is_told_apart,
+    requests_wait_for_a_responder,
+    an_endless_responder_leaves_others_their_share,
+    somebody_elses_responder_is_connected_to,
+    a_reload_keeps_what_it_does_not_change,
+);

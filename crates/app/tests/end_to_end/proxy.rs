@@ -1,0 +1,262 @@
+//! Requests that are passed on to other servers: what those are told, what comes back, and what is made of servers that misbehave.
+
+use std::net::{SocketAddr, TcpListener};
+use std::sync::mpsc;
+
+use crate::on_both_reactors;
+use crate::support::{Directory, Reactor, Server, Upstream};
+
+const HELLO: &str =
+    "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nX-Own: yes\r\nServer: other\r\nConnection: X-Hop\r\nX-Hop: 1\r\n\r\nhello";
+
+/// A site whose `/api/*` goes to `to`, with more keys for the handler.
+fn serve(reactor: Reactor, directory: &Directory, to: &[SocketAddr], keys: &str) -> Server {
+    directory.write("site/index.html", "a file");
+    let to: Vec<_> = to.iter().map(|address| format!("\"{address}\"")).collect();
+    let text = format!(
+        "workers = 1\n[admin]\nlisten = \"127.0.0.1:0\"\n[[site]]\nname = \"it\"\nroot = \"site\"\nlisten = \"127.0.0.1:0\"\n\
+         [site.limits]\nbody_size = \"64MiB\"\n\
+         [[site.handler]]\npath = \"/api/*\"\n[site.handler.proxy]\nto = [{}]\n{keys}\n",
+        to.join(", ")
+    );
+    Server::configured(reactor, directory, &text)
+}
+
+/// An address that refuses.
+fn nobody() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}
+
+fn count(server: &Server, family: &str) -> u64 {
+    let mut admin = crate::support::Client::connect(server.admin());
+    let page = admin.get("/metrics").text();
+    let line = page.lines().find(|line| line.starts_with(&format!("leat_upstream_{family}_total{{site=\"it\"}}")));
+    line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or_default()
+}
+
+fn requests_go_on_over_connections_that_stay(reactor: Reactor) {
+    let directory = Directory::new();
+    let upstream = Upstream::saying(HELLO);
+    let server = serve(reactor, &directory, &[upstream.address()], "");
+    let mut client = server.connect();
+    for _ in 0..3 {
+        let reply = client
+            .ask("GET /api/x%20y?z HTTP/1.1\r\nHost: it.test\r\nConnection: x-mine\r\nX-Mine: 1\r\nX-Yours: 2\r\n\r\n");
+        assert_eq!((reply.status, reply.text(), reply.must("x-own")), (200, "hello".to_owned(), "yes"));
+        assert_eq!((reply.field("x-hop"), reply.must("server")), (None, "leat"));
+    }
+    assert_eq!(client.get("/").text(), "a file");
+    let head = client.ask("HEAD /api/ HTTP/1.1\r\nHost: it.test\r\n\r\n");
+    assert_eq!(head.must("content-length"), "5");
+    assert_eq!(upstream.heads().len(), 4);
+    let told = &upstream.heads()[0];
+    assert!(told.starts_with("GET /api/x%20y?z HTTP/1.1\r\nHost: it.test\r\nX-Yours: 2\r\n"), "{told}");
+    assert!(told.contains("X-Forwarded-For: 127.0.0.1\r\n") && !told.to_lowercase().contains("x-mine"), "{told}");
+    assert_eq!(server.request("TRACE /api/ HTTP/1.1\r\nHost: it.test\r\n\r\n").status, 501);
+}
+
+fn content_goes_both_ways(reactor: Reactor) {
+    let directory = Directory::new();
+    let upstream = Upstream::start(|conversation| {
+        while let Some(head) = conversation.head() {
+            let content = match head.contains("Transfer-Encoding: chunked") {
+                true => conversation.chunks(),
+                false => conversation.content(3_000_000),
+            };
+            let Some(content) = content else { return };
+            conversation.say("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
+            for piece in content.chunks(70_000) {
+                conversation.say(format!("{:x}\r\n", piece.len()));
+                conversation.say(piece);
+                conversation.say("\r\n");
+            }
+            conversation.say("0\r\n\r\n");
+        }
+    });
+    let server = serve(reactor, &directory, &[upstream.address()], "");
+    let mut client = server.connect();
+    let content: Vec<u8> = (0..3_000_000u32).map(|at| (at % 251) as u8).collect();
+    for _ in 0..2 {
+        let head = format!("POST /api/ HTTP/1.1\r\nHost: it.test\r\nContent-Length: {}\r\n\r\n", content.len());
+        client.send([head.as_bytes(), &content].concat());
+        assert!(client.reply().body == content);
+    }
+    let head = "PUT /api/ HTTP/1.1\r\nHost: it.test\r\nTransfer-Encoding: chunked\r\n\r\n";
+    client.send(format!("{head}3;x=y\r\nabc\r\n"));
+    client.send("2\r\nde\r\n0\r\nTrailer: dropped\r\n\r\n");
+    let sent = client.reply().text();
+    assert!(sent.ends_with("0\r\n\r\n") && !sent.contains("railer"), "{sent}");
+    assert_eq!(sent.replace("\r\n", " ").split(' ').filter(|part| part.len() > 1).collect::<String>(), "abcde");
+    assert_eq!(upstream.accepted(), 1);
+}
+
+fn leave_to_send_content_is_given(reactor: Reactor) {
+    let directory = Directory::new();
+    let upstream = Upstream::start(|conversation| {
+        conversation.head();
+        conversation.content(5);
+        conversation.say(HELLO);
+        conversation.until_closed();
+    });
+    let server = serve(reactor, &directory, &[upstream.address()], "");
+    let mut client = server.connect();
+    client.send("POST /api/ HTTP/1.1\r\nHost: it.test\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n");
+    assert_eq!(client.reply_head().unwrap().status, 100);
+    client.send("12345");
+    assert_eq!(client.reply().text(), "hello");
+}
+
+fn an_early_reply_gets_through(reactor: Reactor) {
+    let directory = Directory::new();
+    let upstream = Upstream::start(|conversation| {
+        conversation.head();
+        conversation.say("HTTP/1.1 413 Too much\r\nContent-Length: 2\r\nConnection: close\r\n\r\nno");
+        conversation.until_closed();
+    });
+    let server = serve(reactor, &directory, &[upstream.address()], "");
+    let mut client = server.connect();
+    client.send("POST /api/ HTTP/1.1\r\nHost: it.test\r\nContent-Length: 50000\r\n\r\nabc");
+    let reply = client.reply();
+    assert_eq!((reply.status, reply.text()), (413, "no".to_owned()));
+}
+
+fn half_a_reply_never_looks_whole(reactor: Reactor) {
+    let directory = Directory::new();
+    let upstream = Upstream::start(|conversation| {
+        let head = conversation.head().unwrap_or_default();
+        if head.contains("/length") {
+            conversation.say("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf");
+        } else {
+            conversation.say("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n");
+        }
+        conversation.end();
+    });
+    let server = serve(reactor, &directory, &[upstream.address()], "");
+    for path in ["length", "chunked"] {
+        let mut client = server.connect();
+        client.send(format!("GET /api/{path} HTTP/1.1\r\nHost: it.test\r\n\r\n"));
+        assert!(client.try_reply().is_err(), "{path}");
+    }
+    server.wait_for_stderr(&["in the middle of its reply"]);
+    assert_eq!(count(&server, "failures"), 2);
+}
+
+fn what_is_no_reply_is_502(reactor: Reactor) {
+    let directory = Directory::new();
+    let upstream = Upstream::start(|conversation| {
+        let head = conversation.head().unwrap_or_default();
+        if head.contains("/garbage") {
+            conversation.say("SSH-2.0-OpenSSH\r\n\r\n");
+        } else if head.contains("/switch") {
+            conversation.say("HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n");
+        } else if head.contains("/both") {
+            conversation.say("HTTP/1.1 200 OK\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n");
+        }
+        conversation.end();
+    });
+    let server = serve(reactor, &directory, &[upstream.address()], "");
+    for path in ["garbage", "switch", "both", "end"] {
+        assert_eq!(server.get(&format!("/api/{path}")).status, 502, "{path}");
+    }
+    // Only the last was worth another try.
+    assert_eq!((upstream.accepted(), count(&server, "retries"), count(&server, "failures")), (5, 1, 4));
+}
+
+fn who_says_nothing_is_given_up(reactor: Reactor) {
+    let directory = Directory::new();
+    let upstream = Upstream::start(|conversation| conversation.until_closed());
+    let server = serve(reactor, &directory, &[upstream.address()], "timeout = \"200ms\"");
+    assert_eq!(server.get("/api/").status, 504);
+    assert_eq!(upstream.accepted(), 1);
+}
+
+fn who_refuses_is_left_out(reactor: Reactor) {
+    let directory = Directory::new();
+    let upstream = Upstream::saying(HELLO);
+    let server = serve(reactor, &directory, &[nobody(), upstream.address()], "");
+    let mut client = server.connect();
+    for _ in 0..6 {
+        client.send("POST /api/ HTTP/1.1\r\nHost: it.test\r\nContent-Length: 0\r\n\r\n");
+        assert_eq!(client.reply().text(), "hello");
+    }
+    let told = server.stderr().iter().filter(|line| line.contains("can't be connected to")).count();
+    assert_eq!(told, 1, "{:?}", server.stderr());
+    assert!(count(&server, "retries") >= 1);
+    let alone = serve(reactor, &Directory::new(), &[nobody()], "");
+    assert_eq!(alone.get("/api/").status, 502);
+}
+
+fn a_kept_connection_that_ends_costs_nobody_a_reply(reactor: Reactor) {
+    let directory = Directory::new();
+    // Each connection answers once, and ends when it is asked again.
+    let upstream = Upstream::start(|conversation| {
+        conversation.head();
+        conversation.say(HELLO);
+        conversation.head();
+        conversation.end();
+    });
+    let server = serve(reactor, &directory, &[upstream.address()], "");
+    let mut client = server.connect();
+    for _ in 0..4 {
+        assert_eq!(client.get("/api/").text(), "hello");
+    }
+    assert_eq!((count(&server, "retries"), count(&server, "failures")), (3, 0));
+    // What might be done twice isn't sent twice.
+    assert_eq!(client.ask("POST /api/ HTTP/1.1\r\nHost: it.test\r\nContent-Length: 0\r\n\r\n").status, 502);
+}
+
+fn a_client_that_goes_is_noticed(reactor: Reactor) {
+    let directory = Directory::new();
+    let (gone, is_gone) = mpsc::channel();
+    let (heard, is_heard) = mpsc::channel();
+    let upstream = Upstream::start(move |conversation| {
+        conversation.head();
+        heard.send(()).unwrap();
+        conversation.until_closed();
+        gone.send(()).unwrap();
+    });
+    let server = serve(reactor, &directory, &[upstream.address()], "");
+    let mut client = server.connect();
+    client.send("GET /api/ HTTP/1.1\r\nHost: it.test\r\n\r\n");
+    is_heard.recv_timeout(std::time::Duration::from_secs(20)).unwrap();
+    drop(client);
+    is_gone.recv_timeout(std::time::Duration::from_secs(20)).unwrap();
+}
+
+fn more_than_may_be_at_once_wait(reactor: Reactor) {
+    let directory = Directory::new();
+    let (leave, may_go) = mpsc::channel::<()>();
+    let may_go = std::sync::Mutex::new(may_go);
+    let (heard, is_heard) = mpsc::channel();
+    let upstream = Upstream::start(move |conversation| {
+        while conversation.head().is_some() {
+            heard.send(()).unwrap();
+            may_go.lock().unwrap().recv().unwrap();
+            conversation.say(HELLO);
+        }
+    });
+    let server = serve(reactor, &directory, &[upstream.address()], "connections = 1\nqueue = 1");
+    let mut clients: Vec<_> = (0..2).map(|_| server.connect()).collect();
+    clients[0].send("GET /api/ HTTP/1.1\r\nHost: it.test\r\n\r\n");
+    is_heard.recv_timeout(std::time::Duration::from_secs(20)).unwrap();
+    clients[1].send("GET /api/ HTTP/1.1\r\nHost: it.test\r\n\r\n");
+    leave.send(()).unwrap();
+    leave.send(()).unwrap();
+    assert_eq!(clients[0].reply().text(), "hello");
+    assert_eq!(clients[1].reply().text(), "hello");
+    assert_eq!(upstream.accepted(), 1);
+}
+
+on_both_reactors!(
+    requests_go_on_over_connections_that_stay,
+    content_goes_both_ways,
+    leave_to_send_content_is_given,
+    an_early_reply_gets_through,
+    half_a_reply_never_looks_whole,
+    what_is_no_reply_is_502,
+    who_says_nothing_is_given_up,
+    who_refuses_is_left_out,
+    a_kept_connection_that_ends_costs_nobody_a_reply,
+    a_client_that_goes_is_noticed,
+    more_than_may_be_at_once_wait,
+);

@@ -1,0 +1,275 @@
+//! Who gets how much of a worker when all want more than there is, who is refused then, and what nobody may exceed.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crate::on_both_reactors;
+use crate::support::{Client, Directory, Reactor, Server, eventually};
+
+/// Requests that are counted once everybody asks.
+const COUNTED: usize = 400;
+
+/// Sites `a` and `b` of one worker, or of as many as `schedule` begins with, with these lines each, and an admin address.
+fn server(reactor: Reactor, directory: &Directory, schedule: &str, a: &str, b: &str) -> Server {
+    directory.write("site/index.html", "a file");
+    directory.write("site/large", vec![7; 3_000_000]);
+    let site = |name: &str, lines: &str| {
+        format!(
+            "[[site]]\nname = \"{name}\"\nhosts = [\"{name}.test\"]\nroot = \"site\"\nlisten = \"127.0.0.1:0\"\n{lines}\n\
+             [[site.handler]]\npath = \"/burn\"\nburn = {{ us = 1000, us_max = 100000, forever = true }}\n"
+        )
+    };
+    let (workers, schedule) = match schedule.strip_prefix("workers = 2") {
+        Some(schedule) => ("workers = 2\n", schedule),
+        None => ("workers = 1\n", schedule),
+    };
+    let text = format!("{workers}[admin]\nlisten = \"127.0.0.1:0\"\n{schedule}\n{}{}", site("a", a), site("b", b));
+    Server::configured(reactor, directory, &text)
+}
+
+/// Clients that ask again and again, and what they were answered.
+struct Crowd {
+    served: Arc<AtomicUsize>,
+    refused: Arc<AtomicUsize>,
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Crowd {
+    fn new(server: &Server, clients: usize, site: &str, target: &str) -> Crowd {
+        let (served, refused, stop): (Arc<AtomicUsize>, Arc<AtomicUsize>, Arc<AtomicBool>) = Default::default();
+        let request = format!("GET {target} HTTP/1.1\r\nHost: {site}.test\r\n\r\n");
+        let threads = (0..clients)
+            .map(|_| {
+                let mut client = server.connect();
+                let (served, refused, stop, request) = (served.clone(), refused.clone(), stop.clone(), request.clone());
+                std::thread::spawn(move || {
+                    while !stop.load(Ordering::Relaxed) {
+                        match client.ask(&request).status {
+                            200 => served.fetch_add(1, Ordering::Relaxed),
+                            503 => refused.fetch_add(1, Ordering::Relaxed),
+                            other => panic!("status {other}"),
+                        };
+                    }
+                })
+            })
+            .collect();
+        Crowd { served, refused, stop, threads }
+    }
+
+    fn served(&self) -> usize {
+        self.served.load(Ordering::Relaxed)
+    }
+
+    fn refused(&self) -> usize {
+        self.refused.load(Ordering::Relaxed)
+    }
+
+    fn end(self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.threads.into_iter().for_each(|thread| thread.join().unwrap());
+    }
+}
+
+/// A metric of the admin page, added up over what `words` don't tell apart.
+fn metric(server: &Server, name: &str, words: &[&str]) -> f64 {
+    let page = Client::connect(server.admin()).get("/metrics").text();
+    let lines = page.lines().filter(|line| line.starts_with(name) && words.iter().all(|word| line.contains(word)));
+    lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
+}
+
+/// How many times as much `a` gets as `b`, in requests and in processor time.
+fn ratios(server: &Server, a: &Crowd, b: &Crowd) -> (f64, f64) {
+    let used = |site: &str| metric(server, "leat_processor_seconds_total", &[&format!("site=\"{site}\"")]);
+    eventually("everybody is served", || (a.served() > 10 && b.served() > 10).then_some(()));
+    let (a_before, b_before) = (a.served(), b.served());
+    let (a_used, b_used) = (used("a"), used("b"));
+    eventually("enough is counted", || (a.served() + b.served() > a_before + b_before + COUNTED).then_some(()));
+    let requests = (a.served() - a_before) as f64 / (b.served() - b_before).max(1) as f64;
+    (requests, (used("a") - a_used) / (used("b") - b_used))
+}
+
+fn is_about(found: f64, wanted: f64) -> bool {
+    (found / wanted - 1.0).abs() < 0.2
+}
+
+fn weights_divide_a_worker(reactor: Reactor) {
+    let directory = Directory::new();
+    let server = server(reactor, &directory, "", "weight = 300", "weight = 100");
+    let (a, b) = (Crowd::new(&server, 6, "a", "/burn"), Crowd::new(&server, 6, "b", "/burn"));
+    let (requests, used) = ratios(&server, &a, &b);
+    assert!(is_about(requests, 3.0) && is_about(used, 3.0), "{requests} in requests, {used} in processor time");
+    a.end();
+    b.end();
+}
+
+fn shares_hold_over_two_workers(reactor: Reactor) {
+    let directory = Directory::new();
+    let server = server(reactor, &directory, "workers = 2", "weight = 300", "weight = 100");
+    // By chance more of one site's connections may come to one worker than to the other.
+    let (a, b) = (Crowd::new(&server, 8, "a", "/burn"), Crowd::new(&server, 8, "b", "/burn"));
+    let found = eventually("the shares are right", || {
+        let (requests, used) = ratios(&server, &a, &b);
+        (is_about(requests, 3.0) && is_about(used, 3.0)).then_some((requests, used))
+    });
+    assert!(found.0 > 2.0);
+    a.end();
+    b.end();
+}
+
+fn few_connections_move_to_where_their_share_is(reactor: Reactor) {
+    let directory = Directory::new();
+    let server = server(reactor, &directory, "workers = 2", "weight = 100", "weight = 100");
+    let (a, b) = (Crowd::new(&server, 2, "a", "/burn"), Crowd::new(&server, 6, "b", "/burn"));
+    eventually("the shares are right", || {
+        let (requests, _) = ratios(&server, &a, &b);
+        is_about(requests, 1.0).then_some(())
+    });
+    a.end();
+    b.end();
+}
+
+fn a_reload_changes_shares_and_drops_nothing(reactor: Reactor) {
+    let directory = Directory::new();
+    let server = server(reactor, &directory, "", "weight = 100", "weight = 100");
+    let (a, b) = (Crowd::new(&server, 6, "a", "/burn"), Crowd::new(&server, 6, "b", "/burn"));
+    let (before, _) = ratios(&server, &a, &b);
+    assert!(is_about(before, 1.0), "{before}");
+    let text = std::fs::read_to_string(directory.at("leat.toml")).unwrap();
+    let (_, text) = text.split_once('\n').unwrap();
+    let owners = "[[owner]]\nname = \"x\"\nweight = 100\n[[owner]]\nname = \"y\"\nweight = 400\n";
+    let text = text.replacen("weight = 100", "owner = \"x\"", 1).replacen("weight = 100", "owner = \"y\"", 1);
+    let said = server.reload(reactor, &directory, &text.replacen("[[site]]", &format!("{owners}[[site]]"), 1));
+    assert!(!said.contains("refused"), "{said}");
+    let (after, used) = ratios(&server, &a, &b);
+    assert!(is_about(after, 0.25) && is_about(used, 0.25), "{after} in requests, {used} in processor time");
+    a.end();
+    b.end();
+}
+
+fn an_overloaded_site_refuses_and_the_others_do_not(reactor: Reactor) {
+    let directory = Directory::new();
+    let server = server(reactor, &directory, "", "", "");
+    // Forty that each want 2 ms: 80 ms would have to be waited, and 10 are let pass.
+    let crowd = Crowd::new(&server, 40, "a", "/burn?us=2000");
+    eventually("late ones are refused", || (crowd.refused() > 20).then_some(()));
+    let mut other = server.connect();
+    for _ in 0..20 {
+        assert_eq!(other.ask("GET /burn HTTP/1.1\r\nHost: b.test\r\n\r\n").status, 200);
+        assert_eq!(Client::connect(server.admin()).get("/health").status, 200);
+    }
+    let served = crowd.served();
+    eventually("others are served", || (crowd.served() > served + 20).then_some(()));
+    crowd.end();
+    assert_eq!(metric(&server, "leat_refused_total", &["site=\"b\""]), 0.0);
+    assert!(metric(&server, "leat_refused_total", &["site=\"a\""]) >= 20.0);
+    assert!(metric(&server, "leat_queue_delay_seconds_count", &["site=\"a\""]) >= 40.0);
+}
+
+fn a_refusal_says_when_to_come_back_and_keeps_the_connection(reactor: Reactor) {
+    let directory = Directory::new();
+    let server = server(reactor, &directory, "", "max_in_flight = 1", "");
+    let mut first = server.connect();
+    first.send("GET /burn?us=forever HTTP/1.1\r\nHost: a.test\r\n\r\n");
+    eventually("it's being served", || (metric(&server, "leat_requests_started", &["\"a\""]) == 1.0).then_some(()));
+    let mut second = server.connect();
+    let refused = second.ask("GET / HTTP/1.1\r\nHost: a.test\r\n\r\n");
+    assert_eq!((refused.status, refused.must("retry-after"), refused.says_close()), (503, "1", false));
+    assert_eq!(second.ask("GET / HTTP/1.1\r\nHost: b.test\r\n\r\n").text(), "a file");
+    drop(first);
+    eventually("there is room again", || {
+        (second.ask("GET / HTTP/1.1\r\nHost: a.test\r\n\r\n").status == 200).then_some(())
+    });
+}
+
+fn no_site_waits_longer_than_it_may(reactor: Reactor) {
+    let directory = Directory::new();
+    let server = server(reactor, &directory, "", "max_queue_delay = \"20ms\"", "max_queue_delay = 0");
+    // Slices of another request of the same site come first come, first served: one that never ends keeps nobody waiting.
+    let mut endless = server.connect();
+    endless.send("GET /burn?us=forever HTTP/1.1\r\nHost: a.test\r\n\r\n");
+    let mut client = server.connect();
+    for _ in 0..20 {
+        assert_eq!(client.ask("GET / HTTP/1.1\r\nHost: a.test\r\n\r\n").status, 200);
+    }
+}
+
+fn slow_heads_and_idle_connections_keep_nobody_out(reactor: Reactor) {
+    let directory = Directory::new();
+    let server = server(reactor, &directory, "", "", "");
+    let mut slow: Vec<Client> = (0..300).map(|_| server.connect()).collect();
+    let start = Instant::now();
+    let mut client = server.connect();
+    for round in 0..50 {
+        for client in &mut slow {
+            let _ = client.try_send(if round == 0 { "GET / HTTP/1.1\r\nHost: a.test\r\n" } else { "X: y\r\n" });
+        }
+        assert_eq!(client.ask("GET / HTTP/1.1\r\nHost: b.test\r\n\r\n").text(), "a file");
+        assert_eq!(Client::connect(server.admin()).get("/health").status, 200);
+    }
+    assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
+}
+
+fn a_rate_is_kept(reactor: Reactor) {
+    let directory = Directory::new();
+    let quota = "[site.quota]\nnetwork_rate = \"2MB/s\"";
+    let server = server(reactor, &directory, "", quota, "");
+    let start = Instant::now();
+    let reply = server.connect().ask("GET /large HTTP/1.1\r\nHost: a.test\r\n\r\n");
+    assert_eq!(reply.body.len(), 3_000_000);
+    // What may be sent at once is less than half of it.
+    assert!(start.elapsed() > Duration::from_millis(700), "{:?}", start.elapsed());
+    let start = Instant::now();
+    assert_eq!(server.connect().ask("GET /large HTTP/1.1\r\nHost: b.test\r\n\r\n").body.len(), 3_000_000);
+    assert!(start.elapsed() < Duration::from_millis(700), "{:?}", start.elapsed());
+}
+
+fn a_site_computes_no_more_than_its_part(reactor: Reactor) {
+    let directory = Directory::new();
+    let server = server(reactor, &directory, "", "[site.quota]\ncpu = \"20%\"", "");
+    let crowd = Crowd::new(&server, 4, "a", "/burn?us=5000");
+    eventually("it's at work", || (crowd.served() > 5).then_some(()));
+    let (start, before) = (Instant::now(), server.processor_time());
+    eventually("a second passes", || (start.elapsed() > Duration::from_secs(1)).then_some(()));
+    let part = (server.processor_time() - before).as_secs_f64() / start.elapsed().as_secs_f64();
+    assert!(part < 0.3, "{part} of a processor");
+    assert!(part > 0.05, "{part} of a processor");
+    crowd.end();
+}
+
+fn memory_held_for_a_site_is_bounded_and_nothing_is_broken(reactor: Reactor) {
+    let directory = Directory::new();
+    let server = server(reactor, &directory, "", "[site.quota]\nmemory = \"256KiB\"", "");
+    let mut client = server.connect();
+    assert_eq!(client.ask("GET / HTTP/1.1\r\nHost: a.test\r\n\r\n").status, 200);
+    // Each holds up its connection with a handler, and sends a body behind it: what is received of it has to be kept.
+    let mut held: Vec<Client> = (0..12).map(|_| server.connect()).collect();
+    let body = vec![b'x'; 60_000];
+    for client in &mut held {
+        client.send("GET /burn?us=50000 HTTP/1.1\r\nHost: a.test\r\n\r\n");
+        client.send(format!("POST /index.html HTTP/1.1\r\nHost: a.test\r\nContent-Length: {}\r\n\r\n", body.len()));
+        client.send(&body);
+    }
+    for client in &mut held {
+        let first = client.reply().status;
+        assert!(matches!(first, 200 | 503), "{first}");
+        assert_eq!(client.reply().status, 405);
+    }
+    assert_eq!(client.ask("GET / HTTP/1.1\r\nHost: a.test\r\n\r\n").status, 200);
+}
+
+on_both_reactors! {
+    weights_divide_a_worker,
+    shares_hold_over_two_workers,
+    few_connections_move_to_where_their_share_is,
+    a_reload_changes_shares_and_drops_nothing,
+    an_overloaded_site_refuses_and_the_others_do_not,
+    a_refusal_says_when_to_come_back_and_keeps_the_connection,
+    no_site_waits_longer_than_it_may,
+    slow_heads_and_idle_connections_keep_nobody_out,
+    a_rate_is_kept,
+    a_site_computes_no_more_than_its_part,
+    memory_held_for_a_site_is_bounded_and_nothing_is_broken,
+}

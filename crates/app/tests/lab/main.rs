@@ -1,0 +1,300 @@
+//! `leat lab` with the real binary: a cluster in namespaces, reached by its clients, and nothing left of it afterwards. Needs root, iproute2 and
+//! curl; says so and ends where they are missing, and fails where `LEAT_REQUIRE_NAMESPACES` is set.
+
+use std::fs;
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// A lab of this test's own, taken down when it's dropped.
+struct Lab {
+    name: String,
+}
+
+impl Lab {
+    fn new(number: u32) -> Lab {
+        Lab { name: format!("t{number}x{}", std::process::id()) }
+    }
+
+    fn leat(&self, arguments: &[&str]) -> Output {
+        let program = std::env::var_os("LEAT_BINARY").unwrap_or_else(|| env!("CARGO_BIN_EXE_leat").into());
+        let mut command = Command::new(program);
+        command.args(["lab", "--name", &self.name]).args(arguments).output().expect("leat can be run")
+    }
+
+    fn well(&self, arguments: &[&str]) -> String {
+        let output = self.leat(arguments);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "leat lab {}: {said}", arguments.join(" "));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    /// The status of a reply to curl at `host`, `000` where there was none.
+    fn curl(&self, host: &str, url: &str) -> String {
+        let command = ["exec", host, "curl", "-s", "-m", "5", "-o", "/dev/null", "-w", "%{http_code}", url];
+        String::from_utf8_lossy(&self.leat(&command).stdout).into_owned()
+    }
+
+    /// Does something in a host's namespace, on a thread of its own. Sockets that it makes stay there.
+    fn at<T: Send>(&self, host: &str, work: impl FnOnce() -> T + Send) -> T {
+        let path = format!("/run/netns/leat-lab-{}-{host}", self.name);
+        let namespace = fs::File::open(&path).expect("the lab is up");
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(move || {
+                let kind = Some(rustix::thread::LinkNameSpaceType::Network);
+                rustix::thread::move_into_link_name_space(std::os::fd::AsFd::as_fd(&namespace), kind)
+                    .expect("root may enter it");
+                work()
+            });
+            thread.join().expect("it ends well")
+        })
+    }
+
+    /// Has every process at a host die at once.
+    fn kill(&self, host: &str) {
+        let processes = Command::new("ip").args(["netns", "pids", &format!("leat-lab-{}-{host}", self.name)]).output();
+        let processes = String::from_utf8_lossy(&processes.expect("ip can be run").stdout).into_owned();
+        assert!(processes.split_whitespace().count() >= 2, "a supervisor and an engine, not {processes:?}");
+        let killed = Command::new("kill").arg("-KILL").args(processes.split_whitespace()).status();
+        assert!(killed.is_ok_and(|status| status.success()));
+    }
+
+    /// A number of a host's metrics, once it stands still.
+    fn number(&self, host: &str, name: &str) -> u64 {
+        let read = || {
+            let page = self.well(&["exec", host, "curl", "-s", "http://127.0.0.1:9180/metrics"]);
+            let line = page.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
+            line.unwrap_or_else(|| panic!("{host} doesn't tell {name}"))
+        };
+        let mut last = read();
+        loop {
+            // Numbers are told four times a second.
+            std::thread::sleep(Duration::from_millis(600));
+            let next = read();
+            if next == last {
+                return last;
+            }
+            last = next;
+        }
+    }
+
+    /// Names of what is left of it.
+    fn remains(&self) -> Vec<String> {
+        let prefix = format!("leat-lab-{}-", self.name);
+        let mut folders = vec![PathBuf::from("/run/netns")];
+        folders.extend(
+            ["cpu", "cpuset", "memory", "blkio"].map(|controller| Path::new("/sys/fs/cgroup").join(controller)),
+        );
+        let entries =
+            folders.iter().filter_map(|folder| fs::read_dir(folder).ok()).flat_map(|entries| entries.flatten());
+        let mut names: Vec<_> = entries.map(|entry| entry.path().display().to_string()).collect();
+        names.retain(|name| name.contains(&prefix));
+        let state = Path::new("/run/leat-lab").join(&self.name);
+        names.extend(state.exists().then(|| state.display().to_string()));
+        names
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        self.leat(&["down"]);
+    }
+}
+
+/// Whether labs can be built here, or the reason why not, printed.
+fn is_possible() -> bool {
+    static POSSIBLE: OnceLock<bool> = OnceLock::new();
+    *POSSIBLE.get_or_init(find_out)
+}
+
+fn find_out() -> bool {
+    let works = |program: &str, arguments: &[&str]| {
+        Command::new(program).args(arguments).output().is_ok_and(|output| output.status.success())
+    };
+    let name = format!("leat-lab-probe-{}", std::process::id());
+    let can_make = works("ip", &["netns", "add", &name]);
+    if can_make {
+        works("ip", &["netns", "delete", &name]);
+    }
+    let is_possible = can_make && works("curl", &["--version"]) && works("nsenter", &["--version"]);
+    let is_required = std::env::var_os("LEAT_REQUIRE_NAMESPACES").is_some();
+    assert!(is_possible || !is_required, "LEAT_REQUIRE_NAMESPACES is set, but no lab can be built here");
+    if !is_possible {
+        println!("skipped: a lab needs root, iproute2, util-linux and curl");
+    }
+    is_possible
+}
+
+#[test]
+fn a_cluster_is_built_reached_and_removed() {
+    if !is_possible() {
+        return;
+    }
+    let (lab, example) = (Lab::new(1), repository().join("examples/cluster.toml"));
+    let example = example.to_str().expect("a path in UTF-8");
+    let said = lab.well(&["up", example]);
+    assert!(said.contains("client2") && said.contains("10.77.0.100:80"), "{said}");
+    for address in ["10.77.0.11", "10.77.0.12", "10.78.0.3", "[fd77::11]", "[fd77::12]", "[fd78::3]"] {
+        assert_eq!(lab.curl("client", &format!("http://{address}/")), "200", "{address}");
+        assert_eq!(lab.curl("client2", &format!("http://{address}/")), "200", "{address}");
+        assert_eq!(lab.curl("dispatcher", &format!("http://{address}/")), "200", "{address}");
+    }
+    // By way of the dispatcher, whose nodes answer: replies carry no trace of that, but the nodes' numbers do.
+    for vip in ["10.77.0.100", "[fd77::100]"] {
+        let url = format!("http://{vip}/");
+        for _ in 0..20 {
+            assert_eq!(lab.curl("client", &url), "200", "{vip}");
+        }
+        // One connection, several requests: it stays at its node.
+        let several = ["exec", "client2", "curl", "-s", "-m", "5", &url, &format!("{url}nothing"), &url];
+        assert!(String::from_utf8_lossy(&lab.leat(&several).stdout).matches("<title>").count() >= 2, "{vip}");
+        let upload =
+            ["exec", "client", "curl", "-s", "-m", "5", "-o", "/dev/null", "-w", "%{http_code}", "-d", "x=y", &url];
+        assert_eq!(lab.well(&upload), "405", "{vip}");
+    }
+    let taken: u64 = ["n1", "n2", "n3"].iter().map(|node| lab.number(node, "leat_handoffs_total")).sum();
+    assert_eq!(taken, 44, "every connection was handed over");
+    // A node has the VIP, and nobody hears of it: what a client sends there goes to the dispatcher.
+    for vip in ["10.77.0.100", "[fd77::100]"] {
+        assert_eq!(lab.curl("n1", &format!("http://{vip}/")), "200", "{vip}");
+        assert_eq!(lab.curl("n3", &format!("http://{vip}/")), "200", "{vip}");
+    }
+    let neighbours = lab.well(&["exec", "router", "ip", "neigh", "show", "10.77.0.100"]);
+    assert!(neighbours.is_empty() || !neighbours.contains("FAILED"), "{neighbours}");
+    let status = lab.well(&["status"]);
+    assert!(status.contains("n1: ") && status.contains("client1: 0 processes"), "{status}");
+    let again = lab.leat(&["up", example]);
+    assert!(String::from_utf8_lossy(&again.stderr).contains("is up already"));
+    let nowhere = lab.leat(&["exec", "n9", "true"]);
+    assert!(String::from_utf8_lossy(&nowhere.stderr).contains("there is no host n9: they are "));
+    lab.well(&["down"]);
+    assert_eq!(lab.remains(), Vec::<String>::new());
+    assert!(lab.well(&["status"]).contains("isn't up"));
+}
+
+#[test]
+fn a_drained_node_gives_up_its_connections_and_none_is_cut() {
+    if !is_possible() {
+        return;
+    }
+    let (lab, folder) = (Lab::new(3), Folder::new("drain"));
+    let socket = folder.path("leat.sock");
+    let text = format!(
+        "[admin]\nlisten = ''\nsocket = '{socket}'\n[cluster]\nvip = '10.77.0.100:80'\ndispatchers = '10.77.0.1'\n\
+         key_file = 'cluster.key'\npolicy = 'round_robin'\n[[cluster.node]]\nname = 'n1'\naddress = '10.77.0.11'\n\
+         [[cluster.node]]\nname = 'n2'\naddress = '10.77.0.12'\n[[site]]\nroot = 'site'\n"
+    );
+    fs::write(folder.path("cluster.toml"), text).expect("a configuration");
+    lab.well(&["up", &folder.path("cluster.toml")]);
+    let mut clients = lab.at("client1", || {
+        let connect = |_| TcpStream::connect("10.77.0.100:80").expect("the dispatcher listens");
+        let mut clients: Vec<TcpStream> = (0..60).map(connect).collect();
+        clients.iter_mut().for_each(|stream| ask(stream).expect("a node answers"));
+        clients
+    });
+    let flows = |node: &str| {
+        let answer = leat::ctl::ask(Path::new(&socket), &leat::ctl::Command::Flows).expect("the dispatcher answers");
+        answer["nodes"][node].as_u64().expect("a number")
+    };
+    // About half each: a node that has just come up grows to its weight.
+    let at_first = flows("n1");
+    assert!((15..=45).contains(&at_first) && at_first + flows("n2") == 60, "{at_first} of 60");
+    let program = std::env::var_os("LEAT_BINARY").unwrap_or_else(|| env!("CARGO_BIN_EXE_leat").into());
+    let drained = Command::new(program).args(["drain", "n1", "--timeout", "20", "--socket", &socket]).output();
+    let drained = String::from_utf8_lossy(&drained.expect("leat can be run").stdout).into_owned();
+    assert!(drained.contains(&format!("{at_first} connections are asked back\nn1 is empty after ")), "{drained}");
+    assert_eq!((flows("n1"), flows("n2")), (0, 60));
+    clients.iter_mut().for_each(|stream| ask(stream).expect("the other node answers"));
+    // A node that dies takes its connections along, but nobody waits for it: they are reset.
+    lab.kill("n2");
+    let outcomes = lab.at("client1", || clients.iter_mut().map(ask).collect::<Vec<_>>());
+    for outcome in outcomes {
+        assert_eq!(outcome.expect_err("its node is dead").kind(), io::ErrorKind::ConnectionReset);
+    }
+}
+
+/// Asks for the site's page on a connection that stays.
+fn ask(stream: &mut TcpStream) -> io::Result<()> {
+    stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+    stream.write_all(b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n")?;
+    let (mut reply, mut room) = (Vec::new(), [0; 16384]);
+    while !reply.ends_with(b"the end") {
+        let count = stream.read(&mut room)?;
+        if count == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        reply.extend_from_slice(&room[..count]);
+    }
+    assert!(reply.starts_with(b"HTTP/1.1 200 "));
+    Ok(())
+}
+
+/// A directory with a site and a key, for a lab of its own.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let folder = std::env::temp_dir().join(format!("leat-lab-{name}-{}", std::process::id()));
+        fs::create_dir_all(folder.join("site")).expect("a directory for the test");
+        fs::write(folder.join("site/large"), [&[b'x'; 50_000][..], b"the end"].concat()).expect("a file to serve");
+        fs::write(folder.join("cluster.key"), "0f".repeat(32)).expect("a key");
+        Folder(folder)
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.join(name).to_str().expect("a path in UTF-8").to_owned()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn limits_hold_and_what_is_left_of_a_crash_is_removed() {
+    if !is_possible() {
+        return;
+    }
+    let (lab, folder) = (Lab::new(2), std::env::temp_dir().join(format!("leat-lab-test-{}", std::process::id())));
+    fs::create_dir_all(folder.join("site")).expect("a directory for the test");
+    fs::write(folder.join("site/large"), vec![b'x'; 2_000_000]).expect("a file to serve");
+    fs::write(folder.join("cluster.key"), "0f".repeat(32)).expect("a key");
+    let file = folder.join("cluster.toml");
+    let text = "[admin]\nlisten = ''\n[cluster]\nvip = '10.77.0.100:80'\ndispatchers = '10.77.0.1'\nkey_file = 'cluster.key'\n\
+                [[cluster.node]]\nname = 'n1'\naddress = '10.77.0.11'\n[[site]]\nroot = 'site'\n[lab]\nnode_rate_mbit = 16\n";
+    fs::write(&file, text).expect("a configuration");
+    let file = file.to_str().expect("a path in UTF-8");
+    lab.well(&["up", file]);
+    let curl = ["exec", "client", "curl", "-s", "-o", "/dev/null", "-w", "%{time_total}", "http://10.77.0.11/large"];
+    let seconds: f64 = lab.well(&curl).parse().expect("a number of seconds");
+    assert!(seconds > 0.7, "2 MB at 16 Mbit/s take a second, and not {seconds}");
+    // As after a crash: nothing says what there is but the names.
+    fs::remove_dir_all(Path::new("/run/leat-lab").join(&lab.name)).expect("it was there");
+    lab.well(&["down"]);
+    assert_eq!(lab.remains(), Vec::<String>::new());
+
+    fs::write(file, text.replace("node_rate_mbit = 16", "node_cpu_percent = 25\nnode_cpus = '0'"))
+        .expect("a configuration");
+    if Path::new("/sys/fs/cgroup/cpu/cgroup.procs").exists() {
+        lab.well(&["up", file]);
+        let group = format!("/sys/fs/cgroup/cpu/leat-lab-{}-n1", lab.name);
+        let read = |file: &str| fs::read_to_string(format!("{group}/{file}")).expect("the group is there");
+        assert_eq!(read("cpu.cfs_quota_us").trim(), "2500");
+        assert!(read("cgroup.procs").lines().count() >= 2, "supervisor and engine");
+        lab.well(&["down"]);
+    }
+    fs::write(file, text.replace("node_rate_mbit = 16", "node_cpus = '4095'")).expect("a configuration");
+    let refused = lab.leat(&["up", file]);
+    assert!(!refused.status.success(), "there are no such processors");
+    assert_eq!(lab.remains(), Vec::<String>::new(), "what was built before the failure is gone");
+    fs::remove_dir_all(&folder).expect("the test's directory");
+}
