@@ -25,6 +25,8 @@ pub(crate) enum Happening {
     ClientReads(usize),
     /// A client is gone.
     ClientDies(usize),
+    /// A program does its next thing.
+    ProgramActs(u32),
     /// A question to the storage is looked into.
     Storage(u64),
     /// A notice of change can be read.

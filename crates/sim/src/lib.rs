@@ -7,10 +7,12 @@
 mod agenda;
 mod client;
 mod files;
+pub mod handoff;
 mod link;
 mod mutation;
 mod network;
 mod oracle;
+mod programs;
 mod random;
 mod reactor;
 mod settings;

@@ -6,7 +6,7 @@ use std::io;
 use bytes::Bytes;
 use leat_host::reactor::{Token, Transmit};
 
-use crate::agenda::MILLISECOND;
+use crate::agenda::{Happening, MILLISECOND};
 use crate::files::Pages;
 use crate::random::Random;
 
@@ -76,7 +76,8 @@ pub(crate) struct Pace {
 
 #[derive(Debug)]
 pub(crate) struct Link {
-    pub(crate) client: usize,
+    /// What happens when something arrives at the far end, or it's gone.
+    pub(crate) wakes: Happening,
     pub(crate) pace: Pace,
     // Towards the server.
     pub(crate) upstream: VecDeque<u8>,
@@ -104,6 +105,8 @@ pub(crate) struct Link {
     pub(crate) done: VecDeque<Done>,
     pub(crate) closed: bool,
     pub(crate) closed_at_ns: u64,
+    /// When bytes last came to the server.
+    pub(crate) received_at_ns: u64,
     /// When bytes last moved, in either direction.
     pub(crate) moved_at_ns: u64,
 }

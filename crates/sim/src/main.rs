@@ -1,64 +1,111 @@
 //! Replays one run, or looks for one that fails.
 
+use std::fmt::{Debug, Display};
 use std::ops::Range;
 use std::process::ExitCode;
 
-use leat_sim::{Defect, Options, run};
+use leat_sim::{Defect, handoff};
 
-const USAGE: &str =
-    "usage: leat-sim (--seed N [--verbose] | --seeds A..B) [--defect trusts-files | queued-pages-change]";
+const USAGE: &str = "usage: leat-sim [--handoff] (--seed N [--verbose] | --seeds A..B) [--defect NAME]
+
+  without --handoff  workers; NAME: trusts-files, queued-pages-change
+  with --handoff     handoffs between servers; NAME: steers-late, no-fence, slow-clock, forgets-list, forgets-resend,
+                     trusts-content, probes-early";
+
+const WORKER_DEFECTS: [(&str, Defect); 2] =
+    [("trusts-files", Defect::TrustsFiles), ("queued-pages-change", Defect::QueuedPagesChange)];
+
+/// What the command line asks for.
+#[derive(Default)]
+struct Arguments {
+    handoff: bool,
+    verbose: bool,
+    seeds: Range<u64>,
+    defect: Option<String>,
+}
 
 fn main() -> ExitCode {
-    let mut arguments: Vec<String> = std::env::args().skip(1).collect();
-    let defect = match arguments.iter().position(|argument| argument == "--defect") {
-        None => Ok(None),
-        Some(place) => {
-            let rest = arguments.split_off(place);
-            match rest.get(1).map(String::as_str) {
-                Some("trusts-files") if rest.len() == 2 => Ok(Some(Defect::TrustsFiles)),
-                Some("queued-pages-change") if rest.len() == 2 => Ok(Some(Defect::QueuedPagesChange)),
-                _ => Err(()),
-            }
-        }
-    };
-    let (Some((seeds, verbose)), Ok(defect)) = (parse(&arguments), defect) else {
-        eprintln!("{USAGE}");
-        return ExitCode::from(2);
-    };
-    let (mut replies, mut cuts) = (0, 0);
+    let Some(arguments) = parse(std::env::args().skip(1)) else { return refuse() };
+    let seeds = arguments.seeds.clone();
+    let verbose = arguments.verbose;
+    if arguments.handoff {
+        let Some(defect) = find(&handoff::Defect::ALL, arguments.defect) else { return refuse() };
+        return run_all(seeds, |seed| handoff::run(handoff::Options { seed, verbose, defect }));
+    }
+    let Some(defect) = find(&WORKER_DEFECTS, arguments.defect) else { return refuse() };
+    run_all(seeds, |seed| leat_sim::run(leat_sim::Options { seed, verbose, defect }))
+}
+
+fn refuse() -> ExitCode {
+    eprintln!("{USAGE}");
+    ExitCode::from(2)
+}
+
+/// The defect of that name, if one is named. `None` when it's unknown.
+fn find<D: Copy>(defects: &[(&str, D)], name: Option<String>) -> Option<Option<D>> {
+    let Some(name) = name else { return Some(None) };
+    defects.iter().find(|(known, _)| *known == name).map(|(_, defect)| Some(*defect))
+}
+
+/// A run's counts, added up.
+trait Counts: Debug + Default {
+    fn add(&mut self, other: &Self);
+}
+
+impl Counts for leat_sim::Summary {
+    fn add(&mut self, other: &Self) {
+        self.accepted += other.accepted;
+        self.replies += other.replies;
+        self.cuts += other.cuts;
+    }
+}
+
+impl Counts for handoff::Summary {
+    fn add(&mut self, other: &Self) {
+        self.flows += other.flows;
+        self.served += other.served;
+        self.cut += other.cut;
+        self.lost_with_home += other.lost_with_home;
+        self.changes += other.changes;
+        self.recovered += other.recovered;
+    }
+}
+
+fn run_all<S: Counts, F: Display>(seeds: Range<u64>, run: impl Fn(u64) -> Result<S, F>) -> ExitCode {
+    let is_alone = seeds.end - seeds.start == 1;
+    let mut sum = S::default();
     for seed in seeds.clone() {
-        match run(Options { seed, verbose, defect }) {
-            Ok(summary) => {
-                replies += summary.replies;
-                cuts += summary.cuts;
-                if seeds.end - seeds.start == 1 {
-                    println!("{summary:?}");
-                }
-            }
+        match run(seed) {
+            Ok(summary) if is_alone => sum = summary,
+            Ok(summary) => sum.add(&summary),
             Err(failure) => {
                 print!("{failure}");
                 return ExitCode::FAILURE;
             }
         }
     }
-    println!("{} runs, {replies} replies, {cuts} cut with reason", seeds.end - seeds.start);
+    println!("{} runs: {sum:?}", seeds.end - seeds.start);
     ExitCode::SUCCESS
 }
 
-fn parse(arguments: &[String]) -> Option<(Range<u64>, bool)> {
-    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    match arguments[..] {
-        ["--seed", seed] => one(seed).map(|seeds| (seeds, false)),
-        ["--seed", seed, "--verbose"] | ["--verbose", "--seed", seed] => one(seed).map(|seeds| (seeds, true)),
-        ["--seeds", seeds] => {
-            let (first, end) = seeds.split_once("..")?;
-            Some((first.parse().ok()?..end.parse().ok()?, false))
+fn parse(mut words: impl Iterator<Item = String>) -> Option<Arguments> {
+    let mut arguments = Arguments::default();
+    while let Some(word) = words.next() {
+        match word.as_str() {
+            "--handoff" => arguments.handoff = true,
+            "--verbose" => arguments.verbose = true,
+            "--defect" => arguments.defect = Some(words.next()?),
+            "--seed" => {
+                let seed: u64 = words.next()?.parse().ok()?;
+                arguments.seeds = seed..seed.checked_add(1)?;
+            }
+            "--seeds" => {
+                let seeds = words.next()?;
+                let (first, end) = seeds.split_once("..")?;
+                arguments.seeds = first.parse().ok()?..end.parse().ok()?;
+            }
+            _ => return None,
         }
-        _ => None,
     }
-}
-
-fn one(seed: &str) -> Option<Range<u64>> {
-    let seed: u64 = seed.parse().ok()?;
-    Some(seed..seed.checked_add(1)?)
+    (!arguments.seeds.is_empty()).then_some(arguments)
 }

@@ -27,11 +27,18 @@ pub(crate) struct Network {
 impl Network {
     /// A client connects. Nothing tells it whether the worker has taken the connection.
     pub(crate) fn connect(&mut self, agenda: &mut Agenda, client: usize, pace: Pace) -> u32 {
+        let delay_ns = pace.delay_ns_max / 2;
+        let number = self.add_link(agenda, Happening::ClientReads(client), pace);
+        agenda.after(delay_ns, Happening::Connected(number));
+        number
+    }
+
+    /// A link that needs no accepting.
+    pub(crate) fn add_link(&mut self, agenda: &Agenda, wakes: Happening, pace: Pace) -> u32 {
         self.next_link += 1;
         let number = self.next_link;
-        agenda.after(pace.delay_ns_max / 2, Happening::Connected(number));
         let link = Link {
-            client,
+            wakes,
             pace,
             upstream: VecDeque::new(),
             upstream_moves: false,
@@ -56,6 +63,7 @@ impl Network {
             done: VecDeque::new(),
             closed: false,
             closed_at_ns: 0,
+            received_at_ns: agenda.now_ns(),
             moved_at_ns: agenda.now_ns(),
         };
         self.links.insert(number, link);
@@ -118,7 +126,7 @@ impl Network {
             if !link.upstream.is_empty() {
                 link.upstream.clear();
                 link.reset_arrived = true;
-                agenda.after(0, Happening::ClientReads(link.client));
+                agenda.after(0, link.wakes);
             }
             return;
         }
@@ -128,6 +136,7 @@ impl Network {
             let count = random.fragment(most);
             let moved: Vec<u8> = link.upstream.drain(..count).collect();
             link.received.extend(moved);
+            link.received_at_ns = agenda.now_ns();
             link.moved_at_ns = agenda.now_ns();
             self.ready.insert(number);
         }
@@ -171,7 +180,7 @@ impl Network {
         if link.downstream.is_empty() && link.server_ended && link.sending.is_none() {
             link.end_arrived = true;
         }
-        agenda.after(0, Happening::ClientReads(link.client));
+        agenda.after(0, link.wakes);
         self.pump(agenda, number);
         if let Some(link) = self.links.get_mut(&number)
             && !link.downstream.is_empty()
@@ -322,7 +331,7 @@ impl Network {
             link.downstream.clear();
             link.downstream_bytes = 0;
             link.reset_arrived = true;
-            agenda.after(random.below(link.pace.delay_ns_max + 1), Happening::ClientReads(link.client));
+            agenda.after(random.below(link.pace.delay_ns_max + 1), link.wakes);
         } else {
             link.server_ended = true;
             if !link.downstream_moves {

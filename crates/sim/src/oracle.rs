@@ -29,6 +29,7 @@ impl World {
         let asks_storage = match &exchange.wanted {
             Wanted::File { .. } => true,
             Wanted::Status(statuses) => matches!(statuses, [301 | 404]),
+            Wanted::Burnt { .. } | Wanted::Said { .. } => false,
         };
         if asks_storage && self.faults.disk_errors_in_1000 > 0 && matches!(reply.status, 500 | 503) {
             return Ok(());
@@ -36,6 +37,29 @@ impl World {
         match &exchange.wanted {
             Wanted::Status(statuses) if statuses.contains(&reply.status) => Ok(()),
             Wanted::Status(statuses) => Err(format!("status {} instead of {statuses:?}", reply.status)),
+            Wanted::Said { .. } if reply.status == 503 => Ok(()),
+            Wanted::Said { status, .. } if reply.status != *status => {
+                Err(format!("status {} instead of {status}", reply.status))
+            }
+            Wanted::Said { status: 200, bytes, is_cut: false } => {
+                let is_whole = reply.body.iter().all(|&byte| byte == b'p') && reply.body.len() as u64 == *bytes;
+                let says_length = reply.number("content-length")? == Some(*bytes);
+                if (is_whole || exchange.is_head) && says_length {
+                    Ok(())
+                } else {
+                    Err(format!("it hasn't {bytes} bytes"))
+                }
+            }
+            Wanted::Said { status: 200, is_cut: true, .. } if !exchange.is_head => {
+                Err("half of what a program said looks whole".to_owned())
+            }
+            Wanted::Said { .. } => Ok(()),
+            Wanted::Burnt { .. } if reply.status != 200 => Err(format!("status {} instead of 200", reply.status)),
+            &Wanted::Burnt { bytes } => {
+                let is_whole = exchange.is_head || reply.body.len() as u64 == bytes;
+                let says_length = reply.number("content-length")? == Some(bytes);
+                if is_whole && says_length { Ok(()) } else { Err(format!("it hasn't {bytes} bytes")) }
+            }
             Wanted::File { name, selection } => {
                 let states = self.files.states(name, self.oldest_ns(exchange), self.agenda.now_ns());
                 let mut reasons = Vec::new();
@@ -61,7 +85,7 @@ impl World {
             Wanted::File { name, .. } => {
                 self.files.states(name, self.oldest_ns(exchange), self.agenda.now_ns()).len() > 1
             }
-            Wanted::Status(_) => false,
+            Wanted::Status(_) | Wanted::Burnt { .. } | Wanted::Said { .. } => false,
         }
     }
 }

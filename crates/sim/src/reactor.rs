@@ -6,12 +6,12 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::rc::Rc;
 use std::time::Duration;
 
 use leat_host::reactor::{
-    COMPLETIONS_MAX, Completion, Listener, RECEIVE_BUFFER_BYTES, Reactor, ReceiveBuffer, SendNow, Socket, Token,
+    COMPLETIONS_MAX, Completion, Listener, Peer, RECEIVE_BUFFER_BYTES, Reactor, ReceiveBuffer, SendNow, Socket, Token,
     Transmit,
 };
 
@@ -33,8 +33,8 @@ pub(crate) struct SimReactor {
     free: Vec<u16>,
     /// Links whose receive waits for a buffer.
     starved: VecDeque<u32>,
-    /// Listeners by their place, with the token that accepting was asked for with.
-    accepting: Vec<(usize, Token)>,
+    /// Listeners by their place, with the token that their connections are awaited with.
+    awaited: Vec<(usize, Token)>,
     polled: Vec<(i32, Token)>,
     heads: Vec<Vec<u8>>,
     /// Whether cancelling takes effect late, as io_uring's does, or at once, as epoll's.
@@ -50,7 +50,7 @@ impl SimReactor {
             memory: vec![Vec::new(); usize::from(buffers)],
             free: (0..buffers).collect(),
             starved: VecDeque::new(),
-            accepting: Vec::new(),
+            awaited: Vec::new(),
             polled: Vec::new(),
             heads: Vec::new(),
             cancels_late,
@@ -64,7 +64,7 @@ impl SimReactor {
                 completions.push(Completion::Readable { token });
             }
         }
-        self.harvest_accepted(world, completions, most);
+        self.harvest_waiting(world, completions);
         while completions.len() < most {
             let ready: Vec<u32> = world.network.ready.iter().copied().collect();
             if ready.is_empty() {
@@ -84,31 +84,15 @@ impl SimReactor {
         }
     }
 
-    fn harvest_accepted(&mut self, world: &mut World, completions: &mut Vec<Completion>, most: usize) {
-        let mut failed = None;
-        for (place, &(listener, token)) in self.accepting.iter().enumerate() {
-            while completions.len() < most
-                && let Some(backlog) = world.network.backlog.get_mut(&listener)
-                && !backlog.is_empty()
-            {
-                if world.random.below(1_000) < world.faults.accept_failures_in_1000 {
-                    let error = io::Error::from_raw_os_error(24);
-                    completions.push(Completion::AcceptFailed { listener: token, error });
-                    failed = Some(place);
-                    break;
-                }
-                if let Some(number) = backlog.pop_front() {
-                    world.accepted += 1;
-                    if let Some(link) = world.network.links.get_mut(&number) {
-                        link.moved_at_ns = world.agenda.now_ns();
-                    }
-                    completions.push(Completion::Accepted { listener: token, socket: Socket(number) });
-                }
+    fn harvest_waiting(&mut self, world: &mut World, completions: &mut Vec<Completion>) {
+        let backlog = &world.network.backlog;
+        self.awaited.retain(|&(place, listener)| {
+            let waits = backlog.get(&place).is_some_and(|backlog| !backlog.is_empty());
+            if waits {
+                completions.push(Completion::ConnectionsWait { listener });
             }
-        }
-        if let Some(place) = failed {
-            self.accepting.remove(place);
-        }
+            !waits
+        });
     }
 
     /// The next completion of one link. What is received keeps its order; a send's end may come before or after.
@@ -169,7 +153,7 @@ impl SimReactor {
 
 fn completion(done: Done, token: Token) -> Completion {
     match done {
-        Done::Sent(error) => Completion::Sent { token, error: error.map(io::Error::from) },
+        Done::Sent(error) => Completion::Sent { token, error: error.map(io::Error::from), waited: true },
         Done::Writable => Completion::Writable { token },
         Done::ReceiveStopped(error) => Completion::ReceiveStopped { token, error: error.map(io::Error::from) },
         Done::EndOfInput => Completion::EndOfInput { token },
@@ -179,16 +163,37 @@ fn completion(done: Done, token: Token) -> Completion {
 impl Reactor for SimReactor {
     type File = Rc<OpenFile>;
 
-    fn accept(&mut self, listener: Listener, token: Token) {
+    fn await_connections(&mut self, listener: Listener, token: Token) {
         let mut world = self.world.borrow_mut();
         match world.listeners.get(&listener.0) {
-            Some(&place) => self.accepting.push((place, token)),
-            None => world.violation(format!("the worker accepts at {listener:?}, which isn't its own")),
+            Some(&place) if self.awaited.iter().all(|&(_, known)| known != token) => self.awaited.push((place, token)),
+            Some(_) => world.violation(format!("{listener:?} is awaited twice")),
+            None => world.violation(format!("the worker listens at {listener:?}, which isn't its own")),
         }
     }
 
-    fn stop_accepting(&mut self, _listener: Listener, token: Token) {
-        self.accepting.retain(|&(_, known)| known != token);
+    fn stop_awaiting_connections(&mut self, _listener: Listener, token: Token) {
+        self.awaited.retain(|&(_, known)| known != token);
+    }
+
+    fn accept(&mut self, listener: Listener) -> io::Result<Option<Socket>> {
+        let mut world = self.world.borrow_mut();
+        let Some(&place) = world.listeners.get(&listener.0) else {
+            world.violation(format!("the worker accepts at {listener:?}, which isn't its own"));
+            return Ok(None);
+        };
+        if world.random.below(1_000) < world.faults.accept_failures_in_1000 {
+            return Err(io::Error::from_raw_os_error(24));
+        }
+        let number = world.network.backlog.get_mut(&place).and_then(VecDeque::pop_front);
+        if let Some(number) = number {
+            world.accepted += 1;
+            let now_ns = world.agenda.now_ns();
+            if let Some(link) = world.network.links.get_mut(&number) {
+                link.moved_at_ns = now_ns;
+            }
+        }
+        Ok(number.map(Socket))
     }
 
     fn receive_once(&mut self, socket: Socket, token: Token) {
@@ -277,6 +282,12 @@ impl Reactor for SimReactor {
         self.world.borrow().network.unacknowledged_bytes(socket.0)
     }
 
+    fn since_arrival(&self, socket: Socket) -> Duration {
+        let world = self.world.borrow();
+        let arrived_ns = world.network.links.get(&socket.0).map(|link| link.received_at_ns);
+        Duration::from_nanos(arrived_ns.map_or(0, |arrived_ns| world.agenda.now_ns() - arrived_ns))
+    }
+
     fn peer(&self, _socket: Socket) -> Option<SocketAddr> {
         None
     }
@@ -319,8 +330,35 @@ impl Reactor for SimReactor {
         Err(io::ErrorKind::Unsupported.into())
     }
 
+    fn adopt(&mut self, socket: OwnedFd) -> io::Result<Socket> {
+        // Only its number is looked at: it stands for the worker's end of a link to a program.
+        let link = self.world.borrow_mut().programs.ends.remove(&socket.as_raw_fd());
+        link.map(Socket).ok_or_else(|| io::ErrorKind::Unsupported.into())
+    }
+
+    fn connect(&mut self, _to: &Peer) -> io::Result<Socket> {
+        Err(io::ErrorKind::ConnectionRefused.into())
+    }
+
+    fn connected(&mut self, _socket: Socket) -> io::Result<()> {
+        Ok(())
+    }
+
     fn poll_readable(&mut self, descriptor: i32, token: Token) {
         self.polled.push((descriptor, token));
+    }
+
+    fn stop_polling(&mut self, _descriptor: i32, token: Token) {
+        self.polled.retain(|&(_, known)| known != token);
+    }
+
+    fn free_buffers(&self) -> usize {
+        self.free.len()
+    }
+
+    fn has_more(&self) -> bool {
+        let mut world = self.world.borrow_mut();
+        !world.network.ready.is_empty() && world.random.percent(30)
     }
 
     fn wait(&mut self, timeout: Option<Duration>, completions: &mut Vec<Completion>) -> io::Result<()> {
@@ -331,6 +369,7 @@ impl Reactor for SimReactor {
         let lateness_ns = world.random.below(LATENESS_NS_MAX);
         let now_ns = world.agenda.now_ns() + work_ns;
         world.agenda.advance_to(now_ns);
+        world.worked_ns += work_ns;
         let deadline_ns = match timeout {
             Some(Duration::ZERO) => Some(now_ns),
             Some(timeout) => Some(now_ns + timeout.as_nanos() as u64 + lateness_ns),

@@ -4,9 +4,12 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use leat::config::{Admin, Config, Limits, Listener, Schedule, Site, SiteLimits};
+use leat::config::{
+    Admin, Burn, Cgi, Command, Config, First, Handler, Limits, Listener, Owner, Schedule, Site, SiteLimits,
+};
 use leat_logic::schedule::PolicyKind;
 use leat_logic::serve::hosts::HostTable;
+use leat_logic::serve::path_pattern::PathPattern;
 
 use crate::agenda::SECOND;
 use crate::random::Random;
@@ -19,6 +22,13 @@ const LINGER_TIMEOUT_NS: u64 = 2 * SECOND;
 pub(crate) const SLACK_NS: u64 = SECOND;
 
 pub(crate) const SITES: usize = 2;
+pub(crate) const PROGRAM_BYTES_MAX: usize = 150_000;
+const PROGRAM_TIMEOUT_NS: u64 = 3 * SECOND;
+pub(crate) const BURN_BYTES_MAX: usize = 50_000;
+pub(crate) const BURN_US_MAX: u64 = 5_000;
+
+/// Of no site, of one or of both.
+const OWNER: &str = "owner";
 
 /// Where a run's sites listen. Nothing does: it's a name.
 pub(crate) fn address() -> SocketAddr {
@@ -27,7 +37,7 @@ pub(crate) fn address() -> SocketAddr {
 
 /// A configuration for two sites.
 pub(crate) fn make(random: &mut Random) -> Config {
-    let policies = [PolicyKind::RoundRobin, PolicyKind::WeightedFair, PolicyKind::StrictPriority];
+    let policies = PolicyKind::ALL;
     let limits = Limits {
         head_timeout: Duration::from_nanos(HEAD_TIMEOUT_NS),
         idle_timeout: Duration::from_nanos(IDLE_TIMEOUT_NS),
@@ -43,6 +53,8 @@ pub(crate) fn make(random: &mut Random) -> Config {
         root: PathBuf::from(format!("/site{number}")),
         weight: random.between(1, 300) as u32,
         priority: random.below(2) as u8,
+        owner: if random.percent(50) { OWNER.to_owned() } else { String::new() },
+        stages: *random.pick(policies),
         precompressed: Vec::new(),
         limits: SiteLimits {
             idle_timeout: limits.idle_timeout,
@@ -51,7 +63,20 @@ pub(crate) fn make(random: &mut Random) -> Config {
         },
         ..Site::default()
     };
-    let sites = vec![site(0, "a.test", random), site(1, "b.test", random)];
+    let mut sites = vec![site(0, "a.test", random), site(1, "b.test", random)];
+    let burn = Burn { us_max: BURN_US_MAX, bytes_max: BURN_BYTES_MAX, ..Burn::default() };
+    let paths = PathPattern::parse("/burn").unwrap_or_default();
+    let cgi = Cgi {
+        command: Command { program: PathBuf::from("/program"), arguments: Vec::new() },
+        processes: *random.pick(&[1, 2, 10]),
+        queue: *random.pick(&[0, 3, 100]),
+        timeout: Duration::from_nanos(PROGRAM_TIMEOUT_NS),
+        ..Cgi::default()
+    };
+    let program =
+        Handler { path: PathPattern::parse("/program/*").unwrap_or_default(), cgi: Some(cgi), ..Handler::default() };
+    sites[0].handlers = vec![program];
+    sites[1].handlers = vec![Handler { path: paths, burn: Some(burn), ..Handler::default() }];
     let hosts = sites
         .iter()
         .enumerate()
@@ -59,9 +84,23 @@ pub(crate) fn make(random: &mut Random) -> Config {
     let listeners = vec![Listener { address: address(), hosts: HostTable::new(hosts, None) }];
     let mut config = Config {
         workers: 1,
-        admin: Admin { listen: None },
+        admin: Admin { listen: None, ..Admin::default() },
         limits,
-        schedule: Schedule { stages: *random.pick(&policies), sites: *random.pick(&policies) },
+        schedule: Schedule {
+            first: *random.pick(&[First::Sites, First::Stages]),
+            root: *random.pick(policies),
+            receive: *random.pick(policies),
+            serve: *random.pick(policies),
+            transmit: *random.pick(policies),
+            compute: *random.pick(policies),
+            ..Schedule::default()
+        },
+        owners: vec![Owner {
+            name: OWNER.to_owned(),
+            weight: random.between(1, 300) as u32,
+            policy: *random.pick(policies),
+            ..Owner::default()
+        }],
         sites,
         listeners,
         ..Config::default()

@@ -18,6 +18,7 @@ use leat::worker::{Host, Setup, Worker};
 use leat_logic::time::{Instant, UnixTime};
 
 use crate::agenda::{Happening, MILLISECOND, SECOND};
+use crate::programs::SimPrograms;
 use crate::random::Random;
 use crate::reactor::SimReactor;
 use crate::settings;
@@ -53,7 +54,7 @@ pub struct Options {
 }
 
 /// What a run did.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     /// Connections that the worker accepted.
     pub accepted: u64,
@@ -94,6 +95,7 @@ struct SimHost {
 impl Host for SimHost {
     type Reactor = SimReactor;
     type Storage = SimStorage;
+    type Programs = SimPrograms;
 
     fn now(&self) -> Instant {
         self.world.borrow().agenda.instant()
@@ -101,6 +103,18 @@ impl Host for SimHost {
 
     fn wall(&self) -> UnixTime {
         self.world.borrow().agenda.wall()
+    }
+
+    fn processor_time(&self) -> Duration {
+        Duration::from_nanos(self.world.borrow().worked_ns)
+    }
+
+    fn burn(&self, time: Duration) -> Duration {
+        let mut world = self.world.borrow_mut();
+        let until_ns = world.agenda.now_ns() + time.as_nanos() as u64;
+        world.agenda.advance_to(until_ns);
+        world.worked_ns += time.as_nanos() as u64;
+        time
     }
 }
 
@@ -197,7 +211,7 @@ impl Run {
             config: first,
             seed: options.seed,
         };
-        let worker = Worker::new(SimHost { world: world.clone() }, reactor, storage, setup);
+        let worker = Worker::new(SimHost { world: world.clone() }, reactor, storage, SimPrograms(world.clone()), setup);
         Ok(Run { world, worker, mailbox, metrics, logs: Arc::new(logs), mail, receive_buffers })
     }
 
@@ -271,7 +285,10 @@ impl Run {
     /// A worker that has drained holds nothing that isn't in its cache.
     fn look_behind(&mut self) -> io::Result<()> {
         for _ in 0..LAST_TURNS_MAX {
-            let is_idle = self.worker.holdings().events == 0 && self.world.borrow().storage.pending() == 0;
+            let holdings = self.worker.holdings();
+            let is_idle = holdings.events == 0
+                && holdings.programs + holdings.streams == 0
+                && self.world.borrow().storage.pending() == 0;
             if is_idle || self.world.borrow().has_failed() {
                 break;
             }
@@ -279,6 +296,10 @@ impl Run {
         }
         let holdings = self.worker.holdings();
         let mut world = self.world.borrow_mut();
+        if holdings.programs + holdings.streams != 0 || world.programs.count() != 0 {
+            let count = world.programs.count();
+            world.violation(format!("{count} programs are left, and the worker holds {holdings:?}"));
+        }
         if holdings.connections != 0 || holdings.events != 0 || self.metrics.connections.get() != 0 {
             world.violation(format!("the worker has ended and holds {holdings:?}"));
         }

@@ -11,6 +11,7 @@ use crate::files::Files;
 use crate::link::{Link, Receiving};
 use crate::mutation::Mutation;
 use crate::network::Network;
+use crate::programs::ProgramsState;
 use crate::random::Random;
 use crate::storage::{StorageState, WATCH};
 
@@ -45,12 +46,15 @@ pub(crate) struct World {
     pub(crate) storage: StorageState,
     pub(crate) clients: Vec<Client>,
     pub(crate) mutations: Vec<Mutation>,
+    pub(crate) programs: ProgramsState,
     /// From a listening descriptor's number, which chance must not see, to the listener's place.
     pub(crate) listeners: BTreeMap<u32, usize>,
     /// Polled descriptors that have become readable.
     pub(crate) rung: BTreeSet<i32>,
     pub(crate) receive_buffers_free: u16,
     pub(crate) accepted: u64,
+    /// What the worker has used of its processor.
+    pub(crate) worked_ns: u64,
     /// Messages of the engine that are due.
     pub(crate) mail_due: Vec<usize>,
     /// When the worker was told to drain, and when to be done.
@@ -79,10 +83,12 @@ impl World {
             storage: StorageState::default(),
             clients: Vec::new(),
             mutations: Vec::new(),
+            programs: ProgramsState::default(),
             listeners: BTreeMap::new(),
             rung: BTreeSet::new(),
             receive_buffers_free: 0,
             accepted: 0,
+            worked_ns: 0,
             mail_due: Vec::new(),
             drain: None,
             replies: 0,
@@ -185,6 +191,7 @@ impl World {
                 Happening::ClientActs(client) => self.client_acts(client),
                 Happening::ClientReads(client) => self.client_reads(client),
                 Happening::ClientDies(client) => self.client_dies(client),
+                Happening::ProgramActs(program) => self.program_acts(program),
                 Happening::Storage(serial) => self.answer_question(serial),
                 Happening::Notice => drop(self.rung.insert(WATCH)),
                 Happening::Mutation => self.begin_mutation(),
@@ -197,8 +204,7 @@ impl World {
 
 fn describe(completion: &Completion) -> (u64, Token) {
     match completion {
-        Completion::Accepted { listener, .. } => (1, *listener),
-        Completion::AcceptFailed { listener, .. } => (2, *listener),
+        Completion::ConnectionsWait { listener } => (1, *listener),
         Completion::Received { token, buffer } => (3 + (buffer.len() as u64) % 32, *token),
         Completion::EndOfInput { token } => (40, *token),
         Completion::ReceiveStopped { token, .. } => (41, *token),

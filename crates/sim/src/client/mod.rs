@@ -247,7 +247,15 @@ impl World {
                 // A reset takes with it what is left of the replies before.
                 let has_failed = client.exchanges[client.replied..client.sending].iter().any(|exchange| {
                     let is_file = matches!(exchange.wanted, request::Wanted::File { .. });
-                    self.has_changed(exchange) || (is_file && self.faults.disk_errors_in_1000 > 0)
+                    // A handler ends with its client, and takes an end of input for one.
+                    let is_handled =
+                        matches!(exchange.wanted, request::Wanted::Burnt { .. } | request::Wanted::Said { .. });
+                    let is_given_up = client.has_ended_side && is_handled;
+                    let is_cut = matches!(exchange.wanted, request::Wanted::Said { is_cut: true, .. });
+                    is_given_up
+                        || is_cut
+                        || self.has_changed(exchange)
+                        || (is_file && self.faults.disk_errors_in_1000 > 0)
                 });
                 crossed || draining || has_failed
             }

@@ -1,5 +1,8 @@
 //! A strict reader of replies (RFC 9112 section 6.3), written without a look at the server's code: two readers that agree are worth more.
 
+/// Leave to send content: nothing follows from it here, as clients send theirs anyhow.
+const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+
 /// One reply, whole.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Reply {
@@ -61,6 +64,12 @@ impl Reader {
 
     /// The next reply, when it's complete. `to_head`: it answers a HEAD, and has no body whatever its fields say.
     pub(crate) fn next(&mut self, to_head: bool) -> Result<Option<Reply>, String> {
+        while self.head.is_none() && self.bytes.starts_with(CONTINUE) {
+            self.bytes.drain(..CONTINUE.len());
+        }
+        if self.head.is_none() && CONTINUE.starts_with(&self.bytes) {
+            return Ok(None);
+        }
         if self.head.is_none() {
             let Some(end) = self.bytes.windows(4).position(|four| four == b"\r\n\r\n") else { return Ok(None) };
             let reply = read_head(&self.bytes[..end])?;

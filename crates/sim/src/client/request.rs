@@ -2,6 +2,7 @@
 
 use crate::files::Name;
 use crate::random::Random;
+use crate::settings::{BURN_BYTES_MAX, BURN_US_MAX, PROGRAM_BYTES_MAX};
 use crate::world::World;
 
 /// What a request asks of a file.
@@ -27,6 +28,10 @@ pub(crate) enum Wanted {
     File { name: Name, selection: Selection },
     /// One of these, whatever the files are.
     Status(&'static [u16]),
+    /// What a program says: so many bytes where all goes well. With 503, as many run as may.
+    Said { status: u16, bytes: u64, is_cut: bool },
+    /// So many bytes, after some computing.
+    Burnt { bytes: u64 },
 }
 
 /// Whether the server may, or has to, end the connection after a reply.
@@ -119,7 +124,9 @@ impl World {
                     let &(request, statuses) = self.random.pick(&PLAIN);
                     exchanges.push(Exchange::new(request, Wanted::Status(statuses), Close::No));
                 }
-                16 | 17 => exchanges.extend(with_body(&mut self.random)),
+                16 => exchanges.extend(with_body(&mut self.random)),
+                17 if self.random.percent(50) => exchanges.push(burning(&mut self.random)),
+                17 => exchanges.push(to_program(&mut self.random)),
                 18 => {
                     let &(request, statuses) = self.random.pick(&REFUSED);
                     exchanges.push(Exchange::new(request, Wanted::Status(statuses), Close::Must));
@@ -212,6 +219,42 @@ fn with_body(random: &mut Random) -> Vec<Exchange> {
             vec![Exchange::new(head, refused, Close::Silently)]
         }
     }
+}
+
+/// What a handler computes, with content that it doesn't look at.
+fn burning(random: &mut Random) -> Exchange {
+    let (bytes, us) = (random.below(BURN_BYTES_MAX as u64 + 1), random.below(BURN_US_MAX + 1));
+    let (method, body) = *random.pick(&[
+        ("GET", "\r\n"),
+        ("HEAD", "\r\n"),
+        ("POST", "Content-Length: 3\r\n\r\nxyz"),
+        ("PUT", "Transfer-Encoding: chunked\r\n\r\n3\r\nxyz\r\n0\r\n\r\n"),
+    ]);
+    let request = format!("{method} /burn?us={us}&bytes={bytes} HTTP/1.1\r\nHost: b.test\r\n{body}");
+    Exchange { is_head: method == "HEAD", ..Exchange::new(request, Wanted::Burnt { bytes }, Close::No) }
+}
+
+/// What a program answers, with content that it reads or not.
+fn to_program(random: &mut Random) -> Exchange {
+    let (how, status) =
+        *random.pick(&[("", 200), ("", 200), ("", 200), ("garbage", 502), ("crash", 200), ("hang", 504)]);
+    let bytes = random.below(PROGRAM_BYTES_MAX as u64 + 1);
+    let is_head = random.percent(10);
+    let content_max = if random.percent(20) { 40_000 } else { 300 };
+    let content = random.below(content_max) as usize;
+    let body = match random.below(4) {
+        _ if is_head => "\r\n".to_owned(),
+        0 => "\r\n".to_owned(),
+        1 => "Expect: 100-continue\r\nContent-Length: 5\r\n\r\nhello".to_owned(),
+        2 => format!("Transfer-Encoding: chunked\r\n\r\n{:x}\r\n{}\r\n0\r\n\r\n", content + 1, "x".repeat(content + 1)),
+        _ => format!("Content-Length: {content}\r\n\r\n{}", "x".repeat(content)),
+    };
+    let method = if is_head { "HEAD" } else { "POST" };
+    let request = format!("{method} /program/a?how={how}&bytes={bytes} HTTP/1.1\r\nHost: a.test\r\n{body}");
+    let wanted = Wanted::Said { status, bytes, is_cut: how == "crash" };
+    // What isn't read of awaited content leaves the end in doubt.
+    let close = if body.starts_with("Expect") { Close::May } else { Close::No };
+    Exchange { is_head, ..Exchange::new(request, wanted, close) }
 }
 
 /// At a slow pace the time for a head is over before it's too long.

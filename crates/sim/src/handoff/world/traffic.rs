@@ -1,0 +1,222 @@
+//! Packets between clients and sockets, and what applications do with what they get.
+
+use super::super::client::REQUEST_BYTES;
+use super::*;
+
+impl World {
+    pub(super) fn new_client(&mut self) {
+        let serial = self.clients.len() as u64 + 1;
+        let flow = FlowId { home: ServerId(0), serial };
+        let servers = self.machines.len() as u64;
+        let now_ns = self.now_ns;
+        let Some(home) = self.machines[HOME].home() else { return };
+        if !home.open(flow) {
+            return;
+        }
+        self.clients.insert(flow, Client::new(&mut self.random, flow, servers, now_ns));
+        self.machines[HOME].sockets.insert(flow, Socket::accepted(flow, now_ns));
+        self.start_ticking(HOME, flow);
+        self.after(0, Happening::ClientTick(flow));
+    }
+
+    pub(super) fn client_tick(&mut self, flow: FlowId) {
+        self.client_speaks(flow);
+        let client = &self.clients[&flow];
+        if !client.is_over && client.vanishes_ns > self.now_ns {
+            self.after(150 * MILLISECOND, Happening::ClientTick(flow));
+        }
+    }
+
+    fn client_speaks(&mut self, flow: FlowId) {
+        let now_ns = self.now_ns;
+        let Some(packet) = self.clients.get_mut(&flow).and_then(|client| client.speak(now_ns)) else { return };
+        let is_lost = now_ns < self.deaf_until_ns;
+        if let Some(delay_ns) = self.way().filter(|_| !is_lost) {
+            self.after(delay_ns, Happening::AtHome(packet));
+        }
+    }
+
+    /// How long a packet is on its way; some never arrive.
+    fn way(&mut self) -> Option<u64> {
+        if self.random.percent(3) {
+            return None;
+        }
+        let most_ns = if self.random.percent(2) { LATENCY_NS_MAX } else { 3 * MILLISECOND };
+        Some(self.random.below(most_ns))
+    }
+
+    pub(super) fn packet_at_home(&mut self, packet: Packet) {
+        let flow = packet.flow;
+        let seen = self.seen.entry(flow).or_default();
+        *seen = (seen.0.max(packet.acknowledgement), seen.1.max(packet.data.1));
+        match self.steering.get(&flow) {
+            Some((Target::Hold, _)) => {}
+            Some((Target::Node(node), _)) => {
+                let node = node.0 as usize;
+                if let Some(delay_ns) = self.way() {
+                    self.after(delay_ns, Happening::AtNode(node, packet));
+                }
+            }
+            None if self.machines[HOME].sockets.contains_key(&flow) => self.packet_at(HOME, packet),
+            // Nobody knows it: the home's kernel says so.
+            None => self.after(MILLISECOND, Happening::Reset(flow)),
+        }
+    }
+
+    /// A node without a socket for it drops it.
+    pub(super) fn packet_at(&mut self, machine: usize, packet: Packet) {
+        let now_ns = self.now_ns;
+        let Some(socket) = self.machines[machine].sockets.get_mut(&packet.flow) else { return };
+        if socket.is_frozen {
+            return;
+        }
+        let before = (socket.unacknowledged, socket.received);
+        socket.handle_packet(&packet, now_ns);
+        let has_news = before != (socket.unacknowledged, socket.received);
+        self.application(machine, packet.flow);
+        if has_news {
+            self.transmit(machine, packet.flow);
+        }
+    }
+
+    pub(super) fn start_ticking(&mut self, machine: usize, flow: FlowId) {
+        let state = &self.machines[machine];
+        let Some(socket) = state.sockets.get(&flow) else { return };
+        let (generation, life) = (socket.generation, state.life);
+        self.after(0, Happening::SocketTick { machine, flow, generation, life });
+    }
+
+    pub(super) fn tick(&mut self, machine: usize, flow: FlowId, generation: Generation, life: u64) {
+        let state = &self.machines[machine];
+        let is_same = state.life == life
+            && state.sockets.get(&flow).is_some_and(|socket| socket.generation == generation && !socket.is_frozen);
+        if !is_same {
+            return;
+        }
+        self.application(machine, flow);
+        self.transmit(machine, flow);
+        self.after(TICK_NS, Happening::SocketTick { machine, flow, generation, life });
+    }
+
+    /// Whether a kernel lets out what a socket sends.
+    fn may_leave(&self, machine: usize) -> bool {
+        let state = &self.machines[machine];
+        machine == HOME || self.has(Defect::NoFence) || state.clock(self.now_ns) < state.lease_until
+    }
+
+    fn transmit(&mut self, machine: usize, flow: FlowId) {
+        let is_open = self.may_leave(machine);
+        let Some(socket) = self.machines[machine].sockets.get_mut(&flow).filter(|socket| !socket.is_frozen) else {
+            return;
+        };
+        let segments = socket.transmit();
+        let (generation, acknowledged) = (socket.generation, socket.received);
+        if !is_open {
+            return;
+        }
+        self.check_owner(machine, flow, generation);
+        for (start, bytes) in segments {
+            if let Some(delay_ns) = self.way() {
+                self.after(delay_ns, Happening::ToClient { flow, start, bytes, acknowledged });
+            }
+        }
+    }
+
+    /// The invariant that all this is for.
+    fn check_owner(&mut self, machine: usize, flow: FlowId, generation: Generation) {
+        let highest = self.highest.entry(flow).or_default();
+        if generation < *highest {
+            let highest = highest.0;
+            return self.fail(format!("{machine} sends on {flow} under {}, after {highest} did", generation.0));
+        }
+        *highest = generation;
+        let is_live = |other: usize| {
+            self.machines[other].sockets.get(&flow).is_some_and(|socket| !socket.is_frozen) && self.may_leave(other)
+        };
+        let other = (0..self.machines.len()).find(|&other| other != machine && is_live(other));
+        if let Some(other) = other {
+            self.fail(format!("{machine} sends on {flow}, and {other} may as well"));
+        }
+    }
+
+    pub(super) fn client_receives(&mut self, flow: FlowId, start: u64, bytes: &[u8], acknowledged: u64) {
+        let now_ns = self.now_ns;
+        let Some(client) = self.clients.get_mut(&flow) else { return };
+        if client.is_over || now_ns >= client.vanishes_ns {
+            return;
+        }
+        match client.receive(start, bytes, acknowledged) {
+            Ok(()) if !bytes.is_empty() => self.client_speaks(flow),
+            Ok(()) => {}
+            Err(what) => self.fail(what),
+        }
+    }
+
+    pub(super) fn client_reset(&mut self, flow: FlowId) {
+        let excuse = self.excuses.get(&flow).copied();
+        let Some(client) = self.clients.get_mut(&flow) else { return };
+        if client.is_over {
+            return;
+        }
+        client.handle_reset();
+        let was_cut = client.was_cut;
+        self.trace(|| format!("{flow}: reset, {}", if was_cut { "too early" } else { "all is there" }));
+        if was_cut && excuse.is_none() {
+            self.fail(format!("{flow} is reset for no reason"));
+        }
+    }
+
+    /// What a server's application does when it looks at a connection.
+    fn application(&mut self, machine: usize, flow: FlowId) {
+        let state = &self.machines[machine];
+        if !state.is_up() || state.stands_still_until_ns > self.now_ns {
+            return;
+        }
+        let Some(socket) = state.sockets.get(&flow).filter(|socket| !socket.is_frozen && !socket.is_freezing) else {
+            return;
+        };
+        let is_stalled = self.now_ns - socket.last_heard_ns > STALL_NS;
+        if is_stalled || socket.is_ended || (socket.is_last && socket.is_drained()) {
+            self.end_flow(machine, flow);
+            return;
+        }
+        let (Some(number), is_drained) = (socket.pending(), socket.is_drained()) else { return };
+        let wanted = self.clients[&flow].asked[number as usize - 1].wanted;
+        if wanted.0 as usize == machine || self.random.percent(20) {
+            self.answer(machine, flow);
+        } else if let Some(home) = self.machines[machine].home() {
+            if home.give(flow, wanted).is_err() {
+                self.answer(machine, flow);
+            }
+        } else if (is_drained || self.random.percent(30))
+            && let Some(node) = self.machines[machine].node()
+        {
+            node.give_back(flow);
+        }
+        self.settle(machine);
+    }
+
+    fn answer(&mut self, machine: usize, flow: FlowId) {
+        let client = &self.clients[&flow];
+        let state = &mut self.machines[machine];
+        let head = (machine as u8) << 5 | (state.life as u8 & 31);
+        let Some(socket) = state.sockets.get_mut(&flow) else { return };
+        assert!(socket.received <= client.asked.len() as u64 * REQUEST_BYTES, "more than was sent");
+        let progress = socket.answer(client, head, self.version);
+        if progress.reply.complete_length > 600
+            && let Some(node) = state.node()
+        {
+            node.began(flow, progress.encode().expect("within the limits").into());
+        }
+    }
+
+    fn end_flow(&mut self, machine: usize, flow: FlowId) {
+        self.machines[machine].sockets.remove(&flow);
+        if let Some(home) = self.machines[machine].home() {
+            home.forget(flow);
+        } else if let Some(node) = self.machines[machine].node() {
+            node.ended(flow);
+        }
+        self.settle(machine);
+    }
+}
