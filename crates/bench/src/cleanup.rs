@@ -6,6 +6,7 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -16,6 +17,7 @@ use crate::sys::process;
 const END_LIMIT: Duration = Duration::from_secs(2);
 
 static FOLDERS: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+static COMMANDS: Mutex<Vec<(PathBuf, Vec<String>)>> = Mutex::new(Vec::new());
 static STARTING: Mutex<()> = Mutex::new(());
 
 /// Has `folder` removed, with all that is in it, if a signal ends the program.
@@ -28,6 +30,16 @@ pub(crate) fn removed(folder: &Path) {
     locked(&FOLDERS).retain(|other| other != folder);
 }
 
+/// Has a program run with these arguments if a signal ends this one: it takes away what isn't this program's child.
+pub(crate) fn run_at_end(program: &Path, arguments: &[String]) {
+    locked(&COMMANDS).push((program.to_owned(), arguments.to_owned()));
+}
+
+/// The program has been run with these arguments.
+pub(crate) fn ran(arguments: &[String]) {
+    locked(&COMMANDS).retain(|(_, other)| other != arguments);
+}
+
 /// Held while a process is started, so that none is started once a signal has come.
 pub(crate) fn starting() -> MutexGuard<'static, ()> {
     locked(&STARTING)
@@ -35,11 +47,15 @@ pub(crate) fn starting() -> MutexGuard<'static, ()> {
 
 /// Watches for signals from now on, on a thread of its own; called before any other thread is there.
 pub(crate) fn watch() -> io::Result<()> {
+    process::lead_session();
     process::block_end_signals()?;
     std::thread::Builder::new().name("signals".to_owned()).spawn(|| {
         let signal = process::await_end_signal();
         let _never_released = starting();
         end_servers();
+        for (program, arguments) in locked(&COMMANDS).iter() {
+            let _ = Command::new(program).args(arguments).status();
+        }
         for folder in locked(&FOLDERS).iter() {
             // A control group is removed as an empty directory, though files show in it.
             let _ = fs::remove_dir(folder).or_else(|_| fs::remove_dir_all(folder));

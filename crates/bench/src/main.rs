@@ -1,15 +1,18 @@
 //! Experiments beside peers: do-nothing servers, a load generator, the peers' set-up, tables and plots.
 //!
-//! `nothing` is the floor that a server stands on, `load` the generator, `serve` the experiment of serving files, and
-//! `shortfalls` says which results miss their mark. Not shipped.
+//! `nothing` is the floor that a server stands on, `load` the generator, `serve` the experiment of serving files, `shares`
+//! those of shares and overload, `handoff` those of a cluster, and `shortfalls` says which results miss their mark. Not shipped.
 #![deny(unsafe_code)]
 
 mod cleanup;
+mod experiment;
+mod handoff;
 mod load;
 mod nothing;
 mod result;
 mod serve;
 mod server;
+mod shares;
 #[allow(unsafe_code)]
 mod sys;
 mod workload;
@@ -33,6 +36,10 @@ enum Command {
     Load(load::LoadOptions),
     /// Measure serving files, beside the peers.
     Serve(serve::ServeOptions),
+    /// Measure shares between sites, and what becomes of a server that has too much to do.
+    Shares(shares::SharesOptions),
+    /// Measure handing connections over, beside proxies.
+    Handoff(handoff::HandoffOptions),
     /// Print every mark of every experiment that was missed.
     Shortfalls(result::ShortfallOptions),
 }
@@ -42,6 +49,8 @@ fn main() -> ExitCode {
         Command::Nothing(options) => nothing::run(&options),
         Command::Load(options) => load::run_command(&options),
         Command::Serve(options) => cleanup::watch().and_then(|()| serve::run(&options)),
+        Command::Shares(options) => cleanup::watch().and_then(|()| shares::run(&options)),
+        Command::Handoff(options) => cleanup::watch().and_then(|()| handoff::run(&options)),
         Command::Shortfalls(options) => result::print_shortfalls(&options),
     };
     match result {

@@ -9,7 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-use crate::serve::Conditions;
+use crate::experiment::Conditions;
 
 /// One mark and whether it was met.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

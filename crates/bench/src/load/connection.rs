@@ -20,6 +20,8 @@ pub(super) struct Answered {
     pub(super) request: Outstanding,
     /// The server will close.
     pub(super) close: bool,
+    /// It says that the server has too much to do.
+    pub(super) is_refusal: bool,
 }
 
 /// What the next receive should be.
@@ -74,10 +76,10 @@ impl Connection {
     }
 
     fn note(&mut self, progress: Progress, answered: &mut Vec<Answered>) {
-        if let Progress::Complete { close } = progress
+        if let Progress::Complete { close, is_refusal } = progress
             && let Some(request) = self.outstanding.pop_front()
         {
-            answered.push(Answered { request, close });
+            answered.push(Answered { request, close, is_refusal });
         }
     }
 

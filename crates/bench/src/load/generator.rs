@@ -1,4 +1,4 @@
-//! The generator's loop: when to send what on which connection. What comes back is `receiving`'s.
+//! The generator: when to send what on which connection. What comes back is `receiving`'s, whose turn it is `together`'s.
 
 use std::collections::VecDeque;
 use std::io;
@@ -8,8 +8,7 @@ use std::time::{Duration, Instant};
 use super::arrivals::Arrivals;
 use super::connection::{Answered, Connection, Outstanding, WHOLE_REPLY_BYTES, Want};
 use super::outcome::{Failure, Outcome};
-use super::{Demand, Observer, Plan};
-use crate::sys::process::own_thread_cpu_time;
+use super::{Demand, Plan};
 use crate::sys::ring::{Ring, RingSize};
 use crate::sys::socket;
 use crate::workload::mix::{Mix, PIPELINE_MAX};
@@ -18,13 +17,13 @@ use crate::workload::mix::{Mix, PIPELINE_MAX};
 const GREETINGS_MAX: usize = 128;
 /// Longest time without one more connection while they are opened.
 const OPENING_STALL_MAX: Duration = Duration::from_secs(10);
-/// Arrivals that may wait for a connection.
-const WAITING_MAX: usize = 1 << 20;
-/// Looking for work is cheaper than a timer that is nearer than this.
-const SPIN_NS: u64 = 500_000;
+/// The same for a flood, which goes on with those that it has.
+const FLOOD_STALL_MAX: Duration = Duration::from_millis(500);
 /// What a slow reader takes at a time, and the most its socket holds.
 const SLOW_READ_BYTES: u32 = 1 << 10;
 const SLOW_BUFFER_BYTES: i32 = 4 << 10;
+/// Between two lines of a slow head.
+const SLOW_HEAD_STEP: Duration = Duration::from_millis(200);
 
 pub(super) const KIND_SHIFT: u32 = 56;
 pub(super) const RECEIVE: u64 = 1;
@@ -45,6 +44,16 @@ pub(super) enum Role {
     Active,
     Idle,
     Slow,
+    /// Sends a head a few bytes at a time and never ends it.
+    SlowHead,
+}
+
+/// What a round came to.
+pub(super) struct Round {
+    pub(super) has_worked: bool,
+    /// When there is something to do without anything coming.
+    pub(super) next_ns: u64,
+    pub(super) may_sleep: bool,
 }
 
 pub(super) struct Generator<'a> {
@@ -66,8 +75,10 @@ pub(super) struct Generator<'a> {
     /// Slots that became free in this round.
     pub(super) freed: Vec<u32>,
     pub(super) answered: Vec<Answered>,
-    /// When slow readers read next; in order, as all wait equally long.
-    pub(super) slow_reads: VecDeque<(u64, u32)>,
+    /// When slow readers read next, or slow heads go on; in order, as all of a plan wait equally long.
+    pub(super) slow_steps: VecDeque<(u64, u32)>,
+    pub(super) begin_ns: u64,
+    arrivals: Option<Arrivals>,
     pub(super) greeted: usize,
     pub(super) in_flight: u64,
     pub(super) requests: u64,
@@ -76,8 +87,9 @@ pub(super) struct Generator<'a> {
 }
 
 impl<'a> Generator<'a> {
-    pub(super) fn new(plan: &'a Plan, mix: &'a Mix) -> io::Result<Self> {
-        let total = plan.connections + plan.idle + plan.slow;
+    /// `start` is the zero of its clock.
+    pub(super) fn new(plan: &'a Plan, mix: &'a Mix, start: Instant) -> io::Result<Self> {
+        let total = plan.all_connections();
         // The head takes up to 1 KB of a buffer.
         let fits = |bytes: u32| mix.body_bytes_max().is_some_and(|body| body + 1024 <= u64::from(bytes));
         let multishot = plan.requests_per_connection.is_none() && fits(WHOLE_REPLY_BYTES);
@@ -85,7 +97,8 @@ impl<'a> Generator<'a> {
         let active = plan.connections * plan.pipeline;
         let size = RingSize {
             submissions: 4096,
-            completions: 65_536,
+            // A receive for each connection, and sends and closes that fail.
+            completions: (4 * (total + active)).next_power_of_two().clamp(4_096, 65_536) as u32,
             // Few enough to stay in the cache: a reply is read before many more have come.
             buffers: (2 * active).next_power_of_two().clamp(128, 2048) as u16,
             buffer_bytes,
@@ -97,7 +110,7 @@ impl<'a> Generator<'a> {
             connections: (0..total).map(|_| Connection::default()).collect(),
             multishot,
             stage: Stage::Opening,
-            start: Instant::now(),
+            start,
             now_ns: 0,
             window_ns: 0..0,
             random: fastrand::Rng::with_seed(plan.seed),
@@ -105,7 +118,9 @@ impl<'a> Generator<'a> {
             waiting: VecDeque::new(),
             freed: Vec::new(),
             answered: Vec::new(),
-            slow_reads: VecDeque::new(),
+            slow_steps: VecDeque::new(),
+            begin_ns: 0,
+            arrivals: None,
             greeted: 0,
             in_flight: 0,
             requests: 0,
@@ -114,11 +129,8 @@ impl<'a> Generator<'a> {
         })
     }
 
-    pub(super) fn run(mut self, observer: &mut dyn Observer) -> io::Result<Outcome> {
-        self.open_connections()?;
-        observer.opened();
-        self.load(observer)?;
-        self.drain()?;
+    /// Gives the connections back.
+    pub(super) fn end(self) -> Outcome {
         // Receives go first, as they hold the sockets; then no connection is left in TIME_WAIT to use up ports.
         drop(self.ring);
         for connection in &self.connections {
@@ -126,11 +138,11 @@ impl<'a> Generator<'a> {
                 socket::reset_on_close(socket);
             }
         }
-        Ok(self.outcome)
+        self.outcome
     }
 
     /// Opens every connection that is kept and has one request answered on each.
-    fn open_connections(&mut self) -> io::Result<()> {
+    pub(super) fn open_connections(&mut self) -> io::Result<()> {
         let active = if self.plan.requests_per_connection.is_none() { self.plan.connections } else { 0 };
         let idle = self.plan.connections..self.plan.connections + self.plan.idle;
         let mut to_greet = (0..active).chain(idle);
@@ -151,73 +163,97 @@ impl<'a> Generator<'a> {
                 progress_ns = self.now_ns;
                 self.greeted += std::mem::take(&mut self.freed).len();
             }
+            if self.plan.is_flood && self.now_ns - progress_ns > FLOOD_STALL_MAX.as_nanos() as u64 {
+                return Ok(());
+            }
             if self.now_ns - progress_ns > OPENING_STALL_MAX.as_nanos() as u64 {
                 let message = format!("{} of {wanted} connections opened, then none", self.greeted);
                 return Err(io::Error::new(io::ErrorKind::TimedOut, message));
             }
         }
-        if wanted > 0 && self.failures_in_a_row >= wanted as u64 { Err(self.hopeless()) } else { Ok(()) }
+        if wanted > 0 && !self.plan.is_flood && self.failures_in_a_row >= wanted as u64 {
+            Err(self.hopeless())
+        } else {
+            Ok(())
+        }
     }
 
-    fn load(&mut self, observer: &mut dyn Observer) -> io::Result<()> {
+    /// Puts the load on; its window begins when [`Self::begin_window`] is called.
+    pub(super) fn begin(&mut self) {
         self.stage = Stage::Running;
         self.tick();
-        let begin_ns = self.now_ns;
-        let window_start_ns = begin_ns + self.plan.warm_up.as_nanos() as u64;
-        self.window_ns = window_start_ns..window_start_ns + self.plan.window.as_nanos() as u64;
-        let mut arrivals = match self.plan.demand {
+        self.begin_ns = self.now_ns;
+        // Nothing counts until the window begins.
+        self.window_ns = u64::MAX..u64::MAX;
+        self.arrivals = match self.plan.demand {
             Demand::Saturate => None,
             Demand::Rate { per_s, spacing } => Some(Arrivals::new(spacing, per_s, self.plan.seed)),
         };
         for _ in 0..self.plan.pipeline {
             self.freed.extend(0..self.plan.connections as u32);
         }
-        for index in self.plan.connections + self.plan.idle..self.connections.len() {
-            self.dispatch(index as u32, self.mix.longest(), 1, self.now_ns);
-        }
-        let mut begun = false;
-        let mut cpu_at_begin = Duration::ZERO;
-        while self.now_ns < self.window_ns.end && self.requests < self.plan.requests_max {
-            if !begun && self.now_ns >= self.window_ns.start {
-                begun = true;
-                // From here, not from the plan: the observer's counters are read now.
-                self.window_ns = self.now_ns..self.now_ns + self.plan.window.as_nanos() as u64;
-                observer.window_begins();
-                cpu_at_begin = own_thread_cpu_time()?;
-            }
-            let round_ns = self.now_ns;
-            self.use_freed_slots();
-            let mut next_ns = if begun { self.window_ns.end } else { self.window_ns.start };
-            if let Some(arrivals) = &mut arrivals {
-                self.send_due(arrivals, begin_ns);
-                next_ns = next_ns.min(begin_ns + arrivals.next_ns());
-            }
-            next_ns = next_ns.min(self.read_slowly());
-            let worked = self.step(next_ns)?;
-            if worked && begun {
-                self.outcome.busy += Duration::from_nanos(self.now_ns - round_ns);
+        let first_slow = self.plan.connections + self.plan.idle;
+        for index in first_slow..self.connections.len() {
+            match self.role(index as u32) {
+                Role::SlowHead => self.slow_steps.push_back((self.now_ns, index as u32)),
+                _ => self.dispatch(index as u32, self.mix.longest(), 1, self.now_ns),
             }
         }
-        observer.window_ends();
-        self.outcome.cpu = own_thread_cpu_time()?.saturating_sub(cpu_at_begin);
-        self.tick();
-        self.window_ns.end = self.now_ns;
-        self.outcome.window = Duration::from_nanos(self.window_ns.end - self.window_ns.start);
-        Ok(())
     }
 
-    /// Waits for the replies that are still to come and counts those that don't.
-    fn drain(&mut self) -> io::Result<()> {
+    /// From now on, what happens counts.
+    pub(super) fn begin_window(&mut self) {
+        self.tick();
+        self.window_ns = self.now_ns..self.now_ns + self.plan.window.as_nanos() as u64;
+    }
+
+    /// From now on, it doesn't; what was due before is still sent and waited for.
+    pub(super) fn end_window(&mut self) {
+        self.tick();
+        self.window_ns.end = self.now_ns.max(self.window_ns.start);
+        self.outcome.window = Duration::from_nanos(self.window_ns.end - self.window_ns.start);
         self.stage = Stage::Draining;
-        let end_ns = self.now_ns + self.plan.drain.as_nanos() as u64;
-        while (self.in_flight > 0 || !self.waiting.is_empty()) && self.now_ns < end_ns {
-            // What was due within the window is still sent; a closed loop sends no more.
-            match self.plan.demand {
-                Demand::Saturate => self.freed.clear(),
-                Demand::Rate { .. } => self.use_freed_slots(),
-            }
-            self.step(end_ns)?;
+    }
+
+    /// The window's time is up, or enough was sent.
+    pub(super) fn is_over(&self) -> bool {
+        self.now_ns >= self.window_ns.end || self.requests >= self.plan.requests_max
+    }
+
+    /// One round of load: sends what is due, and makes one system call if there is work for it.
+    pub(super) fn round(&mut self) -> io::Result<Round> {
+        self.tick();
+        let round_ns = self.now_ns;
+        self.use_freed_slots();
+        let mut next_ns = self.window_ns.end;
+        if let Some(mut arrivals) = self.arrivals.take() {
+            self.send_due(&mut arrivals);
+            next_ns = next_ns.min(self.begin_ns + arrivals.next_ns());
+            self.arrivals = Some(arrivals);
         }
+        next_ns = next_ns.min(self.step_slowly());
+        let has_worked = self.step()?;
+        if has_worked && self.window_ns.contains(&round_ns) {
+            self.outcome.busy += Duration::from_nanos(self.now_ns - round_ns);
+        }
+        Ok(Round { has_worked, next_ns, may_sleep: self.plan.sleep || self.in_flight == 0 })
+    }
+
+    /// One round after the window; its `has_worked` says whether replies are still to come.
+    pub(super) fn drain_round(&mut self) -> io::Result<Round> {
+        self.tick();
+        // What was due within the window is still sent; a closed loop sends no more.
+        match self.plan.demand {
+            Demand::Saturate => self.freed.clear(),
+            Demand::Rate { .. } => self.use_freed_slots(),
+        }
+        self.step()?;
+        let is_waiting = self.in_flight > 0 || !self.waiting.is_empty();
+        Ok(Round { has_worked: is_waiting, next_ns: u64::MAX, may_sleep: self.plan.sleep })
+    }
+
+    /// Counts the replies that haven't come.
+    pub(super) fn give_up_waiting(&mut self) {
         let active = &self.connections[..self.plan.connections];
         let outstanding = active.iter().flat_map(|connection| &connection.outstanding);
         let missing = outstanding.map(|request| request.intended_ns).chain(self.waiting.iter().map(|&(ns, _)| ns));
@@ -229,29 +265,18 @@ impl<'a> Generator<'a> {
             }
         }
         self.outcome.fail(Failure::Unanswered, unanswered);
-        Ok(())
     }
 
-    /// One system call if there is work for it; true if there was. Sleeps until `next_ns` if that pays.
-    fn step(&mut self, next_ns: u64) -> io::Result<bool> {
-        let worked = if self.ring.has_work() {
+    /// One system call if there is work for it; true if there was.
+    fn step(&mut self) -> io::Result<bool> {
+        let has_work = self.ring.has_work();
+        if has_work {
             self.ring.enter(false)?;
-            true
-        } else {
-            let gap_ns = next_ns.saturating_sub(self.now_ns);
-            if gap_ns > SPIN_NS && (self.plan.sleep || self.in_flight == 0) {
-                self.ring.enter_for(Duration::from_nanos(gap_ns - SPIN_NS / 2))?;
-            } else {
-                std::hint::spin_loop();
-            }
-            false
-        };
-        self.tick();
-        if worked || self.ring.has_work() {
+            self.tick();
             self.harvest()?;
             self.tick();
         }
-        Ok(worked)
+        Ok(has_work)
     }
 
     pub(super) fn tick(&mut self) {
@@ -264,15 +289,17 @@ impl<'a> Generator<'a> {
             Role::Active
         } else if index < self.plan.connections + self.plan.idle {
             Role::Idle
-        } else {
+        } else if index < self.plan.connections + self.plan.idle + self.plan.slow {
             Role::Slow
+        } else {
+            Role::SlowHead
         }
     }
 
     /// Sends what is due (open loop).
-    fn send_due(&mut self, arrivals: &mut Arrivals, begin_ns: u64) {
+    fn send_due(&mut self, arrivals: &mut Arrivals) {
         loop {
-            let intended_ns = begin_ns + arrivals.next_ns();
+            let intended_ns = self.begin_ns + arrivals.next_ns();
             if intended_ns > self.now_ns || intended_ns >= self.window_ns.end {
                 return;
             }
@@ -285,7 +312,7 @@ impl<'a> Generator<'a> {
                     self.outcome.lateness_ns.saturating_record(self.now_ns - intended_ns);
                 }
                 self.dispatch(index, target, 1, intended_ns);
-            } else if self.waiting.len() < WAITING_MAX {
+            } else if self.waiting.len() < self.plan.waiting_max {
                 self.waiting.push_back((intended_ns, target));
             } else {
                 self.outcome.fail(Failure::Overflow, 1);
@@ -327,22 +354,44 @@ impl<'a> Generator<'a> {
         }
     }
 
-    /// Submits reads of slow readers that are due; says when the next one is.
-    fn read_slowly(&mut self) -> u64 {
-        while let Some(&(due_ns, index)) = self.slow_reads.front() {
+    /// Takes the steps of slow readers and slow heads that are due; says when the next one is.
+    fn step_slowly(&mut self) -> u64 {
+        while let Some(&(due_ns, index)) = self.slow_steps.front() {
             if due_ns > self.now_ns {
                 return due_ns;
             }
-            self.slow_reads.pop_front();
-            self.arm(index, Want::Look { bytes: SLOW_READ_BYTES });
+            self.slow_steps.pop_front();
+            match self.role(index) {
+                Role::SlowHead => self.send_more_of_a_head(index),
+                _ if self.connections[index as usize].socket.is_none() => {
+                    self.dispatch(index, self.mix.longest(), 1, self.now_ns);
+                }
+                _ => self.arm(index, Want::Look { bytes: SLOW_READ_BYTES }),
+            }
         }
         u64::MAX
+    }
+
+    /// Begins a head, or goes on with it; a connection that the server has ended is opened anew.
+    fn send_more_of_a_head(&mut self, index: u32) {
+        let is_new = self.connections[index as usize].socket.is_none();
+        if is_new && self.open(index).is_err() {
+            self.failed(Failure::Connect, 1);
+        }
+        if let Some(socket) = &self.connections[index as usize].socket {
+            let part: &[u8] = if is_new { b"GET / HTTP/1.1\r\nHost: localhost\r\n" } else { b"X-Slow: x\r\n" };
+            self.ring.send(socket.as_raw_fd(), IGNORED, part);
+            if is_new {
+                self.arm(index, Want::Look { bytes: SLOW_READ_BYTES });
+            }
+        }
+        self.slow_steps.push_back((self.now_ns + SLOW_HEAD_STEP.as_nanos() as u64, index));
     }
 
     /// Lets a slow reader wait for as long as its rate wants.
     pub(super) fn read_later(&mut self, index: u32) {
         let wait_ns = u64::from(SLOW_READ_BYTES) * 1_000_000_000 / u64::from(self.plan.slow_bytes_per_s.max(1));
-        self.slow_reads.push_back((self.now_ns + wait_ns, index));
+        self.slow_steps.push_back((self.now_ns + wait_ns, index));
     }
 
     /// Sends `count` requests for one target on a connection, opening it if need be.
@@ -355,6 +404,7 @@ impl<'a> Generator<'a> {
             return;
         }
         let token = self.token(RECEIVE, index);
+        let role = self.role(index);
         let connection = &mut self.connections[index as usize];
         let Some(socket) = &connection.socket else { return };
         self.ring.send(socket.as_raw_fd(), IGNORED, self.mix.target(target).requests(count));
@@ -368,7 +418,7 @@ impl<'a> Generator<'a> {
         if self.window_ns.contains(&self.now_ns) {
             self.outcome.sent += count as u64;
         }
-        if index as usize >= self.plan.connections + self.plan.idle {
+        if role == Role::Slow {
             self.read_later(index);
             return;
         }

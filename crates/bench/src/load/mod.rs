@@ -17,6 +17,7 @@ mod receiving;
 mod reply;
 #[cfg(test)]
 mod tests;
+mod together;
 
 use std::io;
 use std::net::SocketAddr;
@@ -57,6 +58,14 @@ pub(crate) struct Plan {
     /// Connections that ask for the longest file and read it at `slow_bytes_per_s`.
     pub(crate) slow: usize,
     pub(crate) slow_bytes_per_s: u32,
+    /// Connections that send a head a few bytes at a time and never end it.
+    pub(crate) slow_heads: usize,
+    /// Arrivals that may wait for a connection; the others count as failed.
+    pub(crate) waiting_max: usize,
+    /// A reply with status 503 is counted apart, not as a failure.
+    pub(crate) may_be_refused: bool,
+    /// The server may keep out or cut off whatever it likes, and the run goes on.
+    pub(crate) is_flood: bool,
     /// Load before the measured window.
     pub(crate) warm_up: Duration,
     pub(crate) window: Duration,
@@ -83,6 +92,10 @@ impl Plan {
             idle: 0,
             slow: 0,
             slow_bytes_per_s: 10_000,
+            slow_heads: 0,
+            waiting_max: 1 << 20,
+            may_be_refused: false,
+            is_flood: false,
             warm_up: Duration::from_millis(500),
             window: Duration::from_secs(2),
             drain: Duration::from_secs(1),
@@ -91,6 +104,10 @@ impl Plan {
             seed: 1,
             sleep: false,
         }
+    }
+
+    fn all_connections(&self) -> usize {
+        self.connections + self.idle + self.slow + self.slow_heads
     }
 }
 
@@ -112,12 +129,22 @@ impl Observer for Unobserved {}
 /// # Errors
 /// io_uring is refused, descriptors run out, or the server fails every request.
 pub(crate) fn run(plan: &Plan, mix: &Mix, observer: &mut dyn Observer) -> io::Result<Outcome> {
-    let connections = plan.connections + plan.idle + plan.slow;
+    let mut outcomes = run_together(&[(plan, mix)], observer)?;
+    outcomes.pop().ok_or_else(|| io::Error::other("a run without an outcome"))
+}
+
+/// Runs several plans at once on the calling thread, each with its own connections, seed and outcome. Warm-up, window and drain are the
+/// first one's.
+///
+/// # Errors
+/// As [`run`].
+pub(crate) fn run_together(parts: &[(&Plan, &Mix)], observer: &mut dyn Observer) -> io::Result<Vec<Outcome>> {
+    let connections: usize = parts.iter().map(|(plan, _)| plan.all_connections()).sum();
     if connections == 0 || connections > CONNECTIONS_MAX {
         let message = format!("{connections} connections: give 1 to {CONNECTIONS_MAX}");
         return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
     }
     crate::sys::process::allow_descriptors(connections as u64 + 512)?;
     crate::sys::process::sharpen_timers()?;
-    generator::Generator::new(plan, mix)?.run(observer)
+    together::run(parts, observer)
 }

@@ -18,7 +18,7 @@ const KEPT_BODY_BYTES_MAX: usize = 4 << 20;
 pub(crate) struct LoadOptions {
     /// Server's address.
     address: SocketAddr,
-    /// Paths to ask for, each with a weight if wanted: `/index.html` or `/index.html=3`.
+    /// Paths to ask for, each with a weight if wanted: `/index.html` or `/index.html=3`. One with a query has none.
     #[arg(default_value = "/")]
     paths: Vec<String>,
     /// Open loop: requests per second. Without it, a closed loop.
@@ -158,7 +158,8 @@ fn print(outcome: &Outcome) {
 
 /// Asks once for `path[=weight]`, to know the body that every later reply must have.
 fn learn(address: SocketAddr, path: &str, close: bool) -> io::Result<(Target, f64)> {
-    let (path, weight) = match path.rsplit_once('=').map(|(path, weight)| (path, weight.parse::<f64>())) {
+    let weighted = path.rsplit_once('=').filter(|_| !path.contains('?'));
+    let (path, weight) = match weighted.map(|(path, weight)| (path, weight.parse::<f64>())) {
         Some((path, Ok(weight))) if weight > 0.0 => (path, weight),
         _ => (path, 1.0),
     };

@@ -14,7 +14,7 @@ pub(crate) enum Failure {
     ClosedEarly,
     /// The head couldn't be understood.
     MalformedHead,
-    /// Not status 200.
+    /// Not the status that was to come.
     Status,
     /// The body's length differs from the file's.
     Length,
@@ -22,7 +22,7 @@ pub(crate) enum Failure {
     Body,
     /// No reply before the run's end.
     Unanswered,
-    /// Too many arrivals waited for a connection.
+    /// No connection was free, and too many arrivals waited for one.
     Overflow,
     /// An idle connection was closed by the server.
     IdleClosed,
@@ -38,6 +38,8 @@ pub(crate) struct Outcome {
     pub(crate) sent: u64,
     /// Replies that were complete, and right, within the window.
     pub(crate) answered: u64,
+    /// Replies within the window that said that the server has too much to do, where the plan lets it.
+    pub(crate) refused: u64,
     /// Body and head bytes received within the window.
     pub(crate) received_bytes: u64,
     /// Connections opened within the window.
@@ -65,6 +67,7 @@ impl Outcome {
             offered: 0,
             sent: 0,
             answered: 0,
+            refused: 0,
             received_bytes: 0,
             connects: 0,
             verified: 0,
@@ -93,6 +96,10 @@ impl Outcome {
 
     pub(crate) fn answered_per_s(&self) -> f64 {
         per_second(self.answered, self.window)
+    }
+
+    pub(crate) fn refused_per_s(&self) -> f64 {
+        per_second(self.refused, self.window)
     }
 
     pub(crate) fn offered_per_s(&self) -> f64 {

@@ -27,7 +27,11 @@ impl Generator<'_> {
                 self.ring.recycle(filled);
             }
         }
-        if self.failures_in_a_row > FAILURES_IN_A_ROW_MAX { Err(self.hopeless()) } else { Ok(()) }
+        if self.failures_in_a_row > FAILURES_IN_A_ROW_MAX && !self.plan.is_flood {
+            Err(self.hopeless())
+        } else {
+            Ok(())
+        }
     }
 
     pub(super) fn hopeless(&self) -> io::Error {
@@ -37,6 +41,7 @@ impl Generator<'_> {
     pub(super) fn received(&mut self, index: u32, completion: Completion) {
         let Completion { token, result, more, filled } = completion;
         let discard = token >> KIND_SHIFT == DISCARD;
+        let role = self.role(index);
         let connection = &mut self.connections[index as usize];
         connection.armed = more;
         let mut answered = std::mem::take(&mut self.answered);
@@ -47,6 +52,9 @@ impl Generator<'_> {
             }
             if discard {
                 connection.discarded(result as u64, &mut answered);
+            } else if role == Role::SlowHead {
+                // Whatever the server says to a head that has no end, it's over.
+                fault = Some(Fault::MalformedHead);
             } else if let Some(filled) = &filled {
                 fault = connection.read(self.ring.bytes(filled), self.mix, &mut answered).err();
             }
@@ -69,13 +77,13 @@ impl Generator<'_> {
 
     /// Submits the next receive if one is needed and none is under way.
     pub(super) fn receive_on(&mut self, index: u32) {
-        let slow = self.role(index) == Role::Slow;
+        let role = self.role(index);
         let connection = &mut self.connections[index as usize];
-        if connection.armed || connection.socket.is_none() {
+        if connection.armed || connection.socket.is_none() || role == Role::SlowHead {
             return;
         }
         let waits = !connection.outstanding.is_empty() || connection.slots_held > 0;
-        if slow {
+        if role == Role::Slow {
             if connection.reader.body_left().is_some() || waits {
                 self.read_later(index);
             }
@@ -103,7 +111,11 @@ impl Generator<'_> {
             return;
         }
         self.in_flight -= 1;
-        if self.stage != Stage::Opening {
+        if reply.is_refusal && !self.plan.may_be_refused {
+            self.failed(Failure::Status, 1);
+        } else if reply.is_refusal {
+            self.outcome.refused += u64::from(self.window_ns.contains(&self.now_ns));
+        } else if self.stage != Stage::Opening {
             if self.window_ns.contains(&reply.request.intended_ns) {
                 self.outcome.latency_ns.saturating_record(self.now_ns - reply.request.intended_ns);
             }
@@ -134,10 +146,9 @@ impl Generator<'_> {
         };
         self.failed(failure, 1);
         let connection = &mut self.connections[index as usize];
-        if connection.outstanding.pop_front().is_some() {
-            if self.role(index) != Role::Slow {
-                self.in_flight -= 1;
-            }
+        let was_asked = connection.outstanding.pop_front().is_some();
+        if was_asked && self.role(index) != Role::Slow {
+            self.in_flight -= 1;
             self.freed.push(index);
         }
         self.ended(index);
@@ -154,8 +165,13 @@ impl Generator<'_> {
         match role {
             Role::Slow => {
                 self.failed(Failure::ClosedEarly, unanswered as u64);
+                if self.plan.is_flood {
+                    self.read_later(index);
+                }
                 return;
             }
+            // Its next step opens it anew.
+            Role::SlowHead => return,
             Role::Idle if self.stage == Stage::Running => self.outcome.fail(Failure::IdleClosed, 1),
             _ => {}
         }

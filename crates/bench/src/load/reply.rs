@@ -4,6 +4,8 @@ use thiserror::Error;
 
 use crate::workload::mix::Target;
 
+/// The status that says that a server has too much to do: not what was asked for, and not wrong.
+const REFUSAL: u16 = 503;
 /// Heads past this length are refused.
 const HEAD_BYTES_MAX: usize = 8 << 10;
 
@@ -12,7 +14,7 @@ const HEAD_BYTES_MAX: usize = 8 << 10;
 pub(crate) enum Fault {
     #[error("the head can't be understood")]
     MalformedHead,
-    #[error("status {0} instead of 200")]
+    #[error("status {0}")]
     Status(u16),
     #[error("a body of {got} bytes instead of {wanted}")]
     Length { got: u64, wanted: u64 },
@@ -26,7 +28,7 @@ pub(crate) enum Progress {
     /// All bytes were used up and more are needed.
     More,
     /// The reply is complete.
-    Complete { close: bool },
+    Complete { close: bool, is_refusal: bool },
 }
 
 /// Reads one reply after another from a connection's bytes.
@@ -41,9 +43,11 @@ struct BodyState {
     offset: u64,
     left: u64,
     close: bool,
+    is_refusal: bool,
 }
 
 struct Head {
+    status: u16,
     bytes: usize,
     content_length: u64,
     close: bool,
@@ -57,18 +61,23 @@ impl ReplyReader {
     pub(crate) fn take(&mut self, bytes: &mut &[u8], target: &Target, verify: bool) -> Result<Progress, Fault> {
         if self.body.is_none() {
             let Some(head) = self.take_head(bytes)? else { return Ok(Progress::More) };
+            let is_refusal = head.status == REFUSAL;
+            if head.status != target.status && !is_refusal {
+                return Err(Fault::Status(head.status));
+            }
             if let Some(wanted) = target.body_bytes
                 && wanted != head.content_length
+                && !is_refusal
             {
                 return Err(Fault::Length { got: head.content_length, wanted });
             }
-            self.body = Some(BodyState { offset: 0, left: head.content_length, close: head.close });
+            self.body = Some(BodyState { offset: 0, left: head.content_length, close: head.close, is_refusal });
         }
         let Some(state) = self.body.as_mut() else { return Ok(Progress::More) };
         let count = (bytes.len() as u64).min(state.left);
         let (now, rest) = bytes.split_at(count as usize);
         *bytes = rest;
-        if verify && !target.body.matches(state.offset, now) {
+        if verify && !state.is_refusal && !target.body.matches(state.offset, now) {
             return Err(Fault::Body);
         }
         Ok(self.advance(count))
@@ -91,9 +100,9 @@ impl ReplyReader {
         if state.left > 0 {
             return Progress::More;
         }
-        let close = state.close;
+        let BodyState { close, is_refusal, .. } = *state;
         self.body = None;
-        Progress::Complete { close }
+        Progress::Complete { close, is_refusal }
     }
 
     fn take_head(&mut self, bytes: &mut &[u8]) -> Result<Option<Head>, Fault> {
@@ -123,7 +132,10 @@ impl ReplyReader {
 /// # Errors
 /// Not a reply with status 200 and a length.
 pub(crate) fn lengths(bytes: &[u8]) -> Result<Option<(usize, u64)>, Fault> {
-    Ok(parse_head(bytes)?.map(|head| (head.bytes, head.content_length)))
+    match parse_head(bytes)? {
+        Some(head) if head.status != 200 => Err(Fault::Status(head.status)),
+        head => Ok(head.map(|head| (head.bytes, head.content_length))),
+    }
 }
 
 /// Finds the end, status, length and persistence of a head; `None` when its end hasn't come.
@@ -136,10 +148,7 @@ fn parse_head(bytes: &[u8]) -> Result<Option<Head>, Fault> {
     if !lines.starts_with(b"HTTP/1.") || !digits.iter().all(u8::is_ascii_digit) {
         return Err(Fault::MalformedHead);
     }
-    if digits != b"200" {
-        let status = digits.iter().fold(0, |status, digit| status * 10 + u16::from(digit - b'0'));
-        return Err(Fault::Status(status));
-    }
+    let status = digits.iter().fold(0, |status, digit| status * 10 + u16::from(digit - b'0'));
     let mut content_length = None;
     let mut close = lines[7] == b'0';
     let mut start = 0;
@@ -159,7 +168,7 @@ fn parse_head(bytes: &[u8]) -> Result<Option<Head>, Fault> {
         }
     }
     let content_length = content_length.ok_or(Fault::MalformedHead)?;
-    Ok(Some(Head { bytes: end + 4, content_length, close }))
+    Ok(Some(Head { status, bytes: end + 4, content_length, close }))
 }
 
 /// The value of a line if its name is `name` (in lower case, with its colon).
@@ -198,7 +207,7 @@ mod tests {
                     last = reader.take(&mut part, &target, true).expect("it is the right reply");
                     assert!(part.is_empty());
                 }
-                assert_eq!(last, Progress::Complete { close: true });
+                assert_eq!(last, Progress::Complete { close: true, is_refusal: false });
             }
         }
     }
@@ -211,7 +220,10 @@ mod tests {
         let mut reader = ReplyReader::default();
         let mut rest = both.as_slice();
         for _ in 0..2 {
-            assert_eq!(reader.take(&mut rest, &target, true), Ok(Progress::Complete { close: true }));
+            assert_eq!(
+                reader.take(&mut rest, &target, true),
+                Ok(Progress::Complete { close: true, is_refusal: false })
+            );
         }
         assert!(rest.is_empty());
     }
@@ -249,6 +261,6 @@ mod tests {
         assert_eq!(reader.take(&mut part, &target(content, 30), true), Ok(Progress::More));
         assert_eq!(reader.body_left(), Some(20));
         assert_eq!(reader.skip(19), Progress::More);
-        assert_eq!(reader.skip(1), Progress::Complete { close: true });
+        assert_eq!(reader.skip(1), Progress::Complete { close: true, is_refusal: false });
     }
 }

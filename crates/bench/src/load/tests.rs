@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
 
 use super::outcome::Failure;
-use super::{Demand, Observer, Outcome, Plan, Spacing, Unobserved, run};
+use super::{Demand, Observer, Outcome, Plan, Spacing, Unobserved, run, run_together};
 use crate::nothing::{Facility, in_background};
 use crate::server::running::WorkFolder;
 use crate::workload::file_set::FileSet;
@@ -105,6 +105,49 @@ fn the_end_comes_early_when_enough_was_sent() {
     let plan = Plan { requests_max: 100, window: Duration::from_secs(60), warm_up: Duration::ZERO, ..brief(address) };
     let outcome = run(&plan, &files.mix(false, |_| true), &mut Unobserved).expect("it runs");
     assert!(outcome.window < Duration::from_secs(30), "{:?}", outcome.window);
+}
+
+#[test]
+fn plans_run_together_and_are_told_apart() {
+    let folder = WorkFolder::create("load-tests").expect("a temporary folder");
+    let root = folder.path().join("files");
+    let files = FileSet::of_sizes(&root, &[("file", 612)], 5).expect("files");
+    let mix = files.mix(false, |_| true);
+    let address = in_background(Facility::IoUring, &root.join("file"), false);
+    let rate = |per_s| Plan { demand: Demand::Rate { per_s, spacing: Spacing::Constant }, ..brief(address) };
+    let (few, many) = (rate(300.0), rate(3_000.0));
+    let outcomes = run_together(&[(&few, &mix), (&many, &mix)], &mut Unobserved).expect("it runs");
+    let offered: Vec<u64> = outcomes.iter().map(|outcome| outcome.offered).collect();
+    assert!((29..=31).contains(&offered[0]) && (298..=302).contains(&offered[1]), "{offered:?}");
+    for outcome in &outcomes {
+        assert_eq!(outcome.failed(), 0, "{:?}", outcome.failures);
+        assert_eq!(outcome.latency_ns.len(), outcome.offered);
+    }
+}
+
+#[test]
+fn a_refusal_is_no_failure_where_it_may_come() {
+    let address = wrong_server(b"HTTP/1.1 503 Later\r\nRetry-After: 1\r\nContent-Length: 4\r\n\r\nbusy");
+    let mix = Mix::new(vec![(Target::new("/", false, Some(5), Body::Unknown), 1.0)]);
+    let plan = Plan {
+        demand: Demand::Rate { per_s: 500.0, spacing: Spacing::Constant },
+        requests_per_connection: Some(1),
+        ..brief(address)
+    };
+    let outcome = run(&Plan { may_be_refused: true, ..plan.clone() }, &mix, &mut Unobserved).expect("it runs");
+    assert!(outcome.refused > 0 && outcome.answered == 0 && outcome.failed() == 0, "{:?}", outcome.failures);
+    let outcome = run(&plan, &mix, &mut Unobserved).expect("few failures don't end a run");
+    assert!(outcome.failures.contains_key(&Failure::Status) && outcome.refused == 0, "{:?}", outcome.failures);
+}
+
+#[test]
+fn a_flood_goes_on_whatever_the_server_does() {
+    let address = wrong_server(b"");
+    let mix = Mix::new(vec![(Target::new("/", false, Some(5), Body::Unknown), 1.0)]);
+    let flood = Plan { is_flood: true, connections: 4, slow: 2, slow_heads: 2, ..brief(address) };
+    let outcome = run(&flood, &mix, &mut Unobserved).expect("a flood isn't ended by failures");
+    assert!(outcome.failures.contains_key(&Failure::ClosedEarly), "{:?}", outcome.failures);
+    assert_eq!(outcome.answered, 0);
 }
 
 /// A server that reads a bit and then says `reply`, whatever was asked, and closes.

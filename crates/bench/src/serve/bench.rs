@@ -5,12 +5,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::ServeOptions;
-use super::machine::Conditions;
-use super::samples::{Sample, Samples};
-use crate::load::{self, Demand, Observer, Outcome, Plan, Spacing};
+use crate::experiment::{self, Clocks, GENERATOR, Records};
+use crate::load::{self, Demand, Outcome, Plan, Spacing};
 use crate::server::running::WorkFolder;
 use crate::server::{Running, Server, Site};
-use crate::sys::process;
 use crate::workload::mix::Mix;
 
 /// A point counts only where the generator was shown to offer this many times its rate.
@@ -26,8 +24,6 @@ const OFFERED_SHARE_MIN: f64 = 0.98;
 const OFFERED_LATENESS_MAX: Duration = Duration::from_millis(1);
 /// Larger files are sent by sendfile, smaller ones by a copy: whichever is the lower floor.
 const LARGE_BYTES: u64 = 200_000;
-/// The generator's own name in samples.
-pub(crate) const GENERATOR: &str = "generator";
 
 /// One measurement of one server.
 pub(crate) struct Measured {
@@ -56,15 +52,18 @@ pub(crate) struct Turns<'a> {
     pub(crate) rounds: u32,
 }
 
-/// Servers, options and all samples so far.
+/// Servers, options and all records so far.
 pub(crate) struct Bench {
     pub(crate) options: ServeOptions,
-    pub(crate) samples: Samples,
+    pub(crate) records: Records,
     servers: Vec<Box<dyn Server>>,
     folder: WorkFolder,
-    /// Case and what has to be said about it.
-    pub(crate) notes: Vec<(String, String)>,
-    pub(crate) conditions: Vec<Conditions>,
+}
+
+impl experiment::Bench for Bench {
+    fn records(&mut self) -> &mut Records {
+        &mut self.records
+    }
 }
 
 impl Bench {
@@ -76,7 +75,7 @@ impl Bench {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         }
         let servers = servers.into_iter().filter(|server| wanted(server.name())).collect();
-        Ok(Self { options, samples: Samples::default(), servers, folder, notes: Vec::new(), conditions: Vec::new() })
+        Ok(Self { options, records: Records::default(), servers, folder })
     }
 
     /// Folder for configurations, logs and files that may lie in memory.
@@ -90,7 +89,7 @@ impl Bench {
     }
 
     pub(crate) fn note(&mut self, case: &str, text: &str) {
-        self.notes.push((case.to_owned(), text.to_owned()));
+        self.records.note(case, text);
     }
 
     pub(crate) fn window(&self) -> Duration {
@@ -131,7 +130,7 @@ impl Bench {
 
     /// Starts a server on the server's core.
     pub(crate) fn start(&self, server: &dyn Server, site: &Site) -> io::Result<Running> {
-        Running::start(server, site, self.folder.path(), self.options.server_core)
+        Running::start(server, site, self.folder.path(), &[self.options.server_core])
     }
 
     /// One run of the generator on the client's core.
@@ -141,27 +140,17 @@ impl Bench {
         if outcome.answered == 0 {
             return Err(io::Error::other("answered nothing"));
         }
-        let server_time = clocks.end.saturating_sub(clocks.begin);
-        Ok(Measured { outcome, server_time, memory_bytes: clocks.memory_bytes })
+        Ok(Measured { outcome, server_time: clocks.server_time(), memory_bytes: clocks.memory_bytes })
     }
 
     /// Runs `work` on a thread of its own that stays on the client's core.
     pub(crate) fn on_client_core<T: Send>(&self, work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
-        std::thread::scope(|scope| {
-            let thread = scope.spawn(|| {
-                process::pin_to_core(self.options.client_core)?;
-                process::prefer();
-                work()
-            });
-            thread.join().map_err(|_| io::Error::other("the generator panicked"))?
-        })
+        experiment::on_cores(&[self.options.client_core], work)
     }
 
     /// Records one number.
     pub(crate) fn record(&mut self, at: (&str, &str, u32), server: &str, metric: &'static str, value: f64) {
-        let (case, point, round) = at;
-        let (case, point, server) = (case.to_owned(), point.to_owned(), server.to_owned());
-        self.samples.push(Sample { case, point, server, round, metric, value });
+        self.records.record(at, server, metric, value);
     }
 
     /// Records what every load run tells.
@@ -197,9 +186,10 @@ impl Bench {
     pub(crate) fn prove_offer(&mut self, at: (&str, &str), site: &Site, plan: &Plan, mix: &Mix) {
         let (case, point) = at;
         // Of servers that are measured, not of the floor that they are measured against.
-        let mut servers = self.samples.servers(case);
+        let mut servers = self.records.samples.servers(case);
         servers.retain(|server| !server.starts_with("nothing-"));
-        let rates = servers.iter().filter_map(|server| self.samples.median(case, point, server, "answered_per_s"));
+        let rates =
+            servers.iter().filter_map(|server| self.records.samples.median(case, point, server, "answered_per_s"));
         let highest = rates.fold(0.0, f64::max);
         if highest > 0.0 {
             let offer_per_s = self.shown_offer(case, site, plan, mix, highest);
@@ -242,40 +232,5 @@ impl Bench {
         eprintln!("  generator       offers {:.0} % of {rate_per_s:.0}/s to {}", share * 100.0, server.name());
         let lateness = Duration::from_nanos(outcome.lateness_ns.value_at_quantile(0.9));
         Ok(share >= OFFERED_SHARE_MIN && lateness <= OFFERED_LATENESS_MAX)
-    }
-}
-
-/// Reads the server's clocks when the window begins and ends.
-struct Clocks<'a> {
-    running: &'a Running,
-    pids: Vec<u32>,
-    begin: Duration,
-    end: Duration,
-    memory_bytes: u64,
-}
-
-impl<'a> Clocks<'a> {
-    fn of(running: &'a Running) -> Self {
-        Self { running, pids: Vec::new(), begin: Duration::ZERO, end: Duration::ZERO, memory_bytes: 0 }
-    }
-
-    fn now(&self) -> Duration {
-        self.pids.iter().filter_map(|&pid| process::cpu_time(pid).ok()).sum()
-    }
-}
-
-impl Observer for Clocks<'_> {
-    fn opened(&mut self) {
-        // Looked up once: walking /proc takes milliseconds.
-        self.pids = self.running.processes();
-        self.memory_bytes = self.running.own_memory_bytes();
-    }
-
-    fn window_begins(&mut self) {
-        self.begin = self.now();
-    }
-
-    fn window_ends(&mut self) {
-        self.end = self.now();
     }
 }

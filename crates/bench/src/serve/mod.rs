@@ -6,23 +6,16 @@
 mod bench;
 mod case;
 mod cold_disk;
-mod leat_build;
-mod machine;
-mod plot;
-mod samples;
 mod second_opinion;
-mod table;
 
-use std::fs;
 use std::io;
 use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::result::{ExperimentResult, Findings};
+use crate::experiment::{self, leat_build, table};
+use crate::result::ExperimentResult;
 use bench::Bench;
-pub(crate) use machine::Conditions;
-use machine::Watch;
 
 /// `leat-bench serve`
 #[derive(Args, Clone, Debug)]
@@ -87,10 +80,7 @@ pub(crate) fn run(options: &ServeOptions) -> io::Result<()> {
         println!("servers: {}", servers.present.iter().map(|server| server.name()).collect::<Vec<_>>().join(" "));
         return Ok(());
     }
-    if let Some(unknown) = options.case.iter().find(|name| cases.iter().all(|case| case.name() != name.as_str())) {
-        let message = format!("no case is named {unknown}: `leat-bench serve --list` names them all");
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
-    }
+    let cases = experiment::select(cases, &options.case)?;
     for server in &servers.missing {
         eprintln!("skipped: {} isn't there", server.name());
     }
@@ -98,33 +88,14 @@ pub(crate) fn run(options: &ServeOptions) -> io::Result<()> {
         eprintln!("to have all peers, as root: {command}");
     }
     let mut bench = Bench::new(options.clone(), servers.present)?;
-    let (mut marks, mut figures) = (Vec::new(), Vec::new());
-    for case in &cases {
-        if options.case.is_empty() || options.case.iter().any(|name| name == case.name()) {
-            eprintln!("case {}: {}", case.name(), case.title());
-            let watch = Watch::begin();
-            if let Err(error) = case.run(&mut bench) {
-                eprintln!("case {} ended early: {error}", case.name());
-                bench.note(case.name(), &format!("ended early: {error}"));
-            }
-            let conditions = watch.end(case.name());
-            eprintln!("  {}", conditions.describe());
-            bench.conditions.push(conditions);
-            marks.extend(case.marks(&bench.samples));
-            figures.extend(case.figures(&bench.samples));
-        }
-    }
+    let findings = experiment::run(&cases, &mut bench);
     if options.second_opinion {
         second_opinion::run(&mut bench)?;
     }
-    fs::create_dir_all(&options.out)?;
-    let findings = Findings { marks, figures, conditions: bench.conditions.clone() };
     let result = ExperimentResult::new("serve", options.rounds, options.seconds, findings);
-    result.write(&options.out)?;
-    fs::write(options.out.join("samples.csv"), bench.samples.csv())?;
-    let table = table::markdown(&result, &cases, &bench);
-    fs::write(options.out.join("table.md"), &table)?;
-    plot::write_all(&bench.samples, &options.out).map_err(io::Error::other)?;
-    println!("{table}");
-    Ok(())
+    let how = "Server on one core, client on another.";
+    let mut text = table::heading("Serving files, beside the peers", &result, how) + &table::marks(&result);
+    text.extend(cases.iter().map(|case| table::case(case.as_ref(), &bench.records, &result)));
+    text += &second_opinion::table(&bench.records, &result);
+    experiment::write(&options.out, &result, &text, &cases, &bench.records.samples)
 }

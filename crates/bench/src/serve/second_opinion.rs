@@ -5,11 +5,13 @@ use std::net::SocketAddr;
 use std::process::{Command, Stdio};
 
 use super::bench::{Bench, Turns};
+use crate::experiment::{Records, table};
+use crate::result::ExperimentResult;
 use crate::server::{Site, is_variant};
 use crate::sys::process;
 use crate::workload::file_set::FileSet;
 
-pub(crate) const NAME: &str = "second-opinion";
+const NAME: &str = "second-opinion";
 const GENERATORS: [&str; 2] = ["wrk", "h2load"];
 
 /// Measures every server with each of the generators that are installed.
@@ -41,6 +43,14 @@ pub(crate) fn run(bench: &mut Bench) -> io::Result<()> {
     Ok(())
 }
 
+/// What they found; nothing when they weren't asked.
+pub(crate) fn table(records: &Records, result: &ExperimentResult) -> String {
+    let columns = [("cpu_us", "CPU us a request", 2), ("answered_per_s", "requests/s", 0)];
+    let title = "the small file again, by wrk and h2load";
+    let points = records.samples.points(NAME).into_iter().map(|point| (point.clone(), point));
+    table::section((NAME, title), &points.collect::<Vec<_>>(), &columns, records, result)
+}
+
 /// Runs one generator and gives the number of requests that were answered.
 fn load(generator: &str, address: SocketAddr, bench: &Bench) -> io::Result<f64> {
     let url = format!("http://{address}/file.html");
@@ -50,7 +60,7 @@ fn load(generator: &str, address: SocketAddr, bench: &Bench) -> io::Result<f64> 
         "wrk" => command.args(["-t1", "-c64", "-d", &format!("{seconds}s"), &url]),
         _ => command.args(["--h1", "-t1", "-c64", "-D", &seconds, &url]),
     };
-    process::start_on_core(&mut command, bench.options.client_core);
+    process::start_on_cores(&mut command, &[bench.options.client_core]);
     let output = command.stdin(Stdio::null()).output()?;
     let text = String::from_utf8_lossy(&output.stdout);
     let requests = match generator {

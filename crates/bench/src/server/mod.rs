@@ -6,6 +6,7 @@
 mod apache;
 mod caddy;
 mod h2o;
+mod haproxy;
 mod leat;
 mod lighttpd;
 mod nginx;
@@ -101,6 +102,13 @@ pub(crate) fn all(leat: Option<&Path>) -> Servers {
     Servers { present, missing }
 }
 
+/// The servers that leat's shares and its behaviour under overload are compared with, those that are installed.
+pub(crate) fn crowded() -> Vec<Box<dyn Server>> {
+    let peers: [Box<dyn Server>; 3] =
+        [Box::new(nginx::Nginx { threads: false }), Box::new(h2o::H2o), Box::new(haproxy::HaProxy)];
+    peers.into_iter().filter(|server| server.program().is_some()).collect()
+}
+
 /// The do-nothing server on `facility`: `epoll`, `io_uring` or `sendfile`.
 pub(crate) fn do_nothing(facility: &'static str) -> Box<dyn Server> {
     Box::new(nothing::Nothing::new(facility))
@@ -160,7 +168,7 @@ mod tests {
             if server.name().starts_with("nothing-") {
                 continue;
             }
-            let running = Running::start(server.as_ref(), &site, directory.path(), 0)
+            let running = Running::start(server.as_ref(), &site, directory.path(), &[0])
                 .unwrap_or_else(|error| panic!("{}: {error}", server.name()));
             let plan = Plan {
                 window: Duration::from_millis(50),

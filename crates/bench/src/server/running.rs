@@ -57,11 +57,11 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// Starts `server` on `core` and waits until it has answered a request.
+    /// Starts `server` on `cores` and waits until it has answered a request.
     ///
     /// # Errors
     /// It doesn't start or doesn't answer; the message has the end of what it wrote.
-    pub(crate) fn start(server: &dyn Server, site: &Site, folder: &Path, core: usize) -> io::Result<Self> {
+    pub(crate) fn start(server: &dyn Server, site: &Site, folder: &Path, cores: &[usize]) -> io::Result<Self> {
         // Free when asked; that somebody else takes it in between shows as a server that doesn't start.
         let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
         let directory = folder.join(format!("{}-{}", server.name(), address.port()));
@@ -71,7 +71,7 @@ impl Running {
         let mut command = server.command(site, address, &directory)?;
         command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
         process::allow_descriptors(DESCRIPTORS_MAX as u64)?;
-        process::start_on_core(&mut command, core);
+        process::start_on_cores(&mut command, cores);
         let started = Instant::now();
         let child = {
             let _not_at_the_end = cleanup::starting();

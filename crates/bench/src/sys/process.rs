@@ -9,11 +9,16 @@ use super::checked;
 
 /// Keeps the calling thread, and what it spawns, on one processor.
 pub(crate) fn pin_to_core(core: usize) -> io::Result<()> {
-    // SAFETY: an all-zero cpu_set_t is the empty set, `core` is within it (CPU_SET ignores what isn't), and the size is
+    pin_to_cores(&[core])
+}
+
+/// Keeps the calling thread, and what it spawns, on some processors.
+pub(crate) fn pin_to_cores(cores: &[usize]) -> io::Result<()> {
+    // SAFETY: an all-zero cpu_set_t is the empty set, each core is within it (CPU_SET ignores what isn't), and the size is
     // that of the set.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
-        libc::CPU_SET(core, &mut set);
+        cores.iter().for_each(|&core| libc::CPU_SET(core, &mut set));
         checked(libc::sched_setaffinity(0, std::mem::size_of::<libc::cpu_set_t>(), &set)).map(drop)
     }
 }
@@ -24,19 +29,50 @@ pub(crate) fn prefer() {
     let _ = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -20) };
 }
 
-/// Makes `command` start on one processor, in a process group of its own, ended when the thread that starts it ends.
-pub(crate) fn start_on_core(command: &mut Command, core: usize) {
+/// Puts this process, and what it spawns, into a session of its own that goes before all others: where the kernel shares processors among
+/// sessions first (autogroup, sched(7)), [`prefer`] alone counts among the programs of one session only. Where that isn't allowed, or the
+/// process leads a job of a terminal, nothing changes. It ends with its parent, as that session's terminal no longer ends it.
+pub(crate) fn lead_session() {
+    // SAFETY: plain calls with integer arguments.
+    let leads = unsafe { libc::setsid() != -1 && libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM) != -1 };
+    if leads {
+        // There is no such file on kernels that don't group by session: then there is nothing to be done.
+        let _ = std::fs::write("/proc/self/autogroup", "-20");
+    }
+}
+
+/// Makes `command` start on some processors, before what others run, in a process group of its own, ended when the thread that starts it ends.
+pub(crate) fn start_on_cores(command: &mut Command, cores: &[usize]) {
+    start_with(command, cores, true);
+}
+
+/// As [`start_on_cores`], but as preferred as others: between network namespaces the kernel's threads carry packets, and would be starved.
+pub(crate) fn start_as_others(command: &mut Command, cores: &[usize]) {
+    start_with(command, cores, false);
+}
+
+fn start_with(command: &mut Command, cores: &[usize], is_preferred: bool) {
+    let cores = cores.to_vec();
     command.process_group(0);
     // SAFETY: between fork and exec only async-signal-safe system calls are made; nothing is allocated.
     unsafe {
         command.pre_exec(move || {
-            pin_to_core(core)?;
+            pin_to_cores(&cores)?;
             // Else a server would inherit what `block_end_signals` blocks, and not end when told.
             mask(libc::SIG_UNBLOCK)?;
-            prefer();
+            if is_preferred {
+                prefer();
+            }
             checked(libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM)).map(drop)
         });
     }
+}
+
+/// Moves the calling thread, and what it spawns, into the network namespace that a file stands for.
+pub(crate) fn enter_network(namespace: &std::path::Path) -> io::Result<()> {
+    let file = std::fs::File::open(namespace)?;
+    // SAFETY: the descriptor is open for the whole call.
+    checked(unsafe { libc::setns(std::os::fd::AsRawFd::as_raw_fd(&file), libc::CLONE_NEWNET) }).map(drop)
 }
 
 /// User and system time of all threads of a process, those that have ended too, in nanoseconds.
@@ -85,7 +121,7 @@ pub(crate) fn sharpen_timers() -> io::Result<()> {
     checked(unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_000 as libc::c_ulong) }).map(drop)
 }
 
-/// Keeps SIGTERM, SIGINT and SIGHUP from ending this thread and the threads that it starts; [`start_on_core`] lets them
+/// Keeps SIGTERM, SIGINT and SIGHUP from ending this thread and the threads that it starts; [`start_on_cores`] lets them
 /// through again.
 pub(crate) fn block_end_signals() -> io::Result<()> {
     mask(libc::SIG_BLOCK)
@@ -148,4 +184,26 @@ pub(crate) fn own_and_children_cpu_time() -> Duration {
 pub(crate) fn signal(pid: u32, signal: libc::c_int) -> io::Result<()> {
     // SAFETY: plain call. Zero and negative ids, which would mean groups, can't come from a u32 that is a process id.
     checked(unsafe { libc::kill(pid as libc::pid_t, signal) }).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_of_ones_own_goes_before_others() {
+        let mut command = Command::new("cat");
+        command.arg("/proc/self/autogroup");
+        // SAFETY: a file is opened and written by a short, static name; the parent holds no lock of the allocator that the child needs.
+        unsafe {
+            command.pre_exec(|| {
+                lead_session();
+                Ok(())
+            });
+        }
+        let text = String::from_utf8_lossy(&command.output().unwrap().stdout).into_owned();
+        // SAFETY: plain call.
+        let may = unsafe { libc::geteuid() } == 0;
+        assert!(text.is_empty() || !may || text.contains("nice -20"), "{text}");
+    }
 }

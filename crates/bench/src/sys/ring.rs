@@ -13,6 +13,9 @@ use io_uring::types::{BufRingEntry, CancelBuilder, Fd, SubmitArgs, Timespec};
 use io_uring::{IoUring, cqueue, opcode, squeue};
 
 const BUFFER_GROUP: u16 = 0;
+/// How often, and after what pause, a ring is asked for again where memory is short.
+const MEMORY_ATTEMPTS_MAX: u32 = 20;
+const MEMORY_PAUSE: Duration = Duration::from_millis(50);
 /// io_uring.h: wait for readiness before the first attempt, as a reply can't be there yet.
 const POLL_FIRST: u16 = 1;
 /// Most bytes that one discarding receive can ask for.
@@ -91,13 +94,17 @@ impl Ring {
     /// # Errors
     /// What the kernel says; `PermissionDenied` where io_uring is refused.
     pub(crate) fn new(size: RingSize) -> io::Result<Self> {
-        let ring = IoUring::builder()
-            .setup_single_issuer()
-            .setup_defer_taskrun()
-            .setup_taskrun_flag()
-            .setup_submit_all()
-            .setup_cqsize(size.completions)
-            .build(size.submissions)?;
+        let mut attempts = MEMORY_ATTEMPTS_MAX;
+        let ring = loop {
+            match build(size) {
+                // The kernel asks for a ring's pages all at once and doesn't wait for what the page cache could give back.
+                Err(error) if error.raw_os_error() == Some(libc::ENOMEM) && attempts > 0 => {
+                    attempts -= 1;
+                    std::thread::sleep(MEMORY_PAUSE);
+                }
+                other => break other?,
+            }
+        };
         let both = libc::PROT_READ | libc::PROT_WRITE;
         let entries = Mapping::new(usize::from(size.buffers) * std::mem::size_of::<BufRingEntry>(), both)?;
         let buffers = Mapping::new(usize::from(size.buffers) * size.buffer_bytes as usize, both)?;
@@ -253,6 +260,16 @@ impl Drop for Ring {
         let _ = self.ring.submitter().register_sync_cancel(None, CancelBuilder::any());
         let _ = self.ring.submitter().unregister_buf_ring(BUFFER_GROUP);
     }
+}
+
+fn build(size: RingSize) -> io::Result<IoUring> {
+    IoUring::builder()
+        .setup_single_issuer()
+        .setup_defer_taskrun()
+        .setup_taskrun_flag()
+        .setup_submit_all()
+        .setup_cqsize(size.completions)
+        .build(size.submissions)
 }
 
 fn transient(error: &io::Error) -> bool {

@@ -46,6 +46,11 @@ impl FileSet {
         self.files.iter().map(|(file, _)| file.path.as_str())
     }
 
+    /// Length and content of the file at a path below the root.
+    pub(crate) fn content(&self, path: &str) -> Option<(u64, Content)> {
+        self.files.iter().find(|(file, _)| file.path == path).map(|(file, content)| (file.bytes, *content))
+    }
+
     /// Requests for those files whose path `wanted` accepts, each on a kept connection unless `close`.
     pub(crate) fn mix(&self, close: bool, wanted: impl Fn(&str) -> bool) -> Mix {
         let targets = self.files.iter().filter(|(file, _)| wanted(&file.path)).map(|(file, content)| {

@@ -7,6 +7,9 @@ use super::content::Content;
 /// Requests joined for one send when several go to the same target.
 pub(crate) const PIPELINE_MAX: usize = 64;
 
+/// Asks the server to close afterwards.
+pub(crate) const CLOSE: &str = "Connection: close\r\n";
+
 /// What a reply's body has to be.
 #[derive(Clone, Debug)]
 pub(crate) enum Body {
@@ -35,6 +38,8 @@ pub(crate) struct Target {
     /// The request, [`PIPELINE_MAX`] times over. Lives as long as the process, as the kernel reads from it.
     repeated: &'static [u8],
     request_bytes: usize,
+    /// That the reply must have.
+    pub(crate) status: u16,
     /// Length that the reply's body must have; unknown means any.
     pub(crate) body_bytes: Option<u64>,
     pub(crate) body: Body,
@@ -43,10 +48,22 @@ pub(crate) struct Target {
 impl Target {
     /// A GET of `path`, with the header fields that a simple client sends.
     pub(crate) fn new(path: &str, close: bool, body_bytes: Option<u64>, body: Body) -> Self {
-        let connection = if close { "Connection: close\r\n" } else { "" };
-        let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nUser-Agent: leat-bench\r\n{connection}\r\n");
-        let copies = if close { 1 } else { PIPELINE_MAX };
-        Self { repeated: request.repeat(copies).into_bytes().leak(), request_bytes: request.len(), body_bytes, body }
+        let fields = if close { CLOSE } else { "" };
+        Self::of_host("localhost", path, fields).with_body(body_bytes, body)
+    }
+
+    /// A GET of `path` of one host, with more header fields, each with its CRLF. Nothing is known of the body.
+    pub(crate) fn of_host(host: &str, path: &str, fields: &str) -> Self {
+        let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: leat-bench\r\n{fields}\r\n");
+        let copies = if fields.contains(CLOSE) { 1 } else { PIPELINE_MAX };
+        let request_bytes = request.len();
+        let repeated = request.repeat(copies).into_bytes().leak();
+        Self { repeated, request_bytes, status: 200, body_bytes: None, body: Body::Unknown }
+    }
+
+    /// What the reply has to bring.
+    pub(crate) fn with_body(self, body_bytes: Option<u64>, body: Body) -> Self {
+        Self { body_bytes, body, ..self }
     }
 
     /// The bytes of `count` requests in a row.

@@ -4,10 +4,10 @@ use std::io;
 use std::time::Duration;
 
 use super::{Case, Judge, LEAT, load_columns};
+use crate::experiment::Samples;
 use crate::load::{Demand, Plan, Spacing};
 use crate::result::Mark;
 use crate::serve::bench::{Bench, Turns};
-use crate::serve::samples::Samples;
 use crate::server::{Site, is_peer};
 use crate::workload::file_set::FileSet;
 
@@ -21,7 +21,7 @@ const PART_OF_SLOWEST: f64 = 0.5;
 
 pub(super) struct Active;
 
-impl Case for Active {
+impl Case<Bench> for Active {
     fn name(&self) -> &'static str {
         NAME
     }
@@ -52,7 +52,7 @@ impl Case for Active {
                 Ok(())
             },
         );
-        let slowest = bench.samples.least(NAME, CAPACITY, "answered_per_s", |_| true);
+        let slowest = bench.records.samples.least(NAME, CAPACITY, "answered_per_s", |_| true);
         let Some((_, slowest_per_s)) = slowest else { return Ok(()) };
         let demand = Demand::Rate { per_s: slowest_per_s * PART_OF_SLOWEST, spacing: Spacing::Poisson };
         let wanted = |server: &str| server != "nginx-threads" && server != "nothing-sendfile";

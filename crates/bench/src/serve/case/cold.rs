@@ -6,11 +6,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::{Case, Judge, LEAT};
+use crate::experiment::Samples;
 use crate::load::{self, Demand, Plan, Spacing, Unobserved};
 use crate::result::Mark;
 use crate::serve::bench::{Bench, Turns};
 use crate::serve::cold_disk::{self, SlowDisk, Throttle};
-use crate::serve::samples::Samples;
 use crate::server::{Server, Site};
 use crate::workload::file_set::FileSet;
 use crate::workload::specweb99::SetFile;
@@ -32,7 +32,7 @@ const THROTTLE: Throttle = Throttle { read_bytes_per_s: 2 << 20, reads_per_s: 1_
 
 pub(super) struct Cold;
 
-impl Case for Cold {
+impl Case<Bench> for Cold {
     fn name(&self) -> &'static str {
         NAME
     }
@@ -60,7 +60,7 @@ impl Case for Cold {
         );
         // One ratio for each server: of medians, as single rounds differ.
         for server in SERVERS {
-            let median = |point| bench.samples.median(NAME, point, server, "p99_us");
+            let median = |point| bench.records.samples.median(NAME, point, server, "p99_us");
             if let Some((without, with)) = median("cached").zip(median("cold")) {
                 bench.record((NAME, "", 0), server, "p99_ratio", with / without);
                 bench.record((NAME, "", 0), server, "p99_without_us", without);

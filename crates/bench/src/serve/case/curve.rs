@@ -5,21 +5,22 @@ use std::io;
 use std::time::Duration;
 
 use super::{Case, load_columns};
+use crate::experiment::Samples;
+use crate::experiment::plot::{Plot, Scale};
 use crate::load::{Demand, Plan, Spacing};
 use crate::result::Mark;
 use crate::serve::bench::{Bench, Turns};
-use crate::serve::samples::Samples;
 use crate::server::{Site, is_variant};
 use crate::workload::file_set::FileSet;
 
-pub(crate) const NAME: &str = "curve";
+const NAME: &str = "curve";
 const RATES_PER_S: [u32; 9] = [5_000, 10_000, 20_000, 40_000, 60_000, 80_000, 100_000, 120_000, 150_000];
 /// A server that answers less than this share of what is offered isn't asked for more.
 const KEPT_UP_MIN: f64 = 0.8;
 
 pub(super) struct Curve;
 
-impl Case for Curve {
+impl Case<Bench> for Curve {
     fn name(&self) -> &'static str {
         NAME
     }
@@ -57,8 +58,8 @@ impl Case for Curve {
                     Ok(())
                 },
             );
-            for server in bench.samples.servers(NAME) {
-                let answered = bench.samples.median(NAME, &point, &server, "answered_per_s");
+            for server in bench.records.samples.servers(NAME) {
+                let answered = bench.records.samples.median(NAME, &point, &server, "answered_per_s");
                 if answered.is_some_and(|answered| answered < f64::from(rate) * KEPT_UP_MIN) {
                     behind.insert(server);
                 }
@@ -75,4 +76,39 @@ impl Case for Curve {
     fn columns(&self) -> Vec<(&'static str, &'static str, usize)> {
         load_columns()
     }
+
+    fn plots(&self, samples: &Samples) -> Vec<Plot> {
+        let x = ("offered per second", Scale::Linear);
+        let throughput = series(samples, "answered_per_s");
+        let latency = series(samples, "p99_us");
+        vec![
+            Plot {
+                name: "throughput",
+                title: "answered per second".to_owned(),
+                x,
+                y: Scale::Linear,
+                series: throughput,
+            },
+            Plot {
+                name: "latency",
+                title: "p99 latency, us (log)".to_owned(),
+                x,
+                y: Scale::Logarithmic,
+                series: latency,
+            },
+        ]
+    }
+}
+
+fn series(samples: &Samples, metric: &str) -> Vec<(String, Vec<(f64, f64)>)> {
+    let points = samples.points(NAME);
+    let of = |server: String| {
+        let values = points.iter().filter_map(|point| {
+            let value = samples.median(NAME, point, &server, metric)?;
+            Some((point.parse().ok()?, value))
+        });
+        let values = values.collect();
+        (server, values)
+    };
+    samples.servers(NAME).into_iter().map(of).collect()
 }

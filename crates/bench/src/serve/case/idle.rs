@@ -4,10 +4,10 @@ use std::io;
 use std::time::Duration;
 
 use super::{Case, Judge, LEAT};
+use crate::experiment::Samples;
 use crate::load::Plan;
 use crate::result::Mark;
 use crate::serve::bench::{Bench, Turns};
-use crate::serve::samples::Samples;
 use crate::server::{Site, is_variant};
 use crate::workload::file_set::FileSet;
 
@@ -19,7 +19,7 @@ const LIMIT_BYTES: f64 = 400.0;
 
 pub(super) struct Idle;
 
-impl Case for Idle {
+impl Case<Bench> for Idle {
     fn name(&self) -> &'static str {
         NAME
     }

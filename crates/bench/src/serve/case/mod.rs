@@ -10,47 +10,17 @@ mod single_file;
 mod specweb99;
 mod start;
 
-use std::io;
-
-pub(crate) use curve::NAME as CURVE;
-
-use super::bench::{Bench, GENERATOR, KEPT_UP_MIN, OFFER_FACTOR};
-use super::samples::Samples;
+use super::bench::{Bench, KEPT_UP_MIN, OFFER_FACTOR};
+use crate::experiment::{Case, GENERATOR, Samples};
 use crate::result::{Figure, Mark};
 
 /// leat on each of its reactors.
 pub(crate) const LEAT: [&str; 2] = ["leat-io_uring", "leat-epoll"];
 
-/// One case of the experiment.
-pub(crate) trait Case {
-    /// As on the command line and in results.
-    fn name(&self) -> &'static str;
-    /// In words.
-    fn title(&self) -> &'static str;
-    /// Collects samples.
-    fn run(&self, bench: &mut Bench) -> io::Result<()>;
-    /// Judges them.
-    fn marks(&self, samples: &Samples) -> Vec<Mark>;
-    /// Figures to tell that no mark is judged by.
-    fn figures(&self, _samples: &Samples) -> Vec<Figure> {
-        Vec::new()
-    }
-    /// The case's points in the order in which the table has them.
-    fn points(&self, samples: &Samples) -> Vec<String> {
-        samples.points(self.name())
-    }
-    /// What a point is, for the table; empty for a case's only one.
-    fn caption(&self, point: &str, _samples: &Samples) -> String {
-        point.to_owned()
-    }
-    /// What the table shows: metric, heading, decimals.
-    fn columns(&self) -> Vec<(&'static str, &'static str, usize)>;
-}
-
 /// Every case, in the order of the table.
-pub(crate) fn all() -> Vec<Box<dyn Case>> {
-    let mut cases: Vec<Box<dyn Case>> = Vec::new();
-    cases.extend(single_file::all().into_iter().map(|case| Box::new(case) as Box<dyn Case>));
+pub(crate) fn all() -> Vec<Box<dyn Case<Bench>>> {
+    let mut cases: Vec<Box<dyn Case<Bench>>> = Vec::new();
+    cases.extend(single_file::all().into_iter().map(|case| Box::new(case) as Box<dyn Case<Bench>>));
     cases.push(Box::new(specweb99::SpecWeb99));
     cases.push(Box::new(cold::Cold));
     cases.push(Box::new(idle::Idle));
@@ -167,7 +137,7 @@ impl Judge<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::serve::samples::Sample;
+    use crate::experiment::samples::Sample;
 
     /// One server's figures at the rate of 100/s: processor time, and share of what was offered that it answered.
     fn add(samples: &mut Samples, server: &str, cpu_us: f64, kept_up: f64) {

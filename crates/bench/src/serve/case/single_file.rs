@@ -9,10 +9,11 @@ use std::io;
 use std::time::Duration;
 
 use super::{Case, Judge, LEAT, SATURATED, SATURATED_CAPTION, last, load_columns, saturated_figures};
+use crate::experiment::GENERATOR;
+use crate::experiment::Samples;
 use crate::load::{Demand, Plan, Spacing};
 use crate::result::{Figure, Mark};
-use crate::serve::bench::{Bench, GENERATOR, OFFER_FACTOR, Turns};
-use crate::serve::samples::Samples;
+use crate::serve::bench::{Bench, OFFER_FACTOR, Turns};
 use crate::server::{Site, is_peer, is_variant};
 use crate::workload::file_set::FileSet;
 use crate::workload::mix::Mix;
@@ -93,7 +94,7 @@ fn best_peer_marks(judge: &Judge) -> Vec<Mark> {
     LEAT.map(|leat| judge.below_best(leat, is_peer, "less CPU a request than the best peer")).into()
 }
 
-impl Case for SingleFile {
+impl Case<Bench> for SingleFile {
     fn name(&self) -> &'static str {
         self.name
     }
@@ -195,7 +196,7 @@ impl SingleFile {
         let floor = |server: &str| !is_peer(server);
         let main = |server: &str| floor(server) || MAIN_PEERS.contains(&server);
         let capacity = |bench: &Bench, among: &dyn Fn(&str) -> bool| {
-            bench.samples.least(self.name, SATURATED, "answered_per_s", among).map(|(_, per_s)| per_s)
+            bench.records.samples.least(self.name, SATURATED, "answered_per_s", among).map(|(_, per_s)| per_s)
         };
         let slowest_per_s = capacity(bench, &main)?;
         let high_per_s = HIGH_PART * capacity(bench, &floor).unwrap_or(slowest_per_s);

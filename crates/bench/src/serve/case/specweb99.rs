@@ -7,10 +7,10 @@ use std::io;
 use std::time::Duration;
 
 use super::{Case, Judge, LEAT, SATURATED, SATURATED_CAPTION, last, load_columns, saturated_figures};
+use crate::experiment::Samples;
 use crate::load::{Demand, Plan, Spacing};
 use crate::result::{Figure, Mark};
 use crate::serve::bench::{Bench, Turns};
-use crate::serve::samples::Samples;
 use crate::server::{Site, is_variant};
 use crate::workload::file_set::FileSet;
 use crate::workload::specweb99;
@@ -26,7 +26,7 @@ const CPU_POINT: &str = "80%";
 
 pub(super) struct SpecWeb99;
 
-impl Case for SpecWeb99 {
+impl Case<Bench> for SpecWeb99 {
     fn name(&self) -> &'static str {
         NAME
     }
@@ -56,7 +56,7 @@ impl Case for SpecWeb99 {
             },
         );
         let compared = |server: &str| LEAT.contains(&server) || PEERS.contains(&server);
-        let Some(slowest_per_s) = slowest(&bench.samples, compared) else { return Ok(()) };
+        let Some(slowest_per_s) = slowest(&bench.records.samples, compared) else { return Ok(()) };
         for (point, part) in LOADS {
             let demand = Demand::Rate { per_s: slowest_per_s * part, spacing: Spacing::Poisson };
             let turns = Turns { case: NAME, site: &site, rounds: bench.options.rounds };

@@ -3,9 +3,9 @@
 use std::io;
 
 use super::{Case, Judge, LEAT};
+use crate::experiment::Samples;
 use crate::result::Mark;
 use crate::serve::bench::{Bench, Turns};
-use crate::serve::samples::Samples;
 use crate::server::{Site, is_variant};
 use crate::workload::file_set::FileSet;
 
@@ -14,7 +14,7 @@ const LIMIT_MS: f64 = 50.0;
 
 pub(super) struct Start;
 
-impl Case for Start {
+impl Case<Bench> for Start {
     fn name(&self) -> &'static str {
         NAME
     }

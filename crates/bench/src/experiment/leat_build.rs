@@ -8,7 +8,7 @@ use std::process::Command;
 ///
 /// # Errors
 /// There is no cargo, or leat doesn't build.
-pub(super) fn build() -> io::Result<PathBuf> {
+pub(crate) fn build() -> io::Result<PathBuf> {
     let failed = |what: &str| {
         let message = format!("leat isn't built: {what}. Give a binary with --leat PATH");
         io::Error::new(io::ErrorKind::NotFound, message)

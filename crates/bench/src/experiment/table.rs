@@ -2,46 +2,39 @@
 
 use std::fmt::Write;
 
-use super::bench::{Bench, GENERATOR};
-use super::case::Case;
-use super::second_opinion;
+use super::{Case, GENERATOR, Records};
 use crate::result::{ExperimentResult, Mark};
 
-/// Markdown of a whole run.
-pub(crate) fn markdown(result: &ExperimentResult, cases: &[Box<dyn Case>], bench: &Bench) -> String {
-    let mut text = format!(
-        "# Serving files, beside the peers\n\nLinux {}, {}, {} cores, {}, {}, commit {}. {} rounds of {} s, medians, range in \
-         brackets. Server on one core, client on another.\n\n",
-        result.kernel,
-        result.cpu,
-        result.cores,
-        result.congestion_control,
-        result.date,
-        result.commit,
-        result.rounds,
-        result.seconds
-    );
-    if !result.results.is_empty() {
-        text.push_str("## Marks\n\n| case | who | mark | value | limit | met |\n|---|---|---|---|---|---|\n");
-        result.results.iter().for_each(|mark| text.push_str(&mark_row(mark)));
-        text.push('\n');
+/// Where and when it was measured, in words.
+pub(crate) fn heading(title: &str, result: &ExperimentResult, how: &str) -> String {
+    let ExperimentResult { kernel, cpu, cores, congestion_control, date, commit, rounds, seconds, .. } = result;
+    format!(
+        "# {title}\n\nLinux {kernel}, {cpu}, {cores} cores, {congestion_control}, {date}, commit {commit}. {rounds} rounds of {seconds} s, \
+         medians, range in brackets. {how}\n\n"
+    )
+}
+
+/// All marks; nothing where there are none.
+pub(crate) fn marks(result: &ExperimentResult) -> String {
+    if result.results.is_empty() {
+        return String::new();
     }
-    for case in cases {
-        let points: Vec<_> = case
-            .points(&bench.samples)
-            .into_iter()
-            .map(|point| {
-                let caption = case.caption(&point, &bench.samples);
-                (point, caption)
-            })
-            .collect();
-        section(&mut text, (case.name(), case.title()), &points, &case.columns(), bench);
-    }
-    let columns = [("cpu_us", "CPU us a request", 2), ("answered_per_s", "requests/s", 0)];
-    let title = "the small file again, by wrk and h2load";
-    let points = bench.samples.points(second_opinion::NAME).into_iter().map(|point| (point.clone(), point));
-    section(&mut text, (second_opinion::NAME, title), &points.collect::<Vec<_>>(), &columns, bench);
-    text
+    let rows: String = result.results.iter().map(mark_row).collect();
+    format!("## Marks\n\n| case | who | mark | value | limit | met |\n|---|---|---|---|---|---|\n{rows}\n")
+}
+
+/// What a case measured, point by point.
+pub(crate) fn case<B>(case: &dyn Case<B>, records: &Records, result: &ExperimentResult) -> String {
+    let samples = &records.samples;
+    let points: Vec<_> = case
+        .points(samples)
+        .into_iter()
+        .map(|point| {
+            let caption = case.caption(&point, samples);
+            (point, caption)
+        })
+        .collect();
+    section((case.name(), case.title()), &points, &case.columns(), records, result)
 }
 
 fn mark_row(mark: &Mark) -> String {
@@ -61,17 +54,19 @@ fn mark_row(mark: &Mark) -> String {
     )
 }
 
-fn section(
-    text: &mut String,
+/// What was measured under a name, point by point; a point has a caption.
+pub(crate) fn section(
     (case, title): (&str, &str),
     points: &[(String, String)],
     columns: &[(&str, &str, usize)],
-    bench: &Bench,
-) {
-    let samples = &bench.samples;
-    let notes: Vec<_> = bench.notes.iter().filter(|(of, _)| of == case).collect();
+    records: &Records,
+    result: &ExperimentResult,
+) -> String {
+    let mut text = String::new();
+    let samples = &records.samples;
+    let notes: Vec<_> = records.notes(case).collect();
     if samples.servers(case).is_empty() && notes.is_empty() {
-        return;
+        return text;
     }
     // Writing to a string can't fail, here and below.
     let _ = writeln!(text, "## {case}: {title}\n");
@@ -82,7 +77,7 @@ fn section(
             let _ = writeln!(text, "{caption}:\n");
         }
         let headings: String = shown.iter().map(|(_, heading, _)| format!(" {heading} |")).collect();
-        let _ = writeln!(text, "| server |{headings}\n|---|{}", "---|".repeat(shown.len()));
+        let _ = writeln!(text, "| who |{headings}\n|---|{}", "---|".repeat(shown.len()));
         for server in samples.servers(case).iter().filter(|server| *server != GENERATOR) {
             let cells = shown.iter().map(|&&(metric, _, decimals)| {
                 samples.spread(case, point, server, metric).map(|spread| {
@@ -103,10 +98,11 @@ fn section(
         }
         text.push('\n');
     }
-    for conditions in bench.conditions.iter().filter(|conditions| conditions.case == case) {
+    for conditions in result.conditions.iter().filter(|conditions| conditions.case == case) {
         let _ = writeln!(text, "{}\n", conditions.describe());
     }
-    for (_, note) in notes {
+    for note in notes {
         let _ = writeln!(text, "Note: {note}\n");
     }
+    text
 }

@@ -34,12 +34,17 @@ impl Samples {
         self.all.push(sample);
     }
 
-    /// The spread over the rounds; none when nothing was measured.
-    pub(crate) fn spread(&self, case: &str, point: &str, server: &str, metric: &str) -> Option<Spread> {
+    /// The value of every round.
+    pub(crate) fn values(&self, case: &str, point: &str, server: &str, metric: &str) -> Vec<f64> {
         let matching = self.all.iter().filter(|sample| {
             sample.case == case && sample.point == point && sample.server == server && sample.metric == metric
         });
-        spread(matching.map(|sample| sample.value).collect())
+        matching.map(|sample| sample.value).collect()
+    }
+
+    /// The spread over the rounds; none when nothing was measured.
+    pub(crate) fn spread(&self, case: &str, point: &str, server: &str, metric: &str) -> Option<Spread> {
+        spread(self.values(case, point, server, metric))
     }
 
     pub(crate) fn median(&self, case: &str, point: &str, server: &str, metric: &str) -> Option<f64> {
@@ -85,10 +90,10 @@ impl Samples {
         of_case.map(key).filter(|value| seen.insert((*value).clone())).cloned().collect()
     }
 
-    /// One line for each sample.
-    pub(crate) fn csv(&self) -> String {
+    /// One line for each sample of the cases that `wanted` accepts.
+    pub(crate) fn csv(&self, wanted: impl Fn(&str) -> bool) -> String {
         let mut text = String::from("case,point,server,round,metric,value\n");
-        for sample in &self.all {
+        for sample in self.all.iter().filter(|sample| wanted(&sample.case)) {
             let Sample { case, point, server, round, metric, value } = sample;
             // Writing to a string can't fail.
             let _ = writeln!(text, "{case},{point},{server},{round},{metric},{value}");

@@ -1,0 +1,36 @@
+//! One request at a time over a plain socket, the reply's length checked.
+
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use super::bench::Size;
+use crate::load;
+
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// More than a small reply has.
+const REPLY_BYTES: usize = 16 << 10;
+
+/// Asks for a small file on a connection that stays; gives the time at which the first byte was there.
+///
+/// # Errors
+/// The connection is cut, is silent, or brings something else.
+pub(super) fn ask_for(stream: &mut TcpStream, size: &Size) -> io::Result<Instant> {
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    stream.write_all(format!("GET /{} HTTP/1.1\r\nHost: localhost\r\n\r\n", size.file).as_bytes())?;
+    let mut reply = [0; REPLY_BYTES];
+    let (mut filled, mut first) = (0, None);
+    loop {
+        let count = stream.read(&mut reply[filled..])?;
+        let first = *first.get_or_insert_with(Instant::now);
+        filled += count;
+        match load::lengths(&reply[..filled]).map_err(io::Error::other)? {
+            Some((head_bytes, body_bytes)) if filled as u64 >= head_bytes as u64 + body_bytes => {
+                let is_right = body_bytes == size.bytes && reply.starts_with(b"HTTP/1.1 200 ");
+                return if is_right { Ok(first) } else { Err(io::Error::other("another reply than was asked for")) };
+            }
+            _ if count == 0 => return Err(io::Error::other(format!("cut after {filled} bytes"))),
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! The cases: what is asked of handing connections over, and what it must reach. A case is one file.
+
+mod dispatcher_cpu;
+mod drain;
+mod first_byte;
+
+use super::bench::Bench;
+use crate::experiment::Case;
+use crate::result::Mark;
+
+pub(super) use dispatcher_cpu::NAME as COST;
+
+/// All, in the order of the table.
+pub(super) fn all() -> Vec<Box<dyn Case<Bench>>> {
+    vec![Box::new(dispatcher_cpu::DispatcherCpu), Box::new(first_byte::FirstByte), Box::new(drain::Drain)]
+}
+
+/// leat's `value` must be at most `limit`; `doubt` says why it doesn't count, and is empty otherwise.
+fn at_most(
+    (case, point): (&str, &str),
+    mark: &str,
+    value: Option<f64>,
+    limit: Option<f64>,
+    unit: &str,
+    doubt: String,
+) -> Mark {
+    let note = match (value, limit) {
+        (Some(_), Some(_)) => doubt,
+        _ => "it wasn't measured".to_owned(),
+    };
+    let met = note.is_empty() && value.zip(limit).is_some_and(|(value, limit)| value <= limit);
+    let case = if point.is_empty() { case.to_owned() } else { format!("{case} {point}") };
+    Mark {
+        case,
+        subject: super::bench::LEAT.to_owned(),
+        mark: mark.to_owned(),
+        value,
+        limit,
+        unit: unit.to_owned(),
+        met,
+        note,
+    }
+}

@@ -1,0 +1,139 @@
+//! What a dispatcher costs: its processes' time, its eBPF programs' run time, and the forwarding that the kernel does for it.
+//!
+//! Forwarding isn't on any clock of the dispatcher's: packets cross its namespace in the context of whoever sent them. So every packet that it
+//! receives is charged with what a hop costs that has been measured with small ones: veth, bridge and IP forwarding, more than an eBPF redirect.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::net::UdpSocket;
+use std::time::{Duration, Instant};
+
+use super::lab::{CLIENT, Lab, NODES, ROUTER, ROUTER_ADDRESS};
+use crate::load::Observer;
+use crate::sys::process;
+
+/// The core of the client.
+pub(super) const CLIENT_CORE: usize = 1;
+/// Any that nothing listens on.
+const PORT: u16 = 9_999;
+const BATCH: u32 = 20_000;
+const BATCHES: u32 = 7;
+
+/// What has been spent so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Spent {
+    pub(super) process: Duration,
+    pub(super) programs: Duration,
+    pub(super) program_runs: u64,
+    pub(super) packets_in: u64,
+}
+
+impl Spent {
+    fn since(self, before: Spent) -> Spent {
+        Spent {
+            process: self.process.saturating_sub(before.process),
+            programs: self.programs.saturating_sub(before.programs),
+            program_runs: self.program_runs.saturating_sub(before.program_runs),
+            packets_in: self.packets_in.saturating_sub(before.packets_in),
+        }
+    }
+}
+
+/// Reads what some processes of one namespace spend within a window.
+pub(super) struct Meter {
+    pids: Vec<u32>,
+    begin: Spent,
+    pub(super) spent: Spent,
+}
+
+impl Meter {
+    pub(super) fn new(pids: Vec<u32>) -> Self {
+        Self { pids, begin: Spent::default(), spent: Spent::default() }
+    }
+
+    fn now(&self) -> Spent {
+        let mut spent = Spent {
+            process: self.pids.iter().filter_map(|&pid| process::cpu_time(pid).ok()).sum(),
+            packets_in: self.pids.first().map_or(0, |&pid| packets_in(pid)),
+            ..Spent::default()
+        };
+        let programs: BTreeMap<u64, (u64, u64)> = self.pids.iter().flat_map(|&pid| programs(pid)).collect();
+        for (nanoseconds, runs) in programs.into_values() {
+            spent.programs += Duration::from_nanos(nanoseconds);
+            spent.program_runs += runs;
+        }
+        spent
+    }
+}
+
+impl Observer for Meter {
+    fn window_begins(&mut self) {
+        self.begin = self.now();
+    }
+
+    fn window_ends(&mut self) {
+        self.spent = self.now().since(self.begin);
+    }
+}
+
+/// Each eBPF program that a process holds: its number, its run time in nanoseconds, and its runs.
+fn programs(pid: u32) -> Vec<(u64, (u64, u64))> {
+    let entries = fs::read_dir(format!("/proc/{pid}/fdinfo")).into_iter().flatten().flatten();
+    entries.filter_map(|entry| program(&fs::read_to_string(entry.path()).ok()?)).collect()
+}
+
+fn program(text: &str) -> Option<(u64, (u64, u64))> {
+    let number = |key: &str| text.lines().find_map(|line| line.strip_prefix(key)?.trim().parse().ok());
+    Some((number("prog_id:")?, (number("run_time_ns:")?, number("run_cnt:")?)))
+}
+
+/// Of all interfaces of a process's namespace but the loopback.
+fn packets_in(pid: u32) -> u64 {
+    received(&fs::read_to_string(format!("/proc/{pid}/net/dev")).unwrap_or_default())
+}
+
+fn received(text: &str) -> u64 {
+    let interfaces = text.lines().filter_map(|line| line.split_once(':')).filter(|(name, _)| name.trim() != "lo");
+    interfaces.filter_map(|(_, numbers)| numbers.split_whitespace().nth(1)?.parse::<u64>().ok()).sum()
+}
+
+/// What it takes the kernel to send a small packet over one hop more, in microseconds: from the client to a node by way of the router, less
+/// from the client to the router. The least of several batches each.
+pub(super) fn hop_us(lab: &Lab) -> io::Result<f64> {
+    let sink = |host, address: &'static str| lab.at(host, CLIENT_CORE, || UdpSocket::bind((address, PORT)));
+    let (node, address) = NODES[0];
+    let _sinks = (sink(ROUTER, ROUTER_ADDRESS)?, sink(node, address)?);
+    lab.at(CLIENT, CLIENT_CORE, || {
+        let (mut near, mut far) = (f64::MAX, f64::MAX);
+        for _ in 0..BATCHES {
+            near = near.min(send_us(ROUTER_ADDRESS)?);
+            far = far.min(send_us(address)?);
+        }
+        Ok((far - near).max(0.0))
+    })
+}
+
+fn send_us(address: &str) -> io::Result<f64> {
+    let socket = UdpSocket::bind("0.0.0.0:0")?;
+    socket.connect((address, PORT))?;
+    let began = Instant::now();
+    for _ in 0..BATCH {
+        socket.send(b"x")?;
+    }
+    Ok(began.elapsed().as_secs_f64() * 1e6 / f64::from(BATCH))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernels_texts_are_read() {
+        let text = "pos:\t0\nprog_type:\t3\nprog_id:\t7\nrun_time_ns:\t1200\nrun_cnt:\t4\n";
+        assert_eq!(program(text), Some((7, (1_200, 4))));
+        assert_eq!(program("pos:\t0\n"), None);
+        let text = "Inter-| Receive\n face |bytes packets\n    lo: 9 9 0\n  eth0: 100 3 0\n  eth1: 1 2 0\n";
+        assert_eq!(received(text), 5);
+    }
+}
