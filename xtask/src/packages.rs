@@ -12,8 +12,7 @@ pub(crate) fn install(packages: &[&str]) -> Result<(), String> {
         return Ok(());
     }
     let install = format!("apt-get update && apt-get install --yes --no-install-recommends {}", missing.join(" "));
-    let is_root = Command::new("id").arg("-u").output().is_ok_and(|output| output.stdout == b"0\n");
-    if !is_root {
+    if !is_root() {
         return Err(format!("the tests need packages that this machine lacks. As root:\n  {install}"));
     }
     println!("installing {}", missing.join(", "));
@@ -24,6 +23,10 @@ pub(crate) fn install(packages: &[&str]) -> Result<(), String> {
         .status()
         .map_err(|error| format!("{install}: {error}"))?;
     if status.success() { Ok(()) } else { Err(format!("{install}: {status}")) }
+}
+
+pub(crate) fn is_root() -> bool {
+    Command::new("id").arg("-u").output().is_ok_and(|output| output.stdout == b"0\n")
 }
 
 fn is_installed(package: &str) -> bool {

@@ -1,0 +1,99 @@
+//! The eBPF programs: built from C into the objects that are committed beside it, and the check that those are what the source says.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Where source, objects and the list of their hashes are.
+const FOLDER: &str = "crates/host/src/steering/programs";
+const HASHES: &str = "objects.sha256";
+const PROGRAMS: [&str; 2] = ["dispatcher", "node"];
+const SOURCES: [&str; 4] = ["dispatcher.c", "flow.h", "node.c", "packet.h"];
+
+/// Builds the objects, and writes what they were built from and with.
+///
+/// # Errors
+/// No clang, or what it complains about.
+pub(crate) fn build(root: &Path) -> Result<(), String> {
+    let folder = root.join(FOLDER);
+    for program in PROGRAMS {
+        compile(&folder, program, &folder.join(program).with_extension("o"))?;
+    }
+    let objects = PROGRAMS.map(|program| format!("{program}.o"));
+    let files = SOURCES.iter().map(ToString::to_string).chain(objects);
+    let hashes = output(Command::new("sha256sum").args(files).current_dir(&folder))?;
+    let path = folder.join(HASHES);
+    std::fs::write(&path, format!("# {}\n{hashes}", compiler()?))
+        .map_err(|error| format!("{}: {error}", path.display()))
+}
+
+/// Compares hashes, which shows that nobody changed a source without building. With the compiler that built the objects, it builds them again and
+/// compares every byte; other versions choose other registers, which would say nothing.
+///
+/// # Errors
+/// What differs, and the cure.
+pub(crate) fn check(root: &Path) -> Result<(), String> {
+    let folder = root.join(FOLDER);
+    output(Command::new("sha256sum").args(["--check", "--quiet", "--strict", HASHES]).current_dir(&folder))
+        .map_err(|error| format!("{error}\n`cargo xtask steering` builds the objects anew"))?;
+    let path = folder.join(HASHES);
+    let hashes = std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+    let built_by = hashes.lines().next().unwrap_or_default().trim_start_matches("# ");
+    match compiler() {
+        Ok(compiler) if compiler == built_by => compare(&folder),
+        Ok(compiler) => {
+            println!("steering: built by {built_by}, here is {compiler}: only hashes were compared");
+            Ok(())
+        }
+        Err(error) => {
+            println!("steering: {error}: only hashes were compared");
+            Ok(())
+        }
+    }
+}
+
+fn compare(folder: &Path) -> Result<(), String> {
+    for program in PROGRAMS {
+        let committed = folder.join(program).with_extension("o");
+        let fresh = std::env::temp_dir().join(format!("leat-{}-{program}.o", std::process::id()));
+        compile(folder, program, &fresh)?;
+        let same = read(&committed)? == read(&fresh)?;
+        let _ = std::fs::remove_file(&fresh);
+        if !same {
+            return Err(format!("{}: isn't what its source makes: `cargo xtask steering`", committed.display()));
+        }
+    }
+    Ok(())
+}
+
+fn compile(folder: &Path, program: &str, object: &PathBuf) -> Result<(), String> {
+    // The kernel's headers are in a folder named after the processor, which doesn't matter to what is used of them.
+    let headers = format!("-I/usr/include/{}-linux-gnu", std::env::consts::ARCH);
+    let source = format!("{program}.c");
+    output(
+        Command::new("clang")
+            .args(["-target", "bpf", "-O2", "-g", "-Wall", "-Wextra", "-Wno-unused-parameter", "-Werror"])
+            .args([&headers, "-fdebug-compilation-dir=.", "-c", &source, "-o"])
+            .arg(object)
+            .current_dir(folder),
+    )?;
+    // What remains is code, maps and their types. Line numbers and debug information would tell where it was built.
+    output(Command::new("llvm-strip").args(["-g", "--remove-section=.BTF.ext"]).arg(object)).map(drop)
+}
+
+fn compiler() -> Result<String, String> {
+    let text = output(Command::new("clang").arg("--version"))?;
+    Ok(text.lines().next().unwrap_or_default().to_owned())
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, String> {
+    std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+fn output(command: &mut Command) -> Result<String, String> {
+    let output = command.output().map_err(|error| format!("{}: {error}", command.get_program().display()))?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    let said = [output.stdout, output.stderr].concat();
+    Err(format!("{}: {}", command.get_program().display(), String::from_utf8_lossy(&said).trim()))
+}
