@@ -68,6 +68,7 @@ impl Counts for handoff::Summary {
         self.lost_with_home += other.lost_with_home;
         self.changes += other.changes;
         self.recovered += other.recovered;
+        self.lent += other.lent;
     }
 }
 

@@ -50,6 +50,9 @@ impl<H: Host> Worker<H> {
 
     /// Parses what has come, up to one request.
     pub(super) fn receive(&mut self, token: Token) {
+        if self.cluster.is_some() && self.freeze_goes_on(token) {
+            return;
+        }
         let arrived_bytes = self.connections[token].inbox.len();
         self.meter.did(Operation::Receive, arrived_bytes as u64);
         while self.connections[token].exchange.is_none() {

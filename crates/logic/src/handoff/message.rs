@@ -55,6 +55,8 @@ pub enum Message {
         generation: Generation,
         /// The frozen connection, encoded.
         image: Bytes,
+        /// To be given back by itself as soon as the request in hand has been answered.
+        is_lent: bool,
     },
     /// Node: the flow lives here now.
     Taken {
@@ -218,6 +220,9 @@ const RECALL: u8 = 19;
 const RELEASE: u8 = 21;
 const KEEP: u8 = 23;
 
+/// An offer's terms, a bit each; those that aren't known are ignored.
+const LENT: u8 = 1;
+
 impl Message {
     /// True for what only a node says, false for what only a home says.
     #[must_use]
@@ -284,8 +289,12 @@ impl Message {
                 put_number(out, *number);
                 put_number(out, u64::from(*duration_ms));
             }
-            Message::Offer { flow, generation, image: bytes }
-            | Message::Return { flow, generation, image: bytes }
+            Message::Offer { flow, generation, image, is_lent } => {
+                encode_key(*flow, *generation, out);
+                put_bytes(out, image);
+                out.push(u8::from(*is_lent));
+            }
+            Message::Return { flow, generation, image: bytes }
             | Message::Began { flow, generation, progress: bytes } => {
                 encode_key(*flow, *generation, out);
                 put_bytes(out, bytes);
@@ -350,7 +359,10 @@ fn decode_fields(kind: u8, reader: &mut Reader<'_>) -> Result<Option<Message>, D
             let most = if kind == BEGAN { PROGRESS_BYTES_MAX } else { IMAGE_BYTES_MAX };
             let bytes = Bytes::copy_from_slice(reader.bytes(most, "the image")?);
             match kind {
-                OFFER => Message::Offer { flow, generation, image: bytes },
+                OFFER => {
+                    let is_lent = !reader.is_empty() && reader.byte("the terms")? & LENT != 0;
+                    Message::Offer { flow, generation, image: bytes, is_lent }
+                }
                 RETURN => Message::Return { flow, generation, image: bytes },
                 _ => Message::Began { flow, generation, progress: bytes },
             }
@@ -439,7 +451,8 @@ mod tests {
             Message::Holding { flows: vec![], is_last: true },
             Message::Heartbeat { number: 9, load },
             Message::Lease { number: 9, duration_ms: 1_000 },
-            Message::Offer { flow, generation, image: bytes.clone() },
+            Message::Offer { flow, generation, image: bytes.clone(), is_lent: false },
+            Message::Offer { flow, generation, image: bytes.clone(), is_lent: true },
             Message::Taken { flow, generation },
             Message::Return { flow, generation, image: bytes.clone() },
             Message::Began { flow, generation, progress: bytes },
@@ -468,9 +481,11 @@ mod tests {
     fn what_later_versions_add_is_skipped_or_refused_by_its_kind() {
         assert_eq!(Message::decode(&[200, 2, 7, 7, 1]), Ok(Some((4, None))));
         assert_eq!(Message::decode(&[201, 0]), Err(DecodeError::Unknown { what: "a message's kind", found: 201 }));
-        // A field more, and a reason without a name.
+        // A field more or less, and a reason without a name.
         let grown = [TAKEN, 5, 1, 2, 3, 99, 99];
         let (flow, generation) = (FlowId { home: ServerId(1), serial: 2 }, Generation(3));
+        let offer = Message::Offer { flow, generation, image: Bytes::new(), is_lent: false };
+        assert_eq!(Message::decode(&[OFFER, 4, 1, 2, 3, 0]), Ok(Some((6, Some(offer)))));
         assert_eq!(Message::decode(&grown), Ok(Some((7, Some(Message::Taken { flow, generation })))));
         let refused = Message::Refused { flow, generation, reason: RefuseReason::Other };
         assert_eq!(Message::decode(&[REFUSED, 4, 1, 2, 3, 77]), Ok(Some((6, Some(refused)))));

@@ -69,6 +69,8 @@ enum Phase {
 struct Flow {
     generation: Generation,
     phase: Phase,
+    /// Its home wants it back once the request in hand has been answered.
+    is_lent: bool,
 }
 
 /// See the module.
@@ -145,7 +147,9 @@ impl Node {
         }
         match message {
             Message::Lease { number, duration_ms } => self.extend_lease(number, duration_ms),
-            Message::Offer { flow, generation, image } => self.handle_offer(now, flow, generation, image),
+            Message::Offer { flow, generation, image, is_lent } => {
+                self.handle_offer(now, flow, generation, image, is_lent);
+            }
             Message::Recall { flow, generation } => self.handle_recall(flow, generation),
             Message::Release { flow, generation } => self.handle_release(flow, generation),
             Message::Keep { flow, generation, next } => self.handle_keep(flow, generation, next),
@@ -187,6 +191,18 @@ impl Node {
             record.phase = Phase::Freezing;
             self.effects.push_back(Effect::Freeze { flow });
         }
+    }
+
+    /// A reply has ended, and no other has begun: gives a flow back that was only lent. True when it does.
+    ///
+    /// This is what request splitting stands on: its home lends a flow for one request ([`super::Home::lend`]), and has it back as a live socket
+    /// of its own without asking for it.
+    pub fn replied(&mut self, flow: FlowId) -> bool {
+        let is_lent = self.flows.get(&flow).is_some_and(|record| record.is_lent && record.phase == Phase::Live);
+        if is_lent {
+            self.give_back(flow);
+        }
+        is_lent
     }
 
     /// [`Effect::Freeze`] has been done; `image` is encoded.
@@ -283,8 +299,8 @@ impl Node {
         self.counters
     }
 
-    fn handle_offer(&mut self, now: Instant, flow: FlowId, generation: Generation, image: Bytes) {
-        if let Some(Flow { generation: held, phase }) = self.flows.get(&flow) {
+    fn handle_offer(&mut self, now: Instant, flow: FlowId, generation: Generation, image: Bytes, is_lent: bool) {
+        if let Some(Flow { generation: held, phase, .. }) = self.flows.get(&flow) {
             let held = *held;
             if held >= generation {
                 return;
@@ -305,7 +321,7 @@ impl Node {
         } else if self.flows.len() >= self.limits.flows_max {
             self.refuse(flow, generation, RefuseReason::Full);
         } else {
-            self.flows.insert(flow, Flow { generation, phase: Phase::Taking { is_recalled: false } });
+            self.flows.insert(flow, Flow { generation, phase: Phase::Taking { is_recalled: false }, is_lent });
             self.effects.push_back(Effect::Thaw { flow, generation, image });
         }
     }
@@ -332,7 +348,7 @@ impl Node {
     fn handle_keep(&mut self, flow: FlowId, generation: Generation, next: Generation) {
         match self.flows.get_mut(&flow) {
             Some(record) if record.generation == generation && matches!(record.phase, Phase::Returning(_)) => {
-                *record = Flow { generation: next, phase: Phase::Live };
+                *record = Flow { generation: next, phase: Phase::Live, is_lent: record.is_lent };
                 self.effects.push_back(Effect::Unfreeze { flow, generation: next });
             }
             Some(record) if record.generation == next => {}

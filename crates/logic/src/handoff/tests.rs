@@ -365,3 +365,27 @@ fn memory_for_images_is_bounded() {
     pair.hand_back();
     assert_eq!(pair.node_did, [FREEZE, Effect::Unfreeze { flow: FLOW, generation: Generation(2) }]);
 }
+
+#[test]
+fn a_flow_that_is_lent_comes_home_by_itself_once_its_request_is_answered() {
+    let mut pair = Pair::new();
+    pair.home.lend(FLOW, NODE).unwrap();
+    pair.home.frozen(pair.now, FLOW, IMAGE);
+    pair.talk();
+    pair.node.thawed(FLOW);
+    pair.talk();
+    pair.home_did.clear();
+    assert!(pair.node.replied(FLOW), "it's wanted back");
+    pair.node.frozen(FLOW, IMAGE);
+    pair.talk();
+    let generation = Generation(3);
+    let thaw = Effect::Thaw { flow: FLOW, generation, image: IMAGE };
+    assert_eq!(pair.home_did, [Effect::Steer { flow: FLOW, to: Target::Hold, generation }, thaw]);
+    pair.home.thawed(FLOW);
+    pair.talk();
+    assert_eq!(pair.node_did.last(), Some(&Effect::CloseSilently { flow: FLOW }));
+    assert_eq!((pair.node.flow_count(), pair.home.flow_count()), (0, 1));
+    // The next request is another matter.
+    pair.hand_over();
+    assert!(!pair.node.replied(FLOW));
+}

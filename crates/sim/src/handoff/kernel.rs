@@ -33,6 +33,8 @@ pub(super) struct Socket {
     pub(super) is_last: bool,
     /// A freeze is under way: the application lets go.
     pub(super) is_freezing: bool,
+    /// The same when it came here.
+    begun_before: u64,
     /// Where the image was taken from which the home would recover.
     base: (u64, u64),
     /// A new socket doesn't know the path: it sends little until acknowledgements come.
@@ -57,6 +59,7 @@ impl Socket {
             is_ended: false,
             is_last: false,
             is_freezing: false,
+            begun_before: 0,
             base: (0, 0),
             congestion_bytes: SEGMENT_BYTES,
             version: 0,
@@ -76,6 +79,11 @@ impl Socket {
 
     pub(super) fn is_drained(&self) -> bool {
         self.queue.is_empty()
+    }
+
+    /// A request has been answered here, and its reply is out.
+    pub(super) fn has_replied(&self) -> bool {
+        self.begun > self.begun_before && self.sent == self.end()
     }
 
     /// Answers the next request. Returns what the home should know of it.
@@ -235,6 +243,7 @@ impl Socket {
             is_ended: false,
             is_last: image.http.connection.flags & MUST_CLOSE != 0,
             is_freezing: false,
+            begun_before: number,
             base: (unacknowledged, u64::from(tcp.receive_next)),
             congestion_bytes: SEGMENT_BYTES,
             version,

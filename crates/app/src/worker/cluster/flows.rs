@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::os::fd::IntoRawFd;
+use std::time::Duration;
 
 use bytes::Bytes;
 use leat_host::handoff::{Frozen, Refused};
@@ -10,6 +11,7 @@ use leat_host::socket;
 use leat_host::steering::FlowKey;
 use leat_logic::handoff::{FlowId, HttpState, Image, RefuseReason, TcpState};
 use leat_logic::http;
+use leat_logic::time::Instant;
 
 use super::super::exchange::Exchange;
 use super::super::{Host, Worker};
@@ -20,7 +22,13 @@ pub(super) struct Flows<F> {
     all: BTreeMap<FlowId, Flow<F>>,
     /// By slot.
     at: BTreeMap<u32, (Token, FlowId)>,
+    /// Those that are to be frozen as soon as the client has acknowledged everything.
+    unacknowledged: Vec<FlowId>,
 }
+
+/// How long a flow that is to be frozen waits for its client's acknowledgements, and how often it looks.
+const ACKNOWLEDGED_PATIENCE: Duration = Duration::from_millis(100);
+const ACKNOWLEDGED_LOOK: Duration = Duration::from_millis(1);
 
 struct Flow<F> {
     key: Option<FlowKey>,
@@ -28,10 +36,10 @@ struct Flow<F> {
 }
 
 enum Place<F> {
-    /// In a slot. `is_freezing`: it's to be frozen as soon as nothing is under way.
+    /// In a slot. `freezing`: it's to be frozen as soon as nothing is under way, since then.
     Slot {
         token: Token,
-        is_freezing: bool,
+        freezing: Option<Instant>,
     },
     Frozen {
         frozen: Box<Frozen>,
@@ -52,7 +60,7 @@ struct Parts<F> {
 
 impl<F> Default for Flows<F> {
     fn default() -> Flows<F> {
-        Flows { all: BTreeMap::new(), at: BTreeMap::new() }
+        Flows { all: BTreeMap::new(), at: BTreeMap::new(), unacknowledged: Vec::new() }
     }
 }
 
@@ -75,7 +83,7 @@ impl<F> Flows<F> {
     }
 
     pub(super) fn is_freezing(&self, flow: FlowId) -> bool {
-        matches!(self.all.get(&flow).map(|flow| &flow.place), Some(Place::Slot { is_freezing: true, .. }))
+        matches!(self.all.get(&flow).map(|flow| &flow.place), Some(Place::Slot { freezing: Some(_), .. }))
     }
 
     /// What the kernel knew of a flow that is frozen here.
@@ -93,8 +101,17 @@ impl<F> Flows<F> {
     /// A flow is in a slot from now on.
     pub(super) fn settle(&mut self, flow: FlowId, token: Token) {
         let key = self.key(flow);
-        self.all.insert(flow, Flow { key, place: Place::Slot { token, is_freezing: false } });
+        self.all.insert(flow, Flow { key, place: Place::Slot { token, freezing: None } });
         self.at.insert(token.index, (token, flow));
+    }
+
+    /// Those that wait for acknowledgements: they wait anew if they must.
+    pub(super) fn take_unacknowledged(&mut self) -> Vec<FlowId> {
+        let mut flows = std::mem::take(&mut self.unacknowledged);
+        flows.sort_unstable();
+        flows.dedup();
+        flows.retain(|flow| self.is_freezing(*flow));
+        flows
     }
 
     fn leave(&mut self, flow: FlowId, place: Place<F>) {
@@ -126,10 +143,10 @@ impl<H: Host> Worker<H> {
     pub(super) fn freeze(&mut self, flow: FlowId) {
         let Some(cluster) = &mut self.cluster else { return };
         let is_home = matches!(cluster.part, Part::Home(_));
-        let Some(Flow { place: Place::Slot { token, is_freezing }, .. }) = cluster.flows.all.get_mut(&flow) else {
+        let Some(Flow { place: Place::Slot { token, freezing }, .. }) = cluster.flows.all.get_mut(&flow) else {
             return self.freeze_failed(flow);
         };
-        *is_freezing = true;
+        let since = *freezing.get_or_insert(self.now);
         let token = *token;
         let connection = &mut self.connections[token];
         let flags = connection.flags;
@@ -139,6 +156,15 @@ impl<H: Host> Worker<H> {
         // A home gives a request away that nobody has begun to answer; a node, what is between two requests.
         let is_begun = connection.exchange.as_ref().is_some_and(|exchange| !is_home || exchange.status != 0);
         if is_begun || flags.queued || flags.sending || flags.awaiting {
+            return;
+        }
+        // What the client hasn't acknowledged would go along, for nothing: its acknowledgement is under way.
+        if !is_home
+            && self.now < since.after(ACKNOWLEDGED_PATIENCE)
+            && self.reactor.unacknowledged_bytes(connection.socket) > 0
+        {
+            cluster.flows.unacknowledged.push(flow);
+            cluster.look_at = cluster.look_at.min(self.now.after(ACKNOWLEDGED_LOOK));
             return;
         }
         if flags.receiving {
@@ -198,8 +224,8 @@ impl<H: Host> Worker<H> {
         let Some(cluster) = &mut self.cluster else { return };
         cluster.part.freeze_failed(flow);
         let token = cluster.flows.token(flow);
-        if let Some(Flow { place: Place::Slot { is_freezing, .. }, .. }) = cluster.flows.all.get_mut(&flow) {
-            *is_freezing = false;
+        if let Some(Flow { place: Place::Slot { freezing, .. }, .. }) = cluster.flows.all.get_mut(&flow) {
+            *freezing = None;
         }
         if let Some(token) = token {
             self.stays_here(token);
@@ -324,7 +350,7 @@ fn image_of<F>(
     frozen: &Frozen,
     connection: &super::super::connection::Connection<F>,
     input: &[u8],
-    now: leat_logic::time::Instant,
+    now: Instant,
 ) -> Image {
     let exchange = connection.exchange.as_ref();
     let http = HttpState {

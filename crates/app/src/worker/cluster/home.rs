@@ -440,8 +440,11 @@ impl<H: Host> Worker<H> {
     pub(super) fn unsteer(&mut self, flow: FlowId) {
         let Some(cluster) = &mut self.cluster else { return };
         let is_here = cluster.flows.token(flow).is_some() || cluster.flows.is_frozen(flow);
-        let Part::Home(home) = &mut cluster.part else { return };
         let Some(key) = cluster.flows.key(flow) else { return };
+        if cluster.flows.token(flow).is_some() {
+            cluster.part.let_go(flow, key, self.now);
+        }
+        let Part::Home(home) = &mut cluster.part else { return };
         // What the client still has to say goes to the node; its entry goes when both have said goodbye.
         if !is_here
             && let Some(steering) = &home.steering

@@ -32,6 +32,8 @@ pub(super) struct Cluster<F> {
     links: Links,
     flows: Flows<F>,
     freezer: Freezer,
+    /// When flows are looked at again that are to be frozen.
+    look_at: Instant,
     key: LinkKey,
     own: ServerId,
 }
@@ -110,7 +112,7 @@ impl<H: Host> Worker<H> {
                 (Part::Node(Box::new(node)), own)
             }
         };
-        Ok(Cluster { part, links, flows: Flows::default(), freezer: Freezer::new(), key, own })
+        Ok(Cluster { part, links, flows: Flows::default(), freezer: Freezer::new(), look_at: Instant::NEVER, key, own })
     }
 
     /// Does what the machines want done.
@@ -146,13 +148,18 @@ impl<H: Host> Worker<H> {
             Part::Home(home) => home.poll_timeout(),
             Part::Node(node) => node.flows.poll_timeout(),
         };
-        part.min(cluster.links.poll_timeout())
+        part.min(cluster.links.poll_timeout()).min(cluster.look_at)
     }
 
     /// Does what is due.
     pub(super) fn handle_cluster_timeout(&mut self) {
         self.handle_link_timeout();
         let now = self.now;
+        let Some(cluster) = &mut self.cluster else { return };
+        if now >= cluster.look_at {
+            cluster.look_at = Instant::NEVER;
+            cluster.flows.take_unacknowledged().into_iter().for_each(|flow| self.freeze(flow));
+        }
         let Some(cluster) = &mut self.cluster else { return };
         cluster.part.count(&self.metrics);
         match &mut cluster.part {
@@ -188,7 +195,7 @@ impl<H: Host> Worker<H> {
         self.run_effects();
     }
 
-    /// Receiving has stopped for a connection that is to be frozen. Whether that was so.
+    /// Something has changed for a connection that may be about to be frozen. Whether it is.
     pub(super) fn freeze_goes_on(&mut self, token: Token) -> bool {
         let Some(flow) = self.freezing_flow(token) else { return false };
         self.freeze(flow);
@@ -198,7 +205,13 @@ impl<H: Host> Worker<H> {
 
     /// A reply has ended: a flow that is wanted elsewhere may go now.
     pub(super) fn flow_is_between_requests(&mut self, token: Token) {
-        if self.cluster.is_some() && self.freezing_flow(token).is_some() {
+        let Some(cluster) = &mut self.cluster else { return };
+        let Some(flow) = cluster.flows.at(token) else { return };
+        if let Part::Node(node) = &mut cluster.part
+            && node.flows.replied(flow)
+        {
+            self.run_effects();
+        } else {
             self.freeze_goes_on(token);
         }
     }

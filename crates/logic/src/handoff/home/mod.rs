@@ -119,6 +119,8 @@ struct Flow {
     /// A node that has a frozen socket of it, to be released when the flow has settled.
     giver: Option<(Life, Generation)>,
     attempts: u8,
+    /// Whoever holds it has it for one request; then it lives here again.
+    is_lent: bool,
 }
 
 /// See the module.
@@ -221,6 +223,20 @@ impl Home {
         Ok(())
     }
 
+    /// Gives a flow that lives here to a node for the request in hand only, as request splitting does: once that has been answered, the node gives
+    /// the flow back by itself ([`super::Node::replied`]), and it's thawed here ([`Effect::Thaw`], then [`Home::thawed`]) without
+    /// [`Effect::Place`]. If the node dies or drains, the flow is placed like any other, and is still lent to whoever takes it.
+    ///
+    /// # Errors
+    /// Why that can't be now; nothing has changed then.
+    pub fn lend(&mut self, flow: FlowId, node: ServerId) -> Result<(), GiveError> {
+        self.give(flow, node)?;
+        if let Some(record) = self.flows.get_mut(&flow) {
+            record.is_lent = true;
+        }
+        Ok(())
+    }
+
     /// [`Effect::Freeze`] has been done; `image` is encoded.
     pub fn frozen(&mut self, now: Instant, flow: FlowId, image: Bytes) {
         let Some(record) = self.flows.get(&flow) else { return };
@@ -237,6 +253,7 @@ impl Home {
             && matches!(record.holder, Holder::Freezing(_))
         {
             record.holder = Holder::Here;
+            record.is_lent = false;
         }
     }
 
@@ -259,15 +276,20 @@ impl Home {
                 self.offer(now, flow, node, false)
             }
             Destination::Here => {
-                record.generation = record.generation.next();
-                record.holder = Holder::Thawing;
-                let generation = record.generation;
-                let image = record.image.clone().unwrap_or_default();
-                self.effects.push_back(Effect::Steer { flow, to: Target::Hold, generation });
-                self.effects.push_back(Effect::Thaw { flow, generation, image });
+                self.thaw_here(flow);
                 Ok(())
             }
         }
+    }
+
+    fn thaw_here(&mut self, flow: FlowId) {
+        let Some(record) = self.flows.get_mut(&flow) else { return };
+        record.generation = record.generation.next();
+        record.holder = Holder::Thawing;
+        let generation = record.generation;
+        let image = record.image.clone().unwrap_or_default();
+        self.effects.push_back(Effect::Steer { flow, to: Target::Hold, generation });
+        self.effects.push_back(Effect::Thaw { flow, generation, image });
     }
 
     /// [`Effect::Thaw`] has been done: the flow lives here.
@@ -364,6 +386,7 @@ impl Home {
         let life = self.nodes.ready(node)?;
         let record = self.flows.get_mut(&flow).ok_or(GiveError::NotHere)?;
         let image = record.image.clone().ok_or(GiveError::NotHere)?;
+        let is_lent = record.is_lent;
         record.generation = record.generation.next();
         record.holder = Holder::Offered { life, own };
         let generation = record.generation;
@@ -371,7 +394,7 @@ impl Home {
         self.nodes.take_credit(life);
         self.offers.push_back((now.after(self.limits.offer_timeout), flow, generation));
         self.effects.push_back(Effect::Steer { flow, to: Target::Node(node), generation });
-        self.send(life, Message::Offer { flow, generation, image });
+        self.send(life, Message::Offer { flow, generation, image, is_lent });
         Ok(())
     }
 
@@ -406,6 +429,7 @@ impl Home {
         let Some(record) = self.flows.get_mut(&flow) else { return };
         record.holder = Holder::Here;
         record.attempts = 0;
+        record.is_lent = false;
         let generation = record.generation;
         self.effects.push_back(Effect::Unsteer { flow, generation });
         self.drop_image(flow);
@@ -527,6 +551,14 @@ impl Home {
 
 impl Flow {
     fn new(holder: Holder) -> Flow {
-        Flow { generation: Generation::default(), holder, image: None, progress: None, giver: None, attempts: 0 }
+        Flow {
+            generation: Generation::default(),
+            holder,
+            image: None,
+            progress: None,
+            giver: None,
+            attempts: 0,
+            is_lent: false,
+        }
     }
 }

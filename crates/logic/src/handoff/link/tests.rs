@@ -60,7 +60,7 @@ fn heartbeat(number: u64) -> Message {
 
 fn offer(length: usize) -> Message {
     let flow = FlowId { home: ServerId(1), serial: 5 };
-    Message::Offer { flow, generation: Generation(1), image: Bytes::from(vec![9; length]) }
+    Message::Offer { flow, generation: Generation(1), image: Bytes::from(vec![9; length]), is_lent: false }
 }
 
 #[test]

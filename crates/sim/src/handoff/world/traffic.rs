@@ -180,12 +180,23 @@ impl World {
             self.end_flow(machine, flow);
             return;
         }
+        if socket.has_replied()
+            && let Some(node) = self.machines[machine].node()
+            && node.replied(flow)
+        {
+            self.summary.lent += 1;
+            self.settle(machine);
+            return;
+        }
+        let socket = &self.machines[machine].sockets[&flow];
         let (Some(number), is_drained) = (socket.pending(), socket.is_drained()) else { return };
         let wanted = self.clients[&flow].asked[number as usize - 1].wanted;
+        let is_for_one = self.random.percent(30);
         if wanted.0 as usize == machine || self.random.percent(20) {
             self.answer(machine, flow);
         } else if let Some(home) = self.machines[machine].home() {
-            if home.give(flow, wanted).is_err() {
+            let given = if is_for_one { home.lend(flow, wanted) } else { home.give(flow, wanted) };
+            if given.is_err() {
                 self.answer(machine, flow);
             }
         } else if (is_drained || self.random.percent(30))
