@@ -12,6 +12,10 @@ use crate::socket;
 
 const ESTABLISHED: u8 = 1;
 
+/// How far a frozen connection's clock is put back. Repair stops data, but not an acknowledgement whose time has come: its timestamp would be
+/// ahead of the taker's clock, and the client would take what the taker says for old segments (RFC 7323, section 5). One from the past it drops.
+const PAST: u32 = 1 << 30;
+
 /// A connection that isn't frozen, because of the error; it goes on as before.
 #[derive(Debug)]
 pub struct Refused {
@@ -51,7 +55,12 @@ impl Freezer {
         // First of all: what TCP acknowledges after it was read here would be lost.
         self.deafness.begin(socket).step("SO_ATTACH_BPF")?;
         repair::begin(socket).step("TCP_REPAIR")?;
-        read(socket)
+        let (state, congestion) = read(socket)?;
+        // Last, as a failure before it leaves the clock as it was.
+        if let Some(timestamp) = state.timestamp {
+            repair::set_timestamp(socket, timestamp.wrapping_sub(PAST)).step("TCP_TIMESTAMP")?;
+        }
+        Ok((state, congestion))
     }
 }
 
@@ -80,6 +89,9 @@ impl Frozen {
     /// # Errors
     /// The step that failed; the connection is lost.
     pub fn resume(self) -> Result<OwnedFd> {
+        if let Some(timestamp) = self.state.timestamp {
+            repair::set_timestamp(self.socket.as_raw_fd(), timestamp.wrapping_add(2)).step("TCP_TIMESTAMP")?;
+        }
         go_on(self.socket.as_raw_fd())?;
         Ok(self.socket)
     }

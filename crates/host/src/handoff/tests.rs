@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use leat_logic::handoff::TcpState;
 
-use super::{Error, Freezer};
+use super::{Error, Freezer, repair};
 use crate::namespace;
 use crate::reactor::SendNow;
 use crate::socket;
@@ -145,6 +145,23 @@ fn what_a_frozen_connection_misses_is_sent_again() {
         let mut received = [0; 13];
         server.read_exact(&mut received).unwrap();
         assert_eq!(&received, b"into the void");
+    });
+}
+
+#[test]
+fn what_a_frozen_connection_still_acknowledges_is_old_to_the_client() {
+    in_namespace("clock", &[], || {
+        let (mut client, server) = connection("127.0.0.1:0");
+        let raw = server.as_raw_fd();
+        let frozen = Freezer::new().freeze(server).unwrap();
+        let then = frozen.state().timestamp.unwrap();
+        let behind = then.wrapping_sub(repair::timestamp(raw).unwrap()).cast_signed();
+        assert!(behind > 1_000_000, "{behind} ms behind where the taker begins");
+        let mut server = TcpStream::from(frozen.resume().unwrap());
+        let ahead = repair::timestamp(raw).unwrap().wrapping_sub(then).cast_signed();
+        assert!((0..10_000).contains(&ahead), "{ahead} ms ahead of where it was");
+        server.set_nonblocking(false).unwrap();
+        exchange(&mut client, &mut server, b"question");
     });
 }
 
