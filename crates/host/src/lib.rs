@@ -12,6 +12,7 @@ pub mod processors;
 pub mod program;
 pub mod reactor;
 pub mod socket;
+mod spawn;
 pub mod steering;
 pub mod storage;
 pub mod wake;

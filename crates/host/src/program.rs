@@ -4,14 +4,14 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
 use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process_group};
+
+use crate::spawn::{Start, spawn};
 
 /// Open files that a program may have, unless it raises its limit itself: more than 1,024 would break those that use select(2).
 const OPEN_FILES: u64 = 1024;
@@ -61,7 +61,7 @@ pub struct Ended {
 
 /// A worker's way to programs.
 pub trait Programs {
-    /// Starts a program on this thread's core, below everything else there. Gives the other end of its conversation, if that is what it has.
+    /// Starts a program on this thread's core, below everything else there. It doesn't outlive the thread. Gives the other end of its conversation, if that is what it has.
     ///
     /// # Errors
     /// It can't be started: no such file, not executable, no processes left.
@@ -186,22 +186,20 @@ fn wants_processor(process: u32) -> bool {
 
 impl Programs for LocalPrograms {
     fn start(&mut self, order: Order<'_>) -> io::Result<(ProgramId, Option<OwnedFd>)> {
-        let mut command = Command::new(order.program);
-        command.args(order.arguments).env_clear().envs(order.environment).current_dir(order.directory).process_group(0);
-        command.stderr(order.error.try_clone_to_owned()?);
-        let ours = match order.standard {
+        let (ours, input, output) = match order.standard {
             Standard::Conversation => {
                 let (ours, theirs) = UnixStream::pair()?;
-                command.stdin(OwnedFd::from(theirs.try_clone()?)).stdout(OwnedFd::from(theirs));
-                Some(ours.into())
+                (Some(ours.into()), OwnedFd::from(theirs.try_clone()?), OwnedFd::from(theirs))
             }
-            Standard::Listener(listener) => {
-                command.stdin(listener).stdout(order.error.try_clone_to_owned()?);
-                None
-            }
+            Standard::Listener(listener) => (None, listener, order.error.try_clone_to_owned()?),
         };
-        let child = command.spawn()?;
-        let program = ProgramId(child.id());
+        let program = ProgramId(spawn(Start {
+            program: order.program,
+            arguments: order.arguments,
+            environment: order.environment,
+            directory: order.directory,
+            standard: [input.as_fd(), output.as_fd(), order.error],
+        })?);
         if let Err(error) = put_last(program.0) {
             // At its usual priority it would take the core away from the worker.
             self.members.insert(program, Vec::new());
@@ -338,7 +336,6 @@ pub fn read_error_pipe(pipe: &OwnedFd, buffer: &mut [u8]) -> usize {
 mod tests {
     use std::io::{Read, Write};
     use std::net::Shutdown;
-    use std::os::fd::AsFd;
     use std::time::Instant;
 
     use super::*;
@@ -432,6 +429,36 @@ mod tests {
     }
 
     #[test]
+    fn a_program_ends_with_the_thread_that_started_it() {
+        let start = || {
+            let mut programs = LocalPrograms::new();
+            let (program, stream) = shell(&mut programs, "while :; do :; done");
+            // Nobody ends it in order.
+            std::mem::forget(programs);
+            (program, stream)
+        };
+        let (program, mut stream) = std::thread::spawn(start).join().unwrap();
+        let ended = eventually("it ends", || wait(program.0, libc::WNOHANG));
+        assert_eq!(ended.signal, Some(libc::SIGKILL));
+        assert_eq!(stream.read(&mut [0; 1]).unwrap(), 0);
+    }
+
+    #[test]
+    fn a_program_begins_with_no_signal_blocked_and_can_die_of_a_broken_pipe() {
+        let mut programs = LocalPrograms::new();
+        let (program, mut stream) =
+            shell(&mut programs, "while read -r line; do echo \"$line\"; done < /proc/$$/status");
+        let mut said = String::new();
+        stream.read_to_string(&mut said).unwrap();
+        let mask = |name| {
+            let digits = said.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+            u64::from_str_radix(digits.trim(), 16).unwrap()
+        };
+        assert_eq!((mask("SigBlk:"), mask("SigIgn:") & 1 << (libc::SIGPIPE - 1)), (0, 0), "{said}");
+        eventually("it ends", || programs.reap(program));
+    }
+
+    #[test]
     fn what_cannot_be_started_says_so() {
         let (_read, error) = error_pipe().unwrap();
         let order = |program| Order {
@@ -447,6 +474,8 @@ mod tests {
         assert_eq!(missing.kind(), io::ErrorKind::NotFound);
         let not_executable = programs.start(order(Path::new("/etc/passwd"))).unwrap_err();
         assert_eq!(not_executable.kind(), io::ErrorKind::PermissionDenied);
+        let no_directory = Order { directory: Path::new("/nonexistent"), ..order(Path::new("/bin/true")) };
+        assert_eq!(programs.start(no_directory).unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 
     #[test]

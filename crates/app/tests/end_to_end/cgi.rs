@@ -310,6 +310,22 @@ fn an_engine_that_is_killed_leaves_no_program(reactor: Reactor) {
     });
 }
 
+fn nobody_left_to_end_programs_still_ends_them(reactor: Reactor) {
+    let directory = programs(&[("endless", "while :; do :; done")]);
+    let mut server = serve(reactor, &directory, "");
+    // Two: at any moment one of them at least is stopped.
+    let mut clients = [server.connect(), server.connect()];
+    clients.iter_mut().for_each(|client| client.send("GET /cgi/endless HTTP/1.1\r\nHost: it.test\r\n\r\n"));
+    eventually("both run", || (count(&server, "endless") == 2).then_some(()));
+    // All are stopped first, so that none sees another's end.
+    for name in ["STOP", "KILL"] {
+        server.processes().into_iter().for_each(|pid| crate::support::server::signal(pid, name));
+    }
+    server.wait_for_end();
+    let programs = directory.at("cgi").display().to_string();
+    eventually("they have ended", || (running(&programs) == 0).then_some(()));
+}
+
 /// Processes with this in their command line.
 fn running(command: &str) -> usize {
     let entries = std::fs::read_dir("/proc").unwrap();
@@ -330,4 +346,5 @@ on_both_reactors!(
     an_endless_program_leaves_others_their_share,
     nothing_stays_when_the_server_goes,
     an_engine_that_is_killed_leaves_no_program,
+    nobody_left_to_end_programs_still_ends_them,
 );

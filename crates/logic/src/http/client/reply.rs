@@ -148,6 +148,10 @@ impl ReplyReader {
         }
         let status = Status::new(status).ok_or(BadReply::StatusLine)?;
         let fields = Fields::read(section)?;
+        if version_minor == 0 && fields.is_chunked {
+            // Who speaks HTTP/1.0 knows no codings: somebody between has passed on what he didn't understand (RFC 9112 section 6.1).
+            return Err(BadReply::Framing);
+        }
         let length = fields.length()?;
         self.is_persistent = if version_minor == 1 { !fields.closes } else { fields.keeps_alive };
         let has_no_content = self.is_head_request || matches!(status.code(), 204 | 304);
@@ -359,6 +363,7 @@ mod tests {
             ("HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\na", BadReply::Framing),
             ("HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", BadReply::Framing),
             ("HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n", BadReply::Framing),
+            ("HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", BadReply::Framing),
             ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", BadReply::Chunk),
             ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nab", BadReply::Ended),
         ] {
