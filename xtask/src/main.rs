@@ -2,6 +2,7 @@
 
 mod packages;
 mod steering;
+mod suite;
 mod tidy;
 
 use std::path::{Path, PathBuf};
@@ -61,25 +62,9 @@ fn ci() -> Chore {
     step("tidy", || tidy::run(&root()))?;
     step("steering programs", || steering::check(&root()))?;
     step("lints", || cargo(&["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"]))?;
-    step("tests", tests)?;
+    step("tests", suite::run)?;
     step("simulator", || simulate("0..300"))?;
     println!("all is well after {} s", start.elapsed().as_secs());
-    Ok(())
-}
-
-/// As root, tests that need namespaces fail where they can't have them; others are told that they're skipped.
-fn tests() -> Chore {
-    let mut command = Command::new("cargo");
-    if packages::is_root() {
-        command.env("LEAT_REQUIRE_NAMESPACES", "1");
-    }
-    // Tests of who gets how much of the processor have it for themselves.
-    let timed = ["shares::", "burning::"];
-    command.args(["test", "--workspace", "--quiet", "--"]);
-    run(command.args(timed.iter().flat_map(|name| ["--skip", name])))?;
-    for name in timed {
-        cargo(&["test", "--quiet", "--package", "leat", "--test", "end_to_end", "--", name, "--test-threads", "1"])?;
-    }
     Ok(())
 }
 
