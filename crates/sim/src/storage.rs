@@ -8,6 +8,7 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use leat_host::storage::{Outcome, Storage, StorageEvent, Ticket};
+use leat_logic::serve::coding::CodingSet;
 use leat_logic::serve::etag::ETag;
 use leat_logic::serve::limits::FRESH_NS;
 use leat_logic::serve::path::{LoadRequest, directory_location};
@@ -183,7 +184,7 @@ impl World {
             modified: (version.modified <= self.agenda.wall()).then_some(version.modified),
             content_type: Bytes::from_static(b"text/plain"),
             coding: None,
-            vary: false,
+            siblings: CodingSet::default(),
         };
         let resource = Resource::new(description, content, request.policy());
         Ok(Some(Loaded {

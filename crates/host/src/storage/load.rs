@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use leat_logic::serve::coding::Coding;
+use leat_logic::serve::coding::{Coding, CodingSet};
 use leat_logic::serve::etag::{ETag, ETagHasher};
 use leat_logic::serve::limits::{FRESH_NS, HASH_AT_LOAD_BYTES_MAX};
 use leat_logic::serve::path::{LoadRequest, directory_location};
@@ -92,7 +92,7 @@ struct Selected {
     plain_len: usize,
     named: Named,
     coding: Option<Coding>,
-    vary: bool,
+    siblings: CodingSet,
 }
 
 /// One look at one path.
@@ -158,28 +158,28 @@ impl Look<'_> {
     fn with_sibling(&self, relative: Vec<u8>, named: Named) -> Result<Selected, Trouble> {
         let plain_len = relative.len();
         let offered = &self.request.policy().precompressed;
-        let mut siblings: Vec<(Coding, Named)> = Vec::new();
+        let mut found: Vec<(Coding, Named)> = Vec::new();
         for &coding in offered {
             let path = [&relative, coding.suffix().as_bytes()].concat();
             match self.name(&path) {
                 Ok(sibling)
                     if sibling.kind == FileType::RegularFile && !is_outdated(&sibling.version, &named.version) =>
                 {
-                    siblings.push((coding, sibling));
+                    found.push((coding, sibling));
                 }
                 Ok(_) | Err(Trouble::Answer(Found::NotFound | Found::Forbidden)) => {}
                 Err(trouble) => return Err(trouble),
             }
         }
-        let vary = !siblings.is_empty();
-        for wanted in self.request.codings().iter() {
-            if let Some(place) = siblings.iter().position(|(coding, _)| *coding == wanted) {
-                let (coding, sibling) = siblings.swap_remove(place);
+        let siblings = found.iter().fold(CodingSet::default(), |siblings, (coding, _)| siblings.with(*coding));
+        let chosen = self.request.codings().choose(siblings);
+        match found.into_iter().find(|(coding, _)| Some(*coding) == chosen) {
+            Some((coding, sibling)) => {
                 let relative = [&relative, coding.suffix().as_bytes()].concat();
-                return Ok(Selected { relative, plain_len, named: sibling, coding: Some(coding), vary });
+                Ok(Selected { relative, plain_len, named: sibling, coding: Some(coding), siblings })
             }
+            None => Ok(Selected { relative, plain_len, named, coding: None, siblings }),
         }
-        Ok(Selected { relative, plain_len, named, coding: None, vary })
     }
 
     fn answer_file(&self, selected: &Selected, is_last: bool) -> Result<Answer, Trouble> {
@@ -251,7 +251,7 @@ impl Look<'_> {
             modified: (is_whole && version.modified <= self.now).then_some(version.modified),
             content_type: self.request.policy().mime.type_of(name),
             coding: selected.coding,
-            vary: selected.vary,
+            siblings: selected.siblings,
         };
         Resource::new(description, content, self.request.policy())
     }
@@ -321,7 +321,7 @@ impl Look<'_> {
             modified: None,
             content_type: Bytes::from_static(b"text/html; charset=utf-8"),
             coding: None,
-            vary: false,
+            siblings: CodingSet::default(),
         };
         Ok(Answer::Found {
             found: Found::Resource(Arc::new(Resource::new(description, Content::Memory(page), policy))),
@@ -344,7 +344,7 @@ fn without_file(found: Found<Arc<OpenFile>>) -> Answer {
 
 fn is_as_known(known: &Known, selected: &Selected, is_large: bool, hash_is_remembered: bool) -> bool {
     known.version == selected.named.version
-        && known.vary == selected.vary
+        && known.siblings == selected.siblings
         && !(is_large && !known.tagged && hash_is_remembered)
 }
 

@@ -17,7 +17,7 @@ use foldhash::fast::SeedableRandomState;
 use hashbrown::HashTable;
 
 use self::order::{NONE, Order};
-use super::coding::{Coding, CodingOrder};
+use super::coding::{Coding, CodingOrder, CodingSet};
 use super::limits;
 use super::path::LoadRequest;
 use super::policy::FilePolicy;
@@ -76,7 +76,9 @@ struct Entry<F> {
     path: Box<[u8]>,
     fresh_until: Instant,
     site: u32,
-    codings: CodingOrder,
+    /// What there was to choose from, and what was chosen: who would choose the same gets this answer.
+    siblings: CodingSet,
+    coding: Option<Coding>,
     class: Class,
     found: Found<F>,
     cold: Box<ColdEntry>,
@@ -99,7 +101,7 @@ impl<F> Entry<F> {
     fn known(&self) -> Option<Known> {
         let Found::Resource(resource) = &self.found else { return None };
         let description = &resource.description;
-        Some(Known { version: self.cold.version?, tagged: description.etag.is_some(), vary: description.vary })
+        Some(Known { version: self.cold.version?, tagged: description.etag.is_some(), siblings: self.siblings })
     }
 
     /// The name in the watched directory on which this answer depends; empty for the directory itself.
@@ -159,23 +161,30 @@ impl<F> Cache<F> {
     /// What is known of `path` (decoded) at `site` for a client that takes `codings`.
     #[inline]
     pub fn lookup(&mut self, site: u32, codings: CodingOrder, path: &[u8], now: Instant) -> Lookup<'_, F> {
-        let hash = self.key_hash(site, codings, path);
-        let Some(place) = self.find(hash, site, codings, path) else { return Lookup::Absent };
+        let hash = self.key_hash(site, path);
+        let Some(place) = self.find_for(hash, site, codings, path) else { return Lookup::Absent };
         self.links.mark_used(place);
         let Some(entry) = &self.entries[place as usize] else { return Lookup::Absent };
         if now < entry.fresh_until { Lookup::Fresh(&entry.found) } else { Lookup::Stale(&entry.found, entry.known()) }
     }
 
-    /// Keeps an answer as long as it says, in the place of one that there was.
+    /// Keeps an answer as long as it says, in the place of those that there were for the same clients, or that knew of other siblings.
     pub fn insert(&mut self, site: u32, request: &LoadRequest, loaded: &Loaded<F>, now: Instant)
     where
         F: Clone,
     {
         let (codings, path) = (request.codings(), &request.path()[..]);
-        let hash = self.key_hash(site, codings, path);
-        let previous = self.find(hash, site, codings, path);
-        let was_used = previous.is_some_and(|place| self.links.is_used(place));
-        if let Some(place) = previous {
+        let hash = self.key_hash(site, path);
+        let (siblings, coding) = match &loaded.found {
+            Found::Resource(resource) => (resource.description.siblings, resource.description.coding),
+            _ => (CodingSet::default(), None),
+        };
+        let is_outdated = |entry: &Entry<F>| {
+            entry.siblings != siblings || entry.coding == coding || entry.coding == codings.choose(entry.siblings)
+        };
+        let mut was_used = false;
+        while let Some(place) = self.find(hash, site, path, is_outdated) {
+            was_used |= self.links.is_used(place);
             self.remove(place);
         }
         let Keep::For { fresh_ns, watch } = loaded.keep else { return };
@@ -199,12 +208,13 @@ impl<F> Cache<F> {
             path: path.into(),
             fresh_until: now.after(Duration::from_nanos(fresh_ns)),
             site,
-            codings,
+            siblings,
+            coding,
             class,
             found: loaded.found.clone(),
             cold,
         });
-        if was_used && let Some(place) = self.find(hash, site, codings, path) {
+        if was_used && let Some(place) = self.find_for(hash, site, codings, path) {
             self.links.mark_used(place);
         }
         self.shrink();
@@ -212,8 +222,8 @@ impl<F> Cache<F> {
 
     /// Makes an answer fresh again that the storage has confirmed.
     pub fn renew(&mut self, site: u32, codings: CodingOrder, path: &[u8], now: Instant) {
-        let hash = self.key_hash(site, codings, path);
-        if let Some(place) = self.find(hash, site, codings, path)
+        let hash = self.key_hash(site, path);
+        if let Some(place) = self.find_for(hash, site, codings, path)
             && let Some(entry) = &mut self.entries[place as usize]
         {
             entry.fresh_until = now.after(Duration::from_nanos(entry.cold.fresh_ns));
@@ -290,9 +300,9 @@ impl<F> Cache<F> {
     }
 
     #[inline]
-    fn key_hash(&self, site: u32, codings: CodingOrder, path: &[u8]) -> u64 {
+    fn key_hash(&self, site: u32, path: &[u8]) -> u64 {
         let mut hasher = self.hasher.build_hasher();
-        hasher.write_u64(u64::from(site) << 8 | u64::from(codings.bits()));
+        hasher.write_u64(u64::from(site));
         hasher.write(path);
         hasher.finish()
     }
@@ -304,13 +314,19 @@ impl<F> Cache<F> {
         hasher.finish()
     }
 
+    /// The answer for a client that takes `codings`. A path has one for each coding that somebody was sent, all under one hash.
     #[inline]
-    fn find(&self, hash: u64, site: u32, codings: CodingOrder, path: &[u8]) -> Option<u32> {
+    fn find_for(&self, hash: u64, site: u32, codings: CodingOrder, path: &[u8]) -> Option<u32> {
+        self.find(hash, site, path, |entry| entry.coding == codings.choose(entry.siblings))
+    }
+
+    #[inline]
+    fn find(&self, hash: u64, site: u32, path: &[u8], is_wanted: impl Fn(&Entry<F>) -> bool) -> Option<u32> {
         let entries = &self.entries;
         let is_it = |&place: &u32| {
             entries[place as usize]
                 .as_ref()
-                .is_some_and(|entry| entry.site == site && entry.codings == codings && *entry.path == *path)
+                .is_some_and(|entry| entry.site == site && *entry.path == *path && is_wanted(entry))
         };
         self.by_key.find(hash, is_it).copied()
     }

@@ -58,8 +58,7 @@ impl Coding {
     }
 }
 
-/// The codings to try, best first: at most three, in six bits, so that it can be part of a cache key. [`CodingOrder::NONE`] means
-/// that only the file itself will do.
+/// The codings to try, best first: at most three, in six bits. [`CodingOrder::NONE`] means that only the file itself will do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CodingOrder(u8);
 
@@ -119,10 +118,38 @@ impl CodingOrder {
         (0..3).map_while(move |place| Coding::from_bits((self.0 >> (2 * place)) & 3))
     }
 
-    /// The order as a number below 64: for a key.
+    /// Which of the siblings that there are is sent; none when it's the file itself.
     #[must_use]
-    pub fn bits(self) -> u8 {
-        self.0
+    #[inline]
+    pub fn choose(self, siblings: CodingSet) -> Option<Coding> {
+        if siblings.is_empty() {
+            return None;
+        }
+        self.iter().find(|&coding| siblings.contains(coding))
+    }
+}
+
+/// Some of the codings: those in which a file has siblings.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CodingSet(u8);
+
+impl CodingSet {
+    /// The same with `coding` in it.
+    #[must_use]
+    pub fn with(self, coding: Coding) -> CodingSet {
+        CodingSet(self.0 | 1 << coding as u8)
+    }
+
+    /// Whether `coding` is one of them.
+    #[must_use]
+    pub fn contains(self, coding: Coding) -> bool {
+        self.0 & 1 << coding as u8 != 0
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
     }
 }
 
@@ -230,6 +257,16 @@ mod tests {
             CodingOrder::NONE.with(Coding::Gzip).with(Coding::Gzip).with(Coding::Brotli).with(Coding::Zstandard);
         assert_eq!(order.iter().collect::<Vec<_>>(), [Coding::Gzip, Coding::Brotli, Coding::Zstandard]);
         assert_eq!(order.with(Coding::Brotli), order);
-        assert!(order.bits() < 64);
+    }
+
+    #[test]
+    fn the_first_sibling_that_there_is_is_sent() {
+        let order = CodingOrder::NONE.with(Coding::Gzip).with(Coding::Brotli);
+        let both = CodingSet::default().with(Coding::Brotli).with(Coding::Gzip);
+        assert_eq!(order.choose(both), Some(Coding::Gzip));
+        assert_eq!(order.choose(CodingSet::default().with(Coding::Brotli)), Some(Coding::Brotli));
+        assert_eq!(order.choose(CodingSet::default().with(Coding::Zstandard)), None);
+        assert_eq!(order.choose(CodingSet::default()), None);
+        assert_eq!(CodingOrder::NONE.choose(both), None);
     }
 }

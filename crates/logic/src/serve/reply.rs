@@ -115,6 +115,7 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
+    use crate::serve::coding::{Coding, CodingSet};
     use crate::serve::etag::ETag;
     use crate::serve::policy::FilePolicy;
     use crate::serve::resource::{Content, Description};
@@ -131,7 +132,7 @@ mod tests {
             modified: Some(MODIFIED),
             content_type: Bytes::from_static(b"text/plain"),
             coding: None,
-            vary: true,
+            siblings: CodingSet::default().with(Coding::Gzip),
         };
         let policy =
             FilePolicy { fields: Bytes::from_static(b"Cache-Control: no-cache\r\n"), ..FilePolicy::new("/srv") };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::coding::Coding;
+use super::coding::{Coding, CodingSet};
 use super::etag::ETag;
 use super::policy::FilePolicy;
 use super::version::Version;
@@ -77,8 +77,8 @@ pub struct Description {
     pub content_type: Bytes,
     /// The coding of a precompressed sibling.
     pub coding: Option<Coding>,
-    /// Whether another client could have got another coding here.
-    pub vary: bool,
+    /// The codings in which there are siblings: where there are any, another client could have got another one.
+    pub siblings: CodingSet,
 }
 
 /// Content with what a reply says about it.
@@ -105,7 +105,7 @@ impl<F> Resource<F> {
         if let Some(modified) = description.modified {
             line(&mut fields, b"Last-Modified", &HttpDate::from(modified).format());
         }
-        if description.vary {
+        if !description.siblings.is_empty() {
             line(&mut fields, b"Vary", b"Accept-Encoding");
         }
         fields.extend_from_slice(&policy.fields);

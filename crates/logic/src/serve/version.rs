@@ -1,5 +1,6 @@
 //! What tells one state of a file from another without reading it.
 
+use super::coding::CodingSet;
 use crate::time::UnixTime;
 
 /// Where a file is and when it was last touched: two equal versions are one content, but for what [`Version::is_settled_at`] says.
@@ -36,8 +37,8 @@ pub struct Known {
     pub version: Version,
     /// Whether the answer has an ETag: one without is worth replacing when the hash is done.
     pub tagged: bool,
-    /// Whether a sibling in another coding was there.
-    pub vary: bool,
+    /// In which codings siblings were there.
+    pub siblings: CodingSet,
 }
 
 fn nanoseconds(time: UnixTime) -> i128 {

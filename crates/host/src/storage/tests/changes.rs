@@ -5,7 +5,7 @@ use std::io::Write;
 use std::os::unix::fs::{FileExt, symlink};
 use std::sync::Arc;
 
-use leat_logic::serve::coding::CodingOrder;
+use leat_logic::serve::coding::{CodingOrder, CodingSet};
 use leat_logic::serve::etag::ETag;
 use leat_logic::serve::policy::SymlinkPolicy;
 use leat_logic::serve::resource::{Change, Keep};
@@ -193,12 +193,12 @@ fn a_file_behind_a_link_is_looked_at_again_as_it_cannot_be_watched() {
     for name in ["/link/file", "/link-file"] {
         let loaded = fixture.load(name);
         assert!(matches!(loaded.keep, Keep::For { watch: None, .. }), "{name}: {:?}", loaded.keep);
-        let known = Known { version: loaded.version.unwrap(), tagged: true, vary: false };
+        let known = Known { version: loaded.version.unwrap(), tagged: true, siblings: CodingSet::default() };
         let again = fixture.request(name, CodingOrder::NONE).unwrap().unless(Some(known));
         assert!(fixture.ask(again.clone()).is_none(), "{name} is unchanged");
     }
     let loaded = fixture.load("/link/file");
-    let known = Known { version: loaded.version.unwrap(), tagged: true, vary: false };
+    let known = Known { version: loaded.version.unwrap(), tagged: true, siblings: CodingSet::default() };
     std::fs::write(&path, "changed").unwrap();
     let again = fixture.request("/link/file", CodingOrder::NONE).unwrap().unless(Some(known));
     assert_eq!(memory(&fixture.ask(again).unwrap().found), b"changed");

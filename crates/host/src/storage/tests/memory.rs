@@ -1,6 +1,6 @@
 //! What is in memory and what has to be brought there; tags of files too large to be hashed first.
 
-use leat_logic::serve::coding::CodingOrder;
+use leat_logic::serve::coding::{CodingOrder, CodingSet};
 use leat_logic::serve::etag::ETag;
 use leat_logic::serve::version::Known;
 use rustix::fs::Advice;
@@ -80,7 +80,7 @@ fn a_file_too_large_to_hash_first_has_its_tag_later() {
     let (done, is_done) = std::sync::mpsc::channel();
     fixture.pool.submit(Lane::Background, Box::new(move || done.send(()).unwrap())).unwrap();
     is_done.recv().unwrap();
-    let known = Known { version: first.version.unwrap(), tagged: false, vary: false };
+    let known = Known { version: first.version.unwrap(), tagged: false, siblings: CodingSet::default() };
     let again = fixture.request("/huge", CodingOrder::NONE).unwrap().unless(Some(known));
     let second = fixture.ask(again).expect("there is news: the tag");
     assert_eq!(resource(&second.found).description.etag, Some(ETag::of(&content)));

@@ -4,7 +4,7 @@ use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
 use std::time::{Duration, SystemTime};
 
-use leat_logic::serve::coding::{Coding, CodingOrder};
+use leat_logic::serve::coding::{Coding, CodingOrder, CodingSet};
 use leat_logic::serve::etag::ETag;
 use leat_logic::serve::policy::SymlinkPolicy;
 use leat_logic::serve::resource::{Cause, Found};
@@ -156,13 +156,14 @@ fn a_sibling_is_served_to_those_who_take_it_unless_it_is_outdated() {
     let loaded = fixture.load_coded("/app.js", both);
     assert_eq!(memory(&loaded.found), b"less small");
     let description = &resource(&loaded.found).description;
-    assert_eq!((description.coding, description.vary), (Some(Coding::Gzip), true));
+    let siblings = CodingSet::default().with(Coding::Gzip).with(Coding::Brotli);
+    assert_eq!((description.coding, description.siblings), (Some(Coding::Gzip), siblings));
     assert_eq!(description.content_type, "text/javascript; charset=utf-8");
     assert_eq!(description.etag, Some(ETag::of(b"less small")));
     let plain_loaded = fixture.load("/app.js");
     assert_eq!(memory(&plain_loaded.found), b"plain");
-    assert!(resource(&plain_loaded.found).description.vary);
-    assert!(!resource(&fixture.load_coded("/other.js", both).found).description.vary);
+    assert_eq!(resource(&plain_loaded.found).description.siblings, siblings);
+    assert!(resource(&fixture.load_coded("/other.js", both).found).description.siblings.is_empty());
     let later = SystemTime::now() + Duration::from_secs(60);
     std::fs::File::open(&plain).unwrap().set_modified(later).unwrap();
     let outdated = fixture.load_coded("/app.js", both);

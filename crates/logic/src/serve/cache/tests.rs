@@ -31,9 +31,32 @@ fn resource(content: Content<u32>, len_bytes: u64) -> Found<u32> {
         modified: Some(UnixTime::default()),
         content_type: Bytes::from_static(b"text/plain"),
         coding: None,
-        vary: false,
+        siblings: CodingSet::default(),
     };
     Found::Resource(Arc::new(Resource::new(description, content, &FilePolicy::new("/srv"))))
+}
+
+/// What a client gets that takes `order` where there are `siblings`.
+fn coded(siblings: CodingSet, order: CodingOrder) -> Loaded<u32> {
+    let Found::Resource(plain) = memory(10) else { panic!("a resource") };
+    let description = Description { coding: order.choose(siblings), siblings, ..plain.description.clone() };
+    let resource = Resource::new(description, plain.content.clone(), &FilePolicy::new("/srv"));
+    loaded(Found::Resource(Arc::new(resource)), None)
+}
+
+/// All sixteen orders.
+fn orders() -> Vec<CodingOrder> {
+    let mut orders = vec![CodingOrder::NONE];
+    let mut at = 0;
+    while let Some(&order) = orders.get(at) {
+        at += 1;
+        for longer in Coding::ALL.map(|coding| order.with(coding)) {
+            if !orders.contains(&longer) {
+                orders.push(longer);
+            }
+        }
+    }
+    orders
 }
 
 fn loaded(found: Found<u32>, watch: Option<(u64, u16)>) -> Loaded<u32> {
@@ -58,14 +81,50 @@ fn name(directory: u64, name: &'static str) -> Change {
 }
 
 #[test]
-fn site_codings_and_path_all_tell_entries_apart() {
+fn site_and_path_tell_entries_apart() {
     let mut cache = cache();
     cache.insert(1, &request("/a"), &loaded(memory(1), None), at(0));
-    let gzip = CodingOrder::NONE.with(Coding::Gzip);
     assert!(matches!(cache.lookup(1, CodingOrder::NONE, b"/a", at(0)), Lookup::Fresh(_)));
     assert!(matches!(cache.lookup(2, CodingOrder::NONE, b"/a", at(0)), Lookup::Absent));
-    assert!(matches!(cache.lookup(1, gzip, b"/a", at(0)), Lookup::Absent));
     assert!(matches!(cache.lookup(1, CodingOrder::NONE, b"/", at(0)), Lookup::Absent));
+}
+
+#[test]
+fn a_path_is_kept_once_for_each_coding_that_is_sent_however_many_orders_ask() {
+    let policy = Arc::new(FilePolicy::new("/srv"));
+    let sets = (0..8).map(|bits| {
+        let chosen = Coding::ALL.into_iter().filter(|&coding| bits & 1 << (coding as u8 - 1) != 0);
+        (bits, chosen.fold(CodingSet::default(), CodingSet::with))
+    });
+    assert_eq!(orders().len(), 16);
+    for (bits, siblings) in sets {
+        let mut cache = cache();
+        for order in orders().into_iter().chain(orders()) {
+            if let Lookup::Absent = cache.lookup(0, order, b"/a", at(0)) {
+                let request = LoadRequest::new::<u32>(&policy, b"/a", order).unwrap();
+                cache.insert(0, &request, &coded(siblings, order), at(0));
+            }
+            let Lookup::Fresh(Found::Resource(resource)) = cache.lookup(0, order, b"/a", at(0)) else {
+                panic!("it's kept")
+            };
+            assert_eq!(resource.description.coding, order.choose(siblings), "{order:?} of {siblings:?}");
+        }
+        assert_eq!(cache.len(), 1 + u8::count_ones(bits) as usize, "{siblings:?}");
+    }
+}
+
+#[test]
+fn what_knew_of_other_siblings_goes_when_that_is_noticed() {
+    let mut cache = cache();
+    let (none, gzip) = (CodingOrder::NONE, CodingOrder::NONE.with(Coding::Gzip));
+    let policy = Arc::new(FilePolicy::new("/srv"));
+    cache.insert(0, &request("/a"), &coded(CodingSet::default(), none), at(0));
+    assert!(matches!(cache.lookup(0, gzip, b"/a", at(0)), Lookup::Fresh(_)));
+    let siblings = CodingSet::default().with(Coding::Gzip);
+    cache.insert(0, &LoadRequest::new::<u32>(&policy, b"/a", gzip).unwrap(), &coded(siblings, gzip), at(0));
+    assert_eq!(cache.len(), 1);
+    assert!(matches!(cache.lookup(0, none, b"/a", at(0)), Lookup::Absent));
+    assert!(matches!(cache.lookup(0, gzip, b"/a", at(0)), Lookup::Fresh(_)));
 }
 
 #[test]
@@ -76,7 +135,7 @@ fn an_answer_is_fresh_for_its_time_and_again_when_renewed() {
     let Lookup::Stale(_, Some(known)) = cache.lookup(0, CodingOrder::NONE, b"/a", at(11)) else {
         panic!("fresh for too long")
     };
-    assert_eq!(known, Known { version: Version::default(), tagged: false, vary: false });
+    assert_eq!(known, Known { version: Version::default(), tagged: false, siblings: CodingSet::default() });
     cache.renew(0, CodingOrder::NONE, b"/a", at(11));
     assert!(matches!(cache.lookup(0, CodingOrder::NONE, b"/a", Instant { ns: 12 * SECOND_NS - 1 }), Lookup::Fresh(_)));
 }
