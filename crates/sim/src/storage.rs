@@ -186,7 +186,7 @@ impl World {
             coding: None,
             siblings: CodingSet::default(),
         };
-        let resource = Resource::new(description, content, request.policy());
+        let resource = Resource::new(description, content, &request.policy().fields(request.path()));
         Ok(Some(Loaded {
             found: Found::Resource(resource.into()),
             version: settled.then_some(version),

@@ -35,5 +35,5 @@ pub use reference::reference;
 pub use schedule::{First, OWNER_LEVELS_MAX, Owner, Schedule};
 pub use server::{Admin, Config, Files, Limits, Listener, Log, LogFormat, LogLevel, Reactor};
 pub use site::{
-    AccessLog, AccessLogFormat, AccessLogTarget, ErrorPage, Header, MediaType, Site, SiteLimits, SiteQuota,
+    AccessLog, AccessLogFormat, AccessLogTarget, ErrorPage, Header, MediaType, PathHeaders, Site, SiteLimits, SiteQuota,
 };

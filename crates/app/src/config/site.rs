@@ -8,13 +8,14 @@ use bytes::Bytes;
 use leat_logic::schedule::PolicyKind;
 use leat_logic::serve::coding::Coding;
 use leat_logic::serve::hosts::HostPattern;
+use leat_logic::serve::path_pattern::PathPattern;
 use leat_logic::serve::policy::SymlinkPolicy;
 
 use super::handler::Handler;
 use super::kinds::{
     ACCESS_LOG, ADDRESS, CHARSET, Choice, Count, DIRECTORY, EXTENSION, FILE_NAME, Flag, HEADER_NAME, HEADER_VALUE,
-    HOST, ListOf, MEDIA_TYPE, NAME, Nested, OWNER, OrBlank, POLICY, Pairs, Percent, Period, Rate, Repeated, STATUS,
-    Size, TIB, URL_PATH,
+    HOST, HeaderName, ListOf, MEDIA_TYPE, NAME, Nested, OWNER, OrBlank, PATH_PATTERN, POLICY, Pairs, Percent, Period,
+    Rate, Repeated, STATUS, Size, TIB, URL_PATH,
 };
 use super::schedule::{PRIORITY, WEIGHT};
 use super::schema::{Fallback::*, section};
@@ -113,8 +114,7 @@ section! {
             ("gz", Coding::Gzip),
         ])), Toml("[\"br\", \"zst\", \"gz\"]");
         /// Headers added to every reply that is made of a file of the site, in this order.
-        headers: Vec<Header> = Pairs { key: HEADER_NAME, value: HEADER_VALUE, make: |name, value| Header { name: name.0, value } },
-            Toml("{}");
+        headers: Vec<Header> = HEADERS, Toml("{}");
         /// Files of the site sent with an error, by its status.
         error_pages: Vec<ErrorPage> = Pairs { key: STATUS, value: URL_PATH, make: |status, path| ErrorPage { status, path } }, Toml("{}");
         /// Media types by extension, before those that leat knows.
@@ -125,12 +125,25 @@ section! {
         charset: String = CHARSET, Toml("\"utf-8\"");
         /// The log of requests.
         access_log: AccessLog = Nested::<AccessLog>::new(), Otherwise("");
+        /// Headers added for some paths.
+        path_headers ("header"): Vec<PathHeaders> = Repeated::<PathHeaders>::new(), Otherwise("none");
         /// What makes replies other than files, for some paths.
         handlers ("handler"): Vec<Handler> = Repeated::<Handler>::new(), Otherwise("none");
         /// Limits of this site alone.
         limits: SiteLimits = Nested::<SiteLimits>::new(), Otherwise("");
         /// What the site may use at most.
         quota: SiteQuota = Nested::<SiteQuota>::new(), Otherwise("");
+    }
+}
+
+section! {
+    /// Headers added to replies made of files of the `[[site]]` above it, for some paths. There may be any number of them. Where several have a
+    /// header of the same name, `headers` of the site included, the last whose `path` fits counts.
+    PathHeaders "[[site.header]]" example "[[site.header]]\npath = \"*.css\"\nheaders = { \"Cache-Control\" = \"max-age=86400\" }\n" {
+        /// The paths as they are asked for: one, one and all below it, or all that end alike.
+        path: PathPattern = OrBlank(PATH_PATTERN), Required;
+        /// The headers, in this order.
+        headers: Vec<Header> = OrBlank(HEADERS), Required;
     }
 }
 
@@ -175,6 +188,10 @@ section! {
         memory: u64 = Size::<u64>::between(0, TIB), Toml("0");
     }
 }
+
+/// Headers that a site adds.
+const HEADERS: Pairs<HeaderName, Bytes, Header> =
+    Pairs { key: HEADER_NAME, value: HEADER_VALUE, make: |name, value| Header { name: name.0, value } };
 
 /// A rate that a site may be held to.
 const RATE: Rate = Rate(Size::between(0, TIB));

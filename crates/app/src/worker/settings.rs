@@ -11,7 +11,8 @@ use leat_logic::serve::cache::CacheLimits;
 use leat_logic::serve::coding::Coding;
 use leat_logic::serve::hosts::HostTable;
 use leat_logic::serve::mime::MimeTable;
-use leat_logic::serve::policy::FilePolicy;
+use leat_logic::serve::path_pattern::PathPattern;
+use leat_logic::serve::policy::{AddedHeader, FilePolicy};
 
 use super::handler::Handler;
 use super::shares::Place;
@@ -106,13 +107,14 @@ pub(super) fn file_policy(config: &Config, site: &config::Site) -> FilePolicy {
     for media_type in &site.types {
         mime = mime.with(&media_type.extension, &media_type.media_type);
     }
-    let mut fields = Vec::new();
-    for header in &site.headers {
-        fields.extend_from_slice(&header.name);
-        fields.extend_from_slice(b": ");
-        fields.extend_from_slice(&header.value);
-        fields.extend_from_slice(b"\r\n");
-    }
+    let added = |paths: &PathPattern, header: &config::Header| AddedHeader {
+        paths: paths.clone(),
+        name: header.name.clone(),
+        value: header.value.clone(),
+    };
+    let everywhere = PathPattern::default();
+    let of_paths =
+        site.path_headers.iter().flat_map(|section| section.headers.iter().map(|header| added(&section.path, header)));
     FilePolicy {
         root: site.root.clone(),
         symlinks: site.symlinks,
@@ -121,7 +123,7 @@ pub(super) fn file_policy(config: &Config, site: &config::Site) -> FilePolicy {
         listing: site.listing,
         precompressed: site.precompressed.clone(),
         mime,
-        fields: fields.into(),
+        headers: site.headers.iter().map(|header| added(&everywhere, header)).chain(of_paths).collect(),
         memory_file_bytes_max: if config.files.cache_size == 0 { 0 } else { config.files.cache_file_size_max },
     }
 }
@@ -160,6 +162,7 @@ fn same_files(a: &config::Site, b: &config::Site) -> bool {
         && a.listing == b.listing
         && a.precompressed == b.precompressed
         && a.headers == b.headers
+        && a.path_headers == b.path_headers
         && a.types == b.types
         && a.charset == b.charset
 }

@@ -114,6 +114,33 @@ headers = { "Cache-Control" = "public, max-age=60", "X-Content-Type-Options" = "
     assert_eq!(server.get_with("/", "Range: bytes=0-0\r\n").must("cache-control"), "public, max-age=60");
 }
 
+fn headers_are_added_by_path(reactor: Reactor) {
+    let directory = three();
+    directory.write("one/fonts/a.css", "x");
+    directory.write("one/b.css", "x");
+    let text = |age| {
+        format!(
+            "[[site]]\nlisten = [\"127.0.0.1:0\"]\nroot = \"one\"\nheaders = {{ \"Cache-Control\" = \"no-cache\", \"X-All\" = \"1\" }}\n\
+             [[site.header]]\npath = \"*.css\"\nheaders = {{ \"cache-control\" = \"max-age={age}\" }}\n\
+             [[site.header]]\npath = \"/fonts/*\"\nheaders = {{ \"Access-Control-Allow-Origin\" = \"*\" }}\n"
+        )
+    };
+    let server = Server::configured(reactor, &directory, &text(60));
+    let said = |path, name| server.get(path).list(name);
+    for (path, cache, is_font) in
+        [("/", "no-cache", false), ("/b.css", "max-age=60", false), ("/fonts/a.css", "max-age=60", true)]
+    {
+        assert_eq!(
+            (said(path, "cache-control"), said(path, "x-all")),
+            (vec![cache.to_owned()], vec!["1".to_owned()]),
+            "{path}"
+        );
+        assert_eq!(server.get(path).field("access-control-allow-origin").is_some(), is_font, "{path}");
+    }
+    server.reload(reactor, &directory, &text(90));
+    assert_eq!(said("/b.css", "cache-control"), ["max-age=90"]);
+}
+
 fn error_pages_are_sent_with_their_status(reactor: Reactor) {
     let directory = three();
     directory.write("one/lost.html", "<p>a page of our own</p>");
@@ -180,6 +207,7 @@ on_both_reactors!(
     a_host_of_nobody_is_refused,
     sites_can_have_addresses_of_their_own,
     headers_are_added,
+    headers_are_added_by_path,
     error_pages_are_sent_with_their_status,
     errors_without_a_page_have_plain_words,
     index_types_charset_and_siblings_can_be_set,

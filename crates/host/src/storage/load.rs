@@ -253,7 +253,7 @@ impl Look<'_> {
             coding: selected.coding,
             siblings: selected.siblings,
         };
-        Resource::new(description, content, self.request.policy())
+        Resource::new(description, content, &self.added_fields())
     }
 
     /// All bytes of a small file, and whether they're one state of it. At the last attempt, what was read is served as it is, under no
@@ -324,12 +324,16 @@ impl Look<'_> {
             siblings: CodingSet::default(),
         };
         Ok(Answer::Found {
-            found: Found::Resource(Arc::new(Resource::new(description, Content::Memory(page), policy))),
+            found: Found::Resource(Arc::new(Resource::new(description, Content::Memory(page), &self.added_fields()))),
             version: None,
             fresh_ns: Some(FRESH_NS),
             watchable: !named.through_symlink && self.root.is_watchable(named.version.device),
             to_hash: None,
         })
+    }
+
+    fn added_fields(&self) -> Vec<u8> {
+        self.request.policy().fields(self.request.path())
     }
 
     fn name(&self, relative: &[u8]) -> Result<Named, Trouble> {

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use super::coding::Coding;
 use super::limits;
 use super::mime::MimeTable;
+use super::path_pattern::PathPattern;
 
 /// What a symbolic link on the way to a file may do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -18,6 +19,17 @@ pub enum SymlinkPolicy {
     Deny,
     /// Lead anywhere the server may read.
     Follow,
+}
+
+/// A header that a site adds. Name and value are already checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AddedHeader {
+    /// The paths, as they are asked for, with whose files it goes.
+    pub paths: PathPattern,
+    /// A token.
+    pub name: Bytes,
+    /// What it says there.
+    pub value: Bytes,
 }
 
 /// One site's rules for files. Shared by reference: a reload makes new ones, and requests under way keep the old.
@@ -37,8 +49,8 @@ pub struct FilePolicy {
     pub precompressed: Vec<Coding>,
     /// Media types by name.
     pub mime: MimeTable,
-    /// Field lines that go with every reply made of a file, each with its CRLF, already checked; empty for none.
-    pub fields: Bytes,
+    /// What goes with replies that are made of a file.
+    pub headers: Vec<AddedHeader>,
     /// Files up to this size are read into memory, in bytes.
     pub memory_file_bytes_max: u64,
 }
@@ -55,8 +67,47 @@ impl FilePolicy {
             listing: false,
             precompressed: Vec::new(),
             mime: MimeTable::default(),
-            fields: Bytes::new(),
+            headers: Vec::new(),
             memory_file_bytes_max: limits::MEMORY_FILE_BYTES_MAX,
         }
+    }
+
+    /// The field lines that go with the file at `path`, each with its CRLF. Of several headers with one name the last that fits counts.
+    #[must_use]
+    pub fn fields(&self, path: &[u8]) -> Vec<u8> {
+        let fit: Vec<_> = self.headers.iter().filter(|header| header.paths.split(path).is_some()).collect();
+        let mut lines = Vec::new();
+        for (place, header) in fit.iter().enumerate() {
+            if !fit[place + 1..].iter().any(|later| later.name.eq_ignore_ascii_case(&header.name)) {
+                [&header.name[..], b": ", &header.value, b"\r\n"].iter().for_each(|part| lines.extend_from_slice(part));
+            }
+        }
+        lines
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_headers_with_one_name_the_last_that_fits_counts() {
+        let header = |paths, name: &'static str, value: &'static str| AddedHeader {
+            paths: PathPattern::parse(paths).expect("a pattern"),
+            name: name.into(),
+            value: value.into(),
+        };
+        let headers = vec![
+            header("/*", "Cache-Control", "no-cache"),
+            header("/*", "X-A", "1"),
+            header("*.css", "cache-control", "max-age=60"),
+            header("/old/*", "Cache-Control", "no-store"),
+        ];
+        let policy = FilePolicy { headers, ..FilePolicy::new("/srv") };
+        let fields = |path: &str| String::from_utf8(policy.fields(path.as_bytes())).expect("ASCII");
+        assert_eq!(fields("/"), "Cache-Control: no-cache\r\nX-A: 1\r\n");
+        assert_eq!(fields("/a.css"), "X-A: 1\r\ncache-control: max-age=60\r\n");
+        assert_eq!(fields("/old/a.css"), "X-A: 1\r\nCache-Control: no-store\r\n");
+        assert_eq!(FilePolicy::new("/srv").fields(b"/"), b"");
     }
 }

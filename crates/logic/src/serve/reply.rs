@@ -117,7 +117,6 @@ mod tests {
     use super::*;
     use crate::serve::coding::{Coding, CodingSet};
     use crate::serve::etag::ETag;
-    use crate::serve::policy::FilePolicy;
     use crate::serve::resource::{Content, Description};
 
     const MODIFIED: UnixTime = UnixTime { seconds: 784_111_777, nanoseconds: 5 };
@@ -134,9 +133,7 @@ mod tests {
             coding: None,
             siblings: CodingSet::default().with(Coding::Gzip),
         };
-        let policy =
-            FilePolicy { fields: Bytes::from_static(b"Cache-Control: no-cache\r\n"), ..FilePolicy::new("/srv") };
-        Resource::new(description, Content::Memory(Bytes::from_static(CONTENT)), &policy)
+        Resource::new(description, Content::Memory(Bytes::from_static(CONTENT)), b"Cache-Control: no-cache\r\n")
     }
 
     fn plan(has_tag: bool, method: Method, set: impl FnOnce(&mut Conditions<'static>)) -> Plan {

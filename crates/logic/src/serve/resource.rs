@@ -7,7 +7,6 @@ use bytes::Bytes;
 
 use super::coding::{Coding, CodingSet};
 use super::etag::ETag;
-use super::policy::FilePolicy;
 use super::version::Version;
 use crate::http::{EntityTag, HttpDate, Status, Validators};
 use crate::time::UnixTime;
@@ -95,10 +94,10 @@ pub struct Resource<F> {
 }
 
 impl<F> Resource<F> {
-    /// Lays out the field lines, with those that the site adds.
+    /// Lays out the field lines, with those that the site adds: [`super::policy::FilePolicy::fields`].
     #[must_use]
-    pub fn new(description: Description, content: Content<F>, policy: &FilePolicy) -> Resource<F> {
-        let mut fields = Vec::with_capacity(256 + policy.fields.len());
+    pub fn new(description: Description, content: Content<F>, added: &[u8]) -> Resource<F> {
+        let mut fields = Vec::with_capacity(256 + added.len());
         if let Some(etag) = &description.etag {
             line(&mut fields, b"ETag", etag.as_bytes());
         }
@@ -108,7 +107,7 @@ impl<F> Resource<F> {
         if !description.siblings.is_empty() {
             line(&mut fields, b"Vary", b"Accept-Encoding");
         }
-        fields.extend_from_slice(&policy.fields);
+        fields.extend_from_slice(added);
         let validators_end = fields.len();
         line(&mut fields, b"Accept-Ranges", b"bytes");
         if let Some(coding) = description.coding {

@@ -21,7 +21,7 @@ use super::schema::{At, Schema};
 pub(super) use address::{ADDRESS, IP_ADDRESS, OPTIONAL_ADDRESS};
 pub use command::Command;
 pub(super) use command::{CommandLine, PEER, UPSTREAM, VARIABLE_NAME, VARIABLE_VALUE};
-pub(super) use header::{HEADER_NAME, HEADER_VALUE, MEDIA_TYPE};
+pub(super) use header::{HEADER_NAME, HEADER_VALUE, HeaderName, MEDIA_TYPE};
 pub(super) use host::HOST;
 pub(super) use nested::{Maybe, Nested, Repeated};
 pub(super) use number::{Count, Duration as Period, GIB, KIB, Percent, Rate, Size, TIB, Workers, cores, show_size};

@@ -33,14 +33,14 @@ fn resource(content: Content<u32>, len_bytes: u64) -> Found<u32> {
         coding: None,
         siblings: CodingSet::default(),
     };
-    Found::Resource(Arc::new(Resource::new(description, content, &FilePolicy::new("/srv"))))
+    Found::Resource(Arc::new(Resource::new(description, content, b"")))
 }
 
 /// What a client gets that takes `order` where there are `siblings`.
 fn coded(siblings: CodingSet, order: CodingOrder) -> Loaded<u32> {
     let Found::Resource(plain) = memory(10) else { panic!("a resource") };
     let description = Description { coding: order.choose(siblings), siblings, ..plain.description.clone() };
-    let resource = Resource::new(description, plain.content.clone(), &FilePolicy::new("/srv"));
+    let resource = Resource::new(description, plain.content.clone(), b"");
     loaded(Found::Resource(Arc::new(resource)), None)
 }
 
