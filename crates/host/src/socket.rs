@@ -132,6 +132,13 @@ fn listen_with(address: SocketAddr, is_shared: bool) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
+/// Changes how many connections may wait in a listener's queue; without a number, to as many as at first. Those that wait stay.
+pub fn set_queue_max(listener: RawFd, connections: Option<u32>) {
+    let backlog = connections.map_or(BACKLOG, |connections| i32::try_from(connections).unwrap_or(BACKLOG));
+    // SAFETY: no pointers are passed. It fails only for what isn't a listener any more.
+    unsafe { libc::listen(listener, backlog) };
+}
+
 /// Has new connections to an address go only to the first `count` of the sockets that share it, in the order in which they began to listen;
 /// the others can then be emptied and closed without resetting anybody.
 ///

@@ -6,6 +6,7 @@
 
 mod agenda;
 mod client;
+pub mod crowd;
 mod files;
 pub mod handoff;
 mod link;

@@ -196,6 +196,8 @@ impl Reactor for SimReactor {
         Ok(number.map(Socket))
     }
 
+    fn set_queue_max(&mut self, _listener: Listener, _connections: Option<u32>) {}
+
     fn receive_once(&mut self, socket: Socket, token: Token) {
         self.world.borrow_mut().start_receiving(socket, token, Receiving::Once);
     }

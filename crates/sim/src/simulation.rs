@@ -110,10 +110,7 @@ impl Host for SimHost {
     }
 
     fn burn(&self, time: Duration) -> Duration {
-        let mut world = self.world.borrow_mut();
-        let until_ns = world.agenda.now_ns() + time.as_nanos() as u64;
-        world.agenda.advance_to(until_ns);
-        world.worked_ns += time.as_nanos() as u64;
+        self.world.borrow_mut().work(time.as_nanos() as u64);
         time
     }
 }

@@ -102,6 +102,13 @@ impl World {
         }
     }
 
+    /// The worker does something that takes so long.
+    pub(crate) fn work(&mut self, ns: u64) {
+        let until_ns = self.agenda.now_ns() + ns;
+        self.agenda.advance_to(until_ns);
+        self.worked_ns += ns;
+    }
+
     /// Something that must never happen has happened.
     pub(crate) fn violation(&mut self, text: String) {
         let now_ns = self.agenda.now_ns();

@@ -116,9 +116,11 @@ impl<H: Host> Worker<H> {
     fn accepted(&mut self, listener: Token, socket: Socket) {
         self.metrics.accepted.increment();
         let token = self.open(listener.index as u16, socket);
+        let is_holding = self.admission.is_holding(self.now);
         let connection = &mut self.connections[token];
         connection.flags.receiving = true;
         connection.flags.once = true;
+        connection.flags.was_hidden = is_holding;
         self.reactor.receive_once(socket, token);
         if self.connections.len() >= self.connections_max {
             // Those that come now wait in the kernel's queue, and are accepted when others have gone.
@@ -206,6 +208,19 @@ impl<H: Host> Worker<H> {
                     self.reactor.await_connections(listening.socket, Token { index: index as u32, generation: 0 });
                 }
             }
+        }
+    }
+
+    /// Has the kernel keep fewer connections waiting while that is long, and as many as usual afterwards.
+    pub(super) fn bound_listener_queues(&mut self) {
+        let most = self.admission.listener_queue_max(self.now);
+        if most == self.listener_queue_max {
+            return;
+        }
+        self.listener_queue_max = most;
+        for listening in self.listeners.iter().filter(|listening| !listening.retired && !listening.sites.name.is_admin)
+        {
+            self.reactor.set_queue_max(listening.socket, most);
         }
     }
 

@@ -140,8 +140,8 @@ pub(super) struct Flags {
     pub(super) departing: bool,
     /// Nothing is received for it, as its site holds too much.
     pub(super) unread: bool,
-    /// It was held before what comes next.
-    pub(super) was_held: bool,
+    /// What comes next may have waited where the worker couldn't see it.
+    pub(super) was_hidden: bool,
     /// It closes as soon as nothing is under way.
     pub(super) closing: bool,
     /// With a reset.

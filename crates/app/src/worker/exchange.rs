@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use bytes::Bytes;
+use leat_logic::admission::Refusal;
 use leat_logic::http::Method;
 use leat_logic::serve::coding::CodingOrder;
 use leat_logic::serve::path::LoadRequest;
@@ -28,7 +29,7 @@ pub(super) struct Exchange<F> {
     pub(super) started: Instant,
     pub(super) standing: Standing,
     /// The reply says that the request isn't served.
-    pub(super) is_refusal: bool,
+    pub(super) refusal: Option<Refusal>,
     /// What it has cost so far.
     pub(super) cost_ns: u64,
     /// When the reply was handed to the reactor.
@@ -91,7 +92,7 @@ impl<F> Exchange<F> {
             codings: CodingOrder::NONE,
             started: Instant::default(),
             standing: Standing::Apart,
-            is_refusal: false,
+            refusal: None,
             cost_ns: 0,
             replied: Instant::default(),
             status: 0,
@@ -118,7 +119,7 @@ impl<F> Exchange<F> {
         self.conditional = false;
         self.codings = CodingOrder::NONE;
         self.standing = Standing::Apart;
-        self.is_refusal = false;
+        self.refusal = None;
         self.cost_ns = 0;
         self.status = 0;
         self.error = None;

@@ -237,6 +237,8 @@ pub struct Worker<H: Host> {
     leaves: Vec<[LeafId; Stage::COUNT]>,
     sites: Vec<Rc<Site>>,
     listeners: Vec<Listening>,
+    /// As the reactor was last told; `None`: as many as usual.
+    listener_queue_max: Option<u32>,
     connections: Connections<File<H>>,
     streams: Streams,
     /// The worker's part in a cluster, if the server has one.
@@ -293,6 +295,8 @@ impl<H: Host> Worker<H> {
         let Setup { mailbox, metrics, server_metrics, config, seed } = setup;
         let (now, wall) = (host.now(), host.wall());
         let meter = Meter::new(host.processor_time());
+        let operations = [Operation::Receive, Operation::Serve, Operation::Refuse];
+        let refusal_ns = operations.iter().map(|&operation| meter.price(operation, 0)).sum();
         let tree = Tree::new(PolicyKind::WeightedFair);
         let mut worker = Worker {
             reactor,
@@ -301,9 +305,9 @@ impl<H: Host> Worker<H> {
             members: Members::default(),
             departures: Departures::default(),
             tree,
-            admission: Admission::new(Cost::from_ns(meter.price(Operation::Refuse, 0))),
+            admission: Admission::new(Cost::from_ns(refusal_ns)),
             meter,
-            holds: Holds::default(),
+            holds: Holds::new(refusal_ns),
             usages: Vec::new(),
             looks: Looks { next: Instant::NEVER, count: 0 },
             gates: Vec::new(),
@@ -312,6 +316,7 @@ impl<H: Host> Worker<H> {
             leaves: Vec::new(),
             sites: Vec::new(),
             listeners: Vec::new(),
+            listener_queue_max: None,
             connections: Connections::new(),
             streams: Streams::default(),
             cluster: None,
@@ -377,7 +382,7 @@ impl<H: Host> Worker<H> {
         if self.now >= self.sweep_at {
             self.handle_timeouts();
         }
-        if self.now >= self.holds.next() {
+        if self.now >= self.holds.next() || (self.tree.is_empty() && !self.holds.is_empty()) {
             self.end_holds();
         }
         if !self.watched_gates.is_empty() {
@@ -453,8 +458,9 @@ impl<H: Host> Worker<H> {
         }
         for _ in 0..EVENTS_MAX {
             let Some((leaf, event)) = self.tree.pop() else { break };
-            if matches!(event.task, Task::Program | Task::Stage(Stage::Compute)) {
+            if turn_ns > 0 && matches!(event.task, Task::Program | Task::Stage(Stage::Compute)) {
                 // What was done before goes out before that, which takes long.
+                self.meter.did(Operation::Turn, 0);
                 self.reactor.wait(Some(Duration::ZERO), &mut self.completions)?;
             }
             if event.task == Task::Program {
@@ -474,8 +480,6 @@ impl<H: Host> Worker<H> {
     fn measure(&mut self) {
         let Worker { meter, tree, .. } = self;
         meter.measure(self.host.processor_time(), |leaf, delta_ns| tree.correct(leaf, delta_ns));
-        let refusal_ns = self.meter.price(Operation::Receive, 0) + self.meter.price(Operation::Refuse, 0);
-        self.admission.set_refusal_cost(Cost::from_ns(refusal_ns));
     }
 
     /// What it holds now.
@@ -602,7 +606,7 @@ impl<H: Host> Worker<H> {
             }
             _ => {
                 if event.is_unknown {
-                    self.admission.abandon(UNKNOWN_SITE as usize);
+                    self.admission.abandon(UNKNOWN_SITE as usize, self.now);
                 }
                 self.tree.charge(leaf, Cost::from_ns(0));
                 return Cost::from_ns(0);
@@ -631,8 +635,10 @@ impl<H: Host> Worker<H> {
         let site = connection.site;
         let payer = if site == site_before { leaf } else { self.leaves[site as usize][stage as usize] };
         let cost = self.meter.charge(payer);
+        let mut refused = None;
         if let Some(exchange) = connection.exchange.as_mut() {
             exchange.cost_ns += cost.ns;
+            refused = exchange.refusal.map(|refusal| (refusal, exchange.cost_ns));
         }
         let waited_us = self.now_us.wrapping_sub(event.queued_us);
         self.sites[site as usize].metrics.stages[stage as usize].waited_us.add(u64::from(waited_us));
@@ -649,6 +655,9 @@ impl<H: Host> Worker<H> {
             if site_before == UNKNOWN_SITE {
                 self.charge_accept(token, payer);
             }
+        }
+        if let Some((refusal, cost_ns)) = refused {
+            self.settle_refusal(token, payer, refusal, cost_ns);
         }
         cost
     }

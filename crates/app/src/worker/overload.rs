@@ -1,28 +1,63 @@
 //! What becomes of requests when there is more to do than can be done: `Admission` decides, here requests are put before it and refused.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 use leat_host::reactor::{Reactor, Token};
 use leat_logic::admission::{Refusal, Verdict, limits::RETRY_AFTER_S};
 use leat_logic::http::Status;
-use leat_logic::schedule::Cost;
+use leat_logic::schedule::{Cost, LeafId, Operation};
 use leat_logic::time::Instant;
 
 use super::exchange::{Exchange, Standing};
 use super::reply::Body;
-use super::{File, Host, Stage, Worker};
+use super::{File, Host, Stage, UNKNOWN_SITE, Worker};
 
-/// Connections that aren't looked at for a while after a refusal, in the order in which that ends. Each connection is here once at most.
-#[derive(Debug, Default)]
+/// How the mean cost of refusals moves with each.
+const COST_SHIFT: u32 = 4;
+/// Connections of a site that are let go before their time at once.
+const ENDED_EARLY_MAX: usize = 8;
+
+/// Connections that aren't looked at for a while after a refusal. Each is here once at most.
+#[derive(Debug)]
 pub(super) struct Holds {
-    queue: VecDeque<(Instant, Token)>,
+    /// What a refusal costs, on average of the last.
+    cost_ns: u64,
+    /// For each site that has any, in the order in which they end.
+    queues: BTreeMap<u32, VecDeque<(Instant, Token)>>,
+    /// When the first ends.
+    next: Instant,
 }
 
 impl Holds {
-    /// When the first ends.
+    /// None, where a refusal is taken to cost so much.
+    pub(super) fn new(cost_ns: u64) -> Holds {
+        Holds { cost_ns, queues: BTreeMap::new(), next: Instant::NEVER }
+    }
+
     pub(super) fn next(&self) -> Instant {
-        self.queue.front().map_or(Instant::NEVER, |&(until, _)| until)
+        self.next
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.queues.is_empty()
+    }
+
+    fn add(&mut self, site: u32, token: Token, until: Instant) {
+        self.queues.entry(site).or_default().push_back((until, token));
+        self.next = self.next.min(until);
+    }
+
+    /// Takes a site's first `early` holds, and all that end by `now`.
+    fn take(&mut self, site: u32, now: Instant, early: usize, taken: &mut Vec<Token>) {
+        let Some(queue) = self.queues.get_mut(&site) else { return };
+        let count = queue.iter().take_while(|(until, _)| *until <= now).count().max(early.min(queue.len()));
+        taken.extend(queue.drain(..count).map(|(_, token)| token));
+        if queue.is_empty() {
+            self.queues.remove(&site);
+        }
+        let first = |queue: &VecDeque<(Instant, Token)>| queue.front().map_or(Instant::NEVER, |&(until, _)| until);
+        self.next = self.queues.values().map(first).min().unwrap_or(Instant::NEVER);
     }
 }
 
@@ -51,11 +86,11 @@ impl<H: Host> Worker<H> {
         let Some(exchange) = connection.exchange.as_mut() else { return };
         let Some(site) = &exchange.site else { return };
         let site = site.number as usize;
-        let verdict = if std::mem::take(&mut connection.flags.was_held) {
+        let verdict = if std::mem::take(&mut connection.flags.was_hidden) {
             // It has waited in the kernel, unless it has come since.
             let since_ns = self.reactor.since_arrival(connection.socket).as_nanos() as u64;
             exchange.started = exchange.started.min(Instant { ns: self.now.ns.saturating_sub(since_ns) });
-            self.admission.arrive_after_hold(site, exchange.started, self.now)
+            self.admission.arrive_late(site, exchange.started, self.now)
         } else {
             self.admission.arrive(site, self.now)
         };
@@ -76,11 +111,16 @@ impl<H: Host> Worker<H> {
         }
         let Some(site) = &exchange.site else { return true };
         site.metrics.count_delay(self.now.since(exchange.started));
-        match self.admission.start(site.number as usize, exchange.started, self.now) {
-            Verdict::Admit => {
-                exchange.standing = Standing::Started;
-                true
-            }
+        let number = site.number;
+        let verdict = self.admission.start(number as usize, exchange.started, self.now);
+        if verdict == Verdict::Admit {
+            exchange.standing = Standing::Started;
+        }
+        if !self.holds.is_empty() && self.admission.counts(number as usize).waiting == 0 {
+            self.end_holds_early(number);
+        }
+        match verdict {
+            Verdict::Admit => true,
             Verdict::Refuse(refusal) => {
                 self.refuse(token, refusal);
                 false
@@ -94,36 +134,59 @@ impl<H: Host> Worker<H> {
         let connection = &mut self.connections[token];
         let Some(exchange) = connection.exchange.as_mut() else { return };
         exchange.standing = Standing::Apart;
-        exchange.is_refusal = true;
+        exchange.refusal = Some(refusal);
         exchange.run = None;
         if let Some(site) = &exchange.site {
             site.metrics.refused.increment();
         }
         if refusal.hold_ns > 0 && !connection.flags.held {
             connection.flags.held = true;
-            self.holds.queue.push_back((Instant { ns: self.now.ns.saturating_add(refusal.hold_ns) }, token));
+            self.holds.add(connection.site, token, Instant { ns: self.now.ns.saturating_add(refusal.hold_ns) });
         }
         let text = self.refusal.clone();
         self.reply(token, Status::SERVICE_UNAVAILABLE, &text.lines, Body::whole(&text.content));
     }
 
-    /// Looks again at connections whose time has come.
+    /// Looks again at connections whose time has come, and at some of every site's if there's nothing else to do.
     pub(super) fn end_holds(&mut self) {
-        while let Some(&(until, token)) = self.holds.queue.front()
-            && until <= self.now
-        {
-            self.holds.queue.pop_front();
-            let Some(connection) = self.connections.get(token) else { continue };
-            if !std::mem::take(&mut connection.flags.held) || connection.flags.closing || connection.exchange.is_some()
-            {
-                continue;
-            }
-            connection.flags.was_held = true;
-            if connection.inbox.is_empty() && !connection.flags.ended {
-                self.arm_receive(token);
-            } else {
-                self.queue(Stage::Receive, token);
-            }
+        let early = if self.tree.is_empty() { ENDED_EARLY_MAX } else { 0 };
+        let mut ended = Vec::new();
+        for site in self.holds.queues.keys().copied().collect::<Vec<_>>() {
+            self.holds.take(site, self.now, early, &mut ended);
+        }
+        ended.into_iter().for_each(|token| self.end_hold(token));
+    }
+
+    /// A site has nothing waiting any more: some whom it refused may ask again, so that it doesn't lose what it's due.
+    fn end_holds_early(&mut self, site: u32) {
+        let mut ended = Vec::new();
+        self.holds.take(site, self.now, ENDED_EARLY_MAX, &mut ended);
+        ended.into_iter().for_each(|token| self.end_hold(token));
+    }
+
+    fn end_hold(&mut self, token: Token) {
+        let Some(connection) = self.connections.get(token) else { return };
+        if !std::mem::take(&mut connection.flags.held) || connection.flags.closing || connection.exchange.is_some() {
+            return;
+        }
+        connection.flags.was_hidden = true;
+        if connection.inbox.is_empty() && !connection.flags.ended {
+            self.arm_receive(token);
+        } else {
+            self.queue(Stage::Receive, token);
+        }
+    }
+
+    /// An event that cost so much has refused a request: says who pays for all that the request has cost. Refusals that the budget covers are
+    /// nobody's, so that what sites get done follows their weights however much of what they're asked they refuse.
+    pub(super) fn settle_refusal(&mut self, token: Token, leaf: LeafId, refusal: Refusal, cost_ns: u64) {
+        let is_first = self.connections[token].http.request_count() == 1;
+        let connecting_ns = self.meter.price(Operation::Accept, 0) + self.meter.price(Operation::Close, 0);
+        let whole_ns = cost_ns + if is_first { connecting_ns } else { 0 };
+        self.holds.cost_ns = self.holds.cost_ns - (self.holds.cost_ns >> COST_SHIFT) + (whole_ns >> COST_SHIFT);
+        self.admission.set_refusal_cost(Cost::from_ns(self.holds.cost_ns));
+        if refusal.is_covered {
+            self.tree.transfer(leaf, self.leaves[UNKNOWN_SITE as usize][0], cost_ns);
         }
     }
 
@@ -132,7 +195,7 @@ impl<H: Host> Worker<H> {
         let Some(site) = &exchange.site else { return };
         match exchange.standing {
             Standing::Apart => {}
-            Standing::Waiting => self.admission.abandon(site.number as usize),
+            Standing::Waiting => self.admission.abandon(site.number as usize, self.now),
             Standing::Started => self.admission.finish(site.number as usize, Cost::from_ns(exchange.cost_ns)),
         }
     }
@@ -147,6 +210,6 @@ mod tests {
         let text = RefusalText::new();
         let lines = String::from_utf8(text.lines).unwrap();
         assert!(lines.contains(&format!("Content-Length: {}\r\n", text.content.len())), "{lines}");
-        assert!(lines.starts_with("Retry-After: 1\r\n") && lines.ends_with("\r\n"), "{lines}");
+        assert!(lines.starts_with(&format!("Retry-After: {RETRY_AFTER_S}\r\n")) && lines.ends_with("\r\n"), "{lines}");
     }
 }

@@ -84,7 +84,7 @@ impl<H: Host> Worker<H> {
         self.restart_usage();
         for event in waiting {
             if event.is_unknown {
-                self.admission.abandon(UNKNOWN_SITE as usize);
+                self.admission.abandon(UNKNOWN_SITE as usize, self.now);
             }
             match event.task {
                 Task::Accept => self.queue_accept(event.token),

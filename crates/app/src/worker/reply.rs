@@ -130,7 +130,7 @@ impl<H: Host> Worker<H> {
         let limits = exchange.site.as_ref().map_or(&self.limits, |site| &site.limits);
         let persistence = connection.http.reply(self.now, limits, close);
         let body = if exchange.method == Method::Head { Body::Empty } else { body };
-        let is_refusal = exchange.is_refusal;
+        let is_refusal = exchange.refusal.is_some();
         exchange.status = status.code();
         exchange.replied = self.now;
         exchange.body_bytes = body.len();

@@ -47,6 +47,7 @@ impl<H: Host> Worker<H> {
     pub(super) fn look_at_usage(&mut self) {
         let used_ns = self.count_usage();
         self.resume_accepting();
+        self.bound_listener_queues();
         self.departures.forget_old(self.now);
         self.looks.count = self.looks.count.wrapping_add(1);
         if self.looks.count.is_multiple_of(LOOKS_EACH_COUNT) {

@@ -176,7 +176,7 @@ fn a_refusal_says_when_to_come_back_and_keeps_the_connection(reactor: Reactor) {
     eventually("it's being served", || (metric(&server, "leat_requests_started", &["\"a\""]) == 1.0).then_some(()));
     let mut second = server.connect();
     let refused = second.ask("GET / HTTP/1.1\r\nHost: a.test\r\n\r\n");
-    assert_eq!((refused.status, refused.must("retry-after"), refused.says_close()), (503, "1", false));
+    assert_eq!((refused.status, refused.must("retry-after"), refused.says_close()), (503, "2", false));
     assert_eq!(second.ask("GET / HTTP/1.1\r\nHost: b.test\r\n\r\n").text(), "a file");
     drop(first);
     eventually("there is room again", || {

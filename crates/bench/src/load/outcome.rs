@@ -49,6 +49,9 @@ pub(crate) struct Outcome {
     /// From the intended time of sending to the last byte of the reply, in nanoseconds, of all requests that were
     /// meant to be sent within the window; one without a reply counts as long as it was waited for.
     pub(crate) latency_ns: Histogram<u64>,
+    /// The same of those only that were answered, and of those that were refused.
+    pub(crate) answered_ns: Histogram<u64>,
+    pub(crate) refused_ns: Histogram<u64>,
     /// How much after its intended time a request was handed to the kernel, when a connection was free: the
     /// generator's own lateness.
     pub(crate) lateness_ns: Histogram<u64>,
@@ -72,6 +75,8 @@ impl Outcome {
             connects: 0,
             verified: 0,
             latency_ns: histogram(),
+            answered_ns: histogram(),
+            refused_ns: histogram(),
             lateness_ns: histogram(),
             failures: BTreeMap::new(),
             busy: Duration::ZERO,
@@ -113,6 +118,16 @@ impl Outcome {
     /// Latency at a quantile (0 to 1), in microseconds.
     pub(crate) fn latency_us(&self, quantile: f64) -> f64 {
         self.latency_ns.value_at_quantile(quantile) as f64 / 1e3
+    }
+
+    /// The same of those only that were answered.
+    pub(crate) fn answered_us(&self, quantile: f64) -> f64 {
+        self.answered_ns.value_at_quantile(quantile) as f64 / 1e3
+    }
+
+    /// The same of those that were refused.
+    pub(crate) fn refused_us(&self, quantile: f64) -> f64 {
+        self.refused_ns.value_at_quantile(quantile) as f64 / 1e3
     }
 
     /// What the generator spends on a request, in microseconds: its processor time, less its share of looking for

@@ -111,13 +111,19 @@ impl Generator<'_> {
             return;
         }
         self.in_flight -= 1;
+        let latency_ns = self.now_ns - reply.request.intended_ns;
+        let is_due = self.stage != Stage::Opening && self.window_ns.contains(&reply.request.intended_ns);
         if reply.is_refusal && !self.plan.may_be_refused {
             self.failed(Failure::Status, 1);
         } else if reply.is_refusal {
             self.outcome.refused += u64::from(self.window_ns.contains(&self.now_ns));
+            if is_due {
+                self.outcome.refused_ns.saturating_record(latency_ns);
+            }
         } else if self.stage != Stage::Opening {
-            if self.window_ns.contains(&reply.request.intended_ns) {
-                self.outcome.latency_ns.saturating_record(self.now_ns - reply.request.intended_ns);
+            if is_due {
+                self.outcome.latency_ns.saturating_record(latency_ns);
+                self.outcome.answered_ns.saturating_record(latency_ns);
             }
             if self.window_ns.contains(&self.now_ns) {
                 self.outcome.answered += 1;

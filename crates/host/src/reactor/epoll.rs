@@ -296,6 +296,10 @@ impl Reactor for Epoll {
         Ok(accepted.map(|descriptor| Socket(descriptor.cast_unsigned())))
     }
 
+    fn set_queue_max(&mut self, listener: Listener, connections: Option<u32>) {
+        socket::set_queue_max(listener.0.cast_signed(), connections);
+    }
+
     fn receive_once(&mut self, socket: Socket, token: Token) {
         let slot = self.slot(socket, token);
         slot.receiving = Receiving::Once;

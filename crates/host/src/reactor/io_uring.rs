@@ -523,6 +523,10 @@ impl Reactor for IoUring {
         Ok(accepted.map(|descriptor| Socket(descriptor.cast_unsigned())))
     }
 
+    fn set_queue_max(&mut self, listener: Listener, connections: Option<u32>) {
+        socket::set_queue_max(listener.0.cast_signed(), connections);
+    }
+
     fn receive_once(&mut self, socket: Socket, token: Token) {
         self.start_receiving(socket, token, false);
     }

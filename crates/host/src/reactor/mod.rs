@@ -202,6 +202,10 @@ pub trait Reactor {
     /// No descriptors left, say. The connection waits on.
     fn accept(&mut self, listener: Listener) -> io::Result<Option<Socket>>;
 
+    /// Bounds how many connections wait at a listener; the kernel doesn't answer those who come beyond that, and they try again a second later.
+    /// `None`: as many as usual.
+    fn set_queue_max(&mut self, listener: Listener, connections: Option<u32>);
+
     /// Receives once: a connection's first request, after which most one-request connections end.
     fn receive_once(&mut self, socket: Socket, token: Token);
 

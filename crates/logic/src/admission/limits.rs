@@ -4,6 +4,8 @@
 pub const OVERLOADED_DELAY_NS: u64 = 10_000_000;
 /// How long all requests of a site must have waited longer than that before it's overloaded: a burst may pass.
 pub const BURST_NS: u64 = 50_000_000;
+/// For how long a site that was overloaded is so again at once, when a request has waited for too long.
+pub const AGAIN_NS: u64 = 1_000_000_000;
 /// A request that has waited less than this shows that a site is overloaded no more.
 pub const RELAXED_DELAY_NS: u64 = OVERLOADED_DELAY_NS / 4;
 /// How long a request may wait unless the configuration says otherwise.
@@ -16,10 +18,13 @@ pub const REFUSAL_PART: u64 = 64;
 /// Refusals that may come at once before they're spread out, in nanoseconds of their part: a burst is told at once.
 pub const REFUSAL_BURST_NS: u64 = 10_000_000;
 /// The longest that a connection is held after a refusal; when all slots up to there are booked, nothing is accepted.
-pub const HOLD_MAX_NS: u64 = 1_000_000_000;
+pub const HOLD_MAX_NS: u64 = 2_000_000_000;
 /// Work waiting, by what requests cost on average, above which nothing is accepted while refusals are booked out.
 pub const ACCEPTING_WAITING_NS_MAX: u64 = OVERLOADED_DELAY_NS / 2;
 /// Requests that cost less than this many refusals aren't refused for being late: it would hardly help.
 pub const REFUSALS_EACH_REQUEST: u64 = 4;
 /// What a client that is refused is told to wait, in seconds.
-pub const RETRY_AFTER_S: u32 = 1;
+pub const RETRY_AFTER_S: u32 = 2;
+/// Connections that may wait in a listener's queue while nothing more is accepted than is served: in the time of so many requests each has its
+/// turn. The worker can't see how long they wait.
+pub const LISTENER_QUEUE_SHORT: u32 = 16;

@@ -14,9 +14,6 @@ mod quota;
 mod refusal;
 mod site;
 
-#[cfg(test)]
-mod simulation;
-
 pub use quota::{Bucket, MemoryAccount, Quotas, Rate, Resource};
 pub use refusal::Refusal;
 pub use site::{SiteCounts, SiteLimits, Standing};
@@ -77,17 +74,26 @@ impl Admission {
         if known.arrive() { Verdict::Admit } else { Verdict::Refuse(self.budget.refuse(now)) }
     }
 
-    /// As [`Admission::arrive`], for the first request from a connection that was held after a refusal. What came meanwhile and is late by now is refused
-    /// again as long as others are waiting that aren't: serving the late would make all late.
-    pub fn arrive_after_hold(&mut self, site: usize, arrived: Instant, now: Instant) -> Verdict {
+    /// As [`Admission::arrive`], for a request that may have waited where the worker couldn't see it: on a connection that was held after a
+    /// refusal, or in the listener's queue. While requests are refused at all, what is late by now is: a late reply is what refusals are there to
+    /// prevent. It's not held again where there's room for what it asks next, which is fresh.
+    pub fn arrive_late(&mut self, site: usize, arrived: Instant, now: Instant) -> Verdict {
         let is_late = now.ns.saturating_sub(arrived.ns) > limits::OVERLOADED_DELAY_NS;
         match self.sites.get_mut(site) {
-            Some(known) if is_late && known.counts.waiting > 0 && self.budget.is_in_debt(now) => {
+            Some(known) if is_late && known.limits.standing == Standing::Ordinary && self.budget.is_in_debt(now) => {
                 known.counts.refused_late += 1;
-                Verdict::Refuse(self.budget.refuse(now))
+                let refusal = self.budget.refuse(now);
+                let hold_ns = if known.has_room() { 0 } else { refusal.hold_ns };
+                Verdict::Refuse(Refusal { hold_ns, ..refusal })
             }
             _ => self.arrive(site, now),
         }
+    }
+
+    /// Whether so much was refused lately that requests may wait where the worker can't see it: [`Admission::arrive_late`] is for them.
+    #[must_use]
+    pub fn is_holding(&self, now: Instant) -> bool {
+        self.budget.is_in_debt(now)
     }
 
     /// The tree has chosen to serve a request that arrived at `arrived`, by the kernel's word where that is known. Each request that was admitted
@@ -110,9 +116,9 @@ impl Admission {
     }
 
     /// The client of a request that was admitted and hasn't started has gone.
-    pub fn abandon(&mut self, site: usize) {
+    pub fn abandon(&mut self, site: usize, now: Instant) {
         if let Some(site) = self.sites.get_mut(site) {
-            site.abandon();
+            site.abandon(now);
         }
     }
 
@@ -133,6 +139,12 @@ impl Admission {
             return false;
         }
         !self.sites.iter().any(is_flooded)
+    }
+
+    /// How many connections may wait in a listener's queue, if not as many as usual.
+    #[must_use]
+    pub fn listener_queue_max(&mut self, now: Instant) -> Option<u32> {
+        self.budget.is_booked_out(now).then_some(limits::LISTENER_QUEUE_SHORT)
     }
 
     /// Whether a site's requests wait for too long.

@@ -12,6 +12,8 @@ pub struct Refusal {
     pub retry_after_s: u32,
     /// How long the connection isn't read after the refusal, in nanoseconds; 0 if it's read on at once.
     pub hold_ns: u64,
+    /// Whether the part of the worker's time that refusals may take has room for it. Then it's nobody's, else its site pays for it.
+    pub is_covered: bool,
 }
 
 #[derive(Debug)]
@@ -42,7 +44,8 @@ impl RefusalBudget {
         self.booked_until.ns = begin_ns.saturating_add(slot_ns).min(end_max_ns);
         self.is_booked_out |= self.booked_until.ns == end_max_ns;
         let hold_ns = (self.booked_until.ns - now.ns).saturating_sub(REFUSAL_BURST_NS);
-        Refusal { retry_after_s: RETRY_AFTER_S, hold_ns }
+        let is_covered = self.booked_until.ns < end_max_ns;
+        Refusal { retry_after_s: RETRY_AFTER_S, hold_ns, is_covered }
     }
 
     /// Whether the next refusal would hold its connection.
@@ -61,6 +64,8 @@ impl RefusalBudget {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const HOLD_MAX_MS: u64 = HOLD_MAX_NS / 1_000_000;
 
     fn at_ms(ms: u64) -> Instant {
         Instant { ns: 5_000_000_000 + ms * 1_000_000 }
@@ -81,10 +86,11 @@ mod tests {
     #[test]
     fn holds_have_a_limit_and_are_booked_out_until_half_of_it_has_passed() {
         let mut budget = RefusalBudget::new(Cost::from_ns(1_000_000));
-        let longest = (0..10_000).map(|_| budget.refuse(at_ms(0)).hold_ns).max();
-        assert_eq!(longest, Some(HOLD_MAX_NS));
-        assert!(budget.is_booked_out(at_ms(0)) && budget.is_booked_out(at_ms(499)));
-        assert!(!budget.is_booked_out(at_ms(501)));
+        let refusals: Vec<Refusal> = (0..10_000).map(|_| budget.refuse(at_ms(0))).collect();
+        assert_eq!(refusals.iter().map(|refusal| refusal.hold_ns).max(), Some(HOLD_MAX_NS));
+        assert!(refusals[0].is_covered && !refusals[9_999].is_covered);
+        assert!(budget.is_booked_out(at_ms(0)) && budget.is_booked_out(at_ms(HOLD_MAX_MS / 2 - 1)));
+        assert!(!budget.is_booked_out(at_ms(HOLD_MAX_MS / 2 + 1)));
         assert!(!budget.is_booked_out(at_ms(0)), "not again before the limit is reached again");
     }
 }

@@ -3,7 +3,8 @@
 //! thrown away at the head, so that what is served is fresh (as in Maurer, "Fail at Scale", 2015).
 
 use super::limits::{
-    BURST_NS, OVERLOADED_DELAY_NS, QUEUE_DELAY_MAX_NS, REFUSALS_EACH_REQUEST, RELAXED_DELAY_NS, SHARE_USED_MIN,
+    AGAIN_NS, BURST_NS, OVERLOADED_DELAY_NS, QUEUE_DELAY_MAX_NS, REFUSALS_EACH_REQUEST, RELAXED_DELAY_NS,
+    SHARE_USED_MIN,
 };
 use crate::schedule::Cost;
 use crate::time::Instant;
@@ -64,6 +65,8 @@ pub(super) struct Site {
     /// Since when all that started had waited for too long.
     late_since: Option<Instant>,
     is_overloaded: bool,
+    /// When it last ceased to be.
+    relaxed_at: Option<Instant>,
     is_within_share: bool,
     /// Moving average of what requests cost; 0 when nothing is known.
     cost_ns: u64,
@@ -76,6 +79,7 @@ impl Site {
             counts: SiteCounts::default(),
             late_since: None,
             is_overloaded: false,
+            relaxed_at: None,
             is_within_share: false,
             cost_ns: 0,
         }
@@ -131,18 +135,26 @@ impl Site {
     /// Finds out from each delay whether the site is overloaded.
     fn watch(&mut self, delay_ns: u64, now: Instant) {
         if delay_ns <= RELAXED_DELAY_NS || self.counts.waiting == 0 {
-            self.relax();
+            self.relax(now);
         } else if delay_ns > OVERLOADED_DELAY_NS {
             let since = *self.late_since.get_or_insert(now);
-            self.is_overloaded |= now.ns.saturating_sub(since.ns) >= BURST_NS;
+            let is_again = self.relaxed_at.is_some_and(|at| now.ns.saturating_sub(at.ns) < AGAIN_NS);
+            self.is_overloaded |= is_again || now.ns.saturating_sub(since.ns) >= BURST_NS;
         } else if !self.is_overloaded {
             self.late_since = None;
         }
     }
 
-    fn relax(&mut self) {
+    fn relax(&mut self, now: Instant) {
         self.late_since = None;
-        self.is_overloaded = false;
+        if std::mem::take(&mut self.is_overloaded) {
+            self.relaxed_at = Some(now);
+        }
+    }
+
+    /// Whether what comes now will have its turn soon.
+    pub(super) fn has_room(&self) -> bool {
+        self.counts.waiting == 0 || self.counts.delay_ns < RELAXED_DELAY_NS
     }
 
     /// What those that wait for their turn will cost.
@@ -158,10 +170,10 @@ impl Site {
         };
     }
 
-    pub(super) fn abandon(&mut self) {
+    pub(super) fn abandon(&mut self, now: Instant) {
         self.counts.waiting = self.counts.waiting.saturating_sub(1);
         if self.counts.waiting == 0 {
-            self.relax();
+            self.relax(now);
         }
     }
 }

@@ -68,8 +68,10 @@ fn record(records: &mut Records, at: (&str, &str, u32), name: &str, trial: &Tria
     records.record(at, name, "answered_per_s", outcome.answered_per_s());
     records.record(at, name, "refused_per_s", outcome.refused_per_s());
     records.record(at, name, "goodput", outcome.answered_per_s() / capacity_per_s);
-    records.record(at, name, "p99_us", outcome.latency_us(0.99));
+    records.record(at, name, "p99_us", outcome.answered_us(0.99));
+    records.record(at, name, "unanswered", outcome.left_over() as f64 / outcome.offered.max(1) as f64);
     if outcome.refused > 0 {
+        records.record(at, name, "refused_p99_us", outcome.refused_us(0.99));
         // What isn't spent on replies, at what they cost below saturation, was spent on refusals.
         let spent_us = trial.server_time.as_secs_f64() * 1e6 - outcome.answered as f64 * cost_us;
         records.record(at, name, "refusal_us", (spent_us / outcome.refused as f64).max(0.0));
@@ -140,6 +142,8 @@ impl Case<Bench> for Overload {
             ("answered_per_s", "answered/s", 0),
             ("refused_per_s", "refused/s", 0),
             ("p99_us", "p99 us", 0),
+            ("refused_p99_us", "p99 of refusals, us", 0),
+            ("unanswered", "neither, of offered", 3),
             ("refusal_us", "CPU us a refusal", 2),
         ]
     }
