@@ -19,7 +19,7 @@ fn site(weight: u32, asking: Asking) -> Demand {
 fn got(demands: &[Demand]) -> Vec<Got> {
     let got = run(demands, 1, WARM_UP, WINDOW).unwrap();
     for (site, got) in got.iter().enumerate() {
-        let Got { offered, answered_ns, refused_ns, charged_ns } = got;
+        let Got { offered, answered_ns, refused_ns, charged_ns, .. } = got;
         let (answered, refused, used) =
             (answered_ns.len(), refused_ns.len(), *charged_ns as f64 / WINDOW.as_nanos() as f64);
         println!(
@@ -125,4 +125,29 @@ fn what_computes_for_ever_takes_its_share_and_a_slice() {
     // Three that come together, each behind a slice.
     let late_us = (beside.p99_ms() - alone.p99_ms()) * 1e3;
     assert!(late_us < 350.0, "{late_us} us more than {} ms", alone.p99_ms());
+}
+
+#[test]
+fn what_an_idle_site_leaves_is_the_others_within_10_ms_and_it_gets_its_own_back_at_once() {
+    const PERIOD_MS: u64 = 100;
+    let burn_us = Some((300, 300));
+    let always = Demand { burn_us, ..site(100, Asking::Again(8)) };
+    let wakes = Demand { burn_us, ..site(100, Asking::Now(8, PERIOD_MS)) };
+    let got = got(&[always, wakes]);
+    // Counting begins as a period does in which the second site sleeps.
+    let in_part = |got: &Got, wanted: fn(u64) -> bool| {
+        let at_ms = got.answered_at_ns.iter().map(|ns| ns / 1_000_000 % (2 * PERIOD_MS));
+        at_ms.filter(|&ms| wanted(ms)).count() as f64 * (2 * PERIOD_MS) as f64 / WINDOW.as_millis() as f64
+    };
+    let [always, wakes] = &got[..] else { unreachable!() };
+    let alone_per_ms = in_part(always, |ms| (20..90).contains(&ms)) / 70.0;
+    let first_10_ms_per_ms = in_part(always, |ms| (10..20).contains(&ms)) / 10.0;
+    assert!(first_10_ms_per_ms > alone_per_ms * 0.97, "{first_10_ms_per_ms} of {alone_per_ms}");
+    // From the first millisecond on, each has half; what the second didn't use isn't made good.
+    let woken = |got: &Got| in_part(got, |ms| (101..111).contains(&ms)) / 10.0;
+    for per_ms in [woken(always), woken(wakes)] {
+        assert!((per_ms / alone_per_ms - 0.5).abs() < 0.05, "{per_ms} of {alone_per_ms}");
+    }
+    let by_2_ms = in_part(wakes, |ms| (100..102).contains(&ms));
+    assert!(by_2_ms >= 2.0, "{by_2_ms} answers in the first 2 ms");
 }

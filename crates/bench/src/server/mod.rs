@@ -104,8 +104,12 @@ pub(crate) fn all(leat: Option<&Path>) -> Servers {
 
 /// The servers that leat's shares and its behaviour under overload are compared with, those that are installed.
 pub(crate) fn crowded() -> Vec<Box<dyn Server>> {
-    let peers: [Box<dyn Server>; 3] =
-        [Box::new(nginx::Nginx { threads: false }), Box::new(h2o::H2o), Box::new(haproxy::HaProxy)];
+    let peers: [Box<dyn Server>; 4] = [
+        Box::new(nginx::Nginx { threads: false }),
+        Box::new(h2o::H2o),
+        Box::new(haproxy::HaProxy),
+        Box::new(caddy::Caddy),
+    ];
     peers.into_iter().filter(|server| server.program().is_some()).collect()
 }
 

@@ -22,6 +22,8 @@ const OPENING_NS: u64 = 100_000;
 pub enum Asking {
     /// So many connections, each of which asks again as soon as it has its reply.
     Again(usize),
+    /// As [`Asking::Again`], but only in every second period of so many milliseconds.
+    Now(usize, u64),
     /// So many kept connections, which share requests that come by themselves, so many each second; one that finds none free goes away.
     Kept(usize, f64),
     /// A new connection for each request, so many each second.
@@ -37,6 +39,8 @@ pub struct Got {
     pub answered_ns: Vec<u64>,
     /// See `answered_ns`.
     pub refused_ns: Vec<u64>,
+    /// When each answer came, in nanoseconds since counting began.
+    pub answered_at_ns: Vec<u64>,
     /// Processor time charged to it.
     pub charged_ns: u64,
 }
@@ -114,7 +118,7 @@ impl Crowd {
         };
         for (site, demand) in demands.iter().enumerate() {
             let (kept, has_arrivals) = match demand.asking {
-                Asking::Again(connections) => (connections, false),
+                Asking::Again(connections) | Asking::Now(connections, _) => (connections, false),
                 Asking::Kept(connections, _) => (connections, true),
                 Asking::New(_) => (0, true),
             };
@@ -167,7 +171,7 @@ impl Crowd {
 
     fn due(&mut self, site: usize) {
         let (per_s, is_kept) = match self.demands[site].asking {
-            Asking::Again(_) => return,
+            Asking::Again(_) | Asking::Now(..) => return,
             Asking::Kept(_, per_s) => (per_s, true),
             Asking::New(per_s) => (per_s, false),
         };
@@ -221,12 +225,19 @@ impl Crowd {
             let counts = &mut self.counts[site];
             let delays = if is_refusal { &mut counts.refused_ns } else { &mut counts.answered_ns };
             delays.push(self.now_ns - due_ns);
+            if !is_refusal {
+                counts.answered_at_ns.push(self.now_ns - self.counts_from_ns);
+            }
         }
         match self.demands[site].asking {
-            Asking::Again(_) => {
+            Asking::Again(_) | Asking::Now(..) => {
                 self.counts[site].offered += u64::from(self.now_ns >= self.counts_from_ns);
-                connection.due_ns = Some(self.now_ns + GAP_NS);
-                self.after(GAP_NS, Event::Ask(number));
+                let delay_ns = match self.demands[site].asking {
+                    Asking::Now(_, period_ms) => until_awake(self.now_ns + GAP_NS, period_ms) - self.now_ns,
+                    _ => GAP_NS,
+                };
+                connection.due_ns = Some(self.now_ns + delay_ns);
+                self.after(delay_ns, Event::Ask(number));
             }
             _ if is_kept => self.free[site].push_back(number),
             _ => {}
@@ -250,4 +261,11 @@ impl Crowd {
         }
         counts
     }
+}
+
+/// When a client that asks in every second period asks next, if it's ready at `at_ns`.
+fn until_awake(at_ns: u64, period_ms: u64) -> u64 {
+    let period_ns = period_ms * MILLISECOND;
+    let period = at_ns / period_ns;
+    if period % 2 == 1 { at_ns } else { (period + 1) * period_ns }
 }
