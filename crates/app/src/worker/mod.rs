@@ -19,6 +19,7 @@ mod lifecycle;
 mod meter;
 mod overload;
 mod programs;
+mod ready;
 mod receive;
 mod reconfigure;
 mod reply;
@@ -38,7 +39,7 @@ use std::time::Duration;
 use leat_host::reactor::{Completion, Listener as ListeningSocket, Reactor, Socket, TOKEN_INDEX_MAX, Token};
 use leat_host::storage::{Storage, StorageEvent, Ticket};
 use leat_logic::admission::Admission;
-use leat_logic::http::{CachedDate, Limits};
+use leat_logic::http::{CachedDate, KnownSections, Limits};
 use leat_logic::schedule::{Cost, LeafId, Operation, PolicyKind, Refused, Tree};
 use leat_logic::serve::cache::Cache;
 use leat_logic::time::{Instant, UnixTime};
@@ -55,6 +56,7 @@ use handover::Departures;
 use meter::Meter;
 use overload::{Holds, RefusalText};
 use programs::Programs;
+use ready::ReadyReplies;
 use settings::{Listener, Site};
 use shares::Members;
 use stream::{News, Streams};
@@ -262,9 +264,11 @@ pub struct Worker<H: Host> {
     )]
     spare: Vec<Box<Exchange<File<H>>>>,
     cache: Cache<File<H>>,
+    ready: ReadyReplies<File<H>>,
     config: Arc<Config>,
     /// For heads whose site isn't known yet.
     limits: Limits,
+    known_sections: KnownSections,
     connections_max: usize,
     mailbox: Arc<Mailbox>,
     metrics: Arc<WorkerMetrics>,
@@ -278,7 +282,9 @@ pub struct Worker<H: Host> {
     sweep_at: Instant,
     /// When access log lines go to the thread that writes them.
     flush_at: Instant,
+    /// Of the wall clock, and when it's looked at again.
     second: i64,
+    second_ends: Instant,
     boundary: u64,
     /// Room for a path that has to be decoded.
     path: Vec<u8>,
@@ -329,7 +335,9 @@ impl<H: Host> Worker<H> {
             closing_pipes: Vec::new(),
             spare: Vec::new(),
             cache: Cache::new(settings::cache_limits(&config), seed),
+            ready: ReadyReplies::new(),
             limits: settings::widest_limits(&config),
+            known_sections: KnownSections::new(),
             connections_max: config.limits.connections / config.workers.max(1),
             mailbox,
             metrics,
@@ -345,6 +353,7 @@ impl<H: Host> Worker<H> {
             sweep_at: now,
             flush_at: Instant::NEVER,
             second: wall.seconds,
+            second_ends: end_of_second(now, wall),
             boundary: seed,
             completions: Vec::new(),
             storage_events: Vec::new(),
@@ -498,10 +507,15 @@ impl<H: Host> Worker<H> {
     fn tell_time(&mut self) {
         self.now = self.host.now();
         self.now_us = microseconds(self.now);
+        if self.now < self.second_ends {
+            return;
+        }
         let wall = self.host.wall();
+        self.second_ends = end_of_second(self.now, wall);
         if wall.seconds != self.second {
             self.second = wall.seconds;
             self.date.update(wall);
+            self.ready.clear();
             self.storage.handle_timeout(self.now);
             self.poll_storage();
             self.await_links_again();
@@ -698,6 +712,11 @@ fn ticket_of(token: Token) -> Ticket {
 
 fn token_of(ticket: Ticket) -> Token {
     Token { index: ticket.0 as u32, generation: (ticket.0 >> 32) as u16 }
+}
+
+/// When the second ends that the wall clock is in, unless it's set meanwhile.
+fn end_of_second(now: Instant, wall: UnixTime) -> Instant {
+    now.after(Duration::from_secs(1).saturating_sub(Duration::from_nanos(wall.nanoseconds.into())))
 }
 
 fn microseconds(now: Instant) -> u32 {

@@ -60,7 +60,8 @@ impl<H: Host> Worker<H> {
             // The site of the last request sets the body's and the connection's limits, the server those of a head.
             let limits = &self.sites[connection.site as usize].limits;
             let input = connection.inbox.bytes(&self.reactor);
-            let (consumed, progress) = connection.http.handle_input(self.now, input, limits);
+            let (consumed, progress) =
+                connection.http.handle_input_knowing(&mut self.known_sections, self.now, input, limits);
             match progress {
                 Progress::Request(request) => {
                     let mut exchange = self.spare.pop().unwrap_or_else(Exchange::new);
@@ -247,7 +248,7 @@ fn understand<F>(
     exchange.method = request.method;
     exchange.conditional = !request.conditions.is_empty() || request.conditions.range.is_some();
     let site = listener.site(request.host.unwrap_or_default());
-    let path = http::decode_path(request.target.path, room);
+    let path = request.target.decode_path(room);
     let found = path.map(|path| exchange.path.extend_from_slice(path));
     let number = site.unwrap_or(super::UNKNOWN_SITE);
     let known = &sites[number as usize];

@@ -2,10 +2,11 @@
 //! which range, which fields is `leat_logic::serve`'s to say.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use leat_host::reactor::{Reactor, Token, Transmit};
-use leat_logic::http::{Boundary, HeadWriter, Method, Persistence, Request, Status};
+use leat_logic::http::{Boundary, CachedDate, HeadWriter, Method, Persistence, Request, Status};
 use leat_logic::schedule::Operation;
 use leat_logic::serve::error_page;
 use leat_logic::serve::reply::{self, Plan};
@@ -16,6 +17,9 @@ use super::{File, Host, Stage, Worker};
 
 /// A body up to this size is copied behind its head: cheaper than having the kernel gather two pieces.
 const COPIED_BODY_BYTES_MAX: usize = 2048;
+
+/// Room for what stands in a head before a resource's own lines, and for its end.
+const HEAD_BYTES: usize = 96;
 
 /// Takes one boundary to the next (Knuth's linear congruential generator): a client can't foresee where it began.
 const BOUNDARY_FACTOR: u64 = 6_364_136_223_846_793_005;
@@ -55,6 +59,13 @@ fn body_of<F: Clone>(resource: &Resource<F>, start: u64, end: u64) -> Body<'_, F
     }
 }
 
+/// All of a head; `lines` are those after Server, Date and Connection.
+fn write_head(head: &mut Vec<u8>, status: Status, date: &CachedDate, persistence: Persistence, lines: &[u8]) {
+    let _ = HeadWriter::start(head, status, date).persistence(persistence);
+    head.extend_from_slice(lines);
+    head.extend_from_slice(b"\r\n");
+}
+
 impl<H: Host> Worker<H> {
     /// Answers with what a path names.
     pub(super) fn reply_found(&mut self, token: Token, found: Found<File<H>>) {
@@ -71,7 +82,7 @@ impl<H: Host> Worker<H> {
         }
     }
 
-    fn reply_resource(&mut self, token: Token, resource: &Resource<File<H>>) {
+    fn reply_resource(&mut self, token: Token, resource: &Arc<Resource<File<H>>>) {
         let Some(exchange) = self.connections[token].exchange.as_ref() else { return };
         if let Some(status) = exchange.error.and_then(Status::new) {
             // The site's page for an error: all of it, whatever the request's conditions were.
@@ -80,8 +91,7 @@ impl<H: Host> Worker<H> {
             return;
         }
         if !exchange.conditional {
-            let body = body_of(resource, 0, resource.description.len_bytes);
-            self.reply(token, Status::OK, resource.fields_whole(), body);
+            self.reply_whole(token, resource);
             return;
         }
         let wall = self.host.wall();
@@ -122,22 +132,58 @@ impl<H: Host> Worker<H> {
         self.reply(token, plan.status(), &lines, body);
     }
 
+    /// Answers with all of a resource. A small one that is wanted often is sent as it was made for somebody else.
+    fn reply_whole(&mut self, token: Token, resource: &Arc<Resource<File<H>>>) {
+        let body = body_of(resource, 0, resource.description.len_bytes);
+        let lines = resource.fields_whole();
+        let Some((persistence, body)) = self.begin(token, Status::OK, body) else { return };
+        if let (Persistence::Persistent, Body::Memory { content, .. }) = (persistence, &body)
+            && content.len() <= COPIED_BODY_BYTES_MAX
+        {
+            let whole = || {
+                let mut whole = Vec::with_capacity(HEAD_BYTES + lines.len() + content.len());
+                write_head(&mut whole, Status::OK, &self.date, persistence, lines);
+                whole.extend_from_slice(content);
+                whole.into()
+            };
+            if let Some(whole) = self.ready.get(resource, whole) {
+                self.send(token, persistence, Vec::new(), whole);
+                return;
+            }
+        }
+        self.write(token, Status::OK, persistence, lines, body);
+    }
+
     /// Starts a reply: `lines` are the field lines after Server, Date and Connection.
     pub(super) fn reply(&mut self, token: Token, status: Status, lines: &[u8], body: Body<'_, File<H>>) {
+        if let Some((persistence, body)) = self.begin(token, status, body) {
+            self.write(token, status, persistence, lines, body);
+        }
+    }
+
+    /// Notes that a reply begins. What becomes of the connection after it, and what of the body is sent.
+    fn begin<'a>(
+        &mut self,
+        token: Token,
+        status: Status,
+        body: Body<'a, File<H>>,
+    ) -> Option<(Persistence, Body<'a, File<H>>)> {
         let close = self.drain.is_some();
         let connection = &mut self.connections[token];
-        let Some(exchange) = connection.exchange.as_mut() else { return };
+        let exchange = connection.exchange.as_mut()?;
         let limits = exchange.site.as_ref().map_or(&self.limits, |site| &site.limits);
         let persistence = connection.http.reply(self.now, limits, close);
         let body = if exchange.method == Method::Head { Body::Empty } else { body };
-        let is_refusal = exchange.refusal.is_some();
         exchange.status = status.code();
         exchange.replied = self.now;
         exchange.body_bytes = body.len();
+        Some((persistence, body))
+    }
+
+    /// Writes the head, and sends it with the body or has them sent in pieces.
+    fn write(&mut self, token: Token, status: Status, persistence: Persistence, lines: &[u8], body: Body<'_, File<H>>) {
         let mut head = self.reactor.send_buffer();
-        let _ = HeadWriter::start(&mut head, status, &self.date).persistence(persistence);
-        head.extend_from_slice(lines);
-        head.extend_from_slice(b"\r\n");
+        write_head(&mut head, status, &self.date, persistence, lines);
         let body = match body {
             Body::Empty => Bytes::new(),
             Body::Memory { content, range } if range.len() <= COPIED_BODY_BYTES_MAX => {
@@ -146,6 +192,7 @@ impl<H: Host> Worker<H> {
             }
             Body::Memory { content, range } => content.slice(range),
             Body::Pieces(pieces) => {
+                let Some(exchange) = self.connections[token].exchange.as_mut() else { return };
                 exchange.pieces.push_back(Piece::Bytes { bytes: head.into(), done: 0 });
                 exchange.unchecked = pieces.iter().find_map(|piece| match piece {
                     Piece::File { file, .. } => Some(file.clone()),
@@ -160,8 +207,15 @@ impl<H: Host> Worker<H> {
                 return;
             }
         };
+        self.send(token, persistence, head, body);
+    }
+
+    /// Gives a whole reply to the reactor.
+    fn send(&mut self, token: Token, persistence: Persistence, head: Vec<u8>, body: Bytes) {
+        let connection = &mut self.connections[token];
         connection.flags.sending = true;
         let socket = connection.socket;
+        let is_refusal = connection.exchange.as_ref().is_some_and(|exchange| exchange.refusal.is_some());
         // Only a close, or what a pipelining client has sent already, waits for the completion.
         let unhurried = persistence != Persistence::Close && connection.inbox.is_empty() && !connection.flags.ended;
         if persistence != Persistence::Close && !connection.flags.held {

@@ -13,7 +13,7 @@ use std::time::Duration;
 use super::buffers::HeadBuffers;
 use super::{
     COMPLETIONS_MAX, Completion, Listener, Peer, RECEIVE_BUFFER_BYTES, RECEIVE_BUFFERS, Reactor, ReceiveBuffer,
-    SendNow, Socket, Token, Transmit,
+    SendNow, Socket, Token, Transmit, UNHURRIED_MAX,
 };
 use crate::socket;
 use crate::storage::OpenFile;
@@ -63,6 +63,10 @@ pub struct Epoll {
     /// Connections that may have more to receive than the one buffer they got.
     ready: VecDeque<u32>,
     heads: HeadBuffers,
+    /// Sends that are done: handed over before all else, as the next request of a connection may be there already.
+    sent: VecDeque<Completion>,
+    /// Somebody waits to hear of one of them.
+    hurried: bool,
     completed: VecDeque<Completion>,
     events: Vec<libc::epoll_event>,
 }
@@ -88,6 +92,8 @@ impl Epoll {
             starved: VecDeque::new(),
             ready: VecDeque::new(),
             heads: HeadBuffers::default(),
+            sent: VecDeque::new(),
+            hurried: false,
             completed: VecDeque::new(),
             events: Vec::with_capacity(COMPLETIONS_MAX),
         })
@@ -347,15 +353,15 @@ impl Reactor for Epoll {
     fn send(&mut self, socket: Socket, token: Token, transmit: Transmit) {
         // The usual reply goes out whole: no box, no state.
         let whole = transmit.len();
-        let first = if transmit.body.is_empty() {
-            socket::send(raw(socket), &transmit.head, false)
-        } else {
-            socket::send_both(raw(socket), &transmit.head, &transmit.body)
+        let first = match transmit.one_piece() {
+            Some(bytes) => socket::send(raw(socket), bytes, false),
+            None => socket::send_both(raw(socket), &transmit.head, &transmit.body),
         };
         let done_bytes = match first {
             SendNow::Sent(count) if count == whole => {
+                self.hurried |= !transmit.unhurried;
                 self.heads.put(transmit.head);
-                self.completed.push_back(Completion::Sent { token, error: None, waited: false });
+                self.sent.push_back(Completion::Sent { token, error: None, waited: false });
                 return;
             }
             SendNow::Sent(count) => count,
@@ -465,19 +471,26 @@ impl Reactor for Epoll {
     }
 
     fn has_more(&self) -> bool {
-        !self.completed.is_empty() || !self.ready.is_empty() || self.events.len() == COMPLETIONS_MAX
+        self.hurried || !self.completed.is_empty() || !self.ready.is_empty() || self.events.len() == COMPLETIONS_MAX
     }
 
     fn wait(&mut self, timeout: Option<Duration>, completions: &mut Vec<Completion>) -> io::Result<()> {
-        if self.completed.is_empty() {
-            let timeout = if self.ready.is_empty() { timeout } else { Some(Duration::ZERO) };
+        if self.completed.is_empty() && !self.hurried {
+            let timeout = match timeout {
+                _ if !self.ready.is_empty() => Some(Duration::ZERO),
+                _ if self.sent.is_empty() => timeout,
+                timeout => Some(timeout.map_or(UNHURRIED_MAX, |timeout| timeout.min(UNHURRIED_MAX))),
+            };
             self.harvest(timeout)?;
             for _ in 0..self.ready.len().min(COMPLETIONS_MAX) {
                 let Some(index) = self.ready.pop_front() else { break };
                 self.receive_next_in_line(index);
             }
         }
-        let count = self.completed.len().min(COMPLETIONS_MAX);
+        let count = self.sent.len().min(COMPLETIONS_MAX);
+        completions.extend(self.sent.drain(..count));
+        self.hurried &= !self.sent.is_empty();
+        let count = self.completed.len().min(COMPLETIONS_MAX - count);
         completions.extend(self.completed.drain(..count));
         Ok(())
     }

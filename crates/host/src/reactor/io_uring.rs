@@ -20,7 +20,7 @@ use io_uring::{IoUring as Ring, cqueue, opcode, squeue};
 use super::buffers::HeadBuffers;
 use super::{
     COMPLETIONS_MAX, Completion, Listener, Peer, RECEIVE_BUFFER_BYTES, RECEIVE_BUFFERS, Reactor, ReceiveBuffer,
-    SendNow, Socket, Token, Transmit,
+    SendNow, Socket, Token, Transmit, UNHURRIED_MAX,
 };
 use crate::socket;
 use crate::storage::OpenFile;
@@ -29,12 +29,13 @@ use crate::storage::OpenFile;
 const SUBMISSIONS: u32 = 256;
 /// Completions that the kernel keeps for us: several for each submission, as receives repeat.
 const COMPLETIONS: u32 = 4096;
+/// From one receive buffer to the next: not a power of two, as the first lines of all would then fall into the same few places of the processor's
+/// caches. They are used in turn, and hardly more of each.
+const BUFFER_STRIDE: usize = RECEIVE_BUFFER_BYTES + 64;
 /// The group number of the provided buffers.
 const BUFFER_GROUP: u16 = 0;
 /// Sends up to this size are expected to fit in the socket's buffer, whatever it's tuned to.
 const PROMPT_SEND_BYTES_MAX: usize = 4096;
-/// How long a send whose completion nobody waits for may be kept back.
-const UNHURRIED_MAX: Duration = Duration::from_millis(10);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -82,7 +83,7 @@ impl ProvidedBuffers {
 
     fn layout() -> Layout {
         // The kernel wants the ring on a page of its own.
-        Layout::from_size_align(Self::RING_BYTES + RECEIVE_BUFFERS as usize * RECEIVE_BUFFER_BYTES, 4096)
+        Layout::from_size_align(Self::RING_BYTES + RECEIVE_BUFFERS as usize * BUFFER_STRIDE, 4096)
             .expect("a constant size and a power of two")
     }
 
@@ -100,7 +101,7 @@ impl ProvidedBuffers {
     fn buffer(&self, id: u16) -> *mut u8 {
         assert!(id < RECEIVE_BUFFERS, "receive buffer {id} doesn't exist");
         // SAFETY: `id` is below the number of buffers that the allocation has behind the ring.
-        unsafe { self.memory.as_ptr().add(Self::RING_BYTES + id as usize * RECEIVE_BUFFER_BYTES) }
+        unsafe { self.memory.as_ptr().add(Self::RING_BYTES + id as usize * BUFFER_STRIDE) }
     }
 
     /// Gives a buffer to the kernel, which sees it at the next [`ProvidedBuffers::publish`].
@@ -592,11 +593,9 @@ impl Reactor for IoUring {
             self.undecided.push(token);
             self.hurried |= is_hurried;
         }
-        let entry = if in_flight.transmit.body.is_empty() {
-            let head = &in_flight.transmit.head;
-            opcode::Send::new(Fd(raw(socket)), head.as_ptr(), head.len() as u32).flags(flags).build()
-        } else {
-            opcode::SendMsg::new(Fd(raw(socket)), in_flight.message()).flags(flags.cast_unsigned()).build()
+        let entry = match in_flight.transmit.one_piece() {
+            Some(bytes) => opcode::Send::new(Fd(raw(socket)), bytes.as_ptr(), bytes.len() as u32).flags(flags).build(),
+            None => opcode::SendMsg::new(Fd(raw(socket)), in_flight.message()).flags(flags.cast_unsigned()).build(),
         };
         self.slot(socket, token).in_flight = Some(in_flight);
         self.push(&entry.flags(entry_flags).user_data(pack(Operation::Send, token)));

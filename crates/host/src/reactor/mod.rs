@@ -25,6 +25,9 @@ pub const RECEIVE_BUFFERS: u16 = 512;
 /// The most completions handed over by one [`Reactor::wait`]. Small, so that an event's place in the schedule is decided late.
 pub const COMPLETIONS_MAX: usize = 64;
 
+/// How long the completion of a send may be kept back that nobody waits for.
+const UNHURRIED_MAX: Duration = Duration::from_millis(10);
+
 /// A connected socket: a descriptor's number on a real host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Socket(pub u32);
@@ -164,7 +167,7 @@ pub enum SendNow {
 /// What is to be sent: a head made for this reply, and a body shared with others.
 #[derive(Debug, Default)]
 pub struct Transmit {
-    /// From [`Reactor::send_buffer`]; goes back there when it is sent.
+    /// From [`Reactor::send_buffer`]; goes back there when it is sent. Empty if `body` is a whole reply.
     pub head: Vec<u8>,
     /// May be empty.
     pub body: Bytes,
@@ -175,9 +178,18 @@ pub struct Transmit {
 impl Transmit {
     /// Bytes of both.
     #[must_use]
-    #[allow(clippy::len_without_is_empty, reason = "a reply always has a head")]
+    #[allow(clippy::len_without_is_empty, reason = "no reply is empty")]
     pub fn len(&self) -> usize {
         self.head.len() + self.body.len()
+    }
+
+    /// All of it, if it's in one piece.
+    fn one_piece(&self) -> Option<&[u8]> {
+        match (self.head.is_empty(), self.body.is_empty()) {
+            (_, true) => Some(&self.head),
+            (true, false) => Some(&self.body),
+            (false, false) => None,
+        }
     }
 }
 

@@ -16,6 +16,7 @@ pub use state::ConnectionState;
 
 use super::body::{BodyDecoder, BodyLength, BodyStep};
 use super::head::{HeadProgress, HeadStep};
+use super::known_sections::KnownSections;
 use super::outcome::{AfterReply, EndOfInput, Expired, Persistence, Progress};
 use super::rejection::RejectReason;
 use super::request::{Request, Version};
@@ -114,8 +115,20 @@ impl Connection {
     /// Takes in `input`: everything received and not yet consumed. Returns how many bytes are done with, and what came of it. Call again
     /// at once with the rest until it answers [`Progress::NeedInput`], [`Progress::Reject`] or [`Progress::Ended`].
     pub fn handle_input<'i>(&mut self, now: Instant, input: &'i [u8], limits: &Limits) -> (usize, Progress<'i>) {
+        self.handle_input_knowing(&mut KnownSections::default(), now, input, limits)
+    }
+
+    /// As [`Connection::handle_input`], by somebody who has seen many heads.
+    #[inline]
+    pub fn handle_input_knowing<'i>(
+        &mut self,
+        known: &mut KnownSections,
+        now: Instant,
+        input: &'i [u8],
+        limits: &Limits,
+    ) -> (usize, Progress<'i>) {
         match self.phase {
-            Phase::Idle | Phase::Head => self.handle_head(now, input, limits),
+            Phase::Idle | Phase::Head => self.handle_head(known, now, input, limits),
             Phase::Body => self.handle_body(now, input, limits),
             Phase::Drain => self.drain(now, input, limits),
             Phase::Reply => (0, Progress::NeedInput),
@@ -124,11 +137,17 @@ impl Connection {
     }
 
     #[inline]
-    fn handle_head<'i>(&mut self, now: Instant, input: &'i [u8], limits: &Limits) -> (usize, Progress<'i>) {
+    fn handle_head<'i>(
+        &mut self,
+        known: &mut KnownSections,
+        now: Instant,
+        input: &'i [u8],
+        limits: &Limits,
+    ) -> (usize, Progress<'i>) {
         // Filled in where it is returned: a request is too large to be moved for nothing.
         let mut found = (0, Progress::Request(Request::default()));
         if let (consumed, Progress::Request(request)) = &mut found {
-            match self.head.step(input, limits, request) {
+            match self.head.step(input, limits, known, request) {
                 HeadStep::Head(length) => {
                     *consumed = length;
                     self.begin_request(now, request);

@@ -6,7 +6,8 @@
 use super::body::{BodyLength, Framing};
 use super::diagnosis::diagnose;
 use super::field::is_token_byte;
-use super::host;
+use super::host::{self, Authority};
+use super::known_sections::KnownSections;
 use super::method::Method;
 use super::rejection::RejectReason;
 use super::request::{Headers, Request, Version};
@@ -54,13 +55,19 @@ impl HeadProgress {
 
     /// Looks at everything received from where the head before ended; fills in `request`, which comes empty, when the head is whole.
     #[inline]
-    pub(super) fn step<'i>(&mut self, input: &'i [u8], limits: &Limits, request: &mut Request<'i>) -> HeadStep {
+    pub(super) fn step<'i>(
+        &mut self,
+        input: &'i [u8],
+        limits: &Limits,
+        known: &mut KnownSections,
+        request: &mut Request<'i>,
+    ) -> HeadStep {
         let first_look = self.searched == 0 && input.first().is_some_and(|&byte| is_token_byte(byte));
         if !first_look {
-            return self.step_slowly(input, limits, request);
+            return self.step_slowly(input, limits, known, request);
         }
         let window = &input[..input.len().min(head_bytes_max(limits))];
-        match read(window, limits, request) {
+        match read(window, limits, known, request) {
             Reading::Head(length) => HeadStep::Head(length),
             Reading::Refused(reason) => HeadStep::Reject(reason),
             Reading::NoLine(start) => match memchr::memrchr(b'\n', &window[start..]) {
@@ -73,7 +80,13 @@ impl HeadProgress {
 
     /// What isn't a whole head in one piece.
     #[cold]
-    fn step_slowly<'i>(&mut self, input: &'i [u8], limits: &Limits, request: &mut Request<'i>) -> HeadStep {
+    fn step_slowly<'i>(
+        &mut self,
+        input: &'i [u8],
+        limits: &Limits,
+        known: &mut KnownSections,
+        request: &mut Request<'i>,
+    ) -> HeadStep {
         if self.searched == 0 {
             let skipped = match self.skip_empty_lines(input) {
                 Ok(skipped) => skipped,
@@ -83,7 +96,7 @@ impl HeadProgress {
             if matches!(&input[skipped..], [] | [b'\r']) {
                 return HeadStep::NeedInput(skipped);
             }
-            return match self.step(&input[skipped..], limits, request) {
+            return match self.step(&input[skipped..], limits, known, request) {
                 HeadStep::NeedInput(_) => HeadStep::NeedInput(skipped),
                 HeadStep::Head(length) => HeadStep::Head(skipped + length),
                 reject @ HeadStep::Reject(_) => reject,
@@ -92,7 +105,7 @@ impl HeadProgress {
         let window = &input[..input.len().min(head_bytes_max(limits))];
         match self.resume(window, limits) {
             Ok(false) => self.wait_or_refuse(window, input.len(), limits),
-            Ok(true) => match read(window, limits, request) {
+            Ok(true) => match read(window, limits, known, request) {
                 Reading::Head(length) => HeadStep::Head(length),
                 Reading::Refused(reason) => HeadStep::Reject(reason),
                 Reading::NoLine(_) => HeadStep::Reject(diagnose(window, limits)),
@@ -195,29 +208,45 @@ enum Reading {
 
 /// Reads a head from its first byte, in one pass.
 #[inline]
-fn read<'i>(window: &'i [u8], limits: &Limits, request: &mut Request<'i>) -> Reading {
+fn read<'i>(window: &'i [u8], limits: &Limits, known: &mut KnownSections, request: &mut Request<'i>) -> Reading {
     let Some(line) = scan::request_line(window) else { return Reading::NoLine(0) };
+    let (section, lines_max) = (&window[line.len..], header_count_max(limits));
+    if let Some(host) = known.find(section, lines_max, request) {
+        request.headers = Headers { section: &section[..section.len() - 2] };
+        return match fill(request, &line, &Facts::default(), Some(host), limits) {
+            Ok(()) => Reading::Head(window.len()),
+            Err(reason) => Reading::Refused(reason),
+        };
+    }
     let mut facts = Facts::default();
-    let (mut at, mut lines_left) = (line.len, header_count_max(limits));
-    while !window[at..].starts_with(b"\r\n") {
-        let field = scan::field_line(&window[at..]).filter(|_| lines_left > 0);
-        let Some(field) = field else { return Reading::NoLine(at) };
+    let (mut at, mut lines) = (0, 0);
+    while !section[at..].starts_with(b"\r\n") {
+        let field = scan::field_line(&section[at..]).filter(|_| lines < lines_max);
+        let Some(field) = field else { return Reading::NoLine(line.len + at) };
         add_line(request, &mut facts, field.name, field.value);
         at += field.len;
-        lines_left -= 1;
+        lines += 1;
     }
-    request.headers = Headers { section: &window[line.len..at] };
-    match fill(request, &line, &facts, limits) {
-        Ok(()) => Reading::Head(at + 2),
+    request.headers = Headers { section: &section[..at] };
+    let host = facts.host.and_then(host::parse);
+    match fill(request, &line, &facts, host, limits) {
+        Ok(()) => {
+            if let (Some(host), false) = (host, facts.is_unusual) {
+                known.remember(&section[..at + 2], lines, request, host);
+            }
+            Reading::Head(line.len + at + 2)
+        }
         Err(reason) => Reading::Refused(reason),
     }
 }
 
-/// Says what a head of sound lines means. Refusals come in a fixed order.
+/// Says what a head of sound lines means, whose Host field says `host` if that's sound. Refusals come in a fixed order.
+#[inline]
 fn fill<'i>(
     request: &mut Request<'i>,
     line: &RequestLine<'i>,
     facts: &Facts<'i>,
+    host: Option<Authority<'i>>,
     limits: &Limits,
 ) -> Result<(), RejectReason> {
     request.version = line.version;
@@ -234,12 +263,13 @@ fn fill<'i>(
     if facts.host_repeated {
         return Err(RejectReason::HostRepeated);
     }
-    let authority = match facts.host {
-        Some(value) => Some(host::parse(value).ok_or(RejectReason::HostInvalid)?),
-        None if request.version == Version::Http11 => return Err(RejectReason::HostMissing),
-        None => None,
-    };
-    if let Some(authority) = target_authority.or(authority) {
+    if host.is_none() && facts.host.is_some() {
+        return Err(RejectReason::HostInvalid);
+    }
+    if host.is_none() && request.version == Version::Http11 {
+        return Err(RejectReason::HostMissing);
+    }
+    if let Some(authority) = target_authority.or(host) {
         request.host = Some(authority.host);
         request.port = authority.port;
     }
@@ -263,6 +293,8 @@ struct Facts<'i> {
     framing: Framing<'i>,
     expects: bool,
     expects_the_unknown: bool,
+    /// There are lines that say more than a request keeps of them.
+    is_unusual: bool,
 }
 
 /// The options of `Connection` that mean something here (RFC 9112 section 9.3).
@@ -303,17 +335,24 @@ fn add_rarer_line<'i>(request: &mut Request<'i>, facts: &mut Facts<'i>, name: &[
     match name.len() {
         5 if is(name, b"range") => request.conditions.add_range(value),
         6 if is(name, b"expect") => add_expectation(facts, value),
-        7 if is(name, b"referer") => request.referer = request.referer.or(Some(value)),
+        7 if is(name, b"referer") => {
+            request.referer = request.referer.or(Some(value));
+            return;
+        }
         8 if is(name, b"if-match") => request.conditions.add_if_match(value),
         8 if is(name, b"if-range") => request.conditions.add_if_range(value),
-        10 if is(name, b"connection") => request.connection.add(value),
+        10 if is(name, b"connection") => {
+            request.connection.add(value);
+            return;
+        }
         13 if is(name, b"if-none-match") => request.conditions.add_if_none_match(value),
         14 if is(name, b"content-length") => facts.framing.add_content_length(value),
         17 if is(name, b"if-modified-since") => request.conditions.add_if_modified_since(value),
         17 if is(name, b"transfer-encoding") => facts.framing.add_transfer_encoding(value),
         19 if is(name, b"if-unmodified-since") => request.conditions.add_if_unmodified_since(value),
-        _ => {}
+        _ => return,
     }
+    facts.is_unusual = true;
 }
 
 #[cold]

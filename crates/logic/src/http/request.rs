@@ -4,6 +4,7 @@ use super::Limits;
 use super::body::BodyLength;
 use super::conditional::Conditions;
 use super::head::{ConnectionOptions, HeadProgress, HeadStep};
+use super::known_sections::KnownSections;
 use super::method::Method;
 use super::target::Target;
 
@@ -57,7 +58,7 @@ impl<'i> Request<'i> {
     #[must_use]
     pub fn read_again(head: &'i [u8]) -> Option<Request<'i>> {
         let mut request = Request::default();
-        match HeadProgress::default().step(head, &Limits::WIDEST, &mut request) {
+        match HeadProgress::default().step(head, &Limits::WIDEST, &mut KnownSections::default(), &mut request) {
             HeadStep::Head(_) => Some(request),
             HeadStep::NeedInput(_) | HeadStep::Reject(_) => None,
         }

@@ -40,11 +40,17 @@ impl TargetKinds {
     const QUESTION: u8 = 4;
     const HASH: u8 = 8;
     const HIGH: u8 = 16;
+    const PERCENT: u8 = 32;
+    const SLASH: u8 = 64;
+    /// Of a byte: a slash or a dot. Of a target: such a byte stands behind a slash.
+    const BEHIND_SLASH: u8 = 128;
 
     /// For bytes that haven't been looked at.
     #[cfg(test)]
     pub(super) fn of(bytes: &[u8]) -> TargetKinds {
-        TargetKinds(bytes.iter().fold(0, |seen, &byte| seen | KINDS[usize::from(byte)]))
+        let mut seen = SeenKinds::default();
+        bytes.iter().for_each(|&byte| seen.add(KINDS[usize::from(byte)]));
+        seen.all()
     }
 
     /// A byte that may not stand in a target: white space, a control, `#`, or one above 0x7E.
@@ -54,6 +60,32 @@ impl TargetKinds {
 
     pub(super) fn has_question_mark(self) -> bool {
         self.0 & TargetKinds::QUESTION != 0
+    }
+
+    /// Neither an escape, nor an empty or a hidden segment, nor one of dots: a path that is decoded as it stands.
+    pub(super) fn is_plain(self) -> bool {
+        self.0 & (TargetKinds::PERCENT | TargetKinds::BEHIND_SLASH) == 0
+    }
+}
+
+/// Gathers the kinds of one byte after the other.
+#[derive(Clone, Copy, Default)]
+struct SeenKinds {
+    seen: u8,
+    pairs: u8,
+    last: u8,
+}
+
+impl SeenKinds {
+    #[inline]
+    fn add(&mut self, kinds: u8) {
+        self.seen |= kinds;
+        self.pairs |= (self.last & TargetKinds::SLASH) << 1 & kinds;
+        self.last = kinds;
+    }
+
+    fn all(self) -> TargetKinds {
+        TargetKinds(self.seen & !TargetKinds::BEHIND_SLASH | self.pairs)
     }
 }
 
@@ -66,7 +98,10 @@ static KINDS: [u8; 256] = {
             0..=b' ' | 0x7F => TargetKinds::STOP,
             0x80.. => TargetKinds::HIGH,
             b'?' => TargetKinds::QUESTION,
-            // A token byte too.
+            b'/' => TargetKinds::SLASH | TargetKinds::BEHIND_SLASH,
+            // Token bytes too.
+            b'.' => TargetKinds::BEHIND_SLASH | TargetKinds::TOKEN,
+            b'%' => TargetKinds::PERCENT | TargetKinds::TOKEN,
             b'#' => TargetKinds::HASH | TargetKinds::TOKEN,
             _ if is_token_byte(c) => TargetKinds::TOKEN,
             _ => 0,
@@ -82,30 +117,25 @@ pub(super) fn request_line(input: &[u8]) -> Option<RequestLine<'_>> {
     let method_len = if input.starts_with(b"GET ") { 3 } else { token_len(input) };
     let (method, rest) = input.split_at(method_len);
     let [b' ', rest @ ..] = rest else { return None };
-    let (mut target_len, mut seen) = (0, 0);
+    let (mut target_len, mut seen) = (0, SeenKinds::default());
     for &byte in rest {
         let kind = KINDS[usize::from(byte)];
         if kind & TargetKinds::STOP != 0 {
             break;
         }
-        seen |= kind;
+        seen.add(kind);
         target_len += 1;
     }
+    let seen = seen.all();
     let (target, rest) = rest.split_at(target_len);
     let version = match rest.first_chunk::<11>()? {
         b" HTTP/1.1\r\n" => Version::Http11,
         b" HTTP/1.0\r\n" => Version::Http10,
         _ => return None,
     };
-    let is_text = seen & TargetKinds::HIGH == 0 || std::str::from_utf8(target).is_ok();
+    let is_text = seen.0 & TargetKinds::HIGH == 0 || std::str::from_utf8(target).is_ok();
     let is_sound = !method.is_empty() && !target.is_empty() && is_text;
-    is_sound.then_some(RequestLine {
-        method,
-        target,
-        kinds: TargetKinds(seen),
-        version,
-        len: method_len + target_len + 12,
-    })
+    is_sound.then_some(RequestLine { method, target, kinds: seen, version, len: method_len + target_len + 12 })
 }
 
 /// The field line that `input` begins with. `None`: it isn't whole, or not sound, or it's the empty line that ends a head.

@@ -32,6 +32,23 @@ pub struct Target<'i> {
     pub path: &'i [u8],
     /// What follows the first `?`, still encoded.
     pub query: Option<&'i [u8]>,
+    /// The path is decoded as it stands.
+    is_plain: bool,
+}
+
+impl<'i> Target<'i> {
+    /// As [`decode_path`], of a path that has been looked at in passing.
+    ///
+    /// # Errors
+    ///
+    /// See [`PathError`].
+    #[inline]
+    pub fn decode_path<'p>(&self, buffer: &'p mut Vec<u8>) -> Result<&'p [u8], PathError>
+    where
+        'i: 'p,
+    {
+        if self.is_plain { Ok(self.path) } else { decode_path(self.path, buffer) }
+    }
 }
 
 /// Why a path can't be decoded.
@@ -70,10 +87,10 @@ pub(super) fn parse(
 ) -> Result<(Target<'_>, Option<Authority<'_>>), RejectReason> {
     if raw.first() == Some(&b'/') {
         let (path, query) = split(raw, kinds)?;
-        return Ok((Target { form: TargetForm::Origin, raw, path, query }, None));
+        return Ok((Target { form: TargetForm::Origin, raw, path, query, is_plain: kinds.is_plain() }, None));
     }
     if raw == b"*" && options {
-        return Ok((Target { form: TargetForm::Asterisk, raw, path: raw, query: None }, None));
+        return Ok((Target { form: TargetForm::Asterisk, raw, path: raw, query: None, is_plain: false }, None));
     }
     parse_absolute(raw, kinds)
 }
@@ -89,7 +106,7 @@ fn parse_absolute(raw: &[u8], kinds: TargetKinds) -> Result<(Target<'_>, Option<
     let authority = authority.ok_or(RejectReason::TargetForm)?;
     let (path, query) = split(rest, kinds)?;
     let path = if path.is_empty() { b"/" } else { path };
-    Ok((Target { form: TargetForm::Absolute, raw, path, query }, Some(authority)))
+    Ok((Target { form: TargetForm::Absolute, raw, path, query, is_plain: false }, Some(authority)))
 }
 
 fn strip_prefix_ignore_case<'i>(bytes: &'i [u8], prefix: &[u8]) -> Option<&'i [u8]> {

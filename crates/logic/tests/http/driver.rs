@@ -1,7 +1,10 @@
 //! Plays a caller of `http::Connection`: hands in bytes in given pieces, answers each request, and writes down what came of it.
 
+use std::cell::RefCell;
+
 use leat_logic::http::{
-    AfterReply, BodyLength, Connection, EndOfInput, Limits, Persistence, Progress, Request, TargetForm, Version,
+    AfterReply, BodyLength, Connection, EndOfInput, KnownSections, Limits, Persistence, Progress, Request, TargetForm,
+    Version,
 };
 use leat_logic::time::Instant;
 
@@ -48,6 +51,11 @@ fn drive(pieces: &[&[u8]], limits: &Limits, manner: Manner, is_moved: bool) -> V
 
 const NOW: Instant = Instant { ns: 1 };
 
+thread_local! {
+    /// What all connections before have taught: it must change nothing.
+    static KNOWN: RefCell<KnownSections> = RefCell::new(KnownSections::new());
+}
+
 struct Driver {
     is_moved: bool,
     connection: Connection,
@@ -64,7 +72,11 @@ impl Driver {
         while !self.is_over {
             let input = std::mem::take(&mut self.unread);
             self.move_elsewhere();
-            let (consumed, progress) = self.connection.handle_input(NOW, &input, &self.limits);
+            let (consumed, progress) = if self.is_moved {
+                self.connection.handle_input(NOW, &input, &self.limits)
+            } else {
+                KNOWN.with_borrow_mut(|known| self.connection.handle_input_knowing(known, NOW, &input, &self.limits))
+            };
             assert!(consumed <= input.len(), "consumed more than there was");
             let goes_on = match progress {
                 Progress::NeedInput => false,
