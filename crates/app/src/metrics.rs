@@ -1,6 +1,7 @@
 //! What leat counts, and how Prometheus reads it. Each worker counts for itself without atomic read-modify-write; a scrape adds up.
 
 mod upstream;
+mod worker;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -134,6 +135,10 @@ pub struct WorkerMetrics {
     pub handoffs_refused: Number,
     /// Connections that came back from a node.
     pub handoffs_returned: Number,
+    /// Requests on connections at nodes whose place was asked for.
+    pub questions: Number,
+    /// Replies that a node fetched from a peer.
+    pub fetches: Number,
     /// Connections that went on although their node had died.
     pub flows_recovered: Number,
     /// Connections that couldn't go on.
@@ -177,6 +182,8 @@ impl WorkerMetrics {
             handoffs: Number::default(),
             handoffs_refused: Number::default(),
             handoffs_returned: Number::default(),
+            questions: Number::default(),
+            fetches: Number::default(),
             flows_recovered: Number::default(),
             flows_cut: Number::default(),
             cache_hits: Number::default(),
@@ -241,7 +248,7 @@ impl ServerMetrics {
             let number = worker.worker.to_string();
             page.value("", &[("worker", &number)], &ratio(worker.cost_model_error.get()));
         }
-        for (family, read) in WORKER_FAMILIES {
+        for (family, read) in worker::FAMILIES {
             page.family(family);
             page.line("", &[], workers.iter().map(|worker| read(worker).get()).sum());
         }
@@ -516,165 +523,10 @@ const STARTED: Family = Family {
     help: "Seconds since 1970 at the engine's start.",
 };
 
-/// The families that are one number of each worker.
-const WORKER_FAMILIES: &[(&Family, Read)] = &[
-    (&Family { name: "leat_accepted_total", kind: "counter", labels: "", help: "Connections accepted." }, |worker| {
-        &worker.accepted
-    }),
-    (
-        &Family {
-            name: "leat_accept_failures_total",
-            kind: "counter",
-            labels: "",
-            help: "Times that accepting failed, for want of descriptors mostly.",
-        },
-        |worker| &worker.accept_failures,
-    ),
-    (
-        &Family {
-            name: "leat_flows",
-            kind: "gauge",
-            labels: "",
-            help: "Connections that a dispatcher has given away, or that a node holds for one.",
-        },
-        |worker| &worker.flows,
-    ),
-    (
-        &Family {
-            name: "leat_handoffs_total",
-            kind: "counter",
-            labels: "",
-            help: "Connections given to a node, at a dispatcher; taken, at a node.",
-        },
-        |worker| &worker.handoffs,
-    ),
-    (
-        &Family {
-            name: "leat_handoffs_refused_total",
-            kind: "counter",
-            labels: "",
-            help: "Handoffs that weren't taken: refused, or lost with a link.",
-        },
-        |worker| &worker.handoffs_refused,
-    ),
-    (
-        &Family {
-            name: "leat_handoffs_returned_total",
-            kind: "counter",
-            labels: "",
-            help: "Connections that a node gave back.",
-        },
-        |worker| &worker.handoffs_returned,
-    ),
-    (
-        &Family {
-            name: "leat_flows_recovered_total",
-            kind: "counter",
-            labels: "",
-            help: "Connections that went on at another node when theirs had died.",
-        },
-        |worker| &worker.flows_recovered,
-    ),
-    (
-        &Family {
-            name: "leat_flows_cut_total",
-            kind: "counter",
-            labels: "",
-            help: "Connections that were cut, as nobody could go on with them.",
-        },
-        |worker| &worker.flows_cut,
-    ),
-    (
-        &Family {
-            name: "leat_cache_hits_total",
-            kind: "counter",
-            labels: "",
-            help: "Requests answered from a worker's cache of files.",
-        },
-        |worker| &worker.cache_hits,
-    ),
-    (
-        &Family {
-            name: "leat_cache_misses_total",
-            kind: "counter",
-            labels: "",
-            help: "Requests for which the file system was asked.",
-        },
-        |worker| &worker.cache_misses,
-    ),
-    (
-        &Family { name: "leat_cache_bytes", kind: "gauge", labels: "", help: "Bytes in the workers' caches of files." },
-        |worker| &worker.cache_bytes,
-    ),
-    (
-        &Family {
-            name: "leat_torn_replies_total",
-            kind: "counter",
-            labels: "",
-            help: "Replies cut because their file changed while it was being sent.",
-        },
-        |worker| &worker.torn_replies,
-    ),
-    (
-        &Family {
-            name: "leat_cut_replies_total",
-            kind: "counter",
-            labels: "",
-            help: "Replies that didn't reach their end: the client went away or stalled, the file changed, a drain ran out of time.",
-        },
-        |worker| &worker.cut_replies,
-    ),
-    (
-        &Family {
-            name: "leat_stalled_connections_total",
-            kind: "counter",
-            labels: "",
-            help: "Connections cut because no byte moved in time.",
-        },
-        |worker| &worker.stalled,
-    ),
-    (
-        &Family {
-            name: "leat_storage_failures_total",
-            kind: "counter",
-            labels: "",
-            help: "Requests that the file system couldn't answer.",
-        },
-        |worker| &worker.storage_failures,
-    ),
-    (
-        &Family {
-            name: "leat_programs",
-            kind: "gauge",
-            labels: "",
-            help: "Programs of handlers, started by leat, that haven't ended.",
-        },
-        |worker| &worker.programs,
-    ),
-    (
-        &Family {
-            name: "leat_program_starts_total",
-            kind: "counter",
-            labels: "",
-            help: "Programs started for handlers.",
-        },
-        |worker| &worker.program_starts,
-    ),
-    (
-        &Family {
-            name: "leat_program_restarts_total",
-            kind: "counter",
-            labels: "",
-            help: "FastCGI programs that ended by themselves or were killed, and are started again.",
-        },
-        |worker| &worker.program_restarts,
-    ),
-];
-
 /// Every family, for the reference.
 fn families() -> Vec<&'static Family> {
     let mut all = vec![&CONNECTIONS];
-    all.extend(WORKER_FAMILIES.iter().map(|(family, _)| *family));
+    all.extend(worker::FAMILIES.iter().map(|(family, _)| *family));
     all.extend(STAGE_FAMILIES.iter().map(|(family, ..)| *family));
     all.extend(SITE_GAUGES.iter().chain(SHARE_FAMILIES).map(|(family, _)| *family));
     all.extend(upstream::FAMILIES.iter().map(|(family, _)| *family));

@@ -69,6 +69,7 @@ impl Counts for handoff::Summary {
         self.changes += other.changes;
         self.recovered += other.recovered;
         self.lent += other.lent;
+        self.asked += other.asked;
     }
 }
 

@@ -15,6 +15,9 @@ const LOG_DELAY: std::time::Duration = std::time::Duration::from_millis(100);
 impl<H: Host> Worker<H> {
     /// Counts a request whose reply ended at `ended`, whole or not.
     pub(super) fn account(&mut self, token: Token, exchange: &Exchange<File<H>>, ended: Instant, is_complete: bool) {
+        if self.cluster.is_some() && is_complete {
+            self.note_reply(exchange);
+        }
         let Some(site) = &exchange.site else { return };
         let time_us = u64::try_from(ended.since(exchange.started).as_micros()).unwrap_or(u64::MAX);
         let metrics = &site.metrics;

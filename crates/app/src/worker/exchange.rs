@@ -5,6 +5,8 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use leat_logic::admission::Refusal;
+use leat_logic::dispatch::ContentKey;
+use leat_logic::handoff::There;
 use leat_logic::http::Method;
 use leat_logic::serve::coding::CodingOrder;
 use leat_logic::serve::path::LoadRequest;
@@ -55,6 +57,24 @@ pub(super) struct Exchange<F> {
     pub(super) run: Option<Run>,
     /// The last bytes wait until the client has acknowledged all others.
     pub(super) awaits_acknowledgement: bool,
+    /// In a cluster: which server is to answer, and the content that is asked for.
+    pub(super) placing: Placing,
+    pub(super) content: ContentKey,
+    /// A peer is asked for the reply.
+    pub(super) is_fetched: bool,
+}
+
+/// Where a request belongs that has come to a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Placing {
+    /// Nobody has looked, or the home has been asked.
+    Unknown,
+    /// As the home says.
+    Told(There),
+    /// It goes back with its connection.
+    Leaving,
+    /// It's being served.
+    Here,
 }
 
 /// What admission control knows of an exchange.
@@ -107,6 +127,9 @@ impl<F> Exchange<F> {
             blocked_since: None,
             run: None,
             awaits_acknowledgement: false,
+            placing: Placing::Unknown,
+            content: ContentKey::default(),
+            is_fetched: false,
         })
     }
 
@@ -133,6 +156,9 @@ impl<F> Exchange<F> {
         self.blocked_since = None;
         self.run = None;
         self.awaits_acknowledgement = false;
+        self.placing = Placing::Unknown;
+        self.content = ContentKey::default();
+        self.is_fetched = false;
     }
 }
 

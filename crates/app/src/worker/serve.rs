@@ -16,6 +16,9 @@ impl<H: Host> Worker<H> {
     /// Answers the request in hand, or asks the storage what to answer.
     pub(super) fn serve(&mut self, token: Token) {
         self.meter.did(Operation::Serve, 0);
+        if self.cluster.is_some() && !self.belongs_here(token) {
+            return;
+        }
         let Some(exchange) = self.connections[token].exchange.as_mut() else { return };
         let handler = match &exchange.site {
             Some(site) if !site.handlers.is_empty() && exchange.error.is_none() => site.handler(&exchange.path),

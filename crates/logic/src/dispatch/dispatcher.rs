@@ -3,7 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::classify::{Class, DynamicRules};
+use super::classify::{Class, DynamicRules, Rule};
+use super::cost::{CostModel, Expected};
 use super::explain::{Explanation, NodeLine};
 use super::facts::{ContentKey, Facts, KeyMaker};
 use super::health::{Health, HealthSettings, Outcome, State};
@@ -115,6 +116,11 @@ pub struct Dispatcher {
     random: u64,
     /// Kept for its memory.
     candidates: Vec<Candidate>,
+    /// What requests are like, and what the ways cost.
+    pub(super) expected: Expected,
+    pub(super) costs: CostModel,
+    /// Counts what outdates answers that were given to nodes.
+    changes: u64,
 }
 
 impl Dispatcher {
@@ -129,11 +135,15 @@ impl Dispatcher {
             groups: Vec::new(),
             random: seed | 1,
             candidates: Vec::new(),
+            expected: Expected::default(),
+            costs: CostModel::default(),
+            changes: 0,
         }
     }
 
     /// Other settings from here on. A policy of another kind starts with nothing remembered.
     pub fn configure(&mut self, settings: Settings) {
+        self.changes += 1;
         if settings.policy == self.settings.policy {
             self.policy.configure(&settings.parameters);
         } else {
@@ -150,6 +160,7 @@ impl Dispatcher {
 
     /// These nodes and no others; past [`NODES_MAX`] they are left out. Those known by name keep their places, loads and health.
     pub fn set_nodes(&mut self, nodes: &[NodeSettings], now: Instant) {
+        self.changes += 1;
         let nodes = &nodes[..nodes.len().min(NODES_MAX)];
         for place in &mut self.nodes {
             if place.as_ref().is_some_and(|node| nodes.iter().all(|settings| settings.name != node.name)) {
@@ -234,6 +245,26 @@ impl Dispatcher {
         chosen
     }
 
+    /// The node for a connection of which nobody knows what it will bring.
+    ///
+    /// # Errors
+    /// There is no node.
+    pub fn choose_any(&mut self, now: Instant) -> Result<NodeId, Refusal> {
+        let mut candidates = std::mem::take(&mut self.candidates);
+        let chosen = self.candidates(&Facts { path: b"/", ..Facts::default() }, now, &mut candidates);
+        self.random = next_random(self.random);
+        // As if each were content of its own, nowhere yet: by load, and evenly where that's equal.
+        let (key, class, random) = (ContentKey(self.random), Class::Dynamic(Rule::Method), self.random);
+        let plan = chosen.map(|()| {
+            let ask = Ask { key, class, candidates: &candidates, random, now };
+            let plan = self.policy.plan(&ask);
+            self.policy.commit(&ask, &plan);
+            plan.node
+        });
+        self.candidates = candidates;
+        plan
+    }
+
     fn ask<'a>(&self, facts: &Facts<'_>, candidates: &'a [Candidate], now: Instant) -> Ask<'a> {
         let (key, class) = (self.keys.content(facts), self.settings.rules.classify(facts));
         Ask { key, class, candidates, random: next_random(self.random), now }
@@ -256,6 +287,33 @@ impl Dispatcher {
             candidates.extend(ejected.map(|(id, node)| self.candidate(id, node, now)));
         }
         if candidates.is_empty() { Err(Refusal::NobodyUp) } else { Ok(()) }
+    }
+
+    /// Whether a node is among those that may be chosen.
+    pub(super) fn may_choose(&self, id: NodeId, facts: &Facts<'_>, now: Instant) -> bool {
+        let mut candidates = Vec::new();
+        self.candidates(facts, now, &mut candidates).is_ok() && candidates.iter().any(|candidate| candidate.id == id)
+    }
+
+    /// Whether the policy remembers the content at that node.
+    pub(super) fn has_content(&self, key: ContentKey, id: NodeId) -> bool {
+        let entry = self.policy.table().and_then(|table| table.get(key));
+        entry.is_some_and(|entry| entry.nodes.contains(id))
+    }
+
+    /// Whether not every node may have every request.
+    pub(super) fn serve_different_things(&self) -> bool {
+        self.groups.len() > 1
+    }
+
+    pub(super) fn keys(&self) -> &KeyMaker {
+        &self.keys
+    }
+
+    /// Counts up whenever what nodes were told of contents may be wrong: the policy, the weights or the nodes have changed.
+    #[must_use]
+    pub fn changes(&self) -> u64 {
+        self.changes
     }
 
     fn serving(&self, facts: &Facts<'_>) -> NodeSet {
@@ -338,6 +396,7 @@ impl Dispatcher {
 
     /// Another weight until the nodes are set anew.
     pub fn set_weight(&mut self, id: NodeId, weight: u32) {
+        self.changes += 1;
         if let Some(node) = self.node_mut(id) {
             node.weight = weight.clamp(1, WEIGHT_MAX);
         }
@@ -349,6 +408,7 @@ impl Dispatcher {
         let has_gone = change(node);
         if has_gone {
             node.forgotten = now;
+            self.changes += 1;
         }
         has_gone
     }
@@ -361,6 +421,8 @@ impl Dispatcher {
         let ask = self.ask(facts, &candidates, now);
         let entry = self.policy.table().and_then(|table| table.get(ask.key)).copied();
         let chosen = allowed.map(|()| self.policy.plan(&ask));
+        let choice = |plan: &Plan| Choice { node: plan.node, why: plan.why, class: ask.class, key: ask.key };
+        let ways = chosen.as_ref().map(|plan| self.explain_ways(facts, &choice(plan))).unwrap_or_default();
         let serving = self.serving(facts);
         let standing = |id: NodeId, node: &Node| {
             let is_candidate = candidates.iter().any(|c| c.id == id);
@@ -377,6 +439,7 @@ impl Dispatcher {
             key: ask.key,
             policy: self.settings.policy,
             chosen: chosen.map(|Plan { node, why, .. }| (self.name(node).to_owned(), why)),
+            ways,
             entry: entry.map(|entry| (self.names(entry.nodes), now.since(entry.used))),
             nodes: self.iter().map(|(id, node)| self.line(node, standing(id, node), now)).collect(),
         }

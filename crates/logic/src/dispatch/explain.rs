@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use super::classify::Class;
+use super::cost::{Decision, Place};
 use super::dispatcher::{Refusal, Standing};
 use super::facts::ContentKey;
 use super::policy::{PolicyKind, Why};
@@ -28,7 +29,7 @@ pub struct NodeLine {
 }
 
 /// Where a request would go. Displays as several lines.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Explanation {
     /// The request's class.
     pub class: Class,
@@ -38,6 +39,8 @@ pub struct Explanation {
     pub policy: PolicyKind,
     /// The node's name and the reason, or why there is none.
     pub chosen: Result<(String, Why), Refusal>,
+    /// How it would get there, as a connection's first request and from another node that has the connection.
+    pub ways: Vec<(Place, Decision)>,
     /// Where the content was sent, and how long ago it was asked for last.
     pub entry: Option<(Vec<String>, Duration)>,
     /// Every node.
@@ -50,6 +53,13 @@ impl fmt::Display for Explanation {
         match &self.chosen {
             Ok((name, why)) => writeln!(f, "  goes to {name}: {why}")?,
             Err(refusal) => writeln!(f, "  goes nowhere: {refusal}")?,
+        }
+        for (place, decision) in &self.ways {
+            let whence = match place {
+                Place::Dispatcher => "as a connection's first request",
+                Place::Node => "on another node's connection",
+            };
+            writeln!(f, "  {whence}: {decision}")?;
         }
         if let Some((names, age)) = &self.entry {
             writeln!(f, "  content {}: last used {:.1} s ago, at {}", self.key, age.as_secs_f64(), names.join(", "))?;

@@ -14,6 +14,7 @@
 //! | `health` | whether a node is fit |
 //! | `explain` | the same choice in words |
 //! | `cost/` | handing off, proxying, fetching or staying |
+//! | `route` | both together: the node and the way, for a connection's first request and for the next |
 
 mod classify;
 pub mod cost;
@@ -24,6 +25,7 @@ mod health;
 pub mod limits;
 mod node;
 mod policy;
+mod route;
 mod table;
 
 #[cfg(test)]
@@ -36,4 +38,5 @@ pub use facts::{ContentKey, Facts, KeyMaker};
 pub use health::{Health, HealthSettings, Outcome, State};
 pub use node::{LoadReport, NodeId, NodeSet, Serves};
 pub use policy::{MixLardSettings, PolicyKind, PolicySettings, Why};
+pub use route::{Route, Whence};
 pub use table::TableEntry;

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 
 use super::message::Message;
+use super::placing::{Rules, Sample, There};
 use super::{FlowId, Generation, Incarnation, ServerId};
 use crate::time::Instant;
 
@@ -106,6 +107,28 @@ pub enum Effect {
         /// Which.
         session: SessionId,
     },
+    /// Home: a node asks where the request in hand belongs. Answer with `tell`.
+    Where {
+        /// Which.
+        flow: FlowId,
+        /// Who has it.
+        node: ServerId,
+        /// The request's number on its connection.
+        number: u32,
+        /// The request's head, as it came.
+        head: Bytes,
+    },
+    /// Node: what became of [`super::Node::ask`]. Without an answer, it stays.
+    Told {
+        /// Which.
+        flow: FlowId,
+        /// What to do.
+        there: There,
+    },
+    /// Node: what was answered before counts no more.
+    Rules(Rules),
+    /// Home: what a node has seen.
+    Seen(Vec<Sample>),
     /// Home: how much a node has to do.
     Load {
         /// Which.

@@ -58,3 +58,9 @@ pub const LINK_INBOX_BYTES_MAX: usize = MESSAGE_BYTES_MAX + 64 * 1024;
 
 /// Messages that a link's peer hasn't made room for: then the link ends.
 pub const LINK_OUTBOX_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// Contents of which a node remembers where they belong.
+pub const PLACES_MAX: usize = 1 << 16;
+
+/// What a node tells at a time of what it has seen.
+pub const SAMPLES_MAX: usize = 256;

@@ -10,7 +10,8 @@
 use bytes::Bytes;
 
 use super::image::{decode_flow, encode_flow};
-use super::limits::{FLOWS_PER_MESSAGE_MAX, IMAGE_BYTES_MAX, MESSAGE_BYTES_MAX, PROGRESS_BYTES_MAX};
+use super::limits::{FLOWS_PER_MESSAGE_MAX, HEAD_BYTES_MAX, IMAGE_BYTES_MAX, MESSAGE_BYTES_MAX, PROGRESS_BYTES_MAX};
+use super::placing::{Rules, Sample, There, decode_samples, encode_samples};
 use super::wire::{DecodeError, Reader, put_bytes, put_number};
 use super::{FlowId, Generation, Incarnation};
 
@@ -122,6 +123,32 @@ pub enum Message {
         /// The one that it becomes.
         next: Generation,
     },
+    /// Node: where does the request in hand belong?
+    Where {
+        /// On which flow.
+        flow: FlowId,
+        /// Under which it is held.
+        generation: Generation,
+        /// The request's number on its connection.
+        number: u32,
+        /// The request's head, as it came.
+        head: Bytes,
+    },
+    /// Home: there.
+    There {
+        /// On which flow.
+        flow: FlowId,
+        /// As asked.
+        generation: Generation,
+        /// As asked.
+        number: u32,
+        /// The answer.
+        there: There,
+    },
+    /// Home: when to ask, from now on.
+    Rules(Rules),
+    /// Node: what it has seen. It may be lost.
+    Seen(Vec<Sample>),
 }
 
 /// A flow that a node has.
@@ -219,6 +246,10 @@ const ENDED: u8 = 17;
 const RECALL: u8 = 19;
 const RELEASE: u8 = 21;
 const KEEP: u8 = 23;
+const WHERE: u8 = 26;
+const THERE: u8 = 28;
+const RULES: u8 = 30;
+const SEEN: u8 = 32;
 
 /// An offer's terms, a bit each; those that aren't known are ignored.
 const LENT: u8 = 1;
@@ -234,6 +265,8 @@ impl Message {
                 | Message::Recall { .. }
                 | Message::Release { .. }
                 | Message::Keep { .. }
+                | Message::There { .. }
+                | Message::Rules(_)
         )
     }
 
@@ -252,6 +285,10 @@ impl Message {
             Message::Recall { .. } => RECALL,
             Message::Release { .. } => RELEASE,
             Message::Keep { .. } => KEEP,
+            Message::Where { .. } => WHERE,
+            Message::There { .. } => THERE,
+            Message::Rules(_) => RULES,
+            Message::Seen(_) => SEEN,
         }
     }
 
@@ -311,6 +348,18 @@ impl Message {
                 encode_key(*flow, *generation, out);
                 put_number(out, u64::from(next.0));
             }
+            Message::Where { flow, generation, number, head } => {
+                encode_key(*flow, *generation, out);
+                put_number(out, u64::from(*number));
+                put_bytes(out, head);
+            }
+            Message::There { flow, generation, number, there } => {
+                encode_key(*flow, *generation, out);
+                put_number(out, u64::from(*number));
+                there.encode(out);
+            }
+            Message::Rules(rules) => rules.encode(out),
+            Message::Seen(samples) => encode_samples(samples, out),
         }
     }
 
@@ -386,6 +435,17 @@ fn decode_fields(kind: u8, reader: &mut Reader<'_>) -> Result<Option<Message>, D
             let (flow, generation) = decode_key(reader)?;
             Message::Keep { flow, generation, next: Generation(reader.number_u32("the generation")?) }
         }
+        WHERE => {
+            let ((flow, generation), number) = (decode_key(reader)?, reader.number_u32("the request's number")?);
+            let head = Bytes::copy_from_slice(reader.bytes(HEAD_BYTES_MAX, "the head")?);
+            Message::Where { flow, generation, number, head }
+        }
+        THERE => {
+            let ((flow, generation), number) = (decode_key(reader)?, reader.number_u32("the request's number")?);
+            Message::There { flow, generation, number, there: There::decode(reader)? }
+        }
+        RULES => Message::Rules(Rules::decode(reader)?),
+        SEEN => Message::Seen(decode_samples(reader)?),
         even if even % 2 == 0 => return Ok(None),
         found => return Err(DecodeError::Unknown { what: "a message's kind", found: u64::from(found) }),
     };
@@ -432,6 +492,7 @@ fn decode_key(reader: &mut Reader<'_>) -> Result<(FlowId, Generation), DecodeErr
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dispatch::ContentKey;
     use crate::handoff::ServerId;
 
     fn every_message() -> Vec<Message> {
@@ -460,7 +521,16 @@ mod tests {
             Message::Recall { flow, generation },
             Message::Release { flow, generation },
             Message::Keep { flow, generation, next: generation.next() },
+            Message::Where { flow, generation, number: 7, head: Bytes::from_static(b"GET / HTTP/1.1\r\n\r\n") },
+            Message::Rules(Rules { is_asked: true, keep_ms: 10_000 }),
+            Message::Seen(vec![
+                Sample::Reply { content: ContentKey(u64::MAX), bytes: 1 },
+                Sample::Work { work: 3, reply_bytes: 0, cpu_ns: 70_000 },
+                Sample::Connection { requests: 10 },
+            ]),
         ];
+        let answers = [There::Stay, There::Fetch(ServerId(3)), There::Move];
+        messages.extend(answers.map(|there| Message::There { flow, generation, number: 7, there }));
         messages.extend(REASONS.map(|reason| Message::Refused { flow, generation, reason }));
         messages
     }

@@ -11,6 +11,7 @@ use bytes::Bytes;
 use super::effect::{Effect, SessionId};
 use super::limits::{FLOWS_PER_MESSAGE_MAX, HEARTBEATS_MAX};
 use super::message::{Holding, HoldingPhase, Load, Message, RefuseReason};
+use super::placing::{Rules, Sample, There};
 use super::{FlowId, Generation, Incarnation};
 use crate::time::Instant;
 
@@ -25,6 +26,8 @@ pub struct NodeLimits {
     pub heartbeat_interval: Duration,
     /// A home that has been silent so long after the lease isn't coming back: its flows are dropped.
     pub orphan_timeout: Duration,
+    /// After a question that nobody answers, the request is served here.
+    pub question_timeout: Duration,
 }
 
 impl Default for NodeLimits {
@@ -34,6 +37,7 @@ impl Default for NodeLimits {
             offers_max: 1_024,
             heartbeat_interval: Duration::from_millis(250),
             orphan_timeout: Duration::from_secs(60),
+            question_timeout: Duration::from_millis(100),
         }
     }
 }
@@ -71,6 +75,8 @@ struct Flow {
     phase: Phase,
     /// Its home wants it back once the request in hand has been answered.
     is_lent: bool,
+    /// The request whose place has been asked for.
+    asked: Option<u32>,
 }
 
 /// See the module.
@@ -83,6 +89,10 @@ pub struct Node {
     sessions: u64,
     lease_until: Instant,
     is_draining: bool,
+    /// None before the session's home has told.
+    rules: Rules,
+    /// When questions are given up, the oldest first.
+    questions: VecDeque<(Instant, FlowId, u32)>,
     load: Load,
     next_heartbeat: Instant,
     heartbeats: u64,
@@ -106,6 +116,8 @@ impl Node {
             sessions: 0,
             lease_until: Instant::default(),
             is_draining: false,
+            rules: Rules::default(),
+            questions: VecDeque::new(),
             load: Load::default(),
             next_heartbeat: Instant::NEVER,
             heartbeats: 0,
@@ -122,6 +134,8 @@ impl Node {
             self.effects.push_back(Effect::Disconnect { session: replaced });
         }
         self.sent.clear();
+        self.rules = Rules::default();
+        self.give_up_questions(Instant::NEVER);
         self.sessions += 1;
         self.send(Message::Hello {
             incarnation: self.incarnation,
@@ -137,6 +151,8 @@ impl Node {
         if self.session == Some(session) {
             self.session = None;
             self.next_heartbeat = Instant::NEVER;
+            self.rules = Rules::default();
+            self.give_up_questions(Instant::NEVER);
         }
     }
 
@@ -153,6 +169,11 @@ impl Node {
             Message::Recall { flow, generation } => self.handle_recall(flow, generation),
             Message::Release { flow, generation } => self.handle_release(flow, generation),
             Message::Keep { flow, generation, next } => self.handle_keep(flow, generation, next),
+            Message::There { flow, generation, number, there } => self.handle_answer(flow, generation, number, there),
+            Message::Rules(rules) => {
+                self.rules = rules;
+                self.effects.push_back(Effect::Rules(rules));
+            }
             _ => {
                 self.disconnected(session);
                 self.effects.push_back(Effect::Disconnect { session });
@@ -189,8 +210,28 @@ impl Node {
             && record.phase == Phase::Live
         {
             record.phase = Phase::Freezing;
+            record.asked = None;
             self.effects.push_back(Effect::Freeze { flow });
         }
+    }
+
+    /// Asks where the request in hand of a live flow belongs, of which nothing has been answered. [`Effect::Told`] says what came of it, once.
+    /// False if nobody is to be asked, or can be: it's served here.
+    pub fn ask(&mut self, now: Instant, flow: FlowId, number: u32, head: Bytes) -> bool {
+        let Some(record) = self.flows.get_mut(&flow) else { return false };
+        if !self.rules.is_asked || self.session.is_none() || record.phase != Phase::Live {
+            return false;
+        }
+        record.asked = Some(number);
+        let generation = record.generation;
+        self.questions.push_back((now.after(self.limits.question_timeout), flow, number));
+        self.send(Message::Where { flow, generation, number, head });
+        true
+    }
+
+    /// Tells the home what was seen, if there is a session with it.
+    pub fn tell(&mut self, samples: Vec<Sample>) {
+        self.send(Message::Seen(samples));
     }
 
     /// A reply has ended, and no other has begun: gives a flow back that was only lent. True when it does.
@@ -260,7 +301,8 @@ impl Node {
     #[must_use]
     pub fn poll_timeout(&self) -> Instant {
         let orphaned = if self.flows.is_empty() { Instant::NEVER } else { self.orphaned_at() };
-        self.next_heartbeat.min(orphaned)
+        let question = self.questions.front().map_or(Instant::NEVER, |&(deadline, ..)| deadline);
+        self.next_heartbeat.min(orphaned).min(question)
     }
 
     /// Time has passed.
@@ -268,6 +310,7 @@ impl Node {
         if self.next_heartbeat <= now {
             self.send_heartbeat(now);
         }
+        self.give_up_questions(now);
         if self.orphaned_at() <= now {
             for (flow, record) in std::mem::take(&mut self.flows) {
                 self.counters.orphaned += 1;
@@ -321,7 +364,8 @@ impl Node {
         } else if self.flows.len() >= self.limits.flows_max {
             self.refuse(flow, generation, RefuseReason::Full);
         } else {
-            self.flows.insert(flow, Flow { generation, phase: Phase::Taking { is_recalled: false }, is_lent });
+            self.flows
+                .insert(flow, Flow { generation, phase: Phase::Taking { is_recalled: false }, is_lent, asked: None });
             self.effects.push_back(Effect::Thaw { flow, generation, image });
         }
     }
@@ -348,11 +392,32 @@ impl Node {
     fn handle_keep(&mut self, flow: FlowId, generation: Generation, next: Generation) {
         match self.flows.get_mut(&flow) {
             Some(record) if record.generation == generation && matches!(record.phase, Phase::Returning(_)) => {
-                *record = Flow { generation: next, phase: Phase::Live, is_lent: record.is_lent };
+                *record = Flow { generation: next, phase: Phase::Live, is_lent: record.is_lent, asked: None };
                 self.effects.push_back(Effect::Unfreeze { flow, generation: next });
             }
             Some(record) if record.generation == next => {}
             _ => self.refuse(flow, next, RefuseReason::Absent),
+        }
+    }
+
+    fn handle_answer(&mut self, flow: FlowId, generation: Generation, number: u32, there: There) {
+        if let Some(record) = self.flows.get_mut(&flow).filter(|record| record.generation == generation)
+            && record.asked == Some(number)
+        {
+            record.asked = None;
+            self.effects.push_back(Effect::Told { flow, there });
+        }
+    }
+
+    /// What nobody has answered until then stays.
+    fn give_up_questions(&mut self, until: Instant) {
+        while let Some(&(deadline, flow, number)) = self.questions.front()
+            && deadline <= until
+        {
+            self.questions.pop_front();
+            if let Some(&Flow { generation, .. }) = self.flows.get(&flow) {
+                self.handle_answer(flow, generation, number, There::Stay);
+            }
         }
     }
 

@@ -31,6 +31,10 @@ pub(super) struct Socket {
     pub(super) is_ended: bool,
     /// The reply under way is the last: requests behind it died with a node.
     pub(super) is_last: bool,
+    /// The application has asked where its next request belongs.
+    pub(super) is_asking: bool,
+    /// What was answered: the request is served here.
+    pub(super) is_told: bool,
     /// A freeze is under way: the application lets go.
     pub(super) is_freezing: bool,
     /// The same when it came here.
@@ -58,6 +62,8 @@ impl Socket {
             begun: 0,
             is_ended: false,
             is_last: false,
+            is_asking: false,
+            is_told: false,
             is_freezing: false,
             begun_before: 0,
             base: (0, 0),
@@ -93,6 +99,7 @@ impl Socket {
         assert_eq!(start, self.end(), "a reply that doesn't follow the one before");
         let content = end - start - HEAD_BYTES;
         self.begun = number;
+        (self.is_asking, self.is_told) = (false, false);
         self.version = version;
         self.queue.extend_from_slice(&[head; HEAD_BYTES as usize]);
         self.queue.extend((0..content).map(|offset| content_byte(self.flow, number, offset, version)));
@@ -242,6 +249,8 @@ impl Socket {
             begun: number,
             is_ended: false,
             is_last: image.http.connection.flags & MUST_CLOSE != 0,
+            is_asking: false,
+            is_told: false,
             is_freezing: false,
             begun_before: number,
             base: (unacknowledged, u64::from(tcp.receive_next)),

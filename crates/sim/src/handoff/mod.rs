@@ -71,6 +71,8 @@ pub struct Summary {
     pub lost_with_home: u64,
     /// Handoffs and returns that were taken.
     pub changes: u64,
+    /// Requests whose place was asked for.
+    pub asked: u64,
     /// Flows that were lent and given back.
     pub lent: u64,
     /// Flows that went on after their node's death.

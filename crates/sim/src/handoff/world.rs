@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use leat_logic::handoff::{
     CutReason, Destination, Effect, FlowId, Generation, Home, HomeLimits, Image, Incarnation, Message, Node,
-    NodeLimits, Progress, RefuseReason, ServerId, SessionId, Target, Witness, continue_from,
+    NodeLimits, Progress, RefuseReason, Rules, ServerId, SessionId, Target, There, Witness, continue_from,
 };
 
 use super::client::{Client, Packet, WINDOW_BYTES};
@@ -323,6 +323,7 @@ impl World {
             Effect::Freeze { flow } => {
                 if let Some(socket) = self.machines[machine].sockets.get_mut(&flow) {
                     socket.is_freezing = true;
+                    socket.is_asking = false;
                 }
                 let operation = self.begin_operation(machine, flow);
                 let delay_ns = self.operation_time();
@@ -377,7 +378,14 @@ impl World {
                 }
                 self.cut_session(session);
             }
-            Effect::Load { .. } => {}
+            Effect::Where { flow, number, .. } => {
+                let there = *self.random.pick(&[There::Stay, There::Fetch(ServerId(1)), There::Move]);
+                if let Some(home) = self.machines[machine].home() {
+                    home.tell(flow, number, there);
+                }
+            }
+            Effect::Told { flow, there } => self.told(machine, flow, there),
+            Effect::Load { .. } | Effect::Rules(_) | Effect::Seen(_) => {}
         }
     }
 

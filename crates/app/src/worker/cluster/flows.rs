@@ -9,11 +9,12 @@ use leat_host::handoff::{Frozen, Refused};
 use leat_host::reactor::{Reactor, Socket, Token};
 use leat_host::socket;
 use leat_host::steering::FlowKey;
+use leat_logic::dispatch::cost::Work;
 use leat_logic::handoff::{FlowId, HttpState, Image, RefuseReason, TcpState};
 use leat_logic::http;
 use leat_logic::time::Instant;
 
-use super::super::exchange::Exchange;
+use super::super::exchange::{Exchange, Placing};
 use super::super::{Host, Worker};
 use super::Part;
 
@@ -153,8 +154,11 @@ impl<H: Host> Worker<H> {
         if flags.closing || flags.ended {
             return self.freeze_failed(flow);
         }
-        // A home gives a request away that nobody has begun to answer; a node, what is between two requests.
-        let is_begun = connection.exchange.as_ref().is_some_and(|exchange| !is_home || exchange.status != 0);
+        // A request moves that nobody has begun to answer.
+        let is_begun = connection.exchange.as_ref().is_some_and(|exchange| match is_home {
+            true => exchange.status != 0,
+            false => exchange.placing == Placing::Here,
+        });
         if is_begun || flags.queued || flags.sending || flags.awaiting {
             return;
         }
@@ -178,6 +182,7 @@ impl<H: Host> Worker<H> {
     }
 
     fn freeze_now(&mut self, flow: FlowId, token: Token) {
+        let before = self.host.now();
         let connection = &mut self.connections[token];
         let input = connection.inbox.bytes(&self.reactor).to_vec();
         let Ok(socket) = self.reactor.give_up(connection.socket) else { return self.freeze_failed(flow) };
@@ -201,7 +206,12 @@ impl<H: Host> Worker<H> {
                 }
                 self.metrics.connections.set(self.connections.len() as u64);
                 match image.encode() {
-                    Ok(image) => cluster.part.frozen(self.now, flow, image.into()),
+                    Ok(image) => {
+                        if let Part::Node(node) = &mut cluster.part {
+                            node.samples.add_work(Work::HandedOn, 0, 2 * self.host.now().since(before));
+                        }
+                        cluster.part.frozen(self.now, flow, image.into());
+                    }
                     Err(error) => {
                         crate::log::warning(format_args!("a connection can't be handed over: {error}"));
                         self.unfreeze(flow);
@@ -291,10 +301,19 @@ impl<H: Host> Worker<H> {
 
     /// Makes a connection from an image.
     pub(super) fn thaw(&mut self, flow: FlowId, image: &Bytes) {
+        let before = self.host.now();
         let thawed = self.try_to_thaw(flow, image);
+        let spent = self.host.now().since(before);
         let Some(cluster) = &mut self.cluster else { return };
         match thawed {
             Ok(token) => {
+                if let Part::Node(node) = &mut cluster.part {
+                    match self.connections[token].http.request_count() {
+                        0 | 1 => node.samples.add_work(Work::Moved, 0, spent),
+                        // Half of it: the giver's freeze is the other.
+                        _ => node.samples.add_work(Work::HandedOn, 0, 2 * spent),
+                    }
+                }
                 cluster.flows.settle(flow, token);
                 cluster.part.thawed(flow);
                 self.begin_with(token);
@@ -322,6 +341,7 @@ impl<H: Host> Worker<H> {
         connection.arrived_us = self.now_us;
         if !state.head.is_empty() {
             self.resume_request(token, &state.head);
+            self.was_given(token);
         }
         Ok(token)
     }

@@ -9,7 +9,8 @@ use bytes::Bytes;
 use leat_host::interfaces;
 use leat_host::reactor::{Reactor, Token};
 use leat_host::steering::{self, FlowKey, Heard, Reach};
-use leat_logic::dispatch::{Dispatcher, Facts, LoadReport, NodeId, Outcome};
+use leat_logic::dispatch::cost::{Side, Way, Ways, Work};
+use leat_logic::dispatch::{Dispatcher, Facts, LoadReport, NodeId, Outcome, Whence};
 use leat_logic::handoff;
 use leat_logic::handoff::{
     CutReason, Destination, FlowId, HomeLimits, Image, Load, Progress, ServerId, SessionId, Target, Witness,
@@ -21,6 +22,7 @@ use serde_json::{Map, Value, json};
 
 use super::super::handler::{Passed, PassedOutcome};
 use super::super::{HELD_PACKETS_INDEX, Host, Worker};
+use super::placing::ROUND_TRIP;
 use super::{Part, link};
 use crate::config::{self, Config};
 use crate::ctl::{self, Command, Question};
@@ -40,7 +42,9 @@ const OFFERS_MAX: u8 = 3;
 /// See the module.
 pub(super) struct Home {
     pub(super) flows: handoff::Home,
-    dispatcher: Dispatcher,
+    pub(super) dispatcher: Dispatcher,
+    /// Up to which of its changes nodes have been told.
+    pub(super) changes_told: Option<u64>,
     /// Without it nothing can be handed over, and everything is proxied.
     steering: Option<steering::Dispatcher>,
     nodes: Vec<NodeId>,
@@ -60,6 +64,8 @@ pub(super) struct Home {
 struct Asked {
     node: NodeId,
     offers: u8,
+    /// Processor time, if the connection was frozen at once.
+    spent: Option<Duration>,
 }
 
 impl Home {
@@ -88,6 +94,7 @@ impl Home {
         Ok(Home {
             flows: handoff::Home::new(HomeLimits::default()),
             dispatcher,
+            changes_told: None,
             steering,
             nodes,
             // Never one that an entry of an earlier life may have.
@@ -107,11 +114,11 @@ impl Home {
         steering.descriptors().map_err(|error| error.to_string())
     }
 
-    fn node(&self, server: ServerId) -> Option<NodeId> {
+    pub(super) fn node(&self, server: ServerId) -> Option<NodeId> {
         self.nodes.get(usize::try_from(server.0).ok()?.checked_sub(1)?).copied()
     }
 
-    fn server(&self, node: NodeId) -> Option<ServerId> {
+    pub(super) fn server(&self, node: NodeId) -> Option<ServerId> {
         self.nodes.iter().position(|known| *known == node).map(number_of)
     }
 
@@ -122,6 +129,7 @@ impl Home {
 
     pub(super) fn handle_timeout(&mut self, now: Instant) {
         self.flows.handle_timeout(now);
+        self.renew_rules();
         if now >= self.recall_at {
             self.recall_some(now);
         }
@@ -328,8 +336,19 @@ impl<H: Host> Worker<H> {
 
     /// Gives the request in hand, and its connection, to a node.
     pub(in crate::worker) fn dispatch(&mut self, token: Token) {
+        let before = self.host.now();
         self.dispatch_again(token, 0);
+        let flow = self.cluster.as_ref().and_then(|cluster| cluster.flows.at(token));
         self.run_effects();
+        // What the node's answer costs isn't in it.
+        let spent = self.host.now().since(before);
+        let Some(cluster) = &mut self.cluster else { return };
+        if let Part::Home(home) = &mut cluster.part
+            && let Some(flow) = flow.filter(|flow| cluster.flows.is_frozen(*flow))
+            && let Some(asked) = home.asked.get_mut(&flow)
+        {
+            asked.spent = Some(spent);
+        }
     }
 
     fn dispatch_again(&mut self, token: Token, offers: u8) {
@@ -339,22 +358,29 @@ impl<H: Host> Worker<H> {
         let Some(request) = request else { return };
         let Some(cluster) = self.cluster.as_mut() else { return self.reply_error(token, Status::SERVICE_UNAVAILABLE) };
         let Part::Home(home) = &mut cluster.part else { return };
-        let chosen = match home.dispatcher.choose(&Facts::of(&request), now) {
-            Ok(choice) if offers < OFFERS_MAX => choice.node,
+        let can_move = home.steering.is_some() && !connection.flags.ended;
+        let possible = Ways::of(&[if can_move { Way::MovedThere } else { Way::Proxy }]);
+        let had = connection.http.request_count().saturating_sub(1);
+        let whence = Whence { holder: None, had, round_trip: ROUND_TRIP, possible };
+        let route = match home.dispatcher.route(&Facts::of(&request), &whence, now) {
+            Ok(route) if offers < OFFERS_MAX => route,
             _ => return self.reply_error(token, Status::SERVICE_UNAVAILABLE),
         };
+        let (chosen, is_moving) = (route.choice.node, route.decision.way == Way::MovedThere);
+        if let Some(exchange) = self.connections[token].exchange.as_mut() {
+            exchange.content = route.choice.key;
+        }
         let server = home.server(chosen).unwrap_or(link::HOME);
         let flow = cluster.flows.at(token).unwrap_or_else(|| {
             home.next_serial += 1;
             FlowId { home: link::HOME, serial: home.next_serial }
         });
-        let can_move = home.steering.is_some() && !connection.flags.ended;
         if can_move && cluster.flows.at(token).is_none() && home.flows.open(flow) {
             cluster.flows.settle(flow, token);
         }
-        if can_move && home.flows.give(flow, server).is_ok() {
+        if is_moving && home.flows.give(flow, server).is_ok() {
             home.dispatcher.begin(chosen);
-            home.asked.insert(flow, Asked { node: chosen, offers: offers + 1 });
+            home.asked.insert(flow, Asked { node: chosen, offers: offers + 1, spent: None });
         } else {
             self.proxy_to_node(token, server);
         }
@@ -375,7 +401,14 @@ impl<H: Host> Worker<H> {
     pub(in crate::worker) fn settle_passed(&mut self) {
         let (now, config) = (self.now, self.config.clone());
         for Passed { peer, outcome, .. } in self.take_passed() {
-            let Some(Part::Home(home)) = self.cluster.as_mut().map(|cluster| &mut cluster.part) else { return };
+            let home = match self.cluster.as_mut().map(|cluster| &mut cluster.part) {
+                Some(Part::Home(home)) => home,
+                Some(Part::Node(node)) if outcome == PassedOutcome::Failed => {
+                    node.places.forget();
+                    continue;
+                }
+                Some(Part::Node(_)) | None => continue,
+            };
             let place = config.cluster.nodes.iter().position(|node| node.address.contains(&peer.ip()));
             let Some(node) = place.and_then(|place| home.node(number_of(place))) else { continue };
             let outcome = match outcome {
@@ -475,6 +508,7 @@ impl<H: Host> Worker<H> {
                 _ => answer,
             }),
         };
+        home.renew_rules();
         question.answer(answer);
         self.run_effects();
     }
@@ -486,8 +520,11 @@ impl<H: Host> Worker<H> {
         let Part::Home(home) = &mut cluster.part else { return };
         let decoded = Image::decode(image).ok();
         let request = decoded.as_ref().and_then(|image| Request::read_again(&image.http.head));
-        let facts = request.as_ref().map(Facts::of).unwrap_or(Facts { path: b"/", ..Facts::default() });
-        let chosen = home.dispatcher.choose(&facts, now).ok().and_then(|choice| home.server(choice.node));
+        let chosen = match &request {
+            Some(request) => home.dispatcher.choose(&Facts::of(request), now).map(|choice| choice.node),
+            None => home.dispatcher.choose_any(now),
+        };
+        let chosen = chosen.ok().and_then(|node| home.server(node));
         let mut places = chosen.into_iter().chain(giver);
         if !places.any(|server| home.flows.place(now, flow, Destination::Node(server)).is_ok()) {
             home.flows.cut(flow, CutReason::NoPlace);
@@ -554,7 +591,10 @@ impl<H: Host> Worker<H> {
     pub(super) fn flow_was_taken(&mut self, flow: FlowId) {
         let now = self.now;
         if let Some(Part::Home(home)) = self.cluster.as_mut().map(|cluster| &mut cluster.part) {
-            home.settled(flow, Outcome::Served, now);
+            let asked = home.settled(flow, Outcome::Served, now);
+            if let Some(spent) = asked.and_then(|asked| asked.spent) {
+                home.dispatcher.measured(Work::Moved, Side::Dispatcher, 0, spent);
+            }
         }
     }
 }

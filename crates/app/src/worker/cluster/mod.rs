@@ -7,15 +7,17 @@
 //! | `flows` | knows where each flow is, and takes connections apart and puts them together |
 //! | `home` | a dispatcher's: from a request to a node, and back when nobody takes it |
 //! | `node` | a node's: connections that arrive, and their end |
+//! | `placing` | both: requests that come on connections which have been given to a node |
 
 mod flows;
 mod home;
 mod link;
 mod node;
+mod placing;
 
 use leat_host::handoff::Freezer;
 use leat_host::reactor::Token;
-use leat_logic::handoff::{Effect, FlowId, LinkKey, ServerId};
+use leat_logic::handoff::{Effect, FlowId, LinkKey, Sample, ServerId};
 use leat_logic::time::Instant;
 
 use super::{File, Host, Worker};
@@ -137,6 +139,10 @@ impl<H: Host> Worker<H> {
             Effect::LeaseUntil { until } => self.renew_lease(until),
             Effect::Send { session, message } => self.send_message(session, &message),
             Effect::Disconnect { session } => self.end_session(session),
+            Effect::Where { flow, node, number, head } => self.answer_where(flow, node, number, &head),
+            Effect::Told { flow, there } => self.told(flow, there),
+            Effect::Rules(rules) => self.follow_rules(rules),
+            Effect::Seen(samples) => self.learn(samples),
             Effect::Load { node, load, .. } => self.node_reported(node, load),
         }
     }
@@ -165,7 +171,7 @@ impl<H: Host> Worker<H> {
         match &mut cluster.part {
             Part::Home(home) => home.handle_timeout(now),
             Part::Node(node) => {
-                node.report(u32::try_from(self.connections.len()).unwrap_or(u32::MAX));
+                node.report(u32::try_from(self.connections.len()).unwrap_or(u32::MAX), now);
                 node.flows.handle_timeout(now);
             }
         }
@@ -188,9 +194,16 @@ impl<H: Host> Worker<H> {
     pub(super) fn flow_ended(&mut self, token: Token) {
         let Some(cluster) = &mut self.cluster else { return };
         let Some(flow) = cluster.flows.remove_at(token) else { return };
+        let requests = self.connections[token].http.request_count();
         match &mut cluster.part {
-            Part::Home(home) => home.flows.forget(flow),
-            Part::Node(node) => node.flows.ended(flow),
+            Part::Home(home) => {
+                home.dispatcher.connection_ended(requests);
+                home.flows.forget(flow);
+            }
+            Part::Node(node) => {
+                node.samples.add(Sample::Connection { requests });
+                node.flows.ended(flow);
+            }
         }
         self.run_effects();
     }

@@ -1,23 +1,34 @@
 //! A node's part: connections arrive from its home and are served like any other; the kernel lets nothing out under a VIP without a lease.
 
 use std::os::fd::{AsRawFd, RawFd};
+use std::time::Duration;
 
 use leat_host::interfaces;
 use leat_host::process;
 use leat_host::reactor::{Socket, Token};
 use leat_host::steering::{self, Service, boot_clock_ns};
-use leat_logic::handoff::{self, Incarnation, Load, NodeLimits, ServerId};
+use leat_logic::dispatch::KeyMaker;
+use leat_logic::handoff::{self, Incarnation, Load, NodeLimits, Places, ServerId};
 use leat_logic::time::Instant;
 
 use super::super::{Host, Stage, Worker};
+use super::placing::Samples;
 use super::{Part, home};
 use crate::config::Config;
 use crate::pins;
+
+/// Time between two messages with what was seen.
+const TELL_PAUSE: Duration = Duration::from_millis(250);
 
 /// See the module.
 pub(super) struct Node {
     pub(super) flows: handoff::Node,
     pub(super) id: ServerId,
+    /// What its home has answered, by content.
+    pub(super) places: Places,
+    pub(super) keys: KeyMaker,
+    pub(super) samples: Samples,
+    tell_at: Instant,
     steering: steering::Node,
 }
 
@@ -40,13 +51,29 @@ impl Node {
         }
         let incarnation = Incarnation(process::random_number());
         let flows = handoff::Node::new(NodeLimits::default(), incarnation);
-        Ok(Node { flows, id: home::number_of(place), steering })
+        let key = cluster.key_file.as_ref().ok_or("`key_file` is missing in [cluster]")?;
+        Ok(Node {
+            flows,
+            id: home::number_of(place),
+            places: Places::default(),
+            keys: KeyMaker::new(key.bytes()),
+            samples: Samples::default(),
+            tell_at: Instant::default(),
+            steering,
+        })
     }
 
-    /// How much there is to do.
-    pub(super) fn report(&mut self, connections: u32) {
+    /// How much there is to do, and what was seen.
+    pub(super) fn report(&mut self, connections: u32, now: Instant) {
         let load = Load { flows: connections, requests: connections, ..Load::default() };
         self.flows.set_load(load);
+        if now >= self.tell_at {
+            self.tell_at = now.after(TELL_PAUSE);
+            let samples = self.samples.take();
+            if !samples.is_empty() {
+                self.flows.tell(samples);
+            }
+        }
     }
 }
 

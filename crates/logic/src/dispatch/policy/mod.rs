@@ -142,6 +142,8 @@ pub enum Why {
     Hashed,
     /// The content's hash says another, which has its part already.
     PastFull(NodeId),
+    /// It has the connection, and any node would do.
+    HasConnection,
 }
 
 impl fmt::Display for Why {
@@ -159,6 +161,7 @@ impl fmt::Display for Why {
             Why::LessThan(_) => f.write_str("of two drawn it has less to do"),
             Why::Only => f.write_str("there is no other"),
             Why::Hashed => f.write_str("its content's hash says so"),
+            Why::HasConnection => f.write_str("it has the connection, and any node would do"),
             Why::PastFull(_) => f.write_str("its content's hash says another, which has its part already"),
         }
     }
@@ -242,6 +245,12 @@ policies! {
 }
 
 impl PolicyKind {
+    /// Whether the same content goes to the same nodes.
+    #[must_use]
+    pub fn goes_by_content(self) -> bool {
+        matches!(self, PolicyKind::MixLard | PolicyKind::ConsistentHash)
+    }
+
     /// The policy that the configuration calls `name`.
     #[must_use]
     pub fn from_name(name: &str) -> Option<PolicyKind> {

@@ -14,6 +14,7 @@ use bytes::Bytes;
 use super::effect::{CutReason, Effect, Target};
 use super::limits::ATTEMPTS_MAX;
 use super::message::Message;
+use super::placing::{Rules, There};
 use super::{FlowId, Generation, Incarnation, ServerId};
 use crate::time::Instant;
 use nodes::Nodes;
@@ -135,6 +136,7 @@ pub struct Home {
     /// When flows are given up that no node has claimed since this home's start.
     claims_end: Instant,
     kept_bytes: usize,
+    rules: Rules,
     counters: HomeCounters,
     effects: VecDeque<Effect>,
 }
@@ -151,6 +153,7 @@ impl Home {
             offers: VecDeque::new(),
             claims_end: Instant::NEVER,
             kept_bytes: 0,
+            rules: Rules::default(),
             counters: HomeCounters::default(),
             effects: VecDeque::new(),
         }
@@ -345,6 +348,21 @@ impl Home {
             *is_recalled = true;
             let (life, generation) = (*life, record.generation);
             self.send(life, Message::Recall { flow, generation });
+        }
+    }
+
+    /// Answers [`Effect::Where`]. A flow that isn't with the node any more needs no answer.
+    pub fn tell(&mut self, flow: FlowId, number: u32, there: There) {
+        if let Some(&Flow { generation, holder: Holder::Node { life, .. }, .. }) = self.flows.get(&flow) {
+            self.send(life, Message::There { flow, generation, number, there });
+        }
+    }
+
+    /// What nodes go by from now on. They forget what was answered before.
+    pub fn set_rules(&mut self, rules: Rules) {
+        self.rules = rules;
+        for session in self.nodes.ready_sessions() {
+            self.effects.push_back(Effect::Send { session, message: Message::Rules(rules) });
         }
     }
 

@@ -99,6 +99,11 @@ impl Nodes {
         if lease.unanswered < session.offers_max { Ok(life) } else { Err(GiveError::NoCredit) }
     }
 
+    /// The sessions on which anything may be said.
+    pub(super) fn ready_sessions(&self) -> Vec<SessionId> {
+        self.sessions.iter().filter(|(_, session)| session.is_ready).map(|(&session, _)| session).collect()
+    }
+
     pub(super) fn take_credit(&mut self, life: Life) {
         if let Some(lease) = self.lives.get_mut(&life) {
             lease.unanswered += 1;

@@ -141,6 +141,9 @@ impl Home {
         }
         if let Some(state) = self.nodes.state(session) {
             state.is_ready = true;
+            if self.rules.is_asked {
+                self.effects.push_back(Effect::Send { session, message: Message::Rules(self.rules) });
+            }
         }
     }
 
@@ -242,6 +245,12 @@ impl Home {
             {
                 self.keep_progress(flow, progress);
             }
+            Message::Where { flow, generation, number, head }
+                if self.standing(life, flow, generation) == Standing::Holder =>
+            {
+                self.effects.push_back(Effect::Where { flow, node: life.0, number, head });
+            }
+            Message::Seen(samples) => self.effects.push_back(Effect::Seen(samples)),
             Message::Return { flow, generation, image } => self.take_back(life, flow, generation, image),
             _ => {}
         }

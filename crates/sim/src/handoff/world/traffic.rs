@@ -172,7 +172,9 @@ impl World {
         if !state.is_up() || state.stands_still_until_ns > self.now_ns {
             return;
         }
-        let Some(socket) = state.sockets.get(&flow).filter(|socket| !socket.is_frozen && !socket.is_freezing) else {
+        let Some(socket) =
+            state.sockets.get(&flow).filter(|socket| !socket.is_frozen && !socket.is_freezing && !socket.is_asking)
+        else {
             return;
         };
         let is_stalled = self.now_ns - socket.last_heard_ns > STALL_NS;
@@ -189,22 +191,44 @@ impl World {
             return;
         }
         let socket = &self.machines[machine].sockets[&flow];
+        let is_told = socket.is_told;
         let (Some(number), is_drained) = (socket.pending(), socket.is_drained()) else { return };
         let wanted = self.clients[&flow].asked[number as usize - 1].wanted;
         let is_for_one = self.random.percent(30);
-        if wanted.0 as usize == machine || self.random.percent(20) {
+        if wanted.0 as usize == machine || is_told || self.random.percent(20) {
             self.answer(machine, flow);
         } else if let Some(home) = self.machines[machine].home() {
             let given = if is_for_one { home.lend(flow, wanted) } else { home.give(flow, wanted) };
             if given.is_err() {
                 self.answer(machine, flow);
             }
-        } else if (is_drained || self.random.percent(30))
-            && let Some(node) = self.machines[machine].node()
-        {
-            node.give_back(flow);
+        } else if is_drained || self.random.percent(30) {
+            let now = self.machines[machine].clock(self.now_ns);
+            let asks = self.random.percent(60);
+            let Some(node) = self.machines[machine].node() else { return };
+            let is_asking = asks && node.ask(now, flow, number as u32, Bytes::new());
+            if !is_asking {
+                node.give_back(flow);
+            } else if let Some(socket) = self.machines[machine].sockets.get_mut(&flow) {
+                socket.is_asking = true;
+                self.summary.asked += 1;
+            }
         }
         self.settle(machine);
+    }
+
+    /// The home has said where the next request belongs.
+    pub(super) fn told(&mut self, machine: usize, flow: FlowId, there: There) {
+        let Some(socket) = self.machines[machine].sockets.get_mut(&flow) else { return };
+        if !socket.is_asking {
+            return self.fail(format!("{machine} is told of {flow}, for which it doesn't ask"));
+        }
+        socket.is_asking = false;
+        socket.is_told = there != There::Move;
+        match self.machines[machine].node() {
+            Some(node) if there == There::Move => node.give_back(flow),
+            _ => self.application(machine, flow),
+        }
     }
 
     fn answer(&mut self, machine: usize, flow: FlowId) {

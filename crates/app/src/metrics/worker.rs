@@ -1,0 +1,176 @@
+//! The families that are one number of each worker: how each is called, and which number it is. The numbers are the workers'.
+
+use super::{Family, Read};
+
+/// The families that are one number of each worker.
+pub(super) const FAMILIES: &[(&Family, Read)] = &[
+    (&Family { name: "leat_accepted_total", kind: "counter", labels: "", help: "Connections accepted." }, |worker| {
+        &worker.accepted
+    }),
+    (
+        &Family {
+            name: "leat_accept_failures_total",
+            kind: "counter",
+            labels: "",
+            help: "Times that accepting failed, for want of descriptors mostly.",
+        },
+        |worker| &worker.accept_failures,
+    ),
+    (
+        &Family {
+            name: "leat_flows",
+            kind: "gauge",
+            labels: "",
+            help: "Connections that a dispatcher has given away, or that a node holds for one.",
+        },
+        |worker| &worker.flows,
+    ),
+    (
+        &Family {
+            name: "leat_handoffs_total",
+            kind: "counter",
+            labels: "",
+            help: "Connections given to a node, at a dispatcher; taken, at a node.",
+        },
+        |worker| &worker.handoffs,
+    ),
+    (
+        &Family {
+            name: "leat_handoffs_refused_total",
+            kind: "counter",
+            labels: "",
+            help: "Handoffs that weren't taken: refused, or lost with a link.",
+        },
+        |worker| &worker.handoffs_refused,
+    ),
+    (
+        &Family {
+            name: "leat_handoffs_returned_total",
+            kind: "counter",
+            labels: "",
+            help: "Connections that a node gave back.",
+        },
+        |worker| &worker.handoffs_returned,
+    ),
+    (
+        &Family {
+            name: "leat_questions_total",
+            kind: "counter",
+            labels: "",
+            help: "Requests on connections that a node has, of which it asked where they belong.",
+        },
+        |worker| &worker.questions,
+    ),
+    (
+        &Family {
+            name: "leat_fetches_total",
+            kind: "counter",
+            labels: "",
+            help: "Requests that a node had answered by another, as that has the content.",
+        },
+        |worker| &worker.fetches,
+    ),
+    (
+        &Family {
+            name: "leat_flows_recovered_total",
+            kind: "counter",
+            labels: "",
+            help: "Connections that went on at another node when theirs had died.",
+        },
+        |worker| &worker.flows_recovered,
+    ),
+    (
+        &Family {
+            name: "leat_flows_cut_total",
+            kind: "counter",
+            labels: "",
+            help: "Connections that were cut, as nobody could go on with them.",
+        },
+        |worker| &worker.flows_cut,
+    ),
+    (
+        &Family {
+            name: "leat_cache_hits_total",
+            kind: "counter",
+            labels: "",
+            help: "Requests answered from a worker's cache of files.",
+        },
+        |worker| &worker.cache_hits,
+    ),
+    (
+        &Family {
+            name: "leat_cache_misses_total",
+            kind: "counter",
+            labels: "",
+            help: "Requests for which the file system was asked.",
+        },
+        |worker| &worker.cache_misses,
+    ),
+    (
+        &Family { name: "leat_cache_bytes", kind: "gauge", labels: "", help: "Bytes in the workers' caches of files." },
+        |worker| &worker.cache_bytes,
+    ),
+    (
+        &Family {
+            name: "leat_torn_replies_total",
+            kind: "counter",
+            labels: "",
+            help: "Replies cut because their file changed while it was being sent.",
+        },
+        |worker| &worker.torn_replies,
+    ),
+    (
+        &Family {
+            name: "leat_cut_replies_total",
+            kind: "counter",
+            labels: "",
+            help: "Replies that didn't reach their end: the client went away or stalled, the file changed, a drain ran out of time.",
+        },
+        |worker| &worker.cut_replies,
+    ),
+    (
+        &Family {
+            name: "leat_stalled_connections_total",
+            kind: "counter",
+            labels: "",
+            help: "Connections cut because no byte moved in time.",
+        },
+        |worker| &worker.stalled,
+    ),
+    (
+        &Family {
+            name: "leat_storage_failures_total",
+            kind: "counter",
+            labels: "",
+            help: "Requests that the file system couldn't answer.",
+        },
+        |worker| &worker.storage_failures,
+    ),
+    (
+        &Family {
+            name: "leat_programs",
+            kind: "gauge",
+            labels: "",
+            help: "Programs of handlers, started by leat, that haven't ended.",
+        },
+        |worker| &worker.programs,
+    ),
+    (
+        &Family {
+            name: "leat_program_starts_total",
+            kind: "counter",
+            labels: "",
+            help: "Programs started for handlers.",
+        },
+        |worker| &worker.program_starts,
+    ),
+    (
+        &Family {
+            name: "leat_program_restarts_total",
+            kind: "counter",
+            labels: "",
+            help: "FastCGI programs that ended by themselves or were killed, and are started again.",
+        },
+        |worker| &worker.program_restarts,
+    ),
+];

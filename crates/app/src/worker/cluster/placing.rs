@@ -1,0 +1,219 @@
+//! Requests that come on connections which have been given to a node: where does each belong? A node goes by what its home has answered before,
+//! and asks for what it doesn't know; then it serves the request, fetches the reply from its peer, or gives the connection back. What was seen on
+//! the way is told, so that the answers get better.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use leat_host::reactor::Token;
+use leat_logic::dispatch::cost::{Side, Way, Ways, Work};
+use leat_logic::dispatch::{ContentKey, Facts, Whence};
+use leat_logic::handoff::{FlowId, Rules, Sample, ServerId, There};
+use leat_logic::http::Request;
+
+use super::super::exchange::{Exchange, Placing};
+use super::super::{File, Host, Stage, Worker};
+use super::Part;
+use super::home::{Home, number_of};
+
+/// Samples that are kept until the next heartbeat: of more, the first.
+const SAMPLES_MAX: usize = 64;
+/// What is supposed of a client's distance.
+pub(super) const ROUND_TRIP: Duration = Duration::from_millis(1);
+
+/// What a node has seen and not told yet.
+#[derive(Default)]
+pub(super) struct Samples(Vec<Sample>);
+
+impl Samples {
+    pub(super) fn add(&mut self, sample: Sample) {
+        if self.0.len() < SAMPLES_MAX {
+            self.0.push(sample);
+        }
+    }
+
+    pub(super) fn add_work(&mut self, work: Work, reply_bytes: u64, cpu: Duration) {
+        let cpu_ns = u64::try_from(cpu.as_nanos()).unwrap_or(u64::MAX);
+        self.add(Sample::Work { work: work as u8, reply_bytes, cpu_ns });
+    }
+
+    pub(super) fn take(&mut self) -> Vec<Sample> {
+        std::mem::take(&mut self.0)
+    }
+}
+
+impl Home {
+    /// Has nodes forget what they were answered when that may be wrong.
+    pub(super) fn renew_rules(&mut self) {
+        let changes = self.dispatcher.changes();
+        if self.changes_told != Some(changes) {
+            self.changes_told = Some(changes);
+            let hold = self.dispatcher.answers_hold();
+            let keep_ms = hold.map_or(0, |hold| u32::try_from(hold.as_millis()).unwrap_or(u32::MAX));
+            self.flows.set_rules(Rules { is_asked: hold.is_some(), keep_ms });
+        }
+    }
+
+    /// What nodes have seen.
+    fn learn(&mut self, sample: Sample) {
+        match sample {
+            Sample::Reply { content, bytes } => self.dispatcher.replied(content, bytes),
+            Sample::Connection { requests } => self.dispatcher.connection_ended(requests),
+            Sample::Work { work, reply_bytes, cpu_ns } => {
+                if let Some(work) = Work::ALL.get(usize::from(work)) {
+                    self.dispatcher.measured(*work, Side::Node, reply_bytes, Duration::from_nanos(cpu_ns));
+                }
+            }
+        }
+    }
+}
+
+impl<H: Host> Worker<H> {
+    /// Whether the request in hand is to be served here and now. If not, whatever else is to be done with it has begun.
+    pub(in crate::worker) fn belongs_here(&mut self, token: Token) -> bool {
+        let now = self.now;
+        let Some(cluster) = &mut self.cluster else { return true };
+        let Part::Node(node) = &mut cluster.part else { return true };
+        let Some(flow) = cluster.flows.at(token) else { return true };
+        let is_freezing = cluster.flows.is_freezing(flow);
+        let connection = &mut self.connections[token];
+        let number = connection.http.request_count();
+        let Some(exchange) = connection.exchange.as_mut() else { return true };
+        if exchange.placing == Placing::Here {
+            return true;
+        }
+        if is_freezing {
+            self.freeze_goes_on(token);
+            return false;
+        }
+        let request = Request::read_again(&exchange.head);
+        let content = request.map(|request| node.keys.content(&Facts::of(&request))).unwrap_or_default();
+        exchange.content = content;
+        let there = match exchange.placing {
+            Placing::Told(there) => Some(there),
+            // It couldn't move.
+            Placing::Leaving => Some(There::Stay),
+            Placing::Unknown | Placing::Here => node.places.get(content, now),
+        };
+        match there {
+            Some(There::Stay) => {}
+            Some(There::Fetch(server)) => {
+                exchange.placing = Placing::Here;
+                self.fetch(token, server);
+                return false;
+            }
+            Some(There::Move) => {
+                exchange.placing = Placing::Leaving;
+                node.flows.give_back(flow);
+                self.run_effects();
+                return false;
+            }
+            None if node.flows.ask(now, flow, number, Bytes::copy_from_slice(&exchange.head)) => {
+                self.run_effects();
+                return false;
+            }
+            None => {}
+        }
+        exchange.placing = Placing::Here;
+        true
+    }
+
+    /// A request in hand has come with its connection: it has been given to this node.
+    pub(super) fn was_given(&mut self, token: Token) {
+        let now = self.now;
+        let Some(Part::Node(node)) = self.cluster.as_mut().map(|cluster| &mut cluster.part) else { return };
+        let Some(exchange) = self.connections[token].exchange.as_mut() else { return };
+        if let Some(request) = Request::read_again(&exchange.head) {
+            exchange.content = node.keys.content(&Facts::of(&request));
+            node.places.put(exchange.content, There::Stay, now);
+        }
+        exchange.placing = Placing::Here;
+    }
+
+    /// The home has answered where a request belongs, or nobody has.
+    pub(super) fn told(&mut self, flow: FlowId, there: There) {
+        let now = self.now;
+        let Some(cluster) = &mut self.cluster else { return };
+        let Part::Node(node) = &mut cluster.part else { return };
+        let Some(token) = cluster.flows.token(flow) else { return };
+        let Some(exchange) = self.connections[token].exchange.as_mut() else { return };
+        if exchange.placing == Placing::Unknown {
+            exchange.placing = Placing::Told(there);
+            node.places.put(exchange.content, there, now);
+            self.queue(Stage::Serve, token);
+        }
+    }
+
+    pub(super) fn follow_rules(&mut self, rules: Rules) {
+        if let Some(Part::Node(node)) = self.cluster.as_mut().map(|cluster| &mut cluster.part) {
+            node.places.begin(Duration::from_millis(u64::from(rules.keep_ms)));
+        }
+    }
+
+    /// Has a peer answer. If that fails, and may be tried again, this node does so by its own address.
+    fn fetch(&mut self, token: Token, server: ServerId) {
+        if !self.start(token) {
+            return;
+        }
+        let vip = self.listeners[self.connections[token].listener as usize].sites.name.address;
+        let Some(Part::Node(node)) = self.cluster.as_ref().map(|cluster| &cluster.part) else { return };
+        let cluster = &self.config.cluster;
+        let find = |id: ServerId| (0..).zip(&cluster.nodes).find(|(place, _)| number_of(*place) == id);
+        let address = |id| find(id).and_then(|(_, node)| cluster.proxy_address(node, vip));
+        let peers: Vec<_> = [server, node.id].into_iter().filter_map(address).collect();
+        if let Some(exchange) = self.connections[token].exchange.as_mut() {
+            exchange.is_fetched = true;
+        }
+        self.metrics.fetches.increment();
+        self.proxy_to(token, peers);
+    }
+
+    /// A node asks where a request belongs.
+    pub(super) fn answer_where(&mut self, flow: FlowId, holder: ServerId, number: u32, head: &[u8]) {
+        let now = self.now;
+        let Some(Part::Home(home)) = self.cluster.as_mut().map(|cluster| &mut cluster.part) else { return };
+        self.metrics.questions.increment();
+        let whence = Whence {
+            holder: home.node(holder),
+            had: number.saturating_sub(1),
+            round_trip: ROUND_TRIP,
+            possible: Ways::of(&[Way::MovedThere, Way::Fetch]),
+        };
+        let request = Request::read_again(head);
+        let route = request.and_then(|request| home.dispatcher.route(&Facts::of(&request), &whence, now).ok());
+        let server = route.and_then(|route| Some((route.decision.way, home.server(route.choice.node)?)));
+        let there = match server {
+            Some((_, server)) if server == holder => There::Stay,
+            Some((Way::Fetch | Way::Proxy, server)) => There::Fetch(server),
+            Some((Way::MovedThere | Way::BornThere, _)) => There::Move,
+            Some((Way::Stay, _)) | None => There::Stay,
+        };
+        home.flows.tell(flow, number, there);
+    }
+
+    pub(super) fn learn(&mut self, samples: Vec<Sample>) {
+        if let Some(Part::Home(home)) = self.cluster.as_mut().map(|cluster| &mut cluster.part) {
+            samples.into_iter().for_each(|sample| home.learn(sample));
+        }
+    }
+
+    /// A reply has ended: how long it was, and what it cost if it was passed on.
+    pub(in crate::worker) fn note_reply(&mut self, exchange: &Exchange<File<H>>) {
+        let Some(cluster) = &mut self.cluster else { return };
+        let (bytes, cost) = (exchange.body_bytes, Duration::from_nanos(exchange.cost_ns));
+        let is_known = exchange.content != ContentKey::default() && exchange.status == 200;
+        match &mut cluster.part {
+            Part::Node(node) if is_known => {
+                node.samples.add(Sample::Reply { content: exchange.content, bytes });
+                if exchange.is_fetched {
+                    node.samples.add_work(Work::Fetched, bytes, cost);
+                }
+            }
+            Part::Home(home) if is_known => {
+                home.dispatcher.replied(exchange.content, bytes);
+                home.dispatcher.measured(Work::Proxied, Side::Dispatcher, bytes, cost);
+            }
+            Part::Node(_) | Part::Home(_) => {}
+        }
+    }
+}

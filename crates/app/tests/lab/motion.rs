@@ -1,0 +1,113 @@
+//! Connections in motion between nodes: the next request of a kept connection, and replies under way when their node drains or dies.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use super::{Folder, Lab, is_possible};
+
+const VIP: &str = "10.77.0.100:80";
+
+/// Content that tells which file it's of and where in it.
+fn content(name: &str, length: usize) -> Vec<u8> {
+    let mut text = Vec::with_capacity(length + 32);
+    while text.len() < length {
+        text.extend_from_slice(format!("{name} {:08}\n", text.len()).as_bytes());
+    }
+    text.truncate(length);
+    text
+}
+
+/// A lab of three nodes that serve `files`.
+fn up(lab: &Lab, folder: &Folder, files: &BTreeMap<String, Vec<u8>>, settings: &str) {
+    for (name, content) in files {
+        fs::write(folder.path(&format!("site/{name}")), content).expect("a file to serve");
+    }
+    let node = |number| format!("[[cluster.node]]\nname = 'n{number}'\naddress = '10.77.0.1{number}'\n");
+    let nodes: String = (1..=3).map(node).collect();
+    let text = format!(
+        "[admin]\nsocket = '{}'\n[cluster]\nvip = '{VIP}'\ndispatchers = '10.77.0.1'\nkey_file = 'cluster.key'\n{settings}\n\
+         {nodes}[[site]]\nroot = 'site'\n",
+        folder.path("leat.sock")
+    );
+    fs::write(folder.path("cluster.toml"), text).expect("a configuration");
+    lab.well(&["up", &folder.path("cluster.toml")]);
+}
+
+fn connect() -> TcpStream {
+    let stream = TcpStream::connect(VIP).expect("the dispatcher listens");
+    stream.set_read_timeout(Some(Duration::from_secs(10))).expect("a time-out");
+    stream
+}
+
+fn ask(stream: &mut TcpStream, names: &[&str]) {
+    let requests: String = names.iter().map(|name| format!("GET /{name} HTTP/1.1\r\nHost: x\r\n\r\n")).collect();
+    stream.write_all(requests.as_bytes()).expect("it's open");
+}
+
+/// The content of the next reply, and what has come of the one after.
+fn read_reply(stream: &mut TcpStream, rest: &mut Vec<u8>) -> io::Result<Vec<u8>> {
+    let mut room = [0; 65536];
+    loop {
+        if let Some(end) = rest.windows(4).position(|bytes| bytes == b"\r\n\r\n") {
+            let head = String::from_utf8_lossy(&rest[..end]).into_owned();
+            assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+            let length = head.lines().find_map(|line| line.strip_prefix("Content-Length: "));
+            let length: usize = length.and_then(|length| length.parse().ok()).expect("its length is told");
+            if rest.len() >= end + 4 + length {
+                let content = rest[end + 4..end + 4 + length].to_vec();
+                rest.drain(..end + 4 + length);
+                return Ok(content);
+            }
+        }
+        match stream.read(&mut room)? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            count => rest.extend_from_slice(&room[..count]),
+        }
+    }
+}
+
+fn total(lab: &Lab, name: &str) -> u64 {
+    ["n1", "n2", "n3"].iter().map(|node| lab.number(node, name)).sum()
+}
+
+#[test]
+fn requests_of_a_kept_connection_go_where_their_content_is() {
+    if !is_possible() {
+        return;
+    }
+    let (lab, folder) = (Lab::new(11), Folder::new("kept"));
+    let file = |number: usize| {
+        let name = format!("f{number}");
+        let length = if number.is_multiple_of(2) { 1_000 } else { 400_000 };
+        (name.clone(), content(&name, length))
+    };
+    let files: BTreeMap<String, Vec<u8>> = (0..24).map(file).collect();
+    up(&lab, &folder, &files, "policy = 'mix_lard'");
+    lab.at("client1", || {
+        for round in 0..6 {
+            let (mut stream, mut rest) = (connect(), Vec::new());
+            let names: Vec<&str> = files.keys().map(String::as_str).cycle().skip(round * 7).take(24).collect();
+            // One after the other, and then some at once.
+            for name in &names[..16] {
+                ask(&mut stream, &[name]);
+                let reply = read_reply(&mut stream, &mut rest).expect("a reply");
+                assert!(reply == files[*name], "{name} is as it should be");
+            }
+            ask(&mut stream, &names[16..]);
+            for name in &names[16..] {
+                let reply = read_reply(&mut stream, &mut rest).expect("a reply");
+                assert!(reply == files[*name], "{name} is as it should be, in its place");
+            }
+        }
+    });
+    let (questions, moved) = ("leat_questions_total", "leat_handoffs_returned_total");
+    assert!(lab.number("dispatcher", questions) > 20, "nodes asked");
+    assert!(total(&lab, "leat_fetches_total") > 10, "small ones were fetched from where they are");
+    assert!(lab.number("dispatcher", moved) > 5, "connections moved to large ones");
+    let misses = total(&lab, "leat_cache_misses_total");
+    assert!(misses <= 24 + 6, "each file is in one memory, not {misses} reads");
+    assert_eq!(lab.number("dispatcher", "leat_flows_cut_total"), 0);
+}

@@ -1,0 +1,191 @@
+//! By which way a request is served that belongs to a node: the dispatcher's choice and the cost model's decision joined, for the first request
+//! of a connection and for each that follows on the node that has it.
+
+use std::time::Duration;
+
+use super::cost::{Because, Decision, Place, Side, Situation, Way, Ways, Work};
+use super::dispatcher::{Choice, Dispatcher, Refusal};
+use super::facts::{ContentKey, Facts};
+use super::node::NodeId;
+use super::policy::Why;
+use crate::time::Instant;
+
+/// Where a request has come to.
+#[derive(Clone, Copy, Debug)]
+pub struct Whence {
+    /// The node that has its connection; `None` for the dispatcher.
+    pub holder: Option<NodeId>,
+    /// Requests that the connection has had before.
+    pub had: u32,
+    /// Between client and dispatcher.
+    pub round_trip: Duration,
+    /// What can be done if it doesn't belong to its holder.
+    pub possible: Ways,
+}
+
+/// What is to be done with a request.
+#[derive(Clone, Copy, Debug)]
+pub struct Route {
+    /// The node that it belongs to.
+    pub choice: Choice,
+    /// How it gets there.
+    pub decision: Decision,
+}
+
+/// How long nodes may go by what they were answered: content that is asked for all the time must stay in the table.
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(10);
+
+impl Dispatcher {
+    /// The node for a request and the way to it. Remembers what [`Dispatcher::choose`] remembers.
+    ///
+    /// # Errors
+    /// There is no node for it.
+    pub fn route(&mut self, facts: &Facts<'_>, whence: &Whence, now: Instant) -> Result<Route, Refusal> {
+        let choice = match self.kept(facts, whence, now) {
+            Some(choice) => choice,
+            None => {
+                let choice = self.choose(facts, now)?;
+                // Of several that have the content, the one that has the connection.
+                let holder = whence.holder.filter(|holder| self.has_content(choice.key, *holder));
+                Choice { node: holder.unwrap_or(choice.node), ..choice }
+            }
+        };
+        let situation = self.situation(facts, &choice, whence);
+        if whence.holder.is_some() {
+            let site = self.keys().site(facts);
+            self.expected.followed(site, situation.is_here);
+        }
+        let decision = self.costs.decide(&situation).unwrap_or(ONLY_PROXY);
+        Ok(Route { choice, decision })
+    }
+
+    /// A request that may go anywhere, as its content does: where its connection is.
+    fn kept(&self, facts: &Facts<'_>, whence: &Whence, now: Instant) -> Option<Choice> {
+        let (holder, class) = (whence.holder?, self.settings().rules.classify(facts));
+        let is_anywhere = class.is_dynamic() || !self.settings().policy.goes_by_content();
+        let key = self.keys().content(facts);
+        (is_anywhere && self.may_choose(holder, facts, now)).then_some(Choice {
+            node: holder,
+            why: Why::HasConnection,
+            class,
+            key,
+        })
+    }
+
+    fn situation(&self, facts: &Facts<'_>, choice: &Choice, whence: &Whence) -> Situation {
+        let site = self.keys().site(facts);
+        let is_here = whence.holder == Some(choice.node);
+        let requests_left = self.expected.requests_left(site, whence.had);
+        Situation {
+            place: if whence.holder.is_some() { Place::Node } else { Place::Dispatcher },
+            possible: if is_here { Ways::of(&[Way::Stay]) } else { whence.possible },
+            reply_bytes: self.expected.reply_bytes(choice.key, site),
+            requests_left,
+            run_left: self.expected.run_left(site, requests_left),
+            round_trip: whence.round_trip,
+            is_here,
+        }
+    }
+
+    /// What [`Dispatcher::route`] would decide for a request that belongs to `choice`, as a connection's first and on another node's connection.
+    pub(super) fn explain_ways(&self, facts: &Facts<'_>, choice: &Choice) -> Vec<(Place, Decision)> {
+        let round_trip = Duration::from_millis(1);
+        let first = Ways::of(&[Way::MovedThere, Way::Proxy]);
+        let next = Ways::of(&[Way::MovedThere, Way::Fetch]);
+        let at = |place, possible| {
+            let whence = Whence { holder: None, had: 0, round_trip, possible };
+            let situation = Situation { place, ..self.situation(facts, choice, &whence) };
+            Some((place, self.costs.explain(&situation)?))
+        };
+        [at(Place::Dispatcher, first), at(Place::Node, next)].into_iter().flatten().collect()
+    }
+
+    /// Whether nodes have to ask for the requests that follow a connection's first, and how long an answer holds.
+    #[must_use]
+    pub fn answers_hold(&self) -> Option<Duration> {
+        let time = self.settings().parameters.mix_lard.entry_time / 4;
+        (self.settings().policy.goes_by_content() || self.serve_different_things()).then_some(time.min(ANSWER_TIME_MAX))
+    }
+
+    /// A reply for this content had so many bytes.
+    pub fn replied(&mut self, content: ContentKey, bytes: u64) {
+        self.expected.replied(content, ContentKey::default(), bytes);
+    }
+
+    /// A connection has ended after so many requests.
+    pub fn connection_ended(&mut self, requests: u32) {
+        self.expected.connection_ended(ContentKey::default(), requests);
+    }
+
+    /// A piece of work took so much processor time.
+    pub fn measured(&mut self, work: Work, side: Side, reply_bytes: u64, cpu: Duration) {
+        self.costs.measured(work, side, reply_bytes, cpu);
+    }
+}
+
+/// When nothing is said to be possible: whoever has the connection asks the node.
+const ONLY_PROXY: Decision = Decision { way: Way::Proxy, because: Because::Only, estimates: [None; Way::ALL.len()] };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dispatch::{DynamicRules, NodeSettings, PolicyKind, Serves, Settings};
+
+    fn dispatcher(policy: PolicyKind) -> Dispatcher {
+        let rules = DynamicRules { methods: vec!["POST".into()], ..DynamicRules::default() };
+        let mut dispatcher = Dispatcher::new(Settings { policy, rules, ..Settings::default() }, &[7; 32], 1);
+        let node = |name: &str| NodeSettings { name: name.into(), weight: 100, serves: Serves::default() };
+        dispatcher.set_nodes(&[node("a"), node("b"), node("c")], Instant::default());
+        dispatcher
+    }
+
+    fn facts(path: &str) -> Facts<'_> {
+        Facts { method: b"GET", path: path.as_bytes(), ..Facts::default() }
+    }
+
+    fn whence(holder: NodeId) -> Whence {
+        let possible = Ways::of(&[Way::MovedThere, Way::Fetch]);
+        Whence { holder: Some(holder), had: 1, round_trip: Duration::from_millis(1), possible }
+    }
+
+    #[test]
+    fn the_next_request_stays_where_its_content_is_and_else_the_model_decides() {
+        let mut dispatcher = dispatcher(PolicyKind::MixLard);
+        let now = Instant { ns: 1 };
+        let home = dispatcher.choose(&facts("/x.html"), now).unwrap().node;
+        let other = ["a", "b", "c"].map(|name| dispatcher.find(name).unwrap()).into_iter().find(|node| *node != home);
+        let stays = dispatcher.route(&facts("/x.html"), &whence(home), now).unwrap();
+        assert_eq!((stays.choice.node, stays.decision.way), (home, Way::Stay));
+        let key = stays.choice.key;
+        for _ in 0..10 {
+            dispatcher.replied(key, 1_000);
+        }
+        let small = dispatcher.route(&facts("/x.html"), &whence(other.unwrap()), now).unwrap();
+        assert_eq!((small.choice.node, small.decision.way), (home, Way::Fetch), "{}", small.decision);
+        for _ in 0..20 {
+            dispatcher.replied(key, 1 << 20);
+        }
+        let large = dispatcher.route(&facts("/x.html"), &whence(other.unwrap()), now).unwrap();
+        assert_eq!(large.decision.way, Way::MovedThere, "{}", large.decision);
+    }
+
+    #[test]
+    fn what_may_go_anywhere_stays_where_its_connection_is() {
+        let posted = Facts { method: b"POST", ..facts("/app") };
+        for policy in [PolicyKind::MixLard, PolicyKind::RoundRobin] {
+            let mut dispatcher = dispatcher(policy);
+            let now = Instant { ns: 1 };
+            for name in ["a", "b", "c"] {
+                let holder = dispatcher.find(name).unwrap();
+                let route = dispatcher.route(&posted, &whence(holder), now).unwrap();
+                assert_eq!((route.choice.node, route.decision.way), (holder, Way::Stay), "{policy}");
+            }
+            let holder = dispatcher.find("a").unwrap();
+            dispatcher.set_draining(holder, true, now);
+            let route = dispatcher.route(&posted, &whence(holder), now).unwrap();
+            assert_ne!(route.choice.node, holder, "it drains");
+        }
+        assert_eq!(dispatcher(PolicyKind::RoundRobin).answers_hold(), None);
+        assert!(dispatcher(PolicyKind::MixLard).answers_hold().is_some());
+    }
+}
