@@ -9,7 +9,7 @@ use toml::de::DeTable;
 
 use super::check::judge;
 use super::cluster::Role;
-use super::kinds::reason;
+use super::kinds::{is_directory, reason};
 use super::mistake::{Mistake, Mistakes, Severity};
 use super::schema::{Context, Reader, Section};
 use super::server::{Admin, Config, Listener, Reactor};
@@ -141,8 +141,7 @@ pub fn from_directory(
         let source = Source::new(directory.display().to_string(), "");
         Mistakes::of_file(source, message, "write a directory that leat may read, or --config and a file")
     };
-    let metadata = fs::metadata(directory).map_err(|error| refuse(format!("can't be served: {}", reason(&error))))?;
-    if !metadata.is_dir() {
+    if !is_directory(directory).map_err(|error| refuse(format!("can't be served: {}", reason(&error))))? {
         return Err(refuse("isn't a directory".to_owned()));
     }
     let root =

@@ -127,12 +127,17 @@ impl<H: Host> Worker<H> {
         }
         match connection.http.handle_timeout(self.now, limits) {
             None => return due,
+            Some(Expired::Idle) if connection.http.is_lingering() => self.finish(token),
             Some(Expired::Idle | Expired::Linger) => self.close(token),
             Some(Expired::Stalled) => {
                 self.metrics.stalled.increment();
                 self.cut(token);
             }
-            Some(Expired::Head(rejection)) => {
+            Some(Expired::Late(rejection)) if connection.exchange.is_some() => {
+                connection.inbox.clear(&mut self.reactor);
+                self.refuse_late_content(token, rejection);
+            }
+            Some(Expired::Late(rejection)) => {
                 connection.inbox.clear(&mut self.reactor);
                 self.begin_refusal(token);
                 self.reply_rejection(token, rejection);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::on_both_reactors;
 use crate::support::directory::noise;
-use crate::support::server::{run, signal};
+use crate::support::server::{binary, run, signal};
 use crate::support::{Client, Directory, Reactor, Server, eventually};
 
 fn leat(arguments: &[&str]) -> (Option<i32>, String, String) {
@@ -57,6 +57,29 @@ fn a_directory_that_is_not_there_is_named() {
         assert!(code.is_some_and(|code| code != 0), "{name}: {code:?}");
         assert!(!out.contains("listening") && err.contains(path.to_str().unwrap()), "{name}: {err}");
     }
+}
+
+#[test]
+fn a_directory_that_may_not_be_entered_is_refused() {
+    use std::os::unix::fs::PermissionsExt;
+    let directory = Directory::with(&[("closed/file.txt", b"x")]);
+    let closed = directory.at("closed");
+    let set = |mode| std::fs::set_permissions(&closed, std::fs::Permissions::from_mode(mode)).unwrap();
+    set(0o000);
+    let mut command = match std::fs::read_dir(&closed) {
+        Err(_) => std::process::Command::new(binary()),
+        // A user with privileges may enter anything: without them.
+        Ok(_) => {
+            let mut command = std::process::Command::new("setpriv");
+            command.arg("--bounding-set=-dac_override,-dac_read_search").arg(binary());
+            command
+        }
+    };
+    let output = command.arg("serve").arg(&closed).args(["--listen", "127.0.0.1:0"]).output().unwrap();
+    set(0o700);
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{told}");
+    assert!(told.contains("closed: error: can't be served: permission denied"), "{told}");
 }
 
 #[test]

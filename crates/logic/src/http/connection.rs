@@ -14,6 +14,8 @@ mod state;
 
 pub use state::ConnectionState;
 
+use std::time::Duration;
+
 use super::body::{BodyDecoder, BodyLength, BodyStep};
 use super::head::{HeadProgress, HeadStep};
 use super::known_sections::KnownSections;
@@ -198,7 +200,7 @@ impl Connection {
         match self.body.step(input, limits) {
             Ok((consumed, step)) => {
                 if consumed > 0 {
-                    self.since = now;
+                    self.body_came(now, consumed, limits);
                     // A client that sends its body awaits no leave to do so.
                     self.flags.set(Flags::CONTINUE_AWAITED, false);
                 }
@@ -221,6 +223,16 @@ impl Connection {
         }
     }
 
+    /// The clock of a body goes on by the time that so many bytes may take, never past now: who keeps the least rate keeps up with it.
+    fn body_came(&mut self, now: Instant, bytes: usize, limits: &Limits) {
+        let time = (bytes as u64).saturating_mul(1_000_000_000).checked_div(limits.body_rate_min);
+        self.since = match time {
+            Some(ns) => now.min(self.since.after(Duration::from_nanos(ns))),
+            None if bytes > 0 => now,
+            None => self.since,
+        };
+    }
+
     /// Discards the rest of a body whose reply is out, then goes on with the next head.
     fn drain<'i>(&mut self, now: Instant, input: &'i [u8], limits: &Limits) -> (usize, Progress<'i>) {
         let mut consumed = 0;
@@ -228,9 +240,7 @@ impl Connection {
             match self.body.step(&input[consumed..], limits) {
                 Ok((count, step)) => {
                     consumed += count;
-                    if count > 0 {
-                        self.since = now;
-                    }
+                    self.body_came(now, count, limits);
                     match step {
                         BodyStep::Content(_) => {}
                         BodyStep::NeedInput => return (consumed, Progress::NeedInput),
@@ -304,17 +314,28 @@ impl Connection {
             return None;
         }
         let expired = match self.phase {
-            Phase::Idle => Expired::Idle,
-            Phase::Head => {
-                self.phase = Phase::Rejected;
+            Phase::Idle if self.requests.get() > 0 && !self.flags.has(Flags::INPUT_ENDED) => {
+                // The last reply may not have been read yet, and the next request be on its way.
+                self.phase = Phase::Lingering;
                 self.since = now;
-                return Some(Expired::Head(RejectReason::HeadTimeout.into()));
+                return Some(Expired::Idle);
+            }
+            Phase::Idle => Expired::Idle,
+            Phase::Head => return Some(self.refuse_late(now, RejectReason::HeadTimeout)),
+            Phase::Body if !self.flags.has(Flags::REPLYING) => {
+                return Some(self.refuse_late(now, RejectReason::BodyTimeout));
             }
             Phase::Lingering => Expired::Linger,
             Phase::Body | Phase::Reply | Phase::Drain | Phase::Rejected | Phase::Closed => Expired::Stalled,
         };
         self.phase = Phase::Closed;
         Some(expired)
+    }
+
+    fn refuse_late(&mut self, now: Instant, reason: RejectReason) -> Expired {
+        self.phase = Phase::Rejected;
+        self.since = now;
+        Expired::Late(reason.into())
     }
 
     /// 100 (Continue) has been sent.

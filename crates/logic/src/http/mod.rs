@@ -73,6 +73,8 @@ pub struct Limits {
     pub idle_timeout: Duration,
     /// Without a byte moving, while a body is received or a reply is transmitted.
     pub stall_timeout: Duration,
+    /// Bytes of a body in a second, one with another: who is behind by more than `stall_timeout` is too slow. 0 for any rate.
+    pub body_rate_min: u64,
     /// From the last reply's end to the close, while what the client still sends is read and discarded.
     pub linger_timeout: Duration,
 }
@@ -88,6 +90,7 @@ impl Limits {
         head_timeout: Duration::MAX,
         idle_timeout: Duration::MAX,
         stall_timeout: Duration::MAX,
+        body_rate_min: 0,
         linger_timeout: Duration::MAX,
     };
 }
@@ -103,6 +106,7 @@ impl Default for Limits {
             head_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(75),
             stall_timeout: Duration::from_secs(30),
+            body_rate_min: 500,
             linger_timeout: Duration::from_secs(2),
         }
     }

@@ -64,11 +64,11 @@ pub enum AfterReply {
 /// What a time-out means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expired {
-    /// No request came: close without a word.
+    /// No request came: close without a word, as after a last reply if there was one.
     Idle,
-    /// A head began and did not end in time: answer this, then close.
-    Head(Rejection),
-    /// The client neither sends the body nor takes the reply: cut the connection.
+    /// A head or a body began and came too slowly: answer this, then close.
+    Late(Rejection),
+    /// The client takes no reply, or doesn't send the rest of a body that is answered: cut the connection.
     Stalled,
     /// The client has had its time to read the last reply: close.
     Linger,

@@ -95,6 +95,7 @@ reasons! {
     ChunkOverhead BAD_REQUEST "chunk_overhead" "Chunk extensions and trailers are longer than this server accepts."
     Trailer BAD_REQUEST "trailer" "A trailer line is not a field name, a colon, a value and CR LF."
     HeadTimeout REQUEST_TIMEOUT "head_timeout" "The head did not arrive in time."
+    BodyTimeout REQUEST_TIMEOUT "body_timeout" "The content came too slowly."
 }
 
 impl RejectReason {

@@ -16,6 +16,7 @@ fn limits() -> Limits {
         head_timeout: Duration::from_secs(10),
         idle_timeout: Duration::from_secs(75),
         stall_timeout: Duration::from_secs(30),
+        body_rate_min: 0,
         linger_timeout: Duration::from_secs(2),
         ..Limits::default()
     }
@@ -55,7 +56,7 @@ fn a_slow_first_head_counts_from_accept() {
         let sent = usize::try_from(now - 100).expect("small");
         expect_more_wanted(&mut connection, now, &HEAD[..sent]);
     }
-    expect_expiry(&mut connection, 110, Expired::Head(RejectReason::HeadTimeout.into()));
+    expect_expiry(&mut connection, 110, Expired::Late(RejectReason::HeadTimeout.into()));
     // The answer goes out, then the client may read it.
     assert_eq!(connection.reply(at(110), &limits(), false), Persistence::Close);
     assert_eq!(connection.handle_reply_sent(at(111)), AfterReply::Close { linger: true });
@@ -78,7 +79,7 @@ fn a_slow_later_head_counts_from_its_first_byte() {
     expect_more_wanted(&mut connection, 50, b"G");
     assert!(!connection.is_idle());
     expect_more_wanted(&mut connection, 55, b"GE");
-    expect_expiry(&mut connection, 60, Expired::Head(RejectReason::HeadTimeout.into()));
+    expect_expiry(&mut connection, 60, Expired::Late(RejectReason::HeadTimeout.into()));
 }
 
 #[test]
@@ -88,17 +89,56 @@ fn an_idle_connection_is_closed_in_silence() {
     connection.reply(at(2), &limits(), false);
     connection.handle_reply_sent(at(3));
     expect_expiry(&mut connection, 78, Expired::Idle);
+    // As after a last reply: what is on its way then must not reset the connection.
+    assert!(connection.is_lingering());
+    expect_expiry(&mut connection, 80, Expired::Linger);
+    assert_eq!(connection.poll_timeout(&limits()), Instant::NEVER);
 }
 
 #[test]
-fn a_body_that_stalls_is_cut() {
+fn a_body_that_stalls_is_refused() {
     let mut connection = Connection::new(at(0));
     expect_request(&mut connection, 1, POST);
     assert_eq!(connection.poll_timeout(&limits()), at(31));
     let (consumed, progress) = connection.handle_input(at(20), b"abc", &limits());
     assert!(matches!((consumed, progress), (3, Progress::Body(b"abc"))));
     expect_more_wanted(&mut connection, 25, b"");
-    expect_expiry(&mut connection, 50, Expired::Stalled);
+    expect_expiry(&mut connection, 50, Expired::Late(RejectReason::BodyTimeout.into()));
+    assert_eq!(connection.reply(at(50), &limits(), false), Persistence::Close);
+    assert_eq!(connection.handle_reply_sent(at(51)), AfterReply::Close { linger: true });
+}
+
+#[test]
+fn a_body_must_keep_the_least_rate_one_second_with_another() {
+    let slow = Limits { body_rate_min: 2, body_bytes_max: 1 << 20, ..limits() };
+    let head = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\n";
+    for (bytes, refused_at) in [(1, Some(59)), (2, None), (3, None)] {
+        let mut connection = Connection::new(at(0));
+        connection.handle_input(at(0), head, &slow);
+        let expired = (1..=300).find(|&second| {
+            let is_late = connection.handle_timeout(at(second), &slow);
+            assert!(matches!(is_late, None | Some(Expired::Late(_))));
+            connection.handle_input(at(second), &b"abc"[..bytes], &slow);
+            is_late.is_some()
+        });
+        assert_eq!(expired, refused_at, "{bytes} a second");
+    }
+    // A burst is no credit for later.
+    let mut connection = Connection::new(at(0));
+    connection.handle_input(at(0), head, &slow);
+    connection.handle_input(at(1), &[b'x'; 500], &slow);
+    assert_eq!(connection.poll_timeout(&slow), at(31));
+}
+
+#[test]
+fn a_body_that_is_discarded_must_keep_the_rate_too() {
+    let slow = Limits { body_rate_min: 2, ..limits() };
+    let mut connection = Connection::new(at(0));
+    expect_request(&mut connection, 1, POST);
+    connection.reply(at(2), &slow, false);
+    assert_eq!(connection.handle_reply_sent(at(2)), AfterReply::DrainBody);
+    connection.handle_input(at(20), b"abcd", &slow);
+    assert_eq!(connection.poll_timeout(&slow), at(34));
 }
 
 #[test]

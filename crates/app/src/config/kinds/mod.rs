@@ -25,7 +25,9 @@ pub(super) use header::{HEADER_NAME, HEADER_VALUE, HeaderName, MEDIA_TYPE};
 pub(super) use host::HOST;
 pub(super) use nested::{Maybe, Nested, Repeated};
 pub(super) use number::{Count, Duration as Period, GIB, KIB, Percent, Rate, Size, TIB, Workers, cores, show_size};
-pub(super) use path::{ACCESS_LOG, DIRECTORY, EXTENSION, FILE_NAME, FILE_NAME_OR_NONE, SOCKET, URL_PATH, reason};
+pub(super) use path::{
+    ACCESS_LOG, DIRECTORY, EXTENSION, FILE_NAME, FILE_NAME_OR_NONE, SOCKET, URL_PATH, is_directory, reason,
+};
 pub(super) use pattern::PATH_PATTERN;
 pub(super) use policy::{DISPATCH_POLICY, POLICY};
 pub(super) use secret::CLUSTER_KEY;

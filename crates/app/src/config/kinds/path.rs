@@ -11,14 +11,27 @@ pub(in crate::config) const DIRECTORY: Text<PathBuf> =
 
 fn parse_directory(written: &str, base: &Path) -> Result<PathBuf, Wrong> {
     let path = resolve(written, base)?;
-    match std::fs::metadata(&path) {
-        Ok(metadata) if metadata.is_dir() => Ok(path),
-        Ok(_) => Wrong::new("isn't a directory", "write the directory that the files are in"),
+    match is_directory(&path) {
+        Ok(true) => Ok(path),
+        Ok(false) => Wrong::new("isn't a directory", "write the directory that the files are in"),
         Err(error) => Wrong::new(
             format!("can't be used: {}", reason(&error)),
             format!("create {}, or write another directory; relative ones start where the file is", path.display()),
         ),
     }
+}
+
+/// Whether it's a directory.
+///
+/// # Errors
+/// It isn't there, or is a directory in which this user may look for nothing.
+pub(in crate::config) fn is_directory(path: &Path) -> std::io::Result<bool> {
+    let is_directory = std::fs::metadata(path)?.is_dir();
+    if is_directory {
+        // Its own dot is the one name that each has.
+        std::fs::metadata(path.join("."))?;
+    }
+    Ok(is_directory)
 }
 
 /// Where an access log goes; nowhere when empty.

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use leat_host::reactor::{Reactor, Token};
 use leat_logic::cgi::{Place, ReplyReader};
 use leat_logic::fastcgi::Conversation;
-use leat_logic::http::{self, BodyLength, Request, Status};
+use leat_logic::http::{self, BodyLength, Rejection, Request, Status};
 use leat_logic::time::Instant;
 
 use super::super::{Host, Stage, Worker};
@@ -155,6 +155,16 @@ impl<H: Host> Worker<H> {
         if let Some(run) = self.program_run(token) {
             run.failed = Some(status);
             self.queue(Stage::Transmit, token);
+        }
+    }
+
+    /// The request's content comes too slowly, and nothing has been answered yet.
+    pub(in crate::worker) fn refuse_late_content(&mut self, token: Token, rejection: Rejection) {
+        self.metrics.rejections[rejection.reason.index()].increment();
+        match self.program_run(token) {
+            Some(_) => self.fail_run_later(token, rejection.status),
+            // Only handlers wait for content.
+            None => self.cut(token),
         }
     }
 
