@@ -26,7 +26,7 @@ const LOST_PERCENT: f64 = 5.0;
 const P99_US: f64 = 50_000.0;
 const ROUNDS_MAX: u32 = 2;
 /// Until a server that queues what it can't do has as much waiting as it ever will.
-const WARM_UP: Duration = Duration::from_secs(1);
+const WARM_UP: Duration = Duration::from_secs(2);
 const WINDOW_FACTOR: f64 = 2.0;
 
 pub(super) struct Overload;

@@ -1,5 +1,6 @@
 //! Which connections to move when no weights give every site its due. What sites would get by the best weights is worked out, now and after
-//! each move that could help; the move that helps most is made.
+//! each move that could help; the move that helps most is made. Where none does, two are tried at once: with two connections each, one site's may
+//! have to make room for the other's.
 
 use super::fill::fill;
 use super::{Demand, Machine, Move, SiteLoad, weights};
@@ -18,6 +19,8 @@ const SITES_TRIED_MAX: usize = 8;
 const GROUP_MAX: u32 = 4;
 /// The part of a worker with other sites on it that one connection can use: while its reply is on its way, another's turn comes.
 const SINGLE_PART: f64 = 0.5;
+/// Moves that are tried in pairs: with more there are enough connections for one at a time to help.
+const PAIRED_MAX: usize = 24;
 /// How often weights are adjusted to find what can be reached.
 const ROUNDS: usize = 64;
 /// Part of its due by which a site may miss it there.
@@ -39,20 +42,30 @@ pub(super) fn choose(machine: &Machine, loads: &[Vec<SiteLoad>], demand: &Demand
     while moves.len() < MOVES_MAX {
         let gets = best(machine, &loads, demand);
         let missing_now = missing(demand, &gets);
-        let after = |it| missing(demand, &best(machine, &moved(&loads, it), demand));
-        let found = candidates(&loads, demand, &gets)
-            .into_iter()
-            .map(|candidate| (candidate, after(candidate)))
-            .min_by(|(_, a), (_, b)| a.total_cmp(b));
-        match found {
-            Some((found, missing_then)) if missing_now - missing_then >= gain_min => {
-                loads = moved(&loads, found);
-                moves.push(found);
-            }
-            _ => break,
-        }
+        let after = |moves: &[Move]| missing(demand, &best(machine, &all_moved(&loads, moves), demand));
+        let candidates = candidates(&loads, demand, &gets);
+        let most_helpful = |tried: Vec<Vec<Move>>| {
+            let tried = tried.into_iter().map(|moves| (after(&moves), moves));
+            let least = tried.min_by(|(a, _), (b, _)| a.total_cmp(b));
+            least.filter(|(missing_then, _)| missing_now - missing_then >= gain_min).map(|(_, moves)| moves)
+        };
+        let single = most_helpful(candidates.iter().map(|&it| vec![it]).collect());
+        let pair = || (moves.is_empty() && candidates.len() <= PAIRED_MAX).then(|| most_helpful(pairs(&candidates)))?;
+        let Some(found) = single.or_else(pair) else { break };
+        loads = all_moved(&loads, &found);
+        moves.extend(found);
     }
     moves
+}
+
+/// Moves of two sites each.
+fn pairs(candidates: &[Move]) -> Vec<Vec<Move>> {
+    let others = |one: &Move| candidates.iter().filter(|other| other.site > one.site).copied().collect::<Vec<_>>();
+    candidates.iter().flat_map(|&one| others(&one).into_iter().map(move |other| vec![one, other])).collect()
+}
+
+fn all_moved(loads: &[Vec<SiteLoad>], moves: &[Move]) -> Vec<Vec<SiteLoad>> {
+    moves.iter().fold(loads.to_vec(), |loads, &it| moved(&loads, it))
 }
 
 /// What all sites together are kept from getting though it's their due.

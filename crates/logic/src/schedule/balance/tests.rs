@@ -19,8 +19,13 @@ impl Numbers {
     }
 }
 
+/// What handlers compute between two looks at who else wants the worker.
+const SLICE_NS: u64 = 100_000;
+
 struct Worker {
-    tree: Tree<usize>,
+    /// Events are a site and what its request has left to cost.
+    tree: Tree<(usize, u64)>,
+    slice_ns: u64,
     leaves: Vec<LeafId>,
     now_ns: u64,
     /// When each connection's next request arrives: (time, site).
@@ -37,7 +42,7 @@ struct Worker {
 }
 
 impl Worker {
-    fn new(weights: &[u32], connections: Vec<u32>) -> Worker {
+    fn new(weights: &[u32], connections: Vec<u32>, slice_ns: u64) -> Worker {
         let mut tree = Tree::new(PolicyKind::WeightedFair);
         let leaves = weights.iter().map(|&it| tree.add_leaf(tree.root(), Share::weight(it)).unwrap()).collect();
         let mut arrivals = BTreeSet::new();
@@ -47,6 +52,7 @@ impl Worker {
         let sites = weights.len();
         Worker {
             tree,
+            slice_ns,
             leaves,
             now_ns: 0,
             arrivals,
@@ -67,22 +73,24 @@ impl Worker {
                 && at <= self.now_ns
             {
                 self.arrivals.remove(&(at, number, site));
-                self.tree.push(self.leaves[site], site).unwrap();
+                self.tree.push(self.leaves[site], (site, 200_000 + numbers.below(300_000))).unwrap();
             }
             self.services += 1;
             for (site, idle) in self.idle.iter_mut().enumerate() {
                 *idle += u32::from(site != self.last && self.tree.queued(self.leaves[site]) == 0);
             }
-            let Some((leaf, site)) = self.tree.pop() else {
+            let Some((leaf, (site, left_ns))) = self.tree.pop() else {
                 self.now_ns = self.arrivals.first().map_or(end_ns, |&(at, ..)| at.min(end_ns));
                 continue;
             };
-            let cost_ns = 200_000 + numbers.below(300_000);
+            let cost_ns = left_ns.min(self.slice_ns);
             self.now_ns += cost_ns;
             self.tree.charge(leaf, Cost::from_ns(cost_ns));
             self.used_ns[site] += cost_ns;
             self.last = site;
-            if let Some(at) = self.leaving.iter().position(|&(leaving, _)| leaving == site) {
+            if cost_ns < left_ns {
+                self.tree.push_first(leaf, (site, left_ns - cost_ns)).unwrap();
+            } else if let Some(at) = self.leaving.iter().position(|&(leaving, _)| leaving == site) {
                 left.push(self.leaving.remove(at));
                 self.connections[site] -= 1;
             } else {
@@ -113,9 +121,14 @@ impl Worker {
 
 /// Runs intervals with a plan after each; what each site used in the last `counted` of them, as parts of the whole, and how many
 /// connections moved in all.
-fn run(weights: &[u32], connections: &[&[u32]], intervals: usize, counted: usize) -> (Vec<f64>, u32) {
+fn run(
+    weights: &[u32],
+    connections: &[&[u32]],
+    (intervals, counted): (usize, usize),
+    slice_ns: u64,
+) -> (Vec<f64>, u32) {
     let machine = Machine::of_sites(connections.len(), INTERVAL_NS, weights);
-    let mut workers: Vec<Worker> = connections.iter().map(|it| Worker::new(weights, it.to_vec())).collect();
+    let mut workers: Vec<Worker> = connections.iter().map(|it| Worker::new(weights, it.to_vec(), slice_ns)).collect();
     let mut balancer = Balancer::new();
     let mut numbers = Numbers(5);
     let (mut used, mut moved) = (vec![0.0; weights.len()], 0);
@@ -148,7 +161,7 @@ fn run(weights: &[u32], connections: &[&[u32]], intervals: usize, counted: usize
 }
 
 fn assert_shares(weights: &[u32], connections: &[&[u32]], moves_max: u32) {
-    let (parts, moved) = run(weights, connections, 60, 40);
+    let (parts, moved) = run(weights, connections, (60, 40), u64::MAX);
     let all: f64 = weights.iter().map(|&it| f64::from(it)).sum();
     for (part, &weight) in parts.iter().zip(weights) {
         let due = f64::from(weight) / all;
@@ -243,5 +256,24 @@ fn three_or_four_connections_may_sit_anywhere() {
                 assert_shares(&weights, &[&[a0, b0], &[a - a0, b - b0]], 5);
             }
         }
+    }
+}
+
+#[test]
+fn two_connections_may_sit_anywhere_where_requests_are_served_in_slices() {
+    for weights in [[2, 1], [4, 1]] {
+        for (a, b) in (0..=2).flat_map(|a| (0..=2).map(move |b| (a, b))) {
+            let (parts, moved) = run(&weights, &[&[a, b], &[2 - a, 2 - b]], (60, 40), SLICE_NS);
+            let ratio = parts[0] / parts[1] / f64::from(weights[0]) * f64::from(weights[1]);
+            assert!((ratio - 1.0).abs() < 0.02, "{weights:?} from {a}, {b}: {parts:?}, {moved} moved");
+            assert!(moved <= 4, "{weights:?} from {a}, {b}: {moved} moved");
+        }
+    }
+}
+
+#[test]
+fn two_connections_may_sit_anywhere_for_2_to_1_without_slices() {
+    for (a, b) in (0..=2).flat_map(|a| (0..=2).map(move |b| (a, b))) {
+        assert_shares(&[2, 1], &[&[a, b], &[2 - a, 2 - b]], 4);
     }
 }
