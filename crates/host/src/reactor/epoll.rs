@@ -13,7 +13,7 @@ use std::time::Duration;
 use super::buffers::HeadBuffers;
 use super::{
     COMPLETIONS_MAX, Completion, Listener, Peer, RECEIVE_BUFFER_BYTES, RECEIVE_BUFFERS, Reactor, ReceiveBuffer,
-    SendNow, Socket, Token, Transmit, UNHURRIED_MAX,
+    SendNow, Socket, Token, Transmit,
 };
 use crate::socket;
 use crate::storage::OpenFile;
@@ -63,10 +63,6 @@ pub struct Epoll {
     /// Connections that may have more to receive than the one buffer they got.
     ready: VecDeque<u32>,
     heads: HeadBuffers,
-    /// Sends that are done: handed over before all else, as the next request of a connection may be there already.
-    sent: VecDeque<Completion>,
-    /// Somebody waits to hear of one of them.
-    hurried: bool,
     completed: VecDeque<Completion>,
     events: Vec<libc::epoll_event>,
 }
@@ -92,8 +88,6 @@ impl Epoll {
             starved: VecDeque::new(),
             ready: VecDeque::new(),
             heads: HeadBuffers::default(),
-            sent: VecDeque::new(),
-            hurried: false,
             completed: VecDeque::new(),
             events: Vec::with_capacity(COMPLETIONS_MAX),
         })
@@ -359,9 +353,8 @@ impl Reactor for Epoll {
         };
         let done_bytes = match first {
             SendNow::Sent(count) if count == whole => {
-                self.hurried |= !transmit.unhurried;
                 self.heads.put(transmit.head);
-                self.sent.push_back(Completion::Sent { token, error: None, waited: false });
+                self.completed.push_back(Completion::Sent { token, error: None, waited: false });
                 return;
             }
             SendNow::Sent(count) => count,
@@ -471,26 +464,19 @@ impl Reactor for Epoll {
     }
 
     fn has_more(&self) -> bool {
-        self.hurried || !self.completed.is_empty() || !self.ready.is_empty() || self.events.len() == COMPLETIONS_MAX
+        !self.completed.is_empty() || !self.ready.is_empty() || self.events.len() == COMPLETIONS_MAX
     }
 
     fn wait(&mut self, timeout: Option<Duration>, completions: &mut Vec<Completion>) -> io::Result<()> {
-        if self.completed.is_empty() && !self.hurried {
-            let timeout = match timeout {
-                _ if !self.ready.is_empty() => Some(Duration::ZERO),
-                _ if self.sent.is_empty() => timeout,
-                timeout => Some(timeout.map_or(UNHURRIED_MAX, |timeout| timeout.min(UNHURRIED_MAX))),
-            };
+        if self.completed.is_empty() {
+            let timeout = if self.ready.is_empty() { timeout } else { Some(Duration::ZERO) };
             self.harvest(timeout)?;
             for _ in 0..self.ready.len().min(COMPLETIONS_MAX) {
                 let Some(index) = self.ready.pop_front() else { break };
                 self.receive_next_in_line(index);
             }
         }
-        let count = self.sent.len().min(COMPLETIONS_MAX);
-        completions.extend(self.sent.drain(..count));
-        self.hurried &= !self.sent.is_empty();
-        let count = self.completed.len().min(COMPLETIONS_MAX - count);
+        let count = self.completed.len().min(COMPLETIONS_MAX);
         completions.extend(self.completed.drain(..count));
         Ok(())
     }

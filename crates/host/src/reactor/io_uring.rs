@@ -20,7 +20,7 @@ use io_uring::{IoUring as Ring, cqueue, opcode, squeue};
 use super::buffers::HeadBuffers;
 use super::{
     COMPLETIONS_MAX, Completion, Listener, Peer, RECEIVE_BUFFER_BYTES, RECEIVE_BUFFERS, Reactor, ReceiveBuffer,
-    SendNow, Socket, Token, Transmit, UNHURRIED_MAX,
+    SendNow, Socket, Token, Transmit,
 };
 use crate::socket;
 use crate::storage::OpenFile;
@@ -36,6 +36,8 @@ const BUFFER_STRIDE: usize = RECEIVE_BUFFER_BYTES + 64;
 const BUFFER_GROUP: u16 = 0;
 /// Sends up to this size are expected to fit in the socket's buffer, whatever it's tuned to.
 const PROMPT_SEND_BYTES_MAX: usize = 4096;
+/// How long a send whose completion nobody waits for may be kept back.
+const UNHURRIED_MAX: Duration = Duration::from_millis(10);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]

@@ -25,9 +25,6 @@ pub const RECEIVE_BUFFERS: u16 = 512;
 /// The most completions handed over by one [`Reactor::wait`]. Small, so that an event's place in the schedule is decided late.
 pub const COMPLETIONS_MAX: usize = 64;
 
-/// How long the completion of a send may be kept back that nobody waits for.
-const UNHURRIED_MAX: Duration = Duration::from_millis(10);
-
 /// A connected socket: a descriptor's number on a real host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Socket(pub u32);
