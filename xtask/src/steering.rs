@@ -6,8 +6,18 @@ use std::process::Command;
 /// Where source, objects and the list of their hashes are.
 const FOLDER: &str = "crates/host/src/steering/programs";
 const HASHES: &str = "objects.sha256";
-const PROGRAMS: [&str; 2] = ["dispatcher", "node"];
-const SOURCES: [&str; 4] = ["dispatcher.c", "flow.h", "node.c", "packet.h"];
+const PROGRAMS: [&str; 4] = ["dispatcher", "dispatcher_born", "node", "node_born"];
+const SOURCES: [&str; 9] = [
+    "answer.h",
+    "born.h",
+    "cookie.h",
+    "dispatcher.c",
+    "dispatcher_born.c",
+    "flow.h",
+    "node.c",
+    "node_born.c",
+    "packet.h",
+];
 
 /// Builds the objects, and writes what they were built from and with.
 ///

@@ -1,21 +1,23 @@
 //! The server where clients' packets arrive: its programs, its map of flows, its nodes, and what waits while flows change hands.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use aya::maps::{HashMap, MapData, PerCpuArray};
+use aya::maps::{Array, HashMap, MapData, PerCpuArray};
 use aya::programs::tc::TcAttachType;
 use leat_logic::time::Instant;
 
 use super::attach::{Programs, RunTime};
+use super::born::{Arrival, CookieKey};
 use super::flows::{FlowKey, Flows};
 use super::held::{Held, Tap};
-use super::layout::{NODE_NEIGHBOUR, NODE_ROUTED, RawNode, raw_ipv4, raw_ipv6};
+use super::layout::{NODE_NEIGHBOUR, NODE_ROUTED, RawNode, RawServiceKey, raw_ip, raw_ipv4, raw_ipv6, raw_port};
 use super::{Doing, Result, interface_index};
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!("programs/dispatcher.o");
+static BORN_OBJECT: &[u8] = aya::include_bytes_aligned!("programs/dispatcher_born.o");
 
 /// How a node's packets get to it. A node without an address of a family gets no flows of that family.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,6 +47,14 @@ pub struct DispatcherCounters {
     pub errors: u64,
     /// Resets of flows that others hold, kept back.
     pub resets: u64,
+    /// SYNs answered by a cookie.
+    pub answered: u64,
+    /// Handshakes that ended with such an answer.
+    pub awaited: u64,
+    /// Cookies that came back too late.
+    pub stale: u64,
+    /// Connections that were given to this server's own listener after all.
+    pub admitted: u64,
 }
 
 /// See the module. All its methods may be called from any thread.
@@ -55,6 +65,8 @@ pub struct Dispatcher {
     taps: Mutex<HashMap<MapData, u32, u32>>,
     counters: PerCpuArray<MapData, u64>,
     held: Mutex<Held>,
+    /// The VIPs whose SYNs are answered without a socket, where that can be.
+    answered: Option<Mutex<HashMap<MapData, RawServiceKey, u32>>>,
 }
 
 impl Dispatcher {
@@ -64,9 +76,31 @@ impl Dispatcher {
     /// # Errors
     /// Not allowed (`CAP_BPF`, `CAP_NET_ADMIN`), no BPF file system, an older kernel than 5.10.
     pub fn load(directory: &Path, capacity: u32) -> Result<Dispatcher> {
+        Dispatcher::with_programs(OBJECT, directory, capacity, None)
+    }
+
+    /// As [`Dispatcher::load`], with programs that answer SYNs ([`Dispatcher::answer`]).
+    ///
+    /// # Errors
+    /// As [`Dispatcher::load`], or an older kernel than 6.9.
+    pub fn load_for_births(directory: &Path, capacity: u32, key: CookieKey) -> Result<Dispatcher> {
+        Dispatcher::with_programs(BORN_OBJECT, directory, capacity, Some(key))
+    }
+
+    fn with_programs(object: &[u8], directory: &Path, capacity: u32, key: Option<CookieKey>) -> Result<Dispatcher> {
         let maps = [("flows", Some(capacity)), ("nodes", None), ("taps", None), ("dispatcher_counters", None)];
-        let mut programs = Programs::load(OBJECT, directory, &maps)?;
+        let mut programs = Programs::load(object, directory, &maps)?;
+        let answered = match key {
+            Some(key) => {
+                let doing = || "map of the cookies' key".to_owned();
+                Array::try_from(programs.map("cookie_keys")?).doing(doing)?.set(0, key.raw(), 0).doing(doing)?;
+                let vips = HashMap::try_from(programs.map("born_vips")?).doing(|| "map of VIPs".to_owned())?;
+                Some(Mutex::new(vips))
+            }
+            None => None,
+        };
         Ok(Dispatcher {
+            answered,
             flows: Arc::new(Flows::new(programs.map("flows")?)?),
             nodes: Mutex::new(HashMap::try_from(programs.map("nodes")?).doing(|| "map of nodes".to_owned())?),
             taps: Mutex::new(HashMap::try_from(programs.map("taps")?).doing(|| "map of taps".to_owned())?),
@@ -158,6 +192,29 @@ impl Dispatcher {
         held.release(key);
     }
 
+    /// From now on connections to a VIP begin without a socket: its SYNs are answered as long as somebody listens there, and who gets the
+    /// connection is decided when its request has come ([`Dispatcher::poll_arrival`]). Does nothing without [`Dispatcher::load_for_births`].
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn answer(&self, vip: SocketAddr) -> Result<()> {
+        let Some(vips) = &self.answered else { return Ok(()) };
+        let key = RawServiceKey { address: raw_ip(vip.ip()), port: raw_port(vip) };
+        lock(vips).insert(key, 1, 0).doing(|| format!("VIP {vip}"))
+    }
+
+    /// A flow whose request has come and that no server has yet: [`Flows::bear`] or [`Flows::admit`] is to be said, then
+    /// [`Dispatcher::deliver`].
+    #[must_use]
+    pub fn poll_arrival(&self) -> Option<Arrival> {
+        lock(&self.held).poll_arrival()
+    }
+
+    /// Sends the packets of an arrival to where its entry says by now.
+    pub fn deliver(&self, key: FlowKey) {
+        lock(&self.held).release(key);
+    }
+
     /// What was counted.
     ///
     /// # Errors
@@ -171,6 +228,10 @@ impl Dispatcher {
             replaced: count(3)?,
             errors: count(4)?,
             resets: count(5)?,
+            answered: count(6)?,
+            awaited: count(7)?,
+            stale: count(8)?,
+            admitted: count(9)?,
         })
     }
 

@@ -11,9 +11,13 @@ use leat_logic::time::Instant;
 
 use super::batch::{self, Batch, Place};
 use super::layout::{
-    FLOW_CLIENT_FIN, FLOW_HELD, FLOW_NODE_CLOSED, FLOW_RESET, RawFlow, RawKey, raw_ip, raw_port, socket_address,
+    FLOW_BORN, FLOW_CLIENT_FIN, FLOW_HELD, FLOW_HERE, FLOW_NODE_CLOSED, FLOW_RESET, RawFlow, RawKey, raw_ip, raw_port,
+    socket_address,
 };
 use super::{Doing, Error, Result};
+
+/// An entry of a connection whose client says nothing stays this long: its cookie is known without it.
+const SILENT: Duration = Duration::from_secs(5);
 
 /// An entry whose flow is over both ways stays this long: the last acknowledgement may have to be repeated.
 const OVER: Duration = Duration::from_secs(2);
@@ -54,6 +58,13 @@ impl RawKey {
 }
 
 impl RawFlow {
+    /// An entry without flags.
+    fn of(flow: &Flow) -> RawFlow {
+        let Heard { client_next, acknowledged, window, timestamp } = flow.heard;
+        let seen_ns = crate::clock::now().ns;
+        RawFlow { serial: flow.serial, seen_ns, client_next, acknowledged, window, timestamp, ..RawFlow::default() }
+    }
+
     fn flow(self) -> Flow {
         let has = |flag| self.flags & flag != 0;
         let RawFlow { client_next, acknowledged, window, timestamp, .. } = self;
@@ -61,6 +72,7 @@ impl RawFlow {
             serial: self.serial,
             node: self.node,
             held: has(FLOW_HELD),
+            born: has(FLOW_BORN) && !has(FLOW_HERE | FLOW_RESET),
             client_fin: has(FLOW_CLIENT_FIN),
             reset: has(FLOW_RESET),
             heard: Heard { client_next, acknowledged, window, timestamp },
@@ -104,6 +116,8 @@ pub struct Flow {
     pub node: u32,
     /// Its packets wait.
     pub held: bool,
+    /// No server has a socket of it yet.
+    pub born: bool,
     /// The client sends no more.
     pub client_fin: bool,
     /// The client has given it up.
@@ -171,6 +185,24 @@ impl Flows {
                 flow.timestamp = heard.timestamp;
             }
         })
+    }
+
+    /// Has a connection that no server has a socket of yet begin at a node: its first packet, which waits, goes there.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn bear(&self, key: FlowKey, flow: &Flow, node: u32) -> Result<()> {
+        let raw = RawFlow { node, ..RawFlow::of(flow) };
+        insert(&mut self.lock(), &key.raw(), &raw, self.capacity)
+    }
+
+    /// Has it begin here: at this host's own listener.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn admit(&self, key: FlowKey, flow: &Flow) -> Result<()> {
+        let raw = RawFlow { flags: FLOW_BORN | FLOW_HERE, ..RawFlow::of(flow) };
+        insert(&mut self.lock(), &key.raw(), &raw, self.capacity)
     }
 
     /// Remembers that a flow's node has closed it: the entry goes once the client has, too. A flow that isn't there any more is no error.
@@ -256,6 +288,9 @@ impl Flows {
 fn is_over(flow: &RawFlow, now_ns: u64) -> bool {
     let quiet = Duration::from_nanos(now_ns.saturating_sub(flow.seen_ns));
     let has = |flag| flow.flags & flag != 0;
+    if has(FLOW_BORN) {
+        return quiet >= SILENT;
+    }
     if has(FLOW_HELD) {
         return false;
     }

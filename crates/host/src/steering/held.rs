@@ -1,7 +1,7 @@
 //! Packets of flows that change hands: kept while they must wait, put back where they came from afterwards. The way here and back is a tap, one
 //! for each interface.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::collections::hash_map::Entry;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use leat_logic::time::Instant;
 
-use super::flows::{FlowKey, Flows};
+use super::born::{Arrival, Segment};
+use super::flows::{Flow, FlowKey, Flows};
 use super::{Doing, Result};
 
 /// Bytes of packets that wait, all together. What comes beyond is lost, and sent again by its client.
@@ -29,7 +30,7 @@ const FRAME_BYTES_MAX: usize = OFFLOADS + ETHERNET + 65_536;
 /// the frame as it came, so that a burst of an upload stays a few frames.
 const OFFLOADS: usize = 10;
 
-const ETHERNET: usize = 14;
+pub(super) const ETHERNET: usize = 14;
 
 /// An interface of which this process is the other end.
 #[derive(Debug)]
@@ -75,6 +76,8 @@ struct Waiting {
 pub(super) struct Held {
     taps: Vec<Tap>,
     waiting: HashMap<FlowKey, Waiting>,
+    /// Flows that nobody has yet, whose first packet is among those that wait.
+    arrived: VecDeque<(FlowKey, Flow)>,
     bytes: usize,
     buffer: Box<[u8]>,
 }
@@ -82,7 +85,7 @@ pub(super) struct Held {
 impl Held {
     pub(super) fn new() -> Held {
         let buffer = vec![0; FRAME_BYTES_MAX].into_boxed_slice();
-        Held { taps: Vec::new(), waiting: HashMap::new(), bytes: 0, buffer }
+        Held { taps: Vec::new(), waiting: HashMap::new(), arrived: VecDeque::new(), bytes: 0, buffer }
     }
 
     pub(super) fn add(&mut self, tap: Tap) {
@@ -109,10 +112,10 @@ impl Held {
     fn take_in(&mut self, tap: usize, frame: &[u8], flows: &Flows, now: Instant) {
         // What the kernel itself says on a new interface is nobody's.
         let Some(key) = frame.get(OFFLOADS..).and_then(read_key) else { return };
-        if !matches!(flows.get(key), Ok(Some(flow)) if flow.held) {
+        let Some(flow) = flows.get(key).ok().flatten().filter(|flow| flow.held) else {
             self.taps[tap].put_back(frame);
             return;
-        }
+        };
         if self.bytes + frame.len() > HELD_BYTES_MAX {
             return;
         }
@@ -123,7 +126,22 @@ impl Held {
         if waiting.frames.len() < HELD_FRAMES_PER_FLOW_MAX {
             waiting.frames.push(frame.into());
             self.bytes += frame.len();
+            if flow.born && first_segment(frame, &flow).is_some() {
+                self.arrived.push_back((key, flow));
+            }
         }
+    }
+
+    /// The next flow that nobody has yet, and whose first packet has come.
+    pub(super) fn poll_arrival(&mut self) -> Option<Arrival> {
+        while let Some((key, flow)) = self.arrived.pop_front() {
+            let frames = self.waiting.get(&key).map(|waiting| &waiting.frames);
+            // Sent twice, it has arrived once.
+            if let Some(first) = frames.into_iter().flatten().find_map(|frame| first_segment(frame, &flow)) {
+                return Some(Arrival::new(key, flow, &first));
+            }
+        }
+        None
     }
 
     /// Puts a flow's packets back; its entry says where they go from there.
@@ -146,6 +164,11 @@ impl Held {
             keep
         });
     }
+}
+
+/// The segment with which a client begins.
+fn first_segment<'a>(frame: &'a [u8], flow: &Flow) -> Option<Segment<'a>> {
+    Segment::read(frame.get(OFFLOADS..)?).filter(|segment| segment.sequence == flow.heard.client_next)
 }
 
 /// Whose a frame is: a client's segment, or a message about one that was sent to it. As `programs/packet.h` sees it.
@@ -175,14 +198,14 @@ const ICMP: u8 = 1;
 const TCP: u8 = 6;
 const ICMPV6: u8 = 58;
 
-struct Packet<'a> {
+pub(super) struct Packet<'a> {
     addresses: [IpAddr; 2],
     protocol: u8,
-    content: &'a [u8],
+    pub(super) content: &'a [u8],
 }
 
 impl Packet<'_> {
-    fn read(bytes: &[u8], is_ipv4: bool) -> Option<Packet<'_>> {
+    pub(super) fn read(bytes: &[u8], is_ipv4: bool) -> Option<Packet<'_>> {
         if is_ipv4 {
             let address = |at: usize| Some(IpAddr::from(<[u8; 4]>::try_from(bytes.get(at..at + 4)?).ok()?));
             let header = usize::from(bytes.first()? & 15) * 4;

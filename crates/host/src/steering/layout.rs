@@ -5,12 +5,14 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use aya::Pod;
 
 /// Changes whenever a layout does: programs of another version must not find these maps.
-pub(super) const VERSION: &str = "1";
+pub(super) const VERSION: &str = "2";
 
 pub(super) const FLOW_HELD: u8 = 1;
 pub(super) const FLOW_CLIENT_FIN: u8 = 2;
 pub(super) const FLOW_RESET: u8 = 4;
 pub(super) const FLOW_NODE_CLOSED: u8 = 8;
+pub(super) const FLOW_BORN: u8 = 16;
+pub(super) const FLOW_HERE: u8 = 32;
 
 pub(super) const NODE_NEIGHBOUR: u32 = 1;
 pub(super) const NODE_ROUTED: u32 = 2;
@@ -71,7 +73,23 @@ pub(super) struct RawService {
     pub(super) flags: u32,
 }
 
-// SAFETY: as the other four: `repr(C)`, only integers and arrays of them, and no padding, so that every byte is initialised and any will do.
+/// `struct cookie_key`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct RawCookieKey {
+    pub(super) halves: [u64; 2],
+}
+
+/// `struct birth`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct RawBirth {
+    pub(super) serial: u64,
+    pub(super) echo: u32,
+    pub(super) is_accepted: u32,
+}
+
+// SAFETY: as the others: `repr(C)`, only integers and arrays of them, and no padding, so that every byte is initialised and any will do.
 unsafe impl Pod for RawKey {}
 // SAFETY: as above.
 unsafe impl Pod for RawFlow {}
@@ -81,6 +99,10 @@ unsafe impl Pod for RawNode {}
 unsafe impl Pod for RawServiceKey {}
 // SAFETY: as above.
 unsafe impl Pod for RawService {}
+// SAFETY: as above.
+unsafe impl Pod for RawCookieKey {}
+// SAFETY: as above.
+unsafe impl Pod for RawBirth {}
 
 /// IPv4 as IPv6.
 pub(super) fn raw_ip(ip: IpAddr) -> [u8; 16] {

@@ -6,6 +6,7 @@
 
 mod attach;
 mod batch;
+mod born;
 mod dispatcher;
 mod flows;
 mod held;
@@ -21,6 +22,7 @@ use aya::maps::{MapData, PerCpuArray};
 
 pub use attach::{RunTime, measure_run_time};
 pub use batch::{Batch, Place};
+pub use born::{Arrival, CookieKey};
 pub use dispatcher::{Dispatcher, DispatcherCounters, Reach};
 pub use flows::{Flow, FlowKey, Flows, Heard};
 pub use held::{HELD_BYTES_MAX, HELD_FRAMES_PER_FLOW_MAX};

@@ -9,10 +9,13 @@ use aya::maps::{Array, HashMap, MapData, PerCpuArray};
 use aya::programs::tc::TcAttachType;
 
 use super::attach::{Programs, RunTime};
+use super::born::{Births, CookieKey};
+use super::flows::FlowKey;
 use super::layout::{CLOSING_MARK, RawService, RawServiceKey, SERVICE_MARKED, SERVICE_OWN, raw_ip, raw_port};
 use super::{Doing, Result};
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!("programs/node.o");
+static BORN_OBJECT: &[u8] = aya::include_bytes_aligned!("programs/node_born.o");
 
 /// An address that this server answers for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,6 +43,12 @@ pub struct NodeCounters {
     pub goodbyes: u64,
     /// Packets that would have left past the lease, kept back.
     pub fenced: u64,
+    /// Connections that began here.
+    pub born: u64,
+    /// Packets that would have made a connection once more: dropped.
+    pub repeated: u64,
+    /// Packets without a connection whose cookie isn't right: dropped.
+    pub forged: u64,
 }
 
 /// See the module.
@@ -48,6 +57,7 @@ pub struct Node {
     services: HashMap<MapData, RawServiceKey, RawService>,
     lease: Array<MapData, u64>,
     counters: PerCpuArray<MapData, u64>,
+    births: Option<Births>,
 }
 
 impl Node {
@@ -58,8 +68,23 @@ impl Node {
     /// Not allowed (`CAP_BPF`, `CAP_NET_ADMIN`), no BPF file system, an older kernel than 5.10.
     pub fn load(directory: &Path) -> Result<Node> {
         let maps = [("services", None), ("lease", None), ("node_counters", None)];
-        let mut programs = Programs::load(OBJECT, directory, &maps)?;
+        Node::new(Programs::load(OBJECT, directory, &maps)?, None)
+    }
+
+    /// As [`Node::load`], with programs by which connections begin here ([`Node::birth`]).
+    ///
+    /// # Errors
+    /// As [`Node::load`], or an older kernel than 6.9.
+    pub fn load_for_births(directory: &Path, key: CookieKey) -> Result<Node> {
+        let maps = [("services", None), ("lease", None), ("node_counters", None), ("births", None)];
+        let mut programs = Programs::load(BORN_OBJECT, directory, &maps)?;
+        let births = Births::new(&mut programs, key)?;
+        Node::new(programs, Some(births))
+    }
+
+    fn new(mut programs: Programs, births: Option<Births>) -> Result<Node> {
         Ok(Node {
+            births,
             services: HashMap::try_from(programs.map("services")?).doing(|| "map of services".to_owned())?,
             lease: Array::try_from(programs.map("lease")?).doing(|| "map of the lease".to_owned())?,
             counters: PerCpuArray::try_from(programs.map("node_counters")?).doing(|| "map of counters".to_owned())?,
@@ -115,6 +140,20 @@ impl Node {
         Ok(())
     }
 
+    /// The serial of an accepted connection that began by a cookie, none if it didn't. From now on no packet makes it once more.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn birth(&mut self, key: FlowKey) -> Result<Option<u64>> {
+        self.births.as_mut().map_or(Ok(None), |births| births.accept(key))
+    }
+
+    /// Whether connections can begin here.
+    #[must_use]
+    pub fn has_births(&self) -> bool {
+        self.births.is_some()
+    }
+
     /// Until when this server may speak for its VIPs, by [`boot_clock_ns`]. Past it the kernel lets nothing out.
     ///
     /// # Errors
@@ -136,6 +175,9 @@ impl Node {
             resets: count(3)?,
             goodbyes: count(4)?,
             fenced: count(5)?,
+            born: count(6)?,
+            repeated: count(7)?,
+            forged: count(8)?,
         })
     }
 

@@ -24,6 +24,9 @@ pub struct FlowId {
 pub struct Generation(pub u32);
 
 impl Generation {
+    /// Under which a node has a flow that began there.
+    pub const BORN: Generation = Generation(1);
+
     /// The one that follows.
     #[must_use]
     pub fn next(self) -> Generation {

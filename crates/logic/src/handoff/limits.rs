@@ -64,3 +64,6 @@ pub const PLACES_MAX: usize = 1 << 16;
 
 /// What a node tells at a time of what it has seen.
 pub const SAMPLES_MAX: usize = 256;
+
+/// Flows that a node remembers not to begin: as many as may be late on their way when they're asked for.
+pub(super) const UNBORN_MAX: usize = 1024;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::effect::{Effect, SessionId};
-use super::limits::{FLOWS_PER_MESSAGE_MAX, HEARTBEATS_MAX};
+use super::limits::{FLOWS_PER_MESSAGE_MAX, HEARTBEATS_MAX, UNBORN_MAX};
 use super::message::{Holding, HoldingPhase, Load, Message, RefuseReason};
 use super::placing::{Rules, Sample, There};
 use super::{FlowId, Generation, Incarnation};
@@ -47,6 +47,8 @@ impl Default for NodeLimits {
 pub struct NodeCounters {
     /// Offers taken.
     pub taken: u64,
+    /// Flows that began here.
+    pub born: u64,
     /// Offers refused.
     pub refused: u64,
     /// Flows returned.
@@ -98,6 +100,10 @@ pub struct Node {
     heartbeats: u64,
     /// Sent and not answered, with their times, the oldest first.
     sent: VecDeque<(u64, Instant)>,
+    /// Flows that began here and that the home hasn't been told of.
+    newborn: Vec<FlowId>,
+    /// Flows of which the home was told that they aren't here, the oldest first: they don't begin here any more.
+    unborn: VecDeque<FlowId>,
     /// Flows that have ended, each with the heartbeat whose answer shows that the home knows.
     ended: VecDeque<(u64, FlowId, Generation)>,
     counters: NodeCounters,
@@ -122,6 +128,8 @@ impl Node {
             next_heartbeat: Instant::NEVER,
             heartbeats: 0,
             sent: VecDeque::new(),
+            newborn: Vec::new(),
+            unborn: VecDeque::new(),
             ended: VecDeque::new(),
             counters: NodeCounters::default(),
             effects: VecDeque::new(),
@@ -200,6 +208,30 @@ impl Node {
             && let Some(record) = self.flows.remove(&flow)
         {
             self.refuse(flow, record.generation, reason);
+        }
+    }
+
+    /// A flow has begun here. False when its home has been told that it isn't here: it goes on elsewhere, and its socket is to be dropped with nothing
+    /// sent. Else the home is told by [`Node::tell_births`].
+    pub fn born(&mut self, flow: FlowId) -> bool {
+        if self.flows.contains_key(&flow) || self.unborn.contains(&flow) {
+            return false;
+        }
+        self.flows.insert(flow, Flow { generation: Generation::BORN, phase: Phase::Live });
+        self.newborn.push(flow);
+        self.counters.born += 1;
+        true
+    }
+
+    /// Tells of the flows that have begun here since the last call, and haven't ended: sooner than the home's `offer_timeout`.
+    pub fn tell_births(&mut self) {
+        for flow in std::mem::take(&mut self.newborn) {
+            if let Some(record) = self.flows.get(&flow)
+                && record.phase == Phase::Live
+                && record.generation == Generation::BORN
+            {
+                self.send(Message::Taken { flow, generation: Generation::BORN });
+            }
         }
     }
 
@@ -373,7 +405,15 @@ impl Node {
     fn handle_recall(&mut self, flow: FlowId, generation: Generation) {
         let found = self.flows.get_mut(&flow).filter(|record| record.generation == generation);
         match found.map(|record| &mut record.phase) {
-            None => self.refuse(flow, generation, RefuseReason::Absent),
+            None => {
+                if generation == Generation::BORN {
+                    self.unborn.push_back(flow);
+                    if self.unborn.len() > UNBORN_MAX {
+                        self.unborn.pop_front();
+                    }
+                }
+                self.refuse(flow, generation, RefuseReason::Absent);
+            }
             // It may be live by now: once it's known to be, it goes back.
             Some(Phase::Taking { is_recalled }) => *is_recalled = true,
             Some(Phase::Live) => self.give_back(flow),

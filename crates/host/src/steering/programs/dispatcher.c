@@ -2,7 +2,11 @@
  * Which node that is, leat decides: it writes the entries. Here they are only deleted when a client uses its port anew. */
 #include <stddef.h>
 
+#ifdef WITH_BIRTHS
+#include "answer.h"
+#else
 #include "packet.h"
+#endif
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -118,6 +122,88 @@ static __always_inline int hold(struct __sk_buff *skb)
 	return bpf_redirect(*tap, 0);
 }
 
+#ifdef WITH_BIRTHS
+/* A connection is this host's own. */
+static __always_inline int admit(struct __sk_buff *skb, const struct packet *packet, const struct handshake *handshake)
+{
+	int kind = find_socket(skb, packet);
+	if (kind == SOCKET_CONNECTION)
+		return TC_ACT_UNSPEC;
+	if (kind == SOCKET_OVER)
+		return end_time_wait(skb, packet);
+	if (give_to_listener(skb, packet, handshake))
+		count(ADMITTED);
+	return TC_ACT_UNSPEC;
+}
+
+/* A packet of no flow: a connection that begins, or one of this host's own. */
+static __noinline int begin(struct __sk_buff *skb, const struct packet *packet)
+{
+	struct handshake handshake = {};
+	struct flow flow = {};
+	struct flow_key key;
+	if (!packet || !is_born_vip(packet))
+		return TC_ACT_UNSPEC;
+	int kind = find_socket(skb, packet);
+	if (kind == SOCKET_CONNECTION)
+		return TC_ACT_UNSPEC;
+	if (packet->tcp.syn) {
+		int answer = answer_syn(skb, packet);
+		if (!answer)
+			return TC_ACT_UNSPEC;
+		count(ANSWERED);
+		return answer;
+	}
+	if (!check_cookie(skb, packet, &handshake))
+		return TC_ACT_UNSPEC;
+	if (handshake.age_ms > COOKIE_LIFETIME_MS) {
+		count(STALE);
+		return TC_ACT_UNSPEC;
+	}
+	__builtin_memcpy(key.client, packet->source, 16);
+	__builtin_memcpy(key.vip, packet->destination, 16);
+	key.client_port = packet->source_port;
+	key.vip_port = packet->destination_port;
+	flow.serial = handshake.serial;
+	flow.seen_ns = bpf_ktime_get_coarse_ns();
+	flow.client_next = bpf_ntohl(packet->tcp.seq);
+	flow.acknowledged = bpf_ntohl(packet->tcp.ack_seq);
+	flow.timestamp = handshake.options.timestamp;
+	flow.window = bpf_ntohs(packet->tcp.window);
+	flow.flags = FLOW_HELD | FLOW_BORN;
+	if (packet->tcp.fin || bpf_map_update_elem(&flows, &key, &flow, BPF_NOEXIST) < 0)
+		return admit(skb, packet, &handshake);
+	count(AWAITED);
+	return packet->payload ? hold(skb) : TC_ACT_SHOT;
+}
+
+/* A packet of a connection that no host has a socket of: leat says which is to have one, when it has seen the request. */
+static __noinline int go_on(struct __sk_buff *skb, const struct packet *packet, struct flow *flow)
+{
+	struct handshake handshake = {};
+	if (!packet || !flow)
+		return TC_ACT_SHOT;
+	if (packet->kind != PACKET_TCP)
+		return TC_ACT_SHOT;
+	if (flow->flags & FLOW_HERE)
+		return check_cookie(skb, packet, &handshake) ? admit(skb, packet, &handshake) : TC_ACT_UNSPEC;
+	if (packet->tcp.rst && bpf_ntohl(packet->tcp.seq) == flow->client_next)
+		flow->flags |= FLOW_RESET;
+	/* Without data, what comes after the handshake says nothing that anybody has to know. */
+	return packet->payload || packet->tcp.fin ? hold(skb) : TC_ACT_SHOT;
+}
+#else
+static __always_inline int begin(struct __sk_buff *skb, const struct packet *packet)
+{
+	return TC_ACT_UNSPEC;
+}
+
+static __always_inline int go_on(struct __sk_buff *skb, const struct packet *packet, struct flow *flow)
+{
+	return hold(skb);
+}
+#endif
+
 SEC("classifier")
 int dispatcher_ingress(struct __sk_buff *skb)
 {
@@ -132,15 +218,20 @@ int dispatcher_ingress(struct __sk_buff *skb)
 	key.vip_port = packet.destination_port;
 	struct flow *flow = bpf_map_lookup_elem(&flows, &key);
 	if (!flow)
-		return TC_ACT_UNSPEC;
+		return packet.kind == PACKET_TCP ? begin(skb, &packet) : TC_ACT_UNSPEC;
+	if (packet.kind == PACKET_TCP && packet.tcp.syn) {
+		/* One that nobody has yet is known by its cookie, entry or not. */
+		if (flow->flags & (FLOW_CLIENT_FIN | FLOW_RESET | FLOW_NODE_CLOSED | FLOW_BORN)) {
+			bpf_map_delete_elem(&flows, &key);
+			count(REPLACED);
+			return begin(skb, &packet);
+		}
+	}
+	if (flow->flags & FLOW_BORN)
+		return go_on(skb, &packet, flow);
 	if (flow->flags & FLOW_HELD)
 		return hold(skb);
 	if (packet.kind == PACKET_TCP) {
-		if (packet.tcp.syn && (flow->flags & (FLOW_CLIENT_FIN | FLOW_RESET | FLOW_NODE_CLOSED))) {
-			bpf_map_delete_elem(&flows, &key);
-			count(REPLACED);
-			return TC_ACT_UNSPEC;
-		}
 		/* A SYN on a flow that lives is for the node's kernel to challenge (RFC 5961, section 4). */
 		if (!packet.tcp.syn)
 			remember(skb, &packet, flow);

@@ -15,6 +15,8 @@ enum flow_flags {
 	FLOW_CLIENT_FIN = 2,  /* the client sends no more */
 	FLOW_RESET = 4,       /* the client has given it up */
 	FLOW_NODE_CLOSED = 8, /* the node has said that it's done; only leat sets this */
+	FLOW_BORN = 16,       /* its SYN was answered by a cookie, and no host has a socket of it yet */
+	FLOW_HERE = 32,       /* with FLOW_BORN: this host's listener is to have it */
 };
 
 /* Where a flow's packets go, and what its client said last. */
@@ -59,6 +61,13 @@ struct service {
 	__u32 flags;
 };
 
+/* A connection that began at a node: which, and whether its process has it. */
+struct birth {
+	__u64 serial;
+	__u32 echo; /* when its SYN was answered, by the clock of who did */
+	__u32 is_accepted;
+};
+
 /* SO_MARK of a socket that its process closes on purpose: "leat". */
 #define CLOSING_MARK 0x6c656174
 
@@ -69,6 +78,10 @@ enum dispatcher_counter {
 	REPLACED,      /* entries deleted by a client's new connection */
 	ERRORS,        /* ICMP messages sent after the flow they quote */
 	RESETS,        /* resets that this host didn't get to send */
+	ANSWERED,      /* SYNs answered by a cookie */
+	AWAITED,       /* handshakes that have ended: the request is to come */
+	STALE,         /* cookies that are too old */
+	ADMITTED,      /* connections given to this host's own listener */
 	DISPATCHER_COUNTERS
 };
 
@@ -79,5 +92,8 @@ enum node_counter {
 	NODE_RESETS,   /* resets without a connection: dropped */
 	GOODBYES,      /* FIN or RST of a process that died: dropped */
 	FENCED,        /* past the lease: dropped */
+	BORN,          /* connections that began here */
+	REPEATED,      /* packets that would have made a connection a second time: dropped */
+	FORGED,        /* for the VIP, without a connection, and with a cookie that isn't right: dropped */
 	NODE_COUNTERS
 };

@@ -2,7 +2,11 @@
  * would harm one that somebody else holds. */
 #include <stddef.h>
 
+#ifdef WITH_BIRTHS
+#include "born.h"
+#else
 #include "packet.h"
+#endif
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -35,32 +39,54 @@ static __always_inline struct service *find_service(const __u8 *address, __be16 
 	return bpf_map_lookup_elem(&services, &key);
 }
 
-enum socket_kind { SOCKET_NONE, SOCKET_LISTENER, SOCKET_CONNECTION };
+#ifdef WITH_BIRTHS
+/* Connections that began here, the last of each client's port. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1 << 16);
+	__type(key, struct flow_key);
+	__type(value, struct birth);
+} births SEC(".maps");
 
-static __always_inline enum socket_kind find_socket(struct __sk_buff *skb, const struct packet *packet)
+/* A packet that has no connection may make one: its cookie shows that the dispatcher has answered its client's SYN. */
+static __noinline int begin(struct __sk_buff *skb, const struct packet *packet, int kind)
 {
-	struct bpf_sock_tuple tuple = {};
-	__u32 size;
-	if (packet->is_ipv4) {
-		tuple.ipv4.saddr = mapped_ipv4(packet->source);
-		tuple.ipv4.daddr = mapped_ipv4(packet->destination);
-		tuple.ipv4.sport = packet->source_port;
-		tuple.ipv4.dport = packet->destination_port;
-		size = sizeof(tuple.ipv4);
-	} else {
-		__builtin_memcpy(tuple.ipv6.saddr, packet->source, 16);
-		__builtin_memcpy(tuple.ipv6.daddr, packet->destination, 16);
-		tuple.ipv6.sport = packet->source_port;
-		tuple.ipv6.dport = packet->destination_port;
-		size = sizeof(tuple.ipv6);
+	struct handshake handshake = {};
+	struct birth birth = {};
+	struct flow_key key;
+	if (!packet)
+		return TC_ACT_UNSPEC;
+	__builtin_memcpy(key.client, packet->source, 16);
+	__builtin_memcpy(key.vip, packet->destination, 16);
+	key.client_port = packet->source_port;
+	key.vip_port = packet->destination_port;
+	const struct birth *last = bpf_map_lookup_elem(&births, &key);
+	if (!check_cookie(skb, packet, &handshake)) {
+		if (kind == SOCKET_OVER)
+			return TC_ACT_UNSPEC;
+		/* One of several that came at once: the first will have made the connection when this is looked at. */
+		if (last && !last->is_accepted)
+			return TC_ACT_UNSPEC;
+		return drop(packet->payload ? FORGED : STRAY);
 	}
-	struct bpf_sock *socket = bpf_skc_lookup_tcp(skb, &tuple, size, BPF_F_CURRENT_NETNS, 0);
-	if (!socket)
-		return SOCKET_NONE;
-	enum socket_kind kind = socket->state == BPF_TCP_LISTEN ? SOCKET_LISTENER : SOCKET_CONNECTION;
-	bpf_sk_release(socket);
-	return kind;
+	birth.serial = handshake.serial;
+	birth.echo = handshake.options.echo;
+	/* What was late on its way must not ask for the same again. */
+	if (last && (last->serial == birth.serial ? last->is_accepted : (__s32)(birth.echo - last->echo) < 0))
+		return kind == SOCKET_OVER ? TC_ACT_UNSPEC : drop(REPEATED);
+	if (kind == SOCKET_OVER)
+		return end_time_wait(skb, packet);
+	if (bpf_map_update_elem(&births, &key, &birth, BPF_ANY) < 0 || !give_to_listener(skb, packet, &handshake))
+		return drop(STRAY);
+	count(BORN);
+	return TC_ACT_UNSPEC;
 }
+#else
+static __always_inline int begin(struct __sk_buff *skb, const struct packet *packet, int kind)
+{
+	return kind == SOCKET_OVER ? TC_ACT_UNSPEC : drop(STRAY);
+}
+#endif
 
 SEC("classifier")
 int node_ingress(struct __sk_buff *skb)
@@ -83,10 +109,10 @@ int node_ingress(struct __sk_buff *skb)
 		__builtin_memcpy(packet.destination, vip, 16);
 		count(RESTORED);
 	}
-	enum socket_kind kind = find_socket(skb, &packet);
+	int kind = find_socket(skb, &packet);
 	/* Without a connection the kernel would reset it: it may be about to be taken, or just have been given. */
-	if (kind == SOCKET_NONE || (kind == SOCKET_LISTENER && !packet.tcp.syn))
-		return drop(STRAY);
+	if (kind == SOCKET_NONE || (kind != SOCKET_CONNECTION && !packet.tcp.syn))
+		return begin(skb, &packet, kind);
 	count(RECEIVED);
 	return TC_ACT_UNSPEC;
 }

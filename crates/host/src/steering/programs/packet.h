@@ -153,6 +153,44 @@ static __always_inline __u32 read_timestamp(struct __sk_buff *skb, const struct 
 	return option[0] == bpf_htonl(TIMESTAMP_OPTION) ? bpf_ntohl(option[1]) : 0;
 }
 
+enum socket_kind {
+	SOCKET_NONE,
+	SOCKET_LISTENER,
+	SOCKET_CONNECTION,
+	SOCKET_OVER, /* in TIME_WAIT */
+};
+
+static __always_inline int find_socket(struct __sk_buff *skb, const struct packet *packet)
+{
+	struct bpf_sock_tuple tuple = {};
+	__u32 size;
+	if (!packet)
+		return SOCKET_NONE;
+	if (packet->is_ipv4) {
+		tuple.ipv4.saddr = mapped_ipv4(packet->source);
+		tuple.ipv4.daddr = mapped_ipv4(packet->destination);
+		tuple.ipv4.sport = packet->source_port;
+		tuple.ipv4.dport = packet->destination_port;
+		size = sizeof(tuple.ipv4);
+	} else {
+		__builtin_memcpy(tuple.ipv6.saddr, packet->source, 16);
+		__builtin_memcpy(tuple.ipv6.daddr, packet->destination, 16);
+		tuple.ipv6.sport = packet->source_port;
+		tuple.ipv6.dport = packet->destination_port;
+		size = sizeof(tuple.ipv6);
+	}
+	struct bpf_sock *socket = bpf_skc_lookup_tcp(skb, &tuple, size, BPF_F_CURRENT_NETNS, 0);
+	if (!socket)
+		return SOCKET_NONE;
+	int kind = SOCKET_CONNECTION;
+	if (socket->state == BPF_TCP_LISTEN)
+		kind = SOCKET_LISTENER;
+	else if (socket->state == BPF_TCP_TIME_WAIT)
+		kind = SOCKET_OVER;
+	bpf_sk_release(socket);
+	return kind;
+}
+
 enum which_address { SOURCE_ADDRESS, DESTINATION_ADDRESS };
 
 /* Gives a packet another address, checksums included. Returns false when it couldn't be. */

@@ -77,6 +77,8 @@ pub struct HomeCounters {
     pub offered: u64,
     /// Offers taken.
     pub taken: u64,
+    /// Flows that began at a node.
+    pub born: u64,
     /// Offers refused, or lost.
     pub refused: u64,
     /// Flows that nodes returned.
@@ -186,6 +188,26 @@ impl Home {
             self.flows.insert(flow, Flow::new(Holder::Here));
         }
         has_room
+    }
+
+    /// A flow begins at a node: its client's first packet goes there, and `image` is what a socket here would have made of it. It's an offer that the
+    /// packet carries: the node says that it has taken it, or that it never came.
+    ///
+    /// # Errors
+    /// Why that can't be; nothing has changed then.
+    pub fn born(&mut self, now: Instant, flow: FlowId, node: ServerId, image: Bytes) -> Result<(), GiveError> {
+        let life = self.nodes.ready(node)?;
+        if self.flows.contains_key(&flow) || self.flows.len() >= self.limits.flows_max {
+            return Err(GiveError::NotHere);
+        }
+        let generation = Generation::BORN;
+        let record = Flow { generation, ..Flow::new(Holder::Offered { life, own: false }) };
+        self.flows.insert(flow, record);
+        self.keep(flow, image);
+        self.nodes.take_credit(life);
+        self.offers.push_back((now.after(self.limits.offer_timeout), flow, generation));
+        self.counters.born += 1;
+        Ok(())
     }
 
     /// A flow is over that is held here, or its addresses have been taken into use by another: whoever has something of it drops it.

@@ -1,0 +1,163 @@
+//! Connections that begin without a socket: their key, what of a first packet must be known to give the connection to somebody, and which of them a
+//! node has accepted. The programs check cookies (`programs/cookie.h`); who gets a connection is decided elsewhere.
+
+use aya::maps::{Array, HashMap, MapData, MapError};
+use leat_logic::handoff::{TcpState, TcpWindow, WindowScale};
+
+use super::attach::Programs;
+use super::flows::{Flow, FlowKey};
+use super::held::{ETHERNET, Packet};
+use super::layout::{RawBirth, RawCookieKey, RawKey};
+use super::{Doing, Result};
+
+/// What all servers of a cluster make cookies with, and nobody else.
+#[derive(Clone, Copy)]
+pub struct CookieKey([u8; 16]);
+
+impl CookieKey {
+    /// From bytes that are random or made of a secret, and used for nothing else.
+    #[must_use]
+    pub fn new(bytes: [u8; 16]) -> CookieKey {
+        CookieKey(bytes)
+    }
+
+    pub(super) fn raw(self) -> RawCookieKey {
+        let number = u128::from_le_bytes(self.0);
+        // Zeros would mean that there is none.
+        RawCookieKey { halves: [number as u64 | 1, (number >> 64) as u64] }
+    }
+}
+
+/// The places of fields that a SYN's answer packs into its timestamp, as `programs/cookie.h` does.
+const NO_WINDOW_SCALE: u32 = 15;
+const MSS_OF_IPV4: [u16; 4] = [536, 1300, 1440, 1460];
+const MSS_OF_IPV6: [u16; 4] = [1220, 1360, 1420, 1440];
+const OWN_WINDOW_SCALE: u8 = 7;
+const FIRST_WINDOW: u32 = 64_240;
+/// What the timestamp option takes of a segment.
+const TIMESTAMP_BYTES: u16 = 12;
+
+/// A TCP segment in a frame, as far as it's understood here.
+pub(super) struct Segment<'a> {
+    pub(super) sequence: u32,
+    acknowledged: u32,
+    window: u16,
+    /// What it echoes of our clock.
+    echo: Option<u32>,
+    has_fin: bool,
+    payload: &'a [u8],
+}
+
+impl Segment<'_> {
+    pub(super) fn read(frame: &[u8]) -> Option<Segment<'_>> {
+        let is_ipv4 = frame.get(12..ETHERNET)? == [0x08, 0x00];
+        let ip = frame.get(ETHERNET..)?;
+        // Short frames are filled up: the IP header says where they end.
+        let length = |at: usize| Some(usize::from(u16::from_be_bytes(ip.get(at..at + 2)?.try_into().ok()?)));
+        let length = if is_ipv4 { length(2)? } else { length(4)? + 40 };
+        let content = Packet::read(ip.get(..length)?, is_ipv4)?.content;
+        let number = |at: usize| Some(u32::from_be_bytes(content.get(at..at + 4)?.try_into().ok()?));
+        let header = usize::from(content.get(12)? >> 4) * 4;
+        Some(Segment {
+            sequence: number(4)?,
+            acknowledged: number(8)?,
+            window: u16::from_be_bytes(content.get(14..16)?.try_into().ok()?),
+            echo: echo(content.get(20..header)?),
+            has_fin: content.get(13)? & 1 != 0,
+            payload: content.get(header..)?,
+        })
+    }
+}
+
+/// What a timestamp option echoes.
+fn echo(mut options: &[u8]) -> Option<u32> {
+    loop {
+        match options {
+            [1, rest @ ..] => options = rest,
+            [8, 10, _, _, _, _, a, b, c, d, ..] => return Some(u32::from_be_bytes([*a, *b, *c, *d])),
+            [2..=255, length @ 2..=255, ..] => options = options.get(usize::from(*length)..)?,
+            _ => return None,
+        }
+    }
+}
+
+/// A connection that no server has yet, and what its client has said.
+#[derive(Debug)]
+pub struct Arrival {
+    /// Who talks to whom.
+    pub key: FlowKey,
+    /// Its entry.
+    pub flow: Flow,
+    /// The first bytes: as many as were in one packet.
+    pub payload: Vec<u8>,
+    /// The client has said at once that it sends no more.
+    pub has_fin: bool,
+    sequence: u32,
+    acknowledged: u32,
+    window: u16,
+    echo: u32,
+}
+
+impl Arrival {
+    pub(super) fn new(key: FlowKey, flow: Flow, first: &Segment<'_>) -> Arrival {
+        let &Segment { sequence, acknowledged, window, echo, has_fin, payload } = first;
+        let echo = echo.unwrap_or_default();
+        Arrival { key, flow, payload: payload.to_vec(), has_fin, sequence, acknowledged, window, echo }
+    }
+
+    /// The connection as a socket would have it that has received the payload, and whose application has read it.
+    #[must_use]
+    pub fn state(&self) -> TcpState {
+        let is_ipv4 = self.key.vip.is_ipv4();
+        let scale = self.echo & 15;
+        let window_scale = (scale != NO_WINDOW_SCALE)
+            .then(|| WindowScale { send: scale.min(14) as u8, receive: OWN_WINDOW_SCALE });
+        let snd_wnd = u32::from(self.window) << window_scale.map_or(0, |scale| scale.send);
+        let mss = if is_ipv4 { MSS_OF_IPV4 } else { MSS_OF_IPV6 }[(self.echo >> 4 & 3) as usize];
+        TcpState {
+            local: self.key.vip,
+            remote: self.key.client,
+            send_next: self.acknowledged,
+            receive_next: self.sequence.wrapping_add(self.payload.len() as u32),
+            window: TcpWindow {
+                snd_wl1: self.sequence,
+                snd_wnd,
+                max_window: snd_wnd,
+                rcv_wnd: FIRST_WINDOW,
+                rcv_wup: self.sequence,
+            },
+            mss: mss - TIMESTAMP_BYTES,
+            window_scale,
+            sack: self.echo >> 6 & 1 != 0,
+            timestamp: Some(self.echo),
+            unread: Vec::new(),
+            sent: Vec::new(),
+            unsent: Vec::new(),
+        }
+    }
+}
+
+/// A node's: connections that began by a cookie.
+#[derive(Debug)]
+pub(super) struct Births(HashMap<MapData, RawKey, RawBirth>);
+
+impl Births {
+    pub(super) fn new(programs: &mut Programs, key: CookieKey) -> Result<Births> {
+        let doing = || "map of the cookies' key".to_owned();
+        Array::try_from(programs.map("cookie_keys")?).doing(doing)?.set(0, key.raw(), 0).doing(doing)?;
+        Ok(Births(HashMap::try_from(programs.map("births")?).doing(|| "map of births".to_owned())?))
+    }
+
+    pub(super) fn accept(&mut self, key: FlowKey) -> Result<Option<u64>> {
+        let doing = || "looking up a birth".to_owned();
+        let raw = key.raw();
+        match self.0.get(&raw, 0) {
+            Ok(birth) if birth.is_accepted == 0 => {
+                self.0.insert(raw, RawBirth { is_accepted: 1, ..birth }, 0).doing(doing)?;
+                Ok(Some(birth.serial))
+            }
+            Ok(_) | Err(MapError::KeyNotFound) => Ok(None),
+            Err(error) => Err(error).doing(doing),
+        }
+    }
+}
