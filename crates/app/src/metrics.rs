@@ -131,6 +131,8 @@ pub struct WorkerMetrics {
     pub flows: Number,
     /// Connections given to a node, or taken by one.
     pub handoffs: Number,
+    /// Connections that began at a node.
+    pub births: Number,
     /// Offers that were refused or lost.
     pub handoffs_refused: Number,
     /// Connections that came back from a node.
@@ -180,6 +182,7 @@ impl WorkerMetrics {
             rejections: RejectReason::ALL.iter().map(|_| Number::default()).collect(),
             flows: Number::default(),
             handoffs: Number::default(),
+            births: Number::default(),
             handoffs_refused: Number::default(),
             handoffs_returned: Number::default(),
             questions: Number::default(),

@@ -36,6 +36,15 @@ pub(super) const FAMILIES: &[(&Family, Read)] = &[
     ),
     (
         &Family {
+            name: "leat_births_total",
+            kind: "counter",
+            labels: "",
+            help: "Connections that began at a node, without a socket at the dispatcher.",
+        },
+        |worker| &worker.births,
+    ),
+    (
+        &Family {
             name: "leat_handoffs_refused_total",
             kind: "counter",
             labels: "",

@@ -116,6 +116,9 @@ impl<H: Host> Worker<H> {
     fn accepted(&mut self, listener: Token, socket: Socket) {
         self.metrics.accepted.increment();
         let token = self.open(listener.index as u16, socket);
+        if !self.accepted_birth(token) {
+            return;
+        }
         let is_holding = self.admission.is_holding(self.now);
         let connection = &mut self.connections[token];
         connection.flags.receiving = true;

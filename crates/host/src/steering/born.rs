@@ -1,7 +1,9 @@
 //! Connections that begin without a socket: their key, what of a first packet must be known to give the connection to somebody, and which of them a
 //! node has accepted. The programs check cookies (`programs/cookie.h`); who gets a connection is decided elsewhere.
 
+use aya::Btf;
 use aya::maps::{Array, HashMap, MapData, MapError};
+use aya_obj::btf::BtfKind;
 use leat_logic::handoff::{TcpState, TcpWindow, WindowScale};
 
 use super::attach::Programs;
@@ -26,6 +28,24 @@ impl CookieKey {
         // Zeros would mean that there is none.
         RawCookieKey { halves: [number as u64 | 1, (number >> 64) as u64] }
     }
+}
+
+/// A call of the kernel's `bpf_sk_assign_tcp_reqsk` as the objects have it (`ASSIGN_PLACE`): as if it were helper number "leat".
+const ASSIGN_PLACE: [u8; 8] = [0x85, 0, 0, 0, 0x74, 0x61, 0x65, 0x6c];
+/// What makes of a helper's call one of a kernel function (`BPF_PSEUDO_KFUNC_CALL`), which aya doesn't know of.
+const KERNEL_FUNCTION: u8 = 2 << 4;
+
+/// An object with this kernel's numbers of the functions that it calls.
+pub(super) fn for_this_kernel(object: &[u8]) -> Result<Vec<u8>> {
+    let doing = || "looking for bpf_sk_assign_tcp_reqsk in this kernel (Linux 6.9 has it)".to_owned();
+    let types = Btf::from_sys_fs().doing(doing)?;
+    let number = types.id_by_type_name_kind("bpf_sk_assign_tcp_reqsk", BtfKind::Func).doing(doing)?;
+    let mut object = object.to_vec();
+    for instruction in object.chunks_exact_mut(8).filter(|instruction| *instruction == ASSIGN_PLACE) {
+        instruction[1] = KERNEL_FUNCTION;
+        instruction[4..].copy_from_slice(&number.to_le_bytes());
+    }
+    Ok(object)
 }
 
 /// The places of fields that a SYN's answer packs into its timestamp, as `programs/cookie.h` does.

@@ -10,7 +10,7 @@ use aya::programs::tc::TcAttachType;
 use leat_logic::time::Instant;
 
 use super::attach::{Programs, RunTime};
-use super::born::{Arrival, CookieKey};
+use super::born::{Arrival, CookieKey, for_this_kernel};
 use super::flows::{FlowKey, Flows};
 use super::held::{Held, Tap};
 use super::layout::{NODE_NEIGHBOUR, NODE_ROUTED, RawNode, RawServiceKey, raw_ip, raw_ipv4, raw_ipv6, raw_port};
@@ -84,7 +84,7 @@ impl Dispatcher {
     /// # Errors
     /// As [`Dispatcher::load`], or an older kernel than 6.9.
     pub fn load_for_births(directory: &Path, capacity: u32, key: CookieKey) -> Result<Dispatcher> {
-        Dispatcher::with_programs(BORN_OBJECT, directory, capacity, Some(key))
+        Dispatcher::with_programs(&for_this_kernel(BORN_OBJECT)?, directory, capacity, Some(key))
     }
 
     fn with_programs(object: &[u8], directory: &Path, capacity: u32, key: Option<CookieKey>) -> Result<Dispatcher> {

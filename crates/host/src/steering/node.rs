@@ -9,7 +9,7 @@ use aya::maps::{Array, HashMap, MapData, PerCpuArray};
 use aya::programs::tc::TcAttachType;
 
 use super::attach::{Programs, RunTime};
-use super::born::{Births, CookieKey};
+use super::born::{Births, CookieKey, for_this_kernel};
 use super::flows::FlowKey;
 use super::layout::{CLOSING_MARK, RawService, RawServiceKey, SERVICE_MARKED, SERVICE_OWN, raw_ip, raw_port};
 use super::{Doing, Result};
@@ -77,7 +77,7 @@ impl Node {
     /// As [`Node::load`], or an older kernel than 6.9.
     pub fn load_for_births(directory: &Path, key: CookieKey) -> Result<Node> {
         let maps = [("services", None), ("lease", None), ("node_counters", None), ("births", None)];
-        let mut programs = Programs::load(BORN_OBJECT, directory, &maps)?;
+        let mut programs = Programs::load(&for_this_kernel(BORN_OBJECT)?, directory, &maps)?;
         let births = Births::new(&mut programs, key)?;
         Node::new(programs, Some(births))
     }

@@ -22,6 +22,7 @@ const PATTERN: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
 const PROLOGUE: &[u8] = b"leat link 1";
 /// What makes the Noise key of a secret (BLAKE3 in key derivation mode).
 const KEY_CONTEXT: &str = "leat link 1 shared key";
+const COOKIE_CONTEXT: &str = "leat born 1 cookie key";
 const FRAME_BYTES_MAX: usize = 65_535;
 const TAG_BYTES: usize = 16;
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -38,6 +39,14 @@ impl LinkKey {
     pub fn from_secret(secret: &[u8]) -> Option<LinkKey> {
         (secret.len() >= SECRET_BYTES_MIN).then(|| LinkKey(blake3::derive_key(KEY_CONTEXT, secret)))
     }
+}
+
+/// The key of the cookies by which connections begin at nodes, from the same secret. Who has it can't tell the secret or the links' key.
+#[must_use]
+pub fn cookie_key(secret: &[u8]) -> [u8; 16] {
+    let mut key = [0; 16];
+    key.copy_from_slice(&blake3::derive_key(COOKIE_CONTEXT, secret)[..16]);
+    key
 }
 
 impl fmt::Debug for LinkKey {

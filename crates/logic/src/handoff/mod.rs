@@ -25,7 +25,7 @@ pub use flow::{FlowId, Generation, Incarnation, RequestId, ServerId};
 pub use home::{Destination, GiveError, Home, HomeCounters, HomeLimits};
 pub use http::HttpState;
 pub use image::{IMAGE_VERSION, Image, SECTION_TLS};
-pub use link::{LinkError, LinkKey, LinkSession, SECRET_BYTES_MIN};
+pub use link::{LinkError, LinkKey, LinkSession, SECRET_BYTES_MIN, cookie_key};
 pub use message::{Holding, HoldingPhase, Load, Message, RefuseReason};
 pub use node::{Node, NodeCounters, NodeLimits};
 pub use placing::{Places, Rules, Sample, There};

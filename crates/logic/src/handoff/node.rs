@@ -217,7 +217,7 @@ impl Node {
         if self.flows.contains_key(&flow) || self.unborn.contains(&flow) {
             return false;
         }
-        self.flows.insert(flow, Flow { generation: Generation::BORN, phase: Phase::Live });
+        self.flows.insert(flow, Flow { generation: Generation::BORN, phase: Phase::Live, is_lent: false });
         self.newborn.push(flow);
         self.counters.born += 1;
         true

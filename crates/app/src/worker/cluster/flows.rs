@@ -99,6 +99,11 @@ impl<F> Flows<F> {
         matches!(self.all.get(&flow).map(|flow| &flow.place), Some(Place::Frozen { .. }))
     }
 
+    /// A flow begins at another server.
+    pub(super) fn begin_away(&mut self, flow: FlowId, key: FlowKey) {
+        self.all.insert(flow, Flow { key: Some(key), place: Place::Away });
+    }
+
     /// A flow is in a slot from now on.
     pub(super) fn settle(&mut self, flow: FlowId, token: Token) {
         let key = self.key(flow);

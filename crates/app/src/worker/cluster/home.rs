@@ -23,13 +23,13 @@ use serde_json::{Map, Value, json};
 use super::super::handler::{Passed, PassedOutcome};
 use super::super::{HELD_PACKETS_INDEX, Host, Worker};
 use super::placing::ROUND_TRIP;
-use super::{Part, link};
+use super::{Part, born, link};
 use crate::config::{self, Config};
 use crate::ctl::{self, Command, Question};
 use crate::pins;
 
 /// Entries for flows, 150 bytes each while they exist.
-const FLOWS_MAX: u32 = 1 << 20;
+pub(super) const FLOWS_MAX: u32 = 1 << 20;
 /// Entries are looked through for what is over, so many at a time.
 const SWEEP_COUNT: u32 = 4096;
 const SWEEP_PAUSE: Duration = Duration::from_millis(200);
@@ -46,7 +46,7 @@ pub(super) struct Home {
     /// Up to which of its changes nodes have been told.
     pub(super) changes_told: Option<u64>,
     /// Without it nothing can be handed over, and everything is proxied.
-    steering: Option<steering::Dispatcher>,
+    pub(super) steering: Option<steering::Dispatcher>,
     nodes: Vec<NodeId>,
     /// Nodes whose link is up.
     linked: BTreeSet<ServerId>,
@@ -228,12 +228,16 @@ pub(super) fn vip_name(cluster: &config::Cluster) -> String {
 fn make_steering(cluster: &config::Cluster) -> Result<steering::Dispatcher, String> {
     let text = |error: steering::Error| error.to_string();
     let pins = pins::directory(&format!("dispatcher-{}", vip_name(cluster)))?;
-    let steering = steering::Dispatcher::load(&pins, FLOWS_MAX).map_err(text)?;
+    let steering = born::dispatcher(cluster, &pins)?;
     for (place, node) in cluster.nodes.iter().enumerate() {
         steering.set_node(number_of(place).0, &reach(node)?).map_err(text)?;
     }
     for interface in interfaces::outward().map_err(|error| format!("interfaces: {error}"))? {
         steering.attach(&interface).map_err(text)?;
+    }
+    // Only now: until the taps are there, packets could only be lost.
+    for &vip in &cluster.vip {
+        steering.answer(vip).map_err(text)?;
     }
     Ok(steering)
 }
@@ -331,6 +335,7 @@ impl<H: Host> Worker<H> {
             && let Some(steering) = &home.steering
         {
             steering.receive(self.now);
+            self.place_arrivals();
         }
     }
 

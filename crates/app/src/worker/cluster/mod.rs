@@ -6,9 +6,11 @@
 //! | `link` | carries messages between home and node |
 //! | `flows` | knows where each flow is, and takes connections apart and puts them together |
 //! | `home` | a dispatcher's: from a request to a node, and back when nobody takes it |
+//! | `born` | connections that begin at a node, both sides |
 //! | `node` | a node's: connections that arrive, and their end |
 //! | `placing` | both: requests that come on connections which have been given to a node |
 
+mod born;
 mod flows;
 mod home;
 mod link;
@@ -62,6 +64,7 @@ impl Part {
                 let counters = home.flows.counters();
                 count(&metrics.flows, home.flows.flow_count());
                 metrics.handoffs.set(counters.taken);
+                metrics.births.set(counters.born);
                 metrics.handoffs_refused.set(counters.refused);
                 metrics.handoffs_returned.set(counters.returned);
                 metrics.flows_recovered.set(counters.recovered);
@@ -70,6 +73,7 @@ impl Part {
             Part::Node(node) => {
                 let counters = node.flows.counters();
                 count(&metrics.flows, node.flows.flow_count());
+                metrics.births.set(counters.born);
                 metrics.handoffs.set(counters.taken);
                 metrics.handoffs_refused.set(counters.refused);
                 metrics.handoffs_returned.set(counters.returned);
@@ -152,7 +156,7 @@ impl<H: Host> Worker<H> {
         let Some(cluster) = &self.cluster else { return Instant::NEVER };
         let part = match &cluster.part {
             Part::Home(home) => home.poll_timeout(),
-            Part::Node(node) => node.flows.poll_timeout(),
+            Part::Node(node) => node.flows.poll_timeout().min(node.births_at),
         };
         part.min(cluster.links.poll_timeout()).min(cluster.look_at)
     }
@@ -173,6 +177,7 @@ impl<H: Host> Worker<H> {
             Part::Node(node) => {
                 node.report(u32::try_from(self.connections.len()).unwrap_or(u32::MAX), now);
                 node.flows.handle_timeout(now);
+                node.tell(now);
             }
         }
         self.run_effects();
@@ -203,6 +208,7 @@ impl<H: Host> Worker<H> {
             Part::Node(node) => {
                 node.samples.add(Sample::Connection { requests });
                 node.flows.ended(flow);
+                return node.tell_soon(self.now);
             }
         }
         self.run_effects();

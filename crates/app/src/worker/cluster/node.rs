@@ -13,7 +13,7 @@ use leat_logic::time::Instant;
 
 use super::super::{Host, Stage, Worker};
 use super::placing::Samples;
-use super::{Part, home};
+use super::{Part, born, home};
 use crate::config::Config;
 use crate::pins;
 
@@ -29,7 +29,9 @@ pub(super) struct Node {
     pub(super) keys: KeyMaker,
     pub(super) samples: Samples,
     tell_at: Instant,
-    steering: steering::Node,
+    pub(super) steering: steering::Node,
+    /// When the home is to be told what has begun and ended here.
+    pub(super) births_at: Instant,
 }
 
 impl Node {
@@ -39,7 +41,7 @@ impl Node {
         let place = place.ok_or_else(|| format!("no [[cluster.node]] has the name `{}`", cluster.name))?;
         let text = |error: steering::Error| error.to_string();
         let pins = pins::directory(&format!("node-{}-{}", cluster.name, home::vip_name(cluster)))?;
-        let mut steering = steering::Node::load(&pins).map_err(text)?;
+        let mut steering = born::node(cluster, &pins)?;
         let node = &cluster.nodes[place];
         for &vip in &cluster.vip {
             let same_family = node.address.iter().find(|address| address.is_ipv4() == vip.is_ipv4());
@@ -60,6 +62,7 @@ impl Node {
             samples: Samples::default(),
             tell_at: Instant::default(),
             steering,
+            births_at: Instant::NEVER,
         })
     }
 

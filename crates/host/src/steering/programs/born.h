@@ -2,10 +2,7 @@
 #pragma once
 #include "cookie.h"
 
-/* What the kernel's functions are told and return; only their names count. */
-struct sock {
-	int unused;
-};
+struct sock;
 
 struct bpf_tcp_req_attrs {
 	__u32 rcv_tsval;
@@ -21,7 +18,10 @@ struct bpf_tcp_req_attrs {
 	__u8 reserved[3];
 };
 
-extern int bpf_sk_assign_tcp_reqsk(struct __sk_buff *skb, struct sock *sk, struct bpf_tcp_req_attrs *attrs, int attrs__sz) __ksym;
+/* A function of the kernel's, which has another number in each kernel: leat puts it here when it loads this. */
+#define ASSIGN_PLACE 0x6c656174
+static int (*const bpf_sk_assign_tcp_reqsk)(struct __sk_buff *skb, struct sock *sk, struct bpf_tcp_req_attrs *attrs, int attrs__sz) =
+	(void *)ASSIGN_PLACE;
 
 /* SO_MARK's place in a packet that has been here before: what is left of an old connection has been told to go. */
 #define SECOND_TIME 0x6c656132

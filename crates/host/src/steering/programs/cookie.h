@@ -224,7 +224,7 @@ static __noinline int check_cookie(struct __sk_buff *skb, const struct packet *p
 	if ((__u32)hash != bpf_ntohl(packet->tcp.ack_seq) - 1)
 		return 0;
 	handshake->serial = hash | BORN_SERIAL;
-	handshake->age_ms = now_ms() - echo;
+	handshake->age_ms = now_ms() - (echo & ~OPTIONS_MASK);
 	unpack_options(echo & OPTIONS_MASK, packet->is_ipv4, &handshake->options);
 	return 1;
 }

@@ -445,7 +445,7 @@ impl Home {
         let own = matches!(record.holder, Holder::Offered { own: true, .. });
         record.holder = Holder::Node { life, unconfirmed: None, is_recalled: false };
         record.attempts = 0;
-        self.counters.taken += 1;
+        self.counters.taken += u64::from(own || record.generation != Generation::BORN);
         if own {
             self.effects.push_back(Effect::CloseSilently { flow });
         }

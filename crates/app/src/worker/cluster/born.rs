@@ -1,0 +1,170 @@
+//! Connections that begin at a node: their SYN is answered by the steering programs, and the packet with the request is looked at here, given a
+//! node and sent on. Whose packet isn't a whole request, or has no node, gets a socket of this server's and goes the ordinary way. At a node:
+//! which flow an accepted connection is. `docs/decisions/0012-born.md` has the reasons.
+
+use std::path::Path;
+use std::time::Duration;
+
+use bytes::Bytes;
+use leat_host::reactor::{Reactor, Token};
+use leat_host::socket;
+use leat_host::steering::{self, Arrival, CookieKey, FlowKey};
+use leat_logic::dispatch::{Facts, Outcome};
+use leat_logic::handoff::{FlowId, HttpState, Image, ServerId, cookie_key};
+use leat_logic::http::{self, Progress};
+use leat_logic::time::Instant;
+
+use super::super::settings::SiteKind;
+use super::super::{Host, UNKNOWN_SITE, Worker};
+use super::node::{Borrowed, Node};
+use super::{Part, home, link};
+use crate::config;
+
+/// What has begun and ended at a node is told at once for so long: much sooner than its home would ask.
+const TELL_PAUSE: Duration = Duration::from_millis(5);
+
+/// The dispatcher's programs: those that answer SYNs where that's wanted and the kernel has what they need.
+pub(super) fn dispatcher(cluster: &config::Cluster, pins: &Path) -> Result<steering::Dispatcher, String> {
+    or_moved(cluster, |key| match key {
+        Some(key) => steering::Dispatcher::load_for_births(pins, home::FLOWS_MAX, key),
+        None => steering::Dispatcher::load(pins, home::FLOWS_MAX),
+    })
+}
+
+/// A node's programs: those by which connections begin here, where that's wanted and can be.
+pub(super) fn node(cluster: &config::Cluster, pins: &Path) -> Result<steering::Node, String> {
+    or_moved(cluster, |key| match key {
+        Some(key) => steering::Node::load_for_births(pins, key),
+        None => steering::Node::load(pins),
+    })
+}
+
+fn or_moved<T>(
+    cluster: &config::Cluster,
+    load: impl Fn(Option<CookieKey>) -> Result<T, steering::Error>,
+) -> Result<T, String> {
+    let key = cluster.key_file.as_ref().filter(|_| cluster.born).map(|key| CookieKey::new(cookie_key(key.bytes())));
+    if let Some(key) = key {
+        match load(Some(key)) {
+            Ok(loaded) => return Ok(loaded),
+            Err(error) => crate::log::warning(format_args!(
+                "connections are moved to nodes, and none begins there, as the kernel can't (Linux 6.9 can): {error}"
+            )),
+        }
+    }
+    load(None).map_err(|error| error.to_string())
+}
+
+impl Node {
+    /// Has the home told, together with what else will have happened.
+    pub(super) fn tell_soon(&mut self, now: Instant) {
+        if self.births_at == Instant::NEVER {
+            self.births_at = now.after(TELL_PAUSE);
+        }
+    }
+
+    /// Tells it what is due.
+    pub(super) fn tell(&mut self, now: Instant) {
+        if now >= self.births_at {
+            self.births_at = Instant::NEVER;
+            self.flows.tell_births();
+        }
+    }
+}
+
+impl<H: Host> Worker<H> {
+    /// Gives every connection whose request has come to a node, or to this server's own listener.
+    pub(super) fn place_arrivals(&mut self) {
+        while let Some(arrival) = self.home_steering().and_then(steering::Dispatcher::poll_arrival) {
+            let node = self.bear(&arrival);
+            let Some(steering) = self.home_steering() else { return };
+            let (key, flow, flows) = (arrival.key, &arrival.flow, steering.flows());
+            let entered = match node {
+                Some(node) => flows.bear(key, flow, node.0),
+                None => flows.admit(key, flow),
+            };
+            if let Err(error) = entered {
+                crate::log::warning(format_args!("a connection that begins can't be steered: {error}"));
+            }
+            steering.deliver(key);
+        }
+        self.run_effects();
+    }
+
+    fn home_steering(&self) -> Option<&steering::Dispatcher> {
+        match &self.cluster.as_ref()?.part {
+            Part::Home(home) => home.steering.as_ref(),
+            Part::Node(_) => None,
+        }
+    }
+
+    /// The node at which a connection is to begin, and which is in the books as its holder then. None when it's to begin here.
+    fn bear(&mut self, arrival: &Arrival) -> Option<ServerId> {
+        let now = self.now;
+        // What isn't simply for the nodes takes the way that knows all cases.
+        let is_plain = |site: &super::super::settings::Site| site.kind != SiteKind::Cluster || site.handlers.is_empty();
+        if arrival.has_fin || !self.sites.iter().all(|site| is_plain(site)) {
+            return None;
+        }
+        let mut connection = http::Connection::new(now);
+        let limits = &self.sites[UNKNOWN_SITE as usize].limits;
+        let (_, progress) = connection.handle_input(now, &arrival.payload, limits);
+        let Progress::Request(request) = progress else { return None };
+        let cluster = self.cluster.as_mut()?;
+        let Part::Home(home) = &mut cluster.part else { return None };
+        let node = home.dispatcher.choose(&Facts::of(&request), now).ok()?.node;
+        let server = home.server(node)?;
+        let flow = FlowId { home: link::HOME, serial: arrival.flow.serial };
+        let image = image(flow, arrival, now)?;
+        home.flows.born(now, flow, server, image).ok()?;
+        cluster.flows.begin_away(flow, arrival.key);
+        home.dispatcher.begin(node);
+        home.dispatcher.end(node, Outcome::Unknown, now);
+        Some(server)
+    }
+
+    /// A connection was accepted: if it began by a cookie, it's a flow. False when another server goes on with it, and nothing is left of it here.
+    pub(in crate::worker) fn accepted_birth(&mut self, token: Token) -> bool {
+        let socket = self.connections[token].socket;
+        let Some(cluster) = &mut self.cluster else { return true };
+        let Part::Node(node) = &mut cluster.part else { return true };
+        if !node.steering.has_births() {
+            return true;
+        }
+        let Ok((vip, client)) = socket::ends(&Borrowed(socket)) else { return true };
+        let serial = match node.steering.birth(FlowKey { client, vip }) {
+            Ok(Some(serial)) => serial,
+            Ok(None) => return true,
+            Err(error) => {
+                crate::log::warning(format_args!("a connection can't be told to the dispatcher: {error}"));
+                return true;
+            }
+        };
+        let flow = FlowId { home: link::HOME, serial };
+        if node.flows.born(flow) {
+            node.tell_soon(self.now);
+            cluster.flows.settle(flow, token);
+            return true;
+        }
+        // Where it can't be frozen it's closed unmarked: what the kernel says then doesn't leave this host.
+        if let Ok(socket) = self.reactor.give_up(socket)
+            && let Ok(frozen) = cluster.freezer.freeze(socket)
+        {
+            frozen.close_silently();
+        }
+        self.connections.close(token.index);
+        self.metrics.connections.set(self.connections.len() as u64);
+        false
+    }
+}
+
+/// What a socket here would have made of a connection: by that it goes on if its node never gets it.
+fn image(flow: FlowId, arrival: &Arrival, now: Instant) -> Option<Bytes> {
+    let http = HttpState {
+        connection: http::Connection::new(now).export(now),
+        input: arrival.payload.clone(),
+        ..HttpState::default()
+    };
+    let image = Image { flow, tcp: Some(arrival.state()), congestion: None, http, reply: None };
+    image.encode().ok().map(Bytes::from)
+}
