@@ -42,7 +42,7 @@ fn in_lab(name: &str, test: impl FnOnce(&Dispatcher) + Send + 'static) {
     let path = pins.0.clone();
     namespace
         .run(move || {
-            let dispatcher = Dispatcher::load(&path, 100).unwrap();
+            let dispatcher = Dispatcher::load_for_births(&path, 100, CookieKey::new([7; 16])).unwrap();
             for (number, routed) in [(1, false), (2, true)] {
                 let interface = "lo".to_owned();
                 let (ipv4, ipv6) = (Some([203, 0, 113, 9].into()), Some("2001:db8:9::9".parse().unwrap()));
@@ -159,7 +159,7 @@ fn run(dispatcher: &Dispatcher, program: &str, frame: &[u8]) -> (u32, Vec<u8>) {
     let mut out = vec![0; frame.len() + 64];
     let options = TestRunOptions { data_in: Some(frame), data_out: Some(&mut out), ..TestRunOptions::default() };
     let result = programs.classifier(program).unwrap().test_run(options).unwrap();
-    out.truncate(frame.len());
+    out.truncate(result.data_size_out as usize);
     (result.return_value, out)
 }
 
@@ -284,6 +284,67 @@ fn a_flow_that_others_hold_is_not_reset_from_here() {
         dispatcher.flows().hold(key, 1).unwrap();
         assert_eq!(leave(&reset), DROP);
         assert_eq!(leave(&Segment::new(VIP4, CLIENT4, ACK, 5)), PASS);
+    });
+}
+
+/// The answer to a SYN, as far as it matters: sequence number and timestamp.
+fn answer(dispatcher: &Dispatcher, syn: &Segment) -> Option<(u32, u32)> {
+    let (verdict, frame) = run(dispatcher, "dispatcher_ingress", &syn.frame());
+    if verdict != REDIRECT {
+        return None;
+    }
+    let l4 = if syn.from.is_ipv4() { 34 } else { 54 };
+    let tcp = &frame[l4..];
+    assert_eq!(checksum(&[&pseudo_header(syn.to.ip(), syn.from.ip(), 6, tcp.len()), tcp]), 0);
+    assert!(!syn.from.is_ipv4() || checksum(&[&frame[14..34]]) == 0);
+    let number = |at: usize| u32::from_be_bytes(tcp[at..at + 4].try_into().unwrap());
+    assert_eq!((number(8), tcp[13], number(32)), (syn.sequence.wrapping_add(1), SYN | ACK, syn.timestamp.unwrap()));
+    Some((number(4), number(28)))
+}
+
+/// A segment that echoes our clock.
+fn echoing(segment: &Segment, echo: u32) -> Vec<u8> {
+    let mut frame = segment.frame();
+    let l4 = if segment.from.is_ipv4() { 34 } else { 54 };
+    frame[l4 + 28..l4 + 32].copy_from_slice(&echo.to_be_bytes());
+    frame
+}
+
+#[test]
+fn a_syn_is_answered_without_a_socket_and_who_got_the_answer_is_believed() {
+    in_lab("cookie", |dispatcher| {
+        assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success());
+        for (client, vip) in [(CLIENT4, VIP4), (CLIENT6, VIP6)] {
+            let mut syn = Segment::new(client, vip, SYN, 7000);
+            syn.timestamp = Some(99);
+            assert_eq!(answer(dispatcher, &syn), None, "it's no VIP");
+            dispatcher.answer(syn.to).unwrap();
+            assert_eq!(answer(dispatcher, &syn), None, "nobody listens");
+            let wide = if syn.to.is_ipv4() { "0.0.0.0:80" } else { "[::]:80" };
+            let _listener = crate::socket::listen(wide.parse().unwrap()).unwrap();
+            let old = Segment { timestamp: None, ..syn.clone() };
+            assert_eq!(arrive(dispatcher, &old), PASS, "without a clock it's the kernel's");
+            let (number, clock) = answer(dispatcher, &syn).expect("an answer");
+
+            let mut ack = Segment { flags: ACK, sequence: 7001, ..syn.clone() };
+            let entry = || dispatcher.flows().get(ack.key()).unwrap();
+            let arrive = |segment: &Segment, echo| run(dispatcher, "dispatcher_ingress", &echoing(segment, echo)).0;
+            for (acknowledged, sequence, echo) in
+                [(number, 7001, clock), (number + 1, 7002, clock), (number + 1, 7001, clock ^ 64)]
+            {
+                let forged = Segment { acknowledged, sequence, ..ack.clone() };
+                assert_eq!((arrive(&forged, echo), entry()), (PASS, None));
+            }
+            ack.acknowledged = number + 1;
+            assert_eq!(arrive(&ack, clock), DROP, "it has said what it's for");
+            let flow = dispatcher.flows().get(ack.key()).unwrap().expect("an entry");
+            assert!(flow.born && flow.held && flow.heard.client_next == 7001 && flow.serial >> 63 == 1, "{flow:?}");
+            dispatcher.flows().bear(ack.key(), &flow, 1).unwrap();
+            assert_eq!(arrive(&ack, clock), REDIRECT);
+            assert_eq!(arrive(&syn, 0), REDIRECT, "a flow that lives: the node's kernel challenges it");
+        }
+        let counters = dispatcher.counters().unwrap();
+        assert_eq!((counters.answered, counters.awaited), (2, 2));
     });
 }
 

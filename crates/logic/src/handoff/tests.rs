@@ -389,3 +389,56 @@ fn a_flow_that_is_lent_comes_home_by_itself_once_its_request_is_answered() {
     pair.hand_over();
     assert!(!pair.node.replied(FLOW));
 }
+
+/// A flow that begins at the node, as far as its home knows.
+fn be_born() -> Pair {
+    let mut pair = Pair::new();
+    pair.home.forget(FLOW);
+    pair.home.born(pair.now, FLOW, NODE, IMAGE).unwrap();
+    pair
+}
+
+#[test]
+fn a_birth_is_an_offer_that_says_nothing() {
+    let mut pair = be_born();
+    assert!(pair.node.born(FLOW) && !pair.node.born(FLOW), "once");
+    pair.talk();
+    pair.node.tell_births();
+    pair.talk();
+    assert_eq!((pair.home_did.clone(), pair.node_did.clone()), (vec![], vec![]));
+    assert_eq!((pair.home.flows_of(NODE).count(), pair.home.counters().born, pair.home.counters().taken), (1, 1, 0));
+    // From here on it's a flow like any other.
+    pair.hand_back();
+    assert!(matches!(pair.home_did.last(), Some(Effect::Place { giver: Some(NODE), .. })));
+
+    // One that is over before anybody was told of it.
+    let mut pair = be_born();
+    assert!(pair.node.born(FLOW));
+    pair.node.ended(FLOW);
+    pair.node.tell_births();
+    pair.talk();
+    assert_eq!((pair.home_did.clone(), pair.home.flow_count()), (vec![unsteer(1)], 0));
+}
+
+#[test]
+fn a_flow_that_never_came_to_its_node_is_offered_with_its_image_and_never_begins_there() {
+    let mut pair = be_born();
+    assert!(pair.home.born(pair.now, FLOW, NODE, IMAGE).is_err(), "it's another flow's name");
+    pair.pass(Duration::from_millis(150));
+    assert!(matches!(pair.home_did[..], [Effect::Place { giver: None, .. }]), "{:?}", pair.home_did);
+    assert!(!pair.node.born(FLOW), "its packet was late");
+    pair.home.place(pair.now, FLOW, Destination::Node(NODE)).unwrap();
+    pair.talk();
+    assert!(matches!(pair.node_did[..], [Effect::Thaw { generation: Generation(2), .. }]));
+}
+
+#[test]
+fn what_began_at_a_node_that_dies_goes_on_from_what_the_client_had_sent() {
+    let mut pair = be_born();
+    pair.node.born(FLOW);
+    pair.home.disconnected(pair.session());
+    pair.now = pair.now.after(Duration::from_secs(3));
+    pair.home.handle_timeout(pair.now);
+    pair.collect_home();
+    assert!(pair.home_did.contains(&Effect::Recover { flow: FLOW, image: IMAGE, progress: None }));
+}
