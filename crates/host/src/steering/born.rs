@@ -130,8 +130,8 @@ impl Arrival {
     pub fn state(&self) -> TcpState {
         let is_ipv4 = self.key.vip.is_ipv4();
         let scale = self.echo & 15;
-        let window_scale = (scale != NO_WINDOW_SCALE)
-            .then(|| WindowScale { send: scale.min(14) as u8, receive: OWN_WINDOW_SCALE });
+        let window_scale =
+            (scale != NO_WINDOW_SCALE).then(|| WindowScale { send: scale.min(14) as u8, receive: OWN_WINDOW_SCALE });
         let snd_wnd = u32::from(self.window) << window_scale.map_or(0, |scale| scale.send);
         let mss = if is_ipv4 { MSS_OF_IPV4 } else { MSS_OF_IPV6 }[(self.echo >> 4 & 3) as usize];
         TcpState {

@@ -1,8 +1,8 @@
 //! Packets of flows that change hands: kept while they must wait, put back where they came from afterwards. The way here and back is a tap, one
 //! for each interface.
 
-use std::collections::{HashMap, VecDeque};
 use std::collections::hash_map::Entry;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};

@@ -217,7 +217,8 @@ impl Node {
         if self.flows.contains_key(&flow) || self.unborn.contains(&flow) {
             return false;
         }
-        self.flows.insert(flow, Flow { generation: Generation::BORN, phase: Phase::Live, is_lent: false });
+        let generation = Generation::BORN;
+        self.flows.insert(flow, Flow { generation, phase: Phase::Live, is_lent: false, asked: None });
         self.newborn.push(flow);
         self.counters.born += 1;
         true

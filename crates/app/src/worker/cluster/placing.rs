@@ -86,6 +86,11 @@ impl<H: Host> Worker<H> {
             self.freeze_goes_on(token);
             return false;
         }
+        if number == 1 {
+            // The connection began here because of it.
+            self.was_given(token);
+            return true;
+        }
         let request = Request::read_again(&exchange.head);
         let content = request.map(|request| node.keys.content(&Facts::of(&request))).unwrap_or_default();
         exchange.content = content;
