@@ -1,11 +1,13 @@
 //! Access logs: how a request is written, and the thread that writes. A worker formats into memory of its own and never waits for the disk:
-//! what the thread can't take is dropped and counted.
+//! what the thread can't take or write is dropped and counted.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Write};
 use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 
 use leat_logic::http::HTTP_DATE_BYTES;
@@ -21,7 +23,12 @@ const BLOCK_BYTES: usize = 16 * 1024;
 const FIELD_BYTES_MAX: usize = 2048;
 
 enum Order {
-    Write { target: AccessLogTarget, block: Vec<u8> },
+    /// `lost` counts the lines that couldn't be written.
+    Write {
+        target: AccessLogTarget,
+        block: Vec<u8>,
+        lost: Arc<AtomicU64>,
+    },
     Reopen,
     End,
 }
@@ -80,29 +87,44 @@ fn append_to(path: &std::path::Path) -> io::Result<File> {
 
 fn write_all(received: &Receiver<Order>) {
     let mut files: BTreeMap<std::path::PathBuf, File> = BTreeMap::new();
-    let mut failing = false;
+    let mut failing: Vec<AccessLogTarget> = Vec::new();
     for order in received {
-        let result = match order {
+        let (target, block, lost) = match order {
             Order::End => return,
             Order::Reopen => {
                 files.clear();
-                Ok(())
+                continue;
             }
-            Order::Write { target: AccessLogTarget::StandardOutput, block } => io::stdout().write_all(&block),
-            Order::Write { target: AccessLogTarget::File(path), block } => match files.get_mut(&path) {
+            Order::Write { target, block, lost } => (target, block, lost),
+        };
+        let result = match &target {
+            AccessLogTarget::StandardOutput => io::stdout().write_all(&block),
+            AccessLogTarget::File(path) => match files.get_mut(path) {
                 Some(file) => file.write_all(&block),
-                None => append_to(&path).and_then(|mut file| {
+                None => append_to(path).and_then(|mut file| {
                     file.write_all(&block)?;
-                    files.insert(path, file);
+                    files.insert(path.clone(), file);
                     Ok(())
                 }),
             },
         };
-        // Said when it begins, not for each block.
-        if let (Err(error), false) = (&result, failing) {
-            log::warning(format_args!("the access log can't be written: {error}"));
+        let known = failing.iter().position(|other| *other == target);
+        match (result, known) {
+            (Ok(()), None) => {}
+            (Ok(()), Some(place)) => {
+                failing.swap_remove(place);
+            }
+            (Err(error), _) => {
+                lost.fetch_add(block.iter().filter(|&&byte| byte == b'\n').count() as u64, Relaxed);
+                // Said when it begins, not for each block.
+                if known.is_none() {
+                    log::warning(format_args!(
+                        "the access log {target} can't be written: {error}; its lines are dropped"
+                    ));
+                    failing.push(target);
+                }
+            }
         }
-        failing = result.is_err();
     }
 }
 
@@ -123,6 +145,7 @@ impl AccessLogs {
             format,
             block: RefCell::default(),
             lines: 0.into(),
+            lost: Arc::default(),
         })
     }
 }
@@ -135,10 +158,12 @@ pub struct AccessLogHandle {
     block: RefCell<Vec<u8>>,
     /// Lines in the block.
     lines: std::cell::Cell<u64>,
+    /// Lines that the thread couldn't write, and nobody has heard of.
+    lost: Arc<AtomicU64>,
 }
 
 impl AccessLogHandle {
-    /// Adds a line. Returns how many lines were dropped because the thread is behind.
+    /// Adds a line. Returns how many lines were dropped meanwhile: the thread is behind, or can't write.
     pub fn add(&self, record: &Record<'_>) -> u64 {
         let mut block = self.block.borrow_mut();
         match self.format {
@@ -155,12 +180,13 @@ impl AccessLogHandle {
     pub fn flush(&self) -> u64 {
         let block = std::mem::take(&mut *self.block.borrow_mut());
         let lines = self.lines.take();
+        let lost = self.lost.swap(0, Relaxed);
         if block.is_empty() {
-            return 0;
+            return lost;
         }
-        match self.orders.try_send(Order::Write { target: self.target.clone(), block }) {
-            Ok(()) => 0,
-            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => lines,
+        match self.orders.try_send(Order::Write { target: self.target.clone(), block, lost: self.lost.clone() }) {
+            Ok(()) => lost,
+            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => lost + lines,
         }
     }
 }
@@ -322,6 +348,7 @@ mod tests {
             format: AccessLogFormat::Combined,
             block: RefCell::default(),
             lines: 0.into(),
+            lost: Arc::default(),
         };
         assert_eq!(handle.add(&record()) + handle.flush(), 0);
         assert_eq!(handle.add(&record()) + handle.add(&record()) + handle.flush(), 2);

@@ -57,6 +57,15 @@ pub enum AccessLogTarget {
     File(PathBuf),
 }
 
+impl std::fmt::Display for AccessLogTarget {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            AccessLogTarget::StandardOutput => formatter.write_str("on standard output"),
+            AccessLogTarget::File(path) => path.display().fmt(formatter),
+        }
+    }
+}
+
 /// How a request is written in an access log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AccessLogFormat {

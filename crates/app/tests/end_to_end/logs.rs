@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use crate::on_both_reactors;
-use crate::support::{Directory, Reactor, Server, eventually};
+use crate::support::{Client, Directory, Reactor, Server, eventually};
 
 const JSON_FIELDS: [&str; 14] = [
     "body_bytes",
@@ -200,6 +200,28 @@ fn a_log_that_was_moved_is_opened_anew(reactor: Reactor) {
     assert!(lines(&directory.at("access.log.1"), 1)[0].contains("?first"));
 }
 
+fn a_full_disk_holds_nobody_up_and_is_counted(reactor: Reactor) {
+    let directory = Directory::with(&[("site/a.txt", b"alpha\n")]);
+    let text = "[admin]\nlisten = \"127.0.0.1:0\"\n[[site]]\nname = \"full\"\nlisten = [\"127.0.0.1:0\"]\nroot = \"site\"\n\
+                [site.access_log]\npath = \"/dev/full\"\n";
+    let server = Server::configured(reactor, &directory, text);
+    let mut admin = Client::connect(server.admin());
+    eventually("what couldn't be written is counted", || {
+        assert_eq!(server.get("/a.txt").status, 200);
+        let metrics = admin.get("/metrics").text();
+        let line =
+            metrics.lines().find(|line| line.starts_with("leat_access_log_lines_dropped_total{site=\"full\"}"))?;
+        (!line.ends_with(" 0")).then_some(())
+    });
+    assert!(server.wait_for_stderr(&["can't be written"]).contains("/dev/full"));
+    assert_eq!(
+        server.stderr().iter().filter(|line| line.contains("can't be written")).count(),
+        1,
+        "{:?}",
+        server.stderr()
+    );
+}
+
 fn what_was_answered_before_the_end_is_in_the_log(reactor: Reactor) {
     let directory = Directory::new();
     let mut server = logging(reactor, &directory, "combined");
@@ -218,5 +240,6 @@ on_both_reactors!(
     every_request_is_logged_once,
     the_log_can_go_to_standard_output,
     a_log_that_was_moved_is_opened_anew,
+    a_full_disk_holds_nobody_up_and_is_counted,
     what_was_answered_before_the_end_is_in_the_log,
 );
