@@ -24,6 +24,7 @@ use crate::ctl;
 use crate::listener::ListenerName;
 use crate::log;
 use crate::metrics::{ServerMetrics, WorkerMetrics};
+use crate::passage::{self, Doors, Passage};
 use crate::supervisor::Source;
 use crate::worker::control::{Control, Mailbox};
 use crate::worker::{Host, Setup, Worker};
@@ -66,6 +67,12 @@ struct Engine<'a> {
     sender: Sender<Event>,
     events: Receiver<Event>,
     draining: bool,
+    /// Where connections of the engine before this one come in.
+    doors: Arc<Doors>,
+    /// Where connections go.
+    passage: Option<Passage>,
+    /// The next passage's number.
+    next_passage: u32,
     hears_questions: bool,
     fell_back: Arc<std::sync::Once>,
 }
@@ -73,10 +80,8 @@ struct Engine<'a> {
 /// Says which changes wait for the next start: what a running worker is built on.
 fn warn_of_lasting_changes(before: &Config, after: &Config) {
     let keys = [
-        ("reactor", before.reactor != after.reactor),
         ("role", before.role != after.role),
         ("admin.socket", before.admin.socket.is_some() && before.admin.socket != after.admin.socket),
-        ("files.io_threads", before.files.io_threads != after.files.io_threads),
     ];
     for (key, _) in keys.iter().filter(|(_, changed)| *changed) {
         log::warning(format_args!("the new value of `{key}` is used from the next start or upgrade (SIGUSR2) on"));
@@ -180,6 +185,9 @@ fn start(source: &Source) -> io::Result<Engine<'_>> {
         sender,
         events,
         draining: false,
+        doors: Arc::default(),
+        passage: None,
+        next_passage: 0,
         hears_questions: false,
         fell_back: Arc::new(std::sync::Once::new()),
     })
@@ -193,7 +201,7 @@ impl Engine<'_> {
                 Event::Message(None) if !self.draining => {
                     log::warning("the supervisor has gone: finishing what is under way");
                     let within = self.config.as_ref().map_or(Duration::ZERO, |config| config.limits.drain_timeout);
-                    self.drain(within, false);
+                    self.drain(within, false, None)?;
                 }
                 Event::Message(None) => {}
                 Event::Asked(question) => self.hear(question),
@@ -205,6 +213,10 @@ impl Engine<'_> {
                 }
             }
             if self.draining && self.workers.is_empty() {
+                if self.passage.is_some() {
+                    let passed = self.metrics.connections_passed();
+                    log::info(format_args!("{passed} connections have gone to the new engine: the old one ends"));
+                }
                 return Ok(());
             }
         }
@@ -288,8 +300,11 @@ impl Engine<'_> {
             "drain" => {
                 let (milliseconds, idle) = rest.split_once(' ').unwrap_or((rest, ""));
                 let within = Duration::from_millis(milliseconds.parse().map_err(|_| io::ErrorKind::InvalidData)?);
-                self.drain(within, idle == "idle");
-                Ok(())
+                self.drain(within, idle == "idle", message.descriptors.into_iter().next())
+            }
+            "take" => {
+                let Some(descriptor) = message.descriptors.into_iter().next() else { return Ok(()) };
+                passage::take(self.number_passage(), descriptor.into(), self.doors.clone())
             }
             "reopen" => {
                 self.logs.reopen();
@@ -325,6 +340,7 @@ impl Engine<'_> {
                 self.workers[place].mailbox.send(Control::Configure { config, logs, listeners });
             }
         }
+        self.open_doors();
         self.listen_for_questions(&config);
         self.metrics.reloads.fetch_add(1, Ordering::Relaxed);
         Ok(())
@@ -464,13 +480,38 @@ impl Engine<'_> {
         Ok(known)
     }
 
-    fn drain(&mut self, within: Duration, keep_idle: bool) {
+    /// Has the workers end, and give their connections to the engine at the other end of `next` if there is one.
+    fn drain(&mut self, within: Duration, keep_idle: bool, next: Option<OwnedFd>) -> io::Result<()> {
         self.draining = true;
+        self.doors.set(Vec::new());
+        let passage = match next {
+            Some(next) => {
+                let mailboxes = self.workers.iter().map(|worker| worker.mailbox.clone()).collect();
+                let passage = passage::give(self.number_passage(), next.into(), mailboxes)?;
+                if let Some(before) = self.passage.replace(passage.clone()) {
+                    before.end();
+                }
+                Some(passage)
+            }
+            None => None,
+        };
         let deadline = clock::now().after(within);
         for worker in &self.workers {
-            worker.mailbox.send(Control::Drain { deadline, keep_idle });
+            worker.mailbox.send(Control::Drain { deadline, keep_idle, passage: passage.clone() });
         }
         // The workers close their copies when they have emptied the queues.
         self.sockets.clear();
+        Ok(())
+    }
+
+    fn number_passage(&mut self) -> u32 {
+        self.next_passage = self.next_passage.wrapping_add(1);
+        self.next_passage
+    }
+
+    /// Connections of the engine before this one come to the workers that stay.
+    fn open_doors(&self) {
+        let staying = self.workers.iter().filter(|worker| !worker.retiring && !self.draining);
+        self.doors.set(staying.map(|worker| worker.mailbox.clone()).collect());
     }
 }

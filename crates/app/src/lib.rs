@@ -11,6 +11,7 @@ pub mod lab;
 pub mod listener;
 pub mod log;
 pub mod metrics;
+pub mod passage;
 pub(crate) mod pins;
 pub mod supervisor;
 pub mod top;

@@ -145,6 +145,12 @@ pub struct WorkerMetrics {
     pub flows_recovered: Number,
     /// Connections that couldn't go on.
     pub flows_cut: Number,
+    /// Connections that the next engine has taken.
+    pub connections_passed: Number,
+    /// Connections that the next engine didn't take, or not as they were.
+    pub connections_returned: Number,
+    /// Connections taken from the engine before.
+    pub connections_taken: Number,
     /// Requests answered from the worker's cache.
     pub cache_hits: Number,
     /// Requests for which the storage was asked.
@@ -189,6 +195,9 @@ impl WorkerMetrics {
             fetches: Number::default(),
             flows_recovered: Number::default(),
             flows_cut: Number::default(),
+            connections_passed: Number::default(),
+            connections_returned: Number::default(),
+            connections_taken: Number::default(),
             cache_hits: Number::default(),
             cache_misses: Number::default(),
             cache_bytes: Number::default(),
@@ -235,6 +244,13 @@ impl ServerMetrics {
     /// Counts a new worker's numbers in. Those of workers that have gone stay: a counter never goes back.
     pub fn add_worker(&self, metrics: Arc<WorkerMetrics>) {
         self.workers.lock().unwrap_or_else(PoisonError::into_inner).push(metrics);
+    }
+
+    /// Connections that the next engine has taken.
+    #[must_use]
+    pub fn connections_passed(&self) -> u64 {
+        let workers = self.workers.lock().unwrap_or_else(PoisonError::into_inner);
+        workers.iter().map(|worker| worker.connections_passed.get()).sum()
     }
 
     /// The text of `/metrics`.

@@ -13,9 +13,9 @@ use rustix::net::{
 const MESSAGE_BYTES_MAX: usize = 1024 * 1024;
 
 /// Descriptors in one message; the kernel allows 253.
-pub const DESCRIPTORS_MAX: usize = 64;
+pub const DESCRIPTORS_MAX: usize = 250;
 
-/// A message: one line of text, and descriptors that come with it.
+/// A message of text, and descriptors that come with it.
 #[derive(Debug)]
 pub struct Message {
     /// The text.
@@ -24,16 +24,33 @@ pub struct Message {
     pub descriptors: Vec<OwnedFd>,
 }
 
+/// A message of any bytes.
+#[derive(Debug)]
+pub struct Packet {
+    /// The bytes.
+    pub bytes: Vec<u8>,
+    /// At most [`DESCRIPTORS_MAX`]; fewer than were sent when this process has no room for more.
+    pub descriptors: Vec<OwnedFd>,
+}
+
 /// Sends a message; waits until the other side has room for it.
 ///
 /// # Errors
 /// Those of sendmsg(2): the other process has gone.
-pub fn send(mut stream: &UnixStream, text: &str, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
-    if text.len() > MESSAGE_BYTES_MAX || descriptors.len() > DESCRIPTORS_MAX {
+pub fn send(stream: &UnixStream, text: &str, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+    send_bytes(stream, text.as_bytes(), descriptors)
+}
+
+/// As [`send`], with any bytes.
+///
+/// # Errors
+/// As [`send`]; after one the other side has no whole message, and can read none any more.
+pub fn send_bytes(mut stream: &UnixStream, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+    if bytes.len() > MESSAGE_BYTES_MAX || descriptors.len() > DESCRIPTORS_MAX {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "message too long for the channel"));
     }
     // The descriptors travel with the length, so that a reader has them before the text.
-    let length = (text.len() as u32).to_be_bytes();
+    let length = (bytes.len() as u32).to_be_bytes();
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     if !descriptors.is_empty() {
@@ -46,14 +63,24 @@ pub fn send(mut stream: &UnixStream, text: &str, descriptors: &[BorrowedFd<'_>])
         }
     };
     stream.write_all(&length[sent..])?;
-    stream.write_all(text.as_bytes())
+    stream.write_all(bytes)
 }
 
 /// Waits for a message; `Ok(None)` when the other process has closed its end.
 ///
 /// # Errors
 /// Those of recvmsg(2), a message that isn't UTF-8 or too long, an end in its middle.
-pub fn receive(mut stream: &UnixStream) -> io::Result<Option<Message>> {
+pub fn receive(stream: &UnixStream) -> io::Result<Option<Message>> {
+    let Some(Packet { bytes, descriptors }) = receive_bytes(stream)? else { return Ok(None) };
+    let text = String::from_utf8(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+    Ok(Some(Message { text, descriptors }))
+}
+
+/// As [`receive`], with any bytes.
+///
+/// # Errors
+/// As [`receive`], but for what isn't UTF-8.
+pub fn receive_bytes(mut stream: &UnixStream) -> io::Result<Option<Packet>> {
     let mut length = [0u8; 4];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
@@ -78,10 +105,9 @@ pub fn receive(mut stream: &UnixStream) -> io::Result<Option<Message>> {
     if length > MESSAGE_BYTES_MAX {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "message too long"));
     }
-    let mut text = vec![0; length];
-    stream.read_exact(&mut text)?;
-    let text = String::from_utf8(text).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
-    Ok(Some(Message { text, descriptors }))
+    let mut bytes = vec![0; length];
+    stream.read_exact(&mut bytes)?;
+    Ok(Some(Packet { bytes, descriptors }))
 }
 
 #[cfg(test)]

@@ -45,6 +45,21 @@ pub fn hear_notices(mut hear: impl FnMut(Notice) + Send + 'static) -> io::Result
     Ok(())
 }
 
+/// Has the operator's signals wait in the kernel, or come again. For the thread that calls exec: they wait until the new program listens, which
+/// would end by them before.
+pub fn hold_notices(hold: bool) {
+    let how = if hold { libc::SIG_BLOCK } else { libc::SIG_UNBLOCK };
+    // SAFETY: the set is initialised by sigemptyset before it's read, and lives through the calls.
+    unsafe {
+        let mut set = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGTERM, libc::SIGUSR1, libc::SIGUSR2] {
+            libc::sigaddset(&raw mut set, signal);
+        }
+        libc::pthread_sigmask(how, &raw const set, std::ptr::null_mut());
+    }
+}
+
 /// Makes this process deaf to the signals that are meant for the supervisor: a terminal sends them to the whole group.
 ///
 /// # Errors

@@ -280,6 +280,15 @@ impl Reactor for SimReactor {
         network.pump(agenda, socket.0);
     }
 
+    fn stop_awaiting_writable(&mut self, socket: Socket, token: Token) {
+        let mut world = self.world.borrow_mut();
+        let Some(link) = world.link(socket, token) else { return };
+        if std::mem::take(&mut link.awaits_writable) {
+            link.done.push_back(Done::Writable);
+            world.network.ready.insert(socket.0);
+        }
+    }
+
     fn unacknowledged_bytes(&self, socket: Socket) -> usize {
         self.world.borrow().network.unacknowledged_bytes(socket.0)
     }

@@ -275,7 +275,7 @@ impl Run {
         let (now, now_ns) = (world.agenda.instant(), world.agenda.now_ns());
         world.trace(|| format!("drain within {within:?}"));
         world.drain = Some((now_ns, now_ns + within.as_nanos() as u64));
-        self.mailbox.send(Control::Drain { deadline: now.after(within), keep_idle });
+        self.mailbox.send(Control::Drain { deadline: now.after(within), keep_idle, passage: None });
         world.rung.insert(self.mailbox.descriptor());
     }
 

@@ -3,11 +3,12 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::fd::RawFd;
+use std::os::fd::{OwnedFd, RawFd};
 use std::rc::Rc;
 
 use bytes::Bytes;
 use leat_host::storage::{Outcome, Storage, StorageEvent, Ticket};
+use leat_logic::handoff::FileState;
 use leat_logic::serve::coding::CodingSet;
 use leat_logic::serve::etag::ETag;
 use leat_logic::serve::limits::FRESH_NS;
@@ -257,6 +258,15 @@ impl Storage for SimStorage {
 
     fn unchanged(&self, file: &File) -> bool {
         self.world.borrow().faults.trusts_files || file.is_unchanged()
+    }
+
+    fn export(&self, _file: &File) -> Option<(OwnedFd, FileState)> {
+        // Pretend files have no descriptors.
+        None
+    }
+
+    fn import(&self, _descriptor: OwnedFd, _state: FileState) -> Option<File> {
+        None
     }
 
     fn poll(&mut self, out: &mut Vec<StorageEvent<File>>) {

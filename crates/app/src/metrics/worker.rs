@@ -99,6 +99,33 @@ pub(super) const FAMILIES: &[(&Family, Read)] = &[
     ),
     (
         &Family {
+            name: "leat_connections_passed_total",
+            kind: "counter",
+            labels: "",
+            help: "Connections that the next engine has taken, after an upgrade or a restart of the workers.",
+        },
+        |worker| &worker.connections_passed,
+    ),
+    (
+        &Family {
+            name: "leat_connections_returned_total",
+            kind: "counter",
+            labels: "",
+            help: "Connections that the next engine didn't take, or not as they were.",
+        },
+        |worker| &worker.connections_returned,
+    ),
+    (
+        &Family {
+            name: "leat_connections_taken_total",
+            kind: "counter",
+            labels: "",
+            help: "Connections taken from the engine before.",
+        },
+        |worker| &worker.connections_taken,
+    ),
+    (
+        &Family {
             name: "leat_cache_hits_total",
             kind: "counter",
             labels: "",

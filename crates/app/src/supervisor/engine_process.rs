@@ -4,12 +4,13 @@
 //! |---|---|
 //! | `listen NAME`, with sockets to add to it | |
 //! | `apply`: read the configuration and put it in force | `applied`, or `refused REASON` |
-//! | `drain MILLISECONDS idle\|busy`: accept no more; keep idle connections until the end, or not | (it ends) |
+//! | `drain MILLISECONDS idle\|busy`: accept no more; keep idle connections until the end, or not. With a socket: give them all to the engine at its other end | (it ends) |
+//! | `take`, with a socket: the engine at its other end gives its connections | |
 //! | `reopen`: open log files anew | |
 //! | | `released NAME COUNT`: all sockets after the first COUNT are closed here |
 
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -49,6 +50,10 @@ pub(super) struct EngineProcess {
     pid: u32,
     channel: Arc<UnixStream>,
     started: Instant,
+    /// It has been told to accept no more.
+    pub(super) is_draining: bool,
+    /// The engine that gets its connections.
+    passes_to: Option<u32>,
 }
 
 impl EngineProcess {
@@ -56,17 +61,19 @@ impl EngineProcess {
         let (ours, theirs) = UnixStream::pair()?;
         let child = Command::new("/proc/self/exe")
             .env_remove(super::upgrade::VARIABLE)
+            .env_remove(super::upgrade::LEAVING_VARIABLE)
             .arg("engine")
             .args(source.arguments())
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .spawn()?;
         // Its end is noticed by SIGCHLD and reaped with the others.
-        Ok(EngineProcess { pid: child.id(), channel: Arc::new(ours), started: Instant::now() })
+        Ok(EngineProcess::adopt(child.id(), ours.into(), false))
     }
 
     /// An engine that a predecessor of this process started.
-    pub(super) fn adopt(pid: u32, channel: OwnedFd) -> EngineProcess {
-        EngineProcess { pid, channel: Arc::new(channel.into()), started: Instant::now() }
+    pub(super) fn adopt(pid: u32, channel: OwnedFd, is_draining: bool) -> EngineProcess {
+        let channel = Arc::new(channel.into());
+        EngineProcess { pid, channel, started: Instant::now(), is_draining, passes_to: None }
     }
 
     pub(super) fn pid(&self) -> u32 {
@@ -103,17 +110,34 @@ impl EngineProcess {
         channel::send(&self.channel, "apply", &[])
     }
 
-    pub(super) fn drain(&self, within: Duration, keep_idle: bool) {
-        let idle = if keep_idle { "idle" } else { "busy" };
-        self.tell(&format!("drain {} {idle}", within.as_millis()));
+    /// Has it finish what it has, and close what is idle.
+    pub(super) fn drain(&mut self, within: Duration) {
+        self.is_draining = true;
+        self.tell(&format!("drain {} busy", within.as_millis()), &[]);
+    }
+
+    /// Has it accept no more, and give its connections to `next` if they may go there. Once for each next one.
+    pub(super) fn make_way(&mut self, next: &EngineProcess, within: Duration, may_pass: bool) {
+        if self.passes_to.replace(next.pid) == Some(next.pid) {
+            return;
+        }
+        self.is_draining = true;
+        let text = format!("drain {} idle", within.as_millis());
+        match UnixStream::pair().ok().filter(|_| may_pass) {
+            Some((ours, theirs)) => {
+                next.tell("take", &[theirs.as_fd()]);
+                self.tell(&text, &[ours.as_fd()]);
+            }
+            None => self.tell(&text, &[]),
+        }
     }
 
     pub(super) fn reopen_logs(&self) {
-        self.tell("reopen");
+        self.tell("reopen", &[]);
     }
 
-    fn tell(&self, text: &str) {
-        if let Err(error) = channel::send(&self.channel, text, &[]) {
+    fn tell(&self, text: &str, descriptors: &[BorrowedFd<'_>]) {
+        if let Err(error) = channel::send(&self.channel, text, descriptors) {
             log::warning(format_args!("can't tell the engine (process {}) to {text}: {error}", self.pid));
         }
     }

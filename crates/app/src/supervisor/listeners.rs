@@ -21,6 +21,8 @@ pub(super) struct Group {
     pub(super) sockets: Vec<OwnedFd>,
     /// How many of them the engine has.
     pub(super) sent: usize,
+    /// How many the engine before it has.
+    sent_before: usize,
 }
 
 /// See the module.
@@ -47,7 +49,7 @@ impl Listeners {
                 None => {
                     let socket = first_socket(name)?;
                     let bound = socket::local_address(&socket).map_err(|error| cannot(name.address, &error))?;
-                    self.groups.push(Group { name, bound, sockets: vec![socket], sent: 0 });
+                    self.groups.push(Group { name, bound, sockets: vec![socket], sent: 0, sent_before: 0 });
                     self.groups.len() - 1
                 }
             };
@@ -94,16 +96,26 @@ impl Listeners {
     pub(super) fn adopt(&mut self, name: ListenerName, sockets: Vec<OwnedFd>) -> io::Result<()> {
         let first = sockets.first().ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
         let bound = socket::local_address(first)?;
-        self.groups.push(Group { name, bound, sockets, sent: 0 });
+        // The predecessor's engine has them all.
+        let sent = sockets.len();
+        self.groups.push(Group { name, bound, sockets, sent, sent_before: 0 });
         Ok(())
     }
 
-    /// Gives a new engine everything.
-    pub(super) fn send_all(&mut self, engine: &EngineProcess) -> io::Result<()> {
+    /// The engine before the last one goes on: what it doesn't have is closed.
+    pub(super) fn fall_back(&mut self) {
         for group in &mut self.groups {
-            group.sent = 0;
+            group.sockets.truncate(group.sent_before);
+            group.sent = group.sockets.len();
         }
-        self.send_new(engine)
+        self.groups.retain(|group| !group.sockets.is_empty());
+    }
+
+    /// A new engine is about to start, which has nothing yet.
+    pub(super) fn begin_again(&mut self) {
+        for group in &mut self.groups {
+            group.sent_before = std::mem::take(&mut group.sent);
+        }
     }
 
     /// Gives the engine what it doesn't have.

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use leat_host::process::{self, Ended, Notice};
 
-use crate::config::Config;
+use crate::config::{Config, Role};
 use crate::log;
 use engine_process::{EngineProcess, Report};
 use listeners::Listeners;
@@ -48,6 +48,8 @@ struct Supervisor<'a> {
     /// Those that finish what they have.
     leaving: Vec<EngineProcess>,
     announced: bool,
+    /// An upgrade was asked for while the engine wasn't ready: it follows.
+    upgrade_next: bool,
     crashes: u32,
     /// When to start the engine again.
     restart_at: Option<Instant>,
@@ -82,13 +84,16 @@ fn start(source: &Source) -> Result<Supervisor<'_>, String> {
         let _ = notices.send(Event::Notice(notice));
     })
     .map_err(|error| format!("can't listen for signals: {error}"))?;
+    // A predecessor may have held them back.
+    process::hold_notices(false);
     process::adopt_orphans();
     let inherited = upgrade::inherited();
-    let (mut listeners, predecessor) = match inherited {
-        Some(inherited) => (inherited.listeners, inherited.engine),
-        None => (Listeners::default(), None),
+    let (mut listeners, predecessors) = match inherited {
+        Some(inherited) => (inherited.listeners, inherited.leaving.into_iter().chain(inherited.engine).collect()),
+        None => (Listeners::default(), Vec::new()),
     };
-    listeners.bind(&config)?;
+    // Where it fails, everything stays with the engine that there is.
+    let bound = listeners.bind(&config).inspect_err(|_| listeners.begin_again());
     let mut supervisor = Supervisor {
         source,
         config,
@@ -99,25 +104,32 @@ fn start(source: &Source) -> Result<Supervisor<'_>, String> {
         applying: None,
         leaving: Vec::new(),
         announced: false,
+        upgrade_next: false,
         crashes: 0,
         restart_at: None,
         kill_at: None,
     };
-    if let Some(engine) = predecessor {
+    for engine in predecessors {
         engine.report_to(supervisor.sender.clone()).map_err(|error| format!("can't watch the old engine: {error}"))?;
         // It serves on until the new engine is ready.
         supervisor.leaving.push(engine);
     }
-    supervisor.start_engine().map_err(|error| format!("can't start the engine: {error}"))?;
-    Ok(supervisor)
+    // One of them may have ended before anybody listened. We hold the other end.
+    let _ = supervisor.sender.send(Event::Notice(Notice::ChildEnded));
+    let start = |()| supervisor.start_engine().map_err(|error| format!("can't start the engine: {error}"));
+    match bound.and_then(start) {
+        Err(message) if !supervisor.fall_back(&message) => Err(message),
+        _ => Ok(supervisor),
+    }
 }
 
 impl Supervisor<'_> {
     fn start_engine(&mut self) -> io::Result<()> {
         self.restart_at = None;
+        self.listeners.begin_again();
         let engine = EngineProcess::start(self.source)?;
         engine.report_to(self.sender.clone())?;
-        self.listeners.send_all(&engine)?;
+        self.listeners.send_new(&engine)?;
         engine.apply()?;
         self.engine = Some(engine);
         Ok(())
@@ -204,8 +216,8 @@ impl Supervisor<'_> {
         self.kill_at = Some(Instant::now() + drain + KILL_GRACE);
         // Closed here first: with the engine's closed too, new clients are refused at once and can go elsewhere.
         self.listeners.close_all();
-        for engine in self.engine.iter().chain(&self.leaving) {
-            engine.drain(drain, false);
+        for engine in self.engine.iter_mut().chain(&mut self.leaving) {
+            engine.drain(drain);
         }
         if self.engine.is_none() && self.leaving.is_empty() {
             // Between a crash and the next start: nothing will end, so nothing would wake us.
@@ -229,6 +241,9 @@ impl Supervisor<'_> {
             self.listeners.keep_only(&self.config);
             return;
         }
+        if self.engine.is_some() && self.needs_new_engine(&config) {
+            return self.replace_engine(config);
+        }
         let Some(engine) = &self.engine else {
             self.config = config;
             return;
@@ -239,11 +254,43 @@ impl Supervisor<'_> {
         }
     }
 
+    /// Whether running workers can't be given this configuration. A server's part in a cluster lasts as long as the server.
+    fn needs_new_engine(&self, config: &Config) -> bool {
+        let before = &self.config;
+        let is_server = before.role == Role::Server && config.role == Role::Server;
+        is_server && (before.reactor != config.reactor || before.files.io_threads != config.files.io_threads)
+    }
+
+    /// Starts an engine for a configuration that the running one can't be given; that one serves until the new one is ready.
+    fn replace_engine(&mut self, config: Config) {
+        self.leaving.extend(self.engine.take());
+        self.applying = Some(config);
+        if let Err(error) = self.start_engine() {
+            self.fall_back(&format!("can't start the engine: {error}"));
+        }
+    }
+
+    /// The new engine can't be used, and the one before it hasn't been told to go: that one goes on. Whether there is one.
+    fn fall_back(&mut self, reason: &str) -> bool {
+        let Some(place) = self.leaving.iter().position(|engine| !engine.is_draining) else { return false };
+        if let Some(engine) = self.engine.replace(self.leaving.remove(place)) {
+            process::kill(engine.pid());
+        }
+        self.applying = None;
+        self.listeners.fall_back();
+        self.announced = true;
+        log::error(format_args!("the new engine isn't used; the old one goes on: {reason}"));
+        true
+    }
+
     fn reported(&mut self, pid: u32, report: Report) -> Result<(), String> {
         let current = self.engine.as_ref().is_some_and(|engine| engine.pid() == pid);
         match report {
             Report::Applied if current => self.applied(),
             Report::Refused(reason) if current => {
+                if self.fall_back(&reason) {
+                    return Ok(());
+                }
                 if !self.announced {
                     return Err(reason);
                 }
@@ -269,9 +316,15 @@ impl Supervisor<'_> {
             self.announced = true;
             self.announce();
         }
-        // After an upgrade: the new engine accepts now, so the old one needn't.
-        for engine in &self.leaving {
-            engine.drain(self.config.limits.drain_timeout, true);
+        // The new engine accepts now, so the old one needn't. Flows of a cluster stay: another server counts on where they are.
+        let may_pass = self.config.role == Role::Server;
+        if let Some(next) = &self.engine {
+            for engine in &mut self.leaving {
+                engine.make_way(next, self.config.limits.drain_timeout, may_pass);
+            }
+        }
+        if std::mem::take(&mut self.upgrade_next) {
+            self.upgrade();
         }
     }
 
@@ -301,10 +354,11 @@ impl Supervisor<'_> {
             return Ok(());
         }
         let lived = self.engine.take().map_or(Duration::ZERO, |engine| engine.age());
-        self.applying = None;
-        if self.is_stopping() {
+        if self.is_stopping() || self.fall_back("it ended before it was ready") {
+            self.applying = None;
             return Ok(());
         }
+        self.applying = None;
         if !self.announced {
             return Err("the engine ended before it was ready".to_owned());
         }
@@ -324,6 +378,22 @@ impl Supervisor<'_> {
         Ok(())
     }
 
+    /// Whether the new binary would miss nothing that has been heard. Else the upgrade follows what has.
+    fn nothing_else_waits(&self) -> bool {
+        let waiting: Vec<Event> = self.events.try_iter().collect();
+        // The new binary is the one on disk, reads the configuration, and looks for children that have ended, anyway.
+        let does_anyway =
+            |event: &Event| matches!(event, Event::Notice(Notice::Upgrade | Notice::Reload | Notice::ChildEnded));
+        if waiting.iter().all(does_anyway) {
+            return true;
+        }
+        for event in waiting.into_iter().chain([Event::Notice(Notice::Upgrade)]) {
+            // We hold the other end.
+            let _ = self.sender.send(event);
+        }
+        false
+    }
+
     fn upgrade(&mut self) {
         if self.is_stopping() {
             return;
@@ -332,8 +402,24 @@ impl Supervisor<'_> {
             log::warning("no upgrade now: the engine is being started");
             return;
         };
-        // It returns only when it failed.
-        let error = upgrade::start_over(&self.listeners, engine);
+        if !self.announced || self.applying.is_some() {
+            self.upgrade_next = true;
+            return;
+        }
+        let error = match upgrade::probe(self.source) {
+            Ok(executable) => {
+                process::hold_notices(true);
+                if !self.nothing_else_waits() {
+                    process::hold_notices(false);
+                    return;
+                }
+                // It returns only when it failed.
+                let error = upgrade::start_over(&executable, &self.listeners, engine, &self.leaving);
+                process::hold_notices(false);
+                error
+            }
+            Err(error) => error,
+        };
         log::error(format_args!("the new binary isn't used; the old one goes on: {error}"));
     }
 }

@@ -54,6 +54,15 @@ impl Source {
         }
     }
 
+    /// The file, if it's one.
+    #[must_use]
+    pub fn file(&self) -> Option<&std::path::Path> {
+        match self {
+            Source::File(path) | Source::Member(path, _) => Some(path),
+            Source::Text(_) | Source::Directory { .. } => None,
+        }
+    }
+
     /// The arguments that make another process read the same.
     #[must_use]
     pub fn arguments(&self) -> Vec<OsString> {

@@ -1,24 +1,31 @@
 //! A new binary takes over: this process starts over from the file on disk, keeping its number, its listeners and the running engine, which
 //! serves until the new binary's engine is ready.
 
+use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use leat_host::process::{inherit, keep_over_exec};
 
+use super::Source;
 use super::engine_process::EngineProcess;
 use super::listeners::Listeners;
 use crate::log;
 
 /// Names what the predecessor kept open: `PID:CHANNEL`, then for each listener `;NAME=FD,FD...`.
 pub(super) const VARIABLE: &str = "LEAT_INHERITED";
+/// Names the engines that the predecessor had told to end: `PID:CHANNEL`, joined by `;`. One of its own, as older binaries don't know it.
+pub(super) const LEAVING_VARIABLE: &str = "LEAT_LEAVING";
 
 /// What a predecessor left.
 pub(super) struct Inherited {
     pub(super) listeners: Listeners,
     pub(super) engine: Option<EngineProcess>,
+    /// They have connections still.
+    pub(super) leaving: Vec<EngineProcess>,
 }
 
 /// Takes over what the predecessor left, if there was one.
@@ -33,8 +40,7 @@ pub(super) fn inherited() -> Option<Inherited> {
 
 fn parse(text: &str) -> Option<Inherited> {
     let mut parts = text.split(';');
-    let (pid, channel) = parts.next()?.split_once(':')?;
-    let engine = EngineProcess::adopt(pid.parse().ok()?, inherit(channel.parse().ok()?).ok()?);
+    let engine = parse_engine(parts.next()?, false)?;
     let mut listeners = Listeners::default();
     for part in parts {
         let (name, numbers) = part.split_once('=')?;
@@ -42,45 +48,73 @@ fn parse(text: &str) -> Option<Inherited> {
             numbers.split(',').map(|number| inherit(number.parse().ok()?).ok()).collect();
         listeners.adopt(name.parse().ok()?, sockets?).ok()?;
     }
-    Some(Inherited { listeners, engine: Some(engine) })
+    let leaving = std::env::var(LEAVING_VARIABLE).unwrap_or_default();
+    let leaving = leaving.split(';').filter_map(|part| parse_engine(part, true)).collect();
+    Some(Inherited { listeners, engine: Some(engine), leaving })
 }
 
-/// Becomes the binary on disk; returns only if that fails, with everything as it was.
-pub(super) fn start_over(listeners: &Listeners, engine: &EngineProcess) -> io::Error {
-    match try_start_over(listeners, engine) {
-        Err(error) => error,
-        Ok(never) => match never {},
-    }
+fn parse_engine(text: &str, is_draining: bool) -> Option<EngineProcess> {
+    let (pid, channel) = text.split_once(':')?;
+    Some(EngineProcess::adopt(pid.parse().ok()?, inherit(channel.parse().ok()?).ok()?, is_draining))
 }
 
-fn try_start_over(listeners: &Listeners, engine: &EngineProcess) -> io::Result<std::convert::Infallible> {
+fn name_engine(engine: &EngineProcess) -> String {
+    format!("{}:{}", engine.pid(), engine.channel().as_raw_fd())
+}
+
+/// The binary on disk, if it's a leat that accepts the configuration. Anything else would end everything: exec can't be undone.
+pub(super) fn probe(source: &Source) -> io::Result<PathBuf> {
     let executable = executable()?;
-    // A file that isn't a working leat would end everything: exec can't be undone.
-    let probe = Command::new(&executable).arg("--version").stdout(Stdio::null()).stdin(Stdio::null()).status()?;
-    if !probe.success() {
-        return Err(io::Error::other(format!("`{} --version` failed: {probe}", executable.display())));
+    let run = |arguments: &[&OsStr]| {
+        Command::new(&executable).args(arguments).stdout(Stdio::null()).stdin(Stdio::null()).status()
+    };
+    let version = run(&["--version".as_ref()])?;
+    if !version.success() {
+        return Err(io::Error::other(format!("`{} --version` failed: {version}", executable.display())));
     }
-    let mut text = format!("{}:{}", engine.pid(), engine.channel().as_raw_fd());
+    if let Some(file) = source.file()
+        && !run(&["check".as_ref(), file.as_os_str()])?.success()
+    {
+        return Err(io::Error::other(format!("it doesn't accept the configuration {}", file.display())));
+    }
+    Ok(executable)
+}
+
+/// Becomes `executable`; returns only if that fails, with everything as it was. The caller holds notices back.
+pub(super) fn start_over(
+    executable: &Path,
+    listeners: &Listeners,
+    engine: &EngineProcess,
+    leaving: &[EngineProcess],
+) -> io::Error {
+    let mut text = name_engine(engine);
     for group in listeners.groups() {
         let numbers: Vec<String> = group.sockets.iter().map(|socket| socket.as_raw_fd().to_string()).collect();
         text.push_str(&format!(";{}={}", group.name, numbers.join(",")));
     }
-    keep_all(listeners, engine, true)?;
-    let error = Command::new(&executable).args(std::env::args_os().skip(1)).env(VARIABLE, text).exec();
-    keep_all(listeners, engine, false)?;
-    Err(error)
+    let leaving_text: Vec<String> = leaving.iter().map(name_engine).collect();
+    let engines = || leaving.iter().chain([engine]);
+    if let Err(error) = keep_all(listeners, engines(), true) {
+        return error;
+    }
+    let mut command = Command::new(executable);
+    let command = command.args(std::env::args_os().skip(1)).env(VARIABLE, text);
+    let error = command.env(LEAVING_VARIABLE, leaving_text.join(";")).exec();
+    keep_all(listeners, engines(), false).err().unwrap_or(error)
 }
 
 /// The path that this process was started from, whatever file is there now.
-fn executable() -> io::Result<std::path::PathBuf> {
+fn executable() -> io::Result<PathBuf> {
     let path = std::env::current_exe()?;
     // The kernel marks a file that was replaced since.
     let text = path.to_string_lossy();
     Ok(text.strip_suffix(" (deleted)").map_or_else(|| path.clone(), Into::into))
 }
 
-fn keep_all(listeners: &Listeners, engine: &EngineProcess, keep: bool) -> io::Result<()> {
-    keep_over_exec(engine.channel(), keep)?;
+fn keep_all<'a>(listeners: &Listeners, engines: impl Iterator<Item = &'a EngineProcess>, keep: bool) -> io::Result<()> {
+    for engine in engines {
+        keep_over_exec(engine.channel(), keep)?;
+    }
     for socket in listeners.groups().iter().flat_map(|group| &group.sockets) {
         keep_over_exec(socket, keep)?;
     }

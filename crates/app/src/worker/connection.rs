@@ -138,6 +138,10 @@ pub(super) struct Flags {
     pub(super) held: bool,
     /// It goes to another worker as soon as receiving has stopped.
     pub(super) departing: bool,
+    /// It goes to the next engine as soon as the reactor has let go of it.
+    pub(super) leaving: bool,
+    /// The next engine doesn't take it as it is.
+    pub(super) stays: bool,
     /// Nothing is received for it, as its site holds too much.
     pub(super) unread: bool,
     /// What comes next may have waited where the worker couldn't see it.

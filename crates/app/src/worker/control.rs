@@ -6,12 +6,14 @@ use std::sync::Arc;
 use std::sync::{Mutex, PoisonError};
 
 use leat_host::wake::Bell;
+use leat_logic::handoff::Verdict;
 use leat_logic::time::Instant;
 
 use crate::access_log::AccessLogs;
 use crate::config::Config;
 use crate::ctl::Question;
 use crate::listener::ListenerName;
+use crate::passage::{Answer, Key, Passage, Passenger};
 
 /// A message to a worker.
 pub enum Control {
@@ -30,6 +32,8 @@ pub enum Control {
         deadline: Instant,
         /// Keep idle connections until then: an upgrade drops nothing. Otherwise they are closed soon.
         keep_idle: bool,
+        /// Where connections go meanwhile.
+        passage: Option<Passage>,
     },
     /// This worker is to go: hand every connection over to the others as soon as it is between two requests.
     Retire {
@@ -52,6 +56,39 @@ pub enum Control {
         site: String,
         /// What has been received of the next request.
         input: Vec<u8>,
+    },
+    /// A connection that was given to the next engine is that one's.
+    Passed,
+    /// A connection that was given to the next engine comes back.
+    Returned {
+        /// The connection.
+        passenger: Passenger,
+        /// Why, if the next engine has said so. Else it has said nothing in time.
+        verdict: Option<Verdict>,
+    },
+    /// Nothing more passes to the next engine this way.
+    PassageEnded {
+        /// The passage's number.
+        number: u32,
+    },
+    /// The engine before this one offers a connection.
+    Offered {
+        /// The connection, not to be touched yet.
+        passenger: Passenger,
+        /// Names it.
+        key: Key,
+        /// Wants the verdict.
+        answer: Answer,
+    },
+    /// The engine before this one has let go of a connection.
+    Begin {
+        /// Which one.
+        key: Key,
+    },
+    /// The engine before this one keeps a connection.
+    Withdraw {
+        /// Which one.
+        key: Key,
     },
     /// Weights to use on this worker, so that shares hold over all. Of an older configuration, they count for nothing.
     Weigh {
@@ -77,6 +114,12 @@ pub enum Control {
 pub struct Mailbox {
     messages: Mutex<Vec<Control>>,
     bell: Bell,
+}
+
+impl std::fmt::Debug for Mailbox {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Mailbox").field("bell", &self.bell).finish_non_exhaustive()
+    }
 }
 
 impl Mailbox {

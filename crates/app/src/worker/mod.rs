@@ -18,6 +18,7 @@ mod handover;
 mod lifecycle;
 mod meter;
 mod overload;
+mod passage;
 mod programs;
 mod ready;
 mod receive;
@@ -55,6 +56,7 @@ use handler::Handler;
 use handover::Departures;
 use meter::Meter;
 use overload::{Holds, RefusalText};
+use passage::Passages;
 use programs::Programs;
 use ready::ReadyReplies;
 use settings::{Listener, Site};
@@ -224,6 +226,8 @@ pub struct Worker<H: Host> {
     members: Members,
     /// Connections that are to go to other workers.
     departures: Departures,
+    /// Connections that go to the next engine, and that come from the one before.
+    passages: Passages<File<H>>,
     meter: Meter,
     admission: Admission,
     holds: Holds,
@@ -310,6 +314,7 @@ impl<H: Host> Worker<H> {
             unknown: UnknownBranch::new(tree.root(), seed),
             members: Members::default(),
             departures: Departures::default(),
+            passages: Passages::default(),
             tree,
             admission: Admission::new(Cost::from_ns(refusal_ns)),
             meter,

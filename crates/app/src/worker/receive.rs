@@ -146,6 +146,7 @@ impl<H: Host> Worker<H> {
                 return;
             }
             flags.receiving = true;
+            flags.pausing = false;
             self.reactor.receive(connection.socket, token);
         }
     }
@@ -191,7 +192,7 @@ impl<H: Host> Worker<H> {
             self.finish_close(token);
             return;
         }
-        if was_pausing && self.freeze_goes_on(token) {
+        if was_pausing && (self.freeze_goes_on(token) || self.passing_goes_on(token)) {
             return;
         }
         let connection = &mut self.connections[token];

@@ -28,13 +28,18 @@ const UNKNOWN_NAME: &str = "(unknown)";
 impl<H: Host> Worker<H> {
     /// Does what the engine says.
     pub(super) fn handle_mail(&mut self) {
+        let mut settled = false;
         for message in self.mailbox.clone().take() {
             match message {
                 Control::Configure { config, logs, listeners } => self.configure(&config, &logs, listeners),
-                Control::Drain { deadline, keep_idle } => {
+                Control::Drain { deadline, keep_idle, passage } => {
                     self.end_accepting();
+                    let deadline = self.drain.map_or(deadline, |drain| drain.deadline.min(deadline));
                     self.drain = Some(Drain { deadline, keep_idle, since: self.now });
                     self.sweep_at = self.now;
+                    if let Some(passage) = passage {
+                        self.pass_to(passage);
+                    }
                 }
                 Control::Retire { accept_until, deadline, heirs } => {
                     self.retiring = Some(Retiring { accept_until, deadline, heirs });
@@ -43,9 +48,22 @@ impl<H: Host> Worker<H> {
                 }
                 Control::Ask(question) => self.answer_question(question),
                 Control::Adopt { socket, listener, site, input } => self.adopt(socket, listener, &site, input),
+                Control::Passed => {
+                    self.passed();
+                    settled = true;
+                }
+                Control::Returned { passenger, verdict } => self.returned(passenger, verdict),
+                Control::PassageEnded { number } => self.passage_ended(number),
+                Control::Offered { passenger, key, answer } => self.offered(passenger, key, answer),
+                Control::Begin { key } => self.begin_arrival(key),
+                Control::Withdraw { key } => self.withdraw_arrival(key),
                 Control::Weigh { config, owners, sites } => self.weigh(&config, &owners, &sites),
                 Control::Depart { site, connections, to } => self.depart(&site, connections, to),
             }
+        }
+        if settled {
+            // There is room for others.
+            self.pass_all();
         }
     }
 

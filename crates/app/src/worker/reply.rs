@@ -168,7 +168,7 @@ impl<H: Host> Worker<H> {
         status: Status,
         body: Body<'a, File<H>>,
     ) -> Option<(Persistence, Body<'a, File<H>>)> {
-        let close = self.drain.is_some();
+        let close = self.ends_after_reply(token);
         let connection = &mut self.connections[token];
         let exchange = connection.exchange.as_mut()?;
         let limits = exchange.site.as_ref().map_or(&self.limits, |site| &site.limits);

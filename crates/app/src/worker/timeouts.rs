@@ -48,7 +48,10 @@ impl<H: Host> Worker<H> {
             next = next.min(due);
         }
         if let Some(drain) = self.drain {
-            next = next.min(drain.deadline);
+            next = next.min(drain.deadline).min(self.pass_all());
+            if self.now >= drain.deadline {
+                self.forget_arrivals();
+            }
         }
         if let Some(retiring) = &self.retiring {
             let (accept_until, deadline) = (retiring.accept_until, retiring.deadline);
@@ -152,6 +155,6 @@ impl<H: Host> Worker<H> {
             Some(retiring) => self.now >= retiring.accept_until,
             None => self.drain.is_some(),
         };
-        leaving && self.connections.len() == 0
+        leaving && self.connections.len() == 0 && self.passages.are_settled()
     }
 }

@@ -169,7 +169,7 @@ impl<H: Host> Worker<H> {
         connection.flags.awaiting = false;
         if connection.flags.closing {
             self.finish_close(token);
-        } else if connection.exchange.is_some() {
+        } else if !self.passing_goes_on(token) && self.connections[token].exchange.is_some() {
             self.queue(Stage::Transmit, token);
         }
     }
@@ -205,6 +205,9 @@ impl<H: Host> Worker<H> {
                     self.queue(Stage::Receive, token);
                 } else if !connection.flags.receiving {
                     self.arm_receive(token);
+                }
+                if self.passages.is_giving() && self.passes_after_reply(token) {
+                    return;
                 }
                 if self.is_retiring() {
                     self.offer_to_heirs(token);

@@ -29,3 +29,4 @@ mod shares;
 mod sites;
 mod smuggling;
 mod top;
+mod upgrade;

@@ -13,7 +13,7 @@ use crate::support::{Client, Directory, Reactor, Server, eventually};
 
 /// Clients that ask all the time while something is done to the server, and note whatever goes wrong.
 #[derive(Default)]
-struct Load {
+pub struct Load {
     stop: AtomicBool,
     answered: AtomicUsize,
     wrong: Mutex<Vec<String>>,
@@ -21,7 +21,7 @@ struct Load {
 
 impl Load {
     /// Runs `work` under load and fails the test if one request wasn't answered.
-    fn during(address: SocketAddr, work: impl FnOnce(&Load)) {
+    pub fn during(address: SocketAddr, work: impl FnOnce(&Load)) {
         let load = Load::default();
         std::thread::scope(|scope| {
             for _ in 0..2 {
@@ -49,7 +49,7 @@ impl Load {
     }
 
     /// Waits until so many more requests have been answered.
-    fn more_answers(&self, count: usize) {
+    pub fn more_answers(&self, count: usize) {
         let wanted = self.answered.load(Ordering::Relaxed) + count;
         eventually("the load is answered", || (self.answered.load(Ordering::Relaxed) >= wanted).then_some(()));
     }
@@ -252,7 +252,7 @@ fn signals_in_a_row_do_no_harm(reactor: Reactor) {
 }
 
 /// Every process of the server but the one that watches.
-fn engines(server: &Server) -> Vec<u32> {
+pub fn engines(server: &Server) -> Vec<u32> {
     server.processes().into_iter().filter(|pid| *pid != server.pid()).collect()
 }
 

@@ -462,6 +462,27 @@ fn connecting_to_a_peer<R: Reactor>(reactor: R) {
 trait ReadWrite: Read + Write {}
 impl<T: Read + Write> ReadWrite for T {}
 
+/// Waiting for room ends when that is wanted, and the socket can go to another reactor with what has been sent.
+fn waiting_for_room_can_end<R: Reactor>(reactor: R) {
+    let mut bench = Bench::new(reactor);
+    let (mut client, socket, token) = bench.connect();
+    let piece = [7; 64 * 1024];
+    let mut sent_bytes = 0;
+    while let SendNow::Sent(count) = bench.reactor.send_now(socket, &piece, false) {
+        sent_bytes += count;
+    }
+    bench.reactor.await_writable(socket, token);
+    bench.reactor.wait(Some(Duration::ZERO), &mut bench.waiting).unwrap();
+    bench.reactor.stop_awaiting_writable(socket, token);
+    bench.until(|_, completion| {
+        matches!(completion, Completion::Writable { token: told } if *told == token).then_some(())
+    });
+    drop(bench.reactor.give_up(socket).unwrap());
+    let mut got = Vec::new();
+    client.read_to_end(&mut got).unwrap();
+    assert_eq!(got.len(), sent_bytes);
+}
+
 fn accepting_stops_and_goes_on<R: Reactor>(reactor: R) {
     let mut bench = Bench::new(reactor);
     let listener = Listener(bench.listener.as_raw_fd() as u32);
@@ -503,5 +524,6 @@ for_every_reactor! {
     a_socket_that_is_given_up_works_elsewhere
     one_end_of_a_pair_is_a_connection_like_any
     connecting_to_a_peer
+    waiting_for_room_can_end
     accepting_stops_and_goes_on
 }

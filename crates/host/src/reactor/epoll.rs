@@ -383,6 +383,12 @@ impl Reactor for Epoll {
         self.register(token);
     }
 
+    fn stop_awaiting_writable(&mut self, socket: Socket, token: Token) {
+        if mem::take(&mut self.slot(socket, token).await_writable) {
+            self.completed.push_back(Completion::Writable { token });
+        }
+    }
+
     fn unacknowledged_bytes(&self, socket: Socket) -> usize {
         socket::unacknowledged_bytes(raw(socket))
     }

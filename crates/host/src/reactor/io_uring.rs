@@ -619,6 +619,10 @@ impl Reactor for IoUring {
         self.push(&entry);
     }
 
+    fn stop_awaiting_writable(&mut self, _socket: Socket, token: Token) {
+        self.cancel(pack(Operation::Writable, token));
+    }
+
     fn unacknowledged_bytes(&self, socket: Socket) -> usize {
         socket::unacknowledged_bytes(raw(socket))
     }

@@ -245,6 +245,9 @@ pub trait Reactor {
     /// Asks for a [`Completion::Writable`].
     fn await_writable(&mut self, socket: Socket, token: Token);
 
+    /// Has the [`Completion::Writable`] that is awaited come now, whatever room there is.
+    fn stop_awaiting_writable(&mut self, socket: Socket, token: Token);
+
     /// Bytes that the client hasn't acknowledged yet: tells a slow reader from one that has stopped.
     fn unacknowledged_bytes(&self, socket: Socket) -> usize;
 

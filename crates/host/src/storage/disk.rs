@@ -1,12 +1,13 @@
 //! The kernel's file system as a [`Storage`]: answers on the worker what is in memory, and has the pool wait for the rest.
 
 use std::collections::BTreeMap;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
+use leat_logic::handoff::FileState;
 use leat_logic::serve::limits::FRESH_NS;
 use leat_logic::serve::path::LoadRequest;
 use leat_logic::serve::resource::{Cause, Change, Found, Keep, Loaded, Watch};
@@ -289,6 +290,14 @@ impl Storage for DiskStorage {
 
     fn unchanged(&self, file: &File) -> bool {
         file.is_unchanged()
+    }
+
+    fn export(&self, file: &File) -> Option<(OwnedFd, FileState)> {
+        file.export()
+    }
+
+    fn import(&self, descriptor: OwnedFd, state: FileState) -> Option<File> {
+        OpenFile::import(descriptor, state).map(Arc::new)
     }
 
     fn poll(&mut self, out: &mut Vec<StorageEvent<File>>) {

@@ -2,6 +2,7 @@
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
+use leat_logic::handoff::FileState;
 use leat_logic::serve::version::Version;
 
 use super::open::{links_of, version_of};
@@ -17,6 +18,20 @@ pub struct OpenFile {
 impl OpenFile {
     pub(super) fn new(descriptor: OwnedFd, version: Version, links: u64) -> OpenFile {
         OpenFile { descriptor, version, links }
+    }
+
+    /// A file that another process had open, with what was true of it when it was opened there. `None` when it's another file.
+    pub(super) fn import(descriptor: OwnedFd, state: FileState) -> Option<OpenFile> {
+        let now = version_of(&rustix::fs::fstat(&descriptor).ok()?);
+        let FileState { version, links } = state;
+        let is_same = (now.device, now.inode) == (version.device, version.inode);
+        is_same.then_some(OpenFile { descriptor, version, links })
+    }
+
+    /// Another descriptor of it, and what was true of it when it was opened.
+    pub(super) fn export(&self) -> Option<(OwnedFd, FileState)> {
+        let descriptor = self.descriptor.try_clone().ok()?;
+        Some((descriptor, FileState { version: self.version, links: self.links }))
     }
 
     /// The state in which it was opened.

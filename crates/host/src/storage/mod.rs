@@ -16,9 +16,10 @@ mod residency;
 mod watch;
 mod watch_tree;
 
-use std::os::fd::RawFd;
+use std::os::fd::{OwnedFd, RawFd};
 
 use bytes::Bytes;
+use leat_logic::handoff::FileState;
 use leat_logic::serve::path::LoadRequest;
 use leat_logic::serve::resource::{Cause, Change, Loaded};
 use leat_logic::time::Instant;
@@ -101,6 +102,12 @@ pub trait Storage {
     /// Whether `file` still has the content that it was opened with. To be asked before the last piece of a reply goes out: on "no", the
     /// connection has to be cut.
     fn unchanged(&self, file: &Self::File) -> bool;
+
+    /// `file` as it goes along with a reply to another process: a descriptor, and what it was when it was opened. `None`: it can't.
+    fn export(&self, file: &Self::File) -> Option<(OwnedFd, FileState)>;
+
+    /// A file that [`Storage::export`] gave elsewhere. `None`: it isn't what it's said to be.
+    fn import(&self, descriptor: OwnedFd, state: FileState) -> Option<Self::File>;
 
     /// Appends what has happened to `out`, in the order in which it has to be handled.
     fn poll(&mut self, out: &mut Vec<StorageEvent<Self::File>>);

@@ -205,6 +205,10 @@ impl Reactor for CrowdReactor {
         self.done.push_back(Completion::Writable { token });
     }
 
+    fn stop_awaiting_writable(&mut self, _socket: Socket, _token: Token) {
+        // It has been told at once.
+    }
+
     fn unacknowledged_bytes(&self, _socket: Socket) -> usize {
         0
     }

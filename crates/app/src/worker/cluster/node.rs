@@ -100,10 +100,11 @@ impl<H: Host> Worker<H> {
     }
 
     /// A connection has arrived, or is back: on with what is there of it.
-    pub(super) fn begin_with(&mut self, token: Token) {
+    pub(in crate::worker) fn begin_with(&mut self, token: Token) {
         let connection = &mut self.connections[token];
-        if connection.exchange.is_some() {
-            self.queue(Stage::Serve, token);
+        if let Some(exchange) = &connection.exchange {
+            let is_begun = exchange.status != 0;
+            self.queue(if is_begun { Stage::Transmit } else { Stage::Serve }, token);
         } else if !connection.inbox.is_empty() {
             self.queue(Stage::Receive, token);
         }

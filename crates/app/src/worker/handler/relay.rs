@@ -280,7 +280,7 @@ impl<H: Host> Worker<H> {
         length: Option<u64>,
         out: &mut Vec<u8>,
     ) -> Framing {
-        let draining = self.drain.is_some();
+        let is_last = self.ends_after_reply(token);
         let connection = &mut self.connections[token];
         let Some(exchange) = connection.exchange.as_mut() else { return Framing::Dropped };
         let version = Request::read_again(&exchange.head).map_or(Version::Http10, |request| request.version);
@@ -292,7 +292,7 @@ impl<H: Host> Worker<H> {
         };
         let ends_by_close = framing == Framing::Plain && length.is_none();
         let limits = exchange.site.as_ref().map_or(&self.limits, |site| &site.limits);
-        let persistence = connection.http.reply(self.now, limits, draining || ends_by_close);
+        let persistence = connection.http.reply(self.now, limits, is_last || ends_by_close);
         exchange.status = status.code();
         exchange.replied = self.now;
         let writer = HeadWriter::start(out, status, &self.date).persistence(persistence);

@@ -1,0 +1,120 @@
+//! Connections on their way from one engine to the next: what goes, and the threads that carry it, so that no worker waits for the other
+//! process. What is said is `handoff::PassageMessage`'s to say; which connections go, and what is made of them, the workers'.
+
+mod giver;
+mod taker;
+
+use std::os::fd::OwnedFd;
+use std::sync::mpsc::{SendError, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use leat_logic::handoff::{FileState, Verdict};
+
+use crate::listener::ListenerName;
+use crate::worker::control::Mailbox;
+
+pub use giver::give;
+pub use taker::take;
+
+/// A connection that is in no worker: nobody reads or writes it.
+#[derive(Debug)]
+pub struct Passenger {
+    /// Its socket.
+    pub socket: OwnedFd,
+    /// The file that its reply is from, and what was true of it when it was opened.
+    pub file: Option<(OwnedFd, FileState)>,
+    /// Where it was accepted.
+    pub listener: ListenerName,
+    /// The site of its last request, by name.
+    pub site: String,
+    /// A `handoff::Image`.
+    pub image: Vec<u8>,
+}
+
+/// What wakes a giver.
+enum Told {
+    Offered {
+        passenger: Passenger,
+        from: Arc<Mailbox>,
+    },
+    Answered(Vec<(u64, Verdict)>),
+    /// Nothing more can pass, and why.
+    Ended(String),
+}
+
+/// A worker's way to the next engine.
+#[derive(Clone, Debug)]
+pub struct Passage {
+    /// Tells it from others.
+    pub number: u32,
+    sender: Sender<Told>,
+}
+
+impl Passage {
+    /// Sends a connection on its way; `from` hears what becomes of it. Returns it if there is no way any more.
+    #[must_use]
+    pub fn offer(&self, passenger: Passenger, from: Arc<Mailbox>) -> Option<Passenger> {
+        match self.sender.send(Told::Offered { passenger, from }) {
+            Err(SendError(Told::Offered { passenger, .. })) => Some(passenger),
+            _ => None,
+        }
+    }
+
+    /// Nothing more is to go this way. What is under way comes back.
+    pub fn end(&self) {
+        // It has ended by itself.
+        let _ = self.sender.send(Told::Ended("another engine takes over".to_owned()));
+    }
+}
+
+/// The workers that take connections, one after the other.
+#[derive(Debug, Default)]
+pub struct Doors(Mutex<(Vec<Arc<Mailbox>>, usize)>);
+
+impl Doors {
+    /// These from now on; none when the engine is about to go itself.
+    pub fn set(&self, mailboxes: Vec<Arc<Mailbox>>) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).0 = mailboxes;
+    }
+
+    fn next(&self) -> Option<Arc<Mailbox>> {
+        let mut doors = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (mailboxes, next) = &mut *doors;
+        *next = next.wrapping_add(1);
+        mailboxes.get(next.checked_rem(mailboxes.len())?).cloned()
+    }
+}
+
+/// Says a worker's verdict on a connection that was offered to it. Dropped without one, it says no.
+#[derive(Debug)]
+pub struct Answer {
+    number: u64,
+    mailbox: Arc<Mailbox>,
+    sender: Option<Sender<taker::Told>>,
+}
+
+impl Answer {
+    /// Says it.
+    pub fn say(mut self, verdict: Verdict) {
+        self.send(verdict);
+    }
+
+    fn send(&mut self, verdict: Verdict) {
+        if let Some(sender) = self.sender.take() {
+            // The thread stays until everything is answered.
+            let _ = sender.send(taker::Told::Answered { number: self.number, verdict, by: self.mailbox.clone() });
+        }
+    }
+}
+
+impl Drop for Answer {
+    fn drop(&mut self) {
+        self.send(Verdict::Refused);
+    }
+}
+
+/// Names an offer in a worker: the passage, and the number in it.
+pub type Key = (u32, u64);
+
+#[cfg(test)]
+mod tests;
