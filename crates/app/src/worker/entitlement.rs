@@ -13,11 +13,20 @@ enum Child {
     Owner(usize),
 }
 
+/// Weights that are in force in this worker instead of the configured ones, so that shares hold over all workers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct PlanWeights {
+    /// In the order of the configuration; empty for the configured ones.
+    pub(super) owners: Vec<u32>,
+    /// In the order of the places; 0 for the configured one.
+    pub(super) sites: Vec<u32>,
+}
+
 /// The parts, from 0 to 1, in the order of `places`; 0 for those that want nothing. What is kept for the admin pages and for unknown work
 /// is nobody's part, as it isn't used up.
-pub(super) fn parts(config: &Config, places: &[&Place], wants: &[bool]) -> Vec<f64> {
+pub(super) fn parts(config: &Config, places: &[&Place], wants: &[bool], planned: &PlanWeights) -> Vec<f64> {
     let schedule = &config.schedule;
-    let mut division = Division { config, places, wants, parts: vec![0.0; places.len()] };
+    let mut division = Division { config, places, wants, planned, parts: vec![0.0; places.len()] };
     let policy = if schedule.first == First::Sites { schedule.root } else { schedule.serve };
     division.divide(None, policy, 1.0);
     division.parts
@@ -27,6 +36,7 @@ struct Division<'a> {
     config: &'a Config,
     places: &'a [&'a Place],
     wants: &'a [bool],
+    planned: &'a PlanWeights,
     parts: Vec<f64>,
 }
 
@@ -58,12 +68,14 @@ impl Division<'_> {
     fn children(&self, parent: Option<usize>) -> Vec<(Child, Share)> {
         let sites = self.places.iter().enumerate().filter_map(|(site, place)| match place {
             Place::Site { owner, share, .. } if self.wants[site] && self.owner(owner) == parent => {
-                Some((Child::Site(site), *share))
+                let planned = self.planned.sites.get(site).copied().filter(|&weight| weight > 0);
+                Some((Child::Site(site), Share { weight: planned.unwrap_or(share.weight), ..*share }))
             }
             _ => None,
         });
         let owners = self.config.owners.iter().enumerate().filter_map(|(place, owner)| {
-            let share = Share { weight: owner.weight, priority: owner.priority };
+            let weight = self.planned.owners.get(place).copied().unwrap_or(owner.weight);
+            let share = Share { weight, priority: owner.priority };
             let is_here = self.owner(&owner.owner) == parent && parent != Some(place);
             (is_here && !self.children(Some(place)).is_empty()).then_some((Child::Owner(place), share))
         });
@@ -94,19 +106,36 @@ mod tests {
         let (admin, a, b) = (Place::Admin, site("", 100, 0), site("press", 100, 0));
         let (c, d) = (site("child", 50, 0), site("child", 150, 0));
         let places = [&admin, &a, &b, &c, &d];
-        let all = parts(&config, &places, &[true; 5]);
+        let all = parts(&config, &places, &[true; 5], &PlanWeights::default());
         assert_eq!(all, [0.0, 0.5, 0.25, 0.0625, 0.1875]);
-        let few = parts(&config, &places, &[true, true, false, true, false]);
+        let few = parts(&config, &places, &[true, true, false, true, false], &PlanWeights::default());
         assert_eq!(few, [0.0, 0.5, 0.0, 0.5, 0.0]);
-        assert_eq!(parts(&config, &places, &[false; 5]), [0.0; 5]);
+        assert_eq!(parts(&config, &places, &[false; 5], &PlanWeights::default()), [0.0; 5]);
     }
 
     #[test]
     fn parts_follow_the_policy() {
         let (a, b, c) = (site("", 300, 1), site("", 100, 1), site("", 100, 0));
         let places = [&a, &b, &c];
-        assert_eq!(parts(&config(PolicyKind::StrictPriority), &places, &[true; 3]), [0.5, 0.5, 0.0]);
-        assert_eq!(parts(&config(PolicyKind::StrictPriority), &places, &[false, false, true]), [0.0, 0.0, 1.0]);
-        assert_eq!(parts(&config(PolicyKind::Deadline), &places, &[true, false, true]), [0.5, 0.0, 0.5]);
+        assert_eq!(
+            parts(&config(PolicyKind::StrictPriority), &places, &[true; 3], &PlanWeights::default()),
+            [0.5, 0.5, 0.0]
+        );
+        assert_eq!(
+            parts(&config(PolicyKind::StrictPriority), &places, &[false, false, true], &PlanWeights::default()),
+            [0.0, 0.0, 1.0]
+        );
+        assert_eq!(
+            parts(&config(PolicyKind::Deadline), &places, &[true, false, true], &PlanWeights::default()),
+            [0.5, 0.0, 0.5]
+        );
+    }
+
+    #[test]
+    fn parts_follow_the_weights_that_are_in_force() {
+        let config = config(PolicyKind::WeightedFair);
+        let (admin, a, b) = (Place::Admin, site("", 400, 0), site("press", 100, 0));
+        let planned = PlanWeights { owners: vec![7, 30], sites: vec![0, 10, 50] };
+        assert_eq!(parts(&config, &[&admin, &a, &b], &[true; 3], &planned), [0.0, 0.25, 0.75]);
     }
 }

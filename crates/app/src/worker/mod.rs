@@ -50,6 +50,7 @@ use crate::metrics::{ServerMetrics, WorkerMetrics};
 use accept::UnknownBranch;
 use connection::Connections;
 use control::Mailbox;
+use entitlement::PlanWeights;
 use exchange::Exchange;
 use gate::Gate;
 use handler::Handler;
@@ -224,6 +225,8 @@ pub struct Worker<H: Host> {
     unknown: UnknownBranch,
     /// Whose weights can be changed in place.
     members: Members,
+    /// Those that were changed last.
+    plan_weights: PlanWeights,
     /// Connections that are to go to other workers.
     departures: Departures,
     /// Connections that go to the next engine, and that come from the one before.
@@ -313,6 +316,7 @@ impl<H: Host> Worker<H> {
             storage,
             unknown: UnknownBranch::new(tree.root(), seed),
             members: Members::default(),
+            plan_weights: PlanWeights::default(),
             departures: Departures::default(),
             passages: Passages::default(),
             tree,

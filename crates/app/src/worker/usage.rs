@@ -6,6 +6,7 @@ use std::time::Duration;
 use leat_logic::admission::{self, SiteLimits};
 use leat_logic::time::Instant;
 
+use super::entitlement::PlanWeights;
 use super::settings::SiteKind;
 use super::shares::Place;
 use super::{Host, Stage, Worker, entitlement};
@@ -56,7 +57,7 @@ impl<H: Host> Worker<H> {
         self.looks.next = if used_ns > 0 || !self.tree.is_empty() { self.now.after(INTERVAL) } else { Instant::NEVER };
         let places: Vec<&Place> = self.sites.iter().map(|site| &site.place).collect();
         let wants: Vec<bool> = (0..places.len()).map(|site| self.wants(site)).collect();
-        let given = entitlement::parts(&self.config, &places, &wants);
+        let given = entitlement::parts(&self.config, &places, &wants, &self.plan_weights);
         let all_ns: f64 = self.usages.iter().map(|usage| usage.recent_ns).sum();
         for (site, given) in given.into_iter().enumerate() {
             let used = if all_ns > 0.0 { self.usages[site].recent_ns / all_ns } else { 0.0 };
@@ -112,6 +113,7 @@ impl<H: Host> Worker<H> {
     /// The tree is new: nothing has been counted in it.
     pub(super) fn restart_usage(&mut self) {
         self.usages.resize_with(self.sites.len(), Usage::default);
+        self.plan_weights = PlanWeights::default();
         self.usages.iter_mut().for_each(|usage| usage.counted = Default::default());
     }
 
@@ -120,6 +122,13 @@ impl<H: Host> Worker<H> {
         if Arc::ptr_eq(config, &self.config) {
             let place = |name: &str| self.sites.iter().position(|site| site.name == name);
             self.members.weigh(&mut self.tree, config, (owners, sites), place);
+            let mut of_places = vec![0; self.sites.len()];
+            for (site, &weight) in config.sites.iter().zip(sites) {
+                if let Some(place) = place(&site.name) {
+                    of_places[place] = weight;
+                }
+            }
+            self.plan_weights = PlanWeights { owners: owners.to_vec(), sites: of_places };
         }
     }
 

@@ -24,6 +24,8 @@ const CLOSED: &str = "closed loop";
 /// Few enough that what waits is answered within the warm-up; a client that finds none free goes away.
 const CONNECTIONS: usize = 100;
 const WARM_UP: Duration = Duration::from_millis(400);
+/// Until connections that have fallen on two workers as it happens have moved to where shares can be had.
+const MOVES_WARM_UP: Duration = Duration::from_secs(1);
 const LIMIT_PERCENT: f64 = 2.0;
 
 pub(super) struct TwoSites;
@@ -75,14 +77,17 @@ impl TwoSites {
         for load in LOADS {
             let each = |site| {
                 let plan = bench.offer(capacity_per_s * load / 2.0, CONNECTIONS);
-                (Plan { warm_up: WARM_UP, ..plan }, bench.burn(site))
+                (Plan { warm_up: if workers > 1 { MOVES_WARM_UP } else { WARM_UP }, ..plan }, bench.burn(site))
             };
             let clients = ["a", "b"].map(each);
             Self::measure(bench, &started, &clients, &point(load), &subject(weight, workers))?;
         }
         let few: &[usize] = if workers == 1 { &[] } else { &[2, 3, 4] };
         for &connections in few.iter().chain(&[32]) {
-            let clients = closed(bench, connections);
+            let mut clients = closed(bench, connections);
+            if workers > 1 {
+                clients.iter_mut().for_each(|(plan, _)| plan.warm_up = MOVES_WARM_UP);
+            }
             let point = format!("{CLOSED}, {connections} connections a site");
             Self::measure(bench, &started, &clients, &point, &subject(weight, workers))?;
         }
