@@ -49,7 +49,7 @@ pub(crate) struct Outcome {
     /// From the intended time of sending to the last byte of the reply, in nanoseconds, of all requests that were
     /// meant to be sent within the window; one without a reply counts as long as it was waited for.
     pub(crate) latency_ns: Histogram<u64>,
-    /// The same of those only that were answered, and of those that were refused.
+    /// The same of those only that were answered within the window, whenever they were due, and of those that were refused.
     pub(crate) answered_ns: Histogram<u64>,
     pub(crate) refused_ns: Histogram<u64>,
     /// How much after its intended time a request was handed to the kernel, when a connection was free: the

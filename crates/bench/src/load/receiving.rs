@@ -112,21 +112,22 @@ impl Generator<'_> {
         }
         self.in_flight -= 1;
         let latency_ns = self.now_ns - reply.request.intended_ns;
-        let is_due = self.stage != Stage::Opening && self.window_ns.contains(&reply.request.intended_ns);
+        let is_due = self.window_ns.contains(&reply.request.intended_ns);
+        let is_counted = self.stage != Stage::Opening && self.window_ns.contains(&self.now_ns);
         if reply.is_refusal && !self.plan.may_be_refused {
             self.failed(Failure::Status, 1);
         } else if reply.is_refusal {
             self.outcome.refused += u64::from(self.window_ns.contains(&self.now_ns));
-            if is_due {
+            if is_counted {
                 self.outcome.refused_ns.saturating_record(latency_ns);
             }
         } else if self.stage != Stage::Opening {
             if is_due {
                 self.outcome.latency_ns.saturating_record(latency_ns);
-                self.outcome.answered_ns.saturating_record(latency_ns);
             }
             if self.window_ns.contains(&self.now_ns) {
                 self.outcome.answered += 1;
+                self.outcome.answered_ns.saturating_record(latency_ns);
                 self.outcome.verified += u64::from(reply.request.verify);
             }
         }

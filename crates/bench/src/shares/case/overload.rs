@@ -68,7 +68,10 @@ fn record(records: &mut Records, at: (&str, &str, u32), name: &str, trial: &Tria
     records.record(at, name, "answered_per_s", outcome.answered_per_s());
     records.record(at, name, "refused_per_s", outcome.refused_per_s());
     records.record(at, name, "goodput", outcome.answered_per_s() / capacity_per_s);
-    records.record(at, name, "p99_us", outcome.answered_us(0.99));
+    // Where nobody was answered there are no times.
+    if outcome.answered > 0 {
+        records.record(at, name, "p99_us", outcome.answered_us(0.99));
+    }
     records.record(at, name, "unanswered", outcome.left_over() as f64 / outcome.offered.max(1) as f64);
     if outcome.refused > 0 {
         records.record(at, name, "refused_p99_us", outcome.refused_us(0.99));
