@@ -8,7 +8,9 @@ use leat_logic::http::{HEAD_BYTES_CEILING, HEADER_COUNT_CEILING};
 use leat_logic::serve::hosts::HostTable;
 
 use super::cluster::{Cluster, Role};
-use super::kinds::{Choice, Count, GIB, KIB, Nested, OPTIONAL_ADDRESS, Period, Repeated, SOCKET, Size, TIB, Workers};
+use super::kinds::{
+    Choice, Count, GIB, KIB, Nested, OPTIONAL_ADDRESS, Period, Rate, Repeated, SOCKET, Size, TIB, Workers,
+};
 use super::lab::Lab;
 use super::schedule::{Owner, Schedule};
 use super::schema::{Fallback::*, section};
@@ -108,6 +110,7 @@ const HEAD_SIZE_MAX: u64 = (HEAD_BYTES_CEILING as u64 + 1) / KIB * KIB - KIB;
 pub(super) const BODY_SIZE: Size<u64> = Size::between(0, TIB);
 pub(super) const IDLE_TIMEOUT: Period = Period { min_ms: 100, max_ms: 86_400_000 };
 pub(super) const STALL_TIMEOUT: Period = Period { min_ms: 100, max_ms: 86_400_000 };
+pub(super) const BODY_RATE: Rate = Rate(Size::between(0, TIB));
 pub(super) const REQUESTS_PER_CONNECTION: Count<u32> = Count { min: 0, max: 1_000_000_000 };
 
 section! {
@@ -126,8 +129,12 @@ section! {
         head_timeout: Duration = Period { min_ms: 100, max_ms: 3_600_000 }, Toml("\"10s\"");
         /// Time that a connection may wait for its next request.
         idle_timeout: Duration = IDLE_TIMEOUT, Toml("\"75s\"");
-        /// Time without one byte moving in a body or a reply. After that the connection is cut.
+        /// Time without one byte moving in a body or a reply. After that, 408 if it's a body of which nothing has been answered; else the
+        /// connection is cut.
         stall_timeout: Duration = STALL_TIMEOUT, Toml("\"30s\"");
+        /// The least rate of a request's body. A client that falls behind it by more than `stall_timeout` is treated as one that stalls. 0 for
+        /// any rate.
+        body_rate: u64 = BODY_RATE, Toml("\"500B/s\"");
         /// Time that leat goes on reading what the client still sends after a last reply, so that the reply isn't lost to a reset.
         linger_timeout: Duration = Period { min_ms: 0, max_ms: 60_000 }, Toml("\"2s\"");
         /// Requests on one connection before it is closed; 0 for no limit.

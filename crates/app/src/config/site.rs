@@ -19,7 +19,7 @@ use super::kinds::{
 };
 use super::schedule::{PRIORITY, WEIGHT};
 use super::schema::{Fallback::*, section};
-use super::server::{BODY_SIZE, IDLE_TIMEOUT, REQUESTS_PER_CONNECTION, STALL_TIMEOUT};
+use super::server::{BODY_RATE, BODY_SIZE, IDLE_TIMEOUT, REQUESTS_PER_CONNECTION, STALL_TIMEOUT};
 
 /// A header that is added to replies.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -177,6 +177,8 @@ section! {
         idle_timeout: Duration = IDLE_TIMEOUT, Limits("\"75s\"");
         /// Time without one byte moving in a body or a reply.
         stall_timeout: Duration = STALL_TIMEOUT, Limits("\"30s\"");
+        /// The least rate of a request's body; 0 for any.
+        body_rate: u64 = BODY_RATE, Limits("\"500B/s\"");
         /// Requests on one connection before it is closed; 0 for no limit.
         requests_per_connection: u32 = REQUESTS_PER_CONNECTION, Limits("0");
     }

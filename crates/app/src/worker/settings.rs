@@ -87,7 +87,7 @@ pub(super) fn limits(server: &config::Limits, site: Option<&config::SiteLimits>)
         head_timeout: server.head_timeout,
         idle_timeout: site.map_or(server.idle_timeout, |site| site.idle_timeout),
         stall_timeout: site.map_or(server.stall_timeout, |site| site.stall_timeout),
-        body_rate_min: Limits::default().body_rate_min,
+        body_rate_min: site.map_or(server.body_rate, |site| site.body_rate),
         linger_timeout: server.linger_timeout,
     }
 }

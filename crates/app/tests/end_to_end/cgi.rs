@@ -207,6 +207,34 @@ fn a_silent_program_is_killed_in_time(reactor: Reactor) {
     eventually("all have ended", || (count(&server, "cgi/") == 0).then_some(()));
 }
 
+fn content_that_comes_too_slowly_is_408(reactor: Reactor) {
+    let directory = programs(&[("reads", "cat > /dev/null; printf 'X: y\\n\\nread'")]);
+    let server = serve(
+        reactor,
+        &directory,
+        "[limits]\nstall_timeout = \"300ms\"\nbody_rate = \"1KiB/s\"\n[admin]\nlisten = \"127.0.0.1:0\"",
+    );
+    let head = "POST /cgi/reads HTTP/1.1\r\nHost: it.test\r\nContent-Length: 3000\r\n\r\n";
+    let mut stalled = server.connect();
+    stalled.send(head);
+    // It never stalls, and would take half a minute.
+    let mut slow = server.connect();
+    slow.send(head);
+    let reply = eventually("the slow one is answered", || {
+        slow.try_send("x").ok()?;
+        slow.stream().set_read_timeout(Some(std::time::Duration::from_millis(10))).unwrap();
+        slow.try_reply().ok()
+    });
+    assert!(reply.status == 408 && reply.says_close());
+    assert_eq!(stalled.reply().status, 408);
+    eventually("the programs have ended", || (count(&server, "reads") == 0).then_some(()));
+    let told = Client::connect(server.admin()).get("/metrics").text();
+    assert!(told.contains("reason=\"body_timeout\"} 2"), "{told}");
+    let mut quick = server.connect();
+    quick.send(format!("{head}{}", "x".repeat(3000)));
+    assert_eq!(quick.reply().text(), "read");
+}
+
 fn only_so_many_run_and_only_so_many_wait(reactor: Reactor) {
     let directory = programs(&[("hold", "read line; printf 'X: y\\n\\nheld'")]);
     let server = serve(reactor, &directory, "processes = 1\nqueue = 1");
@@ -341,6 +369,7 @@ on_both_reactors!(
     a_client_that_awaits_leave_gets_it,
     a_program_ends_with_its_client,
     a_silent_program_is_killed_in_time,
+    content_that_comes_too_slowly_is_408,
     only_so_many_run_and_only_so_many_wait,
     a_fast_program_waits_for_a_slow_client,
     an_endless_program_leaves_others_their_share,
