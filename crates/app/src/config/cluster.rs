@@ -95,6 +95,10 @@ section! {
         dispatchers: Vec<IpAddr> = ListOf(IP_ADDRESS), Toml("[]");
         /// The TCP port by which dispatcher and nodes talk to each other.
         link_port: u16 = Count::<u16> { min: 1, max: u16::MAX }, Toml("7450");
+        /// Connections begin at the node that answers their first request, and the dispatcher never has a socket of them. Where the kernel can't do that
+        /// (Linux 6.9 can), or a client doesn't tell the time (TCP timestamps), they begin at the dispatcher and are moved. The same on all
+        /// machines of a cluster.
+        born: bool = Flag, Toml("true");
         /// Time from one load report of a node to the next. One that is older than four of these counts for nothing.
         report_interval: Duration = Period { min_ms: 10, max_ms: 60_000 }, Toml("\"500ms\"");
         /// How a node is chosen for a request. It can be changed while leat runs.

@@ -43,7 +43,7 @@ fn or_moved<T>(
     cluster: &config::Cluster,
     load: impl Fn(Option<CookieKey>) -> Result<T, steering::Error>,
 ) -> Result<T, String> {
-    let key = cluster.key_file.as_ref().map(|key| CookieKey::new(cookie_key(key.bytes())));
+    let key = cluster.key_file.as_ref().filter(|_| cluster.born).map(|key| CookieKey::new(cookie_key(key.bytes())));
     if let Some(key) = key {
         match load(Some(key)) {
             Ok(loaded) => return Ok(loaded),

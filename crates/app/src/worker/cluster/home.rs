@@ -169,7 +169,9 @@ impl Home {
             text += &format!("  {name}  {count}\n");
             nodes.insert(name.to_owned(), count.into());
         }
-        json!({ "flows": self.flows.flow_count(), "nodes": nodes, "text": text })
+        let handoff::HomeCounters { born, taken, .. } = self.flows.counters();
+        text += &format!("so far {born} began at a node, and {taken} were moved to one\n");
+        json!({ "flows": self.flows.flow_count(), "nodes": nodes, "born": born, "moved": taken, "text": text })
     }
 
     /// Has a node that is given nothing new asked for what it has.
