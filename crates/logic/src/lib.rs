@@ -12,4 +12,5 @@ pub mod handoff;
 pub mod http;
 pub mod schedule;
 pub mod serve;
+pub mod split;
 pub mod time;

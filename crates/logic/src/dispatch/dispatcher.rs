@@ -265,6 +265,17 @@ impl Dispatcher {
         plan
     }
 
+    /// Those that may be chosen for a request: their weights together, and the requests that they have under way.
+    pub fn capacity(&mut self, facts: &Facts<'_>, now: Instant) -> (u32, u32) {
+        let mut candidates = std::mem::take(&mut self.candidates);
+        let is_any = self.candidates(facts, now, &mut candidates).is_ok();
+        let sum = candidates.iter().filter(|_| is_any).fold((0, 0_u32), |(share, active), candidate| {
+            (share + candidate.share / 1000, active.saturating_add(candidate.active))
+        });
+        self.candidates = candidates;
+        (u32::try_from(sum.0).unwrap_or(u32::MAX), sum.1)
+    }
+
     fn ask<'a>(&self, facts: &Facts<'_>, candidates: &'a [Candidate], now: Instant) -> Ask<'a> {
         let (key, class) = (self.keys.content(facts), self.settings.rules.classify(facts));
         Ask { key, class, candidates, random: next_random(self.random), now }

@@ -279,6 +279,12 @@ impl Node {
         is_lent
     }
 
+    /// Whether a flow is held only until its home's next request.
+    #[must_use]
+    pub fn is_lent(&self, flow: FlowId) -> bool {
+        self.flows.get(&flow).is_some_and(|record| record.is_lent)
+    }
+
     /// [`Effect::Freeze`] has been done; `image` is encoded.
     pub fn frozen(&mut self, flow: FlowId, image: Bytes) {
         if let Some(record) = self.flows.get_mut(&flow)

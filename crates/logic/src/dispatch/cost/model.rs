@@ -73,12 +73,22 @@ pub enum Work {
     Fetched,
     /// Reading one reply's content that isn't in memory.
     Missed,
+    /// A connection's return from a node to the server that gave it away, once.
+    Returned,
 }
 
 impl Work {
     /// All of it.
-    pub const ALL: [Work; 7] =
-        [Work::Born, Work::Moved, Work::HandedOn, Work::Steered, Work::Proxied, Work::Fetched, Work::Missed];
+    pub const ALL: [Work; 8] = [
+        Work::Born,
+        Work::Moved,
+        Work::HandedOn,
+        Work::Steered,
+        Work::Proxied,
+        Work::Fetched,
+        Work::Missed,
+        Work::Returned,
+    ];
 
     /// Before anything is measured: the prototype's figures for dispatcher and nodes, and how much later the first byte comes.
     fn prior(self) -> (Prior, Prior, Duration) {
@@ -86,6 +96,7 @@ impl Work {
         let (dispatcher, node, latency_us) = match self {
             Work::Born => (line(6.0, 0.0), line(12.0, 0.0), 30),
             Work::Moved => (line(43.0, 0.0), line(66.0, 0.0), 115),
+            Work::Returned => (line(25.0, 0.0), line(44.0, 0.0), 115),
             Work::HandedOn => (line(16.0, 0.0), line(70.0, 0.0), 130),
             Work::Steered => (line(0.4, 0.02), line(0.0, 0.0), 1),
             Work::Proxied => (line(42.0, 0.36), line(0.0, 0.0), 60),

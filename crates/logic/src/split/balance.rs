@@ -1,0 +1,232 @@
+//! How much is delegated: as much as keeps the connection server and its data servers equally busy.
+//!
+//! What is compared is the number of requests under way, whose replies clients are still waiting for: it grows in front of whatever binds, be it a
+//! processor, a disk or a link, and nobody has to say which. Each request goes to the shorter queue, so the balance follows the load with each of
+//! them and has no state that could lag behind or swing. Delegating may take more of this server's processor than serving would: that is paid out of
+//! time in which the processor was idle, so that where the processor itself binds, only what relieves it is delegated.
+
+use std::time::Duration;
+
+use super::rules::{Delegation, Rules};
+use super::{Explanation, Reason};
+use crate::dispatch::cost::{CostModel, Side, Work};
+
+/// What a delegation consists of at each side: a connection that goes, is steered, and comes back.
+pub const DELEGATING: [Work; 2] = [Work::Moved, Work::Returned];
+
+/// Serving must be dearer than delegating by so much for it to relieve the processor, as both are estimates.
+const GAIN_MIN: f64 = 1.1;
+/// Of idle time, so many hundredths may be spent on delegating: a processor without a pause answers late.
+const SPENT_PERCENT: u64 = 80;
+/// Idle time that is kept for later.
+const CREDIT_NS_MAX: u64 = 10_000_000;
+
+/// A request.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked<'a> {
+    /// Its path, decoded.
+    pub path: &'a [u8],
+    /// Bytes of the resource.
+    pub bytes: u64,
+    /// What it takes to serve it here, of the processor.
+    pub serving: Duration,
+}
+
+/// How much there is to do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Loads {
+    /// Requests under way here, this one included.
+    pub own: u32,
+    /// Time in which this server's processor had nothing to do, since it began: it only grows.
+    pub idle: Duration,
+    /// Data servers that can be given something, in hundredths: each counts by its weight.
+    pub servers_percent: u32,
+    /// Requests under way at all of them together.
+    pub delegated: u32,
+}
+
+/// What delegating takes, of each processor.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Price {
+    /// Of the connection server's.
+    pub own: Duration,
+    /// Of the data server's, beyond what serving takes anywhere.
+    pub data_server: Duration,
+}
+
+/// See the module.
+#[derive(Clone, Debug, Default)]
+pub struct Balance {
+    rules: Rules,
+    costs: CostModel,
+    /// Requests that `fraction` let through so far, in hundredths of one.
+    turn_percent: u8,
+    /// Idle time up to the last request, and what may be spent of it.
+    idle: Duration,
+    credit_ns: u64,
+}
+
+impl Balance {
+    /// Goes by other rules from here on.
+    pub fn configure(&mut self, rules: Rules) {
+        self.rules = rules;
+    }
+
+    /// What it goes by.
+    #[must_use]
+    pub fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
+    /// A part of a delegation has taken so much of a processor.
+    pub fn measured(&mut self, work: Work, side: Side, cpu: Duration) {
+        self.costs.measured(work, side, 0, cpu);
+    }
+
+    /// What delegating a reply of `bytes` bytes takes.
+    #[must_use]
+    pub fn price(&self, bytes: u64) -> Price {
+        let steered = self.costs.estimate(Work::Steered, bytes);
+        let parts = DELEGATING.map(|work| self.costs.estimate(work, 0));
+        let sum = |first: f64, of: fn(&crate::dispatch::cost::Estimate) -> f64| {
+            Duration::from_secs_f64(parts.iter().map(of).sum::<f64>().mul_add(1e-6, first * 1e-6).max(0.0))
+        };
+        Price {
+            own: sum(steered.dispatcher_us, |part| part.dispatcher_us),
+            data_server: sum(steered.node_us, |part| part.node_us),
+        }
+    }
+
+    /// Whether a request is delegated.
+    pub fn decide(&mut self, asked: &Asked<'_>, loads: &Loads) -> Reason {
+        let (turn_percent, credit_ns) = (self.next_turn(), self.credit_ns(loads));
+        let reason = self.judge(asked, loads, turn_percent, credit_ns);
+        if !matches!(reason, Reason::Path | Reason::Small) {
+            self.turn_percent = turn_percent % 100;
+        }
+        (self.idle, self.credit_ns) = (loads.idle, credit_ns);
+        if reason == Reason::Relieves {
+            self.credit_ns -= self.extra_ns(asked).min(credit_ns);
+        }
+        reason
+    }
+
+    /// What [`Balance::decide`] would say, with what it goes by; changes nothing.
+    #[must_use]
+    pub fn explain(&self, asked: &Asked<'_>, loads: &Loads) -> Explanation {
+        Explanation {
+            reason: self.judge(asked, loads, self.next_turn(), self.credit_ns(loads)),
+            bytes: asked.bytes,
+            serving: asked.serving,
+            price: self.price(asked.bytes),
+            credit: Duration::from_nanos(self.credit_ns(loads)),
+            loads: *loads,
+        }
+    }
+
+    fn next_turn(&self) -> u8 {
+        self.turn_percent + self.rules.fraction_percent.min(100)
+    }
+
+    /// What may be spent now.
+    fn credit_ns(&self, loads: &Loads) -> u64 {
+        let idle_ns = u64::try_from(loads.idle.saturating_sub(self.idle).as_nanos()).unwrap_or(u64::MAX);
+        self.credit_ns.saturating_add(idle_ns.saturating_mul(SPENT_PERCENT) / 100).min(CREDIT_NS_MAX)
+    }
+
+    /// What delegating takes of this server's processor beyond serving; nothing where it takes less.
+    fn extra_ns(&self, asked: &Asked<'_>) -> u64 {
+        let own = self.price(asked.bytes).own;
+        let is_gain = asked.serving.as_secs_f64() >= own.as_secs_f64() * GAIN_MIN;
+        let extra = if is_gain { Duration::ZERO } else { own.saturating_sub(asked.serving).max(own / 10) };
+        u64::try_from(extra.as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    fn judge(&self, asked: &Asked<'_>, loads: &Loads, turn_percent: u8, credit_ns: u64) -> Reason {
+        if let Err(reason) = self.rules.allow(asked.path, asked.bytes) {
+            return reason;
+        }
+        if turn_percent < 100 {
+            return Reason::Fraction;
+        }
+        if loads.servers_percent == 0 {
+            return Reason::Nobody;
+        }
+        if loads.own < self.rules.load_min {
+            return Reason::Idle;
+        }
+        if self.rules.delegation == Delegation::Full {
+            return Reason::Full;
+        }
+        // What is in front of it here, and in front of it there if it goes: a tie stays.
+        let (own, delegated) = (u64::from(loads.own), u64::from(loads.delegated));
+        let servers_percent = u64::from(loads.servers_percent);
+        if own * servers_percent <= delegated * 100 + servers_percent {
+            return Reason::Balanced;
+        }
+        if self.extra_ns(asked) > credit_ns { Reason::Dearer } else { Reason::Relieves }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ASKED: Asked<'_> = Asked { path: b"/a", bytes: 65_536, serving: Duration::from_micros(20) };
+    const LOADS: Loads = Loads { own: 8, idle: Duration::from_secs(1), servers_percent: 100, delegated: 3 };
+
+    fn balance(rules: Rules) -> Balance {
+        let mut balance = Balance::default();
+        balance.configure(rules);
+        balance
+    }
+
+    #[test]
+    fn a_request_goes_to_the_shorter_queue() {
+        let mut balance = balance(Rules::default());
+        assert_eq!(balance.decide(&ASKED, &LOADS), Reason::Relieves);
+        assert_eq!(balance.decide(&ASKED, &Loads { delegated: 7, ..LOADS }), Reason::Balanced);
+        assert_eq!(balance.decide(&ASKED, &Loads { delegated: 20, servers_percent: 300, ..LOADS }), Reason::Relieves);
+        assert_eq!(balance.decide(&ASKED, &Loads { own: 1, delegated: 0, ..LOADS }), Reason::Balanced, "nobody waits");
+        assert_eq!(balance.decide(&ASKED, &Loads { servers_percent: 0, ..LOADS }), Reason::Nobody);
+    }
+
+    #[test]
+    fn a_busy_processor_is_spared() {
+        let mut balance = balance(Rules::default());
+        // What it had idle is soon spent.
+        let delegated = (0..1000).filter(|_| balance.decide(&ASKED, &LOADS).delegates()).count();
+        assert!((50..500).contains(&delegated), "{delegated}");
+        let busy = LOADS;
+        assert_eq!(balance.decide(&ASKED, &busy), Reason::Dearer);
+        let long = Asked { bytes: 10 << 20, serving: Duration::from_millis(2), ..ASKED };
+        assert_eq!(balance.decide(&long, &busy), Reason::Relieves);
+        for _ in 0..64 {
+            for work in DELEGATING {
+                balance.measured(work, Side::Dispatcher, Duration::from_micros(5));
+            }
+        }
+        assert_eq!(balance.decide(&ASKED, &busy), Reason::Relieves, "what was measured counts");
+    }
+
+    #[test]
+    fn a_fraction_is_taken_in_turns() {
+        let mut balance = balance(Rules { delegation: Delegation::Full, fraction_percent: 30, ..Rules::default() });
+        let delegated = (0..1000).filter(|_| balance.decide(&ASKED, &LOADS).delegates()).count();
+        assert_eq!(delegated, 300);
+    }
+
+    #[test]
+    fn asking_changes_nothing() {
+        let balance = balance(Rules { delegation: Delegation::Full, fraction_percent: 60, ..Rules::default() });
+        let first = balance.explain(&ASKED, &LOADS).reason;
+        assert_eq!((first, balance.explain(&ASKED, &LOADS).reason), (Reason::Fraction, Reason::Fraction));
+    }
+
+    #[test]
+    fn full_delegation_asks_for_no_balance() {
+        let mut balance = balance(Rules { delegation: Delegation::Full, load_min: 5, ..Rules::default() });
+        assert_eq!(balance.decide(&ASKED, &Loads { delegated: 99, ..LOADS }), Reason::Full);
+        assert_eq!(balance.decide(&ASKED, &Loads { own: 4, ..LOADS }), Reason::Idle);
+    }
+}
