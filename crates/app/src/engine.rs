@@ -27,7 +27,7 @@ use crate::metrics::{ServerMetrics, WorkerMetrics};
 use crate::passage::{self, Doors, Passage};
 use crate::supervisor::Source;
 use crate::worker::control::{Control, Mailbox};
-use crate::worker::{Host, Setup, Worker};
+use crate::worker::{ClusterShared, Host, Setup, Worker, worker_number};
 
 /// Handshakes that began before a worker was told to go end within this time, or not at all.
 const RETIRE_ACCEPT: Duration = Duration::from_secs(2);
@@ -60,6 +60,7 @@ struct Engine<'a> {
     sockets: BTreeMap<ListenerName, Vec<OwnedFd>>,
     workers: Vec<Running>,
     balance: Balance,
+    shared: Arc<ClusterShared>,
     next_worker: usize,
     logs: AccessLogWriter,
     pool: Option<Arc<Pool>>,
@@ -178,6 +179,7 @@ fn start(source: &Source) -> io::Result<Engine<'_>> {
         sockets: BTreeMap::new(),
         workers: Vec::new(),
         balance: Balance::default(),
+        shared: Arc::default(),
         next_worker: 0,
         logs: AccessLogWriter::start()?,
         pool: None,
@@ -243,13 +245,18 @@ impl Engine<'_> {
         }
     }
 
-    /// Answers a question, or passes it on to the worker that can.
+    /// Answers a question, or passes it on to the workers, if they are the ones that can.
     fn hear(&self, question: ctl::Question) {
         let is_dispatcher = self.config.as_ref().is_some_and(|config| config.role == Role::Dispatcher);
         let is_general = matches!(question.command, ctl::Command::Status | ctl::Command::Counters);
-        match self.workers.first().filter(|_| is_dispatcher && !is_general) {
-            Some(worker) => worker.mailbox.send(Control::Ask(question)),
-            None => {
+        match is_dispatcher && !is_general && !self.workers.is_empty() {
+            // Those that retire as well: they may still have flows.
+            true => {
+                for (worker, question) in self.workers.iter().zip(question.split(self.workers.len())) {
+                    worker.mailbox.send(Control::Ask(question));
+                }
+            }
+            false => {
                 let answer = self.answer(&question.command);
                 question.answer(answer);
             }
@@ -372,6 +379,9 @@ impl Engine<'_> {
         if working < wanted {
             self.steer(None);
         }
+        let added = self.next_worker..self.next_worker + (wanted - working);
+        let numbers = self.workers[..working].iter().map(|worker| worker.number).chain(added);
+        self.shared.set_workers(numbers.map(worker_number).collect());
         let processors = processors::available()?;
         while working < wanted {
             let number = self.next_worker;
@@ -441,7 +451,7 @@ impl Engine<'_> {
     ) -> io::Result<Arc<WorkerMetrics>> {
         let (config, sender, server_metrics) = (config.clone(), self.sender.clone(), self.metrics.clone());
         let pool = self.pool.clone().ok_or(io::ErrorKind::NotConnected)?;
-        let fell_back = self.fell_back.clone();
+        let (fell_back, shared) = (self.fell_back.clone(), self.shared.clone());
         let metrics = Arc::new(WorkerMetrics::new(number));
         self.metrics.add_worker(metrics.clone());
         let known = metrics.clone();
@@ -451,7 +461,7 @@ impl Engine<'_> {
             {
                 log::warning(format_args!("worker {number} isn't pinned to processor {processor}: {error}"));
             }
-            let setup = Setup { mailbox, metrics, server_metrics, config, seed: process::random_number() };
+            let setup = Setup { mailbox, metrics, server_metrics, config, shared, seed: process::random_number() };
             let run = || -> io::Result<()> {
                 let storage = DiskStorage::new(pool)?;
                 let reactor = match setup.config.reactor {

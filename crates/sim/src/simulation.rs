@@ -206,6 +206,7 @@ impl Run {
             metrics: metrics.clone(),
             server_metrics: Arc::new(ServerMetrics::default()),
             config: first,
+            shared: Arc::default(),
             seed: options.seed,
         };
         let worker = Worker::new(SimHost { world: world.clone() }, reactor, storage, SimPrograms(world.clone()), setup);

@@ -93,8 +93,9 @@ section! {
         name: String = OrBlank(NAME), Otherwise("none");
         /// Where dispatchers are. For nodes.
         dispatchers: Vec<IpAddr> = ListOf(IP_ADDRESS), Toml("[]");
-        /// The TCP port by which dispatcher and nodes talk to each other.
-        link_port: u16 = Count::<u16> { min: 1, max: u16::MAX }, Toml("7450");
+        /// The first of the TCP ports by which dispatcher and nodes talk to each other: each of the dispatcher's workers has one, counted on from
+        /// here. Numbers of workers that a reload has removed are used again after a thousand others.
+        link_port: u16 = Count::<u16> { min: 1, max: 64_511 }, Toml("7450");
         /// Connections begin at the node that answers their first request, and the dispatcher never has a socket of them. Where the kernel can't do that
         /// (Linux 6.9 can), or a client doesn't tell the time (TCP timestamps), they begin at the dispatcher and are moved. The same on all
         /// machines of a cluster.

@@ -120,6 +120,10 @@ pub(super) fn parse(name: &str, text: &str, base: &Path, part: &Part) -> Result<
     mistakes.extend(context.mistakes.into_inner().into_iter().filter(is_read));
     name_sites(&mut config.sites);
     judge(root, is_whole, &config, &mut mistakes);
+    if config.role != Role::Server && root.get("workers").is_none() {
+        // Connections can begin at a node where each side has one; more are for who needs them.
+        config.workers = 1;
+    }
     complete(&mut config);
     let mistakes = Mistakes::new(source, mistakes);
     if mistakes.errors() > 0 { Err(mistakes) } else { Ok((config, mistakes)) }
@@ -181,10 +185,6 @@ fn complete(config: &mut Config) {
     if let (Role::Node, Some(socket)) = (config.role, &mut config.admin.socket) {
         // One file may serve a dispatcher and nodes on one machine.
         *socket = socket.with_added_extension(&config.cluster.name);
-    }
-    if config.role != Role::Server {
-        // One worker has the links, and with them all flows.
-        config.workers = 1;
     }
     config.listeners = listeners(&config.sites);
 }

@@ -63,7 +63,7 @@ section! {
     /// What concerns the whole process. These keys come before the first section.
     Config "" example "workers = 2\nreactor = \"epoll\"\n" {
         /// Threads that serve, each pinned to a core with a listener of its own.
-        workers: usize = Workers(Count { min: 1, max: 1024 }), Otherwise("one for each core that leat may run on");
+        workers: usize = Workers(Count { min: 1, max: 1024 }), Otherwise("one for each core that leat may run on; for a dispatcher or a node, one");
         /// How workers wait for the network. Where the kernel refuses io_uring, leat logs one line and uses epoll.
         reactor: Reactor = Choice(&[("io_uring", Reactor::IoUring), ("epoll", Reactor::Epoll)]), Toml("\"io_uring\"");
         /// What this process is: a server on its own, the dispatcher of a cluster, or one of its nodes.

@@ -1,10 +1,11 @@
 //! What a dispatcher says to a command. Answers are objects; `text` in them is for people, the rest for programs.
 
-use leat_logic::dispatch::{Dispatcher, Facts, NodeId, NodeLine, Settings};
+use leat_logic::dispatch::{Dispatcher, Facts, NodeId, NodeLine, Settings, TableEntry};
 use leat_logic::time::Instant;
 use serde_json::{Value, json};
 
 use super::command::{Command, LIMIT_MAX};
+use super::merge;
 use crate::config::Cluster;
 
 /// What `dispatcher` says to `command`; it does what it's told.
@@ -69,13 +70,7 @@ fn done(text: String) -> Value {
 }
 
 fn nodes(dispatcher: &Dispatcher, now: Instant) -> Value {
-    let lines: Vec<NodeLine> = dispatcher.nodes(now).collect();
-    let width = lines.iter().map(|line| line.name.len()).max().unwrap_or(0);
-    let mut text = format!("policy {}\n", dispatcher.settings().policy);
-    for line in &lines {
-        text += &format!("  {:width$}  {}  {}\n", line.name, line.standing, line.figures());
-    }
-    let node = |line: &NodeLine| {
+    let node = |line: NodeLine| {
         json!({
             "name": line.name,
             "standing": line.standing.to_string(),
@@ -84,23 +79,20 @@ fn nodes(dispatcher: &Dispatcher, now: Instant) -> Value {
             "active": line.active,
             "busy_permille": line.busy_permille,
             "report_age_ms": line.report_age.map(|age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX)),
+            "figures": line.figures(),
         })
     };
-    let policy = dispatcher.settings().policy.name();
-    json!({ "policy": policy, "nodes": lines.iter().map(node).collect::<Vec<_>>(), "text": text })
+    merge::list_nodes(dispatcher.settings().policy.name(), dispatcher.nodes(now).map(node).collect())
 }
 
 fn table(dispatcher: &Dispatcher, limit: usize, now: Instant) -> Value {
     let (entries, bytes) = dispatcher.table_size();
-    let mut text = format!("{entries} contents in {bytes} bytes\n");
-    let mut listed = Vec::new();
-    for entry in dispatcher.table().take(limit.min(LIMIT_MAX)) {
-        let (names, age) = (dispatcher.names(entry.nodes), now.since(entry.used));
-        text += &format!("  {}  {:.1} s ago  {}\n", entry.key, age.as_secs_f64(), names.join(", "));
-        let age_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
-        listed.push(json!({ "key": entry.key.to_string(), "nodes": names, "age_ms": age_ms }));
-    }
-    json!({ "entries": entries, "bytes": bytes, "listed": listed, "text": text })
+    let entry = |entry: &TableEntry| {
+        let age_ms = u64::try_from(now.since(entry.used).as_millis()).unwrap_or(u64::MAX);
+        json!({ "key": entry.key.to_string(), "nodes": dispatcher.names(entry.nodes), "age_ms": age_ms })
+    };
+    let listed = dispatcher.table().take(limit.min(LIMIT_MAX)).map(entry).collect();
+    merge::list_table(entries as u64, bytes as u64, listed)
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::command::Command;
+use super::merge::merge;
 
 /// Bytes of a line.
 const LINE_BYTES_MAX: u64 = 64 * 1024;
@@ -28,13 +29,21 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 pub struct Question {
     /// What is asked.
     pub command: Command,
-    reply: Sender<Result<Value, String>>,
+    /// Others that are asked the same.
+    others: usize,
+    reply: Sender<(usize, Result<Value, String>)>,
 }
 
 impl Question {
     /// Answers it. Whoever asked may have gone meanwhile.
     pub fn answer(self, answer: Result<Value, String>) {
-        let _ = self.reply.send(answer);
+        let _ = self.reply.send((self.others, answer));
+    }
+
+    /// The same question for so many, whose answers become one.
+    pub fn split(self, count: usize) -> impl Iterator<Item = Question> {
+        let others = count.saturating_sub(1);
+        (0..count).map(move |_| Question { command: self.command.clone(), others, reply: self.reply.clone() })
     }
 }
 
@@ -85,10 +94,14 @@ fn converse(stream: &UnixStream, ask: &impl Fn(Question) -> bool) -> io::Result<
         }
         let answer = Command::from_json(&line).and_then(|command| {
             let (reply, answers) = mpsc::channel();
-            if !ask(Question { command, reply }) {
+            if !ask(Question { command: command.clone(), others: 0, reply }) {
                 return Err("leat is ending".to_owned());
             }
-            answers.recv_timeout(ANSWER_TIMEOUT).unwrap_or_else(|_| Err("there was no answer in time".to_owned()))
+            let late = "there was no answer in time".to_owned();
+            let (others, first) = answers.recv_timeout(ANSWER_TIMEOUT).map_err(|_| late)?;
+            // One that has ended meanwhile has nothing to say.
+            let others = (0..others).map_while(|_| answers.recv_timeout(ANSWER_TIMEOUT).ok()).map(|(_, answer)| answer);
+            merge(&command, std::iter::once(first).chain(others).collect())
         });
         let answer = answer.unwrap_or_else(|error| json!({ "error": error }));
         let mut writer = stream;

@@ -64,9 +64,11 @@ impl<H: Host> Worker<H> {
 
     /// Starts handing over a connection, if nothing of a request is here.
     pub(super) fn offer_to_heirs(&mut self, token: Token) {
+        let may_leave = self.may_leave(token);
         let connection = &mut self.connections[token];
         let flags = &mut connection.flags;
-        let is_between = connection.http.is_idle() && connection.exchange.is_none() && connection.inbox.is_empty();
+        let is_between =
+            may_leave && connection.http.is_idle() && connection.exchange.is_none() && connection.inbox.is_empty();
         if !is_between || flags.queued || flags.ended || flags.closing || flags.sending || flags.pausing {
             return;
         }
@@ -108,6 +110,7 @@ impl<H: Host> Worker<H> {
         let input = connection.inbox.bytes(&self.reactor).to_vec();
         connection.inbox.clear(&mut self.reactor);
         let (number, held_bytes) = (connection.site, std::mem::take(&mut connection.held_bytes));
+        self.flow_ended(token);
         heir.send(Control::Adopt { socket, listener, site, input });
         if let Some(exchange) = self.connections.close(token.index) {
             self.recycle(exchange);
@@ -139,9 +142,11 @@ impl<H: Host> Worker<H> {
 
     /// Sends a connection to another worker if its site is to have fewer here.
     pub(super) fn offer_departure(&mut self, token: Token) {
+        let may_leave = self.may_leave(token);
         let connection = &mut self.connections[token];
         let flags = &mut connection.flags;
-        let is_between = connection.http.is_idle() && connection.exchange.is_none() && connection.inbox.is_empty();
+        let is_between =
+            may_leave && connection.http.is_idle() && connection.exchange.is_none() && connection.inbox.is_empty();
         let is_busy = flags.queued || flags.ended || flags.closing || flags.sending || flags.pausing || flags.held;
         if !is_between || is_busy || !self.departures.begin(connection.site) {
             return;

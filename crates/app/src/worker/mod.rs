@@ -48,6 +48,8 @@ use leat_logic::time::{Instant, UnixTime};
 use crate::config::Config;
 use crate::metrics::{ServerMetrics, WorkerMetrics};
 use accept::UnknownBranch;
+pub use cluster::Shared as ClusterShared;
+pub(crate) use cluster::worker_number;
 use connection::Connections;
 use control::Mailbox;
 use entitlement::PlanWeights;
@@ -117,6 +119,8 @@ pub struct Setup {
     pub server_metrics: Arc<ServerMetrics>,
     /// Sizes that are fixed for the worker's life; the rest is put in force by the mailbox.
     pub config: Arc<Config>,
+    /// What it shares of its part in a cluster.
+    pub shared: Arc<ClusterShared>,
     /// A number that clients can't foresee.
     pub seed: u64,
 }
@@ -252,6 +256,7 @@ pub struct Worker<H: Host> {
     streams: Streams,
     /// The worker's part in a cluster, if the server has one.
     cluster: Option<Box<cluster::Cluster<File<H>>>>,
+    shared: Arc<ClusterShared>,
     programs: Programs<H::Programs>,
     /// Those that have programs, until the last has ended.
     handlers: Vec<Rc<Handler>>,
@@ -305,7 +310,7 @@ pub struct Worker<H: Host> {
 impl<H: Host> Worker<H> {
     /// A worker that serves nothing until its mailbox tells it a configuration.
     pub fn new(host: H, reactor: H::Reactor, storage: H::Storage, programs: H::Programs, setup: Setup) -> Worker<H> {
-        let Setup { mailbox, metrics, server_metrics, config, seed } = setup;
+        let Setup { mailbox, metrics, server_metrics, config, shared, seed } = setup;
         let (now, wall) = (host.now(), host.wall());
         let meter = Meter::new(host.processor_time());
         let operations = [Operation::Receive, Operation::Serve, Operation::Refuse];
@@ -335,6 +340,7 @@ impl<H: Host> Worker<H> {
             connections: Connections::new(),
             streams: Streams::default(),
             cluster: None,
+            shared,
             programs: Programs::new(programs),
             handlers: Vec::new(),
             peers: None,

@@ -43,6 +43,7 @@ impl<H: Host> Worker<H> {
                 }
                 Control::Retire { accept_until, deadline, heirs } => {
                     self.retiring = Some(Retiring { accept_until, deadline, heirs });
+                    self.leave_cluster();
                     self.offer_all_to_heirs();
                     self.sweep_at = self.now;
                 }

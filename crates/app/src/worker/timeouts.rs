@@ -62,6 +62,7 @@ impl<H: Host> Worker<H> {
             if self.now >= deadline && self.drain.is_none() {
                 let deadline = self.now.after(self.config.limits.drain_timeout);
                 self.drain = Some(super::Drain { deadline, keep_idle: true, since: self.now });
+                self.give_up_flows();
             }
         }
         if self.listeners.iter().any(|listening| !listening.accepting && !listening.retired) {
@@ -155,6 +156,9 @@ impl<H: Host> Worker<H> {
             Some(retiring) => self.now >= retiring.accept_until,
             None => self.drain.is_some(),
         };
-        leaving && self.connections.len() == 0 && self.passages.are_settled()
+        leaving
+            && self.connections.len() == 0
+            && self.passages.are_settled()
+            && (self.retiring.is_none() || self.drain.is_some() || self.has_left_cluster())
     }
 }

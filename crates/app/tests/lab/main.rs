@@ -68,6 +68,23 @@ impl Lab {
         assert!(killed.is_ok_and(|status| status.success()));
     }
 
+    /// Has a host's supervisor read its configuration anew, and waits until it has.
+    fn reload(&self, host: &str) {
+        let reloads = || self.number(host, "leat_reloads_total");
+        let before = reloads();
+        let pids = Command::new("ip").args(["netns", "pids", &format!("leat-lab-{}-{host}", self.name)]).output();
+        let pids = String::from_utf8_lossy(&pids.expect("ip can be run").stdout).into_owned();
+        let parent = |pid: &str| {
+            let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+            status.lines().find_map(|line| Some(line.strip_prefix("PPid:")?.trim().to_owned())).unwrap_or_default()
+        };
+        let is_supervisor = |pid: &&str| !pids.split_whitespace().any(|other| other == parent(pid));
+        let supervisor = pids.split_whitespace().find(is_supervisor).expect("it runs");
+        let told = Command::new("kill").args(["-HUP", supervisor]).status();
+        assert!(told.is_ok_and(|status| status.success()));
+        within("it reloads", || reloads() > before);
+    }
+
     /// A number of a host's metrics, once it stands still.
     fn number(&self, host: &str, name: &str) -> u64 {
         let read = || {
@@ -222,6 +239,78 @@ fn a_drained_node_gives_up_its_connections_and_none_is_cut() {
     for outcome in outcomes {
         assert_eq!(outcome.expect_err("its node is dead").kind(), io::ErrorKind::ConnectionReset);
     }
+}
+
+/// Waits until something is so.
+fn within(what: &str, mut is_so: impl FnMut() -> bool) {
+    let start = std::time::Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < Duration::from_secs(20), "waited in vain until {what}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn every_worker_of_dispatcher_and_nodes_has_its_part() {
+    if !is_possible() {
+        return;
+    }
+    let (lab, folder) = (Lab::new(4), Folder::new("workers"));
+    let socket = folder.path("leat.sock");
+    let configure = |workers: usize| {
+        let text = format!(
+            "workers = {workers}\n[admin]\nlisten = '127.0.0.1:9180'\nsocket = '{socket}'\n[cluster]\nvip = '10.77.0.100:80'\n\
+             dispatchers = '10.77.0.1'\nkey_file = 'cluster.key'\npolicy = 'round_robin'\n[[cluster.node]]\nname = 'n1'\n\
+             address = '10.77.0.11'\n[[cluster.node]]\nname = 'n2'\naddress = '10.77.0.12'\n[[site]]\nroot = 'site'\n"
+        );
+        fs::write(folder.path("cluster.toml"), text).expect("a configuration");
+    };
+    configure(3);
+    lab.well(&["up", &folder.path("cluster.toml")]);
+    let connect_some = || {
+        let connect = |_| TcpStream::connect("10.77.0.100:80").expect("the dispatcher listens");
+        let mut clients: Vec<TcpStream> = (0..30).map(connect).collect();
+        clients.iter_mut().for_each(|stream| ask(stream).expect("a node answers"));
+        clients
+    };
+    let mut clients = Vec::new();
+    let busy_workers = |node: &str| {
+        let names = (0..3).map(|worker| format!("leat_connections{{worker=\"{worker}\"}}"));
+        names.filter(|name| lab.number(node, name) > 0).count()
+    };
+    // A link to each of the dispatcher's workers from each of the nodes' takes a moment.
+    within("every worker has its part", || {
+        clients.append(&mut lab.at("client1", connect_some));
+        busy_workers("n1") == 3 && busy_workers("n2") == 3
+    });
+    let count = clients.len() as u64;
+    let answer = |command| leat::ctl::ask(Path::new(&socket), &command).expect("the dispatcher answers");
+    let flows = || {
+        let flows = answer(leat::ctl::Command::Flows);
+        let of = |node: &str| flows["nodes"][node].as_u64().expect("a number");
+        (flows["flows"].as_u64().expect("a number"), of("n1"), of("n2"))
+    };
+    assert_eq!((flows().0, flows().1 + flows().2), (count, count), "of all homes together");
+    let nodes = answer(leat::ctl::Command::Nodes);
+    assert_eq!(nodes["nodes"].as_array().map(Vec::len), Some(2), "{nodes}");
+    // Workers that go give back what they have, workers that come are given some: at the homes, then at the nodes.
+    let mut ask_all = |when: &str| {
+        for (number, stream) in clients.iter_mut().enumerate() {
+            ask(stream).unwrap_or_else(|error| panic!("{when}: client {number}: {error}"));
+        }
+    };
+    for workers in [1, 3] {
+        configure(workers);
+        lab.reload("dispatcher");
+        ask_all("a dispatcher's workers changed");
+    }
+    for workers in [1, 3] {
+        configure(workers);
+        ["n1", "n2"].iter().for_each(|node| lab.reload(node));
+        ask_all("nodes' workers changed");
+    }
+    within("all are at nodes", || flows().1 + flows().2 == count);
+    assert_eq!(lab.number("dispatcher", "leat_flows_cut_total"), 0);
 }
 
 /// Asks for the site's page on a connection that stays.

@@ -2,9 +2,32 @@
 
 use std::fmt;
 
-/// A server of the cluster: its number in the configuration.
+/// One worker of a server of the cluster: each holds flows by itself, and each of a dispatcher's is a home.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ServerId(pub u32);
+
+/// Workers' numbers take that many bits.
+const WORKER_BITS: u32 = 10;
+
+impl ServerId {
+    /// A worker of a server, by the server's number in the configuration. Workers are told apart as far as a server has them at a time.
+    #[must_use]
+    pub fn new(server: u32, worker: u32) -> ServerId {
+        ServerId(server << WORKER_BITS | worker & ((1 << WORKER_BITS) - 1))
+    }
+
+    /// The server's number.
+    #[must_use]
+    pub fn server(self) -> u32 {
+        self.0 >> WORKER_BITS
+    }
+
+    /// The worker's.
+    #[must_use]
+    pub fn worker(self) -> u16 {
+        (self.0 & ((1 << WORKER_BITS) - 1)) as u16
+    }
+}
 
 /// One life of a server's process: a number that it has had in no life before, such as its start in nanoseconds since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -41,6 +41,9 @@ pub const PROGRESS_BYTES_MAX: usize = 256 * 1024;
 /// Flows named in one message.
 pub const FLOWS_PER_MESSAGE_MAX: usize = 1024;
 
+/// Homes of one server: as many as it may have workers.
+pub const HOMES_MAX: usize = 1024;
+
 /// The fields of one message.
 pub const MESSAGE_BYTES_MAX: usize = IMAGE_BYTES_MAX + 64;
 

@@ -10,7 +10,9 @@
 use bytes::Bytes;
 
 use super::image::{decode_flow, encode_flow};
-use super::limits::{FLOWS_PER_MESSAGE_MAX, HEAD_BYTES_MAX, IMAGE_BYTES_MAX, MESSAGE_BYTES_MAX, PROGRESS_BYTES_MAX};
+use super::limits::{
+    FLOWS_PER_MESSAGE_MAX, HEAD_BYTES_MAX, HOMES_MAX, IMAGE_BYTES_MAX, MESSAGE_BYTES_MAX, PROGRESS_BYTES_MAX,
+};
 use super::placing::{Rules, Sample, There, decode_samples, encode_samples};
 use super::wire::{DecodeError, Reader, put_bytes, put_number};
 use super::{FlowId, Generation, Incarnation};
@@ -47,6 +49,8 @@ pub enum Message {
         number: u64,
         /// In milliseconds.
         duration_ms: u32,
+        /// The workers of the home's server: each is a home, and wants a link.
+        homes: Vec<u16>,
     },
     /// Home: take this flow.
     Offer {
@@ -187,6 +191,8 @@ pub struct Load {
     pub cpu_permille: u32,
     /// Bytes queued to be sent.
     pub queued_bytes: u64,
+    /// It takes nothing on any more.
+    pub is_draining: bool,
 }
 
 /// Why an offer isn't taken.
@@ -254,6 +260,9 @@ const SEEN: u8 = 32;
 /// An offer's terms, a bit each; those that aren't known are ignored.
 const LENT: u8 = 1;
 
+/// The same of a node's load.
+const DRAINING: u8 = 1;
+
 impl Message {
     /// True for what only a node says, false for what only a home says.
     #[must_use]
@@ -316,15 +325,17 @@ impl Message {
                 }
             }
             Message::Heartbeat { number, load } => {
-                let Load { flows, requests, cpu_permille, queued_bytes } = *load;
+                let Load { flows, requests, cpu_permille, queued_bytes, is_draining } = *load;
                 put_number(out, *number);
                 for number in [u64::from(flows), u64::from(requests), u64::from(cpu_permille), queued_bytes] {
                     put_number(out, number);
                 }
+                out.push(u8::from(is_draining));
             }
-            Message::Lease { number, duration_ms } => {
+            Message::Lease { number, duration_ms, homes } => {
                 put_number(out, *number);
                 put_number(out, u64::from(*duration_ms));
+                homes.iter().for_each(|home| put_number(out, u64::from(*home)));
             }
             Message::Offer { flow, generation, image, is_lent } => {
                 encode_key(*flow, *generation, out);
@@ -399,10 +410,14 @@ fn decode_fields(kind: u8, reader: &mut Reader<'_>) -> Result<Option<Message>, D
         },
         HOLDING => decode_holding(reader)?,
         HEARTBEAT => Message::Heartbeat { number: reader.number("the heartbeat")?, load: decode_load(reader)? },
-        LEASE => Message::Lease {
-            number: reader.number("the heartbeat")?,
-            duration_ms: reader.number_u32("the lease's duration")?,
-        },
+        LEASE => {
+            let (number, duration_ms) = (reader.number("the heartbeat")?, reader.number_u32("the lease's duration")?);
+            let mut homes = Vec::new();
+            while !reader.is_empty() && homes.len() < HOMES_MAX {
+                homes.push(reader.number_u16("a home's number")?);
+            }
+            Message::Lease { number, duration_ms, homes }
+        }
         OFFER | RETURN | BEGAN => {
             let (flow, generation) = decode_key(reader)?;
             let most = if kind == BEGAN { PROGRESS_BYTES_MAX } else { IMAGE_BYTES_MAX };
@@ -476,6 +491,7 @@ fn decode_load(reader: &mut Reader<'_>) -> Result<Load, DecodeError> {
         requests: reader.number_u32("the load")?,
         cpu_permille: reader.number_u32("the load")?,
         queued_bytes: reader.number("the load")?,
+        is_draining: !reader.is_empty() && reader.byte("the load")? & DRAINING != 0,
     })
 }
 
@@ -499,7 +515,7 @@ mod tests {
         let flow = FlowId { home: ServerId(2), serial: 1 << 60 };
         let generation = Generation(300);
         let bytes = Bytes::from_static(b"bytes");
-        let load = Load { flows: 1, requests: 2, cpu_permille: 1_000, queued_bytes: 1 << 40 };
+        let load = Load { flows: 1, requests: 2, cpu_permille: 1_000, queued_bytes: 1 << 40, is_draining: true };
         let holding = |phase| Holding { flow, generation, phase };
         let mut messages = vec![
             Message::Hello { incarnation: Incarnation(u64::MAX), number: 7, offers_max: 64 },
@@ -511,7 +527,7 @@ mod tests {
             },
             Message::Holding { flows: vec![], is_last: true },
             Message::Heartbeat { number: 9, load },
-            Message::Lease { number: 9, duration_ms: 1_000 },
+            Message::Lease { number: 9, duration_ms: 1_000, homes: vec![0, 3] },
             Message::Offer { flow, generation, image: bytes.clone(), is_lent: false },
             Message::Offer { flow, generation, image: bytes.clone(), is_lent: true },
             Message::Taken { flow, generation },

@@ -90,6 +90,7 @@ pub struct Node {
     session: Option<SessionId>,
     sessions: u64,
     lease_until: Instant,
+    homes: Vec<u16>,
     is_draining: bool,
     /// None before the session's home has told.
     rules: Rules,
@@ -121,6 +122,7 @@ impl Node {
             session: None,
             sessions: 0,
             lease_until: Instant::default(),
+            homes: Vec::new(),
             is_draining: false,
             rules: Rules::default(),
             questions: VecDeque::new(),
@@ -170,7 +172,10 @@ impl Node {
             return;
         }
         match message {
-            Message::Lease { number, duration_ms } => self.extend_lease(number, duration_ms),
+            Message::Lease { number, duration_ms, homes } => {
+                self.homes = homes;
+                self.extend_lease(number, duration_ms);
+            }
             Message::Offer { flow, generation, image, is_lent } => {
                 self.handle_offer(now, flow, generation, image, is_lent);
             }
@@ -323,11 +328,27 @@ impl Node {
     /// Takes nothing on any more, or does again.
     pub fn drain(&mut self, is_draining: bool) {
         self.is_draining = is_draining;
+        if self.session.is_some() {
+            // Its home is to know at once.
+            self.next_heartbeat = Instant::default();
+        }
     }
 
     /// What the next heartbeats tell.
     pub fn set_load(&mut self, load: Load) {
         self.load = load;
+    }
+
+    /// The workers of the home's server that are homes, as it said last.
+    #[must_use]
+    pub fn homes(&self) -> &[u16] {
+        &self.homes
+    }
+
+    /// Whether there is a session with the home.
+    #[must_use]
+    pub fn is_connected(&self) -> bool {
+        self.session.is_some()
     }
 
     /// Whether nothing may be sent, nor anything begun that can't be done twice.
@@ -495,7 +516,8 @@ impl Node {
         self.heartbeats += 1;
         self.sent.push_back((self.heartbeats, now));
         self.next_heartbeat = now.after(self.limits.heartbeat_interval);
-        self.send(Message::Heartbeat { number: self.heartbeats, load: self.load });
+        let load = Load { is_draining: self.is_draining, ..self.load };
+        self.send(Message::Heartbeat { number: self.heartbeats, load });
     }
 
     /// What is held, and again the images that the home may not have got.

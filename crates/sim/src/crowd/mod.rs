@@ -122,7 +122,7 @@ impl Scene {
         mailbox.send(Control::Configure { config: config.clone(), logs, listeners });
         let reactor = CrowdReactor::new(world.clone(), crowd.clone(), mailbox.descriptor().as_raw_fd());
         let server_metrics = Arc::new(ServerMetrics::default());
-        let setup = Setup { mailbox, metrics: metrics.clone(), server_metrics, config, seed };
+        let setup = Setup { mailbox, metrics: metrics.clone(), server_metrics, config, shared: Arc::default(), seed };
         let host = CrowdHost { world: world.clone() };
         let worker = Worker::new(host, reactor, SimStorage::new(world.clone()), SimPrograms(world.clone()), setup);
         Ok(Scene { world, crowd, worker, metrics, sites: demands.len() })

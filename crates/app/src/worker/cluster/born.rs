@@ -17,33 +17,36 @@ use leat_logic::time::Instant;
 use super::super::settings::SiteKind;
 use super::super::{Host, UNKNOWN_SITE, Worker};
 use super::node::{Borrowed, Node};
-use super::{Part, home, link};
-use crate::config;
+use super::{DISPATCHER, Part, shared};
+use crate::config::Config;
 
 /// What has begun and ended at a node is told at once for so long: much sooner than its home would ask.
 const TELL_PAUSE: Duration = Duration::from_millis(5);
 
+/// A flow that begins at a node is known there by its serial alone, and whoever accepts has it. So where a dispatcher or a node has several workers,
+/// connections are moved to the worker that is meant.
+const WORKERS_MAX: usize = 1;
+
 /// The dispatcher's programs: those that answer SYNs where that's wanted and the kernel has what they need.
-pub(super) fn dispatcher(cluster: &config::Cluster, pins: &Path) -> Result<steering::Dispatcher, String> {
-    or_moved(cluster, |key| match key {
-        Some(key) => steering::Dispatcher::load_for_births(pins, home::FLOWS_MAX, key),
-        None => steering::Dispatcher::load(pins, home::FLOWS_MAX),
+pub(super) fn dispatcher(config: &Config, pins: &Path) -> Result<steering::Dispatcher, String> {
+    or_moved(config, |key| match key {
+        Some(key) => steering::Dispatcher::load_for_births(pins, shared::FLOWS_MAX, key),
+        None => steering::Dispatcher::load(pins, shared::FLOWS_MAX),
     })
 }
 
 /// A node's programs: those by which connections begin here, where that's wanted and can be.
-pub(super) fn node(cluster: &config::Cluster, pins: &Path) -> Result<steering::Node, String> {
-    or_moved(cluster, |key| match key {
+pub(super) fn node(config: &Config, pins: &Path) -> Result<steering::Node, String> {
+    or_moved(config, |key| match key {
         Some(key) => steering::Node::load_for_births(pins, key),
         None => steering::Node::load(pins),
     })
 }
 
-fn or_moved<T>(
-    cluster: &config::Cluster,
-    load: impl Fn(Option<CookieKey>) -> Result<T, steering::Error>,
-) -> Result<T, String> {
-    let key = cluster.key_file.as_ref().filter(|_| cluster.born).map(|key| CookieKey::new(cookie_key(key.bytes())));
+fn or_moved<T>(config: &Config, load: impl Fn(Option<CookieKey>) -> Result<T, steering::Error>) -> Result<T, String> {
+    let is_wanted = config.cluster.born && config.workers <= WORKERS_MAX;
+    let key_file = config.cluster.key_file.as_ref().filter(|_| is_wanted);
+    let key = key_file.map(|key| CookieKey::new(cookie_key(key.bytes())));
     if let Some(key) = key {
         match load(Some(key)) {
             Ok(loaded) => return Ok(loaded),
@@ -67,7 +70,7 @@ impl Node {
     pub(super) fn tell(&mut self, now: Instant) {
         if now >= self.births_at {
             self.births_at = Instant::NEVER;
-            self.flows.tell_births();
+            self.tell_births();
         }
     }
 }
@@ -80,7 +83,7 @@ impl<H: Host> Worker<H> {
             let Some(steering) = self.home_steering() else { return };
             let (key, flow, flows) = (arrival.key, &arrival.flow, steering.flows());
             let entered = match node {
-                Some(node) => flows.bear(key, flow, node.0),
+                Some(node) => flows.bear(key, flow, node.server()),
                 None => flows.admit(key, flow),
             };
             if let Err(error) = entered {
@@ -93,7 +96,7 @@ impl<H: Host> Worker<H> {
 
     fn home_steering(&self) -> Option<&steering::Dispatcher> {
         match &self.cluster.as_ref()?.part {
-            Part::Home(home) => home.steering.as_ref(),
+            Part::Home(home) => home.steering.as_deref(),
             Part::Node(_) => None,
         }
     }
@@ -103,7 +106,8 @@ impl<H: Host> Worker<H> {
         let now = self.now;
         // What isn't simply for the nodes takes the way that knows all cases.
         let is_plain = |site: &super::super::settings::Site| site.kind != SiteKind::Cluster || site.handlers.is_empty();
-        if arrival.has_fin || !self.sites.iter().all(|site| is_plain(site)) {
+        let is_alone = self.shared.workers().len() <= WORKERS_MAX;
+        if arrival.has_fin || !is_alone || !self.sites.iter().all(|site| is_plain(site)) {
             return None;
         }
         let mut connection = http::Connection::new(now);
@@ -113,8 +117,9 @@ impl<H: Host> Worker<H> {
         let cluster = self.cluster.as_mut()?;
         let Part::Home(home) = &mut cluster.part else { return None };
         let node = home.dispatcher.choose(&Facts::of(&request), now).ok()?.node;
-        let server = home.server(node)?;
-        let flow = FlowId { home: link::HOME, serial: arrival.flow.serial };
+        let workers = home.number(node).map(|number| home.workers(number))?;
+        let server = workers.first().copied().filter(|_| workers.len() <= WORKERS_MAX)?;
+        let flow = FlowId { home: home.id, serial: arrival.flow.serial };
         let image = image(flow, arrival, now)?;
         home.flows.born(now, flow, server, image).ok()?;
         cluster.flows.begin_away(flow, arrival.key);
@@ -128,11 +133,8 @@ impl<H: Host> Worker<H> {
         let socket = self.connections[token].socket;
         let Some(cluster) = &mut self.cluster else { return true };
         let Part::Node(node) = &mut cluster.part else { return true };
-        if !node.steering.has_births() {
-            return true;
-        }
         let Ok((vip, client)) = socket::ends(&Borrowed(socket)) else { return true };
-        let serial = match node.steering.birth(FlowKey { client, vip }) {
+        let serial = match node.guard.birth(FlowKey { client, vip }) {
             Ok(Some(serial)) => serial,
             Ok(None) => return true,
             Err(error) => {
@@ -140,8 +142,8 @@ impl<H: Host> Worker<H> {
                 return true;
             }
         };
-        let flow = FlowId { home: link::HOME, serial };
-        if node.flows.born(flow) {
+        let flow = FlowId { home: ServerId::new(DISPATCHER, 0), serial };
+        if node.of(flow).is_some_and(|flows| flows.born(flow)) {
             node.tell_soon(self.now);
             cluster.flows.settle(flow, token);
             return true;

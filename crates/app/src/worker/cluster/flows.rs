@@ -346,7 +346,7 @@ impl<H: Host> Worker<H> {
         connection.arrived_us = self.now_us;
         if !state.head.is_empty() {
             self.resume_request(token, &state.head);
-            self.was_given(token);
+            self.was_given(flow, token);
         }
         Ok(token)
     }

@@ -1,14 +1,13 @@
 //! A dispatcher's part: each request is given to a node with its connection, packets follow, and what no node takes is answered here.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use leat_host::interfaces;
 use leat_host::reactor::{Reactor, Token};
-use leat_host::steering::{self, FlowKey, Heard, Reach};
+use leat_host::steering::{self, FlowKey, Heard};
 use leat_logic::dispatch::cost::{Side, Way, Ways, Work};
 use leat_logic::dispatch::{Dispatcher, Facts, LoadReport, NodeId, Outcome, Whence};
 use leat_logic::handoff;
@@ -18,18 +17,15 @@ use leat_logic::handoff::{
 };
 use leat_logic::http::{Request, Status};
 use leat_logic::time::Instant;
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 
 use super::super::handler::{Passed, PassedOutcome};
 use super::super::{HELD_PACKETS_INDEX, Host, Worker};
 use super::placing::ROUND_TRIP;
-use super::{Part, born, link};
-use crate::config::{self, Config};
+use super::{DISPATCHER, Part, Shared, number_of};
+use crate::config::Config;
 use crate::ctl::{self, Command, Question};
-use crate::pins;
 
-/// Entries for flows, 150 bytes each while they exist.
-pub(super) const FLOWS_MAX: u32 = 1 << 20;
 /// Entries are looked through for what is over, so many at a time.
 const SWEEP_COUNT: u32 = 4096;
 const SWEEP_PAUSE: Duration = Duration::from_millis(200);
@@ -42,19 +38,24 @@ const OFFERS_MAX: u8 = 3;
 /// See the module.
 pub(super) struct Home {
     pub(super) flows: handoff::Home,
+    pub(super) id: ServerId,
     pub(super) dispatcher: Dispatcher,
     /// Up to which of its changes nodes have been told.
     pub(super) changes_told: Option<u64>,
     /// Without it nothing can be handed over, and everything is proxied.
-    pub(super) steering: Option<steering::Dispatcher>,
+    pub(super) steering: Option<Arc<steering::Dispatcher>>,
     nodes: Vec<NodeId>,
-    /// Nodes whose link is up.
-    linked: BTreeSet<ServerId>,
+    /// Nodes' workers whose link is up, and what each has to do.
+    linked: BTreeMap<ServerId, Load>,
+    /// The one of each node that was asked last.
+    asked_last: BTreeMap<u32, ServerId>,
     next_serial: u64,
     /// Requests that are on their way to a node: which, and how many have been asked before.
     asked: BTreeMap<FlowId, Asked>,
     /// Nodes that are being emptied, and when to ask them next.
-    draining: BTreeSet<ServerId>,
+    draining: BTreeSet<u32>,
+    /// This worker is to go, and with it this home: all flows come back.
+    is_retiring: bool,
     recall_at: Instant,
     sweep_at: Instant,
     sweep_place: Option<steering::Place>,
@@ -69,41 +70,51 @@ struct Asked {
 }
 
 impl Home {
-    pub(super) fn new(config: &Config, now: Instant, seed: u64) -> Result<Home, String> {
+    pub(super) fn new(config: &Config, shared: &Shared, worker: u16, now: Instant, seed: u64) -> Result<Home, String> {
         let cluster = &config.cluster;
         let key = cluster.key_file.as_ref().ok_or("`key_file` is missing in [cluster]")?;
         let mut dispatcher = Dispatcher::new(cluster.settings(), key.bytes(), seed);
         dispatcher.set_nodes(&cluster.node_settings(), now);
-        let steering = match make_steering(cluster) {
+        let is_first = shared.workers().first() == Some(&worker);
+        let steering = match shared.dispatcher(config) {
             Ok(steering) => Some(steering),
             Err(error) => {
-                crate::log::warning(format_args!("requests are proxied, as connections can't be handed over: {error}"));
+                if is_first {
+                    let why = "requests are proxied, as connections can't be handed over";
+                    crate::log::warning(format_args!("{why}: {error}"));
+                }
                 None
             }
         };
-        let find = |node: &config::ClusterNode| {
-            dispatcher.find(&node.name).ok_or_else(|| format!("there is no node {}", node.name))
-        };
-        let nodes = cluster.nodes.iter().map(find).collect::<Result<Vec<_>, _>>()?;
+        let nodes = cluster
+            .nodes
+            .iter()
+            .map(|node| dispatcher.find(&node.name).ok_or_else(|| format!("there is no node {}", node.name)));
+        let nodes = nodes.collect::<Result<Vec<_>, _>>()?;
         if steering.is_some() {
             // Until its link is there.
             for id in &nodes {
                 dispatcher.link_changed(*id, false, now);
             }
         }
+        let mut flows = handoff::Home::new(HomeLimits::default());
+        flows.set_homes(shared.workers().to_vec());
         Ok(Home {
-            flows: handoff::Home::new(HomeLimits::default()),
+            flows,
+            id: ServerId::new(DISPATCHER, u32::from(worker)),
             dispatcher,
             changes_told: None,
             steering,
             nodes,
             // Never one that an entry of an earlier life may have.
             next_serial: seed >> 1,
-            linked: BTreeSet::new(),
+            linked: BTreeMap::new(),
+            asked_last: BTreeMap::new(),
             asked: BTreeMap::new(),
             draining: BTreeSet::new(),
+            is_retiring: false,
             recall_at: Instant::NEVER,
-            sweep_at: now.after(SWEEP_PAUSE),
+            sweep_at: if is_first { now.after(SWEEP_PAUSE) } else { Instant::NEVER },
             sweep_place: None,
         })
     }
@@ -115,11 +126,30 @@ impl Home {
     }
 
     pub(super) fn node(&self, server: ServerId) -> Option<NodeId> {
-        self.nodes.get(usize::try_from(server.0).ok()?.checked_sub(1)?).copied()
+        let place = server.server().checked_sub(number_of(0))?;
+        self.nodes.get(usize::try_from(place).ok()?).copied()
     }
 
-    pub(super) fn server(&self, node: NodeId) -> Option<ServerId> {
+    /// A node's number.
+    pub(super) fn number(&self, node: NodeId) -> Option<u32> {
         self.nodes.iter().position(|known| *known == node).map(number_of)
+    }
+
+    /// A node's workers to which there are links, beginning with the one whose turn it is.
+    pub(super) fn workers(&mut self, number: u32) -> Vec<ServerId> {
+        let mut workers: Vec<ServerId> =
+            self.linked.keys().copied().filter(|server| server.server() == number).collect();
+        let last = self.asked_last.get(&number);
+        let next = workers.iter().position(|server| last.is_none_or(|last| server > last)).unwrap_or(0);
+        workers.rotate_left(next);
+        self.asked_last.extend(workers.first().map(|first| (number, *first)));
+        workers
+    }
+
+    /// Has a flow that lives here given to a node. False when none of its workers can have it.
+    fn give(&mut self, flow: FlowId, node: NodeId) -> bool {
+        let workers = self.number(node).map(|number| self.workers(number)).unwrap_or_default();
+        workers.into_iter().any(|server| self.flows.give(flow, server).is_ok())
     }
 
     pub(super) fn poll_timeout(&self) -> Instant {
@@ -153,8 +183,18 @@ impl Home {
 
     pub(super) fn disconnected(&mut self, now: Instant, peer: Option<ServerId>, session: SessionId) {
         self.flows.disconnected(session);
-        let Some(peer) = peer.filter(|peer| self.linked.remove(peer)) else { return };
-        if let Some(node) = self.node(peer) {
+        if let Some(peer) = peer {
+            self.leave_out(now, peer);
+        }
+    }
+
+    /// A node's worker is given nothing any more.
+    fn leave_out(&mut self, now: Instant, peer: ServerId) {
+        if self.linked.remove(&peer).is_none() {
+            return;
+        }
+        let is_last = !self.linked.keys().any(|server| server.server() == peer.server());
+        if let Some(node) = self.node(peer).filter(|_| is_last) {
             self.dispatcher.link_changed(node, false, now);
             crate::log::warning(format_args!("node {}: its link is down", self.dispatcher.name(node)));
         }
@@ -162,46 +202,51 @@ impl Home {
 
     /// How many flows each node holds.
     fn list_flows(&self) -> Value {
-        let mut text = format!("{} connections\n", self.flows.flow_count());
-        let mut nodes = Map::new();
-        for (place, node) in self.nodes.iter().enumerate() {
-            let (name, count) = (self.dispatcher.name(*node), self.flows.flows_of(number_of(place)).count());
-            text += &format!("  {name}  {count}\n");
-            nodes.insert(name.to_owned(), count.into());
-        }
+        let nodes = self.nodes.iter().enumerate().map(|(place, node)| {
+            (self.dispatcher.name(*node).to_owned(), self.flows_at(number_of(place)).count() as u64)
+        });
         let handoff::HomeCounters { born, taken, .. } = self.flows.counters();
-        text += &format!("so far {born} began at a node, and {taken} were moved to one\n");
-        json!({ "flows": self.flows.flow_count(), "nodes": nodes, "born": born, "moved": taken, "text": text })
+        ctl::list_flows([self.flows.flow_count() as u64, born, taken], &nodes.collect::<Vec<_>>())
+    }
+
+    fn flows_at(&self, number: u32) -> impl Iterator<Item = FlowId> {
+        self.flows.flows_of(move |server| server.server() == number)
     }
 
     /// Has a node that is given nothing new asked for what it has.
     fn begin_drain(&mut self, node: &str, now: Instant) -> Value {
-        let server = self.dispatcher.find(node).and_then(|node| self.server(node));
-        let count = server.map_or(0, |server| self.flows.flows_of(server).count());
-        self.draining.extend(server);
+        let number = self.dispatcher.find(node).and_then(|node| self.number(node));
+        let count = number.map_or(0, |number| self.flows_at(number).count());
+        self.draining.extend(number);
         self.recall_at = now;
-        let text = format!("{node} is given nothing new, and {count} connections are asked back\n");
-        json!({ "node": node, "flows": count, "text": text })
+        ctl::drain(node, count as u64)
     }
 
     /// A node may have new flows again, and keeps those that it has.
     fn end_drain(&mut self, node: &str) {
-        if let Some(server) = self.dispatcher.find(node).and_then(|node| self.server(node)) {
-            self.draining.remove(&server);
+        if let Some(number) = self.dispatcher.find(node).and_then(|node| self.number(node)) {
+            self.draining.remove(&number);
         }
+    }
+
+    /// Has all flows come back, as this home is to go.
+    pub(super) fn retire(&mut self, now: Instant) {
+        self.is_retiring = true;
+        self.recall_at = now;
     }
 
     /// Asks draining nodes for some of what they have: not for all at once, as the others take only so many at a time. What nobody could take
     /// stays where it was, and is asked for again.
     fn recall_some(&mut self, now: Instant) {
-        let draining: Vec<ServerId> = self.draining.iter().copied().collect();
         let mut is_left = false;
-        for server in draining {
-            let flows: Vec<FlowId> = self.flows.flows_of(server).take(RECALL_COUNT).collect();
-            is_left |= !flows.is_empty();
-            flows.iter().for_each(|flow| self.flows.recall(*flow));
+        for number in (0..self.nodes.len()).map(number_of) {
+            if self.is_retiring || self.draining.contains(&number) {
+                let flows: Vec<FlowId> = self.flows_at(number).take(RECALL_COUNT).collect();
+                is_left |= !flows.is_empty();
+                flows.iter().for_each(|flow| self.flows.recall(*flow));
+            }
         }
-        self.recall_at = match (is_left, self.draining.is_empty()) {
+        self.recall_at = match (is_left, self.draining.is_empty() && !self.is_retiring) {
             (true, _) => now.after(RECALL_PAUSE),
             // One that was on its way there may arrive yet.
             (false, false) => now.after(SWEEP_PAUSE),
@@ -215,47 +260,6 @@ impl Home {
         self.dispatcher.end(asked.node, outcome, now);
         Some(asked)
     }
-}
-
-/// A node's number in messages and in the steering map, by its place in the configuration.
-pub(super) fn number_of(place: usize) -> ServerId {
-    ServerId(u32::try_from(place).map_or(u32::MAX, |place| place + link::HOME.0 + 1))
-}
-
-/// What tells two clusters of one machine apart.
-pub(super) fn vip_name(cluster: &config::Cluster) -> String {
-    cluster.vip.first().map(ToString::to_string).unwrap_or_default()
-}
-
-fn make_steering(cluster: &config::Cluster) -> Result<steering::Dispatcher, String> {
-    let text = |error: steering::Error| error.to_string();
-    let pins = pins::directory(&format!("dispatcher-{}", vip_name(cluster)))?;
-    let steering = born::dispatcher(cluster, &pins)?;
-    for (place, node) in cluster.nodes.iter().enumerate() {
-        steering.set_node(number_of(place).0, &reach(node)?).map_err(text)?;
-    }
-    for interface in interfaces::outward().map_err(|error| format!("interfaces: {error}"))? {
-        steering.attach(&interface).map_err(text)?;
-    }
-    // Only now: until the taps are there, packets could only be lost.
-    for &vip in &cluster.vip {
-        steering.answer(vip).map_err(text)?;
-    }
-    Ok(steering)
-}
-
-fn reach(node: &config::ClusterNode) -> Result<Reach, String> {
-    let first = node.address.first().ok_or_else(|| format!("node {} has no address", node.name))?;
-    let interface = interfaces::towards(*first).map_err(|error| format!("node {}: {error}", node.name))?;
-    let ipv4 = node.address.iter().find_map(|address| match address {
-        IpAddr::V4(address) => Some(*address),
-        IpAddr::V6(_) => None,
-    });
-    let ipv6 = node.address.iter().find_map(|address| match address {
-        IpAddr::V6(address) => Some(*address),
-        IpAddr::V4(_) => None,
-    });
-    Ok(Reach { interface, ipv4, ipv6, routed: node.routed })
 }
 
 impl Part {
@@ -286,8 +290,8 @@ impl Part {
     pub(super) fn unhold(&mut self, flow: FlowId, key: FlowKey, now: Instant) {
         let Part::Home(home) = self else { return };
         let Some(steering) = &home.steering else { return };
-        if let Some(node) = home.asked.get(&flow).and_then(|asked| home.server(asked.node))
-            && let Err(error) = steering.flows().steer(key, flow.serial, node.0, None)
+        if let Some(node) = home.asked.get(&flow).and_then(|asked| home.number(asked.node))
+            && let Err(error) = steering.flows().steer(key, flow.serial, node, None)
         {
             crate::log::warning(format_args!("a flow can't be steered: {error}"));
         }
@@ -297,28 +301,28 @@ impl Part {
     pub(super) fn frozen(&mut self, now: Instant, flow: FlowId, image: Bytes) {
         match self {
             Part::Home(home) => home.flows.frozen(now, flow, image),
-            Part::Node(node) => node.flows.frozen(flow, image),
+            Part::Node(node) => node.of(flow).into_iter().for_each(|flows| flows.frozen(flow, image.clone())),
         }
     }
 
     pub(super) fn freeze_failed(&mut self, flow: FlowId) {
         match self {
             Part::Home(home) => home.flows.freeze_failed(flow),
-            Part::Node(node) => node.flows.freeze_failed(flow),
+            Part::Node(node) => node.of(flow).into_iter().for_each(|flows| flows.freeze_failed(flow)),
         }
     }
 
     pub(super) fn thawed(&mut self, flow: FlowId) {
         match self {
             Part::Home(home) => home.flows.thawed(flow),
-            Part::Node(node) => node.flows.thawed(flow),
+            Part::Node(node) => node.of(flow).into_iter().for_each(|flows| flows.thawed(flow)),
         }
     }
 
     pub(super) fn thaw_failed(&mut self, flow: FlowId, reason: handoff::RefuseReason) {
         match self {
             Part::Home(home) => home.flows.thaw_failed(flow),
-            Part::Node(node) => node.flows.thaw_failed(flow, reason),
+            Part::Node(node) => node.of(flow).into_iter().for_each(|flows| flows.thaw_failed(flow, reason)),
         }
     }
 }
@@ -365,7 +369,7 @@ impl<H: Host> Worker<H> {
         let Some(request) = request else { return };
         let Some(cluster) = self.cluster.as_mut() else { return self.reply_error(token, Status::SERVICE_UNAVAILABLE) };
         let Part::Home(home) = &mut cluster.part else { return };
-        let can_move = home.steering.is_some() && !connection.flags.ended;
+        let can_move = home.steering.is_some() && !connection.flags.ended && !home.is_retiring;
         let possible = Ways::of(&[if can_move { Way::MovedThere } else { Way::Proxy }]);
         let had = connection.http.request_count().saturating_sub(1);
         let whence = Whence { holder: None, had, round_trip: ROUND_TRIP, possible };
@@ -377,27 +381,28 @@ impl<H: Host> Worker<H> {
         if let Some(exchange) = self.connections[token].exchange.as_mut() {
             exchange.content = route.choice.key;
         }
-        let server = home.server(chosen).unwrap_or(link::HOME);
         let flow = cluster.flows.at(token).unwrap_or_else(|| {
             home.next_serial += 1;
-            FlowId { home: link::HOME, serial: home.next_serial }
+            FlowId { home: home.id, serial: home.next_serial }
         });
         if can_move && cluster.flows.at(token).is_none() && home.flows.open(flow) {
             cluster.flows.settle(flow, token);
         }
-        if is_moving && home.flows.give(flow, server).is_ok() {
+        if is_moving && home.give(flow, chosen) {
             home.dispatcher.begin(chosen);
             home.asked.insert(flow, Asked { node: chosen, offers: offers + 1, spent: None });
         } else {
-            self.proxy_to_node(token, server);
+            let number = home.number(chosen);
+            self.proxy_to_node(token, number);
         }
     }
 
     /// Has a node answer without its being given the connection.
-    fn proxy_to_node(&mut self, token: Token, server: ServerId) {
+    fn proxy_to_node(&mut self, token: Token, number: Option<u32>) {
         let vip = self.listeners[self.connections[token].listener as usize].sites.name.address;
         let cluster = &self.config.cluster;
-        let node = server.0.checked_sub(link::HOME.0 + 1).and_then(|place| cluster.nodes.get(place as usize));
+        let place = number.and_then(|number| number.checked_sub(number_of(0)));
+        let node = place.and_then(|place| cluster.nodes.get(place as usize));
         match node.and_then(|node| cluster.proxy_address(node, vip)) {
             Some(address) => self.proxy_to(token, vec![address]),
             None => self.reply_error(token, Status::SERVICE_UNAVAILABLE),
@@ -411,13 +416,13 @@ impl<H: Host> Worker<H> {
             let home = match self.cluster.as_mut().map(|cluster| &mut cluster.part) {
                 Some(Part::Home(home)) => home,
                 Some(Part::Node(node)) if outcome == PassedOutcome::Failed => {
-                    node.places.forget();
+                    node.forget_places();
                     continue;
                 }
                 Some(Part::Node(_)) | None => continue,
             };
             let place = config.cluster.nodes.iter().position(|node| node.address.contains(&peer.ip()));
-            let Some(node) = place.and_then(|place| home.node(number_of(place))) else { continue };
+            let Some(node) = place.and_then(|place| home.nodes.get(place).copied()) else { continue };
             let outcome = match outcome {
                 PassedOutcome::Begun => {
                     home.dispatcher.begin(node);
@@ -443,8 +448,8 @@ impl<H: Host> Worker<H> {
                     Some(asked) => self.dispatch_again(token, asked.offers),
                     // Whatever keeps it from moving: the node that was chosen can answer all the same.
                     None => {
-                        let server = asked.and_then(|asked| home.server(asked.node)).unwrap_or(link::HOME);
-                        self.proxy_to_node(token, server);
+                        let number = asked.and_then(|asked| home.number(asked.node));
+                        self.proxy_to_node(token, number);
                     }
                 }
             }
@@ -465,9 +470,9 @@ impl<H: Host> Worker<H> {
             // What comes until the node has it would be lost there: it waits here as long as the frozen socket does.
             Target::Node(node) if cluster.flows.is_frozen(flow) => {
                 let heard = cluster.flows.frozen_state(flow).map(Heard::of);
-                flows.steer(key, flow.serial, node.0, heard).and_then(|()| flows.hold(key, flow.serial))
+                flows.steer(key, flow.serial, node.server(), heard).and_then(|()| flows.hold(key, flow.serial))
             }
-            Target::Node(node) => flows.steer(key, flow.serial, node.0, None),
+            Target::Node(node) => flows.steer(key, flow.serial, node.server(), None),
         };
         match steered {
             Ok(()) if !cluster.flows.is_frozen(flow) && to != Target::Hold => steering.release(key, now),
@@ -531,8 +536,14 @@ impl<H: Host> Worker<H> {
             Some(request) => home.dispatcher.choose(&Facts::of(request), now).map(|choice| choice.node),
             None => home.dispatcher.choose_any(now),
         };
-        let chosen = chosen.ok().and_then(|node| home.server(node));
-        let mut places = chosen.into_iter().chain(giver);
+        let workers = chosen.ok().and_then(|node| home.number(node)).map(|number| home.workers(number));
+        let workers = workers.unwrap_or_default();
+        // From worker to worker of one node by way of here: as long as one has a socket of it, even a frozen one, no other can.
+        let is_givers = giver.is_some_and(|giver| workers.iter().any(|server| server.server() == giver.server()));
+        if (home.is_retiring || is_givers) && home.flows.place(now, flow, Destination::Here).is_ok() {
+            return;
+        }
+        let mut places = workers.into_iter().chain(giver);
         if !places.any(|server| home.flows.place(now, flow, Destination::Node(server)).is_ok()) {
             home.flows.cut(flow, CutReason::NoPlace);
         }
@@ -573,7 +584,7 @@ impl<H: Host> Worker<H> {
             cluster.flows.remove(flow);
             match &mut cluster.part {
                 Part::Home(home) => home.flows.forget(flow),
-                Part::Node(node) => node.flows.ended(flow),
+                Part::Node(node) => node.of(flow).into_iter().for_each(|flows| flows.ended(flow)),
             }
         }
     }
@@ -581,13 +592,19 @@ impl<H: Host> Worker<H> {
     pub(super) fn node_reported(&mut self, server: ServerId, load: Load) {
         let now = self.now;
         let Some(Part::Home(home)) = self.cluster.as_mut().map(|cluster| &mut cluster.part) else { return };
-        if let Some(node) = home.node(server) {
+        if load.is_draining {
+            home.leave_out(now, server);
+        } else if let Some(node) = home.node(server) {
+            let is_new = home.linked.insert(server, load).is_none();
+            let workers = home.linked.iter().filter(|(known, _)| known.server() == server.server());
+            let loads: Vec<&Load> = workers.map(|(_, load)| load).collect();
+            let busy_permille = loads.iter().map(|load| load.cpu_permille).sum::<u32>() / loads.len().max(1) as u32;
             let report = LoadReport {
-                active: load.requests,
-                busy_permille: u16::try_from(load.cpu_permille).unwrap_or(u16::MAX),
+                active: loads.iter().map(|load| load.requests).sum(),
+                busy_permille: u16::try_from(busy_permille).unwrap_or(u16::MAX),
             };
             home.dispatcher.report(node, report, now);
-            if home.linked.insert(server) {
+            if is_new && loads.len() == 1 {
                 home.dispatcher.link_changed(node, true, now);
                 crate::log::info(format_args!("node {}: its link is up", home.dispatcher.name(node)));
             }

@@ -17,8 +17,6 @@ use super::super::{Host, LINK_LISTENER_INDEX, Worker};
 use super::Part;
 use crate::config;
 
-/// The dispatcher's number; nodes have their place in the configuration, plus one.
-pub(super) const HOME: ServerId = ServerId(0);
 /// After a link that failed the next is tried, each time twice as late.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
@@ -30,8 +28,10 @@ const UNPROVED_MAX: usize = 64;
 pub(super) struct Links {
     sessions: BTreeMap<SessionId, Link>,
     next_session: u64,
-    /// Where homes are, and when to try each.
-    homes: Vec<Sought>,
+    /// The homes, by the number of the dispatcher's worker, and when to try each.
+    homes: BTreeMap<u16, Sought>,
+    /// The first one's address: the others' ports follow, by their numbers.
+    address: Option<SocketAddr>,
     /// Keeps the socket open.
     listeners: Vec<OwnedFd>,
     /// Places of listeners where accepting has failed.
@@ -43,12 +43,11 @@ struct Link {
     session: LinkSession,
     /// Whether the machine knows of it.
     is_open: bool,
-    /// The place in `homes`.
-    home: Option<usize>,
+    /// The number in `homes`.
+    home: Option<u16>,
 }
 
 struct Sought {
-    address: SocketAddr,
     session: Option<SessionId>,
     try_at: Instant,
     pause: Duration,
@@ -58,13 +57,25 @@ impl Links {
     /// Has links to the configured homes made.
     pub(super) fn seek(&mut self, cluster: &config::Cluster, now: Instant) {
         // One machine may have an address of each family: one of them is enough.
-        let address = cluster.dispatchers.first().map(|&address| SocketAddr::new(address, cluster.link_port));
-        let sought = |address| Sought { address, session: None, try_at: now, pause: PAUSE_MIN };
-        self.homes = address.into_iter().map(sought).collect();
+        self.address = cluster.dispatchers.first().map(|&address| SocketAddr::new(address, cluster.link_port));
+        self.set_homes(&[], now);
+    }
+
+    /// Has links made to these of the dispatcher's workers, and always to the first, which says which others there are.
+    pub(super) fn set_homes(&mut self, numbers: &[u16], now: Instant) {
+        self.homes.retain(|number, home| *number == 0 || home.session.is_some() || numbers.contains(number));
+        for &number in numbers.iter().chain(&[0]) {
+            self.homes.entry(number).or_insert(Sought { session: None, try_at: now, pause: PAUSE_MIN });
+        }
+    }
+
+    fn address_of(&self, home: u16) -> Option<SocketAddr> {
+        let first = self.address?;
+        Some(SocketAddr::new(first.ip(), first.port().checked_add(home)?))
     }
 
     pub(super) fn poll_timeout(&self) -> Instant {
-        let homes = self.homes.iter().filter(|home| home.session.is_none()).map(|home| home.try_at);
+        let homes = self.homes.values().filter(|home| home.session.is_none()).map(|home| home.try_at);
         let sessions = self.sessions.values().map(|link| link.session.poll_timeout());
         homes.chain(sessions).min().unwrap_or(Instant::NEVER)
     }
@@ -73,7 +84,7 @@ impl Links {
         self.sessions.iter().find(|(_, link)| link.stream == stream).map(|(&session, _)| session)
     }
 
-    fn add(&mut self, stream: Token, session: LinkSession, home: Option<usize>) -> SessionId {
+    fn add(&mut self, stream: Token, session: LinkSession, home: Option<u16>) -> SessionId {
         self.next_session += 1;
         let id = SessionId(self.next_session);
         self.sessions.insert(id, Link { stream, session, is_open: false, home });
@@ -174,7 +185,7 @@ impl<H: Host> Worker<H> {
                 && let Some(peer) = link.session.peer()
             {
                 link.is_open = true;
-                if let Some(home) = link.home.and_then(|place| cluster.links.homes.get_mut(place)) {
+                if let Some(home) = link.home.and_then(|home| cluster.links.homes.get_mut(&home)) {
                     home.pause = PAUSE_MIN;
                 }
                 cluster.part.connected(self.now, peer, id);
@@ -182,7 +193,9 @@ impl<H: Host> Worker<H> {
             let mut has_message = false;
             while let Some(message) = link.session.poll_message()? {
                 has_message = true;
-                cluster.part.handle_message(self.now, id, message);
+                if let Some(peer) = link.session.peer() {
+                    cluster.part.handle_message(self.now, peer, id, message);
+                }
             }
             if !came || taken == 0 && !has_message {
                 return if ended { Err(LinkError::Ended) } else { Ok(()) };
@@ -193,14 +206,14 @@ impl<H: Host> Worker<H> {
     fn tell_end(&self, id: SessionId, error: LinkError) {
         let Some(cluster) = &self.cluster else { return };
         let Some(link) = cluster.links.sessions.get(&id) else { return };
-        let home = link.home.and_then(|place| cluster.links.homes.get(place));
+        let home = link.home.and_then(|home| Some((cluster.links.address_of(home)?, cluster.links.homes.get(&home)?)));
         match home {
             // Said once, and not with each attempt.
-            Some(home) if !link.is_open && home.pause > 2 * PAUSE_MIN => {}
-            Some(home) if !link.is_open => {
-                crate::log::info(format_args!("no link to {} yet: {error}; it's tried again", home.address));
+            Some((_, home)) if !link.is_open && home.pause > 2 * PAUSE_MIN => {}
+            Some((address, _)) if !link.is_open => {
+                crate::log::info(format_args!("no link to {address} yet: {error}; it's tried again"));
             }
-            Some(home) => crate::log::warning(format_args!("the link to {} is down: {error}", home.address)),
+            Some((address, _)) => crate::log::warning(format_args!("the link to {address} is down: {error}")),
             None => crate::log::warning(format_args!("a link is down: {error}")),
         }
     }
@@ -239,7 +252,7 @@ impl<H: Host> Worker<H> {
         let now = self.now;
         let Some(cluster) = &mut self.cluster else { return };
         let Some(link) = cluster.links.sessions.remove(&id) else { return };
-        if let Some(home) = link.home.and_then(|place| cluster.links.homes.get_mut(place)) {
+        if let Some(home) = link.home.and_then(|home| cluster.links.homes.get_mut(&home)) {
             home.session = None;
             home.try_at = now.after(home.pause);
             home.pause = (home.pause * 2).min(PAUSE_MAX);
@@ -258,32 +271,33 @@ impl<H: Host> Worker<H> {
         let late: Vec<_> =
             cluster.links.sessions.iter_mut().filter_map(|(&id, link)| late(link).then_some(id)).collect();
         late.into_iter().for_each(|id| self.drop_session(id));
-        let count = self.cluster.as_ref().map_or(0, |cluster| cluster.links.homes.len());
-        for place in 0..count {
-            if let Err(error) = self.connect_link(place) {
+        let due = |(&number, home): (&u16, &Sought)| (home.session.is_none() && home.try_at <= now).then_some(number);
+        let due: Vec<u16> =
+            self.cluster.iter().flat_map(|cluster| cluster.links.homes.iter().filter_map(due)).collect();
+        for home in due {
+            if let Err(error) = self.connect_link(home) {
                 crate::log::warning(format_args!("a link can't be made: {error}"));
             }
         }
     }
 
-    fn connect_link(&mut self, place: usize) -> Result<(), String> {
+    fn connect_link(&mut self, number: u16) -> Result<(), String> {
         let now = self.now;
         let Some(cluster) = &mut self.cluster else { return Ok(()) };
-        let home = &mut cluster.links.homes[place];
-        if home.session.is_some() || home.try_at > now {
-            return Ok(());
-        }
+        let Some(address) = cluster.links.address_of(number) else { return Ok(()) };
+        let Some(home) = cluster.links.homes.get_mut(&number) else { return Ok(()) };
         home.try_at = now.after(home.pause);
         home.pause = (home.pause * 2).min(PAUSE_MAX);
-        let address = home.address;
         let entropy = entropy().map_err(|error| error.to_string())?;
         let session =
             LinkSession::connect(now, cluster.own, &cluster.key, entropy).map_err(|error| error.to_string())?;
         let socket = self.reactor.connect(&Peer::Internet(address)).map_err(|error| format!("{address}: {error}"))?;
         let stream = self.open_stream(socket, true, Owner::Link);
         if let Some(cluster) = &mut self.cluster {
-            let id = cluster.links.add(stream, session, Some(place));
-            cluster.links.homes[place].session = Some(id);
+            let id = cluster.links.add(stream, session, Some(number));
+            if let Some(home) = cluster.links.homes.get_mut(&number) {
+                home.session = Some(id);
+            }
         }
         Ok(())
     }
@@ -293,21 +307,21 @@ impl Part {
     fn connected(&mut self, now: Instant, peer: ServerId, session: SessionId) {
         match self {
             Part::Home(home) => home.connected(peer, session),
-            Part::Node(node) => node.flows.connected(now, session),
+            Part::Node(node) => node.connected(now, peer, session),
         }
     }
 
     fn disconnected(&mut self, now: Instant, peer: Option<ServerId>, session: SessionId) {
         match self {
             Part::Home(home) => home.disconnected(now, peer, session),
-            Part::Node(node) => node.flows.disconnected(session),
+            Part::Node(node) => node.disconnected(peer, session),
         }
     }
 
-    fn handle_message(&mut self, now: Instant, session: SessionId, message: Message) {
+    fn handle_message(&mut self, now: Instant, peer: ServerId, session: SessionId, message: Message) {
         match self {
             Part::Home(home) => home.flows.handle_message(now, session, message),
-            Part::Node(node) => node.flows.handle_message(now, session, message),
+            Part::Node(node) => node.handle_message(now, peer, session, message),
         }
     }
 }

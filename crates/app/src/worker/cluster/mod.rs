@@ -9,6 +9,7 @@
 //! | `born` | connections that begin at a node, both sides |
 //! | `node` | a node's: connections that arrive, and their end |
 //! | `placing` | both: requests that come on connections which have been given to a node |
+//! | `shared` | is what workers share: programs in the kernel, and leases |
 
 mod born;
 mod flows;
@@ -16,9 +17,11 @@ mod home;
 mod link;
 mod node;
 mod placing;
+mod shared;
 
 use leat_host::handoff::Freezer;
 use leat_host::reactor::Token;
+use leat_logic::handoff::limits::HOMES_MAX;
 use leat_logic::handoff::{Effect, FlowId, LinkKey, Sample, ServerId};
 use leat_logic::time::Instant;
 
@@ -29,6 +32,20 @@ use flows::Flows;
 use home::Home;
 use link::Links;
 use node::Node;
+pub use shared::Shared;
+
+/// The dispatcher's number.
+const DISPATCHER: u32 = 0;
+
+/// What a worker is called in the cluster, by its number in this process. Only those that live at one time needn't be mistaken for each other.
+pub(crate) fn worker_number(worker: usize) -> u16 {
+    (worker % HOMES_MAX) as u16
+}
+
+/// A node's number in messages and in the steering map, by its place in the configuration.
+fn number_of(place: usize) -> u32 {
+    u32::try_from(place).map_or(u32::MAX, |place| place + DISPATCHER + 1)
+}
 
 /// See the module.
 pub(super) struct Cluster<F> {
@@ -48,10 +65,11 @@ enum Part {
 }
 
 impl Part {
-    fn poll_effect(&mut self) -> Option<Effect> {
+    /// What is to be done next, and for which home.
+    fn poll_effect(&mut self) -> Option<(ServerId, Effect)> {
         match self {
-            Part::Home(home) => home.flows.poll_effect(),
-            Part::Node(node) => node.flows.poll_effect(),
+            Part::Home(home) => home.flows.poll_effect().map(|effect| (home.id, effect)),
+            Part::Node(node) => node.poll_effect(),
         }
     }
 }
@@ -71,8 +89,8 @@ impl Part {
                 metrics.flows_cut.set(counters.cut);
             }
             Part::Node(node) => {
-                let counters = node.flows.counters();
-                count(&metrics.flows, node.flows.flow_count());
+                let counters = node.counters();
+                count(&metrics.flows, node.flow_count());
                 metrics.births.set(counters.born);
                 metrics.handoffs.set(counters.taken);
                 metrics.handoffs_refused.set(counters.refused);
@@ -86,7 +104,13 @@ impl Part {
 impl<H: Host> Worker<H> {
     /// Takes up the part that the configuration gives this server, at the worker's first one; later ones only change what may change.
     pub(super) fn arrange_cluster(&mut self, config: &Config) {
-        if self.cluster.is_some() || config.role == Role::Server {
+        if config.role == Role::Server {
+            return;
+        }
+        if let Some(cluster) = &mut self.cluster {
+            if let Part::Home(home) = &mut cluster.part {
+                home.flows.set_homes(self.shared.workers().to_vec());
+            }
             return;
         }
         match self.make_cluster(config) {
@@ -102,17 +126,19 @@ impl<H: Host> Worker<H> {
         let secret = config.cluster.key_file.as_ref().ok_or("`key_file` is missing in [cluster]")?;
         let key = LinkKey::from_secret(secret.bytes()).ok_or("the key is too short")?;
         let mut links = Links::default();
+        let worker = worker_number(self.metrics.worker);
         let (part, own) = match config.role {
             Role::Dispatcher => {
-                let home = Home::new(config, self.now, self.boundary)?;
+                let home = Home::new(config, &self.shared, worker, self.now, self.boundary)?;
                 for (place, descriptor) in (0..).zip(home.held_packets()?) {
                     self.poll_held_packets(place, descriptor);
                 }
-                self.listen_for_links(&mut links, config.cluster.link_port)?;
-                (Part::Home(Box::new(home)), link::HOME)
+                self.listen_for_links(&mut links, config.cluster.link_port.saturating_add(worker))?;
+                let own = home.id;
+                (Part::Home(Box::new(home)), own)
             }
             Role::Node | Role::Server => {
-                let node = Node::new(config)?;
+                let node = Node::new(config, &self.shared, worker)?;
                 links.seek(&config.cluster, self.now);
                 let own = node.id;
                 (Part::Node(Box::new(node)), own)
@@ -123,13 +149,16 @@ impl<H: Host> Worker<H> {
 
     /// Does what the machines want done.
     fn run_effects(&mut self) {
-        while let Some(effect) = self.cluster.as_mut().and_then(|cluster| cluster.part.poll_effect()) {
-            self.run_effect(effect);
+        while let Some((home, effect)) = self.cluster.as_mut().and_then(|cluster| cluster.part.poll_effect()) {
+            self.run_effect(home, effect);
+        }
+        if let Some(Part::Node(node)) = self.cluster.as_mut().map(|cluster| &mut cluster.part) {
+            node.settle_leases();
         }
         self.flush_links();
     }
 
-    fn run_effect(&mut self, effect: Effect) {
+    fn run_effect(&mut self, home: ServerId, effect: Effect) {
         match effect {
             Effect::Freeze { flow } => self.freeze(flow),
             Effect::Unfreeze { flow, .. } => self.unfreeze(flow),
@@ -140,12 +169,12 @@ impl<H: Host> Worker<H> {
             Effect::Place { flow, giver, image } => self.place(flow, giver, &image),
             Effect::Recover { flow, image, progress } => self.recover(flow, &image, progress.as_ref()),
             Effect::Cut { flow, reason } => self.cut_flow(flow, reason),
-            Effect::LeaseUntil { until } => self.renew_lease(until),
+            Effect::LeaseUntil { until } => self.renew_lease(home, until),
             Effect::Send { session, message } => self.send_message(session, &message),
             Effect::Disconnect { session } => self.end_session(session),
             Effect::Where { flow, node, number, head } => self.answer_where(flow, node, number, &head),
             Effect::Told { flow, there } => self.told(flow, there),
-            Effect::Rules(rules) => self.follow_rules(rules),
+            Effect::Rules(rules) => self.follow_rules(home, rules),
             Effect::Seen(samples) => self.learn(samples),
             Effect::Load { node, load, .. } => self.node_reported(node, load),
         }
@@ -156,7 +185,7 @@ impl<H: Host> Worker<H> {
         let Some(cluster) = &self.cluster else { return Instant::NEVER };
         let part = match &cluster.part {
             Part::Home(home) => home.poll_timeout(),
-            Part::Node(node) => node.flows.poll_timeout().min(node.births_at),
+            Part::Node(node) => node.poll_timeout().min(node.births_at),
         };
         part.min(cluster.links.poll_timeout()).min(cluster.look_at)
     }
@@ -176,7 +205,7 @@ impl<H: Host> Worker<H> {
             Part::Home(home) => home.handle_timeout(now),
             Part::Node(node) => {
                 node.report(u32::try_from(self.connections.len()).unwrap_or(u32::MAX), now);
-                node.flows.handle_timeout(now);
+                node.handle_timeout(now);
                 node.tell(now);
             }
         }
@@ -195,6 +224,43 @@ impl<H: Host> Worker<H> {
         }
     }
 
+    /// This worker is to go: what it holds goes to others, or comes back to be given to them.
+    pub(super) fn leave_cluster(&mut self) {
+        match self.cluster.as_mut().map(|cluster| &mut cluster.part) {
+            Some(Part::Home(home)) => home.retire(self.now),
+            Some(Part::Node(node)) => node.drain(),
+            None => return,
+        }
+        self.run_effects();
+    }
+
+    /// What hasn't come back by now is ended where it is.
+    pub(super) fn give_up_flows(&mut self) {
+        if let Some(Part::Home(home)) = self.cluster.as_mut().map(|cluster| &mut cluster.part) {
+            let away: Vec<FlowId> = home.flows.flows_of(|_| true).collect();
+            away.into_iter().for_each(|flow| home.flows.forget(flow));
+            self.run_effects();
+        }
+    }
+
+    /// Whether no server has anything of this worker's any more.
+    pub(super) fn has_left_cluster(&self) -> bool {
+        match self.cluster.as_ref().map(|cluster| &cluster.part) {
+            Some(Part::Home(home)) => home.flows.flow_count() == 0,
+            Some(Part::Node(node)) => node.flow_count() == 0,
+            None => true,
+        }
+    }
+
+    /// Whether a connection may go to another worker of this server: a dispatcher's may, and is no flow any more; one that a home has given here
+    /// goes back to that.
+    pub(super) fn may_leave(&mut self, token: Token) -> bool {
+        match self.cluster.as_mut() {
+            Some(cluster) if cluster.flows.at(token).is_some() => matches!(cluster.part, Part::Home(_)),
+            _ => true,
+        }
+    }
+
     /// A connection that belongs to a flow has ended.
     pub(super) fn flow_ended(&mut self, token: Token) {
         let Some(cluster) = &mut self.cluster else { return };
@@ -207,7 +273,7 @@ impl<H: Host> Worker<H> {
             }
             Part::Node(node) => {
                 node.samples.add(Sample::Connection { requests });
-                node.flows.ended(flow);
+                node.of(flow).into_iter().for_each(|flows| flows.ended(flow));
                 return node.tell_soon(self.now);
             }
         }
@@ -227,7 +293,7 @@ impl<H: Host> Worker<H> {
         let Some(cluster) = &mut self.cluster else { return };
         let Some(flow) = cluster.flows.at(token) else { return };
         if let Part::Node(node) = &mut cluster.part
-            && node.flows.replied(flow)
+            && node.of(flow).is_some_and(|flows| flows.replied(flow))
         {
             self.run_effects();
         } else {

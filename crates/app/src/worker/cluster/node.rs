@@ -1,82 +1,196 @@
-//! A node's part: connections arrive from its home and are served like any other; the kernel lets nothing out under a VIP without a lease.
+//! A node's part: connections arrive from its homes and are served like any other; the kernel lets nothing out under a VIP without a lease.
 
+use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, RawFd};
+use std::sync::Arc;
 use std::time::Duration;
 
-use leat_host::interfaces;
 use leat_host::process;
 use leat_host::reactor::{Socket, Token};
-use leat_host::steering::{self, Service, boot_clock_ns};
 use leat_logic::dispatch::KeyMaker;
-use leat_logic::handoff::{self, Incarnation, Load, NodeLimits, Places, ServerId};
+use leat_logic::handoff::{
+    self, Effect, FlowId, Incarnation, Load, Message, NodeCounters, NodeLimits, Places, ServerId, SessionId,
+};
 use leat_logic::time::Instant;
 
 use super::super::{Host, Stage, Worker};
+use super::Part;
 use super::placing::Samples;
-use super::{Part, born, home};
+use super::shared::{Lease, NodeGuard, Shared};
 use crate::config::Config;
-use crate::pins;
 
 /// Time between two messages with what was seen.
 const TELL_PAUSE: Duration = Duration::from_millis(250);
 
 /// See the module.
 pub(super) struct Node {
-    pub(super) flows: handoff::Node,
     pub(super) id: ServerId,
-    /// What its home has answered, by content.
-    pub(super) places: Places,
+    /// Each of the dispatcher's workers is one, and knows nothing of the others.
+    homes: BTreeMap<ServerId, Home>,
+    pub(super) guard: Arc<NodeGuard>,
+    is_draining: bool,
     pub(super) keys: KeyMaker,
     pub(super) samples: Samples,
     tell_at: Instant,
-    pub(super) steering: steering::Node,
-    /// When the home is to be told what has begun and ended here.
+    /// When homes are to be told what has begun and ended here.
     pub(super) births_at: Instant,
 }
 
+/// What this worker is to one home.
+pub(super) struct Home {
+    pub(super) flows: handoff::Node,
+    /// What it has answered, by content.
+    pub(super) places: Places,
+    lease: Lease,
+}
+
 impl Node {
-    pub(super) fn new(config: &Config) -> Result<Node, String> {
+    pub(super) fn new(config: &Config, shared: &Shared, worker: u16) -> Result<Node, String> {
         let cluster = &config.cluster;
         let place = cluster.nodes.iter().position(|node| node.name == cluster.name);
         let place = place.ok_or_else(|| format!("no [[cluster.node]] has the name `{}`", cluster.name))?;
-        let text = |error: steering::Error| error.to_string();
-        let pins = pins::directory(&format!("node-{}-{}", cluster.name, home::vip_name(cluster)))?;
-        let mut steering = born::node(cluster, &pins)?;
-        let node = &cluster.nodes[place];
-        for &vip in &cluster.vip {
-            let same_family = node.address.iter().find(|address| address.is_ipv4() == vip.is_ipv4());
-            let own = same_family.filter(|_| node.routed).copied();
-            steering.add_service(&Service { vip, own, marked: true }).map_err(text)?;
-        }
-        for interface in interfaces::outward().map_err(|error| format!("interfaces: {error}"))? {
-            steering.attach(&interface).map_err(text)?;
-        }
-        let incarnation = Incarnation(process::random_number());
-        let flows = handoff::Node::new(NodeLimits::default(), incarnation);
+        let id = ServerId::new(super::number_of(place), u32::from(worker));
         let key = cluster.key_file.as_ref().ok_or("`key_file` is missing in [cluster]")?;
         Ok(Node {
-            flows,
-            id: home::number_of(place),
-            places: Places::default(),
+            id,
+            homes: BTreeMap::new(),
+            guard: shared.node(config)?,
+            is_draining: false,
             keys: KeyMaker::new(key.bytes()),
             samples: Samples::default(),
             tell_at: Instant::default(),
-            steering,
             births_at: Instant::NEVER,
         })
+    }
+
+    /// The machine of a flow.
+    pub(super) fn of(&mut self, flow: FlowId) -> Option<&mut handoff::Node> {
+        self.home(flow.home).map(|home| &mut home.flows)
+    }
+
+    pub(super) fn home(&mut self, id: ServerId) -> Option<&mut Home> {
+        self.homes.get_mut(&id)
+    }
+
+    /// Has homes told of the flows that have begun here.
+    pub(super) fn tell_births(&mut self) {
+        self.homes.values_mut().for_each(|home| home.flows.tell_births());
+    }
+
+    /// Nothing counts any more that homes have answered.
+    pub(super) fn forget_places(&mut self) {
+        self.homes.values_mut().for_each(|home| home.places.forget());
+    }
+
+    pub(super) fn connected(&mut self, now: Instant, peer: ServerId, session: SessionId) {
+        let is_draining = self.is_draining;
+        let home = self.homes.entry(peer).or_insert_with(|| {
+            let mut flows = handoff::Node::new(NodeLimits::default(), Incarnation(process::random_number()));
+            flows.drain(is_draining);
+            Home { flows, places: Places::default(), lease: Lease::default() }
+        });
+        home.flows.connected(now, session);
+    }
+
+    pub(super) fn disconnected(&mut self, peer: Option<ServerId>, session: SessionId) {
+        if let Some(home) = peer.and_then(|peer| self.homes.get_mut(&peer)) {
+            home.flows.disconnected(session);
+        }
+    }
+
+    pub(super) fn handle_message(&mut self, now: Instant, peer: ServerId, session: SessionId, message: Message) {
+        if let Some(home) = self.homes.get_mut(&peer) {
+            home.flows.handle_message(now, session, message);
+        }
+    }
+
+    pub(super) fn poll_timeout(&self) -> Instant {
+        self.homes.values().map(|home| home.flows.poll_timeout()).min().unwrap_or(Instant::NEVER)
+    }
+
+    pub(super) fn handle_timeout(&mut self, now: Instant) {
+        self.homes.values_mut().for_each(|home| home.flows.handle_timeout(now));
+    }
+
+    pub(super) fn poll_effect(&mut self) -> Option<(ServerId, Effect)> {
+        self.homes.iter_mut().find_map(|(&id, home)| Some((id, home.flows.poll_effect()?)))
+    }
+
+    /// The dispatcher's workers to which there are to be links: those that any of them has named, and those whose flows are here.
+    pub(super) fn sought(&self) -> Vec<u16> {
+        let named = self.homes.values().filter(|home| home.flows.is_connected()).flat_map(|home| home.flows.homes());
+        let held = self.homes.iter().filter(|(_, home)| home.flows.flow_count() > 0).map(|(id, _)| id.worker());
+        let mut sought: Vec<u16> = named.copied().chain(held).collect();
+        sought.sort_unstable();
+        sought.dedup();
+        sought
+    }
+
+    pub(super) fn flow_count(&self) -> usize {
+        self.homes.values().map(|home| home.flows.flow_count()).sum()
+    }
+
+    pub(super) fn counters(&self) -> NodeCounters {
+        self.homes.values().map(|home| home.flows.counters()).fold(NodeCounters::default(), |sum, one| NodeCounters {
+            taken: sum.taken + one.taken,
+            born: sum.born + one.born,
+            refused: sum.refused + one.refused,
+            returned: sum.returned + one.returned,
+            released: sum.released + one.released,
+            orphaned: sum.orphaned + one.orphaned,
+        })
+    }
+
+    /// Takes nothing on any more, and gives back what is here as soon as each reply has ended.
+    pub(super) fn drain(&mut self) {
+        self.is_draining = true;
+        for home in self.homes.values_mut() {
+            home.flows.drain(true);
+            let live: Vec<FlowId> = home.flows.live_flows().collect();
+            live.into_iter().for_each(|flow| home.flows.give_back(flow));
+        }
     }
 
     /// How much there is to do, and what was seen.
     pub(super) fn report(&mut self, connections: u32, now: Instant) {
         let load = Load { flows: connections, requests: connections, ..Load::default() };
-        self.flows.set_load(load);
+        for home in self.homes.values_mut() {
+            home.flows.set_load(load);
+        }
         if now >= self.tell_at {
             self.tell_at = now.after(TELL_PAUSE);
             let samples = self.samples.take();
             if !samples.is_empty() {
-                self.flows.tell(samples);
+                // What is so for one home's flows is so for the others'.
+                self.homes.values_mut().for_each(|home| home.flows.tell(samples.clone()));
             }
         }
+    }
+
+    fn renew_lease(&mut self, id: ServerId, left: Duration) {
+        if let Some(home) = self.homes.get_mut(&id) {
+            home.lease.until_ns = NodeGuard::until_ns(left);
+            home.lease.has_flows = home.flows.flow_count() > 0;
+            self.guard.set_lease(self.id.worker(), id, home.lease);
+        }
+    }
+
+    /// A home of which nothing is held here any more needn't have granted anything for the others' flows to go on.
+    pub(super) fn settle_leases(&mut self) {
+        for (&id, home) in &mut self.homes {
+            let has_flows = home.flows.flow_count() > 0;
+            if has_flows != home.lease.has_flows {
+                home.lease.has_flows = has_flows;
+                self.guard.set_lease(self.id.worker(), id, home.lease);
+            }
+        }
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        // Nobody renews them any more, and what they stood for is gone.
+        self.guard.forget(self.id.worker());
     }
 }
 
@@ -90,13 +204,12 @@ impl AsRawFd for Borrowed {
 }
 
 impl<H: Host> Worker<H> {
-    pub(super) fn renew_lease(&mut self, until: Instant) {
+    pub(super) fn renew_lease(&mut self, home: ServerId, until: Instant) {
         let left = until.since(self.now);
-        let Some(Part::Node(node)) = self.cluster.as_mut().map(|cluster| &mut cluster.part) else { return };
-        let left_ns = u64::try_from(left.as_nanos()).unwrap_or(u64::MAX);
-        if let Err(error) = node.steering.set_lease(boot_clock_ns().saturating_add(left_ns)) {
-            crate::log::warning(format_args!("the lease can't be renewed: {error}"));
-        }
+        let Some(cluster) = &mut self.cluster else { return };
+        let Part::Node(node) = &mut cluster.part else { return };
+        node.renew_lease(home, left);
+        cluster.links.set_homes(&node.sought(), self.now);
     }
 
     /// A connection has arrived, or is back: on with what is there of it.

@@ -14,7 +14,8 @@ use leat_logic::http::Request;
 use super::super::exchange::{Exchange, Placing};
 use super::super::{File, Host, Stage, Worker};
 use super::Part;
-use super::home::{Home, number_of};
+use super::home::Home;
+use super::number_of;
 
 /// Samples that are kept until the next heartbeat: of more, the first.
 const SAMPLES_MAX: usize = 64;
@@ -88,17 +89,18 @@ impl<H: Host> Worker<H> {
         }
         if number == 1 {
             // The connection began here because of it.
-            self.was_given(token);
+            self.was_given(flow, token);
             return true;
         }
         let request = Request::read_again(&exchange.head);
         let content = request.map(|request| node.keys.content(&Facts::of(&request))).unwrap_or_default();
+        let Some(home) = node.home(flow.home) else { return true };
         exchange.content = content;
         let there = match exchange.placing {
             Placing::Told(there) => Some(there),
             // It couldn't move.
             Placing::Leaving => Some(There::Stay),
-            Placing::Unknown | Placing::Here => node.places.get(content, now),
+            Placing::Unknown | Placing::Here => home.places.get(content, now),
         };
         match there {
             Some(There::Stay) => {}
@@ -109,11 +111,11 @@ impl<H: Host> Worker<H> {
             }
             Some(There::Move) => {
                 exchange.placing = Placing::Leaving;
-                node.flows.give_back(flow);
+                home.flows.give_back(flow);
                 self.run_effects();
                 return false;
             }
-            None if node.flows.ask(now, flow, number, Bytes::copy_from_slice(&exchange.head)) => {
+            None if home.flows.ask(now, flow, number, Bytes::copy_from_slice(&exchange.head)) => {
                 self.run_effects();
                 return false;
             }
@@ -124,13 +126,15 @@ impl<H: Host> Worker<H> {
     }
 
     /// A request in hand has come with its connection: it has been given to this node.
-    pub(super) fn was_given(&mut self, token: Token) {
+    pub(super) fn was_given(&mut self, flow: FlowId, token: Token) {
         let now = self.now;
         let Some(Part::Node(node)) = self.cluster.as_mut().map(|cluster| &mut cluster.part) else { return };
         let Some(exchange) = self.connections[token].exchange.as_mut() else { return };
         if let Some(request) = Request::read_again(&exchange.head) {
             exchange.content = node.keys.content(&Facts::of(&request));
-            node.places.put(exchange.content, There::Stay, now);
+            if let Some(home) = node.home(flow.home) {
+                home.places.put(exchange.content, There::Stay, now);
+            }
         }
         exchange.placing = Placing::Here;
     }
@@ -144,14 +148,18 @@ impl<H: Host> Worker<H> {
         let Some(exchange) = self.connections[token].exchange.as_mut() else { return };
         if exchange.placing == Placing::Unknown {
             exchange.placing = Placing::Told(there);
-            node.places.put(exchange.content, there, now);
+            if let Some(home) = node.home(flow.home) {
+                home.places.put(exchange.content, there, now);
+            }
             self.queue(Stage::Serve, token);
         }
     }
 
-    pub(super) fn follow_rules(&mut self, rules: Rules) {
-        if let Some(Part::Node(node)) = self.cluster.as_mut().map(|cluster| &mut cluster.part) {
-            node.places.begin(Duration::from_millis(u64::from(rules.keep_ms)));
+    pub(super) fn follow_rules(&mut self, home: ServerId, rules: Rules) {
+        if let Some(Part::Node(node)) = self.cluster.as_mut().map(|cluster| &mut cluster.part)
+            && let Some(home) = node.home(home)
+        {
+            home.places.begin(Duration::from_millis(u64::from(rules.keep_ms)));
         }
     }
 
@@ -163,7 +171,7 @@ impl<H: Host> Worker<H> {
         let vip = self.listeners[self.connections[token].listener as usize].sites.name.address;
         let Some(Part::Node(node)) = self.cluster.as_ref().map(|cluster| &cluster.part) else { return };
         let cluster = &self.config.cluster;
-        let find = |id: ServerId| (0..).zip(&cluster.nodes).find(|(place, _)| number_of(*place) == id);
+        let find = |id: ServerId| (0..).zip(&cluster.nodes).find(|(place, _)| number_of(*place) == id.server());
         let address = |id| find(id).and_then(|(_, node)| cluster.proxy_address(node, vip));
         let peers: Vec<_> = [server, node.id].into_iter().filter_map(address).collect();
         if let Some(exchange) = self.connections[token].exchange.as_mut() {
@@ -186,10 +194,10 @@ impl<H: Host> Worker<H> {
         };
         let request = Request::read_again(head);
         let route = request.and_then(|request| home.dispatcher.route(&Facts::of(&request), &whence, now).ok());
-        let server = route.and_then(|route| Some((route.decision.way, home.server(route.choice.node)?)));
+        let server = route.and_then(|route| Some((route.decision.way, home.number(route.choice.node)?)));
         let there = match server {
-            Some((_, server)) if server == holder => There::Stay,
-            Some((Way::Fetch | Way::Proxy, server)) => There::Fetch(server),
+            Some((_, number)) if number == holder.server() => There::Stay,
+            Some((Way::Fetch | Way::Proxy, number)) => There::Fetch(ServerId::new(number, 0)),
             Some((Way::MovedThere | Way::BornThere, _)) => There::Move,
             Some((Way::Stay, _)) | None => There::Stay,
         };

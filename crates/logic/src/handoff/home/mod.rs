@@ -139,6 +139,8 @@ pub struct Home {
     claims_end: Instant,
     kept_bytes: usize,
     rules: Rules,
+    /// The workers of this server that are homes, for nodes to make links to.
+    homes: Vec<u16>,
     counters: HomeCounters,
     effects: VecDeque<Effect>,
 }
@@ -156,6 +158,7 @@ impl Home {
             claims_end: Instant::NEVER,
             kept_bytes: 0,
             rules: Rules::default(),
+            homes: Vec::new(),
             counters: HomeCounters::default(),
             effects: VecDeque::new(),
         }
@@ -179,6 +182,11 @@ impl Home {
             home.claims_end = now.after(home.lease_as_seen_here());
         }
         home
+    }
+
+    /// Which workers of this server are homes: nodes are told with their next lease.
+    pub fn set_homes(&mut self, homes: Vec<u16>) {
+        self.homes = homes;
     }
 
     /// A flow begins: accepted, or made here. False when there are too many, and it must stay here for good.
@@ -399,11 +407,11 @@ impl Home {
         self.flows.len()
     }
 
-    /// The flows that a node holds, or is being given.
-    pub fn flows_of(&self, node: ServerId) -> impl Iterator<Item = FlowId> + '_ {
+    /// The flows that such nodes hold, or are being given.
+    pub fn flows_of(&self, is_asked: impl Fn(ServerId) -> bool) -> impl Iterator<Item = FlowId> {
         let is_there = move |holder| match holder {
-            Holder::Offered { life, .. } | Holder::Node { life, .. } => life.0 == node,
-            Holder::Unclear(id) => id == Some(node),
+            Holder::Offered { life, .. } | Holder::Node { life, .. } => is_asked(life.0),
+            Holder::Unclear(id) => id.is_some_and(&is_asked),
             _ => false,
         };
         self.flows.iter().filter(move |(_, record)| is_there(record.holder)).map(|(&flow, _)| flow)

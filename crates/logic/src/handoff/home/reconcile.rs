@@ -95,7 +95,10 @@ impl Home {
         // A lease that has run out in a hiccup is granted anew, as long as nothing has been made of that.
         self.nodes.grant(life, now.after(self.lease_as_seen_here()));
         let duration_ms = u32::try_from(self.limits.lease.as_millis()).unwrap_or(u32::MAX);
-        self.effects.push_back(Effect::Send { session, message: Message::Lease { number, duration_ms } });
+        self.effects.push_back(Effect::Send {
+            session,
+            message: Message::Lease { number, duration_ms, homes: self.homes.clone() },
+        });
     }
 
     /// A node in that life can't send any more, and gets no lease before it has said anew what it holds.

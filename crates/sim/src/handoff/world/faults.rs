@@ -137,7 +137,7 @@ impl World {
         let node = ServerId(self.random.between(1, nodes) as u32);
         let number = self.random.below(4) as usize;
         let Some(home) = self.machines[HOME].home() else { return };
-        let flow = home.flows_of(node).nth(number);
+        let flow = home.flows_of(|known| known == node).nth(number);
         if let Some(flow) = flow {
             home.recall(flow);
         }

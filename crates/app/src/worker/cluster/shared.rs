@@ -1,0 +1,187 @@
+//! What all workers of a server share of their part in a cluster, because it's the kernel's: the programs that steer packets, and the lease under
+//! which the whole machine may speak for a VIP.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use leat_host::interfaces;
+use leat_host::steering::{self, FlowKey, Reach, Service, boot_clock_ns};
+use leat_logic::handoff::ServerId;
+
+use super::born;
+use crate::config::{self, Config};
+use crate::pins;
+
+/// Entries for flows, 150 bytes each while they exist.
+pub(super) const FLOWS_MAX: u32 = 1 << 20;
+
+/// See the module. Whichever worker needs something first makes it.
+#[derive(Default)]
+pub struct Shared {
+    workers: Mutex<Arc<[u16]>>,
+    dispatcher: OnceLock<Result<Arc<steering::Dispatcher>, String>>,
+    node: OnceLock<Result<Arc<NodeGuard>, String>>,
+}
+
+impl Shared {
+    /// Says which workers there are that don't retire, by number. The first of them is never retired.
+    pub fn set_workers(&self, workers: Arc<[u16]>) {
+        *lock(&self.workers) = workers;
+    }
+
+    /// See [`Shared::set_workers`].
+    pub(super) fn workers(&self) -> Arc<[u16]> {
+        lock(&self.workers).clone()
+    }
+
+    /// A dispatcher's programs.
+    pub(super) fn dispatcher(&self, config: &Config) -> Result<Arc<steering::Dispatcher>, String> {
+        self.dispatcher.get_or_init(|| load_dispatcher(config).map(Arc::new)).clone()
+    }
+
+    /// A node's programs.
+    pub(super) fn node(&self, config: &Config) -> Result<Arc<NodeGuard>, String> {
+        self.node.get_or_init(|| NodeGuard::load(config).map(Arc::new)).clone()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Each value is replaced as a whole: a panic leaves nothing half done.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What tells two clusters of one machine apart.
+fn vip_name(cluster: &config::Cluster) -> String {
+    cluster.vip.first().map(ToString::to_string).unwrap_or_default()
+}
+
+fn load_dispatcher(config: &Config) -> Result<steering::Dispatcher, String> {
+    let cluster = &config.cluster;
+    let text = |error: steering::Error| error.to_string();
+    let pins = pins::directory(&format!("dispatcher-{}", vip_name(cluster)))?;
+    let steering = born::dispatcher(config, &pins)?;
+    for (place, node) in cluster.nodes.iter().enumerate() {
+        steering.set_node(super::number_of(place), &reach(node)?).map_err(text)?;
+    }
+    for interface in interfaces::outward().map_err(|error| format!("interfaces: {error}"))? {
+        steering.attach(&interface).map_err(text)?;
+    }
+    // Only now: until the taps are there, packets could only be lost.
+    for &vip in &cluster.vip {
+        steering.answer(vip).map_err(text)?;
+    }
+    Ok(steering)
+}
+
+fn reach(node: &config::ClusterNode) -> Result<Reach, String> {
+    let first = node.address.first().ok_or_else(|| format!("node {} has no address", node.name))?;
+    let interface = interfaces::towards(*first).map_err(|error| format!("node {}: {error}", node.name))?;
+    let ipv4 = node.address.iter().find_map(|address| match address {
+        IpAddr::V4(address) => Some(*address),
+        IpAddr::V6(_) => None,
+    });
+    let ipv6 = node.address.iter().find_map(|address| match address {
+        IpAddr::V6(address) => Some(*address),
+        IpAddr::V4(_) => None,
+    });
+    Ok(Reach { interface, ipv4, ipv6, routed: node.routed })
+}
+
+/// A node's programs, and the leases that its workers have from their homes.
+pub(super) struct NodeGuard {
+    steering: Mutex<steering::Node>,
+    leases: Mutex<Leases>,
+}
+
+/// By worker and home.
+type Leases = BTreeMap<(u16, ServerId), Lease>;
+
+/// What one home has granted one worker.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Lease {
+    /// By the kernel's clock of leases.
+    pub(super) until_ns: u64,
+    /// Whether the worker holds flows of that home.
+    pub(super) has_flows: bool,
+}
+
+impl NodeGuard {
+    fn load(config: &Config) -> Result<NodeGuard, String> {
+        let text = |error: steering::Error| error.to_string();
+        let cluster = &config.cluster;
+        let node = cluster.nodes.iter().find(|node| node.name == cluster.name);
+        let node = node.ok_or_else(|| format!("no [[cluster.node]] has the name `{}`", cluster.name))?;
+        let pins = pins::directory(&format!("node-{}-{}", cluster.name, vip_name(cluster)))?;
+        let mut steering = born::node(config, &pins)?;
+        for &vip in &cluster.vip {
+            let same_family = node.address.iter().find(|address| address.is_ipv4() == vip.is_ipv4());
+            let own = same_family.filter(|_| node.routed).copied();
+            steering.add_service(&Service { vip, own, marked: true }).map_err(text)?;
+        }
+        for interface in interfaces::outward().map_err(|error| format!("interfaces: {error}"))? {
+            steering.attach(&interface).map_err(text)?;
+        }
+        Ok(NodeGuard { steering: Mutex::new(steering), leases: Mutex::default() })
+    }
+
+    /// Puts what a worker has of a home in the place of what it had. A home that it hears no more of and has nothing of is left out.
+    pub(super) fn set_lease(&self, worker: u16, home: ServerId, lease: Lease) {
+        let mut leases = lock(&self.leases);
+        if lease.until_ns < boot_clock_ns() && !lease.has_flows {
+            leases.remove(&(worker, home));
+        } else {
+            leases.insert((worker, home), lease);
+        }
+        self.put_in_force(&leases);
+    }
+
+    /// Which flow a connection is that was accepted here, if it began by a cookie.
+    pub(super) fn birth(&self, key: FlowKey) -> Result<Option<u64>, steering::Error> {
+        let mut steering = lock(&self.steering);
+        if steering.has_births() { steering.birth(key) } else { Ok(None) }
+    }
+
+    /// A worker has nothing any more.
+    pub(super) fn forget(&self, worker: u16) {
+        let mut leases = lock(&self.leases);
+        leases.retain(|(known, _), _| *known != worker);
+        self.put_in_force(&leases);
+    }
+
+    fn put_in_force(&self, leases: &Leases) {
+        if let Err(error) = lock(&self.steering).set_lease(common_lease_ns(leases)) {
+            crate::log::warning(format_args!("the lease can't be renewed: {error}"));
+        }
+    }
+
+    /// How long a lease is from now on, by the kernel's clock.
+    pub(super) fn until_ns(left: std::time::Duration) -> u64 {
+        boot_clock_ns().saturating_add(u64::try_from(left.as_nanos()).unwrap_or(u64::MAX))
+    }
+}
+
+/// The kernel doesn't know whose a flow is, so the shortest of all counts under which something is held: a home may only take back what nobody speaks
+/// for any more. Where nothing is held, the longest: something may just be about to be.
+fn common_lease_ns(leases: &Leases) -> u64 {
+    let held = leases.values().filter(|lease| lease.has_flows).map(|lease| lease.until_ns).min();
+    held.or_else(|| leases.values().map(|lease| lease.until_ns).max()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_is_silent_when_one_of_its_homes_may_take_something_back() {
+        let lease = |until_ns, has_flows| Lease { until_ns, has_flows };
+        let home = |worker| ServerId::new(0, worker);
+        let mut leases = Leases::from([((0, home(0)), lease(10, false)), ((1, home(0)), lease(20, false))]);
+        assert_eq!(common_lease_ns(&leases), 20);
+        leases.insert((1, home(1)), lease(15, true));
+        assert_eq!(common_lease_ns(&leases), 15, "what holds nothing doesn't count");
+        leases.insert((0, home(0)), lease(10, true));
+        assert_eq!(common_lease_ns(&leases), 10);
+        assert_eq!(common_lease_ns(&Leases::new()), 0);
+    }
+}
