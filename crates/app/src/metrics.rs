@@ -141,6 +141,8 @@ pub struct WorkerMetrics {
     pub questions: Number,
     /// Replies that a node fetched from a peer.
     pub fetches: Number,
+    /// Replies that another server had begun.
+    pub replies_continued: Number,
     /// Connections that went on although their node had died.
     pub flows_recovered: Number,
     /// Connections that couldn't go on.
@@ -193,6 +195,7 @@ impl WorkerMetrics {
             handoffs_returned: Number::default(),
             questions: Number::default(),
             fetches: Number::default(),
+            replies_continued: Number::default(),
             flows_recovered: Number::default(),
             flows_cut: Number::default(),
             connections_passed: Number::default(),

@@ -81,6 +81,15 @@ pub(super) const FAMILIES: &[(&Family, Read)] = &[
     ),
     (
         &Family {
+            name: "leat_replies_continued_total",
+            kind: "counter",
+            labels: "",
+            help: "Replies under way that went on here: another server had begun them.",
+        },
+        |worker| &worker.replies_continued,
+    ),
+    (
+        &Family {
             name: "leat_flows_recovered_total",
             kind: "counter",
             labels: "",

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use leat_logic::admission::Refusal;
@@ -10,7 +11,7 @@ use leat_logic::handoff::There;
 use leat_logic::http::Method;
 use leat_logic::serve::coding::CodingOrder;
 use leat_logic::serve::path::LoadRequest;
-use leat_logic::serve::resource::Loaded;
+use leat_logic::serve::resource::{Loaded, Resource};
 use leat_logic::time::Instant;
 
 use super::handler::Run;
@@ -60,6 +61,8 @@ pub(super) struct Exchange<F> {
     /// In a cluster: which server is to answer, and the content that is asked for.
     pub(super) placing: Placing,
     pub(super) content: ContentKey,
+    /// What the content of a reply from a file is: it may go on elsewhere.
+    pub(super) resource: Option<Arc<Resource<F>>>,
     /// A peer is asked for the reply.
     pub(super) is_fetched: bool,
 }
@@ -130,7 +133,14 @@ impl<F> Exchange<F> {
             placing: Placing::Unknown,
             content: ContentKey::default(),
             is_fetched: false,
+            resource: None,
         })
+    }
+
+    /// Whether its reply has begun and is made of content that has a strong tag, wherever that is.
+    pub(super) fn can_go_on_elsewhere(&self) -> bool {
+        let has_tag = self.resource.as_ref().is_some_and(|resource| resource.description.etag.is_some());
+        has_tag && self.run.is_none() && self.error.is_none() && self.status != 0
     }
 
     /// Makes it ready for another request.
@@ -159,6 +169,7 @@ impl<F> Exchange<F> {
         self.placing = Placing::Unknown;
         self.content = ContentKey::default();
         self.is_fetched = false;
+        self.resource = None;
     }
 }
 

@@ -89,6 +89,8 @@ const STORAGE_WATCH: Token = Token { index: 2, generation: 0 };
 /// Above every slot's index: the listeners for links, and the descriptors by which packets come that wait, one for each interface.
 const LINK_LISTENER_INDEX: u32 = TOKEN_INDEX_MAX - 1;
 const HELD_PACKETS_INDEX: u32 = TOKEN_INDEX_MAX - 64;
+/// Connections that come with a reply under way, for the storage.
+const ARRIVALS_INDEX: u32 = TOKEN_INDEX_MAX - 65;
 
 /// What a worker runs on: the kernel, or the simulator's pretend one.
 pub trait Host {
@@ -708,6 +710,9 @@ impl<H: Host> Worker<H> {
 
     fn answered(&mut self, ticket: Ticket, answer: exchange::Answer<File<H>>, stage: Stage) {
         let token = token_of(ticket);
+        if token.index == ARRIVALS_INDEX {
+            return self.arrival_answered(token.generation, answer);
+        }
         let exchange = self.connections.get(token).and_then(|connection| connection.exchange.as_mut());
         // The client may have gone meanwhile.
         if let Some(exchange) = exchange {

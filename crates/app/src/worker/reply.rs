@@ -83,6 +83,11 @@ impl<H: Host> Worker<H> {
     }
 
     fn reply_resource(&mut self, token: Token, resource: &Arc<Resource<File<H>>>) {
+        if self.cluster.is_some()
+            && let (Some(exchange), Content::File(_)) = (&mut self.connections[token].exchange, &resource.content)
+        {
+            exchange.resource = Some(resource.clone());
+        }
         let Some(exchange) = self.connections[token].exchange.as_ref() else { return };
         if let Some(status) = exchange.error.and_then(Status::new) {
             // The site's page for an error: all of it, whatever the request's conditions were.
@@ -202,6 +207,9 @@ impl<H: Host> Worker<H> {
                 exchange.resident_end = 0;
                 if persistence != Persistence::Close {
                     self.arm_receive(token);
+                }
+                if self.cluster.is_some() {
+                    self.tell_of_reply(token);
                 }
                 self.queue(Stage::Transmit, token);
                 return;

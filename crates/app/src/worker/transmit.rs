@@ -36,6 +36,9 @@ enum Turn {
 impl<H: Host> Worker<H> {
     /// Sends the next pieces.
     pub(super) fn transmit(&mut self, token: Token) {
+        if self.cluster.is_some() && self.reply_moves(token) {
+            return;
+        }
         if self.connections[token].flags.sending || !self.hear_program(token) {
             return;
         }

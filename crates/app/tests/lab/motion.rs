@@ -34,6 +34,8 @@ fn up(lab: &Lab, folder: &Folder, files: &BTreeMap<String, Vec<u8>>, settings: &
     );
     fs::write(folder.path("cluster.toml"), text).expect("a configuration");
     lab.well(&["up", &folder.path("cluster.toml")]);
+    // Connections without timestamps begin at the dispatcher and are moved.
+    lab.well(&["exec", "client1", "sh", "-c", "echo 0 > /proc/sys/net/ipv4/tcp_timestamps"]);
 }
 
 fn connect() -> TcpStream {
@@ -109,5 +111,94 @@ fn requests_of_a_kept_connection_go_where_their_content_is() {
     assert!(lab.number("dispatcher", moved) > 5, "connections moved to large ones");
     let misses = total(&lab, "leat_cache_misses_total");
     assert!(misses <= 24 + 6, "each file is in one memory, not {misses} reads");
+    assert_eq!(lab.number("dispatcher", "leat_flows_cut_total"), 0);
+}
+
+/// Clients that read a large file slowly, all at once. `meanwhile` runs when each has got some of it.
+fn read_slowly(
+    lab: &Lab,
+    clients: usize,
+    name: &str,
+    whole: &[u8],
+    meanwhile: impl FnOnce() + Send,
+) -> Vec<io::Result<bool>> {
+    let begun = std::sync::Barrier::new(clients + 1);
+    lab.at("client1", || {
+        std::thread::scope(|scope| {
+            let client = || {
+                let mut stream = connect();
+                ask(&mut stream, &[name]);
+                let (mut came, mut room) = (Vec::new(), vec![0; 65_536]);
+                let mut waits = true;
+                loop {
+                    let count = stream.read(&mut room)?;
+                    came.extend_from_slice(&room[..count]);
+                    let head = came.windows(4).take(1_024).position(|bytes| bytes == b"\r\n\r\n").map(|at| at + 4);
+                    if count == 0 || head.is_some_and(|head| came.len() - head >= whole.len()) {
+                        return Ok(head.is_some_and(|head| came[head..] == *whole));
+                    }
+                    if waits && came.len() > whole.len() / 8 {
+                        waits = false;
+                        begun.wait();
+                    }
+                    // Its pace: nothing is waited for.
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+            };
+            let threads: Vec<_> = (0..clients).map(|_| scope.spawn(client)).collect();
+            begun.wait();
+            meanwhile();
+            threads.into_iter().map(|thread| thread.join().expect("no client panics")).collect()
+        })
+    })
+}
+
+#[test]
+fn replies_under_way_leave_a_drained_node_and_none_is_cut() {
+    if !is_possible() {
+        return;
+    }
+    let (lab, folder) = (Lab::new(12), Folder::new("busy"));
+    let files = BTreeMap::from([("big".to_owned(), content("big", 3_000_000))]);
+    up(&lab, &folder, &files, "policy = 'round_robin'");
+    let socket = folder.path("leat.sock");
+    let outcomes = read_slowly(&lab, 100, "big", &files["big"], || {
+        let program = std::env::var_os("LEAT_BINARY").unwrap_or_else(|| env!("CARGO_BIN_EXE_leat").into());
+        let drain = ["drain", "n1", "--timeout", "20", "--socket", &socket];
+        let drained = std::process::Command::new(program).args(drain).output().expect("leat can be run");
+        let said = String::from_utf8_lossy(&drained.stdout).into_owned();
+        assert!(said.contains("n1 is empty after "), "{said}");
+    });
+    let whole = outcomes.iter().filter(|outcome| matches!(outcome, Ok(true))).count();
+    assert_eq!(whole, 100, "{outcomes:?}");
+    assert!(total(&lab, "leat_replies_continued_total") >= 10, "they moved in mid-reply");
+    assert_eq!(lab.number("dispatcher", "leat_flows_cut_total"), 0);
+}
+
+/// Large files are hashed when they have been asked for, and go on elsewhere only under their tags.
+fn await_tags(lab: &Lab, name: &str) {
+    for node in 1..=3 {
+        let url = format!("http://10.77.0.1{node}/{name}");
+        let has_tag = || lab.well(&["exec", "client1", "curl", "-sI", &url]).contains("ETag: \"");
+        let until = std::time::Instant::now() + Duration::from_secs(20);
+        while !has_tag() {
+            assert!(std::time::Instant::now() < until, "n{node} has hashed it");
+        }
+    }
+}
+
+#[test]
+fn a_reply_goes_on_elsewhere_when_its_node_dies() {
+    if !is_possible() {
+        return;
+    }
+    let (lab, folder) = (Lab::new(13), Folder::new("death"));
+    let files = BTreeMap::from([("big".to_owned(), content("big", 10_000_000))]);
+    up(&lab, &folder, &files, "policy = 'round_robin'");
+    await_tags(&lab, "big");
+    let outcomes = read_slowly(&lab, 12, "big", &files["big"], || lab.kill("n1"));
+    let whole = outcomes.iter().filter(|outcome| matches!(outcome, Ok(true))).count();
+    assert_eq!(whole, 12, "{outcomes:?}");
+    assert!(lab.number("dispatcher", "leat_flows_recovered_total") >= 2, "some were at the node that died");
     assert_eq!(lab.number("dispatcher", "leat_flows_cut_total"), 0);
 }

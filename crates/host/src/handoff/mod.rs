@@ -12,6 +12,7 @@ mod tests;
 mod thaw;
 
 use std::io;
+use std::os::fd::AsRawFd;
 
 pub use freeze::{Frozen, Refused};
 use leat_logic::handoff::limits::{QUEUE_BYTES_MAX, UNREAD_BYTES_MAX};
@@ -78,6 +79,17 @@ impl Freezer {
     pub fn new() -> Freezer {
         Freezer { deafness: deaf::Deafness::new() }
     }
+}
+
+/// How far a connection has come since it was accepted or thawed here: bytes written to it, and bytes of the client that were read from it.
+///
+/// # Errors
+/// What the kernel says.
+pub fn progress(socket: &impl AsRawFd) -> io::Result<(u64, u64)> {
+    let socket = socket.as_raw_fd();
+    let counts = repair::counts(socket)?;
+    let queued = [repair::unacknowledged_bytes(socket)?, repair::unread_bytes(socket)?].map(|bytes| bytes as u64);
+    Ok((counts.acknowledged + queued[0], counts.received.saturating_sub(queued[1])))
 }
 
 impl Default for Freezer {

@@ -6,6 +6,7 @@ use std::ops::RangeInclusive;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use leat_logic::handoff::TcpState;
+use leat_logic::handoff::limits::RESEND_BYTES_MAX;
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
 
 use super::deaf::Deafness;
@@ -18,6 +19,9 @@ const UNREAD_PIECE_BYTES: usize = 32 * 1024;
 
 /// What the kernel lets be set (TCP_MIN_MSS, MAX_TCP_WINDOW). Only a loopback has larger segments.
 const MSS: RangeInclusive<u16> = 88..=32_767;
+
+/// Queued and not sent: enough for the time until the process writes again.
+const NOTSENT_BYTES: i32 = 256 * 1024;
 
 /// Missing in the libc crate for this target (include/uapi/asm-generic/socket.h).
 const SO_BUF_LOCK: i32 = 72;
@@ -63,8 +67,9 @@ fn check(state: &TcpState) -> Result<()> {
         return Err(Error::Addresses { local, remote });
     }
     let outstanding = state.sent.len() + state.unsent.len();
+    let outstanding_max = QUEUE_BYTES_MAX + RESEND_BYTES_MAX as usize;
     for (queue, bytes, most) in
-        [("unread", state.unread.len(), UNREAD_BYTES_MAX), ("unacknowledged", outstanding, QUEUE_BYTES_MAX)]
+        [("unread", state.unread.len(), UNREAD_BYTES_MAX), ("unacknowledged", outstanding, outstanding_max)]
     {
         if bytes > most {
             return Err(Error::TooMuchQueued { queue, bytes, most });
@@ -146,6 +151,8 @@ fn begin(socket: RawFd, state: &TcpState) -> Result<()> {
     // Repair leaves the address unshareable, and a listener on it couldn't be bound again.
     set_option(socket, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1).step("SO_REUSEADDR")?;
     set_option(socket, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1).step("TCP_NODELAY")?;
+    // What is queued and not sent would go along as bytes if the connection moved again.
+    set_option(socket, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, NOTSENT_BYTES).step("TCP_NOTSENT_LOWAT")?;
     send_all(socket, &state.unsent).step("unsent bytes")
 }
 

@@ -85,6 +85,21 @@ impl ReplyState {
         self.pieces.iter().any(|piece| matches!(piece, Piece::Content { length: 1.., .. }))
     }
 
+    /// The pieces that are left when the first `count` bytes have been sent.
+    #[must_use]
+    pub fn after(&self, count: u64) -> Vec<Piece> {
+        let mut count = count;
+        let mut left = Vec::new();
+        for piece in &self.pieces {
+            let skipped = count.min(piece.length());
+            count -= skipped;
+            if skipped < piece.length() {
+                left.push(piece.without_first(skipped));
+            }
+        }
+        left
+    }
+
     /// Bytes left.
     #[must_use]
     pub fn length(&self) -> u64 {

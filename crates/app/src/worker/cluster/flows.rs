@@ -5,7 +5,7 @@ use std::os::fd::IntoRawFd;
 use std::time::Duration;
 
 use bytes::Bytes;
-use leat_host::handoff::{Frozen, Refused};
+use leat_host::handoff::{self, Frozen, Refused};
 use leat_host::reactor::{Reactor, Socket, Token};
 use leat_host::socket;
 use leat_host::steering::FlowKey;
@@ -14,9 +14,10 @@ use leat_logic::handoff::{FlowId, HttpState, Image, RefuseReason, TcpState};
 use leat_logic::http;
 use leat_logic::time::Instant;
 
+use super::super::connection::Connection;
 use super::super::exchange::{Exchange, Placing};
 use super::super::{Host, Worker};
-use super::Part;
+use super::{Part, reply};
 
 /// All flows that a worker has something of.
 pub(super) struct Flows<F> {
@@ -33,6 +34,8 @@ const ACKNOWLEDGED_LOOK: Duration = Duration::from_millis(1);
 
 struct Flow<F> {
     key: Option<FlowKey>,
+    /// Where the image was made that its home has: bytes written and acknowledged, bytes received, as its socket counts.
+    base: (u64, u64),
     place: Place<F>,
 }
 
@@ -83,6 +86,10 @@ impl<F> Flows<F> {
         self.all.get(&flow)?.key
     }
 
+    pub(super) fn base(&self, flow: FlowId) -> (u64, u64) {
+        self.all.get(&flow).map(|flow| flow.base).unwrap_or_default()
+    }
+
     pub(super) fn is_freezing(&self, flow: FlowId) -> bool {
         matches!(self.all.get(&flow).map(|flow| &flow.place), Some(Place::Slot { freezing: Some(_), .. }))
     }
@@ -101,13 +108,13 @@ impl<F> Flows<F> {
 
     /// A flow begins at another server.
     pub(super) fn begin_away(&mut self, flow: FlowId, key: FlowKey) {
-        self.all.insert(flow, Flow { key: Some(key), place: Place::Away });
+        self.all.insert(flow, Flow { key: Some(key), base: (0, 0), place: Place::Away });
     }
 
     /// A flow is in a slot from now on.
     pub(super) fn settle(&mut self, flow: FlowId, token: Token) {
-        let key = self.key(flow);
-        self.all.insert(flow, Flow { key, place: Place::Slot { token, freezing: None } });
+        let (key, base) = (self.key(flow), self.base(flow));
+        self.all.insert(flow, Flow { key, base, place: Place::Slot { token, freezing: None } });
         self.at.insert(token.index, (token, flow));
     }
 
@@ -159,16 +166,17 @@ impl<H: Host> Worker<H> {
         if flags.closing || flags.ended {
             return self.freeze_failed(flow);
         }
-        // A request moves that nobody has begun to answer.
+        // A request moves that nobody has begun to answer, and a reply that others can make.
         let is_begun = connection.exchange.as_ref().is_some_and(|exchange| match is_home {
             true => exchange.status != 0,
-            false => exchange.placing == Placing::Here,
+            false => exchange.placing == Placing::Here && !exchange.can_go_on_elsewhere(),
         });
         if is_begun || flags.queued || flags.sending || flags.awaiting {
             return;
         }
         // What the client hasn't acknowledged would go along, for nothing: its acknowledgement is under way.
         if !is_home
+            && connection.exchange.is_none()
             && self.now < since.after(ACKNOWLEDGED_PATIENCE)
             && self.reactor.unacknowledged_bytes(connection.socket) > 0
         {
@@ -192,6 +200,7 @@ impl<H: Host> Worker<H> {
         let input = connection.inbox.bytes(&self.reactor).to_vec();
         let Ok(socket) = self.reactor.give_up(connection.socket) else { return self.freeze_failed(flow) };
         let Some(cluster) = &mut self.cluster else { return };
+        let come = handoff::progress(&socket).unwrap_or_default();
         let key = socket::ends(&socket).map(|(vip, client)| FlowKey { client, vip });
         let key = key.map_err(|error| error.to_string()).and_then(|key| cluster.part.hold(flow, key).map(|()| key));
         let frozen = match &key {
@@ -200,6 +209,9 @@ impl<H: Host> Worker<H> {
         };
         match frozen {
             Ok(frozen) => {
+                let tcp = frozen.state();
+                let queued = (tcp.sent.len() + tcp.unsent.len()) as u64;
+                let base = (come.0.saturating_sub(queued), come.1 + tcp.unread.len() as u64);
                 let image = image_of(flow, &frozen, connection, &input, self.now);
                 connection.inbox.clear(&mut self.reactor);
                 let (http, listener, site) = (connection.http.clone(), connection.listener, connection.site);
@@ -207,7 +219,7 @@ impl<H: Host> Worker<H> {
                 let parts = Parts { http, input, exchange, listener, site };
                 cluster.flows.leave(flow, Place::Frozen { frozen: Box::new(frozen), parts });
                 if let Some(known) = cluster.flows.all.get_mut(&flow) {
-                    known.key = key.ok();
+                    (known.key, known.base) = (key.ok(), base);
                 }
                 self.metrics.connections.set(self.connections.len() as u64);
                 match image.encode() {
@@ -254,7 +266,7 @@ impl<H: Host> Worker<H> {
         if !cluster.flows.is_frozen(flow) {
             return;
         }
-        let Some(Flow { key, place: Place::Frozen { frozen, parts } }) = cluster.flows.all.remove(&flow) else {
+        let Some(Flow { key, base, place: Place::Frozen { frozen, parts } }) = cluster.flows.all.remove(&flow) else {
             return;
         };
         if let Some(key) = key {
@@ -270,6 +282,7 @@ impl<H: Host> Worker<H> {
                 connection.inbox.put(parts.input);
                 connection.exchange = parts.exchange;
                 connection.site = parts.site;
+                cluster.flows.all.insert(flow, Flow { key, base, place: Place::Away });
                 cluster.flows.settle(flow, token);
                 self.stays_here(token);
             }
@@ -289,6 +302,7 @@ impl<H: Host> Worker<H> {
         let Some(known) = cluster.flows.all.get_mut(&flow) else { return };
         let key = known.key;
         let place = std::mem::replace(&mut known.place, Place::Away);
+        cluster.arrivals.remove(flow);
         if matches!(cluster.part, Part::Node(_)) {
             cluster.flows.remove(flow);
         }
@@ -307,18 +321,33 @@ impl<H: Host> Worker<H> {
     /// Makes a connection from an image.
     pub(super) fn thaw(&mut self, flow: FlowId, image: &Bytes) {
         let before = self.host.now();
-        let thawed = self.try_to_thaw(flow, image);
+        let is_node = matches!(self.cluster.as_ref().map(|cluster| &cluster.part), Some(Part::Node(_)));
+        let thawed = match Image::decode(image).map_err(|error| refused(RefuseReason::Image, &error)) {
+            Ok(mut image) => match image.reply.take() {
+                Some(reply) if is_node => match self.seek_content(flow, image, reply) {
+                    Ok(()) => return,
+                    Err(reason) => Err(reason),
+                },
+                Some(_) => Err(refused(RefuseReason::Image, &"a reply under way, whose content nodes have")),
+                None => self.try_to_thaw(flow, image),
+            },
+            Err(reason) => Err(reason),
+        };
         let spent = self.host.now().since(before);
+        if let (Ok(token), Some(Part::Node(node))) = (&thawed, self.cluster.as_mut().map(|cluster| &mut cluster.part)) {
+            match self.connections[*token].http.request_count() {
+                0 | 1 => node.samples.add_work(Work::Moved, 0, spent),
+                // Half of it: the giver's freeze is the other.
+                _ => node.samples.add_work(Work::HandedOn, 0, 2 * spent),
+            }
+        }
+        self.thaw_ended(flow, thawed);
+    }
+
+    pub(super) fn thaw_ended(&mut self, flow: FlowId, thawed: Result<Token, RefuseReason>) {
         let Some(cluster) = &mut self.cluster else { return };
         match thawed {
             Ok(token) => {
-                if let Part::Node(node) = &mut cluster.part {
-                    match self.connections[token].http.request_count() {
-                        0 | 1 => node.samples.add_work(Work::Moved, 0, spent),
-                        // Half of it: the giver's freeze is the other.
-                        _ => node.samples.add_work(Work::HandedOn, 0, 2 * spent),
-                    }
-                }
                 cluster.flows.settle(flow, token);
                 cluster.part.thawed(flow);
                 self.begin_with(token);
@@ -327,23 +356,14 @@ impl<H: Host> Worker<H> {
         }
     }
 
-    fn try_to_thaw(&mut self, flow: FlowId, image: &Bytes) -> Result<Token, RefuseReason> {
-        let image = Image::decode(image).map_err(|error| refused(RefuseReason::Image, &error))?;
-        let Image { tcp: Some(tcp), http: state, reply: None, .. } = image else {
-            return Err(refused(RefuseReason::Image, &"a reply under way"));
-        };
+    fn try_to_thaw(&mut self, flow: FlowId, image: Image) -> Result<Token, RefuseReason> {
+        let Image { tcp: Some(tcp), http: state, .. } = image else { return Err(RefuseReason::Image) };
         let listener = self.listener_of(&tcp).ok_or(RefuseReason::Address)?;
         let http = http::Connection::import(self.now, &state.connection).ok_or(RefuseReason::Image)?;
-        let cluster = self.cluster.as_mut().ok_or(RefuseReason::Absent)?;
-        cluster.flows.all.insert(flow, Flow { key: Some(FlowKey::of(&tcp)), place: Place::Away });
-        let socket = cluster.freezer.thaw(&tcp).map_err(|error| refused(RefuseReason::Kernel, &error))?;
-        let socket = self.reactor.adopt(socket).map_err(|error| refused(RefuseReason::Kernel, &error))?;
-        let token = self.connections.open(self.now, socket, listener);
-        self.metrics.connections.set(self.connections.len() as u64);
+        let token = self.make_connection(flow, &tcp, listener)?;
         let connection = &mut self.connections[token];
         connection.http = http;
         connection.inbox.put(state.input);
-        connection.arrived_us = self.now_us;
         if !state.head.is_empty() {
             self.resume_request(token, &state.head);
             self.was_given(flow, token);
@@ -351,8 +371,21 @@ impl<H: Host> Worker<H> {
         Ok(token)
     }
 
+    /// Makes the socket, and a slot for it.
+    pub(super) fn make_connection(&mut self, flow: FlowId, tcp: &TcpState, at: u16) -> Result<Token, RefuseReason> {
+        let cluster = self.cluster.as_mut().ok_or(RefuseReason::Absent)?;
+        let (key, base) = (Some(FlowKey::of(tcp)), (0, tcp.unread.len() as u64));
+        cluster.flows.all.insert(flow, Flow { key, base, place: Place::Away });
+        let socket = cluster.freezer.thaw(tcp).map_err(|error| refused(RefuseReason::Kernel, &error))?;
+        let socket = self.reactor.adopt(socket).map_err(|error| refused(RefuseReason::Kernel, &error))?;
+        let token = self.connections.open(self.now, socket, at);
+        self.metrics.connections.set(self.connections.len() as u64);
+        self.connections[token].arrived_us = self.now_us;
+        Ok(token)
+    }
+
     /// The listener at whose address a flow lives.
-    fn listener_of(&self, tcp: &TcpState) -> Option<u16> {
+    pub(super) fn listener_of(&self, tcp: &TcpState) -> Option<u16> {
         let vips = &self.config.cluster.vip;
         let is_vip = vips.contains(&tcp.local);
         let serves = |address: std::net::SocketAddr| {
@@ -365,25 +398,24 @@ impl<H: Host> Worker<H> {
 }
 
 /// Says why a flow isn't taken.
-fn refused(reason: RefuseReason, why: &dyn std::fmt::Display) -> RefuseReason {
+pub(super) fn refused(reason: RefuseReason, why: &dyn std::fmt::Display) -> RefuseReason {
     crate::log::warning(format_args!("a connection isn't taken over: {reason}: {why}"));
     reason
 }
 
-fn image_of<F>(
-    flow: FlowId,
-    frozen: &Frozen,
-    connection: &super::super::connection::Connection<F>,
-    input: &[u8],
-    now: Instant,
-) -> Image {
+fn image_of<F>(flow: FlowId, frozen: &Frozen, connection: &Connection<F>, input: &[u8], now: Instant) -> Image {
+    let reply = connection.exchange.as_deref().and_then(reply::left_of);
+    let (tcp, congestion) = (Some(frozen.state().clone()), Some(frozen.congestion()));
+    Image { flow, tcp, congestion, http: http_state(connection, input, now), reply }
+}
+
+/// Where the protocol stands.
+pub(super) fn http_state<F>(connection: &Connection<F>, input: &[u8], now: Instant) -> HttpState {
     let exchange = connection.exchange.as_ref();
-    let http = HttpState {
+    HttpState {
         connection: connection.http.export(now),
         input: input.to_vec(),
         head: exchange.map(|exchange| exchange.head.clone()).unwrap_or_default(),
         elapsed: exchange.map(|exchange| now.since(exchange.started)).unwrap_or_default(),
-    };
-    let (tcp, congestion) = (Some(frozen.state().clone()), Some(frozen.congestion()));
-    Image { flow, tcp, congestion, http, reply: None }
+    }
 }

@@ -8,6 +8,7 @@
 //! | `home` | a dispatcher's: from a request to a node, and back when nobody takes it |
 //! | `born` | connections that begin at a node, both sides |
 //! | `node` | a node's: connections that arrive, and their end |
+//! | `reply` | both: replies under way that change hands |
 //! | `placing` | both: requests that come on connections which have been given to a node |
 //! | `shared` | is what workers share: programs in the kernel, and leases |
 
@@ -17,6 +18,7 @@ mod home;
 mod link;
 mod node;
 mod placing;
+mod reply;
 mod shared;
 
 use leat_host::handoff::Freezer;
@@ -53,6 +55,7 @@ pub(super) struct Cluster<F> {
     links: Links,
     flows: Flows<F>,
     freezer: Freezer,
+    arrivals: reply::Arrivals<F>,
     /// When flows are looked at again that are to be frozen.
     look_at: Instant,
     key: LinkKey,
@@ -144,7 +147,16 @@ impl<H: Host> Worker<H> {
                 (Part::Node(Box::new(node)), own)
             }
         };
-        Ok(Cluster { part, links, flows: Flows::default(), freezer: Freezer::new(), look_at: Instant::NEVER, key, own })
+        Ok(Cluster {
+            part,
+            links,
+            flows: Flows::default(),
+            freezer: Freezer::new(),
+            arrivals: reply::Arrivals::default(),
+            look_at: Instant::NEVER,
+            key,
+            own,
+        })
     }
 
     /// Does what the machines want done.
@@ -299,6 +311,12 @@ impl<H: Host> Worker<H> {
         } else {
             self.freeze_goes_on(token);
         }
+    }
+
+    /// Whether the reply under way is about to leave with its connection.
+    pub(super) fn reply_moves(&mut self, token: Token) -> bool {
+        let exchange = self.connections[token].exchange.as_ref();
+        exchange.is_some_and(|exchange| exchange.can_go_on_elsewhere()) && self.freeze_goes_on(token)
     }
 
     fn freezing_flow(&self, token: Token) -> Option<FlowId> {

@@ -1,0 +1,275 @@
+//! Replies under way: what is left of one goes along with its connection as runs of its content, and whoever has that content under an equal
+//! strong tag goes on with it; nobody else does. The home is told of long ones as they begin, in case this node dies.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use leat_host::handoff;
+use leat_host::reactor::Token;
+use leat_host::storage::limits::READ_BYTES_MAX;
+use leat_host::storage::{Outcome, Storage};
+use leat_logic::handoff::{FlowId, Image, Piece as Left, Progress, RefuseReason, ReplyState};
+use leat_logic::http;
+use leat_logic::serve::cache::Lookup;
+use leat_logic::serve::coding::CodingOrder;
+use leat_logic::serve::path::LoadRequest;
+use leat_logic::serve::resource::{Content, Found, Resource};
+
+use super::super::exchange::{Answer, Exchange, Piece};
+use super::super::{ARRIVALS_INDEX, File, Host, Worker, ticket_of};
+use super::Part;
+use super::flows::{http_state, refused};
+
+/// Replies with less content aren't told of: they are over before a death would be noticed.
+const TOLD_BYTES_MIN: u64 = 64 * 1024;
+
+/// Flows that have come with a reply under way, while their content is looked for.
+pub(super) struct Arrivals<F> {
+    all: BTreeMap<u16, Arrival<F>>,
+    next: u16,
+}
+
+struct Arrival<F> {
+    flow: FlowId,
+    image: Image,
+    reply: ReplyState,
+    listener: u16,
+    site: u32,
+    request: LoadRequest,
+    resource: Option<Arc<Resource<F>>>,
+    /// What the client may have already: the beginning of what is left.
+    resent: Vec<u8>,
+}
+
+impl<F> Default for Arrivals<F> {
+    fn default() -> Arrivals<F> {
+        Arrivals { all: BTreeMap::new(), next: 0 }
+    }
+}
+
+impl<F> Arrivals<F> {
+    /// Drops what has come of a flow.
+    pub(super) fn remove(&mut self, flow: FlowId) {
+        self.all.retain(|_, arrival| arrival.flow != flow);
+    }
+}
+
+/// What is left of a reply, behind what the kernel has of it; `None` for one that can't go on elsewhere, or hasn't begun.
+pub(super) fn left_of<F>(exchange: &Exchange<F>) -> Option<ReplyState> {
+    if !exchange.can_go_on_elsewhere() {
+        return None;
+    }
+    let (site, description) = (exchange.site.as_ref()?, &exchange.resource.as_ref()?.description);
+    let left = |piece: &Piece<F>| match piece {
+        Piece::Bytes { bytes, done } => Left::Literal(bytes[*done..].to_vec()),
+        Piece::File { offset, end, .. } => Left::Content { first: *offset, length: end - offset },
+    };
+    Some(ReplyState {
+        site: site.name.clone(),
+        path: exchange.path.clone(),
+        coding: description.coding,
+        etag: description.etag.as_ref()?.as_bytes().to_vec(),
+        complete_length: description.len_bytes,
+        status: exchange.status,
+        content_bytes: exchange.body_bytes,
+        pieces: exchange.pieces.iter().map(left).collect(),
+        resend_bytes: 0,
+    })
+}
+
+impl<H: Host> Worker<H> {
+    /// A reply begins: the home is told of it, if it's long and can be made elsewhere.
+    pub(in crate::worker) fn tell_of_reply(&mut self, token: Token) {
+        let now = self.now;
+        let Some(cluster) = &mut self.cluster else { return };
+        let Part::Node(node) = &mut cluster.part else { return };
+        let Some(flow) = cluster.flows.at(token) else { return };
+        let connection = &self.connections[token];
+        let Some(exchange) = connection.exchange.as_deref().filter(|exchange| exchange.body_bytes >= TOLD_BYTES_MIN)
+        else {
+            return;
+        };
+        let Some(reply) = left_of(exchange) else { return };
+        let input = connection.inbox.bytes(&self.reactor);
+        let base = cluster.flows.base(flow);
+        let Ok((written, received)) = handoff::progress(&super::node::Borrowed(connection.socket)) else { return };
+        let progress = Progress {
+            server_bytes: written.saturating_sub(base.0),
+            client_bytes: received.saturating_sub(base.1),
+            http: http_state(connection, input, now),
+            reply,
+        };
+        // One that is too large to be told isn't: it's cut if this node dies.
+        if let Ok(progress) = progress.encode() {
+            if let Some(home) = node.home(flow.home) {
+                home.flows.began(flow, progress.into());
+            }
+            self.run_effects();
+        }
+    }
+
+    /// A flow comes with a reply under way: is its content here?
+    pub(super) fn seek_content(
+        &mut self,
+        flow: FlowId,
+        mut image: Image,
+        reply: ReplyState,
+    ) -> Result<(), RefuseReason> {
+        let tcp = image.tcp.as_mut().ok_or(RefuseReason::Image)?;
+        let listener = self.listener_of(tcp).ok_or(RefuseReason::Address)?;
+        let site = self.current.iter().map(|&number| &self.sites[number as usize]).find(|site| site.name == reply.site);
+        let site = site.ok_or_else(|| refused(RefuseReason::Image, &"its site isn't here"))?;
+        let codings = reply.coding.map_or(CodingOrder::NONE, |coding| CodingOrder::NONE.with(coding));
+        let request = LoadRequest::new::<File<H>>(&site.files, &reply.path, codings);
+        let request = request.map_err(|_| refused(RefuseReason::Image, &"its path names nothing here"))?;
+        let site = site.number;
+        let known = match self.cache.lookup(site, codings, &reply.path, self.now) {
+            Lookup::Fresh(found) => Some(found.clone()),
+            Lookup::Stale(..) | Lookup::Absent => None,
+        };
+        let Some(cluster) = &mut self.cluster else { return Err(RefuseReason::Absent) };
+        let arrivals = &mut cluster.arrivals;
+        arrivals.next = arrivals.next.wrapping_add(1);
+        let number = arrivals.next;
+        if arrivals.all.contains_key(&number) {
+            return Err(RefuseReason::Full);
+        }
+        let (question, resource, resent) = (request.clone(), None, Vec::new());
+        let arrival = Arrival { flow, image, reply, listener, site, request, resource, resent };
+        cluster.arrivals.all.insert(number, arrival);
+        match known {
+            Some(found) => self.arrival_found(number, Some(found)),
+            None => match self.storage.load(ticket_of(arrival_token(number)), question) {
+                Outcome::Ready(loaded) => self.arrival_answered(number, Answer::Loaded(loaded)),
+                Outcome::Pending => {}
+            },
+        }
+        Ok(())
+    }
+
+    /// The storage has answered for an arrival.
+    pub(in crate::worker) fn arrival_answered(&mut self, number: u16, answer: Answer<File<H>>) {
+        let now = self.now;
+        let Some(arrival) = self.cluster.as_mut().and_then(|cluster| cluster.arrivals.all.get_mut(&number)) else {
+            return;
+        };
+        match answer {
+            Answer::Loaded(Some(loaded)) => {
+                self.cache.insert(arrival.site, &arrival.request, &loaded, now);
+                self.arrival_found(number, Some(loaded.found));
+            }
+            Answer::Read(Ok(bytes)) if !bytes.is_empty() => {
+                arrival.resent.extend_from_slice(&bytes);
+                self.read_arrival(number);
+            }
+            Answer::Loaded(None) | Answer::Resident(_) | Answer::Read(_) => self.arrival_found(number, None),
+        }
+        self.run_effects();
+    }
+
+    fn arrival_found(&mut self, number: u16, found: Option<Found<File<H>>>) {
+        let Some(arrival) = self.cluster.as_mut().and_then(|cluster| cluster.arrivals.all.get_mut(&number)) else {
+            return;
+        };
+        let reply = &arrival.reply;
+        match found {
+            Some(Found::Resource(resource))
+                if reply.continues_with(resource.description.etag.as_ref().map(|etag| etag.as_bytes()))
+                    && resource.description.len_bytes == reply.complete_length =>
+            {
+                arrival.resource = Some(resource);
+                self.read_arrival(number);
+            }
+            _ => self.end_arrival(number, Err(refused(RefuseReason::Image, &"its content isn't the same here"))),
+        }
+    }
+
+    /// Reads what the client may have already: the new socket must have sent it.
+    fn read_arrival(&mut self, number: u16) {
+        let Some(arrival) = self.cluster.as_mut().and_then(|cluster| cluster.arrivals.all.get_mut(&number)) else {
+            return;
+        };
+        loop {
+            let done = arrival.resent.len() as u64;
+            let left = arrival.reply.resend_bytes.saturating_sub(done);
+            let next = arrival.reply.after(done).into_iter().next();
+            let (Some(piece), Some(resource), 1..) = (next, &arrival.resource, left) else {
+                let arrived = self.finish_arrival(number);
+                return self.end_arrival(number, arrived);
+            };
+            match (piece, &resource.content) {
+                (Left::Literal(bytes), _) => {
+                    let count = bytes.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+                    arrival.resent.extend_from_slice(&bytes[..count]);
+                }
+                (Left::Content { first, length }, Content::Memory(content)) => {
+                    let range = first as usize..(first + length.min(left)) as usize;
+                    arrival.resent.extend_from_slice(&content[range]);
+                }
+                (Left::Content { first, length }, Content::File(file)) => {
+                    let count = length.min(left).min(READ_BYTES_MAX as u64) as usize;
+                    match self.storage.read(ticket_of(arrival_token(number)), file, first, count) {
+                        Outcome::Ready(Ok(bytes)) if !bytes.is_empty() => arrival.resent.extend_from_slice(&bytes),
+                        Outcome::Ready(_) => {
+                            return self
+                                .end_arrival(number, Err(refused(RefuseReason::Image, &"its content can't be read")));
+                        }
+                        Outcome::Pending => return,
+                    }
+                }
+            }
+        }
+    }
+
+    /// Makes the connection, and the reply from where it is.
+    fn finish_arrival(&mut self, number: u16) -> Result<Token, RefuseReason> {
+        let cluster = self.cluster.as_mut().ok_or(RefuseReason::Absent)?;
+        let arrival = cluster.arrivals.all.get_mut(&number).ok_or(RefuseReason::Absent)?;
+        let resource = arrival.resource.take().ok_or(RefuseReason::Image)?;
+        let (flow, listener) = (arrival.flow, arrival.listener);
+        let left = arrival.reply.after(arrival.resent.len() as u64);
+        let pieces = left.into_iter().map(|piece| match (piece, &resource.content) {
+            (Left::Literal(bytes), _) => Piece::Bytes { bytes: bytes.into(), done: 0 },
+            (Left::Content { first, length }, Content::Memory(content)) => {
+                Piece::Bytes { bytes: content.slice(first as usize..(first + length) as usize), done: 0 }
+            }
+            (Left::Content { first, length }, Content::File(file)) => {
+                Piece::File { file: file.clone(), offset: first, end: first + length }
+            }
+        });
+        let pieces: std::collections::VecDeque<_> = pieces.collect();
+        let unchecked = match &resource.content {
+            Content::File(file) => Some(file.clone()),
+            Content::Memory(_) => None,
+        };
+        let (status, body_bytes) = (arrival.reply.status, arrival.reply.content_bytes);
+        let mut tcp = arrival.image.tcp.take().ok_or(RefuseReason::Image)?;
+        tcp.send_next = tcp.send_next.wrapping_add(arrival.resent.len() as u32);
+        tcp.sent.append(&mut arrival.resent);
+        let state = std::mem::take(&mut arrival.image.http);
+        let http = http::Connection::import(self.now, &state.connection).ok_or(RefuseReason::Image)?;
+        let token = self.make_connection(flow, &tcp, listener)?;
+        let connection = &mut self.connections[token];
+        connection.http = http;
+        connection.inbox.put(state.input);
+        self.resume_request(token, &state.head);
+        self.was_given(flow, token);
+        let Some(exchange) = self.connections[token].exchange.as_mut() else { return Err(RefuseReason::Image) };
+        (exchange.status, exchange.body_bytes, exchange.replied) = (status, body_bytes, self.now);
+        (exchange.pieces, exchange.unchecked) = (pieces, unchecked);
+        exchange.resource = Some(resource);
+        self.metrics.replies_continued.increment();
+        Ok(token)
+    }
+
+    fn end_arrival(&mut self, number: u16, arrived: Result<Token, RefuseReason>) {
+        let Some(cluster) = &mut self.cluster else { return };
+        let Some(arrival) = cluster.arrivals.all.remove(&number) else { return };
+        self.thaw_ended(arrival.flow, arrived);
+    }
+}
+
+/// The storage's answers find an arrival by it.
+fn arrival_token(number: u16) -> Token {
+    Token { index: ARRIVALS_INDEX, generation: number }
+}
