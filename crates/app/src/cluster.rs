@@ -32,6 +32,21 @@ pub(crate) struct Dispatch {
     policy: Option<String>,
 }
 
+/// `leat connection-server`.
+#[derive(Args)]
+pub(crate) struct ConnectionServer {
+    /// The file with the cluster.
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+}
+
+impl ConnectionServer {
+    /// The configuration that it stands for.
+    pub(crate) fn source(self) -> Source {
+        Source::Member(self.config, Part { role: Some(Role::ConnectionServer), name: None })
+    }
+}
+
 /// `leat node`.
 #[derive(Args)]
 pub(crate) struct Node {
@@ -68,7 +83,7 @@ fn node(text: &str) -> Result<NodeAddresses, String> {
 
 /// A role by its name.
 pub(crate) fn role(text: &str) -> Result<Role, String> {
-    Role::from_name(text).ok_or_else(|| "it is server, dispatcher or node".to_owned())
+    Role::from_name(text).ok_or_else(|| "it is server, dispatcher, node or connection_server".to_owned())
 }
 
 fn texts<T: ToString>(values: &[T]) -> Vec<String> {
@@ -188,6 +203,11 @@ enum CtlCommand {
         /// The request.
         request: String,
     },
+    /// What a connection server delegates.
+    Split {
+        #[command(subcommand)]
+        command: SplitCommand,
+    },
     /// Give a node another weight until the next reload.
     Weight {
         /// Its name.
@@ -210,6 +230,15 @@ enum CtlCommand {
     Resume {
         /// Its name.
         node: String,
+    },
+}
+
+#[derive(Subcommand)]
+enum SplitCommand {
+    /// Whether a request would be delegated and why, and what that costs, as in 'GET /path' or 'GET http://host/path'.
+    Explain {
+        /// The request.
+        request: String,
     },
 }
 
@@ -273,6 +302,7 @@ impl From<CtlCommand> for ctl::Command {
             CtlCommand::Table { limit } => ctl::Command::Table { limit },
             CtlCommand::Flows => ctl::Command::Flows,
             CtlCommand::Explain { request } => ctl::Command::Explain { request },
+            CtlCommand::Split { command: SplitCommand::Explain { request } } => ctl::Command::Split { request },
             CtlCommand::Weight { node, weight } => ctl::Command::Weight { node, weight },
             CtlCommand::Policy { policy } => ctl::Command::Policy { policy },
             CtlCommand::Drain { node } => ctl::Command::Drain { node },

@@ -19,7 +19,7 @@ use leat_logic::time::{Instant, UnixTime};
 
 use crate::access_log::AccessLogWriter;
 use crate::balance::{Balance, Member};
-use crate::config::{Config, Reactor, Role};
+use crate::config::{Config, Reactor};
 use crate::ctl;
 use crate::listener::ListenerName;
 use crate::log;
@@ -247,9 +247,9 @@ impl Engine<'_> {
 
     /// Answers a question, or passes it on to the workers, if they are the ones that can.
     fn hear(&self, question: ctl::Question) {
-        let is_dispatcher = self.config.as_ref().is_some_and(|config| config.role == Role::Dispatcher);
+        let is_home = self.config.as_ref().is_some_and(|config| config.role.is_home());
         let is_general = matches!(question.command, ctl::Command::Status | ctl::Command::Counters);
-        match is_dispatcher && !is_general && !self.workers.is_empty() {
+        match is_home && !is_general && !self.workers.is_empty() {
             // Those that retire as well: they may still have flows.
             true => {
                 for (worker, question) in self.workers.iter().zip(question.split(self.workers.len())) {
@@ -274,7 +274,7 @@ impl Engine<'_> {
                 Ok(serde_json::json!({ "role": role, "workers": workers, "draining": self.draining, "text": text }))
             }
             ctl::Command::Counters => Ok(serde_json::json!({ "text": self.metrics.render() })),
-            _ => Err("this leat isn't a dispatcher".to_owned()),
+            _ => Err("this leat is neither a dispatcher nor a connection server".to_owned()),
         }
     }
 

@@ -26,7 +26,9 @@ enum Command {
     Serve(Serve),
     /// Be the dispatcher of a cluster: it has the address that clients know and chooses a node for each request.
     Dispatch(cluster::Dispatch),
-    /// Be a node of a cluster: it serves what a dispatcher hands over.
+    /// Serve, and have data servers answer some of the requests under this server's address.
+    ConnectionServer(cluster::ConnectionServer),
+    /// Be a node of a cluster: it serves what a dispatcher or a connection server hands over.
     Node(cluster::Node),
     /// Build a cluster on this machine, in network namespaces, and take it down again. Needs root.
     Lab(cluster::Lab),
@@ -187,6 +189,7 @@ fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Serve(serve) => supervisor::run(&serve.source()),
         Command::Dispatch(dispatch) => supervisor::run(&dispatch.source()),
+        Command::ConnectionServer(server) => supervisor::run(&server.source()),
         Command::Node(node) => supervisor::run(&node.source()),
         Command::Lab(lab) => lab.run(),
         Command::Ctl(ctl) => ctl.run(),

@@ -153,6 +153,10 @@ pub struct WorkerMetrics {
     pub connections_returned: Number,
     /// Connections taken from the engine before.
     pub connections_taken: Number,
+    /// Requests that a connection server had data servers answer.
+    pub requests_delegated: Number,
+    /// Requests that it could have delegated and answered itself.
+    pub requests_kept: Number,
     /// Requests answered from the worker's cache.
     pub cache_hits: Number,
     /// Requests for which the storage was asked.
@@ -201,6 +205,8 @@ impl WorkerMetrics {
             connections_passed: Number::default(),
             connections_returned: Number::default(),
             connections_taken: Number::default(),
+            requests_delegated: Number::default(),
+            requests_kept: Number::default(),
             cache_hits: Number::default(),
             cache_misses: Number::default(),
             cache_bytes: Number::default(),

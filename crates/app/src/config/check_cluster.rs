@@ -11,12 +11,18 @@ use super::cluster::{ClusterNode, Role};
 
 pub(super) fn judge(judge: &mut Judge<'_>) {
     let config = judge.config;
+    if matches!(config.role, Role::Server | Role::Dispatcher)
+        && let Some(span) = judge.written_at(&["split"])
+    {
+        let message = format!("[split] counts for nothing under role = \"{}\"", config.role.name());
+        judge.warning(span, message, "write role = \"connection_server\" before the first section, or take it out");
+    }
     if config.role == Role::Server {
         if let Some(span) = judge.written_at(&["cluster"]) {
             judge.warning(
                 span,
                 "[cluster] counts for nothing under role = \"server\"",
-                "write role = \"dispatcher\" or role = \"node\" before the first section",
+                "write role = \"dispatcher\", role = \"connection_server\" or role = \"node\" before the first section",
             );
         }
         return;
@@ -29,7 +35,15 @@ pub(super) fn judge(judge: &mut Judge<'_>) {
     }
     needs(judge, &role);
     match config.role {
-        Role::Dispatcher => dispatcher(judge, &role),
+        Role::Dispatcher => home(judge, &role, "dispatcher"),
+        Role::ConnectionServer => {
+            home(judge, &role, "connection server");
+            if judge.config.cluster.dispatchers.is_empty() {
+                let help = "add the address at which data servers reach this machine, as in dispatchers = \"10.0.0.1\": none that clients know";
+                missing(judge, &role, "dispatchers", help);
+            }
+            vips_are_served(judge);
+        }
         Role::Node | Role::Server => node(judge, &role),
     }
     nodes(judge);
@@ -90,7 +104,7 @@ fn needs(judge: &mut Judge<'_>, role: &Range<usize>) {
     }
 }
 
-fn dispatcher(judge: &mut Judge<'_>, role: &Range<usize>) {
+fn home(judge: &mut Judge<'_>, role: &Range<usize>, what: &str) {
     let config = judge.config;
     if config.cluster.nodes.is_empty() {
         missing(judge, role, "node", "add [[cluster.node]] on a line of its own, and below it name and address");
@@ -98,7 +112,7 @@ fn dispatcher(judge: &mut Judge<'_>, role: &Range<usize>) {
     if let Some(span) = judge.written_at(&["cluster", "name"]) {
         judge.warning(
             span,
-            "`name` counts for nothing at a dispatcher",
+            format!("`name` counts for nothing at a {what}"),
             "take it out: it says which node a machine is",
         );
     }
@@ -119,7 +133,13 @@ fn node(judge: &mut Judge<'_>, role: &Range<usize>) {
         let help = format!("the nodes are {}", names.join(", "));
         judge.error(span, format!("no node has the name `{}`", cluster.name), help);
     }
-    for (index, vip) in cluster.vip.iter().enumerate() {
+    vips_are_served(judge);
+}
+
+/// Connections of a VIP are served by the sites that listen on it.
+fn vips_are_served(judge: &mut Judge<'_>) {
+    let config = judge.config;
+    for (index, vip) in config.cluster.vip.iter().enumerate() {
         let mut listening = config.sites.iter().flat_map(|site| &site.listen);
         let hears = listening.any(|address| {
             let is_wide = address.ip().is_unspecified() && address.is_ipv4() == vip.is_ipv4();

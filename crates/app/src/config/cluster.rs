@@ -27,14 +27,26 @@ pub enum Role {
     Server,
     /// It has the cluster's address and chooses a node for each request.
     Dispatcher,
-    /// It serves what a dispatcher hands over.
+    /// It serves what a dispatcher or a connection server hands over.
     Node,
+    /// It has an address that clients know and serves; some of its requests are answered by nodes, which are its data servers.
+    ConnectionServer,
 }
 
 impl Role {
     /// All of them, by their names in the configuration.
-    pub(super) const NAMES: &'static [(&'static str, Role)] =
-        &[("server", Role::Server), ("dispatcher", Role::Dispatcher), ("node", Role::Node)];
+    pub(super) const NAMES: &'static [(&'static str, Role)] = &[
+        ("server", Role::Server),
+        ("dispatcher", Role::Dispatcher),
+        ("node", Role::Node),
+        ("connection_server", Role::ConnectionServer),
+    ];
+
+    /// Whether clients' packets arrive here, and connections go to nodes.
+    #[must_use]
+    pub fn is_home(self) -> bool {
+        matches!(self, Role::Dispatcher | Role::ConnectionServer)
+    }
 
     /// Its name in the configuration.
     #[must_use]

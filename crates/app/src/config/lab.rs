@@ -10,7 +10,7 @@ section! {
         clients: u8 = Count::<u8> { min: 1, max: 32 }, Toml("1");
         /// Megabits a second from and to each node; 0 for no limit.
         node_rate_mbit: u32 = Count::<u32> { min: 0, max: 400_000 }, Toml("0");
-        /// The same for the dispatcher.
+        /// The same for the dispatcher, or the connection server.
         dispatcher_rate_mbit: u32 = Count::<u32> { min: 0, max: 400_000 }, Toml("0");
         /// The same for each client.
         client_rate_mbit: u32 = Count::<u32> { min: 0, max: 400_000 }, Toml("0");
@@ -20,7 +20,7 @@ section! {
         node_cpu_percent: u32 = Count::<u32> { min: 0, max: 102_400 }, Toml("0");
         /// Processors that nodes may run on; `""` for all.
         node_cpus: String = CPU_LIST, Toml("\"\"");
-        /// Processors that the dispatcher may run on; `""` for all.
+        /// Processors that the dispatcher, or the connection server, may run on; `""` for all.
         dispatcher_cpus: String = CPU_LIST, Toml("\"\"");
         /// Memory of each node, the kernel's cache of files included; 0 for no limit.
         node_memory: u64 = Size::<u64>::between(0, TIB), Toml("\"0B\"");

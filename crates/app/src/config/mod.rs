@@ -1,6 +1,6 @@
 //! The configuration: what `leat.toml` may say, what it means, and what is wrong with it.
 //!
-//! Each key is declared once, in [`server`], [`schedule`] and [`site`], with its type, default, range and sentence; struct, parser, messages and
+//! Each key is declared once, in [`server`], [`schedule`], [`site`] and the like, with its type, default, range and sentence; struct, parser, messages and
 //! `docs/config.md` come from there. What the values are for is left to the worker.
 
 mod check;
@@ -20,6 +20,7 @@ mod schema;
 mod server;
 mod site;
 mod source;
+mod split;
 mod suggest;
 mod syntax;
 #[cfg(test)]
@@ -37,3 +38,4 @@ pub use server::{Admin, Config, Files, Limits, Listener, Log, LogFormat, LogLeve
 pub use site::{
     AccessLog, AccessLogFormat, AccessLogTarget, ErrorPage, Header, MediaType, PathHeaders, Site, SiteLimits, SiteQuota,
 };
+pub use split::Split;

@@ -15,6 +15,7 @@ use super::lab::Lab;
 use super::schedule::{Owner, Schedule};
 use super::schema::{Fallback::*, section};
 use super::site::Site;
+use super::split::Split;
 
 /// How workers wait for the network.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -63,10 +64,11 @@ section! {
     /// What concerns the whole process. These keys come before the first section.
     Config "" example "workers = 2\nreactor = \"epoll\"\n" {
         /// Threads that serve, each pinned to a core with a listener of its own.
-        workers: usize = Workers(Count { min: 1, max: 1024 }), Otherwise("one for each core that leat may run on; for a dispatcher or a node, one");
+        workers: usize = Workers(Count { min: 1, max: 1024 }), Otherwise("one for each core that leat may run on; in a cluster, one");
         /// How workers wait for the network. Where the kernel refuses io_uring, leat logs one line and uses epoll.
         reactor: Reactor = Choice(&[("io_uring", Reactor::IoUring), ("epoll", Reactor::Epoll)]), Toml("\"io_uring\"");
-        /// What this process is: a server on its own, the dispatcher of a cluster, or one of its nodes.
+        /// What this process is: a server on its own, the dispatcher of a cluster, one of its nodes, or a connection server, which
+        /// serves and delegates.
         role: Role = Choice(Role::NAMES), Toml("\"server\"");
         /// Metrics and health.
         admin: Admin = Nested::<Admin>::new(), Otherwise("");
@@ -82,6 +84,8 @@ section! {
         owners ("owner"): Vec<Owner> = Repeated::<Owner>::new(), Otherwise("");
         /// The cluster that a dispatcher or a node is of.
         cluster: Cluster = Nested::<Cluster>::new(), Otherwise("");
+        /// What a connection server has data servers answer.
+        split: Split = Nested::<Split>::new(), Otherwise("");
         /// What `leat lab` builds.
         lab: Lab = Nested::<Lab>::new(), Otherwise("");
         /// The sites, one for each `[[site]]`. Those of a cluster are the nodes'.
@@ -189,6 +193,12 @@ impl Config {
             Role::Server => sites,
             Role::Dispatcher => {
                 format!("dispatcher: {} behind {vips}", count(self.cluster.nodes.len(), "node", "nodes"))
+            }
+            Role::ConnectionServer => {
+                format!(
+                    "connection server of {}: {sites}",
+                    count(self.cluster.nodes.len(), "data server", "data servers")
+                )
             }
             Role::Node => format!("node `{}` behind {vips}: {sites}", self.cluster.name),
         }

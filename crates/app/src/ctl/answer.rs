@@ -43,6 +43,7 @@ pub fn answer(dispatcher: &mut Dispatcher, command: &Command, now: Instant) -> R
             dispatcher.set_draining(id, false, now);
             Ok(done(format!("{node} may be chosen again")))
         }
+        Command::Split { .. } => Err("only a running connection server knows its load: ask it by --socket".to_owned()),
         Command::Status | Command::Counters | Command::Flows => {
             Err("a dispatcher's choices don't know that".to_owned())
         }

@@ -25,6 +25,11 @@ pub enum Command {
         /// As in `GET http://host/path`.
         request: String,
     },
+    /// Whether a connection server would delegate a request, and why.
+    Split {
+        /// As in `GET http://host/path`.
+        request: String,
+    },
     /// Give a node another weight until the next reload.
     Weight {
         /// Its name.
@@ -63,6 +68,7 @@ impl Command {
             Command::Table { limit } => json!({ "command": "table", "limit": limit }),
             Command::Flows => json!({ "command": "flows" }),
             Command::Explain { request } => json!({ "command": "explain", "request": request }),
+            Command::Split { request } => json!({ "command": "split", "request": request }),
             Command::Weight { node, weight } => json!({ "command": "weight", "node": node, "weight": weight }),
             Command::Policy { policy } => json!({ "command": "policy", "policy": policy.name() }),
             Command::Drain { node } => json!({ "command": "drain", "node": node }),
@@ -85,6 +91,7 @@ impl Command {
             "table" => Ok(Command::Table { limit: number(object, "limit", LIMIT_MAX as u64)? as usize }),
             "flows" => Ok(Command::Flows),
             "explain" => Ok(Command::Explain { request: text(object, "request")? }),
+            "split" => Ok(Command::Split { request: text(object, "request")? }),
             "weight" => {
                 Ok(Command::Weight { node: node()?, weight: number(object, "weight", WEIGHT_MAX.into())? as u32 })
             }

@@ -14,7 +14,7 @@ use crate::config::Config;
 const PATIENCE: Duration = Duration::from_secs(20);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// Starts the dispatcher and every node; returns when all are ready.
+/// Starts the dispatcher or connection server, and every node; returns when all are ready.
 ///
 /// # Errors
 /// Who isn't ready, with the end of its log.
@@ -24,6 +24,7 @@ pub(super) fn start_all(lab: &Lab, file: &Path, config: &Config, plan: &Plan) ->
         let arguments: Vec<&str> = match host.kind {
             HostKind::Node => vec!["node", "--name", &host.name],
             HostKind::Dispatcher => vec!["dispatch"],
+            HostKind::ConnectionServer => vec!["connection-server"],
             _ => continue,
         };
         let groups = held_to(lab, config, host)?;
@@ -35,9 +36,14 @@ pub(super) fn start_all(lab: &Lab, file: &Path, config: &Config, plan: &Plan) ->
     Ok(())
 }
 
+/// Whether nodes have their links to it.
+fn is_home(host: &Host) -> bool {
+    matches!(host.kind, HostKind::Dispatcher | HostKind::ConnectionServer)
+}
+
 fn held_to(lab: &Lab, config: &Config, host: &Host) -> Result<Vec<PathBuf>, String> {
     let name = lab.namespace(&host.name);
-    if host.kind == HostKind::Dispatcher {
+    if is_home(host) {
         let group = groups::for_processors(&name, &config.lab.dispatcher_cpus, "dispatcher_cpus")?;
         return Ok(group.into_iter().collect());
     }
@@ -73,7 +79,7 @@ fn wait_until_ready(lab: &Lab, config: &Config, host: &Host, member: &mut Child)
     let (log, until) = (lab.log(&host.name), Instant::now() + PATIENCE);
     loop {
         let said = fs::read_to_string(&log).unwrap_or_default();
-        let links = if host.kind == HostKind::Dispatcher { config.cluster.nodes.len() } else { 0 };
+        let links = if is_home(host) { config.cluster.nodes.len() } else { 0 };
         if said.contains("listening on ") && said.matches(": its link is up").count() >= links {
             return Ok(());
         }

@@ -60,7 +60,10 @@ impl Lab {
     /// # Errors
     /// What is wrong with the file, or couldn't be built; then nothing is left of it.
     pub fn up(&self, file: &Path) -> Result<String, String> {
-        let part = Part { role: Some(Role::Dispatcher), name: None };
+        // A file for all machines of a cluster with a dispatcher says nothing of roles.
+        let is_split = config::load(file).is_ok_and(|config| config.role == Role::ConnectionServer);
+        let role = if is_split { Role::ConnectionServer } else { Role::Dispatcher };
+        let part = Part { role: Some(role), name: None };
         let config = config::load_part(file, &part).map_err(|mistakes| mistakes.to_string())?;
         let plan = Plan::new(&config, |host| self.namespace(host))?;
         if !ground::namespaces(&self.prefix())?.is_empty() {

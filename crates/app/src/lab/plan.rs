@@ -1,11 +1,12 @@
 //! What a lab consists of: hosts, networks, addresses, routes, and the commands that make them. Running these is `ground`'s.
 //!
 //! All bridges are in one namespace, the switch; a router has a leg in each network. The networks are the VIPs' own, with the dispatcher and the
-//! nodes beside it, one for each subnet of routed nodes, and the clients'.
+//! nodes beside it, one for each subnet of routed nodes, and the clients'. Data servers are on the connection server's wire, in a subnet of which the
+//! router knows nothing: they can send to clients, and no client to them.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::config::{Config, Lab};
+use crate::config::{Config, Lab, Role};
 
 /// Networks of clients: addresses set aside for benchmarks (RFC 2544, RFC 5180).
 const CLIENTS: Network =
@@ -20,6 +21,7 @@ pub(super) enum HostKind {
     Switch,
     Router,
     Dispatcher,
+    ConnectionServer,
     Node,
     Client,
 }
@@ -101,6 +103,7 @@ struct Planner<'a> {
 const SWITCH: &str = "switch";
 const ROUTER_NAME: &str = "router";
 const DISPATCHER: &str = "dispatcher";
+const CONNECTION_SERVER: &str = "cs";
 
 impl Plan {
     /// The lab for a dispatcher's configuration; `namespace` gives each host's namespace its name.
@@ -116,9 +119,16 @@ impl Plan {
             );
         }
         let vips: Vec<IpAddr> = cluster.vip.iter().map(std::net::SocketAddr::ip).collect();
+        let is_split = config.role == Role::ConnectionServer;
         let beside = cluster.nodes.iter().filter(|node| !node.routed);
-        let own = vips.iter().chain(dispatcher).chain(beside.flat_map(|node| &node.address)).copied();
+        let back: Vec<IpAddr> = dispatcher.iter().chain(beside.flat_map(|node| &node.address)).copied().collect();
+        let own = vips.iter().chain(back.iter().filter(|_| !is_split)).copied();
         let center = Network::of(own.clone());
+        if let Some(seen) = back.iter().find(|address| is_split && center.contains(**address)) {
+            let help =
+                "give `dispatchers` and data servers a subnet beside the VIP's, so that no client can reach them";
+            return Err(format!("{seen} is in the VIP's subnet: {help}"));
+        }
         if let Some(stray) = own.into_iter().find(|address| !center.contains(*address)) {
             let help = "VIPs, dispatcher and nodes that aren't `routed` share one /24 and one /64 in a lab";
             return Err(format!("{stray} is in another subnet: {help}"));
@@ -137,11 +147,19 @@ impl Plan {
             planner.sysctl(ROUTER_NAME, key);
         }
         planner.network(&center);
-        planner.member(DISPATCHER, HostKind::Dispatcher, 0, dispatcher)?;
-        for vip in unique(&vips) {
-            planner.vip(vip);
+        if is_split {
+            planner.member(CONNECTION_SERVER, HostKind::ConnectionServer, 0, &unique(&vips))?;
+            for address in dispatcher {
+                planner.address(CONNECTION_SERVER, "eth0", *address, width(*address));
+            }
+            planner.data_servers(config, center, &unique(&vips))?;
+        } else {
+            planner.member(DISPATCHER, HostKind::Dispatcher, 0, dispatcher)?;
+            for vip in unique(&vips) {
+                planner.vip(vip);
+            }
+            planner.nodes(config, center, &unique(&vips))?;
         }
-        planner.nodes(config, center, &unique(&vips))?;
         planner.clients()?;
         Ok(Plan { hosts: planner.hosts, steps: planner.steps })
     }
@@ -197,9 +215,19 @@ impl Planner<'_> {
 
     /// A host with one leg in a network, and the router as its way to everywhere else.
     fn member(&mut self, name: &str, kind: HostKind, leg: usize, addresses: &[IpAddr]) -> Result<(), String> {
+        self.wired(name, kind, leg, addresses)?;
+        let namespace = (self.namespace)(name);
+        for router in Network::of(addresses.iter().copied()).hosts(ROUTER) {
+            self.step(format!("ip -n {namespace} route add default via {router}"));
+        }
+        Ok(())
+    }
+
+    /// A host with one leg in a network.
+    fn wired(&mut self, name: &str, kind: HostKind, leg: usize, addresses: &[IpAddr]) -> Result<(), String> {
         self.host(name, kind, addresses.to_vec())?;
         let rate_mbit = match kind {
-            HostKind::Dispatcher => self.lab.dispatcher_rate_mbit,
+            HostKind::Dispatcher | HostKind::ConnectionServer => self.lab.dispatcher_rate_mbit,
             HostKind::Node => self.lab.node_rate_mbit,
             HostKind::Client => self.lab.client_rate_mbit,
             HostKind::Switch | HostKind::Router => 0,
@@ -207,10 +235,6 @@ impl Planner<'_> {
         self.wire(name, "eth0", leg, rate_mbit);
         for address in addresses {
             self.address(name, "eth0", *address, width(*address));
-        }
-        let namespace = (self.namespace)(name);
-        for router in Network::of(addresses.iter().copied()).hosts(ROUTER) {
-            self.step(format!("ip -n {namespace} route add default via {router}"));
         }
         Ok(())
     }
@@ -273,18 +297,41 @@ impl Planner<'_> {
                 }
             };
             self.member(&node.name, HostKind::Node, leg, &node.address)?;
-            // It has the VIP without telling anybody.
-            for setting in ["arp_ignore=1", "arp_announce=2", "rp_filter=0"] {
-                self.sysctl(&node.name, &format!("ipv4.conf.all.{setting}"));
-            }
-            self.sysctl(&node.name, "ipv4.conf.eth0.rp_filter=0");
-            let namespace = (self.namespace)(&node.name);
-            for vip in vips {
-                let bits = if vip.is_ipv4() { 32 } else { 128 };
-                self.step(format!("ip -n {namespace} route add local {vip}/{bits} dev lo"));
-            }
+            self.has_vips(&node.name, vips);
         }
         Ok(())
+    }
+
+    /// Data servers send to clients by way of the router, which has no way back to them.
+    fn data_servers(&mut self, config: &Config, center: Network, vips: &[IpAddr]) -> Result<(), String> {
+        for node in &config.cluster.nodes {
+            if node.routed {
+                return Err(format!(
+                    "data server `{}` is `routed`: in a lab they share the connection server's wire",
+                    node.name
+                ));
+            }
+            self.wired(&node.name, HostKind::Node, 0, &node.address)?;
+            let namespace = (self.namespace)(&node.name);
+            for router in center.hosts(ROUTER) {
+                self.step(format!("ip -n {namespace} route add default via {router} dev eth0 onlink"));
+            }
+            self.has_vips(&node.name, vips);
+        }
+        Ok(())
+    }
+
+    /// A node has the VIPs without telling anybody.
+    fn has_vips(&mut self, node: &str, vips: &[IpAddr]) {
+        for setting in ["arp_ignore=1", "arp_announce=2", "rp_filter=0"] {
+            self.sysctl(node, &format!("ipv4.conf.all.{setting}"));
+        }
+        self.sysctl(node, "ipv4.conf.eth0.rp_filter=0");
+        let namespace = (self.namespace)(node);
+        for vip in vips {
+            let bits = if vip.is_ipv4() { 32 } else { 128 };
+            self.step(format!("ip -n {namespace} route add local {vip}/{bits} dev lo"));
+        }
     }
 
     fn clients(&mut self) -> Result<(), String> {
@@ -327,6 +374,35 @@ mod tests {
         has("ip netns exec x-n1 sysctl -qw net.ipv4.conf.all.arp_ignore=1");
         has("ip -n x-client1 addr add 198.18.0.1/24 dev eth0");
         assert!(plan.steps.iter().all(|step| !step.contains("tbf") && !step.contains("ethtool")));
+    }
+
+    #[test]
+    fn data_servers_are_out_of_clients_reach() {
+        let text = "role = 'connection_server'\n[cluster]\nvip = '10.77.0.100:80'\ndispatchers = '10.99.0.1'\nkey_file = 'cluster.key'\n\
+                    [[cluster.node]]\nname = 'ds1'\naddress = '10.99.0.11'\n[[site]]\nroot = '.'\n";
+        let folder = std::env::temp_dir().join(format!("leat-plan-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a directory for the test");
+        std::fs::write(folder.join("cluster.key"), "0f".repeat(32)).expect("a key");
+        std::fs::write(folder.join("x.toml"), text).expect("a configuration");
+        let config = crate::config::load(&folder.join("x.toml")).unwrap_or_else(|mistakes| panic!("{mistakes}"));
+        let plan = Plan::new(&config, |host| format!("x-{host}")).expect("it can be built");
+        let names: Vec<_> = plan.hosts.iter().map(|host| host.name.as_str()).collect();
+        assert_eq!(names, ["switch", "router", "cs", "ds1", "client1"]);
+        let has = |step: &str| assert!(plan.steps.iter().any(|known| known == step), "{step}\n{:#?}", plan.steps);
+        has("ip -n x-cs addr add 10.77.0.100/24 dev eth0");
+        has("ip -n x-cs addr add 10.99.0.1/24 dev eth0");
+        has("ip -n x-ds1 route add default via 10.77.0.254 dev eth0 onlink");
+        has("ip -n x-ds1 route add local 10.77.0.100/32 dev lo");
+        assert!(
+            !plan.steps.iter().any(|step| step.contains("x-router") && step.contains("10.99.")),
+            "{:#?}",
+            plan.steps
+        );
+        let mut config = config;
+        config.cluster.nodes[0].address = vec!["10.77.0.11".parse().expect("an address")];
+        let told = Plan::new(&config, |host| format!("x-{host}")).expect_err("clients could reach it");
+        assert!(told.contains("10.77.0.11 is in the VIP's subnet"), "{told}");
+        std::fs::remove_dir_all(folder).expect("the test's directory");
     }
 
     #[test]

@@ -90,6 +90,24 @@ pub(super) const FAMILIES: &[(&Family, Read)] = &[
     ),
     (
         &Family {
+            name: "leat_requests_delegated_total",
+            kind: "counter",
+            labels: "",
+            help: "Requests for files that a connection server offered to a data server.",
+        },
+        |worker| &worker.requests_delegated,
+    ),
+    (
+        &Family {
+            name: "leat_requests_kept_total",
+            kind: "counter",
+            labels: "",
+            help: "Requests for files that a connection server answered itself without asking a data server.",
+        },
+        |worker| &worker.requests_kept,
+    ),
+    (
+        &Family {
             name: "leat_flows_recovered_total",
             kind: "counter",
             labels: "",

@@ -56,6 +56,8 @@ pub(super) struct Exchange<F> {
     pub(super) blocked_since: Option<Instant>,
     /// The handler at work on it.
     pub(super) run: Option<Run>,
+    /// Another server has been asked to answer it: if it's here all the same, it's answered here.
+    pub(super) stays: bool,
     /// The last bytes wait until the client has acknowledged all others.
     pub(super) awaits_acknowledgement: bool,
     /// In a cluster: which server is to answer, and the content that is asked for.
@@ -129,6 +131,7 @@ impl<F> Exchange<F> {
             unacknowledged_bytes: usize::MAX,
             blocked_since: None,
             run: None,
+            stays: false,
             awaits_acknowledgement: false,
             placing: Placing::Unknown,
             content: ContentKey::default(),
@@ -141,6 +144,11 @@ impl<F> Exchange<F> {
     pub(super) fn can_go_on_elsewhere(&self) -> bool {
         let has_tag = self.resource.as_ref().is_some_and(|resource| resource.description.etag.is_some());
         has_tag && self.run.is_none() && self.error.is_none() && self.status != 0
+    }
+
+    /// Whether something has been done for it that another server can't take over with the request.
+    pub(super) fn is_begun(&self) -> bool {
+        self.status != 0 || self.placing == Placing::Here || self.run.is_some() || self.question.is_some()
     }
 
     /// Makes it ready for another request.
@@ -165,6 +173,7 @@ impl<F> Exchange<F> {
         self.unacknowledged_bytes = usize::MAX;
         self.blocked_since = None;
         self.run = None;
+        self.stays = false;
         self.awaits_acknowledgement = false;
         self.placing = Placing::Unknown;
         self.content = ContentKey::default();

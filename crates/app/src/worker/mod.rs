@@ -259,6 +259,7 @@ pub struct Worker<H: Host> {
     /// The worker's part in a cluster, if the server has one.
     cluster: Option<Box<cluster::Cluster<File<H>>>>,
     shared: Arc<ClusterShared>,
+    under_way: cluster::UnderWay,
     programs: Programs<H::Programs>,
     /// Those that have programs, until the last has ended.
     handlers: Vec<Rc<Handler>>,
@@ -343,6 +344,7 @@ impl<H: Host> Worker<H> {
             streams: Streams::default(),
             cluster: None,
             shared,
+            under_way: cluster::UnderWay::default(),
             programs: Programs::new(programs),
             handlers: Vec::new(),
             peers: None,
@@ -435,7 +437,13 @@ impl<H: Host> Worker<H> {
     fn harvest(&mut self) -> io::Result<()> {
         let timeout = self.time_to_wait();
         let mut completions = std::mem::take(&mut self.completions);
+        let waits = self.cluster.is_some() && timeout != Some(Duration::ZERO);
+        let before = waits.then(|| (self.host.now(), self.host.processor_time()));
         self.reactor.wait(timeout, &mut completions)?;
+        if let Some((began, used)) = before {
+            let worked = self.host.processor_time().saturating_sub(used);
+            self.under_way.idle += self.host.now().since(began).saturating_sub(worked);
+        }
         self.closing_pipes.clear();
         self.tell_time();
         self.settle_slice();

@@ -83,6 +83,9 @@ impl<H: Host> Worker<H> {
     }
 
     fn reply_resource(&mut self, token: Token, resource: &Arc<Resource<File<H>>>) {
+        if self.cluster.is_some() && self.delegates(token, resource.description.len_bytes) {
+            return;
+        }
         if self.cluster.is_some()
             && let (Some(exchange), Content::File(_)) = (&mut self.connections[token].exchange, &resource.content)
         {

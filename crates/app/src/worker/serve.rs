@@ -25,6 +25,9 @@ impl<H: Host> Worker<H> {
             _ => None,
         };
         if let Some((place, named)) = handler {
+            if self.cluster.is_some() && self.gives_back(token, None) {
+                return;
+            }
             self.begin_run(token, place, named);
             return;
         }

@@ -198,6 +198,7 @@ impl<H: Host> Worker<H> {
         let after = connection.http.handle_reply_sent(self.now);
         self.account(token, &exchange, taken, true);
         self.recycle(exchange);
+        self.reply_is_on_its_way(token);
         let connection = &mut self.connections[token];
         match after {
             AfterReply::NextRequest | AfterReply::DrainBody => {

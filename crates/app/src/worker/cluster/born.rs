@@ -18,7 +18,7 @@ use super::super::settings::SiteKind;
 use super::super::{Host, UNKNOWN_SITE, Worker};
 use super::node::{Borrowed, Node};
 use super::{DISPATCHER, Part, shared};
-use crate::config::Config;
+use crate::config::{Config, Role};
 
 /// What has begun and ended at a node is told at once for so long: much sooner than its home would ask.
 const TELL_PAUSE: Duration = Duration::from_millis(5);
@@ -44,7 +44,8 @@ pub(super) fn node(config: &Config, pins: &Path) -> Result<steering::Node, Strin
 }
 
 fn or_moved<T>(config: &Config, load: impl Fn(Option<CookieKey>) -> Result<T, steering::Error>) -> Result<T, String> {
-    let is_wanted = config.cluster.born && config.workers <= WORKERS_MAX;
+    // A connection server's are its own until it has seen what they ask for.
+    let is_wanted = config.cluster.born && config.workers <= WORKERS_MAX && config.role != Role::ConnectionServer;
     let key_file = config.cluster.key_file.as_ref().filter(|_| is_wanted);
     let key = key_file.map(|key| CookieKey::new(cookie_key(key.bytes())));
     if let Some(key) = key {

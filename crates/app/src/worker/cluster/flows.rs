@@ -15,7 +15,7 @@ use leat_logic::http;
 use leat_logic::time::Instant;
 
 use super::super::connection::Connection;
-use super::super::exchange::{Exchange, Placing};
+use super::super::exchange::Exchange;
 use super::super::{Host, Worker};
 use super::{Part, reply};
 
@@ -36,6 +36,8 @@ struct Flow<F> {
     key: Option<FlowKey>,
     /// Where the image was made that its home has: bytes written and acknowledged, bytes received, as its socket counts.
     base: (u64, u64),
+    /// Requests that it had brought when it came here; the one in hand isn't one of them.
+    requests_before: u32,
     place: Place<F>,
 }
 
@@ -94,6 +96,11 @@ impl<F> Flows<F> {
         matches!(self.all.get(&flow).map(|flow| &flow.place), Some(Place::Slot { freezing: Some(_), .. }))
     }
 
+    /// Requests that were brought elsewhere.
+    pub(super) fn requests_before(&self, flow: FlowId) -> u32 {
+        self.all.get(&flow).map_or(0, |flow| flow.requests_before)
+    }
+
     /// What the kernel knew of a flow that is frozen here.
     pub(super) fn frozen_state(&self, flow: FlowId) -> Option<&TcpState> {
         match &self.all.get(&flow)?.place {
@@ -108,13 +115,13 @@ impl<F> Flows<F> {
 
     /// A flow begins at another server.
     pub(super) fn begin_away(&mut self, flow: FlowId, key: FlowKey) {
-        self.all.insert(flow, Flow { key: Some(key), base: (0, 0), place: Place::Away });
+        self.all.insert(flow, Flow { key: Some(key), base: (0, 0), requests_before: 0, place: Place::Away });
     }
 
     /// A flow is in a slot from now on.
     pub(super) fn settle(&mut self, flow: FlowId, token: Token) {
-        let (key, base) = (self.key(flow), self.base(flow));
-        self.all.insert(flow, Flow { key, base, place: Place::Slot { token, freezing: None } });
+        let (key, base, requests_before) = (self.key(flow), self.base(flow), self.requests_before(flow));
+        self.all.insert(flow, Flow { key, base, requests_before, place: Place::Slot { token, freezing: None } });
         self.at.insert(token.index, (token, flow));
     }
 
@@ -166,11 +173,11 @@ impl<H: Host> Worker<H> {
         if flags.closing || flags.ended {
             return self.freeze_failed(flow);
         }
-        // A request moves that nobody has begun to answer, and a reply that others can make.
-        let is_begun = connection.exchange.as_ref().is_some_and(|exchange| match is_home {
-            true => exchange.status != 0,
-            false => exchange.placing == Placing::Here && !exchange.can_go_on_elsewhere(),
-        });
+        // A request moves that nobody has begun to answer, and a node's reply that others can make.
+        let is_begun = connection
+            .exchange
+            .as_ref()
+            .is_some_and(|exchange| exchange.is_begun() && (is_home || !exchange.can_go_on_elsewhere()));
         if is_begun || flags.queued || flags.sending || flags.awaiting {
             return;
         }
@@ -266,7 +273,9 @@ impl<H: Host> Worker<H> {
         if !cluster.flows.is_frozen(flow) {
             return;
         }
-        let Some(Flow { key, base, place: Place::Frozen { frozen, parts } }) = cluster.flows.all.remove(&flow) else {
+        let Some(Flow { key, base, requests_before, place: Place::Frozen { frozen, parts } }) =
+            cluster.flows.all.remove(&flow)
+        else {
             return;
         };
         if let Some(key) = key {
@@ -282,7 +291,7 @@ impl<H: Host> Worker<H> {
                 connection.inbox.put(parts.input);
                 connection.exchange = parts.exchange;
                 connection.site = parts.site;
-                cluster.flows.all.insert(flow, Flow { key, base, place: Place::Away });
+                cluster.flows.all.insert(flow, Flow { key, base, requests_before, place: Place::Away });
                 cluster.flows.settle(flow, token);
                 self.stays_here(token);
             }
@@ -321,10 +330,10 @@ impl<H: Host> Worker<H> {
     /// Makes a connection from an image.
     pub(super) fn thaw(&mut self, flow: FlowId, image: &Bytes) {
         let before = self.host.now();
-        let is_node = matches!(self.cluster.as_ref().map(|cluster| &cluster.part), Some(Part::Node(_)));
+        let serves = self.cluster.as_ref().is_some_and(|cluster| cluster.part.serves());
         let thawed = match Image::decode(image).map_err(|error| refused(RefuseReason::Image, &error)) {
             Ok(mut image) => match image.reply.take() {
-                Some(reply) if is_node => match self.seek_content(flow, image, reply) {
+                Some(reply) if serves => match self.seek_content(flow, image, reply) {
                     Ok(()) => return,
                     Err(reason) => Err(reason),
                 },
@@ -348,6 +357,7 @@ impl<H: Host> Worker<H> {
         let Some(cluster) = &mut self.cluster else { return };
         match thawed {
             Ok(token) => {
+                cluster.part.came_back(flow, self.now);
                 cluster.flows.settle(flow, token);
                 cluster.part.thawed(flow);
                 self.begin_with(token);
@@ -360,7 +370,7 @@ impl<H: Host> Worker<H> {
         let Image { tcp: Some(tcp), http: state, .. } = image else { return Err(RefuseReason::Image) };
         let listener = self.listener_of(&tcp).ok_or(RefuseReason::Address)?;
         let http = http::Connection::import(self.now, &state.connection).ok_or(RefuseReason::Image)?;
-        let token = self.make_connection(flow, &tcp, listener)?;
+        let token = self.make_connection(flow, &tcp, &state, listener)?;
         let connection = &mut self.connections[token];
         connection.http = http;
         connection.inbox.put(state.input);
@@ -372,10 +382,17 @@ impl<H: Host> Worker<H> {
     }
 
     /// Makes the socket, and a slot for it.
-    pub(super) fn make_connection(&mut self, flow: FlowId, tcp: &TcpState, at: u16) -> Result<Token, RefuseReason> {
+    pub(super) fn make_connection(
+        &mut self,
+        flow: FlowId,
+        tcp: &TcpState,
+        http: &HttpState,
+        at: u16,
+    ) -> Result<Token, RefuseReason> {
         let cluster = self.cluster.as_mut().ok_or(RefuseReason::Absent)?;
         let (key, base) = (Some(FlowKey::of(tcp)), (0, tcp.unread.len() as u64));
-        cluster.flows.all.insert(flow, Flow { key, base, place: Place::Away });
+        let requests_before = http.connection.requests.saturating_sub(u32::from(!http.head.is_empty()));
+        cluster.flows.all.insert(flow, Flow { key, base, requests_before, place: Place::Away });
         let socket = cluster.freezer.thaw(tcp).map_err(|error| refused(RefuseReason::Kernel, &error))?;
         let socket = self.reactor.adopt(socket).map_err(|error| refused(RefuseReason::Kernel, &error))?;
         let token = self.connections.open(self.now, socket, at);

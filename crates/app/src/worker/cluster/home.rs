@@ -22,8 +22,8 @@ use serde_json::Value;
 use super::super::handler::{Passed, PassedOutcome};
 use super::super::{HELD_PACKETS_INDEX, Host, Worker};
 use super::placing::ROUND_TRIP;
-use super::{DISPATCHER, Part, Shared, number_of};
-use crate::config::Config;
+use super::{DISPATCHER, Part, Shared, Split, number_of};
+use crate::config::{Config, Role};
 use crate::ctl::{self, Command, Question};
 
 /// Entries are looked through for what is over, so many at a time.
@@ -42,6 +42,8 @@ pub(super) struct Home {
     pub(super) dispatcher: Dispatcher,
     /// Up to which of its changes nodes have been told.
     pub(super) changes_told: Option<u64>,
+    /// A connection server's: it serves, and nodes are its data servers.
+    pub(super) split: Option<Split>,
     /// Without it nothing can be handed over, and everything is proxied.
     pub(super) steering: Option<Arc<steering::Dispatcher>>,
     nodes: Vec<NodeId>,
@@ -80,8 +82,9 @@ impl Home {
             Ok(steering) => Some(steering),
             Err(error) => {
                 if is_first {
-                    let why = "requests are proxied, as connections can't be handed over";
-                    crate::log::warning(format_args!("{why}: {error}"));
+                    let instead = if config.role == Role::Dispatcher { "proxied" } else { "answered here" };
+                    let why = "as connections can't be handed over";
+                    crate::log::warning(format_args!("requests are {instead}, {why}: {error}"));
                 }
                 None
             }
@@ -104,6 +107,7 @@ impl Home {
             id: ServerId::new(DISPATCHER, u32::from(worker)),
             dispatcher,
             changes_told: None,
+            split: (config.role == Role::ConnectionServer).then(|| Split::new(config.split.rules())),
             steering,
             nodes,
             // Never one that an entry of an earlier life may have.
@@ -150,6 +154,45 @@ impl Home {
     fn give(&mut self, flow: FlowId, node: NodeId) -> bool {
         let workers = self.number(node).map(|number| self.workers(number)).unwrap_or_default();
         workers.into_iter().any(|server| self.flows.give(flow, server).is_ok())
+    }
+
+    /// Has a flow that lives here, and that isn't to go, lent to a node, and to no other if this one doesn't take it.
+    pub(super) fn lend(&mut self, flow: FlowId, node: NodeId) -> bool {
+        let Some(number) = self.number(node) else { return false };
+        let mut workers: Vec<ServerId> =
+            self.linked.keys().copied().filter(|server| server.server() == number).collect();
+        // Always to the same one: another couldn't make the socket until that has dropped the one that came back last.
+        let turn = flow.serial.checked_rem(workers.len() as u64).unwrap_or(0);
+        workers.rotate_left(turn as usize);
+        let is_lent = !self.is_retiring && workers.into_iter().any(|server| self.flows.lend(flow, server).is_ok());
+        if is_lent {
+            self.dispatcher.begin(node);
+            self.asked.insert(flow, Asked { node, offers: OFFERS_MAX, spent: None });
+        }
+        is_lent
+    }
+
+    /// A name for one more flow.
+    pub(super) fn next_flow(&mut self) -> FlowId {
+        self.next_serial += 1;
+        FlowId { home: self.id, serial: self.next_serial }
+    }
+
+    /// Nodes that may be chosen for a request: their weights together, and requests that they have under way.
+    pub(super) fn capacity(&mut self, facts: &Facts<'_>, now: Instant) -> (u32, u32) {
+        self.dispatcher.capacity(facts, now)
+    }
+
+    /// Which node would get a request and why, in words.
+    pub(super) fn explain_choice(&self, facts: &Facts<'_>, now: Instant) -> String {
+        self.dispatcher.explain(facts, now).to_string()
+    }
+
+    /// A flow that a data server may have had is here, or over.
+    fn came_back(&mut self, flow: FlowId, now: Instant) {
+        if let Some(node) = self.split.as_mut().and_then(|split| split.came_back(flow)) {
+            self.dispatcher.end(node, Outcome::Served, now);
+        }
     }
 
     pub(super) fn poll_timeout(&self) -> Instant {
@@ -274,6 +317,13 @@ impl Part {
         }
     }
 
+    /// A flow that a data server may have had is here, or over.
+    pub(super) fn came_back(&mut self, flow: FlowId, now: Instant) {
+        if let Part::Home(home) = self {
+            home.came_back(flow, now);
+        }
+    }
+
     /// The flow's packets come here again.
     pub(super) fn let_go(&mut self, flow: FlowId, key: FlowKey, now: Instant) {
         if let Part::Home(home) = self
@@ -381,10 +431,7 @@ impl<H: Host> Worker<H> {
         if let Some(exchange) = self.connections[token].exchange.as_mut() {
             exchange.content = route.choice.key;
         }
-        let flow = cluster.flows.at(token).unwrap_or_else(|| {
-            home.next_serial += 1;
-            FlowId { home: home.id, serial: home.next_serial }
-        });
+        let flow = cluster.flows.at(token).unwrap_or_else(|| home.next_flow());
         if can_move && cluster.flows.at(token).is_none() && home.flows.open(flow) {
             cluster.flows.settle(flow, token);
         }
@@ -445,6 +492,7 @@ impl<H: Host> Worker<H> {
             Part::Home(home) => {
                 let asked = flow.and_then(|flow| home.settled(flow, Outcome::Failed, now));
                 match asked.filter(|asked| asked.offers < OFFERS_MAX) {
+                    _ if home.split.is_some() => self.begin_with(token),
                     Some(asked) => self.dispatch_again(token, asked.offers),
                     // Whatever keeps it from moving: the node that was chosen can answer all the same.
                     None => {
@@ -498,6 +546,7 @@ impl<H: Host> Worker<H> {
             crate::log::warning(format_args!("a flow's entry can't be closed: {error}"));
         }
         if !is_here {
+            home.came_back(flow, self.now);
             cluster.flows.remove(flow);
         }
     }
@@ -505,6 +554,10 @@ impl<H: Host> Worker<H> {
     /// Answers what was asked of the dispatcher, and does what it was told.
     pub(in crate::worker) fn answer_question(&mut self, question: Question) {
         let now = self.now;
+        if let Command::Split { request } = &question.command {
+            let answer = self.explain_split(request);
+            return question.answer(answer);
+        }
         let Some(Part::Home(home)) = self.cluster.as_mut().map(|cluster| &mut cluster.part) else {
             question.answer(Err("this leat is no dispatcher, or couldn't become one: its log says why".to_owned()));
             return;
@@ -530,6 +583,14 @@ impl<H: Host> Worker<H> {
         let now = self.now;
         let Some(cluster) = &mut self.cluster else { return };
         let Part::Home(home) = &mut cluster.part else { return };
+        if home.split.is_some() {
+            // It couldn't be thawed here, or its data server is gone.
+            let place = giver.map_or(Destination::Here, Destination::Node);
+            if home.flows.place(now, flow, place).is_err() {
+                home.flows.cut(flow, CutReason::NoPlace);
+            }
+            return;
+        }
         let decoded = Image::decode(image).ok();
         let request = decoded.as_ref().and_then(|image| Request::read_again(&image.http.head));
         let chosen = match &request {
@@ -574,6 +635,7 @@ impl<H: Host> Worker<H> {
             if let Some(key) = cluster.flows.key(flow) {
                 cluster.part.let_go(flow, key, self.now);
             }
+            cluster.part.came_back(flow, self.now);
             cluster.flows.remove(flow);
         }
     }
@@ -582,6 +644,7 @@ impl<H: Host> Worker<H> {
     pub(super) fn flow_is_lost(&mut self, flow: FlowId) {
         if let Some(cluster) = &mut self.cluster {
             cluster.flows.remove(flow);
+            cluster.part.came_back(flow, self.now);
             match &mut cluster.part {
                 Part::Home(home) => home.flows.forget(flow),
                 Part::Node(node) => node.of(flow).into_iter().for_each(|flows| flows.ended(flow)),
@@ -614,7 +677,13 @@ impl<H: Host> Worker<H> {
     /// A flow has got to its node.
     pub(super) fn flow_was_taken(&mut self, flow: FlowId) {
         let now = self.now;
-        if let Some(Part::Home(home)) = self.cluster.as_mut().map(|cluster| &mut cluster.part) {
+        let Some(Part::Home(home)) = self.cluster.as_mut().map(|cluster| &mut cluster.part) else { return };
+        if let Some(split) = &mut home.split {
+            // It's the data server's until the connection comes back.
+            if let Some(asked) = home.asked.remove(&flow) {
+                split.taken(flow, asked.node);
+            }
+        } else {
             let asked = home.settled(flow, Outcome::Served, now);
             if let Some(spent) = asked.and_then(|asked| asked.spent) {
                 home.dispatcher.measured(Work::Moved, Side::Dispatcher, 0, spent);

@@ -98,12 +98,13 @@ fn await_links<R: Reactor>(reactor: &mut R, listener: &OwnedFd, place: usize) {
 }
 
 impl<H: Host> Worker<H> {
-    /// Accepts links at this port of every address: who doesn't know the key gets nowhere.
-    pub(super) fn listen_for_links(&mut self, links: &mut Links, port: u16) -> Result<(), String> {
+    /// Accepts links at these addresses, or at all that there are: who doesn't know the key gets nowhere.
+    pub(super) fn listen_for_links(&mut self, links: &mut Links, own: &[IpAddr], port: u16) -> Result<(), String> {
         let wide = [IpAddr::from(Ipv6Addr::UNSPECIFIED), IpAddr::from(Ipv4Addr::UNSPECIFIED)];
+        let addresses = if own.is_empty() { &wide } else { own };
         // A machine without IPv6 can't listen on it.
-        let listened = wide.map(|ip| socket::listen(SocketAddr::new(ip, port)));
-        if let [Err(_), Err(error)] = &listened {
+        let listened: Vec<_> = addresses.iter().map(|&ip| socket::listen(SocketAddr::new(ip, port))).collect();
+        if let (true, Some(Err(error))) = (listened.iter().all(Result::is_err), listened.last()) {
             return Err(format!("can't listen on port {port}: {error}"));
         }
         for listener in listened.into_iter().flatten() {

@@ -11,6 +11,7 @@
 //! | `reply` | both: replies under way that change hands |
 //! | `placing` | both: requests that come on connections which have been given to a node |
 //! | `shared` | is what workers share: programs in the kernel, and leases |
+//! | `split` | a connection server's, and its data servers': which requests are delegated, and when a connection comes home |
 
 mod born;
 mod flows;
@@ -20,6 +21,7 @@ mod node;
 mod placing;
 mod reply;
 mod shared;
+mod split;
 
 use leat_host::handoff::Freezer;
 use leat_host::reactor::Token;
@@ -35,6 +37,8 @@ use home::Home;
 use link::Links;
 use node::Node;
 pub use shared::Shared;
+use split::Split;
+pub(in crate::worker) use split::UnderWay;
 
 /// The dispatcher's number.
 const DISPATCHER: u32 = 0;
@@ -68,6 +72,33 @@ enum Part {
 }
 
 impl Part {
+    /// What a connection server keeps of what it delegates.
+    fn split(&mut self) -> Option<&mut Split> {
+        match self {
+            Part::Home(home) => home.split.as_mut(),
+            Part::Node(_) => None,
+        }
+    }
+
+    /// Whether replies are made here.
+    fn serves(&self) -> bool {
+        match self {
+            Part::Home(home) => home.split.is_some(),
+            Part::Node(_) => true,
+        }
+    }
+
+    /// Takes over what may change.
+    fn configure(&mut self, config: &Config, shared: &Shared) {
+        match self {
+            Part::Home(home) => {
+                home.flows.set_homes(shared.workers().to_vec());
+                home.split.iter_mut().for_each(|split| split.balance.configure(config.split.rules()));
+            }
+            Part::Node(node) => node.rules = config.split.rules(),
+        }
+    }
+
     /// What is to be done next, and for which home.
     fn poll_effect(&mut self) -> Option<(ServerId, Effect)> {
         match self {
@@ -111,9 +142,7 @@ impl<H: Host> Worker<H> {
             return;
         }
         if let Some(cluster) = &mut self.cluster {
-            if let Part::Home(home) = &mut cluster.part {
-                home.flows.set_homes(self.shared.workers().to_vec());
-            }
+            cluster.part.configure(config, &self.shared);
             return;
         }
         match self.make_cluster(config) {
@@ -131,12 +160,14 @@ impl<H: Host> Worker<H> {
         let mut links = Links::default();
         let worker = worker_number(self.metrics.worker);
         let (part, own) = match config.role {
-            Role::Dispatcher => {
+            Role::Dispatcher | Role::ConnectionServer => {
                 let home = Home::new(config, &self.shared, worker, self.now, self.boundary)?;
                 for (place, descriptor) in (0..).zip(home.held_packets()?) {
                     self.poll_held_packets(place, descriptor);
                 }
-                self.listen_for_links(&mut links, config.cluster.link_port.saturating_add(worker))?;
+                // A connection server's clients are to find nothing but its sites.
+                let at = if config.role == Role::Dispatcher { &[][..] } else { &config.cluster.dispatchers };
+                self.listen_for_links(&mut links, at, config.cluster.link_port.saturating_add(worker))?;
                 let own = home.id;
                 (Part::Home(Box::new(home)), own)
             }
@@ -162,7 +193,7 @@ impl<H: Host> Worker<H> {
     /// Does what the machines want done.
     fn run_effects(&mut self) {
         while let Some((home, effect)) = self.cluster.as_mut().and_then(|cluster| cluster.part.poll_effect()) {
-            self.run_effect(home, effect);
+            self.run_effect_measured(home, effect);
         }
         if let Some(Part::Node(node)) = self.cluster.as_mut().map(|cluster| &mut cluster.part) {
             node.settle_leases();
@@ -211,12 +242,13 @@ impl<H: Host> Worker<H> {
             cluster.look_at = Instant::NEVER;
             cluster.flows.take_unacknowledged().into_iter().for_each(|flow| self.freeze(flow));
         }
+        let requests = self.requests_under_way();
         let Some(cluster) = &mut self.cluster else { return };
         cluster.part.count(&self.metrics);
         match &mut cluster.part {
             Part::Home(home) => home.handle_timeout(now),
             Part::Node(node) => {
-                node.report(u32::try_from(self.connections.len()).unwrap_or(u32::MAX), now);
+                node.report(u32::try_from(self.connections.len()).unwrap_or(u32::MAX), requests, now);
                 node.handle_timeout(now);
                 node.tell(now);
             }
@@ -302,13 +334,7 @@ impl<H: Host> Worker<H> {
 
     /// A reply has ended: a flow that is wanted elsewhere may go now.
     pub(super) fn flow_is_between_requests(&mut self, token: Token) {
-        let Some(cluster) = &mut self.cluster else { return };
-        let Some(flow) = cluster.flows.at(token) else { return };
-        if let Part::Node(node) = &mut cluster.part
-            && node.of(flow).is_some_and(|flows| flows.replied(flow))
-        {
-            self.run_effects();
-        } else {
+        if self.cluster.is_some() {
             self.freeze_goes_on(token);
         }
     }

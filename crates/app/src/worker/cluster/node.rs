@@ -11,6 +11,7 @@ use leat_logic::dispatch::KeyMaker;
 use leat_logic::handoff::{
     self, Effect, FlowId, Incarnation, Load, Message, NodeCounters, NodeLimits, Places, ServerId, SessionId,
 };
+use leat_logic::split::Rules;
 use leat_logic::time::Instant;
 
 use super::super::{Host, Stage, Worker};
@@ -32,6 +33,8 @@ pub(super) struct Node {
     pub(super) keys: KeyMaker,
     pub(super) samples: Samples,
     tell_at: Instant,
+    /// Which requests of a connection server are answered here.
+    pub(super) rules: Rules,
     /// When homes are to be told what has begun and ended here.
     pub(super) births_at: Instant,
 }
@@ -59,6 +62,7 @@ impl Node {
             keys: KeyMaker::new(key.bytes()),
             samples: Samples::default(),
             tell_at: Instant::default(),
+            rules: config.split.rules(),
             births_at: Instant::NEVER,
         })
     }
@@ -152,8 +156,8 @@ impl Node {
     }
 
     /// How much there is to do, and what was seen.
-    pub(super) fn report(&mut self, connections: u32, now: Instant) {
-        let load = Load { flows: connections, requests: connections, ..Load::default() };
+    pub(super) fn report(&mut self, connections: u32, requests: u32, now: Instant) {
+        let load = Load { flows: connections, requests, ..Load::default() };
         for home in self.homes.values_mut() {
             home.flows.set_load(load);
         }

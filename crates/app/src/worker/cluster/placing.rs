@@ -80,7 +80,8 @@ impl<H: Host> Worker<H> {
         let connection = &mut self.connections[token];
         let number = connection.http.request_count();
         let Some(exchange) = connection.exchange.as_mut() else { return true };
-        if exchange.placing == Placing::Here {
+        // What a connection server has lent goes by its rules (see `split`).
+        if exchange.placing == Placing::Here || node.of(flow).is_some_and(|flows| flows.is_lent(flow)) {
             return true;
         }
         if is_freezing {

@@ -248,7 +248,7 @@ impl<H: Host> Worker<H> {
         tcp.sent.append(&mut arrival.resent);
         let state = std::mem::take(&mut arrival.image.http);
         let http = http::Connection::import(self.now, &state.connection).ok_or(RefuseReason::Image)?;
-        let token = self.make_connection(flow, &tcp, listener)?;
+        let token = self.make_connection(flow, &tcp, &state, listener)?;
         let connection = &mut self.connections[token];
         connection.http = http;
         connection.inbox.put(state.input);

@@ -1,0 +1,43 @@
+//! The section of request splitting: what a connection server has data servers answer in its place. Who they are is in `cluster`.
+
+use leat_logic::serve::path_pattern::PathPattern;
+use leat_logic::split::{Delegation, Rules};
+
+use super::kinds::{Choice, Count, ListOf, PATH_PATTERN, Percent, Size, TIB};
+use super::schema::{Fallback::*, section};
+
+section! {
+    /// Request splitting: a connection server (`role = "connection_server"`) is a whole web server at the VIP. It may have a request answered by a data
+    /// server, which is a `[[cluster.node]]` and answers under the VIP; the connection comes back with a request that isn't to be delegated.
+    /// `policy` in `[cluster]` says how requests are spread. One file can serve all machines: `leat connection-server --config FILE`,
+    /// `leat node --config FILE --name NAME`.
+    Split "[split]" example "role = \"connection_server\"\n\n[split]\nsize_min = \"64KiB\"\npaths = [\"/files/*\", \"*.iso\"]\n" {
+        /// How much of what may be delegated is: as much as keeps all servers equally busy, or all of it.
+        delegation: Delegation = Choice(&[("partial", Delegation::Partial), ("full", Delegation::Full)]), Toml("\"partial\"");
+        /// Paths that may be delegated, decoded; all when empty.
+        paths: Vec<PathPattern> = ListOf(PATH_PATTERN), Toml("[]");
+        /// The smallest resource that is delegated.
+        size_min: u64 = Size::<u64>::between(0, TIB), Toml("\"0B\"");
+        /// So much of the requests that may be delegated.
+        fraction: u8 = Percent(Count { min: 1, max: 100 }), Toml("\"100%\"");
+        /// Requests under way at the connection server, from which on it delegates.
+        load_min: u32 = Count::<u32> { min: 0, max: 1_000_000 }, Toml("0");
+        /// Requests that a data server answers on one connection before the connection goes back with the next.
+        requests_max: u32 = Count::<u32> { min: 1, max: 1_000_000 }, Toml("10");
+    }
+}
+
+impl Split {
+    /// What connection server and data servers go by.
+    #[must_use]
+    pub fn rules(&self) -> Rules {
+        Rules {
+            delegation: self.delegation,
+            paths: self.paths.clone(),
+            size_bytes_min: self.size_min,
+            fraction_percent: self.fraction,
+            load_min: self.load_min,
+            requests_max: self.requests_max,
+        }
+    }
+}

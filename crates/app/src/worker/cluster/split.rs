@@ -1,0 +1,275 @@
+//! A connection server's part: a request that `split::Balance` wants answered by a data server is lent to one with its connection, which comes home
+//! with the first request that is this server's again. And the data server's: which request that is (`docs/decisions/0013-request-splitting.md`).
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use leat_host::reactor::{Reactor, Token};
+use leat_logic::dispatch::cost::{Side, Work};
+use leat_logic::dispatch::{Facts, NodeId};
+use leat_logic::handoff::{Effect, FlowId, ServerId};
+use leat_logic::http::{self, Method, Request};
+use leat_logic::schedule::Operation;
+use leat_logic::serve::cache::Lookup;
+use leat_logic::serve::coding::CodingOrder;
+use leat_logic::serve::resource::Found;
+use leat_logic::split::{Asked, Balance, Loads, Rules};
+use serde_json::{Value, json};
+
+use super::super::connection::Connection;
+use super::super::settings::SiteKind;
+use super::super::{File, Host, Worker};
+use super::Part;
+
+/// One of so many delegations has its cost measured: reading the clock isn't free.
+const MEASURED_EVERY: u64 = 16;
+/// Replies on their way that are known of; past it, the oldest counts no more.
+const UNACKNOWLEDGED_MAX: usize = 4096;
+/// Of those, so many are looked at for each request, and twice as many for each reply: more than come.
+const LOOKS: usize = 2;
+
+/// What a connection server keeps of what it delegates.
+#[derive(Default)]
+pub(super) struct Split {
+    pub(super) balance: Balance,
+    /// Who has each connection that is away.
+    delegated: BTreeMap<FlowId, NodeId>,
+    /// What a delegation has cost so far whose cost is measured.
+    spent: Option<(FlowId, Duration)>,
+}
+
+impl Split {
+    pub(super) fn new(rules: Rules) -> Split {
+        let mut split = Split::default();
+        split.balance.configure(rules);
+        split
+    }
+
+    /// A data server has the flow.
+    pub(super) fn taken(&mut self, flow: FlowId, node: NodeId) {
+        self.delegated.insert(flow, node);
+        if let Some((_, spent)) = self.spent.take_if(|(measured, _)| *measured == flow) {
+            self.balance.measured(Work::Moved, Side::Dispatcher, spent);
+        }
+    }
+
+    /// The flow is here again, or over. Who had it.
+    pub(super) fn came_back(&mut self, flow: FlowId) -> Option<NodeId> {
+        if let Some((_, spent)) = self.spent.take_if(|(measured, _)| *measured == flow) {
+            self.balance.measured(Work::Returned, Side::Dispatcher, spent);
+        }
+        self.delegated.remove(&flow)
+    }
+
+    /// Whether what `effect` costs is to be measured.
+    fn measures(&mut self, effect: &Effect) -> bool {
+        let (Effect::Freeze { flow } | Effect::Steer { flow, .. } | Effect::Thaw { flow, .. }) = effect else {
+            let Effect::CloseSilently { flow } = effect else { return false };
+            return self.spent.is_some_and(|(measured, _)| measured == *flow);
+        };
+        let is_first = matches!(effect, Effect::Freeze { .. } | Effect::Thaw { .. });
+        if is_first && flow.serial.is_multiple_of(MEASURED_EVERY) {
+            self.spent = Some((*flow, Duration::ZERO));
+        }
+        self.spent.is_some_and(|(measured, _)| measured == *flow)
+    }
+}
+
+/// Requests whose replies clients are waiting for.
+#[derive(Default)]
+pub(in crate::worker) struct UnderWay {
+    /// Replies that are with the kernel and weren't acknowledged when they were last looked at, by connection and the request's number.
+    unacknowledged: VecDeque<(Token, u32)>,
+    /// Time in which the worker had nothing to do.
+    pub(in crate::worker) idle: Duration,
+}
+
+impl<H: Host> Worker<H> {
+    /// Has the request in hand, for a resource of so many bytes, answered by another server if that's better. Whether it's on its way there.
+    pub(in crate::worker) fn delegates(&mut self, token: Token, bytes: u64) -> bool {
+        let is_splitting = match self.cluster.as_ref().map(|cluster| &cluster.part) {
+            Some(Part::Home(home)) => home.split.is_some(),
+            Some(Part::Node(_)) => return self.gives_back(token, Some(bytes)),
+            None => false,
+        };
+        let connection = &self.connections[token];
+        let Some(exchange) = connection.exchange.as_ref() else { return false };
+        let is_get = exchange.method == Method::Get;
+        if !is_splitting || !is_get || exchange.stays || connection.flags.ended || connection.flags.held {
+            return false;
+        }
+        let loads = self.loads(token);
+        let serving = self.serving_time(bytes);
+        let Some(exchange) = self.connections[token].exchange.as_mut() else { return false };
+        let Some(split) = self.cluster.as_mut().and_then(|cluster| cluster.part.split()) else { return false };
+        let asked = Asked { path: &exchange.path, bytes, serving };
+        if !split.balance.decide(&asked, &loads).delegates() {
+            self.metrics.requests_kept.increment();
+            return false;
+        }
+        // Whatever becomes of it now: if it comes back from there unanswered, it's answered here.
+        exchange.stays = true;
+        if self.lend(token).is_none() {
+            self.metrics.requests_kept.increment();
+            return false;
+        }
+        self.metrics.requests_delegated.increment();
+        self.run_effects();
+        true
+    }
+
+    /// Lends the request in hand, with its connection, to the data server whose it is; none where that can't be.
+    fn lend(&mut self, token: Token) -> Option<()> {
+        let request = Request::read_again(&self.connections[token].exchange.as_ref()?.head)?;
+        let cluster = self.cluster.as_mut()?;
+        let Part::Home(home) = &mut cluster.part else { return None };
+        home.steering.as_ref()?;
+        let node = home.dispatcher.choose(&Facts::of(&request), self.now).ok()?.node;
+        let flow = match cluster.flows.at(token) {
+            Some(flow) => flow,
+            None => {
+                let flow = home.next_flow();
+                home.flows.open(flow).then(|| cluster.flows.settle(flow, token))?;
+                flow
+            }
+        };
+        home.lend(flow, node).then_some(())
+    }
+
+    /// At a data server: a connection that was lent goes home with a request that is its home's, as all are that aren't for a file of some size.
+    /// Whether it does.
+    pub(in crate::worker) fn gives_back(&mut self, token: Token, bytes: Option<u64>) -> bool {
+        let Some(cluster) = &mut self.cluster else { return false };
+        let (Some(flow), Part::Node(node)) = (cluster.flows.at(token), &mut cluster.part) else { return false };
+        let connection = &mut self.connections[token];
+        let Some(exchange) = connection.exchange.as_mut() else { return false };
+        let answered = connection.http.request_count().saturating_sub(1 + cluster.flows.requests_before(flow));
+        // The request that it came with is answered in any case.
+        let stays = bytes.is_some_and(|bytes| node.rules.stays(answered, &exchange.path, bytes));
+        if exchange.stays || answered == 0 || stays {
+            return false;
+        }
+        exchange.stays = true;
+        if !node.of(flow).is_some_and(|flows| flows.replied(flow)) {
+            return false;
+        }
+        self.run_effects();
+        true
+    }
+
+    /// Requests that clients are waiting for, as far as this worker knows.
+    pub(in crate::worker) fn requests_under_way(&mut self) -> u32 {
+        self.look_at_replies(LOOKS);
+        let started: u32 = self.sites.iter().map(|site| self.admission.counts(site.number as usize).started).sum();
+        let counted = self.under_way.unacknowledged.len() + self.tree.len() + started as usize;
+        u32::try_from(counted).unwrap_or(u32::MAX)
+    }
+
+    /// Forgets replies that have been acknowledged: those of the next few that are. Whoever asks again has got the last reply.
+    fn look_at_replies(&mut self, count: usize) {
+        let Worker { under_way, connections, reactor, .. } = self;
+        for _ in 0..count.min(under_way.unacknowledged.len()) {
+            let Some((token, number)) = under_way.unacknowledged.pop_front() else { break };
+            let is_last = |connection: &&mut Connection<File<H>>| {
+                !connection.flags.closing && connection.http.request_count() == number
+            };
+            let connection = connections.get(token).filter(is_last);
+            if connection.is_some_and(|connection| reactor.unacknowledged_bytes(connection.socket) > 0) {
+                under_way.unacknowledged.push_back((token, number));
+            }
+        }
+    }
+
+    /// A reply is with the kernel: its client waits for it until it has acknowledged it.
+    pub(in crate::worker) fn reply_is_on_its_way(&mut self, token: Token) {
+        if self.cluster.is_none() {
+            return;
+        }
+        self.look_at_replies(2 * LOOKS);
+        if self.under_way.unacknowledged.len() == UNACKNOWLEDGED_MAX {
+            self.under_way.unacknowledged.pop_front();
+        }
+        self.under_way.unacknowledged.push_back((token, self.connections[token].http.request_count()));
+    }
+
+    /// How much there is to do here, and at those who could answer the request in hand.
+    fn loads(&mut self, token: Token) -> Loads {
+        let own = self.requests_under_way();
+        let exchange = self.connections[token].exchange.as_ref();
+        let request = exchange.and_then(|exchange| Request::read_again(&exchange.head));
+        let facts = request.as_ref().map(Facts::of).unwrap_or_default();
+        let (now, idle) = (self.now, self.under_way.idle);
+        let (servers_percent, delegated) = match self.cluster.as_mut().map(|cluster| &mut cluster.part) {
+            Some(Part::Home(home)) => home.capacity(&facts, now),
+            _ => (0, 0),
+        };
+        Loads { own, idle, servers_percent, delegated }
+    }
+
+    /// What it takes of the processor to serve so many bytes.
+    fn serving_time(&self, bytes: u64) -> Duration {
+        let sending = if bytes > self.config.files.cache_file_size_max { Operation::SendFile } else { Operation::Send };
+        Duration::from_nanos(self.meter.price(Operation::Serve, 0) + self.meter.price(sending, bytes))
+    }
+
+    /// Does what a machine wants done, and learns what it costs if it belongs to a delegation.
+    pub(super) fn run_effect_measured(&mut self, home: ServerId, effect: Effect) {
+        let split = self.cluster.as_mut().and_then(|cluster| cluster.part.split());
+        if !split.is_some_and(|split| split.measures(&effect)) {
+            return self.run_effect(home, effect);
+        }
+        let before = self.host.processor_time();
+        self.run_effect(home, effect);
+        let spent = self.host.processor_time().saturating_sub(before);
+        if let Some((_, sum)) = self.cluster.as_mut().and_then(|cluster| cluster.part.split()?.spent.as_mut()) {
+            *sum += spent;
+        }
+    }
+
+    /// What would become of a request, and why.
+    pub(super) fn explain_split(&mut self, written: &str) -> Result<Value, String> {
+        let facts = Facts::written(written).ok_or("write a request as in 'GET /path' or 'GET http://host/path'")?;
+        let now = self.now;
+        let (path, bytes) = self.size_of(&facts)?;
+        let (own, idle, serving) = (self.requests_under_way(), self.under_way.idle, self.serving_time(bytes));
+        let Some(Part::Home(home)) = self.cluster.as_mut().map(|cluster| &mut cluster.part) else {
+            return Err("this leat couldn't become a connection server: its log says why".to_owned());
+        };
+        let (servers_percent, delegated) = home.capacity(&facts, now);
+        let choice = home.explain_choice(&facts, now);
+        let Some(split) = &home.split else { return Err("this leat isn't a connection server".to_owned()) };
+        // As if the request were under way.
+        let loads = Loads { own: own + 1, idle, servers_percent, delegated };
+        let explanation = split.balance.explain(&Asked { path: &path, bytes, serving }, &loads);
+        let us = |time: Duration| time.as_secs_f64() * 1e6;
+        Ok(json!({
+            "delegated": explanation.reason.delegates(),
+            "bytes": bytes,
+            "serving_us": us(serving),
+            "delegating_us": us(explanation.price.own),
+            "data_server_us": us(explanation.price.data_server),
+            "under_way": loads.own,
+            "under_way_delegated": delegated,
+            "text": format!("{explanation}if it were delegated: {choice}"),
+        }))
+    }
+
+    /// A resource's path, decoded, and its size, as the cache knows it.
+    fn size_of(&mut self, facts: &Facts<'_>) -> Result<(Vec<u8>, u64), String> {
+        let mut room = Vec::new();
+        let path =
+            http::decode_path(facts.path, &mut room).map_err(|_| "the path isn't one that a client may ask for")?;
+        let path = path.to_vec();
+        let is_sites = |number: &u32| self.sites.get(*number as usize).is_some_and(|site| site.kind == SiteKind::Files);
+        let numbers = self.listeners.iter().filter_map(|listening| listening.sites.site(facts.host)).filter(is_sites);
+        for number in numbers.collect::<Vec<_>>() {
+            if let Lookup::Fresh(Found::Resource(resource)) | Lookup::Stale(Found::Resource(resource), _) =
+                self.cache.lookup(number, CodingOrder::NONE, &path, self.now)
+            {
+                return Ok((path, resource.description.len_bytes));
+            }
+        }
+        Err("nobody has asked for it lately, so its size isn't known here: ask for it once, then again for this"
+            .to_owned())
+    }
+}
