@@ -21,6 +21,7 @@ use crate::access_log::AccessLogWriter;
 use crate::balance::{Balance, Member};
 use crate::config::{Config, Reactor};
 use crate::ctl;
+use crate::descriptors;
 use crate::listener::ListenerName;
 use crate::log;
 use crate::metrics::{ServerMetrics, WorkerMetrics};
@@ -56,6 +57,8 @@ struct Engine<'a> {
     source: &'a Source,
     channel: UnixStream,
     config: Option<Arc<Config>>,
+    /// How many descriptors this process may have.
+    descriptors_max: u64,
     /// By address, in the order in which they began to listen: a worker's place in `workers` is that of its sockets. Workers have copies.
     sockets: BTreeMap<ListenerName, Vec<OwnedFd>>,
     workers: Vec<Running>,
@@ -157,7 +160,7 @@ pub fn run(source: &Source) -> ExitCode {
 
 fn start(source: &Source) -> io::Result<Engine<'_>> {
     process::ignore_operator()?;
-    let _ = process::raise_open_files_limit();
+    let descriptors_max = process::raise_open_files_limit();
     let channel = process::standard_input_as_stream()?;
     let (sender, events) = mpsc::channel();
     let (reader, messages) = (channel.try_clone()?, sender.clone());
@@ -176,6 +179,7 @@ fn start(source: &Source) -> io::Result<Engine<'_>> {
         source,
         channel,
         config: None,
+        descriptors_max,
         sockets: BTreeMap::new(),
         workers: Vec::new(),
         balance: Balance::default(),
@@ -322,7 +326,9 @@ impl Engine<'_> {
     }
 
     fn apply(&mut self) -> Result<(), String> {
-        let config = Arc::new(self.source.load().map_err(|mistakes| mistakes.to_string())?);
+        let mut config = self.source.load().map_err(|mistakes| mistakes.to_string())?;
+        descriptors::fit(&mut config, self.descriptors_max);
+        let config = Arc::new(config);
         let logs = Arc::new(self.logs.open(&config)?);
         // Old files may have been moved away: a reload opens all of them anew.
         self.logs.reopen();

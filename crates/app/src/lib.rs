@@ -6,6 +6,7 @@ pub mod access_log;
 mod balance;
 pub mod config;
 pub mod ctl;
+mod descriptors;
 pub mod engine;
 pub mod lab;
 pub mod listener;

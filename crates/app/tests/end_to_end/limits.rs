@@ -1,13 +1,16 @@
 //! Limits on what a client may ask for and how long it may take, and many clients at once.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::on_both_reactors;
 use crate::support::client::{ended, replies_in};
 use crate::support::directory::noise;
+use crate::support::server::binary;
 use crate::support::{Client, Directory, Reactor, Server, eventually};
 
 fn site() -> Directory {
@@ -230,6 +233,25 @@ fn past_the_connection_limit_new_ones_wait(reactor: Reactor) {
     drop(second);
 }
 
+fn connections_leave_descriptors_for_files(reactor: Reactor) {
+    let site = site();
+    for number in 0..40 {
+        fs::write(site.path().join(format!("{number}.bin")), vec![b'x'; 100_000]).unwrap();
+    }
+    let leat = binary();
+    let arguments = [OsStr::new("--nofile=128:128"), leat.as_os_str(), OsStr::new("serve"), site.path().as_os_str()];
+    let more = ["--listen", "127.0.0.1:0", "--workers", "1", "--reactor", reactor.name()].map(OsStr::new);
+    let server = Server::start_program(Path::new("prlimit"), &[&arguments[..], &more[..]].concat(), 1);
+    let mut clients: Vec<_> = (0..200).map(|_| server.connect()).collect();
+    for (number, client) in clients.iter_mut().enumerate().take(40) {
+        assert_eq!(client.get(&format!("/{number}.bin")).body.len(), 100_000, "client {number}");
+    }
+    // Those that had to wait are accepted when others go.
+    let mut last = clients.pop().unwrap();
+    drop(clients);
+    assert_eq!(last.get("/a.txt").status, 200);
+}
+
 fn three_thousand_connections_are_served(reactor: Reactor) {
     // Both ends need descriptors. The server must see to its own.
     let own = std::process::id().to_string();
@@ -289,6 +311,7 @@ on_both_reactors!(
     a_body_that_stalls_is_cut,
     a_connection_can_be_limited_to_some_requests,
     past_the_connection_limit_new_ones_wait,
+    connections_leave_descriptors_for_files,
     three_thousand_connections_are_served,
     slow_heads_do_not_hold_up_others,
     a_flood_of_new_connections_is_served,

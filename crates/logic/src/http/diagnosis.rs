@@ -45,7 +45,7 @@ fn diagnose_request_line(line: &[u8]) -> Option<RejectReason> {
     }
     let Some(target) = target.filter(|target| !target.is_empty()) else { return Some(RejectReason::RequestLine) };
     match version {
-        Some(b"HTTP/1.0" | b"HTTP/1.1") => {}
+        Some([b'H', b'T', b'T', b'P', b'/', b'1', b'.', b'0'..=b'9']) => {}
         Some(b"HTTP/2.0") if method == b"PRI" => return Some(RejectReason::Http2Preface),
         Some([b'H', b'T', b'T', b'P', b'/', b'0'..=b'9', b'.', b'0'..=b'9']) => return Some(RejectReason::Version),
         _ => return Some(RejectReason::RequestLine),

@@ -64,7 +64,7 @@ reasons! {
     EmptyLines BAD_REQUEST "empty_lines" "There are too many empty lines before the request line."
     TlsOnPlainPort BAD_REQUEST "tls_on_plain_port" "TLS was spoken to a port that expects plain HTTP."
     Http2Preface HTTP_VERSION_NOT_SUPPORTED "http2_preface" "HTTP/2 was spoken to a port that expects HTTP/1.1."
-    Version HTTP_VERSION_NOT_SUPPORTED "version" "The version is neither HTTP/1.1 nor HTTP/1.0."
+    Version HTTP_VERSION_NOT_SUPPORTED "version" "The version is not HTTP/1."
     BareLineFeed BAD_REQUEST "bare_line_feed" "A line of the head ends in LF without CR."
     BareCarriageReturn BAD_REQUEST "bare_carriage_return" "The head has a CR that no LF follows."
     FoldedLine BAD_REQUEST "folded_line" "A header line begins with white space: line folding is obsolete."

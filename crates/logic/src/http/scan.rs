@@ -131,6 +131,8 @@ pub(super) fn request_line(input: &[u8]) -> Option<RequestLine<'_>> {
     let version = match rest.first_chunk::<11>()? {
         b" HTTP/1.1\r\n" => Version::Http11,
         b" HTTP/1.0\r\n" => Version::Http10,
+        // Of a later minor version only what 1.1 has is understood (RFC 9110 section 2.5).
+        [b' ', b'H', b'T', b'T', b'P', b'/', b'1', b'.', b'2'..=b'9', b'\r', b'\n'] => Version::Http11,
         _ => return None,
     };
     let is_text = seen.0 & TargetKinds::HIGH == 0 || std::str::from_utf8(target).is_ok();
@@ -259,7 +261,7 @@ mod tests {
         for line in [
             "GET  HTTP/1.1\r\n",
             " / HTTP/1.1\r\n",
-            "GET / HTTP/1.2\r\n",
+            "GET / HTTP/2.1\r\n",
             "GET / HTTP/1.1\n",
             "GET /\t HTTP/1.1\r\n",
             "GET / / HTTP/1.1\r\n",

@@ -28,6 +28,10 @@ const STRICTER: [RejectReason; 11] = [
 
 fn compare(head: &[u8]) {
     let shown = head.escape_ascii();
+    if (b'2'..=b'9').any(|minor| memchr::memmem::find(head, &[b" HTTP/1.", &[minor][..], b"\r\n"].concat()).is_some()) {
+        // leat takes later minor versions for 1.1 (RFC 9110 section 2.5), httparse none.
+        return;
+    }
     let mut slots = [httparse::EMPTY_HEADER; 16];
     let mut other = httparse::Request::new(&mut slots);
     let verdict = other.parse(head);

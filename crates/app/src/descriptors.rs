@@ -1,0 +1,44 @@
+//! How the descriptors that the process may have are divided: files kept open get a quarter at most, what comes and goes (files being opened, pipes,
+//! other servers' connections) has some to spare, and clients' connections get the rest. Whoever takes the last descriptor for a connection
+//! can't open the file that it asks for.
+
+use crate::config::Config;
+use crate::log;
+
+/// Descriptors for what is neither a client's connection nor a file kept open, where there are enough.
+const SPARE: usize = 256;
+
+/// Lowers what a configuration allows to what `limit`, the process's limit on descriptors, has room for, and says so.
+pub(crate) fn fit(config: &mut Config, limit: u64) {
+    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+    let (connections, files) = divide(limit, config.files.open_files_max);
+    config.files.open_files_max = files;
+    if connections < config.limits.connections {
+        log::info(format_args!(
+            "limits.connections = {} is more than the {limit} descriptors that this process may have leave room for: {connections} connections \
+             are accepted at once; raise the limit (ulimit -Hn, or LimitNOFILE in systemd) for more",
+            config.limits.connections
+        ));
+        config.limits.connections = connections;
+    }
+}
+
+/// How many connections and how many files kept open `limit` has room for, where `files` are wanted.
+fn divide(limit: usize, files: usize) -> (usize, usize) {
+    let files = files.min(limit / 4);
+    ((limit - files - SPARE.min(limit / 4)).max(1), files)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::divide;
+
+    #[test]
+    fn connections_get_what_files_and_others_leave() {
+        assert_eq!(divide(20_000, 4096), (20_000 - 4096 - 256, 4096));
+        assert_eq!(divide(1024, 4096), (512, 256));
+        assert_eq!(divide(1024, 10), (1024 - 10 - 256, 10));
+        assert_eq!(divide(64, 4096), (32, 16));
+        assert_eq!(divide(0, 4096), (1, 0));
+    }
+}
