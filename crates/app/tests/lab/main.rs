@@ -62,10 +62,15 @@ impl Lab {
 
     /// Has every process at a host die at once.
     fn kill(&self, host: &str) {
+        self.signal(host, "-KILL");
+    }
+
+    /// Sends every process at a host a signal.
+    fn signal(&self, host: &str, signal: &str) {
         let processes = Command::new("ip").args(["netns", "pids", &format!("leat-lab-{}-{host}", self.name)]).output();
         let processes = String::from_utf8_lossy(&processes.expect("ip can be run").stdout).into_owned();
         assert!(processes.split_whitespace().count() >= 2, "a supervisor and an engine, not {processes:?}");
-        let killed = Command::new("kill").arg("-KILL").args(processes.split_whitespace()).status();
+        let killed = Command::new("kill").arg(signal).args(processes.split_whitespace()).status();
         assert!(killed.is_ok_and(|status| status.success()));
     }
 

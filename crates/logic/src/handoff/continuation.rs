@@ -3,6 +3,8 @@
 //!
 //! The stream of a server's bytes is counted from the image's first unacknowledged one, the client's from its `receive_next`, both in 64 bits.
 
+use std::time::Duration;
+
 use super::http::HttpState;
 use super::image::Image;
 use super::limits::{PROGRESS_BYTES_MAX, RESEND_BYTES_MAX};
@@ -103,6 +105,23 @@ pub fn continue_from(image: Image, progress: Option<Progress>, seen: &Witness) -
         known.tcp.timestamp = seen.timestamp.or(known.tcp.timestamp);
     }
     Ok(Image { flow: image.flow, tcp: Some(known.tcp), congestion: None, http: known.http, reply: known.reply })
+}
+
+/// Within it a client acknowledges what it has got: the longest that kernels delay that, and a round trip.
+const ACKNOWLEDGED_WITHIN: Duration = Duration::from_millis(250);
+
+/// Whether a request can be answered anew that a node was offered so long ago and, before it could send no more, never said to have taken: nothing may
+/// have come of it, so it's one that can be repeated with none behind it, and the client has neither said more nor acknowledged any of a reply.
+///
+/// Weaker than what [`continue_from`] asks for: if all that such a client acknowledged was lost, a reply's beginning may be the dead node's and the
+/// rest another's. They are alike where servers have the same files.
+#[must_use]
+pub fn is_untouched(image: &Image, seen: &Witness, offered: Duration) -> bool {
+    let Some(tcp) = &image.tcp else { return false };
+    let queued = (tcp.sent.len() + tcp.unsent.len()) as u64;
+    let is_silent = seen.client_bytes == 0 && seen.acknowledged_bytes <= queued;
+    let is_alone = image.reply.is_none() && image.http.input.is_empty() && tcp.unread.is_empty();
+    offered >= ACKNOWLEDGED_WITHIN && is_silent && is_alone && is_repeatable(&image.http.head)
 }
 
 /// The last state of which the home knows.

@@ -20,7 +20,7 @@ mod reply;
 mod tcp;
 mod wire;
 
-pub use continuation::{Impossible, Progress, Witness, continue_from};
+pub use continuation::{Impossible, Progress, Witness, continue_from, is_untouched};
 pub use effect::{CutReason, Effect, SessionId, Target};
 pub use flow::{FlowId, Generation, Incarnation, RequestId, ServerId};
 pub use home::{Destination, GiveError, Home, HomeCounters, HomeLimits};

@@ -11,10 +11,7 @@ use leat_host::steering::{self, FlowKey, Heard};
 use leat_logic::dispatch::cost::{Side, Way, Ways, Work};
 use leat_logic::dispatch::{Dispatcher, Facts, LoadReport, NodeId, Outcome, Whence};
 use leat_logic::handoff;
-use leat_logic::handoff::{
-    CutReason, Destination, FlowId, HomeLimits, Image, Load, Progress, ServerId, SessionId, Target, Witness,
-    continue_from,
-};
+use leat_logic::handoff::{CutReason, Destination, FlowId, HomeLimits, Image, Load, ServerId, SessionId, Target};
 use leat_logic::http::{Request, Status};
 use leat_logic::time::Instant;
 use serde_json::Value;
@@ -64,8 +61,9 @@ pub(super) struct Home {
 }
 
 #[derive(Clone, Copy)]
-struct Asked {
+pub(super) struct Asked {
     node: NodeId,
+    pub(super) at: Instant,
     offers: u8,
     /// Processor time, if the connection was frozen at once.
     spent: Option<Duration>,
@@ -157,7 +155,7 @@ impl Home {
     }
 
     /// Has a flow that lives here, and that isn't to go, lent to a node, and to no other if this one doesn't take it.
-    pub(super) fn lend(&mut self, flow: FlowId, node: NodeId) -> bool {
+    pub(super) fn lend(&mut self, now: Instant, flow: FlowId, node: NodeId) -> bool {
         let Some(number) = self.number(node) else { return false };
         let mut workers: Vec<ServerId> =
             self.linked.keys().copied().filter(|server| server.server() == number).collect();
@@ -167,7 +165,7 @@ impl Home {
         let is_lent = !self.is_retiring && workers.into_iter().any(|server| self.flows.lend(flow, server).is_ok());
         if is_lent {
             self.dispatcher.begin(node);
-            self.asked.insert(flow, Asked { node, offers: OFFERS_MAX, spent: None });
+            self.asked.insert(flow, Asked { node, at: now, offers: OFFERS_MAX, spent: None });
         }
         is_lent
     }
@@ -298,7 +296,7 @@ impl Home {
     }
 
     /// A request that was on its way to a node has got there, or hasn't.
-    fn settled(&mut self, flow: FlowId, outcome: Outcome, now: Instant) -> Option<Asked> {
+    pub(super) fn settled(&mut self, flow: FlowId, outcome: Outcome, now: Instant) -> Option<Asked> {
         let asked = self.asked.remove(&flow)?;
         self.dispatcher.end(asked.node, outcome, now);
         Some(asked)
@@ -437,7 +435,7 @@ impl<H: Host> Worker<H> {
         }
         if is_moving && home.give(flow, chosen) {
             home.dispatcher.begin(chosen);
-            home.asked.insert(flow, Asked { node: chosen, offers: offers + 1, spent: None });
+            home.asked.insert(flow, Asked { node: chosen, at: now, offers: offers + 1, spent: None });
         } else {
             let number = home.number(chosen);
             self.proxy_to_node(token, number);
@@ -610,36 +608,6 @@ impl<H: Host> Worker<H> {
         }
     }
 
-    /// A flow's node is gone: goes on from what its client has acknowledged, if that can be known.
-    pub(super) fn recover(&mut self, flow: FlowId, image: &Bytes, progress: Option<&Bytes>) {
-        let Some(cluster) = &mut self.cluster else { return };
-        let key = cluster.flows.key(flow);
-        let Part::Home(home) = &mut cluster.part else { return };
-        let recovered = (|| {
-            let entry = home.steering.as_ref()?.flows().get(key?).ok().flatten()?;
-            let image = Image::decode(image).ok()?;
-            let progress = progress.and_then(|progress| Progress::decode(progress).ok());
-            let witness = witness(&image, &entry.heard)?;
-            continue_from(image, progress, &witness).ok()?.encode().ok()
-        })();
-        match recovered {
-            Some(image) => home.flows.recovered(flow, image.into()),
-            None => home.flows.cut(flow, CutReason::Unrepeatable),
-        }
-    }
-
-    /// A connection can't go on: what the client sends next finds no socket here, and the kernel resets it.
-    pub(super) fn cut_flow(&mut self, flow: FlowId, reason: CutReason) {
-        crate::log::warning(format_args!("a connection is cut: {reason}"));
-        if let Some(cluster) = &mut self.cluster {
-            if let Some(key) = cluster.flows.key(flow) {
-                cluster.part.let_go(flow, key, self.now);
-            }
-            cluster.part.came_back(flow, self.now);
-            cluster.flows.remove(flow);
-        }
-    }
-
     /// Nothing is left of a flow's connection.
     pub(super) fn flow_is_lost(&mut self, flow: FlowId) {
         if let Some(cluster) = &mut self.cluster {
@@ -690,17 +658,4 @@ impl<H: Host> Worker<H> {
             }
         }
     }
-}
-
-/// What the steering program saw of the client since the image was made.
-fn witness(image: &Image, heard: &Heard) -> Option<Witness> {
-    let tcp = image.tcp.as_ref()?;
-    let scale = tcp.window_scale.map_or(0, |scale| scale.send);
-    Some(Witness {
-        acknowledged_bytes: u64::from(heard.acknowledged.wrapping_sub(tcp.unacknowledged())),
-        window_bytes: u32::from(heard.window) << scale,
-        client_bytes: u64::from(heard.client_next.wrapping_sub(tcp.receive_next)),
-        timestamp: None,
-        is_exact: false,
-    })
 }

@@ -8,6 +8,7 @@
 //! | `home` | a dispatcher's: from a request to a node, and back when nobody takes it |
 //! | `born` | connections that begin at a node, both sides |
 //! | `node` | a node's: connections that arrive, and their end |
+//! | `recovery` | a home's: flows whose node is gone |
 //! | `reply` | both: replies under way that change hands |
 //! | `placing` | both: requests that come on connections which have been given to a node |
 //! | `shared` | is what workers share: programs in the kernel, and leases |
@@ -19,6 +20,7 @@ mod home;
 mod link;
 mod node;
 mod placing;
+mod recovery;
 mod reply;
 mod shared;
 mod split;

@@ -133,7 +133,7 @@ impl<H: Host> Worker<H> {
                 flow
             }
         };
-        home.lend(flow, node).then_some(())
+        home.lend(self.now, flow, node).then_some(())
     }
 
     /// At a data server: a connection that was lent goes home with a request that is its home's, as all are that aren't for a file of some size.

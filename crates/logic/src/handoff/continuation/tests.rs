@@ -136,3 +136,27 @@ fn what_the_client_sent_and_nobody_has_ends_the_connection_after_the_reply() {
 fn the_socket_itself_cant_be_made_again() {
     assert_eq!(continue_from(Image { tcp: None, ..image() }, None, &seen(0)), Err(Impossible::NoTcp));
 }
+
+#[test]
+fn a_request_is_untouched_whose_client_has_heard_and_said_nothing() {
+    let offered = || Image { reply: None, ..image() };
+    let long = Duration::from_millis(800);
+    // What was queued before the offer may be acknowledged.
+    assert!(is_untouched(&offered(), &seen(0), long) && is_untouched(&offered(), &seen(6), long));
+    assert!(!is_untouched(&offered(), &seen(7), long), "some of a reply");
+    assert!(!is_untouched(&offered(), &Witness { client_bytes: 1, ..seen(0) }, long), "more of the client");
+    assert!(!is_untouched(&offered(), &seen(0), Duration::from_millis(100)), "its acknowledgement may be under way");
+    assert!(!is_untouched(&image(), &seen(0), long), "a reply has begun");
+    let with_head = |head: &[u8]| {
+        let http = HttpState { head: head.to_vec(), ..HttpState::default() };
+        Image { http, ..offered() }
+    };
+    assert!(
+        !is_untouched(&with_head(b"POST / HTTP/1.1\r\nHost: a\r\n\r\n"), &seen(0), long),
+        "it may have had its effect"
+    );
+    assert!(!is_untouched(&with_head(b""), &seen(0), long), "there is no request");
+    let mut pipelined = offered();
+    pipelined.http.input = HEAD.to_vec();
+    assert!(!is_untouched(&pipelined, &seen(0), long), "what is behind it may have had its effect");
+}

@@ -546,13 +546,15 @@ impl Home {
         record.generation = record.generation.next();
         let generation = record.generation;
         let (image, progress) = (record.image.clone(), record.progress.clone());
+        let is_kept = image.is_some();
+        self.effects.push_back(Effect::Steer { flow, to: Target::Hold, generation });
+        self.effects.extend(image.map(|image| Effect::Recover { flow, image, progress }));
         if own {
+            // Only now: until then the host knows by it that the node hasn't said to have taken the flow.
             self.effects.push_back(Effect::CloseSilently { flow });
         }
-        self.effects.push_back(Effect::Steer { flow, to: Target::Hold, generation });
-        match image {
-            Some(image) => self.effects.push_back(Effect::Recover { flow, image, progress }),
-            None => self.cut(flow, CutReason::NoImage),
+        if !is_kept {
+            self.cut(flow, CutReason::NoImage);
         }
     }
 

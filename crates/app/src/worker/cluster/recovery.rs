@@ -1,0 +1,105 @@
+//! Flows whose node is gone, at their home: what can be known of them goes on, and the client of any other is told at once that it doesn't.
+
+use bytes::Bytes;
+use leat_host::reactor::Reactor;
+use leat_host::steering::{FlowKey, Heard};
+use leat_logic::dispatch::Outcome;
+use leat_logic::handoff::{
+    CutReason, FlowId, Image, Progress, TcpState, TcpWindow, Witness, continue_from, is_untouched,
+};
+
+use super::super::{Host, Worker};
+use super::Part;
+
+/// Of the segment that resets: it carries nothing.
+const RESET_MSS: u16 = 536;
+
+impl<H: Host> Worker<H> {
+    /// A flow's node is gone: goes on from what its client has acknowledged, if that can be known.
+    pub(super) fn recover(&mut self, flow: FlowId, image: &Bytes, progress: Option<&Bytes>) {
+        let now = self.now;
+        let Some(cluster) = &mut self.cluster else { return };
+        let key = cluster.flows.key(flow);
+        let Part::Home(home) = &mut cluster.part else { return };
+        let asked = home.settled(flow, Outcome::Failed, now);
+        let recovered = (|| {
+            let entry = home.steering.as_ref()?.flows().get(key?).ok().flatten()?;
+            let decoded = Image::decode(image).ok()?;
+            let witness = witness(&decoded, &entry.heard)?;
+            if asked.is_some_and(|asked| is_untouched(&decoded, &witness, now.since(asked.at))) {
+                return Some(image.clone());
+            }
+            let progress = progress.and_then(|progress| Progress::decode(progress).ok());
+            continue_from(decoded, progress, &witness).ok()?.encode().ok().map(Bytes::from)
+        })();
+        match recovered {
+            Some(image) => home.flows.recovered(flow, image),
+            None => home.flows.cut(flow, CutReason::Unrepeatable),
+        }
+    }
+
+    /// A connection can't go on. Its client may be waiting: it's told by a reset.
+    pub(super) fn cut_flow(&mut self, flow: FlowId, reason: CutReason) {
+        crate::log::warning(format_args!("a connection is cut: {reason}"));
+        let Some(cluster) = &mut self.cluster else { return };
+        let heard = cluster.flows.key(flow).and_then(|key| {
+            let heard = cluster.part.heard(key);
+            cluster.part.let_go(flow, key, self.now);
+            heard.map(|heard| end_of(key, &heard))
+        });
+        cluster.part.came_back(flow, self.now);
+        cluster.flows.remove(flow);
+        // Where the client has got more than it said, it answers, finds no socket here, and the kernel resets it.
+        let Some(Ok(socket)) = heard.map(|end| cluster.freezer.thaw(&end)) else { return };
+        if let Ok(socket) = self.reactor.adopt(socket) {
+            self.reactor.close(socket, true);
+        }
+    }
+}
+
+impl Part {
+    /// What was seen of a client that isn't served here.
+    fn heard(&self, key: FlowKey) -> Option<Heard> {
+        let Part::Home(home) = self else { return None };
+        home.steering.as_ref()?.flows().get(key).ok().flatten().map(|entry| entry.heard)
+    }
+}
+
+/// What the steering program saw of the client since the image was made.
+fn witness(image: &Image, heard: &Heard) -> Option<Witness> {
+    let tcp = image.tcp.as_ref()?;
+    let scale = tcp.window_scale.map_or(0, |scale| scale.send);
+    Some(Witness {
+        acknowledged_bytes: u64::from(heard.acknowledged.wrapping_sub(tcp.unacknowledged())),
+        window_bytes: u32::from(heard.window) << scale,
+        client_bytes: u64::from(heard.client_next.wrapping_sub(tcp.receive_next)),
+        timestamp: None,
+        is_exact: false,
+    })
+}
+
+/// A connection in which nothing is left but to end it.
+fn end_of(key: FlowKey, heard: &Heard) -> TcpState {
+    let Heard { client_next, acknowledged, window, .. } = *heard;
+    let window = u32::from(window);
+    TcpState {
+        local: key.vip,
+        remote: key.client,
+        send_next: acknowledged,
+        receive_next: client_next,
+        window: TcpWindow {
+            snd_wl1: client_next,
+            snd_wnd: window,
+            max_window: window,
+            rcv_wnd: 0,
+            rcv_wup: client_next,
+        },
+        mss: RESET_MSS,
+        window_scale: None,
+        sack: false,
+        timestamp: None,
+        unread: Vec::new(),
+        sent: Vec::new(),
+        unsent: Vec::new(),
+    }
+}
