@@ -65,10 +65,26 @@ impl Lab {
         self.signal(host, "-KILL");
     }
 
+    /// Stops every process at a host: none of them does anything from then on.
+    fn stop(&self, host: &str) {
+        self.signal(host, "-STOP");
+        let state = |task: fs::DirEntry| fs::read_to_string(task.path().join("status")).unwrap_or_default();
+        let stands = |pid: &str| {
+            let mut tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("it's there, stopped");
+            tasks.all(|task| task.is_ok_and(|task| state(task).contains("State:\tT")))
+        };
+        let pids = self.processes(host);
+        within("they stop", || pids.split_whitespace().all(stands));
+    }
+
+    fn processes(&self, host: &str) -> String {
+        let pids = Command::new("ip").args(["netns", "pids", &format!("leat-lab-{}-{host}", self.name)]).output();
+        String::from_utf8_lossy(&pids.expect("ip can be run").stdout).into_owned()
+    }
+
     /// Sends every process at a host a signal.
     fn signal(&self, host: &str, signal: &str) {
-        let processes = Command::new("ip").args(["netns", "pids", &format!("leat-lab-{}-{host}", self.name)]).output();
-        let processes = String::from_utf8_lossy(&processes.expect("ip can be run").stdout).into_owned();
+        let processes = self.processes(host);
         assert!(processes.split_whitespace().count() >= 2, "a supervisor and an engine, not {processes:?}");
         let killed = Command::new("kill").arg(signal).args(processes.split_whitespace()).status();
         assert!(killed.is_ok_and(|status| status.success()));
@@ -78,8 +94,7 @@ impl Lab {
     fn reload(&self, host: &str) {
         let reloads = || self.number(host, "leat_reloads_total");
         let before = reloads();
-        let pids = Command::new("ip").args(["netns", "pids", &format!("leat-lab-{}-{host}", self.name)]).output();
-        let pids = String::from_utf8_lossy(&pids.expect("ip can be run").stdout).into_owned();
+        let pids = self.processes(host);
         let parent = |pid: &str| {
             let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
             status.lines().find_map(|line| Some(line.strip_prefix("PPid:")?.trim().to_owned())).unwrap_or_default()

@@ -139,16 +139,15 @@ fn no_client_waits_for_dead_data_servers() {
     let (lab, folder) = (Lab::new(23), Folder::new("dead"));
     write_cluster(&folder, 1, "delegation = 'full'\nsize_min = '1KiB'");
     lab.well(&["up", &folder.path("cluster.toml")]);
-    let all = |signal| ["ds1", "ds2"].iter().for_each(|host| lab.signal(host, signal));
     lab.at("client1", || {
         // They have these: what they did last isn't known.
         let mut taken: Vec<TcpStream> = (0..4).map(|_| connect()).collect();
         taken.iter_mut().for_each(|stream| ask(stream, SIZES[0]));
         // And are offered those, but don't get to take them.
         let mut offered: Vec<TcpStream> = (0..4).map(|_| connect()).collect();
-        all("-STOP");
+        ["ds1", "ds2"].iter().for_each(|host| lab.stop(host));
         offered.iter_mut().for_each(|stream| stream.write_all(request(SIZES[1]).as_bytes()).expect("it can be sent"));
-        all("-KILL");
+        ["ds1", "ds2"].iter().for_each(|host| lab.kill(host));
         offered.iter_mut().for_each(|stream| expect_reply(stream, SIZES[1]).expect("a reply"));
         for mut stream in taken {
             let end = stream.read(&mut [0]).map_err(|error| error.kind());
@@ -159,4 +158,46 @@ fn no_client_waits_for_dead_data_servers() {
     });
     assert!(lab.number("cs", "leat_flows_recovered_total") >= 1, "what had been offered came back");
     assert_eq!(lab.number("cs", "leat_flows_cut_total"), 4);
+}
+
+#[test]
+fn data_servers_die_under_load_and_no_client_hangs() {
+    if !is_possible() {
+        return;
+    }
+    let (lab, folder) = (Lab::new(24), Folder::new("load"));
+    write_cluster(&folder, 2, "delegation = 'full'\nsize_min = '1KiB'");
+    lab.well(&["up", &folder.path("cluster.toml")]);
+    let (clients, rounds) = (16, 40);
+    let begun = std::sync::Barrier::new(clients + 1);
+    // How often each was told that its connection is over: no reply is half another's, and nobody waits in vain.
+    let client = |number: usize| {
+        let (mut stream, mut ends) = (connect(), 0);
+        for round in 0..rounds {
+            if round == rounds / 4 {
+                begun.wait();
+            }
+            let size = SIZES[(number + round) % 4];
+            let mut answered = stream.write_all(request(size).as_bytes());
+            answered = answered.and_then(|()| expect_reply(&mut stream, size));
+            if let Err(error) = answered {
+                let waited = matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut);
+                assert!(!waited, "client {number} waits for nothing");
+                (stream, ends) = (connect(), ends + 1);
+            }
+        }
+        ends
+    };
+    let ends: Vec<u32> = lab.at("client1", || {
+        std::thread::scope(|scope| {
+            let client = &client;
+            let threads: Vec<_> = (0..clients).map(|number| scope.spawn(move || client(number))).collect();
+            begun.wait();
+            ["ds1", "ds2"].iter().for_each(|host| lab.kill(host));
+            threads.into_iter().map(|thread| thread.join().expect("no client panics")).collect()
+        })
+    });
+    // One may have gone to the server that died second.
+    assert!(ends.iter().all(|&ends| ends <= 3), "{ends:?}");
+    lab.at("client1", || SIZES.iter().for_each(|&size| ask(&mut connect(), size)));
 }
