@@ -1,6 +1,7 @@
 //! `leat lab` with the real binary: a cluster in namespaces, reached by its clients, and nothing left of it afterwards. Needs root, iproute2 and
 //! curl; says so and ends where they are missing, and fails where `LEAT_REQUIRE_NAMESPACES` is set.
 
+mod born;
 mod motion;
 mod split;
 

@@ -1,4 +1,5 @@
-//! Connections in motion between nodes: the next request of a kept connection, and replies under way when their node drains or dies.
+//! Connections in motion between nodes: the next request of a kept connection, and replies under way when their node drains or dies. All of it
+//! must be so wherever a connection began.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,8 +21,17 @@ fn content(name: &str, length: usize) -> Vec<u8> {
     text
 }
 
+/// Where connections begin.
+#[derive(Clone, Copy, PartialEq)]
+enum Begun {
+    /// Here, and are moved.
+    AtDispatcher,
+    /// There, if the kernel can do that.
+    AtNode,
+}
+
 /// A lab of three nodes that serve `files`.
-fn up(lab: &Lab, folder: &Folder, files: &BTreeMap<String, Vec<u8>>, settings: &str) {
+fn up(lab: &Lab, folder: &Folder, begun: Begun, files: &BTreeMap<String, Vec<u8>>, settings: &str) {
     for (name, content) in files {
         fs::write(folder.path(&format!("site/{name}")), content).expect("a file to serve");
     }
@@ -34,8 +44,10 @@ fn up(lab: &Lab, folder: &Folder, files: &BTreeMap<String, Vec<u8>>, settings: &
     );
     fs::write(folder.path("cluster.toml"), text).expect("a configuration");
     lab.well(&["up", &folder.path("cluster.toml")]);
-    // Connections without timestamps begin at the dispatcher and are moved.
-    lab.well(&["exec", "client1", "sh", "-c", "echo 0 > /proc/sys/net/ipv4/tcp_timestamps"]);
+    if begun == Begun::AtDispatcher {
+        // Those of clients without timestamps do.
+        lab.well(&["exec", "client1", "sh", "-c", "echo 0 > /proc/sys/net/ipv4/tcp_timestamps"]);
+    }
 }
 
 fn connect() -> TcpStream {
@@ -77,17 +89,26 @@ fn total(lab: &Lab, name: &str) -> u64 {
 
 #[test]
 fn requests_of_a_kept_connection_go_where_their_content_is() {
+    go_where_content_is(11, Begun::AtDispatcher);
+}
+
+#[test]
+fn requests_of_a_kept_connection_go_where_their_content_is_if_begun_at_a_node() {
+    go_where_content_is(31, Begun::AtNode);
+}
+
+fn go_where_content_is(number: u32, begun: Begun) {
     if !is_possible() {
         return;
     }
-    let (lab, folder) = (Lab::new(11), Folder::new("kept"));
+    let (lab, folder) = (Lab::new(number), Folder::new(&format!("kept{number}")));
     let file = |number: usize| {
         let name = format!("f{number}");
         let length = if number.is_multiple_of(2) { 1_000 } else { 400_000 };
         (name.clone(), content(&name, length))
     };
     let files: BTreeMap<String, Vec<u8>> = (0..24).map(file).collect();
-    up(&lab, &folder, &files, "policy = 'mix_lard'");
+    up(&lab, &folder, begun, &files, "policy = 'mix_lard'");
     lab.at("client1", || {
         for round in 0..6 {
             let (mut stream, mut rest) = (connect(), Vec::new());
@@ -155,12 +176,21 @@ fn read_slowly(
 
 #[test]
 fn replies_under_way_leave_a_drained_node_and_none_is_cut() {
+    leave_a_drained_node(12, Begun::AtDispatcher);
+}
+
+#[test]
+fn replies_under_way_leave_a_drained_node_and_none_is_cut_if_begun_at_a_node() {
+    leave_a_drained_node(32, Begun::AtNode);
+}
+
+fn leave_a_drained_node(number: u32, begun: Begun) {
     if !is_possible() {
         return;
     }
-    let (lab, folder) = (Lab::new(12), Folder::new("busy"));
+    let (lab, folder) = (Lab::new(number), Folder::new(&format!("busy{number}")));
     let files = BTreeMap::from([("big".to_owned(), content("big", 3_000_000))]);
-    up(&lab, &folder, &files, "policy = 'round_robin'");
+    up(&lab, &folder, begun, &files, "policy = 'round_robin'");
     let socket = folder.path("leat.sock");
     let outcomes = read_slowly(&lab, 100, "big", &files["big"], || {
         let program = std::env::var_os("LEAT_BINARY").unwrap_or_else(|| env!("CARGO_BIN_EXE_leat").into());
@@ -189,12 +219,21 @@ fn await_tags(lab: &Lab, name: &str) {
 
 #[test]
 fn a_reply_goes_on_elsewhere_when_its_node_dies() {
+    outlive_a_node(13, Begun::AtDispatcher);
+}
+
+#[test]
+fn a_reply_goes_on_elsewhere_when_its_node_dies_if_begun_at_a_node() {
+    outlive_a_node(33, Begun::AtNode);
+}
+
+fn outlive_a_node(number: u32, begun: Begun) {
     if !is_possible() {
         return;
     }
-    let (lab, folder) = (Lab::new(13), Folder::new("death"));
+    let (lab, folder) = (Lab::new(number), Folder::new(&format!("death{number}")));
     let files = BTreeMap::from([("big".to_owned(), content("big", 10_000_000))]);
-    up(&lab, &folder, &files, "policy = 'round_robin'");
+    up(&lab, &folder, begun, &files, "policy = 'round_robin'");
     await_tags(&lab, "big");
     let outcomes = read_slowly(&lab, 12, "big", &files["big"], || lab.kill("n1"));
     let whole = outcomes.iter().filter(|outcome| matches!(outcome, Ok(true))).count();

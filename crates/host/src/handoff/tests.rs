@@ -166,6 +166,43 @@ fn what_a_frozen_connection_still_acknowledges_is_old_to_the_client() {
 }
 
 #[test]
+fn whatever_the_last_server_hadnt_sent_is_taken_over() {
+    const UNSENT_BYTES: usize = 900_000;
+    in_namespace("unsent", &[], || {
+        let (mut client, server) = connection("127.0.0.1:0");
+        let freezer = Freezer::new();
+        let frozen = freezer.freeze(server).unwrap();
+        let mut state = frozen.state().clone();
+        frozen.close_silently();
+        state.unsent = vec![b'x'; UNSENT_BYTES];
+        state.send_next = state.send_next.wrapping_add(UNSENT_BYTES as u32);
+        let _server = freezer.thaw(&state).unwrap();
+        client.read_exact(&mut vec![0; UNSENT_BYTES]).unwrap();
+    });
+}
+
+#[test]
+fn a_clock_that_goes_on_from_an_odd_number_goes_in_milliseconds() {
+    in_namespace("odd-clock", &[], || {
+        let (mut client, server) = connection("127.0.0.1:0");
+        let freezer = Freezer::new();
+        let frozen = freezer.freeze(server).unwrap();
+        let mut state = frozen.state().clone();
+        frozen.close_silently();
+        let then = state.timestamp.unwrap() | 1;
+        state.timestamp = Some(then);
+        let mut server = TcpStream::from(freezer.thaw(&state).unwrap());
+        server.set_nonblocking(false).unwrap();
+        let begun = std::time::Instant::now();
+        while begun.elapsed() < Duration::from_millis(50) {
+            exchange(&mut client, &mut server, b"question");
+        }
+        let ahead = repair::timestamp(server.as_raw_fd()).unwrap().wrapping_sub(then).cast_signed();
+        assert!((0..10_000).contains(&ahead), "{ahead} ms ahead of where it was");
+    });
+}
+
+#[test]
 fn only_an_established_connection_is_frozen() {
     in_namespace("refuses", &[], || {
         let (mut client, server) = connection("127.0.0.1:0");

@@ -54,7 +54,10 @@ impl Freezer {
         place(socket, state)?;
         agree(socket, state)?;
         fill(socket, state)?;
-        begin(socket, state)?;
+        begin(socket, state).inspect_err(|_| {
+            // Closed like this it's gone without a word, and its place is free for another try.
+            let _ = repair::begin(socket);
+        })?;
         Ok(owned)
     }
 }
@@ -122,8 +125,8 @@ fn agree(socket: RawFd, state: &TcpState) -> Result<()> {
     }
     repair::set_agreed(socket, &options[..count]).step("TCP_REPAIR_OPTIONS")?;
     match state.timestamp {
-        // Past what was sent before. The lowest bit isn't time.
-        Some(timestamp) => repair::set_timestamp(socket, timestamp.wrapping_add(2)).step("TCP_TIMESTAMP"),
+        // Past what was sent before. The lowest bit isn't time, and would make microseconds of it.
+        Some(timestamp) => repair::set_timestamp(socket, (timestamp & !1).wrapping_add(2)).step("TCP_TIMESTAMP"),
         None => Ok(()),
     }
 }
@@ -151,9 +154,16 @@ fn begin(socket: RawFd, state: &TcpState) -> Result<()> {
     // Repair leaves the address unshareable, and a listener on it couldn't be bound again.
     set_option(socket, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1).step("SO_REUSEADDR")?;
     set_option(socket, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1).step("TCP_NODELAY")?;
-    // What is queued and not sent would go along as bytes if the connection moved again.
-    set_option(socket, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, NOTSENT_BYTES).step("TCP_NOTSENT_LOWAT")?;
-    send_all(socket, &state.unsent).step("unsent bytes")
+    send_all(socket, &state.unsent).step("unsent bytes")?;
+    limit_unsent(&socket::borrow(socket)).step("TCP_NOTSENT_LOWAT")
+}
+
+/// Has the kernel queue little that it can't send yet: it would go along as bytes if the connection moved.
+///
+/// # Errors
+/// What the kernel says.
+pub fn limit_unsent(socket: &impl AsRawFd) -> io::Result<()> {
+    set_option(socket.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, NOTSENT_BYTES)
 }
 
 /// Enlarges a buffer that would be too small for what the connection brings, and lets the kernel tune it afterwards as it does any other.

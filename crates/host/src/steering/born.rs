@@ -125,7 +125,7 @@ impl Arrival {
         Arrival { key, flow, payload: payload.to_vec(), has_fin, sequence, acknowledged, window, echo }
     }
 
-    /// The connection as a socket would have it that has received the payload, and whose application has read it.
+    /// The connection as a socket would have it that has received the payload, and whose application hasn't read it.
     #[must_use]
     pub fn state(&self) -> TcpState {
         let is_ipv4 = self.key.vip.is_ipv4();
@@ -150,7 +150,7 @@ impl Arrival {
             window_scale,
             sack: self.echo >> 6 & 1 != 0,
             timestamp: Some(self.echo),
-            unread: Vec::new(),
+            unread: self.payload.clone(),
             sent: Vec::new(),
             unsent: Vec::new(),
         }

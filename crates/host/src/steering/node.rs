@@ -53,7 +53,7 @@ pub struct NodeCounters {
 
 /// See the module.
 pub struct Node {
-    programs: Programs,
+    pub(super) programs: Programs,
     services: HashMap<MapData, RawServiceKey, RawService>,
     lease: Array<MapData, u64>,
     counters: PerCpuArray<MapData, u64>,

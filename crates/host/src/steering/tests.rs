@@ -348,6 +348,31 @@ fn a_syn_is_answered_without_a_socket_and_who_got_the_answer_is_believed() {
     });
 }
 
+#[test]
+fn a_node_believes_nobody_who_has_no_cookie() {
+    let Some(namespace) = namespace::for_test("forged") else { return };
+    let pins = Pins(std::env::temp_dir().join(format!("leat-{}-forged", std::process::id())));
+    std::fs::create_dir_all(&pins.0).unwrap();
+    assert!(Command::new("mount").args(["-t", "bpf", "bpf"]).arg(&pins.0).status().unwrap().success());
+    let path = pins.0.clone();
+    let work = move || {
+        let mut node = Node::load_for_births(&path, CookieKey::new([7; 16])).unwrap();
+        for (client, vip) in [(CLIENT4, VIP4), (CLIENT6, VIP6)] {
+            let service = Service { vip: vip.parse().unwrap(), own: None, marked: true };
+            node.add_service(&service).unwrap();
+            let mut ack = Segment::new(client, vip, ACK, 7001);
+            (ack.acknowledged, ack.timestamp, ack.payload) = (1234, Some(99), b"GET / HTTP/1.1".to_vec());
+            for frame in [ack.frame(), echoing(&ack, 55), Segment { timestamp: None, ..ack }.frame()] {
+                let options = TestRunOptions { data_in: Some(&frame), ..TestRunOptions::default() };
+                let program = node.programs.classifier("node_ingress").unwrap();
+                assert_eq!(program.test_run(options).unwrap().return_value, DROP);
+            }
+        }
+        assert_eq!(node.counters().unwrap(), NodeCounters { forged: 6, ..NodeCounters::default() });
+    };
+    namespace.run(work).unwrap();
+}
+
 /// What the programs cost: `cargo test -p leat-host --release --lib steering -- --ignored --nocapture costs`.
 #[test]
 #[ignore = "a measurement"]

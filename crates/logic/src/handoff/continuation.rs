@@ -1,7 +1,8 @@
 //! How a connection goes on whose server has died, from its last image, what that server told since, and what the home has seen of the
 //! client. Decides which bytes are sent next, or that nobody can know; doesn't ask whether the content is still there: who thaws compares tags.
 //!
-//! The stream of a server's bytes is counted from the image's first unacknowledged one, the client's from its `receive_next`, both in 64 bits.
+//! The stream of a server's bytes is counted from the image's first unacknowledged one, the client's from its first unread
+//! one, both in 64 bits.
 
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use crate::http::{EntityTag, Method, Request};
 pub struct Progress {
     /// Bytes sent since the image, before this reply.
     pub server_bytes: u64,
-    /// Bytes received since the image.
+    /// Bytes read since the image.
     pub client_bytes: u64,
     /// The protocol's state now, with whatever has been received and not consumed.
     pub http: HttpState,
@@ -33,7 +34,7 @@ pub struct Witness {
     pub acknowledged_bytes: u64,
     /// How far past that the client's window has ever reached: so many more bytes may be with it.
     pub window_bytes: u32,
-    /// Bytes that the client has sent since the image, up to the end of the furthest.
+    /// Bytes that the client has sent, from the image's first unread one up to the end of the furthest.
     pub client_bytes: u64,
     /// A timestamp later than any that the client has been shown.
     pub timestamp: Option<u32>,
@@ -139,15 +140,16 @@ impl Known {
         let mut queued = std::mem::take(&mut tcp.sent);
         queued.append(&mut tcp.unsent);
         if let Some(progress) = progress {
+            tcp.receive_next = tcp.first_unread().wrapping_add(wrap(progress.client_bytes));
             tcp.unread.clear();
-            tcp.receive_next = tcp.receive_next.wrapping_add(wrap(progress.client_bytes));
             let pieces = progress.reply.pieces.clone();
             let client_bytes = progress.client_bytes;
             return Known { tcp, http: progress.http, pieces, reply: Some(progress.reply), client_bytes };
         }
         let mut pieces = vec![Piece::Literal(queued)];
         pieces.extend(reply.iter().flat_map(|reply| reply.pieces.iter().cloned()));
-        Known { tcp, http, pieces, reply, client_bytes: 0 }
+        let client_bytes = tcp.unread.len() as u64;
+        Known { tcp, http, pieces, reply, client_bytes }
     }
 
     /// Whether it's certain what comes after the acknowledged byte. `skipped`: bytes of the pieces that are acknowledged.

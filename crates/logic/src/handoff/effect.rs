@@ -80,6 +80,8 @@ pub enum Effect {
         flow: FlowId,
         /// The last image of it.
         image: Bytes,
+        /// When it came.
+        kept: Instant,
         /// The last reply that the node told of, encoded.
         progress: Option<Bytes>,
     },

@@ -49,6 +49,14 @@ impl Image {
         RequestId { flow: self.flow, number: self.http.connection.requests }
     }
 
+    /// The head of the request in hand; between requests, what has come of the next one.
+    #[must_use]
+    pub fn next_bytes(&self) -> &[u8] {
+        let unread = self.tcp.as_ref().map_or(&[][..], |tcp| &tcp.unread);
+        let parts = [&self.http.head[..], &self.http.input, unread];
+        parts.into_iter().find(|part| !part.is_empty()).unwrap_or_default()
+    }
+
     /// The image as bytes.
     ///
     /// # Errors

@@ -229,11 +229,12 @@ impl Node {
         true
     }
 
-    /// Tells of the flows that have begun here since the last call, and haven't ended: sooner than the home's `offer_timeout`.
+    /// Tells of the flows that have begun here since the last call, and haven't ended: sooner than the home's `offer_timeout`. What else is said of a
+    /// flow is said after that, since the home believes only who has it.
     pub fn tell_births(&mut self) {
         for flow in std::mem::take(&mut self.newborn) {
             if let Some(record) = self.flows.get(&flow)
-                && record.phase == Phase::Live
+                && matches!(record.phase, Phase::Live | Phase::Freezing)
                 && record.generation == Generation::BORN
             {
                 self.send(Message::Taken { flow, generation: Generation::BORN });
@@ -262,6 +263,7 @@ impl Node {
         }
         record.asked = Some(number);
         let generation = record.generation;
+        self.tell_births();
         self.questions.push_back((now.after(self.limits.question_timeout), flow, number));
         self.send(Message::Where { flow, generation, number, head });
         true
@@ -313,8 +315,9 @@ impl Node {
 
     /// A reply has begun that is worth going on with elsewhere if this node dies; `progress` is an encoded `Progress`. Before its first byte is sent.
     pub fn began(&mut self, flow: FlowId, progress: Bytes) {
-        if let Some(record) = self.flows.get(&flow) {
-            self.send(Message::Began { flow, generation: record.generation, progress });
+        if let Some(&Flow { generation, .. }) = self.flows.get(&flow) {
+            self.tell_births();
+            self.send(Message::Began { flow, generation, progress });
         }
     }
 

@@ -88,6 +88,12 @@ impl TcpState {
         self.send_next.wrapping_sub(u32::try_from(queued).unwrap_or(u32::MAX))
     }
 
+    /// The first sequence number that the application hasn't read.
+    #[must_use]
+    pub fn first_unread(&self) -> u32 {
+        self.receive_next.wrapping_sub(u32::try_from(self.unread.len()).unwrap_or(u32::MAX))
+    }
+
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
         let mut flags = 0;
         flags |= u8::from(self.local.is_ipv6()) * FLAG_IPV6;

@@ -276,6 +276,7 @@ fn what_was_to_be_kept_and_is_gone_goes_on_from_what_was_returned() {
 #[test]
 fn nothing_is_taken_back_before_the_lease_has_run_out() {
     let mut pair = Pair::new();
+    let kept = pair.now;
     pair.hand_over();
     pair.lose();
     pair.pass(Duration::from_millis(900));
@@ -283,7 +284,7 @@ fn nothing_is_taken_back_before_the_lease_has_run_out() {
     pair.pass(Duration::from_millis(110));
     assert!(pair.node.is_fenced(pair.now) && pair.home_did.is_empty());
     pair.pass(Duration::from_millis(20));
-    let recover = Effect::Recover { flow: FLOW, image: IMAGE, progress: None };
+    let recover = Effect::Recover { flow: FLOW, image: IMAGE, kept, progress: None };
     assert_eq!(pair.home_did, [steer(Target::Hold, 2), recover]);
     // The node comes back with a socket that isn't its any more, and is told so before it gets a lease.
     pair.session += 1;
@@ -328,7 +329,7 @@ fn a_giver_whose_flow_went_on_elsewhere_doesnt_get_it_back() {
     }
     assert!(pair.home_did.iter().any(|effect| matches!(effect, Effect::Recover { .. })));
     assert_eq!(pair.node_did, [FREEZE, CLOSE]);
-    pair.home.recovered(FLOW, IMAGE);
+    pair.home.recovered(pair.now, FLOW, IMAGE);
     pair.talk();
     assert_eq!(pair.home_did.last(), Some(&Effect::Place { flow: FLOW, giver: None, image: IMAGE }));
 }
@@ -438,10 +439,36 @@ fn a_flow_that_never_came_to_its_node_is_offered_with_its_image_and_never_begins
 #[test]
 fn what_began_at_a_node_that_dies_goes_on_from_what_the_client_had_sent() {
     let mut pair = be_born();
+    let kept = pair.now;
     pair.node.born(FLOW);
     pair.home.disconnected(pair.session());
     pair.now = pair.now.after(Duration::from_secs(3));
     pair.home.handle_timeout(pair.now);
     pair.collect_home();
-    assert!(pair.home_did.contains(&Effect::Recover { flow: FLOW, image: IMAGE, progress: None }));
+    assert!(pair.home_did.contains(&Effect::Recover { flow: FLOW, image: IMAGE, kept, progress: None }));
+}
+
+#[test]
+fn what_a_node_says_of_a_flow_that_has_just_begun_is_believed() {
+    let mut pair = be_born();
+    let (kept, progress) = (pair.now, Bytes::from_static(b"progress"));
+    pair.home.set_rules(Rules { is_asked: true, keep_ms: 0 });
+    pair.talk();
+    pair.node.born(FLOW);
+    pair.node.began(FLOW, progress.clone());
+    pair.talk();
+    pair.home.disconnected(pair.session());
+    pair.now = pair.now.after(Duration::from_secs(3));
+    pair.home.handle_timeout(pair.now);
+    pair.collect_home();
+    assert!(pair.home_did.contains(&Effect::Recover { flow: FLOW, image: IMAGE, kept, progress: Some(progress) }));
+
+    let mut pair = be_born();
+    pair.home.set_rules(Rules { is_asked: true, keep_ms: 0 });
+    pair.talk();
+    pair.node.born(FLOW);
+    let head = Bytes::from_static(b"head");
+    assert!(pair.node.ask(pair.now, FLOW, 2, head.clone()));
+    pair.talk();
+    assert_eq!(pair.home_did, [Effect::Where { flow: FLOW, node: NODE, number: 2, head }]);
 }

@@ -356,7 +356,7 @@ impl World {
                 self.machines[machine].sockets.remove(&flow);
             }
             Effect::Place { flow, giver, image } => self.place(flow, giver, &image),
-            Effect::Recover { flow, image, progress } => {
+            Effect::Recover { flow, image, progress, .. } => {
                 let is_probed = self.random.percent(50);
                 let wait_ns = if is_probed && !self.has(Defect::ProbesEarly) { LATENCY_NS_MAX } else { 0 };
                 let life = self.machines[HOME].life;
@@ -483,13 +483,14 @@ impl World {
         let seen = Witness {
             acknowledged_bytes: acknowledged.saturating_sub(u64::from(tcp.unacknowledged())),
             window_bytes: WINDOW_BYTES as u32,
-            client_bytes: sent.saturating_sub(u64::from(tcp.receive_next)),
+            client_bytes: sent.saturating_sub(u64::from(tcp.first_unread())),
             timestamp: None,
             is_exact: answers,
         };
         let progress = progress.map(|progress| Progress::decode(progress).expect("written here"));
         let outcome = continue_from(image, progress, &seen);
         self.trace(|| format!("{flow} after its node's death, {seen:?}: {:?}", outcome.as_ref().err()));
+        let now = self.machines[HOME].clock(self.now_ns);
         let Some(home) = self.machines[HOME].home() else { return };
         match outcome {
             Ok(image) => {
@@ -497,7 +498,7 @@ impl World {
                 if image.http.connection.flags & 8 != 0 {
                     self.excuses.insert(flow, "a request died with its node");
                 }
-                home.recovered(flow, image.encode().expect("within the limits").into());
+                home.recovered(now, flow, image.encode().expect("within the limits").into());
             }
             Err(_) => home.cut(flow, CutReason::Unrepeatable),
         }

@@ -147,6 +147,9 @@ impl<H: Host> Worker<H> {
         if node.of(flow).is_some_and(|flows| flows.born(flow)) {
             node.tell_soon(self.now);
             cluster.flows.settle(flow, token);
+            if let Err(error) = leat_host::handoff::limit_unsent(&Borrowed(socket)) {
+                crate::log::warning(format_args!("a connection may be too large to be moved: {error}"));
+            }
             return true;
         }
         // Where it can't be frozen it's closed unmarked: what the kernel says then doesn't leave this host.
@@ -163,11 +166,7 @@ impl<H: Host> Worker<H> {
 
 /// What a socket here would have made of a connection: by that it goes on if its node never gets it.
 fn image(flow: FlowId, arrival: &Arrival, now: Instant) -> Option<Bytes> {
-    let http = HttpState {
-        connection: http::Connection::new(now).export(now),
-        input: arrival.payload.clone(),
-        ..HttpState::default()
-    };
+    let http = HttpState { connection: http::Connection::new(now).export(now), ..HttpState::default() };
     let image = Image { flow, tcp: Some(arrival.state()), congestion: None, http, reply: None };
     image.encode().ok().map(Bytes::from)
 }

@@ -34,7 +34,7 @@ const ACKNOWLEDGED_LOOK: Duration = Duration::from_millis(1);
 
 struct Flow<F> {
     key: Option<FlowKey>,
-    /// Where the image was made that its home has: bytes written and acknowledged, bytes received, as its socket counts.
+    /// Where the image was made that its home has: bytes written and acknowledged, bytes read, as its socket counts.
     base: (u64, u64),
     /// Requests that it had brought when it came here; the one in hand isn't one of them.
     requests_before: u32,
@@ -218,7 +218,7 @@ impl<H: Host> Worker<H> {
             Ok(frozen) => {
                 let tcp = frozen.state();
                 let queued = (tcp.sent.len() + tcp.unsent.len()) as u64;
-                let base = (come.0.saturating_sub(queued), come.1 + tcp.unread.len() as u64);
+                let base = (come.0.saturating_sub(queued), come.1);
                 let image = image_of(flow, &frozen, connection, &input, self.now);
                 connection.inbox.clear(&mut self.reactor);
                 let (http, listener, site) = (connection.http.clone(), connection.listener, connection.site);
@@ -390,7 +390,7 @@ impl<H: Host> Worker<H> {
         at: u16,
     ) -> Result<Token, RefuseReason> {
         let cluster = self.cluster.as_mut().ok_or(RefuseReason::Absent)?;
-        let (key, base) = (Some(FlowKey::of(tcp)), (0, tcp.unread.len() as u64));
+        let (key, base) = (Some(FlowKey::of(tcp)), (0, 0));
         let requests_before = http.connection.requests.saturating_sub(u32::from(!http.head.is_empty()));
         cluster.flows.all.insert(flow, Flow { key, base, requests_before, place: Place::Away });
         let socket = cluster.freezer.thaw(tcp).map_err(|error| refused(RefuseReason::Kernel, &error))?;

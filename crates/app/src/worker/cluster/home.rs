@@ -590,19 +590,22 @@ impl<H: Host> Worker<H> {
             return;
         }
         let decoded = Image::decode(image).ok();
-        let request = decoded.as_ref().and_then(|image| Request::read_again(&image.http.head));
+        let request = decoded.as_ref().and_then(|image| Request::read_again(image.next_bytes()));
         let chosen = match &request {
             Some(request) => home.dispatcher.choose(&Facts::of(request), now).map(|choice| choice.node),
             None => home.dispatcher.choose_any(now),
         };
         let workers = chosen.ok().and_then(|node| home.number(node)).map(|number| home.workers(number));
         let workers = workers.unwrap_or_default();
+        // It belongs where it is, as after an offer that was answered late.
+        let stays = giver.filter(|giver| workers.contains(giver) && !home.is_retiring);
         // From worker to worker of one node by way of here: as long as one has a socket of it, even a frozen one, no other can.
         let is_givers = giver.is_some_and(|giver| workers.iter().any(|server| server.server() == giver.server()));
-        if (home.is_retiring || is_givers) && home.flows.place(now, flow, Destination::Here).is_ok() {
+        if (home.is_retiring || is_givers && stays.is_none()) && home.flows.place(now, flow, Destination::Here).is_ok()
+        {
             return;
         }
-        let mut places = workers.into_iter().chain(giver);
+        let mut places = stays.into_iter().chain(workers).chain(giver);
         if !places.any(|server| home.flows.place(now, flow, Destination::Node(server)).is_ok()) {
             home.flows.cut(flow, CutReason::NoPlace);
         }

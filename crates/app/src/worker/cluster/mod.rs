@@ -212,7 +212,7 @@ impl<H: Host> Worker<H> {
             Effect::Steer { flow, to, .. } => self.steer(flow, to),
             Effect::Unsteer { flow, .. } => self.unsteer(flow),
             Effect::Place { flow, giver, image } => self.place(flow, giver, &image),
-            Effect::Recover { flow, image, progress } => self.recover(flow, &image, progress.as_ref()),
+            Effect::Recover { flow, image, kept, progress } => self.recover(flow, &image, kept, progress.as_ref()),
             Effect::Cut { flow, reason } => self.cut_flow(flow, reason),
             Effect::LeaseUntil { until } => self.renew_lease(home, until),
             Effect::Send { session, message } => self.send_message(session, &message),

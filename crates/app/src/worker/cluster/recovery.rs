@@ -1,5 +1,7 @@
 //! Flows whose node is gone, at their home: what can be known of them goes on, and the client of any other is told at once that it doesn't.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use leat_host::reactor::Reactor;
 use leat_host::steering::{FlowKey, Heard};
@@ -7,6 +9,7 @@ use leat_logic::dispatch::Outcome;
 use leat_logic::handoff::{
     CutReason, FlowId, Image, Progress, TcpState, TcpWindow, Witness, continue_from, is_untouched,
 };
+use leat_logic::time::Instant;
 
 use super::super::{Host, Worker};
 use super::Part;
@@ -16,7 +19,7 @@ const RESET_MSS: u16 = 536;
 
 impl<H: Host> Worker<H> {
     /// A flow's node is gone: goes on from what its client has acknowledged, if that can be known.
-    pub(super) fn recover(&mut self, flow: FlowId, image: &Bytes, progress: Option<&Bytes>) {
+    pub(super) fn recover(&mut self, flow: FlowId, image: &Bytes, kept: Instant, progress: Option<&Bytes>) {
         let now = self.now;
         let Some(cluster) = &mut self.cluster else { return };
         let key = cluster.flows.key(flow);
@@ -24,16 +27,19 @@ impl<H: Host> Worker<H> {
         let asked = home.settled(flow, Outcome::Failed, now);
         let recovered = (|| {
             let entry = home.steering.as_ref()?.flows().get(key?).ok().flatten()?;
-            let decoded = Image::decode(image).ok()?;
-            let witness = witness(&decoded, &entry.heard)?;
+            let mut decoded = Image::decode(image).ok()?;
+            let witness = witness(&decoded, &entry.heard, now.since(kept))?;
             if asked.is_some_and(|asked| is_untouched(&decoded, &witness, now.since(asked.at))) {
-                return Some(image.clone());
+                if let Some(tcp) = &mut decoded.tcp {
+                    tcp.timestamp = witness.timestamp;
+                }
+                return decoded.encode().ok().map(Bytes::from);
             }
             let progress = progress.and_then(|progress| Progress::decode(progress).ok());
             continue_from(decoded, progress, &witness).ok()?.encode().ok().map(Bytes::from)
         })();
         match recovered {
-            Some(image) => home.flows.recovered(flow, image),
+            Some(image) => home.flows.recovered(now, flow, image),
             None => home.flows.cut(flow, CutReason::Unrepeatable),
         }
     }
@@ -65,15 +71,17 @@ impl Part {
     }
 }
 
-/// What the steering program saw of the client since the image was made.
-fn witness(image: &Image, heard: &Heard) -> Option<Witness> {
+/// What the steering program saw of the client since the image was made, so long ago.
+fn witness(image: &Image, heard: &Heard, age: Duration) -> Option<Witness> {
     let tcp = image.tcp.as_ref()?;
     let scale = tcp.window_scale.map_or(0, |scale| scale.send);
+    // Clocks may differ in pace by 2 %, and a client drops what is from before what it has seen.
+    let age_ms = (age + age / 50).as_millis() as u32;
     Some(Witness {
         acknowledged_bytes: u64::from(heard.acknowledged.wrapping_sub(tcp.unacknowledged())),
         window_bytes: u32::from(heard.window) << scale,
-        client_bytes: u64::from(heard.client_next.wrapping_sub(tcp.receive_next)),
-        timestamp: None,
+        client_bytes: u64::from(heard.client_next.wrapping_sub(tcp.first_unread())),
+        timestamp: tcp.timestamp.map(|shown| shown.wrapping_add(age_ms)),
         is_exact: false,
     })
 }

@@ -160,3 +160,19 @@ fn a_request_is_untouched_whose_client_has_heard_and_said_nothing() {
     pipelined.http.input = HEAD.to_vec();
     assert!(!is_untouched(&pipelined, &seen(0), long), "what is behind it may have had its effect");
 }
+
+#[test]
+fn what_the_client_sent_is_counted_from_what_nobody_had_read() {
+    let mut began = Image { reply: None, http: HttpState::default(), ..image() };
+    let tcp = began.tcp.as_mut().unwrap();
+    (tcp.sent, tcp.unsent, tcp.unread) = (vec![], vec![], HEAD.to_vec());
+    let first = tcp.receive_next.wrapping_sub(HEAD.len() as u32);
+    assert_eq!(began.next_bytes(), HEAD);
+    let http = HttpState { head: HEAD.to_vec(), ..HttpState::default() };
+    let reply = reply(vec![content(0, 150)]);
+    // The request came again in one packet with the next one's beginning, and its node has read both.
+    let told = Progress { server_bytes: 0, client_bytes: 50, http, reply };
+    let seen = Witness { client_bytes: 50, timestamp: Some(9), ..seen(20) };
+    let tcp = continue_from(began, Some(told), &seen).unwrap().tcp.unwrap();
+    assert_eq!((tcp.receive_next, tcp.unread, tcp.timestamp), (first.wrapping_add(50), vec![], Some(9)));
+}

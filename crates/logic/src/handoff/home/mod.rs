@@ -116,8 +116,9 @@ enum Holder {
 struct Flow {
     generation: Generation,
     holder: Holder,
-    /// The last image, and what its node told since.
+    /// The last image, when it came, and what its node told since.
     image: Option<Bytes>,
+    kept: Instant,
     progress: Option<Bytes>,
     /// A node that has a frozen socket of it, to be released when the flow has settled.
     giver: Option<(Life, Generation)>,
@@ -211,7 +212,7 @@ impl Home {
         let generation = Generation::BORN;
         let record = Flow { generation, ..Flow::new(Holder::Offered { life, own: false }) };
         self.flows.insert(flow, record);
-        self.keep(flow, image);
+        self.keep(now, flow, image);
         self.nodes.take_credit(life);
         self.offers.push_back((now.after(self.limits.offer_timeout), flow, generation));
         self.counters.born += 1;
@@ -274,7 +275,7 @@ impl Home {
     pub fn frozen(&mut self, now: Instant, flow: FlowId, image: Bytes) {
         let Some(record) = self.flows.get(&flow) else { return };
         let Holder::Freezing(node) = record.holder else { return };
-        self.keep(flow, image);
+        self.keep(now, flow, image);
         if self.offer(now, flow, node, true).is_err() {
             self.take_up_again(flow);
         }
@@ -343,13 +344,13 @@ impl Home {
     }
 
     /// [`Effect::Recover`] has found that the flow can go on from this image.
-    pub fn recovered(&mut self, flow: FlowId, image: Bytes) {
+    pub fn recovered(&mut self, now: Instant, flow: FlowId, image: Bytes) {
         if let Some(record) = self.flows.get_mut(&flow)
             && record.holder == Holder::Recovering
         {
             record.holder = Holder::Held;
             self.counters.recovered += 1;
-            self.keep(flow, image);
+            self.keep(now, flow, image);
             self.ask_for_place(flow);
         }
     }
@@ -545,10 +546,10 @@ impl Home {
         record.holder = Holder::Recovering;
         record.generation = record.generation.next();
         let generation = record.generation;
-        let (image, progress) = (record.image.clone(), record.progress.clone());
+        let (image, kept, progress) = (record.image.clone(), record.kept, record.progress.clone());
         let is_kept = image.is_some();
         self.effects.push_back(Effect::Steer { flow, to: Target::Hold, generation });
-        self.effects.extend(image.map(|image| Effect::Recover { flow, image, progress }));
+        self.effects.extend(image.map(|image| Effect::Recover { flow, image, kept, progress }));
         if own {
             // Only now: until then the host knows by it that the node hasn't said to have taken the flow.
             self.effects.push_back(Effect::CloseSilently { flow });
@@ -558,11 +559,11 @@ impl Home {
         }
     }
 
-    fn keep(&mut self, flow: FlowId, image: Bytes) {
+    fn keep(&mut self, now: Instant, flow: FlowId, image: Bytes) {
         self.drop_image(flow);
         if let Some(record) = self.flows.get_mut(&flow) {
             self.kept_bytes += image.len();
-            record.image = Some(image);
+            (record.image, record.kept) = (Some(image), now);
         }
     }
 
@@ -605,6 +606,7 @@ impl Flow {
             generation: Generation::default(),
             holder,
             image: None,
+            kept: Instant::default(),
             progress: None,
             giver: None,
             attempts: 0,

@@ -48,7 +48,7 @@ impl Home {
                     self.grant(now, session, life, number);
                 }
             }
-            (message, Some(life), true) if message.is_from_node() => self.handle_claim(life, message),
+            (message, Some(life), true) if message.is_from_node() => self.handle_claim(now, life, message),
             // Out of turn: nothing that such a node says is to be relied on.
             _ => self.disconnect(session),
         }
@@ -230,7 +230,7 @@ impl Home {
         }
     }
 
-    fn handle_claim(&mut self, life: Life, message: Message) {
+    fn handle_claim(&mut self, now: Instant, life: Life, message: Message) {
         match message {
             Message::Taken { flow, generation } => match self.standing(life, flow, generation) {
                 Standing::Offered => self.settle_at_node(flow, life),
@@ -254,7 +254,7 @@ impl Home {
                 self.effects.push_back(Effect::Where { flow, node: life.0, number, head });
             }
             Message::Seen(samples) => self.effects.push_back(Effect::Seen(samples)),
-            Message::Return { flow, generation, image } => self.take_back(life, flow, generation, image),
+            Message::Return { flow, generation, image } => self.take_back(now, life, flow, generation, image),
             _ => {}
         }
     }
@@ -268,12 +268,12 @@ impl Home {
         }
     }
 
-    fn take_back(&mut self, life: Life, flow: FlowId, generation: Generation, image: Bytes) {
+    fn take_back(&mut self, now: Instant, life: Life, flow: FlowId, generation: Generation, image: Bytes) {
         match self.standing(life, flow, generation) {
             Standing::Offered => self.settle_at_node(flow, life),
             Standing::Holder => {}
             Standing::None => {
-                self.handle_stray_return(life, flow, generation, image);
+                self.handle_stray_return(now, life, flow, generation, image);
                 return;
             }
         }
@@ -289,7 +289,7 @@ impl Home {
         record.giver = Some((life, generation));
         let is_lent = record.is_lent;
         self.counters.returned += 1;
-        self.keep(flow, image);
+        self.keep(now, flow, image);
         if is_lent {
             self.thaw_here(flow);
         } else {
@@ -298,7 +298,7 @@ impl Home {
     }
 
     /// A return under another generation than the flow's.
-    fn handle_stray_return(&mut self, life: Life, flow: FlowId, generation: Generation, image: Bytes) {
+    fn handle_stray_return(&mut self, now: Instant, life: Life, flow: FlowId, generation: Generation, image: Bytes) {
         let giver = (life, generation);
         match self.flows.get_mut(&flow) {
             Some(record) if record.giver == Some(giver) => {}
@@ -310,7 +310,7 @@ impl Home {
                     && generation < record.generation =>
             {
                 record.giver = Some(giver);
-                self.keep(flow, image);
+                self.keep(now, flow, image);
             }
             _ => self.send(life, Message::Release { flow, generation }),
         }

@@ -1,0 +1,88 @@
+//! Connections that begin at nodes, and those that can't: what clients do that isn't one packet with a request. On a kernel without what that needs
+//! all of it must hold as well, by moving them.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, SocketAddrV4, TcpStream};
+use std::time::Duration;
+
+use rustix::net::{AddressFamily, SocketType, bind, connect, socket, sockopt};
+
+use super::{Folder, Lab, is_possible};
+
+const VIP: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 77, 0, 100), 80);
+const REQUEST: &[u8] = b"GET /page HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+const CONTENT: &[u8] = b"what is there";
+/// The same port so often, and each time the node has closed first.
+const TURNS: usize = 100;
+
+/// A connection, from a port of its own or one that's named.
+fn begin(port: u16) -> TcpStream {
+    let client = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
+    sockopt::set_socket_reuseaddr(&client, true).expect("it's allowed");
+    bind(&client, &SocketAddr::from((Ipv4Addr::UNSPECIFIED, port))).expect("the port is free");
+    connect(&client, &SocketAddr::V4(VIP)).expect("the dispatcher answers");
+    let stream = TcpStream::from(client);
+    stream.set_read_timeout(Some(Duration::from_secs(5))).expect("a time-out");
+    stream
+}
+
+fn is_answered(mut stream: TcpStream) -> bool {
+    let mut reply = Vec::new();
+    stream.read_to_end(&mut reply).expect("a reply");
+    reply.starts_with(b"HTTP/1.1 200 ") && reply.ends_with(CONTENT)
+}
+
+#[test]
+fn connections_begin_at_nodes_or_are_moved_there_and_all_are_answered() {
+    if !is_possible() {
+        return;
+    }
+    let (lab, folder) = (Lab::new(21), Folder::new("born"));
+    fs::write(folder.path("site/page"), CONTENT).expect("a file to serve");
+    let text = "[cluster]\nvip = '10.77.0.100:80'\ndispatchers = '10.77.0.1'\nkey_file = 'cluster.key'\n\
+                [[cluster.node]]\nname = 'n1'\naddress = '10.77.0.11'\n[[cluster.node]]\nname = 'n2'\naddress = '10.77.0.12'\n\
+                [admin]\nlisten = '127.0.0.1:9180'\n[[site]]\nroot = 'site'\n";
+    fs::write(folder.path("cluster.toml"), text).expect("a configuration");
+    lab.well(&["up", &folder.path("cluster.toml")]);
+    lab.at("client1", || {
+        for turn in 0..TURNS {
+            let mut stream = begin(41_000);
+            stream.write_all(REQUEST).expect("it's open");
+            assert!(is_answered(stream), "turn {turn}");
+        }
+        // Half a head, and a head that is longer than a packet.
+        let mut slow = begin(0);
+        slow.write_all(&REQUEST[..9]).expect("it's open");
+        std::thread::sleep(Duration::from_millis(50));
+        slow.write_all(&REQUEST[9..]).expect("it's open");
+        assert!(is_answered(slow));
+        let mut long = begin(0);
+        let head = REQUEST.strip_suffix(b"\r\n").expect("its end");
+        long.write_all(&[head, b"Filling: ", &[b'x'; 4_000], b"\r\n\r\n"].concat()).expect("it's open");
+        assert!(is_answered(long));
+        // Nothing at all: the end is told, and isn't a reset.
+        let mut nothing = begin(0);
+        nothing.shutdown(Shutdown::Write).expect("it's open");
+        assert_eq!(nothing.read(&mut [0; 9]).expect("an end"), 0);
+        // A body of several packets: the node says what it thinks of it.
+        let mut upload = begin(0);
+        upload
+            .write_all(b"POST /page HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 30000\r\n\r\n")
+            .expect("open");
+        upload.write_all(&[b'y'; 30_000]).expect("it's open");
+        let mut status = [0; 13];
+        upload.read_exact(&mut status).expect("a reply");
+        assert_eq!(&status, b"HTTP/1.1 405 ");
+        fs::write("/proc/sys/net/ipv4/tcp_timestamps", "0").expect("root may");
+        let mut timeless = begin(0);
+        timeless.write_all(REQUEST).expect("it's open");
+        assert!(is_answered(timeless));
+    });
+    let (born, moved) =
+        (lab.number("dispatcher", "leat_births_total"), lab.number("dispatcher", "leat_handoffs_total"));
+    assert_eq!((born + moved) as usize, TURNS + 4);
+    // A long head comes in one piece where packets are put together on the way.
+    assert!(born == 0 || [TURNS + 1, TURNS + 2].contains(&(born as usize)), "{born} began at a node");
+    assert_eq!(lab.number("dispatcher", "leat_flows"), 0, "the books are empty");
+}
