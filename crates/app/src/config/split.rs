@@ -11,7 +11,7 @@ section! {
     /// server, which is a `[[cluster.node]]` and answers under the VIP; the connection comes back with a request that isn't to be delegated.
     /// `policy` in `[cluster]` says how requests are spread. One file can serve all machines: `leat connection-server --config FILE`,
     /// `leat node --config FILE --name NAME`.
-    Split "[split]" example "role = \"connection_server\"\n\n[split]\nsize_min = \"64KiB\"\npaths = [\"/files/*\", \"*.iso\"]\n" {
+    Split "[split]" example "[split]\nsize_min = \"64KiB\"\npaths = [\"/files/*\", \"*.iso\"]\n" {
         /// How much of what may be delegated is: as much as keeps all servers equally busy, or all of it.
         delegation: Delegation = Choice(&[("partial", Delegation::Partial), ("full", Delegation::Full)]), Toml("\"partial\"");
         /// Paths that may be delegated, decoded; all when empty.

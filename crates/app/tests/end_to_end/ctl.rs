@@ -29,7 +29,10 @@ fn a_running_server_answers_at_its_socket() {
     let (code, json, _) = ask(&["status", "--json"]);
     assert!(code == Some(0) && json.contains("\"role\":\"server\""), "{json}");
     let (code, _, errors) = ask(&["nodes"]);
-    assert_eq!((code, errors.as_str()), (Some(1), "leat ctl: this leat is neither a dispatcher nor a connection server\n"));
+    assert_eq!(
+        (code, errors.as_str()),
+        (Some(1), "leat ctl: this leat is neither a dispatcher nor a connection server\n")
+    );
 
     let engine = server.processes().into_iter().find(|pid| *pid != server.pid()).expect("an engine");
     signal(engine, "KILL");
