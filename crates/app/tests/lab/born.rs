@@ -4,8 +4,9 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, SocketAddrV4, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket, sockopt};
 
 use super::{Folder, Lab, is_possible};
@@ -21,7 +22,12 @@ fn begin(port: u16) -> TcpStream {
     let client = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
     sockopt::set_socket_reuseaddr(&client, true).expect("it's allowed");
     bind(&client, &SocketAddr::from((Ipv4Addr::UNSPECIFIED, port))).expect("the port is free");
-    connect(&client, &SocketAddr::V4(VIP)).expect("the dispatcher answers");
+    // Until the other side has acknowledged the end of the port's last connection, this side still has it.
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while let Err(error) = connect(&client, &SocketAddr::V4(VIP)) {
+        assert!(error == Errno::ADDRNOTAVAIL && Instant::now() < deadline, "the dispatcher doesn't answer: {error}");
+        std::thread::yield_now();
+    }
     let stream = TcpStream::from(client);
     stream.set_read_timeout(Some(Duration::from_secs(5))).expect("a time-out");
     stream
