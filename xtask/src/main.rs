@@ -120,6 +120,8 @@ fn run(command: &mut Command) -> Chore {
     if status.success() { Ok(()) } else { Err(format!("{command:?}: {status}")) }
 }
 
+/// The checkout that `cargo xtask` was called in. Asked for when it runs, as a target directory may have been built in another checkout.
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().map_or_else(|| PathBuf::from("."), Path::to_path_buf)
+    let package = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
+    Path::new(&package).parent().map_or_else(|| PathBuf::from("."), Path::to_path_buf)
 }
