@@ -12,8 +12,8 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Duration;
 
 use leat_host::program::LocalPrograms;
-use leat_host::reactor::{Epoll, IoUring};
-use leat_host::storage::{DiskStorage, Pool, PoolLimits};
+use leat_host::reactor::{self, Epoll, IoUring};
+use leat_host::storage::{DiskStorage, Pool, PoolLimits, Storage};
 use leat_host::{channel, clock, process, processors, socket};
 use leat_logic::time::{Instant, UnixTime};
 
@@ -97,30 +97,8 @@ struct Kernel<R> {
     reactor: std::marker::PhantomData<R>,
 }
 
-impl Host for Kernel<IoUring> {
-    type Reactor = IoUring;
-    type Storage = DiskStorage;
-    type Programs = LocalPrograms;
-
-    fn now(&self) -> Instant {
-        clock::now()
-    }
-
-    fn wall(&self) -> UnixTime {
-        clock::wall()
-    }
-
-    fn burn(&self, time: Duration) -> Duration {
-        clock::burn(time)
-    }
-
-    fn processor_time(&self) -> Duration {
-        clock::thread_processor_time()
-    }
-}
-
-impl Host for Kernel<Epoll> {
-    type Reactor = Epoll;
+impl<R: reactor::Reactor<File = <DiskStorage as Storage>::File>> Host for Kernel<R> {
+    type Reactor = R;
     type Storage = DiskStorage;
     type Programs = LocalPrograms;
 

@@ -1,6 +1,7 @@
 //! Quantities: counts, sizes in bytes, durations.
 
 use std::fmt::Display;
+use std::ops::RangeInclusive;
 use std::time;
 
 use toml::Spanned;
@@ -132,29 +133,8 @@ impl<T: TryFrom<u64>> Kind for Size<T> {
             show_size(self.max),
             self.example()
         );
-        let bytes = match value.get_ref() {
-            DeValue::String(written) => match parse_size(written) {
-                Ok(bytes) => bytes,
-                Err(wrong) => {
-                    at.error(value.span(), format!("\"{written}\" {wrong}"), help);
-                    return None;
-                }
-            },
-            DeValue::Integer(written) if integer(written) != Some(0) => {
-                at.error(value.span(), format!("{written} has no unit"), help);
-                return None;
-            }
-            DeValue::Integer(_) => 0,
-            _ => {
-                at.wrong_type(value, &format!("a size, as in {}", self.example()));
-                return None;
-            }
-        };
-        let found = (self.min..=self.max).contains(&bytes).then(|| T::try_from(bytes).ok()).flatten();
-        if found.is_none() {
-            at.error(value.span(), format!("{} is out of range", show_size(bytes)), help);
-        }
-        found
+        let size = Quantity { what: "a size", example: self.example(), help, parse: parse_size, show: show_size };
+        T::try_from(size.read(value, at, self.min..=self.max)?).ok()
     }
 }
 
@@ -163,7 +143,7 @@ pub(in crate::config) struct Rate(pub(in crate::config) Size<u64>);
 
 impl Describe for Rate {
     fn describe(&self) -> String {
-        format!("rate, {}/s to {}/s", show_size(self.0.min), show_size(self.0.max))
+        format!("rate, {} to {}", show_rate(self.0.min), show_rate(self.0.max))
     }
 
     fn example(&self) -> String {
@@ -175,35 +155,10 @@ impl Kind for Rate {
     type Value = u64;
 
     fn read(&self, value: &Spanned<DeValue<'_>>, at: &At<'_>) -> Option<u64> {
-        let (min, max) = (show_size(self.0.min), show_size(self.0.max));
-        let help = format!("write a size and \"/s\", from {min}/s to {max}/s, as in {}", self.example());
-        let rate = match value.get_ref() {
-            DeValue::String(written) => match written.strip_suffix("/s").map(parse_size) {
-                Some(Ok(rate)) => rate,
-                Some(Err(wrong)) => {
-                    at.error(value.span(), format!("\"{written}\" {wrong}"), help);
-                    return None;
-                }
-                None => {
-                    at.error(value.span(), format!("\"{written}\" doesn't end in \"/s\""), help);
-                    return None;
-                }
-            },
-            DeValue::Integer(written) if integer(written) != Some(0) => {
-                at.error(value.span(), format!("{written} has no unit"), help);
-                return None;
-            }
-            DeValue::Integer(_) => 0,
-            _ => {
-                at.wrong_type(value, &format!("a rate, as in {}", self.example()));
-                return None;
-            }
-        };
-        if !(self.0.min..=self.0.max).contains(&rate) {
-            at.error(value.span(), format!("{}/s is out of range", show_size(rate)), help);
-            return None;
-        }
-        Some(rate)
+        let (min, max) = (show_rate(self.0.min), show_rate(self.0.max));
+        let help = format!("write a size and \"/s\", from {min} to {max}, as in {}", self.example());
+        let rate = Quantity { what: "a rate", example: self.example(), help, parse: parse_rate, show: show_rate };
+        rate.read(value, at, self.0.min..=self.0.max)
     }
 }
 
@@ -240,6 +195,48 @@ impl Kind for Percent {
         }
         found
     }
+}
+
+/// A number that is written with its unit.
+struct Quantity {
+    /// What it is, with its article.
+    what: &'static str,
+    example: String,
+    /// How to write it right.
+    help: String,
+    /// From what is written to the number, or what is wrong with it.
+    parse: fn(&str) -> Result<u64, String>,
+    show: fn(u64) -> String,
+}
+
+impl Quantity {
+    /// The number, if it is in `range`. Nothing needs no unit.
+    fn read(self, value: &Spanned<DeValue<'_>>, at: &At<'_>, range: RangeInclusive<u64>) -> Option<u64> {
+        let wrong = match value.get_ref() {
+            DeValue::String(written) => match (self.parse)(written) {
+                Ok(number) if range.contains(&number) => return Some(number),
+                Ok(number) => format!("{} is out of range", (self.show)(number)),
+                Err(wrong) => format!("\"{written}\" {wrong}"),
+            },
+            DeValue::Integer(written) if integer(written) != Some(0) => format!("{written} has no unit"),
+            DeValue::Integer(_) if range.contains(&0) => return Some(0),
+            DeValue::Integer(_) => format!("{} is out of range", (self.show)(0)),
+            _ => {
+                at.wrong_type(value, &format!("{}, as in {}", self.what, self.example));
+                return None;
+            }
+        };
+        at.error(value.span(), wrong, self.help);
+        None
+    }
+}
+
+fn parse_rate(written: &str) -> Result<u64, String> {
+    written.strip_suffix("/s").map_or_else(|| Err("doesn't end in \"/s\"".to_owned()), parse_size)
+}
+
+fn show_rate(bytes: u64) -> String {
+    format!("{}/s", show_size(bytes))
 }
 
 fn parse_size(written: &str) -> Result<u64, String> {
@@ -286,29 +283,9 @@ impl Kind for Duration {
             show_duration(self.max_ms),
             self.example()
         );
-        let milliseconds = match value.get_ref() {
-            DeValue::String(written) => match parse_duration(written) {
-                Ok(milliseconds) => milliseconds,
-                Err(wrong) => {
-                    at.error(value.span(), format!("\"{written}\" {wrong}"), help);
-                    return None;
-                }
-            },
-            DeValue::Integer(written) if integer(written) != Some(0) => {
-                at.error(value.span(), format!("{written} has no unit"), help);
-                return None;
-            }
-            DeValue::Integer(_) => 0,
-            _ => {
-                at.wrong_type(value, &format!("a duration, as in {}", self.example()));
-                return None;
-            }
-        };
-        if !(self.min_ms..=self.max_ms).contains(&milliseconds) {
-            at.error(value.span(), format!("{} is out of range", show_duration(milliseconds)), help);
-            return None;
-        }
-        Some(time::Duration::from_millis(milliseconds))
+        let duration =
+            Quantity { what: "a duration", example: self.example(), help, parse: parse_duration, show: show_duration };
+        duration.read(value, at, self.min_ms..=self.max_ms).map(time::Duration::from_millis)
     }
 }
 
