@@ -159,8 +159,10 @@ pub struct WorkerMetrics {
     pub requests_kept: Number,
     /// Requests answered from the worker's cache.
     pub cache_hits: Number,
-    /// Requests for which the storage was asked.
+    /// Requests for which the storage was asked for a file.
     pub cache_misses: Number,
+    /// Requests for which the storage was asked whether the cache is right.
+    pub cache_checks: Number,
     /// Bytes in the cache.
     pub cache_bytes: Number,
     /// Replies cut because the file had changed.
@@ -209,6 +211,7 @@ impl WorkerMetrics {
             requests_kept: Number::default(),
             cache_hits: Number::default(),
             cache_misses: Number::default(),
+            cache_checks: Number::default(),
             cache_bytes: Number::default(),
             torn_replies: Number::default(),
             cut_replies: Number::default(),

@@ -165,9 +165,18 @@ pub(super) const FAMILIES: &[(&Family, Read)] = &[
             name: "leat_cache_misses_total",
             kind: "counter",
             labels: "",
-            help: "Requests for which the file system was asked.",
+            help: "Requests whose file wasn't in a worker's cache, or had changed.",
         },
         |worker| &worker.cache_misses,
+    ),
+    (
+        &Family {
+            name: "leat_cache_checks_total",
+            kind: "counter",
+            labels: "",
+            help: "Requests for which the file system was asked whether what the cache has is still the same.",
+        },
+        |worker| &worker.cache_checks,
     ),
     (
         &Family { name: "leat_cache_bytes", kind: "gauge", labels: "", help: "Bytes in the workers' caches of files." },

@@ -78,7 +78,10 @@ impl<H: Host> Worker<H> {
                 return;
             }
         };
-        self.metrics.cache_misses.increment();
+        match request.known() {
+            Some(_) => self.metrics.cache_checks.increment(),
+            None => self.metrics.cache_misses.increment(),
+        }
         exchange.question = Some(request.clone());
         match self.storage.load(ticket_of(token), request) {
             Outcome::Ready(loaded) => {
@@ -97,6 +100,9 @@ impl<H: Host> Worker<H> {
         let Some(question) = exchange.question.take() else { return };
         let found = match loaded {
             Some(loaded) => {
+                if question.known().is_some() {
+                    self.metrics.cache_misses.increment();
+                }
                 self.cache.insert(site, &question, &loaded, self.now);
                 loaded.found
             }

@@ -126,10 +126,15 @@ fn go_where_content_is(number: u32, begun: Begun) {
             }
         }
     });
-    let (questions, moved) = ("leat_questions_total", "leat_handoffs_returned_total");
-    assert!(lab.number("dispatcher", questions) > 20, "nodes asked");
-    assert!(total(&lab, "leat_fetches_total") > 10, "small ones were fetched from where they are");
-    assert!(lab.number("dispatcher", moved) > 5, "connections moved to large ones");
+    let at_home = |name| lab.number("dispatcher", name);
+    let (questions, moved) = (at_home("leat_questions_total"), at_home("leat_handoffs_returned_total"));
+    let fetched = total(&lab, "leat_fetches_total");
+    assert!(questions > 20, "nodes asked {questions} times");
+    // Which of both is for the cost model to say, by what each takes on this machine.
+    assert!(
+        moved > 5 && moved + fetched > 30,
+        "connections moved to large files {moved} times, small ones were fetched {fetched} times"
+    );
     let misses = total(&lab, "leat_cache_misses_total");
     assert!(misses <= 24 + 6, "each file is in one memory, not {misses} reads");
     assert_eq!(lab.number("dispatcher", "leat_flows_cut_total"), 0);

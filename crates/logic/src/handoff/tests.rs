@@ -52,6 +52,18 @@ impl Pair {
         self.talk();
     }
 
+    /// Has another node be there, of which only the test decides what it says.
+    fn connect_other(&mut self) -> SessionId {
+        let session = SessionId(1_000);
+        let hello = Message::Hello { incarnation: Incarnation(1), number: 1, offers_max: 9 };
+        let heartbeat = Message::Heartbeat { number: 1, load: Load::default() };
+        self.home.connected(OTHER, session);
+        for message in [hello, Message::Holding { flows: vec![], is_last: true }, heartbeat] {
+            self.home.handle_message(self.now, session, message);
+        }
+        session
+    }
+
     fn pass(&mut self, duration: Duration) {
         self.now = self.now.after(duration);
         self.home.handle_timeout(self.now);
@@ -316,13 +328,7 @@ fn a_giver_whose_flow_went_on_elsewhere_doesnt_get_it_back() {
     pair.hand_over();
     pair.hand_back();
     // Another node takes it, and dies: what the first still has is too old.
-    let session = SessionId(1_000);
-    let hello = Message::Hello { incarnation: Incarnation(1), number: 1, offers_max: 9 };
-    let heartbeat = Message::Heartbeat { number: 1, load: Load::default() };
-    pair.home.connected(OTHER, session);
-    for message in [hello, Message::Holding { flows: vec![], is_last: true }, heartbeat] {
-        pair.home.handle_message(pair.now, session, message);
-    }
+    pair.connect_other();
     pair.home.place(pair.now, FLOW, Destination::Node(OTHER)).unwrap();
     for _ in 0..12 {
         pair.pass(Duration::from_millis(100));
@@ -332,6 +338,26 @@ fn a_giver_whose_flow_went_on_elsewhere_doesnt_get_it_back() {
     pair.home.recovered(pair.now, FLOW, IMAGE);
     pair.talk();
     assert_eq!(pair.home_did.last(), Some(&Effect::Place { flow: FLOW, giver: None, image: IMAGE }));
+}
+
+#[test]
+fn what_everybody_else_refuses_stays_with_its_giver_however_often_it_was_offered() {
+    let mut pair = Pair::new();
+    pair.hand_over();
+    pair.hand_back();
+    let session = pair.connect_other();
+    let mut offers = 0;
+    while let Some(Effect::Place { .. }) = pair.home_did.last() {
+        offers += 1;
+        pair.home.place(pair.now, FLOW, Destination::Node(OTHER)).unwrap();
+        let generation = Generation(2 + offers);
+        let reason = RefuseReason::Image;
+        pair.home.handle_message(pair.now, session, Message::Refused { flow: FLOW, generation, reason });
+        pair.talk();
+    }
+    assert!(offers >= 3 && !pair.home_did.iter().any(|effect| matches!(effect, Effect::Cut { .. })), "{offers}");
+    let unfreeze = |effect: &Effect| matches!(effect, Effect::Unfreeze { .. });
+    assert!(pair.node_did.last().is_some_and(unfreeze), "{:?}", pair.node_did);
 }
 
 #[test]

@@ -202,7 +202,7 @@ impl<H: Host> Worker<H> {
     }
 
     fn freeze_now(&mut self, flow: FlowId, token: Token) {
-        let before = self.host.now();
+        let before = self.host.processor_time();
         let connection = &mut self.connections[token];
         let input = connection.inbox.bytes(&self.reactor).to_vec();
         let Ok(socket) = self.reactor.give_up(connection.socket) else { return self.freeze_failed(flow) };
@@ -232,7 +232,11 @@ impl<H: Host> Worker<H> {
                 match image.encode() {
                     Ok(image) => {
                         if let Part::Node(node) = &mut cluster.part {
-                            node.samples.add_work(Work::HandedOn, 0, 2 * self.host.now().since(before));
+                            node.samples.add_work(
+                                Work::HandedOn,
+                                0,
+                                2 * self.host.processor_time().saturating_sub(before),
+                            );
                         }
                         cluster.part.frozen(self.now, flow, image.into());
                     }
@@ -329,7 +333,7 @@ impl<H: Host> Worker<H> {
 
     /// Makes a connection from an image.
     pub(super) fn thaw(&mut self, flow: FlowId, image: &Bytes) {
-        let before = self.host.now();
+        let before = self.host.processor_time();
         let serves = self.cluster.as_ref().is_some_and(|cluster| cluster.part.serves());
         let thawed = match Image::decode(image).map_err(|error| refused(RefuseReason::Image, &error)) {
             Ok(mut image) => match image.reply.take() {
@@ -342,7 +346,7 @@ impl<H: Host> Worker<H> {
             },
             Err(reason) => Err(reason),
         };
-        let spent = self.host.now().since(before);
+        let spent = self.host.processor_time().saturating_sub(before);
         if let (Ok(token), Some(Part::Node(node))) = (&thawed, self.cluster.as_mut().map(|cluster| &mut cluster.part)) {
             match self.connections[*token].http.request_count() {
                 0 | 1 => node.samples.add_work(Work::Moved, 0, spent),

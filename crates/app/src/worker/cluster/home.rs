@@ -395,12 +395,12 @@ impl<H: Host> Worker<H> {
 
     /// Gives the request in hand, and its connection, to a node.
     pub(in crate::worker) fn dispatch(&mut self, token: Token) {
-        let before = self.host.now();
+        let before = self.host.processor_time();
         self.dispatch_again(token, 0);
         let flow = self.cluster.as_ref().and_then(|cluster| cluster.flows.at(token));
         self.run_effects();
         // What the node's answer costs isn't in it.
-        let spent = self.host.now().since(before);
+        let spent = self.host.processor_time().saturating_sub(before);
         let Some(cluster) = &mut self.cluster else { return };
         if let Part::Home(home) = &mut cluster.part
             && let Some(flow) = flow.filter(|flow| cluster.flows.is_frozen(*flow))
@@ -605,8 +605,9 @@ impl<H: Host> Worker<H> {
         {
             return;
         }
-        let mut places = stays.into_iter().chain(workers).chain(giver);
-        if !places.any(|server| home.flows.place(now, flow, Destination::Node(server)).is_ok()) {
+        let nodes = stays.into_iter().chain(workers).chain(giver).map(Destination::Node);
+        // With no node at all it lives here, until there is one.
+        if !nodes.chain([Destination::Here]).any(|place| home.flows.place(now, flow, place).is_ok()) {
             home.flows.cut(flow, CutReason::NoPlace);
         }
     }

@@ -521,10 +521,13 @@ impl Home {
     fn place_again(&mut self, flow: FlowId) {
         let Some(record) = self.flows.get_mut(&flow) else { return };
         record.attempts += 1;
-        match record.image {
-            Some(_) if record.attempts < ATTEMPTS_MAX => self.ask_for_place(flow),
-            Some(_) => self.cut(flow, CutReason::NoPlace),
-            None => self.cut(flow, CutReason::LostOnTheWay),
+        let giver = record.giver.filter(|&(life, _)| self.nodes.session(life).is_some());
+        match (&record.image, giver) {
+            (Some(_), _) if record.attempts < ATTEMPTS_MAX => self.ask_for_place(flow),
+            // Nobody can take it, or not yet. Its frozen socket is still there: it goes on as if it hadn't been asked for.
+            (_, Some((life, returned))) => self.leave_with_giver(flow, life, returned),
+            (Some(_), None) => self.cut(flow, CutReason::NoPlace),
+            (None, None) => self.cut(flow, CutReason::LostOnTheWay),
         }
     }
 
