@@ -1,18 +1,20 @@
 //! Experiments beside peers: do-nothing servers, a load generator, the peers' set-up, tables and plots.
 //!
 //! `nothing` is the floor that a server stands on, `load` the generator, `serve` the experiment of serving files, `shares`
-//! those of shares and overload, `handoff` those of a cluster, and `shortfalls` says which results miss their mark. Not shipped.
+//! those of shares and overload, `handoff` those of a cluster, `split` those of request splitting, and `shortfalls` says which results miss their mark. Not shipped.
 #![deny(unsafe_code)]
 
 mod cleanup;
 mod experiment;
 mod handoff;
+mod lab;
 mod load;
 mod nothing;
 mod result;
 mod serve;
 mod server;
 mod shares;
+mod split;
 #[allow(unsafe_code)]
 mod sys;
 mod workload;
@@ -40,6 +42,8 @@ enum Command {
     Shares(shares::SharesOptions),
     /// Measure handing connections over, beside proxies.
     Handoff(handoff::HandoffOptions),
+    /// Measure splitting requests, beside separate servers, HAProxy and the paper.
+    Split(split::SplitOptions),
     /// Print every mark of every experiment that was missed.
     Shortfalls(result::ShortfallOptions),
 }
@@ -51,6 +55,7 @@ fn main() -> ExitCode {
         Command::Serve(options) => cleanup::watch().and_then(|()| serve::run(&options)),
         Command::Shares(options) => cleanup::watch().and_then(|()| shares::run(&options)),
         Command::Handoff(options) => cleanup::watch().and_then(|()| handoff::run(&options)),
+        Command::Split(options) => cleanup::watch().and_then(|()| split::run(&options)),
         Command::Shortfalls(options) => result::print_shortfalls(&options),
     };
     match result {

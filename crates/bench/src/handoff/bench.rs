@@ -6,10 +6,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::HandoffOptions;
-use super::cost::{CLIENT_CORE, Meter, hop_us};
-use super::lab::{CLIENT, DISPATCHER, Lab, NODES, VIP};
-use super::proxy::Proxy;
 use crate::experiment::{self, Records};
+use crate::lab::cost::{Meter, hop_us};
+use crate::lab::proxy::{Place, Proxy};
+use crate::lab::{self, CLIENT, CLIENT_CORE, Lab};
 use crate::load::{self, Outcome, Plan};
 use crate::server::running::WorkFolder;
 use crate::workload::file_set::FileSet;
@@ -19,6 +19,11 @@ pub(super) const LEAT: &str = "leat";
 pub(super) const HAPROXY: &str = "haproxy";
 /// A node itself, without anybody in between.
 pub(super) const DIRECT: &str = "direct";
+
+const DISPATCHER: &str = "dispatcher";
+/// Name and address of each node.
+pub(super) const NODES: [(&str, &str); 2] = [("n1", "10.77.0.11"), ("n2", "10.77.0.12")];
+const VIP: &str = "10.77.0.100";
 
 /// A file for each size.
 pub(super) struct Size {
@@ -65,15 +70,16 @@ impl Bench {
         let folder = WorkFolder::create("handoff")?;
         let root = folder.path().join("files");
         let files = FileSet::of_sizes(&root, &SIZES.map(|size| (size.file, size.bytes)), options.seed)?;
-        let lab = Lab::up(program, folder.path(), &root)?;
+        let lab = Lab::up(program, folder.path(), &[configuration(folder.path(), &root)])?;
         let dispatcher = lab.processes(DISPATCHER)?;
         let mut records = Records::default();
-        let started = [Proxy::haproxy(&lab, folder.path()), Proxy::nginx(&lab, folder.path())];
+        let place = Place { lab: &lab, folder: folder.path(), host: DISPATCHER, address: VIP, servers: &NODES };
+        let started = [Proxy::haproxy(place), Proxy::nginx(place)];
         let proxies = started.into_iter().filter_map(|proxy| {
             proxy.inspect_err(|error| records.note(super::case::COST, &format!("a proxy doesn't start: {error}"))).ok()
         });
         let proxies = proxies.collect();
-        let hop_us = hop_us(&lab)?;
+        let hop_us = hop_us(&lab, NODES[0])?;
         let _folder = folder;
         let _programs_are_timed = programs_are_timed;
         Ok(Self { options, records, proxies, lab, dispatcher, hop_us, files, _folder, _programs_are_timed })
@@ -126,6 +132,21 @@ impl Bench {
         let outcome = self.lab.at(CLIENT, CLIENT_CORE, || load::run(plan, mix, &mut meter))?;
         Ok(Trial { outcome, meter })
     }
+}
+
+/// All nodes serve `root`.
+fn configuration(folder: &Path, root: &Path) -> String {
+    let nodes: String = NODES
+        .iter()
+        .map(|(name, address)| format!("[[cluster.node]]\nname = '{name}'\naddress = '{address}'\n"))
+        .collect();
+    format!(
+        "[admin]\nlisten = ''\nsocket = '{}'\n[cluster]\nvip = '{VIP}:80'\ndispatchers = '10.77.0.1'\n\
+         key_file = 'cluster.key'\npolicy = 'round_robin'\n{nodes}[[site]]\nroot = '{}'\nlisten = '0.0.0.0:80'\n{}",
+        Lab::socket(folder).display(),
+        root.display(),
+        lab::processors(),
+    )
 }
 
 /// leat's address.

@@ -6,9 +6,6 @@
 mod asking;
 mod bench;
 mod case;
-mod cost;
-mod lab;
-mod proxy;
 
 use std::io;
 use std::path::PathBuf;

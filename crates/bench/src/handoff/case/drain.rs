@@ -11,9 +11,8 @@ use leat::ctl::Command;
 use super::at_most;
 use crate::experiment::{Case, Samples};
 use crate::handoff::asking::ask_for;
-use crate::handoff::bench::{Bench, LEAT, SIZES, vip};
-use crate::handoff::cost::CLIENT_CORE;
-use crate::handoff::lab::{CLIENT, Lab, NODES};
+use crate::handoff::bench::{Bench, LEAT, NODES, SIZES, vip};
+use crate::lab::{CLIENT, CLIENT_CORE, Lab};
 use crate::load::{self, Outcome, Plan, Unobserved};
 use crate::result::Mark;
 use crate::sys::{process, socket};
@@ -127,7 +126,7 @@ fn open(count: usize) -> io::Result<Vec<TcpStream>> {
 fn await_flows(lab: &Lab, node: &str, is_enough: impl Fn(u64) -> bool) -> io::Result<()> {
     let began = Instant::now();
     loop {
-        let flows = lab.flows(node)?;
+        let flows = lab.ask(&Command::Flows)?["nodes"][node].as_u64().unwrap_or(0);
         if is_enough(flows) {
             return Ok(());
         }

@@ -10,8 +10,7 @@ use super::at_most;
 use crate::experiment::{Case, Samples};
 use crate::handoff::asking::ask_for;
 use crate::handoff::bench::{Bench, DIRECT, HAPROXY, LEAT, SIZES};
-use crate::handoff::cost::CLIENT_CORE;
-use crate::handoff::lab::CLIENT;
+use crate::lab::{CLIENT, CLIENT_CORE};
 use crate::result::Mark;
 
 const NAME: &str = "first-byte";

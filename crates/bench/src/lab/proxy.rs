@@ -7,39 +7,60 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::lab::{DISPATCHER, Lab, NODES, VIP};
+use super::Lab;
 use crate::cleanup;
 use crate::server::running::descendants;
 use crate::sys::process;
 
 const START_LIMIT: Duration = Duration::from_secs(10);
 
+/// Where a proxy runs, and what is behind it.
+#[derive(Clone, Copy)]
+pub(crate) struct Place<'a> {
+    pub(crate) lab: &'a Lab,
+    /// For its files.
+    pub(crate) folder: &'a Path,
+    pub(crate) host: &'a str,
+    /// The address at which it is asked.
+    pub(crate) address: &'a str,
+    /// Name and address of each server.
+    pub(crate) servers: &'a [(&'a str, &'a str)],
+}
+
+impl Place<'_> {
+    fn lines(&self, line: impl Fn(&str, &str) -> String) -> String {
+        self.servers.iter().map(|(name, address)| line(name, address)).collect()
+    }
+}
+
 /// A proxy that runs; ended when dropped.
-pub(super) struct Proxy {
-    pub(super) name: &'static str,
-    pub(super) address: SocketAddr,
+pub(crate) struct Proxy {
+    pub(crate) name: &'static str,
+    pub(crate) address: SocketAddr,
     child: Child,
 }
 
 impl Proxy {
     /// Replies go by splice(2) where HAProxy finds it worth it, whose pipes are within the limit of descriptors; connections to the nodes are shared by all clients.
-    pub(super) fn haproxy(lab: &Lab, folder: &Path) -> io::Result<Self> {
-        let servers: String = lines(|name, address| format!("    server {name} {address}:80 pool-purge-delay 1h\n"));
+    pub(crate) fn haproxy(place: Place<'_>) -> io::Result<Self> {
+        let servers: String =
+            place.lines(|name, address| format!("    server {name} {address}:80 pool-purge-delay 1h\n"));
         let text = format!(
             "global\n    nbthread 1\n    maxconn 4000\ndefaults\n    mode http\n    timeout connect 5s\n    timeout client 60s\n    \
              timeout server 60s\n    timeout http-keep-alive 60s\n    option splice-response\nfrontend vip\n    \
-             bind {VIP}:81 backlog 16384\n    default_backend nodes\nbackend nodes\n    balance roundrobin\n    http-reuse always\n{servers}"
+             bind {}:81 backlog 16384\n    default_backend nodes\nbackend nodes\n    balance roundrobin\n    http-reuse always\n{servers}",
+            place.address,
         );
-        let file = folder.join("haproxy.cfg");
+        let file = place.folder.join("haproxy.cfg");
         fs::write(&file, text)?;
-        Self::start(lab, folder, ("haproxy", 81), &["-db", "-f", &file.display().to_string()])
+        Self::start(place, ("haproxy", 81), &["-db", "-f", &file.display().to_string()])
     }
 
     /// Buffers hold a reply of 64 KB; a longer one never goes to disk.
-    pub(super) fn nginx(lab: &Lab, folder: &Path) -> io::Result<Self> {
-        let directory = folder.join("nginx");
+    pub(crate) fn nginx(place: Place<'_>) -> io::Result<Self> {
+        let directory = place.folder.join("nginx");
         fs::create_dir_all(&directory)?;
-        let servers: String = lines(|_, address| format!("server {address}:80; "));
+        let servers: String = place.lines(|_, address| format!("server {address}:80; "));
         let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
             .map(|kind| format!("{kind}_temp_path {}/{kind};\n", directory.display()))
             .concat();
@@ -47,21 +68,22 @@ impl Proxy {
             "daemon off;\nuser root;\nworker_processes 1;\nworker_rlimit_nofile 16000;\npid {directory}/pid;\n\
              events {{ use epoll; multi_accept on; worker_connections 8000; }}\nhttp {{\naccess_log off;\ntcp_nodelay on;\n{temporary}\
              keepalive_requests 1000000000;\nupstream nodes {{ {servers}keepalive 256; keepalive_requests 1000000000; }}\n\
-             server {{ listen {VIP}:82 backlog=16384; location / {{ proxy_pass http://nodes; proxy_http_version 1.1;\n\
+             server {{ listen {}:82 backlog=16384; location / {{ proxy_pass http://nodes; proxy_http_version 1.1;\n\
              proxy_set_header Connection \"\"; proxy_buffers 16 16k; proxy_buffer_size 16k; proxy_busy_buffers_size 64k;\n\
              proxy_max_temp_file_size 0; }} }}\n}}\n",
+            place.address,
             directory = directory.display(),
         );
         let file = directory.join("nginx.conf");
         fs::write(&file, text)?;
         let log = directory.join("error.log").display().to_string();
-        Self::start(lab, folder, ("nginx", 82), &["-c", &file.display().to_string(), "-e", &log])
+        Self::start(place, ("nginx", 82), &["-c", &file.display().to_string(), "-e", &log])
     }
 
-    fn start(lab: &Lab, folder: &Path, (name, port): (&'static str, u16), arguments: &[&str]) -> io::Result<Self> {
+    fn start(place: Place<'_>, (name, port): (&'static str, u16), arguments: &[&str]) -> io::Result<Self> {
         let mut command = Command::new("nsenter");
-        command.arg(format!("--net={}", lab.namespace(DISPATCHER).display())).arg(name).args(arguments);
-        let log = folder.join(format!("{name}.log"));
+        command.arg(format!("--net={}", place.lab.namespace(place.host).display())).arg(name).args(arguments);
+        let log = place.folder.join(format!("{name}.log"));
         let output = fs::File::create(&log)?;
         command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
         process::start_as_others(&mut command, &[0]);
@@ -69,16 +91,16 @@ impl Proxy {
             let _not_at_the_end = cleanup::starting();
             command.spawn()?
         };
-        let address = SocketAddr::new(VIP.parse().map_err(io::Error::other)?, port);
+        let address = SocketAddr::new(place.address.parse().map_err(io::Error::other)?, port);
         let proxy = Self { name, address, child };
-        let listens = lab.at(DISPATCHER, 0, || await_listener(address));
+        let listens = place.lab.at(place.host, 0, || await_listener(address));
         let said =
             |error| io::Error::other(format!("{error}: {}", fs::read_to_string(&log).unwrap_or_default().trim()));
         listens.map_err(said)?;
         Ok(proxy)
     }
 
-    pub(super) fn processes(&self) -> Vec<u32> {
+    pub(crate) fn processes(&self) -> Vec<u32> {
         descendants(self.child.id())
     }
 }
@@ -89,10 +111,6 @@ impl Drop for Proxy {
         let _ = process::signal(self.child.id(), libc::SIGTERM);
         let _ = self.child.wait();
     }
-}
-
-fn lines(line: impl Fn(&str, &str) -> String) -> String {
-    NODES.iter().map(|(name, address)| line(name, address)).collect()
 }
 
 fn await_listener(address: SocketAddr) -> io::Result<()> {

@@ -1,5 +1,8 @@
 //! A lab of the bench's own, taken down when it's dropped or a signal ends the program, and what runs in its namespaces.
 
+pub(crate) mod cost;
+pub(crate) mod proxy;
+
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -13,40 +16,40 @@ use serde_json::Value;
 use crate::cleanup;
 use crate::sys::process;
 
-pub(super) const CLIENT: &str = "client1";
-pub(super) const DISPATCHER: &str = "dispatcher";
-pub(super) const ROUTER: &str = "router";
-/// Name and address of each node.
-pub(super) const NODES: [(&str, &str); 2] = [("n1", "10.77.0.11"), ("n2", "10.77.0.12")];
-pub(super) const VIP: &str = "10.77.0.100";
+pub(crate) const CLIENT: &str = "client1";
+pub(crate) const ROUTER: &str = "router";
 /// The router's leg in the client's network.
-pub(super) const ROUTER_ADDRESS: &str = "198.18.0.254";
+pub(crate) const ROUTER_ADDRESS: &str = "198.18.0.254";
+/// The core of the client.
+pub(crate) const CLIENT_CORE: usize = 1;
 /// Idle connections and some hundred busy ones at one node.
 const DESCRIPTORS: u64 = 20_000;
 
-pub(super) struct Lab {
+pub(crate) struct Lab {
     program: PathBuf,
     name: String,
     socket: PathBuf,
 }
 
 impl Lab {
-    /// Builds it, with `root` as what all nodes serve. The dispatcher has the first processor, the nodes have all from the third on.
+    /// Builds it from the clusters' configurations, whose hosts share its networks. The first one's control socket is [`Lab::socket`].
     ///
     /// # Errors
     /// What leat says; most often that this isn't root.
-    pub(super) fn up(program: &Path, folder: &Path, root: &Path) -> io::Result<Self> {
+    pub(crate) fn up(program: &Path, folder: &Path, clusters: &[String]) -> io::Result<Self> {
         let lab = Self {
             program: program.to_owned(),
             name: format!("b{}", std::process::id()),
-            socket: folder.join("leat.sock"),
+            socket: Self::socket(folder),
         };
-        let file = folder.join("cluster.toml");
         fs::write(folder.join("cluster.key"), "0f".repeat(32))?;
-        fs::write(&file, lab.configuration(root))?;
         process::allow_descriptors(DESCRIPTORS)?;
         let mut up = lab.command("up");
-        up.arg(&file);
+        for (number, text) in clusters.iter().enumerate() {
+            let file = folder.join(format!("cluster{number}.toml"));
+            fs::write(&file, text)?;
+            up.arg(&file);
+        }
         process::start_as_others(&mut up, &all_cores());
         cleanup::run_at_end(&lab.program, &lab.arguments("down"));
         let output = up.output()?;
@@ -56,20 +59,9 @@ impl Lab {
         Ok(lab)
     }
 
-    fn configuration(&self, root: &Path) -> String {
-        let nodes: String = NODES
-            .iter()
-            .map(|(name, address)| format!("[[cluster.node]]\nname = '{name}'\naddress = '{address}'\n"))
-            .collect();
-        let last = all_cores().len() - 1;
-        format!(
-            "[admin]\nlisten = ''\nsocket = '{}'\n[cluster]\nvip = '{VIP}:80'\ndispatchers = '10.77.0.1'\n\
-             key_file = 'cluster.key'\npolicy = 'round_robin'\n{nodes}[[site]]\nroot = '{}'\nlisten = '0.0.0.0:80'\n\
-             [lab]\ndispatcher_cpus = '0'\nnode_cpus = '{}-{last}'\n",
-            self.socket.display(),
-            root.display(),
-            last.min(2),
-        )
+    /// Where a lab of `folder` is to be asked.
+    pub(crate) fn socket(folder: &Path) -> PathBuf {
+        folder.join("leat.sock")
     }
 
     fn arguments(&self, command: &str) -> Vec<String> {
@@ -82,12 +74,12 @@ impl Lab {
         leat
     }
 
-    pub(super) fn namespace(&self, host: &str) -> PathBuf {
+    pub(crate) fn namespace(&self, host: &str) -> PathBuf {
         Path::new("/run/netns").join(format!("leat-lab-{}-{host}", self.name))
     }
 
     /// Does something in a host's namespace, on a thread of its own that stays on a processor. Sockets that it makes stay there.
-    pub(super) fn at<T: Send>(
+    pub(crate) fn at<T: Send>(
         &self,
         host: &str,
         core: usize,
@@ -105,7 +97,7 @@ impl Lab {
     }
 
     /// The processes of a host.
-    pub(super) fn processes(&self, host: &str) -> io::Result<Vec<u32>> {
+    pub(crate) fn processes(&self, host: &str) -> io::Result<Vec<u32>> {
         let namespace = fs::metadata(self.namespace(host))?.ino();
         let is_there = |pid: u32| fs::metadata(format!("/proc/{pid}/ns/net")).is_ok_and(|met| met.ino() == namespace);
         let entries = fs::read_dir("/proc")?.flatten();
@@ -114,13 +106,8 @@ impl Lab {
     }
 
     /// Asks the dispatcher.
-    pub(super) fn ask(&self, command: &ctl::Command) -> io::Result<Value> {
+    pub(crate) fn ask(&self, command: &ctl::Command) -> io::Result<Value> {
         ctl::ask(&self.socket, command).map_err(io::Error::other)
-    }
-
-    /// How many connections a node has been given.
-    pub(super) fn flows(&self, node: &str) -> io::Result<u64> {
-        Ok(self.ask(&ctl::Command::Flows)?["nodes"][node].as_u64().unwrap_or(0))
     }
 }
 
@@ -132,6 +119,12 @@ impl Drop for Lab {
             Err(error) => eprintln!("the lab {} is left: {error}", self.name),
         }
     }
+}
+
+/// `[lab]` as every bench has it: who the clients know has the first processor, the nodes have all from the third on.
+pub(crate) fn processors() -> String {
+    let last = all_cores().len() - 1;
+    format!("[lab]\ndispatcher_cpus = '0'\nnode_cpus = '{}-{last}'\n", last.min(2))
 }
 
 fn all_cores() -> Vec<usize> {

@@ -1,4 +1,4 @@
-//! What a dispatcher costs: its processes' time, its eBPF programs' run time, and the forwarding that the kernel does for it.
+//! What a host of a lab costs: its processes' time, its eBPF programs' run time, and the forwarding that the kernel does for it.
 //!
 //! Forwarding isn't on any clock of the dispatcher's: packets cross its namespace in the context of whoever sent them. So every packet that it
 //! receives is charged with what a hop costs that has been measured with small ones: veth, bridge and IP forwarding, more than an eBPF redirect.
@@ -9,12 +9,10 @@ use std::io;
 use std::net::UdpSocket;
 use std::time::{Duration, Instant};
 
-use super::lab::{CLIENT, Lab, NODES, ROUTER, ROUTER_ADDRESS};
+use super::{CLIENT, CLIENT_CORE, Lab, ROUTER, ROUTER_ADDRESS};
 use crate::load::Observer;
 use crate::sys::process;
 
-/// The core of the client.
-pub(super) const CLIENT_CORE: usize = 1;
 /// Any that nothing listens on.
 const PORT: u16 = 9_999;
 const BATCH: u32 = 20_000;
@@ -22,11 +20,11 @@ const BATCHES: u32 = 7;
 
 /// What has been spent so far.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Spent {
-    pub(super) process: Duration,
-    pub(super) programs: Duration,
-    pub(super) program_runs: u64,
-    pub(super) packets_in: u64,
+pub(crate) struct Spent {
+    pub(crate) process: Duration,
+    pub(crate) programs: Duration,
+    pub(crate) program_runs: u64,
+    pub(crate) packets_in: u64,
 }
 
 impl Spent {
@@ -41,14 +39,14 @@ impl Spent {
 }
 
 /// Reads what some processes of one namespace spend within a window.
-pub(super) struct Meter {
+pub(crate) struct Meter {
     pids: Vec<u32>,
     begin: Spent,
-    pub(super) spent: Spent,
+    pub(crate) spent: Spent,
 }
 
 impl Meter {
-    pub(super) fn new(pids: Vec<u32>) -> Self {
+    pub(crate) fn new(pids: Vec<u32>) -> Self {
         Self { pids, begin: Spent::default(), spent: Spent::default() }
     }
 
@@ -98,11 +96,10 @@ fn received(text: &str) -> u64 {
     interfaces.filter_map(|(_, numbers)| numbers.split_whitespace().nth(1)?.parse::<u64>().ok()).sum()
 }
 
-/// What it takes the kernel to send a small packet over one hop more, in microseconds: from the client to a node by way of the router, less
+/// What it takes the kernel to send a small packet over one hop more, in microseconds: from the client to a host by way of the router, less
 /// from the client to the router. The least of several batches each.
-pub(super) fn hop_us(lab: &Lab) -> io::Result<f64> {
-    let sink = |host, address: &'static str| lab.at(host, CLIENT_CORE, || UdpSocket::bind((address, PORT)));
-    let (node, address) = NODES[0];
+pub(crate) fn hop_us(lab: &Lab, (node, address): (&str, &str)) -> io::Result<f64> {
+    let sink = |host: &str, address: &str| lab.at(host, CLIENT_CORE, || UdpSocket::bind((address, PORT)));
     let _sinks = (sink(ROUTER, ROUTER_ADDRESS)?, sink(node, address)?);
     lab.at(CLIENT, CLIENT_CORE, || {
         let (mut near, mut far) = (f64::MAX, f64::MAX);

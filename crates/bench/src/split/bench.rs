@@ -1,0 +1,220 @@
+//! What the cases have in common: files, a lab for each setup, and load from the client's namespace with every machine's clock read.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::SplitOptions;
+use super::setup::{Kind, Setup};
+use crate::experiment::{self, Records};
+use crate::lab::cost::{Meter, Spent, hop_us};
+use crate::lab::proxy::{Place, Proxy};
+use crate::lab::{CLIENT, CLIENT_CORE, Lab};
+use crate::load::{self, Demand, Observer, Outcome, Plan, Spacing};
+use crate::server::running::WorkFolder;
+use crate::workload::file_set::FileSet;
+use crate::workload::mix::{Body, CLOSE, Mix, Target};
+
+/// A file for each size.
+pub(super) struct Size {
+    pub(super) name: &'static str,
+    pub(super) file: &'static str,
+    pub(super) bytes: u64,
+}
+
+/// The paper's, and the two of today.
+pub(super) const SIZES: [Size; 8] = [
+    Size { name: "4 KB", file: "4k", bytes: 4 << 10 },
+    Size { name: "8 KB", file: "8k", bytes: 8 << 10 },
+    Size { name: "16 KB", file: "16k", bytes: 16 << 10 },
+    Size { name: "32 KB", file: "32k", bytes: 32 << 10 },
+    Size { name: "64 KB", file: "64k", bytes: 64 << 10 },
+    Size { name: "128 KB", file: "128k", bytes: 128 << 10 },
+    Size { name: "1 MB", file: "1m", bytes: 1 << 20 },
+    Size { name: "10 MB", file: "10m", bytes: 10 << 20 },
+];
+
+pub(super) fn size(name: &str) -> &'static Size {
+    SIZES.iter().find(|size| size.name == name).expect("cases name sizes that there are")
+}
+
+/// What the cases run on.
+pub(crate) struct Bench {
+    pub(super) options: SplitOptions,
+    pub(crate) records: Records,
+    program: PathBuf,
+    files: FileSet,
+    folder: WorkFolder,
+    _programs_are_timed: std::os::fd::OwnedFd,
+}
+
+impl experiment::Bench for Bench {
+    fn records(&mut self) -> &mut Records {
+        &mut self.records
+    }
+}
+
+/// A load, on all connections together.
+#[derive(Clone, Copy)]
+pub(super) struct Load {
+    pub(super) connections: usize,
+    /// Requests that a connection has; one is asked for to be the last. None: all that there is time for.
+    pub(super) requests: Option<u32>,
+    /// In a second, and none for a closed loop.
+    pub(super) rate: Option<f64>,
+    pub(super) warm_up: Duration,
+    pub(super) window: Duration,
+}
+
+/// What a machine has spent on a request that the cluster has answered, in microseconds.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Cost {
+    pub(super) process: f64,
+    /// eBPF.
+    pub(super) programs: f64,
+    /// What the kernel does for packets that arrive, whoever's time that is.
+    pub(super) packets: f64,
+}
+
+impl Cost {
+    pub(super) fn total(&self) -> f64 {
+        self.process + self.programs + self.packets
+    }
+}
+
+/// One measurement.
+pub(super) struct Trial {
+    /// One for each machine that clients know.
+    pub(super) outcomes: Vec<Outcome>,
+    /// Of each machine, those that clients know first.
+    pub(super) spent: Vec<Spent>,
+    pub(super) hop_us: f64,
+}
+
+impl Trial {
+    pub(super) fn answered(&self) -> u64 {
+        self.outcomes.iter().map(|outcome| outcome.answered).sum()
+    }
+
+    pub(super) fn answered_per_s(&self) -> f64 {
+        self.outcomes.iter().map(Outcome::answered_per_s).sum()
+    }
+
+    /// Megabits of replies in a second.
+    pub(super) fn mbit(&self) -> f64 {
+        let of = |outcome: &Outcome| outcome.received_bytes as f64 * 8e-6 / outcome.window.as_secs_f64();
+        self.outcomes.iter().map(of).sum()
+    }
+
+    /// Requests that went wrong; those that were under way when the time was up aren't among them.
+    pub(super) fn failed(&self) -> u64 {
+        self.outcomes.iter().map(|outcome| outcome.failed() - outcome.left_over()).sum()
+    }
+
+    pub(super) fn costs(&self) -> Vec<Cost> {
+        let each = |value: f64| value / self.answered().max(1) as f64;
+        let cost = |spent: &Spent| Cost {
+            process: each(spent.process.as_secs_f64() * 1e6),
+            programs: each(spent.programs.as_secs_f64() * 1e6),
+            packets: each(spent.packets_in as f64) * self.hop_us,
+        };
+        self.spent.iter().map(cost).collect()
+    }
+}
+
+/// A setup that is up. Fields are dropped in this order.
+pub(super) struct Cluster {
+    _proxy: Option<Proxy>,
+    pub(super) lab: Lab,
+    processes: Vec<Vec<u32>>,
+    pub(super) addresses: Vec<SocketAddr>,
+    hop_us: f64,
+}
+
+impl Bench {
+    pub(super) fn new(options: SplitOptions, program: PathBuf) -> io::Result<Self> {
+        let programs_are_timed = leat_host::steering::measure_run_time().map_err(io::Error::other)?;
+        let folder = WorkFolder::create("split")?;
+        let root = folder.path().join("files");
+        let files = FileSet::of_sizes(&root, &SIZES.map(|size| (size.file, size.bytes)), options.seed)?;
+        let (records, _programs_are_timed) = (Records::default(), programs_are_timed);
+        Ok(Self { options, records, program, files, folder, _programs_are_timed })
+    }
+
+    /// Builds a setup, with links as fast as they can be or of so many megabits a second.
+    ///
+    /// # Errors
+    /// What leat or the proxy says.
+    pub(super) fn up(&self, setup: &Setup, link_mbit: Option<u32>) -> io::Result<Cluster> {
+        let folder = self.folder.path();
+        let lab = Lab::up(&self.program, folder, &setup.configurations(folder, &folder.join("files"), link_mbit))?;
+        let machines = setup.hosts();
+        let port = if setup.kind == Kind::Proxied { 81 } else { 80 };
+        let known = machines.iter().filter_map(|machine| machine.address.as_deref());
+        let socket_address = |address: &str| Ok(SocketAddr::new(address.parse().map_err(io::Error::other)?, port));
+        let addresses = known.map(socket_address).collect::<io::Result<Vec<_>>>()?;
+        let servers: Vec<_> =
+            (1..=setup.data_servers).map(|number| (format!("n{number}"), format!("10.77.0.{}", 10 + number))).collect();
+        let servers: Vec<_> = servers.iter().map(|(name, address)| (name.as_str(), address.as_str())).collect();
+        let place = Place { lab: &lab, folder, host: &machines[0].host, address: "10.77.0.100", servers: &servers };
+        let proxy = if setup.kind == Kind::Proxied { Some(Proxy::haproxy(place)?) } else { None };
+        let mut processes =
+            machines.iter().map(|machine| lab.processes(&machine.host)).collect::<io::Result<Vec<_>>>()?;
+        if let Some(proxy) = &proxy {
+            processes[0] = proxy.processes();
+        }
+        let first = machines[0].address.clone().unwrap_or_default();
+        let hop_us = hop_us(&lab, (&machines[0].host, &first))?;
+        Ok(Cluster { _proxy: proxy, lab, processes, addresses, hop_us })
+    }
+
+    fn requests(&self, file: &str, close: bool) -> Mix {
+        let content = self.files.content(file);
+        let body = content.map_or(Body::Unknown, |(_, content)| Body::Seeded(content));
+        let target = Target::of_host("localhost", &format!("/{file}"), if close { CLOSE } else { "" });
+        Mix::new(vec![(target.with_body(content.map(|(bytes, _)| bytes), body), 1.0)])
+    }
+
+    /// Puts a load on all machines that clients know, evenly. Every eighth body is compared.
+    ///
+    /// # Errors
+    /// The load can't run.
+    pub(super) fn measure(&self, cluster: &Cluster, size: &Size, load: &Load) -> io::Result<Trial> {
+        let mix = self.requests(size.file, load.requests == Some(1));
+        let known = cluster.addresses.len();
+        let plan = |address: &SocketAddr| Plan {
+            demand: load.rate.map_or(Demand::Saturate, |rate| Demand::Rate {
+                per_s: rate / known as f64,
+                spacing: Spacing::Poisson,
+            }),
+            requests_per_connection: load.requests,
+            warm_up: load.warm_up,
+            window: load.window,
+            drain: Duration::from_secs(1),
+            verify_every: 8,
+            seed: self.options.seed,
+            sleep: true,
+            ..Plan::saturate(*address, (load.connections / known).max(1))
+        };
+        let plans: Vec<Plan> = cluster.addresses.iter().map(plan).collect();
+        let parts: Vec<_> = plans.iter().map(|plan| (plan, &mix)).collect();
+        let mut meters = Meters(cluster.processes.iter().map(|pids| Meter::new(pids.clone())).collect());
+        let outcomes = cluster.lab.at(CLIENT, CLIENT_CORE, || load::run_together(&parts, &mut meters))?;
+        let spent = meters.0.iter().map(|meter| meter.spent).collect();
+        Ok(Trial { outcomes, spent, hop_us: cluster.hop_us })
+    }
+}
+
+/// Reads the clocks of all machines.
+struct Meters(Vec<Meter>);
+
+impl Observer for Meters {
+    fn window_begins(&mut self) {
+        self.0.iter_mut().for_each(Observer::window_begins);
+    }
+
+    fn window_ends(&mut self) {
+        self.0.iter_mut().for_each(Observer::window_ends);
+    }
+}

@@ -1,0 +1,126 @@
+//! Bound by processors: what each machine spends on a request that its cluster answers; the busiest one sets what the cluster could answer. Beside as
+//! many separate servers, and beside what the paper published.
+
+use std::io;
+
+use super::super::bench::{Bench, SIZES, Size};
+use super::super::paper;
+use super::super::setup::{Kind, Setup};
+use super::{COLUMNS, at_most, failures, lost_percent, point, record, saturate, with_setup};
+use crate::experiment::{Case, Plot, Samples, plot::Scale};
+use crate::result::{Figure, Mark};
+
+const NAME: &str = "cpu";
+/// Nothing is delegated: a server on its own.
+const NONE: Setup = Setup::new(Kind::Kept, 1, 1);
+const SETUPS: [Setup; 7] = [
+    NONE,
+    Setup::new(Kind::Full(10), 1, 1),
+    Setup::new(Kind::Partial, 1, 1),
+    Setup::new(Kind::Full(10), 1, 3),
+    Setup::new(Kind::Partial, 1, 3),
+    Setup::new(Kind::Full(10), 2, 1),
+    Setup::new(Kind::Partial, 2, 1),
+];
+const LOST_PERCENT: f64 = 2.0;
+
+pub(super) struct Cpu;
+
+impl Case<Bench> for Cpu {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn title(&self) -> &'static str {
+        "processor time of each machine for a request, one request a connection; the busiest machine sets what a cluster can answer"
+    }
+
+    fn run(&self, bench: &mut Bench) -> io::Result<()> {
+        for round in 0..bench.options.rounds {
+            for setup in SETUPS {
+                with_setup(bench, NAME, (&setup, None), |bench, cluster| {
+                    for size in &SIZES {
+                        let connections = if size.bytes > 1 << 17 { 12 } else { 32 };
+                        let trial = bench.measure(cluster, size, &saturate(bench, connections, Some(1)))?;
+                        record(bench, (NAME, &point(size), round), &setup, &trial);
+                    }
+                    Ok(())
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn marks(&self, samples: &Samples) -> Vec<Mark> {
+        let partial = SETUPS.iter().filter(|setup| setup.kind == Kind::Partial);
+        let pairs = partial.flat_map(|setup| SIZES.iter().map(move |size| (setup, size)));
+        let mark = |(setup, size): (&Setup, &Size)| {
+            // Of as many servers as clients know, each on its own.
+            let none = per_s(samples, &NONE, size).map(|one| one * setup.connection_servers as f64);
+            let lost = lost_percent(per_s(samples, setup, size), none);
+            let text = format!("{} falls short of no delegation", setup.name());
+            at_most(
+                (NAME, size.name),
+                &text,
+                lost,
+                LOST_PERCENT,
+                "%",
+                failures(samples, NAME, size.name, &setup.name()),
+            )
+        };
+        pairs.map(mark).collect()
+    }
+
+    fn figures(&self, samples: &Samples) -> Vec<Figure> {
+        let pairs = SETUPS.iter().flat_map(|setup| SIZES.iter().map(move |size| (setup, size)));
+        let figure = |(setup, size): (&Setup, &Size)| {
+            let published = paper::RELATIVE.iter().find(|known| known.setup == setup.name() && known.size == size.name);
+            let paper =
+                published.map_or(String::new(), |known| format!("; the paper's: {:.1}", known.relative * 100.0));
+            Some(Figure {
+                case: format!("{NAME} {}", size.name),
+                subject: setup.name(),
+                figure: format!("of what as many separate servers could answer, bound by processors{paper}"),
+                value: relative(samples, setup, size)? * 100.0,
+                unit: "%".to_owned(),
+            })
+        };
+        pairs.filter(|(setup, _)| **setup != NONE).filter_map(figure).collect()
+    }
+
+    fn columns(&self) -> Vec<(&'static str, &'static str, usize)> {
+        COLUMNS.to_vec()
+    }
+
+    fn plots(&self, samples: &Samples) -> Vec<Plot> {
+        let line = |setup: &Setup| {
+            let place = |size: &Size| Some((size.bytes as f64 / 1024.0, relative(samples, setup, size)? * 100.0));
+            (setup.name(), SIZES.iter().filter_map(place).collect())
+        };
+        let published = |setup: &Setup| {
+            let of_setup = paper::RELATIVE.iter().filter(|known| known.setup == setup.name());
+            let kilobytes = |name: &str| name.strip_suffix(" KB").and_then(|number| number.parse::<f64>().ok());
+            let points = of_setup.filter_map(|known| Some((kilobytes(known.size)?, known.relative * 100.0))).collect();
+            (format!("{}, paper", setup.name()), points)
+        };
+        vec![Plot {
+            name: "cpu",
+            title: "Bound by processors: of what as many separate servers answer (%)".to_owned(),
+            x: ("KB", Scale::Logarithmic),
+            y: Scale::Linear,
+            series: SETUPS[1..].iter().map(line).chain(SETUPS[1..].iter().map(published)).collect(),
+        }]
+    }
+}
+
+/// What a cluster could answer in a second if each machine had one processor: as much as the busiest one can.
+fn per_s(samples: &Samples, setup: &Setup, size: &Size) -> Option<f64> {
+    let most = |metric| samples.median(NAME, size.name, &setup.name(), metric);
+    let busiest = most("first_us")?.max(if setup.kind == Kind::Kept { 0.0 } else { most("behind_most_us")? });
+    (busiest > 0.0).then(|| 1e6 / busiest)
+}
+
+/// As a part of what as many separate servers could.
+fn relative(samples: &Samples, setup: &Setup, size: &Size) -> Option<f64> {
+    Some(per_s(samples, setup, size)? / (per_s(samples, &NONE, size)? * setup.machines() as f64))
+}

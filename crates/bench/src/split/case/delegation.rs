@@ -1,0 +1,87 @@
+//! What a delegation costs: the connection server's part of serving a reply itself, and both sides together beyond that.
+
+use std::io;
+
+use super::super::bench::{Bench, size};
+use super::super::setup::{Kind, Setup};
+use super::{COLUMNS, at_most, failures, record, saturate, with_setup};
+use crate::experiment::{Case, Samples};
+use crate::result::Mark;
+
+const NAME: &str = "delegation";
+const NONE: Setup = Setup::new(Kind::Kept, 1, 1);
+/// Every request is delegated and given back.
+const BACK: Setup = Setup::new(Kind::Full(1), 1, 1);
+/// Ten requests are answered there.
+const STAYS: Setup = Setup::new(Kind::Full(10), 1, 1);
+const SIZE_NAMES: [&str; 4] = ["4 KB", "64 KB", "1 MB", "10 MB"];
+/// Requests on a connection, and how that's called.
+const KINDS: [(Option<u32>, &str); 2] = [(Some(1), "one request a connection"), (None, "kept connections")];
+const EXTRA_US: f64 = 80.0;
+const BORN_US: f64 = 25.0;
+
+pub(super) struct Delegation;
+
+impl Case<Bench> for Delegation {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn title(&self) -> &'static str {
+        "what delegating costs: the connection server's part of what serving takes, and both sides together"
+    }
+
+    fn run(&self, bench: &mut Bench) -> io::Result<()> {
+        for round in 0..bench.options.rounds {
+            for setup in [NONE, BACK, STAYS] {
+                with_setup(bench, NAME, (&setup, None), |bench, cluster| {
+                    for (requests, kind) in KINDS {
+                        for size in SIZE_NAMES.map(size) {
+                            let connections = if size.bytes > 1 << 17 { 8 } else { 16 };
+                            let trial = bench.measure(cluster, size, &saturate(bench, connections, requests))?;
+                            record(bench, (NAME, &point(size.name, kind), round), &setup, &trial);
+                        }
+                    }
+                    Ok(())
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn marks(&self, samples: &Samples) -> Vec<Mark> {
+        let of = |setup: &Setup, point: &str, metric| samples.median(NAME, point, &setup.name(), metric);
+        let part = |setup: &Setup, size: &str, kind: &str, percent: f64| {
+            let point = point(size, kind);
+            let pair = of(setup, &point, "first_us").zip(of(&NONE, &point, "first_us"));
+            let value = pair.map(|(delegating, serving)| delegating / serving * 100.0);
+            let text = format!("{}: the connection server's time, of serving itself", setup.name());
+            at_most((NAME, &point), &text, value, percent, "%", failures(samples, NAME, &point, &setup.name()))
+        };
+        let extra = point("64 KB", KINDS[1].1);
+        let both = of(&BACK, &extra, "first_us").zip(of(&BACK, &extra, "behind_us"));
+        let value = both.zip(of(&NONE, &extra, "first_us")).map(|((first, behind), serving)| first + behind - serving);
+        let text = "delegated and given back: both sides, beyond serving";
+        let born = "connections of connection servers aren't born anywhere else";
+        vec![
+            part(&BACK, "1 MB", KINDS[1].1, 35.0),
+            part(&BACK, "10 MB", KINDS[1].1, 4.0),
+            part(&BACK, "1 MB", KINDS[0].1, 35.0),
+            part(&BACK, "10 MB", KINDS[0].1, 4.0),
+            part(&STAYS, "1 MB", KINDS[1].1, 12.0),
+            at_most((NAME, &extra), text, value, EXTRA_US, "us", failures(samples, NAME, &extra, &BACK.name())),
+            Mark {
+                note: born.to_owned(),
+                ..at_most((NAME, &extra), "born at the data server: likewise", None, BORN_US, "us", String::new())
+            },
+        ]
+    }
+
+    fn columns(&self) -> Vec<(&'static str, &'static str, usize)> {
+        COLUMNS.to_vec()
+    }
+}
+
+fn point(size: &str, kind: &str) -> String {
+    format!("{size}, {kind}")
+}

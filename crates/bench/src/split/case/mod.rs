@@ -1,0 +1,101 @@
+//! The cases: what is asked of request splitting, and what it must reach. A case is one file.
+
+mod cpu;
+mod delegation;
+mod links;
+mod times;
+
+use std::io;
+use std::time::Duration;
+
+use super::bench::{Bench, Cluster, Load, Size, Trial};
+use super::setup::{Kind, Setup};
+use crate::experiment::{Case, Samples};
+use crate::result::Mark;
+
+/// All, in the order of the table.
+pub(super) fn all() -> Vec<Box<dyn Case<Bench>>> {
+    vec![Box::new(links::Links), Box::new(cpu::Cpu), Box::new(delegation::Delegation), Box::new(times::Times)]
+}
+
+/// The subject of marks.
+const LEAT: &str = "leat";
+
+/// A closed loop on so many connections, for as long as the options say.
+fn saturate(bench: &Bench, connections: usize, requests: Option<u32>) -> Load {
+    let window = Duration::from_secs_f64(bench.options.seconds);
+    Load { connections, requests, rate: None, warm_up: Duration::from_millis(200), window }
+}
+
+/// Has `work` done with a setup that is up. What goes wrong is noted, and the others have their turn.
+fn with_setup(
+    bench: &mut Bench,
+    case: &str,
+    (setup, link_mbit): (&Setup, Option<u32>),
+    work: impl FnOnce(&mut Bench, &Cluster) -> io::Result<()>,
+) {
+    let worked = bench.up(setup, link_mbit).and_then(|cluster| work(bench, &cluster));
+    if let Err(error) = worked {
+        bench.records.note(case, &format!("{}: {error}", setup.name()));
+    }
+}
+
+/// What was answered and what failed, and what every machine spent on it.
+fn record(bench: &mut Bench, at: (&str, &str, u32), setup: &Setup, trial: &Trial) {
+    let name = setup.name();
+    let costs = trial.costs();
+    let (first, behind) = costs.split_at(setup.connection_servers);
+    let most = |costs: &[super::bench::Cost]| costs.iter().map(|cost| cost.total()).fold(0.0, f64::max);
+    let records = &mut bench.records;
+    records.record(at, &name, "mbit", trial.mbit());
+    records.record(at, &name, "answered_per_s", trial.answered_per_s());
+    records.record(at, &name, "failed", trial.failed() as f64);
+    // Programs of a server on its own aren't its business: a plain one has none.
+    let first_us = if setup.kind == Kind::Kept { most(first) - first[0].programs } else { most(first) };
+    records.record(at, &name, "first_us", first_us);
+    records.record(at, &name, "first_process_us", first[0].process);
+    records.record(at, &name, "first_programs_us", first[0].programs);
+    records.record(at, &name, "first_packets_us", first[0].packets);
+    let count = behind.len().max(1) as f64;
+    records.record(at, &name, "behind_us", behind.iter().map(|cost| cost.total()).sum::<f64>() / count);
+    records.record(at, &name, "behind_most_us", most(behind));
+    if trial.failed() > 0 {
+        let failures: Vec<_> = trial.outcomes.iter().map(|outcome| &outcome.failures).collect();
+        records.note(at.0, &format!("{name}, {}, round {}: {failures:?}", at.1, at.2));
+    }
+}
+
+const COLUMNS: [(&str, &str, usize); 9] = [
+    ("mbit", "Mbit/s", 0),
+    ("answered_per_s", "answered/s", 0),
+    ("first_us", "CS (or first): us a request", 1),
+    ("first_process_us", "its process", 1),
+    ("first_programs_us", "eBPF", 1),
+    ("first_packets_us", "packets", 1),
+    ("behind_us", "each DS, us a request", 1),
+    ("behind_most_us", "the busiest DS", 1),
+    ("failed", "failed", 0),
+];
+
+fn point(size: &Size) -> String {
+    size.name.to_owned()
+}
+
+fn failures(samples: &Samples, case: &str, point: &str, setup: &str) -> String {
+    let failed: f64 = samples.values(case, point, setup, "failed").iter().sum();
+    if failed > 0.0 { format!("{failed} failures") } else { String::new() }
+}
+
+/// `value` must be at most `limit`; `doubt` says why it doesn't count, and is empty otherwise.
+fn at_most((case, point): (&str, &str), mark: &str, value: Option<f64>, limit: f64, unit: &str, doubt: String) -> Mark {
+    let note = if value.is_some() { doubt } else { "it wasn't measured".to_owned() };
+    let met = note.is_empty() && value.is_some_and(|value| value <= limit);
+    let case = if point.is_empty() { case.to_owned() } else { format!("{case} {point}") };
+    let (subject, mark, unit) = (LEAT.to_owned(), mark.to_owned(), unit.to_owned());
+    Mark { case, subject, mark, value, limit: Some(limit), unit, met, note }
+}
+
+/// By how many hundredths `value` falls short of `whole`.
+fn lost_percent(value: Option<f64>, whole: Option<f64>) -> Option<f64> {
+    value.zip(whole).map(|(value, whole)| (1.0 - value / whole) * 100.0)
+}
