@@ -128,8 +128,9 @@ pub(crate) struct Lab {
 enum LabCommand {
     /// Build the cluster of a file - clients, router, dispatcher, nodes - and start leat in it.
     Up {
-        /// The file with the cluster; [lab] says what its machines can do.
-        file: PathBuf,
+        /// The file with the cluster; [lab] says what its machines can do. Several connection servers that share data servers have a file each.
+        #[arg(required = true)]
+        files: Vec<PathBuf>,
     },
     /// End everything that runs in a lab and remove it.
     Down,
@@ -148,7 +149,7 @@ enum LabCommand {
 impl Lab {
     pub(crate) fn run(self) -> ExitCode {
         let done = lab::Lab::new(&self.name).and_then(|lab| match self.command {
-            LabCommand::Up { file } => lab.up(&file),
+            LabCommand::Up { files } => lab.up(&files),
             LabCommand::Down => lab.down().map(|()| String::new()),
             LabCommand::Status => lab.status(),
             LabCommand::Exec { host, command } => Err(lab.exec(&host, &command)),

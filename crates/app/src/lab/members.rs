@@ -7,43 +7,62 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{Host, HostKind, Lab, Plan, ground, groups};
+use super::{Host, HostKind, Lab, Member, Plan, ground, groups};
 use crate::config::Config;
 
 /// How long a member may take to listen, and to end.
 const PATIENCE: Duration = Duration::from_secs(20);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// Starts the dispatcher or connection server, and every node; returns when all are ready.
+/// Starts the dispatcher or connection servers, and every node, each with the file of its cluster; returns when all are ready.
 ///
 /// # Errors
 /// Who isn't ready, with the end of its log.
-pub(super) fn start_all(lab: &Lab, file: &Path, config: &Config, plan: &Plan) -> Result<(), String> {
+pub(super) fn start_all(lab: &Lab, files: &[PathBuf], configs: &[Config], plan: &Plan) -> Result<(), String> {
     let mut started = Vec::new();
-    for host in &plan.hosts {
-        let arguments: Vec<&str> = match host.kind {
-            HostKind::Node => vec!["node", "--name", &host.name],
+    for member in &plan.members {
+        let arguments: Vec<&str> = match member.kind {
+            HostKind::Node => vec!["node", "--name", &member.name],
             HostKind::Dispatcher => vec!["dispatch"],
             HostKind::ConnectionServer => vec!["connection-server"],
             _ => continue,
         };
+        let (host, config) = (&plan.hosts[member.host], &configs[member.cluster]);
         let groups = held_to(lab, config, host)?;
-        started.push((host, start(lab, file, host, &arguments, &groups)?));
+        let log = lab.log(&log_name(plan, member));
+        let place = Place { host, file: &files[member.cluster], log };
+        let child = start(lab, &place, &arguments, &groups)?;
+        started.push((member, config, place, child));
     }
-    for (host, member) in &mut started {
-        wait_until_ready(lab, config, host, member)?;
+    for (member, config, place, child) in &mut started {
+        let links = if is_home(member.kind) { config.cluster.nodes.len() } else { 0 };
+        wait_until_ready(place, links, child)?;
     }
     Ok(())
 }
 
+/// Where a member runs and by what, and what it writes to.
+struct Place<'a> {
+    host: &'a Host,
+    file: &'a Path,
+    log: PathBuf,
+}
+
+/// The host's, for the first member of a host; with the cluster's number, for others.
+fn log_name(plan: &Plan, member: &Member) -> String {
+    let name = &plan.hosts[member.host].name;
+    let is_first = plan.members.iter().find(|other| other.host == member.host) == Some(member);
+    if is_first { name.clone() } else { format!("{name}-{}", member.cluster + 1) }
+}
+
 /// Whether nodes have their links to it.
-fn is_home(host: &Host) -> bool {
-    matches!(host.kind, HostKind::Dispatcher | HostKind::ConnectionServer)
+fn is_home(kind: HostKind) -> bool {
+    matches!(kind, HostKind::Dispatcher | HostKind::ConnectionServer)
 }
 
 fn held_to(lab: &Lab, config: &Config, host: &Host) -> Result<Vec<PathBuf>, String> {
     let name = lab.namespace(&host.name);
-    if is_home(host) {
+    if is_home(host.kind) {
         let group = groups::for_processors(&name, &config.lab.dispatcher_cpus, "dispatcher_cpus")?;
         return Ok(group.into_iter().collect());
     }
@@ -51,9 +70,9 @@ fn held_to(lab: &Lab, config: &Config, host: &Host) -> Result<Vec<PathBuf>, Stri
     groups::for_node(&name, &config.lab, root)
 }
 
-fn start(lab: &Lab, file: &Path, host: &Host, arguments: &[&str], groups: &[PathBuf]) -> Result<Child, String> {
-    let log = lab.log(&host.name);
-    let output = File::create(&log).map_err(|error| format!("{}: {error}", log.display()))?;
+fn start(lab: &Lab, place: &Place<'_>, arguments: &[&str], groups: &[PathBuf]) -> Result<Child, String> {
+    let Place { host, file, log } = place;
+    let output = File::create(log).map_err(|error| format!("{}: {error}", log.display()))?;
     let errors = output.try_clone().map_err(|error| format!("{}: {error}", log.display()))?;
     let program = std::env::current_exe().map_err(|error| format!("the program can't be found: {error}"))?;
     // A process goes into its groups before it becomes leat, so that not even its start is free.
@@ -75,18 +94,17 @@ fn start(lab: &Lab, file: &Path, host: &Host, arguments: &[&str], groups: &[Path
 }
 
 /// A member is ready when it listens, and the dispatcher when it has heard of every node.
-fn wait_until_ready(lab: &Lab, config: &Config, host: &Host, member: &mut Child) -> Result<(), String> {
-    let (log, until) = (lab.log(&host.name), Instant::now() + PATIENCE);
+fn wait_until_ready(place: &Place<'_>, links: usize, member: &mut Child) -> Result<(), String> {
+    let until = Instant::now() + PATIENCE;
     loop {
-        let said = fs::read_to_string(&log).unwrap_or_default();
-        let links = if is_home(host) { config.cluster.nodes.len() } else { 0 };
+        let said = fs::read_to_string(&place.log).unwrap_or_default();
         if said.contains("listening on ") && said.matches(": its link is up").count() >= links {
             return Ok(());
         }
         let ended = member.try_wait().ok().flatten();
         if ended.is_some() || Instant::now() > until {
             let what = if ended.is_some() { "has ended" } else { "isn't ready" };
-            return Err(format!("{} {what}; it said:\n{said}", host.name));
+            return Err(format!("{} {what}; it said:\n{said}", place.host.name));
         }
         thread::sleep(LOOK_EVERY);
     }

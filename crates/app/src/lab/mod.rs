@@ -12,13 +12,20 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::config::{self, Part, Role};
-use plan::{Host, HostKind, Plan};
+use crate::config::{self, Config, Part, Role};
+use plan::{Host, HostKind, Member, Plan};
 
 /// A lab, by its name.
 #[derive(Clone, Debug)]
 pub struct Lab {
     name: String,
+}
+
+/// A file for all machines of a cluster with a dispatcher says nothing of roles.
+fn load(file: &Path) -> Result<Config, String> {
+    let is_split = config::load(file).is_ok_and(|config| config.role == Role::ConnectionServer);
+    let role = if is_split { Role::ConnectionServer } else { Role::Dispatcher };
+    config::load_part(file, &Part { role: Some(role), name: None }).map_err(|mistakes| mistakes.to_string())
 }
 
 /// Where labs keep logs and what `status` shows.
@@ -55,21 +62,17 @@ impl Lab {
         self.state().join(format!("{host}.log"))
     }
 
-    /// Builds the cluster of `file` and starts its members; says how to reach it.
+    /// Builds the cluster of a file, or those of several connection servers' files, and starts the members; says how to reach them.
     ///
     /// # Errors
-    /// What is wrong with the file, or couldn't be built; then nothing is left of it.
-    pub fn up(&self, file: &Path) -> Result<String, String> {
-        // A file for all machines of a cluster with a dispatcher says nothing of roles.
-        let is_split = config::load(file).is_ok_and(|config| config.role == Role::ConnectionServer);
-        let role = if is_split { Role::ConnectionServer } else { Role::Dispatcher };
-        let part = Part { role: Some(role), name: None };
-        let config = config::load_part(file, &part).map_err(|mistakes| mistakes.to_string())?;
-        let plan = Plan::new(&config, |host| self.namespace(host))?;
+    /// What is wrong with a file, or couldn't be built; then nothing is left of it.
+    pub fn up(&self, files: &[PathBuf]) -> Result<String, String> {
+        let configs = files.iter().map(|file| load(file)).collect::<Result<Vec<_>, _>>()?;
+        let plan = Plan::new(&configs, |host| self.namespace(host))?;
         if !ground::namespaces(&self.prefix())?.is_empty() {
             return Err(format!("the lab {} is up already: leat lab down --name {}", self.name, self.name));
         }
-        let built = self.build(file, &config, &plan);
+        let built = self.build(files, &configs, &plan);
         if built.is_err() {
             // What went wrong is told; what can't be removed then would only hide it.
             let _ = self.down();
@@ -77,30 +80,31 @@ impl Lab {
         built
     }
 
-    fn build(&self, file: &Path, config: &config::Config, plan: &Plan) -> Result<String, String> {
+    fn build(&self, files: &[PathBuf], configs: &[Config], plan: &Plan) -> Result<String, String> {
         let directory = self.state();
         let wrong = |error: std::io::Error| format!("{}: {error}", directory.display());
         fs::create_dir_all(&directory).map_err(wrong)?;
         pins::mount()?;
         ground::run_all(&plan.steps)?;
-        let about = self.about(file, config, plan);
+        let about = self.about(files, configs, plan);
         fs::write(directory.join("about"), &about).map_err(wrong)?;
-        members::start_all(self, file, config, plan)?;
+        members::start_all(self, files, configs, plan)?;
         Ok(about)
     }
 
-    fn about(&self, file: &Path, config: &config::Config, plan: &Plan) -> String {
-        let mut text = format!("The lab {} of {}\n\n", self.name, file.display());
+    fn about(&self, files: &[PathBuf], configs: &[Config], plan: &Plan) -> String {
+        let files: Vec<_> = files.iter().map(|file| file.display().to_string()).collect();
+        let mut text = format!("The lab {} of {}\n\n", self.name, files.join(", "));
         let width = plan.hosts.iter().map(|host| host.name.len()).max().unwrap_or(0);
         for host in plan.hosts.iter().filter(|host| !host.addresses.is_empty()) {
             let addresses: Vec<_> = host.addresses.iter().map(ToString::to_string).collect();
             text += &format!("  {:width$}  {}\n", host.name, addresses.join(", "));
         }
-        let vips: Vec<_> = config.cluster.vip.iter().map(ToString::to_string).collect();
+        let vips: Vec<_> = configs.iter().flat_map(|config| &config.cluster.vip).map(ToString::to_string).collect();
         text += &format!("  {:width$}  {}\n", "VIP", vips.join(", "));
         let option = if self.name == "lab" { String::new() } else { format!("--name {} ", self.name) };
         text += &format!("\nLogs are in {}. Try:\n\n", self.state().display());
-        if let Some(vip) = config.cluster.vip.first() {
+        if let Some(vip) = vips.first() {
             text += &format!("  leat lab exec {option}client curl http://{vip}/\n");
         }
         text + &format!("  leat lab down {option}\n").replace(" \n", "\n")

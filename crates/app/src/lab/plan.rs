@@ -32,12 +32,27 @@ pub(super) struct Host {
     pub(super) name: String,
     pub(super) kind: HostKind,
     pub(super) addresses: Vec<IpAddr>,
+    /// On the servers' side of a split cluster, by which it's known there.
+    back: Vec<IpAddr>,
+}
+
+/// A leat that runs at a host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Member {
+    /// The host's place.
+    pub(super) host: usize,
+    /// The place of its configuration.
+    pub(super) cluster: usize,
+    pub(super) kind: HostKind,
+    /// A node's.
+    pub(super) name: String,
 }
 
 /// What is to be built.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
     pub(super) hosts: Vec<Host>,
+    pub(super) members: Vec<Member>,
     /// Commands, with words between single spaces.
     pub(super) steps: Vec<String>,
 }
@@ -93,6 +108,7 @@ struct Planner<'a> {
     namespace: &'a dyn Fn(&str) -> String,
     lab: &'a Lab,
     hosts: Vec<Host>,
+    members: Vec<Member>,
     steps: Vec<String>,
     /// Ports of the switch so far.
     ports: usize,
@@ -106,22 +122,24 @@ const DISPATCHER: &str = "dispatcher";
 const CONNECTION_SERVER: &str = "cs";
 
 impl Plan {
-    /// The lab for a dispatcher's configuration; `namespace` gives each host's namespace its name.
+    /// The lab of a cluster's configuration, or of several connection servers' that share its networks; `namespace` gives each host's namespace its
+    /// name.
     ///
     /// # Errors
-    /// What of the cluster can't be built here, and why.
-    pub(super) fn new(config: &Config, namespace: impl Fn(&str) -> String) -> Result<Plan, String> {
-        let cluster = &config.cluster;
-        let dispatcher = &cluster.dispatchers;
-        if dispatcher.is_empty() {
+    /// What of the clusters can't be built here, and why.
+    pub(super) fn new(configs: &[Config], namespace: impl Fn(&str) -> String) -> Result<Plan, String> {
+        if configs.iter().any(|config| config.cluster.dispatchers.is_empty()) {
             return Err(
                 "`dispatchers` is missing in [cluster]: add the address of the dispatcher beside the VIP".into()
             );
         }
-        let vips: Vec<IpAddr> = cluster.vip.iter().map(std::net::SocketAddr::ip).collect();
-        let is_split = config.role == Role::ConnectionServer;
-        let beside = cluster.nodes.iter().filter(|node| !node.routed);
-        let back: Vec<IpAddr> = dispatcher.iter().chain(beside.flat_map(|node| &node.address)).copied().collect();
+        let is_split = configs.iter().all(|config| config.role == Role::ConnectionServer);
+        if configs.len() > 1 && !is_split {
+            return Err("only connection servers share a lab: give one file, or files with that role".into());
+        }
+        let first = configs.first().ok_or("a lab needs a cluster's file")?;
+        let vips: Vec<IpAddr> = configs.iter().flat_map(vips).collect();
+        let back: Vec<IpAddr> = configs.iter().flat_map(own_addresses).collect();
         let own = vips.iter().chain(back.iter().filter(|_| !is_split)).copied();
         let center = Network::of(own.clone());
         if let Some(seen) = back.iter().find(|address| is_split && center.contains(**address)) {
@@ -135,8 +153,9 @@ impl Plan {
         }
         let mut planner = Planner {
             namespace: &namespace,
-            lab: &config.lab,
+            lab: &first.lab,
             hosts: Vec::new(),
+            members: Vec::new(),
             steps: Vec::new(),
             ports: 0,
             legs: 0,
@@ -148,21 +167,32 @@ impl Plan {
         }
         planner.network(&center);
         if is_split {
-            planner.member(CONNECTION_SERVER, HostKind::ConnectionServer, 0, &unique(&vips))?;
-            for address in dispatcher {
-                planner.address(CONNECTION_SERVER, "eth0", *address, width(*address));
+            planner.connection_servers(configs)?;
+            for (number, config) in configs.iter().enumerate() {
+                planner.data_servers(number, config, center)?;
             }
-            planner.data_servers(config, center, &unique(&vips))?;
         } else {
-            planner.member(DISPATCHER, HostKind::Dispatcher, 0, dispatcher)?;
+            planner.member(DISPATCHER, HostKind::Dispatcher, 0, &first.cluster.dispatchers)?;
+            let dispatcher = planner.hosts.len() - 1;
+            planner.runs(dispatcher, 0, HostKind::Dispatcher, "");
             for vip in unique(&vips) {
                 planner.vip(vip);
             }
-            planner.nodes(config, center, &unique(&vips))?;
+            planner.nodes(first, center, &unique(&vips))?;
         }
         planner.clients()?;
-        Ok(Plan { hosts: planner.hosts, steps: planner.steps })
+        Ok(Plan { hosts: planner.hosts, members: planner.members, steps: planner.steps })
     }
+}
+
+fn vips(config: &Config) -> impl Iterator<Item = IpAddr> {
+    config.cluster.vip.iter().map(std::net::SocketAddr::ip)
+}
+
+/// Those of the machines on the VIP's wire that are not VIPs.
+fn own_addresses(config: &Config) -> impl Iterator<Item = IpAddr> {
+    let beside = config.cluster.nodes.iter().filter(|node| !node.routed);
+    config.cluster.dispatchers.iter().chain(beside.flat_map(|node| &node.address)).copied()
 }
 
 fn unique(addresses: &[IpAddr]) -> Vec<IpAddr> {
@@ -191,7 +221,7 @@ impl Planner<'_> {
             return Err(format!("`{name}` can't be a node's name in a lab: write another, of letters, digits and -_."));
         }
         let namespace = (self.namespace)(name);
-        self.hosts.push(Host { name: name.to_owned(), kind, addresses });
+        self.hosts.push(Host { name: name.to_owned(), kind, addresses, back: Vec::new() });
         self.step(format!("ip netns add {namespace}"));
         self.step(format!("ip -n {namespace} link set lo up"));
         // An address may be used at once.
@@ -297,13 +327,32 @@ impl Planner<'_> {
                 }
             };
             self.member(&node.name, HostKind::Node, leg, &node.address)?;
+            self.runs(self.hosts.len() - 1, 0, HostKind::Node, &node.name);
             self.has_vips(&node.name, vips);
         }
         Ok(())
     }
 
-    /// Data servers send to clients by way of the router, which has no way back to them.
-    fn data_servers(&mut self, config: &Config, center: Network, vips: &[IpAddr]) -> Result<(), String> {
+    /// Each has its VIP on the clients' side and an address of its own on the other.
+    fn connection_servers(&mut self, configs: &[Config]) -> Result<(), String> {
+        for (number, config) in configs.iter().enumerate() {
+            let name = match configs.len() {
+                1 => CONNECTION_SERVER.to_owned(),
+                _ => format!("{CONNECTION_SERVER}{}", number + 1),
+            };
+            self.member(&name, HostKind::ConnectionServer, 0, &unique(&vips(config).collect::<Vec<_>>()))?;
+            self.runs(self.hosts.len() - 1, number, HostKind::ConnectionServer, "");
+            for address in &config.cluster.dispatchers {
+                self.address(&name, "eth0", *address, width(*address));
+                self.hosts.iter_mut().filter(|host| host.name == name).for_each(|host| host.back.push(*address));
+            }
+        }
+        Ok(())
+    }
+
+    /// Data servers send to clients by way of the router, which has no way back to them. One that has a connection server's own address is that
+    /// machine, and several of one address are one.
+    fn data_servers(&mut self, cluster: usize, config: &Config, center: Network) -> Result<(), String> {
         for node in &config.cluster.nodes {
             if node.routed {
                 return Err(format!(
@@ -311,14 +360,31 @@ impl Planner<'_> {
                     node.name
                 ));
             }
-            self.wired(&node.name, HostKind::Node, 0, &node.address)?;
-            let namespace = (self.namespace)(&node.name);
-            for router in center.hosts(ROUTER) {
-                self.step(format!("ip -n {namespace} route add default via {router} dev eth0 onlink"));
-            }
-            self.has_vips(&node.name, vips);
+            let known =
+                self.hosts.iter().position(|host| host.back.iter().any(|address| node.address.contains(address)));
+            let place = match known {
+                Some(place) => place,
+                None => {
+                    self.wired(&node.name, HostKind::Node, 0, &node.address)?;
+                    let namespace = (self.namespace)(&node.name);
+                    for router in center.hosts(ROUTER) {
+                        self.step(format!("ip -n {namespace} route add default via {router} dev eth0 onlink"));
+                    }
+                    let place = self.hosts.len() - 1;
+                    self.hosts[place].back.clone_from(&node.address);
+                    place
+                }
+            };
+            let name = self.hosts[place].name.clone();
+            self.has_vips(&name, &unique(&vips(config).collect::<Vec<_>>()));
+            self.runs(place, cluster, HostKind::Node, &node.name);
         }
         Ok(())
+    }
+
+    /// leat runs at a host.
+    fn runs(&mut self, host: usize, cluster: usize, kind: HostKind, name: &str) {
+        self.members.push(Member { host, cluster, kind, name: name.to_owned() });
     }
 
     /// A node has the VIPs without telling anybody.
@@ -354,7 +420,7 @@ mod tests {
 
     fn plan(text: &str) -> Result<Plan, String> {
         let config = from_text(&format!("[cluster]\n{text}\n[[site]]\nroot = '.'\n")).expect("it's valid");
-        Plan::new(&config, |host| format!("x-{host}"))
+        Plan::new(std::slice::from_ref(&config), |host| format!("x-{host}"))
     }
 
     const CENTER: &str = "vip = ['10.77.0.100:80', '[fd77::100]:80']\ndispatchers = ['10.77.0.1', 'fd77::1']\n";
@@ -378,14 +444,9 @@ mod tests {
 
     #[test]
     fn data_servers_are_out_of_clients_reach() {
-        let text = "role = 'connection_server'\n[cluster]\nvip = '10.77.0.100:80'\ndispatchers = '10.99.0.1'\nkey_file = 'cluster.key'\n\
-                    [[cluster.node]]\nname = 'ds1'\naddress = '10.99.0.11'\n[[site]]\nroot = '.'\n";
         let folder = std::env::temp_dir().join(format!("leat-plan-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).expect("a directory for the test");
-        std::fs::write(folder.join("cluster.key"), "0f".repeat(32)).expect("a key");
-        std::fs::write(folder.join("x.toml"), text).expect("a configuration");
-        let config = crate::config::load(&folder.join("x.toml")).unwrap_or_else(|mistakes| panic!("{mistakes}"));
-        let plan = Plan::new(&config, |host| format!("x-{host}")).expect("it can be built");
+        let config = split(&folder, 1, ("ds1", "10.99.0.11"));
+        let plan = Plan::new(std::slice::from_ref(&config), |host| format!("x-{host}")).expect("it can be built");
         let names: Vec<_> = plan.hosts.iter().map(|host| host.name.as_str()).collect();
         assert_eq!(names, ["switch", "router", "cs", "ds1", "client1"]);
         let has = |step: &str| assert!(plan.steps.iter().any(|known| known == step), "{step}\n{:#?}", plan.steps);
@@ -400,9 +461,46 @@ mod tests {
         );
         let mut config = config;
         config.cluster.nodes[0].address = vec!["10.77.0.11".parse().expect("an address")];
-        let told = Plan::new(&config, |host| format!("x-{host}")).expect_err("clients could reach it");
+        let told =
+            Plan::new(std::slice::from_ref(&config), |host| format!("x-{host}")).expect_err("clients could reach it");
         assert!(told.contains("10.77.0.11 is in the VIP's subnet"), "{told}");
         std::fs::remove_dir_all(folder).expect("the test's directory");
+    }
+
+    #[test]
+    fn machines_of_several_clusters_are_the_same_by_their_addresses() {
+        let folder = std::env::temp_dir().join(format!("leat-plans-{}", std::process::id()));
+        let hosts = |plan: &Plan| plan.hosts.iter().map(|host| host.name.clone()).collect::<Vec<_>>();
+        let members = |plan: &Plan| {
+            let member = |member: &Member| (plan.hosts[member.host].name.clone(), member.cluster, member.name.clone());
+            plan.members.iter().map(member).collect::<Vec<_>>()
+        };
+        let plan_of = |nodes: [(&str, &str); 2]| {
+            let configs = [split(&folder, 1, nodes[0]), split(&folder, 2, nodes[1])];
+            Plan::new(&configs, |host| format!("x-{host}")).expect("it can be built")
+        };
+        let shared = plan_of([("ds1", "10.99.0.11"), ("ds1", "10.99.0.11")]);
+        assert_eq!(hosts(&shared), ["switch", "router", "cs1", "cs2", "ds1", "client1"]);
+        let ds1 = |cluster| ("ds1".to_owned(), cluster, "ds1".to_owned());
+        assert_eq!(members(&shared)[2..], [ds1(0), ds1(1)]);
+        let peers = plan_of([("b", "10.99.0.2"), ("a", "10.99.0.1")]);
+        assert_eq!(hosts(&peers), ["switch", "router", "cs1", "cs2", "client1"]);
+        let at = |host: &str, cluster, name: &str| (host.to_owned(), cluster, name.to_owned());
+        assert_eq!(members(&peers), [at("cs1", 0, ""), at("cs2", 1, ""), at("cs2", 0, "b"), at("cs1", 1, "a")]);
+        std::fs::remove_dir_all(folder).expect("the test's directory");
+    }
+
+    /// A connection server's configuration, with one data server.
+    fn split(folder: &std::path::Path, number: u32, (name, address): (&str, &str)) -> Config {
+        let text = format!(
+            "role = 'connection_server'\n[cluster]\nvip = '10.77.0.{}:80'\ndispatchers = '10.99.0.{number}'\nkey_file = 'cluster.key'\n\
+             [[cluster.node]]\nname = '{name}'\naddress = '{address}'\n[[site]]\nroot = '.'\n",
+            99 + number
+        );
+        std::fs::create_dir_all(folder).expect("a directory for the test");
+        std::fs::write(folder.join("cluster.key"), "0f".repeat(32)).expect("a key");
+        std::fs::write(folder.join("x.toml"), text).expect("a configuration");
+        crate::config::load(&folder.join("x.toml")).unwrap_or_else(|mistakes| panic!("{mistakes}"))
     }
 
     #[test]

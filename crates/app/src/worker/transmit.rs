@@ -220,7 +220,7 @@ impl<H: Host> Worker<H> {
                 }
                 self.flow_is_between_requests(token);
             }
-            AfterReply::Close { linger: true } => self.finish(token),
+            AfterReply::Close { linger } if linger || self.waits_for_acknowledgement(token) => self.finish(token),
             AfterReply::Close { .. } => self.close(token),
         }
     }

@@ -109,8 +109,13 @@ impl Lab {
 
     /// A number of a host's metrics, once it stands still.
     fn number(&self, host: &str, name: &str) -> u64 {
+        self.number_at(host, 9180, name)
+    }
+
+    /// The same of the leat there that tells its metrics at another port.
+    fn number_at(&self, host: &str, port: u16, name: &str) -> u64 {
         let read = || {
-            let page = self.well(&["exec", host, "curl", "-s", "http://127.0.0.1:9180/metrics"]);
+            let page = self.well(&["exec", host, "curl", "-s", &format!("http://127.0.0.1:{port}/metrics")]);
             let line = page.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
             line.unwrap_or_else(|| panic!("{host} doesn't tell {name}"))
         };

@@ -10,18 +10,46 @@ use super::{Folder, Lab, is_possible};
 const VIP: &str = "10.77.0.100:80";
 const SIZES: [usize; 5] = [4 << 10, 64 << 10, 300_000, 1 << 20, 10 << 20];
 
+/// A connection server: what clients know it by, its own address, its data servers, what it delegates, and more of its file.
+struct Cluster<'a> {
+    vip: &'a str,
+    own: &'a str,
+    admin_port: u16,
+    data_servers: &'a [(&'a str, &'a str)],
+    split: &'a str,
+    workers: u32,
+    rest: &'a str,
+}
+
+const TWO: [(&str, &str); 2] = [("ds1", "10.99.0.11"), ("ds2", "10.99.0.12")];
+const ONLY: Cluster<'_> =
+    Cluster { vip: VIP, own: "10.99.0.1", admin_port: 9180, data_servers: &TWO, split: "", workers: 1, rest: "" };
+
+impl Cluster<'_> {
+    /// Writes its file, and files of all sizes to serve.
+    fn write(&self, folder: &Folder, name: &str) -> String {
+        for size in SIZES {
+            fs::write(folder.path(&format!("site/{size}")), content(size)).expect("a file to serve");
+        }
+        let Cluster { vip, own, admin_port, data_servers, split, workers, rest } = self;
+        let nodes =
+            data_servers.iter().map(|(name, at)| format!("[[cluster.node]]\nname = '{name}'\naddress = '{at}'\n"));
+        let text = format!(
+            "workers = {workers}\nrole = 'connection_server'\n[admin]\nlisten = '127.0.0.1:{admin_port}'\nsocket = '{}'\n[cluster]\n\
+             vip = '{vip}'\ndispatchers = '{own}'\nkey_file = 'cluster.key'\npolicy = 'round_robin'\n{}[split]\n{split}\n[[site]]\n\
+             root = 'site'\nlisten = '{vip}'\n{rest}",
+            folder.path(&format!("{name}.sock")),
+            nodes.collect::<String>()
+        );
+        let file = folder.path(&format!("{name}.toml"));
+        fs::write(&file, text).expect("a configuration");
+        file
+    }
+}
+
 /// Files of all sizes, and a cluster that delegates as `split` says, each server with so many workers.
 fn write_cluster(folder: &Folder, workers: u32, split: &str) {
-    for size in SIZES {
-        fs::write(folder.path(&format!("site/{size}")), content(size)).expect("a file to serve");
-    }
-    let text = format!(
-        "workers = {workers}\nrole = 'connection_server'\n[admin]\nsocket = '{}'\n[cluster]\nvip = '{VIP}'\ndispatchers = '10.99.0.1'\n\
-         key_file = 'cluster.key'\npolicy = 'round_robin'\n[[cluster.node]]\nname = 'ds1'\naddress = '10.99.0.11'\n\
-         [[cluster.node]]\nname = 'ds2'\naddress = '10.99.0.12'\n[split]\n{split}\n[[site]]\nroot = 'site'\n",
-        folder.path("leat.sock")
-    );
-    fs::write(folder.path("cluster.toml"), text).expect("a configuration");
+    Cluster { workers, split, ..ONLY }.write(folder, "cluster");
 }
 
 /// No two places of a file are alike nearby.
@@ -30,7 +58,11 @@ fn content(size: usize) -> Vec<u8> {
 }
 
 fn connect() -> TcpStream {
-    let stream = TcpStream::connect(VIP).expect("the connection server listens");
+    connect_to(VIP)
+}
+
+fn connect_to(vip: &str) -> TcpStream {
+    let stream = TcpStream::connect(vip).expect("the connection server listens");
     stream.set_read_timeout(Some(Duration::from_secs(10))).expect("it's a socket");
     stream
 }
@@ -92,7 +124,7 @@ fn requests_are_split_and_no_client_can_tell() {
     assert_eq!(given, lab.number("ds1", taken) + lab.number("ds2", taken), "every one of them was taken");
     assert_eq!(lab.number("cs", "leat_flows_cut_total"), 0);
     let explained = leat::ctl::Command::Split { request: format!("GET /{}", SIZES[1]) };
-    let explained = leat::ctl::ask(folder.path("leat.sock").as_ref(), &explained).expect("it answers");
+    let explained = leat::ctl::ask(folder.path("cluster.sock").as_ref(), &explained).expect("it answers");
     assert_eq!(explained["delegated"], true, "{explained}");
     assert!(explained["delegating_us"].as_f64().is_some_and(|us| us > 0.0), "{explained}");
 }
@@ -105,17 +137,38 @@ fn data_servers_and_links_are_out_of_clients_reach() {
     let (lab, folder) = (Lab::new(22), Folder::new("hidden"));
     write_cluster(&folder, 1, "delegation = 'full'");
     lab.well(&["up", &folder.path("cluster.toml")]);
-    let reached = lab.at("client1", || {
-        let hosts = ["10.99.0.1", "10.99.0.11", "10.99.0.12", "10.77.0.100"];
-        let ports = [22, 80, 443, 7450, 8080, 9180];
-        let addresses = hosts.iter().flat_map(|host| ports.map(|port| format!("{host}:{port}")));
-        let is_open = |address: &String| {
-            let address: SocketAddr = address.parse().expect("it's written as an address");
-            TcpStream::connect_timeout(&address, Duration::from_millis(200)).is_ok()
-        };
-        addresses.filter(is_open).collect::<Vec<_>>()
+    let flows = ["leat_flows", "leat_handoffs_total", "leat_flows_cut_total"];
+    let state = || flows.map(|name| (lab.number("cs", name), lab.number("ds1", name)));
+    let before = state();
+    // As a client that takes a data server's address for its own, and the router for the way to the servers.
+    for command in ["addr add 10.99.0.11/32 dev lo", "route add 10.99.0.0/24 via 198.18.0.254 src 10.99.0.11"] {
+        let words: Vec<&str> = ["exec", "client1", "ip"].into_iter().chain(command.split(' ')).collect();
+        lab.well(&words);
+    }
+    let is_open = |host: &str, port: u16| {
+        let address: SocketAddr = format!("{host}:{port}").parse().expect("it's written as an address");
+        TcpStream::connect_timeout(&address, Duration::from_millis(200)).is_ok()
+    };
+    let open = lab.at("client1", || {
+        let hosts = ["10.99.0.1", "10.99.0.12"];
+        let hidden = hosts.iter().flat_map(|host| [22, 80, 443, 7450, 8080, 9180].map(|port| (*host, port)));
+        let seen = (1..=u16::MAX).map(|port| ("10.77.0.100", port));
+        hidden.chain(seen).filter(|(host, port)| is_open(host, *port)).collect::<Vec<_>>()
     });
-    assert_eq!(reached, ["10.77.0.100:80"], "what a port scan finds");
+    assert_eq!(open, [("10.77.0.100", 80)], "what a port scan finds");
+    // What the link's port would be told, to every address, by either protocol.
+    lab.at("client1", || {
+        let socket = std::net::UdpSocket::bind("0.0.0.0:0").expect("a socket");
+        socket.set_read_timeout(Some(Duration::from_millis(200))).expect("it's a socket");
+        for host in ["10.99.0.1", "10.99.0.12", "10.77.0.100"] {
+            for message in [&b"\x09\x20\x01\x02\x03"[..], &[0xff; 1024]] {
+                let _ = socket.send_to(message, (host, 7450));
+            }
+        }
+        assert!(socket.recv(&mut [0; 64]).is_err(), "nothing answers");
+    });
+    assert_eq!(state(), before, "nothing has changed");
+    lab.well(&["exec", "client1", "ip", "route", "del", "10.99.0.0/24"]);
     // From the servers' own network, without the key: whatever is said, nothing comes of it.
     lab.at("ds2", || {
         for message in [&b"\x09\x20\x01\x02\x03"[..], &[0xff; 4096], b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"] {
@@ -200,4 +253,83 @@ fn data_servers_die_under_load_and_no_client_hangs() {
     // One may have gone to the server that died second.
     assert!(ends.iter().all(|&ends| ends <= 3), "{ends:?}");
     lab.at("client1", || SIZES.iter().for_each(|&size| ask(&mut connect(), size)));
+}
+
+#[test]
+fn connection_servers_share_a_data_server() {
+    if !is_possible() {
+        return;
+    }
+    let (lab, folder) = (Lab::new(25), Folder::new("shared"));
+    let one = [("ds1", "10.99.0.11")];
+    let split = "delegation = 'full'\nsize_min = '64KiB'";
+    let first = Cluster { data_servers: &one, split, ..ONLY };
+    let second = Cluster { vip: "10.77.0.101:80", own: "10.99.0.2", admin_port: 9181, ..first };
+    lab.well(&["up", &first.write(&folder, "first"), &second.write(&folder, "second")]);
+    asked_by_turns(&lab, [first.vip, second.vip]);
+    for (host, port) in [("cs1", 9180), ("cs2", 9181)] {
+        let delegated = lab.number_at(host, port, "leat_requests_delegated_total");
+        assert_eq!(delegated, lab.number_at("ds1", port, "leat_handoffs_total"), "{host}");
+        assert!(delegated >= 2, "{host} has delegated {delegated}");
+        assert_eq!(lab.number_at(host, port, "leat_flows_cut_total"), 0);
+    }
+}
+
+#[test]
+fn every_server_is_its_peers_data_server() {
+    if !is_possible() {
+        return;
+    }
+    let (lab, folder) = (Lab::new(26), Folder::new("peers"));
+    let split = "delegation = 'full'\nsize_min = '64KiB'";
+    let first = Cluster { data_servers: &[("b", "10.99.0.2")], split, ..ONLY };
+    let other = [("a", "10.99.0.1")];
+    let second =
+        Cluster { vip: "10.77.0.101:80", own: "10.99.0.2", admin_port: 9181, data_servers: &other, split, ..ONLY };
+    lab.well(&["up", &first.write(&folder, "first"), &second.write(&folder, "second")]);
+    asked_by_turns(&lab, [first.vip, second.vip]);
+    for (host, peer, port) in [("cs1", "cs2", 9180), ("cs2", "cs1", 9181)] {
+        let delegated = lab.number_at(host, port, "leat_requests_delegated_total");
+        assert_eq!(delegated, lab.number_at(peer, port, "leat_handoffs_total"), "{host}");
+        assert!(delegated >= 2, "{host} has delegated {delegated}");
+        assert_eq!(lab.number_at(host, port, "leat_flows_cut_total"), 0);
+    }
+}
+
+/// All sizes of both, on connections that stay, one after the other.
+fn asked_by_turns(lab: &Lab, vips: [&str; 2]) {
+    lab.at("client1", || {
+        let mut streams = vips.map(connect_to);
+        for size in SIZES.iter().chain(SIZES.iter().rev()).chain(&SIZES) {
+            streams.iter_mut().for_each(|stream| ask(stream, *size));
+        }
+    });
+}
+
+#[test]
+fn links_are_equally_busy_with_short_connections() {
+    if !is_possible() {
+        return;
+    }
+    let (lab, folder) = (Lab::new(27), Folder::new("links"));
+    let rest = "[lab]\nnode_rate_mbit = 40\ndispatcher_rate_mbit = 40\n";
+    lab.well(&["up", &Cluster { data_servers: &TWO[..1], rest, ..ONLY }.write(&folder, "cluster")]);
+    // The kernel takes such a reply at once, and the connection is closed behind it: it counts until the client has it.
+    let (clients, rounds) = (16, 10);
+    lab.at("client1", || {
+        std::thread::scope(|scope| {
+            for _ in 0..clients {
+                scope.spawn(|| {
+                    for _ in 0..rounds {
+                        let mut stream = connect();
+                        let request = format!("GET /{} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", SIZES[1]);
+                        stream.write_all(request.as_bytes()).expect("it can be sent");
+                        expect_reply(&mut stream, SIZES[1]).expect("a reply");
+                    }
+                });
+            }
+        });
+    });
+    let percent = lab.number("cs", "leat_requests_delegated_total") * 100 / (clients * rounds);
+    assert!((30..=70).contains(&percent), "{percent} % were delegated");
 }

@@ -391,6 +391,15 @@ impl Connection {
         AfterReply::NextRequest
     }
 
+    /// After [`AfterReply::Close`], waits for the client's end all the same: as long as that, somebody can see what it has acknowledged. Whether there is
+    /// an end to wait for.
+    pub fn linger(&mut self, now: Instant) -> bool {
+        if self.phase == Phase::Closed && !self.flags.has(Flags::INPUT_ENDED) {
+            (self.phase, self.since) = (Phase::Lingering, now);
+        }
+        self.phase == Phase::Lingering
+    }
+
     /// Requests handed out so far.
     #[must_use]
     pub fn request_count(&self) -> u32 {

@@ -65,6 +65,19 @@ fn a_slow_first_head_counts_from_accept() {
 }
 
 #[test]
+fn a_close_waits_for_the_clients_end_where_that_is_wanted() {
+    let mut connection = Connection::new(at(0));
+    expect_request(&mut connection, 1, b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    assert!(!connection.linger(at(2)), "its reply isn't out");
+    connection.reply(at(2), &limits(), false);
+    assert_eq!(connection.handle_reply_sent(at(3)), AfterReply::Close { linger: false });
+    assert!(connection.linger(at(3)));
+    expect_more_wanted(&mut connection, 4, HEAD);
+    expect_expiry(&mut connection, 5, Expired::Linger);
+    assert!(!connection.linger(at(6)), "it has waited long enough");
+}
+
+#[test]
 fn a_slow_later_head_counts_from_its_first_byte() {
     let mut connection = Connection::new(at(0));
     expect_request(&mut connection, 1, HEAD);

@@ -192,6 +192,21 @@ impl<H: Host> Worker<H> {
         self.under_way.unacknowledged.push_back((token, self.connections[token].http.request_count()));
     }
 
+    /// Whether a connection that is to be closed stays until its client has ended it, as its last reply counts as under way until then: a socket that
+    /// is closed can't be asked, and a reply on a slow link is nearly always wholly with the kernel when the last of it has been sent.
+    pub(in crate::worker) fn waits_for_acknowledgement(&mut self, token: Token) -> bool {
+        let Some(cluster) = &mut self.cluster else { return false };
+        let counts = match &mut cluster.part {
+            Part::Home(home) => home.split.is_some(),
+            Part::Node(node) => {
+                let flow = cluster.flows.at(token);
+                flow.is_some_and(|flow| node.of(flow).is_some_and(|flows| flows.is_lent(flow)))
+            }
+        };
+        let connection = &mut self.connections[token];
+        counts && self.reactor.unacknowledged_bytes(connection.socket) > 0 && connection.http.linger(self.now)
+    }
+
     /// How much there is to do here, and at those who could answer the request in hand.
     fn loads(&mut self, token: Token) -> Loads {
         let own = self.requests_under_way();
