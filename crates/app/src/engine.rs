@@ -13,13 +13,14 @@ use std::time::Duration;
 
 use leat_host::program::LocalPrograms;
 use leat_host::reactor::{self, Epoll, IoUring};
+use leat_host::reuseport::{self, Share};
 use leat_host::storage::{DiskStorage, Pool, PoolLimits, Storage};
-use leat_host::{channel, clock, process, processors, socket};
+use leat_host::{channel, clock, process, processors};
 use leat_logic::time::{Instant, UnixTime};
 
 use crate::access_log::AccessLogWriter;
 use crate::balance::{Balance, Member};
-use crate::config::{Config, Reactor};
+use crate::config::{Config, Reactor, Role};
 use crate::ctl;
 use crate::descriptors;
 use crate::listener::ListenerName;
@@ -61,6 +62,8 @@ struct Engine<'a> {
     descriptors_max: u64,
     /// By address, in the order in which they began to listen: a worker's place in `workers` is that of its sockets. Workers have copies.
     sockets: BTreeMap<ListenerName, Vec<OwnedFd>>,
+    /// Which of them get new connections.
+    share: Share,
     workers: Vec<Running>,
     balance: Balance,
     shared: Arc<ClusterShared>,
@@ -159,6 +162,7 @@ fn start(source: &Source) -> io::Result<Engine<'_>> {
         config: None,
         descriptors_max,
         sockets: BTreeMap::new(),
+        share: Share::default(),
         workers: Vec::new(),
         balance: Balance::default(),
         shared: Arc::default(),
@@ -360,9 +364,8 @@ impl Engine<'_> {
             self.retire_from(wanted, config);
             working = wanted;
         }
-        if working < wanted {
-            self.steer(None);
-        }
+        let first = self.share.first.filter(|_| working == wanted);
+        self.share_out(first, config);
         let added = self.next_worker..self.next_worker + (wanted - working);
         let numbers = self.workers[..working].iter().map(|worker| worker.number).chain(added);
         self.shared.set_workers(numbers.map(worker_number).collect());
@@ -383,27 +386,21 @@ impl Engine<'_> {
         let now = clock::now();
         let (accept_until, deadline) = (now.after(RETIRE_ACCEPT), now.after(config.limits.drain_timeout));
         let heirs: Vec<_> = self.workers[..first].iter().map(|worker| worker.mailbox.clone()).collect();
-        self.steer(Some(first as u32));
+        self.share_out(Some(first as u32), config);
         for worker in self.workers.iter_mut().skip(first).filter(|worker| !worker.retiring) {
             worker.retiring = true;
             worker.mailbox.send(Control::Retire { accept_until, deadline, heirs: heirs.clone() });
         }
     }
 
-    /// Has new connections go only to the first workers' sockets, or to all.
-    fn steer(&self, count: Option<u32>) {
+    /// Has new connections go only to the first workers' sockets, or to all; at a node, to those that they name.
+    fn share_out(&mut self, first: Option<u32>, config: &Config) {
+        self.share = Share { first, is_named: config.role == Role::Node && config.cluster.born };
         for (name, sockets) in &self.sockets {
-            let Some(first) = sockets.first().filter(|_| sockets.len() > 1) else { continue };
-            let result = match count {
-                Some(count) => socket::steer_to_first(first, count),
-                None => {
-                    socket::steer_to_all(first);
-                    Ok(())
-                }
-            };
-            if let Err(error) = result {
+            let Some(member) = sockets.first().filter(|_| sockets.len() > 1) else { continue };
+            if let Err(error) = reuseport::share_out(member, self.share) {
                 log::warning(format_args!(
-                    "{name}: connections can't be kept from workers that go: some may be reset ({error})"
+                    "{name}: connections can't be shared out among workers: some may be reset when a worker goes ({error})"
                 ));
             }
         }

@@ -11,6 +11,7 @@ pub mod process;
 pub mod processors;
 pub mod program;
 pub mod reactor;
+pub mod reuseport;
 pub mod socket;
 mod spawn;
 pub mod steering;

@@ -139,43 +139,6 @@ pub fn set_queue_max(listener: RawFd, connections: Option<u32>) {
     unsafe { libc::listen(listener, backlog) };
 }
 
-/// Has new connections to an address go only to the first `count` of the sockets that share it, in the order in which they began to listen;
-/// the others can then be emptied and closed without resetting anybody.
-///
-/// # Errors
-/// Those of setsockopt(2).
-pub fn steer_to_first(member: &impl AsRawFd, count: u32) -> io::Result<()> {
-    // A random number modulo `count`: handshakes under way don't depend on it, they belong to a socket already.
-    let random = (libc::SKF_AD_OFF + libc::SKF_AD_RANDOM).cast_unsigned();
-    let instruction = |code: u32, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
-    let mut program = [
-        instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, random),
-        instruction(libc::BPF_ALU | libc::BPF_MOD | libc::BPF_K, count.max(1)),
-        instruction(libc::BPF_RET | libc::BPF_A, 0),
-    ];
-    let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
-    // SAFETY: pointer and length describe `filter`, which describes `program`; both live through the call.
-    check(unsafe {
-        libc::setsockopt(
-            member.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_ATTACH_REUSEPORT_CBPF,
-            (&raw const filter).cast(),
-            mem::size_of::<libc::sock_fprog>() as libc::socklen_t,
-        )
-    })
-    .map(drop)
-}
-
-/// Undoes [`steer_to_first`]: all sockets that share the address get connections again.
-pub fn steer_to_all(member: &impl AsRawFd) {
-    // It fails when nothing was attached: then there is nothing to undo.
-    let _ = set_option(member.as_raw_fd(), libc::SOL_SOCKET, SO_DETACH_REUSEPORT_BPF, 0);
-}
-
-/// Missing in the libc crate for this target (include/uapi/asm-generic/socket.h).
-const SO_DETACH_REUSEPORT_BPF: i32 = 68;
-
 type NameCall = unsafe extern "C" fn(libc::c_int, *mut libc::sockaddr, *mut libc::socklen_t) -> libc::c_int;
 
 fn name(socket: RawFd, call: NameCall) -> io::Result<SocketAddr> {

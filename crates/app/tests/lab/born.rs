@@ -41,14 +41,26 @@ fn is_answered(mut stream: TcpStream) -> bool {
 
 #[test]
 fn connections_begin_at_nodes_or_are_moved_there_and_all_are_answered() {
+    are_all_answered(21, 1);
+}
+
+#[test]
+fn connections_begin_at_the_worker_of_a_node_that_a_worker_of_the_dispatcher_has_chosen() {
+    are_all_answered(42, 3);
+}
+
+fn are_all_answered(number: u32, workers: u32) {
     if !is_possible() {
         return;
     }
-    let (lab, folder) = (Lab::new(21), Folder::new("born"));
+    let (lab, folder) = (Lab::new(number), Folder::new(&format!("born{workers}")));
     fs::write(folder.path("site/page"), CONTENT).expect("a file to serve");
-    let text = "[cluster]\nvip = '10.77.0.100:80'\ndispatchers = '10.77.0.1'\nkey_file = 'cluster.key'\n\
+    let text = format!(
+        "workers = {workers}\n\
+                [cluster]\nvip = '10.77.0.100:80'\ndispatchers = '10.77.0.1'\nkey_file = 'cluster.key'\n\
                 [[cluster.node]]\nname = 'n1'\naddress = '10.77.0.11'\n[[cluster.node]]\nname = 'n2'\naddress = '10.77.0.12'\n\
-                [admin]\nlisten = '127.0.0.1:9180'\n[[site]]\nroot = 'site'\n";
+                [admin]\nlisten = '127.0.0.1:9180'\n[[site]]\nroot = 'site'\n"
+    );
     fs::write(folder.path("cluster.toml"), text).expect("a configuration");
     lab.well(&["up", &folder.path("cluster.toml")]);
     lab.at("client1", || {

@@ -100,6 +100,14 @@ impl Epoll {
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
+    fn poll(&mut self, descriptor: RawFd, token: Token, how: i32) {
+        let events = libc::EPOLLIN | libc::EPOLLET | how;
+        match self.control(libc::EPOLL_CTL_ADD, descriptor, events, pack(KIND_POLLED, token)) {
+            Ok(()) => self.polled.push((token, descriptor)),
+            Err(_) => self.completed.push_back(Completion::Readable { token }),
+        }
+    }
+
     fn slot(&mut self, socket: Socket, token: Token) -> &mut Slot {
         let index = token.index as usize;
         if index >= self.slots.len() {
@@ -452,11 +460,11 @@ impl Reactor for Epoll {
     }
 
     fn poll_readable(&mut self, descriptor: i32, token: Token) {
-        let events = libc::EPOLLIN | libc::EPOLLET;
-        match self.control(libc::EPOLL_CTL_ADD, descriptor, events, pack(KIND_POLLED, token)) {
-            Ok(()) => self.polled.push((token, descriptor)),
-            Err(_) => self.completed.push_back(Completion::Readable { token }),
-        }
+        self.poll(descriptor, token, 0);
+    }
+
+    fn poll_shared(&mut self, descriptor: i32, token: Token) {
+        self.poll(descriptor, token, libc::EPOLLEXCLUSIVE);
     }
 
     fn stop_polling(&mut self, descriptor: i32, token: Token) {

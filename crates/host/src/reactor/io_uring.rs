@@ -186,7 +186,8 @@ pub struct IoUring {
     listeners: Vec<Token>,
     /// Descriptors of listeners that don't block.
     known_listeners: Vec<RawFd>,
-    polled: Vec<(Token, RawFd)>,
+    /// With whether others poll it, too.
+    polled: Vec<(Token, RawFd, bool)>,
     /// Sends that the next enter decides.
     undecided: Vec<Token>,
     /// Somebody waits to hear of one of them.
@@ -307,9 +308,11 @@ impl IoUring {
         self.push(&entry);
     }
 
-    fn submit_poll(&mut self, token: Token, descriptor: RawFd) {
-        let entry = opcode::PollAdd::new(Fd(descriptor), libc::POLLIN as u32)
-            .multi(true)
+    fn submit_poll(&mut self, token: Token, descriptor: RawFd, is_shared: bool) {
+        // One that's asked for anew each time is the last of those that share it.
+        let events = libc::POLLIN as u32 | if is_shared { libc::EPOLLEXCLUSIVE as u32 } else { 0 };
+        let entry = opcode::PollAdd::new(Fd(descriptor), events)
+            .multi(!is_shared)
             .build()
             .user_data(pack(Operation::Readable, token));
         self.push(&entry);
@@ -457,9 +460,9 @@ impl IoUring {
                 Operation::Send => self.send_completed(token, result),
                 Operation::Writable => self.completed.push_back(Completion::Writable { token }),
                 Operation::Readable => {
-                    let descriptor = self.polled.iter().find(|(known, _)| *known == token).map(|&(_, fd)| fd);
-                    if let (false, Some(descriptor)) = (cqueue::more(flags), descriptor) {
-                        self.submit_poll(token, descriptor);
+                    let polled = self.polled.iter().find(|(known, ..)| *known == token).copied();
+                    if let (false, Some((_, descriptor, is_shared))) = (cqueue::more(flags), polled) {
+                        self.submit_poll(token, descriptor, is_shared);
                     }
                     self.completed.push_back(Completion::Readable { token });
                 }
@@ -676,12 +679,17 @@ impl Reactor for IoUring {
     }
 
     fn poll_readable(&mut self, descriptor: i32, token: Token) {
-        self.polled.push((token, descriptor));
-        self.submit_poll(token, descriptor);
+        self.polled.push((token, descriptor, false));
+        self.submit_poll(token, descriptor, false);
+    }
+
+    fn poll_shared(&mut self, descriptor: i32, token: Token) {
+        self.polled.push((token, descriptor, true));
+        self.submit_poll(token, descriptor, true);
     }
 
     fn stop_polling(&mut self, _descriptor: i32, token: Token) {
-        self.polled.retain(|(known, _)| *known != token);
+        self.polled.retain(|(known, ..)| *known != token);
         self.cancel(pack(Operation::Readable, token));
     }
 

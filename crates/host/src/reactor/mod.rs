@@ -290,6 +290,11 @@ pub trait Reactor {
     /// Polls any descriptor for reading, until [`Reactor::stop_polling`]; [`Completion::Readable`] each time it becomes readable.
     fn poll_readable(&mut self, descriptor: i32, token: Token);
 
+    /// As [`Reactor::poll_readable`], of what several reactors poll: each time, one of them is told. It's to take all that is there.
+    fn poll_shared(&mut self, descriptor: i32, token: Token) {
+        self.poll_readable(descriptor, token);
+    }
+
     /// Undoes [`Reactor::poll_readable`]. The descriptor may be closed after the next [`Reactor::wait`]; a last [`Completion::Readable`] may come.
     fn stop_polling(&mut self, descriptor: i32, token: Token);
 

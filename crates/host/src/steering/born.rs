@@ -4,12 +4,12 @@
 use aya::Btf;
 use aya::maps::{Array, HashMap, MapData, MapError};
 use aya_obj::btf::BtfKind;
-use leat_logic::handoff::{TcpState, TcpWindow, WindowScale};
+use leat_logic::handoff::{ServerId, TcpState, TcpWindow, WindowScale};
 
 use super::attach::Programs;
 use super::flows::{Flow, FlowKey};
 use super::held::{ETHERNET, Packet};
-use super::layout::{RawBirth, RawCookieKey, RawKey};
+use super::layout::{NAMED_WORKERS, RawBirth, RawCookieKey, RawKey};
 use super::{Doing, Result};
 
 /// What all servers of a cluster make cookies with, and nobody else.
@@ -157,24 +157,55 @@ impl Arrival {
     }
 }
 
+/// Whether a packet that begins a connection can say that it's this worker's.
+#[must_use]
+pub fn can_name(worker: ServerId) -> bool {
+    worker.worker() < NAMED_WORKERS
+}
+
+/// A connection that began by a cookie: which, and whose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Birth {
+    /// Which of all connections.
+    pub serial: u64,
+    /// The number of its home's worker.
+    pub home: u16,
+    /// The number of the worker that is to have it.
+    pub worker: u16,
+}
+
 /// A node's: connections that began by a cookie.
-#[derive(Debug)]
-pub(super) struct Births(HashMap<MapData, RawKey, RawBirth>);
+pub(super) struct Births {
+    last: HashMap<MapData, RawKey, RawBirth>,
+    places: Array<MapData, u32>,
+}
 
 impl Births {
     pub(super) fn new(programs: &mut Programs, key: CookieKey) -> Result<Births> {
         let doing = || "map of the cookies' key".to_owned();
         Array::try_from(programs.map("cookie_keys")?).doing(doing)?.set(0, key.raw(), 0).doing(doing)?;
-        Ok(Births(HashMap::try_from(programs.map("births")?).doing(|| "map of births".to_owned())?))
+        Ok(Births {
+            last: HashMap::try_from(programs.map("births")?).doing(|| "map of births".to_owned())?,
+            places: Array::try_from(programs.map("places")?).doing(|| "map of listeners' places".to_owned())?,
+        })
     }
 
-    pub(super) fn accept(&mut self, key: FlowKey) -> Result<Option<u64>> {
+    pub(super) fn set_workers(&mut self, numbers: &[u16]) -> Result<()> {
+        for number in 0..NAMED_WORKERS {
+            let place = numbers.iter().position(|known| *known == number).map_or(0, |place| place as u32 + 1);
+            self.places.set(u32::from(number), place, 0).doing(|| "map of listeners' places".to_owned())?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn accept(&mut self, key: FlowKey) -> Result<Option<Birth>> {
         let doing = || "looking up a birth".to_owned();
         let raw = key.raw();
-        match self.0.get(&raw, 0) {
+        match self.last.get(&raw, 0) {
             Ok(birth) if birth.is_accepted == 0 => {
-                self.0.insert(raw, RawBirth { is_accepted: 1, ..birth }, 0).doing(doing)?;
-                Ok(Some(birth.serial))
+                self.last.insert(raw, RawBirth { is_accepted: 1, ..birth }, 0).doing(doing)?;
+                let RawBirth { serial, names, .. } = birth;
+                Ok(Some(Birth { serial, home: names / NAMED_WORKERS, worker: names % NAMED_WORKERS }))
             }
             Ok(_) | Err(MapError::KeyNotFound) => Ok(None),
             Err(error) => Err(error).doing(doing),

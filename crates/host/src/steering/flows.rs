@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use aya::maps::{HashMap, Map, MapData, MapError};
-use leat_logic::handoff::TcpState;
+use leat_logic::handoff::{FlowId, Generation, ServerId, TcpState};
 use leat_logic::time::Instant;
 
 use super::batch::{self, Batch, Place};
@@ -58,19 +58,28 @@ impl RawKey {
 }
 
 impl RawFlow {
+    fn named(id: FlowId) -> RawFlow {
+        RawFlow { serial: id.serial, home: id.home.0, ..RawFlow::default() }
+    }
+
+    fn id(&self) -> FlowId {
+        FlowId { home: ServerId(self.home), serial: self.serial }
+    }
+
     /// An entry without flags.
     fn of(flow: &Flow) -> RawFlow {
         let Heard { client_next, acknowledged, window, timestamp } = flow.heard;
         let seen_ns = crate::clock::now().ns;
-        RawFlow { serial: flow.serial, seen_ns, client_next, acknowledged, window, timestamp, ..RawFlow::default() }
+        RawFlow { seen_ns, client_next, acknowledged, window, timestamp, ..RawFlow::named(flow.id) }
     }
 
     fn flow(self) -> Flow {
         let has = |flag| self.flags & flag != 0;
         let RawFlow { client_next, acknowledged, window, timestamp, .. } = self;
         Flow {
-            serial: self.serial,
-            node: self.node,
+            id: self.id(),
+            holder: ServerId(self.holder),
+            generation: Generation(self.generation),
             held: has(FLOW_HELD),
             born: has(FLOW_BORN) && !has(FLOW_HERE | FLOW_RESET),
             client_fin: has(FLOW_CLIENT_FIN),
@@ -110,10 +119,12 @@ impl Heard {
 /// An entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Flow {
-    /// Which flow of this key it is.
-    pub serial: u64,
+    /// Which flow of this key it is. One that no server has a socket of yet has no home either.
+    pub id: FlowId,
     /// Its packets go there, unless they're held.
-    pub node: u32,
+    pub holder: ServerId,
+    /// Under which the holder has it.
+    pub generation: Generation,
     /// Its packets wait.
     pub held: bool,
     /// No server has a socket of it yet.
@@ -126,7 +137,7 @@ pub struct Flow {
     pub heard: Heard,
 }
 
-/// All entries. Every one of them has a serial that its flow's owner gives: two flows of one key, one after the other, differ in it.
+/// All entries. Every one of them has the name that its flow's home gives: two flows of one key, one after the other, differ in it.
 #[derive(Debug)]
 pub struct Flows {
     map: Mutex<HashMap<MapData, RawKey, RawFlow>>,
@@ -165,19 +176,19 @@ impl Flows {
     ///
     /// # Errors
     /// [`Error::Full`]: the flow's packets come here as before.
-    pub fn hold(&self, key: FlowKey, serial: u64) -> Result<()> {
-        self.change(key, serial, |flow| flow.flags |= FLOW_HELD)
+    pub fn hold(&self, key: FlowKey, id: FlowId) -> Result<()> {
+        self.change(key, id, |flow| flow.flags |= FLOW_HELD)
     }
 
-    /// Has a flow's packets go to a node from now on; what was held is for [`super::Dispatcher::release`]. `heard` when the node begins with
-    /// what somebody knows of the client; else what packets said stays.
+    /// Has a flow's packets go to a node's worker from now on, which has it under that generation; what was held is for
+    /// [`super::Dispatcher::release`]. `heard` when the node begins with what somebody knows of the client; else what packets said stays.
     ///
     /// # Errors
     /// [`Error::Full`], when there was no entry: the flow's packets come here as before.
-    pub fn steer(&self, key: FlowKey, serial: u64, node: u32, heard: Option<Heard>) -> Result<()> {
-        self.change(key, serial, |flow| {
+    pub fn steer(&self, key: FlowKey, id: FlowId, to: (ServerId, Generation), heard: Option<Heard>) -> Result<()> {
+        self.change(key, id, |flow| {
             flow.flags &= !FLOW_HELD;
-            flow.node = node;
+            (flow.holder, flow.generation) = (to.0.0, to.1.0);
             if let Some(heard) = heard {
                 flow.client_next = heard.client_next;
                 flow.acknowledged = heard.acknowledged;
@@ -187,12 +198,13 @@ impl Flows {
         })
     }
 
-    /// Has a connection that no server has a socket of yet begin at a node: its first packet, which waits, goes there.
+    /// Has a connection that no server has a socket of yet begin at a node's worker, for a home here: its first packet, which waits, goes there and
+    /// names both ([`super::can_name`]).
     ///
     /// # Errors
     /// What the kernel says.
-    pub fn bear(&self, key: FlowKey, flow: &Flow, node: u32) -> Result<()> {
-        let raw = RawFlow { node, ..RawFlow::of(flow) };
+    pub fn bear(&self, key: FlowKey, flow: &Flow, home: ServerId, holder: ServerId) -> Result<()> {
+        let raw = RawFlow { home: home.0, holder: holder.0, generation: Generation::BORN.0, ..RawFlow::of(flow) };
         insert(&mut self.lock(), &key.raw(), &raw, self.capacity)
     }
 
@@ -205,33 +217,32 @@ impl Flows {
         insert(&mut self.lock(), &key.raw(), &raw, self.capacity)
     }
 
+    /// Has the packets of a flow that waits go to its holder. A flow that isn't there any more is no error.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn unhold(&self, key: FlowKey, id: FlowId) -> Result<()> {
+        self.alter(key, id, |flow| flow.flags &= !FLOW_HELD)
+    }
+
     /// Remembers that a flow's node has closed it: the entry goes once the client has, too. A flow that isn't there any more is no error.
     ///
     /// # Errors
     /// What the kernel says.
-    pub fn close(&self, key: FlowKey, serial: u64) -> Result<()> {
-        let mut map = self.lock();
-        let raw = key.raw();
-        match look_up(&map, &raw)? {
-            Some(mut flow) if flow.serial == serial => {
-                flow.flags |= FLOW_NODE_CLOSED;
-                flow.seen_ns = crate::clock::now().ns;
-                insert(&mut map, &raw, &flow, self.capacity)
-            }
-            _ => Ok(()),
-        }
+    pub fn close(&self, key: FlowKey, id: FlowId) -> Result<()> {
+        self.alter(key, id, |flow| flow.flags |= FLOW_NODE_CLOSED)
     }
 
     /// Deletes a flow's entry: its packets come here. One of a later flow stays; returns whether there was one of this.
     ///
     /// # Errors
     /// What the kernel says.
-    pub fn delete(&self, key: FlowKey, serial: u64) -> Result<bool> {
+    pub fn delete(&self, key: FlowKey, id: FlowId) -> Result<bool> {
         // Nobody but the holder of the lock makes entries, so what is looked up can only have been deleted before it is deleted.
         let mut map = self.lock();
         let raw = key.raw();
         match look_up(&map, &raw)? {
-            Some(flow) if flow.serial == serial => remove(&mut map, &raw).map(|()| true),
+            Some(flow) if flow.id() == id => remove(&mut map, &raw).map(|()| true),
             _ => Ok(false),
         }
     }
@@ -247,7 +258,7 @@ impl Flows {
         for (key, seen) in entries.iter().filter(|(_, flow)| is_over(flow, now_ns)) {
             let mut map = self.lock();
             // Looked at again, as it may be another flow's by now.
-            if look_up(&map, key)?.is_some_and(|flow| flow.serial == seen.serial && is_over(&flow, now_ns)) {
+            if look_up(&map, key)?.is_some_and(|flow| flow.id() == seen.id() && is_over(&flow, now_ns)) {
                 remove(&mut map, key)?;
             }
         }
@@ -267,16 +278,32 @@ impl Flows {
         batch::read(self.descriptor.as_fd(), from, count).doing(|| "reading entries of flows".to_owned())
     }
 
-    fn change(&self, key: FlowKey, serial: u64, change: impl FnOnce(&mut RawFlow)) -> Result<()> {
+    fn change(&self, key: FlowKey, id: FlowId, change: impl FnOnce(&mut RawFlow)) -> Result<()> {
         let mut map = self.lock();
         let raw = key.raw();
-        let mut flow = match look_up(&map, &raw)? {
-            Some(flow) if flow.serial == serial => flow,
-            _ => RawFlow { serial, ..RawFlow::default() },
-        };
+        let known = look_up(&map, &raw)?.filter(|flow| flow.id() == id);
+        self.write(&mut map, &raw, known.unwrap_or_else(|| RawFlow::named(id)), change)
+    }
+
+    fn alter(&self, key: FlowKey, id: FlowId, change: impl FnOnce(&mut RawFlow)) -> Result<()> {
+        let mut map = self.lock();
+        let raw = key.raw();
+        match look_up(&map, &raw)?.filter(|flow| flow.id() == id) {
+            Some(flow) => self.write(&mut map, &raw, flow, change),
+            None => Ok(()),
+        }
+    }
+
+    fn write(
+        &self,
+        map: &mut HashMap<MapData, RawKey, RawFlow>,
+        key: &RawKey,
+        mut flow: RawFlow,
+        change: impl FnOnce(&mut RawFlow),
+    ) -> Result<()> {
         change(&mut flow);
         flow.seen_ns = crate::clock::now().ns;
-        insert(&mut map, &raw, &flow, self.capacity)
+        insert(map, key, &flow, self.capacity)
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<MapData, RawKey, RawFlow>> {

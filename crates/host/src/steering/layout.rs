@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use aya::Pod;
 
 /// Changes whenever a layout does: programs of another version must not find these maps.
-pub(super) const VERSION: &str = "2";
+pub(super) const VERSION: &str = "3";
 
 pub(super) const FLOW_HELD: u8 = 1;
 pub(super) const FLOW_CLIENT_FIN: u8 = 2;
@@ -13,6 +13,9 @@ pub(super) const FLOW_RESET: u8 = 4;
 pub(super) const FLOW_NODE_CLOSED: u8 = 8;
 pub(super) const FLOW_BORN: u8 = 16;
 pub(super) const FLOW_HERE: u8 = 32;
+
+/// Workers of smaller numbers can be named by a packet that begins a connection.
+pub(super) const NAMED_WORKERS: u16 = 256;
 
 pub(super) const NODE_NEIGHBOUR: u32 = 1;
 pub(super) const NODE_ROUTED: u32 = 2;
@@ -38,7 +41,9 @@ pub(super) struct RawKey {
 pub(super) struct RawFlow {
     pub(super) serial: u64,
     pub(super) seen_ns: u64,
-    pub(super) node: u32,
+    pub(super) home: u32,
+    pub(super) holder: u32,
+    pub(super) generation: u32,
     pub(super) client_next: u32,
     pub(super) acknowledged: u32,
     pub(super) timestamp: u32,
@@ -86,7 +91,8 @@ pub(super) struct RawCookieKey {
 pub(super) struct RawBirth {
     pub(super) serial: u64,
     pub(super) echo: u32,
-    pub(super) is_accepted: u32,
+    pub(super) names: u16,
+    pub(super) is_accepted: u16,
 }
 
 // SAFETY: as the others: `repr(C)`, only integers and arrays of them, and no padding, so that every byte is initialised and any will do.

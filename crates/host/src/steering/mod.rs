@@ -22,7 +22,7 @@ use aya::maps::{MapData, PerCpuArray};
 
 pub use attach::{RunTime, measure_run_time};
 pub use batch::{Batch, Place};
-pub use born::{Arrival, CookieKey};
+pub use born::{Arrival, Birth, CookieKey, can_name};
 pub use dispatcher::{Dispatcher, DispatcherCounters, Reach};
 pub use flows::{Flow, FlowKey, Flows, Heard};
 pub use held::{HELD_BYTES_MAX, HELD_FRAMES_PER_FLOW_MAX};

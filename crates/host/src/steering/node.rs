@@ -9,7 +9,7 @@ use aya::maps::{Array, HashMap, MapData, PerCpuArray};
 use aya::programs::tc::TcAttachType;
 
 use super::attach::{Programs, RunTime};
-use super::born::{Births, CookieKey, for_this_kernel};
+use super::born::{Birth, Births, CookieKey, for_this_kernel};
 use super::flows::FlowKey;
 use super::layout::{CLOSING_MARK, RawService, RawServiceKey, SERVICE_MARKED, SERVICE_OWN, raw_ip, raw_port};
 use super::{Doing, Result};
@@ -140,11 +140,20 @@ impl Node {
         Ok(())
     }
 
-    /// The serial of an accepted connection that began by a cookie, none if it didn't. From now on no packet makes it once more.
+    /// Says which workers there are, in the order in which their listeners began to listen: a packet that begins a connection names one of them, and
+    /// the kernel gives it to that one's listener ([`crate::reuseport::share_out`]).
     ///
     /// # Errors
     /// What the kernel says.
-    pub fn birth(&mut self, key: FlowKey) -> Result<Option<u64>> {
+    pub fn set_workers(&mut self, numbers: &[u16]) -> Result<()> {
+        self.births.as_mut().map_or(Ok(()), |births| births.set_workers(numbers))
+    }
+
+    /// What an accepted connection is that began by a cookie, none if it didn't. From now on no packet makes it once more.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn birth(&mut self, key: FlowKey) -> Result<Option<Birth>> {
         self.births.as_mut().map_or(Ok(None), |births| births.accept(key))
     }
 

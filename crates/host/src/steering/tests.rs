@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use aya::programs::{TestRun, TestRunOptions};
+use leat_logic::handoff::{FlowId, Generation, ServerId};
 
 use super::*;
 use crate::namespace;
@@ -18,6 +19,7 @@ const FIN: u8 = 1;
 const SYN: u8 = 2;
 const RST: u8 = 4;
 const ACK: u8 = 16;
+const URG: u8 = 32;
 
 /// What a program says of a packet (include/uapi/linux/pkt_cls.h).
 const PASS: u32 = u32::MAX;
@@ -167,10 +169,16 @@ fn arrive(dispatcher: &Dispatcher, segment: &Segment) -> u32 {
     run(dispatcher, "dispatcher_ingress", &segment.frame()).0
 }
 
+/// A flow's name.
+fn id(serial: u64) -> FlowId {
+    FlowId { home: ServerId::new(0, 3), serial }
+}
+
 /// A flow at node 1 whose client would send byte 1000 next.
 fn steer(dispatcher: &Dispatcher, key: FlowKey, node: u32) {
     let heard = Heard { client_next: 1000, acknowledged: 500, window: 1, timestamp: 0 };
-    dispatcher.flows().steer(key, 1, node, Some(heard)).unwrap();
+    let holder = ServerId::new(node, 5);
+    dispatcher.flows().steer(key, id(1), (holder, Generation(1)), Some(heard)).unwrap();
 }
 
 #[test]
@@ -183,7 +191,7 @@ fn packets_of_a_flow_are_sent_on_and_others_pass() {
             assert_eq!(arrive(dispatcher, &segment), REDIRECT);
             let other = Segment { from: SocketAddr::new(segment.from.ip(), 1), ..segment.clone() };
             assert_eq!(arrive(dispatcher, &other), PASS);
-            assert!(dispatcher.flows().delete(segment.key(), 1).unwrap());
+            assert!(dispatcher.flows().delete(segment.key(), id(1)).unwrap());
             assert_eq!(arrive(dispatcher, &segment), PASS);
             steer(dispatcher, segment.key(), 3);
             assert_eq!(arrive(dispatcher, &segment), DROP, "nobody knows node 3");
@@ -281,7 +289,7 @@ fn a_flow_that_others_hold_is_not_reset_from_here() {
         let leave = |segment: &Segment| run(dispatcher, "dispatcher_egress", &segment.frame()).0;
         assert_eq!(leave(&reset), PASS);
         let key = FlowKey { client: reset.to, vip: reset.from };
-        dispatcher.flows().hold(key, 1).unwrap();
+        dispatcher.flows().hold(key, id(1)).unwrap();
         assert_eq!(leave(&reset), DROP);
         assert_eq!(leave(&Segment::new(VIP4, CLIENT4, ACK, 5)), PASS);
     });
@@ -300,6 +308,11 @@ fn answer(dispatcher: &Dispatcher, syn: &Segment) -> Option<(u32, u32)> {
     let number = |at: usize| u32::from_be_bytes(tcp[at..at + 4].try_into().unwrap());
     assert_eq!((number(8), tcp[13], number(32)), (syn.sequence.wrapping_add(1), SYN | ACK, syn.timestamp.unwrap()));
     Some((number(4), number(28)))
+}
+
+fn urgent_pointer(frame: &[u8], from: SocketAddr) -> u16 {
+    let at = if from.is_ipv4() { 34 } else { 54 } + 18;
+    u16::from_be_bytes([frame[at], frame[at + 1]])
 }
 
 /// A segment that echoes our clock.
@@ -338,9 +351,19 @@ fn a_syn_is_answered_without_a_socket_and_who_got_the_answer_is_believed() {
             ack.acknowledged = number + 1;
             assert_eq!(arrive(&ack, clock), DROP, "it has said what it's for");
             let flow = dispatcher.flows().get(ack.key()).unwrap().expect("an entry");
-            assert!(flow.born && flow.held && flow.heard.client_next == 7001 && flow.serial >> 63 == 1, "{flow:?}");
-            dispatcher.flows().bear(ack.key(), &flow, 1).unwrap();
-            assert_eq!(arrive(&ack, clock), REDIRECT);
+            assert!(flow.born && flow.held && flow.heard.client_next == 7001 && flow.id.serial >> 63 == 1, "{flow:?}");
+            let (home, holder) = (ServerId::new(0, 2), ServerId::new(1, 7));
+            dispatcher.flows().bear(ack.key(), &flow, home, holder).unwrap();
+            ack.payload = b"GET / HTTP/1.1".to_vec();
+            for (segment, names) in [
+                (ack.clone(), 0x0207),
+                (Segment { payload: Vec::new(), ..ack.clone() }, 0),
+                (Segment { acknowledged: number + 2, ..ack.clone() }, 0),
+                (Segment { flags: ACK | URG, ..ack.clone() }, 0),
+            ] {
+                let (verdict, frame) = run(dispatcher, "dispatcher_ingress", &echoing(&segment, clock));
+                assert_eq!((verdict, urgent_pointer(&frame, segment.from)), (REDIRECT, names));
+            }
             assert_eq!(arrive(&syn, 0), REDIRECT, "a flow that lives: the node's kernel challenges it");
         }
         let counters = dispatcher.counters().unwrap();
@@ -398,7 +421,7 @@ fn costs() {
         };
         let start = std::time::Instant::now();
         for round in 0..100_000 {
-            dispatcher.flows().hold(key(round % 50), 1).unwrap();
+            dispatcher.flows().hold(key(round % 50), id(1)).unwrap();
         }
         println!("an update: {:?}", start.elapsed() / 100_000);
     });

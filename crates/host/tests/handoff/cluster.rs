@@ -15,7 +15,7 @@ use leat_host::clock;
 use leat_host::handoff::{Freezer, Frozen};
 use leat_host::namespace::Namespace;
 use leat_host::steering::{self, Dispatcher, FlowKey, Heard, Node, Reach, Service};
-use leat_logic::handoff::TcpState;
+use leat_logic::handoff::{FlowId, Generation, ServerId, TcpState};
 
 use crate::content;
 use crate::lab::{Lab, VIP4, VIP6};
@@ -198,9 +198,9 @@ impl Connection {
         let _ = steering::mark_closing(&self.stream);
         drop(self.stream);
         if here == b'd' {
-            shared.dispatcher.flows().delete(key, self.serial).unwrap();
+            shared.dispatcher.flows().delete(key, id(self.serial)).unwrap();
         } else {
-            shared.dispatcher.flows().close(key, self.serial).unwrap();
+            shared.dispatcher.flows().close(key, id(self.serial)).unwrap();
         }
     }
 
@@ -212,7 +212,7 @@ impl Connection {
         let giving = Arc::new(Mutex::new(()));
         let given = giving.lock().unwrap();
         let flows = shared.dispatcher.flows();
-        flows.hold(key, self.serial).unwrap();
+        flows.hold(key, id(self.serial)).unwrap();
         self.read_what_is_there();
         let frozen = shared.freezer.freeze(self.stream.into()).unwrap();
         let (ready, answer) = channel();
@@ -224,9 +224,10 @@ impl Connection {
             return Some(resume(frozen, self.input, self.serial, key, shared));
         }
         if let Some((_, node)) = NODES.iter().find(|(name, _)| *name == there) {
-            flows.steer(key, self.serial, *node, Some(Heard::of(frozen.state()))).unwrap();
+            let to = (ServerId::new(*node, 0), Generation::default());
+            flows.steer(key, id(self.serial), to, Some(Heard::of(frozen.state()))).unwrap();
         } else {
-            assert!(flows.delete(key, self.serial).unwrap());
+            assert!(flows.delete(key, id(self.serial)).unwrap());
         }
         shared.dispatcher.release(key, clock::now());
         frozen.close_silently();
@@ -295,11 +296,16 @@ impl Connection {
 
 fn resume(frozen: Frozen, input: Vec<u8>, serial: u64, key: FlowKey, shared: &Shared) -> Connection {
     let socket = frozen.resume().unwrap();
-    shared.dispatcher.flows().delete(key, serial).unwrap();
+    shared.dispatcher.flows().delete(key, id(serial)).unwrap();
     shared.dispatcher.release(key, clock::now());
     let stream = TcpStream::from(socket);
     stream.set_nonblocking(false).unwrap();
     Connection { stream, input, serial, given: None }
+}
+
+/// A flow's name.
+pub(crate) fn id(serial: u64) -> FlowId {
+    FlowId { home: ServerId::new(0, 0), serial }
 }
 
 /// A client's address, for tests of entries.

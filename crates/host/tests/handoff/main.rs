@@ -13,9 +13,10 @@ use std::time::{Duration, Instant};
 use leat_host::clock;
 use leat_host::namespace::Namespace;
 use leat_host::steering::Flows;
+use leat_logic::handoff::{Generation, ServerId};
 
 use client::Client;
-use cluster::{Cluster, load_dispatcher};
+use cluster::{Cluster, id, load_dispatcher};
 use lab::{Lab, VIP4, VIP6};
 
 /// A client that waits longer noticed something.
@@ -263,13 +264,13 @@ fn a_full_map_refuses_and_evicts_nobody() {
     let dispatcher = load_dispatcher(&lab, 4);
     let flow = |port: u32| cluster::key(&format!("192.0.2.1:{}", port + 1), VIP4);
     for port in 0..4 {
-        dispatcher.flows().hold(flow(port), 7).unwrap();
+        dispatcher.flows().hold(flow(port), id(7)).unwrap();
     }
-    let error = dispatcher.flows().hold(flow(4), 7).unwrap_err();
+    let error = dispatcher.flows().hold(flow(4), id(7)).unwrap_err();
     assert_eq!(error.to_string(), "all 4 entries for flows are taken");
-    assert!(!dispatcher.flows().delete(flow(0), 8).unwrap(), "another flow's");
-    assert!(dispatcher.flows().delete(flow(0), 7).unwrap());
-    dispatcher.flows().steer(flow(4), 7, 1, None).unwrap();
+    assert!(!dispatcher.flows().delete(flow(0), id(8)).unwrap(), "another flow's");
+    assert!(dispatcher.flows().delete(flow(0), id(7)).unwrap());
+    dispatcher.flows().steer(flow(4), id(7), (ServerId::new(1, 0), Generation::default()), None).unwrap();
     assert_eq!(entries(dispatcher.flows()), 4);
 }
 

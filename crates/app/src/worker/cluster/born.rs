@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use leat_host::reactor::{Reactor, Token};
 use leat_host::socket;
-use leat_host::steering::{self, Arrival, CookieKey, FlowKey};
+use leat_host::steering::{self, Arrival, Birth, CookieKey, FlowKey, can_name};
 use leat_logic::dispatch::{Facts, Outcome};
 use leat_logic::handoff::{FlowId, HttpState, Image, ServerId, cookie_key};
 use leat_logic::http::{self, Progress};
@@ -22,10 +22,6 @@ use crate::config::{Config, Role};
 
 /// What has begun and ended at a node is told at once for so long: much sooner than its home would ask.
 const TELL_PAUSE: Duration = Duration::from_millis(5);
-
-/// A flow that begins at a node is known there by its serial alone, and whoever accepts has it. So where a dispatcher or a node has several workers,
-/// connections are moved to the worker that is meant.
-const WORKERS_MAX: usize = 1;
 
 /// The dispatcher's programs: those that answer SYNs where that's wanted and the kernel has what they need.
 pub(super) fn dispatcher(config: &Config, pins: &Path) -> Result<steering::Dispatcher, String> {
@@ -45,7 +41,7 @@ pub(super) fn node(config: &Config, pins: &Path) -> Result<steering::Node, Strin
 
 fn or_moved<T>(config: &Config, load: impl Fn(Option<CookieKey>) -> Result<T, steering::Error>) -> Result<T, String> {
     // A connection server's are its own until it has seen what they ask for.
-    let is_wanted = config.cluster.born && config.workers <= WORKERS_MAX && config.role != Role::ConnectionServer;
+    let is_wanted = config.cluster.born && config.role != Role::ConnectionServer;
     let key_file = config.cluster.key_file.as_ref().filter(|_| is_wanted);
     let key = key_file.map(|key| CookieKey::new(cookie_key(key.bytes())));
     if let Some(key) = key {
@@ -84,7 +80,7 @@ impl<H: Host> Worker<H> {
             let Some(steering) = self.home_steering() else { return };
             let (key, flow, flows) = (arrival.key, &arrival.flow, steering.flows());
             let entered = match node {
-                Some(node) => flows.bear(key, flow, node.server()),
+                Some((home, node)) => flows.bear(key, flow, home, node),
                 None => flows.admit(key, flow),
             };
             if let Err(error) = entered {
@@ -102,13 +98,12 @@ impl<H: Host> Worker<H> {
         }
     }
 
-    /// The node at which a connection is to begin, and which is in the books as its holder then. None when it's to begin here.
-    fn bear(&mut self, arrival: &Arrival) -> Option<ServerId> {
+    /// Its home and the node at which a connection is to begin, which is in the books as its holder then. None when it's to begin here.
+    fn bear(&mut self, arrival: &Arrival) -> Option<(ServerId, ServerId)> {
         let now = self.now;
         // What isn't simply for the nodes takes the way that knows all cases.
         let is_plain = |site: &super::super::settings::Site| site.kind != SiteKind::Cluster || site.handlers.is_empty();
-        let is_alone = self.shared.workers().len() <= WORKERS_MAX;
-        if arrival.has_fin || !is_alone || !self.sites.iter().all(|site| is_plain(site)) {
+        if arrival.has_fin || !self.sites.iter().all(|site| is_plain(site)) {
             return None;
         }
         let mut connection = http::Connection::new(now);
@@ -117,16 +112,19 @@ impl<H: Host> Worker<H> {
         let Progress::Request(request) = progress else { return None };
         let cluster = self.cluster.as_mut()?;
         let Part::Home(home) = &mut cluster.part else { return None };
+        if home.is_retiring || !can_name(home.id) {
+            return None;
+        }
         let node = home.dispatcher.choose(&Facts::of(&request), now).ok()?.node;
         let workers = home.number(node).map(|number| home.workers(number))?;
-        let server = workers.first().copied().filter(|_| workers.len() <= WORKERS_MAX)?;
-        let flow = FlowId { home: home.id, serial: arrival.flow.serial };
+        let server = workers.into_iter().find(|worker| can_name(*worker))?;
+        let flow = FlowId { home: home.id, serial: arrival.flow.id.serial };
         let image = image(flow, arrival, now)?;
         home.flows.born(now, flow, server, image).ok()?;
         cluster.flows.begin_away(flow, arrival.key);
         home.dispatcher.begin(node);
         home.dispatcher.end(node, Outcome::Unknown, now);
-        Some(server)
+        Some((flow.home, server))
     }
 
     /// A connection was accepted: if it began by a cookie, it's a flow. False when another server goes on with it, and nothing is left of it here.
@@ -135,16 +133,17 @@ impl<H: Host> Worker<H> {
         let Some(cluster) = &mut self.cluster else { return true };
         let Part::Node(node) = &mut cluster.part else { return true };
         let Ok((vip, client)) = socket::ends(&Borrowed(socket)) else { return true };
-        let serial = match node.guard.birth(FlowKey { client, vip }) {
-            Ok(Some(serial)) => serial,
+        let Birth { serial, home, worker } = match node.guard.birth(FlowKey { client, vip }) {
+            Ok(Some(birth)) => birth,
             Ok(None) => return true,
             Err(error) => {
                 crate::log::warning(format_args!("a connection can't be told to the dispatcher: {error}"));
                 return true;
             }
         };
-        let flow = FlowId { home: ServerId::new(DISPATCHER, 0), serial };
-        if node.of(flow).is_some_and(|flows| flows.born(flow)) {
+        let flow = FlowId { home: ServerId::new(DISPATCHER, u32::from(home)), serial };
+        // It's another worker's where listeners have just changed places.
+        if worker == node.id.worker() && node.of(flow).is_some_and(|flows| flows.born(flow)) {
             node.tell_soon(self.now);
             cluster.flows.settle(flow, token);
             if let Err(error) = leat_host::handoff::limit_unsent(&Borrowed(socket)) {

@@ -11,7 +11,9 @@ use leat_host::steering::{self, FlowKey, Heard};
 use leat_logic::dispatch::cost::{Side, Way, Ways, Work};
 use leat_logic::dispatch::{Dispatcher, Facts, LoadReport, NodeId, Outcome, Whence};
 use leat_logic::handoff;
-use leat_logic::handoff::{CutReason, Destination, FlowId, HomeLimits, Image, Load, ServerId, SessionId, Target};
+use leat_logic::handoff::{
+    CutReason, Destination, FlowId, Generation, HomeLimits, Image, Load, ServerId, SessionId, Target,
+};
 use leat_logic::http::{Request, Status};
 use leat_logic::time::Instant;
 use serde_json::Value;
@@ -54,10 +56,12 @@ pub(super) struct Home {
     /// Nodes that are being emptied, and when to ask them next.
     draining: BTreeSet<u32>,
     /// This worker is to go, and with it this home: all flows come back.
-    is_retiring: bool,
+    pub(super) is_retiring: bool,
     recall_at: Instant,
     sweep_at: Instant,
     sweep_place: Option<steering::Place>,
+    /// Packets that waited were taken in on the way: connections may be among them that nobody has yet.
+    pub(super) has_taken_in: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -118,6 +122,7 @@ impl Home {
             recall_at: Instant::NEVER,
             sweep_at: if is_first { now.after(SWEEP_PAUSE) } else { Instant::NEVER },
             sweep_place: None,
+            has_taken_in: false,
         })
     }
 
@@ -270,6 +275,14 @@ impl Home {
         }
     }
 
+    /// Packets that have waited go where their flow's entry says.
+    fn release(&mut self, key: FlowKey, now: Instant) {
+        if let Some(steering) = &self.steering {
+            steering.release(key, now);
+            self.has_taken_in = true;
+        }
+    }
+
     /// Has all flows come back, as this home is to go.
     pub(super) fn retire(&mut self, now: Instant) {
         self.is_retiring = true;
@@ -309,7 +322,7 @@ impl Part {
         match self {
             Part::Home(home) => {
                 let steering = home.steering.as_ref().ok_or("nothing steers packets")?;
-                steering.flows().hold(key, flow.serial).map_err(|error| error.to_string())
+                steering.flows().hold(key, flow).map_err(|error| error.to_string())
             }
             Part::Node(_) => Ok(()),
         }
@@ -327,10 +340,10 @@ impl Part {
         if let Part::Home(home) = self
             && let Some(steering) = &home.steering
         {
-            if let Err(error) = steering.flows().delete(key, flow.serial) {
+            if let Err(error) = steering.flows().delete(key, flow) {
                 crate::log::warning(format_args!("an entry of a flow can't be deleted: {error}"));
             }
-            steering.release(key, now);
+            home.release(key, now);
         }
     }
 
@@ -338,12 +351,12 @@ impl Part {
     pub(super) fn unhold(&mut self, flow: FlowId, key: FlowKey, now: Instant) {
         let Part::Home(home) = self else { return };
         let Some(steering) = &home.steering else { return };
-        if let Some(node) = home.asked.get(&flow).and_then(|asked| home.number(asked.node))
-            && let Err(error) = steering.flows().steer(key, flow.serial, node, None)
+        if home.asked.contains_key(&flow)
+            && let Err(error) = steering.flows().unhold(key, flow)
         {
             crate::log::warning(format_args!("a flow can't be steered: {error}"));
         }
-        steering.release(key, now);
+        home.release(key, now);
     }
 
     pub(super) fn frozen(&mut self, now: Instant, flow: FlowId, image: Bytes) {
@@ -378,7 +391,7 @@ impl Part {
 impl<H: Host> Worker<H> {
     pub(super) fn poll_held_packets(&mut self, place: u32, descriptor: OwnedFd) {
         let token = Token { index: HELD_PACKETS_INDEX + place, generation: 0 };
-        self.reactor.poll_readable(descriptor.as_raw_fd(), token);
+        self.reactor.poll_shared(descriptor.as_raw_fd(), token);
         // The reactor polls it for as long as it's open: for this worker's life.
         std::mem::forget(descriptor);
     }
@@ -504,7 +517,7 @@ impl<H: Host> Worker<H> {
     }
 
     /// Packets go there from now on.
-    pub(super) fn steer(&mut self, flow: FlowId, to: Target) {
+    pub(super) fn steer(&mut self, flow: FlowId, to: Target, generation: Generation) {
         let now = self.now;
         let Some(cluster) = &mut self.cluster else { return };
         let Part::Home(home) = &mut cluster.part else { return };
@@ -512,16 +525,16 @@ impl<H: Host> Worker<H> {
         let Some(steering) = &home.steering else { return };
         let flows = steering.flows();
         let steered = match to {
-            Target::Hold => flows.hold(key, flow.serial),
+            Target::Hold => flows.hold(key, flow),
             // What comes until the node has it would be lost there: it waits here as long as the frozen socket does.
             Target::Node(node) if cluster.flows.is_frozen(flow) => {
                 let heard = cluster.flows.frozen_state(flow).map(Heard::of);
-                flows.steer(key, flow.serial, node.server(), heard).and_then(|()| flows.hold(key, flow.serial))
+                flows.steer(key, flow, (node, generation), heard).and_then(|()| flows.hold(key, flow))
             }
-            Target::Node(node) => flows.steer(key, flow.serial, node.server(), None),
+            Target::Node(node) => flows.steer(key, flow, (node, generation), None),
         };
         match steered {
-            Ok(()) if !cluster.flows.is_frozen(flow) && to != Target::Hold => steering.release(key, now),
+            Ok(()) if !cluster.flows.is_frozen(flow) && to != Target::Hold => home.release(key, now),
             Ok(()) => {}
             Err(error) => crate::log::warning(format_args!("a flow can't be steered: {error}")),
         }
@@ -539,7 +552,7 @@ impl<H: Host> Worker<H> {
         // What the client still has to say goes to the node; its entry goes when both have said goodbye.
         if !is_here
             && let Some(steering) = &home.steering
-            && let Err(error) = steering.flows().close(key, flow.serial)
+            && let Err(error) = steering.flows().close(key, flow)
         {
             crate::log::warning(format_args!("a flow's entry can't be closed: {error}"));
         }

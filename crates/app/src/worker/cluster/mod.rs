@@ -197,8 +197,13 @@ impl<H: Host> Worker<H> {
         while let Some((home, effect)) = self.cluster.as_mut().and_then(|cluster| cluster.part.poll_effect()) {
             self.run_effect_measured(home, effect);
         }
-        if let Some(Part::Node(node)) = self.cluster.as_mut().map(|cluster| &mut cluster.part) {
-            node.settle_leases();
+        match self.cluster.as_mut().map(|cluster| &mut cluster.part) {
+            Some(Part::Home(home)) if home.has_taken_in => {
+                home.has_taken_in = false;
+                return self.place_arrivals();
+            }
+            Some(Part::Node(node)) => node.settle_leases(),
+            _ => {}
         }
         self.flush_links();
     }
@@ -209,7 +214,7 @@ impl<H: Host> Worker<H> {
             Effect::Unfreeze { flow, .. } => self.unfreeze(flow),
             Effect::Thaw { flow, image, .. } => self.thaw(flow, &image),
             Effect::CloseSilently { flow } => self.close_silently(flow),
-            Effect::Steer { flow, to, .. } => self.steer(flow, to),
+            Effect::Steer { flow, to, generation } => self.steer(flow, to, generation),
             Effect::Unsteer { flow, .. } => self.unsteer(flow),
             Effect::Place { flow, giver, image } => self.place(flow, giver, &image),
             Effect::Recover { flow, image, kept, progress } => self.recover(flow, &image, kept, progress.as_ref()),

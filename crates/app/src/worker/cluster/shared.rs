@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use leat_host::interfaces;
-use leat_host::steering::{self, FlowKey, Reach, Service, boot_clock_ns};
+use leat_host::steering::{self, Birth, FlowKey, Reach, Service, boot_clock_ns};
 use leat_logic::handoff::ServerId;
 
 use super::born;
@@ -25,8 +25,11 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// Says which workers there are that don't retire, by number. The first of them is never retired.
+    /// Says which workers there are that don't retire, by number, in the order of their listeners. The first of them is never retired.
     pub fn set_workers(&self, workers: Arc<[u16]>) {
+        if let Some(Ok(node)) = self.node.get() {
+            node.set_workers(&workers);
+        }
         *lock(&self.workers) = workers;
     }
 
@@ -42,7 +45,8 @@ impl Shared {
 
     /// A node's programs.
     pub(super) fn node(&self, config: &Config) -> Result<Arc<NodeGuard>, String> {
-        self.node.get_or_init(|| NodeGuard::load(config).map(Arc::new)).clone()
+        let load = || NodeGuard::load(config).map(Arc::new).inspect(|node| node.set_workers(&self.workers()));
+        self.node.get_or_init(load).clone()
     }
 }
 
@@ -136,8 +140,15 @@ impl NodeGuard {
         self.put_in_force(&leases);
     }
 
+    /// Says whose listener is where.
+    fn set_workers(&self, numbers: &[u16]) {
+        if let Err(error) = lock(&self.steering).set_workers(numbers) {
+            crate::log::warning(format_args!("connections can't begin here, and are moved here: {error}"));
+        }
+    }
+
     /// Which flow a connection is that was accepted here, if it began by a cookie.
-    pub(super) fn birth(&self, key: FlowKey) -> Result<Option<u64>, steering::Error> {
+    pub(super) fn birth(&self, key: FlowKey) -> Result<Option<Birth>, steering::Error> {
         let mut steering = lock(&self.steering);
         if steering.has_births() { steering.birth(key) } else { Ok(None) }
     }

@@ -82,8 +82,10 @@ static __always_inline int send_to_neighbour(const struct packet *packet, const 
 	return bpf_redirect_neigh(node->ifindex, &next, sizeof(next), 0);
 }
 
-static __always_inline int send_through_routers(struct __sk_buff *skb, const struct packet *packet, const struct node *node)
+static __noinline int send_through_routers(struct __sk_buff *skb, const struct packet *packet, const struct node *node)
 {
+	if (!packet || !node)
+		return TC_ACT_SHOT;
 	__u8 from[16], to[16];
 	__u32 ifindex = node->ifindex;
 	__builtin_memcpy(from, packet->destination, 16);
@@ -99,10 +101,32 @@ static __always_inline int send_through_routers(struct __sk_buff *skb, const str
 	return bpf_redirect_neigh(ifindex, NULL, 0, 0);
 }
 
-static __always_inline int send_to_node(struct __sk_buff *skb, const struct packet *packet, __u32 number)
+#ifdef WITH_BIRTHS
+/* Until the client has heard of its node, each packet may be the one that makes the connection there. */
+static __noinline int name_workers(struct __sk_buff *skb, const struct packet *packet, const struct flow *flow)
 {
+	if (!packet || !flow)
+		return 0;
+	if (!(flow->serial & BORN_SERIAL) || !packet->payload || packet->kind != PACKET_TCP || packet->tcp.urg ||
+	    bpf_ntohl(packet->tcp.ack_seq) != (__u32)flow->serial + 1)
+		return 1;
+	__u32 home = NUMBER_OF(flow->home), holder = NUMBER_OF(flow->holder);
+	if (home >= NAMED_WORKERS || holder >= NAMED_WORKERS)
+		return 1;
+	return set_urgent_pointer(skb, packet, bpf_htons(home * NAMED_WORKERS + holder));
+}
+#else
+static __always_inline int name_workers(struct __sk_buff *skb, const struct packet *packet, const struct flow *flow)
+{
+	return 1;
+}
+#endif
+
+static __always_inline int send_to_node(struct __sk_buff *skb, const struct packet *packet, const struct flow *flow)
+{
+	__u32 number = SERVER_OF(flow->holder);
 	struct node *node = bpf_map_lookup_elem(&nodes, &number);
-	if (!node)
+	if (!node || !name_workers(skb, packet, flow))
 		return drop(LOST);
 	count(packet->kind == PACKET_ERROR ? ERRORS : STEERED);
 	if (node->reach == NODE_NEIGHBOUR)
@@ -236,7 +260,7 @@ int dispatcher_ingress(struct __sk_buff *skb)
 		if (!packet.tcp.syn)
 			remember(skb, &packet, flow);
 	}
-	return send_to_node(skb, &packet, flow->node);
+	return send_to_node(skb, &packet, flow);
 }
 
 /* While others hold a flow, this host must not reset it: packets that were past the ingress when the entry was made still find no socket. */

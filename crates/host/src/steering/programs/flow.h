@@ -23,7 +23,9 @@ enum flow_flags {
 struct flow {
 	__u64 serial;       /* which flow of this key: a late deletion spares the next one */
 	__u64 seen_ns;      /* of the last packet; CLOCK_MONOTONIC, to a tick */
-	__u32 node;
+	__u32 home;         /* the worker that decides who has it */
+	__u32 holder;       /* the worker that has it, at the node where the packets go */
+	__u32 generation;   /* under which that has it */
 	__u32 client_next;  /* sequence number that the client would use next */
 	__u32 acknowledged;
 	__u32 timestamp;    /* of the client's clock; 0 without the option */
@@ -31,6 +33,15 @@ struct flow {
 	__u8 flags;
 	__u8 unused[5];
 };
+
+/* How leat numbers the workers of servers: the server's number in front of the worker's. */
+#define WORKER_BITS 10
+#define SERVER_OF(worker) ((worker) >> WORKER_BITS)
+#define NUMBER_OF(worker) ((worker) & ((1 << WORKER_BITS) - 1))
+
+/* What a packet that begins a connection at a node names in its urgent pointer, which has no other meaning there: whose flow it is, and who is to have it.
+ * So they have numbers below this; flows of others are moved. */
+#define NAMED_WORKERS 256
 
 enum node_reach {
 	NODE_UNREACHABLE = 0,
@@ -64,8 +75,9 @@ struct service {
 /* A connection that began at a node: which, and whether its process has it. */
 struct birth {
 	__u64 serial;
-	__u32 echo; /* when its SYN was answered, by the clock of who did */
-	__u32 is_accepted;
+	__u32 echo;   /* when its SYN was answered, by the clock of who did */
+	__u16 names;  /* of workers: its home's in front of its own */
+	__u16 is_accepted;
 };
 
 /* SO_MARK of a socket that its process closes on purpose: "leat". */

@@ -48,6 +48,14 @@ struct {
 	__type(value, struct birth);
 } births SEC(".maps");
 
+/* By a worker's number: the place of its listener among those that share their address, counted from 1; 0 for a worker that isn't there. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, NAMED_WORKERS);
+	__type(key, __u32);
+	__type(value, __u32);
+} places SEC(".maps");
+
 /* A packet that has no connection may make one: its cookie shows that the dispatcher has answered its client's SYN. */
 static __noinline int begin(struct __sk_buff *skb, const struct packet *packet, int kind)
 {
@@ -71,11 +79,17 @@ static __noinline int begin(struct __sk_buff *skb, const struct packet *packet, 
 	}
 	birth.serial = handshake.serial;
 	birth.echo = handshake.options.echo;
+	birth.names = bpf_ntohs(packet->tcp.urg_ptr);
 	/* What was late on its way must not ask for the same again. */
 	if (last && (last->serial == birth.serial ? last->is_accepted : (__s32)(birth.echo - last->echo) < 0))
 		return kind == SOCKET_OVER ? TC_ACT_UNSPEC : drop(REPEATED);
 	if (kind == SOCKET_OVER)
 		return end_time_wait(skb, packet);
+	__u32 worker = birth.names % NAMED_WORKERS;
+	const __u32 *place = bpf_map_lookup_elem(&places, &worker);
+	/* Which of the listeners the kernel takes goes by that (leat has told it so). */
+	if (!place || !*place || !set_urgent_pointer(skb, packet, bpf_htons(*place)))
+		return drop(STRAY);
 	if (bpf_map_update_elem(&births, &key, &birth, BPF_ANY) < 0 || !give_to_listener(skb, packet, &handshake))
 		return drop(STRAY);
 	count(BORN);

@@ -16,6 +16,7 @@
 #define AF_INET6 10
 
 #define TCP_CHECKSUM_OFFSET 16
+#define TCP_URGENT_OFFSET 18
 #define ICMP6_CHECKSUM_OFFSET 2
 #define FRAGMENT_OFFSET_MASK 0x1fff
 
@@ -214,6 +215,13 @@ static __always_inline int set_address(struct __sk_buff *skb, const struct packe
 	if (difference < 0 || bpf_l4_csum_replace(skb, checksum, 0, difference, BPF_F_PSEUDO_HDR) < 0)
 		return 0;
 	return bpf_skb_store_bytes(skb, at, to, 16, 0) == 0;
+}
+
+/* Gives a segment another urgent pointer. Returns false when it couldn't be. */
+static __always_inline int set_urgent_pointer(struct __sk_buff *skb, const struct packet *packet, __be16 to)
+{
+	return bpf_l4_csum_replace(skb, packet->l4 + TCP_CHECKSUM_OFFSET, packet->tcp.urg_ptr, to, sizeof(to)) == 0 &&
+	       bpf_skb_store_bytes(skb, packet->l4 + TCP_URGENT_OFFSET, &to, sizeof(to), 0) == 0;
 }
 
 #define COUNTERS(name, number)                                  \
