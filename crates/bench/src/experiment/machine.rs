@@ -76,6 +76,17 @@ impl Watch {
     }
 }
 
+/// Seconds of these processors that the hypervisor gave to other machines since this one started. In steps of a hundredth.
+pub(crate) fn stolen_s(cores: &[usize]) -> f64 {
+    stolen_ticks(&fs::read_to_string("/proc/stat").unwrap_or_default(), cores) / TICKS_PER_S
+}
+
+fn stolen_ticks(text: &str, cores: &[usize]) -> f64 {
+    let lines =
+        cores.iter().filter_map(|core| text.lines().find(|line| line.split(' ').next() == Some(&format!("cpu{core}"))));
+    lines.map(|line| Ticks::parse(line).steal).sum()
+}
+
 /// Sums over all processors since the machine started.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Ticks {
@@ -89,7 +100,7 @@ impl Ticks {
         Self::parse(&fs::read_to_string("/proc/stat").unwrap_or_default())
     }
 
-    /// The first line: user, nice, system, idle, iowait, irq, softirq, steal; guests are within user and nice.
+    /// A line: user, nice, system, idle, iowait, irq, softirq, steal; guests are within user and nice.
     fn parse(text: &str) -> Self {
         let line = text.lines().next().unwrap_or_default();
         let values: Vec<f64> = line.split_whitespace().skip(1).take(8).filter_map(|value| value.parse().ok()).collect();
@@ -110,6 +121,15 @@ mod tests {
         let ticks = Ticks::parse("cpu  10 1 20 100 5 2 3 4 7 8\ncpu0 1 1 1 1 1 1 1 1 0 0\n");
         assert_eq!(ticks, Ticks { all: 145.0, busy: 36.0, steal: 4.0 });
         assert_eq!(Ticks::parse("nothing"), Ticks::default());
+    }
+
+    #[test]
+    fn stolen_time_is_that_of_the_cores_in_use() {
+        let text =
+            "cpu  1 1 1 1 1 1 1 9 0 0\ncpu0 1 1 1 1 1 1 1 2 0 0\ncpu1 1 1 1 1 1 1 1 3 0 0\ncpu10 1 1 1 1 1 1 1 4 0 0\n";
+        assert_eq!(stolen_ticks(text, &[0, 1]), 5.0);
+        assert_eq!(stolen_ticks(text, &[10]), 4.0);
+        assert_eq!(stolen_ticks(text, &[7]), 0.0);
     }
 
     #[test]

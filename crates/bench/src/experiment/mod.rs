@@ -16,8 +16,8 @@ use std::io;
 use std::path::Path;
 
 pub(crate) use clocks::Clocks;
-pub(crate) use machine::Conditions;
 use machine::Watch;
+pub(crate) use machine::{Conditions, stolen_s};
 pub(crate) use plot::Plot;
 pub(crate) use records::Records;
 pub(crate) use samples::Samples;

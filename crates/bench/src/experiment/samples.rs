@@ -102,6 +102,11 @@ impl Samples {
     }
 }
 
+/// The middle of some values; none of none.
+pub(crate) fn median(values: Vec<f64>) -> Option<f64> {
+    spread(values).map(|spread| spread.median)
+}
+
 fn spread(mut values: Vec<f64>) -> Option<Spread> {
     values.sort_by(f64::total_cmp);
     let (&min, &max) = (values.first()?, values.last()?);

@@ -212,6 +212,10 @@ impl<'a> Generator<'a> {
         self.tick();
         self.window_ns.end = self.now_ns.max(self.window_ns.start);
         self.outcome.window = Duration::from_nanos(self.window_ns.end - self.window_ns.start);
+        // A thread that was kept from running when its window ended still owes what was due meanwhile.
+        if let Some(mut arrivals) = self.arrivals.take().filter(|_| self.requests < self.plan.requests_max) {
+            self.send_due(&mut arrivals);
+        }
         self.stage = Stage::Draining;
     }
 
@@ -261,7 +265,7 @@ impl<'a> Generator<'a> {
         for intended_ns in missing {
             unanswered += 1;
             if self.window_ns.contains(&intended_ns) {
-                self.outcome.latency_ns.saturating_record(self.now_ns - intended_ns);
+                self.outcome.took(intended_ns - self.window_ns.start, self.now_ns - intended_ns);
             }
         }
         self.outcome.fail(Failure::Unanswered, unanswered);

@@ -15,6 +15,7 @@ mod options;
 mod outcome;
 mod receiving;
 mod reply;
+mod slices;
 #[cfg(test)]
 mod tests;
 mod together;
@@ -27,6 +28,7 @@ pub(crate) use arrivals::Spacing;
 pub(crate) use options::{LoadOptions, run_command};
 pub(crate) use outcome::Outcome;
 pub(crate) use reply::lengths;
+pub(crate) use slices::{SLICE, stalled_share};
 
 use crate::workload::mix::Mix;
 

@@ -145,11 +145,19 @@ fn print(outcome: &Outcome) {
     let [p50, p90, p99, p999] = [0.5, 0.9, 0.99, 0.999].map(|quantile| outcome.latency_us(quantile));
     let max = outcome.latency_ns.max() as f64 / 1e3;
     println!("latency us  p50 {p50:.0}, p90 {p90:.0}, p99 {p99:.0}, p99.9 {p999:.0}, max {max:.0}");
+    let slices = outcome.slice_p99s_us();
+    if let Some(middle) = crate::experiment::samples::median(slices.clone()) {
+        let stalled = super::stalled_share(&slices) * 100.0;
+        println!(
+            "slices      of {} ms: p99 {middle:.0} us in the median one, {stalled:.0} % with a stall",
+            super::SLICE.as_millis()
+        );
+    }
     println!(
         "generator   {:.2} us a request, {:.0} % busy, late by {:.1} us at p99; {} bodies compared, {} connections opened",
         outcome.generator_us_per_request(),
         100.0 * outcome.busy.as_secs_f64() / outcome.window.as_secs_f64(),
-        outcome.lateness_ns.value_at_quantile(0.99) as f64 / 1e3,
+        outcome.lateness_us(0.99),
         outcome.verified,
         outcome.connects,
     );

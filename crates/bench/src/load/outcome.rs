@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
+use super::slices::Slices;
+
 /// Why a request failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Failure {
@@ -49,6 +51,8 @@ pub(crate) struct Outcome {
     /// From the intended time of sending to the last byte of the reply, in nanoseconds, of all requests that were
     /// meant to be sent within the window; one without a reply counts as long as it was waited for.
     pub(crate) latency_ns: Histogram<u64>,
+    /// The same latencies, slice by slice of the window.
+    pub(crate) slices: Slices,
     /// The same of those only that were answered within the window, whenever they were due, and of those that were refused.
     pub(crate) answered_ns: Histogram<u64>,
     pub(crate) refused_ns: Histogram<u64>,
@@ -75,6 +79,7 @@ impl Outcome {
             connects: 0,
             verified: 0,
             latency_ns: histogram(),
+            slices: Slices::default(),
             answered_ns: histogram(),
             refused_ns: histogram(),
             lateness_ns: histogram(),
@@ -88,6 +93,12 @@ impl Outcome {
         if count > 0 {
             *self.failures.entry(failure).or_default() += count;
         }
+    }
+
+    /// A request that was due so long after the window's begin took so long.
+    pub(crate) fn took(&mut self, due_ns: u64, latency_ns: u64) {
+        self.latency_ns.saturating_record(latency_ns);
+        self.slices.record(due_ns, latency_ns);
     }
 
     pub(crate) fn failed(&self) -> u64 {
@@ -118,6 +129,16 @@ impl Outcome {
     /// Latency at a quantile (0 to 1), in microseconds.
     pub(crate) fn latency_us(&self, quantile: f64) -> f64 {
         self.latency_ns.value_at_quantile(quantile) as f64 / 1e3
+    }
+
+    /// The generator's own lateness at a quantile (0 to 1), in microseconds.
+    pub(crate) fn lateness_us(&self, quantile: f64) -> f64 {
+        self.lateness_ns.value_at_quantile(quantile) as f64 / 1e3
+    }
+
+    /// The p99 of every slice of the window, in microseconds.
+    pub(crate) fn slice_p99s_us(&self) -> Vec<f64> {
+        self.slices.p99s_us(self.window)
     }
 
     /// The same of those only that were answered.

@@ -123,7 +123,7 @@ impl Generator<'_> {
             }
         } else if self.stage != Stage::Opening {
             if is_due {
-                self.outcome.latency_ns.saturating_record(latency_ns);
+                self.outcome.took(reply.request.intended_ns - self.window_ns.start, latency_ns);
             }
             if self.window_ns.contains(&self.now_ns) {
                 self.outcome.answered += 1;

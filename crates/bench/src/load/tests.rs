@@ -68,13 +68,19 @@ fn a_connection_can_last_one_request_or_some() {
     }
 }
 
+/// All that was due within the window, however late its end came on a busy machine.
+fn assert_offered(outcome: &Outcome, per_s: f64) {
+    let due = outcome.window.as_secs_f64() * per_s;
+    assert!((outcome.offered as f64 - due).abs() <= 2.0, "{} of {due}", outcome.offered);
+}
+
 #[test]
 fn an_open_loop_sends_what_is_due_and_no_more() {
     let outcome = measure(Facility::IoUring, 612, false, |plan| Plan {
         demand: Demand::Rate { per_s: 2_000.0, spacing: Spacing::Constant },
         ..plan
     });
-    assert!((198..=202).contains(&outcome.offered), "{}", outcome.offered);
+    assert_offered(&outcome, 2_000.0);
     assert_eq!(outcome.latency_ns.len(), outcome.offered, "each request that was due has a latency");
 }
 
@@ -117,9 +123,8 @@ fn plans_run_together_and_are_told_apart() {
     let rate = |per_s| Plan { demand: Demand::Rate { per_s, spacing: Spacing::Constant }, ..brief(address) };
     let (few, many) = (rate(300.0), rate(3_000.0));
     let outcomes = run_together(&[(&few, &mix), (&many, &mix)], &mut Unobserved).expect("it runs");
-    let offered: Vec<u64> = outcomes.iter().map(|outcome| outcome.offered).collect();
-    assert!((29..=31).contains(&offered[0]) && (298..=302).contains(&offered[1]), "{offered:?}");
-    for outcome in &outcomes {
+    for (outcome, per_s) in outcomes.iter().zip([300.0, 3_000.0]) {
+        assert_offered(outcome, per_s);
         assert_eq!(outcome.failed(), 0, "{:?}", outcome.failures);
         assert_eq!(outcome.latency_ns.len(), outcome.offered);
     }

@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::ServeOptions;
-use crate::experiment::{self, Clocks, GENERATOR, Records};
-use crate::load::{self, Demand, Outcome, Plan, Spacing};
+use super::disturbance::{Repeats, Surroundings};
+use crate::experiment::{self, Clocks, GENERATOR, Records, stolen_s};
+use crate::load::{self, Demand, Observer, Outcome, Plan, Spacing, stalled_share};
 use crate::server::running::WorkFolder;
 use crate::server::{Running, Server, Site};
 use crate::workload::mix::Mix;
@@ -21,7 +22,7 @@ pub(crate) const KEPT_UP_MIN: f64 = 0.98;
 /// Share of what was due that must have gone out for a rate to count as offered.
 const OFFERED_SHARE_MIN: f64 = 0.98;
 /// How late nine tenths of the requests may go out for that.
-const OFFERED_LATENESS_MAX: Duration = Duration::from_millis(1);
+const OFFERED_LATENESS_MAX_US: f64 = 1_000.0;
 /// Larger files are sent by sendfile, smaller ones by a copy: whichever is the lower floor.
 const LARGE_BYTES: u64 = 200_000;
 
@@ -32,9 +33,16 @@ pub(crate) struct Measured {
     pub(crate) server_time: Duration,
     /// Memory of its own once all connections were open, in bytes.
     pub(crate) memory_bytes: u64,
+    /// Time of the server's and the generator's processors that the hypervisor took within the window.
+    stolen_s: f64,
+    repeats: u32,
 }
 
 impl Measured {
+    fn surroundings(&self) -> Surroundings {
+        Surroundings { lateness_us: self.outcome.lateness_us(0.99), stolen_s: self.stolen_s }
+    }
+
     pub(crate) fn cpu_us_per_request(&self) -> f64 {
         self.server_time.as_secs_f64() * 1e6 / self.outcome.answered.max(1) as f64
     }
@@ -56,6 +64,7 @@ pub(crate) struct Turns<'a> {
 pub(crate) struct Bench {
     pub(crate) options: ServeOptions,
     pub(crate) records: Records,
+    repeats: Repeats,
     servers: Vec<Box<dyn Server>>,
     folder: WorkFolder,
 }
@@ -75,7 +84,7 @@ impl Bench {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         }
         let servers = servers.into_iter().filter(|server| wanted(server.name())).collect();
-        Ok(Self { options, records: Records::default(), servers, folder })
+        Ok(Self { options, records: Records::default(), repeats: Repeats::default(), servers, folder })
     }
 
     /// Folder for configurations, logs and files that may lie in memory.
@@ -90,6 +99,27 @@ impl Bench {
 
     pub(crate) fn note(&mut self, case: &str, text: &str) {
         self.records.note(case, text);
+    }
+
+    /// Says of a case how many of its measurements were disturbed in spite of repeats: what counts nevertheless, and has to be told.
+    pub(super) fn note_disturbances(&mut self, case: &str) {
+        let samples = &self.records.samples;
+        let all = |metric: &str| -> Vec<f64> {
+            let points = samples.points(case);
+            let servers = samples.servers(case);
+            let each = points.iter().flat_map(|point| servers.iter().map(move |server| (point, server)));
+            each.flat_map(|(point, server)| samples.values(case, point, server, metric)).collect()
+        };
+        let (disturbed, repeats) = (all("disturbed"), all("repeats"));
+        let (sum, repeated) = (disturbed.iter().sum::<f64>(), repeats.iter().sum::<f64>());
+        if sum + repeated > 0.0 {
+            let of = disturbed.len();
+            let text = format!(
+                "{repeated:.0} measurements were repeated because the generator was late or the hypervisor took time; {sum:.0} of the {of} \
+                 that count were disturbed nevertheless (`disturbed` in samples.csv)"
+            );
+            self.note(case, &text);
+        }
     }
 
     pub(crate) fn window(&self) -> Duration {
@@ -135,12 +165,36 @@ impl Bench {
 
     /// One run of the generator on the client's core.
     pub(crate) fn measure(&self, running: &Running, plan: &Plan, mix: &Mix) -> io::Result<Measured> {
-        let mut clocks = Clocks::of(running);
-        let outcome = self.on_client_core(|| load::run(plan, mix, &mut clocks))?;
+        let cores = [self.options.server_core, self.options.client_core];
+        let mut watch = Watch { clocks: Clocks::of(running), cores, stolen_s: 0.0 };
+        let outcome = self.on_client_core(|| load::run(plan, mix, &mut watch))?;
         if outcome.answered == 0 {
             return Err(io::Error::other("answered nothing"));
         }
-        Ok(Measured { outcome, server_time: clocks.server_time(), memory_bytes: clocks.memory_bytes })
+        let Watch { clocks, stolen_s, .. } = watch;
+        Ok(Measured {
+            outcome,
+            server_time: clocks.server_time(),
+            memory_bytes: clocks.memory_bytes,
+            stolen_s,
+            repeats: 0,
+        })
+    }
+
+    /// Calls `measure`, again if it was disturbed. It brings, beside the measurement, what else the caller wants.
+    pub(crate) fn undisturbed<T>(
+        &mut self,
+        measure: impl Fn(&Self) -> io::Result<(Measured, T)>,
+    ) -> io::Result<(Measured, T)> {
+        let mut repeats = std::mem::take(&mut self.repeats);
+        let settled = repeats.settle(|| measure(self), |(measured, _)| measured.surroundings());
+        self.repeats = repeats;
+        settled.map(|((measured, beside), repeats)| (Measured { repeats, ..measured }, beside))
+    }
+
+    /// As [`Self::measure`], again if it was disturbed.
+    pub(crate) fn measure_undisturbed(&mut self, running: &Running, plan: &Plan, mix: &Mix) -> io::Result<Measured> {
+        self.undisturbed(|bench| Ok((bench.measure(running, plan, mix)?, ()))).map(|(measured, ())| measured)
     }
 
     /// Runs `work` on a thread of its own that stays on the client's core.
@@ -156,13 +210,17 @@ impl Bench {
     /// Records what every load run tells.
     pub(crate) fn record_load(&mut self, at: (&str, &str, u32), server: &str, measured: &Measured) {
         let outcome = &measured.outcome;
+        let Surroundings { lateness_us, stolen_s } = measured.surroundings();
+        let slice_p99s_us = outcome.slice_p99s_us();
+        let stalled = stalled_share(&slice_p99s_us);
         eprintln!(
-            "  {server:15} {:6} round {} {:8.2} us a request, {:8.0}/s, p99 {:8.0} us, server {:3.0} % busy, generator {:.2} us {}",
+            "  {server:15} {:6} round {} {:8.2} us a request, {:8.0}/s, p99 {:8.0} us, {:3.0} % stalled, server {:3.0} % busy, generator {:.2} us {}",
             at.1,
             at.2,
             measured.cpu_us_per_request(),
             outcome.answered_per_s(),
             outcome.latency_us(0.99),
+            stalled * 100.0,
             measured.server_busy() * 100.0,
             outcome.generator_us_per_request(),
             if outcome.failures.is_empty() { String::new() } else { format!("{:?}", outcome.failures) },
@@ -174,7 +232,15 @@ impl Bench {
         self.record(at, server, "p99_us", outcome.latency_us(0.99));
         self.record(at, server, "server_busy", measured.server_busy());
         self.record(at, server, "generator_us", outcome.generator_us_per_request());
-        self.record(at, server, "late_us", outcome.lateness_ns.value_at_quantile(0.99) as f64 / 1e3);
+        // A closed loop is never late, and its latencies are its own doing.
+        if !outcome.lateness_ns.is_empty() {
+            slice_p99s_us.iter().for_each(|&p99_us| self.record(at, server, "slice_p99_us", p99_us));
+            self.record(at, server, "stalled", stalled);
+            self.record(at, server, "late_us", lateness_us);
+            self.record(at, server, "stolen_ms", stolen_s * 1e3);
+            self.record(at, server, "disturbed", f64::from(measured.surroundings().is_disturbed()));
+            self.record(at, server, "repeats", f64::from(measured.repeats));
+        }
         let kept_up = outcome.answered as f64 / outcome.offered.max(1) as f64;
         self.record(at, server, "kept_up", kept_up);
         // A server that is offered more than it can answer hasn't failed by not answering it.
@@ -230,7 +296,30 @@ impl Bench {
         let outcome = self.on_client_core(|| load::run(&plan, mix, &mut load::Unobserved))?;
         let share = outcome.sent_per_s() / rate_per_s;
         eprintln!("  generator       offers {:.0} % of {rate_per_s:.0}/s to {}", share * 100.0, server.name());
-        let lateness = Duration::from_nanos(outcome.lateness_ns.value_at_quantile(0.9));
-        Ok(share >= OFFERED_SHARE_MIN && lateness <= OFFERED_LATENESS_MAX)
+        Ok(share >= OFFERED_SHARE_MIN && outcome.lateness_us(0.9) <= OFFERED_LATENESS_MAX_US)
+    }
+}
+
+/// Reads the server's clocks and the hypervisor's when the window begins and ends.
+struct Watch<'a> {
+    clocks: Clocks<'a>,
+    cores: [usize; 2],
+    /// Since the machine started, and then within the window.
+    stolen_s: f64,
+}
+
+impl Observer for Watch<'_> {
+    fn opened(&mut self) {
+        self.clocks.opened();
+    }
+
+    fn window_begins(&mut self) {
+        self.stolen_s = stolen_s(&self.cores);
+        self.clocks.window_begins();
+    }
+
+    fn window_ends(&mut self) {
+        self.clocks.window_ends();
+        self.stolen_s = stolen_s(&self.cores) - self.stolen_s;
     }
 }

@@ -6,6 +6,7 @@
 mod bench;
 mod case;
 mod cold_disk;
+mod disturbance;
 mod second_opinion;
 
 use std::io;
@@ -16,6 +17,7 @@ use clap::Args;
 use crate::experiment::{self, leat_build, table};
 use crate::result::ExperimentResult;
 use bench::Bench;
+use second_opinion::SecondOpinion;
 
 /// `leat-bench serve`
 #[derive(Args, Clone, Debug)]
@@ -80,7 +82,10 @@ pub(crate) fn run(options: &ServeOptions) -> io::Result<()> {
         println!("servers: {}", servers.present.iter().map(|server| server.name()).collect::<Vec<_>>().join(" "));
         return Ok(());
     }
-    let cases = experiment::select(cases, &options.case)?;
+    let mut cases = experiment::select(cases, &options.case)?;
+    if options.second_opinion {
+        cases.push(Box::new(SecondOpinion));
+    }
     for server in &servers.missing {
         eprintln!("skipped: {} isn't there", server.name());
     }
@@ -89,13 +94,10 @@ pub(crate) fn run(options: &ServeOptions) -> io::Result<()> {
     }
     let mut bench = Bench::new(options.clone(), servers.present)?;
     let findings = experiment::run(&cases, &mut bench);
-    if options.second_opinion {
-        second_opinion::run(&mut bench)?;
-    }
+    cases.iter().for_each(|case| bench.note_disturbances(case.name()));
     let result = ExperimentResult::new("serve", options.rounds, options.seconds, findings);
     let how = "Server on one core, client on another.";
     let mut text = table::heading("Serving files, beside the peers", &result, how) + &table::marks(&result);
     text.extend(cases.iter().map(|case| table::case(case.as_ref(), &bench.records, &result)));
-    text += &second_opinion::table(&bench.records, &result);
     experiment::write(&options.out, &result, &text, &cases, &bench.records.samples)
 }

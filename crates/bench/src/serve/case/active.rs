@@ -3,10 +3,10 @@
 use std::io;
 use std::time::Duration;
 
-use super::{Case, Judge, LEAT, load_columns};
+use super::{Case, Judge, LEAT, SLICE_P99, latency_figures, load_columns};
 use crate::experiment::Samples;
 use crate::load::{Demand, Plan, Spacing};
-use crate::result::Mark;
+use crate::result::{Figure, Mark};
 use crate::serve::bench::{Bench, Turns};
 use crate::server::{Site, is_peer};
 use crate::workload::file_set::FileSet;
@@ -60,7 +60,7 @@ impl Case<Bench> for Active {
         bench.rounds(turns, wanted, |bench, server, round| {
             let running = bench.start(server, &site)?;
             let plan = Plan { demand, seed: 1 + u64::from(round), ..plan(running.address()) };
-            let measured = bench.measure(&running, &plan, &mix)?;
+            let measured = bench.measure_undisturbed(&running, &plan, &mix)?;
             bench.record_load((NAME, "", round), server.name(), &measured);
             Ok(())
         });
@@ -70,8 +70,12 @@ impl Case<Bench> for Active {
     }
 
     fn marks(&self, samples: &Samples) -> Vec<Mark> {
-        let judge = Judge { samples, case: NAME, point: "", metric: "p99_us", unit: "us" };
-        LEAT.map(|leat| judge.below_best(leat, is_peer, "p99 no worse than the best peer")).into()
+        let judge = Judge { samples, case: NAME, point: "", metric: SLICE_P99, unit: "us" };
+        LEAT.map(|leat| judge.below_best(leat, is_peer, "p99 of the median slice no worse than the best peer's")).into()
+    }
+
+    fn figures(&self, samples: &Samples) -> Vec<Figure> {
+        latency_figures(samples, NAME, "")
     }
 
     fn columns(&self) -> Vec<(&'static str, &'static str, usize)> {

@@ -82,6 +82,7 @@ impl Case<Bench> for Cold {
             ("p99_without_us", "p99 us without", 0),
             ("p99_with_us", "p99 us with", 0),
             ("p99_us", "p99 us", 0),
+            ("stalled", "slices with a stall", 2),
             ("cold_p50_us", "cold p50 us", 0),
             ("failures", "failures", 0),
         ]
@@ -95,7 +96,6 @@ fn turn(
     files: &FileSet,
     (point, with_cold, round): (&str, bool, u32),
 ) -> io::Result<()> {
-    cold_disk::forget(&site.root.join("cold"))?;
     warm(&site.root.join("cached"))?;
     let disk = SlowDisk::create(&site.root, THROTTLE)?;
     let running = bench.start(server, site)?;
@@ -120,14 +120,17 @@ fn turn(
     };
     let cached = files.mix(false, |path| path.starts_with("cached"));
     let cold = files.mix(false, |path| path.starts_with("cold"));
-    let bench_then: &Bench = bench;
-    let (measured, cold_outcome) = std::thread::scope(|scope| {
-        let beside = with_cold
-            .then(|| scope.spawn(|| bench_then.on_client_core(|| load::run(&cold_plan, &cold, &mut Unobserved))));
-        let measured = bench_then.measure(&running, &plan, &cached);
-        let cold_outcome =
-            beside.map(|thread| thread.join().map_err(|_| io::Error::other("the generator panicked"))?);
-        io::Result::Ok((measured?, cold_outcome.transpose()?))
+    let (measured, cold_outcome) = bench.undisturbed(|bench| {
+        // What an attempt before this one has read is in the page cache.
+        cold_disk::forget(&site.root.join("cold"))?;
+        std::thread::scope(|scope| {
+            let beside = with_cold
+                .then(|| scope.spawn(|| bench.on_client_core(|| load::run(&cold_plan, &cold, &mut Unobserved))));
+            let measured = bench.measure(&running, &plan, &cached);
+            let cold_outcome =
+                beside.map(|thread| thread.join().map_err(|_| io::Error::other("the generator panicked"))?);
+            io::Result::Ok((measured?, cold_outcome.transpose()?))
+        })
     })?;
     // The group can only go once its processes have.
     drop(running);

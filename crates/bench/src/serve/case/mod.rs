@@ -45,6 +45,35 @@ fn saturated_figures(samples: &Samples, case: &str) -> Vec<Figure> {
     figures.collect()
 }
 
+/// What percentiles beside peers are judged by: a p99 for each slice of each round, so that stalls of the machine, which hit servers by chance,
+/// don't decide. Stalls that a server makes itself are hidden as well where they spoil fewer than half of the slices, hence [`latency_figures`].
+const SLICE_P99: &str = "slice_p99_us";
+
+/// What the median slice hides.
+fn latency_figures(samples: &Samples, case: &str, point: &str) -> Vec<Figure> {
+    let metrics = [
+        ("p99_us", "p99 of whole rounds; not judged", 1.0, "us"),
+        ("stalled", "slices with a stall; not judged", 100.0, "%"),
+    ];
+    let figures = samples.servers(case).into_iter().flat_map(|subject| {
+        metrics.into_iter().filter_map(move |(metric, text, factor, unit)| {
+            let values = samples.values(case, point, &subject, metric);
+            // Of shares the mean, as rounds are equally long; the median of a few rounds would hide what is rare again.
+            let mean = values.iter().sum::<f64>() / values.len().max(1) as f64;
+            let value = factor * if unit == "%" { mean } else { samples.median(case, point, &subject, metric)? };
+            let figure = if point.is_empty() { text.to_owned() } else { format!("{text} ({point})") };
+            (!values.is_empty()).then(|| Figure {
+                case: case.to_owned(),
+                subject: subject.clone(),
+                figure,
+                value,
+                unit: unit.to_owned(),
+            })
+        })
+    });
+    figures.collect()
+}
+
 /// `points` with `point` at the end.
 fn last(mut points: Vec<String>, point: &str) -> Vec<String> {
     points.sort_by_key(|other| other == point);
@@ -56,7 +85,10 @@ fn load_columns() -> Vec<(&'static str, &'static str, usize)> {
     vec![
         ("cpu_us", "CPU us a request", 2),
         ("answered_per_s", "requests/s", 0),
-        ("p99_us", "p99 us", 0),
+        (SLICE_P99, "p99 us, slices", 0),
+        ("p99_us", "p99 us, rounds", 0),
+        ("stalled", "slices with a stall", 2),
+        ("late_us", "generator late us", 0),
         ("server_busy", "core used", 2),
         ("kept_up", "answered / offered", 2),
         ("failures", "failures", 0),

@@ -185,7 +185,7 @@ impl SingleFile {
         bench.rounds(Turns { case: self.name, site, rounds }, wanted, |bench, server, round| {
             let running = bench.start(server, site)?;
             let plan = Plan { address: running.address(), seed: 1 + u64::from(round), ..shape.clone() };
-            let measured = bench.measure(&running, &plan, mix)?;
+            let measured = bench.measure_undisturbed(&running, &plan, mix)?;
             bench.record_load((self.name, point, round), server.name(), &measured);
             Ok(())
         });

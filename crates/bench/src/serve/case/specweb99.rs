@@ -6,7 +6,9 @@
 use std::io;
 use std::time::Duration;
 
-use super::{Case, Judge, LEAT, SATURATED, SATURATED_CAPTION, last, load_columns, saturated_figures};
+use super::{
+    Case, Judge, LEAT, SATURATED, SATURATED_CAPTION, SLICE_P99, last, latency_figures, load_columns, saturated_figures,
+};
 use crate::experiment::Samples;
 use crate::load::{Demand, Plan, Spacing};
 use crate::result::{Figure, Mark};
@@ -64,7 +66,7 @@ impl Case<Bench> for SpecWeb99 {
                 let running = bench.start(server, &site)?;
                 running.visit(files.paths())?;
                 let plan = Plan { demand, connections: 256, ..plan(running.address()) };
-                let measured = bench.measure(&running, &plan, &mix)?;
+                let measured = bench.measure_undisturbed(&running, &plan, &mix)?;
                 bench.record_load((NAME, point, round), server.name(), &measured);
                 Ok(())
             });
@@ -79,8 +81,9 @@ impl Case<Bench> for SpecWeb99 {
                 let judge = Judge { samples, case: NAME, point: CPU_POINT, metric: "cpu_us", unit: "us" };
                 marks.push(judge.beside(leat, peer, 1.0, &format!("less CPU a request than {peer}")));
                 for (point, _) in LOADS {
-                    let judge = Judge { samples, case: NAME, point, metric: "p99_us", unit: "us" };
-                    let text = format!("p99 lower than {peer}'s at {point} of the slowest one's capacity");
+                    let judge = Judge { samples, case: NAME, point, metric: SLICE_P99, unit: "us" };
+                    let text =
+                        format!("p99 of the median slice lower than {peer}'s at {point} of the slowest one's capacity");
                     marks.push(judge.beside(leat, peer, 1.0, &text));
                 }
             }
@@ -89,7 +92,8 @@ impl Case<Bench> for SpecWeb99 {
     }
 
     fn figures(&self, samples: &Samples) -> Vec<Figure> {
-        saturated_figures(samples, NAME)
+        let latencies = LOADS.iter().flat_map(|(point, _)| latency_figures(samples, NAME, point));
+        latencies.chain(saturated_figures(samples, NAME)).collect()
     }
 
     fn points(&self, samples: &Samples) -> Vec<String> {
