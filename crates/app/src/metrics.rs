@@ -157,6 +157,8 @@ pub struct WorkerMetrics {
     pub requests_delegated: Number,
     /// Requests that it could have delegated and answered itself.
     pub requests_kept: Number,
+    /// Waits for several requests instead of the first.
+    pub gathers: Number,
     /// Requests answered from the worker's cache.
     pub cache_hits: Number,
     /// Requests for which the storage was asked for a file.
@@ -209,6 +211,7 @@ impl WorkerMetrics {
             connections_taken: Number::default(),
             requests_delegated: Number::default(),
             requests_kept: Number::default(),
+            gathers: Number::default(),
             cache_hits: Number::default(),
             cache_misses: Number::default(),
             cache_checks: Number::default(),

@@ -14,6 +14,7 @@ use leat_host::reactor::{
     COMPLETIONS_MAX, Completion, Listener, Peer, RECEIVE_BUFFER_BYTES, Reactor, ReceiveBuffer, SendNow, Socket, Token,
     Transmit,
 };
+use leat_logic::schedule::Gather;
 
 use crate::agenda::MILLISECOND;
 use crate::files::OpenFile;
@@ -373,6 +374,15 @@ impl Reactor for SimReactor {
     }
 
     fn wait(&mut self, timeout: Option<Duration>, completions: &mut Vec<Completion>) -> io::Result<()> {
+        self.wait_for_several(Gather { arrivals: 1, time: Duration::ZERO }, timeout, completions)
+    }
+
+    fn wait_for_several(
+        &mut self,
+        gather: Gather,
+        timeout: Option<Duration>,
+        completions: &mut Vec<Completion>,
+    ) -> io::Result<()> {
         let world = self.world.clone();
         let mut world = world.borrow_mut();
         world.count_turn()?;
@@ -386,18 +396,22 @@ impl Reactor for SimReactor {
             Some(timeout) => Some(now_ns + timeout.as_nanos() as u64 + lateness_ns),
             None => None,
         };
+        let gathered_ns = now_ns + gather.time.as_nanos() as u64;
         loop {
             world.run_due();
+            let known = completions.len();
             self.harvest(&mut world, completions);
-            world.note_completions(completions);
-            if !completions.is_empty() {
+            world.note_completions(&completions[known..]);
+            let now_ns = world.agenda.now_ns();
+            let is_gathering = now_ns < gathered_ns && completions.len() < gather.arrivals as usize;
+            if !completions.is_empty() && !is_gathering {
                 return Ok(());
             }
-            let now_ns = world.agenda.now_ns();
             if deadline_ns.is_some_and(|deadline_ns| now_ns >= deadline_ns) || world.has_failed() {
                 return Ok(());
             }
-            match world.agenda.next_ns().into_iter().chain(deadline_ns).min() {
+            let gathered_ns = is_gathering.then_some(gathered_ns);
+            match world.agenda.next_ns().into_iter().chain(deadline_ns).chain(gathered_ns).min() {
                 Some(next_ns) => world.agenda.advance_to(next_ns),
                 None => {
                     world.violation("the worker waits for ever and nothing is to come".to_owned());

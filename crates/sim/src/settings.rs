@@ -108,5 +108,6 @@ pub(crate) fn make(random: &mut Random) -> Config {
     config.files.cache_size = *random.pick(&[0, 30_000, 1 << 20]);
     config.files.cache_file_size_max = (*random.pick(&[0, 2_000, 65_536])).min(config.files.cache_size);
     config.files.open_files_max = *random.pick(&[0, 2, 100]);
+    config.schedule.gather_us = *random.pick(&[0, 50, 1_000]);
     config
 }

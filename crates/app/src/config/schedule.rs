@@ -24,6 +24,8 @@ pub(super) const WEIGHT: Count<u32> = Count { min: 1, max: Share::WEIGHT_MAX };
 pub(super) const PRIORITY: Count<u8> = Count { min: 0, max: u8::MAX };
 /// A share that is kept back: most must be left to the sites.
 const KEPT_SHARE: Percent = Percent(Count { min: 1, max: 40 });
+/// How long requests may be waited for.
+const GATHER_US: Count<u32> = Count { min: 0, max: 1_000 };
 
 section! {
     /// The order of work on each worker: a tree whose nodes each have a policy. Nothing needs to be written here: sites that want more than
@@ -51,6 +53,10 @@ section! {
         /// What is kept for requests whose head isn't complete, so that sites that are busy don't keep out those who connect. Unused, it is
         /// the sites'; and a request that becomes one of a site's counts as the site's from its first byte.
         unknown_share: u8 = KEPT_SHARE, Toml("\"20%\"");
+        /// How long an idle worker may wait for further requests, in microseconds, so that one waking serves several: less processor time for
+        /// each, and each up to so much later. It does so only while so many come that it pays, and never for a lone one. 0 for never. It takes
+        /// `reactor = "io_uring"` and Linux 6.12; otherwise the first request wakes the worker.
+        gather_us: u32 = GATHER_US, Toml("50");
     }
 }
 

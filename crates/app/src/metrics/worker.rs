@@ -108,6 +108,15 @@ pub(super) const FAMILIES: &[(&Family, Read)] = &[
     ),
     (
         &Family {
+            name: "leat_gathers_total",
+            kind: "counter",
+            labels: "",
+            help: "Times that an idle worker waited for several requests rather than the first (`gather_us`).",
+        },
+        |worker| &worker.gathers,
+    ),
+    (
+        &Family {
             name: "leat_flows_recovered_total",
             kind: "counter",
             labels: "",

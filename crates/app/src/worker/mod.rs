@@ -41,7 +41,7 @@ use leat_host::reactor::{Completion, Listener as ListeningSocket, Reactor, Socke
 use leat_host::storage::{Storage, StorageEvent, Ticket};
 use leat_logic::admission::Admission;
 use leat_logic::http::{CachedDate, KnownSections, Limits};
-use leat_logic::schedule::{Cost, LeafId, Operation, PolicyKind, Refused, Tree};
+use leat_logic::schedule::{Cost, Gathering, LeafId, Operation, PolicyKind, Refused, Tree};
 use leat_logic::serve::cache::Cache;
 use leat_logic::time::{Instant, UnixTime};
 
@@ -238,6 +238,7 @@ pub struct Worker<H: Host> {
     /// Connections that go to the next engine, and that come from the one before.
     passages: Passages<File<H>>,
     meter: Meter,
+    gathering: Gathering,
     admission: Admission,
     holds: Holds,
     /// By site number.
@@ -330,6 +331,7 @@ impl<H: Host> Worker<H> {
             tree,
             admission: Admission::new(Cost::from_ns(refusal_ns)),
             meter,
+            gathering: settings::gathering(&config),
             holds: Holds::new(refusal_ns),
             usages: Vec::new(),
             looks: Looks { next: Instant::NEVER, count: 0 },
@@ -439,7 +441,15 @@ impl<H: Host> Worker<H> {
         let mut completions = std::mem::take(&mut self.completions);
         let waits = self.cluster.is_some() && timeout != Some(Duration::ZERO);
         let before = waits.then(|| (self.host.now(), self.host.processor_time()));
-        self.reactor.wait(timeout, &mut completions)?;
+        let gather =
+            (self.tree.is_empty() && timeout != Some(Duration::ZERO)).then(|| self.gathering.begin()).flatten();
+        match gather {
+            Some(gather) => {
+                self.metrics.gathers.increment();
+                self.reactor.wait_for_several(gather, timeout, &mut completions)?;
+            }
+            None => self.reactor.wait(timeout, &mut completions)?,
+        }
         if let Some((began, used)) = before {
             let worked = self.host.processor_time().saturating_sub(used);
             self.under_way.idle += self.host.now().since(began).saturating_sub(worked);
@@ -460,6 +470,7 @@ impl<H: Host> Worker<H> {
             self.reactor.wait(Some(Duration::ZERO), &mut completions)?;
         }
         self.take_over(&mut completions);
+        self.gathering.harvested(self.now);
         self.completions = completions;
         Ok(())
     }
@@ -568,6 +579,7 @@ impl<H: Host> Worker<H> {
         match completion {
             Completion::Received { token, buffer } => match self.connections.get(token) {
                 Some(connection) => {
+                    self.gathering.arrived();
                     connection.inbox.add(&mut self.reactor, buffer);
                     if self.reactor.free_buffers() < FREE_BUFFERS_MIN {
                         // They're for everybody: who has to wait for a turn waits with a copy.

@@ -75,6 +75,7 @@ impl<H: Host> Worker<H> {
             // Its bounds have changed: what is asked for again fills the new one.
             self.cache = Cache::new(settings::cache_limits(config), self.boundary);
         }
+        self.gathering = settings::gathering(config);
         let numbers = self.arrange_sites(config, logs);
         self.arrange_handlers(&numbers);
         self.arrange_admission(config);

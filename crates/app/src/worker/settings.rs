@@ -4,9 +4,11 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use leat_logic::http::Limits;
+use leat_logic::schedule::Gathering;
 use leat_logic::serve::cache::CacheLimits;
 use leat_logic::serve::coding::Coding;
 use leat_logic::serve::hosts::HostTable;
@@ -127,6 +129,11 @@ pub(super) fn file_policy(config: &Config, site: &config::Site) -> FilePolicy {
         headers: site.headers.iter().map(|header| added(&everywhere, header)).chain(of_paths).collect(),
         memory_file_bytes_max: if config.files.cache_size == 0 { 0 } else { config.files.cache_file_size_max },
     }
+}
+
+/// How an idle worker waits, until it has learned from that.
+pub(super) fn gathering(config: &Config) -> Gathering {
+    Gathering::new(Duration::from_micros(config.schedule.gather_us.into()))
 }
 
 /// One worker's part of the cache.

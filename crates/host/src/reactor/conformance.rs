@@ -7,6 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use leat_logic::schedule::Gather;
 
 use super::{
     Completion, Epoll, IoUring, Listener, Peer, RECEIVE_BUFFER_BYTES, RECEIVE_BUFFERS, Reactor, SendNow, Socket, Token,
@@ -498,6 +499,61 @@ fn accepting_stops_and_goes_on<R: Reactor>(reactor: R) {
     drop(waiting);
 }
 
+/// However many are wanted: whoever is there when the time is over isn't kept waiting for others, nor is who comes alone after it.
+fn waiting_for_several_ends_in_time<R: Reactor>(reactor: R) {
+    let mut bench = Bench::new(reactor);
+    let (mut client, socket, token) = bench.connect();
+    let (mut other, other_socket, other_token) = bench.connect();
+    bench.reactor.receive(socket, token);
+    bench.reactor.receive(other_socket, other_token);
+    let gather = Gather { arrivals: 16, time: Duration::from_micros(100) };
+    for (timeout, round) in [(None, 0), (Some(PATIENCE), 1), (Some(Duration::from_micros(50)), 2)] {
+        client.write_all(b"one").unwrap();
+        other.write_all(b"two").unwrap();
+        let start = Instant::now();
+        let received = |completion: &Completion| matches!(completion, Completion::Received { .. });
+        while bench.waiting.iter().filter(|completion| received(completion)).count() < 2 {
+            bench.reactor.wait_for_several(gather, timeout, &mut bench.waiting).unwrap();
+            assert!(start.elapsed() < PATIENCE, "in round {round} only {:?}", bench.waiting);
+        }
+        assert_eq!(bench.take(token), b"one");
+        assert_eq!(bench.take(other_token), b"two");
+        let late = std::thread::spawn({
+            let mut client = client.try_clone().unwrap();
+            move || client.write_all(b"late").unwrap()
+        });
+        while !bench.waiting.iter().any(received) {
+            bench.reactor.wait_for_several(gather, timeout, &mut bench.waiting).unwrap();
+            assert!(start.elapsed() < PATIENCE, "in round {round} nobody came late");
+        }
+        late.join().unwrap();
+        assert_eq!(bench.take(token), b"late");
+    }
+    let start = Instant::now();
+    bench.reactor.wait_for_several(gather, Some(Duration::ZERO), &mut bench.waiting).unwrap();
+    assert!(start.elapsed() < PATIENCE && bench.waiting.is_empty(), "{:?}", bench.waiting);
+}
+
+/// Only io_uring can, from Linux 6.12 on.
+#[test]
+fn one_wait_brings_as_many_as_are_wanted() {
+    let mut bench = Bench::new(IoUring::new().expect("io_uring works here"));
+    let mut clients: Vec<_> = (0..3).map(|_| bench.connect()).collect();
+    for (_, socket, token) in &clients {
+        bench.reactor.receive(*socket, *token);
+    }
+    bench.reactor.wait(Some(Duration::ZERO), &mut bench.waiting).unwrap();
+    bench.waiting.clear();
+    let writer = std::thread::spawn(move || {
+        clients.iter_mut().for_each(|(client, ..)| client.write_all(b"request").unwrap());
+        clients
+    });
+    let gather = Gather { arrivals: 3, time: PATIENCE };
+    bench.reactor.wait_for_several(gather, Some(2 * PATIENCE), &mut bench.waiting).unwrap();
+    assert_eq!(bench.waiting.len(), 3, "{:?}", bench.waiting);
+    writer.join().unwrap();
+}
+
 macro_rules! for_every_reactor {
     ($($case:ident)*) => {
         mod io_uring {
@@ -526,4 +582,5 @@ for_every_reactor! {
     connecting_to_a_peer
     waiting_for_room_can_end
     accepting_stops_and_goes_on
+    waiting_for_several_ends_in_time
 }

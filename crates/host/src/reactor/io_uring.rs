@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use io_uring::types::{BufRingEntry, Fd, SubmitArgs, Timespec};
 use io_uring::{IoUring as Ring, cqueue, opcode, squeue};
+use leat_logic::schedule::Gather;
 
 use super::buffers::HeadBuffers;
 use super::{
@@ -38,6 +39,8 @@ const BUFFER_GROUP: u16 = 0;
 const PROMPT_SEND_BYTES_MAX: usize = 4096;
 /// How long a send whose completion nobody waits for may be kept back.
 const UNHURRIED_MAX: Duration = Duration::from_millis(10);
+/// How long a wait for several lasts that nothing else limits.
+const GATHER_LIMIT: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -476,14 +479,20 @@ impl IoUring {
         unsafe { self.ring.submission_shared() }.taskrun()
     }
 
-    fn enter(&mut self, timeout: Option<Duration>) -> io::Result<()> {
-        let result = match timeout {
-            Some(Duration::ZERO) => self.ring.submit(),
-            Some(timeout) => {
+    fn enter(&mut self, timeout: Option<Duration>, gather: Option<Gather>) -> io::Result<()> {
+        let gather = gather.filter(|_| self.ring.params().is_feature_min_timeout());
+        let result = match (timeout, gather) {
+            (Some(Duration::ZERO), _) => self.ring.submit(),
+            (Some(timeout), gather) => {
                 let limit = Timespec::from(timeout);
-                self.ring.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&limit))
+                let mut wait = SubmitArgs::new().timespec(&limit);
+                if let Some(gather) = gather {
+                    wait = wait.min_wait_usec(gather.time.min(timeout).as_micros() as u32);
+                }
+                let wanted = gather.map_or(1, |gather| gather.arrivals as usize);
+                self.ring.submitter().submit_with_args(wanted, &wait)
             }
-            None => self.ring.submit_and_wait(1),
+            (None, _) => self.ring.submit_and_wait(1),
         };
         match result {
             Ok(_) => Ok(()),
@@ -493,6 +502,29 @@ impl IoUring {
                 _ => Err(error),
             },
         }
+    }
+
+    fn harvest(
+        &mut self,
+        timeout: Option<Duration>,
+        gather: Option<Gather>,
+        completions: &mut Vec<Completion>,
+    ) -> io::Result<()> {
+        if self.completed.is_empty() && self.sent.is_empty() {
+            let timeout = match timeout {
+                _ if self.hurried => Some(Duration::ZERO),
+                _ if self.undecided.is_empty() => timeout,
+                timeout => Some(timeout.map_or(UNHURRIED_MAX, |timeout| timeout.min(UNHURRIED_MAX))),
+            };
+            self.enter(timeout, gather)?;
+            self.reap();
+            self.decide_sends();
+        }
+        let count = self.sent.len().min(COMPLETIONS_MAX);
+        completions.extend(self.sent.drain(..count));
+        let count = self.completed.len().min(COMPLETIONS_MAX - count);
+        completions.extend(self.completed.drain(..count));
+        Ok(())
     }
 }
 
@@ -702,20 +734,16 @@ impl Reactor for IoUring {
     }
 
     fn wait(&mut self, timeout: Option<Duration>, completions: &mut Vec<Completion>) -> io::Result<()> {
-        if self.completed.is_empty() && self.sent.is_empty() {
-            let timeout = match timeout {
-                _ if self.hurried => Some(Duration::ZERO),
-                _ if self.undecided.is_empty() => timeout,
-                timeout => Some(timeout.map_or(UNHURRIED_MAX, |timeout| timeout.min(UNHURRIED_MAX))),
-            };
-            self.enter(timeout)?;
-            self.reap();
-            self.decide_sends();
-        }
-        let count = self.sent.len().min(COMPLETIONS_MAX);
-        completions.extend(self.sent.drain(..count));
-        let count = self.completed.len().min(COMPLETIONS_MAX - count);
-        completions.extend(self.completed.drain(..count));
-        Ok(())
+        self.harvest(timeout, None, completions)
+    }
+
+    fn wait_for_several(
+        &mut self,
+        gather: Gather,
+        timeout: Option<Duration>,
+        completions: &mut Vec<Completion>,
+    ) -> io::Result<()> {
+        // Without a limit the kernel would return after the time to gather, with nothing.
+        self.harvest(Some(timeout.unwrap_or(GATHER_LIMIT)), Some(gather), completions)
     }
 }

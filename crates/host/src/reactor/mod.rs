@@ -11,6 +11,7 @@ use std::io;
 use std::time::Duration;
 
 use bytes::Bytes;
+use leat_logic::schedule::Gather;
 
 pub use epoll::Epoll;
 pub use io_uring::IoUring;
@@ -310,6 +311,19 @@ pub trait Reactor {
     /// # Errors
     /// Only those after which the reactor can't go on.
     fn wait(&mut self, timeout: Option<Duration>, completions: &mut Vec<Completion>) -> io::Result<()>;
+
+    /// As [`Reactor::wait`], but if it has to wait, then as `gather` says: for several. A reactor that can't waits for the first.
+    ///
+    /// # Errors
+    /// As [`Reactor::wait`].
+    fn wait_for_several(
+        &mut self,
+        _gather: Gather,
+        timeout: Option<Duration>,
+        completions: &mut Vec<Completion>,
+    ) -> io::Result<()> {
+        self.wait(timeout, completions)
+    }
 }
 
 /// The reactors of a real host, by the names that the configuration uses.

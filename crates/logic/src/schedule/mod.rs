@@ -17,12 +17,14 @@
 //! | `cost_model/` | what operations cost |
 //! | `prefix_leaves` | at which leaf work waits whose site isn't known yet |
 //! | `balance/` | how shares hold over all workers: weights on each, and connections that move |
+//! | `gathering` | whether an idle worker is woken by the first arrival or by several |
 //! | `ready_list`, `calendar`, `urgency_heap` | how ready children are kept in order |
 
 pub mod balance;
 mod calendar;
 mod cost_model;
 mod event_queue;
+mod gathering;
 mod member;
 mod policy;
 mod prefix_leaves;
@@ -39,6 +41,7 @@ mod tree_tests;
 
 pub use cost_model::{Batch, CostModel, Operation};
 pub use event_queue::Urgency;
+pub use gathering::{Gather, Gathering};
 pub use member::{DEPTH_MAX, LeafId, Member, NodeId, Refused, TreeError};
 pub use policy::PolicyKind;
 pub use prefix_leaves::PrefixLeaves;
