@@ -43,7 +43,7 @@ pub(crate) struct ConnectionServer {
 impl ConnectionServer {
     /// The configuration that it stands for.
     pub(crate) fn source(self) -> Source {
-        Source::Member(self.config, Part { role: Some(Role::ConnectionServer), name: None })
+        Source::Member(self.config, Part { role: Some(Role::ConnectionServer), name: None, server: Vec::new() })
     }
 }
 
@@ -59,6 +59,9 @@ pub(crate) struct Node {
     /// Which of the nodes this machine is.
     #[arg(long)]
     name: String,
+    /// Where a server listens on this machine that isn't leat and answers in its place; one of each family.
+    #[arg(long = "for", value_name = "ADDR", requires = "config")]
+    server: Vec<SocketAddr>,
     /// An address and port that clients use; may be repeated.
     #[arg(long, value_name = "ADDR", conflicts_with = "config")]
     vip: Vec<SocketAddr>,
@@ -94,7 +97,7 @@ impl Dispatch {
     /// The configuration that it stands for.
     pub(crate) fn source(self) -> Source {
         if let Some(file) = self.config {
-            return Source::Member(file, Part { role: Some(Role::Dispatcher), name: None });
+            return Source::Member(file, Part { role: Some(Role::Dispatcher), name: None, server: Vec::new() });
         }
         let nodes: Vec<_> = self.node.into_iter().map(|node| (node.name, node.addresses)).collect();
         let key_file = self.key_file.unwrap_or_default();
@@ -106,7 +109,7 @@ impl Node {
     /// The configuration that it stands for.
     pub(crate) fn source(self) -> Source {
         if let Some(file) = self.config {
-            return Source::Member(file, Part { role: Some(Role::Node), name: Some(self.name) });
+            return Source::Member(file, Part { role: Some(Role::Node), name: Some(self.name), server: self.server });
         }
         let key_file = self.key_file.unwrap_or_default();
         let (vip, dispatchers) = (texts(&self.vip), texts(&self.dispatcher));
@@ -317,7 +320,7 @@ impl Ctl {
         let command = self.command.into();
         let answer = match &self.config {
             None => ctl::ask(&self.socket, &command),
-            Some(file) => config::load_part(file, &Part { role: Some(Role::Dispatcher), name: None })
+            Some(file) => config::load_part(file, &Part { role: Some(Role::Dispatcher), name: None, server: Vec::new() })
                 .map_err(|mistakes| mistakes.to_string())
                 .and_then(|config| ctl::offline(&config.cluster, &command)),
         };

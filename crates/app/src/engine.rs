@@ -84,10 +84,16 @@ struct Engine<'a> {
     fell_back: Arc<std::sync::Once>,
 }
 
+/// What answers in this node's place, if that isn't leat.
+fn server_of(config: &Config) -> &[std::net::SocketAddr] {
+    config.cluster.own_node().map_or(&[], |node| &node.server)
+}
+
 /// Says which changes wait for the next start: what a running worker is built on.
 fn warn_of_lasting_changes(before: &Config, after: &Config) {
     let keys = [
         ("role", before.role != after.role),
+        ("cluster.node.for", server_of(before) != server_of(after)),
         ("admin.socket", before.admin.socket.is_some() && before.admin.socket != after.admin.socket),
     ];
     for (key, _) in keys.iter().filter(|(_, changed)| *changed) {

@@ -74,6 +74,9 @@ struct Serve {
     /// Which of its nodes this machine is.
     #[arg(long, hide = true, requires = "config")]
     name: Option<String>,
+    /// Where the server listens that answers in place of this node.
+    #[arg(long = "for", hide = true, requires = "config")]
+    server: Vec<SocketAddr>,
     /// A configuration itself.
     #[arg(long, hide = true, conflicts_with = "config")]
     text: Option<String>,
@@ -169,7 +172,7 @@ impl Serve {
     fn source(self) -> Source {
         match (self.config, self.text) {
             (Some(file), _) if self.role.is_none() && self.name.is_none() => Source::File(file),
-            (Some(file), _) => Source::Member(file, config::Part { role: self.role, name: self.name }),
+            (Some(file), _) => Source::Member(file, config::Part { role: self.role, name: self.name, server: self.server }),
             (None, Some(text)) => Source::Text(text),
             (None, None) => Source::Directory {
                 directory: self.directory,

@@ -4,6 +4,7 @@
 
 pub mod channel;
 pub mod clock;
+pub mod connections;
 pub mod handoff;
 pub mod interfaces;
 pub mod namespace;

@@ -50,7 +50,8 @@ pub(super) fn judge(root: &DeTable<'_>, is_whole: bool, config: &Config, mistake
     judge.limits();
     judge.workers();
     let sites = judge.tables("site", &config.sites);
-    let may_be_without = config.role == Role::Dispatcher;
+    let is_foreign = config.cluster.own_node().is_some_and(|node| !node.server.is_empty());
+    let may_be_without = config.role == Role::Dispatcher || config.role == Role::Node && is_foreign;
     if is_whole
         && !may_be_without
         && sites.is_empty()

@@ -187,6 +187,44 @@ fn nodes(judge: &mut Judge<'_>) {
             judge.error_with_note(span.clone(), message, "a node is a machine of its own", (place, "the other is"));
         }
         addresses(judge, node, &span);
+        if !node.server.is_empty() {
+            server(judge, node, &span);
+        }
+    }
+}
+
+/// A server that answers in a node's place and isn't leat.
+fn server(judge: &mut Judge<'_>, node: &ClusterNode, span: &Range<usize>) {
+    let name = &node.name;
+    if judge.config.role == Role::ConnectionServer {
+        let message = format!("the data server `{name}` isn't leat");
+        let help = "take `for` out: a connection server lends connections, and only leat gives them back";
+        judge.error(span.clone(), message, help);
+    }
+    for server in &node.server {
+        let wrong = match server.ip().is_unspecified() {
+            true => "is every address",
+            false if server.port() == 0 => "has no port",
+            false => continue,
+        };
+        let help = "write one address at which the server listens, as in for = \"127.0.0.1:8080\"";
+        judge.error(span.clone(), format!("node `{name}`: `for` {server} {wrong}"), help);
+    }
+    for vip in &judge.config.cluster.vip {
+        let family = if vip.is_ipv4() { "IPv4" } else { "IPv6" };
+        match node.server.iter().filter(|server| server.is_ipv4() == vip.is_ipv4()).count() {
+            1 => {}
+            0 => {
+                let message = format!("node `{name}`: `for` has no {family} address, and {vip} is one");
+                let help = "have the server listen there as well and add that address: a connection begins where its family is";
+                judge.error(span.clone(), message, help);
+            }
+            _ => {
+                let message = format!("node `{name}`: `for` has several {family} addresses");
+                judge.error(span.clone(), message, "write one: a node stands for one server");
+                return;
+            }
+        }
     }
 }
 

@@ -202,6 +202,9 @@ section! {
         hosts: Vec<HostPattern> = ListOf(HOST), Toml("[]");
         /// Paths that it serves, compared as they are sent; all when empty.
         paths: Vec<PathPattern> = ListOf(PATH_PATTERN), Toml("[]");
+        /// Where a server listens that isn't leat and answers in this node's place: nginx, Apache, whatever speaks HTTP. One address of each family of
+        /// the VIPs. Connections begin at it, with the client's own address; what can't begin there is proxied to it. `leat node --for` says the same.
+        server ("for"): Vec<SocketAddr> = ListOf(ADDRESS), Toml("[]");
         /// Whether there is a router between the dispatcher and it. Packets to it then carry its own address on their way.
         routed: bool = Flag, Toml("false");
     }
@@ -230,15 +233,7 @@ impl Cluster {
                 extensions: self.dynamic.extensions.clone(),
                 query: self.dynamic.query,
             },
-            health: HealthSettings {
-                interval: self.health.interval,
-                fall: self.health.fall,
-                rise: self.health.rise,
-                eject_after: self.health.eject_after,
-                eject_time: self.health.eject_time,
-                eject_time_max: self.health.eject_time_max,
-                slow_start: self.health.slow_start,
-            },
+            health: self.health.settings(),
             report_age: self.report_interval * 4,
         }
     }
@@ -254,11 +249,40 @@ impl Cluster {
         self.nodes.iter().map(node).collect()
     }
 
+    /// Whether a machine of the cluster has this address of its own.
+    #[must_use]
+    pub fn has_machine(&self, address: IpAddr) -> bool {
+        self.dispatchers.contains(&address) || self.nodes.iter().any(|node| node.address.contains(&address))
+    }
+
+    /// The node that this machine is.
+    #[must_use]
+    pub fn own_node(&self) -> Option<&ClusterNode> {
+        self.nodes.iter().find(|node| node.name == self.name)
+    }
+
     /// Where a node takes requests for this VIP that are proxied to it: its address of that family, else its first.
     #[must_use]
     pub fn proxy_address(&self, node: &ClusterNode, vip: SocketAddr) -> Option<SocketAddr> {
         let same_family = node.address.iter().find(|address| address.is_ipv4() == vip.is_ipv4());
         let address = same_family.or(node.address.first())?;
         Some(SocketAddr::new(*address, if node.port == 0 { vip.port() } else { node.port }))
+    }
+}
+
+impl HealthChecks {
+    /// When something counts as unfit, and as fit again.
+    #[must_use]
+    pub fn settings(&self) -> HealthSettings {
+        let &HealthChecks { interval, fall, rise, eject_after, eject_time, eject_time_max, slow_start, .. } = self;
+        HealthSettings { interval, fall, rise, eject_after, eject_time, eject_time_max, slow_start }
+    }
+}
+
+impl ClusterNode {
+    /// Where its server listens for connections of a VIP, when that isn't leat.
+    #[must_use]
+    pub fn server_for(&self, vip: SocketAddr) -> Option<SocketAddr> {
+        self.server.iter().copied().find(|server| server.is_ipv4() == vip.is_ipv4())
     }
 }

@@ -4,11 +4,13 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
 
+use leat_host::reactor::Peer;
 use leat_logic::serve::hosts::HostTable;
 use toml::de::DeTable;
 
 use super::check::judge;
-use super::cluster::Role;
+use super::cluster::{Cluster, ClusterNode, Role};
+use super::handler::{Handler, Proxy};
 use super::kinds::{is_directory, reason};
 use super::mistake::{Mistake, Mistakes, Severity};
 use super::schema::{Context, Reader, Section};
@@ -36,6 +38,8 @@ pub struct Part {
     pub role: Option<Role>,
     /// In place of `cluster.name`.
     pub name: Option<String>,
+    /// In place of the node's `for`.
+    pub server: Vec<SocketAddr>,
 }
 
 /// The configuration in `path` for a machine that has this part. Warnings are passed over.
@@ -108,6 +112,12 @@ pub(super) fn parse(name: &str, text: &str, base: &Path, part: &Part) -> Result<
     config.role = part.role.unwrap_or(config.role);
     if let Some(name) = &part.name {
         config.cluster.name.clone_from(name);
+    }
+    let name = &config.cluster.name;
+    if let (false, Some(node)) =
+        (part.server.is_empty(), config.cluster.nodes.iter_mut().find(|node| node.name == *name))
+    {
+        node.server.clone_from(&part.server);
     }
     let mut mistakes = syntax::mistakes(&errors, &source);
     // What stands on such a line was guessed: no more can be said about it.
@@ -182,11 +192,28 @@ fn complete(config: &mut Config) {
         let listen = config.cluster.vip.clone();
         config.sites = vec![Site { name: "cluster".to_owned(), listen, limits, ..Site::default() }];
     }
+    if let (Role::Node, Some(node)) = (config.role, config.cluster.own_node().filter(|node| !node.server.is_empty())) {
+        config.sites = in_front_of(node, &config.cluster).into_iter().collect();
+    }
     if let (Role::Node, Some(socket)) = (config.role, &mut config.admin.socket) {
         // One file may serve a dispatcher and nodes on one machine.
         *socket = socket.with_added_extension(&config.cluster.name);
     }
     config.listeners = listeners(&config.sites);
+}
+
+/// What leat serves beside a server that isn't leat: requests that are proxied to this node, where that server doesn't take them itself.
+fn in_front_of(node: &ClusterNode, cluster: &Cluster) -> Option<Site> {
+    let mut listen: Vec<SocketAddr> = cluster.vip.iter().filter_map(|&vip| cluster.proxy_address(node, vip)).collect();
+    listen.sort_unstable();
+    listen.dedup();
+    listen.retain(|address| !node.server.contains(address));
+    let to = node.server.iter().copied().map(Peer::Internet).collect();
+    let proxy = Proxy { to, connections: usize::MAX, ..Proxy::default() };
+    let handlers = vec![Handler { proxy: Some(proxy), ..Handler::default() }];
+    let limits = SiteLimits { body_size: u64::MAX, ..SiteLimits::default() };
+    let site = Site { name: node.name.clone(), listen, handlers, limits, ..Site::default() };
+    (!site.listen.is_empty()).then_some(site)
 }
 
 /// The addresses of all sites, in their order, each with its table of hosts.

@@ -202,6 +202,9 @@ impl Config {
                     count(self.cluster.nodes.len(), "data server", "data servers")
                 )
             }
+            Role::Node if self.cluster.own_node().is_some_and(|node| !node.server.is_empty()) => {
+                format!("node `{}` behind {vips}, for a server that isn't leat", self.cluster.name)
+            }
             Role::Node => format!("node `{}` behind {vips}: {sites}", self.cluster.name),
         }
     }

@@ -131,7 +131,7 @@ fn one_file_has_every_part_of_a_cluster() {
     let text = "[cluster]\nvip = '192.0.2.100:80'\nkey_file = 'cluster.key'\ndispatchers = '192.0.2.1'\n[[cluster.node]]\n\
                 name = 'n1'\naddress = '192.0.2.11'\n[[site]]\nroot = 'site'\n";
     let part = |role, name: Option<&str>| {
-        let part = Part { role: Some(role), name: name.map(str::to_owned) };
+        let part = Part { role: Some(role), name: name.map(str::to_owned), server: Vec::new() };
         parse("x.toml", text, &cases(), &part).map(|(config, warnings)| (config, warnings.to_string()))
     };
     let (dispatcher, warnings) = part(Role::Dispatcher, None).expect("it's a dispatcher's file");

@@ -76,6 +76,9 @@ impl Source {
                 if let Some(name) = &part.name {
                     arguments.extend(["--name".into(), name.into()]);
                 }
+                for server in &part.server {
+                    arguments.extend(["--for".into(), server.to_string().into()]);
+                }
                 arguments
             }
             Source::Text(text) => vec!["--text".into(), text.into()],

@@ -100,7 +100,7 @@ fn the_example_is_right() {
 fn the_example_of_a_cluster_is_right_for_its_dispatcher_and_its_nodes() {
     let file = repository().join("examples/cluster.toml");
     let part = |role, name: Option<&str>| {
-        let part = config::Part { role: Some(role), name: name.map(str::to_owned) };
+        let part = config::Part { role: Some(role), name: name.map(str::to_owned), server: Vec::new() };
         config::load_part(&file, &part).unwrap_or_else(|mistakes| panic!("{mistakes}"))
     };
     let dispatcher = part(config::Role::Dispatcher, None);

@@ -11,8 +11,8 @@ use leat_logic::time::Instant;
 
 use super::batch::{self, Batch, Place};
 use super::layout::{
-    FLOW_BORN, FLOW_CLIENT_FIN, FLOW_HELD, FLOW_HERE, FLOW_NODE_CLOSED, FLOW_RESET, RawFlow, RawKey, raw_ip, raw_port,
-    socket_address,
+    FLOW_BORN, FLOW_CLIENT_FIN, FLOW_FOREIGN, FLOW_HELD, FLOW_HERE, FLOW_NODE_CLOSED, FLOW_RESET, RawFlow, RawKey,
+    raw_ip, raw_port, socket_address,
 };
 use super::{Doing, Error, Result};
 
@@ -24,6 +24,12 @@ const OVER: Duration = Duration::from_secs(2);
 
 /// An entry of which only one side has said that it's done stays this long without a packet: the other may be slow.
 const HALF_OVER: Duration = Duration::from_secs(120);
+
+/// The same where nobody says when the node is done. Clients that end their side first seldom wait long for the rest.
+const HALF_OVER_FOREIGN: Duration = Duration::from_secs(15);
+
+/// An entry of a connection of which nobody says when it ends stays this long without a packet.
+const IDLE_FOREIGN: Duration = Duration::from_secs(3600);
 
 /// A connection: who talks to whom.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -82,6 +88,7 @@ impl RawFlow {
             generation: Generation(self.generation),
             held: has(FLOW_HELD),
             born: has(FLOW_BORN) && !has(FLOW_HERE | FLOW_RESET),
+            foreign: has(FLOW_FOREIGN),
             client_fin: has(FLOW_CLIENT_FIN),
             reset: has(FLOW_RESET),
             heard: Heard { client_next, acknowledged, window, timestamp },
@@ -129,6 +136,8 @@ pub struct Flow {
     pub held: bool,
     /// No server has a socket of it yet.
     pub born: bool,
+    /// At a server that isn't leat: in nobody's books.
+    pub foreign: bool,
     /// The client sends no more.
     pub client_fin: bool,
     /// The client has given it up.
@@ -205,6 +214,15 @@ impl Flows {
     /// What the kernel says.
     pub fn bear(&self, key: FlowKey, flow: &Flow, home: ServerId, holder: ServerId) -> Result<()> {
         let raw = RawFlow { home: home.0, holder: holder.0, generation: Generation::BORN.0, ..RawFlow::of(flow) };
+        insert(&mut self.lock(), &key.raw(), &raw, self.capacity)
+    }
+
+    /// As [`Flows::bear`], at a node that says nothing of it: the entry is over by what its client says or leaves unsaid.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn entrust(&self, key: FlowKey, flow: &Flow, home: ServerId, node: ServerId) -> Result<()> {
+        let raw = RawFlow { home: home.0, holder: node.0, flags: FLOW_FOREIGN, ..RawFlow::of(flow) };
         insert(&mut self.lock(), &key.raw(), &raw, self.capacity)
     }
 
@@ -323,6 +341,9 @@ fn is_over(flow: &RawFlow, now_ns: u64) -> bool {
     }
     if has(FLOW_RESET) || has(FLOW_CLIENT_FIN) && has(FLOW_NODE_CLOSED) {
         return quiet >= OVER;
+    }
+    if has(FLOW_FOREIGN) {
+        return quiet >= if has(FLOW_CLIENT_FIN) { HALF_OVER_FOREIGN } else { IDLE_FOREIGN };
     }
     (has(FLOW_CLIENT_FIN) || has(FLOW_NODE_CLOSED)) && quiet >= HALF_OVER
 }

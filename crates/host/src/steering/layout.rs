@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use aya::Pod;
 
 /// Changes whenever a layout does: programs of another version must not find these maps.
-pub(super) const VERSION: &str = "3";
+pub(super) const VERSION: &str = "4";
 
 pub(super) const FLOW_HELD: u8 = 1;
 pub(super) const FLOW_CLIENT_FIN: u8 = 2;
@@ -13,6 +13,7 @@ pub(super) const FLOW_RESET: u8 = 4;
 pub(super) const FLOW_NODE_CLOSED: u8 = 8;
 pub(super) const FLOW_BORN: u8 = 16;
 pub(super) const FLOW_HERE: u8 = 32;
+pub(super) const FLOW_FOREIGN: u8 = 64;
 
 /// Workers of smaller numbers can be named by a packet that begins a connection.
 pub(super) const NAMED_WORKERS: u16 = 256;
@@ -22,6 +23,7 @@ pub(super) const NODE_ROUTED: u32 = 2;
 
 pub(super) const SERVICE_OWN: u32 = 1;
 pub(super) const SERVICE_MARKED: u32 = 2;
+pub(super) const SERVICE_FOREIGN: u32 = 4;
 
 pub(super) const CLOSING_MARK: u32 = 0x6c65_6174;
 
@@ -72,10 +74,13 @@ pub(super) struct RawServiceKey {
 
 /// `struct service`.
 #[repr(C)]
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(super) struct RawService {
     pub(super) vip: [u8; 16],
     pub(super) flags: u32,
+    pub(super) listener: [u8; 16],
+    pub(super) listener_port: [u8; 2],
+    pub(super) unused: [u8; 2],
 }
 
 /// `struct cookie_key`.

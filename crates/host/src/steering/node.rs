@@ -11,7 +11,9 @@ use aya::programs::tc::TcAttachType;
 use super::attach::{Programs, RunTime};
 use super::born::{Birth, Births, CookieKey, for_this_kernel};
 use super::flows::FlowKey;
-use super::layout::{CLOSING_MARK, RawService, RawServiceKey, SERVICE_MARKED, SERVICE_OWN, raw_ip, raw_port};
+use super::layout::{
+    CLOSING_MARK, RawService, RawServiceKey, SERVICE_FOREIGN, SERVICE_MARKED, SERVICE_OWN, raw_ip, raw_port,
+};
 use super::{Doing, Result};
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!("programs/node.o");
@@ -26,6 +28,9 @@ pub struct Service {
     pub own: Option<std::net::IpAddr>,
     /// FIN and RST leave only from sockets that were closed on purpose ([`mark_closing`]). Not for servers that don't know of this.
     pub marked: bool,
+    /// Where a server listens that isn't leat and is to have the connections that begin here: of the VIP's family. They stay there, whatever becomes of
+    /// this process, and need no lease.
+    pub foreign: Option<SocketAddr>,
 }
 
 /// What the programs have counted since the maps were made.
@@ -49,6 +54,8 @@ pub struct NodeCounters {
     pub repeated: u64,
     /// Packets without a connection whose cookie isn't right: dropped.
     pub forged: u64,
+    /// Connections that couldn't begin, as the foreign server didn't listen: refused.
+    pub unheard: u64,
 }
 
 /// See the module.
@@ -118,11 +125,17 @@ impl Node {
         let doing = || format!("service {}", service.vip);
         let vip = raw_ip(service.vip.ip());
         let port = raw_port(service.vip);
-        let flags = if service.marked { SERVICE_MARKED } else { 0 };
-        self.services.insert(RawServiceKey { address: vip, port }, RawService { vip, flags }, 0).doing(doing)?;
+        let mut raw = RawService { vip, flags: if service.marked { SERVICE_MARKED } else { 0 }, ..RawService::default() };
+        if let Some(server) = service.foreign {
+            raw.flags |= SERVICE_FOREIGN;
+            raw.listener = raw_ip(server.ip());
+            raw.listener_port = raw_port(server);
+        }
+        self.services.insert(RawServiceKey { address: vip, port }, raw, 0).doing(doing)?;
         if let Some(own) = service.own {
             let key = RawServiceKey { address: raw_ip(own), port };
-            self.services.insert(key, RawService { vip, flags: SERVICE_OWN }, 0).doing(doing)?;
+            let raw = RawService { flags: raw.flags & SERVICE_FOREIGN | SERVICE_OWN, ..raw };
+            self.services.insert(key, raw, 0).doing(doing)?;
         }
         Ok(())
     }
@@ -187,6 +200,7 @@ impl Node {
             born: count(6)?,
             repeated: count(7)?,
             forged: count(8)?,
+            unheard: count(9)?,
         })
     }
 

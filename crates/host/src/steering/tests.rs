@@ -381,7 +381,7 @@ fn a_node_believes_nobody_who_has_no_cookie() {
     let work = move || {
         let mut node = Node::load_for_births(&path, CookieKey::new([7; 16])).unwrap();
         for (client, vip) in [(CLIENT4, VIP4), (CLIENT6, VIP6)] {
-            let service = Service { vip: vip.parse().unwrap(), own: None, marked: true };
+            let service = Service { vip: vip.parse().unwrap(), own: None, marked: true, foreign: None };
             node.add_service(&service).unwrap();
             let mut ack = Segment::new(client, vip, ACK, 7001);
             (ack.acknowledged, ack.timestamp, ack.payload) = (1234, Some(99), b"GET / HTTP/1.1".to_vec());

@@ -111,7 +111,7 @@ fn load_node(lab: &Lab, machine: &Namespace) -> Node {
             let mut node = Node::load(&pins).unwrap();
             for (index, vip) in [VIP4, VIP6].into_iter().enumerate() {
                 let own = own.map(|own| own[index].parse().unwrap());
-                node.add_service(&Service { vip: vip.parse().unwrap(), own, marked: true }).unwrap();
+                node.add_service(&Service { vip: vip.parse().unwrap(), own, marked: true, foreign: None }).unwrap();
             }
             node.set_lease(u64::MAX).unwrap();
             node.attach("eth0").unwrap();

@@ -395,6 +395,11 @@ impl Dispatcher {
         self.change(id, now, |node| node.health.probe_ended(is_well, &health, now))
     }
 
+    /// Tells what a node's own probes have come to. True when the node has just gone down.
+    pub fn told_failing(&mut self, id: NodeId, is_failing: bool, now: Instant) -> bool {
+        self.change(id, now, |node| node.health.told_failing(is_failing, now))
+    }
+
     /// Tells of the link to a node. True when the node has just gone down.
     pub fn link_changed(&mut self, id: NodeId, is_up: bool, now: Instant) -> bool {
         self.change(id, now, |node| node.health.link_changed(is_up, now))

@@ -168,6 +168,15 @@ impl Health {
         self.is_failing
     }
 
+    /// Tells what the node's own probes have come to. True when the node has just gone down by it.
+    pub fn told_failing(&mut self, is_failing: bool, now: Instant) -> bool {
+        let was_failing = std::mem::replace(&mut self.is_failing, is_failing);
+        if was_failing && !is_failing {
+            self.up_since = Some(now);
+        }
+        is_failing && !was_failing
+    }
+
     /// Tells of the link to the node. True when the node has just gone down by it.
     pub fn link_changed(&mut self, is_up: bool, now: Instant) -> bool {
         let was_up = !std::mem::replace(&mut self.is_unlinked, !is_up);

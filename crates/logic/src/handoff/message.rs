@@ -193,6 +193,12 @@ pub struct Load {
     pub queued_bytes: u64,
     /// It takes nothing on any more.
     pub is_draining: bool,
+    /// The server there isn't leat: no connection can be offered to it or asked back, and none is in its books.
+    pub is_foreign: bool,
+    /// Connections can begin at that server all the same.
+    pub can_bear: bool,
+    /// Its probes fail.
+    pub is_failing: bool,
 }
 
 /// Why an offer isn't taken.
@@ -262,6 +268,9 @@ const LENT: u8 = 1;
 
 /// The same of a node's load.
 const DRAINING: u8 = 1;
+const FOREIGN: u8 = 2;
+const FAILING: u8 = 4;
+const BEARING: u8 = 8;
 
 impl Message {
     /// True for what only a node says, false for what only a home says.
@@ -325,12 +334,13 @@ impl Message {
                 }
             }
             Message::Heartbeat { number, load } => {
-                let Load { flows, requests, cpu_permille, queued_bytes, is_draining } = *load;
+                let Load { flows, requests, cpu_permille, queued_bytes, is_draining, is_foreign, can_bear, is_failing } = *load;
                 put_number(out, *number);
                 for number in [u64::from(flows), u64::from(requests), u64::from(cpu_permille), queued_bytes] {
                     put_number(out, number);
                 }
-                out.push(u8::from(is_draining));
+                let flags = [(is_draining, DRAINING), (is_foreign, FOREIGN), (is_failing, FAILING), (can_bear, BEARING)];
+                out.push(flags.into_iter().filter(|(is_set, _)| *is_set).fold(0, |flags, (_, flag)| flags | flag));
             }
             Message::Lease { number, duration_ms, homes } => {
                 put_number(out, *number);
@@ -486,13 +496,12 @@ fn decode_holding(reader: &mut Reader<'_>) -> Result<Message, DecodeError> {
 }
 
 fn decode_load(reader: &mut Reader<'_>) -> Result<Load, DecodeError> {
-    Ok(Load {
-        flows: reader.number_u32("the load")?,
-        requests: reader.number_u32("the load")?,
-        cpu_permille: reader.number_u32("the load")?,
-        queued_bytes: reader.number("the load")?,
-        is_draining: !reader.is_empty() && reader.byte("the load")? & DRAINING != 0,
-    })
+    let (flows, requests) = (reader.number_u32("the load")?, reader.number_u32("the load")?);
+    let (cpu_permille, queued_bytes) = (reader.number_u32("the load")?, reader.number("the load")?);
+    let flags = if reader.is_empty() { 0 } else { reader.byte("the load")? };
+    let has = |flag| flags & flag != 0;
+    let (is_draining, is_foreign, can_bear, is_failing) = (has(DRAINING), has(FOREIGN), has(BEARING), has(FAILING));
+    Ok(Load { flows, requests, cpu_permille, queued_bytes, is_draining, is_foreign, can_bear, is_failing })
 }
 
 fn encode_key(flow: FlowId, generation: Generation, out: &mut Vec<u8>) {
@@ -515,7 +524,8 @@ mod tests {
         let flow = FlowId { home: ServerId(2), serial: 1 << 60 };
         let generation = Generation(300);
         let bytes = Bytes::from_static(b"bytes");
-        let load = Load { flows: 1, requests: 2, cpu_permille: 1_000, queued_bytes: 1 << 40, is_draining: true };
+        let load = Load { flows: 1, requests: 2, cpu_permille: 1_000, queued_bytes: 1 << 40, ..Load::default() };
+        let load = Load { is_draining: true, is_failing: true, ..load };
         let holding = |phase| Holding { flow, generation, phase };
         let mut messages = vec![
             Message::Hello { incarnation: Incarnation(u64::MAX), number: 7, offers_max: 64 },

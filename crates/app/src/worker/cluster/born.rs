@@ -23,6 +23,14 @@ use crate::config::{Config, Role};
 /// What has begun and ended at a node is told at once for so long: much sooner than its home would ask.
 const TELL_PAUSE: Duration = Duration::from_millis(5);
 
+/// A connection's home, and the node at which it begins.
+struct Birthplace {
+    home: ServerId,
+    node: ServerId,
+    /// The server there isn't leat: it says nothing of what it has, and gives nothing back.
+    is_foreign: bool,
+}
+
 /// The dispatcher's programs: those that answer SYNs where that's wanted and the kernel has what they need.
 pub(super) fn dispatcher(config: &Config, pins: &Path) -> Result<steering::Dispatcher, String> {
     or_moved(config, |key| match key {
@@ -80,7 +88,8 @@ impl<H: Host> Worker<H> {
             let Some(steering) = self.home_steering() else { return };
             let (key, flow, flows) = (arrival.key, &arrival.flow, steering.flows());
             let entered = match node {
-                Some((home, node)) => flows.bear(key, flow, home, node),
+                Some(Birthplace { home, node, is_foreign: true }) => flows.entrust(key, flow, home, node),
+                Some(Birthplace { home, node, is_foreign: false }) => flows.bear(key, flow, home, node),
                 None => flows.admit(key, flow),
             };
             if let Err(error) = entered {
@@ -98,8 +107,8 @@ impl<H: Host> Worker<H> {
         }
     }
 
-    /// Its home and the node at which a connection is to begin, which is in the books as its holder then. None when it's to begin here.
-    fn bear(&mut self, arrival: &Arrival) -> Option<(ServerId, ServerId)> {
+    /// Where a connection is to begin. A node that is leat is in the books as its holder then. None when it's to begin here.
+    fn bear(&mut self, arrival: &Arrival) -> Option<Birthplace> {
         let now = self.now;
         // What isn't simply for the nodes takes the way that knows all cases.
         let is_plain = |site: &super::super::settings::Site| site.kind != SiteKind::Cluster || site.handlers.is_empty();
@@ -116,15 +125,22 @@ impl<H: Host> Worker<H> {
             return None;
         }
         let node = home.dispatcher.choose(&Facts::of(&request), now).ok()?.node;
-        let workers = home.number(node).map(|number| home.workers(number))?;
-        let server = workers.into_iter().find(|worker| can_name(*worker))?;
+        let number = home.number(node)?;
+        if let Some((server, can_bear)) = home.foreign(number) {
+            // Nobody else ever has it, and whatever is lost the client sends again: there is nothing to keep or to be told.
+            home.dispatcher.begin(node);
+            home.dispatcher.end(node, Outcome::Unknown, now);
+            home.entrusted += u64::from(can_bear);
+            return can_bear.then_some(Birthplace { home: home.id, node: server, is_foreign: true });
+        }
+        let server = home.workers(number).into_iter().find(|worker| can_name(*worker))?;
         let flow = FlowId { home: home.id, serial: arrival.flow.id.serial };
         let image = image(flow, arrival, now)?;
         home.flows.born(now, flow, server, image).ok()?;
         cluster.flows.begin_away(flow, arrival.key);
         home.dispatcher.begin(node);
         home.dispatcher.end(node, Outcome::Unknown, now);
-        Some((flow.home, server))
+        Some(Birthplace { home: flow.home, node: server, is_foreign: false })
     }
 
     /// A connection was accepted: if it began by a cookie, it's a flow. False when another server goes on with it, and nothing is left of it here.

@@ -55,6 +55,8 @@ pub(super) struct Home {
     asked: BTreeMap<FlowId, Asked>,
     /// Nodes that are being emptied, and when to ask them next.
     draining: BTreeSet<u32>,
+    /// Connections that began at servers that aren't leat.
+    pub(super) entrusted: u64,
     /// This worker is to go, and with it this home: all flows come back.
     pub(super) is_retiring: bool,
     recall_at: Instant,
@@ -118,6 +120,7 @@ impl Home {
             asked_last: BTreeMap::new(),
             asked: BTreeMap::new(),
             draining: BTreeSet::new(),
+            entrusted: 0,
             is_retiring: false,
             recall_at: Instant::NEVER,
             sweep_at: if is_first { now.after(SWEEP_PAUSE) } else { Instant::NEVER },
@@ -142,15 +145,21 @@ impl Home {
         self.nodes.iter().position(|known| *known == node).map(number_of)
     }
 
-    /// A node's workers to which there are links, beginning with the one whose turn it is.
+    /// A node's workers that can be offered connections, beginning with the one whose turn it is.
     pub(super) fn workers(&mut self, number: u32) -> Vec<ServerId> {
-        let mut workers: Vec<ServerId> =
-            self.linked.keys().copied().filter(|server| server.server() == number).collect();
+        let of_node = self.linked.iter().filter(|(server, load)| server.server() == number && !load.is_foreign);
+        let mut workers: Vec<ServerId> = of_node.map(|(server, _)| *server).collect();
         let last = self.asked_last.get(&number);
         let next = workers.iter().position(|server| last.is_none_or(|last| server > last)).unwrap_or(0);
         workers.rotate_left(next);
         self.asked_last.extend(workers.first().map(|first| (number, *first)));
         workers
+    }
+
+    /// The node of this number, if the server there isn't leat, and whether connections can begin at it.
+    pub(super) fn foreign(&self, number: u32) -> Option<(ServerId, bool)> {
+        let server = self.linked.iter().find(|(server, _)| server.server() == number);
+        server.filter(|(_, load)| load.is_foreign).map(|(server, load)| (*server, load.can_bear))
     }
 
     /// Has a flow that lives here given to a node. False when none of its workers can have it.
@@ -162,8 +171,8 @@ impl Home {
     /// Has a flow that lives here, and that isn't to go, lent to a node, and to no other if this one doesn't take it.
     pub(super) fn lend(&mut self, now: Instant, flow: FlowId, node: NodeId) -> bool {
         let Some(number) = self.number(node) else { return false };
-        let mut workers: Vec<ServerId> =
-            self.linked.keys().copied().filter(|server| server.server() == number).collect();
+        let of_node = self.linked.iter().filter(|(server, load)| server.server() == number && !load.is_foreign);
+        let mut workers: Vec<ServerId> = of_node.map(|(server, _)| *server).collect();
         // Always to the same one: another couldn't make the socket until that has dropped the one that came back last.
         let turn = flow.serial.checked_rem(workers.len() as u64).unwrap_or(0);
         workers.rotate_left(turn as usize);
@@ -248,11 +257,18 @@ impl Home {
 
     /// How many flows each node holds.
     fn list_flows(&self) -> Value {
-        let nodes = self.nodes.iter().enumerate().map(|(place, node)| {
-            (self.dispatcher.name(*node).to_owned(), self.flows_at(number_of(place)).count() as u64)
-        });
+        let (mut foreign, mut nodes) = (0, Vec::new());
+        for (place, node) in self.nodes.iter().enumerate() {
+            let number = number_of(place);
+            // What is at a server that isn't leat is as many as that node says.
+            let load = self.foreign(number).and_then(|(server, _)| self.linked.get(&server));
+            let told = load.map_or(0, |load| u64::from(load.flows));
+            foreign += told;
+            nodes.push((self.dispatcher.name(*node).to_owned(), self.flows_at(number).count() as u64 + told));
+        }
         let handoff::HomeCounters { born, taken, .. } = self.flows.counters();
-        ctl::list_flows([self.flows.flow_count() as u64, born, taken], &nodes.collect::<Vec<_>>())
+        let flows = self.flows.flow_count() as u64 + foreign;
+        ctl::list_flows([flows, born + self.entrusted, taken], &nodes)
     }
 
     fn flows_at(&self, number: u32) -> impl Iterator<Item = FlowId> {
@@ -644,6 +660,9 @@ impl<H: Host> Worker<H> {
             home.leave_out(now, server);
         } else if let Some(node) = home.node(server) {
             let is_new = home.linked.insert(server, load).is_none();
+            if home.dispatcher.told_failing(node, load.is_failing, now) {
+                crate::log::warning(format_args!("node {}: its server doesn't answer", home.dispatcher.name(node)));
+            }
             let workers = home.linked.iter().filter(|(known, _)| known.server() == server.server());
             let loads: Vec<&Load> = workers.map(|(_, load)| load).collect();
             let busy_permille = loads.iter().map(|load| load.cpu_permille).sum::<u32>() / loads.len().max(1) as u32;

@@ -7,6 +7,7 @@
 //! | `flows` | knows where each flow is, and takes connections apart and puts them together |
 //! | `home` | a dispatcher's: from a request to a node, and back when nobody takes it |
 //! | `born` | connections that begin at a node, both sides |
+//! | `foreign` | a node's whose server isn't leat: whether that answers, and how much it has to do |
 //! | `node` | a node's: connections that arrive, and their end |
 //! | `recovery` | a home's: flows whose node is gone |
 //! | `reply` | both: replies under way that change hands |
@@ -16,6 +17,7 @@
 
 mod born;
 mod flows;
+mod foreign;
 mod home;
 mod link;
 mod node;
@@ -118,7 +120,7 @@ impl Part {
                 let counters = home.flows.counters();
                 count(&metrics.flows, home.flows.flow_count());
                 metrics.handoffs.set(counters.taken);
-                metrics.births.set(counters.born);
+                metrics.births.set(counters.born + home.entrusted);
                 metrics.handoffs_refused.set(counters.refused);
                 metrics.handoffs_returned.set(counters.returned);
                 metrics.flows_recovered.set(counters.recovered);

@@ -16,6 +16,7 @@ use leat_logic::time::Instant;
 
 use super::super::{Host, Stage, Worker};
 use super::Part;
+use super::foreign::Foreign;
 use super::placing::Samples;
 use super::shared::{Lease, NodeGuard, Shared};
 use crate::config::Config;
@@ -35,6 +36,8 @@ pub(super) struct Node {
     tell_at: Instant,
     /// Which requests of a connection server are answered here.
     pub(super) rules: Rules,
+    /// The server in whose place this node stands, if that isn't leat.
+    foreign: Option<Foreign>,
     /// When homes are to be told what has begun and ended here.
     pub(super) births_at: Instant,
 }
@@ -54,7 +57,10 @@ impl Node {
         let place = place.ok_or_else(|| format!("no [[cluster.node]] has the name `{}`", cluster.name))?;
         let id = ServerId::new(super::number_of(place), u32::from(worker));
         let key = cluster.key_file.as_ref().ok_or("`key_file` is missing in [cluster]")?;
+        let own = cluster.own_node().filter(|node| !node.server.is_empty());
+        let foreign = own.map(|node| Foreign::watch(config, node)).transpose();
         Ok(Node {
+            foreign: foreign.map_err(|error| format!("no thread can be started: {error}"))?,
             id,
             homes: BTreeMap::new(),
             guard: shared.node(config)?,
@@ -87,10 +93,12 @@ impl Node {
     }
 
     pub(super) fn connected(&mut self, now: Instant, peer: ServerId, session: SessionId) {
-        let is_draining = self.is_draining;
+        let (is_draining, foreign) = (self.is_draining, self.foreign_load());
         let home = self.homes.entry(peer).or_insert_with(|| {
             let mut flows = handoff::Node::new(NodeLimits::default(), Incarnation(process::random_number()));
             flows.drain(is_draining);
+            // Its first heartbeat already says whose server this is.
+            flows.set_load(foreign.unwrap_or_default());
             Home { flows, places: Places::default(), lease: Lease::default() }
         });
         home.flows.connected(now, session);
@@ -155,9 +163,15 @@ impl Node {
         }
     }
 
+    /// What is reported in place of leat's own load.
+    fn foreign_load(&self) -> Option<Load> {
+        self.foreign.as_ref().map(|foreign| foreign.load(self.guard.has_births()))
+    }
+
     /// How much there is to do, and what was seen.
     pub(super) fn report(&mut self, connections: u32, requests: u32, now: Instant) {
-        let load = Load { flows: connections, requests, ..Load::default() };
+        let own = Load { flows: connections, requests, ..Load::default() };
+        let load = self.foreign_load().unwrap_or(own);
         for home in self.homes.values_mut() {
             home.flows.set_load(load);
         }

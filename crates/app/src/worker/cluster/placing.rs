@@ -199,6 +199,8 @@ impl<H: Host> Worker<H> {
         let there = match server {
             Some((_, number)) if number == holder.server() => There::Stay,
             Some((Way::Fetch | Way::Proxy, number)) => There::Fetch(ServerId::new(number, 0)),
+            // What has begun can't be put into a server that isn't leat.
+            Some((_, number)) if home.foreign(number).is_some() => There::Fetch(ServerId::new(number, 0)),
             Some((Way::MovedThere | Way::BornThere, _)) => There::Move,
             Some((Way::Stay, _)) | None => There::Stay,
         };

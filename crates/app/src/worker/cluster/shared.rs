@@ -121,7 +121,8 @@ impl NodeGuard {
         for &vip in &cluster.vip {
             let same_family = node.address.iter().find(|address| address.is_ipv4() == vip.is_ipv4());
             let own = same_family.filter(|_| node.routed).copied();
-            steering.add_service(&Service { vip, own, marked: true }).map_err(text)?;
+            let foreign = node.server_for(vip);
+            steering.add_service(&Service { vip, own, marked: foreign.is_none(), foreign }).map_err(text)?;
         }
         for interface in interfaces::outward().map_err(|error| format!("interfaces: {error}"))? {
             steering.attach(&interface).map_err(text)?;
@@ -151,6 +152,11 @@ impl NodeGuard {
     pub(super) fn birth(&self, key: FlowKey) -> Result<Option<Birth>, steering::Error> {
         let mut steering = lock(&self.steering);
         if steering.has_births() { steering.birth(key) } else { Ok(None) }
+    }
+
+    /// Whether connections can begin here.
+    pub(super) fn has_births(&self) -> bool {
+        lock(&self.steering).has_births()
     }
 
     /// A worker has nothing any more.

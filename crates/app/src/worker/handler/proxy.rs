@@ -291,7 +291,11 @@ impl<H: Host> Worker<H> {
         let Some(request) = Request::read_again(&exchange.head) else { return };
         let Some(Run::Program(run)) = exchange.run.as_mut() else { return };
         let Some(stream) = self.streams.get(stream) else { return };
-        let forward = Forward { client: self.reactor.peer(connection.socket), request_id: &request_id };
+        let client = self.reactor.peer(connection.socket);
+        let is_told = client.is_some_and(|client| {
+            self.config.role == config::Role::Node && self.config.cluster.has_machine(client.ip().to_canonical())
+        });
+        let forward = Forward { client, request_id: &request_id, is_told };
         write_head(stream.outbox(), &request, &forward);
         stream.flush(&mut self.reactor);
         run.heard_at = self.now;

@@ -26,26 +26,33 @@ static int (*const bpf_sk_assign_tcp_reqsk)(struct __sk_buff *skb, struct sock *
 /* SO_MARK's place in a packet that has been here before: what is left of an old connection has been told to go. */
 #define SECOND_TIME 0x6c656132
 
-/* The listener of a packet's destination, whatever else there is of its connection: nobody sends from port 0. */
-static __always_inline struct bpf_sock *find_listener(struct __sk_buff *skb, const struct packet *packet)
+/* The listener of a packet's destination, or the one that stands for it, whatever else there is of its connection: nobody sends from port 0. */
+static __always_inline struct bpf_sock *find_listener(struct __sk_buff *skb, const struct packet *packet, const struct service *service)
 {
 	struct bpf_sock_tuple tuple = {};
+	const __u8 *address = packet->destination;
+	__be16 port = packet->destination_port;
+	if (service && service->flags & SERVICE_FOREIGN) {
+		address = service->listener;
+		port = service->listener_port;
+	}
 	if (packet->is_ipv4) {
 		/* The port takes part, so that listeners that share an address share connections. */
 		tuple.ipv4.saddr = mapped_ipv4(packet->source) ^ (__u32)packet->source_port << 16;
-		tuple.ipv4.daddr = mapped_ipv4(packet->destination);
-		tuple.ipv4.dport = packet->destination_port;
+		tuple.ipv4.daddr = mapped_ipv4(address);
+		tuple.ipv4.dport = port;
 		return bpf_skc_lookup_tcp(skb, &tuple, sizeof(tuple.ipv4), BPF_F_CURRENT_NETNS, 0);
 	}
 	__builtin_memcpy(tuple.ipv6.saddr, packet->source, 16);
 	tuple.ipv6.saddr[3] ^= (__u32)packet->source_port << 16;
-	__builtin_memcpy(tuple.ipv6.daddr, packet->destination, 16);
-	tuple.ipv6.dport = packet->destination_port;
+	__builtin_memcpy(tuple.ipv6.daddr, address, 16);
+	tuple.ipv6.dport = port;
 	return bpf_skc_lookup_tcp(skb, &tuple, sizeof(tuple.ipv6), BPF_F_CURRENT_NETNS, 0);
 }
 
-/* Returns whether the packet makes a connection at this host's listener as soon as it's let through. */
-static __noinline int give_to_listener(struct __sk_buff *skb, const struct packet *packet, const struct handshake *handshake)
+/* Returns whether the packet makes a connection at this host's listener, or the one of `service`, as soon as it's let through. */
+static __noinline int give_to_listener(struct __sk_buff *skb, const struct packet *packet, const struct handshake *handshake,
+				       const struct service *service)
 {
 	if (!packet || !handshake)
 		return 0;
@@ -61,7 +68,7 @@ static __noinline int give_to_listener(struct __sk_buff *skb, const struct packe
 		.sack_ok = options->sack,
 		.tstamp_ok = 1,
 	};
-	struct bpf_sock *common = find_listener(skb, packet);
+	struct bpf_sock *common = find_listener(skb, packet, service);
 	if (!common)
 		return 0;
 	int given = 0;

@@ -17,6 +17,7 @@ enum flow_flags {
 	FLOW_NODE_CLOSED = 8, /* the node has said that it's done; only leat sets this */
 	FLOW_BORN = 16,       /* its SYN was answered by a cookie, and no host has a socket of it yet */
 	FLOW_HERE = 32,       /* with FLOW_BORN: this host's listener is to have it */
+	FLOW_FOREIGN = 64,    /* at a server that says nothing of it: it's over when its client is silent */
 };
 
 /* Where a flow's packets go, and what its client said last. */
@@ -65,19 +66,23 @@ struct service_key {
 enum service_flags {
 	SERVICE_OWN = 1,    /* the node's own address: `vip` is what it stands for */
 	SERVICE_MARKED = 2, /* leaves with FIN or RST only under CLOSING_MARK */
+	SERVICE_FOREIGN = 4, /* the server at `listener` isn't leat: its connections stay there, whatever becomes of leat */
 };
 
 struct service {
 	__u8 vip[16];
 	__u32 flags;
+	__u8 listener[16];
+	__be16 listener_port;
+	__u8 unused[2];
 };
 
 /* A connection that began at a node: which, and whether its process has it. */
 struct birth {
 	__u64 serial;
-	__u32 echo;   /* when its SYN was answered, by the clock of who did */
-	__u16 names;  /* of workers: its home's in front of its own */
-	__u16 is_accepted;
+	__u32 echo;        /* when its SYN was answered, by the clock of who did */
+	__u16 names;       /* of workers: its home's in front of its own */
+	__u16 is_accepted; /* or, at a foreign server, over */
 };
 
 /* SO_MARK of a socket that its process closes on purpose: "leat". */
@@ -107,5 +112,6 @@ enum node_counter {
 	BORN,          /* connections that began here */
 	REPEATED,      /* packets that would have made a connection a second time: dropped */
 	FORGED,        /* for the VIP, without a connection, and with a cookie that isn't right: dropped */
+	UNHEARD,       /* connections that would have begun at a foreign server that doesn't listen */
 	NODE_COUNTERS
 };

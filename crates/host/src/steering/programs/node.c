@@ -56,14 +56,35 @@ struct {
 	__type(value, __u32);
 } places SEC(".maps");
 
+/* The birth of a connection, and once one side of it has said goodbye, that it's over. Only a foreign server's are asked for by this: from then on
+ * nothing makes it once more, and what comes after its end is answered by the kernel, as without leat. */
+static __noinline int is_over(const struct packet *packet, int is_outward)
+{
+	struct flow_key key;
+	if (!packet)
+		return 0;
+	__builtin_memcpy(key.client, is_outward ? packet->destination : packet->source, 16);
+	__builtin_memcpy(key.vip, is_outward ? packet->source : packet->destination, 16);
+	key.client_port = is_outward ? packet->destination_port : packet->source_port;
+	key.vip_port = is_outward ? packet->source_port : packet->destination_port;
+	struct birth *birth = bpf_map_lookup_elem(&births, &key);
+	if (!birth)
+		return 0;
+	/* A reset without ACK says only that there was no connection, yet or any more. */
+	if (!is_outward || packet->tcp.ack)
+		birth->is_accepted = 1;
+	return birth->is_accepted;
+}
+
 /* A packet that has no connection may make one: its cookie shows that the dispatcher has answered its client's SYN. */
-static __noinline int begin(struct __sk_buff *skb, const struct packet *packet, int kind)
+static __noinline int begin(struct __sk_buff *skb, const struct packet *packet, int kind, const struct service *service)
 {
 	struct handshake handshake = {};
 	struct birth birth = {};
 	struct flow_key key;
-	if (!packet)
+	if (!packet || !service)
 		return TC_ACT_UNSPEC;
+	__u32 is_foreign = service->flags & SERVICE_FOREIGN;
 	__builtin_memcpy(key.client, packet->source, 16);
 	__builtin_memcpy(key.vip, packet->destination, 16);
 	key.client_port = packet->source_port;
@@ -73,7 +94,7 @@ static __noinline int begin(struct __sk_buff *skb, const struct packet *packet, 
 		if (kind == SOCKET_OVER)
 			return TC_ACT_UNSPEC;
 		/* One of several that came at once: the first will have made the connection when this is looked at. */
-		if (last && !last->is_accepted)
+		if (last && (is_foreign || !last->is_accepted))
 			return TC_ACT_UNSPEC;
 		return drop(packet->payload ? FORGED : STRAY);
 	}
@@ -85,18 +106,34 @@ static __noinline int begin(struct __sk_buff *skb, const struct packet *packet, 
 		return kind == SOCKET_OVER ? TC_ACT_UNSPEC : drop(REPEATED);
 	if (kind == SOCKET_OVER)
 		return end_time_wait(skb, packet);
-	__u32 worker = birth.names % NAMED_WORKERS;
-	const __u32 *place = bpf_map_lookup_elem(&places, &worker);
-	/* Which of the listeners the kernel takes goes by that (leat has told it so). */
-	if (!place || !*place || !set_urgent_pointer(skb, packet, bpf_htons(*place)))
+	if (!is_foreign) {
+		__u32 worker = birth.names % NAMED_WORKERS;
+		const __u32 *place = bpf_map_lookup_elem(&places, &worker);
+		/* Which of the listeners the kernel takes goes by that (leat has told it so). */
+		if (!place || !*place || !set_urgent_pointer(skb, packet, bpf_htons(*place)))
+			return drop(STRAY);
+	}
+	if (bpf_map_update_elem(&births, &key, &birth, BPF_ANY) < 0)
 		return drop(STRAY);
-	if (bpf_map_update_elem(&births, &key, &birth, BPF_ANY) < 0 || !give_to_listener(skb, packet, &handshake))
+	if (give_to_listener(skb, packet, &handshake, service)) {
+		count(BORN);
+		return TC_ACT_UNSPEC;
+	}
+	if (!is_foreign)
 		return drop(STRAY);
-	count(BORN);
+	/* The server doesn't listen: the kernel refuses the connection. */
+	birth.is_accepted = 1;
+	bpf_map_update_elem(&births, &key, &birth, BPF_ANY);
+	count(UNHEARD);
 	return TC_ACT_UNSPEC;
 }
 #else
-static __always_inline int begin(struct __sk_buff *skb, const struct packet *packet, int kind)
+static __always_inline int is_over(const struct packet *packet, int is_outward)
+{
+	return 0;
+}
+
+static __always_inline int begin(struct __sk_buff *skb, const struct packet *packet, int kind, const struct service *service)
 {
 	return kind == SOCKET_OVER ? TC_ACT_UNSPEC : drop(STRAY);
 }
@@ -126,7 +163,9 @@ int node_ingress(struct __sk_buff *skb)
 	int kind = find_socket(skb, &packet);
 	/* Without a connection the kernel would reset it: it may be about to be taken, or just have been given. */
 	if (kind == SOCKET_NONE || (kind != SOCKET_CONNECTION && !packet.tcp.syn))
-		return begin(skb, &packet, kind);
+		return begin(skb, &packet, kind, service);
+	if (service->flags & SERVICE_FOREIGN && (packet.tcp.fin || packet.tcp.rst))
+		is_over(&packet, 0);
 	count(RECEIVED);
 	return TC_ACT_UNSPEC;
 }
@@ -142,6 +181,12 @@ int node_egress(struct __sk_buff *skb)
 	struct service *service = find_service(packet.source, packet.source_port);
 	if (!service || service->flags & SERVICE_OWN)
 		return TC_ACT_UNSPEC;
+	if (service->flags & SERVICE_FOREIGN) {
+		/* Nobody else ever has its connections: it may speak for them without a lease. */
+		if ((packet.tcp.rst || packet.tcp.fin) && !is_over(&packet, 1) && !packet.tcp.ack)
+			return drop(NODE_RESETS);
+		return TC_ACT_UNSPEC;
+	}
 	__u64 *until_ns = bpf_map_lookup_elem(&lease, &zero);
 	if (!until_ns || bpf_ktime_get_boot_ns() >= *until_ns)
 		return drop(FENCED);

@@ -14,6 +14,8 @@ pub struct Forward<'a> {
     pub client: Option<SocketAddr>,
     /// Names this request in every server's log.
     pub request_id: &'a str,
+    /// It comes from a server of this cluster, which has said all this already.
+    pub is_told: bool,
 }
 
 /// Whether a request may be sent once more when nobody knows what became of it (RFC 9110 section 9.2.2). One with a body can't: the body is gone.
@@ -25,7 +27,7 @@ pub fn is_repeatable(method: Method, has_content: bool) -> bool {
 /// Writes the head of `request` for the next server. The content is to follow in the same framing: chunked, or of the same length.
 ///
 /// Fields of the client's connection are left out. `Forwarded` (RFC 7239) and `X-Forwarded-For` say who asked, replacing what the client
-/// said of that itself: nobody between it and here is known to be trusted.
+/// said of that itself: nobody between it and here is known to be trusted but the servers of this cluster, whose words stay.
 pub fn write_head(out: &mut Vec<u8>, request: &Request<'_>, forward: &Forward<'_>) {
     let mut put = |parts: &[&[u8]]| parts.iter().for_each(|part| out.extend_from_slice(part));
     let path: &[u8] = if request.target.form == TargetForm::Asterisk { b"*" } else { request.target.path };
@@ -39,7 +41,8 @@ pub fn write_head(out: &mut Vec<u8>, request: &Request<'_>, forward: &Forward<'_
     }
     put(&[b"\r\n"]);
     for (name, value) in request.headers.iter() {
-        let is_replaced = REPLACED.iter().any(|known| name.eq_ignore_ascii_case(known));
+        let is_in = |fields: &[&[u8]]| fields.iter().any(|known| name.eq_ignore_ascii_case(known));
+        let is_replaced = is_in(&REPLACED) || !forward.is_told && is_in(&TOLD);
         if !is_replaced && !is_hop_by_hop(name, request.headers.all(b"connection")) {
             put(&[name, b": ", value, b"\r\n"]);
         }
@@ -53,7 +56,8 @@ pub fn write_head(out: &mut Vec<u8>, request: &Request<'_>, forward: &Forward<'_
         BodyLength::Length(length) => put(&[b"Content-Length: ", length.to_string().as_bytes(), b"\r\n"]),
         BodyLength::Chunked => put(&[b"Transfer-Encoding: chunked\r\n"]),
     }
-    if let Some(client) = forward.client.map(|client| client.ip().to_canonical()) {
+    let client = forward.client.filter(|_| !forward.is_told);
+    if let Some(client) = client.map(|client| client.ip().to_canonical()) {
         let address = client.to_string();
         let node = match client {
             IpAddr::V4(_) => format!("for={address}"),
@@ -61,30 +65,31 @@ pub fn write_head(out: &mut Vec<u8>, request: &Request<'_>, forward: &Forward<'_
         };
         put(&[b"Forwarded: ", node.as_bytes(), b"\r\nX-Forwarded-For: ", address.as_bytes(), b"\r\n"]);
     }
-    put(&[b"X-Request-Id: ", forward.request_id.as_bytes(), b"\r\nVia: 1.1 leat\r\n\r\n"]);
+    if !forward.is_told {
+        put(&[b"X-Request-Id: ", forward.request_id.as_bytes(), b"\r\n"]);
+    }
+    put(&[b"Via: 1.1 leat\r\n\r\n"]);
 }
 
 /// Fields that are written anew, or that were acted upon here.
-const REPLACED: [&[u8]; 8] = [
-    b"host",
-    b"content-length",
-    b"expect",
-    b"forwarded",
-    b"x-forwarded-for",
-    b"x-forwarded-host",
-    b"x-forwarded-proto",
-    b"x-request-id",
-];
+const REPLACED: [&[u8]; 3] = [b"host", b"content-length", b"expect"];
+
+/// Fields that say where a request came from.
+const TOLD: [&[u8]; 5] = [b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto", b"x-request-id"];
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn written(head: &str) -> String {
+        written_for(head, false)
+    }
+
+    fn written_for(head: &str, is_told: bool) -> String {
         let request = Request::read_again(head.as_bytes()).expect("a sound head");
         let client = Some("192.0.2.7:4711".parse().expect("an address"));
         let mut out = Vec::new();
-        write_head(&mut out, &request, &Forward { client, request_id: "1-2-3" });
+        write_head(&mut out, &request, &Forward { client, request_id: "1-2-3", is_told });
         String::from_utf8(out).expect("text")
     }
 
@@ -97,6 +102,13 @@ mod tests {
             "GET /a?b HTTP/1.1\r\nHost: x:81\r\nx-yours: 2\r\nForwarded: for=192.0.2.7\r\nX-Forwarded-For: 192.0.2.7\r\n\
              X-Request-Id: 1-2-3\r\nVia: 1.1 leat\r\n\r\n"
         );
+    }
+
+    #[test]
+    fn what_a_server_of_this_cluster_says_of_the_client_stays() {
+        let told = "Forwarded: for=198.51.100.4\r\nX-Forwarded-For: 198.51.100.4\r\nX-Request-Id: 7\r\n";
+        let head = format!("GET / HTTP/1.1\r\nHost: x\r\n{told}\r\n");
+        assert_eq!(written_for(&head, true), format!("GET / HTTP/1.1\r\nHost: x\r\n{told}Via: 1.1 leat\r\n\r\n"));
     }
 
     #[test]

@@ -1,0 +1,161 @@
+//! Beside a server that isn't leat (`for` of a node): whether it answers, and how much it has to do, for the node's reports. Asking may take its time, so
+//! that a thread of its own does it. What follows from that is the dispatcher's to say. `docs/decisions/0015-foreign.md` has the reasons.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use leat_host::{clock, connections};
+use leat_logic::dispatch::{Health, State};
+use leat_logic::handoff::Load;
+
+use crate::config::{ClusterNode, Config, HealthChecks};
+
+/// The status line of a reply, at most.
+const STATUS_LINE: usize = 12;
+/// More of a reply isn't read.
+const REPLY_MAX: u64 = 1 << 20;
+/// Time between two looks at a server that hasn't answered yet.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+
+/// See the module. The thread ends with it.
+pub(super) struct Foreign {
+    seen: Arc<Seen>,
+    _alive: mpsc::Sender<()>,
+}
+
+struct Seen {
+    connections: AtomicU32,
+    busy: AtomicU32,
+    is_failing: AtomicBool,
+}
+
+/// What the thread goes by.
+struct Watch {
+    vips: Vec<SocketAddr>,
+    servers: Vec<SocketAddr>,
+    checks: HealthChecks,
+    pause: Duration,
+    seen: Arc<Seen>,
+}
+
+impl Foreign {
+    /// Begins to watch a node's server.
+    pub(super) fn watch(config: &Config, node: &ClusterNode) -> io::Result<Foreign> {
+        let seen = Arc::new(Seen {
+            connections: AtomicU32::new(0),
+            busy: AtomicU32::new(0),
+            // Until it has answered.
+            is_failing: AtomicBool::new(true),
+        });
+        let watch = Watch {
+            vips: config.cluster.vip.clone(),
+            servers: node.server.clone(),
+            checks: config.cluster.health.clone(),
+            pause: config.cluster.report_interval,
+            seen: seen.clone(),
+        };
+        let (alive, ended) = mpsc::channel();
+        thread::Builder::new().name("leat-foreign".to_owned()).spawn(move || watch.run(&ended))?;
+        Ok(Foreign { seen, _alive: alive })
+    }
+
+    /// What a report says of it.
+    pub(super) fn load(&self, can_bear: bool) -> Load {
+        Load {
+            flows: self.seen.connections.load(Ordering::Relaxed),
+            requests: self.seen.busy.load(Ordering::Relaxed),
+            is_foreign: true,
+            can_bear,
+            is_failing: self.seen.is_failing.load(Ordering::Relaxed),
+            ..Load::default()
+        }
+    }
+}
+
+impl Watch {
+    fn run(&self, ended: &mpsc::Receiver<()>) {
+        let mut health = Health::new(clock::now());
+        // Until it has answered once.
+        health.told_failing(true, clock::now());
+        let mut is_new = true;
+        while ended.recv_timeout(if is_new { FIRST_PAUSE } else { self.pause }) == Err(RecvTimeoutError::Timeout) {
+            if let Err(error) = self.count() {
+                crate::log::warning(format_args!("connections can't be counted: {error}"));
+            }
+            let was_failing = health.state(clock::now()) == State::Failing;
+            let found = self.look(&mut health, &mut is_new);
+            let is_failing = health.state(clock::now()) == State::Failing;
+            self.seen.is_failing.store(is_failing, Ordering::Relaxed);
+            match found {
+                Err(why) if is_failing && !was_failing => {
+                    crate::log::warning(format_args!("{why}: this node is given nothing new"));
+                }
+                _ if was_failing && !is_failing => crate::log::info(format_args!("the server of this node answers")),
+                _ => {}
+            }
+        }
+    }
+
+    /// Whether it listens, and answers if it's time to ask. One that's new, or that didn't listen, is well with its first answer.
+    fn look(&self, health: &mut Health, is_new: &mut bool) -> Result<(), String> {
+        let settings = self.checks.settings();
+        if let Some(silent) = self.servers.iter().find(|server| !connections::has_listener(**server).unwrap_or(true)) {
+            *is_new = true;
+            health.told_failing(true, clock::now());
+            return Err(format!("nothing listens at {silent}"));
+        }
+        if !health.begin_probe(&settings, clock::now()) && !*is_new {
+            return Ok(());
+        }
+        let probed = match settings.interval.is_zero() {
+            true => Ok(()),
+            false => self.servers.iter().try_for_each(|&server| self.probe(server)),
+        };
+        health.probe_ended(probed.is_ok(), &settings, clock::now());
+        if *is_new && probed.is_ok() {
+            *is_new = false;
+            health.told_failing(false, clock::now());
+        }
+        probed
+    }
+
+    fn count(&self) -> io::Result<()> {
+        let (mut connections, mut busy) = (0, 0);
+        for &vip in &self.vips {
+            let open = connections::open_at(vip)?;
+            connections += open.connections;
+            busy += open.busy;
+        }
+        self.seen.connections.store(connections, Ordering::Relaxed);
+        self.seen.busy.store(busy, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Asks for the page that shows whether it's well.
+    fn probe(&self, server: SocketAddr) -> Result<(), String> {
+        let path = &self.checks.path;
+        let request = format!("GET {path} HTTP/1.1\r\nHost: {server}\r\nUser-Agent: leat\r\nConnection: close\r\n\r\n");
+        let ask = || -> io::Result<[u8; STATUS_LINE]> {
+            let mut stream = TcpStream::connect_timeout(&server, self.checks.timeout)?;
+            stream.set_read_timeout(Some(self.checks.timeout))?;
+            stream.set_write_timeout(Some(self.checks.timeout))?;
+            stream.write_all(request.as_bytes())?;
+            let mut line = [0; STATUS_LINE];
+            stream.read_exact(&mut line)?;
+            // To its end, so that it isn't reset.
+            io::copy(&mut stream.take(REPLY_MAX), &mut io::sink())?;
+            Ok(line)
+        };
+        let line = ask().map_err(|error| format!("{server} doesn't answer to GET {path}: {error}"))?;
+        match line.strip_prefix(b"HTTP/1.").and_then(|rest| rest.get(2)) {
+            Some(b'1'..=b'4') => Ok(()),
+            Some(b'5') => Err(format!("{server} answers to GET {path} with {}", String::from_utf8_lossy(&line[9..]))),
+            _ => Err(format!("what {server} answers to GET {path} isn't HTTP")),
+        }
+    }
+}

@@ -1,0 +1,280 @@
+//! Nodes whose server isn't leat: Debian's nginx, unmodified, in the nodes' namespaces. Says so and ends where there is none.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use super::{Folder, Lab, is_possible, within};
+
+const VIP: &str = "10.77.0.100:80";
+/// What `leat ctl nodes` says of a node that gets requests.
+const FIT: &str = "may be chosen";
+const SIZES: [usize; 3] = [1 << 10, 64 << 10, 3 << 20];
+
+/// nginx at a node; ends with it.
+struct Nginx {
+    process: Child,
+    log: String,
+}
+
+impl Nginx {
+    fn start(lab: &Lab, folder: &Folder, node: &str) -> Nginx {
+        let at = |name: &str| folder.path(&format!("{node}-{name}"));
+        let text = format!(
+            "daemon off;\nworker_processes 2;\npid {};\nerror_log {};\nevents {{ worker_connections 512; }}\nhttp {{\n\
+             log_format who '$remote_addr|$http_x_forwarded_for|$uri';\naccess_log {} who;\n\
+             client_body_temp_path {};\nserver {{\nlisten 127.0.0.1:8080 reuseport;\nlisten [::1]:8080 reuseport;\n\
+             root {};\nlocation = /health {{ return 200 well; }}\n}}\n}}\n",
+            at("pid"),
+            at("error.log"),
+            at("access.log"),
+            at("body"),
+            folder.path("site"),
+        );
+        fs::write(at("nginx.conf"), text).expect("a configuration");
+        let namespace = format!("--net=/run/netns/leat-lab-{}-{node}", lab.name);
+        let mut command = Command::new("nsenter");
+        command.args([&namespace, "nginx", "-c", &at("nginx.conf")]).stderr(Stdio::null());
+        Nginx { process: command.spawn().expect("nsenter can be run"), log: at("access.log") }
+    }
+
+    /// Client, what was forwarded, and path, of every request but probes.
+    fn requests(&self) -> Vec<(String, String, String)> {
+        let log = fs::read_to_string(&self.log).unwrap_or_default();
+        let fields = log.lines().map(|line| line.split('|').map(str::to_owned).collect::<Vec<_>>());
+        let requests = fields.filter_map(|fields| <[String; 3]>::try_from(fields).ok().map(Into::into));
+        requests.filter(|(_, _, path): &(String, String, String)| path != "/health").collect()
+    }
+
+    /// At once, with all its connections.
+    fn kill(&mut self) {
+        let parent = self.process.id();
+        let children = fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).unwrap_or_default();
+        let pids = children.split_whitespace().map(str::to_owned).chain([parent.to_string()]);
+        assert!(Command::new("kill").arg("-KILL").args(pids).status().is_ok_and(|status| status.success()));
+        self.process.wait().expect("it has ended");
+    }
+}
+
+impl Drop for Nginx {
+    fn drop(&mut self) {
+        let _ = Command::new("kill").arg(self.process.id().to_string()).status();
+        let _ = self.process.wait();
+    }
+}
+
+fn has_nginx() -> bool {
+    let has = Command::new("nginx").arg("-v").output().is_ok();
+    assert!(has || std::env::var_os("LEAT_REQUIRE_NAMESPACES").is_none(), "nginx is missing");
+    if !has {
+        println!("skipped: there is no nginx");
+    }
+    has
+}
+
+fn content(size: usize) -> Vec<u8> {
+    (0..size).map(|place| (place * 7 + place / 251) as u8).collect()
+}
+
+/// Two nodes with nginx, of which the dispatcher knows that they answer.
+fn up(lab: &Lab, folder: &Folder, born: bool) -> [Nginx; 2] {
+    for size in SIZES {
+        fs::write(folder.path(&format!("site/{size}")), content(size)).expect("a file to serve");
+    }
+    let servers = "for = ['127.0.0.1:8080', '[::1]:8080']";
+    let text = format!(
+        "[admin]\nlisten = '127.0.0.1:9180'\nsocket = '{}'\n[cluster]\nborn = {born}\nvip = ['10.77.0.100:80', '[fd77::100]:80']\n\
+         dispatchers = ['10.77.0.1', 'fd77::1']\nkey_file = 'cluster.key'\npolicy = 'round_robin'\nreport_interval = '50ms'\n\
+         [cluster.health]\nslow_start = '0s'\n\
+         [[cluster.node]]\nname = 'n1'\naddress = ['10.77.0.11', 'fd77::11']\n{servers}\n\
+         [[cluster.node]]\nname = 'n2'\naddress = ['10.77.0.12', 'fd77::12']\n{servers}\n",
+        folder.path("leat.sock")
+    );
+    fs::write(folder.path("cluster.toml"), text).expect("a configuration");
+    lab.well(&["up", &folder.path("cluster.toml")]);
+    let nodes = ["n1", "n2"].map(|node| Nginx::start(lab, folder, node));
+    within("both servers answer", || ["n1", "n2"].iter().all(|node| state(folder, node) == FIT));
+    nodes
+}
+
+fn ask(folder: &Folder, command: leat::ctl::Command) -> serde_json::Value {
+    leat::ctl::ask(Path::new(&folder.path("leat.sock")), &command).expect("the dispatcher answers")
+}
+
+fn state(folder: &Folder, node: &str) -> String {
+    let nodes = ask(folder, leat::ctl::Command::Nodes);
+    let found = nodes["nodes"].as_array().and_then(|nodes| nodes.iter().find(|known| known["name"] == node));
+    found.and_then(|node| node["standing"].as_str()).unwrap_or_default().to_owned()
+}
+
+fn held(folder: &Folder, node: &str) -> u64 {
+    ask(folder, leat::ctl::Command::Flows)["nodes"][node].as_u64().expect("a number")
+}
+
+fn get(stream: &mut TcpStream, size: usize, end: &str) -> std::io::Result<Vec<u8>> {
+    stream.write_all(format!("GET /{size} HTTP/1.1\r\nHost: x\r\n{end}\r\n").as_bytes())?;
+    read_reply(stream)
+}
+
+/// A reply's content, by its length.
+fn read_reply(stream: &mut TcpStream) -> std::io::Result<Vec<u8>> {
+    let (mut head, mut byte) = (Vec::new(), [0]);
+    while !head.ends_with(b"\r\n\r\n") {
+        stream.read_exact(&mut byte)?;
+        head.push(byte[0]);
+    }
+    let head = String::from_utf8(head).expect("a head");
+    let length = head.lines().find_map(|line| line.to_ascii_lowercase().strip_prefix("content-length: ")?.parse().ok());
+    let mut content = vec![0; length.expect("a length")];
+    stream.read_exact(&mut content)?;
+    Ok(content)
+}
+
+#[test]
+fn nginx_answers_under_the_vip_and_sees_the_clients() {
+    if !is_possible() || !has_nginx() {
+        return;
+    }
+    let (lab, folder) = (Lab::new(31), Folder::new("foreign"));
+    let mut servers = up(&lab, &folder, true);
+    let turns = 60;
+    lab.at("client1", || {
+        for turn in 0..turns {
+            let mut stream = TcpStream::connect(VIP).expect("the dispatcher listens");
+            let size = SIZES[turn % SIZES.len()];
+            assert!(get(&mut stream, size, "").expect("a reply") == content(size), "turn {turn}");
+            assert!(get(&mut stream, SIZES[1], "Connection: close\r\n").expect("a reply") == content(SIZES[1]));
+            assert_eq!(stream.read(&mut byte()).expect("an end, and no reset"), 0);
+        }
+    });
+    let vip6 = lab.curl("client1", &format!("http://[fd77::100]/{}", SIZES[1]));
+    assert_eq!(vip6, "200");
+    let born = lab.number("dispatcher", "leat_births_total") as usize;
+    let seen: Vec<_> = servers.iter().map(Nginx::requests).collect();
+    assert_eq!(seen[0].len() + seen[1].len(), 2 * turns + 1);
+    assert!(seen.iter().all(|seen| seen.len() > turns / 2), "{} and {} requests", seen[0].len(), seen[1].len());
+    if born > 0 {
+        assert_eq!(born, turns + 1);
+        let is_clients = |(client, _, _): &(String, String, String)| client == "198.18.0.1" || client.starts_with("2001:2:");
+        assert!(seen.iter().flatten().all(is_clients), "{seen:?}");
+    }
+
+    // What begins slowly is proxied, byte for byte as well; an upload of several packets isn't.
+    lab.at("client1", || {
+        let mut slow = TcpStream::connect(VIP).expect("the dispatcher listens");
+        slow.set_nodelay(true).expect("it's allowed");
+        for byte in format!("GET /{}?slow HTTP/1.1\r\nHost: x\r\n\r\n", SIZES[2]).as_bytes() {
+            slow.write_all(&[*byte]).expect("it's open");
+            std::thread::yield_now();
+        }
+        assert!(read_reply(&mut slow).expect("a reply") == content(SIZES[2]));
+        let mut upload = TcpStream::connect(VIP).expect("the dispatcher listens");
+        upload.write_all(b"PUT /x HTTP/1.1\r\nHost: x\r\nContent-Length: 300000\r\n\r\n").expect("it's open");
+        upload.write_all(&vec![b'y'; 300_000]).expect("it's open");
+        let mut status = [0; 12];
+        upload.read_exact(&mut status).expect("a reply");
+        assert_eq!(&status, b"HTTP/1.1 405");
+    });
+    let all = || servers.iter().flat_map(Nginx::requests).collect::<Vec<_>>();
+    within("it's logged", || all().len() == 2 * turns + 3);
+    let proxied: Vec<_> = all().into_iter().filter(|(_, told, _)| told != "-").collect();
+    assert!(proxied.iter().all(|(_, told, _)| told == "198.18.0.1"), "{proxied:?}");
+    assert!(!proxied.is_empty(), "a head byte by byte isn't one packet");
+
+    // A server that dies is given nothing new; its connections end as they would without leat.
+    let mut kept = lab.at("client1", || {
+        let connect = |_| {
+            let mut stream = TcpStream::connect(VIP).expect("the dispatcher listens");
+            get(&mut stream, SIZES[0], "").expect("a reply");
+            stream
+        };
+        (0..8).map(connect).collect::<Vec<_>>()
+    });
+    within("they are counted", || held(&folder, "n1") + held(&folder, "n2") >= 8);
+    let at_n1 = held(&folder, "n1");
+    assert!(at_n1 > 0 && held(&folder, "n2") > 0);
+    servers[0].kill();
+    within("its node is down", || state(&folder, "n1") != FIT);
+    let alive = kept.iter_mut().map(get_again).filter(|is_alive| *is_alive).count();
+    assert!(alive >= 4, "what the other has goes on: {alive} of 8");
+    assert!(alive < 8, "what it had has ended");
+    for _ in 0..10 {
+        assert_eq!(lab.curl("client1", &format!("http://{VIP}/{}", SIZES[0])), "200");
+    }
+    servers[0] = Nginx::start(&lab, &folder, "n1");
+    within("it's back", || state(&folder, "n1") == FIT);
+}
+
+fn byte() -> [u8; 1] {
+    [0]
+}
+
+fn get_again(stream: &mut TcpStream) -> bool {
+    match get(stream, SIZES[0], "") {
+        Ok(reply) => reply == content(SIZES[0]),
+        Err(error) => {
+            println!("{:?} ends: {error}", stream.local_addr());
+            false
+        }
+    }
+}
+
+#[test]
+fn connections_at_nginx_outlive_leat_and_a_drained_node_gets_no_more() {
+    if !is_possible() || !has_nginx() {
+        return;
+    }
+    let (lab, folder) = (Lab::new(32), Folder::new("foreign-life"));
+    let servers = up(&lab, &folder, true);
+    let connect = || {
+        let mut stream = TcpStream::connect(VIP).expect("the dispatcher listens");
+        get(&mut stream, SIZES[0], "").expect("a reply");
+        stream
+    };
+    let mut clients = lab.at("client1", || (0..10).map(|_| connect()).collect::<Vec<_>>());
+    if lab.number("dispatcher", "leat_births_total") == 0 {
+        return println!("skipped: no connection can begin at a node here");
+    }
+    within("they are counted", || held(&folder, "n1") + held(&folder, "n2") == 10);
+    let drain = leat::ctl::Command::Drain { node: "n1".to_owned() };
+    ask(&folder, drain);
+    let before = servers[0].requests().len();
+    clients.extend(lab.at("client1", || (0..10).map(|_| connect()).collect::<Vec<_>>()));
+    assert_eq!(servers[0].requests().len(), before, "nothing new");
+    assert!(clients.iter_mut().all(get_again), "what it has stays until it ends");
+    // leat dies at the other node, and with it nothing.
+    let leat: Vec<String> = lab.processes("n2").split_whitespace().filter(|pid| is_leat(pid)).map(str::to_owned).collect();
+    assert!(leat.len() >= 2, "a supervisor and an engine");
+    assert!(Command::new("kill").arg("-KILL").args(&leat).status().is_ok_and(|status| status.success()));
+    within("its link is down", || state(&folder, "n2") != FIT);
+    assert!(clients.iter_mut().all(get_again), "the kernel and nginx have them");
+    clients.clear();
+    within("the drained node is empty", || held(&folder, "n1") == 0);
+}
+
+fn is_leat(pid: &str) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim() == "leat")
+}
+
+#[test]
+fn where_no_connection_can_begin_nginx_is_reached_by_proxy() {
+    if !is_possible() || !has_nginx() {
+        return;
+    }
+    let (lab, folder) = (Lab::new(33), Folder::new("foreign-proxy"));
+    let servers = up(&lab, &folder, false);
+    lab.at("client1", || {
+        for size in SIZES {
+            let mut stream = TcpStream::connect(VIP).expect("the dispatcher listens");
+            let reply = get(&mut stream, size, "X-Forwarded-For: 192.0.2.66\r\n").expect("a reply");
+            assert!(reply == content(size), "{}", String::from_utf8_lossy(&reply));
+            assert!(get(&mut stream, size, "").expect("a reply") == content(size));
+        }
+    });
+    let seen: Vec<_> = servers.iter().flat_map(Nginx::requests).collect();
+    assert_eq!(seen.len(), 2 * SIZES.len());
+    assert!(seen.iter().all(|(_, told, _)| told == "198.18.0.1"), "by the dispatcher's word and nobody else's: {seen:?}");
+    assert_eq!(lab.number("dispatcher", "leat_births_total"), 0);
+}
