@@ -147,8 +147,8 @@ impl Watch {
             stream.write_all(request.as_bytes())?;
             let mut line = [0; STATUS_LINE];
             stream.read_exact(&mut line)?;
-            // To its end, so that it isn't reset.
-            io::copy(&mut stream.take(REPLY_MAX), &mut io::sink())?;
+            // To its end if it comes, so that it isn't reset.
+            let _ = io::copy(&mut stream.take(REPLY_MAX), &mut io::sink());
             Ok(line)
         };
         let line = ask().map_err(|error| format!("{server} doesn't answer to GET {path}: {error}"))?;
