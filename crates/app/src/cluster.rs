@@ -320,9 +320,11 @@ impl Ctl {
         let command = self.command.into();
         let answer = match &self.config {
             None => ctl::ask(&self.socket, &command),
-            Some(file) => config::load_part(file, &Part { role: Some(Role::Dispatcher), name: None, server: Vec::new() })
-                .map_err(|mistakes| mistakes.to_string())
-                .and_then(|config| ctl::offline(&config.cluster, &command)),
+            Some(file) => {
+                config::load_part(file, &Part { role: Some(Role::Dispatcher), name: None, server: Vec::new() })
+                    .map_err(|mistakes| mistakes.to_string())
+                    .and_then(|config| ctl::offline(&config.cluster, &command))
+            }
         };
         match answer {
             Ok(answer) => {

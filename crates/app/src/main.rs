@@ -172,7 +172,9 @@ impl Serve {
     fn source(self) -> Source {
         match (self.config, self.text) {
             (Some(file), _) if self.role.is_none() && self.name.is_none() => Source::File(file),
-            (Some(file), _) => Source::Member(file, config::Part { role: self.role, name: self.name, server: self.server }),
+            (Some(file), _) => {
+                Source::Member(file, config::Part { role: self.role, name: self.name, server: self.server })
+            }
             (None, Some(text)) => Source::Text(text),
             (None, None) => Source::Directory {
                 directory: self.directory,

@@ -141,9 +141,8 @@ fn is_owing(mut attributes: &[u8]) -> bool {
         let length = usize::from(u16::from_ne_bytes([header[0], header[1]]));
         let Some(value) = attributes.get(4..length) else { return false };
         if u16::from_ne_bytes([header[2], header[3]]) == INET_DIAG_INFO {
-            let ago_ms = |at: usize| {
-                value.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).map_or(0, u32::from_ne_bytes)
-            };
+            let ago_ms =
+                |at: usize| value.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).map_or(0, u32::from_ne_bytes);
             return ago_ms(LAST_RECEIVED) < ago_ms(LAST_SENT);
         }
         attributes = attributes.get(length.next_multiple_of(4)..).unwrap_or_default();

@@ -25,7 +25,8 @@ pub struct Lab {
 fn load(file: &Path) -> Result<Config, String> {
     let is_split = config::load(file).is_ok_and(|config| config.role == Role::ConnectionServer);
     let role = if is_split { Role::ConnectionServer } else { Role::Dispatcher };
-    config::load_part(file, &Part { role: Some(role), name: None, server: Vec::new() }).map_err(|mistakes| mistakes.to_string())
+    config::load_part(file, &Part { role: Some(role), name: None, server: Vec::new() })
+        .map_err(|mistakes| mistakes.to_string())
 }
 
 /// Where labs keep logs and what `status` shows.

@@ -157,7 +157,8 @@ fn nginx_answers_under_the_vip_and_sees_the_clients() {
     assert!(seen.iter().all(|seen| seen.len() > turns / 2), "{} and {} requests", seen[0].len(), seen[1].len());
     if born > 0 {
         assert_eq!(born, turns + 1);
-        let is_clients = |(client, _, _): &(String, String, String)| client == "198.18.0.1" || client.starts_with("2001:2:");
+        let is_clients =
+            |(client, _, _): &(String, String, String)| client == "198.18.0.1" || client.starts_with("2001:2:");
         assert!(seen.iter().flatten().all(is_clients), "{seen:?}");
     }
 
@@ -245,7 +246,8 @@ fn connections_at_nginx_outlive_leat_and_a_drained_node_gets_no_more() {
     assert_eq!(servers[0].requests().len(), before, "nothing new");
     assert!(clients.iter_mut().all(get_again), "what it has stays until it ends");
     // leat dies at the other node, and with it nothing.
-    let leat: Vec<String> = lab.processes("n2").split_whitespace().filter(|pid| is_leat(pid)).map(str::to_owned).collect();
+    let leat: Vec<String> =
+        lab.processes("n2").split_whitespace().filter(|pid| is_leat(pid)).map(str::to_owned).collect();
     assert!(leat.len() >= 2, "a supervisor and an engine");
     assert!(Command::new("kill").arg("-KILL").args(&leat).status().is_ok_and(|status| status.success()));
     within("its link is down", || state(&folder, "n2") != FIT);
@@ -276,6 +278,9 @@ fn where_no_connection_can_begin_nginx_is_reached_by_proxy() {
     });
     let seen: Vec<_> = servers.iter().flat_map(Nginx::requests).collect();
     assert_eq!(seen.len(), 2 * SIZES.len());
-    assert!(seen.iter().all(|(_, told, _)| told == "198.18.0.1"), "by the dispatcher's word and nobody else's: {seen:?}");
+    assert!(
+        seen.iter().all(|(_, told, _)| told == "198.18.0.1"),
+        "by the dispatcher's word and nobody else's: {seen:?}"
+    );
     assert_eq!(lab.number("dispatcher", "leat_births_total"), 0);
 }

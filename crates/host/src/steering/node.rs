@@ -125,7 +125,8 @@ impl Node {
         let doing = || format!("service {}", service.vip);
         let vip = raw_ip(service.vip.ip());
         let port = raw_port(service.vip);
-        let mut raw = RawService { vip, flags: if service.marked { SERVICE_MARKED } else { 0 }, ..RawService::default() };
+        let mut raw =
+            RawService { vip, flags: if service.marked { SERVICE_MARKED } else { 0 }, ..RawService::default() };
         if let Some(server) = service.foreign {
             raw.flags |= SERVICE_FOREIGN;
             raw.listener = raw_ip(server.ip());

@@ -334,12 +334,14 @@ impl Message {
                 }
             }
             Message::Heartbeat { number, load } => {
-                let Load { flows, requests, cpu_permille, queued_bytes, is_draining, is_foreign, can_bear, is_failing } = *load;
+                let Load { flows, requests, cpu_permille, queued_bytes, is_draining, is_foreign, can_bear, is_failing } =
+                    *load;
                 put_number(out, *number);
                 for number in [u64::from(flows), u64::from(requests), u64::from(cpu_permille), queued_bytes] {
                     put_number(out, number);
                 }
-                let flags = [(is_draining, DRAINING), (is_foreign, FOREIGN), (is_failing, FAILING), (can_bear, BEARING)];
+                let flags =
+                    [(is_draining, DRAINING), (is_foreign, FOREIGN), (is_failing, FAILING), (can_bear, BEARING)];
                 out.push(flags.into_iter().filter(|(is_set, _)| *is_set).fold(0, |flags, (_, flag)| flags | flag));
             }
             Message::Lease { number, duration_ms, homes } => {
