@@ -542,7 +542,7 @@ const QUEUE_DELAY_SECONDS: Family = Family {
     name: "leat_queue_delay_seconds",
     kind: "histogram",
     labels: "site",
-    help: "Time that requests waited for their turn, from the last of the head that arrived to when they were served, or refused.",
+    help: "Time that requests waited for their turn, from the last of the head that arrived to when they were served, or refused; and, of replies that take turns to be sent, until the first.",
 };
 const RELOADS: Family = Family {
     name: "leat_reloads_total",

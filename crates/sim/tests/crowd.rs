@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use leat_sim::crowd::{Asking, Demand, Got, run};
+use leat_sim::crowd::{Asking, Demand, Got, What, run};
 
 /// Requests of 350 us on average.
-const BURN_US: Option<(u64, u64)> = Some((200, 500));
+const BURN: What = What::Burn(200, 500);
 const BURNS_PER_S: f64 = 1e6 / 350.0;
 const WARM_UP: Duration = Duration::from_secs(2);
 const WINDOW: Duration = Duration::from_secs(4);
@@ -13,7 +13,7 @@ const WINDOW: Duration = Duration::from_secs(4);
 const P99_MS: f64 = 20.0;
 
 fn site(weight: u32, asking: Asking) -> Demand {
-    Demand { weight, asking, burn_us: BURN_US }
+    Demand { weight, asking, what: BURN }
 }
 
 fn got(demands: &[Demand]) -> Vec<Got> {
@@ -68,11 +68,31 @@ fn many_connections_that_ask_again_at_once_cost_little() {
 
 #[test]
 fn requests_as_cheap_as_refusals_are_not_refused() {
-    let cheap = |connections| Demand { burn_us: Some((1, 5)), ..site(100, Asking::Again(connections)) };
+    let cheap = |connections| Demand { what: What::Burn(1, 5), ..site(100, Asking::Again(connections)) };
     let peak = per_s(&got(&[cheap(16)])[0]);
     let got = &got(&[cheap(1_000)])[0];
     assert_eq!(got.refused_ns.len(), 0);
     assert!(per_s(got) > peak * 0.95, "{} of {peak}", per_s(got));
+}
+
+#[test]
+fn replies_that_take_turns_to_be_sent_are_refused_before_they_wait_for_long() {
+    let files = |asking| Demand { what: What::File { is_read: true }, ..site(100, asking) };
+    let peak = per_s(&got(&[files(Asking::Again(16))])[0]);
+    for times in [1.2, 2.0, 5.0] {
+        let got = &got(&[files(Asking::Kept(4_000, peak * times))])[0];
+        assert!(per_s(got) > peak * 0.95, "at {times}: {} of {peak}", per_s(got));
+        // The first turn is within 10 ms, and there are two more.
+        assert!(got.p99_ms() < 50.0, "at {times}: {} ms", got.p99_ms());
+    }
+}
+
+#[test]
+fn clients_that_do_not_read_are_no_overload() {
+    let unread = Demand { what: What::File { is_read: false }, ..site(100, Asking::Kept(2_000, 1_000.0)) };
+    let got = got(&[site(100, Asking::Kept(500, BURNS_PER_S * 0.4)), unread]);
+    assert!(got.iter().all(|got| got.refused_ns.is_empty()));
+    assert!(got[0].p99_ms() < P99_MS);
 }
 
 #[test]
@@ -103,6 +123,24 @@ fn answers_follow_the_weights_however_much_is_refused() {
 }
 
 #[test]
+fn sites_of_every_weight_are_answered_what_they_are_entitled_to() {
+    let what = What::Burn(300, 300);
+    let demands: Vec<Demand> = (1..=16).map(|weight| Demand { what, ..site(weight, Asking::Again(8)) }).collect();
+    let got = got(&demands);
+    let all: f64 = got.iter().map(per_s).sum();
+    let weights: u32 = demands.iter().map(|demand| demand.weight).sum();
+    for (got, demand) in got.iter().zip(&demands) {
+        let entitled = all * f64::from(demand.weight) / f64::from(weights);
+        let part = per_s(got) / entitled;
+        assert!((part - 1.0).abs() < 0.02, "weight {}: {part}", demand.weight);
+        // What is refused is in proportion, too: nobody pays for another's.
+        assert!(per_s(got) * 1.2 > got.refused_ns.len() as f64 / WINDOW.as_secs_f64(), "weight {}", demand.weight);
+        // Four turns of its share, or twice what any request may wait.
+        assert!(got.p99_ms() < (4_000.0 / entitled).max(P99_MS), "weight {}", demand.weight);
+    }
+}
+
+#[test]
 fn a_flood_that_is_refused_takes_nothing_from_a_neighbour_within_its_share() {
     let quiet = site(100, Asking::Kept(500, BURNS_PER_S * 0.3));
     let alone = &got(&[quiet])[0];
@@ -117,8 +155,8 @@ fn a_flood_that_is_refused_takes_nothing_from_a_neighbour_within_its_share() {
 
 #[test]
 fn what_computes_for_ever_takes_its_share_and_a_slice() {
-    let quick = Demand { weight: 100, asking: Asking::Kept(100, 6_000.0), burn_us: Some((20, 30)) };
-    let endless = Demand { weight: 100, asking: Asking::Again(4), burn_us: None };
+    let quick = Demand { weight: 100, asking: Asking::Kept(100, 6_000.0), what: What::Burn(20, 30) };
+    let endless = Demand { weight: 100, asking: Asking::Again(4), what: What::Forever };
     let (alone, both) = (&got(&[quick])[0], got(&[quick, endless]));
     let beside = &both[0];
     assert!(beside.answered_ns.len() as f64 > alone.answered_ns.len() as f64 * 0.99);
@@ -130,9 +168,9 @@ fn what_computes_for_ever_takes_its_share_and_a_slice() {
 #[test]
 fn what_an_idle_site_leaves_is_the_others_within_10_ms_and_it_gets_its_own_back_at_once() {
     const PERIOD_MS: u64 = 100;
-    let burn_us = Some((300, 300));
-    let always = Demand { burn_us, ..site(100, Asking::Again(8)) };
-    let wakes = Demand { burn_us, ..site(100, Asking::Now(8, PERIOD_MS)) };
+    let what = What::Burn(300, 300);
+    let always = Demand { what, ..site(100, Asking::Again(8)) };
+    let wakes = Demand { what, ..site(100, Asking::Now(8, PERIOD_MS)) };
     let got = got(&[always, wakes]);
     // Counting begins as a period does in which the second site sleeps.
     let in_part = |got: &Got, wanted: fn(u64) -> bool| {

@@ -91,6 +91,8 @@ pub(super) enum Standing {
     Waiting,
     /// It's being served.
     Started,
+    /// Its reply waits for its turn to be sent.
+    Replied,
 }
 
 /// What the storage said.

@@ -109,6 +109,11 @@ impl Meter {
         cost
     }
 
+    /// `to` pays what `from` was charged: so much of an error as is found for it, too.
+    pub(super) fn transfer(&mut self, from: LeafId, to: LeafId, ns: u64) {
+        self.batch.transfer(from, to, ns);
+    }
+
     /// Something has been done for nobody in particular.
     #[inline]
     pub(super) fn overhead(&mut self, operation: Operation) {

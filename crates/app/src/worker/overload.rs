@@ -128,6 +128,34 @@ impl<H: Host> Worker<H> {
         }
     }
 
+    /// A reply that takes turns to be sent is ready: it waits for the first. What another server may have been told of isn't refused any more.
+    pub(super) fn await_sending(&mut self, token: Token) {
+        if let Some(exchange) = self.connections[token].exchange.as_mut()
+            && exchange.standing == Standing::Started
+            && exchange.resource.is_none()
+            && let Some(site) = &exchange.site
+        {
+            exchange.standing = Standing::Replied;
+            self.admission.reply(site.number as usize);
+        }
+        self.queue(Stage::Transmit, token);
+    }
+
+    /// The tree has chosen a reply of which nothing has been sent: whether it's still worth sending. If not, it has been refused.
+    pub(super) fn begin_sending(&mut self, token: Token) -> bool {
+        let Some(exchange) = self.connections[token].exchange.as_mut() else { return true };
+        let (Standing::Replied, Some(site)) = (exchange.standing, &exchange.site) else { return true };
+        exchange.standing = Standing::Started;
+        site.metrics.count_delay(self.now.since(exchange.replied));
+        let Verdict::Refuse(refusal) = self.admission.send(site.number as usize, exchange.replied, self.now) else {
+            return true;
+        };
+        exchange.pieces.clear();
+        exchange.unchecked = None;
+        self.refuse(token, refusal);
+        false
+    }
+
     /// Answers 503. The connection is kept, but not looked at before its slot comes: a client that asks again at once costs no more than
     /// one that waits.
     fn refuse(&mut self, token: Token, refusal: Refusal) {
@@ -186,7 +214,9 @@ impl<H: Host> Worker<H> {
         self.holds.cost_ns = self.holds.cost_ns - (self.holds.cost_ns >> COST_SHIFT) + (whole_ns >> COST_SHIFT);
         self.admission.set_refusal_cost(Cost::from_ns(self.holds.cost_ns));
         if refusal.is_covered {
-            self.tree.transfer(leaf, self.leaves[UNKNOWN_SITE as usize][0], cost_ns);
+            let nobody = self.leaves[UNKNOWN_SITE as usize][0];
+            self.tree.transfer(leaf, nobody, cost_ns);
+            self.meter.transfer(leaf, nobody, cost_ns);
         }
     }
 
@@ -196,6 +226,7 @@ impl<H: Host> Worker<H> {
         match exchange.standing {
             Standing::Apart => {}
             Standing::Waiting => self.admission.abandon(site.number as usize, self.now),
+            Standing::Replied => self.admission.abandon_reply(site.number as usize, self.now),
             Standing::Started => self.admission.finish(site.number as usize, Cost::from_ns(exchange.cost_ns)),
         }
     }

@@ -214,7 +214,7 @@ impl<H: Host> Worker<H> {
                 if self.cluster.is_some() {
                     self.tell_of_reply(token);
                 }
-                self.queue(Stage::Transmit, token);
+                self.await_sending(token);
                 return;
             }
         };

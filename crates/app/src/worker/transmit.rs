@@ -39,7 +39,7 @@ impl<H: Host> Worker<H> {
         if self.cluster.is_some() && self.reply_moves(token) {
             return;
         }
-        if self.connections[token].flags.sending || !self.hear_program(token) {
+        if self.connections[token].flags.sending || !self.begin_sending(token) || !self.hear_program(token) {
             return;
         }
         let mut sent_bytes = 0;

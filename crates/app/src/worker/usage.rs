@@ -95,11 +95,11 @@ impl<H: Host> Worker<H> {
                     SiteKind::Unknown => (unknown.served, unknown.charged_ns),
                     _ => self.tree.served(leaf),
                 };
-                let (events_before, charged_before_ns) =
-                    std::mem::replace(&mut usage.counted[stage], (events, charged_ns));
+                let (events_before, charged_before_ns) = usage.counted[stage];
+                // A correction may have taken more back than has been charged since: that has been counted, and isn't again.
+                usage.counted[stage] = (events, charged_ns.max(charged_before_ns));
                 let metrics = &site.metrics.stages[stage];
                 metrics.events.add(events.wrapping_sub(events_before));
-                // A correction may have taken more back than has been charged since.
                 let used = charged_ns.saturating_sub(charged_before_ns);
                 metrics.used_ns.add(used);
                 used_ns += used;

@@ -108,6 +108,25 @@ impl Plan {
         }
     }
 
+    /// A part of it for one of several threads that run it together: as many connections and requests for each.
+    pub(crate) fn part(&self, thread: usize, threads: usize) -> Self {
+        let of = |all: usize| all / threads + usize::from(thread < all % threads);
+        let demand = match self.demand {
+            Demand::Rate { per_s, spacing } => Demand::Rate { per_s: per_s / threads as f64, spacing },
+            Demand::Saturate => Demand::Saturate,
+        };
+        Self {
+            demand,
+            connections: of(self.connections),
+            idle: of(self.idle),
+            slow: of(self.slow),
+            slow_heads: of(self.slow_heads),
+            waiting_max: of(self.waiting_max),
+            seed: self.seed.wrapping_add(thread as u64),
+            ..self.clone()
+        }
+    }
+
     fn all_connections(&self) -> usize {
         self.connections + self.idle + self.slow + self.slow_heads
     }

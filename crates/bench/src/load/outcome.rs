@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use hdrhistogram::Histogram;
+use hdrhistogram::{AdditionError, Histogram};
 
 use super::slices::Slices;
 
@@ -99,6 +99,30 @@ impl Outcome {
     pub(crate) fn took(&mut self, due_ns: u64, latency_ns: u64) {
         self.latency_ns.saturating_record(latency_ns);
         self.slices.record(due_ns, latency_ns);
+    }
+
+    /// Takes in what another thread's part of the same run brought.
+    ///
+    /// # Errors
+    /// A time is beyond every bound.
+    pub(crate) fn add(&mut self, part: &Outcome) -> Result<(), AdditionError> {
+        self.window = self.window.max(part.window);
+        self.offered += part.offered;
+        self.sent += part.sent;
+        self.answered += part.answered;
+        self.refused += part.refused;
+        self.received_bytes += part.received_bytes;
+        self.connects += part.connects;
+        self.verified += part.verified;
+        self.latency_ns.add(&part.latency_ns)?;
+        self.slices.add(&part.slices);
+        self.answered_ns.add(&part.answered_ns)?;
+        self.refused_ns.add(&part.refused_ns)?;
+        self.lateness_ns.add(&part.lateness_ns)?;
+        part.failures.iter().for_each(|(&failure, &count)| self.fail(failure, count));
+        self.busy += part.busy;
+        self.cpu += part.cpu;
+        Ok(())
     }
 
     pub(crate) fn failed(&self) -> u64 {

@@ -27,6 +27,14 @@ impl Slices {
         self.latencies_ns[index].push(latency_ns);
     }
 
+    /// Takes in what another generator saw of the same window.
+    pub(crate) fn add(&mut self, other: &Slices) {
+        if self.latencies_ns.len() < other.latencies_ns.len() {
+            self.latencies_ns.resize_with(other.latencies_ns.len(), Vec::new);
+        }
+        self.latencies_ns.iter_mut().zip(&other.latencies_ns).for_each(|(all, latencies)| all.extend(latencies));
+    }
+
     /// The p99 of every slice that lies wholly within `window` and has enough requests for one, in microseconds.
     pub(crate) fn p99s_us(&self, window: Duration) -> Vec<f64> {
         let whole = (window.as_nanos() / SLICE.as_nanos()) as usize;

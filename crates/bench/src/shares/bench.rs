@@ -10,7 +10,7 @@ use super::confidence::{Estimate, estimate};
 use super::leat::{ConfiguredLeat, Setup};
 use super::meter::{Counters, Meter};
 use crate::experiment::{self, Clocks, Records};
-use crate::load::{self, Demand, Observer, Outcome, Plan, Spacing};
+use crate::load::{self, Demand, Observer, Outcome, Plan, Spacing, Unobserved};
 use crate::server::running::WorkFolder;
 use crate::server::{self, Running, Server, Site};
 use crate::workload::file_set::FileSet;
@@ -227,6 +227,26 @@ impl Bench {
         let outcomes = experiment::on_cores(&client, || load::run_together(&parts, &mut watch))?;
         let counters = watch.meter.and_then(Meter::end);
         Ok(Trial { outcomes, server_time: watch.clocks.server_time(), counters })
+    }
+
+    /// As [`Bench::measure`], for one client that is more than one processor's work: on two, where there are as many.
+    pub(super) fn measure_on_two(&self, started: &Started, client: &Clients) -> io::Result<Trial> {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let others: Vec<usize> = (started.workers..cores).take(2).collect();
+        let [first, second] = others[..] else { return self.measure(started, std::slice::from_ref(client)) };
+        let (plan, mix) = client;
+        let part = |thread| Plan { address: started.address(), ..plan.part(thread, 2) };
+        let (near, far) = (part(0), part(1));
+        let mut watch = Watch { clocks: Clocks::of(&started.running), meter: started.admin.map(Meter::new) };
+        let (mut outcome, other) = std::thread::scope(|scope| {
+            let other = scope.spawn(|| experiment::on_cores(&[second], || load::run(&far, mix, &mut Unobserved)));
+            let outcome = experiment::on_cores(&[first], || load::run(&near, mix, &mut watch));
+            let other = other.join().map_err(|_| io::Error::other("the second generator panicked"))?;
+            io::Result::Ok((outcome?, other?))
+        })?;
+        outcome.add(&other).map_err(io::Error::other)?;
+        let counters = watch.meter.and_then(Meter::end);
+        Ok(Trial { outcomes: vec![outcome], server_time: watch.clocks.server_time(), counters })
     }
 
     /// What all clients together are answered in a second, when they ask for all they can.

@@ -2,18 +2,21 @@
 
 /// How long requests of an overloaded site may wait: what has waited longer is refused.
 pub const OVERLOADED_DELAY_NS: u64 = 10_000_000;
+/// The least that a site may have waiting, in requests that its share serves in that time: where its turn comes rarely, who comes between two turns
+/// isn't late.
+pub const WAITING_REQUESTS_MIN: f64 = 2.0;
 /// How long all requests of a site must have waited longer than that before it's overloaded: a burst may pass.
 pub const BURST_NS: u64 = 50_000_000;
 /// For how long a site that was overloaded is so again at once, when a request has waited for too long.
 pub const AGAIN_NS: u64 = 1_000_000_000;
-/// A request that has waited less than this shows that a site is overloaded no more.
-pub const RELAXED_DELAY_NS: u64 = OVERLOADED_DELAY_NS / 4;
+/// A request that has waited less than one part in so many of that shows that a site is overloaded no more.
+pub const RELAXED_PART: u64 = 4;
 /// How long a request may wait unless the configuration says otherwise.
 pub const QUEUE_DELAY_MAX_NS: u64 = 1_000_000_000;
 /// A site that uses less than this part of its share isn't overloaded, however long its requests wait.
 pub const SHARE_USED_MIN: f64 = 0.9;
 
-/// Refusals may take one part in so many of a worker's time.
+/// Refusals may take one part in so many of a worker's time, and those of a site as much of its share.
 pub const REFUSAL_PART: u64 = 64;
 /// Refusals that may come at once before they're spread out, in nanoseconds of their part: a burst is told at once.
 pub const REFUSAL_BURST_NS: u64 = 10_000_000;

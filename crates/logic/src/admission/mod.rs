@@ -71,29 +71,28 @@ impl Admission {
     /// A request's head is known, and it's about to be queued. Admitted, it's in flight until [`Admission::finish`].
     pub fn arrive(&mut self, site: usize, now: Instant) -> Verdict {
         let Some(known) = self.sites.get_mut(site) else { return Verdict::Admit };
-        if known.arrive() { Verdict::Admit } else { Verdict::Refuse(self.budget.refuse(now)) }
+        if known.arrive() { Verdict::Admit } else { refuse(&mut self.budget, known, now) }
     }
 
     /// As [`Admission::arrive`], for a request that may have waited where the worker couldn't see it: on a connection that was held after a
     /// refusal, or in the listener's queue. While requests are refused at all, what is late by now is: a late reply is what refusals are there to
     /// prevent. It's not held again where there's room for what it asks next, which is fresh.
     pub fn arrive_late(&mut self, site: usize, arrived: Instant, now: Instant) -> Verdict {
-        let is_late = now.ns.saturating_sub(arrived.ns) > limits::OVERLOADED_DELAY_NS;
-        match self.sites.get_mut(site) {
-            Some(known) if is_late && known.limits.standing == Standing::Ordinary && self.budget.is_in_debt(now) => {
-                known.counts.refused_late += 1;
-                let refusal = self.budget.refuse(now);
-                let hold_ns = if known.has_room() { 0 } else { refusal.hold_ns };
-                Verdict::Refuse(Refusal { hold_ns, ..refusal })
-            }
-            _ => self.arrive(site, now),
+        let Some(known) = self.sites.get_mut(site) else { return Verdict::Admit };
+        let is_late = now.ns.saturating_sub(arrived.ns) > known.late_ns();
+        if !is_late || known.limits.standing != Standing::Ordinary || !self.budget.is_in_debt(&known.slots, now) {
+            return self.arrive(site, now);
         }
+        known.refused_late += 1;
+        let refusal = self.budget.refuse(&mut known.slots, known.share, now);
+        let hold_ns = if known.has_room() { 0 } else { refusal.hold_ns };
+        Verdict::Refuse(Refusal { hold_ns, ..refusal })
     }
 
     /// Whether so much was refused lately that requests may wait where the worker can't see it: [`Admission::arrive_late`] is for them.
     #[must_use]
     pub fn is_holding(&self, now: Instant) -> bool {
-        self.budget.is_in_debt(now)
+        self.budget.is_holding(now)
     }
 
     /// The tree has chosen to serve a request that arrived at `arrived`, by the kernel's word where that is known. Each request that was admitted
@@ -101,11 +100,22 @@ impl Admission {
     pub fn start(&mut self, site: usize, arrived: Instant, now: Instant) -> Verdict {
         let Some(known) = self.sites.get_mut(site) else { return Verdict::Admit };
         let is_worth_refusing = known.is_worth_refusing(self.budget.cost());
-        if known.start(arrived, now, is_worth_refusing) {
-            Verdict::Admit
-        } else {
-            Verdict::Refuse(self.budget.refuse(now))
+        if known.start(arrived, now, is_worth_refusing) { Verdict::Admit } else { refuse(&mut self.budget, known, now) }
+    }
+
+    /// The reply to a request that has started takes turns to be sent, and is about to be queued for the first: [`Admission::send`] follows, or
+    /// [`Admission::abandon_reply`].
+    pub fn reply(&mut self, site: usize) {
+        if let Some(site) = self.sites.get_mut(site) {
+            site.reply();
         }
+    }
+
+    /// The tree has chosen to send the first of a reply that was ready at `ready`. A request that is refused now isn't to be finished.
+    pub fn send(&mut self, site: usize, ready: Instant, now: Instant) -> Verdict {
+        let Some(known) = self.sites.get_mut(site) else { return Verdict::Admit };
+        let is_worth_refusing = known.is_worth_refusing(self.budget.cost());
+        if known.send(ready, now, is_worth_refusing) { Verdict::Admit } else { refuse(&mut self.budget, known, now) }
     }
 
     /// A request that had started is done, or its client has gone; `cost` is what it cost in all.
@@ -119,6 +129,13 @@ impl Admission {
     pub fn abandon(&mut self, site: usize, now: Instant) {
         if let Some(site) = self.sites.get_mut(site) {
             site.abandon(now);
+        }
+    }
+
+    /// The client of a request whose reply waits to be sent has gone.
+    pub fn abandon_reply(&mut self, site: usize, now: Instant) {
+        if let Some(site) = self.sites.get_mut(site) {
+            site.abandon_reply(now);
         }
     }
 
@@ -156,6 +173,10 @@ impl Admission {
     /// What has happened to a site's requests so far.
     #[must_use]
     pub fn counts(&self, site: usize) -> SiteCounts {
-        self.sites.get(site).map(|site| site.counts).unwrap_or_default()
+        self.sites.get(site).map(Site::counts).unwrap_or_default()
     }
+}
+
+fn refuse(budget: &mut RefusalBudget, site: &mut Site, now: Instant) -> Verdict {
+    Verdict::Refuse(budget.refuse(&mut site.slots, site.share, now))
 }

@@ -16,17 +16,51 @@ pub struct Refusal {
     pub is_covered: bool,
 }
 
+/// Slots that follow each other.
+#[derive(Debug, Default)]
+pub(super) struct Slots {
+    /// When the last ends that has been booked.
+    booked_until: Instant,
+}
+
+/// The latest that a slot may end.
+fn end_max_ns(now: Instant) -> u64 {
+    now.ns.saturating_add(REFUSAL_BURST_NS + HOLD_MAX_NS)
+}
+
+impl Slots {
+    fn book(&mut self, slot_ns: u64, now: Instant) {
+        let begin_ns = self.booked_until.ns.max(now.ns);
+        self.booked_until.ns = begin_ns.saturating_add(slot_ns).min(end_max_ns(now));
+    }
+
+    fn booked_ns(&self, now: Instant) -> u64 {
+        self.booked_until.ns.saturating_sub(now.ns)
+    }
+
+    /// How long until the last slot's turn.
+    fn hold_ns(&self, now: Instant) -> u64 {
+        self.booked_ns(now).saturating_sub(REFUSAL_BURST_NS)
+    }
+
+    fn is_full(&self, now: Instant) -> bool {
+        self.booked_until.ns >= end_max_ns(now)
+    }
+}
+
+/// A worker's budget. Each site has slots of its own, as wide as its share is small, so that one that is hardly over its share isn't held for
+/// what another refuses.
 #[derive(Debug)]
 pub(super) struct RefusalBudget {
     cost_ns: u64,
-    /// When the last slot ends that has been booked.
-    booked_until: Instant,
+    /// Those of all sites together.
+    all: Slots,
     is_booked_out: bool,
 }
 
 impl RefusalBudget {
     pub(super) fn new(cost: Cost) -> RefusalBudget {
-        RefusalBudget { cost_ns: cost.ns, booked_until: Instant::default(), is_booked_out: false }
+        RefusalBudget { cost_ns: cost.ns, all: Slots::default(), is_booked_out: false }
     }
 
     pub(super) fn cost(&self) -> Cost {
@@ -37,26 +71,29 @@ impl RefusalBudget {
         self.cost_ns = cost.ns;
     }
 
-    pub(super) fn refuse(&mut self, now: Instant) -> Refusal {
-        let begin_ns = self.booked_until.ns.max(now.ns);
+    /// For a site that is entitled to `share` of the worker, from 0 to 1, and has booked `own`.
+    pub(super) fn refuse(&mut self, own: &mut Slots, share: f64, now: Instant) -> Refusal {
         let slot_ns = self.cost_ns.saturating_mul(REFUSAL_PART);
-        let end_max_ns = now.ns.saturating_add(REFUSAL_BURST_NS + HOLD_MAX_NS);
-        self.booked_until.ns = begin_ns.saturating_add(slot_ns).min(end_max_ns);
-        self.is_booked_out |= self.booked_until.ns == end_max_ns;
-        let hold_ns = (self.booked_until.ns - now.ns).saturating_sub(REFUSAL_BURST_NS);
-        let is_covered = self.booked_until.ns < end_max_ns;
-        Refusal { retry_after_s: RETRY_AFTER_S, hold_ns, is_covered }
+        self.all.book(slot_ns, now);
+        own.book((slot_ns as f64 / share) as u64, now);
+        self.is_booked_out |= self.all.is_full(now);
+        let is_covered = !(self.all.is_full(now) && own.is_full(now));
+        Refusal { retry_after_s: RETRY_AFTER_S, hold_ns: own.hold_ns(now), is_covered }
     }
 
-    /// Whether the next refusal would hold its connection.
-    pub(super) fn is_in_debt(&self, now: Instant) -> bool {
-        self.booked_until.ns.saturating_sub(now.ns) > REFUSAL_BURST_NS
+    /// Whether the next refusal of a site would hold its connection.
+    pub(super) fn is_in_debt(&self, own: &Slots, now: Instant) -> bool {
+        own.hold_ns(now) > 0 || self.is_holding(now)
+    }
+
+    /// Whether so much has been refused that sites have connections held.
+    pub(super) fn is_holding(&self, now: Instant) -> bool {
+        self.all.hold_ns(now) > 0
     }
 
     /// Whether holds have reached their limit, and not gone down to half of it since.
     pub(super) fn is_booked_out(&mut self, now: Instant) -> bool {
-        let booked_ns = self.booked_until.ns.saturating_sub(now.ns);
-        self.is_booked_out &= booked_ns > REFUSAL_BURST_NS + HOLD_MAX_NS / 2;
+        self.is_booked_out &= self.all.hold_ns(now) > HOLD_MAX_NS / 2;
         self.is_booked_out
     }
 }
@@ -71,24 +108,41 @@ mod tests {
         Instant { ns: 5_000_000_000 + ms * 1_000_000 }
     }
 
+    /// Refusals of a site with that share, all at once.
+    fn refusals(budget: &mut RefusalBudget, share: f64, count: usize) -> Vec<Refusal> {
+        let mut own = Slots::default();
+        (0..count).map(|_| budget.refuse(&mut own, share, at_ms(0))).collect()
+    }
+
     #[test]
     fn a_few_refusals_hold_nobody_and_many_are_spread_out() {
         let mut budget = RefusalBudget::new(Cost::from_ns(10_000));
         let slot_ns = 10_000 * REFUSAL_PART;
-        let holds: Vec<u64> = (0..100).map(|_| budget.refuse(at_ms(0)).hold_ns).collect();
+        let holds: Vec<u64> = refusals(&mut budget, 1.0, 100).iter().map(|refusal| refusal.hold_ns).collect();
         assert_eq!(holds.iter().filter(|&&hold_ns| hold_ns == 0).count() as u64, REFUSAL_BURST_NS / slot_ns);
         assert!(holds.windows(2).all(|pair| pair[1] == 0 || pair[1] - pair[0] <= slot_ns));
         assert_eq!(holds[99], 100 * slot_ns - REFUSAL_BURST_NS);
         assert!(!budget.is_booked_out(at_ms(0)));
-        assert_eq!(budget.refuse(at_ms(10_000)).hold_ns, 0, "later it's all forgotten");
+        assert_eq!(budget.refuse(&mut Slots::default(), 1.0, at_ms(10_000)).hold_ns, 0, "later it's all forgotten");
+    }
+
+    #[test]
+    fn a_site_is_held_for_its_own_refusals_and_more_if_its_share_is_small() {
+        let mut budget = RefusalBudget::new(Cost::from_ns(10_000));
+        let (small, large) = (refusals(&mut budget, 0.1, 200), refusals(&mut budget, 0.9, 10));
+        assert_eq!(small[199].hold_ns, 200 * 10 * 10_000 * REFUSAL_PART - REFUSAL_BURST_NS);
+        assert!(large.iter().all(|refusal| refusal.hold_ns == 0));
+        assert!(small.iter().chain(&large).all(|refusal| refusal.is_covered), "the worker has room for all of them");
     }
 
     #[test]
     fn holds_have_a_limit_and_are_booked_out_until_half_of_it_has_passed() {
         let mut budget = RefusalBudget::new(Cost::from_ns(1_000_000));
-        let refusals: Vec<Refusal> = (0..10_000).map(|_| budget.refuse(at_ms(0))).collect();
-        assert_eq!(refusals.iter().map(|refusal| refusal.hold_ns).max(), Some(HOLD_MAX_NS));
-        assert!(refusals[0].is_covered && !refusals[9_999].is_covered);
+        let refused = refusals(&mut budget, 1.0, 10_000);
+        assert_eq!(refused.iter().map(|refusal| refusal.hold_ns).max(), Some(HOLD_MAX_NS));
+        assert!(refused[0].is_covered && !refused[9_999].is_covered);
+        let other = refusals(&mut budget, 0.5, 1);
+        assert!(other[0].is_covered, "it hasn't booked out the worker");
         assert!(budget.is_booked_out(at_ms(0)) && budget.is_booked_out(at_ms(HOLD_MAX_MS / 2 - 1)));
         assert!(!budget.is_booked_out(at_ms(HOLD_MAX_MS / 2 + 1)));
         assert!(!budget.is_booked_out(at_ms(0)), "not again before the limit is reached again");

@@ -1,11 +1,13 @@
-//! Whether one site's requests wait for too long, by how long each has waited when its turn comes. A queue that never runs low for some
+//! Whether one site's requests wait for too long, by how long each has waited when its turn comes: to be served, and, where the reply takes
+//! turns to be sent, for the first of those. How long a client then takes to read it is no wait of the site's. A queue that never runs low for some
 //! time is overload, not a burst (Nichols and Jacobson, "Controlling Queue Delay", 2012); what then waits longer than a short limit is
 //! thrown away at the head, so that what is served is fresh (as in Maurer, "Fail at Scale", 2015).
 
 use super::limits::{
-    AGAIN_NS, BURST_NS, OVERLOADED_DELAY_NS, QUEUE_DELAY_MAX_NS, REFUSALS_EACH_REQUEST, RELAXED_DELAY_NS,
-    SHARE_USED_MIN,
+    AGAIN_NS, BURST_NS, OVERLOADED_DELAY_NS, QUEUE_DELAY_MAX_NS, REFUSALS_EACH_REQUEST, RELAXED_PART, SHARE_USED_MIN,
+    WAITING_REQUESTS_MIN,
 };
+use super::refusal::Slots;
 use crate::schedule::Cost;
 use crate::time::Instant;
 
@@ -44,7 +46,7 @@ impl Default for SiteLimits {
 /// What has happened to a site's requests, for the metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SiteCounts {
-    /// Waiting for their turn now.
+    /// Waiting for their turn now, to be served or to have their reply sent.
     pub waiting: u32,
     /// Started and not finished now.
     pub started: u32,
@@ -58,90 +60,42 @@ pub struct SiteCounts {
     pub refused_late: u64,
 }
 
-#[derive(Debug)]
-pub(super) struct Site {
-    pub(super) limits: SiteLimits,
-    pub(super) counts: SiteCounts,
-    /// Since when all that started had waited for too long.
+/// How long what waits at one place has waited, from what has had its turn there.
+#[derive(Debug, Default)]
+struct Queue {
+    /// Waiting for their turn now.
+    waiting: u32,
+    /// How long the last had waited, in nanoseconds.
+    delay_ns: u64,
+    /// Since when all had waited for too long.
     late_since: Option<Instant>,
     is_overloaded: bool,
     /// When it last ceased to be.
     relaxed_at: Option<Instant>,
-    is_within_share: bool,
-    /// Moving average of what requests cost; 0 when nothing is known.
-    cost_ns: u64,
 }
 
-impl Site {
-    pub(super) fn new(limits: SiteLimits) -> Site {
-        Site {
-            limits,
-            counts: SiteCounts::default(),
-            late_since: None,
-            is_overloaded: false,
-            relaxed_at: None,
-            is_within_share: false,
-            cost_ns: 0,
-        }
-    }
-
-    pub(super) fn set_share(&mut self, given: f64, used: f64) {
-        self.is_within_share = used < given * SHARE_USED_MIN;
-    }
-
-    pub(super) fn is_overloaded(&self) -> bool {
-        self.is_overloaded && !self.is_within_share
-    }
-
-    /// Whether refusing a request is much cheaper than serving it. Taken to be so until the first was finished.
-    pub(super) fn is_worth_refusing(&self, refusal: Cost) -> bool {
-        self.cost_ns == 0 || self.cost_ns >= refusal.ns.saturating_mul(REFUSALS_EACH_REQUEST)
-    }
-
-    /// Whether a request that has just come may wait for its turn.
-    pub(super) fn arrive(&mut self) -> bool {
-        let in_flight = self.counts.waiting.saturating_add(self.counts.started);
-        if in_flight >= self.limits.in_flight_max && self.limits.standing == Standing::Ordinary {
-            self.counts.refused_in_flight += 1;
-            return false;
-        }
-        self.counts.waiting += 1;
-        true
-    }
-
-    /// Whether a request whose turn has come is served.
-    pub(super) fn start(&mut self, arrived: Instant, now: Instant, is_worth_refusing: bool) -> bool {
-        self.counts.waiting = self.counts.waiting.saturating_sub(1);
-        let delay_ns = now.ns.saturating_sub(arrived.ns);
-        self.counts.delay_ns = delay_ns;
-        self.watch(delay_ns, now);
-        if self.is_late(delay_ns, is_worth_refusing) {
-            self.counts.refused_late += 1;
-            return false;
-        }
-        self.counts.started += 1;
-        self.counts.served += 1;
-        true
-    }
-
-    fn is_late(&self, delay_ns: u64, is_worth_refusing: bool) -> bool {
-        if self.limits.standing == Standing::Reserved {
-            return false;
-        }
-        let is_shed = self.is_overloaded() && is_worth_refusing && delay_ns > OVERLOADED_DELAY_NS;
-        is_shed || delay_ns > self.limits.queue_delay_max_ns
-    }
-
-    /// Finds out from each delay whether the site is overloaded.
-    fn watch(&mut self, delay_ns: u64, now: Instant) {
-        if delay_ns <= RELAXED_DELAY_NS || self.counts.waiting == 0 {
+impl Queue {
+    /// One has its turn; what counts as late is `late_ns`. How long it has waited.
+    fn leave(&mut self, arrived: Instant, now: Instant, late_ns: u64) -> u64 {
+        self.waiting = self.waiting.saturating_sub(1);
+        self.delay_ns = now.ns.saturating_sub(arrived.ns);
+        if self.delay_ns <= late_ns / RELAXED_PART || self.waiting == 0 {
             self.relax(now);
-        } else if delay_ns > OVERLOADED_DELAY_NS {
+        } else if self.delay_ns > late_ns {
             let since = *self.late_since.get_or_insert(now);
             let is_again = self.relaxed_at.is_some_and(|at| now.ns.saturating_sub(at.ns) < AGAIN_NS);
             self.is_overloaded |= is_again || now.ns.saturating_sub(since.ns) >= BURST_NS;
         } else if !self.is_overloaded {
             self.late_since = None;
+        }
+        self.delay_ns
+    }
+
+    /// One has gone before its turn.
+    fn abandon(&mut self, now: Instant) {
+        self.waiting = self.waiting.saturating_sub(1);
+        if self.waiting == 0 {
+            self.relax(now);
         }
     }
 
@@ -151,19 +105,146 @@ impl Site {
             self.relaxed_at = Some(now);
         }
     }
+}
+
+#[derive(Debug)]
+pub(super) struct Site {
+    pub(super) limits: SiteLimits,
+    /// Requests that wait to be served.
+    requests: Queue,
+    /// Replies that wait to be sent, and of which nothing is on its way.
+    replies: Queue,
+    started: u32,
+    served: u64,
+    refused_in_flight: u64,
+    pub(super) refused_late: u64,
+    is_within_share: bool,
+    /// The part of the worker that it's entitled to, more than 0.
+    pub(super) share: f64,
+    /// For what it has refused.
+    pub(super) slots: Slots,
+    /// Moving average of what requests cost; 0 when nothing is known.
+    cost_ns: u64,
+}
+
+impl Site {
+    pub(super) fn new(limits: SiteLimits) -> Site {
+        Site {
+            limits,
+            requests: Queue::default(),
+            replies: Queue::default(),
+            started: 0,
+            served: 0,
+            refused_in_flight: 0,
+            refused_late: 0,
+            is_within_share: false,
+            share: 1.0,
+            slots: Slots::default(),
+            cost_ns: 0,
+        }
+    }
+
+    pub(super) fn counts(&self) -> SiteCounts {
+        SiteCounts {
+            waiting: self.waiting(),
+            started: self.started,
+            delay_ns: self.requests.delay_ns,
+            served: self.served,
+            refused_in_flight: self.refused_in_flight,
+            refused_late: self.refused_late,
+        }
+    }
+
+    pub(super) fn set_share(&mut self, given: f64, used: f64) {
+        self.is_within_share = used < given * SHARE_USED_MIN;
+        // One that is entitled to nothing now, as it wants nothing or has to wait for all others, has no turn to wait for.
+        self.share = if given > 0.0 { given } else { 1.0 };
+    }
+
+    /// How long its requests may wait when it's overloaded.
+    pub(super) fn late_ns(&self) -> u64 {
+        let turns_ns = self.cost_ns as f64 / self.share * WAITING_REQUESTS_MIN;
+        OVERLOADED_DELAY_NS.max(turns_ns as u64)
+    }
+
+    /// Whether requests wait for too long to be served.
+    pub(super) fn is_overloaded(&self) -> bool {
+        self.is_over(&self.requests)
+    }
+
+    fn is_over(&self, queue: &Queue) -> bool {
+        queue.is_overloaded && !self.is_within_share
+    }
+
+    /// Whether refusing a request is much cheaper than serving it. Taken to be so until the first was finished.
+    pub(super) fn is_worth_refusing(&self, refusal: Cost) -> bool {
+        self.cost_ns == 0 || self.cost_ns >= refusal.ns.saturating_mul(REFUSALS_EACH_REQUEST)
+    }
+
+    /// Whether a request that has just come may wait for its turn.
+    pub(super) fn arrive(&mut self) -> bool {
+        let in_flight = self.requests.waiting.saturating_add(self.started);
+        if in_flight >= self.limits.in_flight_max && self.limits.standing == Standing::Ordinary {
+            self.refused_in_flight += 1;
+            return false;
+        }
+        self.requests.waiting += 1;
+        true
+    }
+
+    /// Whether a request whose turn has come is served.
+    pub(super) fn start(&mut self, arrived: Instant, now: Instant, is_worth_refusing: bool) -> bool {
+        let delay_ns = self.requests.leave(arrived, now, self.late_ns());
+        if self.is_late(self.is_overloaded(), delay_ns, is_worth_refusing) {
+            self.refused_late += 1;
+            return false;
+        }
+        self.started += 1;
+        self.served += 1;
+        true
+    }
+
+    /// A reply waits for its turn to be sent.
+    pub(super) fn reply(&mut self) {
+        self.replies.waiting += 1;
+    }
+
+    /// Whether a reply whose turn has come is sent. If not, its request isn't being served any more.
+    pub(super) fn send(&mut self, ready: Instant, now: Instant, is_worth_refusing: bool) -> bool {
+        let delay_ns = self.replies.leave(ready, now, self.late_ns());
+        if self.is_late(self.is_over(&self.replies), delay_ns, is_worth_refusing) {
+            self.refused_late += 1;
+            self.started = self.started.saturating_sub(1);
+            return false;
+        }
+        true
+    }
+
+    fn is_late(&self, is_overloaded: bool, delay_ns: u64, is_worth_refusing: bool) -> bool {
+        if self.limits.standing == Standing::Reserved {
+            return false;
+        }
+        let is_shed = is_overloaded && is_worth_refusing && delay_ns > self.late_ns();
+        is_shed || delay_ns > self.limits.queue_delay_max_ns
+    }
 
     /// Whether what comes now will have its turn soon.
     pub(super) fn has_room(&self) -> bool {
-        self.counts.waiting == 0 || self.counts.delay_ns < RELAXED_DELAY_NS
+        let is_soon = |queue: &Queue| queue.waiting == 0 || queue.delay_ns < self.late_ns() / RELAXED_PART;
+        is_soon(&self.requests) && is_soon(&self.replies)
+    }
+
+    fn waiting(&self) -> u32 {
+        self.requests.waiting.saturating_add(self.replies.waiting)
     }
 
     /// What those that wait for their turn will cost.
     pub(super) fn waiting_ns(&self) -> u64 {
-        u64::from(self.counts.waiting).saturating_mul(self.cost_ns)
+        u64::from(self.waiting()).saturating_mul(self.cost_ns)
     }
 
     pub(super) fn finish(&mut self, cost: Cost) {
-        self.counts.started = self.counts.started.saturating_sub(1);
+        self.started = self.started.saturating_sub(1);
         self.cost_ns = match self.cost_ns {
             0 => cost.ns,
             known => known - (known >> COST_SHIFT) + (cost.ns >> COST_SHIFT),
@@ -171,9 +252,50 @@ impl Site {
     }
 
     pub(super) fn abandon(&mut self, now: Instant) {
-        self.counts.waiting = self.counts.waiting.saturating_sub(1);
-        if self.counts.waiting == 0 {
-            self.relax(now);
+        self.requests.abandon(now);
+    }
+
+    /// The client of a request whose reply waits to be sent has gone.
+    pub(super) fn abandon_reply(&mut self, now: Instant) {
+        self.replies.abandon(now);
+        self.started = self.started.saturating_sub(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn site(cost_us: u64, given: f64) -> Site {
+        let mut site = Site::new(SiteLimits::default());
+        site.finish(Cost::from_ns(cost_us * 1_000));
+        site.set_share(given, given);
+        site
+    }
+
+    #[test]
+    fn requests_may_wait_for_the_turn_that_their_site_is_due() {
+        assert_eq!(site(300, 1.0).late_ns(), OVERLOADED_DELAY_NS);
+        assert_eq!(site(300, 0.1).late_ns(), OVERLOADED_DELAY_NS);
+        assert_eq!(site(300, 0.01).late_ns(), 60_000_000, "two requests in a hundredth of a worker");
+        assert_eq!(site(300, 0.0).late_ns(), OVERLOADED_DELAY_NS, "that of a site that is due nothing never comes");
+        assert_eq!(Site::new(SiteLimits::default()).late_ns(), OVERLOADED_DELAY_NS);
+    }
+
+    #[test]
+    fn what_waits_between_two_turns_of_a_small_share_is_not_refused() {
+        let mut site = site(300, 0.01);
+        for turn in 1..100_u64 {
+            site.arrive();
+            site.arrive();
+            let now = Instant { ns: 1_000_000_000 + turn * 30_000_000 };
+            assert!(site.start(Instant { ns: now.ns - 50_000_000 }, now, true), "turn {turn}");
+        }
+        assert!(!site.is_overloaded());
+        for turn in 100..110_u64 {
+            let now = Instant { ns: 1_000_000_000 + turn * 30_000_000 };
+            let is_served = site.start(Instant { ns: now.ns - 70_000_000 }, now, true);
+            assert_eq!(is_served, turn < 102, "turn {turn}: after a burst's time it's refused");
         }
     }
 }

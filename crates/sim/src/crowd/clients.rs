@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use leat_host::reactor::Token;
 
-use super::{Demand, host};
+use super::{Demand, FILE_BYTES, FILE_PATH, What, host};
 use crate::agenda::{MILLISECOND, SECOND};
 use crate::random::Random;
 
@@ -14,6 +14,8 @@ const GAP_NS: u64 = 50_000;
 const RETRY_NS: u64 = SECOND;
 /// Connections that wait at the listener, if nothing else is said.
 pub(super) const QUEUE_MAX: usize = 4_096;
+/// What the kernel takes for a client that doesn't read.
+const SOCKET_BYTES: usize = 256 << 10;
 /// Kept connections are opened at this distance.
 const OPENING_NS: u64 = 100_000;
 
@@ -68,6 +70,8 @@ pub(super) struct Connection {
     pub(super) is_receiving: bool,
     pub(super) is_once: bool,
     pub(super) is_pausing: bool,
+    /// Bytes of a reply in parts that are still to come.
+    left_bytes: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -205,15 +209,34 @@ impl Crowd {
             return;
         }
         let site = connection.site;
-        let us = match self.demands[site].burn_us {
-            Some((from, to)) => self.random.between(from, to).to_string(),
-            None => "forever".to_owned(),
+        let path = match self.demands[site].what {
+            What::Burn(from, to) => format!("/burn?us={}", self.random.between(from, to)),
+            What::Forever => "/burn?us=forever".to_owned(),
+            What::File { .. } => FILE_PATH.to_owned(),
         };
         let close = if connection.is_kept { "" } else { "Connection: close\r\n" };
-        let text = format!("GET /burn?us={us} HTTP/1.1\r\nHost: {}\r\n{close}\r\n", host(site));
+        let text = format!("GET {path} HTTP/1.1\r\nHost: {}\r\n{close}\r\n", host(site));
         connection.received.extend_from_slice(text.as_bytes());
         connection.received_at_ns = self.now_ns;
         self.ready.push_back(number);
+    }
+
+    /// A part of a reply comes, the first of which begins with `head`. How much of it the client's kernel takes; none if that's full.
+    pub(super) fn take(&mut self, number: u32, head: &[u8], bytes: usize) -> Option<usize> {
+        let connection = self.connections.get_mut(&number)?;
+        if connection.left_bytes == 0 {
+            let end = head.windows(4).position(|four| four == b"\r\n\r\n")? + 4;
+            connection.left_bytes = end + FILE_BYTES;
+        }
+        let is_read = !matches!(self.demands[connection.site].what, What::File { is_read: false });
+        let unread_bytes_max = if is_read { usize::MAX } else { SOCKET_BYTES };
+        let taken_bytes = FILE_BYTES.saturating_sub(connection.left_bytes);
+        let count = bytes.min(unread_bytes_max.saturating_sub(taken_bytes));
+        connection.left_bytes = connection.left_bytes.saturating_sub(count);
+        if connection.left_bytes == 0 {
+            self.replied(number, false);
+        }
+        (count > 0).then_some(count)
     }
 
     /// A reply has come.

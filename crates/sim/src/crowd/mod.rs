@@ -42,9 +42,28 @@ pub struct Demand {
     pub weight: u32,
     /// How its clients ask.
     pub asking: Asking,
-    /// Processor time of its requests, in microseconds: from, to; `None` for ever.
-    pub burn_us: Option<(u64, u64)>,
+    /// What they ask for.
+    pub what: What,
 }
+
+/// What a request is for.
+#[derive(Clone, Copy, Debug)]
+pub enum What {
+    /// So much processor time, in microseconds: from, to.
+    Burn(u64, u64),
+    /// Processor time without end.
+    Forever,
+    /// A file of 1 MB, read as it comes, or never.
+    File {
+        /// Whether the client reads it.
+        is_read: bool,
+    },
+}
+
+/// Length of the file that takes turns to be sent.
+const FILE_BYTES: usize = 1 << 20;
+/// Where it is.
+const FILE_PATH: &str = "/file";
 
 /// Runs a worker for a while under these demands; what each site got after `warm_up`.
 ///
@@ -110,6 +129,7 @@ impl Scene {
             trusts_files: false,
         };
         let world = Rc::new(RefCell::new(World::new(Random::new(seed), faults, false)));
+        world.borrow_mut().put_known(&(0, FILE_PATH.to_owned()), vec![b'x'; FILE_BYTES]);
         let crowd = Rc::new(RefCell::new(Crowd::new(demands, Random::new(seed ^ 1), world.borrow().agenda.now_ns())));
         let config = Arc::new(configure(demands));
         let mailbox = Arc::new(Mailbox::new()?);

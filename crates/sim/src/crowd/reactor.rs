@@ -23,6 +23,8 @@ const ACCEPT_NS: u64 = 9_000;
 const RECEIVE_NS: u64 = 2_500;
 const SEND_NS: u64 = 4_500;
 const CLOSE_NS: u64 = 5_000;
+/// Of a file that is sent.
+const KIB_NS: u64 = 300;
 
 pub(super) struct CrowdReactor {
     world: Rc<RefCell<World>>,
@@ -65,6 +67,17 @@ impl CrowdReactor {
             connection.is_receiving = true;
             connection.is_once = is_once;
             crowd.ready.push_back(socket.0);
+        }
+    }
+
+    fn send_part(&mut self, socket: Socket, head: &[u8], len: usize) -> SendNow {
+        self.work(SEND_NS);
+        match self.crowd.borrow_mut().take(socket.0, head, len) {
+            None => SendNow::Blocked,
+            Some(count) => {
+                self.world.borrow_mut().work(count as u64 * KIB_NS / 1024);
+                SendNow::Sent(count)
+            }
         }
     }
 
@@ -184,25 +197,23 @@ impl Reactor for CrowdReactor {
         self.done.push_back(Completion::Sent { token, error: None, waited: false });
     }
 
-    fn send_now(&mut self, _socket: Socket, bytes: &[u8], _more: bool) -> SendNow {
-        self.work(SEND_NS);
-        SendNow::Sent(bytes.len())
+    fn send_now(&mut self, socket: Socket, bytes: &[u8], _more: bool) -> SendNow {
+        self.send_part(socket, bytes, bytes.len())
     }
 
     fn send_file_now(
         &mut self,
-        _socket: Socket,
+        socket: Socket,
         _token: Token,
         _file: &Self::File,
         _offset: u64,
         len: usize,
     ) -> SendNow {
-        self.work(SEND_NS);
-        SendNow::Sent(len)
+        self.send_part(socket, &[], len)
     }
 
-    fn await_writable(&mut self, _socket: Socket, token: Token) {
-        self.done.push_back(Completion::Writable { token });
+    fn await_writable(&mut self, _socket: Socket, _token: Token) {
+        // Who doesn't read never does.
     }
 
     fn stop_awaiting_writable(&mut self, _socket: Socket, _token: Token) {

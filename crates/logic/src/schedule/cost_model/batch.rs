@@ -47,6 +47,18 @@ impl Batch {
         }
     }
 
+    /// Notes that `to` pays so much of what `from` was charged, if that was since the last measurement.
+    pub fn transfer(&mut self, from: LeafId, to: LeafId, ns: u64) {
+        let place = self.places.get(from.index as usize).copied().unwrap_or(0) as usize;
+        let Some((known, charged_ns)) = self.charges.get_mut(place) else { return };
+        if *known == from {
+            let moved_ns = ns.min(*charged_ns);
+            *charged_ns -= moved_ns;
+            self.charged_ns -= moved_ns;
+            self.charge(to, Cost::from_ns(moved_ns));
+        }
+    }
+
     /// Whether nothing was counted.
     #[must_use]
     pub fn is_empty(&self) -> bool {
