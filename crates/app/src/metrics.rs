@@ -137,6 +137,8 @@ pub struct WorkerMetrics {
     pub handoffs_refused: Number,
     /// Connections that came back from a node.
     pub handoffs_returned: Number,
+    /// Connections whose turn to change hands hasn't come.
+    pub handoffs_waiting: Number,
     /// Requests on connections at nodes whose place was asked for.
     pub questions: Number,
     /// Replies that a node fetched from a peer.
@@ -201,6 +203,7 @@ impl WorkerMetrics {
             births: Number::default(),
             handoffs_refused: Number::default(),
             handoffs_returned: Number::default(),
+            handoffs_waiting: Number::default(),
             questions: Number::default(),
             fetches: Number::default(),
             replies_continued: Number::default(),

@@ -63,6 +63,15 @@ pub(super) const FAMILIES: &[(&Family, Read)] = &[
     ),
     (
         &Family {
+            name: "leat_handoffs_waiting",
+            kind: "gauge",
+            labels: "",
+            help: "Idle connections of a node that drains, or that come from one, whose turn hasn't come: requests have theirs meanwhile.",
+        },
+        |worker| &worker.handoffs_waiting,
+    ),
+    (
+        &Family {
             name: "leat_questions_total",
             kind: "counter",
             labels: "",

@@ -157,6 +157,8 @@ enum Task {
     Accept,
     /// A slice of a program.
     Program,
+    /// Connections that change hands, and that nobody waits for.
+    Handoffs,
 }
 
 /// What the tree orders.
@@ -644,10 +646,14 @@ impl<H: Host> Worker<H> {
 
     /// Runs an event, and charges what it cost to the site that it was for.
     fn run_event(&mut self, leaf: LeafId, event: Event) -> Cost {
-        let Task::Stage(stage) = event.task else {
-            let cost = self.accept(event.token, leaf);
-            self.tree.charge(leaf, cost);
-            return cost;
+        let stage = match event.task {
+            Task::Stage(stage) => stage,
+            Task::Handoffs => return self.take_turns(leaf),
+            Task::Accept | Task::Program => {
+                let cost = self.accept(event.token, leaf);
+                self.tree.charge(leaf, cost);
+                return cost;
+            }
         };
         let token = event.token;
         let site_before = match self.connections.get(token) {

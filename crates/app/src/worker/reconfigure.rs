@@ -102,12 +102,14 @@ impl<H: Host> Worker<H> {
         self.replant_unknown();
         self.meter.forget(self.host.processor_time());
         self.restart_usage();
+        self.requeue_turns();
         for event in waiting {
             if event.is_unknown {
                 self.admission.abandon(UNKNOWN_SITE as usize, self.now);
             }
             match event.task {
                 Task::Accept => self.queue_accept(event.token),
+                Task::Handoffs => {}
                 Task::Program => {
                     self.programs.event_left();
                     self.queue_program(event.token);

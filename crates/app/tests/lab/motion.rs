@@ -140,6 +140,13 @@ fn go_where_content_is(number: u32, begun: Begun) {
     assert_eq!(lab.number("dispatcher", "leat_flows_cut_total"), 0);
 }
 
+/// Has `leat` tell a dispatcher something. What it says to that.
+fn tell(socket: &str, words: &[&str]) -> String {
+    let program = std::env::var_os("LEAT_BINARY").unwrap_or_else(|| env!("CARGO_BIN_EXE_leat").into());
+    let said = std::process::Command::new(program).args(words).args(["--socket", socket]).output();
+    String::from_utf8_lossy(&said.expect("leat can be run").stdout).into_owned()
+}
+
 /// Clients that read a large file slowly, all at once. `meanwhile` runs when each has got some of it.
 fn read_slowly(
     lab: &Lab,
@@ -198,16 +205,86 @@ fn leave_a_drained_node(number: u32, begun: Begun) {
     up(&lab, &folder, begun, &files, "policy = 'round_robin'");
     let socket = folder.path("leat.sock");
     let outcomes = read_slowly(&lab, 100, "big", &files["big"], || {
-        let program = std::env::var_os("LEAT_BINARY").unwrap_or_else(|| env!("CARGO_BIN_EXE_leat").into());
-        let drain = ["drain", "n1", "--timeout", "20", "--socket", &socket];
-        let drained = std::process::Command::new(program).args(drain).output().expect("leat can be run");
-        let said = String::from_utf8_lossy(&drained.stdout).into_owned();
+        let said = tell(&socket, &["drain", "n1", "--timeout", "20"]);
         assert!(said.contains("n1 is empty after "), "{said}");
     });
     let whole = outcomes.iter().filter(|outcome| matches!(outcome, Ok(true))).count();
     assert_eq!(whole, 100, "{outcomes:?}");
     assert!(total(&lab, "leat_replies_continued_total") >= 10, "they moved in mid-reply");
     assert_eq!(lab.number("dispatcher", "leat_flows_cut_total"), 0);
+}
+
+#[test]
+fn requests_are_served_while_thousands_of_idle_connections_leave_a_node() {
+    if !is_possible() {
+        return;
+    }
+    let (lab, folder) = (Lab::new(14), Folder::new("thousands"));
+    let files = BTreeMap::from([("small".to_owned(), content("small", 10_000))]);
+    up(&lab, &folder, Begun::AtDispatcher, &files, "policy = 'round_robin'");
+    let socket = folder.path("leat.sock");
+    let limits = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    let raised = rustix::process::Rlimit { current: limits.maximum, ..limits };
+    rustix::process::setrlimit(rustix::process::Resource::Nofile, raised).expect("up to the hard limit");
+    let asks = |(stream, rest): &mut (TcpStream, Vec<u8>)| {
+        ask(stream, &["small"]);
+        // It asserts that the status is 200.
+        assert!(read_reply(stream, rest).expect("a reply") == files["small"]);
+    };
+    // All of them are at one node.
+    ["n2", "n3"].iter().for_each(|node| _ = tell(&socket, &["drain", node, "--timeout", "20"]));
+    lab.at("client1", || {
+        let begin = |_| {
+            let mut client = (connect(), Vec::new());
+            asks(&mut client);
+            client
+        };
+        let mut idle: Vec<_> = (0..6_000).map(begin).collect();
+        let mut busy: Vec<_> = (0..16).map(begin).collect();
+        tell(&socket, &["ctl", "resume", "n2"]);
+        let is_over = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for client in &mut busy {
+                scope.spawn(|| {
+                    while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                        asks(client);
+                    }
+                });
+            }
+            let said = tell(&socket, &["drain", "n1", "--timeout", "20"]);
+            is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+            assert!(said.contains("n1 is empty after "), "{said}");
+        });
+        idle.iter_mut().for_each(asks);
+    });
+    assert!(lab.number("dispatcher", "leat_handoffs_returned_total") >= 6_000, "idle ones have moved");
+    assert_eq!(total(&lab, "leat_handoffs_waiting"), 0);
+    assert_eq!(lab.number("dispatcher", "leat_flows_cut_total"), 0);
+}
+
+#[test]
+fn what_went_on_without_a_node_that_stood_still_is_gone_there() {
+    if !is_possible() {
+        return;
+    }
+    let (lab, folder) = (Lab::new(15), Folder::new("stood"));
+    let files = BTreeMap::from([("small".to_owned(), content("small", 100))]);
+    up(&lab, &folder, Begun::AtDispatcher, &files, "policy = 'round_robin'");
+    let mut clients = lab.at("client1", || (0..30).map(|_| (connect(), Vec::new())).collect::<Vec<_>>());
+    for (stream, rest) in &mut clients {
+        ask(stream, &["small"]);
+        assert!(read_reply(stream, rest).expect("a reply") == files["small"]);
+    }
+    let held = lab.number("n1", "leat_flows");
+    assert!(held >= 5 && lab.number("n1", "leat_connections{worker=\"0\"}") >= held, "{held}");
+    lab.stop("n1");
+    // Longer than its lease: what it did last isn't known, so they are cut.
+    super::within("its flows are taken back", || lab.number("dispatcher", "leat_flows_cut_total") >= held);
+    lab.signal("n1", "-CONT");
+    super::within("it knows that they are", || lab.number("n1", "leat_flows") == 0);
+    let sockets =
+        || lab.well(&["exec", "n1", "ss", "-Htn", "state", "established", "src", VIP.split(':').next().unwrap()]);
+    super::within("nothing is left of them", || sockets().trim().is_empty());
 }
 
 /// Large files are hashed when they have been asked for, and go on elsewhere only under their tags.

@@ -361,6 +361,47 @@ fn what_everybody_else_refuses_stays_with_its_giver_however_often_it_was_offered
 }
 
 #[test]
+fn a_drain_asks_for_all_in_the_end_and_for_few_at_a_time() {
+    let mut pair = Pair::new();
+    let flows: Vec<FlowId> = (100..110).map(|serial| FlowId { serial, ..FLOW }).collect();
+    for &flow in &flows {
+        assert!(pair.home.open(flow));
+        pair.home.give(flow, NODE).unwrap();
+        pair.home.frozen(pair.now, flow, IMAGE);
+        pair.talk();
+        pair.node.thawed(flow);
+        pair.talk();
+    }
+    pair.node_did.clear();
+    let asked = |pair: &mut Pair| {
+        assert!(pair.home.recall_some(|node| node == NODE, 4));
+        pair.talk();
+        let frozen = |effect| match effect {
+            Effect::Freeze { flow } => Some(flow),
+            _ => None,
+        };
+        pair.node_did.drain(..).filter_map(frozen).collect::<Vec<_>>()
+    };
+    // The first are in the middle of replies: that doesn't keep the others.
+    assert_eq!(asked(&mut pair), flows[..4]);
+    assert_eq!(asked(&mut pair), flows[4..8]);
+    for flow in &flows[4..7] {
+        pair.node.frozen(*flow, IMAGE);
+    }
+    pair.talk();
+    assert_eq!(asked(&mut pair), flows[8..9], "three are on their way");
+    for flow in &flows[4..7] {
+        pair.home.place(pair.now, *flow, Destination::Here).unwrap();
+        pair.home.thawed(*flow);
+    }
+    assert_eq!(asked(&mut pair), flows[9..]);
+    // What couldn't be frozen is asked for again, also behind those that are still in the middle of replies.
+    pair.node.freeze_failed(flows[9]);
+    let again = [asked(&mut pair), asked(&mut pair)].concat();
+    assert_eq!(again, flows[9..]);
+}
+
+#[test]
 fn a_home_that_starts_again_takes_up_what_nodes_hold_and_cuts_the_rest() {
     let mut pair = Pair::new();
     pair.hand_over();

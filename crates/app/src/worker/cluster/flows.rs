@@ -312,39 +312,53 @@ impl<H: Host> Worker<H> {
     /// A flow that was given away isn't here any more.
     pub(super) fn close_silently(&mut self, flow: FlowId) {
         let Some(cluster) = &mut self.cluster else { return };
+        cluster.turns.remove(flow);
         let Some(known) = cluster.flows.all.get_mut(&flow) else { return };
         let key = known.key;
         let place = std::mem::replace(&mut known.place, Place::Away);
         cluster.arrivals.remove(flow);
-        if matches!(cluster.part, Part::Node(_)) {
+        let is_node = matches!(cluster.part, Part::Node(_));
+        if is_node {
             cluster.flows.remove(flow);
         }
-        if let Place::Frozen { frozen, parts } = place {
-            frozen.close_silently();
-            if let Some(key) = key {
-                cluster.part.unhold(flow, key, self.now);
+        match place {
+            Place::Frozen { frozen, parts } => {
+                frozen.close_silently();
+                if let Some(key) = key {
+                    cluster.part.unhold(flow, key, self.now);
+                }
+                if let Some(exchange) = parts.exchange {
+                    self.recycle(exchange);
+                }
+                self.flow_was_taken(flow);
             }
-            if let Some(exchange) = parts.exchange {
-                self.recycle(exchange);
+            // It lives here, as after a lease that ran out, and went on elsewhere. Its socket isn't marked: what the kernel says doesn't leave this host.
+            Place::Slot { token, .. } if is_node => {
+                cluster.flows.at.remove(&token.index);
+                self.cut(token);
             }
-            self.flow_was_taken(flow);
+            Place::Slot { .. } | Place::Away => {}
         }
     }
 
     /// Makes a connection from an image.
     pub(super) fn thaw(&mut self, flow: FlowId, image: &Bytes) {
+        match Image::decode(image).map_err(|error| refused(RefuseReason::Image, &error)) {
+            Ok(image) => self.thaw_in_turn(flow, image),
+            Err(reason) => self.thaw_ended(flow, Err(reason)),
+        }
+    }
+
+    pub(super) fn thaw_now(&mut self, flow: FlowId, mut image: Image) {
         let before = self.host.processor_time();
         let serves = self.cluster.as_ref().is_some_and(|cluster| cluster.part.serves());
-        let thawed = match Image::decode(image).map_err(|error| refused(RefuseReason::Image, &error)) {
-            Ok(mut image) => match image.reply.take() {
-                Some(reply) if serves => match self.seek_content(flow, image, reply) {
-                    Ok(()) => return,
-                    Err(reason) => Err(reason),
-                },
-                Some(_) => Err(refused(RefuseReason::Image, &"a reply under way, whose content nodes have")),
-                None => self.try_to_thaw(flow, image),
+        let thawed = match image.reply.take() {
+            Some(reply) if serves => match self.seek_content(flow, image, reply) {
+                Ok(()) => return,
+                Err(reason) => Err(reason),
             },
-            Err(reason) => Err(reason),
+            Some(_) => Err(refused(RefuseReason::Image, &"a reply under way, whose content nodes have")),
+            None => self.try_to_thaw(flow, image),
         };
         let spent = self.host.processor_time().saturating_sub(before);
         if let (Ok(token), Some(Part::Node(node))) = (&thawed, self.cluster.as_mut().map(|cluster| &mut cluster.part)) {

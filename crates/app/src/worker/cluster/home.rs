@@ -28,7 +28,7 @@ use crate::ctl::{self, Command, Question};
 /// Entries are looked through for what is over, so many at a time.
 const SWEEP_COUNT: u32 = 4096;
 const SWEEP_PAUSE: Duration = Duration::from_millis(200);
-/// Connections that a draining node is asked for at a time, and the time until the next.
+/// Connections of draining nodes that are on their way at a time, and the time until more are asked for.
 const RECALL_COUNT: usize = 256;
 const RECALL_PAUSE: Duration = Duration::from_millis(20);
 /// Nodes that a request is offered to before it's refused.
@@ -305,17 +305,10 @@ impl Home {
         self.recall_at = now;
     }
 
-    /// Asks draining nodes for some of what they have: not for all at once, as the others take only so many at a time. What nobody could take
-    /// stays where it was, and is asked for again.
+    /// Asks draining nodes for some of what they have: not for all at once, as the others take only so many at a time.
     fn recall_some(&mut self, now: Instant) {
-        let mut is_left = false;
-        for number in (0..self.nodes.len()).map(number_of) {
-            if self.is_retiring || self.draining.contains(&number) {
-                let flows: Vec<FlowId> = self.flows_at(number).take(RECALL_COUNT).collect();
-                is_left |= !flows.is_empty();
-                flows.iter().for_each(|flow| self.flows.recall(*flow));
-            }
-        }
+        let Home { flows, draining, is_retiring, .. } = self;
+        let is_left = flows.recall_some(|server| *is_retiring || draining.contains(&server.server()), RECALL_COUNT);
         self.recall_at = match (is_left, self.draining.is_empty() && !self.is_retiring) {
             (true, _) => now.after(RECALL_PAUSE),
             // One that was on its way there may arrive yet.

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `link` | carries messages between home and node |
 //! | `flows` | knows where each flow is, and takes connections apart and puts them together |
+//! | `turns` | those that nobody waits for, each in its turn |
 //! | `home` | a dispatcher's: from a request to a node, and back when nobody takes it |
 //! | `born` | connections that begin at a node, both sides |
 //! | `foreign` | a node's whose server isn't leat: whether that answers, and how much it has to do |
@@ -26,6 +27,7 @@ mod recovery;
 mod reply;
 mod shared;
 mod split;
+mod turns;
 
 use leat_host::handoff::Freezer;
 use leat_host::reactor::Token;
@@ -63,6 +65,7 @@ pub(super) struct Cluster<F> {
     links: Links,
     flows: Flows<F>,
     freezer: Freezer,
+    turns: turns::Turns,
     arrivals: reply::Arrivals<F>,
     /// When flows are looked at again that are to be frozen.
     look_at: Instant,
@@ -187,6 +190,7 @@ impl<H: Host> Worker<H> {
             links,
             flows: Flows::default(),
             freezer: Freezer::new(),
+            turns: turns::Turns::default(),
             arrivals: reply::Arrivals::default(),
             look_at: Instant::NEVER,
             key,
@@ -212,7 +216,7 @@ impl<H: Host> Worker<H> {
 
     fn run_effect(&mut self, home: ServerId, effect: Effect) {
         match effect {
-            Effect::Freeze { flow } => self.freeze(flow),
+            Effect::Freeze { flow } => self.freeze_in_turn(flow),
             Effect::Unfreeze { flow, .. } => self.unfreeze(flow),
             Effect::Thaw { flow, image, .. } => self.thaw(flow, &image),
             Effect::CloseSilently { flow } => self.close_silently(flow),
@@ -245,15 +249,17 @@ impl<H: Host> Worker<H> {
     /// Does what is due.
     pub(super) fn handle_cluster_timeout(&mut self) {
         self.handle_link_timeout();
+        self.queue_turns();
         let now = self.now;
         let Some(cluster) = &mut self.cluster else { return };
         if now >= cluster.look_at {
             cluster.look_at = Instant::NEVER;
-            cluster.flows.take_unacknowledged().into_iter().for_each(|flow| self.freeze(flow));
+            cluster.flows.take_unacknowledged().into_iter().for_each(|flow| self.freeze_in_turn(flow));
         }
         let requests = self.requests_under_way();
         let Some(cluster) = &mut self.cluster else { return };
         cluster.part.count(&self.metrics);
+        self.metrics.handoffs_waiting.set(cluster.turns.len() as u64);
         match &mut cluster.part {
             Part::Home(home) => home.handle_timeout(now),
             Part::Node(node) => {
@@ -336,7 +342,7 @@ impl<H: Host> Worker<H> {
     /// Something has changed for a connection that may be about to be frozen. Whether it is.
     pub(super) fn freeze_goes_on(&mut self, token: Token) -> bool {
         let Some(flow) = self.freezing_flow(token) else { return false };
-        self.freeze(flow);
+        self.freeze_in_turn(flow);
         self.run_effects();
         true
     }

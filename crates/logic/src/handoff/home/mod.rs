@@ -138,6 +138,8 @@ pub struct Home {
     offers: VecDeque<(Instant, FlowId, Generation)>,
     /// When flows are given up that no node has claimed since this home's start.
     claims_end: Instant,
+    /// The last of those that were asked for again, as many as may be at a time; none when all have been.
+    asked_again: Option<FlowId>,
     kept_bytes: usize,
     rules: Rules,
     /// The workers of this server that are homes, for nodes to make links to.
@@ -157,6 +159,7 @@ impl Home {
             lists: Lists::default(),
             offers: VecDeque::new(),
             claims_end: Instant::NEVER,
+            asked_again: None,
             kept_bytes: 0,
             rules: Rules::default(),
             homes: Vec::new(),
@@ -382,6 +385,34 @@ impl Home {
         }
     }
 
+    /// Asks such nodes for flows back, as for a drain: for so many that `most` are on their way, first for those that haven't been asked for. What
+    /// nobody took stays where it was, and is asked for again. Whether any are left.
+    pub fn recall_some(&mut self, is_asked: impl Fn(ServerId) -> bool, most: usize) -> bool {
+        let (mut fresh, mut stale, mut moving, mut is_left) = (Vec::new(), Vec::new(), 0, false);
+        for (&flow, record) in &self.flows {
+            match record.holder {
+                Holder::Node { life, is_recalled: false, .. } if is_asked(life.0) => {
+                    fresh.extend((fresh.len() < most).then_some(flow));
+                }
+                Holder::Node { life, .. } if is_asked(life.0) => {
+                    stale.extend((stale.len() < most && Some(flow) > self.asked_again).then_some(flow));
+                }
+                Holder::Held | Holder::Thawing | Holder::Offered { own: false, .. } => moving += 1,
+                _ => {}
+            }
+            is_left |= record.is_at_any(&is_asked);
+        }
+        // Replies that can't move are waited for; a recall that came to nothing is repeated.
+        let asked = if fresh.is_empty() {
+            self.asked_again = stale.get(most.saturating_sub(1)).copied();
+            stale
+        } else {
+            fresh
+        };
+        asked.into_iter().take(most.saturating_sub(moving)).for_each(|flow| self.recall(flow));
+        is_left
+    }
+
     /// Answers [`Effect::Where`]. A flow that isn't with the node any more needs no answer.
     pub fn tell(&mut self, flow: FlowId, number: u32, there: There) {
         if let Some(&Flow { generation, holder: Holder::Node { life, .. }, .. }) = self.flows.get(&flow) {
@@ -410,12 +441,7 @@ impl Home {
 
     /// The flows that such nodes hold, or are being given.
     pub fn flows_of(&self, is_asked: impl Fn(ServerId) -> bool) -> impl Iterator<Item = FlowId> {
-        let is_there = move |holder| match holder {
-            Holder::Offered { life, .. } | Holder::Node { life, .. } => is_asked(life.0),
-            Holder::Unclear(id) => id.is_some_and(&is_asked),
-            _ => false,
-        };
-        self.flows.iter().filter(move |(_, record)| is_there(record.holder)).map(|(&flow, _)| flow)
+        self.flows.iter().filter(move |(_, record)| record.is_at_any(&is_asked)).map(|(&flow, _)| flow)
     }
 
     /// What has happened so far.
@@ -604,6 +630,15 @@ impl Home {
 }
 
 impl Flow {
+    /// Whether one of such nodes has it, or is being given it.
+    fn is_at_any(&self, is_asked: &impl Fn(ServerId) -> bool) -> bool {
+        match self.holder {
+            Holder::Offered { life, .. } | Holder::Node { life, .. } => is_asked(life.0),
+            Holder::Unclear(id) => id.is_some_and(is_asked),
+            _ => false,
+        }
+    }
+
     fn new(holder: Holder) -> Flow {
         Flow {
             generation: Generation::default(),

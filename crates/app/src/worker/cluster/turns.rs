@@ -1,0 +1,137 @@
+//! Connections that change hands by the many while nobody waits for them, as idle ones of a node that drains: each has its turn in the tree, so that
+//! requests being served have theirs. Decides nothing about them: `flows` takes them apart and puts them together.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use leat_logic::handoff::{FlowId, Image};
+use leat_logic::schedule::{Cost, LeafId, Share};
+
+use super::super::{Event, Host, Task, Worker};
+use super::{Cluster, Part};
+use crate::worker::BELL;
+
+/// Taken at one turn: some hundred microseconds' work, and what is said of them shares a write.
+const TURN_COUNT: usize = 8;
+
+/// What is to be done with a flow when its turn comes.
+enum Turn {
+    Freeze,
+    Thaw(Box<Image>),
+}
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Turns {
+    order: VecDeque<FlowId>,
+    /// Of those in order the ones that are still to be touched.
+    wanted: BTreeMap<FlowId, Turn>,
+    /// Whether an event of theirs is in the tree.
+    is_queued: bool,
+    leaf: Option<LeafId>,
+}
+
+impl Turns {
+    fn add(&mut self, flow: FlowId, turn: Turn) {
+        if self.wanted.insert(flow, turn).is_none() {
+            self.order.push_back(flow);
+        }
+    }
+
+    /// A flow isn't to be touched any more.
+    pub(super) fn remove(&mut self, flow: FlowId) {
+        self.wanted.remove(&flow);
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.wanted.len()
+    }
+
+    fn next(&mut self) -> Option<(FlowId, Turn)> {
+        loop {
+            let flow = self.order.pop_front()?;
+            if let Some(turn) = self.wanted.remove(&flow) {
+                return Some((flow, turn));
+            }
+        }
+    }
+}
+
+impl<F> Cluster<F> {
+    /// Whether nobody waits for a flow that is given back: it's idle, and its home doesn't need it for its next request.
+    fn may_wait(&mut self, flow: FlowId) -> bool {
+        match &mut self.part {
+            Part::Node(node) => !node.of(flow).is_some_and(|flows| flows.is_lent(flow)),
+            Part::Home(_) => false,
+        }
+    }
+}
+
+impl<H: Host> Worker<H> {
+    /// Freezes a flow's connection: when its turn comes if it's idle, else as soon as it can be.
+    pub(super) fn freeze_in_turn(&mut self, flow: FlowId) {
+        let Some(cluster) = &mut self.cluster else { return };
+        let connection = cluster.flows.token(flow).map(|token| &self.connections[token]);
+        let is_idle = connection.is_some_and(|known| known.exchange.is_none() && known.inbox.is_empty());
+        if is_idle && cluster.may_wait(flow) {
+            cluster.turns.add(flow, Turn::Freeze);
+            self.queue_turns();
+        } else {
+            self.freeze(flow);
+        }
+    }
+
+    /// Makes a connection from an image: when its turn comes if it's idle, else at once.
+    pub(super) fn thaw_in_turn(&mut self, flow: FlowId, image: Image) {
+        let Some(cluster) = &mut self.cluster else { return };
+        if image.reply.is_none() && image.next_bytes().is_empty() && cluster.may_wait(flow) {
+            cluster.turns.add(flow, Turn::Thaw(Box::new(image)));
+            self.queue_turns();
+        } else {
+            self.thaw_now(flow, image);
+        }
+    }
+
+    /// Puts their event in the tree, if there is none.
+    pub(super) fn queue_turns(&mut self) {
+        let Some(cluster) = &mut self.cluster else { return };
+        let turns = &mut cluster.turns;
+        if turns.is_queued || turns.wanted.is_empty() {
+            return;
+        }
+        // They are what work of an unknown site is: nobody's in particular, and with a share that nobody can take.
+        let leaf = turns.leaf.or_else(|| self.tree.add_leaf(self.unknown.node, Share::default()).ok());
+        let event = Event { task: Task::Handoffs, token: BELL, queued_us: self.now_us, is_unknown: false };
+        turns.leaf = leaf;
+        turns.is_queued = leaf.is_some_and(|leaf| self.tree.push(leaf, event).is_ok());
+    }
+
+    /// The tree has been made anew: so are their leaf and their event.
+    pub(in crate::worker) fn requeue_turns(&mut self) {
+        if let Some(cluster) = &mut self.cluster {
+            (cluster.turns.leaf, cluster.turns.is_queued) = (None, false);
+        }
+        self.queue_turns();
+    }
+
+    /// A turn has come.
+    pub(in crate::worker) fn take_turns(&mut self, leaf: LeafId) -> Cost {
+        let before = self.host.processor_time();
+        if let Some(cluster) = &mut self.cluster {
+            cluster.turns.is_queued = false;
+        }
+        for _ in 0..TURN_COUNT {
+            match self.cluster.as_mut().and_then(|cluster| cluster.turns.next()) {
+                Some((flow, Turn::Freeze)) => self.freeze(flow),
+                Some((flow, Turn::Thaw(image))) => self.thaw_now(flow, *image),
+                None => break,
+            }
+        }
+        self.run_effects();
+        self.queue_turns();
+        let spent = self.host.processor_time().saturating_sub(before);
+        self.meter.measured(Cost::from_ns(u64::try_from(spent.as_nanos()).unwrap_or(u64::MAX)));
+        let cost = self.meter.charge(leaf);
+        self.tree.charge(leaf, cost);
+        cost
+    }
+}
