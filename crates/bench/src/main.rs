@@ -44,6 +44,8 @@ enum Command {
     Handoff(handoff::HandoffOptions),
     /// Measure splitting requests, beside separate servers, HAProxy and the paper.
     Split(split::SplitOptions),
+    /// Split requests while packets are lost and data servers die, every reply compared.
+    SplitFaults(split::FaultOptions),
     /// Print every mark of every experiment that was missed.
     Shortfalls(result::ShortfallOptions),
 }
@@ -56,6 +58,7 @@ fn main() -> ExitCode {
         Command::Shares(options) => cleanup::watch().and_then(|()| shares::run(&options)),
         Command::Handoff(options) => cleanup::watch().and_then(|()| handoff::run(&options)),
         Command::Split(options) => cleanup::watch().and_then(|()| split::run(&options)),
+        Command::SplitFaults(options) => cleanup::watch().and_then(|()| split::run_faults(&options)),
         Command::Shortfalls(options) => result::print_shortfalls(&options),
     };
     match result {

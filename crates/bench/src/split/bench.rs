@@ -65,6 +65,8 @@ pub(super) struct Load {
     pub(super) rate: Option<f64>,
     pub(super) warm_up: Duration,
     pub(super) window: Duration,
+    /// The body of each n-th reply is compared.
+    pub(super) verify_every: u64,
 }
 
 /// What a machine has spent on a request that the cluster has answered, in microseconds.
@@ -169,19 +171,28 @@ impl Bench {
         Ok(Cluster { _proxy: proxy, lab, processes, addresses, hop_us })
     }
 
-    fn requests(&self, file: &str, close: bool) -> Mix {
+    fn target(&self, file: &str, close: bool) -> Target {
         let content = self.files.content(file);
         let body = content.map_or(Body::Unknown, |(_, content)| Body::Seeded(content));
         let target = Target::of_host("localhost", &format!("/{file}"), if close { CLOSE } else { "" });
-        Mix::new(vec![(target.with_body(content.map(|(bytes, _)| bytes), body), 1.0)])
+        target.with_body(content.map(|(bytes, _)| bytes), body)
     }
 
-    /// Puts a load on all machines that clients know, evenly. Every eighth body is compared.
+    /// Puts a load on all machines that clients know, evenly.
     ///
     /// # Errors
     /// The load can't run.
     pub(super) fn measure(&self, cluster: &Cluster, size: &Size, load: &Load) -> io::Result<Trial> {
-        let mix = self.requests(size.file, load.requests == Some(1));
+        self.measure_mix(cluster, &[(size, 1.0)], load)
+    }
+
+    /// The same with several sizes, each with its weight.
+    ///
+    /// # Errors
+    /// As [`Bench::measure`].
+    pub(super) fn measure_mix(&self, cluster: &Cluster, sizes: &[(&Size, f64)], load: &Load) -> io::Result<Trial> {
+        let close = load.requests == Some(1);
+        let mix = Mix::new(sizes.iter().map(|(size, weight)| (self.target(size.file, close), *weight)).collect());
         let known = cluster.addresses.len();
         let plan = |address: &SocketAddr| Plan {
             demand: load.rate.map_or(Demand::Saturate, |rate| Demand::Rate {
@@ -192,7 +203,7 @@ impl Bench {
             warm_up: load.warm_up,
             window: load.window,
             drain: Duration::from_secs(1),
-            verify_every: 8,
+            verify_every: load.verify_every,
             seed: self.options.seed,
             sleep: true,
             ..Plan::saturate(*address, (load.connections / known).max(1))

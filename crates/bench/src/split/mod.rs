@@ -13,12 +13,13 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::experiment::{self, leat_build, table};
+use crate::experiment::{self, Case, leat_build, table};
 use crate::result::ExperimentResult;
 use bench::Bench;
 
 /// The folder of its results.
 const EXPERIMENT: &str = "split";
+const FAULTS: &str = "split-faults";
 
 /// `leat-bench split`
 #[derive(Args, Clone, Debug)]
@@ -48,12 +49,55 @@ pub(crate) struct SplitOptions {
     seed: u64,
 }
 
+/// `leat-bench split-faults`
+#[derive(Args, Clone, Debug)]
+pub(crate) struct FaultOptions {
+    /// Only these cases; `--list` names them.
+    #[arg(long)]
+    case: Vec<String>,
+    /// Name the cases and end.
+    #[arg(long)]
+    list: bool,
+    /// Length of each case: a million requests take some minutes.
+    #[arg(long, default_value_t = 300.0)]
+    seconds: f64,
+    /// leat's binary; without it, it's built here, in this program's own profile.
+    #[arg(long)]
+    leat: Option<PathBuf>,
+    /// Folder whose sub-folder gets the results.
+    #[arg(long, default_value = "experiments")]
+    out: PathBuf,
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
 /// Runs the cases and writes what they brought.
 ///
 /// # Errors
 /// An unknown case, a lab that can't be built (it needs root), or files that can't be written.
 pub(crate) fn run(options: &SplitOptions) -> io::Result<()> {
-    let cases = experiment::select(case::all(), &options.case)?;
+    let how = "Connection servers (or the proxy) on one core, the client on another, data servers on the others.";
+    run_cases(case::all(), options, EXPERIMENT, ("Requests are split", how))
+}
+
+/// Runs those with faults.
+///
+/// # Errors
+/// As [`run`].
+pub(crate) fn run_faults(options: &FaultOptions) -> io::Result<()> {
+    let FaultOptions { case, list, seconds, leat, out, seed } = options.clone();
+    let options = SplitOptions { case, list, seconds, rounds: 1, link_mbit: 0, leat, out, seed };
+    let how = "Every byte of every reply is compared.";
+    run_cases(case::faults(), &options, FAULTS, ("Requests are split, and packets are lost or servers die", how))
+}
+
+fn run_cases(
+    cases: Vec<Box<dyn Case<Bench>>>,
+    options: &SplitOptions,
+    experiment: &str,
+    (title, how): (&str, &str),
+) -> io::Result<()> {
+    let cases = experiment::select(cases, &options.case)?;
     if options.list {
         cases.iter().for_each(|case| println!("{:16} {}", case.name(), case.title()));
         return Ok(());
@@ -61,9 +105,8 @@ pub(crate) fn run(options: &SplitOptions) -> io::Result<()> {
     let program = options.leat.clone().map_or_else(leat_build::build, Ok)?;
     let mut bench = Bench::new(options.clone(), program)?;
     let findings = experiment::run(&cases, &mut bench);
-    let result = ExperimentResult::new(EXPERIMENT, options.rounds, options.seconds, findings);
-    let how = "Connection servers (or the proxy) on one core, the client on another, data servers on the others.";
-    let mut text = table::heading("Requests are split", &result, how) + &table::marks(&result);
+    let result = ExperimentResult::new(experiment, options.rounds, options.seconds, findings);
+    let mut text = table::heading(title, &result, how) + &table::marks(&result);
     text.extend(cases.iter().map(|case| table::case(case.as_ref(), &bench.records, &result)));
-    experiment::write(&options.out.join(EXPERIMENT), &result, &text, &cases, &bench.records.samples)
+    experiment::write(&options.out.join(experiment), &result, &text, &cases, &bench.records.samples)
 }

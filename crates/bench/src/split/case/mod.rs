@@ -2,6 +2,7 @@
 
 mod cpu;
 mod delegation;
+mod faults;
 mod links;
 mod times;
 
@@ -18,13 +19,28 @@ pub(super) fn all() -> Vec<Box<dyn Case<Bench>>> {
     vec![Box::new(links::Links), Box::new(cpu::Cpu), Box::new(delegation::Delegation), Box::new(times::Times)]
 }
 
+/// Those that take minutes each.
+pub(super) fn faults() -> Vec<Box<dyn Case<Bench>>> {
+    let lossy = faults::Faults {
+        name: "loss-1",
+        title: "one of a hundred packets is lost, each way",
+        lost_percent: 1,
+        deaths: false,
+    };
+    let lossier = faults::Faults { name: "loss-5", title: "five of a hundred are", lost_percent: 5, deaths: false };
+    let deadly = faults::Faults { name: "deaths", title: "data servers die in turn", lost_percent: 0, deaths: true };
+    vec![Box::new(lossy), Box::new(lossier), Box::new(deadly)]
+}
+
+/// Of so many replies one is compared byte for byte.
+const VERIFY_EVERY: u64 = 8;
 /// The subject of marks.
 const LEAT: &str = "leat";
 
 /// A closed loop on so many connections, for as long as the options say.
 fn saturate(bench: &Bench, connections: usize, requests: Option<u32>) -> Load {
     let window = Duration::from_secs_f64(bench.options.seconds);
-    Load { connections, requests, rate: None, warm_up: Duration::from_millis(200), window }
+    Load { connections, requests, rate: None, warm_up: Duration::from_millis(200), window, verify_every: VERIFY_EVERY }
 }
 
 /// Has `work` done with a setup that is up. What goes wrong is noted, and the others have their turn.

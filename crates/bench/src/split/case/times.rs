@@ -10,7 +10,7 @@ use hdrhistogram::Histogram;
 use super::super::bench::{Bench, Cluster, Load, Trial, size};
 use super::super::paper;
 use super::super::setup::{Kind, Setup};
-use super::{at_most, failures, with_setup};
+use super::{VERIFY_EVERY, at_most, failures, with_setup};
 use crate::experiment::{Case, Plot, Samples, plot::Scale};
 use crate::lab::{CLIENT, CLIENT_CORE};
 use crate::result::{Figure, Mark};
@@ -145,6 +145,7 @@ fn offer(bench: &Bench, cluster: &Cluster, rate: f64) -> io::Result<(Trial, f64)
         rate: Some(rate),
         warm_up: Duration::from_millis(500),
         window: Duration::from_secs_f64(bench.options.seconds),
+        verify_every: VERIFY_EVERY,
     };
     let ended = AtomicBool::new(false);
     std::thread::scope(|scope| {
