@@ -197,6 +197,12 @@ impl Bench {
         self.undisturbed(|bench| Ok((bench.measure(running, plan, mix)?, ()))).map(|(measured, ())| measured)
     }
 
+    /// As [`Self::measure_undisturbed`], for latencies: whoever else has something to do on the two processors doesn't hold up what is measured.
+    pub(crate) fn measure_latency(&mut self, running: &Running, plan: &Plan, mix: &Mix) -> io::Result<Measured> {
+        running.run_at_once();
+        self.measure_undisturbed(running, plan, mix)
+    }
+
     /// Runs `work` on a thread of its own that stays on the client's core.
     pub(crate) fn on_client_core<T: Send>(&self, work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
         experiment::on_cores(&[self.options.client_core], work)

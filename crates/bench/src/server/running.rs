@@ -141,6 +141,15 @@ impl Running {
         descendants(self.child.id())
     }
 
+    /// Has all threads run at once whenever they are woken. Not for a server whose threads have to give way to each other.
+    pub(crate) fn run_at_once(&self) {
+        let tasks =
+            self.processes().into_iter().filter_map(|pid| fs::read_dir(format!("/proc/{pid}/task")).ok()).flatten();
+        // Whoever ends meanwhile has no thread to be put first.
+        let threads = tasks.filter_map(|task| task.ok()?.file_name().to_str()?.parse().ok());
+        threads.for_each(process::run_at_once);
+    }
+
     /// Processor time of all processes so far.
     pub(crate) fn cpu_time(&self) -> Duration {
         self.processes().into_iter().filter_map(|pid| process::cpu_time(pid).ok()).sum()

@@ -60,7 +60,7 @@ impl Case<Bench> for Active {
         bench.rounds(turns, wanted, |bench, server, round| {
             let running = bench.start(server, &site)?;
             let plan = Plan { demand, seed: 1 + u64::from(round), ..plan(running.address()) };
-            let measured = bench.measure_undisturbed(&running, &plan, &mix)?;
+            let measured = bench.measure_latency(&running, &plan, &mix)?;
             bench.record_load((NAME, "", round), server.name(), &measured);
             Ok(())
         });

@@ -66,7 +66,7 @@ impl Case<Bench> for SpecWeb99 {
                 let running = bench.start(server, &site)?;
                 running.visit(files.paths())?;
                 let plan = Plan { demand, connections: 256, ..plan(running.address()) };
-                let measured = bench.measure_undisturbed(&running, &plan, &mix)?;
+                let measured = bench.measure_latency(&running, &plan, &mix)?;
                 bench.record_load((NAME, point, round), server.name(), &measured);
                 Ok(())
             });
