@@ -220,6 +220,7 @@ impl<F> Connections<F> {
         slot.listener = listener;
         slot.leaf = None;
         slot.site = super::UNKNOWN_SITE;
+        slot.arrived_us = super::microseconds(now);
         slot.lingered_bytes = 0;
         slot.flags = Flags { open: true, ..Flags::default() };
         Token { index, generation: slot.generation }

@@ -443,8 +443,7 @@ impl<H: Host> Worker<H> {
         let mut completions = std::mem::take(&mut self.completions);
         let waits = self.cluster.is_some() && timeout != Some(Duration::ZERO);
         let before = waits.then(|| (self.host.now(), self.host.processor_time()));
-        let gather =
-            (self.tree.is_empty() && timeout != Some(Duration::ZERO)).then(|| self.gathering.begin()).flatten();
+        let gather = (self.tree.is_empty() && timeout != Some(Duration::ZERO)).then(|| self.gathering.plan()).flatten();
         match gather {
             Some(gather) => {
                 self.metrics.gathers.increment();
@@ -581,7 +580,6 @@ impl<H: Host> Worker<H> {
         match completion {
             Completion::Received { token, buffer } => match self.connections.get(token) {
                 Some(connection) => {
-                    self.gathering.arrived();
                     connection.inbox.add(&mut self.reactor, buffer);
                     if self.reactor.free_buffers() < FREE_BUFFERS_MIN {
                         // They're for everybody: who has to wait for a turn waits with a copy.

@@ -1,6 +1,7 @@
 //! The receive stage: bytes become requests. What is a request, and what is refused, is `http::Connection`'s to say.
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use leat_host::reactor::{Reactor, Token};
 use leat_logic::http::{self, BodyLength, EndOfInput, Progress, RejectReason, Rejection, Request, Status};
@@ -30,6 +31,8 @@ impl<H: Host> Worker<H> {
             return;
         }
         if !connection.flags.queued {
+            let since_last_us = self.now_us.wrapping_sub(connection.arrived_us);
+            self.gathering.arrived(Duration::from_micros(since_last_us.into()));
             connection.arrived_us = self.now_us;
         }
         if connection.exchange.is_none() && !connection.flags.held && !connection.flags.departing {
