@@ -165,11 +165,23 @@ pub struct AccessLogHandle {
 impl AccessLogHandle {
     /// Adds a line. Returns how many lines were dropped meanwhile: the thread is behind, or can't write.
     pub fn add(&self, record: &Record<'_>) -> u64 {
+        self.add_line(|format, block| match format {
+            AccessLogFormat::Combined => record.write_combined(block),
+            AccessLogFormat::Json => record.write_json(block),
+        })
+    }
+
+    /// As [`AccessLogHandle::add`], of a connection to a port.
+    pub fn add_connection(&self, record: &ConnectionRecord<'_>) -> u64 {
+        self.add_line(|format, block| match format {
+            AccessLogFormat::Combined => record.write_text(block),
+            AccessLogFormat::Json => record.write_json(block),
+        })
+    }
+
+    fn add_line(&self, write: impl FnOnce(AccessLogFormat, &mut Vec<u8>)) -> u64 {
         let mut block = self.block.borrow_mut();
-        match self.format {
-            AccessLogFormat::Combined => record.write_combined(&mut block),
-            AccessLogFormat::Json => record.write_json(&mut block),
-        }
+        write(self.format, &mut block);
         self.lines.set(self.lines.get() + 1);
         let full = block.len() >= BLOCK_BYTES;
         drop(block);
@@ -231,20 +243,8 @@ const MONTHS: [&[u8; 3]; 12] =
 impl Record<'_> {
     /// The Combined Log Format: `peer - - [day/month/year:time +0000] "line" status bytes "referer" "user agent"`.
     fn write_combined(&self, out: &mut Vec<u8>) {
-        match self.peer {
-            Some(peer) => push(out, format_args!("{peer}")),
-            None => out.push(b'-'),
-        }
-        let date = self.date;
-        out.extend_from_slice(b" - - [");
-        out.extend_from_slice(&date[5..7]);
-        out.push(b'/');
-        out.extend_from_slice(&date[8..11]);
-        out.push(b'/');
-        out.extend_from_slice(&date[12..16]);
-        out.push(b':');
-        out.extend_from_slice(&date[17..25]);
-        out.extend_from_slice(b" +0000] \"");
+        push_beginning(out, self.peer, self.date);
+        out.push(b'"');
         push_quoted(out, self.request_line);
         push(out, format_args!("\" {} {} \"", self.status, self.body_bytes));
         push_quoted(out, self.referer);
@@ -254,13 +254,11 @@ impl Record<'_> {
     }
 
     fn write_json(&self, out: &mut Vec<u8>) {
-        let date = self.date;
-        let month = MONTHS.iter().position(|month| month[..] == date[8..11]).map_or(1, |place| place + 1);
         let text = |bytes: &[u8]| String::from_utf8_lossy(&bytes[..bytes.len().min(FIELD_BYTES_MAX)]).into_owned();
         let mut words = self.request_line.splitn(3, |&byte| byte == b' ').map(text);
         let mut word = || words.next().unwrap_or_default();
         let line = serde_json::json!({
-            "time": format!("{}-{month:02}-{}T{}Z", text(&date[12..16]), text(&date[5..7]), text(&date[17..25])),
+            "time": json_time(self.date),
             "peer": self.peer.map(|peer| peer.to_string()),
             "site": self.site,
             "host": text(self.host),
@@ -277,6 +275,81 @@ impl Record<'_> {
         });
         push(out, format_args!("{line}\n"));
     }
+}
+
+/// One connection to a port for another protocol than HTTP, when it has ended.
+pub struct ConnectionRecord<'a> {
+    /// When it ended, as in a Date field.
+    pub date: &'a [u8; HTTP_DATE_BYTES],
+    /// The client.
+    pub peer: Option<IpAddr>,
+    /// The port's name.
+    pub port: &'a str,
+    /// What is spoken there.
+    pub protocol: &'a str,
+    /// Who answered.
+    pub nodes: &'a [String],
+    /// Requests, where they are told apart.
+    pub requests: u64,
+    /// Bytes from the client.
+    pub received_bytes: u64,
+    /// Bytes to it.
+    pub sent_bytes: u64,
+    /// From its beginning to its end.
+    pub time_us: u64,
+    /// Why it ended.
+    pub end: &'a str,
+}
+
+impl ConnectionRecord<'_> {
+    /// `peer - - [day/month/year:time +0000] "port protocol nodes" requests received sent microseconds "end"`.
+    fn write_text(&self, out: &mut Vec<u8>) {
+        push_beginning(out, self.peer, self.date);
+        let nodes = if self.nodes.is_empty() { "-".to_owned() } else { self.nodes.join(",") };
+        push(out, format_args!("\"{} {} {nodes}\" ", self.port, self.protocol));
+        push(out, format_args!("{} {} {} ", self.requests, self.received_bytes, self.sent_bytes));
+        push(out, format_args!("{} \"{}\"\n", self.time_us, self.end));
+    }
+
+    fn write_json(&self, out: &mut Vec<u8>) {
+        let line = serde_json::json!({
+            "time": json_time(self.date),
+            "peer": self.peer.map(|peer| peer.to_string()),
+            "site": self.port,
+            "protocol": self.protocol,
+            "nodes": self.nodes,
+            "requests": self.requests,
+            "received_bytes": self.received_bytes,
+            "sent_bytes": self.sent_bytes,
+            "time_us": self.time_us,
+            "end": self.end,
+        });
+        push(out, format_args!("{line}\n"));
+    }
+}
+
+/// `peer - - [day/month/year:time +0000] `.
+fn push_beginning(out: &mut Vec<u8>, peer: Option<IpAddr>, date: &[u8; HTTP_DATE_BYTES]) {
+    match peer {
+        Some(peer) => push(out, format_args!("{peer}")),
+        None => out.push(b'-'),
+    }
+    out.extend_from_slice(b" - - [");
+    out.extend_from_slice(&date[5..7]);
+    out.push(b'/');
+    out.extend_from_slice(&date[8..11]);
+    out.push(b'/');
+    out.extend_from_slice(&date[12..16]);
+    out.push(b':');
+    out.extend_from_slice(&date[17..25]);
+    out.extend_from_slice(b" +0000] ");
+}
+
+/// As RFC 3339 has it.
+fn json_time(date: &[u8; HTTP_DATE_BYTES]) -> String {
+    let month = MONTHS.iter().position(|month| month[..] == date[8..11]).map_or(1, |place| place + 1);
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    format!("{}-{month:02}-{}T{}Z", text(&date[12..16]), text(&date[5..7]), text(&date[17..25]))
 }
 
 fn push(out: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {

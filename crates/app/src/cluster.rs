@@ -202,6 +202,8 @@ enum CtlCommand {
     },
     /// The connections that were handed over.
     Flows,
+    /// The ports for other protocols than HTTP, with their nodes.
+    Ports,
     /// Where a request would go and why, as in 'GET /path' or 'GET http://host/path'.
     Explain {
         /// The request.
@@ -305,6 +307,7 @@ impl From<CtlCommand> for ctl::Command {
             CtlCommand::Nodes => ctl::Command::Nodes,
             CtlCommand::Table { limit } => ctl::Command::Table { limit },
             CtlCommand::Flows => ctl::Command::Flows,
+            CtlCommand::Ports => ctl::Command::Ports,
             CtlCommand::Explain { request } => ctl::Command::Explain { request },
             CtlCommand::Split { command: SplitCommand::Explain { request } } => ctl::Command::Split { request },
             CtlCommand::Weight { node, weight } => ctl::Command::Weight { node, weight },

@@ -1,5 +1,6 @@
 //! What leat counts, and how Prometheus reads it. Each worker counts for itself without atomic read-modify-write; a scrape adds up.
 
+mod port;
 mod upstream;
 mod worker;
 
@@ -9,6 +10,7 @@ use std::time::Duration;
 
 use leat_logic::http::RejectReason;
 
+pub use port::PortMetrics;
 pub use upstream::UpstreamMetrics;
 
 /// A number that one thread changes and any thread reads.
@@ -87,6 +89,8 @@ pub struct SiteMetrics {
     pub slices: Number,
     /// Requests that are passed on.
     pub upstream: UpstreamMetrics,
+    /// If it's a dispatcher's port for another protocol.
+    pub port: PortMetrics,
     /// Access log lines that were dropped because the log couldn't keep up.
     pub log_lines_dropped: Number,
 }
@@ -358,6 +362,12 @@ impl ServerMetrics {
                 page.line("", &[("site", name)], sum(parts, &|part| read(part).get()));
             }
         }
+        for (family, read) in port::FAMILIES {
+            page.family(family);
+            for (name, parts) in sites.iter().filter(|(_, parts)| sum(parts, &|part| part.port.accepted.get()) > 0) {
+                page.line("", &[("site", name)], sum(parts, &|part| read(part).get()));
+            }
+        }
         for (family, read) in SHARE_FAMILIES {
             page.family(family);
             for worker in workers {
@@ -566,7 +576,7 @@ fn families() -> Vec<&'static Family> {
     all.extend(worker::FAMILIES.iter().map(|(family, _)| *family));
     all.extend(STAGE_FAMILIES.iter().map(|(family, ..)| *family));
     all.extend(SITE_GAUGES.iter().chain(SHARE_FAMILIES).map(|(family, _)| *family));
-    all.extend(upstream::FAMILIES.iter().map(|(family, _)| *family));
+    all.extend(upstream::FAMILIES.iter().chain(port::FAMILIES).map(|(family, _)| *family));
     all.push(&COST_MODEL_ERROR);
     all.extend([
         &REJECTIONS,

@@ -10,6 +10,7 @@ pub mod dispatch;
 pub mod fastcgi;
 pub mod handoff;
 pub mod http;
+pub mod protocol;
 pub mod schedule;
 pub mod serve;
 pub mod split;

@@ -304,6 +304,10 @@ impl Reactor for SimReactor {
         None
     }
 
+    fn own_address(&self, _socket: Socket) -> Option<SocketAddr> {
+        None
+    }
+
     fn shutdown(&mut self, socket: Socket, token: Token, both: bool) {
         let world = self.world.clone();
         let mut world = world.borrow_mut();

@@ -1,13 +1,15 @@
 //! A cluster against itself: what a role can't do without, and nodes and addresses that clash.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 
 use leat_logic::dispatch::limits::NODES_MAX;
+use leat_logic::protocol::Protocol;
 use toml::de::DeValue;
 
 use super::check::Judge;
 use super::cluster::{ClusterNode, Role};
+use super::load::CLUSTER_SITE;
 
 pub(super) fn judge(judge: &mut Judge<'_>) {
     let config = judge.config;
@@ -28,6 +30,7 @@ pub(super) fn judge(judge: &mut Judge<'_>) {
         return;
     }
     parameters(judge);
+    ports(judge);
     // It may have been told on the command line.
     let role = judge.value(&["role"]).map_or(0..0, |value| value.span());
     if !judge.is_good(&role) {
@@ -95,6 +98,10 @@ fn missing(judge: &mut Judge<'_>, role: &Range<usize>, key: &str, help: &str) {
 /// What dispatcher and nodes both need.
 fn needs(judge: &mut Judge<'_>, role: &Range<usize>) {
     let cluster = &judge.config.cluster;
+    if judge.config.role == Role::Dispatcher && cluster.vip.is_empty() && !cluster.ports.is_empty() {
+        // It only passes on what comes to its ports.
+        return;
+    }
     if cluster.vip.is_empty() {
         missing(judge, role, "vip", "add the address and port that clients use, as in vip = \"192.0.2.100:80\"");
     }
@@ -224,6 +231,94 @@ fn server(judge: &mut Judge<'_>, node: &ClusterNode, span: &Range<usize>) {
                 judge.error(span.clone(), message, "write one: a node stands for one server");
                 return;
             }
+        }
+    }
+}
+
+/// Ports against each other, the VIPs, the nodes, and what their protocol can do.
+fn ports(judge: &mut Judge<'_>) {
+    let config = judge.config;
+    let cluster = &config.cluster;
+    for (index, port) in cluster.ports.iter().enumerate() {
+        let Some(span) = item(judge, &["cluster", "port"], index) else { continue };
+        let name = &port.name;
+        if config.role != Role::Dispatcher {
+            let message = format!("the port `{name}` counts for nothing under role = \"{}\"", config.role.name());
+            judge.warning(
+                span,
+                message,
+                "only a dispatcher has ports: this is right in a file that is the dispatcher's too",
+            );
+            continue;
+        }
+        if port.listen.is_empty() {
+            judge.error(
+                span.clone(),
+                format!("`listen` of the port `{name}` is empty"),
+                "write an address: nobody could reach it",
+            );
+        }
+        let earlier = &cluster.ports[..index];
+        if let Some(other) = earlier.iter().position(|other| other.name == *name) {
+            let place = item(judge, &["cluster", "port"], other).unwrap_or_else(|| span.clone());
+            let help = "write another `name`: metrics and logs tell ports apart by it";
+            judge.error_with_note(
+                span.clone(),
+                format!("two ports have the name `{name}`"),
+                help,
+                (place, "the other is"),
+            );
+        } else if *name == CLUSTER_SITE {
+            judge.error(
+                span.clone(),
+                format!("a port can't be called `{name}`"),
+                "write another `name`: the VIPs are called so",
+            );
+        }
+        let taken =
+            |address: &&SocketAddr| earlier.iter().any(|other| address.port() != 0 && other.listen.contains(address));
+        if let Some(address) = port.listen.iter().find(taken) {
+            judge.error(span.clone(), format!("two ports listen on {address}"), "write another address in one of them");
+        }
+        if let Some(address) = port.listen.iter().find(|address| cluster.vip.contains(address)) {
+            judge.error(
+                span.clone(),
+                format!("the port `{name}` listens on {address}, which is a VIP"),
+                "write another address",
+            );
+        }
+        if let Some(address) =
+            port.listen.iter().find(|&&address| Some(address) == config.admin.listen && address.port() != 0)
+        {
+            let help = "write another port here or in [admin]";
+            judge.error(
+                span.clone(),
+                format!("the port `{name}` listens on {address}, which is the admin address"),
+                help,
+            );
+        }
+        if port.node_port == 0 && port.listen.iter().any(|address| address.port() == 0) {
+            let help = "add node_port = ..., the port at which nodes take it";
+            judge.error(span.clone(), format!("nobody says where nodes take what comes to the port `{name}`"), help);
+        }
+        if let Some(node) = port.nodes.iter().find(|name| cluster.nodes.iter().all(|node| node.name != **name)) {
+            let help = "write the name of a [[cluster.node]]";
+            judge.error(
+                span.clone(),
+                format!("the port `{name}` has a node `{node}`, and there is none of that name"),
+                help,
+            );
+        }
+        let protocol = port.protocol;
+        if port.first_bytes > 0 && protocol != Protocol::Tcp {
+            let message =
+                format!("`first_bytes` of the port `{name}` counts for nothing: its protocol is \"{protocol}\"");
+            judge.warning(span.clone(), message, "take it out, or write protocol = \"tcp\"");
+        }
+        if protocol.is_store() && !port.policy().goes_by_content() {
+            let message = format!("the port `{name}` sends the same key now to one node and now to another");
+            let help = "write policy = \"consistent_hash\", unless all nodes have the same content";
+            judge.warning(span.clone(), message, help);
         }
     }
 }

@@ -17,6 +17,7 @@ use super::kinds::{
     ADDRESS, CLUSTER_KEY, Choice, Count, DISPATCH_POLICY, EXTENSION, Flag, HOST, IP_ADDRESS, ListOf, NAME, Nested,
     OrBlank, PATH_PATTERN, Period, Repeated, TOKEN, URL_PATH,
 };
+use super::port::ClusterPort;
 use super::schema::{Fallback::*, section};
 
 /// What a process is.
@@ -126,6 +127,8 @@ section! {
         health: HealthChecks = Nested::<HealthChecks>::new(), Otherwise("");
         /// The nodes, one for each `[[cluster.node]]`; 64 at most.
         nodes ("node"): Vec<ClusterNode> = Repeated::<ClusterNode>::new(), Otherwise("");
+        /// A dispatcher's ports for other protocols, one for each `[[cluster.port]]`.
+        ports ("port"): Vec<ClusterPort> = Repeated::<ClusterPort>::new(), Otherwise("");
     }
 }
 

@@ -13,6 +13,7 @@ use super::cluster::{Cluster, ClusterNode, Role};
 use super::handler::{Handler, Proxy};
 use super::kinds::{is_directory, reason};
 use super::mistake::{Mistake, Mistakes, Severity};
+use super::port::name_ports;
 use super::schema::{Context, Reader, Section};
 use super::server::{Admin, Config, Listener, Reactor};
 use super::site::{Site, SiteLimits};
@@ -21,6 +22,9 @@ use super::syntax;
 
 /// The largest file that is read: a hundred thousand sites fit.
 const FILE_BYTES_MAX: u64 = 32 << 20;
+
+/// What a dispatcher's VIPs are called among its sites.
+pub(super) const CLUSTER_SITE: &str = "cluster";
 
 /// The configuration in `path`. Warnings are passed over: [`check`] has them.
 ///
@@ -129,6 +133,7 @@ pub(super) fn parse(name: &str, text: &str, base: &Path, part: &Part) -> Result<
     };
     mistakes.extend(context.mistakes.into_inner().into_iter().filter(is_read));
     name_sites(&mut config.sites);
+    name_ports(&mut config.cluster.ports);
     judge(root, is_whole, &config, &mut mistakes);
     if config.role != Role::Server && root.get("workers").is_none() {
         // Connections can begin at a node where each side has one; more are for who needs them.
@@ -190,7 +195,8 @@ fn complete(config: &mut Config) {
         // What the file says of sites is for the nodes: here there is one, which is all of them.
         let limits = SiteLimits { body_size: u64::MAX, ..SiteLimits::default() };
         let listen = config.cluster.vip.clone();
-        config.sites = vec![Site { name: "cluster".to_owned(), listen, limits, ..Site::default() }];
+        config.sites = vec![Site { name: CLUSTER_SITE.to_owned(), listen, limits, ..Site::default() }];
+        config.sites.extend(config.cluster.ports.iter().enumerate().map(|(place, port)| port.as_site(place)));
     }
     if let (Role::Node, Some(node)) = (config.role, config.cluster.own_node().filter(|node| !node.server.is_empty())) {
         config.sites = in_front_of(node, &config.cluster).into_iter().collect();

@@ -12,6 +12,7 @@ use super::kinds::{
     Choice, Count, GIB, KIB, Nested, OPTIONAL_ADDRESS, Period, Rate, Repeated, SOCKET, Size, TIB, Workers,
 };
 use super::lab::Lab;
+use super::port::ClusterPort;
 use super::schedule::{Owner, Schedule};
 use super::schema::{Fallback::*, section};
 use super::site::Site;
@@ -183,6 +184,13 @@ section! {
 }
 
 impl Config {
+    /// The port for another protocol than HTTP that listens at an address.
+    #[must_use]
+    pub fn port_at(&self, address: SocketAddr) -> Option<&ClusterPort> {
+        let is_home = self.role == Role::Dispatcher;
+        self.cluster.ports.iter().find(|port| is_home && port.listen.contains(&address))
+    }
+
     /// What it serves in a few words: "2 sites on 3 addresses", "dispatcher: 4 nodes behind 1 address".
     #[must_use]
     pub fn summary(&self) -> String {
@@ -194,7 +202,13 @@ impl Config {
         match self.role {
             Role::Server => sites,
             Role::Dispatcher => {
-                format!("dispatcher: {} behind {vips}", count(self.cluster.nodes.len(), "node", "nodes"))
+                let nodes = count(self.cluster.nodes.len(), "node", "nodes");
+                let ports = count(self.cluster.ports.len(), "port", "ports");
+                match (self.cluster.vip.is_empty(), self.cluster.ports.is_empty()) {
+                    (_, true) => format!("dispatcher: {nodes} behind {vips}"),
+                    (true, false) => format!("dispatcher: {nodes} behind {ports}"),
+                    (false, false) => format!("dispatcher: {nodes} behind {vips} and {ports}"),
+                }
             }
             Role::ConnectionServer => {
                 format!(

@@ -143,6 +143,10 @@ section! {
         /// What the site may use at most.
         quota: SiteQuota = Nested::<SiteQuota>::new(), Otherwise("");
     }
+    computed {
+        /// The place of the `[[cluster.port]]` that it stands for.
+        port: Option<usize>;
+    }
 }
 
 section! {

@@ -44,7 +44,7 @@ pub fn answer(dispatcher: &mut Dispatcher, command: &Command, now: Instant) -> R
             Ok(done(format!("{node} may be chosen again")))
         }
         Command::Split { .. } => Err("only a running connection server knows its load: ask it by --socket".to_owned()),
-        Command::Status | Command::Counters | Command::Flows => {
+        Command::Status | Command::Counters | Command::Flows | Command::Ports => {
             Err("a dispatcher's choices don't know that".to_owned())
         }
     }
@@ -66,7 +66,8 @@ fn find(dispatcher: &Dispatcher, name: &str) -> Result<NodeId, String> {
     dispatcher.find(name).ok_or_else(|| format!("there is no node `{name}`"))
 }
 
-fn done(text: String) -> Value {
+/// What is to be done is done.
+pub(crate) fn done(text: impl std::fmt::Display) -> Value {
     json!({ "text": format!("{text}\n") })
 }
 

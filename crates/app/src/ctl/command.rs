@@ -20,6 +20,8 @@ pub enum Command {
     },
     /// The connections that were handed over.
     Flows,
+    /// The ports for other protocols than HTTP.
+    Ports,
     /// Where a request would go and why.
     Explain {
         /// As in `GET http://host/path`.
@@ -67,6 +69,7 @@ impl Command {
             Command::Nodes => json!({ "command": "nodes" }),
             Command::Table { limit } => json!({ "command": "table", "limit": limit }),
             Command::Flows => json!({ "command": "flows" }),
+            Command::Ports => json!({ "command": "ports" }),
             Command::Explain { request } => json!({ "command": "explain", "request": request }),
             Command::Split { request } => json!({ "command": "split", "request": request }),
             Command::Weight { node, weight } => json!({ "command": "weight", "node": node, "weight": weight }),
@@ -90,6 +93,7 @@ impl Command {
             "nodes" => Ok(Command::Nodes),
             "table" => Ok(Command::Table { limit: number(object, "limit", LIMIT_MAX as u64)? as usize }),
             "flows" => Ok(Command::Flows),
+            "ports" => Ok(Command::Ports),
             "explain" => Ok(Command::Explain { request: text(object, "request")? }),
             "split" => Ok(Command::Split { request: text(object, "request")? }),
             "weight" => {
@@ -134,6 +138,7 @@ mod tests {
             Command::Nodes,
             Command::Table { limit: 5 },
             Command::Flows,
+            Command::Ports,
             Command::Explain { request: "GET /\"x\"\n".to_owned() },
             Command::Weight { node: node(), weight: 50 },
             Command::Policy { policy: PolicyKind::PowerOfTwo },

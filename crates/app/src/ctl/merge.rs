@@ -21,6 +21,7 @@ pub(super) fn merge(command: &Command, answers: Vec<Result<Value, String>>) -> R
     Ok(match command {
         Command::Flows => flows(&answers),
         Command::Nodes => nodes(&answers),
+        Command::Ports => ports(&answers),
         Command::Table { limit } => table(&answers, *limit),
         Command::Drain { node } => drain(node, sum(&answers, "flows")),
         // All have done the same, or would.
@@ -60,6 +61,42 @@ pub(crate) fn list_flows([flows, born, moved]: [u64; 3], nodes: &[(String, u64)]
     }
     text += &format!("so far {born} began at a node, and {moved} were moved to one\n");
     json!({ "flows": flows, "nodes": map, "born": born, "moved": moved, "text": text })
+}
+
+/// Each worker has clients of its own at each port, and a look of its own at the nodes.
+fn ports(answers: &[Value]) -> Value {
+    let mut merged: Vec<Value> = Vec::new();
+    for port in answers.iter().filter_map(|answer| answer["ports"].as_array()).flatten() {
+        let Some(known) = merged.iter_mut().find(|known| known["name"] == port["name"]) else {
+            merged.push(port.clone());
+            continue;
+        };
+        let add = |to: &mut Value, more: &Value| *to = (to.as_u64().unwrap_or(0) + more.as_u64().unwrap_or(0)).into();
+        add(&mut known["connections"], &port["connections"]);
+        for node in known["nodes"].as_array_mut().into_iter().flatten() {
+            let same = port["nodes"].as_array().into_iter().flatten().find(|other| other["name"] == node["name"]);
+            same.into_iter().for_each(|other| add(&mut node["active"], &other["active"]));
+        }
+    }
+    list_ports(merged)
+}
+
+/// Every port with its nodes.
+pub(crate) fn list_ports(ports: Vec<Value>) -> Value {
+    let text_of = |value: &Value, key: &str| value[key].as_str().unwrap_or_default().to_owned();
+    let mut text = String::new();
+    for port in &ports {
+        let [name, protocol, each, policy] = ["name", "protocol", "for_each", "policy"].map(|key| text_of(port, key));
+        text += &format!("{name}  {protocol}, for each {each} by {policy}  connections {}\n", port["connections"]);
+        for node in port["nodes"].as_array().into_iter().flatten() {
+            text +=
+                &format!("  {}  {}  under way {}\n", text_of(node, "name"), text_of(node, "standing"), node["active"]);
+        }
+    }
+    if text.is_empty() {
+        text = "no [[cluster.port]]\n".to_owned();
+    }
+    json!({ "ports": ports, "text": text })
 }
 
 /// Nodes tell every worker how much they have to do in all: what was said last has the most in it.

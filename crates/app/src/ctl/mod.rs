@@ -14,8 +14,9 @@ mod command;
 mod merge;
 mod server;
 
+pub(crate) use answer::done;
 pub use answer::{answer, offline};
 pub use client::{ask, show};
 pub use command::Command;
-pub(crate) use merge::{drain, list_flows};
+pub(crate) use merge::{drain, list_flows, list_ports};
 pub use server::{Question, serve};

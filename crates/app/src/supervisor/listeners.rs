@@ -80,8 +80,8 @@ impl Listeners {
     }
 
     /// Where sites are served.
-    pub(super) fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
-        self.groups.iter().filter(|group| !group.name.is_admin).map(|group| group.bound)
+    pub(super) fn addresses(&self) -> impl Iterator<Item = (ListenerName, SocketAddr)> {
+        self.groups.iter().filter(|group| !group.name.is_admin).map(|group| (group.name, group.bound))
     }
 
     pub(super) fn admin_address(&self) -> Option<SocketAddr> {

@@ -331,8 +331,9 @@ impl Supervisor<'_> {
     fn announce(&self) {
         use std::io::Write;
         let mut text = String::new();
-        for address in self.listeners.addresses() {
-            text.push_str(&format!("listening on http://{address}/\n"));
+        for (name, address) in self.listeners.addresses() {
+            let scheme = self.config.port_at(name.address).map_or("http", |port| port.protocol.name());
+            text.push_str(&format!("listening on {scheme}://{address}/\n"));
         }
         if let Some(admin) = self.listeners.admin_address() {
             text.push_str(&format!("admin on http://{admin}/\n"));

@@ -115,6 +115,10 @@ impl<H: Host> Worker<H> {
 
     fn accepted(&mut self, listener: Token, socket: Socket) {
         self.metrics.accepted.increment();
+        if let Some(site) = self.listeners[listener.index as usize].sites.port {
+            self.open_relay(site, socket);
+            return self.bound_connections();
+        }
         let token = self.open(listener.index as u16, socket);
         if !self.accepted_birth(token) {
             return;
@@ -125,8 +129,12 @@ impl<H: Host> Worker<H> {
         connection.flags.once = true;
         connection.flags.was_hidden = is_holding;
         self.reactor.receive_once(socket, token);
-        if self.connections.len() >= self.connections_max {
-            // Those that come now wait in the kernel's queue, and are accepted when others have gone.
+        self.bound_connections();
+    }
+
+    /// Those that come now wait in the kernel's queue when there are too many, and are accepted when others have gone.
+    fn bound_connections(&mut self) {
+        if self.connections.len() + self.ports.len() >= self.connections_max {
             self.stop_accepting();
         }
     }
@@ -173,7 +181,7 @@ impl<H: Host> Worker<H> {
     /// Whether a listener may have one more connection.
     fn has_room(&self, is_admin: bool) -> bool {
         let more = if is_admin { ADMIN_CONNECTIONS_MAX } else { 0 };
-        self.connections.len() < self.connections_max.saturating_add(more)
+        self.connections.len() + self.ports.len() < self.connections_max.saturating_add(more)
     }
 
     fn stop_accepting(&mut self) {

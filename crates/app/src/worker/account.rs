@@ -10,7 +10,7 @@ use crate::access_log::Record;
 use crate::metrics::TIME_BOUNDS_US;
 
 /// Lines wait at most so long in a worker's memory.
-const LOG_DELAY: std::time::Duration = std::time::Duration::from_millis(100);
+pub(super) const LOG_DELAY: std::time::Duration = std::time::Duration::from_millis(100);
 
 impl<H: Host> Worker<H> {
     /// Counts a request whose reply ended at `ended`, whole or not.

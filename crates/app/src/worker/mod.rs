@@ -19,6 +19,7 @@ mod lifecycle;
 mod meter;
 mod overload;
 mod passage;
+mod port;
 mod programs;
 mod ready;
 mod receive;
@@ -60,6 +61,7 @@ use handover::Departures;
 use meter::Meter;
 use overload::{Holds, RefusalText};
 use passage::Passages;
+use port::Ports;
 use programs::Programs;
 use ready::ReadyReplies;
 use settings::{Listener, Site};
@@ -159,6 +161,8 @@ enum Task {
     Program,
     /// Connections that change hands, and that nobody waits for.
     Handoffs,
+    /// Bytes between a client of a port and its nodes.
+    Relay,
 }
 
 /// What the tree orders.
@@ -259,6 +263,8 @@ pub struct Worker<H: Host> {
     listener_queue_max: Option<u32>,
     connections: Connections<File<H>>,
     streams: Streams,
+    /// Where other protocols than HTTP are passed on.
+    ports: Ports,
     /// The worker's part in a cluster, if the server has one.
     cluster: Option<Box<cluster::Cluster<File<H>>>>,
     shared: Arc<ClusterShared>,
@@ -346,6 +352,7 @@ impl<H: Host> Worker<H> {
             listener_queue_max: None,
             connections: Connections::new(),
             streams: Streams::default(),
+            ports: Ports::default(),
             cluster: None,
             shared,
             under_way: cluster::UnderWay::default(),
@@ -434,6 +441,9 @@ impl<H: Host> Worker<H> {
         }
         if self.now >= self.cluster_timeout() {
             self.handle_cluster_timeout();
+        }
+        if self.now >= self.ports_timeout() {
+            self.handle_ports_timeout();
         }
         Ok(())
     }
@@ -532,7 +542,7 @@ impl<H: Host> Worker<H> {
     #[must_use]
     pub fn holdings(&self) -> Holdings {
         Holdings {
-            connections: self.connections.len(),
+            connections: self.connections.len() + self.ports.len(),
             events: self.tree.len(),
             open_files: self.cache.open_files(),
             streams: self.streams.len(),
@@ -647,6 +657,12 @@ impl<H: Host> Worker<H> {
         let stage = match event.task {
             Task::Stage(stage) => stage,
             Task::Handoffs => return self.take_turns(leaf),
+            Task::Relay => {
+                self.run_relay(event.token);
+                let cost = self.meter.charge(leaf);
+                self.tree.charge(leaf, cost);
+                return cost;
+            }
             Task::Accept | Task::Program => {
                 let cost = self.accept(event.token, leaf);
                 self.tree.charge(leaf, cost);

@@ -80,6 +80,7 @@ impl<H: Host> Worker<H> {
         self.arrange_handlers(&numbers);
         self.arrange_admission(config);
         self.arrange_gates(config);
+        self.arrange_ports(config, &numbers);
         self.replant(config);
         self.arrange_listeners(config, &numbers, listeners);
         self.config = config.clone();
@@ -110,6 +111,7 @@ impl<H: Host> Worker<H> {
             match event.task {
                 Task::Accept => self.queue_accept(event.token),
                 Task::Handoffs => {}
+                Task::Relay => self.requeue_relay(event.token),
                 Task::Program => {
                     self.programs.event_left();
                     self.queue_program(event.token);
@@ -204,14 +206,16 @@ impl<H: Host> Worker<H> {
             .iter()
             .map(|listener| {
                 let (name, hosts) = (ListenerName::site(listener.address), listener.hosts.clone());
-                Rc::new(Listener { name, hosts, sites: numbers.to_vec() })
+                let site = hosts.site(b"").and_then(|place| numbers.get(place as usize).copied());
+                let port = site.filter(|&site| self.ports.has(site));
+                Rc::new(Listener { name, hosts, sites: numbers.to_vec(), port })
             })
             .collect();
         if let Some(address) = config.admin.listen {
             // Numbers are given in the order of `arrange_sites`: unknown, then admin.
             let hosts = HostTable::new([], Some(0));
             let name = ListenerName::admin(address);
-            wanted.push(Rc::new(Listener { name, hosts, sites: vec![ADMIN_SITE] }));
+            wanted.push(Rc::new(Listener { name, hosts, sites: vec![ADMIN_SITE], port: None }));
         }
         for (name, descriptor) in new {
             let Some(sites) = wanted.iter().find(|listener| listener.name == name) else { continue };

@@ -66,6 +66,8 @@ pub(super) struct Listener {
     pub(super) hosts: HostTable,
     /// From the table's numbers to the worker's.
     pub(super) sites: Vec<u32>,
+    /// The site that stands for a port where another protocol than HTTP is spoken.
+    pub(super) port: Option<u32>,
 }
 
 impl Listener {

@@ -1,4 +1,5 @@
-//! Streams: sockets of a worker that no client opened, to a program that it started or a peer that it connected to. Bytes in both directions in
+//! Streams: sockets of a worker that aren't HTTP clients': to a program that it started or a peer that it connected to, or of a client at a
+//! port for another protocol. Bytes in both directions in
 //! buffers of limited size; what they mean is the owner's. A stream has a slot among the connections, so that the reactor and the tree know
 //! it by a token like any other.
 //!
@@ -21,6 +22,10 @@ const OUTBOX_BYTES_MAX: usize = 64 * 1024;
 pub(super) enum Owner {
     /// The cluster: it's a link to another server.
     Link,
+    /// The client of this token at a port for another protocol: it's that one's own stream, or one to a node.
+    Relay(Token),
+    /// Nobody: whether a node of a port can be reached is found out.
+    Probe,
     /// The connection whose request is being answered by it.
     Connection(Token),
     /// Nobody now: a handler keeps it for the next request to this responder.
@@ -61,6 +66,8 @@ struct Flags {
     finished: bool,
     /// It closes as soon as nothing is under way.
     closing: bool,
+    /// With a reset.
+    cut: bool,
 }
 
 impl Stream {
@@ -111,6 +118,11 @@ impl Stream {
         self.flags.broken
     }
 
+    /// Whether the peer neither says nor hears anything more: a reset that a send was told of looks like an end in order to a receive.
+    pub(super) fn is_gone(&self) -> bool {
+        self.flags.broken || self.flags.ended && self.flags.deaf
+    }
+
     /// Bytes that may be put in. A peer that takes no more can be told anything.
     pub(super) fn room(&self) -> usize {
         if self.flags.deaf { OUTBOX_BYTES_MAX } else { OUTBOX_BYTES_MAX.saturating_sub(self.outbox.len() - self.sent) }
@@ -119,6 +131,11 @@ impl Stream {
     /// Whether everything that was put in is with the kernel.
     pub(super) fn is_flushed(&self) -> bool {
         self.flags.deaf || self.sent == self.outbox.len()
+    }
+
+    /// Takes what a peer that couldn't be reached was to be told.
+    pub(super) fn take_outbox(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.outbox)
     }
 
     /// Where to put bytes in, no more than there is room for (and what little frames them): [`Stream::flush`] sends them.
@@ -141,6 +158,9 @@ impl Stream {
             match reactor.send_now(self.socket, &self.outbox[self.sent..], false) {
                 SendNow::Sent(count) => self.sent += count,
                 SendNow::Blocked => {
+                    if self.sent > OUTBOX_BYTES_MAX / 2 {
+                        self.outbox.drain(..std::mem::take(&mut self.sent));
+                    }
                     self.flags.awaiting = true;
                     reactor.await_writable(self.socket, self.token);
                     return;
@@ -186,6 +206,8 @@ impl Stream {
             self.flags.ended = true;
             self.flags.broken = true;
             self.flags.deaf = true;
+            // What is in the outbox can be told to another peer.
+            return;
         }
         self.flush(reactor);
         self.ask(reactor);
@@ -196,9 +218,18 @@ impl Stream {
         let was_closing = std::mem::replace(&mut self.flags.closing, true);
         let is_busy = self.flags.receiving || self.flags.awaiting;
         match is_busy {
+            // A shutdown would have the peer see an end in order before the reset.
+            true if !was_closing && self.flags.cut => {
+                if self.flags.receiving {
+                    reactor.pause(self.socket, self.token);
+                }
+                if self.flags.awaiting {
+                    reactor.stop_awaiting_writable(self.socket, self.token);
+                }
+            }
             true if !was_closing => reactor.shutdown(self.socket, self.token, true),
             true => {}
-            false => reactor.close(self.socket, false),
+            false => reactor.close(self.socket, self.flags.cut),
         }
         !is_busy
     }
@@ -223,6 +254,21 @@ impl Streams {
     pub(super) fn len(&self) -> usize {
         self.0.len()
     }
+
+    /// Passes the first `count` bytes that one has received on to another, which has room for them.
+    pub(super) fn pass<R: Reactor>(&mut self, reactor: &mut R, from: Token, to: Token, count: usize) {
+        let Some(source) = self.get(from) else { return };
+        let inbox = std::mem::take(&mut source.inbox);
+        let taken = source.taken;
+        if let Some(sink) = self.get(to) {
+            sink.outbox.extend_from_slice(&inbox[taken..taken + count]);
+            sink.flush(reactor);
+        }
+        if let Some(source) = self.get(from) {
+            source.inbox = inbox;
+            source.take(reactor, count);
+        }
+    }
 }
 
 impl<H: Host> Worker<H> {
@@ -233,6 +279,14 @@ impl<H: Host> Worker<H> {
         stream.begin(&mut self.reactor);
         self.streams.0.insert(token.index, stream);
         token
+    }
+
+    /// Closes a stream with a reset: what was said isn't all.
+    pub(super) fn cut_stream(&mut self, token: Token) {
+        if let Some(stream) = self.streams.get(token) {
+            stream.flags.cut = true;
+        }
+        self.close_stream(token);
     }
 
     /// Closes a stream, now or as soon as nothing is under way.
@@ -263,6 +317,8 @@ impl<H: Host> Worker<H> {
         }
         match &stream.owner {
             Owner::Link => self.link_news(token),
+            &Owner::Relay(client) => self.queue_relay(client),
+            Owner::Probe => self.probe_ended(token),
             &Owner::Connection(connection) => {
                 if self.connections.get(connection).is_some_and(|connection| !connection.flags.closing) {
                     self.queue(Stage::Transmit, connection);

@@ -22,7 +22,7 @@ impl<H: Host> Worker<H> {
     /// How long the reactor may wait.
     pub(super) fn time_to_next_timeout(&self) -> Option<Duration> {
         let next = self.sweep_at.min(self.flush_at).min(self.holds.next()).min(self.looks.next).min(self.next_gate());
-        let next = next.min(self.programs.look_at).min(self.cluster_timeout());
+        let next = next.min(self.programs.look_at).min(self.cluster_timeout()).min(self.ports_timeout());
         (next != Instant::NEVER).then(|| next.since(self.now))
     }
 
@@ -47,6 +47,7 @@ impl<H: Host> Worker<H> {
             let due = self.handle_connection_timeout(token);
             next = next.min(due);
         }
+        next = next.min(self.handle_relay_timeouts());
         if let Some(drain) = self.drain {
             next = next.min(drain.deadline).min(self.pass_all());
             if self.now >= drain.deadline {
@@ -158,6 +159,7 @@ impl<H: Host> Worker<H> {
         };
         leaving
             && self.connections.len() == 0
+            && self.ports.len() == 0
             && self.passages.are_settled()
             && (self.retiring.is_none() || self.drain.is_some() || self.has_left_cluster())
     }

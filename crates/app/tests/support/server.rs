@@ -338,7 +338,8 @@ pub fn run(arguments: &[&OsStr]) -> (Option<i32>, String, String) {
 }
 
 fn listening(line: &str) -> Option<SocketAddr> {
-    address_after(line, "listening on http://")
+    let rest = line.strip_prefix("listening on ")?;
+    address_after(rest, "://")
 }
 
 fn address_after(line: &str, words: &str) -> Option<SocketAddr> {

@@ -409,6 +409,10 @@ impl Reactor for Epoll {
         socket::peer_address(raw(socket)).ok()
     }
 
+    fn own_address(&self, socket: Socket) -> Option<SocketAddr> {
+        socket::local_address(&raw(socket)).ok()
+    }
+
     fn shutdown(&mut self, socket: Socket, token: Token, both: bool) {
         socket::shutdown(raw(socket), both);
         if !both {

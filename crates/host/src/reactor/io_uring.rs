@@ -670,6 +670,10 @@ impl Reactor for IoUring {
         socket::peer_address(raw(socket)).ok()
     }
 
+    fn own_address(&self, socket: Socket) -> Option<SocketAddr> {
+        socket::local_address(&raw(socket)).ok()
+    }
+
     fn shutdown(&mut self, socket: Socket, token: Token, both: bool) {
         // Now, not at the next submission: what was sent before has been submitted, as its completion was waited for.
         socket::shutdown(raw(socket), both);

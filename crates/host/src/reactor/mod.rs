@@ -258,6 +258,9 @@ pub trait Reactor {
     /// The client's address, or `None` when the connection is gone.
     fn peer(&self, socket: Socket) -> Option<std::net::SocketAddr>;
 
+    /// The address at which the client reached us, or `None` when the connection is gone.
+    fn own_address(&self, socket: Socket) -> Option<std::net::SocketAddr>;
+
     /// Ends sending (a FIN goes out after what is queued); with `both`, receiving too, which completes everything that is under way.
     fn shutdown(&mut self, socket: Socket, token: Token, both: bool);
 

@@ -405,6 +405,12 @@ impl Dispatcher {
         self.change(id, now, |node| node.health.link_changed(is_up, now))
     }
 
+    /// Whether the link to a node is lost.
+    #[must_use]
+    pub fn is_unlinked(&self, id: NodeId, now: Instant) -> bool {
+        self.node(id).is_some_and(|node| node.health.state(now) == State::Unlinked)
+    }
+
     /// Has `node` take on nothing new, or lets it again.
     pub fn set_draining(&mut self, id: NodeId, is_draining: bool, now: Instant) {
         self.change(id, now, |node| !std::mem::replace(&mut node.is_draining, is_draining) && is_draining);

@@ -235,6 +235,10 @@ impl Reactor for CrowdReactor {
         Some((Ipv4Addr::LOCALHOST, 1).into())
     }
 
+    fn own_address(&self, _socket: Socket) -> Option<SocketAddr> {
+        Some((Ipv4Addr::LOCALHOST, 2).into())
+    }
+
     fn shutdown(&mut self, socket: Socket, _token: Token, _both: bool) {
         // The client, which has its reply by then, ends its side at once.
         let mut crowd = self.crowd.borrow_mut();

@@ -29,7 +29,7 @@ pub(super) use path::{
     ACCESS_LOG, DIRECTORY, EXTENSION, FILE_NAME, FILE_NAME_OR_NONE, SOCKET, URL_PATH, is_directory, reason,
 };
 pub(super) use pattern::PATH_PATTERN;
-pub(super) use policy::{DISPATCH_POLICY, POLICY};
+pub(super) use policy::{DISPATCH_POLICY, POLICY, PROTOCOL};
 pub(super) use secret::CLUSTER_KEY;
 pub(super) use text::{CHARSET, CPU_LIST, Choice, Flag, ListOf, NAME, OWNER, Pairs, STATUS, TOKEN, Text, Wrong};
 

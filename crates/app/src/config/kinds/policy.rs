@@ -1,6 +1,7 @@
-//! Policies, by the names that `leat_logic` gives them: of scheduling, and of dispatching.
+//! Policies, by the names that `leat_logic` gives them: of scheduling, and of dispatching. And protocols, which have names and explanations too.
 
 use leat_logic::dispatch::PolicyKind as DispatchPolicyKind;
+use leat_logic::protocol::Protocol;
 use leat_logic::schedule::PolicyKind;
 use toml::Spanned;
 use toml::de::DeValue;
@@ -14,6 +15,9 @@ pub(in crate::config) const POLICY: Policy<PolicyKind> = Policy(PolicyKind::ALL)
 
 /// The policies that a dispatcher can be given.
 pub(in crate::config) const DISPATCH_POLICY: Policy<DispatchPolicyKind> = Policy(DispatchPolicyKind::ALL);
+
+/// The protocols that a dispatcher's port can have.
+pub(in crate::config) const PROTOCOL: Policy<Protocol> = Policy(Protocol::ALL);
 
 /// One of several policies.
 pub(in crate::config) struct Policy<P: 'static>(&'static [P]);
@@ -41,6 +45,16 @@ impl Named for DispatchPolicyKind {
 
     fn about(self) -> &'static str {
         DispatchPolicyKind::about(self)
+    }
+}
+
+impl Named for Protocol {
+    fn name(self) -> &'static str {
+        Protocol::name(self)
+    }
+
+    fn about(self) -> &'static str {
+        Protocol::about(self)
     }
 }
 

@@ -578,7 +578,14 @@ impl<H: Host> Worker<H> {
             let answer = self.explain_split(request);
             return question.answer(answer);
         }
+        if question.command == Command::Ports {
+            return question.answer(Ok(self.list_ports()));
+        }
+        let is_ports = self.tell_ports(&question.command);
         let Some(Part::Home(home)) = self.cluster.as_mut().map(|cluster| &mut cluster.part) else {
+            if is_ports {
+                return question.answer(Ok(ctl::done("every port does so, until the next reload")));
+            }
             question.answer(Err("this leat is no dispatcher, or couldn't become one: its log says why".to_owned()));
             return;
         };

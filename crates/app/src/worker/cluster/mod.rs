@@ -145,7 +145,8 @@ impl Part {
 impl<H: Host> Worker<H> {
     /// Takes up the part that the configuration gives this server, at the worker's first one; later ones only change what may change.
     pub(super) fn arrange_cluster(&mut self, config: &Config) {
-        if config.role == Role::Server {
+        // A dispatcher without VIPs only passes on.
+        if config.role == Role::Server || config.cluster.vip.is_empty() {
             return;
         }
         if let Some(cluster) = &mut self.cluster {

@@ -1,0 +1,335 @@
+//! One client of a port and its nodes: bytes go from stream to stream as the session says, none faster than they are taken.
+
+use std::net::SocketAddr;
+use std::rc::Rc;
+
+use leat_host::reactor::Token;
+use leat_logic::dispatch::{Facts, NodeId, Outcome};
+use leat_logic::protocol::{ClientStep, Leg, NodeStep, Session};
+use leat_logic::time::Instant;
+
+use super::super::{Host, Worker};
+use super::Settings;
+use super::end::End;
+use crate::metrics::PortMetrics;
+
+/// Bytes that are moved for one client before others have their turn.
+const TURN_BYTES: u64 = 128 * 1024;
+/// Nodes that are tried for one request.
+pub(super) const TRIES_MAX: u8 = 3;
+
+/// See the module.
+pub(super) struct Relay {
+    pub(super) token: Token,
+    pub(super) site: u32,
+    pub(super) settings: Rc<Settings>,
+    pub(super) session: Session,
+    /// The client's address, and the one that it came to.
+    pub(super) ends: Option<(SocketAddr, SocketAddr)>,
+    /// What the last request to a node that wasn't there yet is about: another may have to be found for it.
+    pub(super) wanted: Option<Wanted>,
+    /// By the session's numbers.
+    pub(super) legs: Vec<Option<To>>,
+    pub(super) is_queued: bool,
+    pub(super) began: Instant,
+    /// When bytes last moved.
+    pub(super) moved_at: Instant,
+    pub(super) received_bytes: u64,
+    pub(super) sent_bytes: u64,
+    /// Names of its nodes, for the log.
+    pub(super) nodes: Vec<String>,
+    /// What has been counted.
+    counted: (u64, u64, u64),
+    finished: bool,
+}
+
+/// What a request is about.
+pub(super) struct Wanted {
+    method: Vec<u8>,
+    host: Vec<u8>,
+    path: Vec<u8>,
+}
+
+impl Wanted {
+    fn of(facts: &Facts<'_>) -> Wanted {
+        Wanted { method: facts.method.to_vec(), host: facts.host.to_vec(), path: facts.path.to_vec() }
+    }
+
+    pub(super) fn facts(&self) -> Facts<'_> {
+        Facts { method: &self.method, host: &self.host, path: &self.path, ..Facts::default() }
+    }
+}
+
+/// A stream to a node.
+pub(super) struct To {
+    pub(super) stream: Token,
+    pub(super) node: NodeId,
+    /// When it must be connected; `None` once it is.
+    pub(super) connect_by: Option<Instant>,
+    pub(super) tries: u8,
+    finished: bool,
+}
+
+impl To {
+    pub(super) fn new(stream: Token, node: NodeId, connect_by: Instant, tries: u8) -> To {
+        To { stream, node, connect_by: Some(connect_by), tries, finished: false }
+    }
+}
+
+impl Relay {
+    pub(super) fn new(
+        token: Token,
+        site: u32,
+        settings: Rc<Settings>,
+        session: Session,
+        ends: Option<(SocketAddr, SocketAddr)>,
+        now: Instant,
+    ) -> Relay {
+        Relay {
+            token,
+            site,
+            settings,
+            session,
+            ends,
+            wanted: None,
+            legs: Vec::new(),
+            is_queued: false,
+            began: now,
+            moved_at: now,
+            received_bytes: 0,
+            sent_bytes: 0,
+            nodes: Vec::new(),
+            counted: (0, 0, 0),
+            finished: false,
+        }
+    }
+
+    pub(super) fn moved_bytes(&self) -> u64 {
+        self.received_bytes + self.sent_bytes
+    }
+
+    /// Adds what is new since the last time.
+    pub(super) fn count(&mut self, metrics: &PortMetrics) {
+        let now = (self.session.requests(), self.received_bytes, self.sent_bytes);
+        metrics.requests.add(now.0 - self.counted.0);
+        metrics.received_bytes.add(now.1 - self.counted.1);
+        metrics.sent_bytes.add(now.2 - self.counted.2);
+        self.counted = now;
+    }
+
+    pub(super) fn open_legs(&self) -> impl Iterator<Item = (Leg, &To)> {
+        self.legs.iter().enumerate().filter_map(|(leg, to)| Some((leg, to.as_ref()?)))
+    }
+}
+
+impl<H: Host> Worker<H> {
+    /// Moves a client's bytes, both ways. Whether there is more to move now; or why it's over.
+    pub(super) fn relay(&mut self, relay: &mut Relay) -> Result<bool, End> {
+        let limit = relay.moved_bytes() + TURN_BYTES;
+        loop {
+            let mut is_moving = self.step_client(relay)?;
+            is_moving |= self.give_own_words(relay);
+            for leg in 0..relay.legs.len() {
+                is_moving |= self.step_node(relay, leg)?;
+            }
+            if !is_moving {
+                self.settle_ends(relay)?;
+                return Ok(false);
+            }
+            relay.moved_at = self.now;
+            if relay.moved_bytes() >= limit {
+                return Ok(true);
+            }
+        }
+    }
+
+    /// One step with what the client says. Whether it changed anything.
+    fn step_client(&mut self, relay: &mut Relay) -> Result<bool, End> {
+        let Some(client) = self.streams.get(relay.token) else { return Err(End::ClientGone) };
+        if client.is_gone() {
+            return Err(End::ClientGone);
+        }
+        let (bytes, is_all) = (client.bytes(), client.has_ended());
+        if is_all && bytes.is_empty() {
+            return Ok(false);
+        }
+        match relay.session.client_step(bytes, is_all)? {
+            ClientStep::NeedMore if is_all => Err(End::Unfinished),
+            ClientStep::NeedMore | ClientStep::Wait | ClientStep::End => Ok(false),
+            ClientStep::Choose(facts) => {
+                let Some(port) = self.ports.ports.get_mut(&relay.site) else { return Err(End::NoNode) };
+                // What any node may have goes where the client has one already.
+                let kept = relay.open_legs().map(|(_, to)| to.node).next().filter(|_| facts.is_none());
+                let chosen = match (&facts, kept) {
+                    (_, Some(node)) => Ok(node),
+                    (Some(facts), None) => port.dispatcher.choose(facts, self.now).map(|choice| choice.node),
+                    (None, None) => port.dispatcher.choose_any(self.now),
+                };
+                match chosen {
+                    Ok(node) => {
+                        let is_open = relay.open_legs().any(|(_, to)| to.node == node);
+                        relay.wanted = facts.filter(|_| !is_open).map(|facts| Wanted::of(&facts));
+                        self.begin_request(relay, node).map(|()| true)
+                    }
+                    Err(_) if relay.session.refuse() => Ok(true),
+                    Err(_) => Err(End::NoNode),
+                }
+            }
+            ClientStep::Open => {
+                let Some(port) = self.ports.ports.get_mut(&relay.site) else { return Err(End::NoNode) };
+                let node = port.dispatcher.choose_any(self.now).map_err(|_| End::NoNode)?;
+                relay.wanted = None;
+                self.open_leg(relay, node).map(|_| true)
+            }
+            ClientStep::Forward(leg, bytes) => {
+                let Some(to) = relay.legs[leg].as_ref() else { return Err(End::NodeGone) };
+                let room = self.streams.get(to.stream).map_or(0, |stream| stream.room());
+                let bytes = bytes.min(room);
+                self.streams.pass(&mut self.reactor, relay.token, to.stream, bytes);
+                relay.session.took(bytes);
+                relay.received_bytes += bytes as u64;
+                Ok(bytes > 0)
+            }
+            ClientStep::Everywhere(bytes) => {
+                let said = client.bytes()[..bytes].to_vec();
+                let streams: Vec<Token> = relay.open_legs().map(|(_, to)| to.stream).collect();
+                if streams.iter().any(|&stream| self.streams.get(stream).is_none_or(|stream| stream.room() < bytes)) {
+                    return Ok(false);
+                }
+                for stream in streams {
+                    if let Some(stream) = self.streams.get(stream) {
+                        stream.outbox().extend_from_slice(&said);
+                        stream.flush(&mut self.reactor);
+                    }
+                }
+                relay.session.took_everywhere(&said);
+                self.drop_from(relay.token, bytes);
+                relay.received_bytes += bytes as u64;
+                Ok(true)
+            }
+            ClientStep::Drop(bytes) => {
+                self.drop_from(relay.token, bytes);
+                relay.session.took(bytes);
+                relay.received_bytes += bytes as u64;
+                Ok(true)
+            }
+        }
+    }
+
+    fn drop_from(&mut self, stream: Token, bytes: usize) {
+        if let Some(stream) = self.streams.get(stream) {
+            stream.take(&mut self.reactor, bytes);
+        }
+    }
+
+    /// Gives a request that begins to this node.
+    fn begin_request(&mut self, relay: &mut Relay, node: NodeId) -> Result<(), End> {
+        let known = relay.open_legs().find(|(_, to)| to.node == node).map(|(leg, _)| leg);
+        let leg = match known {
+            Some(leg) => leg,
+            None => self.open_leg(relay, node)?,
+        };
+        // One that couldn't be reached has given its place to another.
+        let node = relay.legs[leg].as_ref().map_or(node, |to| to.node);
+        if relay.session.assign(leg)
+            && let Some(port) = self.ports.ports.get_mut(&relay.site)
+        {
+            port.dispatcher.begin(node);
+        }
+        Ok(())
+    }
+
+    /// Says to the client what is to be said here. Whether there was something.
+    fn give_own_words(&mut self, relay: &mut Relay) -> bool {
+        let Some(client) = self.streams.get(relay.token) else { return false };
+        let mut was_any = false;
+        while client.room() > 0
+            && let Some(words) = relay.session.own_words()
+        {
+            client.outbox().extend_from_slice(&words);
+            relay.sent_bytes += words.len() as u64;
+            was_any = true;
+        }
+        client.flush(&mut self.reactor);
+        was_any
+    }
+
+    /// One step with what a node says. Whether it changed anything.
+    fn step_node(&mut self, relay: &mut Relay, leg: Leg) -> Result<bool, End> {
+        let Some(to) = relay.legs[leg].as_mut() else { return Ok(false) };
+        let (token, node) = (to.stream, to.node);
+        let Some(stream) = self.streams.get(token) else { return Err(End::NodeGone) };
+        if stream.is_connecting() {
+            return Ok(false);
+        }
+        if to.connect_by.is_some() {
+            if stream.is_broken() {
+                return self.try_another(relay, leg).map(|()| true);
+            }
+            to.connect_by = None;
+        }
+        let (has_ended, is_broken) = (stream.has_ended(), stream.is_gone());
+        match relay.session.node_step(leg, stream.bytes())? {
+            NodeStep::Give(bytes) => {
+                let room = self.streams.get(relay.token).map_or(0, |client| client.room());
+                let bytes = bytes.min(room);
+                self.streams.pass(&mut self.reactor, token, relay.token, bytes);
+                relay.sent_bytes += bytes as u64;
+                self.gave(relay, leg, node, bytes);
+                Ok(bytes > 0)
+            }
+            NodeStep::Drop(bytes) => {
+                self.drop_from(token, bytes);
+                self.gave(relay, leg, node, bytes);
+                Ok(true)
+            }
+            NodeStep::NotItsTurn => Ok(false),
+            NodeStep::NeedMore if is_broken && relay.session.is_needed(leg) => Err(End::NodeGone),
+            NodeStep::NeedMore if has_ended && !relay.session.is_passing() => {
+                if relay.session.is_needed(leg) {
+                    return Err(End::NodeGone);
+                }
+                // Between requests it may: the next one is told by another stream.
+                relay.session.close(leg);
+                relay.legs[leg] = None;
+                self.close_stream(token);
+                Ok(true)
+            }
+            NodeStep::NeedMore => Ok(false),
+        }
+    }
+
+    fn gave(&mut self, relay: &mut Relay, leg: Leg, node: NodeId, bytes: usize) {
+        if relay.session.gave(leg, bytes)
+            && let Some(port) = self.ports.ports.get_mut(&relay.site)
+        {
+            port.dispatcher.end(node, Outcome::Served, self.now);
+        }
+    }
+
+    /// Passes ends on: a side that says no more is one thing, and one that hears no more another.
+    fn settle_ends(&mut self, relay: &mut Relay) -> Result<(), End> {
+        let is_passing = relay.session.is_passing();
+        let Some(client) = self.streams.get(relay.token) else { return Err(End::ClientGone) };
+        let client_is_done = client.has_ended() && client.bytes().is_empty();
+        let client_is_flushed = client.is_flushed();
+        if !is_passing {
+            let is_over = client_is_done || relay.session.has_said_goodbye();
+            return if is_over && relay.session.is_idle() && client_is_flushed { Err(End::Done) } else { Ok(()) };
+        }
+        let Some(to) = relay.legs.iter_mut().flatten().next() else { return Err(End::NodeGone) };
+        let Some(stream) = self.streams.get(to.stream) else { return Err(End::NodeGone) };
+        if client_is_done && !std::mem::replace(&mut to.finished, true) {
+            stream.finish(&mut self.reactor);
+        }
+        let node_is_done = stream.has_ended() && stream.bytes().is_empty();
+        let is_flushed = stream.is_flushed();
+        if node_is_done
+            && !std::mem::replace(&mut relay.finished, true)
+            && let Some(client) = self.streams.get(relay.token)
+        {
+            client.finish(&mut self.reactor);
+        }
+        if client_is_done && node_is_done && is_flushed && client_is_flushed { Err(End::Done) } else { Ok(()) }
+    }
+}

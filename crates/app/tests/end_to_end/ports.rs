@@ -1,0 +1,329 @@
+//! Ports of a dispatcher for other protocols than HTTP: whose bytes go where, and what becomes of ends, silence and nodes that are away.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::on_both_reactors;
+use crate::support::patience::PATIENCE;
+use crate::support::{Client, Directory, Reactor, Server, eventually};
+
+/// A node's server: it hands each connection to a function of the test, with the node's number.
+pub(crate) struct Nodes {
+    pub(crate) port: u16,
+    pub(crate) accepted: Vec<Arc<AtomicUsize>>,
+}
+
+impl Nodes {
+    /// At 127.0.0.2 and on, all at the same port.
+    pub(crate) fn start(count: u8, answer: impl Fn(usize, TcpStream) + Send + Sync + 'static) -> Nodes {
+        let listeners = eventually("a port that all have free", || listen(count));
+        let port = listeners[0].local_addr().unwrap().port();
+        let answer = Arc::new(answer);
+        let serve = |(number, listener): (usize, TcpListener)| {
+            let accepted = Arc::new(AtomicUsize::new(0));
+            let (count, answer) = (accepted.clone(), answer.clone());
+            std::thread::spawn(move || {
+                for stream in listener.incoming().map_while(Result::ok) {
+                    count.fetch_add(1, Ordering::SeqCst);
+                    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+                    let answer = answer.clone();
+                    std::thread::spawn(move || answer(number, stream));
+                }
+            });
+            accepted
+        };
+        let accepted = (1..).zip(listeners).map(serve).collect();
+        Nodes { port, accepted }
+    }
+
+    fn accepted(&self) -> Vec<usize> {
+        self.accepted.iter().map(|count| count.load(Ordering::SeqCst)).collect()
+    }
+}
+
+fn listen(count: u8) -> Option<Vec<TcpListener>> {
+    let first = TcpListener::bind("127.0.0.2:0").ok()?;
+    let port = first.local_addr().ok()?.port();
+    let others = (1..count).map(|place| TcpListener::bind(SocketAddr::from(([127, 0, 0, 2 + place], port))).ok());
+    let others: Option<Vec<_>> = others.collect();
+    Some(std::iter::once(first).chain(others?).collect())
+}
+
+/// A dispatcher with one port and so many nodes.
+pub(crate) fn dispatch(reactor: Reactor, directory: &Directory, nodes: u8, node_port: u16, keys: &str) -> Server {
+    Server::configured(reactor, directory, &configuration(nodes, node_port, keys))
+}
+
+pub(crate) fn configuration(nodes: u8, node_port: u16, keys: &str) -> String {
+    let nodes: String = (1..=nodes)
+        .map(|number| format!("[[cluster.node]]\nname = \"n{number}\"\naddress = \"127.0.0.{}\"\n", 1 + number))
+        .collect();
+    format!(
+        "role = \"dispatcher\"\n[admin]\nlisten = \"127.0.0.1:0\"\n[cluster.health]\ninterval = \"100ms\"\ntimeout = \"100ms\"\n\
+         {nodes}[[cluster.port]]\nname = \"it\"\nlisten = \"127.0.0.1:0\"\nnode_port = {node_port}\n{keys}\n"
+    )
+}
+
+pub(crate) fn connect(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream
+}
+
+/// All that comes until the end.
+pub(crate) fn rest(stream: &mut TcpStream) -> Vec<u8> {
+    let mut all = Vec::new();
+    stream.read_to_end(&mut all).expect("an end in order");
+    all
+}
+
+pub(crate) fn count(server: &Server, family: &str) -> u64 {
+    let page = Client::connect(server.admin()).get("/metrics").text();
+    let line = page.lines().find(|line| line.starts_with(&format!("leat_port_{family}{{site=\"it\"}}")));
+    line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or_default()
+}
+
+/// Says its number, then says everything again.
+fn echo(number: usize, mut stream: TcpStream) {
+    let _ = stream.write_all(format!("n{number}\n").as_bytes());
+    let mut reading = stream.try_clone().unwrap();
+    let _ = std::io::copy(&mut reading, &mut stream);
+    let _ = stream.shutdown(Shutdown::Write);
+}
+
+/// The name that a node says at the beginning.
+fn name(stream: &mut TcpStream) -> String {
+    let mut name = [0; 3];
+    stream.read_exact(&mut name).unwrap();
+    String::from_utf8_lossy(&name[..2]).into_owned()
+}
+
+fn connections_go_to_whom_has_fewest(reactor: Reactor) {
+    let directory = Directory::new();
+    let nodes = Nodes::start(2, echo);
+    let log = "[cluster.port.access_log]\npath = \"log\"\nformat = \"json\"";
+    let server = dispatch(reactor, &directory, 2, nodes.port, log);
+    let mut clients: Vec<TcpStream> = Vec::new();
+    let mut names = Vec::new();
+    for _ in 0..6 {
+        let mut client = connect(server.address());
+        // The server speaks first.
+        names.push(name(&mut client));
+        clients.push(client);
+    }
+    names.sort();
+    assert_eq!(names, ["n1", "n1", "n1", "n2", "n2", "n2"]);
+    assert_eq!(count(&server, "connections"), 6);
+    let content: Vec<u8> = (0..2_000_000_u32).map(|at| (at % 251) as u8).collect();
+    let mut client = clients.pop().unwrap();
+    let mut writing = client.try_clone().unwrap();
+    let sent = content.clone();
+    let writer = std::thread::spawn(move || {
+        writing.write_all(&sent).unwrap();
+        // Only this side ends: what is on its way back still comes.
+        writing.shutdown(Shutdown::Write).unwrap();
+    });
+    assert!(rest(&mut client) == content, "every byte comes back");
+    writer.join().unwrap();
+    let line = eventually("the log's line", || {
+        std::fs::read_to_string(directory.at("log")).ok()?.lines().next().map(str::to_owned)
+    });
+    for part in [
+        "\"site\":\"it\"",
+        "\"protocol\":\"tcp\"",
+        "\"received_bytes\":2000000",
+        "\"sent_bytes\":2000003",
+        "\"end\":\"done\"",
+        "\"nodes\":[\"n",
+    ] {
+        assert!(line.contains(part), "{part} in {line}");
+    }
+    assert_eq!((count(&server, "accepted_total"), count(&server, "received_bytes_total")), (6, 2_000_000));
+}
+
+fn a_node_s_end_is_passed_on_and_so_is_its_reset(reactor: Reactor) {
+    let directory = Directory::new();
+    let nodes = Nodes::start(1, |_, mut stream| {
+        let mut first = [0; 1];
+        // Who only looks whether somebody is here says nothing.
+        let Ok(()) = stream.read_exact(&mut first) else { return };
+        stream.write_all(b"bye").unwrap();
+        if first == *b"e" {
+            stream.shutdown(Shutdown::Write).unwrap();
+            let mut more = Vec::new();
+            stream.read_to_end(&mut more).unwrap();
+            assert_eq!(more, b"more");
+        }
+        // Otherwise bytes that nobody reads are in the socket as it closes: that resets.
+    });
+    let server = dispatch(reactor, &directory, 1, nodes.port, "");
+    let mut client = connect(server.address());
+    client.write_all(b"e").unwrap();
+    assert_eq!(rest(&mut client), b"bye");
+    client.write_all(b"more").unwrap();
+    drop(client);
+    eventually("the connection is over", || (count(&server, "connections") == 0).then_some(()));
+    let mut client = connect(server.address());
+    client.write_all(&[b'r'; 10_000]).unwrap();
+    let error = client.read_to_end(&mut Vec::new()).expect_err("a reset");
+    assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+    assert_eq!(count(&server, "failures_total"), 1);
+}
+
+fn a_node_that_is_away_is_passed_over_until_it_is_back(reactor: Reactor) {
+    let directory = Directory::new();
+    let nodes = Nodes::start(1, echo);
+    // Nobody listens at 127.0.0.3 yet.
+    let server = dispatch(reactor, &directory, 2, nodes.port, "policy = \"round_robin\"");
+    for _ in 0..4 {
+        assert_eq!(name(&mut connect(server.address())), "n1");
+    }
+    server.wait_for_stderr(&["node n2 can't be reached", "node n2 is down"]);
+    let second = TcpListener::bind(("127.0.0.3", nodes.port)).unwrap();
+    server.wait_for_stderr(&["node n2 can be reached again"]);
+    std::thread::spawn(move || second.incoming().map_while(Result::ok).for_each(|stream| echo(2, stream)));
+    eventually("the second node is chosen", || (name(&mut connect(server.address())) == "n2").then_some(()));
+}
+
+fn who_says_nothing_is_let_go(reactor: Reactor) {
+    let directory = Directory::new();
+    let nodes = Nodes::start(1, echo);
+    let keys = "idle_timeout = \"200ms\"\n";
+    let server = dispatch(reactor, &directory, 1, nodes.port, keys);
+    let mut client = connect(server.address());
+    assert_eq!(name(&mut client), "n1");
+    assert_eq!(rest(&mut client), b"", "closed in order");
+    let keys = "first_bytes = 4\nhead_timeout = \"200ms\"\n";
+    server.reload(reactor, &directory, &configuration(1, nodes.port, keys));
+    let mut client = connect(server.address());
+    client.write_all(b"abc").unwrap();
+    let error = client.read_to_end(&mut Vec::new()).expect_err("a reset");
+    assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+    assert_eq!(count(&server, "mistakes_total"), 1);
+}
+
+fn without_a_node_a_client_is_cut(reactor: Reactor) {
+    let directory = Directory::new();
+    let nowhere = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let server = dispatch(reactor, &directory, 2, nowhere, "");
+    let ended = connect(server.address()).read_to_end(&mut Vec::new());
+    assert_eq!(ended.expect_err("a reset").kind(), ErrorKind::ConnectionReset);
+    assert!(count(&server, "connect_failures_total") > 0 && count(&server, "failures_total") == 1);
+}
+
+fn connections_outlive_a_reload_and_their_port(reactor: Reactor) {
+    let directory = Directory::new();
+    let nodes = Nodes::start(2, echo);
+    let server = dispatch(reactor, &directory, 1, nodes.port, "");
+    let mut before = connect(server.address());
+    assert_eq!(name(&mut before), "n1");
+    server.reload(reactor, &directory, &configuration(2, nodes.port, "nodes = \"n2\""));
+    let mut after = connect(server.address());
+    assert_eq!(name(&mut after), "n2");
+    let gone = configuration(2, nodes.port, "")
+        .replace("\"127.0.0.1:0\"\nnode_port", "\"127.0.0.4:0\"\nnode_port")
+        .replace("\"it\"", "\"other\"");
+    server.reload(reactor, &directory, &gone);
+    before.write_all(b"hello").unwrap();
+    let mut heard = [0; 5];
+    before.read_exact(&mut heard).unwrap();
+    assert_eq!(&heard, b"hello");
+    assert_eq!(nodes.accepted().iter().filter(|&&count| count > 0).count(), 2);
+}
+
+fn nodes_are_told_the_client(reactor: Reactor) {
+    let directory = Directory::new();
+    let nodes = Nodes::start(1, |_, mut stream| {
+        let mut all = Vec::new();
+        let _ = stream.read_to_end(&mut all);
+        let _ = stream.write_all(&all);
+    });
+    let tell = |server: &Server| {
+        let mut client = connect(server.address());
+        client.write_all(b"hello").unwrap();
+        client.shutdown(Shutdown::Write).unwrap();
+        (client.local_addr().unwrap(), rest(&mut client))
+    };
+    let server = dispatch(reactor, &directory, 1, nodes.port, "send_proxy = \"v1\"");
+    let (own, heard) = tell(&server);
+    let expected = format!("PROXY TCP4 127.0.0.1 127.0.0.1 {} {}\r\nhello", own.port(), server.address().port());
+    assert_eq!(String::from_utf8_lossy(&heard), expected);
+    server.reload(reactor, &directory, &configuration(1, nodes.port, "send_proxy = \"v2\""));
+    let (own, heard) = tell(&server);
+    let (size, ends) = leat_logic::protocol::proxy_header::read(&heard).unwrap().unwrap();
+    assert_eq!((ends, &heard[size..]), (Some((own, server.address())), &b"hello"[..]));
+}
+
+/// A ClientHello for a host, as short as may be.
+fn client_hello(host: &str) -> Vec<u8> {
+    let with_length = |bytes: usize, content: &[u8]| [&content.len().to_be_bytes()[8 - bytes..], content].concat();
+    let name = with_length(2, &with_length(2, &[&[0][..], &with_length(2, host.as_bytes())].concat()));
+    let extensions = with_length(2, &[&[0, 0][..], &name].concat());
+    let body = [&[3, 3][..], &[7; 32], &[0], &[0, 2, 0x13, 1], &[1, 0], &extensions].concat();
+    let message = [&[1][..], &with_length(3, &body)].concat();
+    [&[22, 3, 1][..], &with_length(2, &message)].concat()
+}
+
+fn tls_connections_go_by_their_server_name(reactor: Reactor) {
+    let directory = Directory::new();
+    let nodes = Nodes::start(2, |number, mut stream| {
+        let mut first = [0; 60];
+        if stream.read_exact(&mut first).is_ok() {
+            let _ = stream.write_all(format!("n{number}\n").as_bytes());
+            let _ = stream.read_to_end(&mut Vec::new());
+        }
+    });
+    let text = configuration(2, nodes.port, "protocol = \"tls\"")
+        .replace("127.0.0.2\"\n", "127.0.0.2\"\nhosts = \"a.example\"\n")
+        .replace("127.0.0.3\"\n", "127.0.0.3\"\nhosts = \"*.b.example\"\n");
+    let server = Server::configured(reactor, &directory, &text);
+    for (host, node) in [("a.example", "n1"), ("x.b.example", "n2"), ("y.b.example", "n2"), ("a.example", "n1")] {
+        let mut client = connect(server.address());
+        let hello = client_hello(host);
+        client.write_all(&hello[..20]).unwrap();
+        client.write_all(&hello[20..]).unwrap();
+        assert_eq!(name(&mut client), node, "{host}");
+    }
+    let mut client = connect(server.address());
+    client.write_all(&client_hello("c.example")).unwrap();
+    assert!(client.read_to_end(&mut Vec::new()).is_err(), "nobody serves that");
+    let mut client = connect(server.address());
+    client.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+    assert!(client.read_to_end(&mut Vec::new()).is_err(), "that isn't TLS");
+    eventually("it's counted", || (count(&server, "mistakes_total") == 1).then_some(()));
+}
+
+fn http_connections_go_by_their_first_request(reactor: Reactor) {
+    let directory = Directory::new();
+    let nodes = Nodes::start(2, |number, mut stream| {
+        let mut head = [0; 10];
+        if stream.read_exact(&mut head).is_ok() {
+            let _ = stream.write_all(format!("n{number}\n").as_bytes());
+            let _ = stream.read_to_end(&mut Vec::new());
+        }
+    });
+    let keys = "protocol = \"http\"\npolicy = \"consistent_hash\"";
+    let server = dispatch(reactor, &directory, 2, nodes.port, keys);
+    let node_of = |path: usize| {
+        let mut client = connect(server.address());
+        client.write_all(format!("GET /{path} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes()).unwrap();
+        name(&mut client)
+    };
+    let first: Vec<String> = (0..20).map(node_of).collect();
+    assert!(first.contains(&"n1".to_owned()) && first.contains(&"n2".to_owned()));
+    assert_eq!((0..20).map(node_of).collect::<Vec<_>>(), first);
+}
+
+on_both_reactors!(
+    nodes_are_told_the_client,
+    tls_connections_go_by_their_server_name,
+    http_connections_go_by_their_first_request,
+    connections_go_to_whom_has_fewest,
+    a_node_s_end_is_passed_on_and_so_is_its_reset,
+    a_node_that_is_away_is_passed_over_until_it_is_back,
+    who_says_nothing_is_let_go,
+    without_a_node_a_client_is_cut,
+    connections_outlive_a_reload_and_their_port,
+);

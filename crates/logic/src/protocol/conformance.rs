@@ -1,0 +1,194 @@
+//! What every protocol's parser must do, tried through a whole session: the same bytes go to the same nodes however they are split, nothing is lost
+//! or said twice, and no bytes make it panic or ask for ever.
+
+use super::*;
+
+const LIMITS: Limits = Limits { head_bytes_max: 4096, first_bytes: 0 };
+
+/// A conversation that is right, and what a node says to each of its requests.
+fn conversation(protocol: Protocol) -> (Vec<u8>, Vec<Vec<u8>>) {
+    match protocol {
+        Protocol::Tcp => (b"anything at all".to_vec(), Vec::new()),
+        Protocol::Tls => (tls::tests::hello("shop.example.org", "h2", 300), Vec::new()),
+        Protocol::Http => (b"GET /x HTTP/1.1\r\nHost: a.example\r\n\r\nGET /y".to_vec(), Vec::new()),
+        Protocol::Redis => {
+            let requests = b"*2\r\n$3\r\nGET\r\n$1\r\na\r\n*3\r\n$3\r\nSET\r\n$1\r\nb\r\n$4\r\nx\r\ny\r\nPING\r\n*2\r\n$3\r\nGET\r\n$1\r\nc\r\n";
+            let answers = [&b"$3\r\n1\r\n\r\n"[..], b"+OK\r\n", b"+PONG\r\n", b"*2\r\n:1\r\n$-1\r\n"];
+            (requests.to_vec(), answers.map(<[u8]>::to_vec).into())
+        }
+        Protocol::Iiop => {
+            let requests: Vec<Vec<u8>> =
+                (1..=4).map(|id| giop::tests::request_of(2, id % 2 == 0, id, true, &[b'k', id as u8])).collect();
+            let answers = (1..=4).map(|id| giop::tests::reply_of(2, id % 2 == 1, id, false)).collect();
+            (requests.concat(), answers)
+        }
+    }
+}
+
+/// Two nodes, of which requests are given now to one and now to the other; each answers as soon as it has been asked.
+#[derive(Default)]
+struct Nodes {
+    /// What each was told, and what it says that nobody has taken.
+    told: [Vec<u8>; 2],
+    says: [Vec<u8>; 2],
+    chosen: usize,
+}
+
+/// Has all of `input` go through a session in pieces of this size. Returns what each node was told, and what the client heard.
+fn run(protocol: Protocol, input: &[u8], answers: &[Vec<u8>], piece: usize) -> Result<(Nodes, Vec<u8>), Mistake> {
+    let mut session = Session::new(protocol, LIMITS, true);
+    let (mut nodes, mut heard, mut legs, mut taken) = (Nodes::default(), Vec::new(), [None; 2], 0);
+    for end in (0..input.len()).step_by(piece).chain([input.len()]) {
+        let is_all = end == input.len();
+        for _ in 0..10_000 {
+            let step = session.client_step(&input[taken..end], is_all)?;
+            match step {
+                ClientStep::Choose(_) => {
+                    let node = nodes.chosen % 2;
+                    let leg = *legs[node].get_or_insert_with(|| session.open().expect("there is room").0);
+                    assert_eq!(leg, legs[node].unwrap_or(leg));
+                    session.assign(leg);
+                    if let Some(answer) = answers.get(nodes.chosen) {
+                        nodes.says[node].extend_from_slice(answer);
+                    }
+                    nodes.chosen += 1;
+                }
+                ClientStep::Open => legs[0] = session.open().map(|(leg, _)| leg),
+                ClientStep::Forward(leg, bytes) => {
+                    let node = legs.iter().position(|known| *known == Some(leg)).expect("it was opened");
+                    // No more than some at once, as there is little room.
+                    let bytes = bytes.min(7);
+                    nodes.told[node].extend_from_slice(&input[taken..taken + bytes]);
+                    session.took(bytes);
+                    taken += bytes;
+                }
+                ClientStep::Drop(bytes) => {
+                    session.took(bytes);
+                    taken += bytes;
+                }
+                ClientStep::Everywhere(bytes) => {
+                    session.took_everywhere(&input[taken..taken + bytes]);
+                    taken += bytes;
+                }
+                ClientStep::NeedMore | ClientStep::Wait | ClientStep::End => break,
+            }
+        }
+        hear(&mut session, &mut nodes, &legs, &mut heard, piece)?;
+    }
+    Ok((nodes, heard))
+}
+
+fn hear(
+    session: &mut Session,
+    nodes: &mut Nodes,
+    legs: &[Option<Leg>; 2],
+    heard: &mut Vec<u8>,
+    piece: usize,
+) -> Result<(), Mistake> {
+    for _ in 0..10_000 {
+        let before = (heard.len(), nodes.says.each_ref().map(Vec::len));
+        while let Some(words) = session.own_words() {
+            heard.extend_from_slice(&words);
+        }
+        for (node, leg) in legs.iter().enumerate() {
+            let Some(leg) = *leg else { continue };
+            for seen in [piece, usize::MAX] {
+                let says = &nodes.says[node][..nodes.says[node].len().min(seen)];
+                let (NodeStep::Give(bytes) | NodeStep::Drop(bytes)) = session.node_step(leg, says)? else { continue };
+                heard.extend(nodes.says[node].drain(..bytes));
+                session.gave(leg, bytes);
+                break;
+            }
+        }
+        if before == (heard.len(), nodes.says.each_ref().map(Vec::len)) {
+            return Ok(());
+        }
+    }
+    panic!("it goes on for ever");
+}
+
+#[test]
+fn what_goes_where_does_not_depend_on_how_it_comes() {
+    for &protocol in Protocol::ALL {
+        let (input, answers) = conversation(protocol);
+        let (whole, all) = run(protocol, &input, &answers, input.len()).expect("it's right");
+        assert_eq!(whole.told.concat().len(), input.len(), "{protocol}: all of it goes somewhere");
+        assert_eq!(all.len(), answers.concat().len(), "{protocol}: all answers come");
+        if protocol.is_separable() {
+            assert!(whole.told.iter().all(|told| !told.is_empty()), "{protocol}: both are asked");
+        }
+        for piece in 1..input.len() {
+            let (nodes, heard) = run(protocol, &input, &answers, piece).expect("it's right");
+            assert_eq!(nodes.told, whole.told, "{protocol} by {piece}");
+            assert_eq!(heard.len(), all.len(), "{protocol} by {piece}");
+        }
+        if protocol == Protocol::Redis {
+            assert_eq!(all, answers.concat(), "in the order of the requests");
+        }
+    }
+}
+
+#[test]
+fn no_byte_that_is_wrong_does_harm() {
+    for &protocol in Protocol::ALL {
+        let (input, answers) = conversation(protocol);
+        for at in 0..input.len() {
+            for wrong in [0, 0xff, b'9', input[at].wrapping_add(1)] {
+                let mut input = input.clone();
+                input[at] = wrong;
+                // Whatever it says of it, it says something.
+                let _ = run(protocol, &input, &answers, 5);
+            }
+        }
+        for wrong in 0..answers.concat().len() {
+            let mut answers = answers.clone();
+            let mut at = wrong;
+            if let Some(answer) = answers.iter_mut().find(|answer| {
+                let is_in = at < answer.len();
+                at -= if is_in { 0 } else { answer.len() };
+                is_in
+            }) {
+                answer[at] ^= 0x51;
+            }
+            let _ = run(protocol, &input, &answers, 3);
+        }
+    }
+}
+
+#[test]
+fn who_does_not_say_where_a_request_goes_is_refused_in_time() {
+    for (protocol, endless) in [
+        (Protocol::Http, b"GET /aaaaaaaa".repeat(500)),
+        (Protocol::Redis, [b"*2\r\n$3\r\nGET\r\n$9999\r\n".to_vec(), b"a".repeat(5000)].concat()),
+        (Protocol::Redis, b"PING aaaaaaaaa".repeat(500)),
+        (Protocol::Iiop, [giop::tests::request_of(2, false, 1, true, &[b'k'; 5000])].concat()),
+    ] {
+        let mut session = Session::new(protocol, LIMITS, true);
+        assert!(session.client_step(&endless[..LIMITS.head_bytes_max], false).is_err(), "{protocol}");
+    }
+}
+
+#[test]
+fn what_is_said_to_all_nodes_is_said_to_those_that_come_later_too() {
+    let mut session = Session::new(Protocol::Redis, LIMITS, true);
+    let (select, get) = (&b"SELECT 3\r\n"[..], &b"GET a\r\n"[..]);
+    assert_eq!(session.client_step(select, false), Ok(ClientStep::Open));
+    let (first, prologue) = session.open().expect("there is room");
+    assert_eq!(prologue, b"");
+    assert_eq!(session.client_step(select, false), Ok(ClientStep::Everywhere(10)));
+    session.took_everywhere(select);
+    assert!(matches!(session.client_step(get, false), Ok(ClientStep::Choose(Some(_)))));
+    let (second, prologue) = session.open().expect("there is room");
+    assert_eq!(prologue, select);
+    assert!(session.assign(second));
+    assert_eq!(session.client_step(get, false), Ok(ClientStep::Forward(second, 7)));
+    session.took(7);
+    // The second's answer to what it was told first is for nobody, and its other one waits for the first node's.
+    assert_eq!(session.node_step(second, b"+OK\r\n$1\r\n"), Ok(NodeStep::Drop(5)));
+    assert!(!session.gave(second, 5));
+    assert_eq!(session.node_step(second, b"$-1\r\n"), Ok(NodeStep::NotItsTurn));
+    assert_eq!(session.node_step(first, b"+OK\r\n"), Ok(NodeStep::Give(5)));
+    assert!(!session.gave(first, 5), "that was nobody's work");
+    assert_eq!(session.node_step(second, b"$-1\r\n"), Ok(NodeStep::Give(5)));
+    assert!(session.gave(second, 5) && !session.is_needed(second));
+}

@@ -1,0 +1,322 @@
+//! Redis's protocol, RESP 2 and 3: each request goes to the node of its key, and answers come in the order of the requests. What concerns a
+//! connection itself is said to all its nodes (who the client is), or refused with the reason (a transaction, a subscription).
+
+mod answer;
+mod command;
+
+use super::{About, Begin, Mistake, Order, Parser, Piece, Request, Scope, Separable};
+use crate::dispatch::Facts;
+use command::{Goes, Keys};
+
+pub(super) const ABOUT: About = About {
+    name: "redis",
+    about: "Redis: each request goes to a node by its key, or by what is in braces in it",
+    parser: |_| Box::<Redis>::default(),
+    is_store: true,
+    separable: Some(Separable { order: Order::Requests, answers: || Box::<answer::Reader>::default() }),
+};
+
+/// More arguments than any request has; Redis's own limit.
+const ARGUMENTS_MAX: u64 = 1024 * 1024;
+/// The longest argument that Redis takes.
+const ARGUMENT_BYTES_MAX: u64 = 512 * 1024 * 1024;
+
+const NOT_REDIS: Mistake = Mistake::Client("a request is an array of strings, or a line");
+
+/// A number in a line `?number\r\n`, and the bytes of that line; `None` until it's there.
+fn number_line(input: &[u8], max: u64) -> Result<Option<(i64, usize)>, ()> {
+    // The sign, 20 digits, CRLF.
+    const LINE_BYTES_MAX: usize = 24;
+    let head = &input[..input.len().min(LINE_BYTES_MAX)];
+    let Some(end) = memchr::memchr(b'\n', head) else {
+        return if head.len() < LINE_BYTES_MAX { Ok(None) } else { Err(()) };
+    };
+    let digits = head.get(1..end).and_then(|line| line.strip_suffix(b"\r")).ok_or(())?;
+    let (is_negative, magnitude) = match digits.strip_prefix(b"-") {
+        Some(magnitude) => (true, magnitude),
+        None => (false, digits),
+    };
+    if magnitude.is_empty() || !magnitude.iter().all(u8::is_ascii_digit) {
+        return Err(());
+    }
+    let number: i64 = std::str::from_utf8(magnitude).ok().and_then(|text| text.parse().ok()).ok_or(())?;
+    if number.unsigned_abs() > max { Err(()) } else { Ok(Some((if is_negative { -number } else { number }, end + 1))) }
+}
+
+/// What is left of the request in hand.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Hand {
+    #[default]
+    Nothing,
+    /// A line.
+    Line,
+    /// So many arguments.
+    Arguments(u64),
+    /// So many bytes of an argument, and then so many arguments.
+    Argument(u64, u64),
+}
+
+#[derive(Debug, Default)]
+struct Redis {
+    hand: Hand,
+}
+
+impl Parser for Redis {
+    fn begin<'i>(&mut self, input: &'i [u8], _is_all: bool) -> Result<Begin<'i>, Mistake> {
+        self.hand = Hand::Nothing;
+        // Empty lines between requests mean nothing: they go along with the next one's bytes.
+        let mut head = Head { rest: skip_blank(input), arguments: [b""; SEEN_MAX], seen: 0, count: 0, is_whole: false };
+        match head.rest.first() {
+            None => return Ok(Begin::NeedMore),
+            Some(b'*') => {
+                if !head.read_array()? {
+                    return Ok(Begin::NeedMore);
+                }
+            }
+            Some(byte) if byte.is_ascii_alphabetic() => {
+                let Some(end) = memchr::memchr(b'\n', head.rest) else { return Ok(Begin::NeedMore) };
+                head.read_words(head.rest[..end].trim_ascii());
+            }
+            Some(_) => return Err(NOT_REDIS),
+        }
+        let goes = command::goes(head.arguments[0]);
+        let scope = match goes {
+            Goes::ByKey(keys) => match head.key(keys)? {
+                Some(Key::One(key)) => Scope::Content(Facts { path: hashed(key), ..Facts::default() }),
+                Some(Key::Several) => Scope::Nobody(CROSS_SLOT.to_vec()),
+                // Whoever has it says that an argument is missing.
+                Some(Key::Missing) => Scope::Any,
+                None => return Ok(Begin::NeedMore),
+            },
+            Goes::Anywhere => Scope::Any,
+            Goes::Everywhere => Scope::Every,
+            Goes::Nowhere => Scope::Nobody(refusal(head.arguments[0])),
+            Goes::Away => Scope::Ends(b"+OK\r\n".to_vec()),
+        };
+        Ok(Begin::Request(Request::new(scope)))
+    }
+
+    fn go_on(&mut self, input: &[u8]) -> Result<Piece, Mistake> {
+        let mut at = 0;
+        if self.hand == Hand::Nothing {
+            at = input.len() - skip_blank(input).len();
+            self.hand = match input.get(at) {
+                None => return Ok(Piece { bytes: at, is_last: false }),
+                Some(b'*') => match number_line(&input[at..], ARGUMENTS_MAX).map_err(|()| NOT_REDIS)? {
+                    Some((count, bytes)) => {
+                        at += bytes;
+                        Hand::Arguments(count.max(0).cast_unsigned())
+                    }
+                    None => return Ok(Piece { bytes: at, is_last: false }),
+                },
+                Some(_) => Hand::Line,
+            };
+        }
+        loop {
+            let rest = &input[at..];
+            match self.hand {
+                Hand::Nothing | Hand::Arguments(0) => {
+                    self.hand = Hand::Nothing;
+                    return Ok(Piece { bytes: at, is_last: true });
+                }
+                Hand::Line => match memchr::memchr(b'\n', rest) {
+                    Some(end) => {
+                        at += end + 1;
+                        self.hand = Hand::Arguments(0);
+                    }
+                    None => return Ok(Piece { bytes: input.len(), is_last: false }),
+                },
+                Hand::Arguments(count) => match read_length(rest)? {
+                    Some((length, bytes)) => {
+                        at += bytes;
+                        self.hand = Hand::Argument(length + 2, count - 1);
+                    }
+                    None => return Ok(Piece { bytes: at, is_last: false }),
+                },
+                Hand::Argument(left, count) => {
+                    let here = left.min(rest.len() as u64);
+                    at += here as usize;
+                    if here < left {
+                        self.hand = Hand::Argument(left - here, count);
+                        return Ok(Piece { bytes: at, is_last: false });
+                    }
+                    self.hand = Hand::Arguments(count);
+                }
+            }
+        }
+    }
+
+    fn unavailable(&self) -> &'static [u8] {
+        b"-ERR leat: no node is up that could have this key\r\n"
+    }
+}
+
+const CROSS_SLOT: &[u8] =
+    b"-CROSSSLOT leat: the keys of one request must be at one node; put what they have in common in {braces}\r\n";
+
+fn refusal(name: &[u8]) -> Vec<u8> {
+    let name: String =
+        name.iter().take(32).map(|byte| if byte.is_ascii_graphic() { char::from(*byte) } else { '?' }).collect();
+    format!(
+        "-ERR leat: {name} needs a connection to one node, or all of them at once: ask a node itself, or write schedule = \"connection\" for the port\r\n"
+    )
+    .into_bytes()
+}
+
+fn skip_blank(input: &[u8]) -> &[u8] {
+    let blank = input.iter().take_while(|&&byte| byte == b'\r' || byte == b'\n').count();
+    &input[blank..]
+}
+
+/// `$length\r\n`.
+fn read_length(input: &[u8]) -> Result<Option<(u64, usize)>, Mistake> {
+    match input.first() {
+        None => Ok(None),
+        Some(b'$') => match number_line(input, ARGUMENT_BYTES_MAX).map_err(|()| NOT_REDIS)? {
+            Some((length, bytes)) => Ok(Some((u64::try_from(length).map_err(|_| NOT_REDIS)?, bytes))),
+            None => Ok(None),
+        },
+        Some(_) => Err(NOT_REDIS),
+    }
+}
+
+/// The part of a key that says where it is: what is between the first `{` and the next `}`, if that is anything (Redis Cluster's hash tags).
+fn hashed(key: &[u8]) -> &[u8] {
+    let tag = memchr::memchr(b'{', key).map(|open| &key[open + 1..]);
+    match tag.and_then(|tag| Some(&tag[..memchr::memchr(b'}', tag)?])) {
+        Some(tag) if !tag.is_empty() => tag,
+        _ => key,
+    }
+}
+
+/// Arguments whose places are remembered: none that says where the keys are comes later.
+const SEEN_MAX: usize = 4;
+
+/// The arguments of a request as far as they are there.
+struct Head<'i> {
+    /// What follows those that were seen.
+    rest: &'i [u8],
+    arguments: [&'i [u8]; SEEN_MAX],
+    seen: usize,
+    /// All that it has.
+    count: u64,
+    /// No more come: it's a line.
+    is_whole: bool,
+}
+
+enum Key<'i> {
+    One(&'i [u8]),
+    Several,
+    Missing,
+}
+
+impl<'i> Head<'i> {
+    /// Reads as many arguments as are there. False until the first is.
+    fn read_array(&mut self) -> Result<bool, Mistake> {
+        let Some((count, bytes)) = number_line(self.rest, ARGUMENTS_MAX).map_err(|()| NOT_REDIS)? else {
+            return Ok(false);
+        };
+        self.count = count.max(0).cast_unsigned();
+        self.rest = &self.rest[bytes..];
+        while self.seen < SEEN_MAX && (self.seen as u64) < self.count {
+            let Some(argument) = next_argument(&mut self.rest)? else { break };
+            self.arguments[self.seen] = argument;
+            self.seen += 1;
+        }
+        Ok(self.seen > 0 || self.count == 0)
+    }
+
+    fn read_words(&mut self, line: &'i [u8]) {
+        let mut words = line.split(|byte| byte.is_ascii_whitespace()).filter(|word| !word.is_empty());
+        for word in words.by_ref().take(SEEN_MAX) {
+            self.arguments[self.seen] = word;
+            self.seen += 1;
+        }
+        self.count = self.seen as u64 + words.count() as u64;
+        self.is_whole = true;
+    }
+
+    /// One of the first arguments; `None` until it's there.
+    fn argument(&self, place: usize) -> Option<&'i [u8]> {
+        self.arguments.get(place).copied().filter(|_| place < self.seen)
+    }
+
+    /// The number that an argument is.
+    fn number(&self, place: usize) -> Option<u64> {
+        std::str::from_utf8(self.argument(place)?).ok()?.parse().ok()
+    }
+}
+
+fn next_argument<'i>(rest: &mut &'i [u8]) -> Result<Option<&'i [u8]>, Mistake> {
+    let Some((length, bytes)) = read_length(rest)? else { return Ok(None) };
+    let end = bytes + usize::try_from(length).map_err(|_| NOT_REDIS)?;
+    if rest.len() < end + 2 {
+        // The name of a command, or a key, isn't that long: who sends more is told so by the limit.
+        return Ok(None);
+    }
+    let argument = &rest[bytes..end];
+    if rest[end..end + 2] != *b"\r\n" {
+        return Err(NOT_REDIS);
+    }
+    *rest = &rest[end + 2..];
+    Ok(Some(argument))
+}
+
+impl<'i> Head<'i> {
+    /// The key that says where a request goes; `None` until it's there. Of several keys all must be: then the whole request must fit the limit.
+    fn key(&self, keys: Keys) -> Result<Option<Key<'i>>, Mistake> {
+        let (first, count, step) = match keys {
+            Keys::At(place) => (place, 1, 1),
+            Keys::From { first, step, last } => {
+                let end = self.count.saturating_sub(last as u64);
+                (first, end.saturating_sub(first as u64).div_ceil(step as u64), step)
+            }
+            Keys::First(count) => (1, count, 1),
+            Keys::Counted { count_at, and_at } => {
+                if self.count <= count_at as u64 {
+                    return Ok(Some(Key::Missing));
+                }
+                match (self.argument(count_at), self.number(count_at), and_at) {
+                    (None, ..) => return Ok(None),
+                    (Some(_), Some(count), None) => (count_at + 1, count, 1),
+                    // A key stands before the count of the others.
+                    (Some(_), Some(count), Some(place)) => {
+                        return self.keys(count_at + 1, count, 1, self.argument(place));
+                    }
+                    (Some(_), None, _) => return Ok(Some(Key::Missing)),
+                }
+            }
+        };
+        self.keys(first, count, step, None)
+    }
+
+    fn keys(&self, first: usize, count: u64, step: usize, known: Option<&'i [u8]>) -> Result<Option<Key<'i>>, Mistake> {
+        if count == 0 || self.count <= first as u64 {
+            return Ok(Some(known.map_or(Key::Missing, Key::One)));
+        }
+        let mut rest = self.rest;
+        let mut found = known;
+        let last = (first as u64).saturating_add((count - 1).saturating_mul(step as u64)).min(self.count - 1);
+        for place in 1..=last {
+            let argument = match self.argument(place as usize) {
+                Some(argument) => argument,
+                None if self.is_whole => return Ok(Some(Key::Several)),
+                None => match next_argument(&mut rest)? {
+                    Some(argument) => argument,
+                    None => return Ok(None),
+                },
+            };
+            let is_key = place >= first as u64 && (place - first as u64).is_multiple_of(step as u64);
+            match found {
+                _ if !is_key => {}
+                None => found = Some(argument),
+                Some(key) if hashed(key) != hashed(argument) => return Ok(Some(Key::Several)),
+                Some(_) => {}
+            }
+        }
+        Ok(Some(found.map_or(Key::Missing, Key::One)))
+    }
+}
+
+#[cfg(test)]
+mod tests;

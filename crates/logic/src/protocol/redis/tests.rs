@@ -1,0 +1,109 @@
+//! Requests as clients of Redis write them: whose they are, and where they end.
+
+use super::*;
+
+fn array(words: &[&str]) -> Vec<u8> {
+    let mut request = format!("*{}\r\n", words.len()).into_bytes();
+    for word in words {
+        request.extend_from_slice(format!("${}\r\n{word}\r\n", word.len()).as_bytes());
+    }
+    request
+}
+
+fn parser() -> Redis {
+    Redis::default()
+}
+
+/// Where a request goes: its key, or the first letter of the scope.
+fn goes(request: &[u8]) -> String {
+    match parser().begin(request, false).expect("it's RESP") {
+        Begin::NeedMore => "more".to_owned(),
+        Begin::Request(Request { scope: Scope::Content(facts), .. }) => {
+            String::from_utf8_lossy(facts.path).into_owned()
+        }
+        Begin::Request(Request { scope: Scope::Nobody(words) | Scope::Ends(words), .. }) => {
+            String::from_utf8_lossy(&words[..4]).into_owned()
+        }
+        Begin::Request(Request { scope: Scope::Any, .. }) => "any".to_owned(),
+        Begin::Request(Request { scope, .. }) => format!("{scope:?}"),
+    }
+}
+
+#[test]
+fn a_request_goes_by_its_keys() {
+    for (words, expected) in [
+        (&["GET", "a"][..], "a"),
+        (&["set", "a", "b"], "a"),
+        (&["GET", "x{tag}y"], "tag"),
+        (&["GET", "x{}y"], "x{}y"),
+        (&["MGET", "{t}1", "{t}2", "3{t}", "4{t}", "{t}5", "{t}6"], "t"),
+        (&["MGET", "{t}1", "{t}2", "3{t}", "4{t}", "{t}5", "6"], "-CRO"),
+        (&["MSET", "{t}1", "v", "{t}2", "w"], "t"),
+        (&["MSET", "1", "v", "2", "w"], "-CRO"),
+        (&["BLPOP", "a", "0"], "a"),
+        (&["EVAL", "return 1", "0"], "any"),
+        (&["EVAL", "return 1", "1", "a", "b"], "a"),
+        (&["EVAL", "return 1", "2", "a", "b"], "-CRO"),
+        (&["EVAL", "return 1", "99999999999", "a"], "a"),
+        (&["ZUNIONSTORE", "{t}d", "2", "{t}a", "{t}b", "WEIGHTS", "1", "2"], "t"),
+        (&["ZUNIONSTORE", "{t}d", "2", "{t}a", "b"], "-CRO"),
+        (&["RENAME", "a", "b"], "-CRO"),
+        (&["OBJECT", "ENCODING", "a"], "a"),
+        (&["GET"], "any"),
+        (&["PING"], "any"),
+        (&["MULTI"], "-ERR"),
+        (&["SUBSCRIBE", "a"], "-ERR"),
+        (&["QUIT"], "+OK\r"),
+        (&["AUTH", "x"], "Every"),
+        (&[], "any"),
+    ] {
+        assert_eq!(goes(&array(words)), expected, "{words:?}");
+    }
+    assert_eq!(goes(b"SET inline value\r\n"), "inline");
+    assert_eq!(goes(b"\r\n\r\nPING\n"), "any");
+}
+
+#[test]
+fn the_key_is_enough_and_less_isn_t() {
+    let mut request = b"*3\r\n$3\r\nSET\r\n$3\r\nkey\r\n".to_vec();
+    for end in 0..request.len() {
+        assert_eq!(goes(&request[..end]), "more", "{end}");
+    }
+    assert_eq!(goes(&request), "key", "the value needn't be there");
+    request.extend_from_slice(b"$500000000\r\n");
+    let mut parser = parser();
+    assert_eq!(parser.go_on(&request), Ok(Piece { bytes: request.len(), is_last: false }));
+    assert_eq!(parser.go_on(&[0; 100]), Ok(Piece { bytes: 100, is_last: false }));
+}
+
+#[test]
+fn a_request_ends_where_it_does_however_it_comes() {
+    for request in [
+        array(&["SET", "k", "a\r\nb"]),
+        array(&["PING"]),
+        b"PING x\r\n".to_vec(),
+        b"*0\r\n".to_vec(),
+        b"*-1\r\n".to_vec(),
+    ] {
+        for piece in 1..=request.len() {
+            let input = [&request[..], &array(&["GET", "x"])].concat();
+            let (mut parser, mut taken) = (parser(), 0);
+            let mut ends = (1..=input.len()).filter(|end| end % piece == 0 || *end == input.len());
+            let size = ends.find_map(|end| {
+                let found = parser.go_on(&input[taken..end]).expect("it's RESP");
+                taken += found.bytes;
+                found.is_last.then_some(taken)
+            });
+            assert_eq!(size, Some(request.len()), "{request:?} by {piece}");
+        }
+    }
+}
+
+#[test]
+fn what_isn_t_redis_is_told() {
+    for input in
+        [&b"*x\r\n"[..], b"*1\r\n:1\r\n", b"\x16\x03\x01", b"*1\r\n$-1\r\n", b"*99999999\r\n", b"*1\r\n$3\r\nGETxx\r\n"]
+    {
+        assert_eq!(parser().begin(input, false), Err(NOT_REDIS), "{input:?}");
+    }
+}

@@ -1,0 +1,464 @@
+//! One client's conversation with its nodes: which of its bytes go to which of them, and whose answer the client gets next. Who a node is, and
+//! whether there is room, is the caller's to know: a node is a leg here, a number.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::{
+    Answers, Begin, LEGS_MAX, Limits, Mistake, Order, PROLOGUE_BYTES_MAX, Parser, Protocol, REQUESTS_MAX, Scope,
+    Separable,
+};
+use crate::dispatch::Facts;
+
+/// A node that the client has to do with: the place of it among them.
+pub type Leg = usize;
+
+/// What is to be done with a client's bytes.
+#[derive(Debug, PartialEq, Eq)]
+pub enum ClientStep<'i> {
+    /// Nothing, until more have come.
+    NeedMore,
+    /// Nothing, until some answers have been given.
+    Wait,
+    /// A request begins, for the node of this content, or for any. [`Session::assign`] or [`Session::refuse`] says whose it is.
+    Choose(Option<Facts<'i>>),
+    /// A leg to any node must be there before anything else: [`Session::open`].
+    Open,
+    /// So many go to this leg; fewer may be passed on now. [`Session::took`] says how many were.
+    Forward(Leg, usize),
+    /// So many go to every leg, all at once. [`Session::took_everywhere`] says that they did.
+    Everywhere(usize),
+    /// So many are for nobody. [`Session::took`] says that they are gone.
+    Drop(usize),
+    /// The client wants no more.
+    End,
+}
+
+/// What is to be done with a node's bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NodeStep {
+    /// Nothing, until more have come.
+    NeedMore,
+    /// Nothing, until others have been given.
+    NotItsTurn,
+    /// So many go to the client; fewer may be passed on now. [`Session::gave`] says how many were.
+    Give(usize),
+    /// So many are for nobody. [`Session::gave`] says that they are gone.
+    Drop(usize),
+}
+
+/// Where a conversation is on the client's side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Between,
+    /// Bytes of a request; `None`: for nobody.
+    Request(Option<Leg>),
+    /// All that comes is for this leg.
+    Passing(Leg),
+    Ended,
+}
+
+/// Bytes that have been recognised and not yet moved.
+#[derive(Clone, Copy, Debug, Default)]
+struct Left {
+    bytes: usize,
+    is_last: bool,
+}
+
+/// What is known of a request whose leg is about to be chosen.
+#[derive(Clone, Copy, Debug, Default)]
+struct Beginning {
+    id: Option<u32>,
+    is_answered: bool,
+    has_followers: bool,
+}
+
+/// Who speaks to the client next.
+#[derive(Debug)]
+enum Turn {
+    Leg(Leg),
+    /// Words that no node has said.
+    Own(Vec<u8>),
+}
+
+/// A request that is somewhere, by its number.
+#[derive(Debug)]
+struct Sent {
+    leg: Leg,
+    is_answered: bool,
+}
+
+/// What becomes of an answer that is to come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Expected {
+    /// It's the client's, and one piece of work.
+    Answer,
+    /// It's the client's, for what all nodes were told.
+    ForAll,
+    /// It's for nobody: another node's is the client's.
+    Nobody,
+}
+
+#[derive(Debug, Default)]
+struct Node {
+    is_open: bool,
+    answers: Option<Box<dyn Answers>>,
+    /// In the order of the answers.
+    expected: VecDeque<Expected>,
+    /// Requests by number that are to be answered.
+    unanswered: usize,
+    left: Left,
+    /// The bytes that are left are for nobody.
+    drops: bool,
+    /// The request that ends with them.
+    id: Option<u32>,
+}
+
+impl Node {
+    /// Whether the client waits for something of it.
+    fn owes(&self) -> bool {
+        self.unanswered > 0 || self.expected.iter().any(|&expected| expected != Expected::Nobody)
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Session {
+    parser: Box<dyn Parser>,
+    /// `None`: the first request's node has the whole connection.
+    order: Option<Order>,
+    answers: Option<fn() -> Box<dyn Answers>>,
+    limits: Limits,
+    state: State,
+    beginning: Beginning,
+    left: Left,
+    nodes: Vec<Node>,
+    turns: VecDeque<Turn>,
+    /// Where answers say whose they are: who is speaking, and what is somewhere.
+    speaking: Option<Leg>,
+    sent: BTreeMap<u32, Sent>,
+    /// What every node is told before all else, and how many answers that has.
+    prologue: Vec<u8>,
+    prologue_answers: usize,
+    requests: u64,
+}
+
+impl Session {
+    /// A conversation that begins. `is_separate`: each request may go to another node, where the protocol has such.
+    #[must_use]
+    pub fn new(protocol: Protocol, limits: Limits, is_separate: bool) -> Session {
+        let separable = protocol.separable().filter(|_| is_separate);
+        Session {
+            parser: protocol.parser(limits),
+            order: separable.map(|separable| separable.order),
+            answers: separable.map(|Separable { answers, .. }| *answers),
+            limits,
+            state: State::Between,
+            beginning: Beginning::default(),
+            left: Left::default(),
+            nodes: Vec::new(),
+            turns: VecDeque::new(),
+            speaking: None,
+            sent: BTreeMap::new(),
+            prologue: Vec::new(),
+            prologue_answers: 0,
+            requests: 0,
+        }
+    }
+
+    /// Requests so far; a connection that is passed on as a whole counts as one.
+    #[must_use]
+    pub fn requests(&self) -> u64 {
+        self.requests
+    }
+
+    /// Whether all that comes is passed on unseen.
+    #[must_use]
+    pub fn is_passing(&self) -> bool {
+        matches!(self.state, State::Passing(_))
+    }
+
+    /// Whether no request is in hand, and all are answered.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        let is_waiting = self.nodes.iter().any(Node::owes);
+        matches!(self.state, State::Between | State::Ended) && self.turns.is_empty() && !is_waiting
+    }
+
+    /// Whether a node owes something, or is being told something.
+    #[must_use]
+    pub fn is_needed(&self, leg: Leg) -> bool {
+        let is_speaking = self.nodes.get(leg).is_some_and(|node| node.left.bytes > 0) || self.speaking == Some(leg);
+        is_speaking
+            || self.nodes.get(leg).is_some_and(Node::owes)
+            || matches!(self.state, State::Request(Some(to)) | State::Passing(to) if to == leg)
+    }
+
+    /// Whether the client wants no more.
+    #[must_use]
+    pub fn has_said_goodbye(&self) -> bool {
+        self.state == State::Ended
+    }
+
+    /// Requests that count as a leg's work: those that were assigned to it and aren't answered.
+    #[must_use]
+    pub fn owed(&self, leg: Leg) -> usize {
+        if self.state == State::Passing(leg) {
+            return 1;
+        }
+        let count = |node: &Node| node.expected.iter().filter(|&&expected| expected == Expected::Answer).count();
+        self.nodes.get(leg).map_or(0, |node| node.unanswered + count(node))
+    }
+
+    /// What is to be done with what the client has said and nobody has taken. `is_all`: it says no more.
+    ///
+    /// # Errors
+    /// It can't go on.
+    pub fn client_step<'i>(&mut self, input: &'i [u8], is_all: bool) -> Result<ClientStep<'i>, Mistake> {
+        match self.state {
+            State::Ended => Ok(ClientStep::End),
+            State::Passing(leg) if !input.is_empty() => Ok(ClientStep::Forward(leg, input.len())),
+            State::Passing(_) => Ok(ClientStep::NeedMore),
+            State::Request(to) => {
+                if self.left.bytes == 0 {
+                    let piece = self.parser.go_on(input)?;
+                    self.left = Left { bytes: piece.bytes, is_last: piece.is_last };
+                    if piece.bytes == 0 {
+                        return Ok(ClientStep::NeedMore);
+                    }
+                }
+                let bytes = self.left.bytes.min(input.len());
+                Ok(to.map_or(ClientStep::Drop(bytes), |leg| ClientStep::Forward(leg, bytes)))
+            }
+            State::Between => self.begin(input, is_all),
+        }
+    }
+
+    fn begin<'i>(&mut self, input: &'i [u8], is_all: bool) -> Result<ClientStep<'i>, Mistake> {
+        if self.turns.len() >= REQUESTS_MAX || self.sent.len() >= REQUESTS_MAX {
+            return Ok(ClientStep::Wait);
+        }
+        let Begin::Request(request) = self.parser.begin(input, is_all)? else {
+            return if input.len() < self.limits.head_bytes_max {
+                Ok(ClientStep::NeedMore)
+            } else {
+                Err(Mistake::TooLong)
+            };
+        };
+        let (id, is_answered, has_followers) = (request.id, request.is_answered, request.has_followers);
+        self.beginning = Beginning { id, is_answered, has_followers };
+        match request.scope {
+            Scope::Content(facts) => Ok(ClientStep::Choose(Some(facts))),
+            Scope::Every if self.order.is_some() => self.begin_everywhere(input),
+            Scope::Any | Scope::Every => Ok(ClientStep::Choose(None)),
+            Scope::Follows(id) => {
+                let to = self.sent.get(&id).map(|sent| sent.leg);
+                if !has_followers && self.sent.get(&id).is_some_and(|sent| !sent.is_answered) {
+                    self.sent.remove(&id);
+                }
+                self.state = State::Request(to);
+                self.client_step(input, is_all)
+            }
+            Scope::Nobody(words) => {
+                self.requests += 1;
+                self.say(words);
+                self.state = State::Request(None);
+                self.client_step(input, is_all)
+            }
+            Scope::Ends(words) => {
+                self.say(words);
+                self.state = State::Ended;
+                Ok(ClientStep::End)
+            }
+        }
+    }
+
+    /// A request that is for all nodes must be there as a whole: it's kept.
+    fn begin_everywhere(&mut self, input: &[u8]) -> Result<ClientStep<'static>, Mistake> {
+        if !self.nodes.iter().any(|node| node.is_open) {
+            return Ok(ClientStep::Open);
+        }
+        // As often as it needs more bytes it begins anew.
+        let piece = self.parser.go_on(input)?;
+        if !piece.is_last {
+            return if input.len() < self.limits.head_bytes_max {
+                Ok(ClientStep::NeedMore)
+            } else {
+                Err(Mistake::TooLong)
+            };
+        }
+        if self.prologue.len() + piece.bytes > PROLOGUE_BYTES_MAX {
+            return Err(Mistake::TooLong);
+        }
+        Ok(ClientStep::Everywhere(piece.bytes))
+    }
+
+    /// The bytes of a request for all nodes are with all of them.
+    pub fn took_everywhere(&mut self, bytes: &[u8]) {
+        self.requests += 1;
+        self.prologue.extend_from_slice(bytes);
+        self.prologue_answers += 1;
+        let mut expected = Expected::ForAll;
+        for (leg, node) in self.nodes.iter_mut().enumerate().filter(|(_, node)| node.is_open) {
+            node.expected.push_back(expected);
+            if std::mem::replace(&mut expected, Expected::Nobody) == Expected::ForAll {
+                self.turns.push_back(Turn::Leg(leg));
+            }
+        }
+    }
+
+    /// A leg for one more node, and what that is to be told before all else; `None` when there are too many.
+    pub fn open(&mut self) -> Option<(Leg, &[u8])> {
+        let leg = match self.nodes.iter().position(|node| !node.is_open) {
+            Some(leg) => leg,
+            None if self.nodes.len() < LEGS_MAX => {
+                self.nodes.push(Node::default());
+                self.nodes.len() - 1
+            }
+            None => return None,
+        };
+        let expected = std::iter::repeat_n(Expected::Nobody, self.prologue_answers).collect();
+        self.nodes[leg] = Node { is_open: true, answers: self.answers.map(|make| make()), expected, ..Node::default() };
+        Some((leg, &self.prologue))
+    }
+
+    /// A leg's node has gone. It must not be needed any more.
+    pub fn close(&mut self, leg: Leg) {
+        if let Some(node) = self.nodes.get_mut(leg) {
+            *node = Node::default();
+        }
+    }
+
+    /// The request that begins goes to this leg. Whether it's work for it until [`Session::gave`] says that it has been answered.
+    pub fn assign(&mut self, leg: Leg) -> bool {
+        let Beginning { id, is_answered, has_followers } = self.beginning;
+        self.requests += 1;
+        match self.order {
+            None => {
+                self.state = State::Passing(leg);
+                return true;
+            }
+            Some(Order::Requests) if is_answered => {
+                self.turns.push_back(Turn::Leg(leg));
+                self.nodes[leg].expected.push_back(Expected::Answer);
+            }
+            Some(Order::Answers) => {
+                self.nodes[leg].unanswered += usize::from(is_answered);
+                if let Some(id) = id.filter(|_| is_answered || has_followers) {
+                    self.sent.insert(id, Sent { leg, is_answered });
+                }
+            }
+            Some(Order::Requests) => {}
+        }
+        self.state = State::Request(Some(leg));
+        is_answered
+    }
+
+    /// No node can have the request that begins. False when there is no way to say so.
+    pub fn refuse(&mut self) -> bool {
+        let words = self.parser.unavailable();
+        if words.is_empty() || self.order != Some(Order::Requests) {
+            return false;
+        }
+        self.requests += 1;
+        self.say(words.to_vec());
+        self.state = State::Request(None);
+        true
+    }
+
+    fn say(&mut self, words: Vec<u8>) {
+        if !words.is_empty() {
+            self.turns.push_back(Turn::Own(words));
+        }
+    }
+
+    /// So many of the client's bytes have been passed on, or dropped.
+    pub fn took(&mut self, bytes: usize) {
+        if let State::Request(_) = self.state {
+            self.left.bytes = self.left.bytes.saturating_sub(bytes);
+            if self.left.bytes == 0 && self.left.is_last {
+                self.state = State::Between;
+            }
+        }
+    }
+
+    /// Words for the client that come next and that no node has said.
+    pub fn own_words(&mut self) -> Option<Vec<u8>> {
+        match self.turns.front() {
+            Some(Turn::Own(_)) => match self.turns.pop_front() {
+                Some(Turn::Own(words)) => Some(words),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// What is to be done with what a node has said and nobody has taken.
+    ///
+    /// # Errors
+    /// It can't go on.
+    pub fn node_step(&mut self, leg: Leg, input: &[u8]) -> Result<NodeStep, Mistake> {
+        if input.is_empty() {
+            return Ok(NodeStep::NeedMore);
+        }
+        let (Some(order), Some(node)) = (self.order, self.nodes.get_mut(leg)) else {
+            return Ok(NodeStep::Give(input.len()));
+        };
+        if node.left.bytes == 0 {
+            let is_dropped = node.expected.front() == Some(&Expected::Nobody);
+            match order {
+                Order::Requests if node.expected.is_empty() => {
+                    return Err(Mistake::Node("it speaks without being asked"));
+                }
+                Order::Requests
+                    if !is_dropped && !matches!(self.turns.front(), Some(Turn::Leg(next)) if *next == leg) =>
+                {
+                    return Ok(NodeStep::NotItsTurn);
+                }
+                Order::Answers if self.speaking.is_some_and(|speaking| speaking != leg) => {
+                    return Ok(NodeStep::NotItsTurn);
+                }
+                _ => {}
+            }
+            let Some(answers) = node.answers.as_mut() else { return Ok(NodeStep::Give(input.len())) };
+            let answer = answers.go_on(input)?;
+            if answer.piece.bytes == 0 {
+                return Ok(NodeStep::NeedMore);
+            }
+            node.left = Left { bytes: answer.piece.bytes, is_last: answer.piece.is_last };
+            node.drops = is_dropped || answer.is_aside;
+            node.id = answer.id;
+            if order == Order::Answers && !answer.is_aside {
+                self.speaking = Some(leg);
+            }
+        }
+        let bytes = node.left.bytes.min(input.len());
+        Ok(if node.drops { NodeStep::Drop(bytes) } else { NodeStep::Give(bytes) })
+    }
+
+    /// So many of a node's bytes have been given to the client, or dropped. Whether a request has been answered with them.
+    pub fn gave(&mut self, leg: Leg, bytes: usize) -> bool {
+        let (Some(order), Some(node)) = (self.order, self.nodes.get_mut(leg)) else { return false };
+        node.left.bytes = node.left.bytes.saturating_sub(bytes);
+        if node.left.bytes > 0 || !std::mem::take(&mut node.left.is_last) {
+            return false;
+        }
+        match order {
+            Order::Requests => {
+                let expected = node.expected.pop_front();
+                if expected != Some(Expected::Nobody) {
+                    self.turns.pop_front();
+                }
+                expected == Some(Expected::Answer)
+            }
+            Order::Answers => {
+                if self.speaking == Some(leg) {
+                    self.speaking = None;
+                }
+                let id = node.id.take();
+                let is_known = id.and_then(|id| self.sent.remove(&id)).is_some_and(|sent| sent.is_answered);
+                node.unanswered -= usize::from(is_known && node.unanswered > 0);
+                is_known
+            }
+        }
+    }
+}
