@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use leat_logic::dispatch::limits::{TABLE_ENTRIES_MAX, TABLE_ENTRIES_MIN, WEIGHT_MAX};
 use leat_logic::dispatch::{
-    DynamicRules, HealthSettings, MixLardSettings, NodeSettings, PolicyKind, PolicySettings, QueryRule, Serves,
-    Settings,
+    DynamicRules, HandOver, HealthSettings, MixLardSettings, NodeSettings, PolicyKind, PolicySettings, QueryRule,
+    Serves, Settings,
 };
 use leat_logic::serve::hosts::HostPattern;
 use leat_logic::serve::path_pattern::PathPattern;
@@ -113,6 +113,14 @@ section! {
         /// (Linux 6.9 can), or a client doesn't tell the time (TCP timestamps), they begin at the dispatcher and are moved. The same on all
         /// machines of a cluster.
         born: bool = Flag, Toml("true");
+        /// Whether a connection goes to the node of its first request: wherever it can, as the dispatcher's processor is what limits a cluster; or if that takes
+        /// less processor time of all machines together than passing its replies on, as a small reply of a connection with one request may not
+        /// (`leat ctl explain` shows both); or never. It can be changed by a reload.
+        hand_over: HandOver = Choice(&[
+            ("always", HandOver::Always),
+            ("when_cheaper", HandOver::WhenCheaper),
+            ("never", HandOver::Never),
+        ]), Toml("\"always\"");
         /// Time from one load report of a node to the next. One that is older than four of these counts for nothing.
         report_interval: Duration = Period { min_ms: 10, max_ms: 60_000 }, Toml("\"500ms\"");
         /// How a node is chosen for a request. It can be changed while leat runs.
@@ -238,6 +246,7 @@ impl Cluster {
             },
             health: self.health.settings(),
             report_age: self.report_interval * 4,
+            hand_over: self.hand_over,
         }
     }
 

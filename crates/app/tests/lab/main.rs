@@ -5,6 +5,7 @@ mod born;
 mod foreign;
 mod motion;
 mod split;
+mod ways;
 
 use std::fs;
 use std::io::{self, Read, Write};

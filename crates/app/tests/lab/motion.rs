@@ -12,7 +12,7 @@ use super::{Folder, Lab, is_possible};
 const VIP: &str = "10.77.0.100:80";
 
 /// Content that tells which file it's of and where in it.
-fn content(name: &str, length: usize) -> Vec<u8> {
+pub(super) fn content(name: &str, length: usize) -> Vec<u8> {
     let mut text = Vec::with_capacity(length + 32);
     while text.len() < length {
         text.extend_from_slice(format!("{name} {:08}\n", text.len()).as_bytes());
@@ -23,7 +23,7 @@ fn content(name: &str, length: usize) -> Vec<u8> {
 
 /// Where connections begin.
 #[derive(Clone, Copy, PartialEq)]
-enum Begun {
+pub(super) enum Begun {
     /// Here, and are moved.
     AtDispatcher,
     /// There, if the kernel can do that.
@@ -31,7 +31,7 @@ enum Begun {
 }
 
 /// A lab of three nodes that serve `files`.
-fn up(lab: &Lab, folder: &Folder, begun: Begun, files: &BTreeMap<String, Vec<u8>>, settings: &str) {
+pub(super) fn up(lab: &Lab, folder: &Folder, begun: Begun, files: &BTreeMap<String, Vec<u8>>, settings: &str) {
     for (name, content) in files {
         fs::write(folder.path(&format!("site/{name}")), content).expect("a file to serve");
     }
@@ -50,19 +50,19 @@ fn up(lab: &Lab, folder: &Folder, begun: Begun, files: &BTreeMap<String, Vec<u8>
     }
 }
 
-fn connect() -> TcpStream {
+pub(super) fn connect() -> TcpStream {
     let stream = TcpStream::connect(VIP).expect("the dispatcher listens");
     stream.set_read_timeout(Some(Duration::from_secs(10))).expect("a time-out");
     stream
 }
 
-fn ask(stream: &mut TcpStream, names: &[&str]) {
+pub(super) fn ask(stream: &mut TcpStream, names: &[&str]) {
     let requests: String = names.iter().map(|name| format!("GET /{name} HTTP/1.1\r\nHost: x\r\n\r\n")).collect();
     stream.write_all(requests.as_bytes()).expect("it's open");
 }
 
 /// The content of the next reply, and what has come of the one after.
-fn read_reply(stream: &mut TcpStream, rest: &mut Vec<u8>) -> io::Result<Vec<u8>> {
+pub(super) fn read_reply(stream: &mut TcpStream, rest: &mut Vec<u8>) -> io::Result<Vec<u8>> {
     let mut room = [0; 65536];
     loop {
         if let Some(end) = rest.windows(4).position(|bytes| bytes == b"\r\n\r\n") {
@@ -141,7 +141,7 @@ fn go_where_content_is(number: u32, begun: Begun) {
 }
 
 /// Has `leat` tell a dispatcher something. What it says to that.
-fn tell(socket: &str, words: &[&str]) -> String {
+pub(super) fn tell(socket: &str, words: &[&str]) -> String {
     let program = std::env::var_os("LEAT_BINARY").unwrap_or_else(|| env!("CARGO_BIN_EXE_leat").into());
     let said = std::process::Command::new(program).args(words).args(["--socket", socket]).output();
     String::from_utf8_lossy(&said.expect("leat can be run").stdout).into_owned()

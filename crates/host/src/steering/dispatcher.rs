@@ -203,6 +203,12 @@ impl Dispatcher {
         lock(vips).insert(key, 1, 0).doing(|| format!("VIP {vip}"))
     }
 
+    /// Whether connections can begin without a socket here.
+    #[must_use]
+    pub fn can_bear(&self) -> bool {
+        self.answered.is_some()
+    }
+
     /// A flow whose request has come and that no server has yet: [`Flows::bear`] or [`Flows::admit`] is to be said, then
     /// [`Dispatcher::deliver`].
     #[must_use]

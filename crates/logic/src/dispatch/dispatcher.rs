@@ -4,13 +4,14 @@ use std::fmt;
 use std::time::Duration;
 
 use super::classify::{Class, DynamicRules, Rule};
-use super::cost::{CostModel, Expected};
+use super::cost::{CostModel, Expected, Way, Ways};
 use super::explain::{Explanation, NodeLine};
 use super::facts::{ContentKey, Facts, KeyMaker};
 use super::health::{Health, HealthSettings, Outcome, State};
 use super::limits::{EJECTED_PERCENT_MAX, NODES_MAX, WEIGHT_MAX};
 use super::node::{Load, LoadReport, Node, NodeId, NodeSet, Serves};
 use super::policy::{AnyPolicy, Ask, Candidate, Plan, PolicyKind, PolicySettings, Why};
+use super::route::HandOver;
 use super::table::TableEntry;
 use crate::time::Instant;
 
@@ -27,6 +28,8 @@ pub struct Settings {
     pub health: HealthSettings,
     /// A load report that is older counts for nothing.
     pub report_age: Duration,
+    /// Whether a connection goes to the node of its first request.
+    pub hand_over: HandOver,
 }
 
 impl Default for Settings {
@@ -37,6 +40,7 @@ impl Default for Settings {
             rules: DynamicRules::default(),
             health: HealthSettings::default(),
             report_age: Duration::from_secs(3),
+            hand_over: HandOver::default(),
         }
     }
 }
@@ -121,6 +125,8 @@ pub struct Dispatcher {
     pub(super) costs: CostModel,
     /// Counts what outdates answers that were given to nodes.
     changes: u64,
+    /// What can be done with a connection's first request.
+    pub(super) first_ways: Ways,
 }
 
 impl Dispatcher {
@@ -138,6 +144,7 @@ impl Dispatcher {
             expected: Expected::default(),
             costs: CostModel::default(),
             changes: 0,
+            first_ways: Ways::of(&[Way::BornThere, Way::MovedThere, Way::Proxy]),
         }
     }
 
@@ -243,6 +250,20 @@ impl Dispatcher {
         self.candidates = candidates;
         self.random = next_random(self.random);
         chosen
+    }
+
+    /// What [`Dispatcher::choose`] would say; nothing is remembered.
+    pub(super) fn planned(&self, facts: &Facts<'_>, now: Instant) -> Result<Choice, Refusal> {
+        let mut candidates = Vec::new();
+        self.candidates(facts, now, &mut candidates)?;
+        let ask = self.ask(facts, &candidates, now);
+        let plan = self.policy.plan(&ask);
+        Ok(Choice { node: plan.node, why: plan.why, class: ask.class, key: ask.key })
+    }
+
+    /// What this server can do with a connection's first request; until told, everything.
+    pub fn set_first_ways(&mut self, ways: Ways) {
+        self.first_ways = ways;
     }
 
     /// The node for a connection of which nobody knows what it will bring.

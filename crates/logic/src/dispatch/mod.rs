@@ -38,5 +38,5 @@ pub use facts::{ContentKey, Facts, KeyMaker};
 pub use health::{Health, HealthSettings, Outcome, State};
 pub use node::{LoadReport, NodeId, NodeSet, Serves};
 pub use policy::{MixLardSettings, PolicyKind, PolicySettings, Why};
-pub use route::{Route, Whence};
+pub use route::{HandOver, Route, Whence};
 pub use table::TableEntry;

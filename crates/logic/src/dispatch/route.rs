@@ -10,6 +10,30 @@ use super::node::NodeId;
 use super::policy::Why;
 use crate::time::Instant;
 
+/// Whether a connection goes to the node of its first request, or that request is proxied.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HandOver {
+    /// Wherever it can: the dispatcher is what limits a cluster.
+    #[default]
+    Always,
+    /// If that takes less CPU time of the whole system, by what was measured.
+    WhenCheaper,
+    /// Never.
+    Never,
+}
+
+impl HandOver {
+    /// What is left of what could be done with a connection's first request.
+    fn narrow(self, possible: Ways) -> Ways {
+        let gives = possible.and(Ways::of(&[Way::BornThere, Way::MovedThere]));
+        match self {
+            HandOver::Always if gives != Ways::default() => gives,
+            HandOver::Never => possible.and(Ways::of(&[Way::Proxy])),
+            HandOver::Always | HandOver::WhenCheaper => possible,
+        }
+    }
+}
+
 /// Where a request has come to.
 #[derive(Clone, Copy, Debug)]
 pub struct Whence {
@@ -78,7 +102,11 @@ impl Dispatcher {
         let requests_left = self.expected.requests_left(site, whence.had);
         Situation {
             place: if whence.holder.is_some() { Place::Node } else { Place::Dispatcher },
-            possible: if is_here { Ways::of(&[Way::Stay]) } else { whence.possible },
+            possible: match whence.holder {
+                _ if is_here => Ways::of(&[Way::Stay]),
+                Some(_) => whence.possible,
+                None => self.settings().hand_over.narrow(whence.possible),
+            },
             reply_bytes: self.expected.reply_bytes(choice.key, site),
             requests_left,
             run_left: self.expected.run_left(site, requests_left),
@@ -90,14 +118,37 @@ impl Dispatcher {
     /// What [`Dispatcher::route`] would decide for a request that belongs to `choice`, as a connection's first and on another node's connection.
     pub(super) fn explain_ways(&self, facts: &Facts<'_>, choice: &Choice) -> Vec<(Place, Decision)> {
         let round_trip = Duration::from_millis(1);
-        let first = Ways::of(&[Way::MovedThere, Way::Proxy]);
         let next = Ways::of(&[Way::MovedThere, Way::Fetch]);
         let at = |place, possible| {
             let whence = Whence { holder: None, had: 0, round_trip, possible };
-            let situation = Situation { place, ..self.situation(facts, choice, &whence) };
-            Some((place, self.costs.explain(&situation)?))
+            let situation = Situation { place, possible, ..self.situation(facts, choice, &whence) };
+            self.costs.explain(&situation)
         };
-        [at(Place::Dispatcher, first), at(Place::Node, next)].into_iter().flatten().collect()
+        let first = at(Place::Dispatcher, self.first_ways).map(|free| {
+            let narrowed = at(Place::Dispatcher, self.settings().hand_over.narrow(self.first_ways));
+            match narrowed {
+                Some(told) if told.way != free.way => Decision { way: told.way, because: Because::Told, ..free },
+                _ => free,
+            }
+        });
+        let next = at(Place::Node, next);
+        let named = |place| move |decision| (place, decision);
+        first.map(named(Place::Dispatcher)).into_iter().chain(next.map(named(Place::Node))).collect()
+    }
+
+    /// The node at which a connection begins that nobody has yet. `None`: its first request is proxied, or there is no node for it. Remembers what
+    /// [`Dispatcher::choose`] remembers, but only of a connection that begins there.
+    pub fn bear(&mut self, facts: &Facts<'_>, round_trip: Duration, now: Instant) -> Option<Choice> {
+        let possible = Ways::of(&[Way::BornThere, Way::Proxy]);
+        let left = self.settings().hand_over.narrow(possible);
+        if left.contains(Way::Proxy) {
+            let choice = self.planned(facts, now).ok()?;
+            let situation = self.situation(facts, &choice, &Whence { holder: None, had: 0, round_trip, possible });
+            if self.costs.decide(&situation)?.way != Way::BornThere {
+                return None;
+            }
+        }
+        self.choose(facts, now).ok()
     }
 
     /// Whether nodes have to ask for the requests that follow a connection's first, and how long an answer holds.
@@ -167,6 +218,52 @@ mod tests {
         }
         let large = dispatcher.route(&facts("/x.html"), &whence(other.unwrap()), now).unwrap();
         assert_eq!(large.decision.way, Way::MovedThere, "{}", large.decision);
+    }
+
+    #[test]
+    fn a_first_request_is_handed_over_as_it_is_configured_and_else_as_the_model_says() {
+        let (now, round_trip) = (Instant { ns: 1 }, Duration::from_millis(1));
+        let (page, possible) = (facts("/x.html"), Ways::of(&[Way::MovedThere, Way::Proxy]));
+        let decide = |hand_over, bytes, born_us| {
+            let mut dispatcher = dispatcher(PolicyKind::RoundRobin);
+            dispatcher.configure(Settings { hand_over, ..dispatcher.settings().clone() });
+            let key = dispatcher.planned(&page, now).unwrap().key;
+            dispatcher.replied(key, bytes);
+            dispatcher.connection_ended(1);
+            dispatcher.measured(Work::Born, Side::Dispatcher, 0, Duration::from_micros(born_us));
+            dispatcher.measured(Work::Moved, Side::Dispatcher, 0, Duration::from_micros(43));
+            dispatcher.measured(
+                Work::Proxied,
+                Side::Dispatcher,
+                bytes,
+                Duration::from_micros(42 + (bytes >> 10) * 36 / 100),
+            );
+            let moved = dispatcher.route(&page, &Whence { holder: None, had: 0, round_trip, possible }, now).unwrap();
+            let born = dispatcher.bear(&page, round_trip, now).map(|choice| choice.node);
+            let said = dispatcher.explain(&page, now).to_string();
+            let line = said.lines().find(|line| line.contains("first request")).unwrap_or_default().trim().to_owned();
+            // A connection that isn't born takes no node's turn.
+            let next = dispatcher.choose(&page, now).unwrap().node;
+            assert_ne!(next, born.unwrap_or(moved.choice.node), "they take turns");
+            (moved.decision.way, born.is_some(), line)
+        };
+        let (way, is_born, line) = decide(HandOver::Always, 1_000, 6);
+        assert_eq!((way, is_born), (Way::MovedThere, true));
+        assert!(
+            line.starts_with("as a connection's first request: born_there: it takes the least CPU time (born_there "),
+            "{line}"
+        );
+        let (way, is_born, line) = decide(HandOver::Never, 1 << 20, 6);
+        assert_eq!((way, is_born), (Way::Proxy, false));
+        assert!(line.contains("proxy: `hand_over` in [cluster] says so (born_there "), "{line}");
+        assert_eq!(decide(HandOver::WhenCheaper, 1_000, 6).0, Way::Proxy, "small, and the only one of its connection");
+        assert_eq!(decide(HandOver::WhenCheaper, 1 << 20, 6).0, Way::MovedThere);
+        assert!(decide(HandOver::WhenCheaper, 1_000, 6).1, "that is cheap");
+        let (_, is_born, line) = decide(HandOver::WhenCheaper, 1_000, 90);
+        assert!(
+            !is_born && line.contains("request: proxy: it takes the least CPU time"),
+            "it was measured otherwise: {line}"
+        );
     }
 
     #[test]

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use leat_host::reactor::{Reactor, Token};
 use leat_host::socket;
 use leat_host::steering::{self, Arrival, Birth, CookieKey, FlowKey, can_name};
+use leat_logic::dispatch::cost::{Side, Work};
 use leat_logic::dispatch::{Facts, Outcome};
 use leat_logic::handoff::{FlowId, HttpState, Image, ServerId, cookie_key};
 use leat_logic::http::{self, Progress};
@@ -17,6 +18,7 @@ use leat_logic::time::Instant;
 use super::super::settings::SiteKind;
 use super::super::{Host, UNKNOWN_SITE, Worker};
 use super::node::{Borrowed, Node};
+use super::placing::ROUND_TRIP;
 use super::{DISPATCHER, Part, shared};
 use crate::config::{Config, Role};
 
@@ -83,6 +85,7 @@ impl Node {
 impl<H: Host> Worker<H> {
     /// Gives every connection whose request has come to a node, or to this server's own listener.
     pub(super) fn place_arrivals(&mut self) {
+        let (before, mut count) = (self.host.processor_time(), 0);
         while let Some(arrival) = self.home_steering().and_then(steering::Dispatcher::poll_arrival) {
             let node = self.bear(&arrival);
             let Some(steering) = self.home_steering() else { return };
@@ -96,8 +99,15 @@ impl<H: Host> Worker<H> {
                 crate::log::warning(format_args!("a connection that begins can't be steered: {error}"));
             }
             steering.deliver(key);
+            count += u32::from(node.is_some());
         }
         self.run_effects();
+        if let Some(Part::Home(home)) = self.cluster.as_mut().map(|cluster| &mut cluster.part)
+            && count > 0
+        {
+            let each = self.host.processor_time().saturating_sub(before) / count;
+            home.dispatcher.measured(Work::Born, Side::Dispatcher, 0, each);
+        }
     }
 
     fn home_steering(&self) -> Option<&steering::Dispatcher> {
@@ -124,7 +134,7 @@ impl<H: Host> Worker<H> {
         if home.is_retiring || !can_name(home.id) {
             return None;
         }
-        let node = home.dispatcher.choose(&Facts::of(&request), now).ok()?.node;
+        let node = home.dispatcher.bear(&Facts::of(&request), ROUND_TRIP, now)?.node;
         let number = home.number(node)?;
         if let Some((server, can_bear)) = home.foreign(number) {
             // Nobody else ever has it, and whatever is lost the client sends again: there is nothing to keep or to be told.

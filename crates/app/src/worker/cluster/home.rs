@@ -93,6 +93,11 @@ impl Home {
                 None
             }
         };
+        dispatcher.set_first_ways(Ways::of(match &steering {
+            Some(steering) if steering.can_bear() => &[Way::BornThere, Way::MovedThere, Way::Proxy],
+            Some(_) => &[Way::MovedThere, Way::Proxy],
+            None => &[Way::Proxy],
+        }));
         let nodes = cluster
             .nodes
             .iter()
@@ -440,7 +445,8 @@ impl<H: Host> Worker<H> {
         let Some(cluster) = self.cluster.as_mut() else { return self.reply_error(token, Status::SERVICE_UNAVAILABLE) };
         let Part::Home(home) = &mut cluster.part else { return };
         let can_move = home.steering.is_some() && !connection.flags.ended && !home.is_retiring;
-        let possible = Ways::of(&[if can_move { Way::MovedThere } else { Way::Proxy }]);
+        let possible = if can_move { &[Way::MovedThere, Way::Proxy][..] } else { &[Way::Proxy] };
+        let possible = Ways::of(possible);
         let had = connection.http.request_count().saturating_sub(1);
         let whence = Whence { holder: None, had, round_trip: ROUND_TRIP, possible };
         let route = match home.dispatcher.route(&Facts::of(&request), &whence, now) {

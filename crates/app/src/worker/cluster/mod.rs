@@ -100,6 +100,7 @@ impl Part {
         match self {
             Part::Home(home) => {
                 home.flows.set_homes(shared.workers().to_vec());
+                home.dispatcher.configure(config.cluster.settings());
                 home.split.iter_mut().for_each(|split| split.balance.configure(config.split.rules()));
             }
             Part::Node(node) => node.rules = config.split.rules(),

@@ -49,6 +49,12 @@ impl Ways {
         Ways(ways.iter().fold(0, |set, way| set | 1 << *way as u8))
     }
 
+    /// Those that are in both.
+    #[must_use]
+    pub fn and(self, other: Ways) -> Ways {
+        Ways(self.0 & other.0)
+    }
+
     /// Whether `way` is one of them.
     #[must_use]
     pub fn contains(self, way: Way) -> bool {
@@ -173,6 +179,8 @@ pub enum Because {
     Sooner,
     /// To learn what it costs.
     Trying,
+    /// Another would take less CPU time, but isn't wanted.
+    Told,
 }
 
 /// What was decided. Displays as one line.
@@ -193,6 +201,7 @@ impl fmt::Display for Decision {
             Because::Cheapest => "it takes the least CPU time",
             Because::Sooner => "it takes hardly more CPU time than the cheapest and answers sooner",
             Because::Trying => "to learn what it costs",
+            Because::Told => "`hand_over` in [cluster] says so",
         };
         write!(f, "{}: {because}", self.way.name())?;
         let known = Way::ALL.iter().zip(&self.estimates).filter_map(|(way, estimate)| Some((way, (*estimate)?)));
