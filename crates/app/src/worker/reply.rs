@@ -86,10 +86,11 @@ impl<H: Host> Worker<H> {
         if self.cluster.is_some() && self.delegates(token, resource.description.len_bytes) {
             return;
         }
-        if self.cluster.is_some()
-            && let (Some(exchange), Content::File(_)) = (&mut self.connections[token].exchange, &resource.content)
-        {
-            exchange.resource = Some(resource.clone());
+        if self.cluster.is_some() {
+            let is_wanted = matches!(resource.content, Content::File(_)) || self.is_lent(token);
+            if let (Some(exchange), true) = (&mut self.connections[token].exchange, is_wanted) {
+                exchange.resource = Some(resource.clone());
+            }
         }
         let Some(exchange) = self.connections[token].exchange.as_ref() else { return };
         if let Some(status) = exchange.error.and_then(Status::new) {
@@ -147,6 +148,7 @@ impl<H: Host> Worker<H> {
         let Some((persistence, body)) = self.begin(token, Status::OK, body) else { return };
         if let (Persistence::Persistent, Body::Memory { content, .. }) = (persistence, &body)
             && content.len() <= COPIED_BODY_BYTES_MAX
+            && !self.is_lent(token)
         {
             let whole = || {
                 let mut whole = Vec::with_capacity(HEAD_BYTES + lines.len() + content.len());
@@ -192,6 +194,15 @@ impl<H: Host> Worker<H> {
     fn write(&mut self, token: Token, status: Status, persistence: Persistence, lines: &[u8], body: Body<'_, File<H>>) {
         let mut head = self.reactor.send_buffer();
         write_head(&mut head, status, &self.date, persistence, lines);
+        if self.cluster.is_some() {
+            let content = match &body {
+                Body::Memory { range, .. } => range.start as u64..range.end as u64,
+                Body::Empty | Body::Pieces(_) => 0..0,
+            };
+            if !matches!(body, Body::Pieces(_)) {
+                self.tell_of_whole_reply(token, &head, content);
+            }
+        }
         let body = match body {
             Body::Empty => Bytes::new(),
             Body::Memory { content, range } if range.len() <= COPIED_BODY_BYTES_MAX => {

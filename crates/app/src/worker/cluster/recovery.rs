@@ -24,12 +24,15 @@ impl<H: Host> Worker<H> {
         let Some(cluster) = &mut self.cluster else { return };
         let key = cluster.flows.key(flow);
         let Part::Home(home) = &mut cluster.part else { return };
-        let asked = home.settled(flow, Outcome::Failed, now);
+        let asked = home.settled(flow, Outcome::Failed, now).map(|asked| asked.at);
+        // Data servers tell of each reply before they send any of it.
+        let is_silent = home.split.is_some() && progress.is_none();
+        let offered = asked.or(is_silent.then_some(kept));
         let recovered = (|| {
             let entry = home.steering.as_ref()?.flows().get(key?).ok().flatten()?;
             let mut decoded = Image::decode(image).ok()?;
             let witness = witness(&decoded, &entry.heard, now.since(kept))?;
-            if asked.is_some_and(|asked| is_untouched(&decoded, &witness, now.since(asked.at))) {
+            if offered.is_some_and(|offered| is_untouched(&decoded, &witness, now.since(offered))) {
                 if let Some(tcp) = &mut decoded.tcp {
                     tcp.timestamp = witness.timestamp;
                 }

@@ -2,6 +2,7 @@
 //! strong tag goes on with it; nobody else does. The home is told of long ones as they begin, in case this node dies.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use leat_host::handoff;
@@ -20,7 +21,7 @@ use super::super::{ARRIVALS_INDEX, File, Host, Worker, ticket_of};
 use super::Part;
 use super::flows::{http_state, refused};
 
-/// Replies with less content aren't told of: they are over before a death would be noticed.
+/// Replies with less content aren't told of, but for a connection server: they are over before a death would be noticed.
 const TOLD_BYTES_MIN: u64 = 64 * 1024;
 
 /// Flows that have come with a reply under way, while their content is looked for.
@@ -56,14 +57,19 @@ impl<F> Arrivals<F> {
 
 /// What is left of a reply, behind what the kernel has of it; `None` for one that can't go on elsewhere, or hasn't begun.
 pub(super) fn left_of<F>(exchange: &Exchange<F>) -> Option<ReplyState> {
-    if !exchange.can_go_on_elsewhere() {
-        return None;
-    }
-    let (site, description) = (exchange.site.as_ref()?, &exchange.resource.as_ref()?.description);
     let left = |piece: &Piece<F>| match piece {
         Piece::Bytes { bytes, done } => Left::Literal(bytes[*done..].to_vec()),
         Piece::File { offset, end, .. } => Left::Content { first: *offset, length: end - offset },
     };
+    reply_of(exchange, exchange.pieces.iter().map(left).collect())
+}
+
+/// A reply that consists of these pieces; `None` for one that can't go on elsewhere, or hasn't begun.
+fn reply_of<F>(exchange: &Exchange<F>, pieces: Vec<Left>) -> Option<ReplyState> {
+    if !exchange.can_go_on_elsewhere() {
+        return None;
+    }
+    let (site, description) = (exchange.site.as_ref()?, &exchange.resource.as_ref()?.description);
     Some(ReplyState {
         site: site.name.clone(),
         path: exchange.path.clone(),
@@ -72,24 +78,48 @@ pub(super) fn left_of<F>(exchange: &Exchange<F>) -> Option<ReplyState> {
         complete_length: description.len_bytes,
         status: exchange.status,
         content_bytes: exchange.body_bytes,
-        pieces: exchange.pieces.iter().map(left).collect(),
+        pieces,
         resend_bytes: 0,
     })
 }
 
 impl<H: Host> Worker<H> {
-    /// A reply begins: the home is told of it, if it's long and can be made elsewhere.
+    /// A reply in pieces begins: the home is told of it, if it's long or the connection is lent, and if it can be made elsewhere.
     pub(in crate::worker) fn tell_of_reply(&mut self, token: Token) {
+        let is_long = |exchange: &Exchange<File<H>>| exchange.body_bytes >= TOLD_BYTES_MIN;
+        if self.connections[token].exchange.as_deref().is_some_and(is_long) || self.is_lent(token) {
+            let reply = self.connections[token].exchange.as_deref().and_then(left_of);
+            self.tell(token, reply);
+        }
+    }
+
+    /// The same of one that goes out whole: its head, and how much of its content from where on. A connection server's clients are left with a
+    /// connection that goes on if the data server dies now.
+    pub(in crate::worker) fn tell_of_whole_reply(&mut self, token: Token, head: &[u8], content: Range<u64>) {
+        if self.is_lent(token) {
+            let content = Left::Content { first: content.start, length: content.end - content.start };
+            let pieces = vec![Left::Literal(head.to_vec()), content];
+            let Some(exchange) = self.connections[token].exchange.as_mut() else { return };
+            let reply = reply_of(exchange, pieces);
+            // All of it is about to be the reactor's: nothing of it could leave with the connection.
+            exchange.resource = None;
+            self.tell(token, reply);
+        }
+    }
+
+    /// Whether a connection server has lent a connection.
+    pub(in crate::worker) fn is_lent(&mut self, token: Token) -> bool {
+        let Some(cluster) = &mut self.cluster else { return false };
+        let (Part::Node(node), Some(flow)) = (&mut cluster.part, cluster.flows.at(token)) else { return false };
+        node.of(flow).is_some_and(|flows| flows.is_lent(flow))
+    }
+
+    fn tell(&mut self, token: Token, reply: Option<ReplyState>) {
         let now = self.now;
         let Some(cluster) = &mut self.cluster else { return };
-        let Part::Node(node) = &mut cluster.part else { return };
+        let (Part::Node(node), Some(reply)) = (&mut cluster.part, reply) else { return };
         let Some(flow) = cluster.flows.at(token) else { return };
         let connection = &self.connections[token];
-        let Some(exchange) = connection.exchange.as_deref().filter(|exchange| exchange.body_bytes >= TOLD_BYTES_MIN)
-        else {
-            return;
-        };
-        let Some(reply) = left_of(exchange) else { return };
         let input = connection.inbox.bytes(&self.reactor);
         let base = cluster.flows.base(flow);
         let Ok((written, received)) = handoff::progress(&super::node::Borrowed(connection.socket)) else { return };

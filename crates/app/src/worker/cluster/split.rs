@@ -195,14 +195,8 @@ impl<H: Host> Worker<H> {
     /// Whether a connection that is to be closed stays until its client has ended it, as its last reply counts as under way until then: a socket that
     /// is closed can't be asked, and a reply on a slow link is nearly always wholly with the kernel when the last of it has been sent.
     pub(in crate::worker) fn waits_for_acknowledgement(&mut self, token: Token) -> bool {
-        let Some(cluster) = &mut self.cluster else { return false };
-        let counts = match &mut cluster.part {
-            Part::Home(home) => home.split.is_some(),
-            Part::Node(node) => {
-                let flow = cluster.flows.at(token);
-                flow.is_some_and(|flow| node.of(flow).is_some_and(|flows| flows.is_lent(flow)))
-            }
-        };
+        let splits = self.cluster.as_mut().is_some_and(|cluster| cluster.part.split().is_some());
+        let counts = splits || self.is_lent(token);
         let connection = &mut self.connections[token];
         counts && self.reactor.unacknowledged_bytes(connection.socket) > 0 && connection.http.linger(self.now)
     }
