@@ -20,13 +20,13 @@ const IDLE_INTERVAL: Duration = Duration::from_millis(500);
 const WAITED_PART: f64 = 0.7;
 
 /// A worker that takes part.
-pub(crate) struct Member {
+pub struct Member {
     /// Names it.
-    pub(crate) number: usize,
+    pub number: usize,
     /// What it has counted.
-    pub(crate) metrics: Arc<WorkerMetrics>,
+    pub metrics: Arc<WorkerMetrics>,
     /// How to tell it.
-    pub(crate) mailbox: Arc<Mailbox>,
+    pub mailbox: Arc<Mailbox>,
 }
 
 /// What a worker had counted of a site when it was last looked at.
@@ -45,7 +45,7 @@ impl Counted {
 
 /// See the module.
 #[derive(Default)]
-pub(crate) struct Balance {
+pub struct Balance {
     balancer: Balancer,
     /// By worker, then by site.
     counted: BTreeMap<usize, Vec<Counted>>,
@@ -56,7 +56,7 @@ pub(crate) struct Balance {
 
 impl Balance {
     /// Looks at the workers, and tells them what to do; how long until the next time, if ever.
-    pub(crate) fn step(&mut self, config: &Arc<Config>, members: &[Member], now: Instant) -> Option<Duration> {
+    pub fn step(&mut self, config: &Arc<Config>, members: &[Member], now: Instant) -> Option<Duration> {
         if members.len() < 2 || config.sites.len() < 2 || !can_plan(config) {
             return None;
         }

@@ -3,7 +3,7 @@
 //! A request's way through these modules is told in ARCHITECTURE.md.
 
 pub mod access_log;
-mod balance;
+pub mod balance;
 pub mod config;
 pub mod ctl;
 mod descriptors;

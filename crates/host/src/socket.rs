@@ -13,6 +13,9 @@ use crate::reactor::{Peer, SendNow};
 
 /// Connections that may wait in a listener's queue; the kernel lowers it to `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
+/// Bytes that the kernel takes from us for a connection beyond what it may send: a client that doesn't read holds this and its own window, not as
+/// much as the kernel's buffers have grown to, and what a connection takes along when it moves is little.
+const UNSENT_BYTES_MAX: i32 = 128 * 1024;
 
 fn check(result: libc::c_int) -> io::Result<libc::c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
@@ -124,12 +127,18 @@ fn listen_with(address: SocketAddr, is_shared: bool) -> io::Result<OwnedFd> {
     }
     // A reply is written as a whole: waiting for the client's acknowledgement before the last segment only delays it.
     set_option(raw, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1)?;
+    limit_unsent(raw)?;
     let (storage, length) = to_raw(address);
     // SAFETY: pointer and length describe `storage`, which lives through the call.
     check(unsafe { libc::bind(raw, (&raw const storage).cast(), length) })?;
     // SAFETY: no pointers are passed.
     check(unsafe { libc::listen(raw, BACKLOG) })?;
     Ok(socket)
+}
+
+/// Has the kernel queue little that it can't send yet.
+pub(crate) fn limit_unsent(socket: RawFd) -> io::Result<()> {
+    set_option(socket, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, UNSENT_BYTES_MAX)
 }
 
 /// Changes how many connections may wait in a listener's queue; without a number, to as many as at first. Those that wait stay.
@@ -378,6 +387,26 @@ mod tests {
         let listener = listen("127.0.0.1:0".parse().unwrap()).unwrap();
         set_nonblocking(listener.as_raw_fd(), true).unwrap();
         assert!(accept(listener.as_raw_fd(), true).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_client_that_does_not_read_is_sent_little() {
+        use std::io::Write;
+        let listener = listen("127.0.0.1:0".parse().unwrap()).unwrap();
+        let client = std::net::TcpStream::connect(local_address(&listener).unwrap()).unwrap();
+        let accepted = std::net::TcpListener::from(listener).accept().unwrap().0;
+        accepted.set_nonblocking(true).unwrap();
+        let mut taken_bytes = 0;
+        let error = loop {
+            match (&accepted).write(&[0; 64 * 1024]) {
+                Ok(count) => taken_bytes += count,
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+        // What the client's kernel takes is its own affair.
+        let unread_bytes = option(client.as_raw_fd(), libc::SOL_SOCKET, libc::SO_RCVBUF).unwrap() as usize;
+        assert!(taken_bytes <= UNSENT_BYTES_MAX as usize + unread_bytes + 128 * 1024, "{taken_bytes}");
     }
 
     #[test]

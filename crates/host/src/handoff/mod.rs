@@ -16,7 +16,6 @@ use std::os::fd::AsRawFd;
 
 pub use freeze::{Frozen, Refused};
 use leat_logic::handoff::limits::{QUEUE_BYTES_MAX, UNREAD_BYTES_MAX};
-pub use thaw::limit_unsent;
 
 /// Why a connection couldn't be frozen or thawed.
 #[derive(Debug, thiserror::Error)]

@@ -20,9 +20,6 @@ const UNREAD_PIECE_BYTES: usize = 32 * 1024;
 /// What the kernel lets be set (TCP_MIN_MSS, MAX_TCP_WINDOW). Only a loopback has larger segments.
 const MSS: RangeInclusive<u16> = 88..=32_767;
 
-/// Queued and not sent: enough for the time until the process writes again.
-const NOTSENT_BYTES: i32 = 256 * 1024;
-
 /// Missing in the libc crate for this target (include/uapi/asm-generic/socket.h).
 const SO_BUF_LOCK: i32 = 72;
 
@@ -155,15 +152,7 @@ fn begin(socket: RawFd, state: &TcpState) -> Result<()> {
     set_option(socket, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1).step("SO_REUSEADDR")?;
     set_option(socket, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1).step("TCP_NODELAY")?;
     send_all(socket, &state.unsent).step("unsent bytes")?;
-    limit_unsent(&socket::borrow(socket)).step("TCP_NOTSENT_LOWAT")
-}
-
-/// Has the kernel queue little that it can't send yet: it would go along as bytes if the connection moved.
-///
-/// # Errors
-/// What the kernel says.
-pub fn limit_unsent(socket: &impl AsRawFd) -> io::Result<()> {
-    set_option(socket.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, NOTSENT_BYTES)
+    socket::limit_unsent(socket).step("TCP_NOTSENT_LOWAT")
 }
 
 /// Enlarges a buffer that would be too small for what the connection brings, and lets the kernel tune it afterwards as it does any other.

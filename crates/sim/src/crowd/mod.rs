@@ -6,7 +6,7 @@
 mod clients;
 mod reactor;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leat::access_log::AccessLogWriter;
+use leat::balance::{Balance, Member};
 use leat::config::{Admin, Burn, Config, Handler, Limits, Listener, Log, LogLevel, Site};
 use leat::listener::ListenerName;
 use leat::metrics::{ServerMetrics, WorkerMetrics};
@@ -70,17 +71,65 @@ const FILE_PATH: &str = "/file";
 /// # Errors
 /// The run can't be set up, or the worker gives up.
 pub fn run(demands: &[Demand], seed: u64, warm_up: Duration, window: Duration) -> io::Result<Vec<Got>> {
-    let mut scene = Scene::new(demands, seed)?;
-    scene.go_on(warm_up)?;
-    let before = scene.charged();
-    scene.crowd.borrow_mut().count_from_now();
-    scene.go_on(window)?;
-    let charged = scene.charged();
-    let mut got = scene.crowd.borrow_mut().take_counts();
-    for ((got, charged), before) in got.iter_mut().zip(charged).zip(before) {
-        got.charged_ns = charged - before;
+    Ok(run_workers(&[demands.to_vec()], seed, warm_up, window)?.remove(0))
+}
+
+/// Runs several workers, each with the demands that fall on it: the same sites, in the same order. Connections stay where they are; what each
+/// worker has for each site is weighed as the engine does it. What each site got on each worker.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_workers(
+    demands: &[Vec<Demand>],
+    seed: u64,
+    warm_up: Duration,
+    window: Duration,
+) -> io::Result<Vec<Vec<Got>>> {
+    let config = Arc::new(configure(&demands[0]));
+    let scenes = demands.iter().enumerate();
+    let scenes = scenes.map(|(number, demands)| Scene::new(demands, &config, seed + 2 * number as u64));
+    let mut engine = Engine { scenes: scenes.collect::<io::Result<_>>()?, config, balance: Balance::default() };
+    engine.go_on(warm_up)?;
+    let before: Vec<Vec<u64>> = engine.scenes.iter().map(Scene::charged).collect();
+    engine.scenes.iter().for_each(|scene| scene.crowd.borrow_mut().count_from_now());
+    engine.go_on(window)?;
+    let got = engine.scenes.iter().zip(before).map(|(scene, before)| {
+        let mut got = scene.crowd.borrow_mut().take_counts();
+        for ((got, charged), before) in got.iter_mut().zip(scene.charged()).zip(before) {
+            got.charged_ns = charged - before;
+        }
+        got
+    });
+    Ok(got.collect())
+}
+
+/// All workers, and what holds shares over them.
+struct Engine {
+    scenes: Vec<Scene>,
+    config: Arc<Config>,
+    balance: Balance,
+}
+
+impl Engine {
+    fn go_on(&mut self, time: Duration) -> io::Result<()> {
+        let members = self.scenes.iter().enumerate().map(|(number, scene)| Member {
+            number,
+            metrics: scene.metrics.clone(),
+            mailbox: scene.mailbox.clone(),
+        });
+        let members: Vec<Member> = members.collect();
+        let mut left = time;
+        while !left.is_zero() {
+            let now = self.scenes[0].world.borrow().agenda.instant();
+            let pause = self.balance.step(&self.config, &members, now).unwrap_or(left).min(left);
+            for scene in &mut self.scenes {
+                scene.rung.set(true);
+                scene.go_on(pause)?;
+            }
+            left -= pause;
+        }
+        Ok(())
     }
-    Ok(got)
 }
 
 struct CrowdHost {
@@ -115,11 +164,13 @@ struct Scene {
     crowd: Rc<RefCell<Crowd>>,
     worker: Worker<CrowdHost>,
     metrics: Arc<WorkerMetrics>,
+    mailbox: Arc<Mailbox>,
+    rung: Rc<Cell<bool>>,
     sites: usize,
 }
 
 impl Scene {
-    fn new(demands: &[Demand], seed: u64) -> io::Result<Scene> {
+    fn new(demands: &[Demand], config: &Arc<Config>, seed: u64) -> io::Result<Scene> {
         let faults = Faults {
             watching: false,
             cached_percent: 100,
@@ -131,21 +182,29 @@ impl Scene {
         let world = Rc::new(RefCell::new(World::new(Random::new(seed), faults, false)));
         world.borrow_mut().put_known(&(0, FILE_PATH.to_owned()), vec![b'x'; FILE_BYTES]);
         let crowd = Rc::new(RefCell::new(Crowd::new(demands, Random::new(seed ^ 1), world.borrow().agenda.now_ns())));
-        let config = Arc::new(configure(demands));
         let mailbox = Arc::new(Mailbox::new()?);
         let metrics = Arc::new(WorkerMetrics::new(0));
         leat::log::configure(&Log { level: LogLevel::Error, ..Log::default() });
-        let logs = Arc::new(AccessLogWriter::start()?.open(&config).map_err(io::Error::other)?);
+        let logs = Arc::new(AccessLogWriter::start()?.open(config).map_err(io::Error::other)?);
         // Any descriptor: there is one listener.
         let descriptor = OwnedFd::from(File::open("/dev/null")?);
         let listeners = vec![(ListenerName::site(settings::address()), descriptor)];
         mailbox.send(Control::Configure { config: config.clone(), logs, listeners });
         let reactor = CrowdReactor::new(world.clone(), crowd.clone(), mailbox.descriptor().as_raw_fd());
+        let rung = reactor.rung();
         let server_metrics = Arc::new(ServerMetrics::default());
-        let setup = Setup { mailbox, metrics: metrics.clone(), server_metrics, config, shared: Arc::default(), seed };
+        let (mailbox, config) = (mailbox.clone(), config.clone());
+        let setup = Setup {
+            mailbox: mailbox.clone(),
+            metrics: metrics.clone(),
+            server_metrics,
+            config,
+            shared: Arc::default(),
+            seed,
+        };
         let host = CrowdHost { world: world.clone() };
         let worker = Worker::new(host, reactor, SimStorage::new(world.clone()), SimPrograms(world.clone()), setup);
-        Ok(Scene { world, crowd, worker, metrics, sites: demands.len() })
+        Ok(Scene { world, crowd, worker, metrics, mailbox, rung, sites: demands.len() })
     }
 
     fn go_on(&mut self, time: Duration) -> io::Result<()> {

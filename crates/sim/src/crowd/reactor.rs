@@ -1,6 +1,6 @@
 //! A reactor in which every operation has its price, and all that isn't the worker's own work takes no time.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -34,13 +34,14 @@ pub(super) struct CrowdReactor {
     /// Listeners whose connections are awaited.
     awaited: Option<Token>,
     polled: Vec<(RawFd, Token)>,
-    /// A descriptor that is readable once.
-    rung: Option<RawFd>,
+    /// A descriptor that is readable, once whenever it's rung.
+    bell: RawFd,
+    rung: Rc<Cell<bool>>,
     done: VecDeque<Completion>,
 }
 
 impl CrowdReactor {
-    pub(super) fn new(world: Rc<RefCell<World>>, crowd: Rc<RefCell<Crowd>>, rung: RawFd) -> CrowdReactor {
+    pub(super) fn new(world: Rc<RefCell<World>>, crowd: Rc<RefCell<Crowd>>, bell: RawFd) -> CrowdReactor {
         CrowdReactor {
             world,
             crowd,
@@ -48,9 +49,15 @@ impl CrowdReactor {
             free: (0..RECEIVE_BUFFERS).collect(),
             awaited: None,
             polled: Vec::new(),
-            rung: Some(rung),
+            bell,
+            rung: Rc::new(Cell::new(true)),
             done: VecDeque::new(),
         }
+    }
+
+    /// To tell that the worker's mailbox has something.
+    pub(super) fn rung(&self) -> Rc<Cell<bool>> {
+        self.rung.clone()
     }
 
     /// Does something that takes so long; what else happens meanwhile.
@@ -82,10 +89,10 @@ impl CrowdReactor {
     }
 
     fn harvest(&mut self, completions: &mut Vec<Completion>) {
-        if let Some(rung) = self.rung
-            && let Some(&(_, token)) = self.polled.iter().find(|&&(polled, _)| polled == rung)
+        if self.rung.get()
+            && let Some(&(_, token)) = self.polled.iter().find(|&&(polled, _)| polled == self.bell)
         {
-            self.rung = None;
+            self.rung.set(false);
             completions.push(Completion::Readable { token });
         }
         if !self.crowd.borrow().queue.is_empty()

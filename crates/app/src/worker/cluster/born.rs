@@ -172,9 +172,6 @@ impl<H: Host> Worker<H> {
         if worker == node.id.worker() && node.of(flow).is_some_and(|flows| flows.born(flow)) {
             node.tell_soon(self.now);
             cluster.flows.settle(flow, token);
-            if let Err(error) = leat_host::handoff::limit_unsent(&Borrowed(socket)) {
-                crate::log::warning(format_args!("a connection may be too large to be moved: {error}"));
-            }
             return true;
         }
         // Where it can't be frozen it's closed unmarked: what the kernel says then doesn't leave this host.
