@@ -193,9 +193,15 @@ impl<'a> Generator<'a> {
             self.freed.extend(0..self.plan.connections as u32);
         }
         let first_slow = self.plan.connections + self.plan.idle;
+        // Not all at the same moment: that would be the generator's own stall.
+        let gap_ns = SLOW_HEAD_STEP.as_nanos() as u64 / self.plan.slow_heads.max(1) as u64;
+        let mut step_ns = self.now_ns;
         for index in first_slow..self.connections.len() {
             match self.role(index as u32) {
-                Role::SlowHead => self.slow_steps.push_back((self.now_ns, index as u32)),
+                Role::SlowHead => {
+                    self.slow_steps.push_back((step_ns, index as u32));
+                    step_ns += gap_ns;
+                }
                 _ => self.dispatch(index as u32, self.mix.longest(), 1, self.now_ns),
             }
         }
