@@ -127,6 +127,8 @@ pub struct WorkerMetrics {
     pub accepted: Number,
     /// Times that accepting failed.
     pub accept_failures: Number,
+    /// Connections from balancers that didn't tell who the client is.
+    pub headers_refused: Number,
     /// Connections open now.
     pub connections: Number,
     /// Requests refused, by reason.
@@ -200,6 +202,7 @@ impl WorkerMetrics {
             worker,
             accepted: Number::default(),
             accept_failures: Number::default(),
+            headers_refused: Number::default(),
             connections: Number::default(),
             rejections: RejectReason::ALL.iter().map(|_| Number::default()).collect(),
             flows: Number::default(),

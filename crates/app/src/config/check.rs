@@ -64,6 +64,7 @@ pub(super) fn judge(root: &DeTable<'_>, is_whole: bool, config: &Config, mistake
     }
     check_sites::judge(&mut judge, &sites);
     check_schedule::judge(&mut judge, &sites);
+    check_cluster::balancers(&mut judge);
     check_cluster::judge(&mut judge);
 }
 

@@ -235,6 +235,48 @@ fn server(judge: &mut Judge<'_>, node: &ClusterNode, span: &Range<usize>) {
     }
 }
 
+/// Balancers tell their clients' addresses where connections stay, and nobody tells where they don't.
+pub(super) fn balancers(judge: &mut Judge<'_>) {
+    let config = judge.config;
+    let (from, listen) = (&config.proxy_protocol.from, &config.proxy_protocol.listen);
+    let span = judge.written_at(&["proxy_protocol", "from"]).or_else(|| judge.written_at(&["proxy_protocol"]));
+    let is_meant = judge.value(&["proxy_protocol", "from"]).is_none_or(|value| judge.is_good(&value.span()));
+    if let (true, true, false, Some(span)) = (is_meant, from.is_empty(), listen.is_empty(), span.clone()) {
+        judge.warning(
+            span,
+            "[proxy_protocol] counts for nothing without `from`",
+            "add the balancers' addresses, as in from = \"10.0.0.0/8\"",
+        );
+    }
+    if let (false, Role::Node | Role::ConnectionServer, Some(span)) = (from.is_empty(), config.role, span) {
+        let message = format!("[proxy_protocol] isn't possible under role = \"{}\"", config.role.name());
+        judge.error(
+            span,
+            message,
+            "connections change hands there, and nobody could tell whose they are: have the dispatcher's ports read it",
+        );
+    }
+    let listening = |address: &SocketAddr| match config.role {
+        Role::Dispatcher => config.cluster.ports.iter().any(|port| port.listen.contains(address)),
+        _ => config.sites.iter().any(|site| site.listen.contains(address)),
+    };
+    for (index, address) in listen.iter().enumerate() {
+        if let (false, Some(span)) = (listening(address), item(judge, &["proxy_protocol", "listen"], index)) {
+            let (message, help) = match config.cluster.vip.contains(address) && config.role == Role::Dispatcher {
+                true => (
+                    format!("{address} is a VIP, whose connections are handed over"),
+                    "write the `listen` of a [[cluster.port]]",
+                ),
+                false => (
+                    format!("nobody listens on {address}"),
+                    "write one of the addresses in `listen` of a site or a [[cluster.port]]",
+                ),
+            };
+            judge.error(span, message, help);
+        }
+    }
+}
+
 /// Ports against each other, the VIPs, the nodes, and what their protocol can do.
 fn ports(judge: &mut Judge<'_>) {
     let config = judge.config;

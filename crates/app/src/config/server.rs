@@ -13,6 +13,7 @@ use super::kinds::{
 };
 use super::lab::Lab;
 use super::port::ClusterPort;
+use super::proxy_protocol::ProxyProtocol;
 use super::schedule::{Owner, Schedule};
 use super::schema::{Fallback::*, section};
 use super::site::Site;
@@ -75,6 +76,8 @@ section! {
         admin: Admin = Nested::<Admin>::new(), Otherwise("");
         /// What a client may ask for.
         limits: Limits = Nested::<Limits>::new(), Otherwise("");
+        /// Balancers in front.
+        proxy_protocol: ProxyProtocol = Nested::<ProxyProtocol>::new(), Otherwise("");
         /// Reading files.
         files: Files = Nested::<Files>::new(), Otherwise("");
         /// Messages about leat itself.

@@ -18,6 +18,15 @@ pub(super) const FAMILIES: &[(&Family, Read)] = &[
     ),
     (
         &Family {
+            name: "leat_proxy_headers_refused_total",
+            kind: "counter",
+            labels: "",
+            help: "Connections that were cut, as they came from a balancer of [proxy_protocol] and didn't begin with the client's address.",
+        },
+        |worker| &worker.headers_refused,
+    ),
+    (
+        &Family {
             name: "leat_flows",
             kind: "gauge",
             labels: "",

@@ -116,7 +116,8 @@ impl<H: Host> Worker<H> {
     fn accepted(&mut self, listener: Token, socket: Socket) {
         self.metrics.accepted.increment();
         if let Some(site) = self.listeners[listener.index as usize].sites.port {
-            self.open_relay(site, socket);
+            let must_tell = self.must_tell(listener.index as usize, self.reactor.peer(socket));
+            self.open_relay(site, socket, must_tell);
             return self.bound_connections();
         }
         let token = self.open(listener.index as u16, socket);
@@ -124,7 +125,9 @@ impl<H: Host> Worker<H> {
             return;
         }
         let is_holding = self.admission.is_holding(self.now);
+        let must_tell = self.must_tell(listener.index as usize, self.reactor.peer(socket));
         let connection = &mut self.connections[token];
+        connection.flags.untold = must_tell;
         connection.flags.receiving = true;
         connection.flags.once = true;
         connection.flags.was_hidden = is_holding;
@@ -148,9 +151,13 @@ impl<H: Host> Worker<H> {
             return token;
         }
         let client = self.reactor.peer(socket).map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |address| address.ip());
-        let UnknownBranch { prefixes, .. } = &mut self.unknown;
-        self.connections[token].leaf = prefixes.leaf(&mut self.tree, client, u32::from(listener), self.now).ok();
+        self.connections[token].leaf = self.leaf_of_client(client, listener);
         token
+    }
+
+    /// Where clients of this one's network wait at a listener.
+    pub(super) fn leaf_of_client(&mut self, client: IpAddr, listener: u16) -> Option<LeafId> {
+        self.unknown.prefixes.leaf(&mut self.tree, client, u32::from(listener), self.now).ok()
     }
 
     /// The site of a new connection has become known: it pays for having been accepted.

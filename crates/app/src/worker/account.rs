@@ -1,6 +1,6 @@
 //! After a reply: counts and the access log's line.
 
-use leat_host::reactor::{Reactor, Token};
+use leat_host::reactor::Token;
 use leat_logic::http::Request;
 use leat_logic::time::Instant;
 
@@ -32,7 +32,7 @@ impl<H: Host> Worker<H> {
         let line_end = head.iter().position(|&byte| byte == b'\r').unwrap_or(head.len());
         let mut record = Record {
             date: self.date.as_bytes(),
-            peer: self.reactor.peer(connection.socket).map(|address| address.ip()),
+            peer: self.client(token).map(|address| address.ip()),
             site: &site.name,
             request_line: head[..line_end].trim_ascii_start(),
             host: b"",

@@ -2,6 +2,9 @@
 //!
 //! The protocol's state is `http::Connection`'s; what a request in progress needs is the [`Exchange`]'s.
 
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
 use leat_host::reactor::{Reactor, ReceiveBuffer, Socket, Token};
 use leat_logic::http;
 use leat_logic::schedule::LeafId;
@@ -146,6 +149,8 @@ pub(super) struct Flags {
     pub(super) unread: bool,
     /// What comes next may have waited where the worker couldn't see it.
     pub(super) was_hidden: bool,
+    /// A balancer hasn't told yet who the client is.
+    pub(super) untold: bool,
     /// It closes as soon as nothing is under way.
     pub(super) closing: bool,
     /// With a reset.
@@ -165,6 +170,8 @@ pub(super) struct Connections<F> {
     free: Vec<u32>,
     /// Slots lent to what isn't a connection.
     lent: usize,
+    /// Clients of which a balancer has told, by slot.
+    told: BTreeMap<u32, SocketAddr>,
 }
 
 /// Slots added at a time: doubling would leave half of the memory of many thousand idle connections unused.
@@ -172,7 +179,7 @@ const GROWTH: usize = 1024;
 
 impl<F> Connections<F> {
     pub(super) fn new() -> Connections<F> {
-        Connections { slots: Vec::new(), free: Vec::new(), lent: 0 }
+        Connections { slots: Vec::new(), free: Vec::new(), lent: 0, told: BTreeMap::new() }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -247,7 +254,21 @@ impl<F> Connections<F> {
         debug_assert!(slot.flags.open && slot.inbox.is_empty() && !slot.flags.busy());
         slot.flags = Flags::default();
         self.free.push(index);
-        slot.exchange.take()
+        let exchange = slot.exchange.take();
+        if !self.told.is_empty() {
+            self.told.remove(&index);
+        }
+        exchange
+    }
+
+    /// Who a balancer has said that a connection's client is.
+    pub(super) fn told_client(&self, token: Token) -> Option<SocketAddr> {
+        if self.told.is_empty() { None } else { self.told.get(&token.index).copied() }
+    }
+
+    /// A balancer has said who the client is.
+    pub(super) fn tell_client(&mut self, token: Token, client: SocketAddr) {
+        self.told.insert(token.index, client);
     }
 
     /// The connection that a token names, if it's still that one.

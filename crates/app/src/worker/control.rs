@@ -56,6 +56,8 @@ pub enum Control {
         site: String,
         /// What has been received of the next request.
         input: Vec<u8>,
+        /// Who a balancer has said that the client is.
+        client: Option<std::net::SocketAddr>,
     },
     /// A connection that was given to the next engine is that one's.
     Passed,

@@ -1,5 +1,6 @@
 //! Connections that go to another worker, each between two requests: all of a worker's that retires, and a few where a site's sit unevenly.
 
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -69,7 +70,8 @@ impl<H: Host> Worker<H> {
         let flags = &mut connection.flags;
         let is_between =
             may_leave && connection.http.is_idle() && connection.exchange.is_none() && connection.inbox.is_empty();
-        if !is_between || flags.queued || flags.ended || flags.closing || flags.sending || flags.pausing {
+        if !is_between || flags.untold || flags.queued || flags.ended || flags.closing || flags.sending || flags.pausing
+        {
             return;
         }
         if flags.receiving {
@@ -110,8 +112,9 @@ impl<H: Host> Worker<H> {
         let input = connection.inbox.bytes(&self.reactor).to_vec();
         connection.inbox.clear(&mut self.reactor);
         let (number, held_bytes) = (connection.site, std::mem::take(&mut connection.held_bytes));
+        let client = self.connections.told_client(token);
         self.flow_ended(token);
-        heir.send(Control::Adopt { socket, listener, site, input });
+        heir.send(Control::Adopt { socket, listener, site, input, client });
         if let Some(exchange) = self.connections.close(token.index) {
             self.recycle(exchange);
         }
@@ -147,7 +150,13 @@ impl<H: Host> Worker<H> {
         let flags = &mut connection.flags;
         let is_between =
             may_leave && connection.http.is_idle() && connection.exchange.is_none() && connection.inbox.is_empty();
-        let is_busy = flags.queued || flags.ended || flags.closing || flags.sending || flags.pausing || flags.held;
+        let is_busy = flags.untold
+            || flags.queued
+            || flags.ended
+            || flags.closing
+            || flags.sending
+            || flags.pausing
+            || flags.held;
         if !is_between || is_busy || !self.departures.begin(connection.site) {
             return;
         }
@@ -162,13 +171,23 @@ impl<H: Host> Worker<H> {
     }
 
     /// Takes a connection that another worker has given up.
-    pub(super) fn adopt(&mut self, socket: OwnedFd, name: ListenerName, site: &str, input: Vec<u8>) {
+    pub(super) fn adopt(
+        &mut self,
+        socket: OwnedFd,
+        name: ListenerName,
+        site: &str,
+        input: Vec<u8>,
+        client: Option<SocketAddr>,
+    ) {
         let Some(listener) = self.listeners.iter().position(|listening| listening.sites.name == name) else {
             // Its address has just been removed: it closes, as all of that address do.
             return;
         };
         let Ok(socket) = self.reactor.adopt(socket) else { return };
         let token = self.open(listener as u16, socket);
+        if let Some(client) = client {
+            self.know_client(token, client);
+        }
         let site = self.sites.iter().find(|known| known.name == site);
         let connection = &mut self.connections[token];
         connection.site = site.map_or(connection.site, |site| site.number);

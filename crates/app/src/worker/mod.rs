@@ -7,6 +7,7 @@
 mod accept;
 mod account;
 mod admin;
+mod client;
 mod cluster;
 mod connection;
 pub mod control;

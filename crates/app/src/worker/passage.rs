@@ -11,6 +11,7 @@ use leat_host::reactor::{Reactor, Token};
 use leat_host::storage::Storage;
 use leat_logic::handoff::{self, FlowId, HttpState, Image, ReplyState, ServerId, Verdict};
 use leat_logic::http;
+use leat_logic::protocol::proxy_header;
 use leat_logic::time::Instant;
 
 use super::connection::Connection;
@@ -61,6 +62,8 @@ struct Arrival<F> {
     http: HttpState,
     file: Option<F>,
     reply: Option<(ReplyState, u32)>,
+    /// Who a balancer has said that the client is.
+    client: Option<std::net::SocketAddr>,
 }
 
 impl<H: Host> Worker<H> {
@@ -185,6 +188,13 @@ impl<H: Host> Worker<H> {
         // Its home, and its number there, are for those that move between servers.
         let flow = FlowId { home: ServerId(0), serial: 0 };
         let image = Image { flow, tcp: None, congestion: None, http, reply }.encode().ok()?;
+        // What a balancer has told is told again.
+        let mut told = Vec::new();
+        if let Some(client) = self.connections.told_client(token) {
+            let listener = self.listeners[connection.listener as usize].sites.name.address;
+            proxy_header::write(proxy_header::Version::V2, Some((client, listener)), &mut told);
+        }
+        let image = [told, image].concat();
         (image.len() <= IMAGE_BYTES_MAX).then_some(image)
     }
 
@@ -252,7 +262,11 @@ impl<H: Host> Worker<H> {
         let Passenger { socket, file, listener, site, image } = passenger;
         let place = self.listeners.iter().position(|listening| listening.sites.name == listener);
         let listener = place.and_then(|place| u16::try_from(place).ok()).ok_or(Verdict::Unwanted)?;
-        let Image { http, reply, .. } = Image::decode(&image).map_err(|_| Verdict::Refused)?;
+        let (told, client) = match proxy_header::read(&image) {
+            Ok(Some((bytes, ends))) => (bytes, ends.map(|(client, _)| client)),
+            _ => (0, None),
+        };
+        let Image { http, reply, .. } = Image::decode(&image[told..]).map_err(|_| Verdict::Refused)?;
         http::Connection::import(self.now, &http.connection).ok_or(Verdict::Refused)?;
         let number = |name: &str| self.sites.iter().find(|site| site.name == name).map(|site| site.number);
         let file = match file {
@@ -264,15 +278,18 @@ impl<H: Host> Worker<H> {
             Some(reply) => number(&reply.site).map(|site| Some((reply, site))).ok_or(Verdict::Refused)?,
             None => None,
         };
-        Ok(Arrival { socket, listener, site: number(&site), http, file, reply })
+        Ok(Arrival { socket, listener, site: number(&site), http, file, reply, client })
     }
 
     /// Puts a connection into a slot.
     fn settle(&mut self, arrival: Arrival<File<H>>) -> Option<Token> {
-        let Arrival { socket, listener, site, http: state, file, reply } = arrival;
+        let Arrival { socket, listener, site, http: state, file, reply, client } = arrival;
         let http = http::Connection::import(self.now, &state.connection)?;
         let socket = self.reactor.adopt(socket).ok()?;
         let token = self.open(listener, socket);
+        if let Some(client) = client {
+            self.know_client(token, client);
+        }
         let started = Instant { ns: self.now.ns.saturating_sub(state.elapsed.as_nanos() as u64) };
         let connection = &mut self.connections[token];
         connection.http = http;
@@ -300,7 +317,7 @@ impl<H: Host> Worker<H> {
 /// Whether what is under way for a connection can go on elsewhere.
 fn can_travel<F>(connection: &Connection<F>) -> bool {
     let flags = connection.flags;
-    if flags.closing || flags.sending || flags.departing || flags.stays {
+    if flags.untold || flags.closing || flags.sending || flags.departing || flags.stays {
         return false;
     }
     connection.exchange.as_ref().is_none_or(|exchange| {

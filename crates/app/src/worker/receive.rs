@@ -58,6 +58,9 @@ impl<H: Host> Worker<H> {
         }
         let arrived_bytes = self.connections[token].inbox.len();
         self.meter.did(Operation::Receive, arrived_bytes as u64);
+        if self.connections[token].flags.untold && !self.hear_of_client(token) {
+            return;
+        }
         while self.connections[token].exchange.is_none() {
             let connection = &mut self.connections[token];
             // The site of the last request sets the body's and the connection's limits, the server those of a head.

@@ -48,7 +48,9 @@ impl<H: Host> Worker<H> {
                     self.sweep_at = self.now;
                 }
                 Control::Ask(question) => self.answer_question(question),
-                Control::Adopt { socket, listener, site, input } => self.adopt(socket, listener, &site, input),
+                Control::Adopt { socket, listener, site, input, client } => {
+                    self.adopt(socket, listener, &site, input, client)
+                }
                 Control::Passed => {
                     self.passed();
                     settled = true;
@@ -208,14 +210,16 @@ impl<H: Host> Worker<H> {
                 let (name, hosts) = (ListenerName::site(listener.address), listener.hosts.clone());
                 let site = hosts.site(b"").and_then(|place| numbers.get(place as usize).copied());
                 let port = site.filter(|&site| self.ports.has(site));
-                Rc::new(Listener { name, hosts, sites: numbers.to_vec(), port })
+                let is_vip = config.role == Role::Dispatcher && port.is_none();
+                let tellers = if is_vip { &[] } else { config.proxy_protocol.tellers(listener.address) }.to_vec();
+                Rc::new(Listener { name, hosts, sites: numbers.to_vec(), port, tellers })
             })
             .collect();
         if let Some(address) = config.admin.listen {
             // Numbers are given in the order of `arrange_sites`: unknown, then admin.
             let hosts = HostTable::new([], Some(0));
             let name = ListenerName::admin(address);
-            wanted.push(Rc::new(Listener { name, hosts, sites: vec![ADMIN_SITE], port: None }));
+            wanted.push(Rc::new(Listener { name, hosts, sites: vec![ADMIN_SITE], port: None, tellers: Vec::new() }));
         }
         for (name, descriptor) in new {
             let Some(sites) = wanted.iter().find(|listener| listener.name == name) else { continue };

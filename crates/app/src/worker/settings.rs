@@ -68,6 +68,8 @@ pub(super) struct Listener {
     pub(super) sites: Vec<u32>,
     /// The site that stands for a port where another protocol than HTTP is spoken.
     pub(super) port: Option<u32>,
+    /// Balancers that tell who their clients are.
+    pub(super) tellers: Vec<config::Network>,
 }
 
 impl Listener {

@@ -17,6 +17,53 @@ pub(in crate::config) const OPTIONAL_ADDRESS: Text<Option<SocketAddr>> =
 pub(in crate::config) const IP_ADDRESS: Text<IpAddr> =
     Text { description: "IP address", example: "192.0.2.11", parse: parse_ip };
 
+/// A network, or one address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Network {
+    address: IpAddr,
+    /// How many bits of it all have.
+    prefix: u8,
+}
+
+impl Network {
+    /// Whether an address is of it. IPv4 in IPv6 is IPv4.
+    #[must_use]
+    pub fn contains(&self, address: IpAddr) -> bool {
+        let bits = |address: IpAddr| match address {
+            IpAddr::V4(address) => u128::from(address.to_bits()) << 96,
+            IpAddr::V6(address) => address.to_bits(),
+        };
+        let address = address.to_canonical();
+        let differ = bits(address) ^ bits(self.address);
+        address.is_ipv4() == self.address.is_ipv4() && differ.leading_zeros() >= u32::from(self.prefix)
+    }
+}
+
+/// A network.
+pub(in crate::config) const NETWORK: Text<Network> =
+    Text { description: "network or IP address", example: "10.0.0.0/8", parse: parse_network };
+
+fn parse_network(written: &str, base: &Path) -> Result<Network, Wrong> {
+    let (address, prefix) =
+        written.split_once('/').map_or((written, None), |(address, prefix)| (address, Some(prefix)));
+    let address = parse_ip(address, base)?;
+    let most = if address.is_ipv4() { 32 } else { 128 };
+    let Some(prefix) = prefix.map_or(Some(most), |prefix| prefix.parse().ok().filter(|&prefix| prefix <= most)) else {
+        return Wrong::new("has no such prefix", format!("write a number from 0 to {most} behind the slash"));
+    };
+    let network = Network { address, prefix };
+    // What isn't the network's part must be zero.
+    let is_first = match address {
+        IpAddr::V4(address) => address.to_bits().checked_shl(prefix.into()).unwrap_or(0) == 0,
+        IpAddr::V6(address) => address.to_bits().checked_shl(prefix.into()).unwrap_or(0) == 0,
+    };
+    if is_first {
+        Ok(network)
+    } else {
+        Wrong::new("is an address within a network", "write the network's first address, or leave out the prefix")
+    }
+}
+
 fn parse_ip(written: &str, _: &Path) -> Result<IpAddr, Wrong> {
     if let Ok(ip) = written.parse() {
         return Ok(ip);
@@ -60,4 +107,30 @@ fn parse_address(written: &str, _: &Path) -> Result<SocketAddr, Wrong> {
         )
     };
     Wrong::new("isn't an address with a port", help)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_network_has_what_begins_alike() {
+        let network = |text: &str| parse_network(text, Path::new(".")).ok();
+        let has = |text: &str, address: &str| {
+            network(text).expect("a network").contains(address.parse().expect("an address"))
+        };
+        assert!(
+            has("10.0.0.0/8", "10.255.0.1") && has("10.0.0.0/8", "::ffff:10.1.2.3") && !has("10.0.0.0/8", "11.0.0.1")
+        );
+        assert!(
+            has("0.0.0.0/0", "1.2.3.4") && !has("0.0.0.0/0", "::1") && has("::/0", "::1") && !has("::/0", "1.2.3.4")
+        );
+        assert!(has("192.0.2.7", "192.0.2.7") && !has("192.0.2.7", "192.0.2.6"));
+        assert!(has("2001:db8::/32", "2001:db8:ffff::1") && !has("2001:db8::/32", "2001:db9::1"));
+        assert!(
+            ["10.0.0.1/8", "10.0.0.0/33", "::1/64", "::/129", "x/8", "10.0.0.0/"]
+                .iter()
+                .all(|text| network(text).is_none())
+        );
+    }
 }

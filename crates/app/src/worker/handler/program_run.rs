@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 
-use leat_host::reactor::{Reactor, Token};
+use leat_host::reactor::Token;
 use leat_logic::cgi::{Place, ReplyReader};
 use leat_logic::fastcgi::Conversation;
 use leat_logic::http::{self, BodyLength, Rejection, Request, Status};
@@ -205,7 +205,7 @@ impl<H: Host> Worker<H> {
             document_root: handler.root.as_os_str().as_bytes(),
             server_name: exchange.site.as_ref().map_or(b"", |site| site.name.as_bytes()),
             port: self.listeners[connection.listener as usize].sites.name.address.port(),
-            peer: self.reactor.peer(connection.socket),
+            peer: self.client(token),
         };
         leat_logic::cgi::variables(&request, &place, tell);
     }

@@ -286,12 +286,12 @@ impl<H: Host> Worker<H> {
             return;
         }
         let request_id = format!("{:016x}", self.draw());
+        let client = self.client(token);
         let connection = &mut self.connections[token];
         let Some(exchange) = connection.exchange.as_mut() else { return };
         let Some(request) = Request::read_again(&exchange.head) else { return };
         let Some(Run::Program(run)) = exchange.run.as_mut() else { return };
         let Some(stream) = self.streams.get(stream) else { return };
-        let client = self.reactor.peer(connection.socket);
         let is_told = client.is_some_and(|client| {
             self.config.role == config::Role::Node && self.config.cluster.has_machine(client.ip().to_canonical())
         });

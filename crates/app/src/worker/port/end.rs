@@ -5,6 +5,7 @@ use std::fmt;
 use leat_host::reactor::Token;
 use leat_logic::dispatch::Outcome;
 use leat_logic::protocol::Mistake;
+use leat_logic::protocol::proxy_header::BadHeader;
 use leat_logic::time::Instant;
 
 use super::super::account::LOG_DELAY;
@@ -31,6 +32,8 @@ pub(super) enum End {
     Late,
     /// Somebody doesn't keep to the protocol.
     Mistake(Mistake),
+    /// A balancer doesn't tell who its client is.
+    BadHeader(BadHeader),
     /// More than this worker takes on.
     Overloaded,
     /// The server ends, or has no such port any more.
@@ -61,6 +64,7 @@ impl fmt::Display for End {
             End::Idle => f.write_str("idle"),
             End::Late => f.write_str("late"),
             End::Mistake(mistake) => mistake.fmt(f),
+            End::BadHeader(error) => error.fmt(f),
             End::Overloaded => f.write_str("overloaded"),
             End::Drained => f.write_str("drained"),
         }

@@ -128,7 +128,7 @@ impl<H: Host> Worker<H> {
     }
 
     /// A client has come to a port.
-    pub(super) fn open_relay(&mut self, site: u32, socket: Socket) {
+    pub(super) fn open_relay(&mut self, site: u32, socket: Socket, must_tell: bool) {
         let (client, server) = (self.reactor.peer(socket), self.reactor.own_address(socket));
         let now = self.now;
         let Some(port) = self.ports.ports.get_mut(&site) else { return self.reactor.close(socket, true) };
@@ -143,7 +143,8 @@ impl<H: Host> Worker<H> {
         if let Some(stream) = self.streams.get(token) {
             stream.owner = Owner::Relay(token);
         }
-        let relay = Relay::new(token, site, settings, session, client.zip(server), now);
+        let mut relay = Relay::new(token, site, settings, session, client.zip(server), now);
+        relay.must_tell = must_tell;
         self.ports.relays.insert(token.index, Box::new(relay));
         // Some protocols want a node before the client has said anything.
         self.queue_relay(token);

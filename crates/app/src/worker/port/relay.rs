@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use leat_host::reactor::Token;
 use leat_logic::dispatch::{Facts, NodeId, Outcome};
-use leat_logic::protocol::{ClientStep, Leg, NodeStep, Session};
+use leat_logic::protocol::{ClientStep, Leg, NodeStep, Session, proxy_header};
 use leat_logic::time::Instant;
 
 use super::super::{Host, Worker};
@@ -31,6 +31,8 @@ pub(super) struct Relay {
     /// By the session's numbers.
     pub(super) legs: Vec<Option<To>>,
     pub(super) is_queued: bool,
+    /// A balancer hasn't told yet who the client is.
+    pub(super) must_tell: bool,
     pub(super) began: Instant,
     /// When bytes last moved.
     pub(super) moved_at: Instant,
@@ -94,6 +96,7 @@ impl Relay {
             wanted: None,
             legs: Vec::new(),
             is_queued: false,
+            must_tell: false,
             began: now,
             moved_at: now,
             received_bytes: 0,
@@ -125,6 +128,9 @@ impl Relay {
 impl<H: Host> Worker<H> {
     /// Moves a client's bytes, both ways. Whether there is more to move now; or why it's over.
     pub(super) fn relay(&mut self, relay: &mut Relay) -> Result<bool, End> {
+        if relay.must_tell && !self.hear_of_relays_client(relay)? {
+            return Ok(false);
+        }
         let limit = relay.moved_bytes() + TURN_BYTES;
         loop {
             let mut is_moving = self.step_client(relay)?;
@@ -139,6 +145,25 @@ impl<H: Host> Worker<H> {
             relay.moved_at = self.now;
             if relay.moved_bytes() >= limit {
                 return Ok(true);
+            }
+        }
+    }
+
+    /// Reads what a balancer tells of its client. False until that is there.
+    fn hear_of_relays_client(&mut self, relay: &mut Relay) -> Result<bool, End> {
+        let Some(client) = self.streams.get(relay.token) else { return Err(End::ClientGone) };
+        match proxy_header::read(client.bytes()) {
+            Ok(Some((bytes, ends))) => {
+                client.take(&mut self.reactor, bytes);
+                relay.must_tell = false;
+                relay.ends = ends.or(relay.ends);
+                Ok(true)
+            }
+            Ok(None) if client.has_ended() => Err(End::ClientGone),
+            Ok(None) => Ok(false),
+            Err(error) => {
+                self.refuse_header(relay.ends.map(|(peer, _)| peer), error);
+                Err(End::BadHeader(error))
             }
         }
     }

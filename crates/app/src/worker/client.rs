@@ -1,0 +1,71 @@
+//! Who a client is: whoever the socket says, or, where that is a balancer that is believed, whoever it tells before the client's first byte.
+
+use std::net::{IpAddr, SocketAddr};
+
+use leat_host::reactor::{Reactor, Token};
+use leat_logic::protocol::proxy_header;
+
+use super::{Host, Worker};
+
+impl<H: Host> Worker<H> {
+    /// A client's address, or `None` when the connection is gone.
+    pub(super) fn client(&self, token: Token) -> Option<SocketAddr> {
+        self.connections.told_client(token).or_else(|| self.reactor.peer(self.connections[token].socket))
+    }
+
+    /// Whether whoever connects from this address to a listener must tell who the client is.
+    pub(super) fn must_tell(&self, listener: usize, peer: Option<SocketAddr>) -> bool {
+        let tellers = &self.listeners[listener].sites.tellers;
+        !tellers.is_empty() && peer.is_some_and(|peer| tellers.iter().any(|network| network.contains(peer.ip())))
+    }
+
+    /// Reads what a balancer tells. False until that is there, and when it's no such thing: then the connection is cut.
+    pub(super) fn hear_of_client(&mut self, token: Token) -> bool {
+        let connection = &mut self.connections[token];
+        let read = proxy_header::read(connection.inbox.bytes(&self.reactor));
+        match read {
+            Ok(Some((bytes, ends))) => {
+                connection.inbox.consume(&mut self.reactor, bytes);
+                connection.flags.untold = false;
+                if let Some((client, _)) = ends {
+                    self.know_client(token, client);
+                }
+                true
+            }
+            Ok(None) if connection.flags.ended => {
+                self.close(token);
+                false
+            }
+            Ok(None) => {
+                connection.inbox.keep(&mut self.reactor);
+                self.arm_receive(token);
+                false
+            }
+            Err(error) => {
+                self.refuse_header(self.reactor.peer(self.connections[token].socket), error);
+                self.cut(token);
+                false
+            }
+        }
+    }
+
+    /// What waits of it, until its site is known, waits where others of its network do.
+    pub(super) fn know_client(&mut self, token: Token, client: SocketAddr) {
+        let listener = self.connections[token].listener;
+        self.connections.tell_client(token, client);
+        let leaf = self.leaf_of_client(client.ip(), listener);
+        self.connections[token].leaf = leaf.or(self.connections[token].leaf);
+    }
+
+    /// Says and counts that a balancer hasn't told who its client is; once in a second.
+    pub(super) fn refuse_header(&mut self, peer: Option<SocketAddr>, error: proxy_header::BadHeader) {
+        self.metrics.headers_refused.increment();
+        if self.accept_error_second != self.second {
+            self.accept_error_second = self.second;
+            let peer = peer.map_or_else(|| "a balancer".to_owned(), |peer| IpAddr::to_string(&peer.ip()));
+            crate::log::warning(format_args!(
+                "a connection from {peer} is cut: {error}; have it send the PROXY protocol, or take it out of `from` in [proxy_protocol]"
+            ));
+        }
+    }
+}
