@@ -1,11 +1,12 @@
 //! Experiments beside peers: do-nothing servers, a load generator, the peers' set-up, tables and plots.
 //!
 //! `nothing` is the floor that a server stands on, `load` the generator, `serve` the experiment of serving files, `shares`
-//! those of shares and overload, `handoff` those of a cluster, `split` those of request splitting, and `shortfalls` says which results miss their mark. Not shipped.
+//! those of shares and overload, `handoff` those of a cluster, `foreign` those of nodes that run other servers, `split` those of request splitting, and `shortfalls` says which results miss their mark. Not shipped.
 #![deny(unsafe_code)]
 
 mod cleanup;
 mod experiment;
+mod foreign;
 mod handoff;
 mod lab;
 mod load;
@@ -42,6 +43,8 @@ enum Command {
     Shares(shares::SharesOptions),
     /// Measure handing connections over, beside proxies.
     Handoff(handoff::HandoffOptions),
+    /// Measure and try nodes whose server isn't leat.
+    Foreign(foreign::ForeignOptions),
     /// Measure splitting requests, beside separate servers, HAProxy and the paper.
     Split(split::SplitOptions),
     /// Split requests while packets are lost and data servers die, every reply compared.
@@ -57,6 +60,7 @@ fn main() -> ExitCode {
         Command::Serve(options) => cleanup::watch().and_then(|()| serve::run(&options)),
         Command::Shares(options) => cleanup::watch().and_then(|()| shares::run(&options)),
         Command::Handoff(options) => cleanup::watch().and_then(|()| handoff::run(&options)),
+        Command::Foreign(options) => cleanup::watch().and_then(|()| foreign::run(&options)),
         Command::Split(options) => cleanup::watch().and_then(|()| split::run(&options)),
         Command::SplitFaults(options) => cleanup::watch().and_then(|()| split::run_faults(&options)),
         Command::Shortfalls(options) => result::print_shortfalls(&options),

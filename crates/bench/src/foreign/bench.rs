@@ -1,0 +1,207 @@
+//! What the cases have in common: the lab, the files, a server at the nodes, and load from the client's namespace.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use leat::ctl;
+
+use super::ForeignOptions;
+use super::server::Placed;
+use crate::experiment::{self, Records};
+use crate::lab::cost::Meter;
+use crate::lab::{self, CLIENT, CLIENT_CORE, Lab, ROUTER};
+use crate::load::{self, Outcome, Plan};
+use crate::server::running::WorkFolder;
+use crate::server::{self, Server, Site};
+use crate::workload::file_set::FileSet;
+use crate::workload::mix::{Body, CLOSE, Mix, Target};
+
+const VIP: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 77, 0, 100));
+/// Name and address of each node, and the core of its server.
+pub(super) const NODES: [(&str, IpAddr, usize); 2] = [
+    ("n1", IpAddr::V4(Ipv4Addr::new(10, 77, 0, 11)), 2),
+    ("n2", IpAddr::V4(Ipv4Addr::new(10, 77, 0, 12)), 3),
+];
+/// Where the servers listen.
+const PORT: u16 = 8080;
+/// How long a server may take until the dispatcher gives it connections.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A file for each size.
+pub(super) const SIZES: [(&str, &str, u64); 4] =
+    [("1 KB", "1k", 1 << 10), ("4 KB", "4k", 4 << 10), ("16 KB", "16k", 16 << 10), ("64 KB", "64k", 64 << 10)];
+
+/// What the cases run on. Fields are dropped in this order: who runs first, then what they run in.
+pub(crate) struct Bench {
+    pub(super) options: ForeignOptions,
+    pub(crate) records: Records,
+    lab: Lab,
+    files: FileSet,
+    site: Site,
+    folder: WorkFolder,
+    _programs_are_timed: std::os::fd::OwnedFd,
+}
+
+impl experiment::Bench for Bench {
+    fn records(&mut self) -> &mut Records {
+        &mut self.records
+    }
+}
+
+impl Bench {
+    pub(super) fn new(options: ForeignOptions, program: &Path) -> io::Result<Self> {
+        let _programs_are_timed = leat_host::steering::measure_run_time().map_err(io::Error::other)?;
+        let folder = WorkFolder::create("foreign")?;
+        let root = folder.path().join("files");
+        let files = FileSet::of_sizes(&root, &SIZES.map(|(_, file, bytes)| (file, bytes)), options.seed)?;
+        let lab = Lab::up(program, folder.path(), &[configuration(folder.path())])?;
+        let site = Site { root, only_file: None, close: false };
+        Ok(Self { options, records: Records::default(), lab, files, site, folder, _programs_are_timed })
+    }
+
+    /// The servers that are tried: everybody's that is installed.
+    pub(super) fn servers() -> Vec<Box<dyn Server>> {
+        let all = server::all(None).present.into_iter();
+        all.filter(|server| server::is_peer(server.name()) && !server::is_variant(server.name())).collect()
+    }
+
+    /// Has a server run at the first `count` nodes; returns when the dispatcher gives connections to these and no others.
+    ///
+    /// # Errors
+    /// It doesn't start, or isn't found well.
+    pub(super) fn place(&self, server: &dyn Server, count: usize) -> io::Result<Vec<Placed>> {
+        let start = |&(host, address, core): &(&str, IpAddr, usize)| {
+            let at = (SocketAddr::new(address, PORT), core);
+            Placed::start(&self.lab, host, server, &self.site, at, self.folder.path())
+        };
+        let placed = NODES.iter().take(count).map(start).collect::<io::Result<Vec<_>>>()?;
+        let began = Instant::now();
+        while self.fit_nodes()? != NODES.iter().take(count).map(|(name, ..)| (*name).to_owned()).collect::<Vec<_>>() {
+            if began.elapsed() > PATIENCE {
+                return Err(io::Error::other(format!("{} isn't found well", server.name())));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(placed)
+    }
+
+    fn fit_nodes(&self) -> io::Result<Vec<String>> {
+        let answer = self.lab.ask(&ctl::Command::Nodes)?;
+        let nodes = answer["nodes"].as_array().into_iter().flatten();
+        let fit = nodes.filter(|node| node["standing"] == "may be chosen");
+        Ok(fit.filter_map(|node| Some(node["name"].as_str()?.to_owned())).collect())
+    }
+
+    /// Connections that have begun at nodes so far.
+    pub(super) fn births(&self) -> io::Result<u64> {
+        Ok(self.lab.ask(&ctl::Command::Flows)?["born"].as_u64().unwrap_or_default())
+    }
+
+    /// All of leat's at a node.
+    pub(super) fn leat(&self, node: &str, server: &Placed) -> io::Result<Vec<u32>> {
+        let servers = server.processes();
+        let mut pids = self.lab.processes(node)?;
+        pids.retain(|pid| !servers.contains(pid));
+        Ok(pids)
+    }
+
+    /// Requests for these files, all equally often, on connections that the server closes after each where `close` says so.
+    pub(super) fn requests(&self, files: &[&str], close: bool) -> Mix {
+        let fields = if close { CLOSE } else { "" };
+        let target = |file: &&str| {
+            let content = self.files.content(file);
+            let body = content.map_or(Body::Unknown, |(_, content)| Body::Seeded(content));
+            let target = Target::of_host("10.77.0.100", &format!("/{file}"), fields);
+            (target.with_body(content.map(|(bytes, _)| bytes), body), 1.0)
+        };
+        Mix::new(files.iter().map(target).collect())
+    }
+
+    /// A closed loop of 16 connections, for one measurement. Every body is compared.
+    pub(super) fn saturate(&self, address: SocketAddr, requests_per_connection: u32) -> Plan {
+        Plan {
+            warm_up: Duration::from_millis(200),
+            window: Duration::from_secs_f64(self.options.seconds),
+            drain: Duration::from_secs(10),
+            verify_every: 1,
+            seed: self.options.seed,
+            sleep: true,
+            requests_per_connection: Some(requests_per_connection),
+            ..Plan::saturate(address, 16)
+        }
+    }
+
+    /// Runs a load in the client's namespace, and reads what some processes spend meanwhile.
+    ///
+    /// # Errors
+    /// The load can't run.
+    pub(super) fn measure(&self, plan: &Plan, mix: &Mix, meters: &mut Meters) -> io::Result<Outcome> {
+        self.lab.at(CLIENT, CLIENT_CORE, || load::run(plan, mix, meters))
+    }
+
+    /// Has one packet in a hundred dropped, on the router between client and servers and on the way from dispatcher to node, and none put together.
+    ///
+    /// # Errors
+    /// nft or ethtool are missing, or refuse.
+    pub(super) fn lose_packets(&self) -> io::Result<()> {
+        let hosts = [CLIENT, ROUTER, "switch", "dispatcher", "n1", "n2"];
+        let single = "for device in $(ip -o link | cut -d: -f2 | cut -d@ -f1); do [ $device = lo ] || \
+                      ethtool -K $device tso off gso off gro off || exit 1; done";
+        hosts.into_iter().try_for_each(|host| self.at(host, single))?;
+        let some = "numgen random mod 100 < 1 drop";
+        self.at(ROUTER, &format!("nft 'table ip loss {{ chain all {{ type filter hook forward priority 0; {some}; }} }}'"))?;
+        let hook = "type filter hook egress device eth0 priority 0";
+        self.at("dispatcher", &format!("nft 'table netdev loss {{ chain all {{ {hook}; ip daddr 10.77.0.100 {some}; }} }}'"))
+    }
+
+    fn at(&self, host: &str, script: &str) -> io::Result<()> {
+        let namespace = format!("--net={}", self.lab.namespace(host).display());
+        let done = Command::new("nsenter").args([&namespace, "sh", "-c", script]).output()?;
+        let said = || format!("{host}: {}", String::from_utf8_lossy(&done.stderr).trim());
+        if done.status.success() { Ok(()) } else { Err(io::Error::other(said())) }
+    }
+}
+
+/// What servers and leat beside them spend.
+pub(super) struct Meters {
+    pub(super) server: Meter,
+    pub(super) leat: Meter,
+}
+
+impl load::Observer for Meters {
+    fn window_begins(&mut self) {
+        self.server.window_begins();
+        self.leat.window_begins();
+    }
+
+    fn window_ends(&mut self) {
+        self.server.window_ends();
+        self.leat.window_ends();
+    }
+}
+
+fn configuration(folder: &Path) -> String {
+    let node = |(name, address, _): &(&str, IpAddr, usize)| {
+        format!("[[cluster.node]]\nname = '{name}'\naddress = '{address}'\nport = {PORT}\nfor = '{address}:{PORT}'\n")
+    };
+    format!(
+        "[admin]\nlisten = ''\nsocket = '{}'\n[cluster]\nvip = '{}'\ndispatchers = '10.77.0.1'\nkey_file = 'cluster.key'\n\
+         policy = 'round_robin'\n[cluster.health]\npath = '/1k'\nslow_start = '0s'\n{}{}",
+        Lab::socket(folder).display(),
+        vip(),
+        NODES.iter().map(node).collect::<String>(),
+        lab::processors(),
+    )
+}
+
+pub(super) fn vip() -> SocketAddr {
+    SocketAddr::new(VIP, 80)
+}
+
+/// The first node's server, asked without anybody in between.
+pub(super) fn direct() -> SocketAddr {
+    SocketAddr::new(NODES[0].1, PORT)
+}
