@@ -335,6 +335,9 @@ impl Supervisor<'_> {
             let scheme = self.config.port_at(name.address).map_or("http", |port| port.protocol.name());
             text.push_str(&format!("listening on {scheme}://{address}/\n"));
         }
+        if text.is_empty() {
+            text.push_str("listening on no address: another server does, to which leat brings connections\n");
+        }
         if let Some(admin) = self.listeners.admin_address() {
             text.push_str(&format!("admin on http://{admin}/\n"));
         }

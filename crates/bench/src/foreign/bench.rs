@@ -21,10 +21,8 @@ use crate::workload::mix::{Body, CLOSE, Mix, Target};
 
 const VIP: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 77, 0, 100));
 /// Name and address of each node, and the core of its server.
-pub(super) const NODES: [(&str, IpAddr, usize); 2] = [
-    ("n1", IpAddr::V4(Ipv4Addr::new(10, 77, 0, 11)), 2),
-    ("n2", IpAddr::V4(Ipv4Addr::new(10, 77, 0, 12)), 3),
-];
+pub(super) const NODES: [(&str, IpAddr, usize); 2] =
+    [("n1", IpAddr::V4(Ipv4Addr::new(10, 77, 0, 11)), 2), ("n2", IpAddr::V4(Ipv4Addr::new(10, 77, 0, 12)), 3)];
 /// Where the servers listen.
 const PORT: u16 = 8080;
 /// How long a server may take until the dispatcher gives it connections.
@@ -152,9 +150,15 @@ impl Bench {
                       ethtool -K $device tso off gso off gro off || exit 1; done";
         hosts.into_iter().try_for_each(|host| self.at(host, single))?;
         let some = "numgen random mod 100 < 1 drop";
-        self.at(ROUTER, &format!("nft 'table ip loss {{ chain all {{ type filter hook forward priority 0; {some}; }} }}'"))?;
+        self.at(
+            ROUTER,
+            &format!("nft 'table ip loss {{ chain all {{ type filter hook forward priority 0; {some}; }} }}'"),
+        )?;
         let hook = "type filter hook egress device eth0 priority 0";
-        self.at("dispatcher", &format!("nft 'table netdev loss {{ chain all {{ {hook}; ip daddr 10.77.0.100 {some}; }} }}'"))
+        self.at(
+            "dispatcher",
+            &format!("nft 'table netdev loss {{ chain all {{ {hook}; ip daddr 10.77.0.100 {some}; }} }}'"),
+        )
     }
 
     fn at(&self, host: &str, script: &str) -> io::Result<()> {

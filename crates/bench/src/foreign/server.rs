@@ -33,7 +33,10 @@ impl Placed {
         fs::create_dir_all(&directory)?;
         let set_up = server.command(site, address, &directory)?;
         let mut command = Command::new("nsenter");
-        command.arg(format!("--net={}", lab.namespace(host).display())).arg(set_up.get_program()).args(set_up.get_args());
+        command
+            .arg(format!("--net={}", lab.namespace(host).display()))
+            .arg(set_up.get_program())
+            .args(set_up.get_args());
         command.envs(set_up.get_envs().filter_map(|(name, value)| Some((name, value?))));
         let output = fs::File::create(directory.join("output.log"))?;
         command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);

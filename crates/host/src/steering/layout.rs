@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use aya::Pod;
 
 /// Changes whenever a layout does: programs of another version must not find these maps.
-pub(super) const VERSION: &str = "4";
+pub(super) const VERSION: &str = "5";
 
 pub(super) const FLOW_HELD: u8 = 1;
 pub(super) const FLOW_CLIENT_FIN: u8 = 2;
@@ -98,6 +98,8 @@ pub(super) struct RawBirth {
     pub(super) echo: u32,
     pub(super) names: u16,
     pub(super) is_accepted: u16,
+    pub(super) client_next: u32,
+    pub(super) unused: u32,
 }
 
 // SAFETY: as the others: `repr(C)`, only integers and arrays of them, and no padding, so that every byte is initialised and any will do.

@@ -154,7 +154,7 @@ static __always_inline int admit(struct __sk_buff *skb, const struct packet *pac
 	if (kind == SOCKET_CONNECTION)
 		return TC_ACT_UNSPEC;
 	if (kind == SOCKET_OVER)
-		return end_time_wait(skb, packet);
+		return end_time_wait(skb, packet, NULL);
 	if (give_to_listener(skb, packet, handshake, NULL))
 		count(ADMITTED);
 	return TC_ACT_UNSPEC;

@@ -83,6 +83,8 @@ struct birth {
 	__u32 echo;        /* when its SYN was answered, by the clock of who did */
 	__u16 names;       /* of workers: its home's in front of its own */
 	__u16 is_accepted; /* or, at a foreign server, over */
+	__u32 client_next; /* at a foreign server: what follows on its client's FIN */
+	__u32 unused;
 };
 
 /* SO_MARK of a socket that its process closes on purpose: "leat". */

@@ -73,6 +73,8 @@ static __noinline int is_over(const struct packet *packet, int is_outward)
 	/* A reset without ACK says only that there was no connection, yet or any more. */
 	if (!is_outward || packet->tcp.ack)
 		birth->is_accepted = 1;
+	if (!is_outward && packet->tcp.fin)
+		birth->client_next = bpf_ntohl(packet->tcp.seq) + packet->payload + 1;
 	return birth->is_accepted;
 }
 
@@ -105,7 +107,7 @@ static __noinline int begin(struct __sk_buff *skb, const struct packet *packet, 
 	if (last && (last->serial == birth.serial ? last->is_accepted : (__s32)(birth.echo - last->echo) < 0))
 		return kind == SOCKET_OVER ? TC_ACT_UNSPEC : drop(REPEATED);
 	if (kind == SOCKET_OVER)
-		return end_time_wait(skb, packet);
+		return end_time_wait(skb, packet, is_foreign && last ? &last->client_next : NULL);
 	if (!is_foreign) {
 		__u32 worker = birth.names % NAMED_WORKERS;
 		const __u32 *place = bpf_map_lookup_elem(&places, &worker);
