@@ -216,3 +216,23 @@ fn what_an_idle_site_leaves_is_the_others_within_10_ms_and_it_gets_its_own_back_
     let by_2_ms = in_part(wakes, |ms| (100..102).contains(&ms));
     assert!(by_2_ms >= 2.0, "{by_2_ms} answers in the first 2 ms");
 }
+
+/// Half of what the worker can do, and often enough that it waits for several: nobody is later than that wait and what is done for those that
+/// came together.
+#[test]
+fn waiting_for_several_makes_nobody_late() {
+    let demand = Demand { weight: 100, asking: Asking::Kept(256, 30_000.0), what: What::Burn(5, 5) };
+    let got = &got(&[demand])[0];
+    assert_eq!(got.answered_ns.len() as u64, got.offered, "all are answered");
+    let middle_us = got.answered_ns[got.answered_ns.len() / 2] / 1_000;
+    assert!((30..150).contains(&middle_us), "{middle_us} us");
+    assert!(got.p99_ms() < 0.4, "{} ms", got.p99_ms());
+}
+
+/// Four clients that ask again 50 us after each answer: there is nobody else to wait for.
+#[test]
+fn clients_that_ask_again_at_once_are_not_made_to_wait() {
+    let demand = Demand { weight: 100, asking: Asking::Again(4), what: What::Burn(5, 5) };
+    let answered_per_s = per_s(&got(&[demand])[0]);
+    assert!(answered_per_s > 4.0 / 65e-6, "{answered_per_s}");
+}

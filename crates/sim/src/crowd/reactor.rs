@@ -12,6 +12,7 @@ use leat_host::reactor::{
     COMPLETIONS_MAX, Completion, Listener, Peer, RECEIVE_BUFFERS, Reactor, ReceiveBuffer, SendNow, Socket, Token,
     Transmit,
 };
+use leat_logic::schedule::Gather;
 
 use super::clients::{Crowd, QUEUE_MAX};
 use crate::files::OpenFile;
@@ -293,15 +294,30 @@ impl Reactor for CrowdReactor {
     }
 
     fn wait(&mut self, timeout: Option<Duration>, completions: &mut Vec<Completion>) -> io::Result<()> {
+        self.wait_for_several(Gather { arrivals: 1, time: Duration::ZERO }, timeout, completions)
+    }
+
+    fn wait_for_several(
+        &mut self,
+        gather: Gather,
+        timeout: Option<Duration>,
+        completions: &mut Vec<Completion>,
+    ) -> io::Result<()> {
         self.work(TURN_NS);
-        let deadline_ns = timeout.map(|timeout| self.world.borrow().agenda.now_ns() + timeout.as_nanos() as u64);
+        let began_ns = self.world.borrow().agenda.now_ns();
+        let deadline_ns = timeout.map(|timeout| began_ns + timeout.as_nanos() as u64);
+        let gathered_ns = began_ns + gather.time.as_nanos() as u64;
         loop {
             self.harvest(completions);
             let now_ns = self.world.borrow().agenda.now_ns();
-            if !completions.is_empty() || deadline_ns.is_some_and(|deadline_ns| now_ns >= deadline_ns) {
+            let is_gathering = now_ns < gathered_ns && completions.len() < gather.arrivals as usize;
+            if (!completions.is_empty() && !is_gathering)
+                || deadline_ns.is_some_and(|deadline_ns| now_ns >= deadline_ns)
+            {
                 return Ok(());
             }
-            let next_ns = self.crowd.borrow().next_ns().into_iter().chain(deadline_ns).min();
+            let gathered_ns = is_gathering.then_some(gathered_ns);
+            let next_ns = self.crowd.borrow().next_ns().into_iter().chain(deadline_ns).chain(gathered_ns).min();
             let next_ns =
                 next_ns.ok_or_else(|| io::Error::other("the worker waits for ever and nothing is to come"))?;
             self.world.borrow_mut().agenda.advance_to(next_ns);
