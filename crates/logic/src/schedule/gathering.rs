@@ -9,7 +9,7 @@ use crate::time::Instant;
 /// Over so long it is counted what arrives: whoever asks after a longer calm is served at once.
 const WINDOW: Duration = Duration::from_millis(1);
 /// A connection whose requests are nearer to each other than so many waits would get fewer answers for being made to wait.
-const WAITS_APART_MIN: u32 = 16;
+const WAITS_APART_MIN: u32 = 12;
 /// More isn't waited for: they would wait for each other's replies.
 const ARRIVALS: u32 = 8;
 
