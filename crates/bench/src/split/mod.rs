@@ -34,7 +34,7 @@ pub(crate) struct SplitOptions {
     #[arg(long, default_value_t = 1.0)]
     seconds: f64,
     /// How often everything has its turn.
-    #[arg(long, default_value_t = 3)]
+    #[arg(long, default_value_t = 2)]
     rounds: u32,
     /// What each server's link carries where links bind.
     #[arg(long, default_value_t = 100)]

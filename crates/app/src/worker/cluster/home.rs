@@ -28,6 +28,8 @@ use crate::ctl::{self, Command, Question};
 /// Entries are looked through for what is over, so many at a time.
 const SWEEP_COUNT: u32 = 4096;
 const SWEEP_PAUSE: Duration = Duration::from_millis(200);
+/// Until the next look once all have been seen. Empty room takes its time as well: the kernel goes through a million buckets for it.
+const SEEN_PAUSE: Duration = Duration::from_secs(1);
 /// Connections of draining nodes that are on their way at a time, and the time until more are asked for.
 const RECALL_COUNT: usize = 256;
 const RECALL_PAUSE: Duration = Duration::from_millis(20);
@@ -228,7 +230,12 @@ impl Home {
         {
             self.sweep_at = now.after(SWEEP_PAUSE);
             match steering.flows().sweep(self.sweep_place, SWEEP_COUNT, now) {
-                Ok(place) => self.sweep_place = place,
+                Ok(place) => {
+                    self.sweep_place = place;
+                    if place.is_none() {
+                        self.sweep_at = now.after(SEEN_PAUSE);
+                    }
+                }
                 Err(error) => crate::log::warning(format_args!("entries of flows can't be looked through: {error}")),
             }
         }
