@@ -233,6 +233,56 @@ fn connections_outlive_a_reload_and_their_port(reactor: Reactor) {
     assert_eq!(nodes.accepted().iter().filter(|&&count| count > 0).count(), 2);
 }
 
+fn who_only_listens_hears_and_who_ends_in_a_request_is_cut(reactor: Reactor) {
+    let directory = Directory::new();
+    let nodes = Nodes::start(1, |_, mut stream| {
+        let _ = stream.write_all(b"welcome");
+        let _ = stream.read_to_end(&mut Vec::new());
+    });
+    let server = dispatch(reactor, &directory, 1, nodes.port, "");
+    let mut client = connect(server.address());
+    client.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(rest(&mut client), b"welcome", "although the client ended before it had a node");
+    server.reload(reactor, &directory, &configuration(1, nodes.port, "protocol = \"redis\""));
+    for (place, half) in
+        [&b"*2\r\n$3\r\nGET\r\n$5\r\nk"[..], b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$9\r\nval"].iter().enumerate()
+    {
+        let mut client = connect(server.address());
+        client.write_all(half).unwrap();
+        client.shutdown(Shutdown::Write).unwrap();
+        assert_eq!(client.read_to_end(&mut Vec::new()).expect_err("a reset").kind(), ErrorKind::ConnectionReset);
+        assert_eq!(count(&server, "mistakes_total"), place as u64 + 1);
+    }
+}
+
+fn the_control_socket_shows_ports_and_drains_their_nodes(reactor: Reactor) {
+    let directory = Directory::new();
+    let nodes = Nodes::start(2, echo);
+    let socket = directory.at("leat.sock").display().to_string();
+    let with_socket = |line: &str| line.replace("[admin]\n", &format!("[admin]\nsocket = \"{socket}\"\n"));
+    let server = Server::configured(reactor, &directory, &with_socket(&configuration(2, nodes.port, "")));
+    let ctl = |words: &[&str]| {
+        let arguments: Vec<&std::ffi::OsStr> =
+            ["ctl", "--socket", &socket].into_iter().chain(words.iter().copied()).map(std::ffi::OsStr::new).collect();
+        crate::support::server::run(&arguments)
+    };
+    let mut client = connect(server.address());
+    let first = name(&mut client);
+    let (code, shown, errors) = ctl(&["ports"]);
+    assert_eq!(code, Some(0), "{errors}");
+    assert!(shown.starts_with("it  tcp, for each connection by least_connections  connections 1\n"), "{shown}");
+    assert!(shown.contains(&format!("  {first}  may be chosen  under way 1\n")), "{shown}");
+    let (code, _, errors) = ctl(&["drain", "n1"]);
+    assert_eq!(code, Some(0), "{errors}");
+    let mut others: Vec<TcpStream> = (0..4).map(|_| connect(server.address())).collect();
+    assert!(others.iter_mut().all(|client| name(client) == "n2"));
+    assert!(ctl(&["ports"]).1.contains("  n1  draining"));
+    assert_eq!(ctl(&["resume", "n1"]).0, Some(0));
+    let mut again: Vec<TcpStream> = (0..4).map(|_| connect(server.address())).collect();
+    assert!(again.iter_mut().any(|client| name(client) == "n1"));
+    assert_eq!(ctl(&["drain", "n9"]).0, Some(1));
+}
+
 fn nodes_are_told_the_client(reactor: Reactor) {
     let directory = Directory::new();
     let nodes = Nodes::start(1, |_, mut stream| {
@@ -317,6 +367,8 @@ fn http_connections_go_by_their_first_request(reactor: Reactor) {
 }
 
 on_both_reactors!(
+    who_only_listens_hears_and_who_ends_in_a_request_is_cut,
+    the_control_socket_shows_ports_and_drains_their_nodes,
     nodes_are_told_the_client,
     tls_connections_go_by_their_server_name,
     http_connections_go_by_their_first_request,

@@ -9,6 +9,7 @@ use leat_logic::protocol::proxy_header::{Version, write};
 use crate::on_both_reactors;
 use crate::ports::{Nodes, configuration, connect, rest};
 use crate::support::{Client, Directory, Reactor, Server, Upstream, eventually};
+use crate::upgrade::upgrade;
 
 fn serve(reactor: Reactor, directory: &Directory, from: &str, more: &str) -> Server {
     directory.write("site/index.html", "a file");
@@ -108,7 +109,24 @@ fn a_port_s_nodes_are_told_what_the_balancer_tells(reactor: Reactor) {
     assert!(lines(&directory, 2)[1].ends_with("\"it doesn't begin with a PROXY header\""));
 }
 
+fn who_the_client_is_goes_along_with_its_connection(reactor: Reactor) {
+    let directory = Directory::new();
+    let server = serve(reactor, &directory, "127.0.0.1", "");
+    let mut client = server.connect();
+    client.send([&header(Version::V2)[..], REQUEST].concat());
+    assert_eq!(client.reply().text(), "a file");
+    upgrade(&server);
+    assert_eq!(client.get("/").text(), "a file", "in another engine");
+    let two = site("127.0.0.1", "").replace("workers = 1", "workers = 2");
+    server.reload(reactor, &directory, &two);
+    server.reload(reactor, &directory, &site("127.0.0.1", ""));
+    assert_eq!(client.get("/").text(), "a file", "with whichever worker is left");
+    let logged = lines(&directory, 3);
+    assert!(logged.iter().all(|line| line.starts_with("192.0.2.77 ")), "{logged:?}");
+}
+
 on_both_reactors!(
+    who_the_client_is_goes_along_with_its_connection,
     the_client_is_who_the_balancer_says,
     a_balancer_that_speaks_for_itself_is_the_client,
     who_is_believed_must_tell_and_nobody_else_may,

@@ -27,7 +27,7 @@ fn start(reactor: Reactor, site: &Directory, workers: &str) -> Server {
 }
 
 /// Has a new engine take over, and waits until the old one has ended: it does when all its connections have gone.
-fn upgrade(server: &Server) {
+pub(crate) fn upgrade(server: &Server) {
     let before = engines(server);
     server.signal("USR2");
     ended(server, &before);

@@ -177,6 +177,12 @@ impl Session {
         matches!(self.state, State::Passing(_))
     }
 
+    /// Whether a request has begun whose end hasn't come.
+    #[must_use]
+    pub fn is_in_request(&self) -> bool {
+        matches!(self.state, State::Request(_))
+    }
+
     /// Whether no request is in hand, and all are answered.
     #[must_use]
     pub fn is_idle(&self) -> bool {

@@ -175,11 +175,10 @@ impl<H: Host> Worker<H> {
             return Err(End::ClientGone);
         }
         let (bytes, is_all) = (client.bytes(), client.has_ended());
-        if is_all && bytes.is_empty() {
-            return Ok(false);
-        }
         match relay.session.client_step(bytes, is_all)? {
-            ClientStep::NeedMore if is_all => Err(End::Unfinished),
+            ClientStep::NeedMore if is_all && (!bytes.is_empty() || relay.session.is_in_request()) => {
+                Err(End::Unfinished)
+            }
             ClientStep::NeedMore | ClientStep::Wait | ClientStep::End => Ok(false),
             ClientStep::Choose(facts) => {
                 let Some(port) = self.ports.ports.get_mut(&relay.site) else { return Err(End::NoNode) };
