@@ -128,15 +128,17 @@ impl<H: Host> Worker<H> {
         }
     }
 
-    /// A reply that takes turns to be sent is ready: it waits for the first. What another server may have been told of isn't refused any more.
+    /// A reply that takes turns to be sent is ready: it waits for the first, or is refused. What another server may have been told of isn't any more.
     pub(super) fn await_sending(&mut self, token: Token) {
         if let Some(exchange) = self.connections[token].exchange.as_mut()
             && exchange.standing == Standing::Started
             && exchange.resource.is_none()
             && let Some(site) = &exchange.site
         {
+            if let Verdict::Refuse(refusal) = self.admission.reply(site.number as usize, self.now) {
+                return self.refuse_reply(token, refusal);
+            }
             exchange.standing = Standing::Replied;
-            self.admission.reply(site.number as usize);
         }
         self.queue(Stage::Transmit, token);
     }
@@ -147,13 +149,22 @@ impl<H: Host> Worker<H> {
         let (Standing::Replied, Some(site)) = (exchange.standing, &exchange.site) else { return true };
         exchange.standing = Standing::Started;
         site.metrics.count_delay(self.now.since(exchange.replied));
-        let Verdict::Refuse(refusal) = self.admission.send(site.number as usize, exchange.replied, self.now) else {
-            return true;
-        };
-        exchange.pieces.clear();
-        exchange.unchecked = None;
+        match self.admission.send(site.number as usize, exchange.replied, self.now) {
+            Verdict::Admit => true,
+            Verdict::Refuse(refusal) => {
+                self.refuse_reply(token, refusal);
+                false
+            }
+        }
+    }
+
+    /// Answers 503 instead of a reply of which nothing has been sent.
+    fn refuse_reply(&mut self, token: Token, refusal: Refusal) {
+        if let Some(exchange) = self.connections[token].exchange.as_mut() {
+            exchange.pieces.clear();
+            exchange.unchecked = None;
+        }
         self.refuse(token, refusal);
-        false
     }
 
     /// Answers 503. The connection is kept, but not looked at before its slot comes: a client that asks again at once costs no more than

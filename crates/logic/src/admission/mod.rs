@@ -103,12 +103,12 @@ impl Admission {
         if known.start(arrived, now, is_worth_refusing) { Verdict::Admit } else { refuse(&mut self.budget, known, now) }
     }
 
-    /// The reply to a request that has started takes turns to be sent, and is about to be queued for the first: [`Admission::send`] follows, or
-    /// [`Admission::abandon_reply`].
-    pub fn reply(&mut self, site: usize) {
-        if let Some(site) = self.sites.get_mut(site) {
-            site.reply();
-        }
+    /// The reply to a request that has started takes turns to be sent, and is about to be queued for the first. Admitted, [`Admission::send`] follows,
+    /// or [`Admission::abandon_reply`].
+    pub fn reply(&mut self, site: usize, now: Instant) -> Verdict {
+        let Some(known) = self.sites.get_mut(site) else { return Verdict::Admit };
+        let is_worth_refusing = known.is_worth_refusing(self.budget.cost());
+        if known.reply(is_worth_refusing) { Verdict::Admit } else { refuse(&mut self.budget, known, now) }
     }
 
     /// The tree has chosen to send the first of a reply that was ready at `ready`. A request that is refused now isn't to be finished.

@@ -204,9 +204,18 @@ impl Site {
         true
     }
 
-    /// A reply waits for its turn to be sent.
-    pub(super) fn reply(&mut self) {
+    /// Whether a reply that is ready may wait for its turn to be sent: not if replies have to wait for too long, and those before it are enough for
+    /// that. Refusing it now costs less than when its turn has come.
+    pub(super) fn reply(&mut self, is_worth_refusing: bool) -> bool {
+        let ahead_ns = f64::from(self.replies.waiting) * self.cost_ns as f64 / self.share;
+        let is_overloaded = self.is_over(&self.replies) && self.limits.standing != Standing::Reserved;
+        if is_overloaded && is_worth_refusing && ahead_ns > self.late_ns() as f64 {
+            self.refused_late += 1;
+            self.started = self.started.saturating_sub(1);
+            return false;
+        }
         self.replies.waiting += 1;
+        true
     }
 
     /// Whether a reply whose turn has come is sent. If not, its request isn't being served any more.
@@ -280,6 +289,21 @@ mod tests {
         assert_eq!(site(300, 0.01).late_ns(), 60_000_000, "two requests in a hundredth of a worker");
         assert_eq!(site(300, 0.0).late_ns(), OVERLOADED_DELAY_NS, "that of a site that is due nothing never comes");
         assert_eq!(Site::new(SiteLimits::default()).late_ns(), OVERLOADED_DELAY_NS);
+    }
+
+    #[test]
+    fn replies_are_refused_when_ready_only_while_those_before_them_wait_too_long() {
+        let at = |ms: u64| Instant { ns: 1_000_000_000 + ms * 1_000_000 };
+        let mut site = site(300, 1.0);
+        assert!((0..200).all(|_| site.reply(true)), "a burst may pass");
+        assert!(site.send(at(0), at(20), true), "it's late, but not for long yet");
+        assert!(!site.send(at(0), at(80), true), "all have been late for longer than a burst");
+        assert!(!site.reply(true), "198 wait, some 60 ms");
+        assert!(site.reply(false), "where a refusal is as dear as the reply, it's no use");
+        (0..170).for_each(|_| site.abandon_reply(at(81)));
+        assert!(site.reply(true), "29 wait, 9 ms");
+        assert!(site.send(at(82), at(84), true), "and the next has waited for 2 ms: it's over");
+        assert!((0..200).all(|_| site.reply(true)));
     }
 
     #[test]
