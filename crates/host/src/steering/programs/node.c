@@ -163,11 +163,12 @@ int node_ingress(struct __sk_buff *skb)
 		count(RESTORED);
 	}
 	int kind = find_socket(skb, &packet);
+	/* What the server has closed already may be waiting for this: the kernel counts it with those that are over. */
+	if (service->flags & SERVICE_FOREIGN && (packet.tcp.fin || packet.tcp.rst) && (kind == SOCKET_CONNECTION || kind == SOCKET_OVER))
+		is_over(&packet, 0);
 	/* Without a connection the kernel would reset it: it may be about to be taken, or just have been given. */
 	if (kind == SOCKET_NONE || (kind != SOCKET_CONNECTION && !packet.tcp.syn))
 		return begin(skb, &packet, kind, service);
-	if (service->flags & SERVICE_FOREIGN && (packet.tcp.fin || packet.tcp.rst))
-		is_over(&packet, 0);
 	count(RECEIVED);
 	return TC_ACT_UNSPEC;
 }
