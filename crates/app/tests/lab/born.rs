@@ -18,7 +18,7 @@ const CONTENT: &[u8] = b"what is there";
 const TURNS: usize = 100;
 
 /// A connection, from a port of its own or one that's named.
-fn begin(port: u16) -> TcpStream {
+pub(super) fn begin(port: u16) -> TcpStream {
     let client = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
     sockopt::set_socket_reuseaddr(&client, true).expect("it's allowed");
     bind(&client, &SocketAddr::from((Ipv4Addr::UNSPECIFIED, port))).expect("the port is free");

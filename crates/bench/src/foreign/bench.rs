@@ -152,12 +152,12 @@ impl Bench {
         let some = "numgen random mod 100 < 1 drop";
         self.at(
             ROUTER,
-            &format!("nft 'table ip loss {{ chain all {{ type filter hook forward priority 0; {some}; }} }}'"),
+            &format!("nft 'table ip loss {{ chain every {{ type filter hook forward priority 0; {some}; }} }}'"),
         )?;
         let hook = "type filter hook egress device eth0 priority 0";
         self.at(
             "dispatcher",
-            &format!("nft 'table netdev loss {{ chain all {{ {hook}; ip daddr 10.77.0.100 {some}; }} }}'"),
+            &format!("nft 'table netdev loss {{ chain every {{ {hook}; ip daddr 10.77.0.100 {some}; }} }}'"),
         )
     }
 
