@@ -2,7 +2,8 @@
 //!
 //! System calls for a request: one `recv`, one `send` of the head (held back for what follows, as with TCP_CORK), one
 //! `sendfile` for each time that the socket's buffer had room, and a share of one `epoll_wait` for each time that it
-//! became ready. Bytes go from the page cache to the socket with no copy in the process.
+//! became ready. Bytes go from the page cache to the socket with no copy in the process. Nothing is asked in vain: room to write is no reason
+//! to receive, and a `sendfile` that took less than it was given has filled the socket's buffer, of which the next edge will tell.
 
 use std::fs::File;
 use std::io;
@@ -44,7 +45,9 @@ pub(super) fn serve(listener: &TcpListener, file: &File) -> io::Result<()> {
             let token = epoll.token(index);
             if token != LISTENER {
                 let slot = &mut connections[token as usize];
-                let over = slot.as_mut().is_some_and(|connection| answer(connection, &reply, &mut buffer).is_err());
+                let has_come = epoll.is_readable(index);
+                let buffer = has_come.then_some(&mut buffer[..]);
+                let over = slot.as_mut().is_some_and(|connection| answer(connection, &reply, buffer).is_err());
                 if over {
                     *slot = None;
                 }
@@ -63,17 +66,20 @@ pub(super) fn serve(listener: &TcpListener, file: &File) -> io::Result<()> {
     }
 }
 
-/// Reads what has come and sends what there is room for; an error when the connection is over.
-fn answer(connection: &mut Connection, reply: &Reply, buffer: &mut [u8]) -> io::Result<()> {
-    match socket::receive(&connection.socket, buffer) {
-        Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-        Ok(received) => connection.waiting += connection.heads.count(&buffer[..received]),
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-        Err(error) => return Err(error),
+/// Reads what has come, if a buffer is given for it, and sends what there is room for; an error when the connection is over.
+fn answer(connection: &mut Connection, reply: &Reply, buffer: Option<&mut [u8]>) -> io::Result<()> {
+    if let Some(buffer) = buffer {
+        match socket::receive(&connection.socket, buffer) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(received) => connection.waiting += connection.heads.count(&buffer[..received]),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
     }
     while connection.waiting > 0 {
         match send_some(connection, reply) {
-            Ok(()) => {}
+            Ok(true) => {}
+            Ok(false) => return Ok(()),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
             Err(error) => return Err(error),
         }
@@ -86,15 +92,16 @@ fn answer(connection: &mut Connection, reply: &Reply, buffer: &mut [u8]) -> io::
     Ok(())
 }
 
-fn send_some(connection: &mut Connection, reply: &Reply) -> io::Result<()> {
+/// Sends once; false when there is no room for more.
+fn send_some(connection: &mut Connection, reply: &Reply) -> io::Result<bool> {
     if connection.head_sent < reply.head.len() {
         connection.head_sent +=
             socket::send(&connection.socket, &reply.head[connection.head_sent..], reply.file_bytes > 0)?;
-        return Ok(());
+        return Ok(true);
     }
     let left = reply.file_bytes as usize - connection.offset as usize;
     match socket::send_file(&connection.socket, reply.file, &mut connection.offset, left)? {
         0 if left > 0 => Err(io::Error::other("the file has shrunk")),
-        _ => Ok(()),
+        sent => Ok(sent == left),
     }
 }

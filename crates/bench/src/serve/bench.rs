@@ -36,6 +36,8 @@ pub(crate) struct Measured {
     /// Time of the server's and the generator's processors that the hypervisor took within the window.
     stolen_s: f64,
     repeats: u32,
+    /// An open loop: latencies count from when a request was due.
+    is_open: bool,
 }
 
 impl Measured {
@@ -178,6 +180,7 @@ impl Bench {
             memory_bytes: clocks.memory_bytes,
             stolen_s,
             repeats: 0,
+            is_open: matches!(plan.demand, Demand::Rate { .. }),
         })
     }
 
@@ -239,7 +242,7 @@ impl Bench {
         self.record(at, server, "server_busy", measured.server_busy());
         self.record(at, server, "generator_us", outcome.generator_us_per_request());
         // A closed loop is never late, and its latencies are its own doing.
-        if !outcome.lateness_ns.is_empty() {
+        if measured.is_open {
             slice_p99s_us.iter().for_each(|&p99_us| self.record(at, server, "slice_p99_us", p99_us));
             self.record(at, server, "stalled", stalled);
             self.record(at, server, "late_us", lateness_us);

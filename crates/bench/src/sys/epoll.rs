@@ -66,4 +66,10 @@ impl Epoll {
         assert!(index < self.ready, "event {index} asked for, {} harvested", self.ready);
         self.events[index].u64
     }
+
+    /// Whether the `index`-th event of the last wait says that there is something to read, or an end; else there is room to write.
+    pub(crate) fn is_readable(&self, index: usize) -> bool {
+        assert!(index < self.ready, "event {index} asked for, {} harvested", self.ready);
+        self.events[index].events & !(libc::EPOLLOUT as u32) != 0
+    }
 }

@@ -108,7 +108,8 @@ impl Judge<'_> {
     /// `subject`'s median must be at most `factor` times that of `other` (below it if `strictly`).
     fn beside(&self, subject: &str, other: &str, factor: f64, mark: &str) -> Mark {
         let limit = self.samples.median(self.case, self.point, other, self.metric).map(|value| value * factor);
-        let limit = limit.filter(|_| self.keeps_up(other));
+        // Processor time of one that is saturated is of another load; latency of one that falls behind is what it is.
+        let limit = limit.filter(|_| self.metric == SLICE_P99 || self.keeps_up(other));
         self.mark(subject, mark, limit, format!("{other} wasn't measured, or didn't keep up with the same load"))
     }
 
@@ -196,6 +197,20 @@ mod tests {
         assert!(!beside("drowned", "slower").met, "{:?}", beside("drowned", "slower"));
         let best = judge(&samples).below_best("ours", |name| name != "ours", "best");
         assert_eq!((best.limit, best.met), (Some(6.0), true));
+    }
+
+    #[test]
+    fn a_server_that_falls_behind_has_latencies_all_the_same() {
+        let mut samples = Samples::default();
+        add(&mut samples, "ours", 5.0, 1.0);
+        add(&mut samples, "drowned", 14.0, 0.6);
+        for (server, value) in [("ours", 150.0), ("drowned", 90_000.0)] {
+            let (case, point, server) = ("x".to_owned(), "p".to_owned(), server.to_owned());
+            samples.push(Sample { case, point, server, round: 0, metric: SLICE_P99, value });
+        }
+        let judge = Judge { metric: SLICE_P99, ..judge(&samples) };
+        assert!(judge.beside("ours", "drowned", 1.0, "less").met);
+        assert!(!judge.beside("drowned", "ours", 1.0, "less").met);
     }
 
     #[test]

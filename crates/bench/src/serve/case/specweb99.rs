@@ -65,7 +65,8 @@ impl Case<Bench> for SpecWeb99 {
             bench.rounds(turns, compared, |bench, server, round| {
                 let running = bench.start(server, &site)?;
                 running.visit(files.paths())?;
-                let plan = Plan { demand, connections: 256, ..plan(running.address()) };
+                let seed = seed + u64::from(round);
+                let plan = Plan { demand, connections: 256, seed, ..plan(running.address()) };
                 let measured = bench.measure_latency(&running, &plan, &mix)?;
                 bench.record_load((NAME, point, round), server.name(), &measured);
                 Ok(())
