@@ -217,16 +217,27 @@ fn what_an_idle_site_leaves_is_the_others_within_10_ms_and_it_gets_its_own_back_
     assert!(by_2_ms >= 2.0, "{by_2_ms} answers in the first 2 ms");
 }
 
-/// Half of what the worker can do, and often enough that it waits for several: nobody is later than that wait and what is done for those that
+/// Often enough that it waits for several: nobody is later than that wait and what is done for those that
 /// came together.
 #[test]
 fn waiting_for_several_makes_nobody_late() {
-    let demand = Demand { weight: 100, asking: Asking::Kept(256, 30_000.0), what: What::Burn(5, 5) };
+    let demand = Demand { weight: 100, asking: Asking::Kept(256, 45_000.0), what: What::Burn(5, 5) };
     let got = &got(&[demand])[0];
-    assert_eq!(got.answered_ns.len() as u64, got.offered, "all are answered");
+    // A batch may lie across either end of what is counted.
+    let (answered, offered) = (got.answered_ns.len() as u64, got.offered);
+    assert!(answered.abs_diff(offered) <= 8, "{answered} of {offered} are answered");
     let middle_us = got.answered_ns[got.answered_ns.len() / 2] / 1_000;
     assert!((30..150).contains(&middle_us), "{middle_us} us");
     assert!(got.p99_ms() < 0.4, "{} ms", got.p99_ms());
+}
+
+/// One or two requests in the time to wait: they are served at once.
+#[test]
+fn what_comes_less_often_is_not_waited_for() {
+    let demand = Demand { weight: 100, asking: Asking::Kept(256, 30_000.0), what: What::Burn(5, 5) };
+    let got = &got(&[demand])[0];
+    let middle_us = got.answered_ns[got.answered_ns.len() / 2] / 1_000;
+    assert!(middle_us < 30, "{middle_us} us");
 }
 
 /// Four clients that ask again 50 us after each answer: there is nobody else to wait for.

@@ -10,6 +10,9 @@ use crate::time::Instant;
 const WINDOW: Duration = Duration::from_millis(1);
 /// A connection whose requests are nearer to each other than so many waits would get fewer answers for being made to wait.
 const WAITS_APART_MIN: u32 = 12;
+/// So many must be likely within the time. One isn't worth it: at 22,000 a second 50 us saved 6 % of a small reply's processor time and
+/// made its p99 half as long again.
+const LIKELY_MIN: u32 = 2;
 /// More isn't waited for: they would wait for each other's replies.
 const ARRIVALS: u32 = 8;
 
@@ -59,7 +62,8 @@ impl Gathering {
     pub fn harvested(&mut self, now: Instant) {
         let elapsed = now.since(self.window_began);
         if elapsed >= WINDOW {
-            self.pays = self.longest.saturating_mul(self.arrivals) >= elapsed && self.hasty <= self.arrivals / 2;
+            let is_likely = self.longest.saturating_mul(self.arrivals) >= elapsed.saturating_mul(LIKELY_MIN);
+            self.pays = is_likely && self.hasty <= self.arrivals / 2;
             self.window_began = now;
             (self.arrivals, self.hasty) = (0, 0);
         }
@@ -115,8 +119,10 @@ mod tests {
 
     #[test]
     fn what_comes_seldom_is_served_at_once() {
-        let arrivals = every(60, 10_000);
-        assert_eq!(serve(&mut Gathering::new(LONGEST), &arrivals), arrivals);
+        for gap_us in [60, 30] {
+            let arrivals = every(gap_us, 10_000);
+            assert_eq!(serve(&mut Gathering::new(LONGEST), &arrivals), arrivals);
+        }
     }
 
     #[test]
