@@ -110,6 +110,12 @@ fn the_example_of_a_cluster_is_right_for_its_dispatcher_and_its_nodes() {
 }
 
 #[test]
+fn the_example_of_ports_is_right() {
+    let (config, warnings) = config::check(&repository().join("examples/ports.toml")).unwrap_or_else(|m| panic!("{m}"));
+    assert!(warnings.is_empty() && config.cluster.ports.len() == 3, "{warnings}");
+}
+
+#[test]
 fn the_reference_is_up_to_date() {
     let file = repository().join("docs/config.md");
     let reference = config::reference();
