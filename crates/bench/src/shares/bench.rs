@@ -3,7 +3,8 @@
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use super::SharesOptions;
 use super::confidence::{Estimate, estimate};
@@ -16,6 +17,8 @@ use crate::server::{self, Running, Server, Site};
 use crate::workload::file_set::FileSet;
 use crate::workload::mix::{Body, Mix, Target};
 
+/// How long one generator waits for the other to have its connections.
+const READY_PATIENCE: Duration = Duration::from_secs(10);
 /// A measurement has at least so many batches.
 const BATCHES_MIN: u32 = 3;
 /// Processor time of the burning handler's requests, in microseconds, all equally often: as the larger classes of SPECweb99 cost.
@@ -238,9 +241,14 @@ impl Bench {
         let part = |thread| Plan { address: started.address(), ..plan.part(thread, 2) };
         let (near, far) = (part(0), part(1));
         let mut watch = Watch { clocks: Clocks::of(&started.running), meter: started.admin.map(Meter::new) };
+        let ready = AtomicUsize::new(0);
         let (mut outcome, other) = std::thread::scope(|scope| {
-            let other = scope.spawn(|| experiment::on_cores(&[second], || load::run(&far, mix, &mut Unobserved)));
-            let outcome = experiment::on_cores(&[first], || load::run(&near, mix, &mut watch));
+            let mut near_together = Together { ready: &ready, observer: &mut watch };
+            let other = scope.spawn(|| {
+                let mut together = Together { ready: &ready, observer: &mut Unobserved };
+                experiment::on_cores(&[second], || load::run(&far, mix, &mut together))
+            });
+            let outcome = experiment::on_cores(&[first], || load::run(&near, mix, &mut near_together));
             let other = other.join().map_err(|_| io::Error::other("the second generator panicked"))?;
             io::Result::Ok((outcome?, other?))
         })?;
@@ -308,6 +316,32 @@ impl Observer for Watch<'_> {
     fn window_ends(&mut self) {
         self.clocks.window_ends();
         self.meter.iter().for_each(Meter::read);
+    }
+}
+
+/// Has two generators begin their warm-up, and with it their window, at the same moment: when both have all their connections.
+struct Together<'a> {
+    ready: &'a AtomicUsize,
+    observer: &'a mut (dyn Observer + Send),
+}
+
+impl Observer for Together<'_> {
+    fn opened(&mut self) {
+        self.ready.fetch_add(1, Ordering::AcqRel);
+        // The other may have failed.
+        let until = Instant::now() + READY_PATIENCE;
+        while self.ready.load(Ordering::Acquire) < 2 && Instant::now() < until {
+            std::thread::yield_now();
+        }
+        self.observer.opened();
+    }
+
+    fn window_begins(&mut self) {
+        self.observer.window_begins();
+    }
+
+    fn window_ends(&mut self) {
+        self.observer.window_ends();
     }
 }
 
