@@ -54,8 +54,8 @@ section! {
         /// the sites'; and a request that becomes one of a site's counts as the site's from its first byte.
         unknown_share: u8 = KEPT_SHARE, Toml("\"20%\"");
         /// How long an idle worker may wait for further requests, in microseconds, so that one waking serves several: less processor time for
-        /// each, and each up to so much later. It does so only while so many come that it pays, and never for a lone one. 0 for never. It takes
-        /// `reactor = "io_uring"` and Linux 6.12; otherwise the first request wakes the worker.
+        /// each, and each somewhat later. It does so only while many come, most of them from clients that don't ask again at once. 0 for never. It
+        /// takes `reactor = "io_uring"` and Linux 6.12; otherwise the first request wakes the worker.
         gather_us: u32 = GATHER_US, Toml("50");
     }
 }
