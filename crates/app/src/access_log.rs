@@ -3,6 +3,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::fs::File;
 use std::io::{self, Write};
 use std::net::IpAddr;
@@ -166,7 +167,8 @@ impl AccessLogHandle {
     /// Adds a line. Returns how many lines were dropped meanwhile: the thread is behind, or can't write.
     pub fn add(&self, record: &Record<'_>) -> u64 {
         self.add_line(|format, block| match format {
-            AccessLogFormat::Combined => record.write_combined(block),
+            AccessLogFormat::Combined => record.write_combined(block, false),
+            AccessLogFormat::CombinedWithId => record.write_combined(block, true),
             AccessLogFormat::Json => record.write_json(block),
         })
     }
@@ -174,7 +176,7 @@ impl AccessLogHandle {
     /// As [`AccessLogHandle::add`], of a connection to a port.
     pub fn add_connection(&self, record: &ConnectionRecord<'_>) -> u64 {
         self.add_line(|format, block| match format {
-            AccessLogFormat::Combined => record.write_text(block),
+            AccessLogFormat::Combined | AccessLogFormat::CombinedWithId => record.write_text(block),
             AccessLogFormat::Json => record.write_json(block),
         })
     }
@@ -235,14 +237,16 @@ pub struct Record<'a> {
     pub referer: &'a [u8],
     /// The User-Agent field.
     pub user_agent: &'a [u8],
+    /// What every server calls it that has to do with it.
+    pub id: &'a dyn fmt::Display,
 }
 
 const MONTHS: [&[u8; 3]; 12] =
     [b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec"];
 
 impl Record<'_> {
-    /// The Combined Log Format: `peer - - [day/month/year:time +0000] "line" status bytes "referer" "user agent"`.
-    fn write_combined(&self, out: &mut Vec<u8>) {
+    /// The Combined Log Format: `peer - - [day/month/year:time +0000] "line" status bytes "referer" "user agent"`; ` "id"` may follow.
+    fn write_combined(&self, out: &mut Vec<u8>, with_id: bool) {
         push_beginning(out, self.peer, self.date);
         out.push(b'"');
         push_quoted(out, self.request_line);
@@ -250,7 +254,13 @@ impl Record<'_> {
         push_quoted(out, self.referer);
         out.extend_from_slice(b"\" \"");
         push_quoted(out, self.user_agent);
-        out.extend_from_slice(b"\"\n");
+        out.push(b'"');
+        if with_id {
+            out.extend_from_slice(b" \"");
+            push_quoted(out, self.id.to_string().as_bytes());
+            out.push(b'"');
+        }
+        out.push(b'\n');
     }
 
     fn write_json(&self, out: &mut Vec<u8>) {
@@ -272,6 +282,7 @@ impl Record<'_> {
             "request_number": self.request_number,
             "referer": text(self.referer),
             "user_agent": text(self.user_agent),
+            "id": self.id.to_string(),
         });
         push(out, format_args!("{line}\n"));
     }
@@ -388,17 +399,27 @@ mod tests {
             request_number: 3,
             referer: b"",
             user_agent: b"x\ny\xff",
+            id: &"0-1f00c-3",
         }
     }
 
     #[test]
     fn combined() {
         let mut out = Vec::new();
-        record().write_combined(&mut out);
+        record().write_combined(&mut out, false);
         assert_eq!(
             String::from_utf8(out).unwrap(),
             "192.0.2.7 - - [21/Nov/2026:02:16:57 +0000] \"GET /a\\x22b?c HTTP/1.1\" 200 612 \"-\" \"x\\x0Ay\\xFF\"\n"
         );
+    }
+
+    #[test]
+    fn combined_with_id() {
+        let (mut short, mut long) = (Vec::new(), Vec::new());
+        record().write_combined(&mut short, false);
+        record().write_combined(&mut long, true);
+        let short = String::from_utf8(short).unwrap();
+        assert_eq!(String::from_utf8(long).unwrap(), format!("{} \"0-1f00c-3\"\n", short.trim_end()));
     }
 
     #[test]
@@ -407,7 +428,7 @@ mod tests {
         record().write_json(&mut out);
         assert_eq!(out.iter().filter(|&&byte| byte == b'\n').count(), 1);
         let line: serde_json::Value = serde_json::from_slice(&out).unwrap();
-        assert_eq!(line["time"], "2026-11-21T02:16:57Z");
+        assert_eq!((&line["time"], &line["id"]), (&"2026-11-21T02:16:57Z".into(), &"0-1f00c-3".into()));
         assert_eq!((&line["method"], &line["target"]), (&"GET".into(), &"/a\"b?c".into()));
         assert_eq!(line["user_agent"], "x\ny\u{fffd}");
     }

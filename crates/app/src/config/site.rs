@@ -72,8 +72,19 @@ pub enum AccessLogFormat {
     /// The format that every web server and log analyser knows.
     #[default]
     Combined,
+    /// The same, and what all servers of a cluster call the request.
+    CombinedWithId,
     /// A JSON object on each line.
     Json,
+}
+
+impl AccessLogFormat {
+    /// All of them, by their names in the configuration.
+    pub(super) const NAMES: &'static [(&'static str, AccessLogFormat)] = &[
+        ("combined", AccessLogFormat::Combined),
+        ("combined_with_id", AccessLogFormat::CombinedWithId),
+        ("json", AccessLogFormat::Json),
+    ];
 }
 
 section! {
@@ -166,9 +177,9 @@ section! {
     AccessLog "[site.access_log]" example "[site.access_log]\npath = \"-\"\nformat = \"json\"\n" {
         /// The file, `"-"` for standard output, `""` for no log. It is opened anew at a reload.
         path: Option<AccessLogTarget> = ACCESS_LOG, Toml("\"\"");
-        /// The format that every log analyser knows, or a JSON object on each line.
-        format: AccessLogFormat = Choice(&[("combined", AccessLogFormat::Combined), ("json", AccessLogFormat::Json)]),
-            Toml("\"combined\"");
+        /// The format that every log analyser knows; the same with an id at the end, by which all servers of a cluster call the request, and which handlers are
+        /// told as `X-Request-Id`; or a JSON object on each line, which has the id too.
+        format: AccessLogFormat = Choice(AccessLogFormat::NAMES), Toml("\"combined\"");
     }
 }
 

@@ -1,16 +1,20 @@
 //! After a reply: counts and the access log's line.
 
 use leat_host::reactor::Token;
+use leat_logic::handoff::RequestId;
 use leat_logic::http::Request;
 use leat_logic::time::Instant;
 
-use super::exchange::Exchange;
+use super::exchange::{Exchange, RequestName};
 use super::{File, Host, Worker};
 use crate::access_log::Record;
+use crate::config::Role;
 use crate::metrics::TIME_BOUNDS_US;
 
 /// Lines wait at most so long in a worker's memory.
 pub(super) const LOG_DELAY: std::time::Duration = std::time::Duration::from_millis(100);
+/// No server of a cluster gives a request a longer name.
+const NAME_BYTES_MAX: usize = 64;
 
 impl<H: Host> Worker<H> {
     /// Counts a request whose reply ended at `ended`, whole or not.
@@ -26,8 +30,10 @@ impl<H: Host> Worker<H> {
         metrics.body_bytes.add(exchange.body_bytes);
         metrics.times[TIME_BOUNDS_US.iter().take_while(|&&bound| time_us > bound).count()].increment();
         metrics.time_us.add(time_us);
+        let drawn = if exchange.drawn == 0 && site.log.is_some() { self.draw() } else { exchange.drawn };
         let Some(log) = &site.log else { return };
         let connection = &self.connections[token];
+        let name = self.name_of(token, exchange, drawn);
         let head = &exchange.head;
         let line_end = head.iter().position(|&byte| byte == b'\r').unwrap_or(head.len());
         let mut record = Record {
@@ -43,6 +49,7 @@ impl<H: Host> Worker<H> {
             request_number: connection.http.request_count(),
             referer: b"",
             user_agent: b"",
+            id: &name,
         };
         if let Some(request) = Request::read_again(head) {
             record.host = request.host.unwrap_or_default();
@@ -51,6 +58,42 @@ impl<H: Host> Worker<H> {
         }
         metrics.log_lines_dropped.add(log.add(&record));
         self.flush_at = self.flush_at.min(self.now.after(LOG_DELAY));
+    }
+
+    /// The name of the request in hand.
+    pub(super) fn request_name(&self, token: Token) -> String {
+        let exchange = self.connections[token].exchange.as_ref();
+        exchange.map(|exchange| self.name_of(token, exchange, exchange.drawn).to_string()).unwrap_or_default()
+    }
+
+    /// Has the request in hand have a name: somebody else is about to be asked to answer it.
+    pub(super) fn draw_name(&mut self, token: Token) {
+        let drawn = self.draw();
+        if let Some(exchange) = self.connections[token].exchange.as_mut().filter(|exchange| exchange.drawn == 0) {
+            exchange.drawn = drawn;
+        }
+    }
+
+    /// What a request is called. `drawn`: if it has no other name.
+    pub(super) fn name_of<'a>(&self, token: Token, exchange: &'a Exchange<File<H>>, drawn: u64) -> RequestName<'a> {
+        let told = || Request::read_again(&exchange.head)?.headers.get(b"x-request-id");
+        let told = if self.is_from_cluster(token) { told() } else { None };
+        match told.and_then(|name| std::str::from_utf8(name).ok()) {
+            Some(name) if (1..=NAME_BYTES_MAX).contains(&name.len()) => RequestName::Told(name),
+            _ => match self.flow_at(token) {
+                Some(flow) => {
+                    let number = self.connections[token].http.request_count();
+                    RequestName::Flow(RequestId { flow, number })
+                }
+                None => RequestName::Drawn(drawn),
+            },
+        }
+    }
+
+    /// Whether a connection is another server's of this cluster, which says of a request what it knows.
+    pub(super) fn is_from_cluster(&self, token: Token) -> bool {
+        let is_node = self.config.role == Role::Node;
+        is_node && self.client(token).is_some_and(|client| self.config.cluster.has_machine(client.ip().to_canonical()))
     }
 
     /// Passes the access logs' lines on.

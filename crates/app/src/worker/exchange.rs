@@ -1,13 +1,14 @@
 //! A request in progress and its reply: what is needed between the head's arrival and the reply's last byte, and not while a connection is idle.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use leat_logic::admission::Refusal;
 use leat_logic::dispatch::ContentKey;
-use leat_logic::handoff::There;
+use leat_logic::handoff::{RequestId, There};
 use leat_logic::http::Method;
 use leat_logic::serve::coding::CodingOrder;
 use leat_logic::serve::path::LoadRequest;
@@ -67,6 +68,29 @@ pub(super) struct Exchange<F> {
     pub(super) resource: Option<Arc<Resource<F>>>,
     /// A peer is asked for the reply.
     pub(super) is_fetched: bool,
+    /// By which it's known if it has no other name; 0 until somebody wants to know.
+    pub(super) drawn: u64,
+}
+
+/// What a request is called by every server that has to do with it.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum RequestName<'a> {
+    /// As the server of this cluster said from which it comes.
+    Told(&'a str),
+    /// By its connection and its place there, which travel.
+    Flow(RequestId),
+    /// By a number that was drawn here.
+    Drawn(u64),
+}
+
+impl fmt::Display for RequestName<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RequestName::Told(name) => formatter.write_str(name),
+            RequestName::Flow(id) => id.fmt(formatter),
+            RequestName::Drawn(number) => write!(formatter, "{number:016x}"),
+        }
+    }
 }
 
 /// Where a request belongs that has come to a node.
@@ -138,6 +162,7 @@ impl<F> Exchange<F> {
             placing: Placing::Unknown,
             content: ContentKey::default(),
             is_fetched: false,
+            drawn: 0,
             resource: None,
         })
     }
@@ -180,6 +205,7 @@ impl<F> Exchange<F> {
         self.placing = Placing::Unknown;
         self.content = ContentKey::default();
         self.is_fetched = false;
+        self.drawn = 0;
         self.resource = None;
     }
 }

@@ -6,10 +6,11 @@ use std::path::Path;
 use crate::on_both_reactors;
 use crate::support::{Client, Directory, Reactor, Server, eventually};
 
-const JSON_FIELDS: [&str; 14] = [
+const JSON_FIELDS: [&str; 15] = [
     "body_bytes",
     "complete",
     "host",
+    "id",
     "method",
     "peer",
     "referer",
@@ -123,6 +124,8 @@ fn json_lines_have_exactly_their_fields(reactor: Reactor) {
             "{entry:?}"
         );
     }
+    let ids: std::collections::BTreeSet<_> = parsed.iter().map(|entry| entry["id"].as_str()).collect();
+    assert!(ids.len() == 3 && !ids.contains(&None), "each has its own: {ids:?}");
     let first = &parsed[0];
     assert_eq!(
         (&first["peer"], &first["site"], &first["host"]),

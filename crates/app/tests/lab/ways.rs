@@ -1,6 +1,6 @@
 //! By which way a connection's first request gets to its node, as `hand_over` says and a reload changes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 use super::motion::{self, Begun};
@@ -38,4 +38,60 @@ fn a_first_request_takes_the_way_that_hand_over_names() {
     assert_eq!(ask_some(), 20, "every connection went to a node");
     let said = explain();
     assert!(!said.contains("first request: proxy: it takes the least") && said.contains(", proxy "), "{said}");
+}
+
+/// What each request of a lab's log is called, by its target; lines of all servers in one file.
+fn ids(log: &str) -> BTreeMap<String, Vec<String>> {
+    let mut ids: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for line in fs::read_to_string(log).unwrap_or_default().lines() {
+        let line: serde_json::Value = serde_json::from_str(line).expect("a whole line");
+        let text = |field: &str| line[field].as_str().expect("a text").to_owned();
+        ids.entry(text("target")).or_default().push(text("id"));
+    }
+    ids
+}
+
+#[test]
+fn every_server_calls_a_request_the_same() {
+    if !is_possible() {
+        return;
+    }
+    let (lab, folder) = (Lab::new(17), Folder::new("ids"));
+    let files = BTreeMap::from([("small".to_owned(), motion::content("small", 1_000))]);
+    let log = folder.path("access.log");
+    motion::up(&lab, &folder, Begun::AtNode, &files, "policy = 'round_robin'\nhand_over = 'never'");
+    let file = folder.path("cluster.toml");
+    let text = fs::read_to_string(&file).expect("it's there");
+    let logged = format!("{text}[site.access_log]\npath = '{log}'\nformat = 'json'\n");
+    let ask = |targets: [&str; 3]| {
+        lab.at("client1", || {
+            let (mut stream, mut rest) = (motion::connect(), Vec::new());
+            for target in targets {
+                motion::ask(&mut stream, &[target]);
+                motion::read_reply(&mut stream, &mut rest).expect("a reply");
+            }
+        });
+    };
+    let all_reload = |text: &str| {
+        fs::write(&file, text).expect("a configuration");
+        ["dispatcher", "n1", "n2", "n3"].iter().for_each(|host| lab.reload(host));
+    };
+    all_reload(&logged);
+    ask(["small?a", "small?b", "small?c"]);
+    // What is proxied is logged by who answers, under the name that the dispatcher gave it.
+    super::within("nodes have logged them", || ids(&log).contains_key("/small?c"));
+    let names = ids(&log);
+    assert!(names.values().all(|ids| ids.len() == 1), "{names:?}");
+    let connections: BTreeSet<_> =
+        names.values().filter_map(|ids| ids[0].rsplit_once('-')).map(|(flow, _)| flow).collect();
+    assert_eq!(connections.len(), 1, "one connection's: {names:?}");
+    assert!(names["/small?b"][0].ends_with("-2"), "{names:?}");
+    // A connection that has been handed over: whoever answers calls its requests by it, and nobody else has seen them.
+    all_reload(&logged.replace("'never'", "'always'"));
+    ask(["small?d", "small?e", "small?f"]);
+    super::within("a node has logged them", || ids(&log).contains_key("/small?f"));
+    let names = ids(&log);
+    let number = |target: &str| names[target][0].rsplit_once('-').map(|(_, number)| number.to_owned());
+    let numbers = ["/small?d", "/small?e", "/small?f"].map(|target| (names[target].len(), number(target)));
+    assert_eq!(numbers, ["1", "2", "3"].map(|number| (1, Some(number.to_owned()))), "{names:?}");
 }

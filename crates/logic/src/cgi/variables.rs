@@ -21,11 +21,13 @@ pub struct Place<'a> {
     pub port: u16,
     /// The client, if its connection still knows.
     pub peer: Option<SocketAddr>,
+    /// What the access logs of all servers call the request.
+    pub request_id: &'a str,
 }
 
 /// Fields that have a variable of their own, or that concern the connection. `Proxy` would become a variable that many programs take for
 /// the proxy they are to use (CVE-2016-5385).
-const NOT_TOLD: [&[u8]; 10] = [
+const NOT_TOLD: [&[u8]; 11] = [
     b"connection",
     b"content-length",
     b"content-type",
@@ -36,6 +38,7 @@ const NOT_TOLD: [&[u8]; 10] = [
     b"trailer",
     b"transfer-encoding",
     b"upgrade",
+    b"x-request-id",
 ];
 
 /// Calls `tell` with the name and the value of each variable. None has a NUL; no name comes twice.
@@ -74,6 +77,8 @@ pub fn variables(request: &Request<'_>, place: &Place<'_>, mut tell: impl FnMut(
     if let Some(kind) = request.headers.get(b"content-type") {
         tell(b"CONTENT_TYPE", kind);
     }
+    // As other servers get it; what the client may have called it says nothing here.
+    tell(b"HTTP_X_REQUEST_ID", place.request_id.as_bytes());
     tell_fields(request, &mut tell);
 }
 
@@ -117,6 +122,7 @@ mod tests {
             server_name: b"site",
             port: 8080,
             peer: Some(SocketAddr::from(([192, 0, 2, 7], 4321))),
+            request_id: "0-1f-2",
         };
         let mut all = BTreeMap::new();
         variables(&request, &place, |name, value| {
@@ -124,6 +130,12 @@ mod tests {
             assert_eq!(all.insert(text(name), text(value)), None, "twice");
         });
         all
+    }
+
+    #[test]
+    fn a_request_is_called_what_this_server_calls_it() {
+        let told = told("GET /app HTTP/1.1\r\nHost: x\r\nX-Request-Id: mine\r\n\r\n");
+        assert_eq!(told["HTTP_X_REQUEST_ID"], "0-1f-2");
     }
 
     #[test]

@@ -362,6 +362,11 @@ impl<H: Host> Worker<H> {
         exchange.is_some_and(|exchange| exchange.can_go_on_elsewhere()) && self.freeze_goes_on(token)
     }
 
+    /// The flow that a connection is, if it's known to the cluster.
+    pub(super) fn flow_at(&self, token: Token) -> Option<FlowId> {
+        self.cluster.as_ref()?.flows.at(token)
+    }
+
     fn freezing_flow(&self, token: Token) -> Option<FlowId> {
         let flows = &self.cluster.as_ref()?.flows;
         flows.at(token).filter(|&flow| flows.is_freezing(flow))

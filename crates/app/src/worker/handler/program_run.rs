@@ -99,6 +99,7 @@ impl<H: Host> Worker<H> {
     }
 
     pub(super) fn begin_run_with(&mut self, token: Token, handler: &Rc<Handler>, named: usize, passing: Passing) {
+        self.draw_name(token);
         let Some(exchange) = self.connections[token].exchange.as_mut() else { return };
         let has_body = Request::read_again(&exchange.head).is_some_and(|request| request.body != BodyLength::None);
         let body = if has_body { Body::Expected } else { Body::Ended };
@@ -198,6 +199,7 @@ impl<H: Host> Worker<H> {
         let Some(exchange) = connection.exchange.as_ref() else { return };
         let Some(request) = Request::read_again(&exchange.head) else { return };
         let (script_name, path_info, script_file) = names;
+        let request_id = self.name_of(token, exchange, exchange.drawn).to_string();
         let place = Place {
             script_name,
             path_info,
@@ -206,6 +208,7 @@ impl<H: Host> Worker<H> {
             server_name: exchange.site.as_ref().map_or(b"", |site| site.name.as_bytes()),
             port: self.listeners[connection.listener as usize].sites.name.address.port(),
             peer: self.client(token),
+            request_id: &request_id,
         };
         leat_logic::cgi::variables(&request, &place, tell);
     }

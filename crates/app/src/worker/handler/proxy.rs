@@ -285,16 +285,13 @@ impl<H: Host> Worker<H> {
         if !is_there || self.program_run(token).is_none_or(|run| run.passing.is_given) {
             return;
         }
-        let request_id = format!("{:016x}", self.draw());
-        let client = self.client(token);
+        let request_id = self.request_name(token);
+        let (client, is_told) = (self.client(token), self.is_from_cluster(token));
         let connection = &mut self.connections[token];
         let Some(exchange) = connection.exchange.as_mut() else { return };
         let Some(request) = Request::read_again(&exchange.head) else { return };
         let Some(Run::Program(run)) = exchange.run.as_mut() else { return };
         let Some(stream) = self.streams.get(stream) else { return };
-        let is_told = client.is_some_and(|client| {
-            self.config.role == config::Role::Node && self.config.cluster.has_machine(client.ip().to_canonical())
-        });
         let forward = Forward { client, request_id: &request_id, is_told };
         write_head(stream.outbox(), &request, &forward);
         stream.flush(&mut self.reactor);
