@@ -135,6 +135,8 @@ pub struct WorkerMetrics {
     pub rejections: Vec<Number>,
     /// Flows that are elsewhere or on their way, at a dispatcher; that are here, at a node.
     pub flows: Number,
+    /// Entries by which packets are steered, of all workers: the first tells.
+    pub flow_entries: Number,
     /// Connections given to a node, or taken by one.
     pub handoffs: Number,
     /// Connections that began at a node.
@@ -206,6 +208,7 @@ impl WorkerMetrics {
             connections: Number::default(),
             rejections: RejectReason::ALL.iter().map(|_| Number::default()).collect(),
             flows: Number::default(),
+            flow_entries: Number::default(),
             handoffs: Number::default(),
             births: Number::default(),
             handoffs_refused: Number::default(),

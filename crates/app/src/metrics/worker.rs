@@ -36,6 +36,15 @@ pub(super) const FAMILIES: &[(&Family, Read)] = &[
     ),
     (
         &Family {
+            name: "leat_flow_entries",
+            kind: "gauge",
+            labels: "",
+            help: "Connections whose packets the kernel of a dispatcher sends elsewhere or holds, those that have just ended among them.",
+        },
+        |worker| &worker.flow_entries,
+    ),
+    (
+        &Family {
             name: "leat_handoffs_total",
             kind: "counter",
             labels: "",

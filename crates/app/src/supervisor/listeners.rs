@@ -4,6 +4,8 @@
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use leat_host::channel::DESCRIPTORS_MAX;
 use leat_host::socket;
@@ -132,13 +134,21 @@ impl Listeners {
     }
 }
 
+/// A process that was killed has its sockets for some moments more, until the kernel has cleared up what its reactors had under way: whoever starts
+/// leat again at once needn't try twice.
+const CLEARED_UP: Duration = Duration::from_secs(1);
+
 /// With `SO_REUSEPORT` alone, a second server of the same user would silently take half of our connections. A probe without it is refused when
 /// anybody listens there.
 fn first_socket(ListenerName { address, is_admin }: ListenerName) -> Result<OwnedFd, String> {
-    if address.port() != 0
+    let start = Instant::now();
+    while address.port() != 0
         && let Err(error) = socket::listen_alone(address)
     {
-        return Err(cannot(address, &error));
+        if error.kind() != io::ErrorKind::AddrInUse || start.elapsed() > CLEARED_UP {
+            return Err(cannot(address, &error));
+        }
+        thread::sleep(CLEARED_UP / 50);
     }
     socket::listen(address).map_err(|error| {
         let error = cannot(address, &error);

@@ -4,6 +4,7 @@
 mod born;
 mod foreign;
 mod motion;
+mod restart;
 mod split;
 mod ways;
 

@@ -148,7 +148,7 @@ pub(super) fn tell(socket: &str, words: &[&str]) -> String {
 }
 
 /// Clients that read a large file slowly, all at once. `meanwhile` runs when each has got some of it.
-fn read_slowly(
+pub(super) fn read_slowly(
     lab: &Lab,
     clients: usize,
     name: &str,

@@ -12,7 +12,7 @@ use leat_logic::time::Instant;
 use super::attach::{Programs, RunTime};
 use super::born::{Arrival, CookieKey, for_this_kernel};
 use super::flows::{FlowKey, Flows};
-use super::held::{Held, Tap};
+use super::held::{self, Held, Tap};
 use super::layout::{NODE_NEIGHBOUR, NODE_ROUTED, RawNode, RawServiceKey, raw_ip, raw_ipv4, raw_ipv6, raw_port};
 use super::{Doing, Result, interface_index};
 
@@ -65,6 +65,7 @@ pub struct Dispatcher {
     taps: Mutex<HashMap<MapData, u32, u32>>,
     counters: PerCpuArray<MapData, u64>,
     held: Mutex<Held>,
+    was_left: bool,
     /// The VIPs whose SYNs are answered without a socket, where that can be.
     answered: Option<Mutex<HashMap<MapData, RawServiceKey, u32>>>,
 }
@@ -99,11 +100,13 @@ impl Dispatcher {
             }
             None => None,
         };
+        let taps = HashMap::try_from(programs.map("taps")?).doing(|| "map of taps".to_owned())?;
         Ok(Dispatcher {
             answered,
             flows: Arc::new(Flows::new(programs.map("flows")?)?),
             nodes: Mutex::new(HashMap::try_from(programs.map("nodes")?).doing(|| "map of nodes".to_owned())?),
-            taps: Mutex::new(HashMap::try_from(programs.map("taps")?).doing(|| "map of taps".to_owned())?),
+            was_left: !taps.keys().flatten().any(held::is_tap),
+            taps: Mutex::new(taps),
             counters: PerCpuArray::try_from(programs.map("dispatcher_counters")?)
                 .doing(|| "map of counters".to_owned())?,
             held: Mutex::new(Held::new()),
@@ -144,6 +147,12 @@ impl Dispatcher {
     #[must_use]
     pub fn flows(&self) -> &Arc<Flows> {
         &self.flows
+    }
+
+    /// Whether nobody has steered by the entries that were found when this was loaded: the process that made them has died, if there were any.
+    #[must_use]
+    pub fn was_left(&self) -> bool {
+        self.was_left
     }
 
     /// Says how a node is reached, at once for all its flows.

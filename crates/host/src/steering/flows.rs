@@ -90,6 +90,7 @@ impl RawFlow {
             born: has(FLOW_BORN) && !has(FLOW_HERE | FLOW_RESET),
             foreign: has(FLOW_FOREIGN),
             client_fin: has(FLOW_CLIENT_FIN),
+            node_closed: has(FLOW_NODE_CLOSED),
             reset: has(FLOW_RESET),
             heard: Heard { client_next, acknowledged, window, timestamp },
         }
@@ -140,6 +141,8 @@ pub struct Flow {
     pub foreign: bool,
     /// The client sends no more.
     pub client_fin: bool,
+    /// Its node has closed it.
+    pub node_closed: bool,
     /// The client has given it up.
     pub reset: bool,
     /// What the client said last.
@@ -266,21 +269,23 @@ impl Flows {
     }
 
     /// Looks for entries of flows that are over, and deletes those. At most some `count` entries are looked at, from where the last call
-    /// stopped; returns where to go on, none when all have been seen.
+    /// stopped; returns how many are left of these, and where to go on, nowhere when all have been seen.
     ///
     /// # Errors
     /// What the kernel says.
-    pub fn sweep(&self, from: Option<Place>, count: u32, now: Instant) -> Result<Option<Place>> {
+    pub fn sweep(&self, from: Option<Place>, count: u32, now: Instant) -> Result<(u64, Option<Place>)> {
         let now_ns = now.ns;
         let (entries, next) = self.read(from, count)?;
+        let mut left = entries.len() as u64;
         for (key, seen) in entries.iter().filter(|(_, flow)| is_over(flow, now_ns)) {
             let mut map = self.lock();
             // Looked at again, as it may be another flow's by now.
             if look_up(&map, key)?.is_some_and(|flow| flow.id() == seen.id() && is_over(&flow, now_ns)) {
                 remove(&mut map, key)?;
+                left -= 1;
             }
         }
-        Ok(next)
+        Ok((left, next))
     }
 
     /// All entries, a run of them at a time, as [`Flows::sweep`]. Entries that are made meanwhile may be missed.

@@ -233,6 +233,13 @@ impl Packet<'_> {
 /// The kernel gives the first free of these names.
 const NAME_PATTERN: &[u8] = b"leat-hold%d";
 
+/// Whether an interface is a tap. It's gone with the process that made it, and its number isn't used again.
+pub(super) fn is_tap(interface: u32) -> bool {
+    let socket = rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::DGRAM, None);
+    let name = socket.and_then(|socket| rustix::net::netdevice::index_to_name(&socket, interface));
+    name.is_ok_and(|name| name.as_bytes().starts_with(NAME_PATTERN.strip_suffix(b"%d").unwrap_or(NAME_PATTERN)))
+}
+
 fn open() -> io::Result<(OwnedFd, String)> {
     use rustix::fs::{Mode, OFlags};
     let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK;

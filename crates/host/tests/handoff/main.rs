@@ -171,7 +171,7 @@ fn thousands_of_handoffs_leave_nothing_behind() {
         let flows = cluster.shared.dispatcher.flows();
         let mut place = None;
         loop {
-            place = flows.sweep(place, 1000, later).unwrap();
+            place = flows.sweep(place, 1000, later).unwrap().1;
             if place.is_none() {
                 break;
             }

@@ -410,11 +410,12 @@ fn a_home_that_starts_again_takes_up_what_nodes_hold_and_cuts_the_rest() {
     let entries = [FLOW, lost].map(|flow| (flow, Target::Node(NODE), Generation(1)));
     pair.home = Home::recover(pair.now, HomeLimits::default(), entries);
     pair.reconnect();
-    for _ in 0..5 {
+    for _ in 0..40 {
         pair.pass(Duration::from_millis(250));
     }
     let cut = Effect::Cut { flow: lost, reason: CutReason::LostOnTheWay };
-    assert_eq!(pair.home_did, [cut, Effect::Unsteer { flow: lost, generation: Generation(1) }]);
+    let steer = Effect::Steer { flow: FLOW, to: Target::Node(NODE), generation: Generation(1) };
+    assert_eq!(pair.home_did, [steer, cut, Effect::Unsteer { flow: lost, generation: Generation(1) }]);
     pair.node.ended(FLOW);
     pair.talk();
     assert_eq!(pair.home_did.last(), Some(&unsteer(1)));

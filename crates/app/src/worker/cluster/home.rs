@@ -21,7 +21,7 @@ use serde_json::Value;
 use super::super::handler::{Passed, PassedOutcome};
 use super::super::{HELD_PACKETS_INDEX, Host, Worker};
 use super::placing::ROUND_TRIP;
-use super::{DISPATCHER, Part, Shared, Split, number_of};
+use super::{DISPATCHER, Part, Shared, Split, number_of, recovery};
 use crate::config::{Config, Role};
 use crate::ctl::{self, Command, Question};
 
@@ -39,6 +39,8 @@ const OFFERS_MAX: u8 = 3;
 /// See the module.
 pub(super) struct Home {
     pub(super) flows: handoff::Home,
+    /// Flows that it has taken up from an earlier life.
+    pub(super) left: Vec<(FlowId, FlowKey)>,
     pub(super) id: ServerId,
     pub(super) dispatcher: Dispatcher,
     /// Up to which of its changes nodes have been told.
@@ -64,6 +66,9 @@ pub(super) struct Home {
     recall_at: Instant,
     sweep_at: Instant,
     sweep_place: Option<steering::Place>,
+    entries_seen: u64,
+    /// Entries that there were when all had been looked through.
+    pub(super) entries: u64,
     /// Packets that waited were taken in on the way: connections may be among them that nobody has yet.
     pub(super) has_taken_in: bool,
 }
@@ -111,11 +116,20 @@ impl Home {
                 dispatcher.link_changed(*id, false, now);
             }
         }
-        let mut flows = handoff::Home::new(HomeLimits::default());
-        flows.set_homes(shared.workers().to_vec());
+        let id = ServerId::new(DISPATCHER, u32::from(worker));
+        let workers = shared.workers();
+        // A data server gives a lent flow back to who has lent it: a connection server that starts again knows of none.
+        let homes = if config.role == Role::Dispatcher { &workers[..] } else { &[] };
+        let taken_up = match steering.as_ref().filter(|steering| steering.was_left()) {
+            Some(steering) => recovery::take_up(steering, id, homes, now).map_err(|error| error.to_string())?,
+            None => (handoff::Home::new(HomeLimits::default()), Vec::new()),
+        };
+        let (mut flows, left) = taken_up;
+        flows.set_homes(workers.to_vec());
         Ok(Home {
             flows,
-            id: ServerId::new(DISPATCHER, u32::from(worker)),
+            left,
+            id,
             dispatcher,
             changes_told: None,
             split: (config.role == Role::ConnectionServer).then(|| Split::new(config.split.rules())),
@@ -132,6 +146,8 @@ impl Home {
             recall_at: Instant::NEVER,
             sweep_at: if is_first { now.after(SWEEP_PAUSE) } else { Instant::NEVER },
             sweep_place: None,
+            entries_seen: 0,
+            entries: 0,
             has_taken_in: false,
         })
     }
@@ -230,9 +246,11 @@ impl Home {
         {
             self.sweep_at = now.after(SWEEP_PAUSE);
             match steering.flows().sweep(self.sweep_place, SWEEP_COUNT, now) {
-                Ok(place) => {
+                Ok((left, place)) => {
                     self.sweep_place = place;
+                    self.entries_seen += left;
                     if place.is_none() {
+                        self.entries = std::mem::take(&mut self.entries_seen);
                         self.sweep_at = now.after(SEEN_PAUSE);
                     }
                 }

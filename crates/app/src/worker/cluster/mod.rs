@@ -123,6 +123,7 @@ impl Part {
             Part::Home(home) => {
                 let counters = home.flows.counters();
                 count(&metrics.flows, home.flows.flow_count());
+                metrics.flow_entries.set(home.entries);
                 metrics.handoffs.set(counters.taken);
                 metrics.births.set(counters.born + home.entrusted);
                 metrics.handoffs_refused.set(counters.refused);
@@ -168,9 +169,11 @@ impl<H: Host> Worker<H> {
         let key = LinkKey::from_secret(secret.bytes()).ok_or("the key is too short")?;
         let mut links = Links::default();
         let worker = worker_number(self.metrics.worker);
+        let mut flows = Flows::default();
         let (part, own) = match config.role {
             Role::Dispatcher | Role::ConnectionServer => {
-                let home = Home::new(config, &self.shared, worker, self.now, self.boundary)?;
+                let mut home = Home::new(config, &self.shared, worker, self.now, self.boundary)?;
+                std::mem::take(&mut home.left).into_iter().for_each(|(flow, key)| flows.begin_away(flow, key));
                 for (place, descriptor) in (0..).zip(home.held_packets()?) {
                     self.poll_held_packets(place, descriptor);
                 }
@@ -190,7 +193,7 @@ impl<H: Host> Worker<H> {
         Ok(Cluster {
             part,
             links,
-            flows: Flows::default(),
+            flows,
             freezer: Freezer::new(),
             turns: turns::Turns::default(),
             arrivals: reply::Arrivals::default(),
@@ -204,6 +207,9 @@ impl<H: Host> Worker<H> {
     fn run_effects(&mut self) {
         while let Some((home, effect)) = self.cluster.as_mut().and_then(|cluster| cluster.part.poll_effect()) {
             self.run_effect_measured(home, effect);
+        }
+        if let Some(cluster) = &self.cluster {
+            cluster.part.count(&self.metrics);
         }
         match self.cluster.as_mut().map(|cluster| &mut cluster.part) {
             Some(Part::Home(home)) if home.has_taken_in => {
@@ -260,7 +266,6 @@ impl<H: Host> Worker<H> {
         }
         let requests = self.requests_under_way();
         let Some(cluster) = &mut self.cluster else { return };
-        cluster.part.count(&self.metrics);
         self.metrics.handoffs_waiting.set(cluster.turns.len() as u64);
         match &mut cluster.part {
             Part::Home(home) => home.handle_timeout(now),

@@ -1,13 +1,15 @@
 //! Flows whose node is gone, at their home: what can be known of them goes on, and the client of any other is told at once that it doesn't.
+//! And those that an earlier life of the home has left at nodes, as the kernel's entries of them say.
 
 use std::time::Duration;
 
 use bytes::Bytes;
 use leat_host::reactor::Reactor;
-use leat_host::steering::{FlowKey, Heard};
+use leat_host::steering::{self, Flow, FlowKey, Heard};
 use leat_logic::dispatch::Outcome;
 use leat_logic::handoff::{
-    CutReason, FlowId, Image, Progress, TcpState, TcpWindow, Witness, continue_from, is_untouched,
+    self, CutReason, FlowId, HomeLimits, Image, Progress, ServerId, Target, TcpState, TcpWindow, Witness,
+    continue_from, is_untouched,
 };
 use leat_logic::time::Instant;
 
@@ -16,6 +18,41 @@ use super::Part;
 
 /// Of the segment that resets: it carries nothing.
 const RESET_MSS: u16 = 536;
+
+/// Entries that are read at a time.
+const ENTRIES_COUNT: u32 = 4096;
+
+/// A home that knows the flows that an earlier life of it has left at nodes, and the names of these. `homes`: the numbers of all homes; the first of them
+/// sees to it that nothing is left of others' flows, which nobody would ever ask for.
+pub(super) fn take_up(
+    steering: &steering::Dispatcher,
+    own: ServerId,
+    homes: &[u16],
+    now: Instant,
+) -> Result<(handoff::Home, Vec<(FlowId, FlowKey)>), steering::Error> {
+    let (mut left, mut entries, mut place) = (Vec::new(), Vec::new(), None);
+    let is_first = homes.first().is_none_or(|first| *first == own.worker());
+    // What is over goes by itself, as does what nobody has yet; what servers have that aren't leat is in no books.
+    let is_live = |flow: &Flow| !flow.born && !flow.node_closed && !flow.reset && !flow.foreign;
+    loop {
+        let (batch, next) = steering.flows().list(place, ENTRIES_COUNT)?;
+        for (key, flow) in batch.into_iter().filter(|(_, flow)| is_live(flow)) {
+            if flow.id.home == own && homes.contains(&own.worker()) {
+                // It was never given to anybody if it has no holder: then only its first socket had it.
+                let target = if flow.holder == ServerId(0) { Target::Hold } else { Target::Node(flow.holder) };
+                entries.push((flow.id, target, flow.generation));
+                left.push((flow.id, key));
+            } else if is_first && !homes.contains(&flow.id.home.worker()) {
+                steering.flows().delete(key, flow.id)?;
+            }
+        }
+        place = next;
+        if place.is_none() {
+            break;
+        }
+    }
+    Ok((handoff::Home::recover(now, HomeLimits::default(), entries), left))
+}
 
 impl<H: Host> Worker<H> {
     /// A flow's node is gone: goes on from what its client has acknowledged, if that can be known.

@@ -34,6 +34,8 @@ pub struct HomeLimits {
     pub lease: Duration,
     /// After an offer that nobody answers, it's recalled.
     pub offer_timeout: Duration,
+    /// After a start, how long nodes have to say which flows they hold: an attempt to connect to the life before may still be under way.
+    pub claims_timeout: Duration,
 }
 
 impl Default for HomeLimits {
@@ -43,6 +45,7 @@ impl Default for HomeLimits {
             kept_bytes_max: 256 * 1024 * 1024,
             lease: Duration::from_secs(1),
             offer_timeout: Duration::from_millis(100),
+            claims_timeout: Duration::from_secs(10),
         }
     }
 }
@@ -169,7 +172,7 @@ impl Home {
     }
 
     /// A home that starts with the steering entries that its life before has left. Nodes will say which of them they hold; the others are cut
-    /// when every lease that could have been granted has run out.
+    /// after `claims_timeout`, and not before every lease that could have been granted has run out.
     #[must_use]
     pub fn recover(
         now: Instant,
@@ -183,7 +186,7 @@ impl Home {
                 Target::Hold => None,
             };
             home.flows.insert(flow, Flow { generation, ..Flow::new(Holder::Unclear(node)) });
-            home.claims_end = now.after(home.lease_as_seen_here());
+            home.claims_end = now.after(home.lease_as_seen_here().max(home.limits.claims_timeout));
         }
         home
     }

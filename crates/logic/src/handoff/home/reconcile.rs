@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
-use super::super::effect::{CutReason, Effect, SessionId};
+use super::super::effect::{CutReason, Effect, SessionId, Target};
 use super::super::message::{Holding, HoldingPhase, Message, RefuseReason};
 use super::super::{FlowId, Generation, ServerId};
 use super::nodes::Late;
@@ -182,6 +182,8 @@ impl Home {
                 }
             }
             Holder::Unclear(Some(node)) if node == life.0 && record.generation == generation => {
+                // Packets may have been held when the life before ended.
+                self.effects.push_back(Effect::Steer { flow, to: Target::Node(node), generation });
                 if phase == HoldingPhase::Taking {
                     self.nodes.take_credit(life);
                     record.holder = Holder::Offered { life, own: false };

@@ -1,0 +1,69 @@
+//! A dispatcher that dies and is started again: what nodes hold goes on as if nothing had been, and in the end the kernel has forgotten all of it.
+
+use std::fs;
+use std::process::{Command, Stdio};
+
+use super::motion::{ask, connect, content, read_reply, read_slowly};
+use super::{Folder, Lab, is_possible, within};
+
+#[test]
+fn a_dispatcher_that_is_killed_and_started_again_cuts_nothing() {
+    if !is_possible() {
+        return;
+    }
+    let (lab, folder) = (Lab::new(43), Folder::new("restart"));
+    let (small, big) = (content("small", 1_000), content("big", 8 << 20));
+    fs::write(folder.path("site/small"), &small).expect("a file to serve");
+    fs::write(folder.path("site/big"), &big).expect("a file to serve");
+    let text = "workers = 2\n[cluster]\nvip = '10.77.0.100:80'\ndispatchers = '10.77.0.1'\nkey_file = 'cluster.key'\n\
+                policy = 'round_robin'\n[[cluster.node]]\nname = 'n1'\naddress = '10.77.0.11'\n\
+                [[cluster.node]]\nname = 'n2'\naddress = '10.77.0.12'\n[admin]\nlisten = '127.0.0.1:9180'\n[[site]]\nroot = 'site'\n";
+    let file = folder.path("cluster.toml");
+    let log = folder.path("again.log");
+    fs::write(&file, text).expect("a configuration");
+    lab.well(&["up", &file]);
+    // One that has ended is to go by itself, whoever lives then.
+    lab.at("client1", || read(&mut connect(), &small));
+    let mut idle = lab.at("client1", || {
+        let mut clients: Vec<_> = (0..30).map(|_| connect()).collect();
+        clients.iter_mut().for_each(|stream| read(stream, &small));
+        clients
+    });
+    let held = lab.number("n1", "leat_flows") + lab.number("n2", "leat_flows");
+    assert_eq!(held, 30, "nodes have them");
+    let mut again = None;
+    let outcomes = read_slowly(&lab, 8, "big", &big, || {
+        lab.kill("dispatcher");
+        within("it has ended", || lab.processes("dispatcher").is_empty());
+        again = Some(start(&lab, &file, &log));
+    });
+    assert!(outcomes.iter().all(|outcome| matches!(outcome, Ok(true))), "{outcomes:?}");
+    lab.at("client1", || {
+        idle.iter_mut().for_each(|stream| read(stream, &small));
+        read(&mut connect(), &small);
+    });
+    let said = || fs::read_to_string(&log).expect("it was started");
+    assert_eq!(lab.number("dispatcher", "leat_flows_cut_total"), 0, "{}", said());
+    assert_eq!(lab.number("dispatcher", "leat_flows"), 30, "it knows those that were begun in its earlier life");
+    assert!(lab.number("dispatcher", "leat_flow_entries") >= 30);
+    drop(idle);
+    within("no entry is left", || lab.number("dispatcher", "leat_flow_entries") == 0);
+    assert_eq!(lab.number("dispatcher", "leat_flows"), 0);
+    lab.kill("dispatcher");
+    again.expect("it was started").wait().expect("it has ended");
+}
+
+fn read(stream: &mut std::net::TcpStream, content: &[u8]) {
+    ask(stream, &["small"]);
+    assert_eq!(read_reply(stream, &mut Vec::new()).expect("a reply"), content);
+}
+
+/// Starts leat in the dispatcher's namespace.
+fn start(lab: &Lab, file: &str, log: &str) -> std::process::Child {
+    let namespace = format!("/run/netns/leat-lab-{}-dispatcher", lab.name);
+    let program = std::env::var_os("LEAT_BINARY").unwrap_or_else(|| env!("CARGO_BIN_EXE_leat").into());
+    let mut command = Command::new("nsenter");
+    command.arg(format!("--net={namespace}")).arg(program).args(["dispatch", "--config", file]);
+    let log = fs::File::create(log).expect("a file for what it says");
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().expect("nsenter can be run")
+}
