@@ -75,15 +75,29 @@ impl Bench {
             let at = (SocketAddr::new(address, PORT), core);
             Placed::start(&self.lab, host, server, &self.site, at, self.folder.path())
         };
+        // The one before it has been seen to have ended.
+        self.await_fit(0).map_err(|error| io::Error::other(format!("before {}: {error}", server.name())))?;
         let placed = NODES.iter().take(count).map(start).collect::<io::Result<Vec<_>>>()?;
+        self.await_fit(count).map_err(|error| io::Error::other(format!("{}: {error}", server.name())))?;
+        Ok(placed)
+    }
+
+    /// Waits until the dispatcher gives connections to the first `count` nodes and no others.
+    fn await_fit(&self, count: usize) -> io::Result<()> {
+        let wanted: Vec<&str> = NODES.iter().take(count).map(|(name, ..)| *name).collect();
         let began = Instant::now();
-        while self.fit_nodes()? != NODES.iter().take(count).map(|(name, ..)| (*name).to_owned()).collect::<Vec<_>>() {
+        loop {
+            let fit = self.fit_nodes()?;
+            if fit == wanted {
+                return Ok(());
+            }
             if began.elapsed() > PATIENCE {
-                return Err(io::Error::other(format!("{} isn't found well", server.name())));
+                return Err(io::Error::other(format!(
+                    "the servers of {fit:?} are found well, and not those of {wanted:?}"
+                )));
             }
             std::thread::sleep(Duration::from_millis(20));
         }
-        Ok(placed)
     }
 
     fn fit_nodes(&self) -> io::Result<Vec<String>> {
@@ -152,12 +166,12 @@ impl Bench {
         let some = "numgen random mod 100 < 1 drop";
         self.at(
             ROUTER,
-            &format!("nft 'table ip loss {{ chain every {{ type filter hook forward priority 0; {some}; }} }}'"),
+            &format!("nft 'table ip loss {{ chain every {{ type filter hook forward priority 0; {some}; }}; }}'"),
         )?;
         let hook = "type filter hook egress device eth0 priority 0";
         self.at(
             "dispatcher",
-            &format!("nft 'table netdev loss {{ chain every {{ {hook}; ip daddr 10.77.0.100 {some}; }} }}'"),
+            &format!("nft 'table netdev loss {{ chain every {{ {hook}; ip daddr 10.77.0.100 {some}; }}; }}'"),
         )
     }
 
