@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
-use leat::config::{self, Part, Role};
+use leat::config::{self, ClusterFlags, Part, Role};
 use leat::supervisor::Source;
 use leat::{ctl, lab};
 use leat_logic::dispatch::PolicyKind;
@@ -18,15 +18,8 @@ pub(crate) struct Dispatch {
     /// The file with the cluster; the other flags stand for one.
     #[arg(long, value_name = "FILE", required_unless_present_all = ["vip", "node", "key_file"])]
     config: Option<PathBuf>,
-    /// An address and port that clients use; may be repeated.
-    #[arg(long, value_name = "ADDR", conflicts_with = "config")]
-    vip: Vec<SocketAddr>,
-    /// A node and its addresses, as in n1=192.0.2.11,2001:db8::11; may be repeated.
-    #[arg(long, value_name = "NAME=IP,...", value_parser = node, conflicts_with = "config")]
-    node: Vec<NodeAddresses>,
-    /// The file with the key that all machines of the cluster share: 64 hexadecimal digits.
-    #[arg(long, value_name = "FILE", conflicts_with = "config")]
-    key_file: Option<PathBuf>,
+    #[command(flatten)]
+    cluster: ClusterArgs,
     /// How a node is chosen. [default: mix_lard]
     #[arg(long, value_name = "NAME", conflicts_with = "config")]
     policy: Option<String>,
@@ -54,23 +47,43 @@ pub(crate) struct Node {
     #[arg(conflicts_with = "config", default_value = ".")]
     directory: PathBuf,
     /// The file with the cluster; the other flags stand for one.
-    #[arg(long, value_name = "FILE", required_unless_present_all = ["vip", "dispatcher", "key_file"])]
+    #[arg(long, value_name = "FILE", required_unless_present_all = ["vip", "node", "dispatcher", "key_file"])]
     config: Option<PathBuf>,
     /// Which of the nodes this machine is.
     #[arg(long)]
     name: String,
     /// Where a server listens on this machine that isn't leat and answers in its place; one of each family.
-    #[arg(long = "for", value_name = "ADDR", requires = "config")]
+    #[arg(long = "for", value_name = "ADDR", conflicts_with = "directory")]
     server: Vec<SocketAddr>,
-    /// An address and port that clients use; may be repeated.
-    #[arg(long, value_name = "ADDR", conflicts_with = "config")]
-    vip: Vec<SocketAddr>,
     /// Where a dispatcher is; may be repeated.
     #[arg(long, value_name = "IP", conflicts_with = "config")]
     dispatcher: Vec<IpAddr>,
+    #[command(flatten)]
+    cluster: ClusterArgs,
+}
+
+/// What all machines of a cluster are told alike.
+#[derive(Args)]
+struct ClusterArgs {
+    /// An address and port that clients use; may be repeated.
+    #[arg(long, value_name = "ADDR", conflicts_with = "config")]
+    vip: Vec<SocketAddr>,
+    /// A node and its addresses, as in n1=192.0.2.11,2001:db8::11; repeated for each node, in the same order at all machines.
+    #[arg(long, value_name = "NAME=IP,...", value_parser = node, conflicts_with = "config")]
+    node: Vec<NodeAddresses>,
     /// The file with the key that all machines of the cluster share: 64 hexadecimal digits.
     #[arg(long, value_name = "FILE", conflicts_with = "config")]
     key_file: Option<PathBuf>,
+}
+
+impl ClusterArgs {
+    fn flags(self) -> ClusterFlags {
+        ClusterFlags {
+            vip: texts(&self.vip),
+            nodes: self.node.into_iter().map(|node| (node.name, node.addresses)).collect(),
+            key_file: self.key_file.unwrap_or_default(),
+        }
+    }
 }
 
 #[derive(Clone)]
@@ -99,9 +112,7 @@ impl Dispatch {
         if let Some(file) = self.config {
             return Source::Member(file, Part { role: Some(Role::Dispatcher), name: None, server: Vec::new() });
         }
-        let nodes: Vec<_> = self.node.into_iter().map(|node| (node.name, node.addresses)).collect();
-        let key_file = self.key_file.unwrap_or_default();
-        Source::Text(config::dispatcher_text(&texts(&self.vip), &nodes, &key_file, self.policy.as_deref()))
+        Source::Text(config::dispatcher_text(&self.cluster.flags(), self.policy.as_deref()))
     }
 }
 
@@ -111,9 +122,8 @@ impl Node {
         if let Some(file) = self.config {
             return Source::Member(file, Part { role: Some(Role::Node), name: Some(self.name), server: self.server });
         }
-        let key_file = self.key_file.unwrap_or_default();
-        let (vip, dispatchers) = (texts(&self.vip), texts(&self.dispatcher));
-        Source::Text(config::node_text(&self.directory, &vip, &dispatchers, &self.name, &key_file))
+        let (dispatchers, server) = (texts(&self.dispatcher), texts(&self.server));
+        Source::Text(config::node_text(&self.cluster.flags(), &self.name, &dispatchers, &self.directory, &server))
     }
 }
 

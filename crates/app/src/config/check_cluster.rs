@@ -131,10 +131,18 @@ fn node(judge: &mut Judge<'_>, role: &Range<usize>) {
     if cluster.dispatchers.is_empty() {
         missing(judge, role, "dispatchers", "add the address of the dispatcher, as in dispatchers = \"192.0.2.1\"");
     }
-    let is_known = cluster.nodes.is_empty() || cluster.nodes.iter().any(|node| node.name == cluster.name);
+    if cluster.nodes.is_empty() {
+        missing(
+            judge,
+            role,
+            "node",
+            "add [[cluster.node]] for each node, as the dispatcher's file has them: nodes are known by their places",
+        );
+    }
+    let is_known = cluster.own_node().is_some();
     if cluster.name.is_empty() {
         missing(judge, role, "name", "say which node this machine is, as in name = \"n1\"");
-    } else if !is_known {
+    } else if !is_known && !cluster.nodes.is_empty() {
         let span = judge.written_at(&["cluster", "name"]).unwrap_or_else(|| role.clone());
         let names: Vec<_> = cluster.nodes.iter().map(|node| node.name.as_str()).collect();
         let help = format!("the nodes are {}", names.join(", "));

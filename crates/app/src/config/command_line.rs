@@ -2,49 +2,72 @@
 //! is left to the command line.
 
 use std::fmt::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::cluster::Role;
 
+/// What all machines of a cluster are told alike. They know nodes by their places in the list.
+pub struct ClusterFlags {
+    /// Addresses and ports that clients use.
+    pub vip: Vec<String>,
+    /// Each node's name and addresses, in the same order everywhere.
+    pub nodes: Vec<(String, Vec<String>)>,
+    /// The file with the key that they share.
+    pub key_file: PathBuf,
+}
+
 /// `leat dispatch --vip ADDR --node NAME=IP --key-file FILE`.
 #[must_use]
-pub fn dispatcher_text(
-    vip: &[String],
-    nodes: &[(String, Vec<String>)],
-    key_file: &Path,
-    policy: Option<&str>,
-) -> String {
-    let mut text = start(Role::Dispatcher, vip, key_file);
+pub fn dispatcher_text(cluster: &ClusterFlags, policy: Option<&str>) -> String {
+    let mut text = start(Role::Dispatcher, cluster);
     if let Some(policy) = policy {
         set(&mut text, "policy", &quoted(policy));
     }
-    for (name, addresses) in nodes {
-        text.push_str("[[cluster.node]]\n");
-        set(&mut text, "name", &quoted(name));
-        set(&mut text, "address", &list(addresses));
+    for (name, addresses) in &cluster.nodes {
+        add_node(&mut text, name, addresses);
     }
     text
 }
 
-/// `leat node DIR --vip ADDR --dispatcher IP --name NAME --key-file FILE`.
+/// `leat node DIR --name NAME --dispatcher IP --vip ADDR --node NAME=IP --key-file FILE`, or with `--for ADDR` in the place of DIR.
 #[must_use]
-pub fn node_text(directory: &Path, vip: &[String], dispatchers: &[String], name: &str, key_file: &Path) -> String {
-    let mut text = start(Role::Node, vip, key_file);
+pub fn node_text(
+    cluster: &ClusterFlags,
+    name: &str,
+    dispatchers: &[String],
+    directory: &Path,
+    server: &[String],
+) -> String {
+    let mut text = start(Role::Node, cluster);
     set(&mut text, "dispatchers", &list(dispatchers));
     set(&mut text, "name", &quoted(name));
-    text.push_str("[[site]]\n");
-    set(&mut text, "root", &quoted(&directory.to_string_lossy()));
-    set(&mut text, "listen", &list(vip));
+    for (node, addresses) in &cluster.nodes {
+        add_node(&mut text, node, addresses);
+        if node == name && !server.is_empty() {
+            set(&mut text, "for", &list(server));
+        }
+    }
+    if server.is_empty() {
+        text.push_str("[[site]]\n");
+        set(&mut text, "root", &quoted(&directory.to_string_lossy()));
+        set(&mut text, "listen", &list(&cluster.vip));
+    }
     text
 }
 
-fn start(role: Role, vip: &[String], key_file: &Path) -> String {
+fn start(role: Role, cluster: &ClusterFlags) -> String {
     let mut text = String::new();
     set(&mut text, "role", &quoted(role.name()));
     text.push_str("[cluster]\n");
-    set(&mut text, "vip", &list(vip));
-    set(&mut text, "key_file", &quoted(&key_file.to_string_lossy()));
+    set(&mut text, "vip", &list(&cluster.vip));
+    set(&mut text, "key_file", &quoted(&cluster.key_file.to_string_lossy()));
     text
+}
+
+fn add_node(text: &mut String, name: &str, addresses: &[String]) {
+    text.push_str("[[cluster.node]]\n");
+    set(text, "name", &quoted(name));
+    set(text, "address", &list(addresses));
 }
 
 fn set(text: &mut String, key: &str, value: &str) {
@@ -83,16 +106,28 @@ mod tests {
 
     #[test]
     fn flags_mean_what_a_file_would() {
-        let vip = ["192.0.2.100:80".to_owned()];
-        let nodes = [("n1".to_owned(), vec!["192.0.2.11".to_owned(), "2001:db8::11".to_owned()])];
-        let text = dispatcher_text(&vip, &nodes, Path::new("cluster.key"), Some("round_robin"));
-        let (config, _) = parse("x", &text, &cases(), &Part::default()).unwrap_or_else(|mistakes| panic!("{mistakes}"));
+        let cluster = ClusterFlags {
+            vip: vec!["192.0.2.100:80".to_owned()],
+            nodes: vec![
+                ("n1".to_owned(), vec!["192.0.2.11".to_owned(), "2001:db8::11".to_owned()]),
+                ("n2".to_owned(), vec!["192.0.2.12".to_owned()]),
+            ],
+            key_file: "cluster.key".into(),
+        };
+        let read = |text: &str| {
+            parse("x", text, &cases(), &Part::default()).unwrap_or_else(|mistakes| panic!("{text}{mistakes}")).0
+        };
+        let config = read(&dispatcher_text(&cluster, Some("round_robin")));
         assert_eq!((config.role, config.cluster.nodes[0].address.len()), (Role::Dispatcher, 2));
         assert_eq!(config.cluster.policy.name(), "round_robin");
         let dispatchers = ["192.0.2.1".to_owned()];
-        let text = node_text(Path::new("site"), &vip, &dispatchers, "n1", Path::new("cluster.key"));
-        let (config, _) = parse("x", &text, &cases(), &Part::default()).unwrap_or_else(|mistakes| panic!("{mistakes}"));
-        assert_eq!((config.role, config.cluster.name.as_str(), config.sites.len()), (Role::Node, "n1", 1));
+        let node = |server: &[String]| read(&node_text(&cluster, "n2", &dispatchers, Path::new("site"), server));
+        let config = node(&[]);
+        assert_eq!((config.role, config.cluster.name.as_str(), config.sites.len()), (Role::Node, "n2", 1));
+        assert_eq!(config.cluster.own_node(), Some(&config.cluster.nodes[1]));
+        let config = node(&["127.0.0.1:8080".to_owned()]);
+        assert_eq!(config.cluster.own_node().map(|node| node.server.len()), Some(1));
+        assert!(config.cluster.nodes[0].server.is_empty());
     }
 
     #[test]

@@ -29,7 +29,7 @@ mod syntax;
 mod tests;
 
 pub use cluster::{Cluster, ClusterKey, ClusterNode, Dynamic, HealthChecks, MixLard, Role};
-pub use command_line::{dispatcher_text, node_text};
+pub use command_line::{ClusterFlags, dispatcher_text, node_text};
 pub use handler::{Burn, Cgi, Command, FastCgi, Handler, Proxy, Variable};
 pub use kinds::Network;
 pub use lab::Lab;
