@@ -60,6 +60,8 @@ struct Flags {
     broken: bool,
     /// The peer takes no more.
     deaf: bool,
+    /// A relay's node that nothing has been sent to: what is in the outbox can be told to another.
+    untold: bool,
     /// Nothing will be put in any more: our side ends after what is in the outbox.
     finishing: bool,
     /// Our side has ended.
@@ -72,7 +74,8 @@ struct Flags {
 
 impl Stream {
     fn new(token: Token, owner: Owner, socket: Socket, connecting: bool) -> Stream {
-        let flags = Flags { connecting, ..Flags::default() };
+        let untold = connecting && matches!(owner, Owner::Relay(_));
+        let flags = Flags { connecting, untold, ..Flags::default() };
         Stream { token, owner, socket, inbox: Vec::new(), taken: 0, outbox: Vec::new(), sent: 0, flags }
     }
 
@@ -123,9 +126,18 @@ impl Stream {
         self.flags.broken || self.flags.ended && self.flags.deaf
     }
 
-    /// Bytes that may be put in. A peer that takes no more can be told anything.
+    /// Whether the connection has failed and the peer has had nothing of what is in the outbox.
+    pub(super) fn is_lost_untold(&self) -> bool {
+        self.is_gone() && self.flags.untold
+    }
+
+    /// Bytes that may be put in. A peer that takes no more can be told anything, unless that is kept for another.
     pub(super) fn room(&self) -> usize {
-        if self.flags.deaf { OUTBOX_BYTES_MAX } else { OUTBOX_BYTES_MAX.saturating_sub(self.outbox.len() - self.sent) }
+        if self.flags.deaf && !self.flags.untold {
+            OUTBOX_BYTES_MAX
+        } else {
+            OUTBOX_BYTES_MAX.saturating_sub(self.outbox.len() - self.sent)
+        }
     }
 
     /// Whether everything that was put in is with the kernel.
@@ -156,7 +168,10 @@ impl Stream {
         }
         while self.sent < self.outbox.len() && !self.flags.deaf {
             match reactor.send_now(self.socket, &self.outbox[self.sent..], false) {
-                SendNow::Sent(count) => self.sent += count,
+                SendNow::Sent(count) => {
+                    self.sent += count;
+                    self.flags.untold = false;
+                }
                 SendNow::Blocked => {
                     if self.sent > OUTBOX_BYTES_MAX / 2 {
                         self.outbox.drain(..std::mem::take(&mut self.sent));
@@ -167,6 +182,9 @@ impl Stream {
                 }
                 SendNow::EndOfFile | SendNow::Failed(_) => self.flags.deaf = true,
             }
+        }
+        if self.flags.deaf && self.flags.untold {
+            return;
         }
         self.outbox.clear();
         self.sent = 0;
@@ -206,7 +224,6 @@ impl Stream {
             self.flags.ended = true;
             self.flags.broken = true;
             self.flags.deaf = true;
-            // What is in the outbox can be told to another peer.
             return;
         }
         self.flush(reactor);

@@ -187,6 +187,81 @@ fn a_node_that_is_away_is_passed_over_until_it_is_back(reactor: Reactor) {
     eventually("the second node is chosen", || (name(&mut connect(server.address())) == "n2").then_some(()));
 }
 
+/// Answers with its number once it has been told something.
+fn answer_hello(number: usize, mut stream: TcpStream) {
+    if stream.read_exact(&mut [0; 5]).is_ok() {
+        let _ = stream.write_all(format!("n{number}\n").as_bytes());
+        let _ = stream.read_to_end(&mut Vec::new());
+    }
+}
+
+fn what_a_node_that_is_away_was_to_be_told_is_told_another(reactor: Reactor) {
+    let directory = Directory::new();
+    let nodes = Nodes::start(1, answer_hello);
+    // Nobody listens at the other two, and no probe has said so.
+    let server = Server::configured(reactor, &directory, &configuration(3, nodes.port, "").replace("100ms", "1m"));
+    // What clients say is there at the same moment as the news that a node isn't.
+    server.signal("STOP");
+    let mut clients: Vec<TcpStream> = (0..6).map(|_| connect(server.address())).collect();
+    clients.iter_mut().for_each(|client| client.write_all(b"hello").unwrap());
+    server.signal("CONT");
+    assert!(clients.iter_mut().all(|client| name(client) == "n1"));
+    assert!(count(&server, "connect_failures_total") > 0);
+}
+
+fn a_node_that_breaks_off_untold_is_passed_over_and_one_that_was_told_cuts(reactor: Reactor) {
+    let directory = Directory::new();
+    let nodes = Nodes::start(1, |number, mut stream| {
+        let mut first = [0; 1];
+        match stream.read_exact(&mut first) {
+            // Bytes that nobody reads are in the socket as it closes: that resets.
+            Ok(()) if first == *b"r" => {}
+            Ok(()) => stream.write_all(format!("n{number}\n").as_bytes()).unwrap(),
+            Err(_) => {}
+        }
+    });
+    let dying = TcpListener::bind(("127.0.0.3", nodes.port)).unwrap();
+    let server = Server::configured(reactor, &directory, &configuration(2, nodes.port, "").replace("100ms", "1m"));
+    let mut clients: Vec<TcpStream> = (0..4).map(|_| connect(server.address())).collect();
+    eventually("each client has a node", || (count(&server, "connects_total") == 4).then_some(()));
+    // Nobody has taken the connections in its queue: they are reset.
+    drop(dying);
+    for client in &mut clients {
+        client.write_all(b"h").unwrap();
+        assert_eq!(name(client), "n1");
+    }
+    let mut client = connect(server.address());
+    client.write_all(&[b'r'; 10_000]).unwrap();
+    let error = client.read_to_end(&mut Vec::new()).expect_err("a reset");
+    assert_eq!(error.kind(), ErrorKind::ConnectionReset, "another may not be told what this one has heard");
+    eventually("it's counted", || (count(&server, "failures_total") == 1).then_some(()));
+}
+
+fn a_drain_ends_relays_that_say_nothing_more(reactor: Reactor) {
+    let directory = Directory::new();
+    let nodes = Nodes::start(1, |_, mut stream| {
+        let _ = stream.read_to_end(&mut Vec::new());
+        let _ = stream.read(&mut [0; 1]);
+        std::thread::park_timeout(PATIENCE * 2);
+    });
+    let limits = "[limits]\ndrain_timeout = \"300ms\"\n[cluster.health]";
+    let of = |keys: &str| configuration(1, nodes.port, keys).replace("[cluster.health]", limits);
+    let mut server = Server::configured(reactor, &directory, &of(""));
+    let silent = connect(server.address());
+    let half_closed = connect(server.address());
+    half_closed.shutdown(Shutdown::Write).unwrap();
+    let mut pouring = connect(server.address());
+    pouring.set_write_timeout(Some(PATIENCE)).unwrap();
+    pouring.write_all(&[b'x'; 100_000]).unwrap();
+    eventually("all have nodes", || (count(&server, "connects_total") == 3).then_some(()));
+    server.reload(reactor, &directory, &of("first_bytes = 4\nhead_timeout = \"10m\""));
+    let undecided = connect(server.address());
+    eventually("all are there", || (count(&server, "connections") == 4).then_some(()));
+    server.signal("TERM");
+    assert!(server.wait_for_end().success());
+    drop((silent, half_closed, pouring, undecided));
+}
+
 fn who_says_nothing_is_let_go(reactor: Reactor) {
     let directory = Directory::new();
     let nodes = Nodes::start(1, echo);
@@ -375,6 +450,9 @@ on_both_reactors!(
     connections_go_to_whom_has_fewest,
     a_node_s_end_is_passed_on_and_so_is_its_reset,
     a_node_that_is_away_is_passed_over_until_it_is_back,
+    what_a_node_that_is_away_was_to_be_told_is_told_another,
+    a_node_that_breaks_off_untold_is_passed_over_and_one_that_was_told_cuts,
+    a_drain_ends_relays_that_say_nothing_more,
     who_says_nothing_is_let_go,
     without_a_node_a_client_is_cut,
     connections_outlive_a_reload_and_their_port,

@@ -96,14 +96,16 @@ impl<H: Host> Worker<H> {
         }
     }
 
-    /// A node couldn't be reached: what it was to be told is told another.
+    /// A node couldn't be reached, or broke off before anything was said: what it was to be told is told another.
     pub(super) fn try_another(&mut self, relay: &mut Relay, leg: Leg) -> Result<(), End> {
         let now = self.now;
         let Some(to) = relay.legs[leg].take() else { return Ok(()) };
         let first = self.streams.get(to.stream).map(|stream| stream.take_outbox()).unwrap_or_default();
         self.close_stream(to.stream);
         let Some(port) = self.ports.ports.get_mut(&relay.site) else { return Err(End::NoNode) };
-        port.failed(to.node, now);
+        if to.connect_by.is_some() {
+            port.failed(to.node, now);
+        }
         let owed = relay.session.owed(leg);
         (0..owed).for_each(|_| {
             port.dispatcher.end(to.node, Outcome::Failed, now);

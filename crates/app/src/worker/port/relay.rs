@@ -69,12 +69,13 @@ pub(super) struct To {
     /// When it must be connected; `None` once it is.
     pub(super) connect_by: Option<Instant>,
     pub(super) tries: u8,
+    has_spoken: bool,
     finished: bool,
 }
 
 impl To {
     pub(super) fn new(stream: Token, node: NodeId, connect_by: Instant, tries: u8) -> To {
-        To { stream, node, connect_by: Some(connect_by), tries, finished: false }
+        To { stream, node, connect_by: Some(connect_by), tries, has_spoken: false, finished: false }
     }
 }
 
@@ -133,11 +134,13 @@ impl<H: Host> Worker<H> {
         }
         let limit = relay.moved_bytes() + TURN_BYTES;
         loop {
-            let mut is_moving = self.step_client(relay)?;
-            is_moving |= self.give_own_words(relay);
+            // Nodes first: one that can't be reached gives its place to another before it's told any more.
+            let mut is_moving = false;
             for leg in 0..relay.legs.len() {
                 is_moving |= self.step_node(relay, leg)?;
             }
+            is_moving |= self.step_client(relay)?;
+            is_moving |= self.give_own_words(relay);
             if !is_moving {
                 self.settle_ends(relay)?;
                 return Ok(false);
@@ -286,12 +289,11 @@ impl<H: Host> Worker<H> {
         if stream.is_connecting() {
             return Ok(false);
         }
-        if to.connect_by.is_some() {
-            if stream.is_broken() {
-                return self.try_another(relay, leg).map(|()| true);
-            }
-            to.connect_by = None;
+        if stream.is_lost_untold() && stream.bytes().is_empty() && !to.has_spoken {
+            return self.try_another(relay, leg).map(|()| true);
         }
+        to.connect_by = None;
+        to.has_spoken |= !stream.bytes().is_empty();
         let (has_ended, is_broken) = (stream.has_ended(), stream.is_gone());
         match relay.session.node_step(leg, stream.bytes())? {
             NodeStep::Give(bytes) => {
