@@ -29,6 +29,14 @@ fn runs_end_well() {
     assert!(sum.served * 10 > sum.flows * 8, "{sum:?}");
 }
 
+/// Seeds beyond those that found something once.
+#[test]
+fn what_a_dead_home_had_lent_doesnt_go_to_and_fro() {
+    for seed in [656, 1_427] {
+        run(options(seed)).unwrap();
+    }
+}
+
 #[test]
 fn a_seed_is_a_run() {
     for seed in [1, 77, 4_711] {

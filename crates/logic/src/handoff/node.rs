@@ -77,6 +77,8 @@ struct Flow {
     phase: Phase,
     /// Its home wants it back once the request in hand has been answered.
     is_lent: bool,
+    /// The last request after which it was given back: if it's left here, it's the next one's turn.
+    given_back_after: Option<u32>,
     /// The request whose place has been asked for.
     asked: Option<u32>,
 }
@@ -223,7 +225,8 @@ impl Node {
             return false;
         }
         let generation = Generation::BORN;
-        self.flows.insert(flow, Flow { generation, phase: Phase::Live, is_lent: false, asked: None });
+        self.flows
+            .insert(flow, Flow { generation, phase: Phase::Live, is_lent: false, given_back_after: None, asked: None });
         self.newborn.push(flow);
         self.counters.born += 1;
         true
@@ -274,16 +277,17 @@ impl Node {
         self.send(Message::Seen(samples));
     }
 
-    /// A reply has ended, and no other has begun: gives a flow back that was only lent. True when it does.
+    /// The reply to request `number` of a connection has ended, and no other has begun: gives a flow back that was only lent. True when it does,
+    /// once for each request: what its home leaves here, or has forgotten to have lent, would go to and fro without a pause.
     ///
     /// This is what request splitting stands on: its home lends a flow for one request ([`super::Home::lend`]), and has it back as a live socket
     /// of its own without asking for it.
-    pub fn replied(&mut self, flow: FlowId) -> bool {
-        let is_lent = self.flows.get(&flow).is_some_and(|record| record.is_lent && record.phase == Phase::Live);
-        if is_lent {
-            self.give_back(flow);
-        }
-        is_lent
+    pub fn replied(&mut self, flow: FlowId, number: u32) -> bool {
+        let found = self.flows.get_mut(&flow).filter(|record| record.is_lent && record.phase == Phase::Live);
+        let Some(record) = found.filter(|record| record.given_back_after != Some(number)) else { return false };
+        record.given_back_after = Some(number);
+        self.give_back(flow);
+        true
     }
 
     /// Whether a flow is held only until its home's next request.
@@ -427,8 +431,16 @@ impl Node {
         } else if self.flows.len() >= self.limits.flows_max {
             self.refuse(flow, generation, RefuseReason::Full);
         } else {
-            self.flows
-                .insert(flow, Flow { generation, phase: Phase::Taking { is_recalled: false }, is_lent, asked: None });
+            self.flows.insert(
+                flow,
+                Flow {
+                    generation,
+                    phase: Phase::Taking { is_recalled: false },
+                    is_lent,
+                    given_back_after: None,
+                    asked: None,
+                },
+            );
             self.effects.push_back(Effect::Thaw { flow, generation, image });
         }
     }
@@ -463,7 +475,7 @@ impl Node {
     fn handle_keep(&mut self, flow: FlowId, generation: Generation, next: Generation) {
         match self.flows.get_mut(&flow) {
             Some(record) if record.generation == generation && matches!(record.phase, Phase::Returning(_)) => {
-                *record = Flow { generation: next, phase: Phase::Live, is_lent: record.is_lent, asked: None };
+                (record.generation, record.phase, record.asked) = (next, Phase::Live, None);
                 self.effects.push_back(Effect::Unfreeze { flow, generation: next });
             }
             Some(record) if record.generation == next => {}

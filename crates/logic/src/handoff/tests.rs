@@ -444,7 +444,7 @@ fn a_flow_that_is_lent_comes_home_by_itself_once_its_request_is_answered() {
     pair.node.thawed(FLOW);
     pair.talk();
     pair.home_did.clear();
-    assert!(pair.node.replied(FLOW), "it's wanted back");
+    assert!(pair.node.replied(FLOW, 1), "it's wanted back");
     pair.node.frozen(FLOW, IMAGE);
     pair.talk();
     let generation = Generation(3);
@@ -456,7 +456,32 @@ fn a_flow_that_is_lent_comes_home_by_itself_once_its_request_is_answered() {
     assert_eq!((pair.node.flow_count(), pair.home.flow_count()), (0, 1));
     // The next request is another matter.
     pair.hand_over();
-    assert!(!pair.node.replied(FLOW));
+    assert!(!pair.node.replied(FLOW, 1));
+}
+
+#[test]
+fn a_flow_whose_home_forgot_to_have_lent_it_is_given_back_once_for_each_request() {
+    let mut pair = Pair::new();
+    pair.home.lend(FLOW, NODE).unwrap();
+    pair.home.frozen(pair.now, FLOW, IMAGE);
+    pair.talk();
+    pair.node.thawed(FLOW);
+    pair.talk();
+    // Its home's next life knows of a lent flow only where it is.
+    pair.lose();
+    let entry = (FLOW, Target::Node(NODE), Generation(1));
+    pair.home = Home::recover(pair.now, HomeLimits::default(), [entry]);
+    pair.reconnect();
+    for number in 1..3 {
+        assert!(pair.node.replied(FLOW, number), "it's wanted back");
+        pair.node.frozen(FLOW, IMAGE);
+        pair.talk();
+        assert_eq!(pair.home_did.last(), Some(&Effect::Place { flow: FLOW, giver: Some(NODE), image: IMAGE }));
+        pair.home.place(pair.now, FLOW, Destination::Node(NODE)).unwrap();
+        pair.talk();
+        assert!(matches!(pair.node_did.last(), Some(Effect::Unfreeze { .. })), "{:?}", pair.node_did);
+        assert!(!pair.node.replied(FLOW, number), "nothing has been answered since");
+    }
 }
 
 /// A flow that begins at the node, as far as its home knows.

@@ -143,14 +143,15 @@ impl<H: Host> Worker<H> {
         let (Some(flow), Part::Node(node)) = (cluster.flows.at(token), &mut cluster.part) else { return false };
         let connection = &mut self.connections[token];
         let Some(exchange) = connection.exchange.as_mut() else { return false };
-        let answered = connection.http.request_count().saturating_sub(1 + cluster.flows.requests_before(flow));
+        let number = connection.http.request_count();
+        let answered = number.saturating_sub(1 + cluster.flows.requests_before(flow));
         // The request that it came with is answered in any case.
         let stays = bytes.is_some_and(|bytes| node.rules.stays(answered, &exchange.path, bytes));
         if exchange.stays || answered == 0 || stays {
             return false;
         }
         exchange.stays = true;
-        if !node.of(flow).is_some_and(|flows| flows.replied(flow)) {
+        if !node.of(flow).is_some_and(|flows| flows.replied(flow, number)) {
             return false;
         }
         self.run_effects();

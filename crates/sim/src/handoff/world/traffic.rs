@@ -182,9 +182,10 @@ impl World {
             self.end_flow(machine, flow);
             return;
         }
+        let answered = socket.begun as u32;
         if socket.has_replied()
             && let Some(node) = self.machines[machine].node()
-            && node.replied(flow)
+            && node.replied(flow, answered)
         {
             self.summary.lent += 1;
             self.settle(machine);
