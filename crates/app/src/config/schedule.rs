@@ -54,9 +54,9 @@ section! {
         /// the sites'; and a request that becomes one of a site's counts as the site's from its first byte.
         unknown_share: u8 = KEPT_SHARE, Toml("\"20%\"");
         /// How long an idle worker may wait for further requests, in microseconds, so that one waking serves several: less processor time for
-        /// each, and each somewhat later. It does so only while many come, most of them from clients that don't ask again at once. 0 for never. It
-        /// takes `reactor = "io_uring"` and Linux 6.12; otherwise the first request wakes the worker.
-        gather_us: u32 = GATHER_US, Toml("50");
+        /// each, and each somewhat later. 50 is a good value where that is wanted, 0 is never. It does so only while many come, most of them from
+        /// clients that don't ask again at once. It takes `reactor = "io_uring"` and Linux 6.12; otherwise the first request wakes the worker.
+        gather_us: u32 = GATHER_US, Toml("0");
     }
 }
 

@@ -251,12 +251,15 @@ fn configure(demands: &[Demand]) -> Config {
     let listeners = vec![Listener { address: settings::address(), hosts: HostTable::new(hosts, None) }];
     let limits =
         Limits { idle_timeout: Duration::from_nanos(3_600 * SECOND), connections: 100_000, ..Limits::default() };
-    Config {
+    let mut config = Config {
         workers: 1,
         admin: Admin { listen: None, ..Admin::default() },
         limits,
         sites,
         listeners,
         ..Config::default()
-    }
+    };
+    // Off unless somebody wants it: here, so that crowds show that it harms nobody who asks again at once.
+    config.schedule.gather_us = 50;
+    config
 }
