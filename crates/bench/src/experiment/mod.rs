@@ -95,26 +95,29 @@ pub(crate) fn run<B: Bench>(cases: &[Box<dyn Case<B>>], bench: &mut B) -> Findin
     findings
 }
 
-/// Writes `result.json`, `samples.csv`, `table.md` and the plots of the cases.
+/// Writes `result.json`, `samples.csv`, `table.md` and the plots of the cases. The table begins with a title, and how it was measured.
 ///
 /// # Errors
 /// The folder can't be written.
 pub(crate) fn write<B>(
     folder: &Path,
+    (title, how): (&str, &str),
     result: &ExperimentResult,
-    table: &str,
     cases: &[Box<dyn Case<B>>],
-    samples: &Samples,
+    records: &Records,
 ) -> io::Result<()> {
+    let samples = &records.samples;
+    let mut text = table::heading(title, result, how) + &table::marks(result);
+    text.extend(cases.iter().map(|case| table::case(case.as_ref(), records, result)));
     fs::create_dir_all(folder)?;
     result.write(folder)?;
     let of_these = |case: &str| cases.iter().any(|known| known.name() == case);
     fs::write(folder.join("samples.csv"), samples.csv(of_these))?;
-    fs::write(folder.join("table.md"), table)?;
+    fs::write(folder.join("table.md"), &text)?;
     for plot in cases.iter().flat_map(|case| case.plots(samples)) {
         plot.write(folder).map_err(io::Error::other)?;
     }
-    println!("{table}");
+    println!("{text}");
     Ok(())
 }
 

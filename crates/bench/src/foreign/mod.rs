@@ -11,7 +11,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::experiment::{self, leat_build, table};
+use crate::experiment::{self, leat_build};
 use crate::result::ExperimentResult;
 use bench::Bench;
 
@@ -61,7 +61,11 @@ pub(crate) fn run(options: &ForeignOptions) -> io::Result<()> {
     let findings = experiment::run(&cases, &mut bench);
     let result = ExperimentResult::new(EXPERIMENT, options.rounds, options.seconds, findings);
     let how = "The dispatcher on one core, the client on another, each server on one of the others.";
-    let mut text = table::heading("Nodes whose server isn't leat", &result, how) + &table::marks(&result);
-    text.extend(cases.iter().map(|case| table::case(case.as_ref(), &bench.records, &result)));
-    experiment::write(&options.out.join(EXPERIMENT), &result, &text, &cases, &bench.records.samples)
+    experiment::write(
+        &options.out.join(EXPERIMENT),
+        ("Nodes whose server isn't leat", how),
+        &result,
+        &cases,
+        &bench.records,
+    )
 }

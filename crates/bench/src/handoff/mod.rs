@@ -12,7 +12,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::experiment::{self, leat_build, table};
+use crate::experiment::{self, leat_build};
 use crate::result::ExperimentResult;
 use bench::Bench;
 
@@ -62,7 +62,11 @@ pub(crate) fn run(options: &HandoffOptions) -> io::Result<()> {
     let findings = experiment::run(&cases, &mut bench);
     let result = ExperimentResult::new(EXPERIMENT, options.rounds, options.seconds, findings);
     let how = "Dispatcher and proxies on one core, the client on another, the nodes on the others.";
-    let mut text = table::heading("Connections are handed over", &result, how) + &table::marks(&result);
-    text.extend(cases.iter().map(|case| table::case(case.as_ref(), &bench.records, &result)));
-    experiment::write(&options.out.join(EXPERIMENT), &result, &text, &cases, &bench.records.samples)
+    experiment::write(
+        &options.out.join(EXPERIMENT),
+        ("Connections are handed over", how),
+        &result,
+        &cases,
+        &bench.records,
+    )
 }

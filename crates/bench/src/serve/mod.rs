@@ -14,7 +14,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::experiment::{self, leat_build, table};
+use crate::experiment::{self, leat_build};
 use crate::result::ExperimentResult;
 use bench::Bench;
 use second_opinion::SecondOpinion;
@@ -97,7 +97,5 @@ pub(crate) fn run(options: &ServeOptions) -> io::Result<()> {
     cases.iter().for_each(|case| bench.note_disturbances(case.name()));
     let result = ExperimentResult::new("serve", options.rounds, options.seconds, findings);
     let how = "Server on one core, client on another.";
-    let mut text = table::heading("Serving files, beside the peers", &result, how) + &table::marks(&result);
-    text.extend(cases.iter().map(|case| table::case(case.as_ref(), &bench.records, &result)));
-    experiment::write(&options.out, &result, &text, &cases, &bench.records.samples)
+    experiment::write(&options.out, ("Serving files, beside the peers", how), &result, &cases, &bench.records)
 }

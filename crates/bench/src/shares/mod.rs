@@ -15,7 +15,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::experiment::{self, Case, leat_build, table};
+use crate::experiment::{self, Case, leat_build};
 use crate::result::ExperimentResult;
 use bench::Bench;
 
@@ -74,9 +74,13 @@ pub(crate) fn run(options: &SharesOptions) -> io::Result<()> {
         let mut bench = Bench::new(options.clone(), program.clone())?;
         let findings = experiment::run(&cases, &mut bench);
         let result = ExperimentResult::new(experiment, options.rounds, options.seconds, findings);
-        let mut text = table::heading(title, &result, bench.placement(1).describe()) + &table::marks(&result);
-        text.extend(cases.iter().map(|case| table::case(case.as_ref(), &bench.records, &result)));
-        experiment::write(&options.out.join(experiment), &result, &text, &cases, &bench.records.samples)?;
+        experiment::write(
+            &options.out.join(experiment),
+            (title, bench.placement(1).describe()),
+            &result,
+            &cases,
+            &bench.records,
+        )?;
     }
     Ok(())
 }

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::experiment::{self, Case, leat_build, table};
+use crate::experiment::{self, Case, leat_build};
 use crate::result::ExperimentResult;
 use bench::Bench;
 
@@ -106,7 +106,5 @@ fn run_cases(
     let mut bench = Bench::new(options.clone(), program)?;
     let findings = experiment::run(&cases, &mut bench);
     let result = ExperimentResult::new(experiment, options.rounds, options.seconds, findings);
-    let mut text = table::heading(title, &result, how) + &table::marks(&result);
-    text.extend(cases.iter().map(|case| table::case(case.as_ref(), &bench.records, &result)));
-    experiment::write(&options.out.join(experiment), &result, &text, &cases, &bench.records.samples)
+    experiment::write(&options.out.join(experiment), (title, how), &result, &cases, &bench.records)
 }

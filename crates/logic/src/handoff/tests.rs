@@ -52,6 +52,15 @@ impl Pair {
         self.talk();
     }
 
+    /// Lends the node the flow for the request in hand.
+    fn lend(&mut self) {
+        self.home.lend(FLOW, NODE).unwrap();
+        self.home.frozen(self.now, FLOW, IMAGE);
+        self.talk();
+        self.node.thawed(FLOW);
+        self.talk();
+    }
+
     /// Has another node be there, of which only the test decides what it says.
     fn connect_other(&mut self) -> SessionId {
         let session = SessionId(1_000);
@@ -438,11 +447,7 @@ fn memory_for_images_is_bounded() {
 #[test]
 fn a_flow_that_is_lent_comes_home_by_itself_once_its_request_is_answered() {
     let mut pair = Pair::new();
-    pair.home.lend(FLOW, NODE).unwrap();
-    pair.home.frozen(pair.now, FLOW, IMAGE);
-    pair.talk();
-    pair.node.thawed(FLOW);
-    pair.talk();
+    pair.lend();
     pair.home_did.clear();
     assert!(pair.node.replied(FLOW, 1), "it's wanted back");
     pair.node.frozen(FLOW, IMAGE);
@@ -462,11 +467,7 @@ fn a_flow_that_is_lent_comes_home_by_itself_once_its_request_is_answered() {
 #[test]
 fn a_flow_whose_home_forgot_to_have_lent_it_is_given_back_once_for_each_request() {
     let mut pair = Pair::new();
-    pair.home.lend(FLOW, NODE).unwrap();
-    pair.home.frozen(pair.now, FLOW, IMAGE);
-    pair.talk();
-    pair.node.thawed(FLOW);
-    pair.talk();
+    pair.lend();
     // Its home's next life knows of a lent flow only where it is.
     pair.lose();
     let entry = (FLOW, Target::Node(NODE), Generation(1));
