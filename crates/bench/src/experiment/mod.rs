@@ -6,6 +6,7 @@
 mod clocks;
 pub(crate) mod leat_build;
 mod machine;
+mod options;
 pub(crate) mod plot;
 mod records;
 pub(crate) mod samples;
@@ -18,6 +19,7 @@ use std::path::Path;
 pub(crate) use clocks::Clocks;
 use machine::Watch;
 pub(crate) use machine::{Conditions, stolen_s};
+pub(crate) use options::{About, RunOptions, run_cases};
 pub(crate) use plot::Plot;
 pub(crate) use records::Records;
 pub(crate) use samples::Samples;

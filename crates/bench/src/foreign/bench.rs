@@ -54,7 +54,7 @@ impl Bench {
         let _programs_are_timed = leat_host::steering::measure_run_time().map_err(io::Error::other)?;
         let folder = WorkFolder::create("foreign")?;
         let root = folder.path().join("files");
-        let files = FileSet::of_sizes(&root, &SIZES.map(|(_, file, bytes)| (file, bytes)), options.seed)?;
+        let files = FileSet::of_sizes(&root, &SIZES.map(|(_, file, bytes)| (file, bytes)), options.run.seed)?;
         let lab = Lab::up(program, folder.path(), &[configuration(folder.path())])?;
         let site = Site { root, only_file: None, close: false };
         Ok(Self { options, records: Records::default(), lab, files, site, folder, _programs_are_timed })
@@ -136,10 +136,10 @@ impl Bench {
     pub(super) fn saturate(&self, address: SocketAddr, requests_per_connection: u32) -> Plan {
         Plan {
             warm_up: Duration::from_millis(200),
-            window: Duration::from_secs_f64(self.options.seconds),
+            window: Duration::from_secs_f64(self.options.run.seconds),
             drain: Duration::from_secs(10),
             verify_every: 1,
-            seed: self.options.seed,
+            seed: self.options.run.seed,
             sleep: true,
             requests_per_connection: Some(requests_per_connection),
             ..Plan::saturate(address, 16)

@@ -69,7 +69,7 @@ impl Bench {
         let programs_are_timed = leat_host::steering::measure_run_time().map_err(io::Error::other)?;
         let folder = WorkFolder::create("handoff")?;
         let root = folder.path().join("files");
-        let files = FileSet::of_sizes(&root, &SIZES.map(|size| (size.file, size.bytes)), options.seed)?;
+        let files = FileSet::of_sizes(&root, &SIZES.map(|size| (size.file, size.bytes)), options.run.seed)?;
         let lab = Lab::up(program, folder.path(), &[configuration(folder.path(), &root)])?;
         let dispatcher = lab.processes(DISPATCHER)?;
         let mut records = Records::default();
@@ -114,10 +114,10 @@ impl Bench {
     pub(super) fn saturate(&self, address: SocketAddr, connections: usize) -> Plan {
         Plan {
             warm_up: Duration::from_millis(200),
-            window: Duration::from_secs_f64(self.options.seconds),
+            window: Duration::from_secs_f64(self.options.run.seconds),
             drain: Duration::from_secs(2),
             verify_every: 8,
-            seed: self.options.seed,
+            seed: self.options.run.seed,
             sleep: true,
             ..Plan::saturate(address, connections)
         }

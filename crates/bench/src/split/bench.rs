@@ -139,7 +139,7 @@ impl Bench {
         let programs_are_timed = leat_host::steering::measure_run_time().map_err(io::Error::other)?;
         let folder = WorkFolder::create("split")?;
         let root = folder.path().join("files");
-        let files = FileSet::of_sizes(&root, &SIZES.map(|size| (size.file, size.bytes)), options.seed)?;
+        let files = FileSet::of_sizes(&root, &SIZES.map(|size| (size.file, size.bytes)), options.run.seed)?;
         let (records, _programs_are_timed) = (Records::default(), programs_are_timed);
         Ok(Self { options, records, program, files, folder, _programs_are_timed })
     }
@@ -204,7 +204,7 @@ impl Bench {
             window: load.window,
             drain: Duration::from_secs(1),
             verify_every: load.verify_every,
-            seed: self.options.seed,
+            seed: self.options.run.seed,
             sleep: true,
             ..Plan::saturate(*address, (load.connections / known).max(1))
         };

@@ -34,7 +34,7 @@ impl Case<Bench> for NodeCpu {
         let nginx = servers.iter().find(|server| server.name() == "nginx");
         let nginx = nginx.ok_or_else(|| io::Error::other("nginx isn't installed: apt-get install nginx-light"))?;
         let placed = bench.place(nginx.as_ref(), 1)?;
-        for round in 0..bench.options.rounds {
+        for round in 0..bench.options.run.rounds {
             for (requests, kind) in KINDS {
                 for place in MEASURED {
                     turns(bench, &placed[0], round, (requests, kind), place)?;

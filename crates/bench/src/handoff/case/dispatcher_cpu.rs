@@ -30,7 +30,7 @@ impl Case<Bench> for DispatcherCpu {
 
     fn run(&self, bench: &mut Bench) -> io::Result<()> {
         bench.records.record((NAME, "", 0), LEAT, HOP, bench.hop_us);
-        for round in 0..bench.options.rounds {
+        for round in 0..bench.options.run.rounds {
             for (requests, kind, _) in KINDS {
                 for size in &SIZES {
                     turns(bench, round, requests, (&point(size, kind), size));

@@ -38,7 +38,7 @@ impl Case<Bench> for Drain {
 
     fn run(&self, bench: &mut Bench) -> io::Result<()> {
         process::allow_descriptors(bench.options.idle as u64 + 1_000)?;
-        for round in 0..bench.options.rounds.min(ROUNDS_MAX) {
+        for round in 0..bench.options.run.rounds.min(ROUNDS_MAX) {
             let drained = drain(bench)?;
             let at = (NAME, "", round);
             bench.records.record(at, LEAT, "idle", bench.options.idle as f64);

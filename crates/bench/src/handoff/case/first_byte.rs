@@ -31,8 +31,8 @@ impl Case<Bench> for FirstByte {
     fn run(&self, bench: &mut Bench) -> io::Result<()> {
         let mut ways = vec![(DIRECT, Bench::node())];
         ways.extend(bench.dispatchers());
-        let count = (bench.options.seconds * CONNECTIONS_PER_S) as usize;
-        for round in 0..bench.options.rounds {
+        let count = (bench.options.run.seconds * CONNECTIONS_PER_S) as usize;
+        for round in 0..bench.options.run.rounds {
             let times = bench.lab.at(CLIENT, CLIENT_CORE, || take_turns(&ways, count))?;
             let quantile = |times: &Histogram<u64>, quantile| times.value_at_quantile(quantile) as f64 / 1e3;
             for ((name, _), own) in ways.iter().zip(&times) {

@@ -36,7 +36,7 @@ impl Case<Bench> for Cpu {
     }
 
     fn run(&self, bench: &mut Bench) -> io::Result<()> {
-        for round in 0..bench.options.rounds {
+        for round in 0..bench.options.run.rounds {
             for setup in SETUPS {
                 with_setup(bench, NAME, (&setup, None), |bench, cluster| {
                     for size in &SIZES {

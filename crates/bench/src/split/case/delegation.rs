@@ -32,7 +32,7 @@ impl Case<Bench> for Delegation {
     }
 
     fn run(&self, bench: &mut Bench) -> io::Result<()> {
-        for round in 0..bench.options.rounds {
+        for round in 0..bench.options.run.rounds {
             for setup in [NONE, BACK, STAYS] {
                 with_setup(bench, NAME, (&setup, None), |bench, cluster| {
                     for (requests, kind) in KINDS {

@@ -115,7 +115,7 @@ impl Faults {
             requests: Some(REQUESTS_PER_CONNECTION),
             rate: None,
             warm_up: Duration::ZERO,
-            window: Duration::from_secs_f64(bench.options.seconds),
+            window: Duration::from_secs_f64(bench.options.run.seconds),
             verify_every: 1,
         };
         let ended = AtomicBool::new(false);

@@ -57,7 +57,7 @@ impl Case<Bench> for Links {
 
     fn run(&self, bench: &mut Bench) -> io::Result<()> {
         let rate = bench.options.link_mbit;
-        for round in 0..bench.options.rounds {
+        for round in 0..bench.options.run.rounds {
             for setup in SETUPS {
                 with_setup(bench, NAME, (&setup, Some(rate)), |bench, cluster| {
                     for size in SIZE_NAMES.map(size) {
@@ -66,7 +66,7 @@ impl Case<Bench> for Links {
                             requests: Some(1),
                             rate: None,
                             warm_up: WARM_UP,
-                            window: Duration::from_secs_f64(bench.options.seconds * LONGER),
+                            window: Duration::from_secs_f64(bench.options.run.seconds * LONGER),
                             verify_every: VERIFY_EVERY,
                         };
                         let trial = bench.measure(cluster, size, &load)?;

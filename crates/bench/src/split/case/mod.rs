@@ -39,7 +39,7 @@ const LEAT: &str = "leat";
 
 /// A closed loop on so many connections, for as long as the options say.
 fn saturate(bench: &Bench, connections: usize, requests: Option<u32>) -> Load {
-    let window = Duration::from_secs_f64(bench.options.seconds);
+    let window = Duration::from_secs_f64(bench.options.run.seconds);
     Load { connections, requests, rate: None, warm_up: Duration::from_millis(200), window, verify_every: VERIFY_EVERY }
 }
 

@@ -43,7 +43,7 @@ impl Case<Bench> for Times {
     fn run(&self, bench: &mut Bench) -> io::Result<()> {
         let rate = bench.options.link_mbit;
         let one_per_s = f64::from(rate) * 1e6 / 8.0 / (size(SIZE).bytes as f64 * WIRE);
-        for round in 0..bench.options.rounds {
+        for round in 0..bench.options.run.rounds {
             for setup in [ONE, SPLIT] {
                 with_setup(bench, NAME, (&setup, Some(rate)), |bench, cluster| {
                     for load in LOADS {
@@ -144,7 +144,7 @@ fn offer(bench: &Bench, cluster: &Cluster, rate: f64) -> io::Result<(Trial, f64)
         requests: Some(1),
         rate: Some(rate),
         warm_up: Duration::from_millis(500),
-        window: Duration::from_secs_f64(bench.options.seconds),
+        window: Duration::from_secs_f64(bench.options.run.seconds),
         verify_every: VERIFY_EVERY,
     };
     let ended = AtomicBool::new(false);
