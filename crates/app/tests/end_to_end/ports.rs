@@ -2,8 +2,11 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+
+use rustix::net::{AddressFamily, SocketType};
 
 use crate::on_both_reactors;
 use crate::support::patience::PATIENCE;
@@ -262,6 +265,32 @@ fn a_drain_ends_relays_that_say_nothing_more(reactor: Reactor) {
     drop((silent, half_closed, pouring, undecided));
 }
 
+/// A listener at 127.0.0.2 whose queue is full: who connects hears nothing, neither yes nor no.
+fn deaf() -> (OwnedFd, TcpStream, u16) {
+    let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    rustix::net::bind(&socket, &SocketAddr::from(([127, 0, 0, 2], 0))).unwrap();
+    rustix::net::listen(&socket, 0).unwrap();
+    let address = SocketAddr::try_from(rustix::net::getsockname(&socket).unwrap()).unwrap();
+    (socket, TcpStream::connect(address).unwrap(), address.port())
+}
+
+fn a_drain_ends_relays_and_probes_that_reach_nobody(reactor: Reactor) {
+    let directory = Directory::new();
+    let (_listener, _in_its_queue, port) = deaf();
+    let limits = "[limits]\ndrain_timeout = \"300ms\"\n[cluster.health]";
+    let text = configuration(1, port, "connect_timeout = \"10m\"").replace("[cluster.health]", limits);
+    let mut server = Server::configured(reactor, &directory, &text.replace("100ms", "1m"));
+    let silent = connect(server.address());
+    let mut talking = connect(server.address());
+    talking.write_all(&[b'x'; 100_000]).unwrap();
+    let half_closed = connect(server.address());
+    half_closed.shutdown(Shutdown::Write).unwrap();
+    eventually("all wait for the node", || (count(&server, "connects_total") == 3).then_some(()));
+    server.signal("TERM");
+    assert!(server.wait_for_end().success());
+    drop((silent, talking, half_closed));
+}
+
 fn who_says_nothing_is_let_go(reactor: Reactor) {
     let directory = Directory::new();
     let nodes = Nodes::start(1, echo);
@@ -453,6 +482,7 @@ on_both_reactors!(
     what_a_node_that_is_away_was_to_be_told_is_told_another,
     a_node_that_breaks_off_untold_is_passed_over_and_one_that_was_told_cuts,
     a_drain_ends_relays_that_say_nothing_more,
+    a_drain_ends_relays_and_probes_that_reach_nobody,
     who_says_nothing_is_let_go,
     without_a_node_a_client_is_cut,
     connections_outlive_a_reload_and_their_port,
