@@ -4,6 +4,7 @@ use crate::agenda::{MILLISECOND, SECOND};
 use crate::client::reply::Reply;
 use crate::client::request::{Close, Exchange, Selection, Wanted};
 use crate::files::Content;
+use crate::settings::STALL_TIMEOUT_NS;
 use crate::storage::NOTICE_DELAY_NS_MAX;
 use crate::world::World;
 
@@ -21,6 +22,11 @@ impl World {
     /// What is wrong with a reply, if anything.
     pub(crate) fn judge(&self, exchange: &Exchange, reply: &Reply) -> Result<(), String> {
         let is_closing = reply.says_close();
+        // Who is slower than `body_rate` with content that somebody waits for is refused.
+        let is_slow = self.agenda.now_ns() >= exchange.sent_at_ns + STALL_TIMEOUT_NS;
+        if matches!(exchange.wanted, Wanted::Said { .. }) && is_slow && is_closing && reply.status == 408 {
+            return Ok(());
+        }
         match exchange.close {
             Close::No if is_closing && self.drain.is_none() => return Err("it ends the connection".to_owned()),
             Close::Must if !is_closing => return Err("it doesn't say that the connection ends".to_owned()),

@@ -25,6 +25,14 @@ fn runs_end_well() {
     assert!(cuts > SEEDS / 50, "{cuts} cuts");
 }
 
+/// Programs that answer while leave to send content waits for its client; content at less than `body_rate`.
+#[test]
+fn runs_that_failed_once_end_well() {
+    for seed in [701_593, 701_805, 702_586] {
+        run(options(seed)).unwrap();
+    }
+}
+
 #[test]
 fn a_seed_is_a_run() {
     for seed in [1, 77, 4_711] {

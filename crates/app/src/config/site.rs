@@ -133,9 +133,10 @@ section! {
             ("zst", Coding::Zstandard),
             ("gz", Coding::Gzip),
         ])), Toml("[\"br\", \"zst\", \"gz\"]");
-        /// Headers added to every reply that is made of a file of the site, in this order.
+        /// Headers added to every reply that is made of a file of the site, in this order; to errors, those that caches don't go by.
         headers: Vec<Header> = HEADERS, Toml("{}");
-        /// Files of the site sent with an error, by its status.
+        /// Files of the site sent with an error, by its status, without their own `Cache-Control` and `Expires`. Errors 408, 412 to 417, 421 and
+        /// 431, and requests that can't be understood, have leat's own page.
         error_pages: Vec<ErrorPage> = Pairs { key: STATUS, value: URL_PATH, make: |status, path| ErrorPage { status, path } }, Toml("{}");
         /// Media types by extension, before those that leat knows.
         types: Vec<MediaType> = Pairs {

@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use leat_host::reactor::{Reactor, Token};
-use leat_logic::http::{self, BodyLength, EndOfInput, Progress, RejectReason, Rejection, Request, Status};
+use leat_logic::http::{self, BodyLength, EndOfInput, Method, Progress, RejectReason, Rejection, Request, Status};
 use leat_logic::schedule::Operation;
 use leat_logic::serve::coding::CodingOrder;
 
@@ -101,7 +101,6 @@ impl<H: Host> Worker<H> {
                     return;
                 }
                 Progress::Reject(rejection) => {
-                    connection.inbox.clear(&mut self.reactor);
                     self.begin_refusal(token);
                     self.reply_rejection(token, rejection);
                     return;
@@ -212,12 +211,17 @@ impl<H: Host> Worker<H> {
         }
     }
 
-    /// An exchange for a refusal: there is no request, but a reply.
+    /// An exchange for a refusal: there is no request, but a reply. What has come is forgotten.
     pub(super) fn begin_refusal(&mut self, token: Token) {
         let mut exchange = self.spare.pop().unwrap_or_else(Exchange::new);
+        let connection = &mut self.connections[token];
+        if connection.inbox.bytes(&self.reactor).starts_with(b"HEAD ") {
+            exchange.method = Method::Head;
+        }
+        connection.inbox.clear(&mut self.reactor);
         exchange.started = self.now;
-        exchange.site = Some(self.sites[self.connections[token].site as usize].clone());
-        self.connections[token].exchange = Some(exchange);
+        exchange.site = Some(self.sites[connection.site as usize].clone());
+        connection.exchange = Some(exchange);
     }
 
     /// Answers what can't be accepted as a request, and ends the connection.

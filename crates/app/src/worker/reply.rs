@@ -27,6 +27,15 @@ const BOUNDARY_FACTOR: u64 = 6_364_136_223_846_793_005;
 /// What every resource here allows.
 const ALLOW: &[u8] = b"Allow: GET, HEAD, OPTIONS\r\n";
 
+/// Field lines that go with an error, whatever its page is.
+fn fields_of(status: Status) -> &'static [u8] {
+    match status {
+        Status::METHOD_NOT_ALLOWED => ALLOW,
+        Status::SERVICE_UNAVAILABLE => b"Retry-After: 1\r\n",
+        _ => b"",
+    }
+}
+
 /// A reply's body. Content in memory is borrowed: a small one is copied, and only a larger one is worth a reference of its own.
 pub(super) enum Body<'a, F> {
     Empty,
@@ -95,8 +104,10 @@ impl<H: Host> Worker<H> {
         let Some(exchange) = self.connections[token].exchange.as_ref() else { return };
         if let Some(status) = exchange.error.and_then(Status::new) {
             // The site's page for an error: all of it, whatever the request's conditions were.
+            let mut lines = fields_of(status).to_vec();
+            resource.push_fields_of_error(&mut lines);
             let body = body_of(resource, 0, resource.description.len_bytes);
-            self.reply(token, status, resource.fields_whole(), body);
+            self.reply(token, status, &lines, body);
             return;
         }
         if !exchange.conditional {
@@ -272,7 +283,7 @@ impl<H: Host> Worker<H> {
     }
 
     pub(super) fn reply_not_allowed(&mut self, token: Token) {
-        self.reply_page(token, Status::METHOD_NOT_ALLOWED, ALLOW.to_vec());
+        self.reply_error(token, Status::METHOD_NOT_ALLOWED);
     }
 
     /// No site answers for the host.
@@ -297,8 +308,7 @@ impl<H: Host> Worker<H> {
             return;
         }
         let status = Status::new(code).unwrap_or(status);
-        let retry = if status == Status::SERVICE_UNAVAILABLE { b"Retry-After: 1\r\n".to_vec() } else { Vec::new() };
-        self.reply_page(token, status, retry);
+        self.reply_page(token, status, fields_of(status).to_vec());
     }
 
     /// A reply with a small page of leat's own. `lines` are fields that go before its own.

@@ -35,7 +35,8 @@ impl<H: Host> Worker<H> {
             return;
         }
         let Some(exchange) = self.connections[token].exchange.as_mut() else { return };
-        let method = exchange.method;
+        // The page of an error is found as for a GET, whatever was asked for.
+        let method = if exchange.error.is_some() { Method::Get } else { exchange.method };
         let kind = exchange.site.as_ref().map_or(SiteKind::Unknown, |site| site.kind);
         if kind == SiteKind::Cluster && exchange.error.is_none() {
             self.dispatch(token);

@@ -140,10 +140,9 @@ impl<H: Host> Worker<H> {
             }
             Some(Expired::Late(rejection)) if connection.exchange.is_some() => {
                 connection.inbox.clear(&mut self.reactor);
-                self.refuse_late_content(token, rejection);
+                self.refuse_content(token, rejection);
             }
             Some(Expired::Late(rejection)) => {
-                connection.inbox.clear(&mut self.reactor);
                 self.begin_refusal(token);
                 self.reply_rejection(token, rejection);
             }

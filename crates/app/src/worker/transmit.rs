@@ -48,7 +48,7 @@ impl<H: Host> Worker<H> {
             self.connections[token].http.handle_transmit_progress(self.now);
         }
         match turn {
-            Turn::Done if self.awaits_program(token) => {}
+            Turn::Done if self.awaits_program(token, sent_bytes > 0) => {}
             Turn::Done => self.reply_sent(token, self.now),
             Turn::Continue => self.queue(Stage::Transmit, token),
             Turn::Waiting => {}

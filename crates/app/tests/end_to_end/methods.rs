@@ -29,6 +29,20 @@ fn head_works_for_curl(reactor: Reactor) {
     assert!(printed.starts_with("http/1.1 200") && printed.contains("content-length: 6\r\n"), "{printed}");
 }
 
+fn a_head_that_is_refused_has_no_content(reactor: Reactor) {
+    let site = site();
+    let server = Server::of(reactor, site.path());
+    let long = "a".repeat(9_000);
+    for (target, status) in [("*", 400), ("/%zz", 400), ("a b", 400), (&format!("/{long}"), 414)] {
+        let mut client = server.connect();
+        client.send(format!("HEAD {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"));
+        let reply = client.until_closed();
+        let (head, content) = reply.split_at(reply.windows(4).position(|end| end == b"\r\n\r\n").unwrap() + 4);
+        assert!(head.starts_with(format!("HTTP/1.1 {status} ").as_bytes()), "{target}: {}", head.escape_ascii());
+        assert_eq!(content, b"", "{target}");
+    }
+}
+
 fn options_names_the_methods(reactor: Reactor) {
     let site = site();
     let server = Server::of(reactor, site.path());
@@ -91,6 +105,7 @@ fn connect_makes_no_tunnel(reactor: Reactor) {
 on_both_reactors!(
     head_is_get_without_content,
     head_works_for_curl,
+    a_head_that_is_refused_has_no_content,
     options_names_the_methods,
     an_asterisk_is_only_for_options,
     methods_that_a_file_does_not_allow_are_405,

@@ -144,20 +144,42 @@ fn headers_are_added_by_path(reactor: Reactor) {
 fn error_pages_are_sent_with_their_status(reactor: Reactor) {
     let directory = three();
     directory.write("one/lost.html", "<p>a page of our own</p>");
-    let text = "[[site]]\nlisten = [\"127.0.0.1:0\"]\nroot = \"one\"\nerror_pages = { 404 = \"/lost.html\" }\n";
+    let text = r#"
+[[site]]
+listen = ["127.0.0.1:0"]
+root = "one"
+error_pages = { 404 = "/lost.html", 405 = "/lost.html" }
+headers = { "X-All" = "1", "Cache-Control" = "max-age=31536000", "Expires" = "Sun, 06 Nov 2094 08:49:37 GMT" }
+[[site.handler]]
+path = "/programs/*"
+cgi.command = "."
+"#;
     let server = Server::configured(reactor, &directory, text);
     let mut client = server.connect();
     let reply = client.get("/none");
     assert_eq!((reply.status, reply.text().as_str()), (404, "<p>a page of our own</p>"));
     assert!(reply.must("content-type").starts_with("text/html"));
-    // An error has no validators of the page: a client must not take it for an unchanged file.
+    assert_eq!(reply.must("x-all"), "1");
+    // An error has no validators of the page: a client must not take it for an unchanged file. Nor may a cache keep it as long as a file.
+    for name in ["etag", "last-modified", "accept-ranges", "cache-control", "expires"] {
+        assert_eq!(reply.field(name), None);
+        assert!(client.get("/lost.html").field(name).is_some(), "{name}");
+    }
     let head = client.ask("HEAD /none HTTP/1.1\r\nHost: localhost\r\n\r\n");
     assert_eq!((head.status, head.field("content-length")), (404, reply.field("content-length")));
     for fields in ["Range: bytes=0-2\r\n", "If-None-Match: *\r\n"] {
         let reply = client.ask(format!("GET /none HTTP/1.1\r\nHost: localhost\r\n{fields}\r\n"));
         assert_eq!((reply.status, reply.text().as_str()), (404, "<p>a page of our own</p>"), "{fields}");
     }
-    assert_eq!(client.ask("DELETE / HTTP/1.1\r\nHost: localhost\r\n\r\n").status, 405);
+    // Whatever the method, the error is the one that there was.
+    for method in ["GET", "POST", "OPTIONS", "PROPFIND"] {
+        let reply =
+            client.ask(format!("{method} /programs/none HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n"));
+        assert_eq!((reply.status, reply.text().as_str()), (404, "<p>a page of our own</p>"), "{method}");
+    }
+    let reply = client.ask("DELETE / HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    assert_eq!((reply.status, reply.text().as_str()), (405, "<p>a page of our own</p>"));
+    assert!(reply.list("allow").contains(&"get".to_owned()));
     assert_eq!(client.get("/lost.html").status, 200);
 }
 

@@ -11,6 +11,9 @@ use super::version::Version;
 use crate::http::{EntityTag, HttpDate, Status, Validators};
 use crate::time::UnixTime;
 
+/// Fields that say something of the resource that was asked for, or of how long it may be kept.
+const NOT_OF_ERRORS: [&[u8]; 5] = [b"accept-ranges", b"cache-control", b"etag", b"expires", b"last-modified"];
+
 /// What a path names. `F` is the storage's open file.
 #[derive(Clone, Debug)]
 pub enum Found<F> {
@@ -30,7 +33,7 @@ pub enum Found<F> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Cause {
     /// The queue to the threads that wait for disks is full.
-    #[error("the storage queue is full: raise `storage.queue_max` or add faster disks")]
+    #[error("the storage queue is full: raise `files.io_threads`, or use a faster disk")]
     QueueFull,
     /// No file descriptor is left.
     #[error("no file descriptor is left: raise the limit on open files (ulimit -n)")]
@@ -132,6 +135,17 @@ impl<F> Resource<F> {
     #[must_use]
     pub fn fields_whole(&self) -> &Bytes {
         &self.fields
+    }
+
+    /// Appends the field lines of a reply whose page for an error it is: those that are true of the page. Of what was asked for there is nothing
+    /// to tell, and how long a cache may keep an error isn't what the site says of its files.
+    pub fn push_fields_of_error(&self, out: &mut Vec<u8>) {
+        for line in self.fields.split_inclusive(|&byte| byte == b'\n') {
+            let name = line.split(|&byte| byte == b':').next().unwrap_or_default();
+            if !NOT_OF_ERRORS.iter().any(|known| name.eq_ignore_ascii_case(known)) {
+                out.extend_from_slice(line);
+            }
+        }
     }
 
     /// Field lines of a 206 with one range: all but Content-Length.

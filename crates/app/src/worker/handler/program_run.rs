@@ -159,8 +159,8 @@ impl<H: Host> Worker<H> {
         }
     }
 
-    /// The request's content comes too slowly, and nothing has been answered yet.
-    pub(in crate::worker) fn refuse_late_content(&mut self, token: Token, rejection: Rejection) {
+    /// The request's content comes too slowly or is wrong, and nothing has been answered yet.
+    pub(in crate::worker) fn refuse_content(&mut self, token: Token, rejection: Rejection) {
         self.metrics.rejections[rejection.reason.index()].increment();
         match self.program_run(token) {
             Some(_) => self.fail_run_later(token, rejection.status),

@@ -52,7 +52,9 @@ impl<H: Host> Worker<H> {
         self.give_request(token);
         self.relay_content(token);
         let is_held_up = |exchange: &super::super::exchange::Exchange<_>| {
-            exchange.pieces.iter().map(Piece::unsent).sum::<u64>() >= PENDING_BYTES_MAX
+            // Before a reply, pieces are leave to send content, which a reply or an error can only follow.
+            let has_leave_to_send = exchange.status == 0 && !exchange.pieces.is_empty();
+            has_leave_to_send || exchange.pieces.iter().map(Piece::unsent).sum::<u64>() >= PENDING_BYTES_MAX
         };
         let Some(exchange) = self.connections.get(token).and_then(|connection| connection.exchange.as_mut()) else {
             return false;
@@ -67,11 +69,15 @@ impl<H: Host> Worker<H> {
         !self.connections[token].flags.awaiting
     }
 
-    /// Whether a program still has something to say for a reply of which everything has been sent so far.
-    pub(in crate::worker) fn awaits_program(&mut self, token: Token) -> bool {
+    /// Whether a program still has something to say for a reply of which everything has been sent so far, some of it in this turn if `has_sent`.
+    pub(in crate::worker) fn awaits_program(&mut self, token: Token, has_sent: bool) -> bool {
         let Some(run) = self.program_run(token) else { return false };
         let stream = run.stream();
-        if stream.and_then(|stream| self.streams.get(stream)).is_some_and(|stream| !stream.bytes().is_empty()) {
+        let has_spoken =
+            stream.and_then(|stream| self.streams.get(stream)).is_some_and(|stream| !stream.bytes().is_empty());
+        let had_leave_to_send =
+            has_sent && self.connections[token].exchange.as_ref().is_some_and(|exchange| exchange.status == 0);
+        if has_spoken || had_leave_to_send {
             self.queue(Stage::Transmit, token);
         }
         true
@@ -80,7 +86,7 @@ impl<H: Host> Worker<H> {
     /// Whether the reply goes on, or is complete.
     fn hear_run(&mut self, token: Token, mut run: Box<ProgramRun>) -> bool {
         if let Some(status) = run.failed {
-            self.release_run(token, &run, false);
+            self.abort_run(token, Some(Run::Program(run)));
             self.fail_run(token, status);
             return false;
         }
@@ -335,13 +341,10 @@ impl<H: Host> Worker<H> {
                 }
                 Progress::Reject(rejection) => {
                     connection.inbox.clear(&mut self.reactor);
-                    let run = exchange.run.take();
-                    let has_begun = exchange.status != 0 || !exchange.pieces.is_empty();
-                    self.abort_run(token, run);
-                    if has_begun {
+                    if exchange.status != 0 {
                         self.cut(token);
                     } else {
-                        self.reply_rejection(token, rejection);
+                        self.refuse_content(token, rejection);
                     }
                     return;
                 }
