@@ -11,6 +11,8 @@ const WARM_UP: Duration = Duration::from_secs(2);
 const WINDOW: Duration = Duration::from_secs(4);
 /// Twice what requests of an overloaded site may wait: what has waited as long in the kernel is still let in.
 const P99_MS: f64 = 20.0;
+/// What few connections may wait for each other, and a tenth for requests that cost more than the others.
+const ROUND_MS: f64 = 165.0;
 
 fn site(weight: u32, asking: Asking) -> Demand {
     Demand { weight, asking, what: BURN }
@@ -59,10 +61,20 @@ fn kept_connections_that_ask_for_too_much_cost_little() {
 #[test]
 fn many_connections_that_ask_again_at_once_cost_little() {
     let peak = peak();
-    for connections in [50, 200, 1_000, 4_000] {
+    for connections in [500, 1_000, 4_000] {
         let got = &got(&[site(100, Asking::Again(connections))])[0];
         assert!(per_s(got) > peak * 0.95, "{connections}: {} of {peak}", per_s(got));
         assert!(got.p99_ms() < P99_MS, "{connections}");
+    }
+}
+
+#[test]
+fn few_connections_that_ask_again_at_once_wait_for_each_other_and_are_not_refused() {
+    let file = What::File { is_read: true };
+    for (what, connections) in [(BURN, 50), (BURN, 250), (file, 64), (file, 400)] {
+        let got = &got(&[Demand { what, ..site(100, Asking::Again(connections)) }])[0];
+        assert_eq!(got.refused_ns.len(), 0, "{connections}");
+        assert!(got.p99_ms() < ROUND_MS, "{connections}");
     }
 }
 
@@ -117,7 +129,8 @@ fn answers_follow_the_weights_however_much_is_refused() {
             let got = got(&[site(weight * 100, asking), site(100, asking)]);
             let ratio = per_s(&got[0]) / per_s(&got[1]) / f64::from(weight);
             assert!((ratio - 1.0).abs() < 0.02, "{weight}:1 at {times}: {ratio}");
-            assert!(got.iter().all(|got| got.p99_ms() < P99_MS), "{weight}:1 at {times}");
+            // The heavier site's 100 connections may wait for each other.
+            assert!(got.iter().all(|got| got.p99_ms() < ROUND_MS), "{weight}:1 at {times}");
         }
     }
 }
@@ -133,10 +146,9 @@ fn sites_of_every_weight_are_answered_what_they_are_entitled_to() {
         let entitled = all * f64::from(demand.weight) / f64::from(weights);
         let part = per_s(got) / entitled;
         assert!((part - 1.0).abs() < 0.02, "weight {}: {part}", demand.weight);
-        // What is refused is in proportion, too: nobody pays for another's.
-        assert!(per_s(got) * 1.2 > got.refused_ns.len() as f64 / WINDOW.as_secs_f64(), "weight {}", demand.weight);
-        // Four turns of its share, or twice what any request may wait.
-        assert!(got.p99_ms() < (4_000.0 / entitled).max(P99_MS), "weight {}", demand.weight);
+        // Four turns of its share, or a round of its connections.
+        let is_soon = got.p99_ms() < (4_000.0 / entitled).max(ROUND_MS);
+        assert!(is_soon && per_s(got) > got.refused_ns.len() as f64 / WINDOW.as_secs_f64(), "weight {}", demand.weight);
     }
 }
 

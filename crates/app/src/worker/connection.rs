@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use leat_host::reactor::{Reactor, ReceiveBuffer, Socket, Token};
+use leat_logic::admission::LastAsked;
 use leat_logic::http;
 use leat_logic::schedule::LeafId;
 use leat_logic::time::Instant;
@@ -99,6 +100,8 @@ pub(super) struct Connection<F> {
     pub(super) listener: u16,
     /// When the oldest bytes arrived that nobody has looked at yet, as [`super::Worker::now_us`].
     pub(super) arrived_us: u32,
+    /// For admission control.
+    pub(super) last_asked: LastAsked,
     /// Received bytes that its site's memory quota knows of.
     pub(super) held_bytes: u32,
     /// Discarded after the last reply.
@@ -215,6 +218,7 @@ impl<F> Connections<F> {
                     generation: 0,
                     listener,
                     arrived_us: 0,
+                    last_asked: LastAsked::default(),
                     held_bytes: 0,
                     lingered_bytes: 0,
                     flags: Flags::default(),
@@ -228,6 +232,7 @@ impl<F> Connections<F> {
         slot.leaf = None;
         slot.site = super::UNKNOWN_SITE;
         slot.arrived_us = super::microseconds(now);
+        slot.last_asked = LastAsked::default();
         slot.lingered_bytes = 0;
         slot.flags = Flags { open: true, ..Flags::default() };
         Token { index, generation: slot.generation }

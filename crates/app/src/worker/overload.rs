@@ -86,6 +86,7 @@ impl<H: Host> Worker<H> {
         let Some(exchange) = connection.exchange.as_mut() else { return };
         let Some(site) = &exchange.site else { return };
         let site = site.number as usize;
+        self.admission.count_connection(site, &mut connection.last_asked, self.now);
         let verdict = if std::mem::take(&mut connection.flags.was_hidden) {
             // It has waited in the kernel, unless it has come since.
             let since_ns = self.reactor.since_arrival(connection.socket).as_nanos() as u64;

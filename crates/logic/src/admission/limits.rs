@@ -11,6 +11,10 @@ pub const BURST_NS: u64 = 50_000_000;
 pub const AGAIN_NS: u64 = 1_000_000_000;
 /// A request that has waited less than one part in so many of that shows that a site is overloaded no more.
 pub const RELAXED_PART: u64 = 4;
+/// As long as all connections that ask for a site, each with a request, keep nobody waiting for longer than this, it isn't overloaded.
+pub const CROWD_DELAY_NS: u64 = 150_000_000;
+/// For how long a connection that has asked counts, at least: those that are held after a refusal do.
+pub const CROWD_PERIOD_NS: u64 = HOLD_MAX_NS;
 /// How long a request may wait unless the configuration says otherwise.
 pub const QUEUE_DELAY_MAX_NS: u64 = 1_000_000_000;
 /// A site that uses less than this part of its share isn't overloaded, however long its requests wait.

@@ -5,15 +5,18 @@
 //! | file | decides |
 //! |---|---|
 //! | `site` | whether one site's requests have waited for too long |
+//! | `crowd` | how many connections ask for one site |
 //! | `refusal` | how many refusals a worker can afford |
 //! | `quota` | how much a site may send, read, compute and hold |
 //! | `limits` | the numbers |
 
+mod crowd;
 pub mod limits;
 mod quota;
 mod refusal;
 mod site;
 
+pub use crowd::LastAsked;
 pub use quota::{Bucket, MemoryAccount, Quotas, Rate, Resource};
 pub use refusal::Refusal;
 pub use site::{SiteCounts, SiteLimits, Standing};
@@ -37,13 +40,15 @@ pub enum Verdict {
 pub struct Admission {
     sites: Vec<Site>,
     budget: RefusalBudget,
+    /// Of periods in which connections are counted.
+    crowd_marks: u32,
 }
 
 impl Admission {
     /// A worker without sites, where a refusal costs `refusal`.
     #[must_use]
     pub fn new(refusal: Cost) -> Admission {
-        Admission { sites: Vec::new(), budget: RefusalBudget::new(refusal) }
+        Admission { sites: Vec::new(), budget: RefusalBudget::new(refusal), crowd_marks: 0 }
     }
 
     /// Sets what is asked of a site, new or known. Numbers that were left out belong to sites that are served without limits.
@@ -66,6 +71,21 @@ impl Admission {
     /// cost model knows.
     pub fn set_refusal_cost(&mut self, refusal: Cost) {
         self.budget.set_cost(refusal);
+    }
+
+    /// A connection asks for a site, before its request arrives; `last` is what was written there when it last did. Sites of which this isn't told
+    /// are taken to be asked by any number.
+    pub fn count_connection(&mut self, site: usize, last: &mut LastAsked, now: Instant) {
+        if let Some(known) = self.sites.get_mut(site) {
+            known.crowd.add(last, &mut self.crowd_marks, now);
+        }
+    }
+
+    /// A connection has gone to another server or worker, where it's counted.
+    pub fn uncount_connection(&mut self, site: usize, last: LastAsked) {
+        if let Some(known) = self.sites.get_mut(site) {
+            known.crowd.remove(last);
+        }
     }
 
     /// A request's head is known, and it's about to be queued. Admitted, it's in flight until [`Admission::finish`].

@@ -3,9 +3,10 @@
 //! time is overload, not a burst (Nichols and Jacobson, "Controlling Queue Delay", 2012); what then waits longer than a short limit is
 //! thrown away at the head, so that what is served is fresh (as in Maurer, "Fail at Scale", 2015).
 
+use super::crowd::Crowd;
 use super::limits::{
-    AGAIN_NS, BURST_NS, OVERLOADED_DELAY_NS, QUEUE_DELAY_MAX_NS, REFUSALS_EACH_REQUEST, RELAXED_PART, SHARE_USED_MIN,
-    WAITING_REQUESTS_MIN,
+    AGAIN_NS, BURST_NS, CROWD_DELAY_NS, OVERLOADED_DELAY_NS, QUEUE_DELAY_MAX_NS, REFUSALS_EACH_REQUEST, RELAXED_PART,
+    SHARE_USED_MIN, WAITING_REQUESTS_MIN,
 };
 use super::refusal::Slots;
 use crate::schedule::Cost;
@@ -114,6 +115,8 @@ pub(super) struct Site {
     requests: Queue,
     /// Replies that wait to be sent, and of which nothing is on its way.
     replies: Queue,
+    /// Who asks.
+    pub(super) crowd: Crowd,
     started: u32,
     served: u64,
     refused_in_flight: u64,
@@ -121,6 +124,8 @@ pub(super) struct Site {
     is_within_share: bool,
     /// The part of the worker that it's entitled to, more than 0.
     pub(super) share: f64,
+    /// The part that it has: more than `share` where others leave some of theirs.
+    part: f64,
     /// For what it has refused.
     pub(super) slots: Slots,
     /// Moving average of what requests cost; 0 when nothing is known.
@@ -133,12 +138,14 @@ impl Site {
             limits,
             requests: Queue::default(),
             replies: Queue::default(),
+            crowd: Crowd::default(),
             started: 0,
             served: 0,
             refused_in_flight: 0,
             refused_late: 0,
             is_within_share: false,
             share: 1.0,
+            part: 1.0,
             slots: Slots::default(),
             cost_ns: 0,
         }
@@ -159,12 +166,20 @@ impl Site {
         self.is_within_share = used < given * SHARE_USED_MIN;
         // One that is entitled to nothing now, as it wants nothing or has to wait for all others, has no turn to wait for.
         self.share = if given > 0.0 { given } else { 1.0 };
+        self.part = self.share.max(used);
     }
 
     /// How long its requests may wait when it's overloaded.
     pub(super) fn late_ns(&self) -> u64 {
         let turns_ns = self.cost_ns as f64 / self.share * WAITING_REQUESTS_MIN;
-        OVERLOADED_DELAY_NS.max(turns_ns as u64)
+        let delay_ns = if self.is_small_crowd() { CROWD_DELAY_NS } else { OVERLOADED_DELAY_NS };
+        delay_ns.max(turns_ns as u64)
+    }
+
+    /// Whether everybody who asks would be served soon enough if all did at once: then what waits is a round of few clients, which grows no further.
+    fn is_small_crowd(&self) -> bool {
+        let size = self.crowd.size();
+        size > 0 && f64::from(size) * self.cost_ns as f64 / self.part <= CROWD_DELAY_NS as f64
     }
 
     /// Whether requests wait for too long to be served.
@@ -240,7 +255,7 @@ impl Site {
     /// Whether what comes now will have its turn soon.
     pub(super) fn has_room(&self) -> bool {
         let is_soon = |queue: &Queue| queue.waiting == 0 || queue.delay_ns < self.late_ns() / RELAXED_PART;
-        is_soon(&self.requests) && is_soon(&self.replies)
+        self.is_small_crowd() || (is_soon(&self.requests) && is_soon(&self.replies))
     }
 
     fn waiting(&self) -> u32 {
@@ -273,6 +288,7 @@ impl Site {
 
 #[cfg(test)]
 mod tests {
+    use super::super::crowd::LastAsked;
     use super::*;
 
     fn site(cost_us: u64, given: f64) -> Site {
@@ -304,6 +320,21 @@ mod tests {
         assert!(site.reply(true), "29 wait, 9 ms");
         assert!(site.send(at(82), at(84), true), "and the next has waited for 2 ms: it's over");
         assert!((0..200).all(|_| site.reply(true)));
+    }
+
+    #[test]
+    fn a_round_of_few_clients_is_no_overload() {
+        let at = |ms: u64| Instant { ns: 1_000_000_000 + ms * 1_000_000 };
+        for (clients, share, is_small) in [(290, 1.0, true), (310, 1.0, false), (160, 0.5, false), (140, 0.5, true)] {
+            let (mut site, mut marks) = (site(500, share), 0);
+            (0..clients).for_each(|_| site.crowd.add(&mut LastAsked::default(), &mut marks, at(0)));
+            assert_eq!(site.late_ns() == CROWD_DELAY_NS, is_small, "{clients} with {share} of a worker");
+            (0..clients).for_each(|_| assert!(site.arrive()));
+            assert!((1..=60).all(|ms| site.start(at(0), at(20 + ms), true) == (is_small || ms < 51)));
+            assert!(!site.start(at(0), at(1_120), true), "what has waited for longer than anything may is refused");
+            site.set_share(share / 4.0, 1.0);
+            assert!(!is_small || site.late_ns() == CROWD_DELAY_NS, "it has what the others leave");
+        }
     }
 
     #[test]

@@ -222,6 +222,7 @@ impl<H: Host> Worker<H> {
                 let image = image_of(flow, &frozen, connection, &input, self.now);
                 connection.inbox.clear(&mut self.reactor);
                 let (http, listener, site) = (connection.http.clone(), connection.listener, connection.site);
+                self.admission.uncount_connection(site as usize, connection.last_asked);
                 let exchange = self.connections.close(token.index);
                 let parts = Parts { http, input, exchange, listener, site };
                 cluster.flows.leave(flow, Place::Frozen { frozen: Box::new(frozen), parts });
