@@ -60,13 +60,14 @@ pub fn hold_notices(hold: bool) {
     }
 }
 
-/// Makes this process deaf to the signals that are meant for the supervisor: a terminal sends them to the whole group.
+/// Makes this process deaf to the signals that are meant for the supervisor: a terminal sends them to the whole group, and systemd sends SIGTERM
+/// to every process of a service.
 ///
 /// # Errors
 /// Those of sigaction(2).
 pub fn ignore_operator() -> io::Result<()> {
-    use signal_hook::consts::{SIGHUP, SIGINT, SIGUSR1, SIGUSR2};
-    for signal in [SIGHUP, SIGINT, SIGUSR1, SIGUSR2] {
+    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
+    for signal in [SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2] {
         // A handler that sets a flag which nobody reads: unlike SIG_IGN it isn't inherited by programs that we start.
         signal_hook::flag::register(signal, std::sync::Arc::default())?;
     }

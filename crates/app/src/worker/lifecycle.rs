@@ -58,11 +58,20 @@ impl<H: Host> Worker<H> {
             self.recycle(exchange);
         }
         let connection = &mut self.connections[token];
-        if connection.flags.busy() {
-            // Makes everything under way complete; the last completion closes.
-            self.reactor.shutdown(connection.socket, token, true);
-        } else {
+        let (socket, flags) = (connection.socket, &mut connection.flags);
+        if !flags.busy() {
             self.finish_close(token);
+        } else if cut && !flags.sending {
+            // A shutdown would have the client see an end in order before the reset, and take what it has for all of a reply without a length.
+            if flags.receiving && !std::mem::replace(&mut flags.pausing, true) {
+                self.reactor.pause(socket, token);
+            }
+            if flags.awaiting {
+                self.reactor.stop_awaiting_writable(socket, token);
+            }
+        } else {
+            // Makes everything under way complete; the last completion closes.
+            self.reactor.shutdown(socket, token, true);
         }
     }
 

@@ -164,7 +164,8 @@ fn sigterm_lets_a_download_finish(reactor: Reactor) {
     client.send("GET /large.bin HTTP/1.1\r\nHost: localhost\r\n\r\n");
     client.reply_head().unwrap();
     let mut body = client.read_content(100_000).unwrap();
-    server.signal("TERM");
+    // To all of them, as systemd does.
+    server.processes().into_iter().for_each(|pid| signal(pid, "TERM"));
     // New clients are turned away at once, so that they can go elsewhere.
     eventually("new connections are refused", || Client::try_connect(address).err());
     assert!(!server.has_ended());

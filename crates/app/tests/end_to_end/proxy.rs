@@ -1,5 +1,6 @@
 //! Requests that are passed on to other servers: what those are told, what comes back, and what is made of servers that misbehave.
 
+use std::io::Read;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::mpsc;
 
@@ -141,6 +142,30 @@ fn half_a_reply_never_looks_whole(reactor: Reactor) {
     assert_eq!(count(&server, "failures"), 2);
 }
 
+/// A client of HTTP/1.0, to which a reply without a length ends with the connection.
+fn half_a_reply_without_a_length_ends_with_a_reset(reactor: Reactor) {
+    let directory = Directory::new();
+    let (end, ends) = mpsc::channel::<()>();
+    let ends = std::sync::Mutex::new(ends);
+    let upstream = Upstream::start(move |conversation| {
+        conversation.head();
+        conversation.say("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n");
+        let _ = ends.lock().unwrap().recv();
+        conversation.end();
+    });
+    let server = serve(reactor, &directory, &[upstream.address()], "");
+    let mut client = server.connect();
+    client.send("GET /api/ HTTP/1.0\r\nHost: it.test\r\n\r\n");
+    let (mut got, mut byte) = (Vec::new(), [0]);
+    while !got.ends_with(b"\r\n\r\nhalf") {
+        client.stream().read_exact(&mut byte).unwrap();
+        got.push(byte[0]);
+    }
+    end.send(()).unwrap();
+    let error = client.stream().read(&mut byte).expect_err("an end in order makes it look whole");
+    assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+}
+
 fn what_is_no_reply_is_502(reactor: Reactor) {
     let directory = Directory::new();
     let upstream = Upstream::start(|conversation| {
@@ -253,6 +278,7 @@ on_both_reactors!(
     leave_to_send_content_is_given,
     an_early_reply_gets_through,
     half_a_reply_never_looks_whole,
+    half_a_reply_without_a_length_ends_with_a_reset,
     what_is_no_reply_is_502,
     who_says_nothing_is_given_up,
     who_refuses_is_left_out,
