@@ -1,6 +1,8 @@
 //! The section of `leat lab`: what the machines that it pretends can do.
 
-use super::kinds::{CPU_LIST, Count, Flag, Size, TIB};
+use std::path::PathBuf;
+
+use super::kinds::{CPU_LIST, Count, DIRECTORY, Flag, Optional, Size, TIB};
 use super::schema::{Fallback::*, section};
 
 section! {
@@ -26,13 +28,8 @@ section! {
         node_memory: u64 = Size::<u64>::between(0, TIB), Toml("\"0B\"");
         /// What each node may read from the disk under its sites in a second; 0 for no limit.
         node_read_rate: u64 = Size::<u64>::between(0, TIB), Toml("\"0B\"");
-    }
-}
-
-impl Lab {
-    /// Whether nodes are held to anything that takes a control group.
-    #[must_use]
-    pub fn limits_nodes(&self) -> bool {
-        self.node_cpu_percent > 0 || !self.node_cpus.is_empty() || self.node_memory > 0 || self.node_read_rate > 0
+        /// A directory that has one for each node, by its name. A node finds it where the first site's `root` is: so nodes have copies of their own, as
+        /// machines do, and none of them finds in memory what another has read. Without it all have the same files.
+        node_files: Option<PathBuf> = Optional(DIRECTORY), Otherwise("none");
     }
 }

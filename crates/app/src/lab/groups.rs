@@ -10,8 +10,10 @@ use crate::config::Lab;
 const ROOT: &str = "/sys/fs/cgroup";
 const CONTROLLERS: [&str; 4] = ["cpu", "cpuset", "memory", "blkio"];
 
-/// The length of a period in which a group may use its part of a core, in microseconds.
-const PERIOD_US: u64 = 10_000;
+/// The shortest period in which a group may use its part of a core, in microseconds.
+const PERIOD_US_MIN: u64 = 10_000;
+/// The kernel takes no part of a period below this.
+const QUOTA_US_MIN: u64 = 1000;
 
 /// Makes the groups of one node and gives their directories.
 ///
@@ -20,11 +22,10 @@ const PERIOD_US: u64 = 10_000;
 pub(super) fn for_node(name: &str, lab: &Lab, disk: &Path) -> Result<Vec<PathBuf>, String> {
     let mut groups = Vec::new();
     if lab.node_cpu_percent > 0 {
-        let quota_us = u64::from(lab.node_cpu_percent) * PERIOD_US / 100;
+        let (quota_us, period_us) = quota(lab.node_cpu_percent);
         let group = create("cpu", name, "node_cpu_percent")?;
-        set(&group, "cpu.cfs_period_us", &PERIOD_US.to_string())?;
-        // The kernel takes no quota below a millisecond.
-        set(&group, "cpu.cfs_quota_us", &quota_us.max(1000).to_string())?;
+        set(&group, "cpu.cfs_period_us", &period_us.to_string())?;
+        set(&group, "cpu.cfs_quota_us", &quota_us.to_string())?;
         groups.push(group);
     }
     groups.extend(for_processors(name, &lab.node_cpus, "node_cpus")?);
@@ -41,6 +42,13 @@ pub(super) fn for_node(name: &str, lab: &Lab, disk: &Path) -> Result<Vec<PathBuf
         groups.push(group);
     }
     Ok(groups)
+}
+
+/// Processor time in a period, and the period: the shortest in which the kernel can give so little.
+fn quota(percent: u32) -> (u64, u64) {
+    let percent = u64::from(percent);
+    let period_us = PERIOD_US_MIN.max(QUOTA_US_MIN * 100 / percent.max(1));
+    ((percent * period_us / 100).max(QUOTA_US_MIN), period_us)
 }
 
 /// A group whose processes run on these processors only; none for all.
@@ -100,4 +108,17 @@ pub(super) fn remove_all(prefix: &str) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::quota;
+
+    #[test]
+    fn a_small_part_of_a_core_has_a_long_period() {
+        assert_eq!(quota(250), (25_000, 10_000));
+        assert_eq!(quota(10), (1000, 10_000));
+        assert_eq!(quota(3), (1000, 33_333));
+        assert_eq!(quota(1), (1000, 100_000));
+    }
 }

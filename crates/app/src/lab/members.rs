@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::{Host, HostKind, Lab, Member, Plan, ground, groups};
-use crate::config::Config;
+use crate::config::{self, Config, Part, Role};
 
 /// How long a member may take to listen, and to end.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -27,10 +27,11 @@ pub(super) fn start_all(lab: &Lab, files: &[PathBuf], configs: &[Config], plan: 
             HostKind::ConnectionServer => vec!["connection-server"],
             _ => continue,
         };
-        let (host, config) = (&plan.hosts[member.host], &configs[member.cluster]);
-        let groups = held_to(lab, config, host)?;
-        let log = lab.log(&log_name(plan, member));
-        let place = Place { host, file: &files[member.cluster], log };
+        let (host, config, file) = (&plan.hosts[member.host], &configs[member.cluster], &files[member.cluster]);
+        let root = if is_home(member.kind) { None } else { root_of_node(file, &member.name)? };
+        let groups = held_to(lab, config, host, root.as_deref())?;
+        let copies = root.map_or(Ok(None), |root| copies(config, member, root))?;
+        let place = Place { host, file, log: lab.log(&log_name(plan, member)), copies };
         let child = start(lab, &place, &arguments, &groups)?;
         started.push((member, config, place, child));
     }
@@ -46,6 +47,8 @@ struct Place<'a> {
     host: &'a Host,
     file: &'a Path,
     log: PathBuf,
+    /// A directory of its own, and where it finds it.
+    copies: Option<(PathBuf, PathBuf)>,
 }
 
 /// The host's, for the first member of a host; with the cluster's number, for others.
@@ -60,25 +63,45 @@ fn is_home(kind: HostKind) -> bool {
     matches!(kind, HostKind::Dispatcher | HostKind::ConnectionServer)
 }
 
-fn held_to(lab: &Lab, config: &Config, host: &Host) -> Result<Vec<PathBuf>, String> {
+fn held_to(lab: &Lab, config: &Config, host: &Host, root: Option<&Path>) -> Result<Vec<PathBuf>, String> {
     let name = lab.namespace(&host.name);
     if is_home(host.kind) {
         let group = groups::for_processors(&name, &config.lab.dispatcher_cpus, "dispatcher_cpus")?;
         return Ok(group.into_iter().collect());
     }
-    let root = config.sites.first().map_or(Path::new("/"), |site| &site.root);
-    groups::for_node(&name, &config.lab, root)
+    groups::for_node(&name, &config.lab, root.unwrap_or(Path::new("/")))
+}
+
+/// Where a node's first site has its files, which a dispatcher's configuration doesn't say; none where its server isn't leat.
+fn root_of_node(file: &Path, name: &str) -> Result<Option<PathBuf>, String> {
+    let part = Part { role: Some(Role::Node), name: Some(name.to_owned()), server: Vec::new() };
+    let config = config::load_part(file, &part).map_err(|mistakes| mistakes.to_string())?;
+    Ok(config.sites.into_iter().next().map(|site| site.root).filter(|root| root.is_dir()))
+}
+
+/// A node's own files, and whose place they take.
+fn copies(config: &Config, member: &Member, root: PathBuf) -> Result<Option<(PathBuf, PathBuf)>, String> {
+    let Some(files) = &config.lab.node_files else { return Ok(None) };
+    let own = files.join(&member.name);
+    let help = "create it, or take `node_files` out of [lab]";
+    if own.is_dir() { Ok(Some((own, root))) } else { Err(format!("{} isn't a directory: {help}", own.display())) }
 }
 
 fn start(lab: &Lab, place: &Place<'_>, arguments: &[&str], groups: &[PathBuf]) -> Result<Child, String> {
-    let Place { host, file, log } = place;
+    let Place { host, file, log, copies } = place;
     let output = File::create(log).map_err(|error| format!("{}: {error}", log.display()))?;
     let errors = output.try_clone().map_err(|error| format!("{}: {error}", log.display()))?;
     let program = std::env::current_exe().map_err(|error| format!("the program can't be found: {error}"))?;
     // A process goes into its groups before it becomes leat, so that not even its start is free.
-    let script = "for group in $GROUPS; do echo $$ > $group/cgroup.procs || exit 1; done; exec \"$@\"";
+    let script = "for group in $GROUPS; do echo $$ > $group/cgroup.procs || exit 1; done; \
+                  [ -z \"$COPIES\" ] || mount --bind \"$COPIES\" \"$ROOT\" || exit 1; exec \"$@\"";
     let groups: Vec<_> = groups.iter().map(|group| group.display().to_string()).collect();
-    Command::new("sh")
+    // What is mounted in a namespace of a process's own ends with it.
+    let mut command = Command::new(if copies.is_some() { "unshare" } else { "sh" });
+    if let Some((own, root)) = copies {
+        command.args(["--mount", "sh"]).env("COPIES", own).env("ROOT", root);
+    }
+    command
         .args(["-c", script, "sh", "nsenter", &ground::enter(&lab.namespace(&host.name))])
         .arg(program)
         .args(arguments)
@@ -90,7 +113,7 @@ fn start(lab: &Lab, place: &Place<'_>, arguments: &[&str], groups: &[PathBuf]) -
         .stderr(errors)
         .process_group(0)
         .spawn()
-        .map_err(|error| format!("sh can't be run: {error}"))
+        .map_err(|error| format!("sh or unshare (it's in the package util-linux) can't be run: {error}"))
 }
 
 /// A member is ready when it listens, and the dispatcher when it has heard of every node.

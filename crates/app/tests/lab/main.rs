@@ -419,5 +419,35 @@ fn limits_hold_and_what_is_left_of_a_crash_is_removed() {
     let refused = lab.leat(&["up", file]);
     assert!(!refused.status.success(), "there are no such processors");
     assert_eq!(lab.remains(), Vec::<String>::new(), "what was built before the failure is gone");
+
+    if Path::new("/sys/fs/cgroup/blkio/cgroup.procs").exists() {
+        copies_of_its_own(&lab, &folder, (file, text));
+    }
     fs::remove_dir_all(&folder).expect("the test's directory");
+}
+
+/// Nodes have files, memory and a disk of their own.
+fn copies_of_its_own(lab: &Lab, folder: &Path, (file, text): (&str, &str)) {
+    fs::create_dir_all(folder.join("copies/n2")).expect("a directory for the test");
+    fs::write(
+        file,
+        text.replace("node_rate_mbit = 16", "node_read_rate = '1MiB'\nnode_memory = '256MiB'\nnode_files = 'copies'"),
+    )
+    .expect("a configuration");
+    let refused = lab.leat(&["up", file]);
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(said.contains("copies/n1 isn't a directory: create it"), "{said}");
+    assert_eq!(lab.remains(), Vec::<String>::new());
+    fs::rename(folder.join("copies/n2"), folder.join("copies/n1")).expect("a directory for the test");
+    fs::write(folder.join("copies/n1/own"), "its own").expect("a file to serve");
+    lab.well(&["up", file]);
+    assert_eq!(lab.curl("client", "http://10.77.0.100/own"), "200");
+    assert_eq!(lab.curl("client", "http://10.77.0.100/large"), "404", "that is others'");
+    assert!(folder.join("site/large").exists(), "the site is where it was");
+    let read = |file: &str| fs::read_to_string(format!("/sys/fs/cgroup/{file}")).expect("the group is there");
+    let (memory, blkio) = (format!("memory/leat-lab-{}-n1", lab.name), format!("blkio/leat-lab-{}-n1", lab.name));
+    assert_eq!(read(&format!("{memory}/memory.limit_in_bytes")).trim(), (256 << 20).to_string());
+    assert!(read(&format!("{blkio}/blkio.throttle.read_bps_device")).trim().ends_with(" 1048576"));
+    assert!(read(&format!("{blkio}/cgroup.procs")).lines().count() >= 2, "supervisor and engine");
+    lab.well(&["down"]);
 }
