@@ -1,7 +1,7 @@
 //! Experiments beside peers: do-nothing servers, a load generator, the peers' set-up, tables and plots.
 //!
 //! `nothing` is the floor that a server stands on, `load` the generator, `serve` the experiment of serving files, `shares`
-//! those of shares and overload, `handoff` those of a cluster, `foreign` those of nodes that run other servers, `split` those of request splitting, and `shortfalls` says which results miss their mark. Not shipped.
+//! those of shares and overload, `handoff` those of a cluster, `nodes` those of its nodes, `foreign` those of nodes that run other servers, `split` those of request splitting, and `shortfalls` says which results miss their mark. Not shipped.
 #![deny(unsafe_code)]
 
 mod cleanup;
@@ -10,6 +10,7 @@ mod foreign;
 mod handoff;
 mod lab;
 mod load;
+mod nodes;
 mod nothing;
 mod result;
 mod serve;
@@ -43,6 +44,10 @@ enum Command {
     Shares(shares::SharesOptions),
     /// Measure handing connections over, beside proxies.
     Handoff(handoff::HandoffOptions),
+    /// Measure a cluster's throughput by the number of its nodes, and policies beside each other where memory is short.
+    Nodes(nodes::NodesOptions),
+    /// Hand connections over while packets are lost and nodes die, every reply compared.
+    NodesFaults(nodes::FaultOptions),
     /// Measure and try nodes whose server isn't leat.
     Foreign(foreign::ForeignOptions),
     /// Measure splitting requests, beside separate servers, HAProxy and the paper.
@@ -60,6 +65,8 @@ fn main() -> ExitCode {
         Command::Serve(options) => cleanup::watch().and_then(|()| serve::run(&options)),
         Command::Shares(options) => cleanup::watch().and_then(|()| shares::run(&options)),
         Command::Handoff(options) => cleanup::watch().and_then(|()| handoff::run(&options)),
+        Command::Nodes(options) => cleanup::watch().and_then(|()| nodes::run(&options)),
+        Command::NodesFaults(options) => cleanup::watch().and_then(|()| nodes::run_faults(&options)),
         Command::Foreign(options) => cleanup::watch().and_then(|()| foreign::run(&options)),
         Command::Split(options) => cleanup::watch().and_then(|()| split::run(&options)),
         Command::SplitFaults(options) => cleanup::watch().and_then(|()| split::run_faults(&options)),

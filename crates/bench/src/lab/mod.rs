@@ -1,6 +1,7 @@
 //! A lab of the bench's own, taken down when it's dropped or a signal ends the program, and what runs in its namespaces.
 
 pub(crate) mod cost;
+pub(crate) mod faults;
 pub(crate) mod proxy;
 
 use std::fs;

@@ -5,7 +5,7 @@
 
 mod bench;
 mod case;
-mod cold_disk;
+pub(crate) mod cold_disk;
 mod disturbance;
 mod second_opinion;
 

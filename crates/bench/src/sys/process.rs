@@ -93,6 +93,16 @@ pub(crate) fn cpu_time(pid: u32) -> io::Result<Duration> {
     clock_time(clock)
 }
 
+/// Bytes that a process has had the disk read.
+///
+/// # Errors
+/// `NotFound` when there is no such process, `InvalidData` when the kernel doesn't count them.
+pub(crate) fn disk_bytes(pid: u32) -> io::Result<u64> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/io"))?;
+    let bytes = text.lines().find_map(|line| line.strip_prefix("read_bytes:")?.trim().parse().ok());
+    bytes.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "this kernel doesn't count what processes read"))
+}
+
 /// Processor time of the calling thread.
 pub(crate) fn own_thread_cpu_time() -> io::Result<Duration> {
     clock_time(libc::CLOCK_THREAD_CPUTIME_ID)

@@ -53,11 +53,16 @@ impl FileSet {
 
     /// Requests for those files whose path `wanted` accepts, each on a kept connection unless `close`.
     pub(crate) fn mix(&self, close: bool, wanted: impl Fn(&str) -> bool) -> Mix {
+        Mix::new(self.targets(close, wanted))
+    }
+
+    /// The same, each with its weight, for a mix that has others too.
+    pub(crate) fn targets(&self, close: bool, wanted: impl Fn(&str) -> bool) -> Vec<(Target, f64)> {
         let targets = self.files.iter().filter(|(file, _)| wanted(&file.path)).map(|(file, content)| {
             let target = Target::new(&format!("/{}", file.path), close, Some(file.bytes), Body::Seeded(*content));
             (target, file.weight)
         });
-        Mix::new(targets.collect())
+        targets.collect()
     }
 }
 

@@ -1,0 +1,67 @@
+//! SPECweb99's 70 of a hundred requests for files and 30 that compute: Mix-LARD beside each of its two halves for everything.
+
+use std::io;
+use std::time::Duration;
+
+use super::super::bench::{Bench, LEAT, computing};
+use super::super::setup::Policy;
+use super::{COLUMNS, CONNECTIONS, NODES, at_most, failures, percent, record, small_nodes};
+use crate::experiment::{Case, Samples};
+use crate::load::Plan;
+use crate::result::Mark;
+use crate::workload::mix::Mix;
+
+const NAME: &str = "mixed";
+/// The half that goes by content, the half that goes by load, and the one that knows of neither.
+const POLICIES: [Policy; 4] = [Policy::MixLard, Policy::Lard, Policy::LeastConnections, Policy::RoundRobin];
+const DIRECTORIES: u32 = 24;
+const DYNAMIC_SHARE: f64 = 0.3;
+/// How long scripts compute, in microseconds, and how often each is asked for: those that take long are rare.
+const SCRIPTS: [(u64, f64); 6] = [(200, 0.35), (500, 0.25), (1_000, 0.2), (2_000, 0.1), (4_000, 0.07), (8_000, 0.03)];
+
+pub(super) struct Mixed;
+
+impl Case<Bench> for Mixed {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn title(&self) -> &'static str {
+        "the same files, and three of ten requests compute"
+    }
+
+    fn run(&self, bench: &mut Bench) -> io::Result<()> {
+        let files = bench.specweb99(DIRECTORIES, NODES)?;
+        let mut targets = files.all();
+        let all: f64 = targets.iter().map(|(_, weight)| weight).sum();
+        let dynamic = all * DYNAMIC_SHARE / (1.0 - DYNAMIC_SHARE);
+        let scripts = SCRIPTS.iter().zip(1..);
+        targets.extend(scripts.map(|(&(us, share), script)| (computing(script, us), dynamic * share)));
+        let mix = Mix::new(targets);
+        for round in 0..bench.options.rounds {
+            for policy in POLICIES {
+                let cluster = bench.up(&small_nodes(policy), &files)?;
+                let plan = Plan { warm_up: Duration::from_secs(8), ..bench.saturate(CONNECTIONS, 1) };
+                match bench.measure(&cluster, LEAT, &plan, &mix) {
+                    Ok(trial) => record(bench, (NAME, "", round), policy.name(), &trial),
+                    Err(error) => bench.records.note(NAME, &format!("{}, round {round}: {error}", policy.name())),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn marks(&self, samples: &Samples) -> Vec<Mark> {
+        let of = |policy: Policy| samples.median(NAME, "", policy.name(), "answered_per_s");
+        let mark = |policy: &Policy| {
+            let text = format!("what {} answers, of Mix-LARD's", policy.name());
+            let doubt = failures(samples, NAME, "", Policy::MixLard.name());
+            at_most((NAME, ""), &text, percent(of(*policy), of(Policy::MixLard)), 100.0, "%", doubt)
+        };
+        POLICIES[1..].iter().map(mark).collect()
+    }
+
+    fn columns(&self) -> Vec<(&'static str, &'static str, usize)> {
+        COLUMNS.to_vec()
+    }
+}

@@ -1,0 +1,87 @@
+//! The cases: what is asked of a cluster's nodes, and what they must reach. A case is one file.
+
+mod faults;
+mod mixed;
+mod throughput;
+mod working_set;
+
+use super::bench::{Bench, Trial};
+use super::setup::{Disk, Limits, Policy, Setup};
+use crate::experiment::{Case, Samples};
+use crate::result::Mark;
+
+/// All, in the order of the table.
+pub(super) fn all() -> Vec<Box<dyn Case<Bench>>> {
+    vec![
+        Box::new(throughput::Throughput),
+        Box::new(working_set::TOO_LARGE),
+        Box::new(working_set::FITS),
+        Box::new(mixed::Mixed),
+    ]
+}
+
+/// Those that take minutes each.
+pub(super) fn faults() -> Vec<Box<dyn Case<Bench>>> {
+    vec![Box::new(faults::LOSS), Box::new(faults::DEATHS), Box::new(faults::BOTH)]
+}
+
+/// Of the cases with more files than one node has memory for.
+const NODES: usize = 4;
+const CONNECTIONS: usize = 96;
+
+/// Nodes with memory and a disk of their own.
+fn small_nodes(policy: Policy) -> Setup {
+    let disk = Disk { memory_mib: 80, read_mib_per_s: 8, cache_mib: 16 };
+    let limits = Some(Limits { cpu_percent: 40, disk: Some(disk) });
+    Setup { nodes: NODES, policy, limits, wire_packets: false }
+}
+
+/// What was answered by a cluster with this policy, and what was read for it.
+fn record(bench: &mut Bench, at: (&str, &str, u32), name: &str, trial: &Trial) {
+    let outcome = &trial.outcome;
+    let records = &mut bench.records;
+    records.record(at, name, "answered_per_s", outcome.answered_per_s());
+    records.record(at, name, "disk_kb", trial.disk_bytes as f64 / 1024.0 / outcome.answered.max(1) as f64);
+    records.record(
+        at,
+        name,
+        "disk_mib_per_s",
+        trial.disk_bytes as f64 / f64::from(1 << 20) / outcome.window.as_secs_f64(),
+    );
+    records.record(at, name, "mean_ms", outcome.latency_ns.mean() / 1e6);
+    records.record(at, name, "p99_ms", outcome.latency_us(0.99) / 1e3);
+    records.record(at, name, "node_us", trial.nodes_us());
+    records.record(at, name, "failed", trial.failed() as f64);
+    if trial.failed() > 0 {
+        records.note(at.0, &format!("{name}, round {}: {:?}", at.2, outcome.failures));
+    }
+}
+
+const COLUMNS: [(&str, &str, usize); 7] = [
+    ("answered_per_s", "answered/s", 0),
+    ("disk_kb", "KB read from disks, a request", 2),
+    ("disk_mib_per_s", "MiB/s", 1),
+    ("mean_ms", "mean ms", 1),
+    ("p99_ms", "p99 ms", 1),
+    ("node_us", "nodes' us a request", 0),
+    ("failed", "failed", 0),
+];
+
+fn failures(samples: &Samples, case: &str, point: &str, name: &str) -> String {
+    let failed: f64 = samples.values(case, point, name, "failed").iter().sum();
+    if failed > 0.0 { format!("{failed} failures") } else { String::new() }
+}
+
+/// `value` must be at most `limit`; `doubt` says why it doesn't count, and is empty otherwise.
+fn at_most((case, point): (&str, &str), mark: &str, value: Option<f64>, limit: f64, unit: &str, doubt: String) -> Mark {
+    let note = if value.is_some() { doubt } else { "it wasn't measured".to_owned() };
+    let met = note.is_empty() && value.is_some_and(|value| value <= limit);
+    let case = if point.is_empty() { case.to_owned() } else { format!("{case} {point}") };
+    let (subject, mark, unit) = (super::bench::LEAT.to_owned(), mark.to_owned(), unit.to_owned());
+    Mark { case, subject, mark, value, limit: Some(limit), unit, met, note }
+}
+
+/// What `value` is in hundredths of `whole`.
+fn percent(value: Option<f64>, whole: Option<f64>) -> Option<f64> {
+    value.zip(whole).map(|(value, whole)| value / whole * 100.0)
+}
