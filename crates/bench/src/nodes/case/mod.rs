@@ -31,7 +31,7 @@ const CONNECTIONS: usize = 96;
 
 /// Nodes with memory and a disk of their own.
 fn small_nodes(policy: Policy) -> Setup {
-    let disk = Disk { memory_mib: 80, read_mib_per_s: 8, cache_mib: 16 };
+    let disk = Disk { memory_mib: 56, read_mib_per_s: 2, cache_mib: 12 };
     let limits = Some(Limits { cpu_percent: 40, disk: Some(disk) });
     Setup { nodes: NODES, policy, limits, wire_packets: false }
 }
