@@ -6,8 +6,8 @@ use std::process::Command;
 /// Where source, objects and the list of their hashes are.
 const FOLDER: &str = "crates/host/src/steering/programs";
 const HASHES: &str = "objects.sha256";
-const PROGRAMS: [&str; 4] = ["dispatcher", "dispatcher_born", "node", "node_born"];
-const SOURCES: [&str; 9] = [
+const PROGRAMS: [&str; 5] = ["dispatcher", "dispatcher_born", "node", "node_born", "spread"];
+const SOURCES: [&str; 11] = [
     "answer.h",
     "born.h",
     "cookie.h",
@@ -17,6 +17,8 @@ const SOURCES: [&str; 9] = [
     "node.c",
     "node_born.c",
     "packet.h",
+    "reach.h",
+    "spread.c",
 ];
 
 /// Builds the objects, and writes what they were built from and with.

@@ -18,6 +18,9 @@ pub(crate) struct Dispatch {
     /// The file with the cluster; the other flags stand for one.
     #[arg(long, value_name = "FILE", required_unless_present_all = ["vip", "node", "key_file"])]
     config: Option<PathBuf>,
+    /// Which of several fronts (`spread = "l4"`) this is, where they run on one machine.
+    #[arg(long, requires = "config")]
+    name: Option<String>,
     #[command(flatten)]
     cluster: ClusterArgs,
     /// How a node is chosen. [default: mix_lard]
@@ -110,7 +113,7 @@ impl Dispatch {
     /// The configuration that it stands for.
     pub(crate) fn source(self) -> Source {
         if let Some(file) = self.config {
-            return Source::Member(file, Part { role: Some(Role::Dispatcher), name: None, server: Vec::new() });
+            return Source::Member(file, Part { role: Some(Role::Dispatcher), name: self.name, server: Vec::new() });
         }
         Source::Text(config::dispatcher_text(&self.cluster.flags(), self.policy.as_deref()))
     }

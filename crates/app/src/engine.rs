@@ -93,6 +93,7 @@ fn server_of(config: &Config) -> &[std::net::SocketAddr] {
 fn warn_of_lasting_changes(before: &Config, after: &Config) {
     let keys = [
         ("role", before.role != after.role),
+        ("cluster.spread", before.cluster.spread != after.cluster.spread),
         ("cluster.node.for", server_of(before) != server_of(after)),
         ("admin.socket", before.admin.socket.is_some() && before.admin.socket != after.admin.socket),
     ];
@@ -401,7 +402,8 @@ impl Engine<'_> {
 
     /// Has new connections go only to the first workers' sockets, or to all; at a node, to those that they name.
     fn share_out(&mut self, first: Option<u32>, config: &Config) {
-        self.share = Share { first, is_named: config.role == Role::Node && config.cluster.born };
+        self.share =
+            Share { first, is_named: config.role == Role::Node && config.cluster.born && !config.cluster.is_spread() };
         for (name, sockets) in &self.sockets {
             let Some(member) = sockets.first().filter(|_| sockets.len() > 1) else { continue };
             if let Err(error) = reuseport::share_out(member, self.share) {

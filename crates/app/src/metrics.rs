@@ -137,6 +137,12 @@ pub struct WorkerMetrics {
     pub flows: Number,
     /// Entries by which packets are steered, of all workers: the first tells.
     pub flow_entries: Number,
+    /// Packets that a front has sent to nodes by its table.
+    pub packets_spread: Number,
+    /// Packets that a node has sent on to the one that had their connection.
+    pub packets_passed_on: Number,
+    /// Packets of either whose node isn't known.
+    pub packets_unreached: Number,
     /// Connections given to a node, or taken by one.
     pub handoffs: Number,
     /// Connections that began at a node.
@@ -209,6 +215,9 @@ impl WorkerMetrics {
             rejections: RejectReason::ALL.iter().map(|_| Number::default()).collect(),
             flows: Number::default(),
             flow_entries: Number::default(),
+            packets_spread: Number::default(),
+            packets_passed_on: Number::default(),
+            packets_unreached: Number::default(),
             handoffs: Number::default(),
             births: Number::default(),
             handoffs_refused: Number::default(),

@@ -14,4 +14,5 @@ pub mod protocol;
 pub mod schedule;
 pub mod serve;
 pub mod split;
+pub mod spread;
 pub mod time;

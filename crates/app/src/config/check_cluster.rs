@@ -51,6 +51,37 @@ pub(super) fn judge(judge: &mut Judge<'_>) {
     }
     nodes(judge);
     vips(judge);
+    if judge.config.cluster.is_spread() {
+        spread(judge);
+    }
+}
+
+/// What can't be where nobody in front of the nodes sees a request.
+fn spread(judge: &mut Judge<'_>) {
+    let (config, Some(written)) = (judge.config, judge.written_at(&["cluster", "spread"])) else { return };
+    if config.role == Role::ConnectionServer {
+        let message = "spread = \"l4\" isn't possible under role = \"connection_server\"";
+        judge.error(written, message, "take it out: a connection server's clients have its own address");
+        return;
+    }
+    for (index, node) in config.cluster.nodes.iter().enumerate() {
+        let Some(span) = item(judge, &["cluster", "node"], index) else { continue };
+        let name = &node.name;
+        if node.routed {
+            let message = format!("node `{name}` is `routed`, which spread = \"l4\" can't do");
+            judge.error(span.clone(), message, "have fronts and nodes share a network, and take `routed` out");
+        }
+        if !node.server.is_empty() {
+            let message = format!("node `{name}` has `for`, which spread = \"l4\" can't do");
+            judge.error(span, message, "have the server listen at the VIP itself, and take `for` out");
+        }
+    }
+    for key in ["policy", "hand_over", "born", "load_bound_percent", "mix_lard", "dynamic", "link_port"] {
+        if let Some(span) = judge.written_at(&["cluster", key]) {
+            let message = format!("`{key}` counts for nothing under spread = \"l4\"");
+            judge.warning(span, message, "take it out: connections go to nodes whatever they ask for");
+        }
+    }
 }
 
 /// Limits that contradict each other.
@@ -116,7 +147,7 @@ fn home(judge: &mut Judge<'_>, role: &Range<usize>, what: &str) {
     if config.cluster.nodes.is_empty() {
         missing(judge, role, "node", "add [[cluster.node]] on a line of its own, and below it name and address");
     }
-    if let Some(span) = judge.written_at(&["cluster", "name"]) {
+    if let Some(span) = judge.written_at(&["cluster", "name"]).filter(|_| !config.cluster.is_spread()) {
         judge.warning(
             span,
             format!("`name` counts for nothing at a {what}"),
@@ -128,7 +159,7 @@ fn home(judge: &mut Judge<'_>, role: &Range<usize>, what: &str) {
 fn node(judge: &mut Judge<'_>, role: &Range<usize>) {
     let config = judge.config;
     let cluster = &config.cluster;
-    if cluster.dispatchers.is_empty() {
+    if cluster.dispatchers.is_empty() && !cluster.is_spread() {
         missing(judge, role, "dispatchers", "add the address of the dispatcher, as in dispatchers = \"192.0.2.1\"");
     }
     if cluster.nodes.is_empty() {

@@ -92,6 +92,16 @@ impl fmt::Debug for ClusterKey {
     }
 }
 
+/// Who reads requests, and so decides where they go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SpreadBy {
+    /// The dispatcher, which chooses a node by content.
+    #[default]
+    Content,
+    /// The nodes; fronts send each connection's packets to one of them, and see no request.
+    L4,
+}
+
 section! {
     /// A cluster: one dispatcher, which has the address that clients know, and nodes, which answer under that address. One file can serve all
     /// its machines: `leat dispatch --config FILE` is the dispatcher, `leat node --config FILE --name NAME` a node.
@@ -102,13 +112,17 @@ section! {
         /// A file with the key that all machines of the cluster share: 64 hexadecimal digits. Connections are handed over only between
         /// machines that have it.
         key_file: Option<ClusterKey> = CLUSTER_KEY, Toml("\"\"");
-        /// Which of the nodes this machine is. For nodes.
+        /// Which of the nodes this machine is. For nodes; and for fronts (`spread = "l4"`), where several run on one machine.
         name: String = OrBlank(NAME), Otherwise("none");
         /// Where dispatchers are. For nodes.
         dispatchers: Vec<IpAddr> = ListOf(IP_ADDRESS), Toml("[]");
         /// The first of the TCP ports by which dispatcher and nodes talk to each other: each of the dispatcher's workers has one, counted on from
         /// here. Numbers of workers that a reload has removed are used again after a thousand others.
         link_port: u16 = Count::<u16> { min: 1, max: 64_511 }, Toml("7450");
+        /// What dispatchers go by: `"content"`, then there is one, which reads each request and chooses a node; or `"l4"`, then there may be many, the fronts, which
+        /// send each connection to one of the nodes by a hash of its addresses and ports. They agree without talking, and nodes serve what comes. A node
+        /// that comes or drains cuts nothing, and neither does a front that dies. Nodes must have the same content. The same on all machines of a cluster.
+        spread: SpreadBy = Choice(&[("content", SpreadBy::Content), ("l4", SpreadBy::L4)]), Toml("\"content\"");
         /// Connections begin at the node that answers their first request, and the dispatcher never has a socket of them. Where the kernel can't do that
         /// (Linux 6.9 can), or a client doesn't tell the time (TCP timestamps), they begin at the dispatcher and are moved. The same on all
         /// machines of a cluster.
@@ -259,6 +273,12 @@ impl Cluster {
             serves: Serves::new(&node.hosts, &node.paths),
         };
         self.nodes.iter().map(node).collect()
+    }
+
+    /// Whether fronts send connections to nodes by a table.
+    #[must_use]
+    pub fn is_spread(&self) -> bool {
+        self.spread == SpreadBy::L4
     }
 
     /// Whether a machine of the cluster has this address of its own.

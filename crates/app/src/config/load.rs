@@ -194,14 +194,17 @@ fn complete(config: &mut Config) {
     if config.role == Role::Dispatcher {
         // What the file says of sites is for the nodes: here there is one, which is all of them.
         let limits = SiteLimits { body_size: u64::MAX, ..SiteLimits::default() };
-        let listen = config.cluster.vip.clone();
+        // A front has no connections.
+        let listen = if config.cluster.is_spread() { Vec::new() } else { config.cluster.vip.clone() };
         config.sites = vec![Site { name: CLUSTER_SITE.to_owned(), listen, limits, ..Site::default() }];
         config.sites.extend(config.cluster.ports.iter().enumerate().map(|(place, port)| port.as_site(place)));
     }
     if let (Role::Node, Some(node)) = (config.role, config.cluster.own_node().filter(|node| !node.server.is_empty())) {
         config.sites = in_front_of(node, &config.cluster).into_iter().collect();
     }
-    if let (Role::Node, Some(socket)) = (config.role, &mut config.admin.socket) {
+    if let (Role::Node | Role::Dispatcher, false, Some(socket)) =
+        (config.role, config.cluster.name.is_empty(), &mut config.admin.socket)
+    {
         // One file may serve a dispatcher and nodes on one machine.
         *socket = socket.with_added_extension(&config.cluster.name);
     }

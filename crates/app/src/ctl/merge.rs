@@ -122,7 +122,7 @@ fn nodes(answers: &[Value]) -> Value {
 }
 
 /// Every node, as `answer` describes it.
-pub(super) fn list_nodes(policy: &str, nodes: Vec<Value>) -> Value {
+pub(crate) fn list_nodes(policy: &str, nodes: Vec<Value>) -> Value {
     let text_of = |node: &Value, key: &str| node[key].as_str().unwrap_or_default().to_owned();
     let width = nodes.iter().map(|node| text_of(node, "name").len()).max().unwrap_or(0);
     let mut text = format!("policy {policy}\n");

@@ -18,5 +18,5 @@ pub(crate) use answer::done;
 pub use answer::{answer, offline};
 pub use client::{ask, show};
 pub use command::Command;
-pub(crate) use merge::{drain, list_flows, list_ports};
+pub(crate) use merge::{drain, list_flows, list_nodes, list_ports};
 pub use server::{Question, serve};

@@ -23,7 +23,8 @@ pub(super) fn start_all(lab: &Lab, files: &[PathBuf], configs: &[Config], plan: 
     for member in &plan.members {
         let arguments: Vec<&str> = match member.kind {
             HostKind::Node => vec!["node", "--name", &member.name],
-            HostKind::Dispatcher => vec!["dispatch"],
+            HostKind::Dispatcher if member.name.is_empty() => vec!["dispatch"],
+            HostKind::Dispatcher => vec!["dispatch", "--name", &member.name],
             HostKind::ConnectionServer => vec!["connection-server"],
             _ => continue,
         };
@@ -36,8 +37,9 @@ pub(super) fn start_all(lab: &Lab, files: &[PathBuf], configs: &[Config], plan: 
         started.push((member, config, place, child));
     }
     for (member, config, place, child) in &mut started {
-        let links = if is_home(member.kind) { config.cluster.nodes.len() } else { 0 };
-        wait_until_ready(place, links, child)?;
+        let nodes = if is_home(member.kind) { config.cluster.nodes.len() } else { 0 };
+        let is_up = if config.cluster.is_spread() { ": it can be reached" } else { ": its link is up" };
+        wait_until_ready(place, (nodes, is_up), child)?;
     }
     Ok(())
 }
@@ -116,12 +118,12 @@ fn start(lab: &Lab, place: &Place<'_>, arguments: &[&str], groups: &[PathBuf]) -
         .map_err(|error| format!("sh or unshare (it's in the package util-linux) can't be run: {error}"))
 }
 
-/// A member is ready when it listens, and the dispatcher when it has heard of every node.
-fn wait_until_ready(place: &Place<'_>, links: usize, member: &mut Child) -> Result<(), String> {
+/// A member is ready when it listens, and a dispatcher when it has said of every node that it's up.
+fn wait_until_ready(place: &Place<'_>, (nodes, is_up): (usize, &str), member: &mut Child) -> Result<(), String> {
     let until = Instant::now() + PATIENCE;
     loop {
         let said = fs::read_to_string(&place.log).unwrap_or_default();
-        if said.contains("listening on ") && said.matches(": its link is up").count() >= links {
+        if said.contains("listening on ") && said.matches(is_up).count() >= nodes {
             return Ok(());
         }
         let ended = member.try_wait().ok().flatten();

@@ -44,7 +44,7 @@ pub(super) struct Member {
     /// The place of its configuration.
     pub(super) cluster: usize,
     pub(super) kind: HostKind,
-    /// A node's.
+    /// A node's, or a front's.
     pub(super) name: String,
 }
 
@@ -120,6 +120,7 @@ const SWITCH: &str = "switch";
 const ROUTER_NAME: &str = "router";
 const DISPATCHER: &str = "dispatcher";
 const CONNECTION_SERVER: &str = "cs";
+const FRONT: &str = "front";
 
 impl Plan {
     /// The lab of a cluster's configuration, or of several connection servers' that share its networks; `namespace` gives each host's namespace its
@@ -171,6 +172,9 @@ impl Plan {
             for (number, config) in configs.iter().enumerate() {
                 planner.data_servers(number, config, center)?;
             }
+        } else if first.cluster.is_spread() {
+            planner.fronts(&first.cluster.dispatchers, &unique(&vips))?;
+            planner.nodes(first, center, &unique(&vips))?;
         } else {
             planner.member(DISPATCHER, HostKind::Dispatcher, 0, &first.cluster.dispatchers)?;
             let dispatcher = planner.hosts.len() - 1;
@@ -302,6 +306,30 @@ impl Planner<'_> {
             IpAddr::V4(_) => format!("ip -n {namespace} addr add {vip}/32 dev eth0"),
             IpAddr::V6(_) => format!("ip -n {namespace} addr add {vip}/128 dev eth0 nodad preferred_lft 0"),
         });
+    }
+
+    /// Each has one of `dispatchers`, of each family. None has the VIPs: the router sends what is for these to all, by a hash of addresses and ports.
+    fn fronts(&mut self, addresses: &[IpAddr], vips: &[IpAddr]) -> Result<(), String> {
+        let (v4, v6): (Vec<IpAddr>, Vec<IpAddr>) = addresses.iter().partition(|address| address.is_ipv4());
+        for number in 0..v4.len().max(v6.len()) {
+            let own: Vec<_> = [&v4, &v6].iter().filter_map(|family| family.get(number)).copied().collect();
+            let name = format!("{FRONT}{}", number + 1);
+            self.member(&name, HostKind::Dispatcher, 0, &own)?;
+            self.runs(self.hosts.len() - 1, 0, HostKind::Dispatcher, &name);
+        }
+        for family in ["ipv4", "ipv6"] {
+            self.sysctl(ROUTER_NAME, &format!("{family}.fib_multipath_hash_policy=1"));
+        }
+        let namespace = (self.namespace)(ROUTER_NAME);
+        for vip in vips {
+            let (fronts, bits) = if vip.is_ipv4() { (&v4, 32) } else { (&v6, 128) };
+            if fronts.is_empty() {
+                return Err(format!("no front has an address of {vip}'s family: add one to `dispatchers`"));
+            }
+            let hops: String = fronts.iter().map(|front| format!(" nexthop via {front}")).collect();
+            self.step(format!("ip -n {namespace} route add {vip}/{bits}{hops}"));
+        }
+        Ok(())
     }
 
     fn nodes(&mut self, config: &Config, center: Network, vips: &[IpAddr]) -> Result<(), String> {
@@ -514,6 +542,24 @@ mod tests {
         assert_eq!(limits[0], "tc -n x-n1 qdisc add dev eth0 root tbf rate 100mbit burst 131072 latency 50ms");
         assert!(limits[1].starts_with("tc -n x-switch qdisc add dev port2 root tbf"), "{}", limits[1]);
         assert_eq!(plan.steps.iter().filter(|step| step.contains("ethtool")).count(), 2 * 5);
+    }
+
+    #[test]
+    fn fronts_share_the_vip_by_the_routers_choice() {
+        let node = "[[cluster.node]]\nname = 'n1'\naddress = ['10.77.0.11', 'fd77::11']\n";
+        let fronts = "spread = 'l4'\nvip = ['10.77.0.100:80', '[fd77::100]:80']\n\
+                      dispatchers = ['10.77.0.1', '10.77.0.2', 'fd77::1', 'fd77::2']\n";
+        let built = plan(&format!("{fronts}{node}")).expect("it can be built");
+        let names: Vec<_> = built.hosts.iter().map(|host| host.name.as_str()).collect();
+        assert_eq!(names, ["switch", "router", "front1", "front2", "n1", "client1"]);
+        let has = |step: &str| assert!(built.steps.iter().any(|known| known == step), "{step}\n{:#?}", built.steps);
+        has("ip -n x-router route add 10.77.0.100/32 nexthop via 10.77.0.1 nexthop via 10.77.0.2");
+        has("ip -n x-router route add fd77::100/128 nexthop via fd77::1 nexthop via fd77::2");
+        has("ip -n x-front2 addr add fd77::2/64 dev eth0 nodad");
+        has("ip netns exec x-router sysctl -qw net.ipv6.fib_multipath_hash_policy=1");
+        assert!(built.steps.iter().all(|step| !step.contains("x-front1 addr add 10.77.0.100")), "only nodes have it");
+        let told = plan(&format!("{}{node}", fronts.replace(", 'fd77::1', 'fd77::2'", ""))).expect_err("no way");
+        assert!(told.contains("no front has an address of fd77::100's family"), "{told}");
     }
 
     #[test]

@@ -45,6 +45,33 @@ pub(super) const FAMILIES: &[(&Family, Read)] = &[
     ),
     (
         &Family {
+            name: "leat_packets_spread_total",
+            kind: "counter",
+            labels: "",
+            help: "Packets that a front of spread = \"l4\" has sent to nodes.",
+        },
+        |worker| &worker.packets_spread,
+    ),
+    (
+        &Family {
+            name: "leat_packets_passed_on_total",
+            kind: "counter",
+            labels: "",
+            help: "Packets without a connection here that a node has sent on to the one that had their bucket before.",
+        },
+        |worker| &worker.packets_passed_on,
+    ),
+    (
+        &Family {
+            name: "leat_packets_unreached_total",
+            kind: "counter",
+            labels: "",
+            help: "Packets of either that were dropped, as no node has their bucket or it isn't known where that is.",
+        },
+        |worker| &worker.packets_unreached,
+    ),
+    (
+        &Family {
             name: "leat_handoffs_total",
             kind: "counter",
             labels: "",

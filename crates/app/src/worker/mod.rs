@@ -268,6 +268,7 @@ pub struct Worker<H: Host> {
     ports: Ports,
     /// The worker's part in a cluster, if the server has one.
     cluster: Option<Box<cluster::Cluster<File<H>>>>,
+    spread: Option<Box<cluster::Spread>>,
     shared: Arc<ClusterShared>,
     under_way: cluster::UnderWay,
     programs: Programs<H::Programs>,
@@ -355,6 +356,7 @@ impl<H: Host> Worker<H> {
             streams: Streams::default(),
             ports: Ports::default(),
             cluster: None,
+            spread: None,
             shared,
             under_way: cluster::UnderWay::default(),
             programs: Programs::new(programs),

@@ -98,14 +98,16 @@ fn the_example_is_right() {
 
 #[test]
 fn the_example_of_a_cluster_is_right_for_its_dispatcher_and_its_nodes() {
-    let file = repository().join("examples/cluster.toml");
-    let part = |role, name: Option<&str>| {
-        let part = config::Part { role: Some(role), name: name.map(str::to_owned), server: Vec::new() };
-        config::load_part(&file, &part).unwrap_or_else(|mistakes| panic!("{mistakes}"))
-    };
-    let dispatcher = part(config::Role::Dispatcher, None);
-    for node in &dispatcher.cluster.nodes {
-        assert_eq!(part(config::Role::Node, Some(&node.name)).cluster.name, node.name);
+    for example in ["cluster.toml", "spread.toml"] {
+        let file = repository().join("examples").join(example);
+        let part = |role, name: Option<&str>| {
+            let part = config::Part { role: Some(role), name: name.map(str::to_owned), server: Vec::new() };
+            config::load_part(&file, &part).unwrap_or_else(|mistakes| panic!("{mistakes}"))
+        };
+        let dispatcher = part(config::Role::Dispatcher, None);
+        for node in &dispatcher.cluster.nodes {
+            assert_eq!(part(config::Role::Node, Some(&node.name)).cluster.name, node.name);
+        }
     }
 }
 

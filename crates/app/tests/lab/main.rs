@@ -6,6 +6,7 @@ mod foreign;
 mod motion;
 mod restart;
 mod split;
+mod spread;
 mod ways;
 
 use std::fs;

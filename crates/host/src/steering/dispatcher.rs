@@ -160,13 +160,7 @@ impl Dispatcher {
     /// # Errors
     /// No such interface.
     pub fn set_node(&self, number: u32, reach: &Reach) -> Result<()> {
-        let node = RawNode {
-            address6: raw_ipv6(reach.ipv6),
-            address4: raw_ipv4(reach.ipv4),
-            ifindex: interface_index(&reach.interface)?,
-            reach: if reach.routed { NODE_ROUTED } else { NODE_NEIGHBOUR },
-        };
-        lock(&self.nodes).insert(number, node, 0).doing(|| format!("node {number}"))
+        lock(&self.nodes).insert(number, reach.raw()?, 0).doing(|| format!("node {number}"))
     }
 
     /// Forgets a node: packets of flows that are still its own are dropped.
@@ -273,5 +267,14 @@ impl Reach {
             IpAddr::V4(_) => self.ipv4.is_some() || self.ipv6.is_some() && !self.routed,
             IpAddr::V6(_) => self.ipv6.is_some(),
         }
+    }
+    /// As the programs have it.
+    pub(super) fn raw(&self) -> Result<RawNode> {
+        Ok(RawNode {
+            address6: raw_ipv6(self.ipv6),
+            address4: raw_ipv4(self.ipv4),
+            ifindex: interface_index(&self.interface)?,
+            reach: if self.routed { NODE_ROUTED } else { NODE_NEIGHBOUR },
+        })
     }
 }

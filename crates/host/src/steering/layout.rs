@@ -66,7 +66,7 @@ pub(super) struct RawNode {
 
 /// `struct service_key`.
 #[repr(C)]
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct RawServiceKey {
     pub(super) address: [u8; 16],
     pub(super) port: [u8; 2],
@@ -102,6 +102,21 @@ pub(super) struct RawBirth {
     pub(super) unused: u32,
 }
 
+/// `struct owners`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct RawOwners {
+    pub(super) current: u16,
+    pub(super) previous: u16,
+}
+
+/// `struct bucket_key`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct RawBucketKey {
+    pub(super) halves: [u64; 2],
+}
+
 // SAFETY: as the others: `repr(C)`, only integers and arrays of them, and no padding, so that every byte is initialised and any will do.
 unsafe impl Pod for RawKey {}
 // SAFETY: as above.
@@ -116,6 +131,10 @@ unsafe impl Pod for RawService {}
 unsafe impl Pod for RawCookieKey {}
 // SAFETY: as above.
 unsafe impl Pod for RawBirth {}
+// SAFETY: as above.
+unsafe impl Pod for RawOwners {}
+// SAFETY: as above.
+unsafe impl Pod for RawBucketKey {}
 
 /// IPv4 as IPv6.
 pub(super) fn raw_ip(ip: IpAddr) -> [u8; 16] {

@@ -1,8 +1,8 @@
 //! Packets of connections that moved, sent after them by eBPF programs in tc. Which flow belongs where is decided elsewhere; the programs in
 //! `programs` look it up for each packet. `docs/decisions/0009-steering.md` has the reasons.
 //!
-//! A [`Dispatcher`] is where clients' packets arrive, a [`Node`] where their connections may be. Maps and programs are pinned: what a
-//! process loaded goes on working when it has died, and the next one finds it.
+//! A [`Dispatcher`] is where clients' packets arrive, a [`Node`] where their connections may be; a [`Spread`] is either, for connections that go by a
+//! table. Maps and programs are pinned: what a process loaded goes on working when it has died, and the next one finds it.
 
 mod attach;
 mod batch;
@@ -12,6 +12,7 @@ mod flows;
 mod held;
 mod layout;
 mod node;
+mod spread;
 #[cfg(test)]
 mod tests;
 
@@ -27,6 +28,7 @@ pub use dispatcher::{Dispatcher, DispatcherCounters, Reach};
 pub use flows::{Flow, FlowKey, Flows, Heard};
 pub use held::{HELD_BYTES_MAX, HELD_FRAMES_PER_FLOW_MAX};
 pub use node::{Node, NodeCounters, Service, boot_clock_ns, mark_closing};
+pub use spread::{Spread, SpreadCounters, SpreadPart};
 
 /// Why packets can't be steered, or these not.
 #[derive(Debug, thiserror::Error)]

@@ -1,12 +1,15 @@
 //! The programs, packet by packet (`BPF_PROG_TEST_RUN`). Whole connections are in `tests/handoff`.
 
+mod spread;
+
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use aya::programs::{TestRun, TestRunOptions};
 use leat_logic::handoff::{FlowId, Generation, ServerId};
 
+use super::attach::Programs;
 use super::*;
 use crate::namespace;
 
@@ -36,23 +39,29 @@ impl Drop for Pins {
     }
 }
 
-fn in_lab(name: &str, test: impl FnOnce(&Dispatcher) + Send + 'static) {
+/// Does something in a namespace of its own, with a directory for pins.
+fn in_namespace(name: &str, test: impl FnOnce(&Path) + Send + 'static) {
     let Some(namespace) = namespace::for_test(name) else { return };
     let pins = Pins(std::env::temp_dir().join(format!("leat-{}-{name}", std::process::id())));
     std::fs::create_dir_all(&pins.0).unwrap();
     assert!(Command::new("mount").args(["-t", "bpf", "bpf"]).arg(&pins.0).status().unwrap().success());
     let path = pins.0.clone();
-    namespace
-        .run(move || {
-            let dispatcher = Dispatcher::load_for_births(&path, 100, CookieKey::new([7; 16])).unwrap();
-            for (number, routed) in [(1, false), (2, true)] {
-                let interface = "lo".to_owned();
-                let (ipv4, ipv6) = (Some([203, 0, 113, 9].into()), Some("2001:db8:9::9".parse().unwrap()));
-                dispatcher.set_node(number, &Reach { interface, ipv4, ipv6, routed }).unwrap();
-            }
-            test(&dispatcher);
-        })
-        .unwrap();
+    namespace.run(move || test(&path)).unwrap();
+}
+
+/// How nodes are reached in these tests.
+fn reach(routed: bool) -> Reach {
+    let (ipv4, ipv6) = (Some([203, 0, 113, 9].into()), Some("2001:db8:9::9".parse().unwrap()));
+    Reach { interface: "lo".to_owned(), ipv4, ipv6, routed }
+}
+
+fn in_lab(name: &str, test: impl FnOnce(&Dispatcher) + Send + 'static) {
+    in_namespace(name, |path| {
+        let dispatcher = Dispatcher::load_for_births(path, 100, CookieKey::new([7; 16])).unwrap();
+        dispatcher.set_node(1, &reach(false)).unwrap();
+        dispatcher.set_node(2, &reach(true)).unwrap();
+        test(&dispatcher);
+    });
 }
 
 /// A TCP segment from one to the other.
@@ -156,13 +165,16 @@ fn too_big(router: &str, about: &Segment) -> Vec<u8> {
 }
 
 /// A program's verdict, and the packet as it leaves.
-fn run(dispatcher: &Dispatcher, program: &str, frame: &[u8]) -> (u32, Vec<u8>) {
-    let mut programs = dispatcher.programs.lock().unwrap();
+fn run_program(programs: &mut Programs, program: &str, frame: &[u8]) -> (u32, Vec<u8>) {
     let mut out = vec![0; frame.len() + 64];
     let options = TestRunOptions { data_in: Some(frame), data_out: Some(&mut out), ..TestRunOptions::default() };
     let result = programs.classifier(program).unwrap().test_run(options).unwrap();
     out.truncate(result.data_size_out as usize);
     (result.return_value, out)
+}
+
+fn run(dispatcher: &Dispatcher, program: &str, frame: &[u8]) -> (u32, Vec<u8>) {
+    run_program(&mut dispatcher.programs.lock().unwrap(), program, frame)
 }
 
 fn arrive(dispatcher: &Dispatcher, segment: &Segment) -> u32 {

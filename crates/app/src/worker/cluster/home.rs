@@ -612,6 +612,9 @@ impl<H: Host> Worker<H> {
         if question.command == Command::Ports {
             return question.answer(Ok(self.list_ports()));
         }
+        if let Some(answer) = self.answer_by_front(&question.command) {
+            return question.answer(answer);
+        }
         let is_ports = self.tell_ports(&question.command);
         let Some(Part::Home(home)) = self.cluster.as_mut().map(|cluster| &mut cluster.part) else {
             if is_ports {

@@ -14,6 +14,7 @@
 //! | `reply` | both: replies under way that change hands |
 //! | `placing` | both: requests that come on connections which have been given to a node |
 //! | `shared` | is what workers share: programs in the kernel, and leases |
+//! | `spread` | a front's, and its nodes': packets go by a table, and nobody but the node sees the request |
 //! | `split` | a connection server's, and its data servers': which requests are delegated, and when a connection comes home |
 
 mod born;
@@ -27,6 +28,7 @@ mod recovery;
 mod reply;
 mod shared;
 mod split;
+mod spread;
 mod turns;
 
 use leat_host::handoff::Freezer;
@@ -45,6 +47,7 @@ use node::Node;
 pub use shared::Shared;
 use split::Split;
 pub(in crate::worker) use split::UnderWay;
+pub(in crate::worker) use spread::Spread;
 
 /// The dispatcher's number.
 const DISPATCHER: u32 = 0;
@@ -151,6 +154,9 @@ impl<H: Host> Worker<H> {
         if config.role == Role::Server || config.cluster.vip.is_empty() {
             return;
         }
+        if config.cluster.is_spread() {
+            return self.arrange_spread(config);
+        }
         if let Some(cluster) = &mut self.cluster {
             cluster.part.configure(config, &self.shared);
             return;
@@ -246,7 +252,7 @@ impl<H: Host> Worker<H> {
 
     /// When the cluster has something to do by itself.
     pub(super) fn cluster_timeout(&self) -> Instant {
-        let Some(cluster) = &self.cluster else { return Instant::NEVER };
+        let Some(cluster) = &self.cluster else { return self.spread_timeout() };
         let part = match &cluster.part {
             Part::Home(home) => home.poll_timeout(),
             Part::Node(node) => node.poll_timeout().min(node.births_at),
@@ -256,6 +262,7 @@ impl<H: Host> Worker<H> {
 
     /// Does what is due.
     pub(super) fn handle_cluster_timeout(&mut self) {
+        self.handle_spread_timeout();
         self.handle_link_timeout();
         self.queue_turns();
         let now = self.now;

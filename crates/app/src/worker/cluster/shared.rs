@@ -56,7 +56,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// What tells two clusters of one machine apart.
-fn vip_name(cluster: &config::Cluster) -> String {
+pub(super) fn vip_name(cluster: &config::Cluster) -> String {
     cluster.vip.first().map(ToString::to_string).unwrap_or_default()
 }
 
@@ -78,7 +78,7 @@ fn load_dispatcher(config: &Config) -> Result<steering::Dispatcher, String> {
     Ok(steering)
 }
 
-fn reach(node: &config::ClusterNode) -> Result<Reach, String> {
+pub(super) fn reach(node: &config::ClusterNode) -> Result<Reach, String> {
     let first = node.address.first().ok_or_else(|| format!("node {} has no address", node.name))?;
     let interface = interfaces::towards(*first).map_err(|error| format!("node {}: {error}", node.name))?;
     let ipv4 = node.address.iter().find_map(|address| match address {

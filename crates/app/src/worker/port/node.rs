@@ -175,6 +175,7 @@ impl<H: Host> Worker<H> {
                 }
             }
         }
+        self.spread_probe_ended(stream, is_well);
         self.close_stream(stream);
     }
 }

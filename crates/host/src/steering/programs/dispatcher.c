@@ -7,6 +7,7 @@
 #else
 #include "packet.h"
 #endif
+#include "reach.h"
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -15,13 +16,6 @@ struct {
 	__type(key, struct flow_key);
 	__type(value, struct flow);
 } flows SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 4096);
-	__type(key, __u32);
-	__type(value, struct node);
-} nodes SEC(".maps");
 
 /* The tap that holds an interface's packets, and the interface of a tap. */
 struct {
@@ -67,19 +61,6 @@ static __always_inline void remember(struct __sk_buff *skb, const struct packet 
 		if (timestamp)
 			flow->timestamp = timestamp;
 	}
-}
-
-static __always_inline int send_to_neighbour(const struct packet *packet, const struct node *node)
-{
-	struct bpf_redir_neigh next = {};
-	if (packet->is_ipv4 && node->address4) {
-		next.nh_family = AF_INET;
-		next.ipv4_nh = node->address4;
-	} else {
-		next.nh_family = AF_INET6;
-		__builtin_memcpy(next.ipv6_nh, node->address6, 16);
-	}
-	return bpf_redirect_neigh(node->ifindex, &next, sizeof(next), 0);
 }
 
 static __noinline int send_through_routers(struct __sk_buff *skb, const struct packet *packet, const struct node *node)

@@ -87,6 +87,18 @@ struct birth {
 	__u32 unused;
 };
 
+/* Whose a bucket of connections is, by nodes' numbers; 0 is nobody. */
+struct owners {
+	__u16 current;  /* gets what begins */
+	__u16 previous; /* gets what the former has no connection of */
+};
+
+/* Both halves of what buckets are made with. */
+struct bucket_key {
+	__u64 first;
+	__u64 second;
+};
+
 /* SO_MARK of a socket that its process closes on purpose: "leat". */
 #define CLOSING_MARK 0x6c656174
 
@@ -116,4 +128,11 @@ enum node_counter {
 	FORGED,        /* for the VIP, without a connection, and with a cookie that isn't right: dropped */
 	UNHEARD,       /* connections that would have begun at a foreign server that doesn't listen */
 	NODE_COUNTERS
+};
+
+enum spread_counter {
+	SPREAD,        /* sent to the owner of its bucket */
+	PASSED_ON,     /* without a connection here: sent to the previous owner */
+	UNREACHED,     /* that node isn't known: dropped */
+	SPREAD_COUNTERS
 };

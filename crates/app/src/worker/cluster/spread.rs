@@ -1,0 +1,290 @@
+//! `spread = "l4"`: a front's part, and a node's. A front has the kernel send packets to nodes by a table (`leat_logic::spread`), and finds out which nodes can
+//! be reached; it sees no request. A node has the kernel send on what belongs to a connection that another node has; it serves as any server does.
+//! `docs/decisions/0017-spread.md` has the reasons.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use leat_host::interfaces;
+use leat_host::reactor::{Peer, Reactor, Token};
+use leat_host::steering::{self, SpreadPart};
+use leat_logic::dispatch::{Dispatcher, NodeId, NodeLine, Standing};
+use leat_logic::spread;
+use leat_logic::spread::{Member, Table, bucket_key};
+use leat_logic::time::Instant;
+use serde_json::{Value, json};
+
+use super::super::stream::Owner;
+use super::super::{Host, Worker};
+use super::{number_of, shared};
+use crate::config::{self, Config, Role};
+use crate::ctl::{self, Command};
+use crate::metrics::WorkerMetrics;
+use crate::pins;
+
+/// How often what the programs have counted is told.
+const COUNT_PAUSE: Duration = Duration::from_millis(250);
+
+/// See the module.
+pub(in crate::worker) struct Spread {
+    /// What the kernel is told; the first worker's, for all.
+    steering: Option<steering::Spread>,
+    /// At a front.
+    front: Option<Front>,
+    count_at: Instant,
+}
+
+/// Which nodes can be reached, and whose each bucket is.
+struct Front {
+    dispatcher: Dispatcher,
+    /// Where nodes are probed, by their places.
+    addresses: Vec<Option<SocketAddr>>,
+    /// By the number of the stream.
+    probes: BTreeMap<u32, Probe>,
+    probe_timeout: Duration,
+    /// Nodes of which no probe has told anything yet: until all have been tried, the table stays what it was.
+    untried: BTreeSet<NodeId>,
+    table: Table,
+}
+
+struct Probe {
+    stream: Token,
+    node: NodeId,
+    until: Instant,
+}
+
+impl Spread {
+    fn new(config: &Config, is_first: bool, now: Instant, seed: u64) -> Result<Spread, String> {
+        let cluster = &config.cluster;
+        let key = cluster.key_file.as_ref().ok_or("`key_file` is missing in [cluster]")?;
+        let steering = is_first.then(|| load(config, bucket_key(key.bytes()))).transpose()?;
+        let left = steering.as_ref().map(steering::Spread::buckets).transpose().map_err(|error| error.to_string())?;
+        let front = (config.role == Role::Dispatcher).then(|| Front {
+            dispatcher: Dispatcher::new(cluster.settings(), key.bytes(), seed),
+            addresses: Vec::new(),
+            probes: BTreeMap::new(),
+            probe_timeout: cluster.health.timeout,
+            untried: BTreeSet::new(),
+            table: left.map(Table::left).unwrap_or_default(),
+        });
+        Ok(Spread { steering, front, count_at: now })
+    }
+
+    /// Takes over what a configuration says of the nodes.
+    fn configure(&mut self, cluster: &config::Cluster, now: Instant) -> Result<(), String> {
+        let text = |error: steering::Error| error.to_string();
+        if let Some(steering) = &mut self.steering {
+            let others = cluster.nodes.iter().enumerate().filter(|(_, node)| node.name != cluster.name);
+            for (place, node) in others {
+                steering.set_node(number_of(place), &shared::reach(node)?).map_err(text)?;
+            }
+            steering.set_vips(&cluster.vip).map_err(text)?;
+        }
+        if let Some(front) = &mut self.front {
+            front.configure(cluster, now);
+        }
+        self.renew(now)
+    }
+
+    /// Has the kernel told whose the buckets are by now.
+    fn renew(&mut self, now: Instant) -> Result<(), String> {
+        let Some(front) = self.front.as_mut().filter(|front| front.untried.is_empty()) else { return Ok(()) };
+        let members: Vec<_> = front.dispatcher.nodes(now).enumerate().map(member).collect();
+        let changes = front.table.update(&members);
+        let Some(steering) = &mut self.steering else { return Ok(()) };
+        for (bucket, owners) in &changes {
+            steering.set_bucket(*bucket, *owners).map_err(|error| error.to_string())?;
+        }
+        if !changes.is_empty() {
+            let takers = members.iter().filter(|member| member.standing == spread::Standing::Takes);
+            let names: Vec<_> = takers.map(|member| member.name.as_str()).collect();
+            crate::log::info(format_args!("new connections go to {}", names.join(", ")));
+        }
+        Ok(())
+    }
+
+    fn poll_timeout(&self) -> Instant {
+        let front = self.front.as_ref().map_or(Instant::NEVER, Front::poll_timeout);
+        if self.steering.is_some() { front.min(self.count_at) } else { front }
+    }
+
+    fn count(&mut self, metrics: &WorkerMetrics, now: Instant) {
+        if let Some(steering) = self.steering.as_ref().filter(|_| now >= self.count_at) {
+            self.count_at = now.after(COUNT_PAUSE);
+            // What can't be read now can be later.
+            if let Ok(counters) = steering.counters() {
+                metrics.packets_spread.set(counters.spread);
+                metrics.packets_passed_on.set(counters.passed_on);
+                metrics.packets_unreached.set(counters.unreached);
+            }
+        }
+    }
+}
+
+impl Front {
+    fn configure(&mut self, cluster: &config::Cluster, now: Instant) {
+        let known: BTreeSet<_> = cluster.nodes.iter().filter_map(|node| self.dispatcher.find(&node.name)).collect();
+        self.dispatcher.configure(cluster.settings());
+        self.dispatcher.set_nodes(&cluster.node_settings(), now);
+        self.probe_timeout = cluster.health.timeout;
+        self.addresses.clear();
+        self.untried.retain(|node| known.contains(node));
+        for node in &cluster.nodes {
+            let Some(id) = self.dispatcher.find(&node.name) else { continue };
+            if self.addresses.len() <= id.index() {
+                self.addresses.resize(id.index() + 1, None);
+            }
+            self.addresses[id.index()] = cluster.vip.first().and_then(|&vip| cluster.proxy_address(node, vip));
+            if !known.contains(&id) && !cluster.health.interval.is_zero() {
+                self.untried.insert(id);
+                self.dispatcher.link_changed(id, false, now);
+            }
+        }
+        if cluster.health.interval.is_zero() {
+            self.untried.clear();
+        }
+    }
+
+    fn poll_timeout(&self) -> Instant {
+        let probes = self.probes.values().map(|probe| probe.until).min().unwrap_or(Instant::NEVER);
+        self.dispatcher.poll_timeout().unwrap_or(Instant::NEVER).min(probes)
+    }
+
+    fn tried(&mut self, node: NodeId, is_well: bool, now: Instant) {
+        self.untried.remove(&node);
+        if self.dispatcher.probe_ended(node, is_well, now) {
+            crate::log::warning(format_args!("node {}: its probes fail", self.dispatcher.name(node)));
+        }
+        if is_well && self.dispatcher.is_unlinked(node, now) {
+            self.dispatcher.link_changed(node, true, now);
+            crate::log::info(format_args!("node {}: it can be reached", self.dispatcher.name(node)));
+        }
+    }
+
+    fn list_nodes(&self, now: Instant) -> Value {
+        let node = |(place, line): (usize, NodeLine)| {
+            let number = number_of(place);
+            let owned = self.table.buckets().iter().filter(|owners| u32::from(owners.current) == number).count();
+            let percent = owned as f64 * 100.0 / spread::BUCKETS as f64;
+            let figures = format!("weight {}, {percent:.1} % of new connections", line.weight);
+            json!({ "name": line.name, "standing": line.standing.to_string(), "weight": line.weight, "figures": figures })
+        };
+        ctl::list_nodes("maglev", self.dispatcher.nodes(now).enumerate().map(node).collect())
+    }
+
+    fn answer(&mut self, command: &Command, now: Instant) -> Result<Value, String> {
+        match command {
+            Command::Nodes => Ok(self.list_nodes(now)),
+            Command::Weight { .. } | Command::Drain { .. } | Command::Resume { .. } => {
+                ctl::answer(&mut self.dispatcher, command, now)
+            }
+            _ => Err("a front sees packets and no requests: it knows its nodes, and of connections nothing".to_owned()),
+        }
+    }
+}
+
+/// A node as the table has it.
+fn member((place, line): (usize, NodeLine)) -> Member {
+    let standing = match line.standing {
+        Standing::Draining => spread::Standing::Keeps,
+        Standing::Unfit(_) => spread::Standing::Gone,
+        _ => spread::Standing::Takes,
+    };
+    let number = u16::try_from(number_of(place)).unwrap_or(0);
+    Member { number, name: line.name, weight: line.weight, standing }
+}
+
+fn load(config: &Config, key: [u8; 16]) -> Result<steering::Spread, String> {
+    let text = |error: steering::Error| error.to_string();
+    let part = if config.role == Role::Dispatcher { SpreadPart::Front } else { SpreadPart::Peer };
+    let name = format!("spread-{}-{}", config.cluster.name, shared::vip_name(&config.cluster));
+    let mut steering = steering::Spread::load(&pins::directory(&name)?, key).map_err(text)?;
+    for interface in interfaces::outward().map_err(|error| format!("interfaces: {error}"))? {
+        steering.attach(part, &interface).map_err(text)?;
+    }
+    Ok(steering)
+}
+
+impl<H: Host> Worker<H> {
+    /// Takes up what a configuration says, at the worker's first one.
+    pub(super) fn arrange_spread(&mut self, config: &Config) {
+        let is_first = self.shared.workers().first() == Some(&super::worker_number(self.metrics.worker));
+        let spread = match self.spread.take() {
+            Some(spread) => Ok(spread),
+            None => Spread::new(config, is_first, self.now, self.boundary).map(Box::new),
+        };
+        let configured = spread.and_then(|mut spread| {
+            let configured = spread.configure(&config.cluster, self.now);
+            self.spread = Some(spread);
+            configured
+        });
+        if let Err(error) = configured {
+            let what = match config.role {
+                Role::Dispatcher => "connections aren't spread over nodes",
+                _ => "packets of connections that another node has aren't sent on",
+            };
+            crate::log::error(format_args!("{what}: {error}"));
+        }
+    }
+
+    pub(super) fn spread_timeout(&self) -> Instant {
+        self.spread.as_ref().map_or(Instant::NEVER, |spread| spread.poll_timeout())
+    }
+
+    /// Begins probes that are due, and ends those that take too long.
+    pub(super) fn handle_spread_timeout(&mut self) {
+        let now = self.now;
+        let Some(spread) = &mut self.spread else { return };
+        spread.count(&self.metrics, now);
+        let Some(front) = &mut spread.front else { return };
+        let late = front.probes.values().filter(|probe| now >= probe.until).map(|probe| probe.stream);
+        let late: Vec<_> = late.collect();
+        let mut due = Vec::new();
+        while let Some(node) = front.dispatcher.poll_probe(now) {
+            due.push((node, front.addresses.get(node.index()).copied().flatten()));
+        }
+        late.into_iter().for_each(|stream| self.probe_ended(stream));
+        for (node, address) in due {
+            let socket = address.and_then(|address| self.reactor.connect(&Peer::Internet(address)).ok());
+            let stream = socket.map(|socket| self.open_stream(socket, true, Owner::Probe));
+            let Some(front) = self.spread.as_mut().and_then(|spread| spread.front.as_mut()) else { return };
+            match stream {
+                Some(stream) => {
+                    let until = now.after(front.probe_timeout);
+                    front.probes.insert(stream.index, Probe { stream, node, until });
+                }
+                None => front.tried(node, false, now),
+            }
+        }
+        self.renew_spread();
+    }
+
+    /// A probe of a front's has ended, if it was one.
+    pub(in crate::worker) fn spread_probe_ended(&mut self, stream: Token, is_well: bool) {
+        let now = self.now;
+        let Some(front) = self.spread.as_mut().and_then(|spread| spread.front.as_mut()) else { return };
+        if front.probes.get(&stream.index).is_some_and(|probe| probe.stream == stream)
+            && let Some(probe) = front.probes.remove(&stream.index)
+        {
+            // One that was ended because it took too long has reached nobody.
+            front.tried(probe.node, is_well && now < probe.until, now);
+            self.renew_spread();
+        }
+    }
+
+    fn renew_spread(&mut self) {
+        let now = self.now;
+        if let Some(Err(error)) = self.spread.as_mut().map(|spread| spread.renew(now)) {
+            crate::log::warning(format_args!("the table of buckets can't be renewed: {error}"));
+        }
+    }
+
+    /// What a front says to a command; none if this is no front.
+    pub(super) fn answer_by_front(&mut self, command: &Command) -> Option<Result<Value, String>> {
+        let now = self.now;
+        let answer = self.spread.as_mut()?.front.as_mut()?.answer(command, now);
+        self.renew_spread();
+        Some(answer)
+    }
+}

@@ -1,0 +1,162 @@
+/* Connections spread over nodes without a look at their requests, by a table that leat makes: at a front, each packet goes to the owner of its bucket;
+ * at a node, what belongs to no connection goes on to the bucket's previous owner, whom the front names in the packet's urgent pointer (which has no meaning
+ * without its flag). Who has been sent a packet so is named nobody any more, so none goes round. docs/decisions/0017-spread.md has the reasons. */
+#include <stddef.h>
+
+#include "packet.h"
+#include "reach.h"
+
+/* As many as the table in leat-logic has. */
+#define BUCKETS 65537
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1024);
+	__type(key, struct service_key);
+	__type(value, __u32);
+} spread_vips SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, BUCKETS);
+	__type(key, __u32);
+	__type(value, struct owners);
+} buckets SEC(".maps");
+
+/* What fronts of one cluster, and nobody else, make buckets with: else a client could choose its node. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct bucket_key);
+} bucket_keys SEC(".maps");
+
+COUNTERS(spread_counters, SPREAD_COUNTERS)
+
+static __always_inline int is_spread(const struct packet *packet)
+{
+	struct service_key key = {};
+	if (packet->kind == PACKET_OTHER)
+		return 0;
+	__builtin_memcpy(key.address, packet->destination, 16);
+	key.port = packet->destination_port;
+	return bpf_map_lookup_elem(&spread_vips, &key) != NULL;
+}
+
+/* Mixes one more word in, so that each of its bits changes about half of the others (the finalizer of MurmurHash3, by Appleby). */
+static __always_inline __u64 mix(__u64 hash, __u64 word)
+{
+	hash ^= word;
+	hash ^= hash >> 33;
+	hash *= 0xff51afd7ed558ccdULL;
+	hash ^= hash >> 33;
+	hash *= 0xc4ceb9fe1a85ec53ULL;
+	return hash ^ hash >> 33;
+}
+
+static __always_inline __u32 bucket_of(const struct packet *packet, const struct bucket_key *key)
+{
+	__u64 words[4];
+	__builtin_memcpy(words, packet->source, 16);
+	__builtin_memcpy(words + 2, packet->destination, 16);
+	__u64 hash = mix(key->first, words[0]);
+	hash = mix(hash + key->second, words[1]);
+	hash = mix(hash, words[2]);
+	hash = mix(hash, words[3]);
+	hash = mix(hash + key->second, (__u64)packet->source_port << 16 | packet->destination_port);
+	return (hash >> 32) * BUCKETS >> 32;
+}
+
+static __always_inline int send_to(const struct packet *packet, __u32 number)
+{
+	const struct node *node = bpf_map_lookup_elem(&nodes, &number);
+	if (!node || node->reach != NODE_NEIGHBOUR) {
+		count(UNREACHED);
+		return TC_ACT_SHOT;
+	}
+	return send_to_neighbour(packet, node);
+}
+
+SEC("classifier")
+int front_ingress(struct __sk_buff *skb)
+{
+	struct packet packet;
+	__u32 zero = 0;
+	read_packet(skb, &packet);
+	if (!is_spread(&packet))
+		return TC_ACT_UNSPEC;
+	const struct bucket_key *key = bpf_map_lookup_elem(&bucket_keys, &zero);
+	if (!key)
+		return TC_ACT_SHOT;
+	__u32 bucket = bucket_of(&packet, key);
+	const struct owners *owners = bpf_map_lookup_elem(&buckets, &bucket);
+	if (!owners)
+		return TC_ACT_SHOT;
+	/* What begins belongs to nobody yet. A client's own word is never passed on. */
+	if (packet.kind == PACKET_TCP && !packet.tcp.urg) {
+		__be16 named = packet.tcp.syn ? 0 : bpf_htons(owners->previous);
+		if (named != packet.tcp.urg_ptr && !set_urgent_pointer(skb, &packet, named))
+			return TC_ACT_SHOT;
+	}
+	count(SPREAD);
+	return send_to(&packet, owners->current);
+}
+
+/* Whether an acknowledgement ends a handshake that the listener answered without remembering it, as under a flood of SYNs. */
+static __noinline int has_syn_cookie(struct __sk_buff *skb, const struct packet *packet)
+{
+	struct bpf_sock_tuple tuple = {};
+	struct bpf_sock *listener;
+	if (!packet)
+		return 0;
+	struct tcphdr tcp = packet->tcp;
+	struct iphdr ip4 = {};
+	struct ipv6hdr ip6 = {};
+	int has_cookie;
+	if (packet->is_ipv4) {
+		if (bpf_skb_load_bytes(skb, ETH_HLEN, &ip4, sizeof(ip4)) < 0)
+			return 0;
+		tuple.ipv4.saddr = ip4.saddr;
+		tuple.ipv4.daddr = ip4.daddr;
+		tuple.ipv4.sport = tcp.source;
+		tuple.ipv4.dport = tcp.dest;
+		listener = bpf_skc_lookup_tcp(skb, &tuple, sizeof(tuple.ipv4), BPF_F_CURRENT_NETNS, 0);
+		if (!listener)
+			return 0;
+		has_cookie = bpf_tcp_check_syncookie(listener, &ip4, sizeof(ip4), &tcp, sizeof(tcp)) == 0;
+	} else {
+		if (bpf_skb_load_bytes(skb, ETH_HLEN, &ip6, sizeof(ip6)) < 0)
+			return 0;
+		__builtin_memcpy(tuple.ipv6.saddr, packet->source, 16);
+		__builtin_memcpy(tuple.ipv6.daddr, packet->destination, 16);
+		tuple.ipv6.sport = tcp.source;
+		tuple.ipv6.dport = tcp.dest;
+		listener = bpf_skc_lookup_tcp(skb, &tuple, sizeof(tuple.ipv6), BPF_F_CURRENT_NETNS, 0);
+		if (!listener)
+			return 0;
+		has_cookie = bpf_tcp_check_syncookie(listener, &ip6, sizeof(ip6), &tcp, sizeof(tcp)) == 0;
+	}
+	bpf_sk_release(listener);
+	return has_cookie;
+}
+
+SEC("classifier")
+int peer_ingress(struct __sk_buff *skb)
+{
+	struct packet packet;
+	read_packet(skb, &packet);
+	if (packet.kind != PACKET_TCP || packet.tcp.syn || packet.tcp.urg || !packet.tcp.urg_ptr || !is_spread(&packet))
+		return TC_ACT_UNSPEC;
+	int kind = find_socket(skb, &packet);
+	if (kind == SOCKET_CONNECTION || kind == SOCKET_OVER)
+		return TC_ACT_UNSPEC;
+	if (kind == SOCKET_LISTENER && has_syn_cookie(skb, &packet))
+		return TC_ACT_UNSPEC;
+	__u32 previous = bpf_ntohs(packet.tcp.urg_ptr);
+	if (!set_urgent_pointer(skb, &packet, 0))
+		return TC_ACT_SHOT;
+	count(PASSED_ON);
+	return send_to(&packet, previous);
+}
+
+char LICENSE[] SEC("license") = "Dual MIT/GPL";

@@ -1,0 +1,144 @@
+//! Connections spread over nodes by a table, at fronts and between nodes: the programs of `programs/spread.c` and what they are told. What is in the
+//! table is decided elsewhere (`leat_logic::spread`).
+
+use std::net::SocketAddr;
+use std::path::Path;
+
+use aya::maps::{Array, HashMap, MapData, PerCpuArray};
+use aya::programs::tc::TcAttachType;
+use leat_logic::spread::Owners;
+
+use super::attach::{Programs, RunTime};
+use super::dispatcher::Reach;
+use super::layout::{RawBucketKey, RawNode, RawOwners, RawServiceKey, raw_ip, raw_port};
+use super::{Doing, Result};
+
+static OBJECT: &[u8] = aya::include_bytes_aligned!("programs/spread.o");
+
+/// Which of the programs a machine has its packets pass through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SpreadPart {
+    /// Clients' packets arrive here, and go to nodes.
+    Front,
+    /// Fronts' packets arrive here; those of connections that another node has go on to that.
+    Peer,
+}
+
+impl SpreadPart {
+    fn program(self) -> &'static str {
+        match self {
+            SpreadPart::Front => "front_ingress",
+            SpreadPart::Peer => "peer_ingress",
+        }
+    }
+}
+
+/// What the programs have counted since the maps were made.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SpreadCounters {
+    /// Packets that a front has sent to their bucket's owner.
+    pub spread: u64,
+    /// Packets without a connection that a node has sent on to the previous owner.
+    pub passed_on: u64,
+    /// Packets dropped, as their node isn't known.
+    pub unreached: u64,
+}
+
+/// See the module.
+pub struct Spread {
+    pub(super) programs: Programs,
+    vips: HashMap<MapData, RawServiceKey, u32>,
+    nodes: HashMap<MapData, u32, RawNode>,
+    buckets: Array<MapData, RawOwners>,
+    counters: PerCpuArray<MapData, u64>,
+}
+
+impl Spread {
+    /// Loads the programs, and finds or makes the maps that are pinned in `directory`, on a BPF file system. `key`: the same at all fronts.
+    ///
+    /// # Errors
+    /// Not allowed (`CAP_BPF`, `CAP_NET_ADMIN`), no BPF file system, an older kernel than 5.10.
+    pub fn load(directory: &Path, key: [u8; 16]) -> Result<Spread> {
+        let maps = ["spread_vips", "nodes", "buckets", "bucket_keys", "spread_counters"].map(|name| (name, None));
+        let mut programs = Programs::load(OBJECT, directory, &maps)?;
+        let doing = || "map of the buckets' key".to_owned();
+        let number = u128::from_le_bytes(key);
+        let halves = [number as u64, (number >> 64) as u64];
+        Array::try_from(programs.map("bucket_keys")?).doing(doing)?.set(0, RawBucketKey { halves }, 0).doing(doing)?;
+        Ok(Spread {
+            vips: HashMap::try_from(programs.map("spread_vips")?).doing(|| "map of VIPs".to_owned())?,
+            nodes: HashMap::try_from(programs.map("nodes")?).doing(|| "map of nodes".to_owned())?,
+            buckets: Array::try_from(programs.map("buckets")?).doing(|| "map of buckets".to_owned())?,
+            counters: PerCpuArray::try_from(programs.map("spread_counters")?).doing(|| "map of counters".to_owned())?,
+            programs,
+        })
+    }
+
+    /// Has an interface's packets pass through, also after this process has ended.
+    ///
+    /// # Errors
+    /// No such interface, or not allowed.
+    pub fn attach(&mut self, part: SpreadPart, interface: &str) -> Result<()> {
+        self.programs.attach(part.program(), interface, TcAttachType::Ingress)
+    }
+
+    /// Packets to these addresses, and to no others, are meant.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn set_vips(&mut self, vips: &[SocketAddr]) -> Result<()> {
+        let doing = || "map of VIPs".to_owned();
+        let wanted: Vec<_> =
+            vips.iter().map(|vip| RawServiceKey { address: raw_ip(vip.ip()), port: raw_port(*vip) }).collect();
+        let known = self.vips.keys().collect::<std::result::Result<Vec<_>, _>>().doing(doing)?;
+        for old in known.iter().filter(|old| !wanted.contains(old)) {
+            self.vips.remove(old).doing(doing)?;
+        }
+        wanted.iter().try_for_each(|vip| self.vips.insert(vip, 1, 0).doing(doing))
+    }
+
+    /// Says how a node is reached. It is on the same network: routers would be asked for the VIP itself.
+    ///
+    /// # Errors
+    /// No such interface.
+    pub fn set_node(&mut self, number: u32, reach: &Reach) -> Result<()> {
+        self.nodes.insert(number, reach.raw()?, 0).doing(|| format!("node {number}"))
+    }
+
+    /// Whose each bucket is by now, also by what an earlier process has left.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn buckets(&self) -> Result<Vec<Owners>> {
+        let owners = |raw: RawOwners| Owners { current: raw.current, previous: raw.previous };
+        (0..self.buckets.len())
+            .map(|bucket| self.buckets.get(&bucket, 0).map(owners).doing(|| "map of buckets".to_owned()))
+            .collect()
+    }
+
+    /// Gives a bucket to others.
+    ///
+    /// # Errors
+    /// There is no such bucket.
+    pub fn set_bucket(&mut self, bucket: u32, owners: Owners) -> Result<()> {
+        let raw = RawOwners { current: owners.current, previous: owners.previous };
+        self.buckets.set(bucket, raw, 0).doing(|| format!("bucket {bucket}"))
+    }
+
+    /// What was counted.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn counters(&self) -> Result<SpreadCounters> {
+        let count = |which| super::sum(&self.counters, which);
+        Ok(SpreadCounters { spread: count(0)?, passed_on: count(1)?, unreached: count(2)? })
+    }
+
+    /// What the programs have cost.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn run_time(&self) -> Result<RunTime> {
+        self.programs.run_time()
+    }
+}
