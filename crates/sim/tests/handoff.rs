@@ -53,7 +53,7 @@ fn defects_are_found() {
         if matches!(defect, Defect::ForgetsResend | Defect::ProbesEarly) {
             continue;
         }
-        let found = (0..SEEDS).any(|seed| run(Options { defect: Some(defect), ..options(seed) }).is_err());
+        let found = (0..2 * SEEDS).any(|seed| run(Options { defect: Some(defect), ..options(seed) }).is_err());
         assert!(found, "{name} goes unnoticed");
     }
 }

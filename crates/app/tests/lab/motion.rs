@@ -63,17 +63,23 @@ pub(super) fn ask(stream: &mut TcpStream, names: &[&str]) {
 
 /// The content of the next reply, and what has come of the one after.
 pub(super) fn read_reply(stream: &mut TcpStream, rest: &mut Vec<u8>) -> io::Result<Vec<u8>> {
+    let (head, content) = read_any_reply(stream, rest)?;
+    assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+    Ok(content)
+}
+
+/// The same, whatever its status, with its head.
+fn read_any_reply(stream: &mut TcpStream, rest: &mut Vec<u8>) -> io::Result<(String, Vec<u8>)> {
     let mut room = [0; 65536];
     loop {
         if let Some(end) = rest.windows(4).position(|bytes| bytes == b"\r\n\r\n") {
             let head = String::from_utf8_lossy(&rest[..end]).into_owned();
-            assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
             let length = head.lines().find_map(|line| line.strip_prefix("Content-Length: "));
             let length: usize = length.and_then(|length| length.parse().ok()).expect("its length is told");
             if rest.len() >= end + 4 + length {
                 let content = rest[end + 4..end + 4 + length].to_vec();
                 rest.drain(..end + 4 + length);
-                return Ok(content);
+                return Ok((head, content));
             }
         }
         match stream.read(&mut room)? {
@@ -214,6 +220,40 @@ fn leave_a_drained_node(number: u32, begun: Begun) {
     assert_eq!(lab.number("dispatcher", "leat_flows_cut_total"), 0);
 }
 
+/// A connection, and what has come of the next reply.
+type Client = (TcpStream, Vec<u8>);
+
+/// One that has been answered.
+fn begin(files: &BTreeMap<String, Vec<u8>>) -> Client {
+    let mut client = (connect(), Vec::new());
+    asks(&mut client, files);
+    client
+}
+
+fn asks((stream, rest): &mut Client, files: &BTreeMap<String, Vec<u8>>) {
+    ask(stream, &["small"]);
+    // It asserts that the status is 200.
+    assert!(read_reply(stream, rest).expect("a reply") == files["small"]);
+}
+
+/// Clients that ask and ask while something is done.
+fn asking<T>(clients: Vec<Client>, asks: impl Fn(&mut Client) + Sync, meanwhile: impl FnOnce() -> T) -> T {
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    let (is_over, asks) = (&is_over, &asks);
+    std::thread::scope(|scope| {
+        for mut client in clients {
+            scope.spawn(move || {
+                while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                    asks(&mut client);
+                }
+            });
+        }
+        let done = meanwhile();
+        is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+        done
+    })
+}
+
 #[test]
 fn requests_are_served_while_thousands_of_idle_connections_leave_a_node() {
     if !is_possible() {
@@ -226,39 +266,46 @@ fn requests_are_served_while_thousands_of_idle_connections_leave_a_node() {
     let limits = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     let raised = rustix::process::Rlimit { current: limits.maximum, ..limits };
     rustix::process::setrlimit(rustix::process::Resource::Nofile, raised).expect("up to the hard limit");
-    let asks = |(stream, rest): &mut (TcpStream, Vec<u8>)| {
-        ask(stream, &["small"]);
-        // It asserts that the status is 200.
-        assert!(read_reply(stream, rest).expect("a reply") == files["small"]);
-    };
     // All of them are at one node.
     ["n2", "n3"].iter().for_each(|node| _ = tell(&socket, &["drain", node, "--timeout", "20"]));
     lab.at("client1", || {
-        let begin = |_| {
-            let mut client = (connect(), Vec::new());
-            asks(&mut client);
-            client
-        };
-        let mut idle: Vec<_> = (0..6_000).map(begin).collect();
-        let mut busy: Vec<_> = (0..16).map(begin).collect();
+        let mut idle: Vec<_> = (0..6_000).map(|_| begin(&files)).collect();
+        let busy: Vec<_> = (0..16).map(|_| begin(&files)).collect();
         tell(&socket, &["ctl", "resume", "n2"]);
-        let is_over = std::sync::atomic::AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            for client in &mut busy {
-                scope.spawn(|| {
-                    while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
-                        asks(client);
-                    }
-                });
-            }
-            let said = tell(&socket, &["drain", "n1", "--timeout", "20"]);
-            is_over.store(true, std::sync::atomic::Ordering::Relaxed);
-            assert!(said.contains("n1 is empty after "), "{said}");
-        });
-        idle.iter_mut().for_each(asks);
+        let asks_well = |client: &mut Client| asks(client, &files);
+        let said = asking(busy, asks_well, || tell(&socket, &["drain", "n1", "--timeout", "20"]));
+        assert!(said.contains("n1 is empty after "), "{said}");
+        idle.iter_mut().for_each(|client| asks(client, &files));
     });
     assert!(lab.number("dispatcher", "leat_handoffs_returned_total") >= 6_000, "idle ones have moved");
     assert_eq!(total(&lab, "leat_handoffs_waiting"), 0);
+    assert_eq!(lab.number("dispatcher", "leat_flows_cut_total"), 0);
+}
+
+#[test]
+fn nobody_waits_in_vain_at_a_node_whose_connections_nobody_takes() {
+    if !is_possible() {
+        return;
+    }
+    let (lab, folder) = (Lab::new(18), Folder::new("vain"));
+    let files = BTreeMap::from([("small".to_owned(), content("small", 10_000))]);
+    up(&lab, &folder, Begun::AtNode, &files, "policy = 'round_robin'");
+    let socket = folder.path("leat.sock");
+    ["n2", "n3"].iter().for_each(|node| _ = tell(&socket, &["drain", node, "--timeout", "20"]));
+    lab.at("client1", || {
+        let mut idle: Vec<_> = (0..500).map(|_| begin(&files)).collect();
+        let busy: Vec<_> = (0..32).map(|_| begin(&files)).collect();
+        // It's asked for all of them, and has each back at once, again and again.
+        // That's work: some may be told that there is too much of it.
+        let asks_on = |(stream, rest): &mut Client| {
+            ask(stream, &["small"]);
+            read_any_reply(stream, rest).expect("a reply");
+        };
+        let said = asking(busy, asks_on, || tell(&socket, &["drain", "n1", "--timeout", "5"]));
+        assert!(!said.contains("n1 is empty"), "{said}");
+        idle.iter_mut().for_each(|client| asks(client, &files));
+    });
+    assert!(lab.number("n1", "leat_handoffs_returned_total") >= 532, "they were on their way");
     assert_eq!(lab.number("dispatcher", "leat_flows_cut_total"), 0);
 }
 

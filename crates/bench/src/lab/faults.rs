@@ -88,7 +88,7 @@ pub(crate) fn record(records: &mut Records, (case, point): (&str, &str), name: &
     records.record(at, name, "answered", outcome.answered as f64);
     records.record(at, name, "compared", outcome.verified as f64);
     records.record(at, name, "wrong", count(&[Failure::Body, Failure::Length, Failure::MalformedHead]));
-    records.record(at, name, "refused", count(&[Failure::Status]));
+    records.record(at, name, "refused", count(&[Failure::Status(503)]));
     records.record(at, name, "cut", count(&[Failure::ClosedEarly, Failure::Connect]));
     records.record(at, name, "deaths", deaths as f64);
     records.record(at, name, "answered_per_s", outcome.answered_per_s());

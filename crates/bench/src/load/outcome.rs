@@ -16,8 +16,8 @@ pub(crate) enum Failure {
     ClosedEarly,
     /// The head couldn't be understood.
     MalformedHead,
-    /// Not the status that was to come.
-    Status,
+    /// Not the status that was to come, but this one.
+    Status(u16),
     /// The body's length differs from the file's.
     Length,
     /// The body's bytes differ from the file's.

@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd;
 use super::connection::Answered;
 use super::generator::{DISCARD, GENERATION_MASK, Generator, IGNORED, KIND_SHIFT, RECEIVE, Role, Stage};
 use super::outcome::Failure;
-use super::reply::Fault;
+use super::reply::{Fault, REFUSAL};
 use crate::sys::ring::Completion;
 
 /// The run is given up after so many failures without one right reply between them.
@@ -115,7 +115,7 @@ impl Generator<'_> {
         let is_due = self.window_ns.contains(&reply.request.intended_ns);
         let is_counted = self.stage != Stage::Opening && self.window_ns.contains(&self.now_ns);
         if reply.is_refusal && !self.plan.may_be_refused {
-            self.failed(Failure::Status, 1);
+            self.failed(Failure::Status(REFUSAL), 1);
         } else if reply.is_refusal {
             self.outcome.refused += u64::from(self.window_ns.contains(&self.now_ns));
             if is_counted {
@@ -147,7 +147,7 @@ impl Generator<'_> {
     pub(super) fn give_up(&mut self, index: u32, fault: Fault) {
         let failure = match fault {
             Fault::MalformedHead => Failure::MalformedHead,
-            Fault::Status(_) => Failure::Status,
+            Fault::Status(status) => Failure::Status(status),
             Fault::Length { .. } => Failure::Length,
             Fault::Body => Failure::Body,
         };

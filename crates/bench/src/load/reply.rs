@@ -5,7 +5,7 @@ use thiserror::Error;
 use crate::workload::mix::Target;
 
 /// The status that says that a server has too much to do: not what was asked for, and not wrong.
-const REFUSAL: u16 = 503;
+pub(super) const REFUSAL: u16 = 503;
 /// Heads past this length are refused.
 const HEAD_BYTES_MAX: usize = 8 << 10;
 

@@ -142,7 +142,7 @@ fn a_refusal_is_no_failure_where_it_may_come() {
     let outcome = run(&Plan { may_be_refused: true, ..plan.clone() }, &mix, &mut Unobserved).expect("it runs");
     assert!(outcome.refused > 0 && outcome.answered == 0 && outcome.failed() == 0, "{:?}", outcome.failures);
     let outcome = run(&plan, &mix, &mut Unobserved).expect("few failures don't end a run");
-    assert!(outcome.failures.contains_key(&Failure::Status) && outcome.refused == 0, "{:?}", outcome.failures);
+    assert!(outcome.failures.contains_key(&Failure::Status(503)) && outcome.refused == 0, "{:?}", outcome.failures);
 }
 
 #[test]
@@ -188,7 +188,7 @@ fn failures(reply: &'static [u8], body: Body) -> Vec<Failure> {
 fn what_goes_wrong_is_counted_by_kind() {
     let hello = Body::Bytes(b"hello"[..].into());
     let of = |reply| failures(reply, hello.clone());
-    assert_eq!(of(b"HTTP/1.1 404 No\r\nContent-Length: 5\r\n\r\nhello"), [Failure::Status]);
+    assert_eq!(of(b"HTTP/1.1 404 No\r\nContent-Length: 5\r\n\r\nhello"), [Failure::Status(404)]);
     assert_eq!(of(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nhell"), [Failure::Length]);
     assert_eq!(of(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhallo"), [Failure::Body]);
     assert_eq!(of(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhel"), [Failure::ClosedEarly]);

@@ -62,7 +62,7 @@ pub struct NodeCounters {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Phase {
     /// A socket is being made.
-    Taking { is_recalled: bool },
+    Taking,
     /// A live socket.
     Live,
     /// The socket is being frozen.
@@ -199,19 +199,18 @@ impl Node {
     /// [`Effect::Thaw`] has been done: the flow is live here.
     pub fn thawed(&mut self, flow: FlowId) {
         let Some(record) = self.flows.get_mut(&flow) else { return };
-        let Phase::Taking { is_recalled } = record.phase else { return };
+        if record.phase != Phase::Taking {
+            return;
+        }
         record.phase = Phase::Live;
         let generation = record.generation;
         self.counters.taken += 1;
         self.send(Message::Taken { flow, generation });
-        if is_recalled {
-            self.give_back(flow);
-        }
     }
 
     /// [`Effect::Thaw`] can't be done, and no socket is left of it.
     pub fn thaw_failed(&mut self, flow: FlowId, reason: RefuseReason) {
-        if self.flows.get(&flow).is_some_and(|record| matches!(record.phase, Phase::Taking { .. }))
+        if self.flows.get(&flow).is_some_and(|record| record.phase == Phase::Taking)
             && let Some(record) = self.flows.remove(&flow)
         {
             self.refuse(flow, record.generation, reason);
@@ -232,7 +231,7 @@ impl Node {
         true
     }
 
-    /// Tells of the flows that have begun here since the last call, and haven't ended: sooner than the home's `offer_timeout`. What else is said of a
+    /// Tells of the flows that have begun here since the last call, and haven't ended: sooner than the home's `birth_timeout`. What else is said of a
     /// flow is said after that, since the home believes only who has it.
     pub fn tell_births(&mut self) {
         for flow in std::mem::take(&mut self.newborn) {
@@ -431,23 +430,15 @@ impl Node {
         } else if self.flows.len() >= self.limits.flows_max {
             self.refuse(flow, generation, RefuseReason::Full);
         } else {
-            self.flows.insert(
-                flow,
-                Flow {
-                    generation,
-                    phase: Phase::Taking { is_recalled: false },
-                    is_lent,
-                    given_back_after: None,
-                    asked: None,
-                },
-            );
+            let phase = Phase::Taking;
+            self.flows.insert(flow, Flow { generation, phase, is_lent, given_back_after: None, asked: None });
             self.effects.push_back(Effect::Thaw { flow, generation, image });
         }
     }
 
     fn handle_recall(&mut self, flow: FlowId, generation: Generation) {
-        let found = self.flows.get_mut(&flow).filter(|record| record.generation == generation);
-        match found.map(|record| &mut record.phase) {
+        let found = self.flows.get(&flow).filter(|record| record.generation == generation);
+        match found.map(|record| &record.phase) {
             None => {
                 if generation == Generation::BORN {
                     self.unborn.push_back(flow);
@@ -457,10 +448,10 @@ impl Node {
                 }
                 self.refuse(flow, generation, RefuseReason::Absent);
             }
-            // It may be live by now: once it's known to be, it goes back.
-            Some(Phase::Taking { is_recalled }) => *is_recalled = true,
+            // Its home asks since it hasn't been told yet.
+            Some(Phase::Live) if self.newborn.contains(&flow) => self.tell_births(),
             Some(Phase::Live) => self.give_back(flow),
-            Some(Phase::Freezing | Phase::Returning(_)) => {}
+            Some(Phase::Taking | Phase::Freezing | Phase::Returning(_)) => {}
         }
     }
 
@@ -583,7 +574,7 @@ impl Node {
 impl Flow {
     fn describe(&self, flow: FlowId) -> Holding {
         let phase = match self.phase {
-            Phase::Taking { .. } => HoldingPhase::Taking,
+            Phase::Taking => HoldingPhase::Taking,
             Phase::Live | Phase::Freezing => HoldingPhase::Taken,
             Phase::Returning(_) => HoldingPhase::Returning,
         };

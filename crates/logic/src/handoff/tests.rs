@@ -236,8 +236,8 @@ fn what_comes_back_stays_frozen_there_until_it_lives_elsewhere() {
     pair.hand_over();
     pair.hand_back();
     assert_eq!(pair.home_did, [Effect::Place { flow: FLOW, giver: Some(NODE), image: IMAGE }]);
-    assert_eq!(pair.home.place(pair.now, FLOW, Destination::Node(OTHER)), Err(GiveError::NotConnected));
-    pair.home.place(pair.now, FLOW, Destination::Here).unwrap();
+    assert_eq!(pair.home.place(FLOW, Destination::Node(OTHER)), Err(GiveError::NotConnected));
+    pair.home.place(FLOW, Destination::Here).unwrap();
     pair.talk();
     assert_eq!(pair.node_did, [FREEZE]);
     pair.home.thawed(FLOW);
@@ -251,7 +251,7 @@ fn what_finds_no_other_place_goes_on_at_its_giver_though_messages_are_lost() {
     let mut pair = Pair::new();
     pair.hand_over();
     pair.hand_back();
-    pair.home.place(pair.now, FLOW, Destination::Node(NODE)).unwrap();
+    pair.home.place(FLOW, Destination::Node(NODE)).unwrap();
     pair.lose();
     pair.reconnect();
     assert_eq!(pair.node_did, [FREEZE, Effect::Unfreeze { flow: FLOW, generation: Generation(3) }]);
@@ -263,7 +263,7 @@ fn an_offer_is_lost_also_to_a_node_that_still_has_something_older_of_the_flow() 
     let mut pair = Pair::new();
     pair.hand_over();
     pair.hand_back();
-    pair.home.place(pair.now, FLOW, Destination::Here).unwrap();
+    pair.home.place(FLOW, Destination::Here).unwrap();
     pair.home.thawed(FLOW);
     pair.home.give(FLOW, NODE).unwrap();
     pair.home.frozen(pair.now, FLOW, IMAGE);
@@ -283,12 +283,12 @@ fn what_was_to_be_kept_and_is_gone_goes_on_from_what_was_returned() {
     // The home is so late with its answer that the node has given up.
     let late = pair.now;
     pair.node.handle_timeout(late.after(Duration::from_secs(100)));
-    pair.home.place(late, FLOW, Destination::Here).unwrap();
+    pair.home.place(FLOW, Destination::Here).unwrap();
     pair.home.thaw_failed(FLOW);
     pair.reconnect();
     assert_eq!(pair.node_did, [FREEZE, CLOSE]);
     pair.home_did.clear();
-    pair.home.place(late, FLOW, Destination::Node(NODE)).unwrap();
+    pair.home.place(FLOW, Destination::Node(NODE)).unwrap();
     pair.talk();
     // Its frozen socket is known to be gone: it's offered like to any other.
     assert_eq!(pair.node_did[2..], [Effect::Thaw { flow: FLOW, generation: Generation(4), image: IMAGE }]);
@@ -338,7 +338,7 @@ fn a_giver_whose_flow_went_on_elsewhere_doesnt_get_it_back() {
     pair.hand_back();
     // Another node takes it, and dies: what the first still has is too old.
     pair.connect_other();
-    pair.home.place(pair.now, FLOW, Destination::Node(OTHER)).unwrap();
+    pair.home.place(FLOW, Destination::Node(OTHER)).unwrap();
     for _ in 0..12 {
         pair.pass(Duration::from_millis(100));
     }
@@ -358,7 +358,7 @@ fn what_everybody_else_refuses_stays_with_its_giver_however_often_it_was_offered
     let mut offers = 0;
     while let Some(Effect::Place { .. }) = pair.home_did.last() {
         offers += 1;
-        pair.home.place(pair.now, FLOW, Destination::Node(OTHER)).unwrap();
+        pair.home.place(FLOW, Destination::Node(OTHER)).unwrap();
         let generation = Generation(2 + offers);
         let reason = RefuseReason::Image;
         pair.home.handle_message(pair.now, session, Message::Refused { flow: FLOW, generation, reason });
@@ -400,7 +400,7 @@ fn a_drain_asks_for_all_in_the_end_and_for_few_at_a_time() {
     pair.talk();
     assert_eq!(asked(&mut pair), flows[8..9], "three are on their way");
     for flow in &flows[4..7] {
-        pair.home.place(pair.now, *flow, Destination::Here).unwrap();
+        pair.home.place(*flow, Destination::Here).unwrap();
         pair.home.thawed(*flow);
     }
     assert_eq!(asked(&mut pair), flows[9..]);
@@ -478,7 +478,7 @@ fn a_flow_whose_home_forgot_to_have_lent_it_is_given_back_once_for_each_request(
         pair.node.frozen(FLOW, IMAGE);
         pair.talk();
         assert_eq!(pair.home_did.last(), Some(&Effect::Place { flow: FLOW, giver: Some(NODE), image: IMAGE }));
-        pair.home.place(pair.now, FLOW, Destination::Node(NODE)).unwrap();
+        pair.home.place(FLOW, Destination::Node(NODE)).unwrap();
         pair.talk();
         assert!(matches!(pair.node_did.last(), Some(Effect::Unfreeze { .. })), "{:?}", pair.node_did);
         assert!(!pair.node.replied(FLOW, number), "nothing has been answered since");
@@ -525,9 +525,32 @@ fn a_flow_that_never_came_to_its_node_is_offered_with_its_image_and_never_begins
     pair.pass(Duration::from_millis(150));
     assert!(matches!(pair.home_did[..], [Effect::Place { giver: None, .. }]), "{:?}", pair.home_did);
     assert!(!pair.node.born(FLOW), "its packet was late");
-    pair.home.place(pair.now, FLOW, Destination::Node(NODE)).unwrap();
+    pair.home.place(FLOW, Destination::Node(NODE)).unwrap();
     pair.talk();
     assert!(matches!(pair.node_did[..], [Effect::Thaw { generation: Generation(2), .. }]));
+}
+
+#[test]
+fn a_birth_of_which_the_home_hasnt_heard_yet_is_told_when_it_asks() {
+    let mut pair = be_born();
+    assert!(pair.node.born(FLOW));
+    pair.pass(Duration::from_millis(150));
+    assert_eq!((pair.home_did.clone(), pair.node_did.clone()), (vec![], vec![]), "it stays where it is");
+    assert_eq!(pair.home.flows_of(|node| node == NODE).count(), 1);
+    pair.home.recall(FLOW);
+    pair.talk();
+    assert_eq!(pair.node_did, [FREEZE], "asked for a flow that is known to be there, it gives it back");
+}
+
+#[test]
+fn a_node_that_takes_its_time_isnt_asked_for_what_it_was_offered() {
+    let mut pair = Pair::new();
+    pair.offer();
+    pair.pass(Duration::from_millis(800));
+    pair.node.thawed(FLOW);
+    pair.talk();
+    assert!(!pair.node_did.contains(&FREEZE), "{:?}", pair.node_did);
+    assert_eq!(pair.home.flows_of(|node| node == NODE).count(), 1);
 }
 
 #[test]

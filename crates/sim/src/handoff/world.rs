@@ -509,12 +509,11 @@ impl World {
         let number = Image::decode(image).map(|image| image.http.connection.requests as usize).unwrap_or_default();
         let wanted = self.clients[&flow].asked.get(number).map_or(ServerId(0), |asked| asked.wanted);
         let first = if self.random.percent(30) { giver.unwrap_or(wanted) } else { wanted };
-        let now = self.machines[HOME].clock(self.now_ns);
         let Some(home) = self.machines[HOME].home() else { return };
-        if first != ServerId(0) && home.place(now, flow, Destination::Node(first)).is_ok() {
+        if first != ServerId(0) && home.place(flow, Destination::Node(first)).is_ok() {
             return;
         }
-        let _ = home.place(now, flow, Destination::Here);
+        let _ = home.place(flow, Destination::Here);
     }
 
     fn send(&mut self, machine: usize, session: SessionId, message: Message) {

@@ -162,6 +162,8 @@ impl<H: Host> Worker<H> {
     /// Freezes a flow's connection, now or as soon as nothing is under way for it.
     pub(super) fn freeze(&mut self, flow: FlowId) {
         let Some(cluster) = &mut self.cluster else { return };
+        // A request may have come meanwhile, and it's its turn now: later the flow may live here again, which nobody would know of what is frozen then.
+        cluster.turns.remove(flow);
         let is_home = matches!(cluster.part, Part::Home(_));
         let Some(Flow { place: Place::Slot { token, freezing }, .. }) = cluster.flows.all.get_mut(&flow) else {
             return self.freeze_failed(flow);

@@ -647,7 +647,7 @@ impl<H: Host> Worker<H> {
         if home.split.is_some() {
             // It couldn't be thawed here, or its data server is gone.
             let place = giver.map_or(Destination::Here, Destination::Node);
-            if home.flows.place(now, flow, place).is_err() {
+            if home.flows.place(flow, place).is_err() {
                 home.flows.cut(flow, CutReason::NoPlace);
             }
             return;
@@ -660,17 +660,16 @@ impl<H: Host> Worker<H> {
         };
         let workers = chosen.ok().and_then(|node| home.number(node)).map(|number| home.workers(number));
         let workers = workers.unwrap_or_default();
-        // It belongs where it is, as after an offer that was answered late.
+        // It belongs where it is.
         let stays = giver.filter(|giver| workers.contains(giver) && !home.is_retiring);
         // From worker to worker of one node by way of here: as long as one has a socket of it, even a frozen one, no other can.
         let is_givers = giver.is_some_and(|giver| workers.iter().any(|server| server.server() == giver.server()));
-        if (home.is_retiring || is_givers && stays.is_none()) && home.flows.place(now, flow, Destination::Here).is_ok()
-        {
+        if (home.is_retiring || is_givers && stays.is_none()) && home.flows.place(flow, Destination::Here).is_ok() {
             return;
         }
         let nodes = stays.into_iter().chain(workers).chain(giver).map(Destination::Node);
         // With no node at all it lives here, until there is one.
-        if !nodes.chain([Destination::Here]).any(|place| home.flows.place(now, flow, place).is_ok()) {
+        if !nodes.chain([Destination::Here]).any(|place| home.flows.place(flow, place).is_ok()) {
             home.flows.cut(flow, CutReason::NoPlace);
         }
     }

@@ -32,8 +32,9 @@ pub struct HomeLimits {
     pub kept_bytes_max: usize,
     /// How long a node may send after a heartbeat. Longer: a node's death is noticed later; shorter: a hiccup silences it.
     pub lease: Duration,
-    /// After an offer that nobody answers, it's recalled.
-    pub offer_timeout: Duration,
+    /// After a birth of which its node says nothing, it's recalled: the packet may be lost, and with it the offer. Any other offer is answered as long
+    /// as its session lasts, however long that takes a node with much to do.
+    pub birth_timeout: Duration,
     /// After a start, how long nodes have to say which flows they hold: an attempt to connect to the life before may still be under way.
     pub claims_timeout: Duration,
 }
@@ -44,7 +45,7 @@ impl Default for HomeLimits {
             flows_max: 1_000_000,
             kept_bytes_max: 256 * 1024 * 1024,
             lease: Duration::from_secs(1),
-            offer_timeout: Duration::from_millis(100),
+            birth_timeout: Duration::from_millis(100),
             claims_timeout: Duration::from_secs(10),
         }
     }
@@ -137,8 +138,8 @@ pub struct Home {
     flows: BTreeMap<FlowId, Flow>,
     nodes: Nodes,
     lists: Lists,
-    /// Unanswered offers, the oldest first.
-    offers: VecDeque<(Instant, FlowId, Generation)>,
+    /// Flows that were to begin at a node, and until when that is waited for, the oldest first.
+    births: VecDeque<(Instant, FlowId)>,
     /// When flows are given up that no node has claimed since this home's start.
     claims_end: Instant,
     /// The last of those that were asked for again, as many as may be at a time; none when all have been.
@@ -160,7 +161,7 @@ impl Home {
             flows: BTreeMap::new(),
             nodes: Nodes::default(),
             lists: Lists::default(),
-            offers: VecDeque::new(),
+            births: VecDeque::new(),
             claims_end: Instant::NEVER,
             asked_again: None,
             kept_bytes: 0,
@@ -220,7 +221,7 @@ impl Home {
         self.flows.insert(flow, record);
         self.keep(now, flow, image);
         self.nodes.take_credit(life);
-        self.offers.push_back((now.after(self.limits.offer_timeout), flow, generation));
+        self.births.push_back((now.after(self.limits.birth_timeout), flow));
         self.counters.born += 1;
         Ok(())
     }
@@ -282,7 +283,7 @@ impl Home {
         let Some(record) = self.flows.get(&flow) else { return };
         let Holder::Freezing(node) = record.holder else { return };
         self.keep(now, flow, image);
-        if self.offer(now, flow, node, true).is_err() {
+        if self.offer(flow, node, true).is_err() {
             self.take_up_again(flow);
         }
     }
@@ -301,7 +302,7 @@ impl Home {
     ///
     /// # Errors
     /// Why the node can't have it; another place is to be named.
-    pub fn place(&mut self, now: Instant, flow: FlowId, destination: Destination) -> Result<(), GiveError> {
+    pub fn place(&mut self, flow: FlowId, destination: Destination) -> Result<(), GiveError> {
         let Some(record) = self.flows.get_mut(&flow).filter(|record| record.holder == Holder::Held) else {
             return Err(GiveError::NotHere);
         };
@@ -313,7 +314,7 @@ impl Home {
                     self.leave_with_giver(flow, life, returned);
                     return Ok(());
                 }
-                self.offer(now, flow, node, false)
+                self.offer(flow, node, false)
             }
             Destination::Here => {
                 self.thaw_here(flow);
@@ -460,7 +461,7 @@ impl Home {
     }
 
     /// Steers first, then sends: a packet that comes early finds a silent node, one that comes late no old socket.
-    fn offer(&mut self, now: Instant, flow: FlowId, node: ServerId, own: bool) -> Result<(), GiveError> {
+    fn offer(&mut self, flow: FlowId, node: ServerId, own: bool) -> Result<(), GiveError> {
         let life = self.nodes.ready(node)?;
         let record = self.flows.get_mut(&flow).ok_or(GiveError::NotHere)?;
         let image = record.image.clone().ok_or(GiveError::NotHere)?;
@@ -470,7 +471,6 @@ impl Home {
         let generation = record.generation;
         self.counters.offered += 1;
         self.nodes.take_credit(life);
-        self.offers.push_back((now.after(self.limits.offer_timeout), flow, generation));
         self.effects.push_back(Effect::Steer { flow, to: Target::Node(node), generation });
         self.send(life, Message::Offer { flow, generation, image, is_lent });
         Ok(())

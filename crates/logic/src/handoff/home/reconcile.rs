@@ -57,13 +57,13 @@ impl Home {
     /// The earliest time at which [`Home::handle_timeout`] has something to do.
     #[must_use]
     pub fn poll_timeout(&self) -> Instant {
-        let offer = self.offers.front().map_or(Instant::NEVER, |&(deadline, ..)| deadline);
-        offer.min(self.nodes.next_lapse()).min(self.claims_end)
+        let birth = self.births.front().map_or(Instant::NEVER, |&(deadline, _)| deadline);
+        birth.min(self.nodes.next_lapse()).min(self.claims_end)
     }
 
     /// Time has passed. Hand in the messages that have come first: a home that stood still isn't to find all its nodes dead.
     pub fn handle_timeout(&mut self, now: Instant) {
-        self.recall_slow_offers(now);
+        self.recall_unborn(now);
         for life in self.nodes.lapsed(now) {
             self.lapse(life);
         }
@@ -79,15 +79,16 @@ impl Home {
         }
     }
 
-    fn recall_slow_offers(&mut self, now: Instant) {
-        while let Some(&(deadline, flow, generation)) = self.offers.front() {
+    fn recall_unborn(&mut self, now: Instant) {
+        while let Some(&(deadline, flow)) = self.births.front() {
+            let generation = Generation::BORN;
             let offered = self.flows.get(&flow).filter(|record| record.generation == generation);
             match offered.map(|record| record.holder) {
                 Some(Holder::Offered { .. }) if deadline > now => return,
                 Some(Holder::Offered { life, .. }) => self.send(life, Message::Recall { flow, generation }),
                 _ => {}
             }
-            self.offers.pop_front();
+            self.births.pop_front();
         }
     }
 
