@@ -261,6 +261,25 @@ pub fn receive(socket: RawFd, buffer: &mut [u8]) -> io::Result<usize> {
     }
 }
 
+/// Appends what is there to `bytes`, at most `max`, and says how much that was: nothing, where nothing has come or nothing more will.
+pub fn receive_into(socket: RawFd, bytes: &mut Vec<u8>, max: usize) -> io::Result<usize> {
+    bytes.reserve(max);
+    loop {
+        let space = &mut bytes.spare_capacity_mut()[..max];
+        match rustix::net::recv(borrow(socket), space, RecvFlags::DONTWAIT) {
+            Ok(((received, _), _)) => {
+                let count = received.len();
+                // SAFETY: the kernel has written so many bytes to the beginning of the spare capacity.
+                unsafe { bytes.set_len(bytes.len() + count) };
+                return Ok(count);
+            }
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => return Ok(0),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
 /// Makes a call that was interrupted again, and says what came of it.
 fn send_with(mut call: impl FnMut() -> rustix::io::Result<usize>) -> SendNow {
     loop {

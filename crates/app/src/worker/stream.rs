@@ -193,6 +193,23 @@ impl Stream {
         }
     }
 
+    /// Sends bytes that there is room for. What can't be sent now waits in the outbox; the rest never was there.
+    fn say<R: Reactor>(&mut self, reactor: &mut R, mut bytes: &[u8]) {
+        let Flags { connecting, awaiting, closing, deaf, .. } = self.flags;
+        if self.sent == self.outbox.len() && !(connecting || awaiting || closing || deaf) && !bytes.is_empty() {
+            match reactor.send_now(self.socket, bytes, false) {
+                SendNow::Sent(count) => {
+                    bytes = &bytes[count..];
+                    self.flags.untold = false;
+                }
+                SendNow::Blocked => {}
+                SendNow::EndOfFile | SendNow::Failed(_) => self.flags.deaf = true,
+            }
+        }
+        self.outbox.extend_from_slice(bytes);
+        self.flush(reactor);
+    }
+
     fn ask<R: Reactor>(&mut self, reactor: &mut R) {
         let Flags { connecting, receiving, ended, closing, .. } = self.flags;
         let has_place = self.inbox.len() + RECEIVE_BUFFER_BYTES <= INBOX_BYTES_MAX;
@@ -204,10 +221,19 @@ impl Stream {
 
     fn received<R: Reactor>(&mut self, reactor: &mut R, buffer: ReceiveBuffer) {
         self.flags.receiving = false;
+        let may_have_more = buffer.len() == RECEIVE_BUFFER_BYTES;
         if !self.flags.closing {
             self.inbox.extend_from_slice(reactor.bytes(&buffer));
         }
         reactor.release(buffer);
+        let space = INBOX_BYTES_MAX.saturating_sub(self.inbox.len());
+        if may_have_more
+            && space > 0
+            && !self.flags.closing
+            && reactor.receive_now(self.socket, self.token, &mut self.inbox, space).is_err()
+        {
+            return self.ended(true);
+        }
         self.ask(reactor);
     }
 
@@ -278,8 +304,7 @@ impl Streams {
         let inbox = std::mem::take(&mut source.inbox);
         let taken = source.taken;
         if let Some(sink) = self.get(to) {
-            sink.outbox.extend_from_slice(&inbox[taken..taken + count]);
-            sink.flush(reactor);
+            sink.say(reactor, &inbox[taken..taken + count]);
         }
         if let Some(source) = self.get(from) {
             source.inbox = inbox;

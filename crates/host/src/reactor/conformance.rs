@@ -161,6 +161,28 @@ fn what_comes_after_a_long_first_request_is_heard<R: Reactor>(reactor: R) {
     assert_eq!(bench.take(token), b"more");
 }
 
+/// Once a receive has filled its buffer the rest is had at once, as much of it as is wanted, and nothing is lost or told twice.
+fn what_is_left_by_a_full_buffer_is_had_at_once<R: Reactor>(reactor: R) {
+    let mut bench = Bench::new(reactor);
+    let (mut client, socket, token) = bench.connect();
+    let long: Vec<u8> = (0..RECEIVE_BUFFER_BYTES + 1_000).map(|at| (at % 251) as u8).collect();
+    client.write_all(&long).unwrap();
+    bench.reactor.receive_once(socket, token);
+    let mut got = bench.take(token);
+    assert_eq!(got.len(), RECEIVE_BUFFER_BYTES);
+    assert_eq!(bench.reactor.receive_now(socket, token, &mut got, 600).unwrap(), 600);
+    assert_eq!(bench.reactor.receive_now(socket, token, &mut got, 600).unwrap(), 400);
+    assert_eq!(bench.reactor.receive_now(socket, token, &mut got, 600).unwrap(), 0);
+    assert_eq!(got, long);
+    bench.reactor.receive_once(socket, token);
+    client.write_all(b"more").unwrap();
+    assert_eq!(bench.take(token), b"more");
+    client.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(bench.reactor.receive_now(socket, token, &mut got, 600).unwrap(), 0);
+    bench.reactor.receive_once(socket, token);
+    bench.ended(token);
+}
+
 fn nothing_is_lost_by_a_pause<R: Reactor>(reactor: R) {
     let mut bench = Bench::new(reactor);
     let (mut client, socket, token) = bench.connect();
@@ -569,6 +591,7 @@ for_every_reactor! {
     a_request_and_its_reply
     what_comes_after_a_long_first_request_is_heard
     nothing_is_lost_by_a_pause
+    what_is_left_by_a_full_buffer_is_had_at_once
     a_slow_reader_gets_everything
     small_sends_find_no_room
     a_small_send_on_a_broken_connection_fails

@@ -135,7 +135,7 @@ impl Epoll {
     }
 
     /// Receives what is there, at most one buffer. If there may be more, the connection goes to the end of the line.
-    fn receive_now(&mut self, token: Token) {
+    fn receive_buffer(&mut self, token: Token) {
         let slot = &mut self.slots[token.index as usize];
         if slot.receiving == Receiving::Off {
             return;
@@ -225,14 +225,14 @@ impl Epoll {
             let slot = &mut self.slots[token.index as usize];
             slot.readable = true;
             slot.ended |= ended;
-            self.receive_now(token);
+            self.receive_buffer(token);
         }
     }
 
     /// The holder of a slot now, if any: the line may name a connection that has gone.
     fn receive_next_in_line(&mut self, index: u32) {
         let token = Token { index, generation: self.slots[index as usize].generation };
-        self.receive_now(token);
+        self.receive_buffer(token);
     }
 
     fn harvest(&mut self, timeout: Option<Duration>) -> io::Result<()> {
@@ -313,7 +313,7 @@ impl Reactor for Epoll {
         slot.receiving = Receiving::Once;
         // The request has often come with the connection: then it needs no registration at all.
         if !slot.registered || slot.readable {
-            self.receive_now(token);
+            self.receive_buffer(token);
         }
     }
 
@@ -321,10 +321,18 @@ impl Reactor for Epoll {
         let slot = self.slot(socket, token);
         slot.receiving = Receiving::On;
         if slot.readable {
-            self.receive_now(token);
+            self.receive_buffer(token);
         } else {
             self.register(token);
         }
+    }
+
+    fn receive_now(&mut self, socket: Socket, token: Token, bytes: &mut Vec<u8>, max: usize) -> io::Result<usize> {
+        let count = socket::receive_into(raw(socket), bytes, max)?;
+        let slot = self.slot(socket, token);
+        // As with a buffer: a short receive has emptied the socket.
+        slot.readable = count == max || slot.ended;
+        Ok(count)
     }
 
     fn pause(&mut self, socket: Socket, token: Token) {

@@ -573,6 +573,10 @@ impl Reactor for IoUring {
         self.start_receiving(socket, token, true);
     }
 
+    fn receive_now(&mut self, socket: Socket, _token: Token, bytes: &mut Vec<u8>, max: usize) -> io::Result<usize> {
+        socket::receive_into(raw(socket), bytes, max)
+    }
+
     fn pause(&mut self, socket: Socket, token: Token) {
         let slot = self.slot(socket, token);
         if mem::take(&mut slot.starved) {

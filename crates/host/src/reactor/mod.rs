@@ -222,6 +222,15 @@ pub trait Reactor {
     /// Receives until end of input, an error or [`Reactor::pause`].
     fn receive(&mut self, socket: Socket, token: Token);
 
+    /// Appends what else has come, `max` bytes at most, once a receive has filled its buffer and before the next one is asked for: one system call
+    /// for what would take many. Says how much that was. An end of input is the next receive's to tell; who can't do this brings nothing.
+    ///
+    /// # Errors
+    /// The connection is broken. Nothing tells it again.
+    fn receive_now(&mut self, _socket: Socket, _token: Token, _bytes: &mut Vec<u8>, _max: usize) -> io::Result<usize> {
+        Ok(0)
+    }
+
     /// Cancels receiving; a [`Completion::ReceiveStopped`] (or an end that was on its way already) follows.
     fn pause(&mut self, socket: Socket, token: Token);
 
