@@ -1,13 +1,15 @@
 //! Experiments beside peers: do-nothing servers, a load generator, the peers' set-up, tables and plots.
 //!
 //! `nothing` is the floor that a server stands on, `load` the generator, `serve` the experiment of serving files, `shares`
-//! those of shares and overload, `handoff` those of a cluster, `nodes` those of its nodes, `foreign` those of nodes that run other servers, `split` those of request splitting, and `shortfalls` says which results miss their mark. Not shipped.
+//! those of shares and overload, `handoff` those of a cluster, `nodes` those of its nodes, `foreign` those of nodes that run other servers, `iiop` that
+//! of CORBA calls, `split` those of request splitting, `squid` that of a cluster cache, and `shortfalls` says which results miss their mark. Not shipped.
 #![deny(unsafe_code)]
 
 mod cleanup;
 mod experiment;
 mod foreign;
 mod handoff;
+mod iiop;
 mod lab;
 mod load;
 mod nodes;
@@ -17,6 +19,7 @@ mod serve;
 mod server;
 mod shares;
 mod split;
+mod squid;
 #[allow(unsafe_code)]
 mod sys;
 mod workload;
@@ -50,8 +53,12 @@ enum Command {
     NodesFaults(nodes::FaultOptions),
     /// Measure and try nodes whose server isn't leat.
     Foreign(foreign::ForeignOptions),
+    /// Measure CORBA calls by way of a port, beside HAProxy.
+    Iiop(iiop::IiopOptions),
     /// Measure splitting requests, beside separate servers, HAProxy and the paper.
     Split(split::SplitOptions),
+    /// Measure a cluster of Squid's caches, by how content is spread over them.
+    Squid(squid::SquidOptions),
     /// Split requests while packets are lost and data servers die, every reply compared.
     SplitFaults(split::FaultOptions),
     /// Print every mark of every experiment that was missed.
@@ -68,7 +75,9 @@ fn main() -> ExitCode {
         Command::Nodes(options) => cleanup::watch().and_then(|()| nodes::run(&options)),
         Command::NodesFaults(options) => cleanup::watch().and_then(|()| nodes::run_faults(&options)),
         Command::Foreign(options) => cleanup::watch().and_then(|()| foreign::run(&options)),
+        Command::Iiop(options) => cleanup::watch().and_then(|()| iiop::run(&options)),
         Command::Split(options) => cleanup::watch().and_then(|()| split::run(&options)),
+        Command::Squid(options) => cleanup::watch().and_then(|()| squid::run(&options)),
         Command::SplitFaults(options) => cleanup::watch().and_then(|()| split::run_faults(&options)),
         Command::Shortfalls(options) => result::print_shortfalls(&options),
     };

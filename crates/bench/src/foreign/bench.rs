@@ -4,18 +4,22 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use leat::ctl;
 
 use super::ForeignOptions;
-use super::server::Placed;
 use crate::experiment::{self, Records};
 use crate::lab::cost::Meter;
+use crate::lab::origin::{ADDRESS, Origin};
+use crate::lab::placed::Placed;
 use crate::lab::{self, CLIENT, CLIENT_CORE, Lab, ROUTER};
 use crate::load::{self, Outcome, Plan};
 use crate::server::running::WorkFolder;
+use crate::server::squid::Squid;
+use crate::server::tomcat::Tomcat;
 use crate::server::{self, Server, Site};
+use crate::workload::content::Content;
 use crate::workload::file_set::FileSet;
 use crate::workload::mix::{Body, CLOSE, Mix, Target};
 
@@ -25,17 +29,19 @@ pub(super) const NODES: [(&str, IpAddr, usize); 2] =
     [("n1", IpAddr::V4(Ipv4Addr::new(10, 77, 0, 11)), 2), ("n2", IpAddr::V4(Ipv4Addr::new(10, 77, 0, 12)), 3)];
 /// Where the servers listen.
 const PORT: u16 = 8080;
-/// How long a server may take until the dispatcher gives it connections.
-const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A file for each size.
 pub(super) const SIZES: [(&str, &str, u64); 4] =
     [("1 KB", "1k", 1 << 10), ("4 KB", "4k", 4 << 10), ("16 KB", "16k", 16 << 10), ("64 KB", "64k", 64 << 10)];
 
+/// Files that are much longer.
+pub(super) const LARGE: [(&str, u64); 3] = [("1m", 1_000_000), ("10m", 10_000_000), ("100m", 100_000_000)];
+
 /// What the cases run on. Fields are dropped in this order: who runs first, then what they run in.
 pub(crate) struct Bench {
     pub(super) options: ForeignOptions,
     pub(crate) records: Records,
+    _origin: Origin,
     lab: Lab,
     files: FileSet,
     site: Site,
@@ -54,16 +60,21 @@ impl Bench {
         let _programs_are_timed = leat_host::steering::measure_run_time().map_err(io::Error::other)?;
         let folder = WorkFolder::create("foreign")?;
         let root = folder.path().join("files");
-        let files = FileSet::of_sizes(&root, &SIZES.map(|(_, file, bytes)| (file, bytes)), options.run.seed)?;
+        let sizes = [SIZES.map(|(_, file, bytes)| (file, bytes)).as_slice(), &LARGE].concat();
+        let files = FileSet::of_sizes(&root, &sizes, options.run.seed)?;
         let lab = Lab::up(program, folder.path(), &[configuration(folder.path())])?;
+        let _origin = Origin::start(&lab, &root)?;
         let site = Site { root, only_file: None, close: false };
-        Ok(Self { options, records: Records::default(), lab, files, site, folder, _programs_are_timed })
+        Ok(Self { options, records: Records::default(), _origin, lab, files, site, folder, _programs_are_timed })
     }
 
-    /// The servers that are tried: everybody's that is installed.
+    /// The servers that are tried: everybody's that is installed, and Squid before another server.
     pub(super) fn servers() -> Vec<Box<dyn Server>> {
         let all = server::all(None).present.into_iter();
-        all.filter(|server| server::is_peer(server.name()) && !server::is_variant(server.name())).collect()
+        let peers = all.filter(|server| server::is_peer(server.name()) && !server::is_variant(server.name()));
+        let squid = Squid { origin: ADDRESS, memory_mb: 16 };
+        let others: [Box<dyn Server>; 2] = [Box::new(Tomcat), Box::new(squid)];
+        peers.chain(others.into_iter().filter(|server| server.program().is_some())).collect()
     }
 
     /// Has a server run at the first `count` nodes; returns when the dispatcher gives connections to these and no others.
@@ -82,29 +93,8 @@ impl Bench {
         Ok(placed)
     }
 
-    /// Waits until the dispatcher gives connections to the first `count` nodes and no others.
     fn await_fit(&self, count: usize) -> io::Result<()> {
-        let wanted: Vec<&str> = NODES.iter().take(count).map(|(name, ..)| *name).collect();
-        let began = Instant::now();
-        loop {
-            let fit = self.fit_nodes()?;
-            if fit == wanted {
-                return Ok(());
-            }
-            if began.elapsed() > PATIENCE {
-                return Err(io::Error::other(format!(
-                    "the servers of {fit:?} are found well, and not those of {wanted:?}"
-                )));
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
-
-    fn fit_nodes(&self) -> io::Result<Vec<String>> {
-        let answer = self.lab.ask(&ctl::Command::Nodes)?;
-        let nodes = answer["nodes"].as_array().into_iter().flatten();
-        let fit = nodes.filter(|node| node["standing"] == "may be chosen");
-        Ok(fit.filter_map(|node| Some(node["name"].as_str()?.to_owned())).collect())
+        self.lab.await_fit(&NODES.map(|(name, ..)| name)[..count])
     }
 
     /// Connections that have begun at nodes so far.
@@ -120,14 +110,30 @@ impl Bench {
         Ok(pids)
     }
 
+    /// Length and content of a file.
+    pub(super) fn content(&self, file: &str) -> Option<(u64, Content)> {
+        self.files.content(file)
+    }
+
+    /// Does something as the client.
+    pub(super) fn at_client<T: Send>(&self, work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+        self.lab.at(CLIENT, CLIENT_CORE, work)
+    }
+
     /// Requests for these files, all equally often, on connections that the server closes after each where `close` says so.
     pub(super) fn requests(&self, files: &[&str], close: bool) -> Mix {
+        let files: Vec<_> = files.iter().map(|&file| (file, 1.0)).collect();
+        self.weighted(&files, close)
+    }
+
+    /// The same, each with its weight.
+    pub(super) fn weighted(&self, files: &[(&str, f64)], close: bool) -> Mix {
         let fields = if close { CLOSE } else { "" };
-        let target = |file: &&str| {
+        let target = |&(file, weight): &(&str, f64)| {
             let content = self.files.content(file);
             let body = content.map_or(Body::Unknown, |(_, content)| Body::Seeded(content));
             let target = Target::of_host("10.77.0.100", &format!("/{file}"), fields);
-            (target.with_body(content.map(|(bytes, _)| bytes), body), 1.0)
+            (target.with_body(content.map(|(bytes, _)| bytes), body), weight)
         };
         Mix::new(files.iter().map(target).collect())
     }

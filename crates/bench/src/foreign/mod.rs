@@ -4,7 +4,6 @@
 
 mod bench;
 mod case;
-mod server;
 
 use std::io;
 
@@ -28,6 +27,12 @@ pub(crate) struct ForeignOptions {
     /// Requests to each server in the cases that compare every byte.
     #[arg(long, default_value_t = 100_000)]
     requests: u64,
+    /// Replies of 1 to 100 MB from each server, likewise.
+    #[arg(long, default_value_t = 200)]
+    large: u64,
+    /// Longest time with each server in one of those cases: what hasn't been asked for by then isn't.
+    #[arg(long, default_value_t = 60)]
+    limit_s: u64,
 }
 
 /// Runs the cases and writes what they brought.

@@ -2,6 +2,8 @@
 
 pub(crate) mod cost;
 pub(crate) mod faults;
+pub(crate) mod origin;
+pub(crate) mod placed;
 pub(crate) mod proxy;
 
 use std::fs;
@@ -10,6 +12,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
+use std::time::{Duration, Instant};
 
 use leat::ctl;
 use serde_json::Value;
@@ -25,6 +28,8 @@ pub(crate) const ROUTER_ADDRESS: &str = "198.18.0.254";
 pub(crate) const CLIENT_CORE: usize = 1;
 /// Idle connections and some hundred busy ones at one node.
 const DESCRIPTORS: u64 = 20_000;
+/// How long a server may take until the dispatcher gives it connections.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) struct Lab {
     program: PathBuf,
@@ -109,6 +114,33 @@ impl Lab {
     /// Asks the dispatcher.
     pub(crate) fn ask(&self, command: &ctl::Command) -> io::Result<Value> {
         ctl::ask(&self.socket, command).map_err(io::Error::other)
+    }
+
+    /// Waits until the dispatcher gives connections to these nodes and no others.
+    ///
+    /// # Errors
+    /// It still doesn't after the longest time that a server may take.
+    pub(crate) fn await_fit(&self, wanted: &[&str]) -> io::Result<()> {
+        let began = Instant::now();
+        loop {
+            let fit = self.fit_nodes()?;
+            if fit == wanted {
+                return Ok(());
+            }
+            if began.elapsed() > PATIENCE {
+                return Err(io::Error::other(format!(
+                    "the servers of {fit:?} are found well, and not those of {wanted:?}"
+                )));
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn fit_nodes(&self) -> io::Result<Vec<String>> {
+        let answer = self.ask(&ctl::Command::Nodes)?;
+        let nodes = answer["nodes"].as_array().into_iter().flatten();
+        let fit = nodes.filter(|node| node["standing"] == "may be chosen");
+        Ok(fit.filter_map(|node| Some(node["name"].as_str()?.to_owned())).collect())
     }
 }
 

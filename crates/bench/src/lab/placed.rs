@@ -6,13 +6,13 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
+use super::Lab;
 use crate::cleanup;
-use crate::lab::Lab;
 use crate::server::running::descendants;
 use crate::server::{Server, Site};
 use crate::sys::process;
 
-pub(super) struct Placed {
+pub(crate) struct Placed {
     child: Child,
 }
 
@@ -21,7 +21,7 @@ impl Placed {
     ///
     /// # Errors
     /// Its files can't be written, or it can't be started.
-    pub(super) fn start(
+    pub(crate) fn start(
         lab: &Lab,
         host: &str,
         server: &dyn Server,
@@ -45,7 +45,7 @@ impl Placed {
         Ok(Placed { child: command.spawn()? })
     }
 
-    pub(super) fn processes(&self) -> Vec<u32> {
+    pub(crate) fn processes(&self) -> Vec<u32> {
         descendants(self.child.id())
     }
 }

@@ -12,6 +12,8 @@ mod lighttpd;
 mod nginx;
 mod nothing;
 pub(crate) mod running;
+pub(crate) mod squid;
+pub(crate) mod tomcat;
 
 use std::io;
 use std::net::SocketAddr;

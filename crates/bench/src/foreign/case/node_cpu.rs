@@ -4,8 +4,8 @@ use std::io;
 
 use crate::experiment::{Case, Samples};
 use crate::foreign::bench::{Bench, Meters, NODES, SIZES, direct, vip};
-use crate::foreign::server::Placed;
 use crate::lab::cost::Meter;
+use crate::lab::placed::Placed;
 use crate::result::Mark;
 
 const NAME: &str = "node-cpu";

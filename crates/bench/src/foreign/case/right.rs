@@ -1,10 +1,10 @@
 //! Whether every reply of every server is right, byte for byte, by way of a dispatcher.
 
 use std::io;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::experiment::{Case, Samples};
-use crate::foreign::bench::{Bench, Meters, SIZES, vip};
+use crate::foreign::bench::{Bench, LARGE, Meters, SIZES, vip};
 use crate::lab::cost::Meter;
 use crate::load::{Failure, Plan};
 use crate::result::Mark;
@@ -12,11 +12,14 @@ use crate::server::Server;
 use crate::workload::mix::Mix;
 
 const WINDOW: Duration = Duration::from_secs(2);
-/// To each server, with as many requests to a connection.
-const WINDOWS_MAX: u32 = 15;
+/// A reply of 100 MB that is under way at the end of a window ends in this time, or counts as failed.
+const DRAIN: Duration = Duration::from_secs(60);
+/// What is lost makes it slow: so much less is asked for.
+const WITH_LOSS: u64 = 20;
 
 pub(super) struct Right {
     pub(super) name: &'static str,
+    pub(super) is_large: bool,
     pub(super) has_loss: bool,
 }
 
@@ -26,10 +29,11 @@ impl Case<Bench> for Right {
     }
 
     fn title(&self) -> &'static str {
-        if self.has_loss {
-            "every reply is right, byte for byte, where one packet in a hundred is lost"
-        } else {
-            "every reply is right, byte for byte"
+        match (self.is_large, self.has_loss) {
+            (false, false) => "every reply is right, byte for byte",
+            (false, true) => "every reply is right, byte for byte, where one packet in a hundred is lost",
+            (true, false) => "every reply of 1 to 100 MB is right, byte for byte",
+            (true, true) => "every reply of 1 to 100 MB is right, byte for byte, where one packet in a hundred is lost",
         }
     }
 
@@ -67,6 +71,7 @@ impl Case<Bench> for Right {
         vec![
             ("answered", "answered in 2 s", 0),
             ("compared", "bodies compared", 0),
+            ("mb", "MB", 0),
             ("born", "connections begun at it", 0),
             ("failed", "failed", 0),
             ("closed_early", "of them reset or closed early", 0),
@@ -75,20 +80,22 @@ impl Case<Bench> for Right {
 }
 
 impl Right {
-    /// Half of the requests one to a connection, half ten; every size equally often.
+    /// Half of the requests one to a connection, half ten.
     fn try_server(&self, bench: &mut Bench, server: &dyn Server) -> io::Result<()> {
         let _placed = bench.place(server, 2)?;
-        let files = SIZES.map(|(_, file, _)| file);
-        // What is lost makes it slow.
-        let requests = bench.options.requests / if self.has_loss { 20 } else { 2 };
+        // Every small size equally often; of the large ones as many bytes of each.
+        let (files, all): (Vec<_>, u64) = if self.is_large {
+            (LARGE.iter().map(|&(file, bytes)| (file, 1.0 / bytes as f64)).collect(), bench.options.large)
+        } else {
+            (SIZES.iter().map(|&(_, file, _)| (file, 1.0)).collect(), bench.options.requests)
+        };
+        let requests = all / if self.has_loss { 2 * WITH_LOSS } else { 2 };
+        let limit = Duration::from_secs(bench.options.limit_s) / 2;
         let mut round = 0;
         for requests_per_connection in [1, 10] {
-            let mix = bench.requests(&files, requests_per_connection == 1);
-            let mut answered = 0;
-            for _ in 0..WINDOWS_MAX {
-                if answered >= requests {
-                    break;
-                }
+            let mix = bench.weighted(&files, requests_per_connection == 1);
+            let (began, mut answered) = (Instant::now(), 0);
+            while answered < requests && began.elapsed() < limit {
                 answered += self.window(bench, server.name(), round, (requests_per_connection, &mix))?;
                 round += 1;
             }
@@ -99,20 +106,21 @@ impl Right {
     /// Returns how many were answered.
     fn window(&self, bench: &mut Bench, server: &str, round: u32, (each, mix): (u32, &Mix)) -> io::Result<u64> {
         let before = bench.births()?;
-        let plan = Plan { warm_up: Duration::ZERO, window: WINDOW, ..bench.saturate(vip(), each) };
+        let plan = Plan { warm_up: Duration::ZERO, window: WINDOW, drain: DRAIN, ..bench.saturate(vip(), each) };
         let mut meters = Meters { server: Meter::new(Vec::new()), leat: Meter::new(Vec::new()) };
         let outcome = bench.measure(&plan, mix, &mut meters)?;
         let born = bench.births()?.saturating_sub(before);
         let closed_early = outcome.failures.get(&Failure::ClosedEarly).copied().unwrap_or_default();
         let found = [
-            ("answered", outcome.answered),
-            ("compared", outcome.verified),
-            ("born", born),
-            ("failed", outcome.failed()),
-            ("closed_early", closed_early),
+            ("answered", outcome.answered as f64),
+            ("compared", outcome.verified as f64),
+            ("mb", outcome.received_bytes as f64 / 1e6),
+            ("born", born as f64),
+            ("failed", outcome.failed() as f64),
+            ("closed_early", closed_early as f64),
         ];
         for (metric, value) in found {
-            bench.records.record((self.name, "", round), server, metric, value as f64);
+            bench.records.record((self.name, "", round), server, metric, value);
         }
         if outcome.failed() > 0 {
             bench.records.note(self.name, &format!("{server}: {:?}", outcome.failures));

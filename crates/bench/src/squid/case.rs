@@ -1,0 +1,120 @@
+//! How much of what clients ask for a cluster of caches has, and how fast it answers, by how content is spread.
+
+use std::io;
+use std::time::Duration;
+
+use super::bench::{Bench, HASH, LARD, ONE, Setup, TURNS};
+use crate::experiment::{Case, Samples};
+use crate::result::Mark;
+
+const NAME: &str = "cluster-cache";
+const HITS: &str = "hit_percent";
+const ANSWERED: &str = "answered_per_s";
+const SETUPS: [Setup; 4] = [ONE, LARD, HASH, TURNS];
+/// What the origin takes: as long as the options say, or no longer than it must.
+const SLOW: &str = "the origin takes its time";
+const FAST: &str = "the origin answers at once";
+/// Percentage points of hits that a cluster may lack.
+const POINTS: f64 = 2.0;
+/// Round robin's throughput times this.
+const FACTOR: f64 = 1.5;
+
+pub(super) fn all() -> Vec<Box<dyn Case<Bench>>> {
+    vec![Box::new(ClusterCache)]
+}
+
+struct ClusterCache;
+
+impl Case<Bench> for ClusterCache {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn title(&self) -> &'static str {
+        "two caches and a working set twice one's size, one request a connection, popularity by Zipf"
+    }
+
+    /// In every round each setup has its turn, the order moved on by one.
+    fn run(&self, bench: &mut Bench) -> io::Result<()> {
+        for round in 0..bench.options.run.rounds {
+            let mut setups = SETUPS;
+            setups.rotate_left(round as usize % SETUPS.len());
+            for point in [SLOW, FAST] {
+                for setup in setups {
+                    if let Err(error) = turn(bench, setup, point, round) {
+                        bench.records.note(NAME, &format!("{}, {point}, round {round}: {error}", setup.name));
+                    }
+                }
+            }
+        }
+        let options = &bench.options;
+        let text =
+            format!("each of two caches has {} MB; the slow origin takes {} ms", options.memory_mb, options.origin_ms);
+        bench.records.note(NAME, &text);
+        Ok(())
+    }
+
+    fn marks(&self, samples: &Samples) -> Vec<Mark> {
+        [SLOW, FAST].into_iter().flat_map(|point| marks(samples, point)).collect()
+    }
+
+    fn caption(&self, point: &str, _samples: &Samples) -> String {
+        point.to_owned()
+    }
+
+    fn columns(&self) -> Vec<(&'static str, &'static str, usize)> {
+        vec![
+            (HITS, "% from a cache", 2),
+            (ANSWERED, "answered/s", 0),
+            ("p50_ms", "p50 ms", 1),
+            ("p99_ms", "p99 ms", 1),
+            ("failed", "failed", 0),
+        ]
+    }
+}
+
+fn turn(bench: &mut Bench, setup: Setup, point: &str, round: u32) -> io::Result<()> {
+    let pause = if point == SLOW { Duration::from_millis(bench.options.origin_ms) } else { Duration::ZERO };
+    let trial = bench.measure(setup, pause)?;
+    let outcome = &trial.outcome;
+    let at = (NAME, point, round);
+    let records = &mut bench.records;
+    records.record(at, setup.name, HITS, 100.0 - 100.0 * trial.missed as f64 / outcome.answered.max(1) as f64);
+    records.record(at, setup.name, ANSWERED, outcome.answered_per_s());
+    records.record(at, setup.name, "p50_ms", outcome.latency_us(0.5) / 1e3);
+    records.record(at, setup.name, "p99_ms", outcome.latency_us(0.99) / 1e3);
+    records.record(at, setup.name, "failed", outcome.failed() as f64);
+    if outcome.failed() > 0 {
+        records.note(NAME, &format!("{}, {point}, round {round}: {:?}", setup.name, outcome.failures));
+    }
+    Ok(())
+}
+
+/// By the medians of the rounds.
+fn marks(samples: &Samples, point: &str) -> [Mark; 2] {
+    let median = |setup: Setup, metric| samples.median(NAME, point, setup.name, metric);
+    let failed: f64 = samples.values(NAME, point, LARD.name, "failed").iter().sum();
+    let mark = |text: &str, value: Option<f64>, limit: f64, unit: &str| {
+        let note = match value {
+            None => "it wasn't measured".to_owned(),
+            Some(_) if failed > 0.0 => format!("{failed} failures"),
+            Some(_) => String::new(),
+        };
+        Mark {
+            case: format!("{NAME}: {point}"),
+            subject: LARD.name.to_owned(),
+            mark: text.to_owned(),
+            met: note.is_empty() && value.is_some_and(|value| value <= limit),
+            value,
+            limit: Some(limit),
+            unit: unit.to_owned(),
+            note,
+        }
+    };
+    let lacking = median(ONE, HITS).zip(median(LARD, HITS)).map(|(one, lard)| one - lard);
+    let slower = median(TURNS, ANSWERED).zip(median(LARD, ANSWERED)).map(|(turns, lard)| turns / lard);
+    [
+        mark("hits within 2 points of one cache of the summed size", lacking, POINTS, "points"),
+        mark("1.5 times round robin's throughput, as its part of this one's", slower, 1.0 / FACTOR, ""),
+    ]
+}
