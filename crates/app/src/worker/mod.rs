@@ -448,6 +448,7 @@ impl<H: Host> Worker<H> {
         if self.now >= self.ports_timeout() {
             self.handle_ports_timeout();
         }
+        self.flush_links();
         Ok(())
     }
 

@@ -6,7 +6,6 @@ use std::time::Duration;
 use leat_host::reactor::{Reactor, Token};
 use leat_logic::http::{self, BodyLength, EndOfInput, Method, Progress, RejectReason, Rejection, Request, Status};
 use leat_logic::schedule::Operation;
-use leat_logic::serve::coding::CodingOrder;
 
 use super::exchange::Exchange;
 use super::settings::{Listener, Site};
@@ -263,9 +262,7 @@ fn understand<F>(
     let found = path.map(|path| exchange.path.extend_from_slice(path));
     let number = site.unwrap_or(super::UNKNOWN_SITE);
     let known = &sites[number as usize];
-    if let (Some(accepted), false) = (request.accept_encoding, known.offered.is_empty()) {
-        exchange.codings = CodingOrder::negotiate(Some(accepted), &known.offered);
-    }
+    exchange.codings = known.codings(request);
     let is_too_large = matches!(request.body, BodyLength::Length(length) if length > known.limits.body_bytes_max);
     exchange.site = Some(known.clone());
     let is_asterisk = request.target.form == http::TargetForm::Asterisk;

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use leat_logic::http::Limits;
+use leat_logic::http::{Limits, Request};
 use leat_logic::schedule::Gathering;
 use leat_logic::serve::cache::CacheLimits;
-use leat_logic::serve::coding::Coding;
+use leat_logic::serve::coding::{Coding, CodingOrder};
 use leat_logic::serve::hosts::HostTable;
 use leat_logic::serve::mime::MimeTable;
 use leat_logic::serve::path_pattern::PathPattern;
@@ -53,6 +53,14 @@ pub(super) enum SiteKind {
 }
 
 impl Site {
+    /// In which codings a client may have a reply, the best first.
+    pub(super) fn codings(&self, request: &Request<'_>) -> CodingOrder {
+        match request.accept_encoding {
+            Some(accepted) if !self.offered.is_empty() => CodingOrder::negotiate(Some(accepted), &self.offered),
+            _ => CodingOrder::NONE,
+        }
+    }
+
     /// The place of the handler that answers for a path, and how much of the path names it.
     pub(super) fn handler(&self, path: &[u8]) -> Option<(usize, usize)> {
         let mut candidates = self.handlers.iter().enumerate();

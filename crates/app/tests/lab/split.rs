@@ -121,7 +121,11 @@ fn requests_are_split_and_no_client_can_tell() {
     let (delegated, taken) = ("leat_requests_delegated_total", "leat_handoffs_total");
     let (given, returned) = (lab.number("cs", delegated), lab.number("cs", "leat_handoffs_returned_total"));
     assert!(given >= 12 && returned >= 6, "{given} given, {returned} returned");
-    assert_eq!(given, lab.number("ds1", taken) + lab.number("ds2", taken), "every one of them was taken");
+    let taken = lab.number("ds1", taken) + lab.number("ds2", taken);
+    assert!(
+        (8..=given).contains(&taken),
+        "{given} given, {taken} taken: the others came home, and went back to the same"
+    );
     assert_eq!(lab.number("cs", "leat_flows_cut_total"), 0);
     let explained = leat::ctl::Command::Split { request: format!("GET /{}", SIZES[1]) };
     let explained = leat::ctl::ask(folder.path("cluster.sock").as_ref(), &explained).expect("it answers");
@@ -250,6 +254,30 @@ fn data_servers_die_under_load_and_no_client_hangs() {
     // One may have gone to the server that died second.
     assert!(ends.iter().all(|&ends| ends <= 3), "{ends:?}");
     lab.at("client1", || SIZES.iter().for_each(|&size| ask(&mut connect(), size)));
+}
+
+#[test]
+fn a_connection_that_comes_home_is_passed_on_without_a_socket() {
+    if !is_possible() {
+        return;
+    }
+    let (lab, folder) = (Lab::new(28), Folder::new("passed-on"));
+    let split = "delegation = 'full'\nsize_min = '64KiB'\nrequests_max = 1";
+    lab.well(&["up", &Cluster { data_servers: &TWO[..1], split, ..ONLY }.write(&folder, "cluster")]);
+    let requests = 9;
+    lab.at("client1", || {
+        let mut stream = connect();
+        (0..requests).for_each(|_| ask(&mut stream, SIZES[1]));
+        // Now one that is the connection server's.
+        ask(&mut stream, SIZES[0]);
+        ask(&mut stream, SIZES[1]);
+    });
+    let number = |name| lab.number("cs", name);
+    // Each but the first comes home first. Only before the first and the last there was a socket to take.
+    assert_eq!(number("leat_requests_delegated_total"), requests + 1);
+    assert_eq!(number("leat_handoffs_returned_total"), requests);
+    assert_eq!(number("leat_requests_kept_total"), 1);
+    assert_eq!((number("leat_flows_cut_total"), lab.number("ds1", "leat_handoffs_total")), (0, 2));
 }
 
 #[test]

@@ -45,7 +45,7 @@ impl Freezer {
             Ok((state, congestion)) => Ok(Frozen { socket, state, congestion }),
             Err(error) => {
                 // What wasn't begun can't be ended: these fail then, and nothing is lost.
-                let _ = go_on(socket.as_raw_fd());
+                let _ = go_on(socket.as_raw_fd(), true);
                 Err(Refused { socket, error })
             }
         }
@@ -92,15 +92,20 @@ impl Frozen {
         if let Some(timestamp) = self.state.timestamp {
             repair::set_timestamp(self.socket.as_raw_fd(), timestamp.wrapping_add(2)).step("TCP_TIMESTAMP")?;
         }
-        go_on(self.socket.as_raw_fd())?;
+        go_on(self.socket.as_raw_fd(), self.may_have_missed())?;
         Ok(self.socket)
+    }
+
+    /// Whether something that it didn't hear would be missed: an acknowledgement, or that the client has room again.
+    fn may_have_missed(&self) -> bool {
+        let TcpState { sent, unsent, window, mss, .. } = &self.state;
+        !sent.is_empty() || !unsent.is_empty() || window.snd_wnd < u32::from(*mss)
     }
 }
 
-fn go_on(socket: RawFd) -> Result<()> {
+fn go_on(socket: RawFd, probe: bool) -> Result<()> {
     let heard = Deafness::end(socket).step("SO_DETACH_FILTER");
-    // With a probe: the client's acknowledgements may have been among what wasn't heard.
-    repair::end(socket, true).step("TCP_REPAIR off")?;
+    repair::end(socket, probe).step("TCP_REPAIR off")?;
     // Repair leaves the address unshareable, and a listener on it couldn't be bound again.
     socket::set_option(socket, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1).step("SO_REUSEADDR")?;
     heard

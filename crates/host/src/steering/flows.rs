@@ -11,8 +11,8 @@ use leat_logic::time::Instant;
 
 use super::batch::{self, Batch, Place};
 use super::layout::{
-    FLOW_BORN, FLOW_CLIENT_FIN, FLOW_FOREIGN, FLOW_HELD, FLOW_HERE, FLOW_NODE_CLOSED, FLOW_RESET, RawFlow, RawKey,
-    raw_ip, raw_port, socket_address,
+    FLOW_BORN, FLOW_CLIENT_FIN, FLOW_FOREIGN, FLOW_HELD, FLOW_HERE, FLOW_NODE_CLOSED, FLOW_OFFERED, FLOW_RESET,
+    RawFlow, RawKey, raw_ip, raw_port, socket_address,
 };
 use super::{Doing, Error, Result};
 
@@ -189,7 +189,36 @@ impl Flows {
     /// # Errors
     /// [`Error::Full`]: the flow's packets come here as before.
     pub fn hold(&self, key: FlowKey, id: FlowId) -> Result<()> {
-        self.change(key, id, |flow| flow.flags |= FLOW_HELD)
+        // Most begin here: then there is no entry, and none is looked for.
+        let raw = RawFlow { flags: FLOW_HELD, seen_ns: crate::clock::now().ns, ..RawFlow::named(id) };
+        if make(&mut self.lock(), &key.raw(), &raw, self.capacity)? {
+            return Ok(());
+        }
+        self.change(key, id, |flow| flow.flags = flow.flags & !FLOW_OFFERED | FLOW_HELD)
+    }
+
+    /// Has the packets of a flow that is frozen here, and held, go to a node's worker as soon as that has it: they wait until [`Flows::unhold`], but for
+    /// acknowledgements of what only the new holder can have said. `heard` is what the frozen socket knows of the client, and `said` the sequence
+    /// number behind all that it can have sent.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn offer(&self, key: FlowKey, id: FlowId, to: (ServerId, Generation), heard: Heard, said: u32) -> Result<()> {
+        // All of it is known: nothing is told of packets that wait.
+        let Heard { client_next, acknowledged, window, timestamp } = heard;
+        let raw = RawFlow {
+            seen_ns: crate::clock::now().ns,
+            holder: to.0.0,
+            generation: to.1.0,
+            flags: FLOW_HELD | FLOW_OFFERED,
+            said,
+            client_next,
+            acknowledged,
+            window,
+            timestamp,
+            ..RawFlow::named(id)
+        };
+        insert(&mut self.lock(), &key.raw(), &raw, self.capacity)
     }
 
     /// Has a flow's packets go to a node's worker from now on, which has it under that generation; what was held is for
@@ -199,7 +228,7 @@ impl Flows {
     /// [`Error::Full`], when there was no entry: the flow's packets come here as before.
     pub fn steer(&self, key: FlowKey, id: FlowId, to: (ServerId, Generation), heard: Option<Heard>) -> Result<()> {
         self.change(key, id, |flow| {
-            flow.flags &= !FLOW_HELD;
+            flow.flags &= !(FLOW_HELD | FLOW_OFFERED);
             (flow.holder, flow.generation) = (to.0.0, to.1.0);
             if let Some(heard) = heard {
                 flow.client_next = heard.client_next;
@@ -243,7 +272,7 @@ impl Flows {
     /// # Errors
     /// What the kernel says.
     pub fn unhold(&self, key: FlowKey, id: FlowId) -> Result<()> {
-        self.alter(key, id, |flow| flow.flags &= !FLOW_HELD)
+        self.alter(key, id, |flags| flags & !(FLOW_HELD | FLOW_OFFERED))
     }
 
     /// Remembers that a flow's node has closed it: the entry goes once the client has, too. A flow that isn't there any more is no error.
@@ -251,7 +280,7 @@ impl Flows {
     /// # Errors
     /// What the kernel says.
     pub fn close(&self, key: FlowKey, id: FlowId) -> Result<()> {
-        self.alter(key, id, |flow| flow.flags |= FLOW_NODE_CLOSED)
+        self.alter(key, id, |flags| flags | FLOW_NODE_CLOSED)
     }
 
     /// Deletes a flow's entry: its packets come here. One of a later flow stays; returns whether there was one of this.
@@ -308,11 +337,11 @@ impl Flows {
         self.write(&mut map, &raw, known.unwrap_or_else(|| RawFlow::named(id)), change)
     }
 
-    fn alter(&self, key: FlowKey, id: FlowId, change: impl FnOnce(&mut RawFlow)) -> Result<()> {
+    fn alter(&self, key: FlowKey, id: FlowId, change: impl FnOnce(u8) -> u8) -> Result<()> {
         let mut map = self.lock();
         let raw = key.raw();
         match look_up(&map, &raw)?.filter(|flow| flow.id() == id) {
-            Some(flow) => self.write(&mut map, &raw, flow, change),
+            Some(flow) => self.write(&mut map, &raw, flow, |flow| flow.flags = change(flow.flags)),
             None => Ok(()),
         }
     }
@@ -361,8 +390,21 @@ fn look_up(map: &HashMap<MapData, RawKey, RawFlow>, key: &RawKey) -> Result<Opti
     }
 }
 
+/// Makes an entry where there is none. Whether there was none.
+fn make(map: &mut HashMap<MapData, RawKey, RawFlow>, key: &RawKey, flow: &RawFlow, capacity: u32) -> Result<bool> {
+    const BPF_NOEXIST: u64 = 1;
+    match map.insert(key, flow, BPF_NOEXIST) {
+        Err(MapError::SyscallError(error)) if error.io_error.raw_os_error() == Some(libc::EEXIST) => Ok(false),
+        other => inserted(other, capacity).map(|()| true),
+    }
+}
+
 fn insert(map: &mut HashMap<MapData, RawKey, RawFlow>, key: &RawKey, flow: &RawFlow, capacity: u32) -> Result<()> {
-    match map.insert(key, flow, 0) {
+    inserted(map.insert(key, flow, 0), capacity)
+}
+
+fn inserted(result: std::result::Result<(), MapError>, capacity: u32) -> Result<()> {
+    match result {
         Err(MapError::SyscallError(error)) if error.io_error.raw_os_error() == Some(libc::E2BIG) => {
             Err(Error::Full { capacity })
         }

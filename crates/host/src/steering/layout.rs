@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use aya::Pod;
 
 /// Changes whenever a layout does: programs of another version must not find these maps.
-pub(super) const VERSION: &str = "5";
+pub(super) const VERSION: &str = "6";
 
 pub(super) const FLOW_HELD: u8 = 1;
 pub(super) const FLOW_CLIENT_FIN: u8 = 2;
@@ -14,6 +14,7 @@ pub(super) const FLOW_NODE_CLOSED: u8 = 8;
 pub(super) const FLOW_BORN: u8 = 16;
 pub(super) const FLOW_HERE: u8 = 32;
 pub(super) const FLOW_FOREIGN: u8 = 64;
+pub(super) const FLOW_OFFERED: u8 = 128;
 
 /// Workers of smaller numbers can be named by a packet that begins a connection.
 pub(super) const NAMED_WORKERS: u16 = 256;
@@ -51,7 +52,8 @@ pub(super) struct RawFlow {
     pub(super) timestamp: u32,
     pub(super) window: u16,
     pub(super) flags: u8,
-    pub(super) unused: [u8; 5],
+    pub(super) unused: u8,
+    pub(super) said: u32,
 }
 
 /// `struct node`.

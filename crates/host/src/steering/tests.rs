@@ -295,6 +295,42 @@ fn packets_for_a_routed_node_get_its_address_and_right_checksums() {
 }
 
 #[test]
+fn acknowledgements_of_what_only_the_new_holder_can_have_said_do_not_wait() {
+    in_lab("offer", |dispatcher| {
+        for (client, vip) in [(CLIENT4, VIP4), (CLIENT6, VIP6)] {
+            let late = Segment { acknowledged: 600, ..Segment::new(client, vip, ACK, 1000) };
+            let (flows, key) = (dispatcher.flows(), late.key());
+            flows.hold(key, id(1)).unwrap();
+            flows.hold(key, id(1)).unwrap();
+            let heard = Heard { client_next: 1000, acknowledged: 500, window: 1, timestamp: 0 };
+            flows.offer(key, id(1), (ServerId::new(1, 5), Generation(1)), heard, 600).unwrap();
+            let held = |segment: &Segment| {
+                // There is no tap, so what would wait is lost.
+                assert_eq!(arrive(dispatcher, segment), DROP);
+                assert!(flows.get(key).unwrap().unwrap().held);
+            };
+            held(&late);
+            held(&Segment { acknowledged: 599, ..late.clone() });
+            held(&Segment { acknowledged: 600 + (1 << 23), ..late.clone() });
+            let answer = Segment { acknowledged: 601, ..late.clone() };
+            assert_eq!(arrive(dispatcher, &answer), REDIRECT);
+            held(&late);
+            held(&Segment { payload: b"GET".to_vec(), ..answer.clone() });
+            held(&Segment { flags: ACK | FIN, ..answer.clone() });
+            held(&Segment { flags: ACK | RST, ..answer.clone() });
+            flows.unhold(key, id(1)).unwrap();
+            let flow = flows.get(key).unwrap().unwrap();
+            assert_eq!((flow.held, flow.holder, flow.heard), (false, ServerId::new(1, 5), heard));
+            assert_eq!(arrive(dispatcher, &answer), REDIRECT);
+            assert_eq!(flows.get(key).unwrap().unwrap().heard.acknowledged, 601);
+            // Held anew, as on the way back, it isn't offered any more.
+            flows.hold(key, id(1)).unwrap();
+            held(&Segment { acknowledged: 602, ..late });
+        }
+    });
+}
+
+#[test]
 fn a_flow_that_others_hold_is_not_reset_from_here() {
     in_lab("reset", |dispatcher| {
         let reset = Segment::new(VIP4, CLIENT4, RST, 5);

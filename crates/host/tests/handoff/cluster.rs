@@ -215,6 +215,11 @@ impl Connection {
         flows.hold(key, id(self.serial)).unwrap();
         self.read_what_is_there();
         let frozen = shared.freezer.freeze(self.stream.into()).unwrap();
+        let to = NODES.iter().find(|(name, _)| *name == there).map(|(_, node)| ServerId::new(*node, 0));
+        if let Some(node) = to {
+            let (heard, said) = (Heard::of(frozen.state()), frozen.state().send_next);
+            flows.offer(key, id(self.serial), (node, Generation::default()), heard, said).unwrap();
+        }
         let (ready, answer) = channel();
         let state = frozen.state().clone();
         let parcel =
@@ -223,9 +228,8 @@ impl Connection {
         if answer.recv() != Ok(true) {
             return Some(resume(frozen, self.input, self.serial, key, shared));
         }
-        if let Some((_, node)) = NODES.iter().find(|(name, _)| *name == there) {
-            let to = (ServerId::new(*node, 0), Generation::default());
-            flows.steer(key, id(self.serial), to, Some(Heard::of(frozen.state()))).unwrap();
+        if to.is_some() {
+            flows.unhold(key, id(self.serial)).unwrap();
         } else {
             assert!(flows.delete(key, id(self.serial)).unwrap());
         }

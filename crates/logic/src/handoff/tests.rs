@@ -452,14 +452,25 @@ fn a_flow_that_is_lent_comes_home_by_itself_once_its_request_is_answered() {
     assert!(pair.node.replied(FLOW, 1), "it's wanted back");
     pair.node.frozen(FLOW, IMAGE);
     pair.talk();
-    let generation = Generation(3);
+    // The next request is the node's as well: nobody makes a socket for it.
+    assert_eq!(pair.home_did, [Effect::Place { flow: FLOW, giver: Some(NODE), image: IMAGE }]);
+    pair.home.place(FLOW, Destination::Node(NODE)).unwrap();
+    pair.talk();
+    assert_eq!(pair.node_did.last(), Some(&Effect::Unfreeze { flow: FLOW, generation: Generation(3) }));
+    assert!(pair.node.replied(FLOW, 2), "it's lent for that one only");
+    pair.node.frozen(FLOW, IMAGE);
+    pair.talk();
+    pair.home.place(FLOW, Destination::Here).unwrap();
+    pair.home_did.clear();
+    pair.talk();
+    let generation = Generation(5);
     let thaw = Effect::Thaw { flow: FLOW, generation, image: IMAGE };
     assert_eq!(pair.home_did, [Effect::Steer { flow: FLOW, to: Target::Hold, generation }, thaw]);
     pair.home.thawed(FLOW);
     pair.talk();
     assert_eq!(pair.node_did.last(), Some(&Effect::CloseSilently { flow: FLOW }));
     assert_eq!((pair.node.flow_count(), pair.home.flow_count()), (0, 1));
-    // The next request is another matter.
+    // What is given for good stays.
     pair.hand_over();
     assert!(!pair.node.replied(FLOW, 1));
 }

@@ -30,6 +30,8 @@ pub struct Asked<'a> {
     pub bytes: u64,
     /// What it takes to serve it here, of the processor.
     pub serving: Duration,
+    /// Its connection is a socket here. If not, it has come home as an image, which can be passed on as it is.
+    pub is_here: bool,
 }
 
 /// How much there is to do.
@@ -136,6 +138,9 @@ impl Balance {
 
     /// What delegating takes of this server's processor beyond serving; nothing where it takes less.
     fn extra_ns(&self, asked: &Asked<'_>) -> u64 {
+        if !asked.is_here {
+            return 0;
+        }
         let own = self.price(asked.bytes).own;
         let is_gain = asked.serving.as_secs_f64() >= own.as_secs_f64() * GAIN_MIN;
         let extra = if is_gain { Duration::ZERO } else { own.saturating_sub(asked.serving).max(own / 10) };
@@ -172,7 +177,7 @@ impl Balance {
 mod tests {
     use super::*;
 
-    const ASKED: Asked<'_> = Asked { path: b"/a", bytes: 65_536, serving: Duration::from_micros(20) };
+    const ASKED: Asked<'_> = Asked { path: b"/a", bytes: 65_536, serving: Duration::from_micros(20), is_here: true };
     const LOADS: Loads = Loads { own: 8, idle: Duration::from_secs(1), servers_percent: 100, delegated: 3 };
 
     fn balance(rules: Rules) -> Balance {
@@ -199,6 +204,11 @@ mod tests {
         assert!((50..500).contains(&delegated), "{delegated}");
         let busy = LOADS;
         assert_eq!(balance.decide(&ASKED, &busy), Reason::Dearer);
+        assert_eq!(
+            balance.decide(&Asked { is_here: false, ..ASKED }, &busy),
+            Reason::Relieves,
+            "there is no socket to take apart"
+        );
         let long = Asked { bytes: 10 << 20, serving: Duration::from_millis(2), ..ASKED };
         assert_eq!(balance.decide(&long, &busy), Reason::Relieves);
         for _ in 0..64 {

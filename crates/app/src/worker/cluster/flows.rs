@@ -28,6 +28,8 @@ pub(super) struct Flows<F> {
     unacknowledged: Vec<FlowId>,
 }
 
+/// One of so many changes of hands has its cost measured: reading the clock isn't free.
+pub(super) const MEASURED_EVERY: u64 = 16;
 /// How long a flow that is to be frozen waits for its client's acknowledgements, and how often it looks.
 const ACKNOWLEDGED_PATIENCE: Duration = Duration::from_millis(100);
 const ACKNOWLEDGED_LOOK: Duration = Duration::from_millis(1);
@@ -203,8 +205,14 @@ impl<H: Host> Worker<H> {
         self.freeze_now(flow, token);
     }
 
+    /// Whether a node measures what a flow's change of hands takes.
+    fn measures(&self, flow: FlowId) -> bool {
+        let is_node = matches!(self.cluster.as_ref().map(|cluster| &cluster.part), Some(Part::Node(_)));
+        is_node && flow.serial.is_multiple_of(MEASURED_EVERY)
+    }
+
     fn freeze_now(&mut self, flow: FlowId, token: Token) {
-        let before = self.host.processor_time();
+        let before = self.measures(flow).then(|| self.host.processor_time());
         let connection = &mut self.connections[token];
         let input = connection.inbox.bytes(&self.reactor).to_vec();
         let Ok(socket) = self.reactor.give_up(connection.socket) else { return self.freeze_failed(flow) };
@@ -234,12 +242,9 @@ impl<H: Host> Worker<H> {
                 self.metrics.connections.set(self.connections.len() as u64);
                 match image.encode() {
                     Ok(image) => {
-                        if let Part::Node(node) = &mut cluster.part {
-                            node.samples.add_work(
-                                Work::HandedOn,
-                                0,
-                                2 * self.host.processor_time().saturating_sub(before),
-                            );
+                        if let (Part::Node(node), Some(before)) = (&mut cluster.part, before) {
+                            let spent = self.host.processor_time().saturating_sub(before);
+                            node.samples.add_work(Work::HandedOn, 0, 2 * spent);
                         }
                         cluster.part.frozen(self.now, flow, image.into());
                     }
@@ -353,7 +358,7 @@ impl<H: Host> Worker<H> {
     }
 
     pub(super) fn thaw_now(&mut self, flow: FlowId, mut image: Image) {
-        let before = self.host.processor_time();
+        let before = self.measures(flow).then(|| self.host.processor_time());
         let serves = self.cluster.as_ref().is_some_and(|cluster| cluster.part.serves());
         let thawed = match image.reply.take() {
             Some(reply) if serves => match self.seek_content(flow, image, reply) {
@@ -363,8 +368,10 @@ impl<H: Host> Worker<H> {
             Some(_) => Err(refused(RefuseReason::Image, &"a reply under way, whose content nodes have")),
             None => self.try_to_thaw(flow, image),
         };
-        let spent = self.host.processor_time().saturating_sub(before);
-        if let (Ok(token), Some(Part::Node(node))) = (&thawed, self.cluster.as_mut().map(|cluster| &mut cluster.part)) {
+        if let (Ok(token), Some(Part::Node(node)), Some(before)) =
+            (&thawed, self.cluster.as_mut().map(|cluster| &mut cluster.part), before)
+        {
+            let spent = self.host.processor_time().saturating_sub(before);
             match self.connections[*token].http.request_count() {
                 0 | 1 => node.samples.add_work(Work::Moved, 0, spent),
                 // Half of it: the giver's freeze is the other.
@@ -398,6 +405,12 @@ impl<H: Host> Worker<H> {
         if !state.head.is_empty() {
             self.resume_request(token, &state.head);
             self.was_given(flow, token);
+            let split = self.cluster.as_mut().and_then(|cluster| cluster.part.split());
+            if let (Some(exchange), true) =
+                (&mut self.connections[token].exchange, split.is_some_and(|split| split.take_kept(flow)))
+            {
+                exchange.stays = true;
+            }
         }
         Ok(token)
     }

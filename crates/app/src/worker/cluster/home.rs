@@ -15,6 +15,7 @@ use leat_logic::handoff::{
     CutReason, Destination, FlowId, Generation, HomeLimits, Image, Load, ServerId, SessionId, Target,
 };
 use leat_logic::http::{Request, Status};
+use leat_logic::split::Loads;
 use leat_logic::time::Instant;
 use serde_json::Value;
 
@@ -194,17 +195,39 @@ impl Home {
     /// Has a flow that lives here, and that isn't to go, lent to a node, and to no other if this one doesn't take it.
     pub(super) fn lend(&mut self, now: Instant, flow: FlowId, node: NodeId) -> bool {
         let Some(number) = self.number(node) else { return false };
-        let of_node = self.linked.iter().filter(|(server, load)| server.server() == number && !load.is_foreign);
-        let mut workers: Vec<ServerId> = of_node.map(|(server, _)| *server).collect();
-        // Always to the same one: another couldn't make the socket until that has dropped the one that came back last.
-        let turn = flow.serial.checked_rem(workers.len() as u64).unwrap_or(0);
-        workers.rotate_left(turn as usize);
-        let is_lent = !self.is_retiring && workers.into_iter().any(|server| self.flows.lend(flow, server).is_ok());
+        let mut workers = self.lender(flow, number);
+        let is_lent = !self.is_retiring && workers.any(|server| self.flows.lend(flow, server).is_ok());
         if is_lent {
             self.dispatcher.begin(node);
             self.asked.insert(flow, Asked { node, at: now, offers: OFFERS_MAX, spent: None });
         }
         is_lent
+    }
+
+    /// Who is lent a flow that has come home as an image: the worker that has given it back, where its node is chosen again.
+    pub(super) fn lend_on(
+        &mut self,
+        now: Instant,
+        flow: FlowId,
+        giver: ServerId,
+        facts: &Facts<'_>,
+    ) -> Option<ServerId> {
+        let node = self.dispatcher.choose(facts, now).ok().map(|choice| choice.node).filter(|_| !self.is_retiring)?;
+        let number = self.number(node)?;
+        let server = if number == giver.server() { giver } else { self.lender(flow, number).next()? };
+        self.dispatcher.begin(node);
+        self.split.iter_mut().for_each(|split| split.taken(flow, node));
+        Some(server)
+    }
+
+    /// The workers of a node that can be lent a flow, in the order in which they're asked.
+    fn lender(&self, flow: FlowId, number: u32) -> impl Iterator<Item = ServerId> + use<> {
+        let of_node = self.linked.iter().filter(|(server, load)| server.server() == number && !load.is_foreign);
+        let mut workers: Vec<ServerId> = of_node.map(|(server, _)| *server).collect();
+        // Always to the same one: another couldn't make the socket until that has dropped the one that came back last.
+        let turn = flow.serial.checked_rem(workers.len() as u64).unwrap_or(0);
+        workers.rotate_left(turn as usize);
+        workers.into_iter()
     }
 
     /// A name for one more flow.
@@ -213,9 +236,10 @@ impl Home {
         FlowId { home: self.id, serial: self.next_serial }
     }
 
-    /// Nodes that may be chosen for a request: their weights together, and requests that they have under way.
-    pub(super) fn capacity(&mut self, facts: &Facts<'_>, now: Instant) -> (u32, u32) {
-        self.dispatcher.capacity(facts, now)
+    /// How much there is to do: requests under way here, and at those nodes that may be chosen for a request.
+    pub(super) fn loads(&mut self, own: u32, idle: Duration, facts: &Facts<'_>, now: Instant) -> Loads {
+        let (servers_percent, delegated) = self.dispatcher.capacity(facts, now);
+        Loads { own, idle, servers_percent, delegated }
     }
 
     /// Which node would get a request and why, in words.
@@ -567,11 +591,10 @@ impl<H: Host> Worker<H> {
         let steered = match to {
             Target::Hold => flows.hold(key, flow),
             // What comes until the node has it would be lost there: it waits here as long as the frozen socket does.
-            Target::Node(node) if cluster.flows.is_frozen(flow) => {
-                let heard = cluster.flows.frozen_state(flow).map(Heard::of);
-                flows.steer(key, flow, (node, generation), heard).and_then(|()| flows.hold(key, flow))
-            }
-            Target::Node(node) => flows.steer(key, flow, (node, generation), None),
+            Target::Node(node) => match cluster.flows.frozen_state(flow) {
+                Some(state) => flows.offer(key, flow, (node, generation), Heard::of(state), state.send_next),
+                None => flows.steer(key, flow, (node, generation), None),
+            },
         };
         match steered {
             Ok(()) if !cluster.flows.is_frozen(flow) && to != Target::Hold => home.release(key, now),
@@ -644,15 +667,12 @@ impl<H: Host> Worker<H> {
         let now = self.now;
         let Some(cluster) = &mut self.cluster else { return };
         let Part::Home(home) = &mut cluster.part else { return };
-        if home.split.is_some() {
-            // It couldn't be thawed here, or its data server is gone.
-            let place = giver.map_or(Destination::Here, Destination::Node);
-            if home.flows.place(flow, place).is_err() {
-                home.flows.cut(flow, CutReason::NoPlace);
-            }
-            return;
-        }
         let decoded = Image::decode(image).ok();
+        if home.split.is_some() {
+            home.came_back(flow, now);
+            let server = giver.zip(decoded).and_then(|(giver, image)| self.lends_on(flow, &image, giver));
+            return self.place_lent(flow, server);
+        }
         let request = decoded.as_ref().and_then(|image| Request::read_again(image.next_bytes()));
         let chosen = match &request {
             Some(request) => home.dispatcher.choose(&Facts::of(request), now).map(|choice| choice.node),
@@ -671,6 +691,19 @@ impl<H: Host> Worker<H> {
         // With no node at all it lives here, until there is one.
         if !nodes.chain([Destination::Here]).any(|place| home.flows.place(flow, place).is_ok()) {
             home.flows.cut(flow, CutReason::NoPlace);
+        }
+    }
+
+    /// A connection server's flow goes on here, unless it's lent to somebody else.
+    fn place_lent(&mut self, flow: FlowId, server: Option<ServerId>) {
+        let now = self.now;
+        let Some(Part::Home(home)) = self.cluster.as_mut().map(|cluster| &mut cluster.part) else { return };
+        let places = server.map(Destination::Node).into_iter().chain([Destination::Here]);
+        let place = places.into_iter().find(|place| home.flows.place(flow, *place).is_ok());
+        match place {
+            Some(Destination::Node(_)) => {}
+            Some(Destination::Here) => home.came_back(flow, now),
+            None => home.flows.cut(flow, CutReason::NoPlace),
         }
     }
 

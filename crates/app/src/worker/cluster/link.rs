@@ -228,8 +228,8 @@ impl<H: Host> Worker<H> {
         }
     }
 
-    /// Sends what waits: messages of one turn share a write.
-    pub(super) fn flush_links(&mut self) {
+    /// Sends what waits, at each turn's end: its messages share a write, and wake their reader once.
+    pub(in crate::worker) fn flush_links(&mut self) {
         let Some(cluster) = &mut self.cluster else { return };
         let mut failed = Vec::new();
         for (&id, link) in &mut cluster.links.sessions {

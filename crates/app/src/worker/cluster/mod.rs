@@ -225,7 +225,6 @@ impl<H: Host> Worker<H> {
             Some(Part::Node(node)) => node.settle_leases(),
             _ => {}
         }
-        self.flush_links();
     }
 
     fn run_effect(&mut self, home: ServerId, effect: Effect) {

@@ -135,6 +135,8 @@ impl<H: Host> Worker<H> {
                 home.flows.began(flow, progress.into());
             }
             self.run_effects();
+            // It's told before the first byte is sent.
+            self.flush_links();
         }
     }
 

@@ -7,22 +7,21 @@ use std::time::Duration;
 use leat_host::reactor::{Reactor, Token};
 use leat_logic::dispatch::cost::{Side, Work};
 use leat_logic::dispatch::{Facts, NodeId};
-use leat_logic::handoff::{Effect, FlowId, ServerId};
+use leat_logic::handoff::{Effect, FlowId, Image, ServerId};
 use leat_logic::http::{self, Method, Request};
 use leat_logic::schedule::Operation;
 use leat_logic::serve::cache::Lookup;
 use leat_logic::serve::coding::CodingOrder;
 use leat_logic::serve::resource::Found;
-use leat_logic::split::{Asked, Balance, Loads, Rules};
+use leat_logic::split::{Asked, Balance, Rules};
 use serde_json::{Value, json};
 
 use super::super::connection::Connection;
 use super::super::settings::SiteKind;
 use super::super::{File, Host, Worker};
 use super::Part;
+use super::flows::MEASURED_EVERY;
 
-/// One of so many delegations has its cost measured: reading the clock isn't free.
-const MEASURED_EVERY: u64 = 16;
 /// Replies on their way that are known of; past it, the oldest counts no more.
 const UNACKNOWLEDGED_MAX: usize = 4096;
 /// Of those, so many are looked at for each request, and twice as many for each reply: more than come.
@@ -36,6 +35,8 @@ pub(super) struct Split {
     delegated: BTreeMap<FlowId, NodeId>,
     /// What a delegation has cost so far whose cost is measured.
     spent: Option<(FlowId, Duration)>,
+    /// A connection that is coming home, and whose request has been judged already: it's answered here.
+    kept: Option<FlowId>,
 }
 
 impl Split {
@@ -51,6 +52,11 @@ impl Split {
         if let Some((_, spent)) = self.spent.take_if(|(measured, _)| *measured == flow) {
             self.balance.measured(Work::Moved, Side::Dispatcher, spent);
         }
+    }
+
+    /// Whether the request in hand of a connection that has come home has been judged already.
+    pub(super) fn take_kept(&mut self, flow: FlowId) -> bool {
+        self.kept.take_if(|kept| *kept == flow).is_some()
     }
 
     /// The flow is here again, or over. Who had it.
@@ -98,11 +104,14 @@ impl<H: Host> Worker<H> {
         if !is_splitting || !is_get || exchange.stays || connection.flags.ended || connection.flags.held {
             return false;
         }
-        let loads = self.loads(token);
         let serving = self.serving_time(bytes);
+        let (own, idle) = (self.requests_under_way(), self.under_way.idle);
         let Some(exchange) = self.connections[token].exchange.as_mut() else { return false };
-        let Some(split) = self.cluster.as_mut().and_then(|cluster| cluster.part.split()) else { return false };
-        let asked = Asked { path: &exchange.path, bytes, serving };
+        let Some(Part::Home(home)) = self.cluster.as_mut().map(|cluster| &mut cluster.part) else { return false };
+        let request = Request::read_again(&exchange.head);
+        let loads = home.loads(own, idle, &request.as_ref().map(Facts::of).unwrap_or_default(), self.now);
+        let Some(split) = &mut home.split else { return false };
+        let asked = Asked { path: &exchange.path, bytes, serving, is_here: true };
         if !split.balance.decide(&asked, &loads).delegates() {
             self.metrics.requests_kept.increment();
             return false;
@@ -134,6 +143,42 @@ impl<H: Host> Worker<H> {
             }
         };
         home.lend(self.now, flow, node).then_some(())
+    }
+
+    /// A connection has come home as an image, with a request in hand that nobody has answered: to whom it's lent for that one as well, none if the
+    /// request is this server's. A socket that is made for it would be taken apart again at once.
+    pub(super) fn lends_on(&mut self, flow: FlowId, image: &Image, giver: ServerId) -> Option<ServerId> {
+        let request = Request::read_again(&image.http.head).filter(|request| request.method == Method::Get)?;
+        let listener = self.listener_of(image.tcp.as_ref()?)?;
+        let number = self.listeners[listener as usize].sites.site(request.host.unwrap_or_default())?;
+        let site = &self.sites[number as usize];
+        let mut room = Vec::new();
+        let path = request.target.decode_path(&mut room).ok()?;
+        if site.kind != SiteKind::Files || site.handler(path).is_some() {
+            return None;
+        }
+        // What isn't known for certain is looked up when the connection is here.
+        let found = self.cache.lookup(number, site.codings(&request), path, self.now);
+        let Lookup::Fresh(Found::Resource(resource)) = found else { return None };
+        let bytes = resource.description.len_bytes;
+        let facts = Facts::of(&request);
+        let asked = Asked { path, bytes, serving: self.serving_time(bytes), is_here: false };
+        // As if the request were under way.
+        let (own, idle) = (self.requests_under_way() + 1, self.under_way.idle);
+        let Some(Part::Home(home)) = self.cluster.as_mut().map(|cluster| &mut cluster.part) else { return None };
+        let loads = home.loads(own, idle, &facts, self.now);
+        let split = home.split.as_mut()?;
+        let server = match split.balance.decide(&asked, &loads).delegates() {
+            true => home.lend_on(self.now, flow, giver, &facts),
+            false => None,
+        };
+        match (server, &mut home.split) {
+            (Some(_), _) => self.metrics.requests_delegated.increment(),
+            // It's counted when it's here.
+            (None, Some(split)) => split.kept = Some(flow),
+            (None, None) => {}
+        }
+        server
     }
 
     /// At a data server: a connection that was lent goes home with a request that is its home's, as all are that aren't for a file of some size.
@@ -202,20 +247,6 @@ impl<H: Host> Worker<H> {
         counts && self.reactor.unacknowledged_bytes(connection.socket) > 0 && connection.http.linger(self.now)
     }
 
-    /// How much there is to do here, and at those who could answer the request in hand.
-    fn loads(&mut self, token: Token) -> Loads {
-        let own = self.requests_under_way();
-        let exchange = self.connections[token].exchange.as_ref();
-        let request = exchange.and_then(|exchange| Request::read_again(&exchange.head));
-        let facts = request.as_ref().map(Facts::of).unwrap_or_default();
-        let (now, idle) = (self.now, self.under_way.idle);
-        let (servers_percent, delegated) = match self.cluster.as_mut().map(|cluster| &mut cluster.part) {
-            Some(Part::Home(home)) => home.capacity(&facts, now),
-            _ => (0, 0),
-        };
-        Loads { own, idle, servers_percent, delegated }
-    }
-
     /// What it takes of the processor to serve so many bytes.
     fn serving_time(&self, bytes: u64) -> Duration {
         let sending = if bytes > self.config.files.cache_file_size_max { Operation::SendFile } else { Operation::Send };
@@ -245,12 +276,11 @@ impl<H: Host> Worker<H> {
         let Some(Part::Home(home)) = self.cluster.as_mut().map(|cluster| &mut cluster.part) else {
             return Err("this leat couldn't become a connection server: its log says why".to_owned());
         };
-        let (servers_percent, delegated) = home.capacity(&facts, now);
+        // As if the request were under way.
+        let loads = home.loads(own + 1, idle, &facts, now);
         let choice = home.explain_choice(&facts, now);
         let Some(split) = &home.split else { return Err("this leat isn't a connection server".to_owned()) };
-        // As if the request were under way.
-        let loads = Loads { own: own + 1, idle, servers_percent, delegated };
-        let explanation = split.balance.explain(&Asked { path: &path, bytes, serving }, &loads);
+        let explanation = split.balance.explain(&Asked { path: &path, bytes, serving, is_here: true }, &loads);
         let us = |time: Duration| time.as_secs_f64() * 1e6;
         Ok(json!({
             "delegated": explanation.reason.delegates(),
@@ -259,7 +289,7 @@ impl<H: Host> Worker<H> {
             "delegating_us": us(explanation.price.own),
             "data_server_us": us(explanation.price.data_server),
             "under_way": loads.own,
-            "under_way_delegated": delegated,
+            "under_way_delegated": loads.delegated,
             "text": format!("{explanation}if it were delegated: {choice}"),
         }))
     }

@@ -63,6 +63,18 @@ static __always_inline void remember(struct __sk_buff *skb, const struct packet 
 	}
 }
 
+/* Whether a client only acknowledges what nobody but the new holder can have said: it has the flow, whether leat has heard so or not. What else
+ * such a packet says is said again by the next one, so it isn't remembered: nobody but leat changes an entry whose packets wait. */
+static __always_inline int shows_holder(const struct packet *packet, const struct flow *flow)
+{
+	if (!(flow->flags & FLOW_OFFERED) || packet->kind != PACKET_TCP || packet->payload)
+		return 0;
+	if (!packet->tcp.ack || packet->tcp.syn || packet->tcp.fin || packet->tcp.rst)
+		return 0;
+	__s32 beyond = bpf_ntohl(packet->tcp.ack_seq) - flow->said;
+	return beyond > 0 && beyond <= PLAUSIBLE_BYTES;
+}
+
 static __noinline int send_through_routers(struct __sk_buff *skb, const struct packet *packet, const struct node *node)
 {
 	if (!packet || !node)
@@ -235,7 +247,7 @@ int dispatcher_ingress(struct __sk_buff *skb)
 	if (flow->flags & FLOW_BORN)
 		return go_on(skb, &packet, flow);
 	if (flow->flags & FLOW_HELD)
-		return hold(skb);
+		return shows_holder(&packet, flow) ? send_to_node(skb, &packet, flow) : hold(skb);
 	if (packet.kind == PACKET_TCP) {
 		/* A SYN on a flow that lives is for the node's kernel to challenge (RFC 5961, section 4). */
 		if (!packet.tcp.syn)

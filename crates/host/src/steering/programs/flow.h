@@ -18,6 +18,7 @@ enum flow_flags {
 	FLOW_BORN = 16,       /* its SYN was answered by a cookie, and no host has a socket of it yet */
 	FLOW_HERE = 32,       /* with FLOW_BORN: this host's listener is to have it */
 	FLOW_FOREIGN = 64,    /* at a server that says nothing of it: it's over when its client is silent */
+	FLOW_OFFERED = 128,   /* with FLOW_HELD: on its way to its holder: acknowledgements of more than was `said` don't wait */
 };
 
 /* Where a flow's packets go, and what its client said last. */
@@ -32,7 +33,8 @@ struct flow {
 	__u32 timestamp;    /* of the client's clock; 0 without the option */
 	__u16 window;       /* as it stands in the segment, unscaled */
 	__u8 flags;
-	__u8 unused[5];
+	__u8 unused;
+	__u32 said;         /* with FLOW_OFFERED: the sequence number behind all that whoever had it before can have sent */
 };
 
 /* How leat numbers the workers of servers: the server's number in front of the worker's. */

@@ -265,8 +265,7 @@ impl Home {
     }
 
     /// Gives a flow that lives here to a node for the request in hand only, as request splitting does: once that has been answered, the node gives
-    /// the flow back by itself ([`super::Node::replied`]), and it's thawed here ([`Effect::Thaw`], then [`Home::thawed`]) without
-    /// [`Effect::Place`]. If the node dies or drains, the flow is placed like any other, and is still lent to whoever takes it.
+    /// the flow back by itself ([`super::Node::replied`]). It's placed then like any other, and is still lent to whoever takes it but this server.
     ///
     /// # Errors
     /// Why that can't be now; nothing has changed then.
@@ -317,20 +316,15 @@ impl Home {
                 self.offer(flow, node, false)
             }
             Destination::Here => {
-                self.thaw_here(flow);
+                record.generation = record.generation.next();
+                record.holder = Holder::Thawing;
+                let generation = record.generation;
+                let image = record.image.clone().unwrap_or_default();
+                self.effects.push_back(Effect::Steer { flow, to: Target::Hold, generation });
+                self.effects.push_back(Effect::Thaw { flow, generation, image });
                 Ok(())
             }
         }
-    }
-
-    fn thaw_here(&mut self, flow: FlowId) {
-        let Some(record) = self.flows.get_mut(&flow) else { return };
-        record.generation = record.generation.next();
-        record.holder = Holder::Thawing;
-        let generation = record.generation;
-        let image = record.image.clone().unwrap_or_default();
-        self.effects.push_back(Effect::Steer { flow, to: Target::Hold, generation });
-        self.effects.push_back(Effect::Thaw { flow, generation, image });
     }
 
     /// [`Effect::Thaw`] has been done: the flow lives here.

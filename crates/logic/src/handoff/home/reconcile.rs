@@ -290,14 +290,9 @@ impl Home {
         record.holder = Holder::Held;
         record.generation = record.generation.next();
         record.giver = Some((life, generation));
-        let is_lent = record.is_lent;
         self.counters.returned += 1;
         self.keep(now, flow, image);
-        if is_lent {
-            self.thaw_here(flow);
-        } else {
-            self.ask_for_place(flow);
-        }
+        self.ask_for_place(flow);
     }
 
     /// A return under another generation than the flow's.
