@@ -7,7 +7,11 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::net::UdpSocket;
+use std::path::PathBuf;
+use std::process::Command;
 use std::time::{Duration, Instant};
+
+use serde_json::Value;
 
 use super::{CLIENT, CLIENT_CORE, Lab, ROUTER, ROUTER_ADDRESS};
 use crate::load::Observer;
@@ -75,6 +79,42 @@ impl Observer for Meter {
     }
 }
 
+/// Reads what a host has sent on its link within a window, where the lab limits that: whole frames, as the limit counts them.
+pub(crate) struct LinkMeter {
+    namespace: PathBuf,
+    begin: u64,
+    pub(crate) sent_bytes: u64,
+}
+
+impl LinkMeter {
+    pub(crate) fn new(namespace: PathBuf) -> Self {
+        Self { namespace, begin: 0, sent_bytes: 0 }
+    }
+
+    /// None is counted of a link without a limit.
+    fn now(&self) -> u64 {
+        let name = self.namespace.file_name().unwrap_or_default();
+        let output = Command::new("tc").arg("-n").arg(name).args(["-s", "-j", "qdisc", "show", "dev", "eth0"]).output();
+        output.map_or(0, |output| limited_bytes(&output.stdout))
+    }
+}
+
+impl Observer for LinkMeter {
+    fn window_begins(&mut self) {
+        self.begin = self.now();
+    }
+
+    fn window_ends(&mut self) {
+        self.sent_bytes = self.now().saturating_sub(self.begin);
+    }
+}
+
+fn limited_bytes(json: &[u8]) -> u64 {
+    let listed: Vec<Value> = serde_json::from_slice(json).unwrap_or_default();
+    let limits = listed.iter().filter(|one| one["kind"] == "tbf");
+    limits.filter_map(|limit| limit["bytes"].as_u64()).sum()
+}
+
 /// Each eBPF program that a process holds: its number, its run time in nanoseconds, and its runs.
 fn programs(pid: u32) -> Vec<(u64, (u64, u64))> {
     let entries = fs::read_dir(format!("/proc/{pid}/fdinfo")).into_iter().flatten().flatten();
@@ -132,5 +172,7 @@ mod tests {
         assert_eq!(program("pos:\t0\n"), None);
         let text = "Inter-| Receive\n face |bytes packets\n    lo: 9 9 0\n  eth0: 100 3 0\n  eth1: 1 2 0\n";
         assert_eq!(received(text), 5);
+        let json = br#"[{"kind":"tbf","handle":"1:","bytes":700,"drops":0},{"kind":"noqueue","bytes":9}]"#;
+        assert_eq!((limited_bytes(json), limited_bytes(b"")), (700, 0));
     }
 }

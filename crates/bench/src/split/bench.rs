@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::SplitOptions;
 use super::setup::{Kind, Setup};
 use crate::experiment::{self, Records};
-use crate::lab::cost::{Meter, Spent, hop_us};
+use crate::lab::cost::{LinkMeter, Meter, Spent, hop_us};
 use crate::lab::proxy::{Place, Proxy};
 use crate::lab::{CLIENT, CLIENT_CORE, Lab};
 use crate::load::{self, Demand, Observer, Outcome, Plan, Spacing};
@@ -91,6 +91,8 @@ pub(super) struct Trial {
     pub(super) outcomes: Vec<Outcome>,
     /// Of each machine, those that clients know first.
     pub(super) spent: Vec<Spent>,
+    /// What all machines have sent on their links, where those are limited.
+    pub(super) link_bytes: u64,
     pub(super) hop_us: f64,
 }
 
@@ -130,6 +132,7 @@ pub(super) struct Cluster {
     _proxy: Option<Proxy>,
     pub(super) lab: Lab,
     processes: Vec<Vec<u32>>,
+    namespaces: Vec<PathBuf>,
     pub(super) addresses: Vec<SocketAddr>,
     hop_us: f64,
 }
@@ -168,7 +171,8 @@ impl Bench {
         }
         let first = machines[0].address.clone().unwrap_or_default();
         let hop_us = hop_us(&lab, (&machines[0].host, &first))?;
-        Ok(Cluster { _proxy: proxy, lab, processes, addresses, hop_us })
+        let namespaces = machines.iter().map(|machine| lab.namespace(&machine.host)).collect();
+        Ok(Cluster { _proxy: proxy, lab, processes, namespaces, addresses, hop_us })
     }
 
     fn target(&self, file: &str, close: bool) -> Target {
@@ -210,22 +214,31 @@ impl Bench {
         };
         let plans: Vec<Plan> = cluster.addresses.iter().map(plan).collect();
         let parts: Vec<_> = plans.iter().map(|plan| (plan, &mix)).collect();
-        let mut meters = Meters(cluster.processes.iter().map(|pids| Meter::new(pids.clone())).collect());
+        let mut meters = Meters {
+            machines: cluster.processes.iter().map(|pids| Meter::new(pids.clone())).collect(),
+            links: cluster.namespaces.iter().cloned().map(LinkMeter::new).collect(),
+        };
         let outcomes = cluster.lab.at(CLIENT, CLIENT_CORE, || load::run_together(&parts, &mut meters))?;
-        let spent = meters.0.iter().map(|meter| meter.spent).collect();
-        Ok(Trial { outcomes, spent, hop_us: cluster.hop_us })
+        let spent = meters.machines.iter().map(|meter| meter.spent).collect();
+        let link_bytes = meters.links.iter().map(|link| link.sent_bytes).sum();
+        Ok(Trial { outcomes, spent, link_bytes, hop_us: cluster.hop_us })
     }
 }
 
-/// Reads the clocks of all machines.
-struct Meters(Vec<Meter>);
+/// Reads the clocks of all machines, and what they send.
+struct Meters {
+    machines: Vec<Meter>,
+    links: Vec<LinkMeter>,
+}
 
 impl Observer for Meters {
     fn window_begins(&mut self) {
-        self.0.iter_mut().for_each(Observer::window_begins);
+        self.links.iter_mut().for_each(Observer::window_begins);
+        self.machines.iter_mut().for_each(Observer::window_begins);
     }
 
     fn window_ends(&mut self) {
-        self.0.iter_mut().for_each(Observer::window_ends);
+        self.machines.iter_mut().for_each(Observer::window_ends);
+        self.links.iter_mut().for_each(Observer::window_ends);
     }
 }

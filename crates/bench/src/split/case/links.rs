@@ -70,7 +70,12 @@ impl Case<Bench> for Links {
                             verify_every: VERIFY_EVERY,
                         };
                         let trial = bench.measure(cluster, size, &load)?;
-                        record(bench, (NAME, &point(size), round), &setup, &trial);
+                        let point = point(size);
+                        let at = (NAME, point.as_str(), round);
+                        record(bench, at, &setup, &trial);
+                        let bits = trial.link_bytes as f64 * 8.0 / trial.outcomes[0].window.as_secs_f64();
+                        let percent = bits / (f64::from(rate) * 1e4 * setup.machines() as f64);
+                        bench.records.record(at, &setup.name(), "wire_percent", percent);
                     }
                     Ok(())
                 });
@@ -96,6 +101,7 @@ impl Case<Bench> for Links {
     }
 
     fn columns(&self) -> Vec<(&'static str, &'static str, usize)> {
-        COLUMNS.to_vec()
+        let wire = ("wire_percent", "of all links, on the wire, %", 1);
+        COLUMNS.iter().copied().take(1).chain([wire]).chain(COLUMNS.iter().copied().skip(1)).collect()
     }
 }
