@@ -6,7 +6,7 @@ use leat_logic::handoff::{Congestion, TcpState, WindowScale};
 use rustix::net::RecvFlags;
 
 use super::deaf::Deafness;
-use super::repair::{self, Queue};
+use super::repair::{self, Counts, Info, Queue};
 use super::{Error, Freezer, QUEUE_BYTES_MAX, Result, Step, UNREAD_BYTES_MAX};
 use crate::socket;
 
@@ -32,6 +32,7 @@ pub struct Frozen {
     socket: OwnedFd,
     state: TcpState,
     congestion: Congestion,
+    counts: Counts,
 }
 
 impl Freezer {
@@ -42,7 +43,7 @@ impl Freezer {
     /// The socket as it was, and the step that failed.
     pub fn freeze(&self, socket: OwnedFd) -> std::result::Result<Frozen, Refused> {
         match self.stop(socket.as_raw_fd()) {
-            Ok((state, congestion)) => Ok(Frozen { socket, state, congestion }),
+            Ok((state, info)) => Ok(Frozen { socket, state, congestion: info.congestion(), counts: info.counts }),
             Err(error) => {
                 // What wasn't begun can't be ended: these fail then, and nothing is lost.
                 let _ = go_on(socket.as_raw_fd(), true);
@@ -51,16 +52,16 @@ impl Freezer {
         }
     }
 
-    fn stop(&self, socket: RawFd) -> Result<(TcpState, Congestion)> {
+    fn stop(&self, socket: RawFd) -> Result<(TcpState, Info)> {
         // First of all: what TCP acknowledges after it was read here would be lost.
         self.deafness.begin(socket).step("SO_ATTACH_BPF")?;
         repair::begin(socket).step("TCP_REPAIR")?;
-        let (state, congestion) = read(socket)?;
+        let (state, info) = read(socket)?;
         // Last, as a failure before it leaves the clock as it was.
         if let Some(timestamp) = state.timestamp {
             repair::set_timestamp(socket, timestamp.wrapping_sub(PAST)).step("TCP_TIMESTAMP")?;
         }
-        Ok((state, congestion))
+        Ok((state, info))
     }
 }
 
@@ -75,6 +76,12 @@ impl Frozen {
     #[must_use]
     pub fn congestion(&self) -> Congestion {
         self.congestion
+    }
+
+    /// How far it has come since it was accepted or thawed here: bytes that the client has acknowledged, and bytes of the client's that were read.
+    #[must_use]
+    pub fn come(&self) -> (u64, u64) {
+        (self.counts.acknowledged, self.counts.received.saturating_sub(self.state.unread.len() as u64))
     }
 
     /// Ends this side's part: no FIN, no reset. Only once somebody else has the connection and its packets are steered there.
@@ -111,7 +118,7 @@ fn go_on(socket: RawFd, probe: bool) -> Result<()> {
     heard
 }
 
-fn read(socket: RawFd) -> Result<(TcpState, Congestion)> {
+fn read(socket: RawFd) -> Result<(TcpState, Info)> {
     let info = repair::info(socket).step("TCP_INFO")?;
     if info.state != ESTABLISHED {
         return Err(Error::NotEstablished { state: info.state });
@@ -135,7 +142,7 @@ fn read(socket: RawFd) -> Result<(TcpState, Congestion)> {
         sent,
         unsent,
     };
-    Ok((state, info.congestion()))
+    Ok((state, info))
 }
 
 fn read_receive_queue(socket: RawFd) -> Result<(u32, Vec<u8>)> {

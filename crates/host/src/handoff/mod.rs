@@ -87,7 +87,7 @@ impl Freezer {
 /// What the kernel says.
 pub fn progress(socket: &impl AsRawFd) -> io::Result<(u64, u64)> {
     let socket = socket.as_raw_fd();
-    let counts = repair::counts(socket)?;
+    let counts = repair::info(socket)?.counts;
     let queued = [repair::unacknowledged_bytes(socket)?, repair::unread_bytes(socket)?].map(|bytes| bytes as u64);
     Ok((counts.acknowledged + queued[0], counts.received.saturating_sub(queued[1])))
 }

@@ -49,6 +49,9 @@ pub(super) struct Info {
     rttvar_us: u32,
     ssthresh: u32,
     cwnd: u32,
+    _mss_to_retransmits: [u32; 5],
+    _pacing: [u64; 2],
+    pub(super) counts: Counts,
 }
 
 impl Info {
@@ -58,17 +61,12 @@ impl Info {
     }
 }
 
-/// More of `struct tcp_info`: bytes in both directions since the connection began, or since its sequence numbers were set.
+/// Bytes in both directions since the connection began, or since its sequence numbers were set.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Counts {
-    _before: [u64; 15],
     pub(super) acknowledged: u64,
     pub(super) received: u64,
-}
-
-pub(super) fn counts(socket: RawFd) -> io::Result<Counts> {
-    get(socket, libc::TCP_INFO)
 }
 
 pub(super) fn begin(socket: RawFd) -> io::Result<()> {
@@ -152,7 +150,6 @@ impl Plain for u32 {}
 impl Plain for [u32; 5] {}
 impl Plain for Agreed {}
 impl Plain for Info {}
-impl Plain for Counts {}
 
 fn get<T: Plain>(socket: RawFd, name: i32) -> io::Result<T> {
     let mut value = T::default();

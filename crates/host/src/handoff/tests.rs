@@ -98,7 +98,10 @@ fn what_was_not_read_and_what_was_not_sent_go_along() {
         while let SendNow::Sent(count) = send(&server, &content[written..]) {
             written += count;
         }
-        let (mut server, state) = moved(server);
+        let frozen = Freezer::new().freeze(server).unwrap();
+        let outstanding = frozen.state().sent.len() + frozen.state().unsent.len();
+        assert_eq!(frozen.come(), ((written - outstanding) as u64, 0));
+        let (mut server, state) = moved(frozen.resume().unwrap());
         assert_eq!(state.unread, b"not read yet");
         assert!(!state.unsent.is_empty());
         let outstanding = state.sent.len() + state.unsent.len();

@@ -5,7 +5,7 @@ use std::os::fd::IntoRawFd;
 use std::time::Duration;
 
 use bytes::Bytes;
-use leat_host::handoff::{self, Frozen, Refused};
+use leat_host::handoff::{Frozen, Refused};
 use leat_host::reactor::{Reactor, Socket, Token};
 use leat_host::socket;
 use leat_host::steering::FlowKey;
@@ -217,7 +217,6 @@ impl<H: Host> Worker<H> {
         let input = connection.inbox.bytes(&self.reactor).to_vec();
         let Ok(socket) = self.reactor.give_up(connection.socket) else { return self.freeze_failed(flow) };
         let Some(cluster) = &mut self.cluster else { return };
-        let come = handoff::progress(&socket).unwrap_or_default();
         let key = socket::ends(&socket).map(|(vip, client)| FlowKey { client, vip });
         let key = key.map_err(|error| error.to_string()).and_then(|key| cluster.part.hold(flow, key).map(|()| key));
         let frozen = match &key {
@@ -226,9 +225,7 @@ impl<H: Host> Worker<H> {
         };
         match frozen {
             Ok(frozen) => {
-                let tcp = frozen.state();
-                let queued = (tcp.sent.len() + tcp.unsent.len()) as u64;
-                let base = (come.0.saturating_sub(queued), come.1);
+                let base = frozen.come();
                 let image = image_of(flow, &frozen, connection, &input, self.now);
                 connection.inbox.clear(&mut self.reactor);
                 let (http, listener, site) = (connection.http.clone(), connection.listener, connection.site);

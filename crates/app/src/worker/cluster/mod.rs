@@ -220,7 +220,7 @@ impl<H: Host> Worker<H> {
         match self.cluster.as_mut().map(|cluster| &mut cluster.part) {
             Some(Part::Home(home)) if home.has_taken_in => {
                 home.has_taken_in = false;
-                return self.place_arrivals();
+                self.place_arrivals();
             }
             Some(Part::Node(node)) => node.settle_leases(),
             _ => {}
