@@ -22,9 +22,7 @@ impl World {
     /// What is wrong with a reply, if anything.
     pub(crate) fn judge(&self, exchange: &Exchange, reply: &Reply) -> Result<(), String> {
         let is_closing = reply.says_close();
-        // Who is slower than `body_rate` with content that somebody waits for is refused.
-        let is_slow = self.agenda.now_ns() >= exchange.sent_at_ns + STALL_TIMEOUT_NS;
-        if matches!(exchange.wanted, Wanted::Said { .. }) && is_slow && is_closing && reply.status == 408 {
+        if reply.status == 408 && is_closing && self.may_come_too_slowly(exchange) {
             return Ok(());
         }
         match exchange.close {
@@ -83,6 +81,12 @@ impl World {
                 ))
             }
         }
+    }
+
+    /// Whether a request's content may have come more slowly than `body_rate`: that is refused, or cut where the reply is out.
+    pub(crate) fn may_come_too_slowly(&self, exchange: &Exchange) -> bool {
+        let has_content = matches!(exchange.wanted, Wanted::Said { .. });
+        has_content && self.agenda.now_ns() >= exchange.sent_at_ns + STALL_TIMEOUT_NS
     }
 
     /// Whether a file had more than one state while a request for it was in progress.

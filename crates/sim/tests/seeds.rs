@@ -28,7 +28,7 @@ fn runs_end_well() {
 /// Programs that answer while leave to send content waits for its client; content at less than `body_rate`.
 #[test]
 fn runs_that_failed_once_end_well() {
-    for seed in [701_593, 701_805, 702_586] {
+    for seed in [701_593, 701_805, 702_586, 710_080] {
         run(options(seed)).unwrap();
     }
 }

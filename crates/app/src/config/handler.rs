@@ -64,6 +64,9 @@ section! {
         command: Option<Command> = Optional(CommandLine { or_directory: false }), Otherwise("none");
         /// Where a program listens that leat doesn't start.
         address: Option<Peer> = PEER, Toml("\"\"");
+        /// Whether connections to `address` are kept after a request. Each holds one of the other side's processes for as long, as php-fpm's: it must
+        /// have as many as all workers' `processes` together. Those to programs that leat starts are always kept.
+        keep_connections: bool = Flag, Toml("false");
         /// Variables added to the environment of programs, and to the parameters of requests.
         environment: Vec<Variable> =
             Pairs { key: VARIABLE_NAME, value: VARIABLE_VALUE, make: |name, value| Variable { name, value } }, Toml("{}");
@@ -127,6 +130,13 @@ section! {
 const US_MAX: u64 = 3_600_000_000;
 /// A worker holds as many, once.
 const BYTES_MAX: usize = 16 << 20;
+
+impl FastCgi {
+    /// Whether a connection carries more than one request.
+    pub(crate) fn keeps_connections(&self) -> bool {
+        self.address.is_none() || self.keep_connections
+    }
+}
 
 impl Handler {
     /// The sections that it may have.

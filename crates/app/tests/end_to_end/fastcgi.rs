@@ -128,6 +128,34 @@ fn somebody_elses_responder_is_connected_to(reactor: Reactor) {
     server.wait_for_stderr(&["can't connect to"]);
 }
 
+/// php-fpm has five processes by default, and one that holds a kept connection takes no other.
+fn a_connection_to_somebody_elses_responder_is_not_kept(reactor: Reactor) {
+    let directory = directory();
+    let socket = directory.at("socket");
+    let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    let standard_input = Stdio::from(std::os::fd::OwnedFd::from(listener));
+    let mut child = Command::new(directory.at("responder")).stdin(standard_input).spawn().unwrap();
+    let keys = |kept: &str| format!("address = \"unix:{}\"\nprocesses = 1{kept}", socket.display());
+    // The second server has nobody to talk to unless the first one lets go.
+    for _ in 0..2 {
+        let server = serve(reactor, &directory, &keys(""));
+        for _ in 0..3 {
+            assert_eq!(line(&ask(&server, "GET /app").text(), "process "), child.id().to_string());
+        }
+        let other = serve(reactor, &directory, &keys("\nkeep_connections = true"));
+        assert_eq!(line(&ask(&other, "GET /app").text(), "process "), child.id().to_string());
+    }
+    let keeping = serve(reactor, &directory, &keys("\nkeep_connections = true\ntimeout = \"300ms\""));
+    let mut client = keeping.connect();
+    for _ in 0..2 {
+        assert_eq!(client.ask("GET /app HTTP/1.1\r\nHost: it.test\r\n\r\n").status, 200);
+    }
+    let other = serve(reactor, &directory, &keys("\ntimeout = \"300ms\""));
+    assert_eq!(ask(&other, "GET /app").status, 504, "the kept connection holds the only process");
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
 fn a_reload_keeps_what_it_does_not_change(reactor: Reactor) {
     let directory = directory();
     let text = |processes: u32| {
@@ -158,5 +186,6 @@ on_both_reactors!(
     requests_wait_for_a_responder,
     an_endless_responder_leaves_others_their_share,
     somebody_elses_responder_is_connected_to,
+    a_connection_to_somebody_elses_responder_is_not_kept,
     a_reload_keeps_what_it_does_not_change,
 );

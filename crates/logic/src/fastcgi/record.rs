@@ -58,11 +58,12 @@ impl Encoder {
         self.parameters.extend_from_slice(value);
     }
 
-    /// What begins the request: everything but its content.
-    pub fn begin(self, out: &mut Vec<u8>) {
+    /// What begins the request: everything but its content. `keep`: the connection is to carry another one after it.
+    pub fn begin(self, keep: bool, out: &mut Vec<u8>) {
         push_header(out, BEGIN_REQUEST, 8);
         let [role_high, role_low] = RESPONDER.to_be_bytes();
-        out.extend_from_slice(&[role_high, role_low, KEEP_CONNECTION, 0, 0, 0, 0, 0]);
+        let flags = if keep { KEEP_CONNECTION } else { 0 };
+        out.extend_from_slice(&[role_high, role_low, flags, 0, 0, 0, 0, 0]);
         push_stream(out, PARAMETERS, &self.parameters);
         push_header(out, PARAMETERS, 0);
     }
@@ -88,7 +89,7 @@ mod tests {
         encoder.parameter(b"A", b"bc");
         encoder.parameter(b"LONG", &[b'x'; 200]);
         let mut out = Vec::new();
-        encoder.begin(&mut out);
+        encoder.begin(true, &mut out);
         Encoder::input(b"hello", &mut out);
         Encoder::input(b"", &mut out);
         Encoder::end_of_input(&mut out);
@@ -100,6 +101,9 @@ mod tests {
         wanted.extend_from_slice(b"hello");
         wanted.extend_from_slice(&[1, 5, 0, 1, 0, 0, 0, 0]);
         assert_eq!(out, wanted);
+        let mut alone = Vec::new();
+        Encoder::default().begin(false, &mut alone);
+        assert_eq!(alone, [1, 1, 0, 1, 0, 8, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 1, 4, 0, 1, 0, 0, 0, 0]);
     }
 
     #[test]

@@ -257,7 +257,8 @@ impl World {
                         || self.has_changed(exchange)
                         || (is_file && self.faults.disk_errors_in_1000 > 0)
                 });
-                crossed || draining || has_failed
+                let is_stuck_before = before.is_some_and(|exchange| self.may_come_too_slowly(exchange));
+                crossed || draining || has_failed || is_stuck_before
             }
         };
         self.cuts += u64::from(owes);

@@ -1,4 +1,4 @@
-//! FastCGI: the responders of a handler, each with a connection that is kept, and their processes where leat starts them.
+//! FastCGI: the responders of a handler, their connections, kept where nobody else could want them, and their processes where leat starts them.
 
 use std::cell::RefCell;
 use std::ffi::OsString;
@@ -187,7 +187,7 @@ impl<H: Host> Worker<H> {
             encoder.parameter(variable.name.as_bytes(), variable.value.as_bytes());
         }
         let mut out = Vec::new();
-        encoder.begin(&mut out);
+        encoder.begin(config.keeps_connections(), &mut out);
         if !has_body {
             Encoder::end_of_input(&mut out);
         }
@@ -196,7 +196,8 @@ impl<H: Host> Worker<H> {
 
     /// A request's responder is free again. `may_stay`: its connection can carry another.
     pub(super) fn release_responder(&mut self, handler: &Rc<Handler>, place: usize, stream: Token, may_stay: bool) {
-        let Kind::FastCgi { responders, .. } = &handler.kind else { return };
+        let Kind::FastCgi { config, responders, .. } = &handler.kind else { return };
+        let may_stay = may_stay && config.keeps_connections();
         let is_usable = self.streams.get(stream).is_some_and(|stream| !stream.has_ended());
         if may_stay && is_usable {
             if let Some(stream) = self.streams.get(stream) {
