@@ -1,7 +1,7 @@
 //! Programs into the kernel, to an interface, and kept there when this process ends.
 
 use std::fs;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -125,6 +125,12 @@ impl Programs {
             reason: "the object doesn't have it".to_owned(),
         })?;
         program.try_into().map_err(|error: ProgramError| error).doing(|| format!("program {name}"))
+    }
+
+    /// A program, to be run by itself.
+    pub(super) fn descriptor(&mut self, name: &str) -> Result<OwnedFd> {
+        let doing = || format!("program {name}");
+        self.classifier(name)?.fd().doing(doing)?.as_fd().try_clone_to_owned().doing(doing)
     }
 
     fn pin(&self, program: &str, interface: &str) -> PathBuf {

@@ -100,10 +100,11 @@ impl Dispatcher {
             }
             None => None,
         };
+        let flows = Flows::new(programs.map("flows")?, programs.descriptor("change_flow")?)?;
         let taps = HashMap::try_from(programs.map("taps")?).doing(|| "map of taps".to_owned())?;
         Ok(Dispatcher {
             answered,
-            flows: Arc::new(Flows::new(programs.map("flows")?)?),
+            flows: Arc::new(flows),
             nodes: Mutex::new(HashMap::try_from(programs.map("nodes")?).doing(|| "map of nodes".to_owned())?),
             was_left: !taps.keys().flatten().any(held::is_tap),
             taps: Mutex::new(taps),

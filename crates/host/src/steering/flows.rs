@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use aya::maps::{HashMap, Map, MapData, MapError};
@@ -11,10 +10,10 @@ use leat_logic::time::Instant;
 
 use super::batch::{self, Batch, Place};
 use super::layout::{
-    FLOW_BORN, FLOW_CLIENT_FIN, FLOW_FOREIGN, FLOW_HELD, FLOW_HERE, FLOW_NODE_CLOSED, FLOW_OFFERED, FLOW_RESET,
-    RawFlow, RawKey, raw_ip, raw_port, socket_address,
+    CHANGE_DELETES, CHANGE_HEARD, CHANGE_HOLDER, CHANGE_MAKES, CHANGE_REPLACES, FLOW_BORN, FLOW_FOREIGN, FLOW_HELD,
+    FLOW_HERE, FLOW_NODE_CLOSED, FLOW_OFFERED, RawChange, RawFlow, RawKey, raw_ip, raw_port, socket_address,
 };
-use super::{Doing, Error, Result};
+use super::{Doing, Error, Result, change};
 
 /// An entry of a connection whose client says nothing stays this long: its cookie is known without it.
 const SILENT: Duration = Duration::from_secs(5);
@@ -72,11 +71,14 @@ impl RawFlow {
         FlowId { home: ServerId(self.home), serial: self.serial }
     }
 
-    /// An entry without flags.
+    fn heard(self, heard: &Heard) -> RawFlow {
+        let &Heard { client_next, acknowledged, window, timestamp } = heard;
+        RawFlow { client_next, acknowledged, window, timestamp, ..self }
+    }
+
+    /// Without a flag, and with what was heard of it.
     fn of(flow: &Flow) -> RawFlow {
-        let Heard { client_next, acknowledged, window, timestamp } = flow.heard;
-        let seen_ns = crate::clock::now().ns;
-        RawFlow { seen_ns, client_next, acknowledged, window, timestamp, ..RawFlow::named(flow.id) }
+        RawFlow::named(flow.id).heard(&flow.heard)
     }
 
     fn flow(self) -> Flow {
@@ -87,11 +89,11 @@ impl RawFlow {
             holder: ServerId(self.holder),
             generation: Generation(self.generation),
             held: has(FLOW_HELD),
-            born: has(FLOW_BORN) && !has(FLOW_HERE | FLOW_RESET),
+            born: has(FLOW_BORN) && !has(FLOW_HERE) && self.reset == 0,
             foreign: has(FLOW_FOREIGN),
-            client_fin: has(FLOW_CLIENT_FIN),
+            client_fin: self.client_fin != 0,
             node_closed: has(FLOW_NODE_CLOSED),
-            reset: has(FLOW_RESET),
+            reset: self.reset != 0,
             heard: Heard { client_next, acknowledged, window, timestamp },
         }
     }
@@ -152,14 +154,16 @@ pub struct Flow {
 /// All entries. Every one of them has the name that its flow's home gives: two flows of one key, one after the other, differ in it.
 #[derive(Debug)]
 pub struct Flows {
-    map: Mutex<HashMap<MapData, RawKey, RawFlow>>,
+    /// Only read: entries are changed by the program.
+    map: HashMap<MapData, RawKey, RawFlow>,
     /// The same map, for reading many entries at once.
     descriptor: OwnedFd,
+    program: OwnedFd,
     capacity: u32,
 }
 
 impl Flows {
-    pub(super) fn new(map: Map) -> Result<Flows> {
+    pub(super) fn new(map: Map, program: OwnedFd) -> Result<Flows> {
         let doing = || "map of flows".to_owned();
         let Map::HashMap(data) = map else {
             return Err(Error::Kernel { doing: doing(), reason: "isn't a hash map".to_owned() });
@@ -167,7 +171,7 @@ impl Flows {
         let capacity = data.info().doing(doing)?.max_entries();
         let descriptor = data.fd().as_fd().try_clone_to_owned().doing(doing)?;
         let map = HashMap::try_from(Map::HashMap(data)).doing(doing)?;
-        Ok(Flows { map: Mutex::new(map), descriptor, capacity })
+        Ok(Flows { map, descriptor, program, capacity })
     }
 
     /// How many there can be.
@@ -181,7 +185,7 @@ impl Flows {
     /// # Errors
     /// What the kernel says; not that there is none.
     pub fn get(&self, key: FlowKey) -> Result<Option<Flow>> {
-        Ok(look_up(&self.lock(), &key.raw())?.map(RawFlow::flow))
+        Ok(self.look_up(&key.raw())?.map(RawFlow::flow))
     }
 
     /// Has a flow's packets wait from now on. The entry is made if there is none, or one of an earlier flow.
@@ -189,12 +193,8 @@ impl Flows {
     /// # Errors
     /// [`Error::Full`]: the flow's packets come here as before.
     pub fn hold(&self, key: FlowKey, id: FlowId) -> Result<()> {
-        // Most begin here: then there is no entry, and none is looked for.
-        let raw = RawFlow { flags: FLOW_HELD, seen_ns: crate::clock::now().ns, ..RawFlow::named(id) };
-        if make(&mut self.lock(), &key.raw(), &raw, self.capacity)? {
-            return Ok(());
-        }
-        self.change(key, id, |flow| flow.flags = flow.flags & !FLOW_OFFERED | FLOW_HELD)
+        let to = RawFlow { flags: FLOW_HELD, ..RawFlow::named(id) };
+        self.change(key, id, CHANGE_REPLACES, FLOW_OFFERED, to).map(drop)
     }
 
     /// Has the packets of a flow that is frozen here, and held, go to a node's worker as soon as that has it: they wait until [`Flows::unhold`], but for
@@ -204,21 +204,9 @@ impl Flows {
     /// # Errors
     /// What the kernel says.
     pub fn offer(&self, key: FlowKey, id: FlowId, to: (ServerId, Generation), heard: Heard, said: u32) -> Result<()> {
-        // All of it is known: nothing is told of packets that wait.
-        let Heard { client_next, acknowledged, window, timestamp } = heard;
-        let raw = RawFlow {
-            seen_ns: crate::clock::now().ns,
-            holder: to.0.0,
-            generation: to.1.0,
-            flags: FLOW_HELD | FLOW_OFFERED,
-            said,
-            client_next,
-            acknowledged,
-            window,
-            timestamp,
-            ..RawFlow::named(id)
-        };
-        insert(&mut self.lock(), &key.raw(), &raw, self.capacity)
+        let (holder, generation, flags) = (to.0.0, to.1.0, FLOW_HELD | FLOW_OFFERED);
+        let to = RawFlow { holder, generation, flags, said, ..RawFlow::named(id) }.heard(&heard);
+        self.change(key, id, CHANGE_REPLACES | CHANGE_HOLDER | CHANGE_HEARD, 0, to).map(drop)
     }
 
     /// Has a flow's packets go to a node's worker from now on, which has it under that generation; what was held is for
@@ -227,44 +215,44 @@ impl Flows {
     /// # Errors
     /// [`Error::Full`], when there was no entry: the flow's packets come here as before.
     pub fn steer(&self, key: FlowKey, id: FlowId, to: (ServerId, Generation), heard: Option<Heard>) -> Result<()> {
-        self.change(key, id, |flow| {
-            flow.flags &= !(FLOW_HELD | FLOW_OFFERED);
-            (flow.holder, flow.generation) = (to.0.0, to.1.0);
-            if let Some(heard) = heard {
-                flow.client_next = heard.client_next;
-                flow.acknowledged = heard.acknowledged;
-                flow.window = heard.window;
-                flow.timestamp = heard.timestamp;
-            }
-        })
+        let (holder, generation) = (to.0.0, to.1.0);
+        let to = RawFlow { holder, generation, ..RawFlow::named(id) }.heard(&heard.unwrap_or_default());
+        let what = CHANGE_REPLACES | CHANGE_HOLDER | if heard.is_some() { CHANGE_HEARD } else { 0 };
+        self.change(key, id, what, FLOW_HELD | FLOW_OFFERED, to).map(drop)
     }
 
     /// Has a connection that no server has a socket of yet begin at a node's worker, for a home here: its first packet, which waits, goes there and
     /// names both ([`super::can_name`]).
     ///
     /// # Errors
-    /// What the kernel says.
+    /// What the kernel says, or [`Error::Gone`]: the client has begun another connection.
     pub fn bear(&self, key: FlowKey, flow: &Flow, home: ServerId, holder: ServerId) -> Result<()> {
-        let raw = RawFlow { home: home.0, holder: holder.0, generation: Generation::BORN.0, ..RawFlow::of(flow) };
-        insert(&mut self.lock(), &key.raw(), &raw, self.capacity)
+        self.begin(
+            key,
+            flow,
+            RawFlow { home: home.0, holder: holder.0, generation: Generation::BORN.0, ..RawFlow::of(flow) },
+        )
     }
 
     /// As [`Flows::bear`], at a node that says nothing of it: the entry is over by what its client says or leaves unsaid.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// As [`Flows::bear`].
     pub fn entrust(&self, key: FlowKey, flow: &Flow, home: ServerId, node: ServerId) -> Result<()> {
-        let raw = RawFlow { home: home.0, holder: node.0, flags: FLOW_FOREIGN, ..RawFlow::of(flow) };
-        insert(&mut self.lock(), &key.raw(), &raw, self.capacity)
+        self.begin(key, flow, RawFlow { home: home.0, holder: node.0, flags: FLOW_FOREIGN, ..RawFlow::of(flow) })
     }
 
     /// Has it begin here: at this host's own listener.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// As [`Flows::bear`].
     pub fn admit(&self, key: FlowKey, flow: &Flow) -> Result<()> {
-        let raw = RawFlow { flags: FLOW_BORN | FLOW_HERE, ..RawFlow::of(flow) };
-        insert(&mut self.lock(), &key.raw(), &raw, self.capacity)
+        self.begin(key, flow, RawFlow { flags: FLOW_BORN | FLOW_HERE, ..RawFlow::of(flow) })
+    }
+
+    fn begin(&self, key: FlowKey, flow: &Flow, to: RawFlow) -> Result<()> {
+        let is_there = self.change(key, flow.id, CHANGE_MAKES | CHANGE_HOLDER, u8::MAX, to)?;
+        is_there.then_some(()).ok_or(Error::Gone)
     }
 
     /// Has the packets of a flow that waits go to its holder. A flow that isn't there any more is no error.
@@ -272,7 +260,7 @@ impl Flows {
     /// # Errors
     /// What the kernel says.
     pub fn unhold(&self, key: FlowKey, id: FlowId) -> Result<()> {
-        self.alter(key, id, |flags| flags & !(FLOW_HELD | FLOW_OFFERED))
+        self.change(key, id, 0, FLOW_HELD | FLOW_OFFERED, RawFlow::named(id)).map(drop)
     }
 
     /// Remembers that a flow's node has closed it: the entry goes once the client has, too. A flow that isn't there any more is no error.
@@ -280,7 +268,7 @@ impl Flows {
     /// # Errors
     /// What the kernel says.
     pub fn close(&self, key: FlowKey, id: FlowId) -> Result<()> {
-        self.alter(key, id, |flags| flags | FLOW_NODE_CLOSED)
+        self.change(key, id, 0, 0, RawFlow { flags: FLOW_NODE_CLOSED, ..RawFlow::named(id) }).map(drop)
     }
 
     /// Deletes a flow's entry: its packets come here. One of a later flow stays; returns whether there was one of this.
@@ -288,13 +276,7 @@ impl Flows {
     /// # Errors
     /// What the kernel says.
     pub fn delete(&self, key: FlowKey, id: FlowId) -> Result<bool> {
-        // Nobody but the holder of the lock makes entries, so what is looked up can only have been deleted before it is deleted.
-        let mut map = self.lock();
-        let raw = key.raw();
-        match look_up(&map, &raw)? {
-            Some(flow) if flow.id() == id => remove(&mut map, &raw).map(|()| true),
-            _ => Ok(false),
-        }
+        self.change(key, id, CHANGE_DELETES, 0, RawFlow::named(id))
     }
 
     /// Looks for entries of flows that are over, and deletes those. At most some `count` entries are looked at, from where the last call
@@ -307,10 +289,9 @@ impl Flows {
         let (entries, next) = self.read(from, count)?;
         let mut left = entries.len() as u64;
         for (key, seen) in entries.iter().filter(|(_, flow)| is_over(flow, now_ns)) {
-            let mut map = self.lock();
-            // Looked at again, as it may be another flow's by now.
-            if look_up(&map, key)?.is_some_and(|flow| flow.id() == seen.id() && is_over(&flow, now_ns)) {
-                remove(&mut map, key)?;
+            // Looked at again, as there may have been packets since.
+            let is_still = self.look_up(key)?.is_some_and(|flow| is_over(&flow, now_ns));
+            if is_still && self.delete(key.key(), seen.id())? {
                 left -= 1;
             }
         }
@@ -330,37 +311,19 @@ impl Flows {
         batch::read(self.descriptor.as_fd(), from, count).doing(|| "reading entries of flows".to_owned())
     }
 
-    fn change(&self, key: FlowKey, id: FlowId, change: impl FnOnce(&mut RawFlow)) -> Result<()> {
-        let mut map = self.lock();
-        let raw = key.raw();
-        let known = look_up(&map, &raw)?.filter(|flow| flow.id() == id);
-        self.write(&mut map, &raw, known.unwrap_or_else(|| RawFlow::named(id)), change)
+    /// Whether there was such an entry, or is by now.
+    fn change(&self, key: FlowKey, id: FlowId, what: u8, cleared: u8, to: RawFlow) -> Result<bool> {
+        let to = RawFlow { seen_ns: crate::clock::now().ns, ..to };
+        let change = RawChange { ethernet: [0; 14], what, cleared, key: key.raw(), home: id.home.0, to };
+        change::apply(&self.program, &change, self.capacity)
     }
 
-    fn alter(&self, key: FlowKey, id: FlowId, change: impl FnOnce(u8) -> u8) -> Result<()> {
-        let mut map = self.lock();
-        let raw = key.raw();
-        match look_up(&map, &raw)?.filter(|flow| flow.id() == id) {
-            Some(flow) => self.write(&mut map, &raw, flow, |flow| flow.flags = change(flow.flags)),
-            None => Ok(()),
+    fn look_up(&self, key: &RawKey) -> Result<Option<RawFlow>> {
+        match self.map.get(key, 0) {
+            Ok(flow) => Ok(Some(flow)),
+            Err(MapError::KeyNotFound) => Ok(None),
+            Err(error) => Err(error).doing(|| "looking up a flow".to_owned()),
         }
-    }
-
-    fn write(
-        &self,
-        map: &mut HashMap<MapData, RawKey, RawFlow>,
-        key: &RawKey,
-        mut flow: RawFlow,
-        change: impl FnOnce(&mut RawFlow),
-    ) -> Result<()> {
-        change(&mut flow);
-        flow.seen_ns = crate::clock::now().ns;
-        insert(map, key, &flow, self.capacity)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<MapData, RawKey, RawFlow>> {
-        // The map is the kernel's: a panic between two calls leaves nothing half done.
-        self.map.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -373,48 +336,12 @@ fn is_over(flow: &RawFlow, now_ns: u64) -> bool {
     if has(FLOW_HELD) {
         return false;
     }
-    if has(FLOW_RESET) || has(FLOW_CLIENT_FIN) && has(FLOW_NODE_CLOSED) {
+    let client_fin = flow.client_fin != 0;
+    if flow.reset != 0 || client_fin && has(FLOW_NODE_CLOSED) {
         return quiet >= OVER;
     }
     if has(FLOW_FOREIGN) {
-        return quiet >= if has(FLOW_CLIENT_FIN) { HALF_OVER_FOREIGN } else { IDLE_FOREIGN };
+        return quiet >= if client_fin { HALF_OVER_FOREIGN } else { IDLE_FOREIGN };
     }
-    (has(FLOW_CLIENT_FIN) || has(FLOW_NODE_CLOSED)) && quiet >= HALF_OVER
-}
-
-fn look_up(map: &HashMap<MapData, RawKey, RawFlow>, key: &RawKey) -> Result<Option<RawFlow>> {
-    match map.get(key, 0) {
-        Ok(flow) => Ok(Some(flow)),
-        Err(MapError::KeyNotFound) => Ok(None),
-        Err(error) => Err(error).doing(|| "looking up a flow".to_owned()),
-    }
-}
-
-/// Makes an entry where there is none. Whether there was none.
-fn make(map: &mut HashMap<MapData, RawKey, RawFlow>, key: &RawKey, flow: &RawFlow, capacity: u32) -> Result<bool> {
-    const BPF_NOEXIST: u64 = 1;
-    match map.insert(key, flow, BPF_NOEXIST) {
-        Err(MapError::SyscallError(error)) if error.io_error.raw_os_error() == Some(libc::EEXIST) => Ok(false),
-        other => inserted(other, capacity).map(|()| true),
-    }
-}
-
-fn insert(map: &mut HashMap<MapData, RawKey, RawFlow>, key: &RawKey, flow: &RawFlow, capacity: u32) -> Result<()> {
-    inserted(map.insert(key, flow, 0), capacity)
-}
-
-fn inserted(result: std::result::Result<(), MapError>, capacity: u32) -> Result<()> {
-    match result {
-        Err(MapError::SyscallError(error)) if error.io_error.raw_os_error() == Some(libc::E2BIG) => {
-            Err(Error::Full { capacity })
-        }
-        other => other.doing(|| "making a flow's entry".to_owned()),
-    }
-}
-
-fn remove(map: &mut HashMap<MapData, RawKey, RawFlow>, key: &RawKey) -> Result<()> {
-    match map.remove(key) {
-        Err(MapError::SyscallError(error)) if error.io_error.raw_os_error() == Some(libc::ENOENT) => Ok(()),
-        other => other.doing(|| "deleting a flow's entry".to_owned()),
-    }
+    (client_fin || has(FLOW_NODE_CLOSED)) && quiet >= HALF_OVER
 }

@@ -5,16 +5,24 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use aya::Pod;
 
 /// Changes whenever a layout does: programs of another version must not find these maps.
-pub(super) const VERSION: &str = "6";
+pub(super) const VERSION: &str = "7";
 
 pub(super) const FLOW_HELD: u8 = 1;
-pub(super) const FLOW_CLIENT_FIN: u8 = 2;
-pub(super) const FLOW_RESET: u8 = 4;
-pub(super) const FLOW_NODE_CLOSED: u8 = 8;
-pub(super) const FLOW_BORN: u8 = 16;
-pub(super) const FLOW_HERE: u8 = 32;
-pub(super) const FLOW_FOREIGN: u8 = 64;
-pub(super) const FLOW_OFFERED: u8 = 128;
+pub(super) const FLOW_NODE_CLOSED: u8 = 2;
+pub(super) const FLOW_BORN: u8 = 4;
+pub(super) const FLOW_HERE: u8 = 8;
+pub(super) const FLOW_FOREIGN: u8 = 16;
+pub(super) const FLOW_OFFERED: u8 = 32;
+
+pub(super) const CHANGE_MAKES: u8 = 1;
+pub(super) const CHANGE_REPLACES: u8 = 2;
+pub(super) const CHANGE_HOLDER: u8 = 4;
+pub(super) const CHANGE_HEARD: u8 = 8;
+pub(super) const CHANGE_DELETES: u8 = 16;
+
+pub(super) const CHANGE_DONE: u32 = 0;
+pub(super) const CHANGE_GONE: u32 = 1;
+pub(super) const CHANGE_FULL: u32 = 2;
 
 /// Workers of smaller numbers can be named by a packet that begins a connection.
 pub(super) const NAMED_WORKERS: u16 = 256;
@@ -50,10 +58,24 @@ pub(super) struct RawFlow {
     pub(super) client_next: u32,
     pub(super) acknowledged: u32,
     pub(super) timestamp: u32,
+    pub(super) said: u32,
     pub(super) window: u16,
     pub(super) flags: u8,
-    pub(super) unused: u8,
-    pub(super) said: u32,
+    pub(super) client_fin: u8,
+    pub(super) reset: u8,
+    pub(super) unused: [u8; 7],
+}
+
+/// `struct change`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RawChange {
+    pub(super) ethernet: [u8; 14],
+    pub(super) what: u8,
+    pub(super) cleared: u8,
+    pub(super) key: RawKey,
+    pub(super) home: u32,
+    pub(super) to: RawFlow,
 }
 
 /// `struct node`.

@@ -7,6 +7,7 @@
 mod attach;
 mod batch;
 mod born;
+mod change;
 mod dispatcher;
 mod flows;
 mod held;

@@ -234,6 +234,57 @@ fn what_the_client_said_last_is_remembered() {
 }
 
 #[test]
+fn what_packets_say_and_what_leat_says_is_both_kept() {
+    in_lab("both", |dispatcher| {
+        let fin = Segment::new(CLIENT4, VIP4, FIN | ACK, 1000);
+        let heard = Heard { client_next: 1000, acknowledged: 0, window: 1, timestamp: 0 };
+        for round in 0..500 {
+            let (flows, key, id) = (dispatcher.flows(), fin.key(), id(round));
+            flows.steer(key, id, (ServerId::new(1, 5), Generation(1)), Some(heard)).unwrap();
+            let both = std::sync::Barrier::new(2);
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    both.wait();
+                    for _ in 0..20 {
+                        flows.unhold(key, id).unwrap();
+                    }
+                    flows.close(key, id).unwrap();
+                });
+                both.wait();
+                assert_eq!(arrive(dispatcher, &fin), REDIRECT);
+            });
+            let flow = flows.get(key).unwrap().unwrap();
+            assert!(flow.client_fin && flow.node_closed, "round {round}: {flow:?}");
+            assert_eq!((flow.heard.client_next, flow.holder), (1001, ServerId::new(1, 5)));
+        }
+    });
+}
+
+#[test]
+fn a_change_is_made_of_the_flow_that_is_meant_only() {
+    in_lab("meant", |dispatcher| {
+        let (flows, key) = (dispatcher.flows(), Segment::new(CLIENT4, VIP4, ACK, 1000).key());
+        steer(dispatcher, key, 1);
+        let before = flows.get(key).unwrap();
+        flows.unhold(key, id(2)).unwrap();
+        flows.close(key, FlowId { home: ServerId::new(0, 4), serial: 1 }).unwrap();
+        assert!(!flows.delete(key, id(2)).unwrap());
+        // An arrival whose client has begun anew meanwhile.
+        let old = Flow { id: id(2), ..before.unwrap() };
+        let (home, node) = (ServerId::new(0, 2), ServerId::new(1, 7));
+        assert!(matches!(flows.bear(key, &old, home, node), Err(Error::Gone)));
+        assert_eq!(flows.get(key).unwrap(), before);
+        flows.hold(key, id(2)).unwrap();
+        assert_eq!(flows.get(key).unwrap().map(|flow| (flow.id, flow.held)), Some((id(2), true)), "the next flow's");
+
+        let far = |number: u8| FlowKey { client: SocketAddr::new([192, 0, 2, number].into(), 1), ..key };
+        assert!((0..99).all(|number| flows.hold(far(number), id(3)).is_ok()));
+        assert!(matches!(flows.hold(far(99), id(3)), Err(Error::Full { capacity: 100 })));
+        assert!(matches!(flows.bear(far(99), &old, home, node), Err(Error::Full { .. })));
+    });
+}
+
+#[test]
 fn only_a_flow_that_is_over_is_replaced() {
     in_lab("syn", |dispatcher| {
         let segment = |flags, sequence| Segment::new(CLIENT4, VIP4, flags, sequence);

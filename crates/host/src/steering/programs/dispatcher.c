@@ -1,6 +1,7 @@
 /* At the server where clients' packets arrive: sends each packet of a flow to the node that holds it, or keeps it while the flow changes hands.
- * Which node that is, leat decides: it writes the entries. Here they are only deleted when a client uses its port anew. */
+ * Which node that is, leat decides: it has entries changed. By themselves they are only deleted, when a client uses its port anew. */
 #include <stddef.h>
+#include <linux/errno.h>
 
 #ifdef WITH_BIRTHS
 #include "answer.h"
@@ -46,14 +47,14 @@ static __always_inline void remember(struct __sk_buff *skb, const struct packet 
 	if (packet->tcp.rst) {
 		/* Only exactly the expected one ends a connection (RFC 5961, section 3); the node's kernel challenges the others. */
 		if (ahead == 0)
-			flow->flags |= FLOW_RESET;
+			flow->reset = 1;
 		return;
 	}
 	__u32 end = sequence + packet->payload + packet->tcp.fin;
 	if ((__s32)(end - flow->client_next) > 0)
 		flow->client_next = end;
 	if (packet->tcp.fin)
-		flow->flags |= FLOW_CLIENT_FIN;
+		flow->client_fin = 1;
 	if (packet->tcp.ack && (__s32)(acknowledged - flow->acknowledged) >= 0) {
 		flow->acknowledged = acknowledged;
 		flow->window = bpf_ntohs(packet->tcp.window);
@@ -64,7 +65,7 @@ static __always_inline void remember(struct __sk_buff *skb, const struct packet 
 }
 
 /* Whether a client only acknowledges what nobody but the new holder can have said: it has the flow, whether leat has heard so or not. What else
- * such a packet says is said again by the next one, so it isn't remembered: nobody but leat changes an entry whose packets wait. */
+ * such a packet says is said again by the next one, so it isn't remembered. */
 static __always_inline int shows_holder(const struct packet *packet, const struct flow *flow)
 {
 	if (!(flow->flags & FLOW_OFFERED) || packet->kind != PACKET_TCP || packet->payload)
@@ -205,7 +206,7 @@ static __noinline int go_on(struct __sk_buff *skb, const struct packet *packet, 
 	if (flow->flags & FLOW_HERE)
 		return check_cookie(skb, packet, &handshake) ? admit(skb, packet, &handshake) : TC_ACT_UNSPEC;
 	if (packet->tcp.rst && bpf_ntohl(packet->tcp.seq) == flow->client_next)
-		flow->flags |= FLOW_RESET;
+		flow->reset = 1;
 	/* Without data, what comes after the handshake says nothing that anybody has to know. */
 	return packet->payload || packet->tcp.fin ? hold(skb) : TC_ACT_SHOT;
 }
@@ -238,7 +239,7 @@ int dispatcher_ingress(struct __sk_buff *skb)
 		return packet.kind == PACKET_TCP ? begin(skb, &packet) : TC_ACT_UNSPEC;
 	if (packet.kind == PACKET_TCP && packet.tcp.syn) {
 		/* One that nobody has yet is known by its cookie, entry or not. */
-		if (flow->flags & (FLOW_CLIENT_FIN | FLOW_RESET | FLOW_NODE_CLOSED | FLOW_BORN)) {
+		if (flow->client_fin || flow->reset || flow->flags & (FLOW_NODE_CLOSED | FLOW_BORN)) {
 			bpf_map_delete_elem(&flows, &key);
 			count(REPLACED);
 			return begin(skb, &packet);
@@ -256,12 +257,59 @@ int dispatcher_ingress(struct __sk_buff *skb)
 	return send_to_node(skb, &packet, flow);
 }
 
+/* Not for packets: leat runs it with a change. Fields that packets write stay as they are but where the change says what they are to be. */
+SEC("classifier")
+int change_flow(struct __sk_buff *skb)
+{
+	struct change change;
+	if (skb->len != sizeof(change) || bpf_skb_load_bytes(skb, 0, &change, sizeof(change)) < 0)
+		return CHANGE_FAILED;
+	struct flow *flow = bpf_map_lookup_elem(&flows, &change.key);
+	if (!flow || flow->serial != change.to.serial || flow->home != change.home) {
+		__u64 flag = change.what & CHANGE_REPLACES ? BPF_ANY : BPF_NOEXIST;
+		if (!(change.what & (CHANGE_MAKES | CHANGE_REPLACES)))
+			return CHANGE_GONE;
+		switch (bpf_map_update_elem(&flows, &change.key, &change.to, flag)) {
+		case 0:
+			return CHANGE_DONE;
+		case -EEXIST:
+			return CHANGE_GONE;
+		case -E2BIG:
+			return CHANGE_FULL;
+		default:
+			return CHANGE_FAILED;
+		}
+	}
+	if (change.what & CHANGE_DELETES)
+		return bpf_map_delete_elem(&flows, &change.key) == 0 ? CHANGE_DONE : CHANGE_GONE;
+	if (change.what & CHANGE_HEARD) {
+		flow->client_next = change.to.client_next;
+		flow->acknowledged = change.to.acknowledged;
+		flow->timestamp = change.to.timestamp;
+		flow->window = change.to.window;
+	}
+	if (change.what & CHANGE_HOLDER) {
+		flow->home = change.to.home;
+		flow->holder = change.to.holder;
+		flow->generation = change.to.generation;
+		flow->said = change.to.said;
+	}
+	flow->seen_ns = change.to.seen_ns;
+	/* Last: by them packets go on their way. */
+	asm volatile("" ::: "memory");
+	flow->flags = (flow->flags & ~change.cleared) | change.to.flags;
+	return CHANGE_DONE;
+}
+
 /* While others hold a flow, this host must not reset it: packets that were past the ingress when the entry was made still find no socket. */
 SEC("classifier")
 int dispatcher_egress(struct __sk_buff *skb)
 {
 	struct packet packet;
 	struct flow_key key;
+	/* What has come from elsewhere, as all that is sent to nodes has, isn't this host's. */
+	if (skb->ingress_ifindex)
+		return TC_ACT_UNSPEC;
 	read_packet(skb, &packet);
 	if (packet.kind != PACKET_TCP || !packet.tcp.rst)
 		return TC_ACT_UNSPEC;

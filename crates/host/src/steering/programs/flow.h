@@ -10,31 +10,58 @@ struct flow_key {
 	__be16 vip_port;
 };
 
+/* What leat says of a flow. */
 enum flow_flags {
 	FLOW_HELD = 1,        /* in the middle of a handoff: packets wait */
-	FLOW_CLIENT_FIN = 2,  /* the client sends no more */
-	FLOW_RESET = 4,       /* the client has given it up */
-	FLOW_NODE_CLOSED = 8, /* the node has said that it's done; only leat sets this */
-	FLOW_BORN = 16,       /* its SYN was answered by a cookie, and no host has a socket of it yet */
-	FLOW_HERE = 32,       /* with FLOW_BORN: this host's listener is to have it */
-	FLOW_FOREIGN = 64,    /* at a server that says nothing of it: it's over when its client is silent */
-	FLOW_OFFERED = 128,   /* with FLOW_HELD: on its way to its holder: acknowledgements of more than was `said` don't wait */
+	FLOW_NODE_CLOSED = 2, /* the node has said that it's done */
+	FLOW_BORN = 4,        /* its SYN was answered by a cookie, and no host has a socket of it yet */
+	FLOW_HERE = 8,        /* with FLOW_BORN: this host's listener is to have it */
+	FLOW_FOREIGN = 16,    /* at a server that says nothing of it: it's over when its client is silent */
+	FLOW_OFFERED = 32,    /* with FLOW_HELD: on its way to its holder: acknowledgements of more than was `said` don't wait */
 };
 
-/* Where a flow's packets go, and what its client said last. */
+/* Where a flow's packets go, as leat says, and what its client said last, as its packets say. Each field has one writer, and is written where it is: an
+ * entry that was put in the place of another would undo what the other has written meanwhile. So leat changes entries by a program (`change`). */
 struct flow {
 	__u64 serial;       /* which flow of this key: a late deletion spares the next one */
-	__u64 seen_ns;      /* of the last packet; CLOCK_MONOTONIC, to a tick */
-	__u32 home;         /* the worker that decides who has it */
-	__u32 holder;       /* the worker that has it, at the node where the packets go */
-	__u32 generation;   /* under which that has it */
+	__u64 seen_ns;      /* of the last packet or change; CLOCK_MONOTONIC, to a tick */
+	__u32 home;         /* leat's: the worker that decides who has it */
+	__u32 holder;       /* leat's: the worker that has it, at the node where the packets go */
+	__u32 generation;   /* leat's: under which that has it */
 	__u32 client_next;  /* sequence number that the client would use next */
 	__u32 acknowledged;
 	__u32 timestamp;    /* of the client's clock; 0 without the option */
+	__u32 said;         /* leat's: with FLOW_OFFERED: the sequence number behind all that whoever had it before can have sent */
 	__u16 window;       /* as it stands in the segment, unscaled */
-	__u8 flags;
-	__u8 unused;
-	__u32 said;         /* with FLOW_OFFERED: the sequence number behind all that whoever had it before can have sent */
+	__u8 flags;         /* leat's */
+	__u8 client_fin;    /* the client sends no more */
+	__u8 reset;         /* the client has given it up */
+	__u8 unused[7];
+};
+
+/* What leat wants of an entry: the packet that `change_flow` is run with. */
+struct change {
+	__u8 ethernet[14];    /* every packet has so much in front */
+	__u8 what;            /* change_kind */
+	__u8 cleared;         /* flags */
+	struct flow_key key;
+	__u32 home;           /* with the serial in `to`: the flow that is meant */
+	struct flow to;       /* its flags are set besides; the whole is the entry where one is made */
+};
+
+enum change_kind {
+	CHANGE_MAKES = 1,     /* an entry, if there is none */
+	CHANGE_REPLACES = 2,  /* or if it's another flow's */
+	CHANGE_HOLDER = 4,    /* home, holder, generation, and what was said are new */
+	CHANGE_HEARD = 8,     /* so is what the client said: it goes on from there */
+	CHANGE_DELETES = 16,
+};
+
+enum change_result {
+	CHANGE_DONE,
+	CHANGE_GONE,   /* there is no entry, or it's another flow's */
+	CHANGE_FULL,
+	CHANGE_FAILED, /* no memory */
 };
 
 /* How leat numbers the workers of servers: the server's number in front of the worker's. */

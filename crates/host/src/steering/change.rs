@@ -1,0 +1,66 @@
+//! Changes of entries, made in place by a program (`change_flow` in `programs/dispatcher.c`): what packets say meanwhile isn't undone, as it would be by an
+//! entry that is read here, changed, and written as a whole.
+
+use std::io;
+use std::mem;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use super::layout::{CHANGE_DONE, CHANGE_FULL, CHANGE_GONE, RawChange};
+use super::{Doing, Error, Result};
+
+/// The part of `union bpf_attr` for running a program (include/uapi/linux/bpf.h).
+#[repr(C)]
+struct RunAttributes {
+    program: u32,
+    result: u32,
+    data_bytes: u32,
+    out_bytes: u32,
+    data: u64,
+    out: u64,
+    repeat: u32,
+    duration: u32,
+    context_bytes: [u32; 2],
+    contexts: [u64; 2],
+    flags: u32,
+    processor: u32,
+    batch: u32,
+    unused: u32,
+}
+
+/// Whether there was such an entry, or is by now.
+///
+/// # Errors
+/// [`Error::Full`], or what the kernel says.
+pub(super) fn apply(program: &OwnedFd, change: &RawChange, capacity: u32) -> Result<bool> {
+    let doing = || "changing a flow's entry".to_owned();
+    match run(program, change).doing(doing)? {
+        CHANGE_DONE => Ok(true),
+        CHANGE_GONE => Ok(false),
+        CHANGE_FULL => Err(Error::Full { capacity }),
+        _ => Err(Error::Kernel { doing: doing(), reason: "no memory for it".to_owned() }),
+    }
+}
+
+fn run(program: &OwnedFd, change: &RawChange) -> io::Result<u32> {
+    const BPF_PROG_RUN: libc::c_long = 10;
+    let mut attributes = RunAttributes {
+        program: program.as_raw_fd().cast_unsigned(),
+        result: 0,
+        data_bytes: mem::size_of::<RawChange>() as u32,
+        out_bytes: 0,
+        data: std::ptr::from_ref(change) as u64,
+        out: 0,
+        repeat: 1,
+        duration: 0,
+        context_bytes: [0; 2],
+        contexts: [0; 2],
+        flags: 0,
+        processor: 0,
+        batch: 0,
+        unused: 0,
+    };
+    // SAFETY: pointer and length describe `attributes`; what it points to is read only, lives through the call, and has no padding.
+    let result =
+        unsafe { libc::syscall(libc::SYS_bpf, BPF_PROG_RUN, &raw mut attributes, mem::size_of::<RunAttributes>()) };
+    if result == 0 { Ok(attributes.result) } else { Err(io::Error::last_os_error()) }
+}
