@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket, sockopt};
 
-use super::{Folder, Lab, is_possible};
+use super::{Folder, Lab, is_possible, within};
 
 const VIP: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 77, 0, 100), 80);
 const REQUEST: &[u8] = b"GET /page HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
@@ -103,4 +103,39 @@ fn are_all_answered(number: u32, workers: u32) {
     // A long head comes in one piece where packets are put together on the way.
     assert!(born == 0 || [TURNS + 1, TURNS + 2].contains(&(born as usize)), "{born} began at a node");
     assert_eq!(lab.number("dispatcher", "leat_flows"), 0, "the books are empty");
+}
+
+#[test]
+fn requests_that_a_node_never_took_are_answered_by_another() {
+    if !is_possible() {
+        return;
+    }
+    let (lab, folder) = (Lab::new(44), Folder::new("untaken"));
+    fs::write(folder.path("site/page"), CONTENT).expect("a file to serve");
+    let text = "[cluster]\nvip = '10.77.0.100:80'\ndispatchers = '10.77.0.1'\nkey_file = 'cluster.key'\npolicy = 'round_robin'\n\
+                [[cluster.node]]\nname = 'n1'\naddress = '10.77.0.11'\n[[cluster.node]]\nname = 'n2'\naddress = '10.77.0.12'\n\
+                [admin]\nlisten = '127.0.0.1:9180'\n[[site]]\nroot = 'site'\n";
+    fs::write(folder.path("cluster.toml"), text).expect("a configuration");
+    lab.well(&["up", &folder.path("cluster.toml")]);
+    lab.stop("n1");
+    lab.at("client1", || {
+        let mut clients: Vec<TcpStream> = (0..8).map(|_| begin(0)).collect();
+        clients.iter_mut().for_each(|stream| stream.write_all(REQUEST).expect("it's open"));
+        assert!(clients.into_iter().all(is_answered));
+    });
+    if lab.number("dispatcher", "leat_births_total") == 0 {
+        return println!("skipped: no connection can begin at a node here");
+    }
+    assert!(lab.number("dispatcher", "leat_flows_recovered_total") >= 1, "n1 had its turn");
+    assert_eq!(lab.number("dispatcher", "leat_flows_cut_total"), 0);
+    // Whose lease has run out: what waits in its queue is nothing to it any more.
+    lab.signal("n1", "-CONT");
+    within("nothing is left", || lab.number("n1", "leat_connections{worker=\"0\"}") <= 1);
+    lab.at("client1", || {
+        for _ in 0..4 {
+            let mut stream = begin(0);
+            stream.write_all(REQUEST).expect("it's open");
+            assert!(is_answered(stream));
+        }
+    });
 }

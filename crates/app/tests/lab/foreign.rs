@@ -262,8 +262,24 @@ fn connections_at_nginx_outlive_leat_and_a_drained_node_gets_no_more() {
     assert!(Command::new("kill").arg("-KILL").args(&leat).status().is_ok_and(|status| status.success()));
     within("its link is down", || state(&folder, "n2") != FIT);
     assert!(clients.iter_mut().all(get_again), "the kernel and nginx have them");
+    // And so does the dispatcher. The next one finds entries that no node will ever claim: they're in nobody's books.
+    lab.kill("dispatcher");
+    within("it has ended", || lab.processes("dispatcher").is_empty());
+    assert!(clients.iter_mut().all(get_again), "programs and entries are the kernel's");
+    let mut again = super::restart::start(&lab, &folder.path("cluster.toml"), &folder.path("again.log"));
+    let asked = || leat::ctl::ask(Path::new(&folder.path("leat.sock")), &leat::ctl::Command::Flows);
+    within("it answers", || asked().is_ok());
+    within("one node is back", || state(&folder, "n1") == FIT);
+    within("they are counted again", || held(&folder, "n1") > 0);
+    assert_eq!(lab.number("dispatcher", "leat_flows"), 0);
+    assert!(lab.number("dispatcher", "leat_flow_entries") >= clients.len() as u64);
+    assert!(clients.iter_mut().all(get_again));
+    clients.extend(lab.at("client1", || [connect()]));
+    assert_eq!(lab.number("dispatcher", "leat_births_total"), 1, "the entries in place hinder nothing");
     clients.clear();
-    within("the drained node is empty", || held(&folder, "n1") == 0);
+    within("the node is empty", || held(&folder, "n1") == 0);
+    lab.kill("dispatcher");
+    again.wait().expect("it has ended");
 }
 
 fn is_leat(pid: &str) -> bool {

@@ -59,7 +59,7 @@ fn read(stream: &mut std::net::TcpStream, content: &[u8]) {
 }
 
 /// Starts leat in the dispatcher's namespace.
-fn start(lab: &Lab, file: &str, log: &str) -> std::process::Child {
+pub(super) fn start(lab: &Lab, file: &str, log: &str) -> std::process::Child {
     let namespace = format!("/run/netns/leat-lab-{}-dispatcher", lab.name);
     let program = std::env::var_os("LEAT_BINARY").unwrap_or_else(|| env!("CARGO_BIN_EXE_leat").into());
     let mut command = Command::new("nsenter");

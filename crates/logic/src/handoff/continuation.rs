@@ -120,9 +120,20 @@ const ACKNOWLEDGED_WITHIN: Duration = Duration::from_millis(250);
 pub fn is_untouched(image: &Image, seen: &Witness, offered: Duration) -> bool {
     let Some(tcp) = &image.tcp else { return false };
     let queued = (tcp.sent.len() + tcp.unsent.len()) as u64;
-    let is_silent = seen.client_bytes == 0 && seen.acknowledged_bytes <= queued;
-    let is_alone = image.reply.is_none() && image.http.input.is_empty() && tcp.unread.is_empty();
-    offered >= ACKNOWLEDGED_WITHIN && is_silent && is_alone && is_repeatable(&image.http.head)
+    let is_silent = seen.client_bytes == tcp.unread.len() as u64 && seen.acknowledged_bytes <= queued;
+    // Of a connection that was to begin there nobody has read anything.
+    let (request, is_one) = match &image.http.head[..] {
+        [] => (&tcp.unread[..], is_one_head(&tcp.unread)),
+        head => (head, tcp.unread.is_empty()),
+    };
+    let is_alone = image.reply.is_none() && image.http.input.is_empty() && is_one;
+    offered >= ACKNOWLEDGED_WITHIN && is_silent && is_alone && is_repeatable(request)
+}
+
+/// Whether nothing follows on a head.
+fn is_one_head(bytes: &[u8]) -> bool {
+    const END: &[u8] = b"\r\n\r\n";
+    bytes.windows(END.len()).position(|window| window == END).is_some_and(|at| at + END.len() == bytes.len())
 }
 
 /// The last state of which the home knows.

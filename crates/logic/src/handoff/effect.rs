@@ -84,6 +84,8 @@ pub enum Effect {
         kept: Instant,
         /// The last reply that the node told of, encoded.
         progress: Option<Bytes>,
+        /// The flow was to begin there when the image was made, and the node never said that it has.
+        is_birth: bool,
     },
     /// Home: the connection can't go on. Reset it, as far as possible, and count.
     Cut {

@@ -305,7 +305,7 @@ fn nothing_is_taken_back_before_the_lease_has_run_out() {
     pair.pass(Duration::from_millis(110));
     assert!(pair.node.is_fenced(pair.now) && pair.home_did.is_empty());
     pair.pass(Duration::from_millis(20));
-    let recover = Effect::Recover { flow: FLOW, image: IMAGE, kept, progress: None };
+    let recover = Effect::Recover { flow: FLOW, image: IMAGE, kept, progress: None, is_birth: false };
     assert_eq!(pair.home_did, [steer(Target::Hold, 2), recover]);
     // The node comes back with a socket that isn't its any more, and is told so before it gets a lease.
     pair.session += 1;
@@ -566,14 +566,22 @@ fn a_node_that_takes_its_time_isnt_asked_for_what_it_was_offered() {
 
 #[test]
 fn what_began_at_a_node_that_dies_goes_on_from_what_the_client_had_sent() {
-    let mut pair = be_born();
-    let kept = pair.now;
-    pair.node.born(FLOW);
-    pair.home.disconnected(pair.session());
-    pair.now = pair.now.after(Duration::from_secs(3));
-    pair.home.handle_timeout(pair.now);
-    pair.collect_home();
-    assert!(pair.home_did.contains(&Effect::Recover { flow: FLOW, image: IMAGE, kept, progress: None }));
+    for is_birth in [true, false] {
+        let mut pair = be_born();
+        let kept = pair.now;
+        pair.node.born(FLOW);
+        if !is_birth {
+            // It says that it has it.
+            pair.node.tell_births();
+            pair.talk();
+        }
+        pair.home.disconnected(pair.session());
+        pair.now = pair.now.after(Duration::from_secs(3));
+        pair.home.handle_timeout(pair.now);
+        pair.collect_home();
+        let recover = Effect::Recover { flow: FLOW, image: IMAGE, kept, progress: None, is_birth };
+        assert!(pair.home_did.contains(&recover), "{:?}", pair.home_did);
+    }
 }
 
 #[test]
@@ -589,7 +597,8 @@ fn what_a_node_says_of_a_flow_that_has_just_begun_is_believed() {
     pair.now = pair.now.after(Duration::from_secs(3));
     pair.home.handle_timeout(pair.now);
     pair.collect_home();
-    assert!(pair.home_did.contains(&Effect::Recover { flow: FLOW, image: IMAGE, kept, progress: Some(progress) }));
+    let recover = Effect::Recover { flow: FLOW, image: IMAGE, kept, progress: Some(progress), is_birth: false };
+    assert!(pair.home_did.contains(&recover));
 
     let mut pair = be_born();
     pair.home.set_rules(Rules { is_asked: true, keep_ms: 0 });

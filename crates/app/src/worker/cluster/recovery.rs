@@ -55,8 +55,15 @@ pub(super) fn take_up(
 }
 
 impl<H: Host> Worker<H> {
-    /// A flow's node is gone: goes on from what its client has acknowledged, if that can be known.
-    pub(super) fn recover(&mut self, flow: FlowId, image: &Bytes, kept: Instant, progress: Option<&Bytes>) {
+    /// A flow's node is gone: goes on from what its client has acknowledged, if that can be known. `kept`: when the image was made, and whether that was
+    /// for a birth of which the node has said nothing.
+    pub(super) fn recover(
+        &mut self,
+        flow: FlowId,
+        image: &Bytes,
+        (kept, is_birth): (Instant, bool),
+        progress: Option<&Bytes>,
+    ) {
         let now = self.now;
         let Some(cluster) = &mut self.cluster else { return };
         let key = cluster.flows.key(flow);
@@ -64,7 +71,7 @@ impl<H: Host> Worker<H> {
         let asked = home.settled(flow, Outcome::Failed, now).map(|asked| asked.at);
         // Data servers tell of each reply before they send any of it.
         let is_silent = home.split.is_some() && progress.is_none();
-        let offered = asked.or(is_silent.then_some(kept));
+        let offered = asked.or((is_silent || is_birth).then_some(kept));
         let recovered = (|| {
             let entry = home.steering.as_ref()?.flows().get(key?).ok().flatten()?;
             let mut decoded = Image::decode(image).ok()?;

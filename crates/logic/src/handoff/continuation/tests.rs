@@ -162,6 +162,25 @@ fn a_request_is_untouched_whose_client_has_heard_and_said_nothing() {
 }
 
 #[test]
+fn a_request_is_untouched_that_nobody_has_read_where_its_connection_was_to_begin() {
+    let unread = |bytes: &[u8]| {
+        let mut image = Image { reply: None, http: HttpState::default(), ..image() };
+        image.tcp.as_mut().unwrap().unread = bytes.to_vec();
+        image
+    };
+    let (long, of) = (Duration::from_millis(800), |bytes: &[u8]| bytes.len() as u64);
+    let said = |client_bytes| Witness { client_bytes, ..seen(0) };
+    assert!(is_untouched(&unread(HEAD), &said(of(HEAD)), long));
+    assert!(!is_untouched(&unread(HEAD), &said(of(HEAD) + 1), long), "more of the client");
+    assert!(!is_untouched(&unread(HEAD), &Witness { acknowledged_bytes: 7, ..said(of(HEAD)) }, long), "a reply");
+    assert!(!is_untouched(&unread(HEAD), &said(of(HEAD)), Duration::from_millis(100)), "it may be under way");
+    let two = [HEAD, HEAD].concat();
+    assert!(!is_untouched(&unread(&two), &said(of(&two)), long), "the second may have had its effect");
+    let post = b"POST / HTTP/1.1\r\nHost: a\r\n\r\n";
+    assert!(!is_untouched(&unread(post), &said(of(post)), long), "it may have had its effect");
+}
+
+#[test]
 fn what_the_client_sent_is_counted_from_what_nobody_had_read() {
     let mut began = Image { reply: None, http: HttpState::default(), ..image() };
     let tcp = began.tcp.as_mut().unwrap();

@@ -569,13 +569,14 @@ impl Home {
         self.release_giver(flow);
         let Some(record) = self.flows.get_mut(&flow) else { return };
         let own = matches!(record.holder, Holder::Offered { own: true, .. });
+        let is_birth = matches!(record.holder, Holder::Offered { .. }) && record.generation == Generation::BORN;
         record.holder = Holder::Recovering;
         record.generation = record.generation.next();
         let generation = record.generation;
         let (image, kept, progress) = (record.image.clone(), record.kept, record.progress.clone());
         let is_kept = image.is_some();
         self.effects.push_back(Effect::Steer { flow, to: Target::Hold, generation });
-        self.effects.extend(image.map(|image| Effect::Recover { flow, image, kept, progress }));
+        self.effects.extend(image.map(|image| Effect::Recover { flow, image, kept, progress, is_birth }));
         if own {
             // Only now: until then the host knows by it that the node hasn't said to have taken the flow.
             self.effects.push_back(Effect::CloseSilently { flow });
