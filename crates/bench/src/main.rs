@@ -2,7 +2,8 @@
 //!
 //! `nothing` is the floor that a server stands on, `load` the generator, `serve` the experiment of serving files, `shares`
 //! those of shares and overload, `handoff` those of a cluster, `nodes` those of its nodes, `foreign` those of nodes that run other servers, `iiop` that
-//! of CORBA calls, `split` those of request splitting, `squid` that of a cluster cache, and `shortfalls` says which results miss their mark. Not shipped.
+//! of CORBA calls, `split` those of request splitting, `spread` those of fronts that see no request, `squid` that of a cluster cache, and `shortfalls`
+//! says which results miss their mark. Not shipped.
 #![deny(unsafe_code)]
 
 mod cleanup;
@@ -19,6 +20,7 @@ mod serve;
 mod server;
 mod shares;
 mod split;
+mod spread;
 mod squid;
 #[allow(unsafe_code)]
 mod sys;
@@ -61,6 +63,8 @@ enum Command {
     Squid(squid::SquidOptions),
     /// Split requests while packets are lost and data servers die, every reply compared.
     SplitFaults(split::FaultOptions),
+    /// Measure fronts that spread connections, beside HAProxy in TCP mode, and what becomes of connections while fronts and nodes come and go.
+    Spread(experiment::RunOptions),
     /// Print every mark of every experiment that was missed.
     Shortfalls(result::ShortfallOptions),
 }
@@ -79,6 +83,7 @@ fn main() -> ExitCode {
         Command::Split(options) => cleanup::watch().and_then(|()| split::run(&options)),
         Command::Squid(options) => cleanup::watch().and_then(|()| squid::run(&options)),
         Command::SplitFaults(options) => cleanup::watch().and_then(|()| split::run_faults(&options)),
+        Command::Spread(options) => cleanup::watch().and_then(|()| spread::run(&options)),
         Command::Shortfalls(options) => result::print_shortfalls(&options),
     };
     match result {

@@ -56,6 +56,20 @@ impl Proxy {
         Self::start(place, ("haproxy", 81), &["-db", "-f", &file.display().to_string()])
     }
 
+    /// As [`Proxy::haproxy`], but that it passes on bytes, a connection to a node for each of a client's.
+    pub(crate) fn haproxy_tcp(place: Place<'_>) -> io::Result<Self> {
+        let servers = place.lines(|name, address| format!("    server {name} {address}:80\n"));
+        let text = format!(
+            "global\n    nbthread 1\n    maxconn 4000\ndefaults\n    mode tcp\n    timeout connect 5s\n    timeout client 60s\n    \
+             timeout server 60s\n    option splice-auto\nfrontend vip\n    bind {}:83 backlog 16384\n    default_backend nodes\n\
+             backend nodes\n    balance roundrobin\n{servers}",
+            place.address,
+        );
+        let file = place.folder.join("haproxy-tcp.cfg");
+        fs::write(&file, text)?;
+        Self::start(place, ("haproxy", 83), &["-db", "-f", &file.display().to_string()])
+    }
+
     /// Buffers hold a reply of 64 KB; a longer one never goes to disk.
     pub(crate) fn nginx(place: Place<'_>) -> io::Result<Self> {
         let directory = place.folder.join("nginx");

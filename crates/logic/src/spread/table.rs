@@ -1,7 +1,7 @@
 //! The table with its two generations: who owns a bucket, and who had it before. Connections that began before a change are still with the latter.
 //!
-//! A table that has just been made remembers nothing. It takes for a bucket's previous owner whoever would have it if the owner weren't there: that's
-//! who did have it if the owner is the node that came last. So a front that starts after a change sends nearly all packets where the others do.
+//! A table that has just been made remembers nothing. It takes for a bucket's previous owner whoever had it when the last of the nodes wasn't there yet, and where
+//! that's no other, whoever would have it without its owner. So a front that starts after a node was added, at the list's end, knows what the others do.
 
 use super::maglev::{self, BUCKETS, Taker};
 
@@ -89,17 +89,23 @@ impl Table {
         pairs.filter(|(_, (before, after))| before != after).map(|(bucket, (_, after))| (bucket, *after)).collect()
     }
 
-    /// Where nothing is remembered: who would have the bucket without its owner.
+    /// Where nothing is remembered: who had the bucket before the last of the nodes came, or who would have it without its owner.
     fn guess_previous(&mut self, takers: &[Taker<'_>]) {
+        let is_open = |bucket: &Owners, owner: u16| bucket.current == owner && bucket.previous == 0;
+        let without = |taker: &Taker<'_>| {
+            maglev::fill(&takers.iter().filter(|other| *other != taker).copied().collect::<Vec<_>>())
+        };
+        if let Some(last) = takers.last().filter(|_| self.buckets.iter().any(|bucket| bucket.previous == 0)) {
+            let open = self.buckets.iter_mut().zip(without(last)).filter(|(bucket, _)| bucket.previous == 0);
+            open.filter(|(bucket, former)| bucket.current != *former)
+                .for_each(|(bucket, former)| bucket.previous = former);
+        }
         for taker in takers {
-            let is_open = |bucket: &Owners| bucket.current == taker.number && bucket.previous == 0;
-            if !self.buckets.iter().any(is_open) {
-                continue;
+            if self.buckets.iter().any(|bucket| is_open(bucket, taker.number)) {
+                let open = self.buckets.iter_mut().zip(without(taker));
+                open.filter(|(bucket, _)| is_open(bucket, taker.number))
+                    .for_each(|(bucket, second)| bucket.previous = second);
             }
-            let others: Vec<_> = takers.iter().filter(|other| *other != taker).copied().collect();
-            let second = maglev::fill(&others);
-            let open = self.buckets.iter_mut().zip(second).filter(|(bucket, _)| is_open(bucket));
-            open.for_each(|(bucket, second)| bucket.previous = second);
         }
     }
 
@@ -189,12 +195,20 @@ mod tests {
     }
 
     #[test]
-    fn a_front_that_starts_after_a_change_finds_nearly_all() {
+    fn a_front_that_starts_after_a_node_was_added_finds_all() {
         let before = table(&members(3));
         let mut others = before.clone();
         others.update(&members(4));
         let late = table(&members(4));
         assert!(late.buckets().iter().zip(others.buckets()).all(|(late, other)| late.current == other.current));
+        assert_eq!(cut(&before, &late), 0);
+    }
+
+    #[test]
+    fn a_front_that_starts_after_another_node_came_back_finds_nearly_all() {
+        let mut without_first = members(4);
+        without_first[0].standing = Standing::Keeps;
+        let (before, late) = (table(&without_first), table(&members(4)));
         let lost = cut(&before, &late);
         assert!(lost < BUCKETS * 3 / 100, "{lost} of {BUCKETS}");
     }

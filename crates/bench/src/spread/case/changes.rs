@@ -1,0 +1,94 @@
+//! A front dies, a node is added, a front is added that remembers nothing, all under load on connections that stay: which of them are cut?
+
+use std::io;
+use std::thread;
+use std::time::Duration;
+
+use leat::ctl::Command;
+
+use crate::experiment::{Case, Samples};
+use crate::load::Outcome;
+use crate::result::Mark;
+use crate::spread::bench::{ADDED, Bench, FRONTS, LEAT, vip};
+
+const NAME: &str = "changes";
+const FAILED: &str = "failed";
+const CONNECTIONS: usize = 200;
+/// From one change to the next.
+const PAUSE: Duration = Duration::from_secs(1);
+const WINDOW: Duration = Duration::from_secs(6);
+
+pub(super) struct Changes;
+
+impl Case<Bench> for Changes {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn title(&self) -> &'static str {
+        "a front killed, a node added, a front added, under load on connections that stay"
+    }
+
+    fn run(&self, bench: &mut Bench) -> io::Result<()> {
+        for round in 0..bench.options.rounds {
+            let outcome = under_load(bench)?;
+            let failed = outcome.failed() - outcome.left_over();
+            bench.records.record((NAME, "", round), LEAT, FAILED, failed as f64);
+            bench.records.record((NAME, "", round), LEAT, "answered", outcome.answered as f64);
+            if failed > 0 {
+                bench.records.note(NAME, &format!("round {round}: {:?}", outcome.failures));
+            }
+        }
+        Ok(())
+    }
+
+    fn marks(&self, samples: &Samples) -> Vec<Mark> {
+        let failures = samples.values(NAME, "", LEAT, FAILED);
+        let answered: f64 = samples.values(NAME, "", LEAT, "answered").iter().sum();
+        let value = (!failures.is_empty()).then(|| failures.iter().sum());
+        let note = if value.is_some() { String::new() } else { "it wasn't measured".to_owned() };
+        vec![Mark {
+            case: NAME.to_owned(),
+            subject: LEAT.to_owned(),
+            mark: format!("of {answered} requests none failed, in {} rounds", failures.len()),
+            met: value == Some(0.0),
+            value,
+            limit: Some(0.0),
+            unit: String::new(),
+            note,
+        }]
+    }
+
+    fn columns(&self) -> Vec<(&'static str, &'static str, usize)> {
+        vec![("answered", "answered", 0), (FAILED, "failed", 0)]
+    }
+}
+
+fn under_load(bench: &Bench) -> io::Result<Outcome> {
+    let added = || ADDED.to_owned();
+    for (front, _) in FRONTS {
+        bench.tell(front, &Command::Drain { node: added() })?;
+    }
+    let (plan, mix) = (bench.saturate(vip(), CONNECTIONS, WINDOW), bench.requests(false));
+    thread::scope(|scope| {
+        let load = scope.spawn(|| bench.measure(LEAT, &plan, &mix));
+        let mut child = None;
+        let changes = (|| {
+            let [first, second] = FRONTS;
+            thread::sleep(PAUSE);
+            bench.kill_front(first.0)?;
+            bench.route_to(&[second])?;
+            thread::sleep(PAUSE);
+            bench.tell(second.0, &Command::Resume { node: added() })?;
+            thread::sleep(PAUSE);
+            child = Some(bench.start_front(first.0)?);
+            bench.route_to(&FRONTS)
+        })();
+        let outcome = load.join().map_err(|_| io::Error::other("the thread of the load panicked"))?;
+        if let Some(mut child) = child {
+            // It ends with the next round's first change, or with the lab.
+            thread::spawn(move || child.wait());
+        }
+        changes.and(outcome.map(|(outcome, _)| outcome))
+    })
+}

@@ -1,0 +1,12 @@
+//! The cases: what is asked of fronts. A case is one file.
+
+mod changes;
+mod front_cpu;
+
+use super::bench::Bench;
+use crate::experiment::Case;
+
+/// All, in the order of the table. The one that kills fronts is the last.
+pub(super) fn all() -> Vec<Box<dyn Case<Bench>>> {
+    vec![Box::new(front_cpu::FrontCpu), Box::new(changes::Changes)]
+}
