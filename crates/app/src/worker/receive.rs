@@ -196,10 +196,12 @@ impl<H: Host> Worker<H> {
             self.finish_close(token);
             return;
         }
-        if was_pausing && (self.freeze_goes_on(token) || self.passing_goes_on(token)) {
+        let leaves = was_pausing && (self.freeze_goes_on(token) || self.passing_goes_on(token));
+        let Some(connection) = self.connections.get(token) else { return };
+        // A program at work has all of its content before its connection may leave.
+        if leaves && !connection.expects_content() {
             return;
         }
-        let connection = &mut self.connections[token];
         let is_heirs = was_pausing && is_retiring && connection.http.is_idle() && connection.inbox.is_empty();
         if is_heirs || connection.flags.departing {
             self.hand_over(token);
