@@ -7,7 +7,8 @@ use leat_sim::crowd::{Asking, Demand, Got, What, run, run_workers};
 /// Requests of 350 us on average.
 const BURN: What = What::Burn(200, 500);
 const BURNS_PER_S: f64 = 1e6 / 350.0;
-const WARM_UP: Duration = Duration::from_secs(2);
+/// Until those have come in whose connect had to be tried again.
+const WARM_UP: Duration = Duration::from_secs(4);
 const WINDOW: Duration = Duration::from_secs(4);
 /// Twice what requests of an overloaded site may wait: what has waited as long in the kernel is still let in.
 const P99_MS: f64 = 20.0;
@@ -181,14 +182,12 @@ fn shares_hold_over_two_workers_however_connections_fall() {
 fn a_flood_that_is_refused_takes_nothing_from_a_neighbour_within_its_share() {
     let asking = Asking::Kept(500, BURNS_PER_S * 0.3);
     let quiet = site(100, asking);
-    // What fair queuing promises: no later than on a worker half as fast that it has for itself.
-    let half_as_fast = Demand { what: What::Burn(400, 1_000), ..quiet };
-    let late_ms = got(&[half_as_fast])[0].p99_ms();
+    let late_ms = got(&[quiet])[0].p99_ms() * 1.5;
     for flood in [Asking::Again(5_000), Asking::Kept(4_000, BURNS_PER_S * 5.0), Asking::New(BURNS_PER_S * 5.0)] {
         let got = &got(&[quiet, site(100, flood)])[0];
         let kept = got.answered_ns.len() as f64 / got.offered as f64;
         assert!(kept > 0.99, "{flood:?}: {kept} answered");
-        assert!(got.p99_ms() < late_ms, "{flood:?}: {} ms, {late_ms} on half a worker", got.p99_ms());
+        assert!(got.p99_ms() < late_ms, "{flood:?}: {} ms of {late_ms}", got.p99_ms());
     }
 }
 
@@ -199,9 +198,9 @@ fn what_computes_for_ever_takes_its_share_and_a_slice() {
     let (alone, both) = (&got(&[quick])[0], got(&[quick, endless]));
     let beside = &both[0];
     assert!(beside.answered_ns.len() as f64 > alone.answered_ns.len() as f64 * 0.99);
-    // Three that come together, each behind a slice.
+    // Never behind more than a slice, of 100 us: it wants less than its share.
     let late_us = (beside.p99_ms() - alone.p99_ms()) * 1e3;
-    assert!(late_us < 350.0, "{late_us} us more than {} ms", alone.p99_ms());
+    assert!(late_us < 110.0, "{late_us} us more than {} ms", alone.p99_ms());
 }
 
 #[test]
@@ -220,10 +219,14 @@ fn what_an_idle_site_leaves_is_the_others_within_10_ms_and_it_gets_its_own_back_
     let alone_per_ms = in_part(always, |ms| (20..90).contains(&ms)) / 70.0;
     let first_10_ms_per_ms = in_part(always, |ms| (10..20).contains(&ms)) / 10.0;
     assert!(first_10_ms_per_ms > alone_per_ms * 0.97, "{first_10_ms_per_ms} of {alone_per_ms}");
-    // From the first millisecond on, each has half; what the second didn't use isn't made good.
-    let woken = |got: &Got| in_part(got, |ms| (101..111).contains(&ms)) / 10.0;
-    for per_ms in [woken(always), woken(wakes)] {
-        assert!((per_ms / alone_per_ms - 0.5).abs() < 0.05, "{per_ms} of {alone_per_ms}");
+    // The second has its half at once; at first all, as it may be 6 ms behind: its half of what sites may keep others waiting.
+    let woken = |got: &Got, from: fn(u64) -> bool| in_part(got, from) / alone_per_ms;
+    let more_ms = woken(wakes, |ms| (100..120).contains(&ms)) - 10.0;
+    assert!((2.0..3.5).contains(&more_ms), "{more_ms} ms more");
+    // Then each has half; what the second didn't use isn't made good.
+    for got in [always, wakes] {
+        let part = woken(got, |ms| (121..191).contains(&ms)) / 70.0;
+        assert!((part - 0.5).abs() < 0.02, "{part}");
     }
     let by_2_ms = in_part(wakes, |ms| (100..102).contains(&ms));
     assert!(by_2_ms >= 2.0, "{by_2_ms} answers in the first 2 ms");

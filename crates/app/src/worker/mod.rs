@@ -518,18 +518,19 @@ impl<H: Host> Worker<H> {
         }
         for _ in 0..EVENTS_MAX {
             let Some((leaf, event)) = self.tree.pop() else { break };
-            if turn_ns > 0 && matches!(event.task, Task::Program | Task::Stage(Stage::Compute)) {
+            let is_long = matches!(event.task, Task::Program | Task::Stage(Stage::Compute));
+            if turn_ns > 0 && is_long {
                 // What was done before goes out before that, which takes long.
                 self.meter.did(Operation::Turn, 0);
                 self.reactor.wait(Some(Duration::ZERO), &mut self.completions)?;
             }
             if event.task == Task::Program {
-                // Long beside any other event: who has arrived meanwhile gets a place in the order first.
                 self.begin_slice(event.token, leaf);
                 break;
             }
             turn_ns += self.run_event(leaf, event).ns;
-            if turn_ns >= TURN_NS_MAX {
+            if is_long || turn_ns >= TURN_NS_MAX {
+                // Who has arrived meanwhile gets a place in the order first.
                 break;
             }
         }

@@ -3,11 +3,14 @@
 
 use std::collections::BTreeMap;
 
-use leat_logic::schedule::{LeafId, Member, NodeId, PolicyKind, Share, Tree};
+use leat_logic::schedule::{Cost, LeafId, Member, NodeId, PolicyKind, Share, Tree};
 
 use super::Stage;
 use crate::config::{self, Config, First, Owner, Schedule};
 
+/// How long sites together may keep the others waiting that haven't wanted all of their shares lately: what comes in a burst is served as if they
+/// were alone, as long as it's within what they are due.
+const LAG_MAX: Cost = Cost::from_ns(12_000_000);
 /// Shares of everything, in hundredths.
 const WHOLE: u32 = 100;
 
@@ -119,6 +122,13 @@ pub(super) fn plant<E: Copy>(config: &Config, places: &[&Place]) -> Planted<E> {
         Branches::Sites(branch) => branch.owners,
         Branches::Stages(_) => BTreeMap::new(),
     };
+    for member in tree.members().collect::<Vec<_>>() {
+        if let Member::Node(node) = member
+            && node != unknown
+        {
+            tree.set_lag_max(node, LAG_MAX).expect("it's a member");
+        }
+    }
     let kept = kept.rest.is_none().then(|| [admin.into(), unknown.into()]);
     Planted { tree, leaves, unknown, members: Members { kept, sites, owners } }
 }

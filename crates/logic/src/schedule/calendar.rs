@@ -7,6 +7,8 @@
 //! stamps of Stephens, Bennett and Zhang, 1999). Keys further ahead wait in a heap. When many do, slots become wider; when only the first
 //! quarter of them is used, narrower.
 //!
+//! Keys from before the slots are overdue: their children are first, the last that came before the others.
+//!
 //! A key may go up while its child is in the calendar: the child is moved when its slot's turn comes.
 
 use super::ready_list::ReadyList;
@@ -146,12 +148,21 @@ impl Calendar {
         seats[before as usize].next = child;
     }
 
+    /// Adds a child before all others.
+    fn enlist_first(&mut self, seats: &mut [Seat], child: u32) {
+        if self.filled & 1 == 0 {
+            return self.enlist(seats, child, 0);
+        }
+        let list = &mut self.lists[self.origin];
+        seats[child as usize].next = std::mem::replace(&mut list.head, child);
+    }
+
     /// Adds a child whose key is overdue, or beyond the slots.
     #[inline(never)]
     fn insert_elsewhere(&mut self, seats: &mut [Seat], child: u32) {
         let key = seats[child as usize].key;
         if is_before(key, self.floor) {
-            return self.enlist(seats, child, 0);
+            return self.enlist_first(seats, child);
         }
         if self.far.is_empty() {
             self.far_base = self.floor;

@@ -88,6 +88,11 @@ impl Seat {
     }
 }
 
+/// The virtual time that passes while children of these weights together are served for `cost_ns`.
+pub(super) fn virtual_time_of_all(cost_ns: u64, weights: u64) -> u64 {
+    cost_ns.saturating_mul(VIRTUAL_PER_NS) / weights.max(1)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -4,8 +4,8 @@
 use super::event_queue::Urgency;
 use super::member::{DEPTH_MAX, LeafId, Member, NodeId, TreeError};
 use super::policy::{AnyPolicy, PolicyKind};
-use super::seat::{NONE, Seat};
-use super::share::Share;
+use super::seat::{NONE, Seat, virtual_time_of_all};
+use super::share::{Cost, Share};
 use super::tree::{Details, ROOT, Tree};
 use super::usage::{Uncharged, Usage};
 
@@ -80,6 +80,16 @@ impl<E: Copy> Tree<E> {
         let is_ready = pending && !self.is_served(index);
         let policy = self.seats[parent as usize].policy as usize;
         self.policies[policy].reshare(&mut self.seats, index, share, is_ready);
+        Ok(())
+    }
+
+    /// Lets the children of a weighted fair node that wake have what they were due lately and didn't want, before the others go on: as much as makes
+    /// these wait no longer than `cost` in all, divided by the weights that children have now. At first it's nothing.
+    pub fn set_lag_max(&mut self, node: NodeId, cost: Cost) -> Result<(), TreeError> {
+        let index = self.find(node.into())?;
+        let weights = self.children(node).map(|child| self.details[child.index()].share.weight).map(u64::from).sum();
+        let policy = self.seats[index as usize].policy as usize;
+        self.policies[policy].set_lag_max(virtual_time_of_all(cost.ns, weights));
         Ok(())
     }
 

@@ -143,6 +143,41 @@ fn a_child_that_idles_saves_nothing_and_is_served_at_once_when_it_wakes() {
 }
 
 #[test]
+fn who_wants_less_than_its_share_comes_first_for_as_long_as_it_may_lag() {
+    let (mut tree, leaves) = flat(PolicyKind::WeightedFair, &weights(&[1, 3]));
+    tree.set_lag_max(tree.root(), Cost::from_ns(20_000)).unwrap();
+    fill(&mut tree, &leaves[..1], 1_000);
+    serve(&mut tree, &leaves, 500, 1_000);
+    fill(&mut tree, &leaves[1..], 100);
+    // Three quarters of 20 us, and of the 4 us that go with the other's last event.
+    assert_eq!(serve(&mut tree, &leaves, 19, 1_000), [vec![1; 18], vec![0]].concat());
+    assert_eq!(counts(&serve(&mut tree, &leaves, 80, 1_000), 2), [20, 60]);
+
+    // Who wants something all the time, but less than its share, lags as well.
+    serve(&mut tree, &leaves, 400, 1_000);
+    fill(&mut tree, &leaves[..1], 1_000);
+    serve(&mut tree, &leaves, 500, 1_000);
+    for event in 0..100 {
+        tree.push(leaves[1], event).unwrap();
+        assert_eq!(serve(&mut tree, &leaves, 2, 1_000), [1, 0], "{event}");
+    }
+    fill(&mut tree, &leaves[1..], 100);
+    assert_eq!(serve(&mut tree, &leaves, 15, 1_000), [1; 15]);
+}
+
+#[test]
+fn those_that_lag_keep_the_others_waiting_no_longer_than_is_set() {
+    let (mut tree, leaves) = flat(PolicyKind::WeightedFair, &weights(&[1, 1, 2, 3, 4]));
+    tree.set_lag_max(tree.root(), Cost::from_ns(110_000)).unwrap();
+    fill(&mut tree, &leaves[..1], 1_000);
+    serve(&mut tree, &leaves, 500, 1_000);
+    fill(&mut tree, &leaves[1..], 200);
+    let order = serve(&mut tree, &leaves, 200, 1_000);
+    let first = order.iter().position(|&leaf| leaf == 0).unwrap();
+    assert!((100..=111).contains(&first), "{first}");
+}
+
+#[test]
 fn a_child_that_sleeps_after_every_event_cannot_get_more_than_its_share() {
     let (mut tree, leaves) = flat(PolicyKind::WeightedFair, &weights(&[1, 1]));
     fill(&mut tree, &leaves[..1], 1_000);

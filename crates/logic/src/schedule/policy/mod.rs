@@ -45,6 +45,9 @@ pub(super) trait Policy {
     /// What a child's service cost turns out to be so much more or less than it was told. The child may be ready, being served or idle.
     fn correct(&mut self, _seats: &mut [Seat], _child: u32, _delta_ns: i64) {}
 
+    /// How far a child that wakes may be behind what it would have had, in virtual time, where the policy has that.
+    fn set_lag_max(&mut self, _virtual_time: u64) {}
+
     /// Takes a ready child out of the order without serving it.
     fn withdraw(&mut self, seats: &mut [Seat], child: u32);
 
@@ -141,6 +144,10 @@ macro_rules! policies {
 
             pub(super) fn correct(&mut self, seats: &mut [Seat], child: u32, delta_ns: i64) {
                 match self { $(AnyPolicy::$variant(policy) => policy.correct(seats, child, delta_ns),)+ }
+            }
+
+            pub(super) fn set_lag_max(&mut self, virtual_time: u64) {
+                match self { $(AnyPolicy::$variant(policy) => policy.set_lag_max(virtual_time),)+ }
             }
 
             pub(super) fn withdraw(&mut self, seats: &mut [Seat], child: u32) {

@@ -2,8 +2,9 @@
 //! 1996), which needs no cost before the event has run and stays fair when a node's own service varies, as it does below the root.
 //!
 //! A child's key is its start tag: the virtual time at which it has had all that it has used so far. The lowest is served; virtual time is
-//! the tag of the child that was served last; cost over weight is added to a tag. A child that wakes starts no earlier than virtual time,
-//! so that idling saves nothing up, and no later than its own tag, so that it's served at once unless it has had more than its share.
+//! the tag of the child that was served last; cost over weight is added to a tag. A child that wakes starts no earlier than virtual time less
+//! a lag that is nothing unless it's set, so that idling saves no more than that up, and no later than its own tag, so that it's served at
+//! once unless it has had more than its share.
 
 use super::Policy;
 use crate::schedule::calendar::{Calendar, LEAD_MAX, is_before};
@@ -13,18 +14,26 @@ use crate::schedule::share::Share;
 /// Virtual time and the ready children by start tag.
 pub(in crate::schedule) struct WeightedFair {
     ready: Calendar,
+    /// How far a child that wakes may be behind virtual time.
+    lag_max: u64,
 }
 
 impl WeightedFair {
     /// With virtual time at `now`.
     pub(super) fn starting_at(now: u64) -> WeightedFair {
-        WeightedFair { ready: Calendar::new(now) }
+        WeightedFair { ready: Calendar::new(now), lag_max: 0 }
     }
 
     /// Tags that are equal differ by less than this.
     #[cfg(test)]
     pub(super) fn width(&self) -> u64 {
         self.ready.width()
+    }
+
+    /// The earliest that a child may start that wakes now.
+    #[inline]
+    fn earliest(&self) -> u64 {
+        self.ready.now().wrapping_sub(self.lag_max)
     }
 
     /// Keeps a tag within what the calendar can hold: debts of more than that are forgiven.
@@ -55,10 +64,10 @@ impl Policy for WeightedFair {
 
     #[inline]
     fn ready(&mut self, seats: &mut [Seat], child: u32) {
-        let now = self.ready.now();
+        let earliest = self.earliest();
         let seat = &mut seats[child as usize];
-        if is_before(seat.key, now) {
-            seat.key = now;
+        if is_before(seat.key, earliest) {
+            seat.key = earliest;
         }
         self.ready.insert(seats, child);
     }
@@ -80,8 +89,9 @@ impl Policy for WeightedFair {
     fn correct(&mut self, seats: &mut [Seat], child: u32, delta_ns: i64) {
         let now = self.ready.now();
         let seat = &mut seats[child as usize];
-        if !seat.pending && is_before(seat.key, now) {
-            seat.key = now;
+        let earliest = now.wrapping_sub(self.lag_max);
+        if !seat.pending && is_before(seat.key, earliest) {
+            seat.key = earliest;
         }
         let delta = seat.virtual_time(delta_ns.unsigned_abs(), LEAD_MAX);
         if delta_ns >= 0 {
@@ -97,6 +107,10 @@ impl Policy for WeightedFair {
                 self.ready.hasten(seats, child);
             }
         }
+    }
+
+    fn set_lag_max(&mut self, virtual_time: u64) {
+        self.lag_max = virtual_time.min(LEAD_MAX);
     }
 
     fn withdraw(&mut self, seats: &mut [Seat], child: u32) {
