@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::AsFd;
 
 use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
-use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, wait};
 
 /// A signal that a server's operator sends, or the kernel when a child has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,10 +85,10 @@ pub struct Ended {
     pub signal: Option<i32>,
 }
 
-/// A child that has ended and that nobody has asked about yet.
+/// A child that has ended and that nobody has asked about yet, of whatever process group: what a program left behind has one of its own.
 #[must_use]
 pub fn reap() -> Option<Ended> {
-    let (pid, status) = waitpid(None, WaitOptions::NOHANG).ok()??;
+    let (pid, status) = wait(WaitOptions::NOHANG).ok()??;
     Some(Ended {
         pid: pid.as_raw_nonzero().get().unsigned_abs(),
         code: status.exit_status(),

@@ -192,6 +192,24 @@ fn a_program_ends_with_its_client(reactor: Reactor) {
     assert_eq!(ask(&server, "GET /").text(), "a file");
 }
 
+/// What a program had started is the supervisor's once the program has been killed, and isn't forgotten when it ends.
+fn nothing_of_a_killed_programs_children_stays(reactor: Reactor) {
+    let directory = programs(&[("family", "echo Content-Type: text/plain; echo; sleep 100 | sleep 100 & sleep 100")]);
+    let server = serve(reactor, &directory, "");
+    for _ in 0..5 {
+        let mut client = server.connect();
+        client.send("GET /cgi/family HTTP/1.1\r\nHost: it.test\r\n\r\n");
+        client.reply_head().unwrap();
+    }
+    let children = || {
+        let list = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", server.pid())).unwrap();
+        list.split_ascii_whitespace().count()
+    };
+    eventually("the engine is the only child again", || {
+        (children() == 1 && count(&server, "sleep") == 0).then_some(())
+    });
+}
+
 fn a_silent_program_is_killed_in_time(reactor: Reactor) {
     let directory = programs(&[
         ("silent", "sleep 1000"),
@@ -368,6 +386,7 @@ on_both_reactors!(
     content_reaches_the_program,
     a_client_that_awaits_leave_gets_it,
     a_program_ends_with_its_client,
+    nothing_of_a_killed_programs_children_stays,
     a_silent_program_is_killed_in_time,
     content_that_comes_too_slowly_is_408,
     only_so_many_run_and_only_so_many_wait,
