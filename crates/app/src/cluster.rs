@@ -160,6 +160,20 @@ enum LabCommand {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
         command: Vec<String>,
     },
+    /// Be the line between a client and its port of the switch.
+    #[command(hide = true)]
+    Line {
+        client: String,
+        port: String,
+        #[arg(long)]
+        delay_ms: u64,
+        #[arg(long)]
+        loss_percent: u8,
+        #[arg(long)]
+        reorder_percent: u8,
+        #[arg(long)]
+        offloads: bool,
+    },
 }
 
 impl Lab {
@@ -169,6 +183,10 @@ impl Lab {
             LabCommand::Down => lab.down().map(|()| String::new()),
             LabCommand::Status => lab.status(),
             LabCommand::Exec { host, command } => Err(lab.exec(&host, &command)),
+            LabCommand::Line { client, port, delay_ms, loss_percent, reorder_percent, offloads } => {
+                let traits = lab::Traits { delay: Duration::from_millis(delay_ms), loss_percent, reorder_percent };
+                lab.be_line(&client, &port, traits, offloads).map(|()| String::new())
+            }
         });
         match done {
             Ok(text) => {

@@ -17,4 +17,5 @@ pub mod socket;
 mod spawn;
 pub mod steering;
 pub mod storage;
+pub mod tap;
 pub mod wake;

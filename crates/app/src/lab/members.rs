@@ -20,6 +20,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Who isn't ready, with the end of its log.
 pub(super) fn start_all(lab: &Lab, files: &[PathBuf], configs: &[Config], plan: &Plan) -> Result<(), String> {
     let mut started = Vec::new();
+    let lines = start_lines(lab, &configs[0].lab, plan)?;
     for member in &plan.members {
         let arguments: Vec<&str> = match member.kind {
             HostKind::Node => vec!["node", "--name", &member.name],
@@ -32,7 +33,9 @@ pub(super) fn start_all(lab: &Lab, files: &[PathBuf], configs: &[Config], plan: 
         let root = if is_home(member.kind) { None } else { root_of_node(file, &member.name)? };
         let groups = held_to(lab, config, host, root.as_deref())?;
         let copies = root.map_or(Ok(None), |root| copies(config, member, root))?;
-        let place = Place { host, file, log: lab.log(&log_name(plan, member)), copies };
+        let path = file.to_str().ok_or_else(|| format!("{}: its name isn't UTF-8: give it another", file.display()))?;
+        let place = Place { host, log: lab.log(&log_name(plan, member)), copies };
+        let arguments: Vec<&str> = arguments.into_iter().chain(["--config", path]).collect();
         let child = start(lab, &place, &arguments, &groups)?;
         started.push((member, config, place, child));
     }
@@ -41,13 +44,34 @@ pub(super) fn start_all(lab: &Lab, files: &[PathBuf], configs: &[Config], plan: 
         let is_up = if config.cluster.is_spread() { ": it can be reached" } else { ": its link is up" };
         wait_until_ready(place, (nodes, is_up), child)?;
     }
+    for (place, mut child) in lines {
+        wait_until_ready(&place, (0, "on"), &mut child)?;
+    }
     Ok(())
+}
+
+/// Starts the processes that carry what clients send and receive who are far away.
+fn start_lines<'a>(lab: &Lab, settings: &config::Lab, plan: &'a Plan) -> Result<Vec<(Place<'a>, Child)>, String> {
+    let start_line = |(client, port): &(String, String)| {
+        let host = plan.hosts.iter().find(|host| host.name == *client).ok_or("a line has no client")?;
+        let place = Place { host, log: lab.log(&format!("{client}-line")), copies: None };
+        let numbers = [
+            format!("--delay-ms={}", settings.client_delay.as_millis()),
+            format!("--loss-percent={}", settings.client_loss),
+            format!("--reorder-percent={}", settings.client_reorder),
+        ];
+        let mut arguments = vec!["lab", "--name", &lab.name, "line", client, port];
+        arguments.extend(numbers.iter().map(String::as_str));
+        arguments.extend(settings.offloads.then_some("--offloads"));
+        let child = start(lab, &place, &arguments, &[])?;
+        Ok((place, child))
+    };
+    plan.lines.iter().map(start_line).collect()
 }
 
 /// Where a member runs and by what, and what it writes to.
 struct Place<'a> {
     host: &'a Host,
-    file: &'a Path,
     log: PathBuf,
     /// A directory of its own, and where it finds it.
     copies: Option<(PathBuf, PathBuf)>,
@@ -90,7 +114,7 @@ fn copies(config: &Config, member: &Member, root: PathBuf) -> Result<Option<(Pat
 }
 
 fn start(lab: &Lab, place: &Place<'_>, arguments: &[&str], groups: &[PathBuf]) -> Result<Child, String> {
-    let Place { host, file, log, copies } = place;
+    let Place { host, log, copies } = place;
     let output = File::create(log).map_err(|error| format!("{}: {error}", log.display()))?;
     let errors = output.try_clone().map_err(|error| format!("{}: {error}", log.display()))?;
     let program = std::env::current_exe().map_err(|error| format!("the program can't be found: {error}"))?;
@@ -107,8 +131,6 @@ fn start(lab: &Lab, place: &Place<'_>, arguments: &[&str], groups: &[PathBuf]) -
         .args(["-c", script, "sh", "nsenter", &ground::enter(&lab.namespace(&host.name))])
         .arg(program)
         .args(arguments)
-        .arg("--config")
-        .arg(file)
         .env("GROUPS", groups.join(" "))
         .stdin(Stdio::null())
         .stdout(output)

@@ -1,8 +1,10 @@
 //! `leat lab`: a whole cluster on one machine, in network namespaces. Decides nothing: `plan` says what is built, `ground` builds it, `members`
 //! starts leat in it. What a lab consists of can be told by its names, so that `down` finds all of it, also after a crash.
 
+mod carry;
 mod ground;
 mod groups;
+mod line;
 mod members;
 mod pins;
 mod plan;
@@ -13,7 +15,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::config::{self, Config, Part, Role};
-use plan::{Host, HostKind, Member, Plan};
+use carry::End;
+pub use line::Traits;
+use plan::{Host, HostKind, Member, Plan, SWITCH};
 
 /// A lab, by its name.
 #[derive(Clone, Debug)]
@@ -31,6 +35,8 @@ fn load(file: &Path) -> Result<Config, String> {
 
 /// Where labs keep logs and what `status` shows.
 const STATE: &str = "/run/leat-lab";
+/// Where namespaces have their names.
+const NAMESPACES: &str = "/run/netns";
 
 impl Lab {
     /// The lab of this name, which may exist or not.
@@ -130,6 +136,17 @@ impl Lab {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Is the line between a client and its port of the switch, until the process is ended.
+    ///
+    /// # Errors
+    /// It can't be.
+    pub fn be_line(&self, client: &str, port: &str, traits: Traits, offloads: bool) -> Result<(), String> {
+        let [near, far] = [client, SWITCH].map(|host| Path::new(NAMESPACES).join(self.namespace(host)));
+        let ends = [End { namespace: &near, device: "eth0" }, End { namespace: &far, device: port }];
+        let up = || println!("listening on both ends of the line to {client}");
+        carry::carry(ends, traits, offloads, up).map_err(|error| format!("the line to {client}: {error}"))
     }
 
     /// What there is of it, in words.

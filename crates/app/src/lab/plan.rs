@@ -53,6 +53,8 @@ pub(super) struct Member {
 pub(super) struct Plan {
     pub(super) hosts: Vec<Host>,
     pub(super) members: Vec<Member>,
+    /// Clients that are far away, and the port of the switch at which each is.
+    pub(super) lines: Vec<(String, String)>,
     /// Commands, with words between single spaces.
     pub(super) steps: Vec<String>,
 }
@@ -109,6 +111,7 @@ struct Planner<'a> {
     lab: &'a Lab,
     hosts: Vec<Host>,
     members: Vec<Member>,
+    lines: Vec<(String, String)>,
     steps: Vec<String>,
     /// Ports of the switch so far.
     ports: usize,
@@ -116,7 +119,7 @@ struct Planner<'a> {
     legs: usize,
 }
 
-const SWITCH: &str = "switch";
+pub(super) const SWITCH: &str = "switch";
 const ROUTER_NAME: &str = "router";
 const DISPATCHER: &str = "dispatcher";
 const CONNECTION_SERVER: &str = "cs";
@@ -157,6 +160,7 @@ impl Plan {
             lab: &first.lab,
             hosts: Vec::new(),
             members: Vec::new(),
+            lines: Vec::new(),
             steps: Vec::new(),
             ports: 0,
             legs: 0,
@@ -185,7 +189,7 @@ impl Plan {
             planner.nodes(first, center, &unique(&vips))?;
         }
         planner.clients()?;
-        Ok(Plan { hosts: planner.hosts, members: planner.members, steps: planner.steps })
+        Ok(Plan { hosts: planner.hosts, members: planner.members, lines: planner.lines, steps: planner.steps })
     }
 }
 
@@ -266,6 +270,9 @@ impl Planner<'_> {
             HostKind::Client => self.lab.client_rate_mbit,
             HostKind::Switch | HostKind::Router => 0,
         };
+        if kind == HostKind::Client && self.lab.has_lines() {
+            self.line(name, "eth0");
+        }
         self.wire(name, "eth0", leg, rate_mbit);
         for address in addresses {
             self.address(name, "eth0", *address, width(*address));
@@ -273,11 +280,23 @@ impl Planner<'_> {
         Ok(())
     }
 
+    /// Ends of a link from a host to the switch between which a process carries the packets.
+    fn line(&mut self, host: &str, device: &str) {
+        let port = format!("port{}", self.ports);
+        for (host, device) in [(host, device), (SWITCH, &port)] {
+            let namespace = (self.namespace)(host);
+            self.step(format!("ip -n {namespace} tuntap add dev {device} mode tap vnet_hdr"));
+        }
+        self.lines.push((host.to_owned(), port));
+    }
+
     /// A link from a host to the switch.
     fn wire(&mut self, host: &str, device: &str, leg: usize, rate_mbit: u32) {
         let (namespace, switch, port) = ((self.namespace)(host), (self.namespace)(SWITCH), self.ports);
         self.ports += 1;
-        self.step(format!("ip -n {namespace} link add {device} type veth peer name port{port} netns {switch}"));
+        if self.lines.last().is_none_or(|(line, _)| line != host) {
+            self.step(format!("ip -n {namespace} link add {device} type veth peer name port{port} netns {switch}"));
+        }
         self.step(format!("ip -n {switch} link set port{port} master br{leg} up"));
         self.step(format!("ip -n {namespace} link set {device} up"));
         for (namespace, device) in [(&namespace, device), (&switch, &format!("port{port}"))] {
@@ -560,6 +579,24 @@ mod tests {
         assert!(built.steps.iter().all(|step| !step.contains("x-front1 addr add 10.77.0.100")), "only nodes have it");
         let told = plan(&format!("{}{node}", fronts.replace(", 'fd77::1', 'fd77::2'", ""))).expect_err("no way");
         assert!(told.contains("no front has an address of fd77::100's family"), "{told}");
+    }
+
+    #[test]
+    fn clients_far_away_are_at_the_end_of_a_line() {
+        let node = "[[cluster.node]]\nname = 'n1'\naddress = '10.77.0.11'\n";
+        let text = format!("{CENTER}{node}[lab]\nclients = 2\nclient_delay = '20ms'\n");
+        let plan = plan(&text).expect("it can be built");
+        let line = |client: &str, port: &str| (client.to_owned(), port.to_owned());
+        assert_eq!(plan.lines, [line("client1", "port4"), line("client2", "port5")]);
+        let taps: Vec<_> = plan.steps.iter().filter(|step| step.contains("tuntap")).collect();
+        assert_eq!(
+            taps[..2],
+            [
+                "ip -n x-client1 tuntap add dev eth0 mode tap vnet_hdr",
+                "ip -n x-switch tuntap add dev port4 mode tap vnet_hdr"
+            ]
+        );
+        assert!(!plan.steps.iter().any(|step| step.contains("x-client1 link add")), "{:#?}", plan.steps);
     }
 
     #[test]

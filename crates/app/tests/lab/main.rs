@@ -385,6 +385,30 @@ impl Drop for Folder {
 }
 
 #[test]
+fn clients_may_be_far_away_behind_a_line_that_loses_and_reorders() {
+    if !is_possible() {
+        return;
+    }
+    let (lab, folder) = (Lab::new(38), Folder::new("far"));
+    let content: Vec<u8> = (0..1_000_000_u32).flat_map(u32::to_le_bytes).collect();
+    fs::write(folder.path("site/file"), &content).expect("a file to serve");
+    let text = "[cluster]\nvip = '10.77.0.100:80'\ndispatchers = '10.77.0.1'\nkey_file = 'cluster.key'\n\
+                [[cluster.node]]\nname = 'n1'\naddress = '10.77.0.11'\n[[site]]\nroot = 'site'\n\
+                [lab]\nclients = 2\nclient_delay = '20ms'\nclient_loss = '1%'\nclient_reorder = '1%'\noffloads = false\n";
+    fs::write(folder.path("cluster.toml"), text).expect("a configuration");
+    lab.well(&["up", &folder.path("cluster.toml")]);
+    for client in ["client1", "client2"] {
+        let began = std::time::Instant::now();
+        let got = lab.leat(&["exec", client, "curl", "-s", "-m", "60", "http://10.77.0.100/file"]).stdout;
+        assert!(got == content, "{client} got {} bytes", got.len());
+        // A handshake and a request take a round trip each.
+        assert!(began.elapsed() >= Duration::from_millis(80), "{:?}", began.elapsed());
+    }
+    lab.well(&["down"]);
+    assert_eq!(lab.remains(), Vec::<String>::new());
+}
+
+#[test]
 fn limits_hold_and_what_is_left_of_a_crash_is_removed() {
     if !is_possible() {
         return;

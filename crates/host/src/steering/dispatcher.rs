@@ -12,7 +12,7 @@ use leat_logic::time::Instant;
 use super::attach::{Programs, RunTime};
 use super::born::{Arrival, CookieKey, for_this_kernel};
 use super::flows::{FlowKey, Flows};
-use super::held::{self, Held, Tap};
+use super::held::{self, Held};
 use super::layout::{NODE_NEIGHBOUR, NODE_ROUTED, RawNode, RawServiceKey, raw_ip, raw_ipv4, raw_ipv6, raw_port};
 use super::{Doing, Result, interface_index};
 
@@ -121,7 +121,7 @@ impl Dispatcher {
     /// No such interface, or not allowed.
     pub fn attach(&self, interface: &str) -> Result<()> {
         let uplink = interface_index(interface)?;
-        let tap = Tap::new()?;
+        let tap = held::make_tap()?;
         let other = interface_index(tap.name())?;
         let mut taps = lock(&self.taps);
         taps.insert(other, uplink, 0).doing(|| "map of taps".to_owned())?;

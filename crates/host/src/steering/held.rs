@@ -5,7 +5,7 @@ use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::time::Duration;
 
 use leat_logic::time::Instant;
@@ -13,6 +13,7 @@ use leat_logic::time::Instant;
 use super::born::{Arrival, Segment};
 use super::flows::{Flow, FlowKey, Flows};
 use super::{Doing, Result};
+use crate::tap::{self, OFFLOADS, Tap, interface_request};
 
 /// Bytes of packets that wait, all together. What comes beyond is lost, and sent again by its client.
 pub const HELD_BYTES_MAX: usize = 16 * 1024 * 1024;
@@ -23,45 +24,14 @@ pub const HELD_FRAMES_PER_FLOW_MAX: usize = 512;
 /// By then a client has sent again whatever it was.
 const HELD_AGE_MAX: Duration = Duration::from_secs(2);
 
-/// The largest that the kernel makes of segments it has joined, and what it says about them.
-const FRAME_BYTES_MAX: usize = OFFLOADS + ETHERNET + 65_536;
-
-/// `struct virtio_net_hdr` in front of each frame: which segments it consists of, and whether its checksum is still to be made. It goes back with
-/// the frame as it came, so that a burst of an upload stays a few frames.
-const OFFLOADS: usize = 10;
-
 pub(super) const ETHERNET: usize = 14;
 
-/// An interface of which this process is the other end.
-#[derive(Debug)]
-pub(super) struct Tap {
-    descriptor: OwnedFd,
-    name: String,
-}
-
-impl Tap {
-    /// A tap that is up. It's gone when this is dropped.
-    pub(super) fn new() -> Result<Tap> {
-        let doing = || "making a tap for packets that wait".to_owned();
-        let (descriptor, name) = open().doing(doing)?;
-        set_up(&name).doing(doing)?;
-        Ok(Tap { descriptor, name })
-    }
-
-    pub(super) fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn read<'a>(&self, buffer: &'a mut [u8]) -> Option<&'a [u8]> {
-        // It blocks never, and fails otherwise only when the interface was taken down: then nothing comes.
-        let count = rustix::io::read(&self.descriptor, &mut *buffer).ok()?;
-        buffer.get(..count)
-    }
-
-    fn put_back(&self, frame: &[u8]) {
-        // A frame that is refused is lost, as it may be on any network.
-        let _ = rustix::io::write(&self.descriptor, frame);
-    }
+/// A tap for packets that wait, which is up. It's gone when it's dropped.
+pub(super) fn make_tap() -> Result<Tap> {
+    let doing = || "making a tap for packets that wait".to_owned();
+    let tap = Tap::make(NAME_PATTERN).doing(doing)?;
+    set_up(tap.name()).doing(doing)?;
+    Ok(tap)
 }
 
 #[derive(Debug)]
@@ -84,7 +54,7 @@ pub(super) struct Held {
 
 impl Held {
     pub(super) fn new() -> Held {
-        let buffer = vec![0; FRAME_BYTES_MAX].into_boxed_slice();
+        let buffer = vec![0; tap::FRAME_BYTES_MAX].into_boxed_slice();
         Held { taps: Vec::new(), waiting: HashMap::new(), arrived: VecDeque::new(), bytes: 0, buffer }
     }
 
@@ -94,7 +64,7 @@ impl Held {
 
     /// What becomes readable when packets come.
     pub(super) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.taps.iter().map(|tap| tap.descriptor.as_fd())
+        self.taps.iter().map(|tap| tap.as_fd())
     }
 
     /// Takes in what has come. Packets of flows that wait no longer go back at once: they were on their way when it was decided.
@@ -113,7 +83,7 @@ impl Held {
         // What the kernel itself says on a new interface is nobody's.
         let Some(key) = frame.get(OFFLOADS..).and_then(read_key) else { return };
         let Some(flow) = flows.get(key).ok().flatten().filter(|flow| flow.held) else {
-            self.taps[tap].put_back(frame);
+            self.taps[tap].write(frame);
             return;
         };
         if self.bytes + frame.len() > HELD_BYTES_MAX {
@@ -149,7 +119,7 @@ impl Held {
         let Some(waiting) = self.waiting.remove(&key) else { return };
         for frame in &waiting.frames {
             self.bytes -= frame.len();
-            self.taps[waiting.tap].put_back(frame);
+            self.taps[waiting.tap].write(frame);
         }
     }
 
@@ -240,25 +210,6 @@ pub(super) fn is_tap(interface: u32) -> bool {
     name.is_ok_and(|name| name.as_bytes().starts_with(NAME_PATTERN.strip_suffix(b"%d").unwrap_or(NAME_PATTERN)))
 }
 
-fn open() -> io::Result<(OwnedFd, String)> {
-    use rustix::fs::{Mode, OFlags};
-    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    let descriptor = rustix::fs::open("/dev/net/tun", flags, Mode::empty())?;
-    let mut request = interface_request(NAME_PATTERN);
-    request.ifr_ifru.ifru_flags = (libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR) as libc::c_short;
-    // SAFETY: TUNSETIFF reads and writes a `struct ifreq`, which `request` is.
-    if unsafe { libc::ioctl(descriptor.as_raw_fd(), libc::TUNSETIFF, &raw mut request) } < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    let offloads = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN;
-    // SAFETY: TUNSETOFFLOAD reads nothing but the number itself.
-    if unsafe { libc::ioctl(descriptor.as_raw_fd(), libc::TUNSETOFFLOAD, libc::c_ulong::from(offloads)) } < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    let name = request.ifr_name.iter().take_while(|byte| **byte != 0).map(|byte| char::from(byte.cast_unsigned()));
-    Ok((descriptor, name.collect()))
-}
-
 fn set_up(name: &str) -> io::Result<()> {
     // Without IPv6 the kernel has nothing of its own to say there. Where it can't be set there is no IPv6.
     let _ = std::fs::write(format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6"), "1");
@@ -274,14 +225,4 @@ fn set_up(name: &str) -> io::Result<()> {
 
 fn check(result: libc::c_int) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
-}
-
-fn interface_request(name: &[u8]) -> libc::ifreq {
-    // SAFETY: all-zero bytes are a valid ifreq.
-    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    // The last byte stays zero.
-    for (to, from) in request.ifr_name.iter_mut().zip(name).take(libc::IFNAMSIZ - 1) {
-        *to = from.cast_signed();
-    }
-    request
 }
