@@ -68,6 +68,8 @@ fn a_front_that_dies_and_nodes_that_come_and_go_cut_nothing() {
     let before = passed_on();
     lab.at("client1", || clients.iter_mut().for_each(|stream| read(stream, &small)));
     assert!(passed_on() > before, "the new node has sent on what isn't its own");
+    // New ones find their node as well where it remembers no handshake, as under a flood of SYNs: what ends one names somebody, and is kept all the same.
+    NODES.iter().for_each(|node| drop(lab.well(&["exec", node, "sysctl", "-qw", "net.ipv4.tcp_syncookies=2"])));
     lab.at("client1", || (0..30).for_each(|_| clients.push(connect())));
     lab.at("client1", || clients.iter_mut().for_each(|stream| read(stream, &small)));
     within("the new node has connections of its own", || accepted("n3") > 3);
@@ -88,9 +90,10 @@ fn a_front_that_dies_and_nodes_that_come_and_go_cut_nothing() {
     };
     let left = lab.at("client1", || left(&mut clients));
     assert!(left >= 60, "{left} of 90");
+    // Each worker probes for itself, and the first one's word counts: so all must have seen it.
     within("new connections go to the others", || {
-        tell(&socket("front2"), &["ctl", "nodes"]).contains("n3  unfit")
-            || tell(&socket("front2"), &["ctl", "nodes"]).contains("n3  down")
+        let listed = tell(&socket("front2"), &["ctl", "nodes"]);
+        listed.lines().any(|line| line.starts_with("  n3  ") && !line.contains("may be chosen"))
     });
     lab.at("client1", || (0..30).for_each(|_| read(&mut connect(), &small)));
     // A front whose process has died goes on with the table that it has.

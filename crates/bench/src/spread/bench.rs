@@ -38,7 +38,6 @@ pub(crate) struct Bench {
     proxy: Proxy,
     lab: Lab,
     program: PathBuf,
-    pub(super) hop_us: f64,
     files: FileSet,
     folder: WorkFolder,
     _programs_are_timed: std::os::fd::OwnedFd,
@@ -84,14 +83,21 @@ impl Bench {
         let lab = Lab::up(program, folder.path(), &[configuration(folder.path(), &root)])?;
         let (host, address) = FRONTS[0];
         let proxy = Proxy::haproxy_tcp(Place { lab: &lab, folder: folder.path(), host, address, servers: &NODES })?;
-        let hop_us = hop_us(&lab, NODES[0])?;
         let (program, records) = (program.to_owned(), Records::default());
-        Ok(Self { options, records, proxy, lab, program, hop_us, files, folder, _programs_are_timed })
+        Ok(Self { options, records, proxy, lab, program, files, folder, _programs_are_timed })
     }
 
     /// Who stands between client and nodes, and where.
     pub(super) fn subjects(&self) -> [(&'static str, SocketAddr); 2] {
         [(LEAT, vip()), (HAPROXY, self.proxy.address)]
+    }
+
+    /// What the kernel takes to forward a small packet once more, at this moment.
+    ///
+    /// # Errors
+    /// It can't be measured.
+    pub(super) fn hop_us(&self) -> io::Result<f64> {
+        hop_us(&self.lab, NODES[0])
     }
 
     /// Requests for the file, on connections that the server closes after each where `close` says so.
