@@ -218,7 +218,7 @@ fn check(file: &std::path::Path) -> ExitCode {
     match config::check(file) {
         Ok((config, warnings)) => {
             eprint!("{warnings}");
-            println!("{}: {} is well", file.display(), config.summary());
+            println!("{} is well: {}", file.display(), config.summary());
             ExitCode::SUCCESS
         }
         Err(mistakes) => {

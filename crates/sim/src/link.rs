@@ -91,6 +91,8 @@ pub(crate) struct Link {
     pub(crate) downstream_bytes: usize,
     pub(crate) downstream_moves: bool,
     pub(crate) server_ended: bool,
+    /// When the server ended its side or closed, whichever came first.
+    pub(crate) given_up_at_ns: u64,
     pub(crate) arrived: VecDeque<u8>,
     pub(crate) end_arrived: bool,
     pub(crate) reset_arrived: bool,

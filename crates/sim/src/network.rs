@@ -50,6 +50,7 @@ impl Network {
             downstream_bytes: 0,
             downstream_moves: false,
             server_ended: false,
+            given_up_at_ns: u64::MAX,
             arrived: VecDeque::new(),
             end_arrived: false,
             reset_arrived: false,
@@ -314,6 +315,7 @@ impl Network {
         self.pump(agenda, number);
         let Some(link) = self.links.get_mut(&number) else { return };
         link.server_ended = true;
+        link.given_up_at_ns = link.given_up_at_ns.min(agenda.now_ns());
         if !link.downstream_moves {
             link.downstream_moves = true;
             agenda.after(random.below(link.pace.delay_ns_max + 1), Happening::Downstream(number));
@@ -326,6 +328,7 @@ impl Network {
         let Some(link) = self.links.get_mut(&number) else { return };
         link.closed = true;
         link.closed_at_ns = now_ns;
+        link.given_up_at_ns = link.given_up_at_ns.min(now_ns);
         // As Linux does: what nobody has read makes a close a reset, and a reset throws away what was queued.
         if reset || !link.received.is_empty() {
             link.downstream.clear();

@@ -25,10 +25,11 @@ fn runs_end_well() {
     assert!(cuts > SEEDS / 50, "{cuts} cuts");
 }
 
-/// Programs that answer while leave to send content waits for its client; content at less than `body_rate`.
+/// Programs that answer while leave to send content waits for its client; content at less than `body_rate`; a request that meets the end of
+/// an idle connection on its way.
 #[test]
 fn runs_that_failed_once_end_well() {
-    for seed in [701_593, 701_805, 702_586, 710_080] {
+    for seed in [701_593, 701_805, 702_586, 710_080, 731_828] {
         run(options(seed)).unwrap();
     }
 }

@@ -236,13 +236,12 @@ impl World {
             None => client.has_ended_side || self.drain.is_some() || idle_ns >= limit_ns,
             Some(_) => {
                 let is_untouched = !client.reader.has_begun();
-                // A request that meets an idle connection's close on its way is answered with a reset. The worker doesn't linger then, so
-                // that what was left of the last reply goes with it.
+                // A request may meet the end of an idle connection on its way, behind what was left of the last reply.
                 let link = client.link.and_then(|link| self.network.links.get(&link));
-                let closed_at_ns = link.filter(|link| link.closed).map_or(u64::MAX, |link| link.closed_at_ns);
-                let may_close_idle = self.drain.is_some() || closed_at_ns >= idle_from_ns.saturating_add(limit_ns);
+                let given_up_at_ns = link.map_or(u64::MAX, |link| link.given_up_at_ns);
+                let may_close_idle = self.drain.is_some() || given_up_at_ns >= idle_from_ns.saturating_add(limit_ns);
                 let last_sent_at_ns = client.exchanges[client.sending - 1].sent_at_ns;
-                let crossed = may_close_idle && last_sent_at_ns.saturating_add(SLACK_NS) >= closed_at_ns;
+                let crossed = may_close_idle && last_sent_at_ns.saturating_add(SLACK_NS) >= given_up_at_ns;
                 let draining = self.drain.is_some_and(|(_, deadline_ns)| is_untouched || now_ns >= deadline_ns);
                 // A reset takes with it what is left of the replies before.
                 let has_failed = client.exchanges[client.replied..client.sending].iter().any(|exchange| {
