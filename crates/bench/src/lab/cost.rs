@@ -26,6 +26,8 @@ const BATCHES: u32 = 7;
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Spent {
     pub(crate) process: Duration,
+    /// Ready to run while others had the processors, in sum over all threads.
+    pub(crate) waited: Duration,
     pub(crate) programs: Duration,
     pub(crate) program_runs: u64,
     pub(crate) packets_in: u64,
@@ -35,6 +37,7 @@ impl Spent {
     fn since(self, before: Spent) -> Spent {
         Spent {
             process: self.process.saturating_sub(before.process),
+            waited: self.waited.saturating_sub(before.waited),
             programs: self.programs.saturating_sub(before.programs),
             program_runs: self.program_runs.saturating_sub(before.program_runs),
             packets_in: self.packets_in.saturating_sub(before.packets_in),
@@ -57,6 +60,7 @@ impl Meter {
     fn now(&self) -> Spent {
         let mut spent = Spent {
             process: self.pids.iter().filter_map(|&pid| process::cpu_time(pid).ok()).sum(),
+            waited: self.pids.iter().map(|&pid| waited(pid)).sum(),
             packets_in: self.pids.first().map_or(0, |&pid| packets_in(pid)),
             ..Spent::default()
         };
@@ -113,6 +117,17 @@ fn limited_bytes(json: &[u8]) -> u64 {
     let listed: Vec<Value> = serde_json::from_slice(json).unwrap_or_default();
     let limits = listed.iter().filter(|one| one["kind"] == "tbf");
     limits.filter_map(|limit| limit["bytes"].as_u64()).sum()
+}
+
+/// Of all threads that a process has now.
+fn waited(pid: u32) -> Duration {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    threads.filter_map(|thread| wait(&fs::read_to_string(thread.path().join("schedstat")).ok()?)).sum()
+}
+
+/// A line: time on a processor, time waiting for one, how often it had one.
+fn wait(text: &str) -> Option<Duration> {
+    text.split_whitespace().nth(1)?.parse().ok().map(Duration::from_nanos)
 }
 
 /// Each eBPF program that a process holds: its number, its run time in nanoseconds, and its runs.
@@ -172,6 +187,7 @@ mod tests {
         assert_eq!(program("pos:\t0\n"), None);
         let text = "Inter-| Receive\n face |bytes packets\n    lo: 9 9 0\n  eth0: 100 3 0\n  eth1: 1 2 0\n";
         assert_eq!(received(text), 5);
+        assert_eq!((wait("70 1500 3\n"), wait("")), (Some(Duration::from_nanos(1_500)), None));
         let json = br#"[{"kind":"tbf","handle":"1:","bytes":700,"drops":0},{"kind":"noqueue","bytes":9}]"#;
         assert_eq!((limited_bytes(json), limited_bytes(b"")), (700, 0));
     }

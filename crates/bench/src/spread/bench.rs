@@ -57,6 +57,7 @@ impl Meters {
     pub(super) fn spent(&self) -> Spent {
         self.0.iter().fold(Spent::default(), |all, meter| Spent {
             process: all.process + meter.spent.process,
+            waited: all.waited + meter.spent.waited,
             programs: all.programs + meter.spent.programs,
             program_runs: all.program_runs + meter.spent.program_runs,
             packets_in: all.packets_in + meter.spent.packets_in,

@@ -11,6 +11,8 @@ use crate::result::{Figure, Mark};
 pub(in crate::handoff) const NAME: &str = "dispatcher-cpu";
 const TOTAL: &str = "cpu_us";
 const HOP: &str = "hop_us";
+/// A part of the window in which whoever is measured was ready and others had its processor. Above it the rate is theirs, and it's said.
+const WAITED_MAX: f64 = 0.3;
 /// Requests on a connection, how it's called, and by size what part of HAProxy's cost is allowed; none where no mark is set.
 const KINDS: [(u32, &str, [Option<f64>; SIZES.len()]); 2] = [
     (1, "one request a connection", [Some(1.0), Some(0.5), Some(0.1), None]),
@@ -69,6 +71,7 @@ impl Case<Bench> for DispatcherCpu {
             ("packets_in", "packets in", 1),
             ("program_runs", "eBPF runs", 1),
             ("answered_per_s", "answered/s", 0),
+            ("waited_percent", "waited, %", 0),
             ("failed", "failed", 0),
             (HOP, "us a hop", 2),
         ]
@@ -136,6 +139,12 @@ fn record(bench: &mut Bench, at: (&str, &str, u32), name: &str, trial: &Trial) {
     bench.records.record(at, name, "process_us", process_us);
     bench.records.record(at, name, "packets_in", each(spent.packets_in as f64));
     bench.records.record(at, name, "answered_per_s", outcome.answered_per_s());
+    let waited = spent.waited.as_secs_f64() / bench.options.run.seconds;
+    bench.records.record(at, name, "waited_percent", waited * 100.0);
+    if waited > WAITED_MAX {
+        let text = format!("ready for {:.0} % of the time while others had its processor", waited * 100.0);
+        bench.records.note(at.0, &format!("{name}, {}, round {}: {text}", at.1, at.2));
+    }
     bench.records.record(at, name, "failed", outcome.failed() as f64);
     if outcome.failed() > 0 {
         bench.records.note(at.0, &format!("{name}, {}, round {}: {:?}", at.1, at.2, outcome.failures));
