@@ -111,6 +111,8 @@ pub(super) enum Placing {
 pub(super) enum Standing {
     /// Nothing: it has been refused, or never was a request.
     Apart,
+    /// Nothing either: another server admitted it, and it has come with its connection.
+    Arrived,
     /// It has been admitted, and waits for its turn.
     Waiting,
     /// It's being served.

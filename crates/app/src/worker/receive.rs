@@ -7,7 +7,7 @@ use leat_host::reactor::{Reactor, Token};
 use leat_logic::http::{self, BodyLength, EndOfInput, Method, Progress, RejectReason, Rejection, Request, Status};
 use leat_logic::schedule::Operation;
 
-use super::exchange::Exchange;
+use super::exchange::{Exchange, Standing};
 use super::settings::{Listener, Site};
 use super::stream::News;
 use super::{Host, SPARE_EXCHANGES_MAX, Stage, Worker, before};
@@ -118,6 +118,8 @@ impl<H: Host> Worker<H> {
         let mut exchange = self.spare.pop().unwrap_or_else(Exchange::new);
         exchange.head.extend_from_slice(head);
         exchange.started = self.now;
+        exchange.standing = Standing::Arrived;
+        self.under_way.arrived += 1;
         let connection = &mut self.connections[token];
         let listener = &self.listeners[connection.listener as usize].sites;
         let (site, _) = understand(&mut exchange, &request, listener, &self.sites, &mut self.path);

@@ -86,6 +86,8 @@ impl Split {
 pub(in crate::worker) struct UnderWay {
     /// Replies that are with the kernel and weren't acknowledged when they were last looked at, by connection and the request's number.
     unacknowledged: VecDeque<(Token, u32)>,
+    /// Requests in hand that came with their connections: admission counts those that it has admitted.
+    pub(in crate::worker) arrived: usize,
     /// Time in which the worker had nothing to do.
     pub(in crate::worker) idle: Duration,
 }
@@ -207,7 +209,7 @@ impl<H: Host> Worker<H> {
     pub(in crate::worker) fn requests_under_way(&mut self) -> u32 {
         self.look_at_replies(LOOKS);
         let started: u32 = self.sites.iter().map(|site| self.admission.counts(site.number as usize).started).sum();
-        let counted = self.under_way.unacknowledged.len() + self.tree.len() + started as usize;
+        let counted = self.under_way.unacknowledged.len() + self.under_way.arrived + self.tree.len() + started as usize;
         u32::try_from(counted).unwrap_or(u32::MAX)
     }
 
