@@ -7,16 +7,17 @@ use std::os::fd::OwnedFd;
 
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketType, netlink, recv, send, socket};
 
-const TCP: u8 = 6;
 const HEADER: usize = 16;
-/// `struct inet_diag_req_v2` and `struct inet_diag_msg`.
-const REQUEST: usize = 56;
+/// `struct inet_diag_req` and `struct inet_diag_msg`. The older kind of request is for all families: the kernel goes through its whole table of connections
+/// for each, which takes milliseconds however few there are.
+const REQUEST: usize = 60;
+const STATES: usize = 52;
 const MESSAGE: usize = 72;
 
 /// `enum` values of linux/netlink.h, linux/sock_diag.h, linux/inet_diag.h and net/tcp_states.h.
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
-const SOCK_DIAG_BY_FAMILY: u16 = 20;
+const TCPDIAG_GETSOCK: u16 = 18;
 const REQUEST_DUMP: u16 = 0x301;
 const INET_DIAG_INFO: u16 = 2;
 const LISTEN: u32 = 1 << 10;
@@ -39,11 +40,9 @@ pub struct Open {
 pub fn has_listener(address: SocketAddr) -> io::Result<bool> {
     let mut is_there = false;
     // A socket of all IPv6 addresses may take IPv4 as well.
-    for family in [AddressFamily::INET, AddressFamily::INET6] {
-        list(family, LISTEN, address.port(), |entry| {
-            is_there |= entry.local.is_some_and(|local| local.is_unspecified() || local == address.ip());
-        })?;
-    }
+    list(LISTEN, address.port(), |entry| {
+        is_there |= entry.local.is_some_and(|local| local.is_unspecified() || local == address.ip());
+    })?;
     Ok(is_there)
 }
 
@@ -54,14 +53,12 @@ pub fn has_listener(address: SocketAddr) -> io::Result<bool> {
 pub fn open_at(address: SocketAddr) -> io::Result<Open> {
     let mut open = Open::default();
     // Those that a socket of all IPv6 addresses has accepted are listed under that family.
-    for family in [AddressFamily::INET, AddressFamily::INET6] {
-        list(family, OPEN, address.port(), |entry| {
-            if entry.local == Some(address.ip()) {
-                open.connections += 1;
-                open.busy += u32::from(entry.is_busy);
-            }
-        })?;
-    }
+    list(OPEN, address.port(), |entry| {
+        if entry.local == Some(address.ip()) {
+            open.connections += 1;
+            open.busy += u32::from(entry.is_busy);
+        }
+    })?;
     Ok(open)
 }
 
@@ -70,9 +67,10 @@ struct Entry {
     is_busy: bool,
 }
 
-fn list(family: AddressFamily, states: u32, port: u16, mut see: impl FnMut(&Entry)) -> io::Result<()> {
+/// The sockets of both families, in these states and with this port.
+fn list(states: u32, port: u16, mut see: impl FnMut(&Entry)) -> io::Result<()> {
     let socket = socket(AddressFamily::NETLINK, SocketType::DGRAM, Some(netlink::SOCK_DIAG))?;
-    send(&socket, &request(family, states, port), SendFlags::empty())?;
+    send(&socket, &request(states, port), SendFlags::empty())?;
     receive(&socket, |message| {
         if let Some(entry) = Entry::read(message) {
             see(&entry);
@@ -80,18 +78,16 @@ fn list(family: AddressFamily, states: u32, port: u16, mut see: impl FnMut(&Entr
     })
 }
 
-fn request(family: AddressFamily, states: u32, port: u16) -> [u8; HEADER + REQUEST] {
+fn request(states: u32, port: u16) -> [u8; HEADER + REQUEST] {
     let mut bytes = [0; HEADER + REQUEST];
     let length = (HEADER + REQUEST) as u32;
     bytes[..4].copy_from_slice(&length.to_ne_bytes());
-    bytes[4..6].copy_from_slice(&SOCK_DIAG_BY_FAMILY.to_ne_bytes());
+    bytes[4..6].copy_from_slice(&TCPDIAG_GETSOCK.to_ne_bytes());
     bytes[6..8].copy_from_slice(&REQUEST_DUMP.to_ne_bytes());
     let body = &mut bytes[HEADER..];
-    body[0] = family.as_raw() as u8;
-    body[1] = TCP;
-    body[2] = 1 << (INET_DIAG_INFO - 1);
-    body[4..8].copy_from_slice(&states.to_ne_bytes());
-    body[8..10].copy_from_slice(&port.to_be_bytes());
+    body[3] = 1 << (INET_DIAG_INFO - 1);
+    body[4..6].copy_from_slice(&port.to_be_bytes());
+    body[STATES..STATES + 4].copy_from_slice(&states.to_ne_bytes());
     bytes
 }
 
@@ -110,7 +106,7 @@ fn receive(socket: &OwnedFd, mut see: impl FnMut(&[u8])) -> io::Result<()> {
                     let number = message.first_chunk().map_or(0, |number| i32::from_ne_bytes(*number));
                     return Err(io::Error::from_raw_os_error(-number));
                 }
-                SOCK_DIAG_BY_FAMILY => see(message),
+                TCPDIAG_GETSOCK => see(message),
                 _ => {}
             }
             rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();

@@ -134,7 +134,11 @@ fn ask_once(path: &str) -> io::Result<()> {
     stream.write_all(format!("GET /{path} HTTP/1.1\r\nHost: localhost\r\n{CLOSE}\r\n").as_bytes())?;
     let mut reply = Vec::new();
     stream.read_to_end(&mut reply)?;
-    if reply.starts_with(b"HTTP/1.1 200") { Ok(()) } else { Err(io::Error::other(format!("/{path} isn't to be had"))) }
+    let first = String::from_utf8_lossy(&reply[..reply.len().min(200)]);
+    match reply.starts_with(b"HTTP/1.1 200") {
+        true => Ok(()),
+        false => Err(io::Error::other(format!("/{path} isn't to be had: {first:?}"))),
+    }
 }
 
 /// Counts what comes to the origin within the window.
