@@ -34,6 +34,9 @@ pub(super) const SERVICE_OWN: u32 = 1;
 pub(super) const SERVICE_MARKED: u32 = 2;
 pub(super) const SERVICE_FOREIGN: u32 = 4;
 
+/// In the lease's place where all servers are foreign.
+pub(super) const NO_LEASE: u64 = u64::MAX;
+
 pub(super) const CLOSING_MARK: u32 = 0x6c65_6174;
 
 /// `struct flow_key`.

@@ -12,7 +12,7 @@ use super::attach::{Programs, RunTime};
 use super::born::{Birth, Births, CookieKey, for_this_kernel};
 use super::flows::FlowKey;
 use super::layout::{
-    CLOSING_MARK, RawService, RawServiceKey, SERVICE_FOREIGN, SERVICE_MARKED, SERVICE_OWN, raw_ip, raw_port,
+    CLOSING_MARK, NO_LEASE, RawService, RawServiceKey, SERVICE_FOREIGN, SERVICE_MARKED, SERVICE_OWN, raw_ip, raw_port,
 };
 use super::{Doing, Result};
 
@@ -63,6 +63,8 @@ pub struct Node {
     pub(super) programs: Programs,
     services: HashMap<MapData, RawServiceKey, RawService>,
     lease: Array<MapData, u64>,
+    /// All services are foreign servers'.
+    needs_no_lease: bool,
     counters: PerCpuArray<MapData, u64>,
     births: Option<Births>,
 }
@@ -93,6 +95,7 @@ impl Node {
         Ok(Node {
             births,
             services: HashMap::try_from(programs.map("services")?).doing(|| "map of services".to_owned())?,
+            needs_no_lease: false,
             lease: Array::try_from(programs.map("lease")?).doing(|| "map of the lease".to_owned())?,
             counters: PerCpuArray::try_from(programs.map("node_counters")?).doing(|| "map of counters".to_owned())?,
             programs,
@@ -132,11 +135,21 @@ impl Node {
             raw.listener = raw_ip(server.ip());
             raw.listener_port = raw_port(server);
         }
+        // One that needs a lease isn't let out before it has one.
+        if service.foreign.is_none() && self.lease.get(&0, 0).unwrap_or(NO_LEASE) == NO_LEASE {
+            self.lease.set(0, 0, 0).doing(doing)?;
+        }
         self.services.insert(RawServiceKey { address: vip, port }, raw, 0).doing(doing)?;
         if let Some(own) = service.own {
             let key = RawServiceKey { address: raw_ip(own), port };
             let raw = RawService { flags: raw.flags & SERVICE_FOREIGN | SERVICE_OWN, ..raw };
             self.services.insert(key, raw, 0).doing(doing)?;
+        }
+        // Those of a process before this one are among them.
+        let is_foreign = |raw: &RawService| raw.flags & SERVICE_FOREIGN != 0;
+        self.needs_no_lease = self.services.iter().all(|entry| entry.is_ok_and(|(_, raw)| is_foreign(&raw)));
+        if self.needs_no_lease {
+            self.lease.set(0, NO_LEASE, 0).doing(doing)?;
         }
         Ok(())
     }
@@ -177,11 +190,15 @@ impl Node {
         self.births.is_some()
     }
 
-    /// Until when this server may speak for its VIPs, by [`boot_clock_ns`]. Past it the kernel lets nothing out.
+    /// Until when this server may speak for its VIPs, by [`boot_clock_ns`]. Past it the kernel lets nothing out. Means nothing where all servers are
+    /// foreign.
     ///
     /// # Errors
     /// What the kernel says.
     pub fn set_lease(&mut self, until_ns: u64) -> Result<()> {
+        if self.needs_no_lease {
+            return Ok(());
+        }
         self.lease.set(0, until_ns, 0).doing(|| "the lease".to_owned())
     }
 

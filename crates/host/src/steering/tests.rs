@@ -495,6 +495,45 @@ fn a_node_believes_nobody_who_has_no_cookie() {
     namespace.run(work).unwrap();
 }
 
+/// Where another server answers, what leaves is let pass, but for a goodbye that nobody may hear: one that answers what found no connection.
+#[test]
+fn what_another_server_says_passes_without_a_lease() {
+    in_namespace("leaves", |path| {
+        let mut node = Node::load_for_births(path, CookieKey::new([7; 16])).unwrap();
+        let foreign = Some("127.0.0.1:8080".parse().unwrap());
+        for (client, vip) in [(CLIENT4, VIP4), (CLIENT6, VIP6)] {
+            node.add_service(&Service { vip: vip.parse().unwrap(), own: None, marked: false, foreign }).unwrap();
+            for (flags, verdict) in [(ACK, PASS), (FIN | ACK, PASS), (RST | ACK, PASS), (RST, DROP)] {
+                let frame = Segment::new(vip, client, flags, 1000).frame();
+                assert_eq!(run_program(&mut node.programs, "node_egress", &frame).0, verdict, "{vip}: {flags}");
+            }
+            // leat's own need one.
+            let own = "198.51.100.2:80";
+            let service = Service { vip: own.parse().unwrap(), own: None, marked: false, foreign: None };
+            node.add_service(&service).unwrap();
+            let frame = Segment::new(own, CLIENT4, ACK, 1000).frame();
+            assert_eq!(run_program(&mut node.programs, "node_egress", &frame).0, DROP);
+        }
+    });
+}
+
+/// The same of a node's: `costs_of_a_node`.
+#[test]
+#[ignore = "a measurement"]
+fn costs_of_a_node() {
+    in_namespace("node-costs", |path| {
+        let mut node = Node::load_for_births(path, CookieKey::new([7; 16])).unwrap();
+        let foreign = Some("127.0.0.1:8080".parse().unwrap());
+        node.add_service(&Service { vip: VIP4.parse().unwrap(), own: None, marked: false, foreign }).unwrap();
+        for (program, from, to) in [("node_egress", VIP4, CLIENT4), ("node_ingress", CLIENT4, VIP4)] {
+            let frame = Segment::new(from, to, ACK, 1000).frame();
+            let options = TestRunOptions { data_in: Some(&frame), repeat: 1_000_000, ..TestRunOptions::default() };
+            let time = node.programs.classifier(program).unwrap().test_run(options).unwrap().duration;
+            println!("{program} of another server: {time:?} a packet");
+        }
+    });
+}
+
 /// What the programs cost: `cargo test -p leat-host --release --lib steering -- --ignored --nocapture costs`.
 #[test]
 #[ignore = "a measurement"]

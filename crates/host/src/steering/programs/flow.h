@@ -128,6 +128,9 @@ struct bucket_key {
 	__u64 second;
 };
 
+/* In the lease's place where all servers are foreign: nobody needs one. */
+#define NO_LEASE (~0ULL)
+
 /* SO_MARK of a socket that its process closes on purpose: "leat". */
 #define CLOSING_MARK 0x6c656174
 

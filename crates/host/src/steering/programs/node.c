@@ -173,11 +173,26 @@ int node_ingress(struct __sk_buff *skb)
 	return TC_ACT_UNSPEC;
 }
 
+/* Whether it ends or resets a connection, or isn't as simple as nearly all packets are. */
+static __always_inline int may_be_goodbye(const struct __sk_buff *skb)
+{
+	const void *end = (const void *)(long)skb->data_end;
+	const struct iphdr *ip = (const void *)(long)skb->data + ETH_HLEN;
+	const struct tcphdr *tcp = (const void *)(ip + 1);
+	if (skb->protocol != bpf_htons(ETH_P_IP) || (const void *)(tcp + 1) > end)
+		return 1;
+	return ip->ihl != 5 || ip->protocol != IPPROTO_TCP || tcp->fin || tcp->rst;
+}
+
 SEC("classifier")
 int node_egress(struct __sk_buff *skb)
 {
 	struct packet packet;
 	__u32 zero = 0;
+	__u64 *until_ns = bpf_map_lookup_elem(&lease, &zero);
+	/* What foreign servers say is looked at only where it may end something. */
+	if (until_ns && *until_ns == NO_LEASE && !may_be_goodbye(skb))
+		return TC_ACT_UNSPEC;
 	read_packet(skb, &packet);
 	if (packet.kind != PACKET_TCP)
 		return TC_ACT_UNSPEC;
@@ -190,7 +205,6 @@ int node_egress(struct __sk_buff *skb)
 			return drop(NODE_RESETS);
 		return TC_ACT_UNSPEC;
 	}
-	__u64 *until_ns = bpf_map_lookup_elem(&lease, &zero);
 	if (!until_ns || bpf_ktime_get_boot_ns() >= *until_ns)
 		return drop(FENCED);
 	/* A reset without ACK answers a segment that found no connection, because it raced with a handoff. */
