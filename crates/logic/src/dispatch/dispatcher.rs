@@ -360,6 +360,7 @@ impl Dispatcher {
             seed: node.seed,
             share: u64::from(node.weight) * node.health.share_permille(&self.settings.health, now),
             active: node.load.active(now, age_max),
+            unheard: node.load.unheard(),
             busy_permille: node.load.busy_permille(now, age_max),
             forgotten: node.forgotten,
         }
@@ -369,6 +370,13 @@ impl Dispatcher {
     pub fn begin(&mut self, node: NodeId) {
         if let Some(node) = self.node_mut(node) {
             node.load.begin();
+        }
+    }
+
+    /// `node` was given a request of whose end nothing will be heard: only the node's reports tell what it has to do.
+    pub fn begin_unheard(&mut self, node: NodeId) {
+        if let Some(node) = self.node_mut(node) {
+            node.load.begin_unheard();
         }
     }
 

@@ -115,6 +115,8 @@ pub struct LoadReport {
 pub(super) struct Load {
     /// Given by this dispatcher and not ended.
     under_way: u32,
+    /// Given since the last report by this dispatcher, which won't hear of their ends.
+    unheard: u32,
     report: Option<Reported>,
 }
 
@@ -131,11 +133,20 @@ impl Load {
         self.under_way = self.under_way.saturating_add(1);
     }
 
+    pub(super) fn begin_unheard(&mut self) {
+        self.unheard = self.unheard.saturating_add(1);
+    }
+
+    pub(super) fn unheard(&self) -> u32 {
+        self.unheard
+    }
+
     pub(super) fn end(&mut self) {
         self.under_way = self.under_way.saturating_sub(1);
     }
 
     pub(super) fn report(&mut self, report: LoadReport, now: Instant) {
+        self.unheard = 0;
         self.report = Some(Reported { at: now, report, under_way: self.under_way });
     }
 

@@ -10,7 +10,7 @@ use leat_host::reactor::{Reactor, Token};
 use leat_host::socket;
 use leat_host::steering::{self, Arrival, Birth, CookieKey, FlowKey, can_name};
 use leat_logic::dispatch::cost::{Side, Work};
-use leat_logic::dispatch::{Facts, Outcome};
+use leat_logic::dispatch::Facts;
 use leat_logic::handoff::{FlowId, HttpState, Image, ServerId, cookie_key};
 use leat_logic::http::{self, Progress};
 use leat_logic::time::Instant;
@@ -138,8 +138,7 @@ impl<H: Host> Worker<H> {
         let number = home.number(node)?;
         if let Some((server, can_bear)) = home.foreign(number) {
             // Nobody else ever has it, and whatever is lost the client sends again: there is nothing to keep or to be told.
-            home.dispatcher.begin(node);
-            home.dispatcher.end(node, Outcome::Unknown, now);
+            home.dispatcher.begin_unheard(node);
             home.entrusted += u64::from(can_bear);
             return can_bear.then_some(Birthplace { home: home.id, node: server, is_foreign: true });
         }
@@ -148,8 +147,7 @@ impl<H: Host> Worker<H> {
         let image = image(flow, arrival, now)?;
         home.flows.born(now, flow, server, image).ok()?;
         cluster.flows.begin_away(flow, arrival.key);
-        home.dispatcher.begin(node);
-        home.dispatcher.end(node, Outcome::Unknown, now);
+        home.dispatcher.begin_unheard(node);
         Some(Birthplace { home: flow.home, node: server, is_foreign: false })
     }
 

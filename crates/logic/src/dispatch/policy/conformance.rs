@@ -11,6 +11,7 @@ fn nodes(shares: &[u64]) -> Vec<Candidate> {
         seed: (place as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15),
         share: *share,
         active: 0,
+        unheard: 0,
         busy_permille: 0,
         forgotten: Instant::default(),
     };

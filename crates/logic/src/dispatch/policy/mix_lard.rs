@@ -65,6 +65,8 @@ impl Policy for MixLard {
         let least = ask.least(Candidate::load);
         let mine = ask.least(|c| (!nodes.contains(c.id), c.load()));
         let (Some(entry), false) = (entry, nodes.is_empty()) else {
+            // Not to one node all that is new until the next report.
+            let least = ask.least(Candidate::load_with_unheard);
             return Plan { nodes: NodeSet::EMPTY.with(least.id), ..Plan::new(&least, Why::New) };
         };
         let (low, high) = (self.settings.load_low.into(), self.settings.load_high.into());
@@ -115,6 +117,7 @@ mod tests {
                 seed: place as u64 * 0x9e37_79b9,
                 share: 100_000,
                 active: *active,
+                unheard: 0,
                 busy_permille: 0,
                 forgotten: Instant::default(),
             };
@@ -179,6 +182,18 @@ mod tests {
             counts[usize::from(lab.choose(key.wrapping_mul(0x9e37_79b9_7f4a_7c15)).0)] += 1;
         }
         assert!(counts.iter().all(|count| (850..1150).contains(count)), "{counts:?}");
+    }
+
+    #[test]
+    fn between_two_reports_new_contents_are_spread() {
+        let mut lab = Lab::new(&[2, 0]);
+        let mut counts = [0_u32; 2];
+        for key in 0..100 {
+            let node = usize::from(lab.choose(key).0);
+            counts[node] += 1;
+            lab.candidates[node].unheard += 1;
+        }
+        assert_eq!(counts, [49, 51]);
     }
 
     #[test]

@@ -47,6 +47,8 @@ pub(super) struct Candidate {
     pub(super) share: u64,
     /// Requests under way.
     pub(super) active: u32,
+    /// Requests given to it since it last said how many are under way, of whose ends nothing is heard.
+    pub(super) unheard: u32,
     /// The busy part of its processors; 0 when unknown.
     pub(super) busy_permille: u16,
     /// What was remembered of it up to here holds no more.
@@ -60,6 +62,11 @@ impl Candidate {
     /// Requests under way for a weight of 100.
     pub(super) fn load(&self) -> u64 {
         u64::from(self.active) * SHARE_ORDINARY / self.share
+    }
+
+    /// What it had to do when it said so last, and what it was given since, for a weight of 100: where new things go evenly between two reports.
+    pub(super) fn load_with_unheard(&self) -> u64 {
+        (u64::from(self.active) + u64::from(self.unheard)) * SHARE_ORDINARY / self.share
     }
 
     /// Requests under way, this one included, over its share: for comparing.
