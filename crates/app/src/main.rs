@@ -81,7 +81,7 @@ struct Serve {
     #[arg(long, hide = true, conflicts_with = "config")]
     text: Option<String>,
     /// An address to listen on; may be repeated. Port 0 takes any free port. [default: 127.0.0.1:8080]
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", value_parser = config::address_argument)]
     listen: Vec<SocketAddr>,
     /// Threads that serve. [default: one for each core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]

@@ -24,7 +24,7 @@ pub(super) fn judge(judge: &mut Judge<'_>) {
             judge.warning(
                 span,
                 "[cluster] counts for nothing under role = \"server\"",
-                "write role = \"dispatcher\", role = \"connection_server\" or role = \"node\" before the first section",
+                "start it by `leat dispatch`, `leat connection-server` or `leat node`, which say the role, or write it before the first section",
             );
         }
         return;

@@ -39,7 +39,8 @@ fn wrong_arguments_are_explained() {
         (&["--nonsense"][..], "--nonsense"),
         (&["serve", "--reactor", "kqueue"], "kqueue"),
         (&["serve", "--workers", "0"], "0"),
-        (&["serve", "--listen", "nowhere"], "nowhere"),
+        (&["serve", "--listen", "nowhere"], "write it as in \"127.0.0.1:8080\""),
+        (&["serve", "--listen", "8080"], "write \"0.0.0.0:8080\""),
         (&[], "serve"),
     ] {
         let (code, out, err) = leat(arguments);

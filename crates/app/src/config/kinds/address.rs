@@ -79,6 +79,14 @@ fn parse_optional(written: &str, base: &Path) -> Result<Option<SocketAddr>, Wron
     if written.is_empty() { Ok(None) } else { parse_address(written, base).map(Some) }
 }
 
+/// An address and port as somebody writes them on a command line.
+///
+/// # Errors
+/// What is wrong with it, and its cure.
+pub fn address_argument(written: &str) -> Result<SocketAddr, String> {
+    parse_address(written, Path::new("")).map_err(|wrong| format!("it {}; {}", wrong.what, wrong.help))
+}
+
 fn parse_address(written: &str, _: &Path) -> Result<SocketAddr, Wrong> {
     if let Ok(address) = written.parse() {
         return Ok(address);

@@ -18,8 +18,8 @@ use toml::de::DeValue;
 
 use super::schema::{At, Schema};
 
-pub use address::Network;
 pub(super) use address::{ADDRESS, IP_ADDRESS, NETWORK, OPTIONAL_ADDRESS};
+pub use address::{Network, address_argument};
 pub use command::Command;
 pub(super) use command::{CommandLine, PEER, UPSTREAM, VARIABLE_NAME, VARIABLE_VALUE};
 pub(super) use header::{HEADER_NAME, HEADER_VALUE, HeaderName, MEDIA_TYPE};
