@@ -3,18 +3,17 @@
 use std::io;
 use std::time::Duration;
 
-use super::super::bench::{Bench, LEAT, computing};
+use super::super::bench::{Bench, computing};
 use super::super::setup::Policy;
-use super::{COLUMNS, CONNECTIONS, NODES, at_most, failures, percent, record, small_nodes};
+use super::{COLUMNS, NODES, at_most, by_policy, failures, percent};
 use crate::experiment::{Case, Samples};
-use crate::load::Plan;
 use crate::result::Mark;
 use crate::workload::mix::Mix;
 
 const NAME: &str = "mixed";
 /// The half that goes by content, the half that goes by load, and the one that knows of neither.
 const POLICIES: [Policy; 4] = [Policy::MixLard, Policy::Lard, Policy::LeastConnections, Policy::RoundRobin];
-const DIRECTORIES: u32 = 24;
+const DIRECTORIES: u32 = 36;
 const DYNAMIC_SHARE: f64 = 0.3;
 /// How long scripts compute, in microseconds, and how often each is asked for: those that take long are rare.
 const SCRIPTS: [(u64, f64); 6] = [(200, 0.35), (500, 0.25), (1_000, 0.2), (2_000, 0.1), (4_000, 0.07), (8_000, 0.03)];
@@ -38,17 +37,7 @@ impl Case<Bench> for Mixed {
         let scripts = SCRIPTS.iter().zip(1..);
         targets.extend(scripts.map(|(&(us, share), script)| (computing(script, us), dynamic * share)));
         let mix = Mix::new(targets);
-        for round in 0..bench.options.rounds {
-            for policy in POLICIES {
-                let cluster = bench.up(&small_nodes(policy), &files)?;
-                let plan = Plan { warm_up: Duration::from_secs(8), ..bench.saturate(CONNECTIONS, 1) };
-                match bench.measure(&cluster, LEAT, &plan, &mix) {
-                    Ok(trial) => record(bench, (NAME, "", round), policy.name(), &trial),
-                    Err(error) => bench.records.note(NAME, &format!("{}, round {round}: {error}", policy.name())),
-                }
-            }
-        }
-        Ok(())
+        by_policy(bench, NAME, &POLICIES, (&files, &mix), Duration::from_secs(25))
     }
 
     fn marks(&self, samples: &Samples) -> Vec<Mark> {

@@ -5,10 +5,15 @@ mod mixed;
 mod throughput;
 mod working_set;
 
-use super::bench::{Bench, Trial};
+use std::io;
+use std::time::Duration;
+
+use super::bench::{Bench, Files, LEAT, Trial};
 use super::setup::{Disk, Limits, Policy, Setup};
 use crate::experiment::{Case, Samples};
+use crate::load::Plan;
 use crate::result::Mark;
+use crate::workload::mix::Mix;
 
 /// All, in the order of the table.
 pub(super) fn all() -> Vec<Box<dyn Case<Bench>>> {
@@ -31,9 +36,30 @@ const CONNECTIONS: usize = 96;
 
 /// Nodes with memory and a disk of their own.
 fn small_nodes(policy: Policy) -> Setup {
-    let disk = Disk { memory_mib: 56, read_mib_per_s: 2, cache_mib: 12 };
+    let disk = Disk { memory_mib: 80, read_mib_per_s: 2, cache_mib: 12 };
     let limits = Some(Limits { cpu_percent: 40, disk: Some(disk) });
     Setup { nodes: NODES, policy, limits, wire_packets: false }
+}
+
+/// Puts the same load on a cluster of small nodes by each policy in turn. What a node refuses as it has too much to do is no failure.
+fn by_policy(
+    bench: &mut Bench,
+    case: &str,
+    policies: &[Policy],
+    (files, mix): (&Files, &Mix),
+    warm_up: Duration,
+) -> io::Result<()> {
+    for round in 0..bench.options.rounds {
+        for &policy in policies {
+            let cluster = bench.up(&small_nodes(policy), files)?;
+            let plan = Plan { warm_up, may_be_refused: true, ..bench.saturate(CONNECTIONS, 1) };
+            match bench.measure(&cluster, LEAT, &plan, mix) {
+                Ok(trial) => record(bench, (case, "", round), policy.name(), &trial),
+                Err(error) => bench.records.note(case, &format!("{}, round {round}: {error}", policy.name())),
+            }
+        }
+    }
+    Ok(())
 }
 
 /// What was answered by a cluster with this policy, and what was read for it.
@@ -51,19 +77,21 @@ fn record(bench: &mut Bench, at: (&str, &str, u32), name: &str, trial: &Trial) {
     records.record(at, name, "mean_ms", outcome.latency_ns.mean() / 1e6);
     records.record(at, name, "p99_ms", outcome.latency_us(0.99) / 1e3);
     records.record(at, name, "node_us", trial.nodes_us());
+    records.record(at, name, "refused_per_s", outcome.refused_per_s());
     records.record(at, name, "failed", trial.failed() as f64);
     if trial.failed() > 0 {
         records.note(at.0, &format!("{name}, round {}: {:?}", at.2, outcome.failures));
     }
 }
 
-const COLUMNS: [(&str, &str, usize); 7] = [
+const COLUMNS: [(&str, &str, usize); 8] = [
     ("answered_per_s", "answered/s", 0),
     ("disk_kb", "KB read from disks, a request", 2),
     ("disk_mib_per_s", "MiB/s", 1),
     ("mean_ms", "mean ms", 1),
     ("p99_ms", "p99 ms", 1),
     ("node_us", "nodes' us a request", 0),
+    ("refused_per_s", "refused/s", 0),
     ("failed", "failed", 0),
 ];
 
@@ -77,7 +105,7 @@ fn at_most((case, point): (&str, &str), mark: &str, value: Option<f64>, limit: f
     let note = if value.is_some() { doubt } else { "it wasn't measured".to_owned() };
     let met = note.is_empty() && value.is_some_and(|value| value <= limit);
     let case = if point.is_empty() { case.to_owned() } else { format!("{case} {point}") };
-    let (subject, mark, unit) = (super::bench::LEAT.to_owned(), mark.to_owned(), unit.to_owned());
+    let (subject, mark, unit) = (LEAT.to_owned(), mark.to_owned(), unit.to_owned());
     Mark { case, subject, mark, value, limit: Some(limit), unit, met, note }
 }
 

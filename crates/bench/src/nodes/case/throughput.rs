@@ -6,6 +6,7 @@ use super::super::bench::{Bench, HAPROXY, LEAT};
 use super::super::setup::{Limits, Policy, Setup};
 use super::{at_most, percent};
 use crate::experiment::{Case, Plot, Samples, plot::Scale};
+use crate::load::Plan;
 use crate::result::{Figure, Mark};
 use crate::workload::mix::Mix;
 
@@ -43,7 +44,7 @@ impl Case<Bench> for Throughput {
                 }
                 for (size, file, _) in SIZES {
                     let mix = Mix::new(vec![(files.requests(file, true), 1.0)]);
-                    let plan = bench.saturate(CONNECTIONS_PER_NODE * nodes, 1);
+                    let plan = Plan { may_be_refused: true, ..bench.saturate(CONNECTIONS_PER_NODE * nodes, 1) };
                     for who in [LEAT, HAPROXY] {
                         let trial = bench.measure(&cluster, who, &plan, &mix)?;
                         let (at, name) = ((NAME, size, round), row(who, nodes));
@@ -53,6 +54,7 @@ impl Case<Bench> for Throughput {
                         records.record(at, &name, "dispatcher_us", dispatcher_us);
                         records.record(at, &name, "nodes_us", nodes_us);
                         records.record(at, &name, "binds_at", nodes_us / dispatcher_us);
+                        records.record(at, &name, "refused_per_s", trial.outcome.refused_per_s());
                         records.record(at, &name, "failed", trial.failed() as f64);
                         if trial.failed() > 0 {
                             records.note(NAME, &format!("{name}, {size}, round {round}: {:?}", trial.outcome.failures));
@@ -102,6 +104,7 @@ impl Case<Bench> for Throughput {
             ("dispatcher_us", "dispatcher's us a request", 1),
             ("nodes_us", "nodes' us a request", 1),
             ("binds_at", "binds at so many nodes", 1),
+            ("refused_per_s", "refused/s", 0),
             ("failed", "failed", 0),
         ]
     }

@@ -3,11 +3,10 @@
 use std::io;
 use std::time::Duration;
 
-use super::super::bench::{Bench, LEAT};
+use super::super::bench::Bench;
 use super::super::setup::Policy;
-use super::{COLUMNS, CONNECTIONS, NODES, at_most, failures, percent, record, small_nodes};
+use super::{COLUMNS, NODES, at_most, by_policy, failures, percent};
 use crate::experiment::{Case, Samples};
-use crate::load::Plan;
 use crate::result::Mark;
 use crate::workload::mix::Mix;
 
@@ -27,16 +26,16 @@ pub(super) struct WorkingSet {
 
 pub(super) const TOO_LARGE: WorkingSet = WorkingSet {
     name: "working-set",
-    title: "files of 120 MB, nodes with 80 MiB of memory each (leat's own and the kernel's caches in it)",
-    directories: 24,
-    warm_up: Duration::from_secs(8),
+    title: "files of 176 MiB, four nodes with 80 MiB of memory (leat's own and the kernel's caches in it) and 2 MiB/s from the disk each",
+    directories: 36,
+    warm_up: Duration::from_secs(25),
     answered_percent: 200.0,
     read_percent: Some(50.0),
 };
 
 pub(super) const FITS: WorkingSet = WorkingSet {
     name: "fits",
-    title: "files of 20 MB, which each node's memory holds",
+    title: "files of 20 MiB, which each node's memory holds",
     directories: 4,
     warm_up: Duration::from_secs(5),
     // No loss, but for what two equal measurements differ by here.
@@ -57,17 +56,7 @@ impl Case<Bench> for WorkingSet {
         let files = bench.specweb99(self.directories, NODES)?;
         bench.records.note(self.name, &format!("the files have {:.0} MiB", files.mib()));
         let mix = Mix::new(files.all());
-        for round in 0..bench.options.rounds {
-            for policy in POLICIES {
-                let cluster = bench.up(&small_nodes(policy), &files)?;
-                let plan = Plan { warm_up: self.warm_up, ..bench.saturate(CONNECTIONS, 1) };
-                match bench.measure(&cluster, LEAT, &plan, &mix) {
-                    Ok(trial) => record(bench, (self.name, "", round), policy.name(), &trial),
-                    Err(error) => bench.records.note(self.name, &format!("{}, round {round}: {error}", policy.name())),
-                }
-            }
-        }
-        Ok(())
+        by_policy(bench, self.name, &POLICIES, (&files, &mix), self.warm_up)
     }
 
     fn marks(&self, samples: &Samples) -> Vec<Mark> {
