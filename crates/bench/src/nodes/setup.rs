@@ -103,7 +103,7 @@ impl Setup {
         format!(
             "[admin]\nlisten = ''\nsocket = '{}'\n{cache}[cluster]\nvip = '{VIP}:80'\ndispatchers = '10.77.0.1'\n\
              key_file = 'cluster.key'\n{}{nodes}[[site]]\nroot = '{}'\nlisten = '0.0.0.0:80'\nmax_queue_delay = '0s'\n\
-             [[site.handler]]\npath = '{PROGRAMS}'\nburn = {{}}\n{}{limits}",
+             [[site.handler]]\npath = '{PROGRAMS}/*'\nburn = {{}}\n{}{limits}",
             Lab::socket(folder).display(),
             self.policy.text(),
             root.display(),
