@@ -53,6 +53,8 @@ pub(super) struct Planted<E> {
 pub(super) struct Members {
     /// The admin pages and unknown work, if sites and owners are right beside them.
     kept: Option<[Member; 2]>,
+    /// What sites and owners without an owner are below.
+    top: Option<NodeId>,
     sites: Vec<(usize, NodeId)>,
     owners: BTreeMap<String, NodeId>,
 }
@@ -86,6 +88,14 @@ impl Members {
             let weight = |share| Share::weight(kept_weight(&config.schedule, share, below_root).min(Share::WEIGHT_MAX));
             set_share(tree, admin, weight(config.schedule.admin_share));
             set_share(tree, unknown, weight(config.schedule.unknown_share));
+        }
+        self.let_lag(tree);
+    }
+
+    /// Bounds how far sites and owners may be behind, by the weights that they have now.
+    fn let_lag<E: Copy>(&self, tree: &mut Tree<E>) {
+        for &node in self.owners.values().chain(&self.top) {
+            tree.set_lag_max(node, LAG_MAX).expect("nothing has been removed since the tree was planted");
         }
     }
 }
@@ -122,15 +132,10 @@ pub(super) fn plant<E: Copy>(config: &Config, places: &[&Place]) -> Planted<E> {
         Branches::Sites(branch) => branch.owners,
         Branches::Stages(_) => BTreeMap::new(),
     };
-    for member in tree.members().collect::<Vec<_>>() {
-        if let Member::Node(node) = member
-            && node != unknown
-        {
-            tree.set_lag_max(node, LAG_MAX).expect("it's a member");
-        }
-    }
     let kept = kept.rest.is_none().then(|| [admin.into(), unknown.into()]);
-    Planted { tree, leaves, unknown, members: Members { kept, sites, owners } }
+    let members = Members { kept, top: Some(top), sites, owners };
+    members.let_lag(&mut tree);
+    Planted { tree, leaves, unknown, members }
 }
 
 /// The weights of the root's children.
@@ -327,6 +332,34 @@ mod tests {
             let config = Config { schedule, ..config.clone() };
             // A quarter; two thirds of three quarters; a quarter and three quarters of a third of three quarters.
             assert_eq!(served(&config, &places, &Stage::ALL, 48_000), [25, 50, 6, 19], "{first:?}");
+        }
+    }
+
+    #[test]
+    fn who_wanted_less_comes_first_for_no_longer_than_it_may_whatever_the_weights() {
+        let names = ["a", "b"].map(str::to_owned);
+        let sites = names.clone().map(|name| config::Site { name, ..config::Site::default() });
+        let config = Config { sites: sites.into(), ..Config::default() };
+        for (a, b) in [(100, 100), (40_000, 10_000), (10, 40), (60_000, 60_000)] {
+            let Planted { mut tree, leaves, members, .. } = plant(&config, &[&site("", 100), &site("", 100)]);
+            let serve = |tree: &mut Tree<usize>, places: &[usize], events: usize| -> Vec<usize> {
+                for &place in places {
+                    (0..events).for_each(|_| tree.push(leaves[place][0], place).unwrap());
+                }
+                let pop = |_| {
+                    let (leaf, place) = tree.pop().unwrap();
+                    tree.charge(leaf, Cost::from_ns(100_000));
+                    place
+                };
+                (0..events).map(pop).collect()
+            };
+            serve(&mut tree, &[0], 500);
+            members.weigh(&mut tree, &config, (&[], &[a, b]), |name| names.iter().position(|known| known == name));
+            let order = serve(&mut tree, &[0, 1], 1_000);
+            let waits = order.iter().position(|&place| place == 0).unwrap();
+            assert!((10..=122).contains(&waits), "{a}:{b}: {waits} events of 0.1 ms");
+            let rest = order[200..].iter().filter(|&&place| place == 0).count() as f64 / 800.0;
+            assert!((rest - f64::from(a) / f64::from(a + b)).abs() < 0.01, "{a}:{b}: {rest}");
         }
     }
 

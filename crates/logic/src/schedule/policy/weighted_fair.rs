@@ -117,20 +117,19 @@ impl Policy for WeightedFair {
         self.ready.remove(seats, child);
     }
 
-    /// What a child has had beyond its share stays the same amount of cost: it's worth more virtual time at a lower weight.
+    /// What a child has had beyond its share, or is behind it, stays the same amount of cost: it's worth more virtual time at a lower weight.
     fn reshare(&mut self, seats: &mut [Seat], child: u32, share: Share, is_ready: bool) {
         if is_ready {
             self.ready.remove(seats, child);
         }
         let now = self.ready.now();
         let seat = &mut seats[child as usize];
-        if is_before(now, seat.key) {
-            let lead_ns = seat.cost_ns(seat.key.wrapping_sub(now));
-            seat.set_share(share);
-            seat.key = now.wrapping_add(seat.virtual_time(lead_ns, LEAD_MAX));
-        } else {
-            seat.set_share(share);
-        }
+        let is_behind = is_before(seat.key, now);
+        let ahead = seat.key.wrapping_sub(now);
+        let cost_ns = seat.cost_ns(if is_behind { ahead.wrapping_neg() } else { ahead });
+        seat.set_share(share);
+        let ahead = seat.virtual_time(cost_ns, LEAD_MAX);
+        seat.key = now.wrapping_add(if is_behind { ahead.wrapping_neg() } else { ahead });
         if is_ready {
             self.ready.insert(seats, child);
         }
