@@ -89,13 +89,14 @@ impl Members {
             set_share(tree, admin, weight(config.schedule.admin_share));
             set_share(tree, unknown, weight(config.schedule.unknown_share));
         }
-        self.let_lag(tree);
+        // Plans for several workers go by who wants more at the moment: nobody may be behind.
+        self.let_lag(tree, Cost::from_ns(0));
     }
 
     /// Bounds how far sites and owners may be behind, by the weights that they have now.
-    fn let_lag<E: Copy>(&self, tree: &mut Tree<E>) {
+    fn let_lag<E: Copy>(&self, tree: &mut Tree<E>, lag_max: Cost) {
         for &node in self.owners.values().chain(&self.top) {
-            tree.set_lag_max(node, LAG_MAX).expect("nothing has been removed since the tree was planted");
+            tree.set_lag_max(node, lag_max).expect("nothing has been removed since the tree was planted");
         }
     }
 }
@@ -134,7 +135,7 @@ pub(super) fn plant<E: Copy>(config: &Config, places: &[&Place]) -> Planted<E> {
     };
     let kept = kept.rest.is_none().then(|| [admin.into(), unknown.into()]);
     let members = Members { kept, top: Some(top), sites, owners };
-    members.let_lag(&mut tree);
+    members.let_lag(&mut tree, LAG_MAX);
     Planted { tree, leaves, unknown, members }
 }
 
@@ -357,7 +358,7 @@ mod tests {
             members.weigh(&mut tree, &config, (&[], &[a, b]), |name| names.iter().position(|known| known == name));
             let order = serve(&mut tree, &[0, 1], 1_000);
             let waits = order.iter().position(|&place| place == 0).unwrap();
-            assert!((10..=122).contains(&waits), "{a}:{b}: {waits} events of 0.1 ms");
+            assert!(waits <= 122, "{a}:{b}: {waits} events of 0.1 ms");
             let rest = order[200..].iter().filter(|&&place| place == 0).count() as f64 / 800.0;
             assert!((rest - f64::from(a) / f64::from(a + b)).abs() < 0.01, "{a}:{b}: {rest}");
         }
