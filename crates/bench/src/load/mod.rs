@@ -26,7 +26,7 @@ use std::time::Duration;
 
 pub(crate) use arrivals::Spacing;
 pub(crate) use options::{LoadOptions, run_command};
-pub(crate) use outcome::{Failure, Outcome};
+pub(crate) use outcome::{Failure, Outcome, SIZES_BYTES};
 pub(crate) use reply::lengths;
 pub(crate) use slices::{SLICE, stalled_share};
 

@@ -5,8 +5,9 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use hdrhistogram::Histogram;
 
-use super::{Demand, Observer, Outcome, Plan, Spacing};
+use super::{Demand, Observer, Outcome, Plan, SIZES_BYTES, Spacing};
 use crate::sys::process;
 use crate::workload::mix::{Body, Mix, Target};
 
@@ -153,6 +154,7 @@ fn print(outcome: &Outcome) {
             super::SLICE.as_millis()
         );
     }
+    print_by_size(outcome);
     println!(
         "generator   {:.2} us a request, {:.0} % busy, late by {:.1} us at p99; {} bodies compared, {} connections opened",
         outcome.generator_us_per_request(),
@@ -162,6 +164,25 @@ fn print(outcome: &Outcome) {
         outcome.connects,
     );
     println!("failures    {:?}", outcome.failures);
+}
+
+/// Which replies are the slow ones: where bodies are of several sizes.
+fn print_by_size(outcome: &Outcome) {
+    let p99_ns = outcome.latency_ns.value_at_quantile(0.99);
+    let slow = |sizes: &Histogram<u64>| sizes.len() - sizes.count_between(0, p99_ns);
+    let all_slow = outcome.by_size_ns.iter().map(slow).sum::<u64>().max(1);
+    if outcome.by_size_ns.iter().filter(|sizes| !sizes.is_empty()).count() < 2 {
+        return;
+    }
+    for (class, sizes) in outcome.by_size_ns.iter().enumerate().filter(|(_, sizes)| !sizes.is_empty()) {
+        let size = SIZES_BYTES.get(class).map_or_else(|| "longer".into(), |size| format!("<= {} KB", size / 1000));
+        let [p50, p90, p99] = [0.5, 0.9, 0.99].map(|quantile| sizes.value_at_quantile(quantile) as f64 / 1e3);
+        println!(
+            "{size:<12}{:.1} % of replies, {:.0} % of those beyond p99; p50 {p50:.0}, p90 {p90:.0}, p99 {p99:.0} us",
+            100.0 * sizes.len() as f64 / outcome.latency_ns.len() as f64,
+            100.0 * slow(sizes) as f64 / all_slow as f64,
+        );
+    }
 }
 
 /// Asks once for `path[=weight]`, to know the body that every later reply must have.

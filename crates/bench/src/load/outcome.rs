@@ -30,6 +30,9 @@ pub(crate) enum Failure {
     IdleClosed,
 }
 
+/// Bounds of the lengths by which latencies are told apart: SPECweb99's classes are within them.
+pub(crate) const SIZES_BYTES: [u64; 3] = [1_000, 10_000, 100_000];
+
 /// The measured part of a run.
 pub(crate) struct Outcome {
     /// Length of the measured window.
@@ -53,6 +56,8 @@ pub(crate) struct Outcome {
     pub(crate) latency_ns: Histogram<u64>,
     /// The same latencies, slice by slice of the window.
     pub(crate) slices: Slices,
+    /// The same of replies that came, by the length of their bodies: up to each of [`SIZES_BYTES`], and beyond the last.
+    pub(crate) by_size_ns: [Histogram<u64>; SIZES_BYTES.len() + 1],
     /// The same of those only that were answered within the window, whenever they were due, and of those that were refused.
     pub(crate) answered_ns: Histogram<u64>,
     pub(crate) refused_ns: Histogram<u64>,
@@ -80,6 +85,7 @@ impl Outcome {
             verified: 0,
             latency_ns: histogram(),
             slices: Slices::default(),
+            by_size_ns: std::array::from_fn(|_| histogram()),
             answered_ns: histogram(),
             refused_ns: histogram(),
             lateness_ns: histogram(),
@@ -101,6 +107,12 @@ impl Outcome {
         self.slices.record(due_ns, latency_ns);
     }
 
+    /// A reply with so long a body, among those that [`Outcome::took`] was told of.
+    pub(crate) fn was_long(&mut self, body_bytes: u64, latency_ns: u64) {
+        let class = SIZES_BYTES.partition_point(|size| *size < body_bytes);
+        self.by_size_ns[class].saturating_record(latency_ns);
+    }
+
     /// Takes in what another thread's part of the same run brought.
     ///
     /// # Errors
@@ -116,6 +128,9 @@ impl Outcome {
         self.verified += part.verified;
         self.latency_ns.add(&part.latency_ns)?;
         self.slices.add(&part.slices);
+        for (all, part) in self.by_size_ns.iter_mut().zip(&part.by_size_ns) {
+            all.add(part)?;
+        }
         self.answered_ns.add(&part.answered_ns)?;
         self.refused_ns.add(&part.refused_ns)?;
         self.lateness_ns.add(&part.lateness_ns)?;

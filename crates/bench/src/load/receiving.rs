@@ -124,6 +124,9 @@ impl Generator<'_> {
         } else if self.stage != Stage::Opening {
             if is_due {
                 self.outcome.took(reply.request.intended_ns - self.window_ns.start, latency_ns);
+                if let Some(body_bytes) = self.mix.target(reply.request.target).body_bytes {
+                    self.outcome.was_long(body_bytes, latency_ns);
+                }
             }
             if self.window_ns.contains(&self.now_ns) {
                 self.outcome.answered += 1;
