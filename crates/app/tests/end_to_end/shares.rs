@@ -152,8 +152,8 @@ fn a_reload_changes_shares_and_drops_nothing(reactor: Reactor) {
 fn an_overloaded_site_refuses_and_the_others_do_not(reactor: Reactor) {
     let directory = Directory::new();
     let server = server(reactor, &directory, "", "", "");
-    // Forty that each want 2 ms: 80 ms would have to be waited, and 10 are let pass.
-    let crowd = Crowd::new(&server, 40, "a", "/burn?us=2000");
+    // A hundred that each want 2 ms: 200 ms would have to be waited, and 150 are more than a crowd is let wait.
+    let crowd = Crowd::new(&server, 100, "a", "/burn?us=2000");
     eventually("late ones are refused", || (crowd.refused() > 20).then_some(()));
     let mut other = server.connect();
     for _ in 0..20 {
