@@ -7,6 +7,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use leat_host::reactor::{Reactor, Socket, Token};
 use leat_logic::schedule::{Cost, LeafId, NodeId, Operation, PrefixLeaves, Share};
 
+use super::storage::DESCRIPTORS_GIVEN_BACK;
 use super::{ADMIN_SITE, Event, Host, Stage, Task, UNKNOWN_SITE, Worker};
 use crate::listener::ListenerName;
 use crate::log;
@@ -179,7 +180,7 @@ impl<H: Host> Worker<H> {
                 "can't accept a connection: {error}; raise the limit on open files (ulimit -n), or lower limits.connections"
             ));
         }
-        let given_back = self.cache.release_files(super::DESCRIPTORS_GIVEN_BACK);
+        let given_back = self.cache.release_files(DESCRIPTORS_GIVEN_BACK);
         if given_back > 0 {
             self.resume_accepting();
         }

@@ -3,40 +3,37 @@
 //! System calls for a small request on a kept connection: its share of one io_uring_enter, which submits the sends of a batch and
 //! waits for what comes next. A small send that the kernel takes at once makes no completion: the enter's return says so for all of them.
 
-use std::alloc::{self, Layout};
+mod provided_buffers;
+mod receive;
+mod send;
+
 use std::collections::VecDeque;
 use std::io;
-use std::mem;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
-use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
-use io_uring::types::{BufRingEntry, Fd, SubmitArgs, Timespec};
+use io_uring::types::{Fd, SubmitArgs, Timespec};
 use io_uring::{IoUring as Ring, cqueue, opcode, squeue};
 use leat_logic::schedule::Gather;
 
 use super::buffers::HeadBuffers;
 use super::{
-    COMPLETIONS_MAX, Completion, Listener, Peer, RECEIVE_BUFFER_BYTES, RECEIVE_BUFFERS, Reactor, ReceiveBuffer,
-    SendNow, Socket, Token, Transmit,
+    COMPLETIONS_MAX, Completion, Listener, Peer, RECEIVE_BUFFERS, Reactor, ReceiveBuffer, SendNow, Socket, Token,
+    Transmit,
 };
 use crate::socket;
 use crate::storage::OpenFile;
+use provided_buffers::ProvidedBuffers;
+use send::InFlight;
 
 /// Submissions that fit before they must go to the kernel.
 const SUBMISSIONS: u32 = 256;
 /// Completions that the kernel keeps for us: several for each submission, as receives repeat.
 const COMPLETIONS: u32 = 4096;
-/// From one receive buffer to the next: not a power of two, as the first lines of all would then fall into the same few places of the processor's
-/// caches. They are used in turn, and hardly more of each.
-const BUFFER_STRIDE: usize = RECEIVE_BUFFER_BYTES + 64;
 /// The group number of the provided buffers.
 const BUFFER_GROUP: u16 = 0;
-/// Sends up to this size are expected to fit in the socket's buffer, whatever it's tuned to.
-const PROMPT_SEND_BYTES_MAX: usize = 4096;
 /// How long a send whose completion nobody waits for may be kept back.
 const UNHURRIED_MAX: Duration = Duration::from_millis(10);
 /// How long a wait for several lasts that nothing else limits.
@@ -72,92 +69,6 @@ fn pack(operation: Operation, token: Token) -> u64 {
 fn unpack(data: u64) -> (Operation, Token) {
     let operation = Operation::ALL.get((data >> 56) as usize).copied().unwrap_or(Operation::Unwatched);
     (operation, Token { index: data as u32, generation: (data >> 32) as u16 })
-}
-
-/// The receive buffers and the ring through which the kernel takes them, in one allocation that never moves.
-#[derive(Debug)]
-struct ProvidedBuffers {
-    memory: NonNull<u8>,
-    tail: u16,
-    /// Buffers that the kernel has filled, and that haven't been given back.
-    lent: u16,
-}
-
-impl ProvidedBuffers {
-    const RING_BYTES: usize = RECEIVE_BUFFERS as usize * mem::size_of::<BufRingEntry>();
-
-    fn layout() -> Layout {
-        // The kernel wants the ring on a page of its own.
-        Layout::from_size_align(Self::RING_BYTES + RECEIVE_BUFFERS as usize * BUFFER_STRIDE, 4096)
-            .expect("a constant size and a power of two")
-    }
-
-    fn new() -> ProvidedBuffers {
-        // SAFETY: the layout isn't empty.
-        let memory = unsafe { alloc::alloc_zeroed(Self::layout()) };
-        let Some(memory) = NonNull::new(memory) else { alloc::handle_alloc_error(Self::layout()) };
-        ProvidedBuffers { memory, tail: 0, lent: RECEIVE_BUFFERS }
-    }
-
-    fn ring(&self) -> *mut BufRingEntry {
-        self.memory.as_ptr().cast()
-    }
-
-    fn buffer(&self, id: u16) -> *mut u8 {
-        assert!(id < RECEIVE_BUFFERS, "receive buffer {id} doesn't exist");
-        // SAFETY: `id` is below the number of buffers that the allocation has behind the ring.
-        unsafe { self.memory.as_ptr().add(Self::RING_BYTES + id as usize * BUFFER_STRIDE) }
-    }
-
-    /// Gives a buffer to the kernel, which sees it at the next [`ProvidedBuffers::publish`].
-    fn provide(&mut self, id: u16) {
-        let address = self.buffer(id) as u64;
-        let position = (self.tail & (RECEIVE_BUFFERS - 1)) as usize;
-        // SAFETY: `position` is within the ring. Only entries between head and tail are read by the kernel; this one is beyond the tail.
-        let entry = unsafe { &mut *self.ring().add(position) };
-        entry.set_addr(address);
-        entry.set_len(RECEIVE_BUFFER_BYTES as u32);
-        entry.set_bid(id);
-        self.tail = self.tail.wrapping_add(1);
-        self.lent -= 1;
-    }
-
-    fn publish(&self) {
-        // SAFETY: the ring lives as long as `self`; the kernel reads its tail as an atomic number.
-        let tail = unsafe { AtomicU16::from_ptr(BufRingEntry::tail(self.ring()).cast_mut()) };
-        tail.store(self.tail, Ordering::Release);
-    }
-}
-
-impl Drop for ProvidedBuffers {
-    fn drop(&mut self) {
-        // SAFETY: allocated in `new` with the same layout. The ring is dropped before (field order), so the kernel has let go.
-        unsafe { alloc::dealloc(self.memory.as_ptr(), Self::layout()) };
-    }
-}
-
-/// What the kernel reads until a send is complete; boxed, so that it stays where it is.
-struct InFlight {
-    transmit: Transmit,
-    parts: [libc::iovec; 2],
-    message: libc::msghdr,
-    /// Bytes that went out before the kernel had to wait.
-    done_bytes: usize,
-    /// The kernel keeps it until there is room, and completes it then; otherwise it's done when the enter that submits it returns.
-    waits: bool,
-}
-
-impl InFlight {
-    /// What is still to be sent, as sendmsg(2) wants it.
-    fn message(&mut self) -> *const libc::msghdr {
-        let Transmit { head, body, .. } = &self.transmit;
-        let head_done = self.done_bytes.min(head.len());
-        let body_done = self.done_bytes - head_done;
-        self.parts = [socket::io_slice(&head[head_done..]), socket::io_slice(&body[body_done..])];
-        self.message.msg_iov = self.parts.as_mut_ptr();
-        self.message.msg_iovlen = self.parts.len();
-        &raw const self.message
-    }
 }
 
 #[derive(Default)]
@@ -274,35 +185,6 @@ impl IoUring {
         }
     }
 
-    fn submit_receive(&mut self, token: Token) {
-        let slot = &mut self.slots[token.index as usize];
-        slot.receiving = true;
-        slot.starved = false;
-        let socket = slot.socket;
-        let data = pack(Operation::Receive, token);
-        let entry = if slot.repeat {
-            opcode::RecvMulti::new(Fd(socket), BUFFER_GROUP).build().user_data(data)
-        } else {
-            opcode::Recv::new(Fd(socket), std::ptr::null_mut(), RECEIVE_BUFFER_BYTES as u32)
-                .buf_group(BUFFER_GROUP)
-                .build()
-                .flags(squeue::Flags::BUFFER_SELECT)
-                .user_data(data)
-        };
-        if self.slots[token.index as usize].nonblocking {
-            self.set_nonblocking(Socket(socket.cast_unsigned()), token, false);
-        }
-        self.push(&entry);
-    }
-
-    fn start_receiving(&mut self, socket: Socket, token: Token, repeat: bool) {
-        let slot = self.slot(socket, token);
-        slot.repeat = repeat;
-        if !slot.receiving {
-            self.submit_receive(token);
-        }
-    }
-
     fn cancel(&mut self, data: u64) {
         let entry = opcode::AsyncCancel::new(data)
             .build()
@@ -327,127 +209,6 @@ impl IoUring {
             self.listeners.swap_remove(place);
             self.completed.push_back(Completion::ConnectionsWait { listener });
         }
-    }
-
-    fn received(&mut self, token: Token, result: i32, flags: u32) {
-        let more = cqueue::more(flags);
-        let buffer = cqueue::buffer_select(flags);
-        self.buffers.lent += u16::from(buffer.is_some());
-        let current = self.slots.get(token.index as usize).is_some_and(|slot| slot.generation == token.generation);
-        if !current {
-            if let Some(id) = buffer {
-                self.release(ReceiveBuffer::new(id, 0));
-            }
-            return;
-        }
-        let slot = &mut self.slots[token.index as usize];
-        if !more {
-            slot.receiving = false;
-        }
-        match (result, buffer) {
-            (1.., Some(id)) => {
-                let repeat = slot.repeat;
-                let buffer = ReceiveBuffer::new(id, result.unsigned_abs());
-                self.completed.push_back(Completion::Received { token, buffer });
-                if !more && repeat {
-                    self.submit_receive(token);
-                } else if !more {
-                    self.confirm_pause(token);
-                }
-            }
-            (0.., buffer) => {
-                if let Some(id) = buffer {
-                    self.release(ReceiveBuffer::new(id, 0));
-                }
-                self.completed.push_back(Completion::EndOfInput { token });
-            }
-            (error, _) => match -error {
-                libc::ENOBUFS | libc::EAGAIN | libc::EINTR | libc::ECANCELED if slot.pausing => {
-                    self.confirm_pause(token);
-                }
-                libc::ENOBUFS => {
-                    slot.starved = true;
-                    self.starved.push_back(token.index);
-                }
-                libc::EAGAIN | libc::EINTR => self.submit_receive(token),
-                libc::ECANCELED => self.completed.push_back(Completion::ReceiveStopped { token, error: None }),
-                errno => {
-                    let error = Some(io::Error::from_raw_os_error(errno));
-                    self.completed.push_back(Completion::ReceiveStopped { token, error });
-                }
-            },
-        }
-    }
-
-    /// Receiving has ended, by the cancellation or by itself just before it: either way whoever asked for a pause is told, once.
-    fn confirm_pause(&mut self, token: Token) {
-        if mem::take(&mut self.slots[token.index as usize].pausing) {
-            self.completed.push_back(Completion::ReceiveStopped { token, error: None });
-        }
-    }
-
-    /// Only sends that fail, that find no room, or that are large complete by themselves.
-    fn send_completed(&mut self, token: Token, result: i32) {
-        let Some(slot) = self.slots.get_mut(token.index as usize) else { return };
-        let Some(in_flight) = slot.in_flight.as_mut() else { return };
-        let whole = in_flight.transmit.len();
-        in_flight.done_bytes += usize::try_from(result).unwrap_or(0);
-        let error = match result {
-            0.. if in_flight.done_bytes == whole => None,
-            // The kernel goes on until all is sent (MSG_WAITALL): fewer bytes mean that the connection broke in the middle.
-            0.. if in_flight.waits => Some(io::ErrorKind::BrokenPipe.into()),
-            0.. => return self.send_rest(token),
-            _ if !in_flight.waits && -result == libc::EAGAIN => return self.send_rest(token),
-            _ => Some(io::Error::from_raw_os_error(-result)),
-        };
-        let waited = in_flight.waits;
-        if let Some(in_flight) = slot.in_flight.take() {
-            self.keep_spare(in_flight);
-        }
-        self.completed.push_back(Completion::Sent { token, error, waited });
-    }
-
-    fn keep_spare(&mut self, mut in_flight: Box<InFlight>) {
-        self.heads.put(mem::take(&mut in_flight.transmit.head));
-        in_flight.transmit.body = bytes::Bytes::new();
-        if self.spare.len() < COMPLETIONS_MAX {
-            self.spare.push(in_flight);
-        }
-    }
-
-    /// There was no room for all of it: the kernel sends the rest when there is.
-    fn send_rest(&mut self, token: Token) {
-        let slot = &mut self.slots[token.index as usize];
-        let Some(in_flight) = slot.in_flight.as_mut() else { return };
-        in_flight.waits = true;
-        let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
-        let message = in_flight.message();
-        let entry = opcode::SendMsg::new(Fd(slot.socket), message).flags(flags.cast_unsigned()).build();
-        self.push(&entry.user_data(pack(Operation::Send, token)));
-    }
-
-    /// After an enter whose completions have all been reaped: the sends that it submitted and that didn't complete have been taken whole,
-    /// as they may neither wait (MSG_DONTWAIT) nor stop halfway without a completion (MSG_WAITALL).
-    fn decide_sends(&mut self) {
-        let submissions = self.ring.submission();
-        if !submissions.is_empty() || submissions.cq_overflow() {
-            drop(submissions);
-            self.hurried = true;
-            return;
-        }
-        drop(submissions);
-        self.hurried = false;
-        let mut undecided = mem::take(&mut self.undecided);
-        for token in undecided.drain(..) {
-            let slot = &mut self.slots[token.index as usize];
-            if slot.generation == token.generation
-                && let Some(in_flight) = slot.in_flight.take_if(|in_flight| !in_flight.waits)
-            {
-                self.keep_spare(in_flight);
-                self.sent.push_back(Completion::Sent { token, error: None, waited: false });
-            }
-        }
-        self.undecided = undecided;
     }
 
     /// Takes over all that the kernel has completed.
@@ -578,16 +339,7 @@ impl Reactor for IoUring {
     }
 
     fn pause(&mut self, socket: Socket, token: Token) {
-        let slot = self.slot(socket, token);
-        if mem::take(&mut slot.starved) {
-            slot.repeat = false;
-            self.starved.retain(|&index| index != token.index);
-            self.completed.push_back(Completion::ReceiveStopped { token, error: None });
-        } else if slot.receiving {
-            slot.repeat = false;
-            slot.pausing = true;
-            self.cancel(pack(Operation::Receive, token));
-        }
+        self.pause_receiving(socket, token);
     }
 
     fn bytes(&self, buffer: &ReceiveBuffer) -> &[u8] {
@@ -596,16 +348,7 @@ impl Reactor for IoUring {
     }
 
     fn release(&mut self, buffer: ReceiveBuffer) {
-        self.buffers.provide(buffer.id());
-        self.buffers.publish();
-        while let Some(index) = self.starved.pop_front() {
-            let slot = &self.slots[index as usize];
-            if slot.starved {
-                let token = Token { index, generation: slot.generation };
-                self.submit_receive(token);
-                break;
-            }
-        }
+        self.provide_again(buffer);
     }
 
     fn send_buffer(&mut self) -> Vec<u8> {
@@ -613,33 +356,7 @@ impl Reactor for IoUring {
     }
 
     fn send(&mut self, socket: Socket, token: Token, transmit: Transmit) {
-        if self.slot(socket, token).nonblocking {
-            self.set_nonblocking(socket, token, false);
-        }
-        let mut in_flight = self.spare.pop().unwrap_or_else(|| {
-            // SAFETY: all-zero bytes are a valid msghdr and valid iovecs.
-            let (parts, message) = unsafe { (mem::zeroed(), mem::zeroed()) };
-            Box::new(InFlight { transmit: Transmit::default(), parts, message, done_bytes: 0, waits: false })
-        });
-        let is_prompt = transmit.len() <= PROMPT_SEND_BYTES_MAX;
-        let is_hurried = !transmit.unhurried;
-        in_flight.transmit = transmit;
-        in_flight.done_bytes = 0;
-        in_flight.waits = !is_prompt;
-        let mut flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
-        let mut entry_flags = squeue::Flags::empty();
-        if is_prompt {
-            flags |= libc::MSG_DONTWAIT;
-            entry_flags |= squeue::Flags::SKIP_SUCCESS;
-            self.undecided.push(token);
-            self.hurried |= is_hurried;
-        }
-        let entry = match in_flight.transmit.one_piece() {
-            Some(bytes) => opcode::Send::new(Fd(raw(socket)), bytes.as_ptr(), bytes.len() as u32).flags(flags).build(),
-            None => opcode::SendMsg::new(Fd(raw(socket)), in_flight.message()).flags(flags.cast_unsigned()).build(),
-        };
-        self.slot(socket, token).in_flight = Some(in_flight);
-        self.push(&entry.flags(entry_flags).user_data(pack(Operation::Send, token)));
+        self.submit_send(socket, token, transmit);
     }
 
     fn send_now(&mut self, socket: Socket, bytes: &[u8], more: bool) -> SendNow {

@@ -1,0 +1,172 @@
+//! The events that the tree orders: which there are, how they get into it, and who pays for what one has cost when it has run.
+
+use leat_host::reactor::Token;
+use leat_logic::schedule::{Cost, LeafId, Operation, Refused, Tree};
+
+use super::{Host, UNKNOWN_SITE, Worker, before};
+
+/// The stages of a request's life in a worker: each has a leaf for each site.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// Bytes to a request.
+    Receive,
+    /// A request to a reply.
+    Serve,
+    /// The parts of a reply that don't fit in one send.
+    Transmit,
+    /// A slice of what a handler computes.
+    Compute,
+}
+
+impl Stage {
+    pub(super) const COUNT: usize = 4;
+    pub(super) const ALL: [Stage; Stage::COUNT] = [Stage::Receive, Stage::Serve, Stage::Transmit, Stage::Compute];
+}
+
+/// What there is to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Task {
+    /// A stage of a connection's request.
+    Stage(Stage),
+    /// Accepting at a listener.
+    Accept,
+    /// A slice of a program.
+    Program,
+    /// Connections that change hands, and that nobody waits for.
+    Handoffs,
+    /// Bytes between a client of a port and its nodes.
+    Relay,
+}
+
+/// What the tree orders.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Event {
+    pub(super) task: Task,
+    /// The connection's, the listener's or the program's.
+    pub(super) token: Token,
+    /// [`Worker::now_us`] when it was queued.
+    pub(super) queued_us: u32,
+    /// Admission control counts it as waiting for its site to be known.
+    pub(super) is_unknown: bool,
+}
+
+/// One of the tree's ways to queue an event.
+type Push = fn(&mut Tree<Event>, LeafId, Event) -> Result<(), Refused<Event>>;
+
+impl<H: Host> Worker<H> {
+    /// Queues an event for a connection, at the leaf of the site that pays for it.
+    pub(super) fn queue(&mut self, stage: Stage, token: Token) {
+        self.queue_at(stage, token, Tree::push);
+    }
+
+    /// As [`Worker::queue`], before the site's other events of this stage: it has begun already.
+    pub(super) fn queue_first(&mut self, stage: Stage, token: Token) {
+        self.queue_at(stage, token, Tree::push_first);
+    }
+
+    fn queue_at(&mut self, stage: Stage, token: Token, push: Push) {
+        if self.connections[token].flags.queued {
+            return;
+        }
+        let leaf = self.leaf(stage, token);
+        let connection = &mut self.connections[token];
+        connection.flags.queued = true;
+        let gate = &mut self.gates[connection.site as usize];
+        if gate.is_closed(stage) {
+            gate.park(stage, token);
+            return;
+        }
+        let is_unknown = stage == Stage::Receive && self.connections[token].site == UNKNOWN_SITE;
+        if is_unknown {
+            // Nobody is refused who isn't known.
+            let _ = self.admission.arrive(UNKNOWN_SITE as usize, self.now);
+        }
+        let event = Event { task: Task::Stage(stage), token, queued_us: self.now_us, is_unknown };
+        if push(&mut self.tree, leaf, event).is_err() {
+            // The site has been removed, or more events wait than there may be connections: neither can be served.
+            self.connections[token].flags.queued = false;
+            self.cut(token);
+        }
+    }
+
+    /// Runs an event, and charges what it cost to the site that it was for.
+    pub(super) fn run_event(&mut self, leaf: LeafId, event: Event) -> Cost {
+        let stage = match event.task {
+            Task::Stage(stage) => stage,
+            Task::Handoffs => return self.take_turns(leaf),
+            Task::Relay => {
+                self.run_relay(event.token);
+                let cost = self.meter.charge(leaf);
+                self.tree.charge(leaf, cost);
+                return cost;
+            }
+            Task::Accept | Task::Program => {
+                let cost = self.accept(event.token, leaf);
+                self.tree.charge(leaf, cost);
+                return cost;
+            }
+        };
+        let token = event.token;
+        let site_before = match self.connections.get(token) {
+            Some(connection) if !connection.flags.closing => {
+                connection.flags.queued = false;
+                connection.site
+            }
+            _ => {
+                if event.is_unknown {
+                    self.admission.abandon(UNKNOWN_SITE as usize, self.now);
+                }
+                self.tree.charge(leaf, Cost::from_ns(0));
+                return Cost::from_ns(0);
+            }
+        };
+        if event.is_unknown {
+            let queued = before(self.now, self.now_us, event.queued_us);
+            let _ = self.admission.start(UNKNOWN_SITE as usize, queued, self.now);
+            self.admission.finish(UNKNOWN_SITE as usize, Cost::from_ns(self.meter.price(Operation::Receive, 0)));
+        }
+        match stage {
+            Stage::Receive => self.receive(token),
+            Stage::Serve => self.serve(token),
+            Stage::Transmit => self.transmit(token),
+            Stage::Compute => {
+                let cost = self.compute(token);
+                self.meter.measured(cost);
+            }
+        }
+        let (sent_bytes, read_bytes) = self.meter.take_bytes();
+        let Some(connection) = self.connections.get(token) else {
+            let cost = self.meter.charge(leaf);
+            self.tree.charge(leaf, cost);
+            return cost;
+        };
+        let site = connection.site;
+        let payer = if site == site_before { leaf } else { self.leaves[site as usize][stage as usize] };
+        let cost = self.meter.charge(payer);
+        let mut refused = None;
+        if let Some(exchange) = connection.exchange.as_mut() {
+            exchange.cost_ns += cost.ns;
+            refused = exchange.refusal.map(|refusal| (refusal, exchange.cost_ns));
+        }
+        let waited_us = self.now_us.wrapping_sub(event.queued_us);
+        self.sites[site as usize].metrics.stages[stage as usize].waited_us.add(u64::from(waited_us));
+        self.tree.charge(leaf, cost);
+        if self.gates[site as usize].is_limited() {
+            self.charge_quotas(site, cost, sent_bytes, read_bytes);
+            if stage == Stage::Receive {
+                self.account_memory(site_before, token);
+            }
+        }
+        if payer != leaf {
+            // The site has become known by this event, or is another than that of the connection's last request.
+            self.tree.transfer(leaf, payer, cost.ns);
+            if site_before == UNKNOWN_SITE {
+                self.charge_accept(token, payer);
+            }
+        }
+        if let Some((refusal, cost_ns)) = refused {
+            self.settle_refusal(token, payer, refusal, cost_ns);
+        }
+        cost
+    }
+}

@@ -1,0 +1,65 @@
+//! What the storage says: answers to what was asked for requests, and files that have changed.
+
+use leat_host::reactor::{Completion, Token};
+use leat_host::storage::{Storage, StorageEvent, Ticket};
+
+use super::exchange::Answer;
+use super::{ARRIVALS_INDEX, File, Host, STORAGE_WAKE, STORAGE_WATCH, Stage, Worker};
+
+/// Open files that the cache gives back when descriptors are short.
+pub(super) const DESCRIPTORS_GIVEN_BACK: usize = 16;
+
+impl<H: Host> Worker<H> {
+    /// A change to a file comes before the requests that came with it: whoever wrote the file and then asks for it gets the new one.
+    pub(super) fn take_changes(&mut self, completions: &[Completion]) {
+        let storage = |completion: &Completion| matches!(completion, Completion::Readable { token } if *token == STORAGE_WAKE || *token == STORAGE_WATCH);
+        if completions.iter().any(storage) {
+            self.poll_storage();
+        }
+    }
+
+    pub(super) fn poll_storage(&mut self) {
+        let mut events = std::mem::take(&mut self.storage_events);
+        self.storage.poll(&mut events);
+        for event in events.drain(..) {
+            self.handle_storage_event(event);
+        }
+        self.storage_events = events;
+    }
+
+    fn handle_storage_event(&mut self, event: StorageEvent<File<H>>) {
+        match event {
+            StorageEvent::Changed(change) => self.cache.apply(&change),
+            StorageEvent::DescriptorsShort => {
+                self.cache.release_files(DESCRIPTORS_GIVEN_BACK);
+            }
+            StorageEvent::Loaded { ticket, loaded } => self.answered(ticket, Answer::Loaded(loaded), Stage::Serve),
+            StorageEvent::Resident { ticket, result } => {
+                self.answered(ticket, Answer::Resident(result), Stage::Transmit);
+            }
+            StorageEvent::Read { ticket, result } => self.answered(ticket, Answer::Read(result), Stage::Transmit),
+        }
+    }
+
+    fn answered(&mut self, ticket: Ticket, answer: Answer<File<H>>, stage: Stage) {
+        let token = token_of(ticket);
+        if token.index == ARRIVALS_INDEX {
+            return self.arrival_answered(token.generation, answer);
+        }
+        let exchange = self.connections.get(token).and_then(|connection| connection.exchange.as_mut());
+        // The client may have gone meanwhile.
+        if let Some(exchange) = exchange {
+            exchange.answer = Some(answer);
+            self.queue(stage, token);
+        }
+    }
+}
+
+/// The storage's answer finds its connection by the ticket: the token in one number.
+pub(super) fn ticket_of(token: Token) -> Ticket {
+    Ticket(u64::from(token.generation) << 32 | u64::from(token.index))
+}
+
+fn token_of(ticket: Ticket) -> Token {
+    Token { index: ticket.0 as u32, generation: (ticket.0 >> 32) as u16 }
+}
