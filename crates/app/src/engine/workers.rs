@@ -1,0 +1,194 @@
+//! The engine's workers: started on threads of their own with a kernel to run on, given their sockets, retired.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use leat_host::program::LocalPrograms;
+use leat_host::reactor::{self, Epoll, IoUring};
+use leat_host::reuseport::{self, Share};
+use leat_host::storage::{DiskStorage, Storage};
+use leat_host::{channel, clock, process, processors};
+use leat_logic::time::{Instant, UnixTime};
+
+use super::{Engine, Event};
+use crate::config::{Config, Reactor, Role};
+use crate::listener::ListenerName;
+use crate::log;
+use crate::metrics::WorkerMetrics;
+use crate::worker::control::{Control, Mailbox};
+use crate::worker::{Host, Setup, Worker, worker_number};
+
+/// Handshakes that began before a worker was told to go end within this time, or not at all.
+const RETIRE_ACCEPT: Duration = Duration::from_secs(2);
+
+/// A worker as the engine sees it.
+pub(super) struct Running {
+    pub(super) number: usize,
+    pub(super) mailbox: Arc<Mailbox>,
+    pub(super) metrics: Arc<WorkerMetrics>,
+    pub(super) retiring: bool,
+    /// Addresses of which it has a socket.
+    listening: Vec<ListenerName>,
+}
+
+/// The kernel as a worker's host.
+struct Kernel<R> {
+    reactor: std::marker::PhantomData<R>,
+}
+
+impl<R: reactor::Reactor<File = <DiskStorage as Storage>::File>> Host for Kernel<R> {
+    type Reactor = R;
+    type Storage = DiskStorage;
+    type Programs = LocalPrograms;
+
+    fn now(&self) -> Instant {
+        clock::now()
+    }
+
+    fn wall(&self) -> UnixTime {
+        clock::wall()
+    }
+
+    fn burn(&self, time: Duration) -> Duration {
+        clock::burn(time)
+    }
+
+    fn processor_time(&self) -> Duration {
+        clock::thread_processor_time()
+    }
+}
+
+impl Engine<'_> {
+    /// Copies of the sockets at a worker's place, of addresses that it doesn't listen on yet. The admin's address has one, for the first.
+    pub(super) fn new_listeners(&mut self, place: usize) -> io::Result<Vec<(ListenerName, OwnedFd)>> {
+        let worker = &mut self.workers[place];
+        worker.listening.retain(|name| self.sockets.contains_key(name));
+        let mut found = Vec::new();
+        for (&name, sockets) in &self.sockets {
+            if let (Some(socket), false) = (sockets.get(place), worker.listening.contains(&name)) {
+                found.push((name, socket.try_clone()?));
+                worker.listening.push(name);
+            }
+        }
+        Ok(found)
+    }
+
+    /// Starts or retires workers until there are as many as configured. Working ones are always the first in the list, so that a worker's
+    /// place is that of its sockets.
+    pub(super) fn arrange_workers(&mut self, config: &Arc<Config>) -> io::Result<()> {
+        let wanted = config.workers;
+        let mut working = self.workers.iter().filter(|worker| !worker.retiring).count();
+        if working > wanted {
+            self.retire_from(wanted, config);
+            working = wanted;
+        }
+        let first = self.share.first.filter(|_| working == wanted);
+        self.share_out(first, config);
+        let added = self.next_worker..self.next_worker + (wanted - working);
+        let numbers = self.workers[..working].iter().map(|worker| worker.number).chain(added);
+        self.shared.set_workers(numbers.map(worker_number).collect());
+        let processors = processors::available()?;
+        while working < wanted {
+            let number = self.next_worker;
+            self.next_worker += 1;
+            let mailbox = Arc::new(Mailbox::new()?);
+            let processor = processors.get(working % processors.len().max(1)).copied();
+            let metrics = self.start_worker(number, processor, mailbox.clone(), config)?;
+            self.workers.insert(working, Running { number, mailbox, metrics, retiring: false, listening: Vec::new() });
+            working += 1;
+        }
+        Ok(())
+    }
+
+    fn retire_from(&mut self, first: usize, config: &Config) {
+        let now = clock::now();
+        let (accept_until, deadline) = (now.after(RETIRE_ACCEPT), now.after(config.limits.drain_timeout));
+        let heirs: Vec<_> = self.workers[..first].iter().map(|worker| worker.mailbox.clone()).collect();
+        self.share_out(Some(first as u32), config);
+        for worker in self.workers.iter_mut().skip(first).filter(|worker| !worker.retiring) {
+            worker.retiring = true;
+            worker.mailbox.send(Control::Retire { accept_until, deadline, heirs: heirs.clone() });
+        }
+    }
+
+    /// Has new connections go only to the first workers' sockets, or to all; at a node, to those that they name.
+    fn share_out(&mut self, first: Option<u32>, config: &Config) {
+        self.share =
+            Share { first, is_named: config.role == Role::Node && config.cluster.born && !config.cluster.is_spread() };
+        for (name, sockets) in &self.sockets {
+            let Some(member) = sockets.first().filter(|_| sockets.len() > 1) else { continue };
+            if let Err(error) = reuseport::share_out(member, self.share) {
+                log::warning(format_args!(
+                    "{name}: connections can't be shared out among workers: some may be reset when a worker goes ({error})"
+                ));
+            }
+        }
+    }
+
+    /// Once the last retiring worker has ended: its sockets are closed here, and the supervisor may close its own.
+    pub(super) fn release_sockets(&mut self) -> io::Result<()> {
+        if self.draining || self.workers.iter().any(|worker| worker.retiring) {
+            return Ok(());
+        }
+        let working = self.workers.len();
+        for (name, sockets) in &mut self.sockets {
+            if sockets.len() > working {
+                sockets.truncate(working);
+                channel::send(&self.channel, &format!("released {name} {working}"), &[])?;
+            }
+        }
+        // The supervisor's copies are open for a moment more: until they are closed, their queues would be nobody's. So the steering stays
+        // until there are more sockets again, see `arrange_workers`.
+        Ok(())
+    }
+
+    fn start_worker(
+        &self,
+        number: usize,
+        processor: Option<usize>,
+        mailbox: Arc<Mailbox>,
+        config: &Arc<Config>,
+    ) -> io::Result<Arc<WorkerMetrics>> {
+        let (config, sender, server_metrics) = (config.clone(), self.sender.clone(), self.metrics.clone());
+        let pool = self.pool.clone().ok_or(io::ErrorKind::NotConnected)?;
+        let (fell_back, shared) = (self.fell_back.clone(), self.shared.clone());
+        let metrics = Arc::new(WorkerMetrics::new(number));
+        self.metrics.add_worker(metrics.clone());
+        let known = metrics.clone();
+        std::thread::Builder::new().name(format!("worker {number}")).spawn(move || {
+            if let Some(processor) = processor
+                && let Err(error) = processors::pin(processor)
+            {
+                log::warning(format_args!("worker {number} isn't pinned to processor {processor}: {error}"));
+            }
+            let setup = Setup { mailbox, metrics, server_metrics, config, shared, seed: process::random_number() };
+            let run = || -> io::Result<()> {
+                let storage = DiskStorage::new(pool)?;
+                let reactor = match setup.config.reactor {
+                    Reactor::IoUring => IoUring::new().map(Some).or_else(|error| {
+                        fell_back.call_once(|| {
+                            log::warning(format_args!("io_uring is refused ({error}): the workers use epoll"));
+                        });
+                        Ok::<_, io::Error>(None)
+                    })?,
+                    Reactor::Epoll => None,
+                };
+                match reactor {
+                    Some(reactor) => {
+                        let host = Kernel { reactor: std::marker::PhantomData::<IoUring> };
+                        Worker::new(host, reactor, storage, LocalPrograms::new(), setup).run()
+                    }
+                    None => {
+                        let host = Kernel { reactor: std::marker::PhantomData::<Epoll> };
+                        Worker::new(host, Epoll::new()?, storage, LocalPrograms::new(), setup).run()
+                    }
+                }
+            };
+            // Nobody listens any more: the engine is ending.
+            let _ = sender.send(Event::WorkerEnded { worker: number, result: run() });
+        })?;
+        Ok(known)
+    }
+}

@@ -1,0 +1,433 @@
+//! How Prometheus reads what is counted: the families with their names and meanings, the page that a scrape gets, the reference.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+
+use leat_logic::http::RejectReason;
+
+use super::{
+    DELAY_BOUNDS_US, Number, STAGES, ServerMetrics, SiteMetrics, StageMetrics, TIME_BOUNDS_US, WorkerMetrics, port,
+    upstream, worker,
+};
+
+impl ServerMetrics {
+    /// The text of `/metrics`.
+    #[must_use]
+    pub fn render(&self) -> String {
+        let workers = self.workers.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut page = Page::default();
+        page.family(&CONNECTIONS);
+        for worker in &workers {
+            page.line("", &[("worker", &worker.worker.to_string())], worker.connections.get());
+        }
+        page.family(&COST_MODEL_ERROR);
+        for worker in &workers {
+            let number = worker.worker.to_string();
+            page.value("", &[("worker", &number)], &ratio(worker.cost_model_error.get()));
+        }
+        for (family, read) in worker::FAMILIES {
+            page.family(family);
+            page.line("", &[], workers.iter().map(|worker| read(worker).get()).sum());
+        }
+        page.family(&REJECTIONS);
+        for (index, reason) in RejectReason::ALL.iter().enumerate() {
+            let count: u64 = workers.iter().map(|worker| worker.rejections[index].get()).sum();
+            if count > 0 {
+                page.line("", &[("reason", reason.label())], count);
+            }
+        }
+        self.render_sites(&mut page, &workers);
+        page.family(&RELOADS);
+        page.line("", &[], self.reloads.load(Ordering::Relaxed));
+        page.family(&STARTED);
+        page.line("", &[], self.started_seconds.load(Ordering::Relaxed));
+        page.text
+    }
+
+    fn render_sites(&self, page: &mut Page, workers: &[Arc<WorkerMetrics>]) {
+        let mut sites: Vec<(String, Vec<Arc<SiteMetrics>>)> = Vec::new();
+        for site in workers.iter().flat_map(|worker| worker.sites()) {
+            match sites.iter_mut().find(|(name, _)| *name == site.name) {
+                Some((_, parts)) => parts.push(site),
+                None => sites.push((site.name.clone(), vec![site])),
+            }
+        }
+        let sum = |parts: &[Arc<SiteMetrics>], read: &dyn Fn(&SiteMetrics) -> u64| -> u64 {
+            parts.iter().map(|part| read(part)).sum()
+        };
+        page.family(&REQUESTS);
+        for (name, parts) in &sites {
+            for (class, label) in ["1xx", "2xx", "3xx", "4xx", "5xx"].iter().enumerate() {
+                let count = sum(parts, &|part| part.requests[class].get());
+                if count > 0 {
+                    page.line("", &[("site", name), ("status", label)], count);
+                }
+            }
+        }
+        page.family(&BODY_BYTES);
+        for (name, parts) in &sites {
+            page.line("", &[("site", name)], sum(parts, &|part| part.body_bytes.get()));
+        }
+        page.family(&COMPUTE_SECONDS);
+        for (name, parts) in &sites {
+            let nanoseconds = sum(parts, &|part| part.compute_ns.get());
+            page.value("", &[("site", name)], &seconds(nanoseconds / 1000));
+        }
+        page.family(&SLICES);
+        for (name, parts) in &sites {
+            page.line("", &[("site", name)], sum(parts, &|part| part.slices.get()));
+        }
+        page.family(&LOG_LINES_DROPPED);
+        for (name, parts) in &sites {
+            page.line("", &[("site", name)], sum(parts, &|part| part.log_lines_dropped.get()));
+        }
+        for (family, read, show) in STAGE_FAMILIES {
+            page.family(family);
+            for (name, parts) in &sites {
+                for (stage, label) in STAGES.iter().enumerate() {
+                    let value = sum(parts, &|part| read(&part.stages[stage]).get());
+                    if value > 0 {
+                        page.value("", &[("site", name), ("stage", label)], &show(value));
+                    }
+                }
+            }
+        }
+        for (family, read) in SITE_GAUGES.iter().chain(upstream::FAMILIES) {
+            page.family(family);
+            for (name, parts) in &sites {
+                page.line("", &[("site", name)], sum(parts, &|part| read(part).get()));
+            }
+        }
+        for (family, read) in port::FAMILIES {
+            page.family(family);
+            for (name, parts) in sites.iter().filter(|(_, parts)| sum(parts, &|part| part.port.accepted.get()) > 0) {
+                page.line("", &[("site", name)], sum(parts, &|part| read(part).get()));
+            }
+        }
+        for (family, read) in SHARE_FAMILIES {
+            page.family(family);
+            for worker in workers {
+                for site in worker.sites() {
+                    let labels = [("site", site.name.as_str()), ("worker", &worker.worker.to_string())];
+                    page.value("", &labels, &ratio(read(&site).get()));
+                }
+            }
+        }
+        page.family(&REFUSED);
+        for (name, parts) in &sites {
+            page.line("", &[("site", name)], sum(parts, &|part| part.refused.get()));
+        }
+        page.family(&QUEUE_DELAY_SECONDS);
+        for (name, parts) in &sites {
+            let count = |index: usize| sum(parts, &|part| part.delays[index].get());
+            page.histogram(name, &DELAY_BOUNDS_US, count, sum(parts, &|part| part.delay_us.get()));
+        }
+        page.family(&REQUEST_SECONDS);
+        for (name, parts) in &sites {
+            let count = |index: usize| sum(parts, &|part| part.times[index].get());
+            page.histogram(name, &TIME_BOUNDS_US, count, sum(parts, &|part| part.time_us.get()));
+        }
+    }
+}
+
+fn seconds(microseconds: u64) -> String {
+    format!("{}", microseconds as f64 / 1e6)
+}
+
+fn seconds_of_ns(nanoseconds: u64) -> String {
+    format!("{}", nanoseconds as f64 / 1e9)
+}
+
+fn ratio(millionths: u64) -> String {
+    format!("{}", millionths as f64 / 1e6)
+}
+
+/// A metric's name, kind and meaning: what the page, the reference and dashboards go by.
+pub(super) struct Family {
+    pub(super) name: &'static str,
+    pub(super) kind: &'static str,
+    pub(super) labels: &'static str,
+    pub(super) help: &'static str,
+}
+
+pub(super) type Read = fn(&WorkerMetrics) -> &Number;
+pub(super) type ReadSite = fn(&SiteMetrics) -> &Number;
+type ReadStage = fn(&StageMetrics) -> &Number;
+/// From what is counted to what the page says.
+type Show = fn(u64) -> String;
+
+const CONNECTIONS: Family =
+    Family { name: "leat_connections", kind: "gauge", labels: "worker", help: "Connections open now." };
+const COST_MODEL_ERROR: Family = Family {
+    name: "leat_cost_model_error_ratio",
+    kind: "gauge",
+    labels: "worker",
+    help: "How far off the prices of operations were lately, as a part of the processor time that was measured. Shares go by what was measured.",
+};
+const REJECTIONS: Family = Family {
+    name: "leat_rejections_total",
+    kind: "counter",
+    labels: "reason",
+    help: "Requests refused before their site was known, by reason.",
+};
+const REQUESTS: Family = Family {
+    name: "leat_requests_total",
+    kind: "counter",
+    labels: "site, status",
+    help: "Requests answered, by site and class of status.",
+};
+const BODY_BYTES: Family = Family {
+    name: "leat_body_bytes_total",
+    kind: "counter",
+    labels: "site",
+    help: "Content bytes of replies that the kernel has taken.",
+};
+const COMPUTE_SECONDS: Family = Family {
+    name: "leat_compute_seconds_total",
+    kind: "counter",
+    labels: "site",
+    help: "Processor time of a site's handlers, in the workers and in programs that leat starts.",
+};
+const SLICES: Family = Family {
+    name: "leat_compute_slices_total",
+    kind: "counter",
+    labels: "site",
+    help: "Slices of a core that programs of a site's handlers got.",
+};
+const LOG_LINES_DROPPED: Family = Family {
+    name: "leat_access_log_lines_dropped_total",
+    kind: "counter",
+    labels: "site",
+    help: "Access log lines dropped because the log couldn't keep up.",
+};
+const REQUEST_SECONDS: Family = Family {
+    name: "leat_request_seconds",
+    kind: "histogram",
+    labels: "site",
+    help: "Time from a request's whole head to its reply's last byte handed to the kernel.",
+};
+/// The families that are one number of each site and stage.
+const STAGE_FAMILIES: &[(&Family, ReadStage, Show)] = &[
+    (
+        &Family {
+            name: "leat_events_total",
+            kind: "counter",
+            labels: "site, stage",
+            help: "Events that were run: pieces of requests, in the order that the tree gives them.",
+        },
+        |stage| &stage.events,
+        |count| count.to_string(),
+    ),
+    (
+        &Family {
+            name: "leat_processor_seconds_total",
+            kind: "counter",
+            labels: "site, stage",
+            help: "Processor time charged, that of the kernel included.",
+        },
+        |stage| &stage.used_ns,
+        seconds_of_ns,
+    ),
+    (
+        &Family {
+            name: "leat_event_wait_seconds_total",
+            kind: "counter",
+            labels: "site, stage",
+            help: "Time that events waited for their turn, added up.",
+        },
+        |stage| &stage.waited_us,
+        seconds,
+    ),
+];
+/// The families that are one number of each site, added up over the workers.
+const SITE_GAUGES: &[(&Family, ReadSite)] = &[
+    (
+        &Family {
+            name: "leat_requests_waiting",
+            kind: "gauge",
+            labels: "site",
+            help: "Requests that wait for their turn now.",
+        },
+        |site| &site.waiting,
+    ),
+    (
+        &Family {
+            name: "leat_requests_started",
+            kind: "gauge",
+            labels: "site",
+            help: "Requests that are being served now.",
+        },
+        |site| &site.started,
+    ),
+];
+/// The families that are one ratio of each site at each worker.
+const SHARE_FAMILIES: &[(&Family, ReadSite)] = &[
+    (
+        &Family {
+            name: "leat_share_given_ratio",
+            kind: "gauge",
+            labels: "site, worker",
+            help: "The part of a worker that a site is entitled to among those that want something.",
+        },
+        |site| &site.share_given,
+    ),
+    (
+        &Family {
+            name: "leat_share_used_ratio",
+            kind: "gauge",
+            labels: "site, worker",
+            help: "The part that a site has had lately of what a worker did for all.",
+        },
+        |site| &site.share_used,
+    ),
+];
+const REFUSED: Family = Family {
+    name: "leat_refused_total",
+    kind: "counter",
+    labels: "site",
+    help: "Requests answered with 503 because there was too much to do.",
+};
+const QUEUE_DELAY_SECONDS: Family = Family {
+    name: "leat_queue_delay_seconds",
+    kind: "histogram",
+    labels: "site",
+    help: "Time that requests waited for their turn, from the last of the head that arrived to when they were served, or refused; and, of replies that take turns to be sent, until the first.",
+};
+const RELOADS: Family = Family {
+    name: "leat_reloads_total",
+    kind: "counter",
+    labels: "",
+    help: "Configurations put in force since the engine's start, the first included.",
+};
+const STARTED: Family = Family {
+    name: "leat_start_time_seconds",
+    kind: "gauge",
+    labels: "",
+    help: "Seconds since 1970 at the engine's start.",
+};
+
+/// Every family, for the reference.
+fn families() -> Vec<&'static Family> {
+    let mut all = vec![&CONNECTIONS];
+    all.extend(worker::FAMILIES.iter().map(|(family, _)| *family));
+    all.extend(STAGE_FAMILIES.iter().map(|(family, ..)| *family));
+    all.extend(SITE_GAUGES.iter().chain(SHARE_FAMILIES).map(|(family, _)| *family));
+    all.extend(upstream::FAMILIES.iter().chain(port::FAMILIES).map(|(family, _)| *family));
+    all.push(&COST_MODEL_ERROR);
+    all.extend([
+        &REJECTIONS,
+        &REQUESTS,
+        &BODY_BYTES,
+        &COMPUTE_SECONDS,
+        &SLICES,
+        &LOG_LINES_DROPPED,
+        &REFUSED,
+        &QUEUE_DELAY_SECONDS,
+        &REQUEST_SECONDS,
+        &RELOADS,
+        &STARTED,
+    ]);
+    all
+}
+
+/// `docs/metrics.md`.
+#[must_use]
+pub fn reference() -> String {
+    let mut text = String::from(
+        "# Metrics\n\nServed at `/metrics` on the admin address, in Prometheus's text format. This page is generated: `leat reference metrics`.\n\n\
+         | name | kind | labels | meaning |\n|---|---|---|---|\n",
+    );
+    for family in families() {
+        text.push_str(&format!("| `{}` | {} | {} | {} |\n", family.name, family.kind, family.labels, family.help));
+    }
+    text
+}
+
+/// Prometheus's text exposition format, version 0.0.4.
+#[derive(Default)]
+struct Page {
+    text: String,
+    name: &'static str,
+}
+
+impl Page {
+    fn family(&mut self, family: &Family) {
+        self.name = family.name;
+        self.text.push_str(&format!("# HELP {0} {1}\n# TYPE {0} {2}\n", family.name, family.help, family.kind));
+    }
+
+    fn line(&mut self, suffix: &str, labels: &[(&str, &str)], value: u64) {
+        self.value(suffix, labels, &value.to_string());
+    }
+
+    /// A histogram of times: how many are in each of the buckets that `bounds_us` separates, and their sum.
+    fn histogram(&mut self, site: &str, bounds_us: &[u64], bucket: impl Fn(usize) -> u64, sum_us: u64) {
+        let mut count = 0;
+        for (index, &bound_us) in bounds_us.iter().enumerate() {
+            count += bucket(index);
+            self.line("_bucket", &[("site", site), ("le", &seconds(bound_us))], count);
+        }
+        count += bucket(bounds_us.len());
+        self.line("_bucket", &[("site", site), ("le", "+Inf")], count);
+        self.value("_sum", &[("site", site)], &seconds(sum_us));
+        self.line("_count", &[("site", site)], count);
+    }
+
+    fn value(&mut self, suffix: &str, labels: &[(&str, &str)], value: &str) {
+        self.text.push_str(self.name);
+        self.text.push_str(suffix);
+        for (place, (name, label)) in labels.iter().enumerate() {
+            let escaped = label.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+            let open = if place == 0 { '{' } else { ',' };
+            self.text.push_str(&format!("{open}{name}=\"{escaped}\""));
+        }
+        if !labels.is_empty() {
+            self.text.push('}');
+        }
+        self.text.push_str(&format!(" {value}\n"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn workers_add_up_and_labels_are_escaped() {
+        let server = ServerMetrics::default();
+        for worker in 0..2 {
+            let metrics = Arc::new(WorkerMetrics::new(worker));
+            metrics.accepted.add(3);
+            metrics.site("a \"b\"").requests[1].add(5);
+            metrics.site("a \"b\"").times[0].add(5);
+            server.add_worker(metrics);
+        }
+        let page = server.render();
+        assert!(page.contains("\nleat_accepted_total 6\n"), "{page}");
+        assert!(page.contains("\nleat_requests_total{site=\"a \\\"b\\\"\",status=\"2xx\"} 10\n"), "{page}");
+        assert!(page.contains("\nleat_request_seconds_bucket{site=\"a \\\"b\\\"\",le=\"0.00005\"} 10\n"), "{page}");
+        assert!(page.contains("\nleat_request_seconds_count{site=\"a \\\"b\\\"\"} 10\n"), "{page}");
+    }
+
+    #[test]
+    fn docs_metrics_md_is_fresh() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/metrics.md");
+        let found = std::fs::read_to_string(path).unwrap_or_default();
+        assert!(found == reference(), "docs/metrics.md is stale: run `cargo xtask reference`");
+    }
+
+    #[test]
+    fn the_reference_has_every_family_of_the_page() {
+        let server = ServerMetrics::default();
+        let metrics = Arc::new(WorkerMetrics::new(0));
+        let _ = metrics.site("x");
+        server.add_worker(metrics);
+        let (page, reference) = (server.render(), reference());
+        let names: Vec<&str> =
+            page.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).collect();
+        assert_eq!(names.len(), families().len());
+        for name in names {
+            assert!(reference.contains(&format!("| `{name}` |")), "{name}");
+        }
+    }
+}
