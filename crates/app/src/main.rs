@@ -215,15 +215,26 @@ fn print(text: &str) -> ExitCode {
 }
 
 fn check(file: &std::path::Path) -> ExitCode {
-    match config::check(file) {
-        Ok((config, warnings)) => {
-            eprint!("{warnings}");
-            println!("{} is well: {}", file.display(), config.summary());
-            ExitCode::SUCCESS
-        }
-        Err(mistakes) => {
+    let mut told = Vec::new();
+    // Most is the same for all machines of a cluster.
+    let mut tell = |mistakes: String| {
+        if !told.contains(&mistakes) {
             eprint!("{mistakes}");
-            ExitCode::FAILURE
+            told.push(mistakes);
+        }
+    };
+    let mut code = ExitCode::SUCCESS;
+    for part in config::parts(file) {
+        match config::check_part(file, &part) {
+            Ok((config, warnings)) => {
+                tell(warnings.to_string());
+                println!("{} is well: {}", file.display(), config.summary());
+            }
+            Err(mistakes) => {
+                tell(mistakes.to_string());
+                code = ExitCode::FAILURE;
+            }
         }
     }
+    code
 }

@@ -18,4 +18,5 @@ mod spawn;
 pub mod steering;
 pub mod storage;
 pub mod tap;
+pub mod users;
 pub mod wake;

@@ -5,6 +5,7 @@ use std::fs;
 use std::net::SocketAddr;
 use std::ops::Range;
 
+use leat_logic::serve::path_pattern::PathPattern;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -49,6 +50,7 @@ pub(super) fn judge(root: &DeTable<'_>, is_whole: bool, config: &Config, mistake
     let mut judge = Judge { root, config, mistakes, bad };
     judge.limits();
     judge.workers();
+    judge.user();
     let sites = judge.tables("site", &config.sites);
     let is_foreign = config.cluster.own_node().is_some_and(|node| !node.server.is_empty());
     let may_be_without = config.role == Role::Dispatcher || config.role == Role::Node && is_foreign;
@@ -168,6 +170,16 @@ impl<'a> Judge<'a> {
         }
     }
 
+    fn user(&mut self) {
+        if let Some(span) = self.written_at(&["user"])
+            && self.config.user.is_some()
+            && self.config.role != Role::Server
+        {
+            let message = format!("`user` can't be given under role = \"{}\"", self.config.role.name());
+            self.error(span, message, "take it out: connections are handed over with root's privileges");
+        }
+    }
+
     fn site(&mut self, table: SiteTable<'a>) {
         if table.section.listen.is_empty()
             && let Some(span) = table.written(self, "listen")
@@ -189,6 +201,7 @@ impl<'a> Judge<'a> {
             );
         }
         self.error_pages(table);
+        self.fallback(table);
         self.hosts(table);
         self.handlers(table);
     }
@@ -210,6 +223,21 @@ impl<'a> Judge<'a> {
                 let message = format!("the handler of {} has no server to pass requests on to", handler.path);
                 self.error(span.clone(), message, "write one, as in to = [\"127.0.0.1:9000\"]");
             }
+            if let Some(redirect) = &handler.redirect
+                && redirect.to.appends()
+                && !matches!(handler.path, PathPattern::Below(_))
+            {
+                let message =
+                    format!("the redirect of {} to {} has no rest of a path to go by", handler.path, redirect.to);
+                self.error(span.clone(), message, "take /* away from `to`, or have `path` end in it");
+            } else if let Some(redirect) = &handler.redirect
+                && redirect.to.leads_to(&handler.path)
+                && !table.section.handlers[..index].iter().any(|earlier| redirect.to.leads_to(&earlier.path))
+            {
+                let message =
+                    format!("the redirect of {} leads to one of its own paths, again and again", handler.path);
+                self.error(span.clone(), message, "write another place, or a handler for that path before this one");
+            }
             let Some(fastcgi) = table.nested_item("handler", index, "fastcgi") else { continue };
             // Written, even if wrongly: that is told already.
             let is_written = |key| fastcgi.get_ref().get(key).is_some();
@@ -228,22 +256,35 @@ impl<'a> Judge<'a> {
             return;
         }
         for page in &table.section.error_pages {
-            let file = table.section.root.join(page.path.trim_start_matches('/'));
-            let is_hidden =
-                page.path.split('/').any(|name| name.starts_with('.')) && !page.path.starts_with("/.well-known/");
-            let wrong = match fs::metadata(&file) {
-                Ok(_) if is_hidden && !table.section.hidden => "is hidden: its name begins with a dot".to_owned(),
-                Ok(metadata) if metadata.is_file() => continue,
-                Ok(_) => "isn't a file".to_owned(),
-                Err(error) => format!("can't be used: {}", reason(&error)),
-            };
             let status = page.status.to_string();
             let Some(value) = table.value("error_pages").and_then(|pages| pages.get_ref().get(status)) else {
                 continue;
             };
-            let message = format!("`error_pages`: {:?} {wrong}", page.path);
-            self.error(value.span(), message, format!("create {}, or write another page", file.display()));
+            self.page(table, "error_pages", &page.path, value.span());
         }
+    }
+
+    fn fallback(&mut self, table: SiteTable<'a>) {
+        let Some(path) = &table.section.fallback else { return };
+        let is_handled = table.section.handlers.iter().any(|handler| handler.path.split(path.as_bytes()).is_some());
+        if let (Some(span), Some(_), false) = (table.written(self, "fallback"), table.written(self, "root"), is_handled)
+        {
+            self.page(table, "fallback", path, span);
+        }
+    }
+
+    /// A file of the site that stands for others: it must be there, and must not be hidden.
+    fn page(&mut self, table: SiteTable<'a>, key: &str, path: &str, span: Range<usize>) {
+        let file = table.section.root.join(path.trim_start_matches('/'));
+        let is_hidden = path.split('/').any(|name| name.starts_with('.')) && !path.starts_with("/.well-known/");
+        let wrong = match fs::metadata(&file) {
+            Ok(_) if is_hidden && !table.section.hidden => "is hidden: its name begins with a dot".to_owned(),
+            Ok(metadata) if metadata.is_file() => return,
+            Ok(_) => "isn't a file".to_owned(),
+            Err(error) => format!("can't be used: {}", reason(&error)),
+        };
+        let help = format!("create {}, or write another page", file.display());
+        self.error(span, format!("`{key}`: {path:?} {wrong}"), help);
     }
 
     /// Hosts that a wildcard of the same site has already.

@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use leat_host::reactor::Peer;
+use leat_logic::http::Status;
 use leat_logic::serve::path_pattern::PathPattern;
+use leat_logic::serve::redirect::Destination;
 
 pub use super::kinds::Command;
 use super::kinds::{
-    CommandLine, Count, FILE_NAME_OR_NONE, Flag, ListOf, Maybe, Optional, OrBlank, PATH_PATTERN, PEER, Pairs, Period,
-    UPSTREAM, VARIABLE_NAME, VARIABLE_VALUE,
+    Choice, CommandLine, Count, DESTINATION, FILE_NAME_OR_NONE, Flag, ListOf, Maybe, Optional, OrBlank, PATH_PATTERN,
+    PEER, Pairs, Period, UPSTREAM, VARIABLE_NAME, VARIABLE_VALUE,
 };
 use super::schema::{Fallback::*, section};
 
@@ -26,6 +28,8 @@ section! {
         fastcgi: Option<FastCgi> = Maybe::<FastCgi>::new(), Otherwise("none");
         /// Other servers, to which requests are passed on.
         proxy: Option<Proxy> = Maybe::<Proxy>::new(), Otherwise("none");
+        /// Another place, to which clients are sent.
+        redirect: Option<Redirect> = Maybe::<Redirect>::new(), Otherwise("none");
     }
 }
 
@@ -106,6 +110,22 @@ section! {
     }
 }
 
+section! {
+    /// Sends clients to another place. The query goes along.
+    Redirect "[site.handler.redirect]" example "[[site.handler]]\npath = \"/old/*\"\nredirect = { to = \"/new/*\" }\n" {
+        /// Where to. A `/*` at its end stands for what a path has after that of the handler, which then ends in `/*` too.
+        to: Destination = OrBlank(DESTINATION), Required;
+        /// For how long: browsers and search engines remember `"permanent"` (301), and not `"temporary"` (302). The same with `"_same_method"` at
+        /// its end (308 and 307) has a POST stay a POST.
+        kind: Status = Choice(&[
+            ("permanent", Status::MOVED_PERMANENTLY),
+            ("temporary", Status::FOUND),
+            ("permanent_same_method", Status::PERMANENT_REDIRECT),
+            ("temporary_same_method", Status::TEMPORARY_REDIRECT),
+        ]), Toml("\"permanent\"");
+    }
+}
+
 const PROCESSES: Count<usize> = Count { min: 1, max: 1000 };
 const QUEUE: Count<usize> = Count { min: 0, max: 100_000 };
 const TIMEOUT: Period = Period { min_ms: 100, max_ms: 86_400_000 };
@@ -141,11 +161,17 @@ impl FastCgi {
 
 impl Handler {
     /// The sections that it may have.
-    pub(super) const KINDS: [&'static str; 4] = ["burn", "cgi", "fastcgi", "proxy"];
+    pub(super) const KINDS: [&'static str; 5] = ["burn", "cgi", "fastcgi", "proxy", "redirect"];
 
     /// Those that it has: there must be one.
     pub(super) fn sections(&self) -> Vec<&'static str> {
-        let is_there = [self.burn.is_some(), self.cgi.is_some(), self.fastcgi.is_some(), self.proxy.is_some()];
+        let is_there = [
+            self.burn.is_some(),
+            self.cgi.is_some(),
+            self.fastcgi.is_some(),
+            self.proxy.is_some(),
+            self.redirect.is_some(),
+        ];
         Self::KINDS.into_iter().zip(is_there).filter(|(_, is_there)| *is_there).map(|(name, _)| name).collect()
     }
 }

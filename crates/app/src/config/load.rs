@@ -73,7 +73,34 @@ pub fn check(path: &Path) -> Result<(Config, Mistakes), Mistakes> {
     check_part(path, &Part::default())
 }
 
-fn check_part(path: &Path, part: &Part) -> Result<(Config, Mistakes), Mistakes> {
+/// The parts that the machines of a cluster have whose file leaves it to the command line to say which: its dispatcher's or connection server's, and
+/// those of its nodes. Of any other file, the one that it says.
+#[must_use]
+pub fn parts(path: &Path) -> Vec<Part> {
+    let alone = vec![Part::default()];
+    // What is wrong with it is told when it's checked.
+    let Ok(text) = fs::read_to_string(path) else { return alone };
+    let (document, _) = DeTable::parse_recoverable(&text);
+    let root = document.get_ref();
+    if root.contains_key("role") || !root.contains_key("cluster") {
+        return alone;
+    }
+    let context = Context::new(path.parent().unwrap_or(Path::new(".")), Some(root));
+    let cluster = Config::read(&Reader::new(root, document.span(), Config::SCHEMA, &context)).cluster;
+    let home = if root.contains_key("split") { Role::ConnectionServer } else { Role::Dispatcher };
+    let mut parts = vec![Part { role: Some(home), ..Part::default() }];
+    // Behind ports alone, nodes are other servers.
+    let nodes = cluster.nodes.into_iter().filter(|_| !cluster.vip.is_empty());
+    parts.extend(nodes.map(|node| Part { role: Some(Role::Node), name: Some(node.name), ..Part::default() }));
+    parts
+}
+
+/// As [`check`], for a machine that has this part in the file's cluster.
+///
+/// # Errors
+///
+/// As [`check`].
+pub fn check_part(path: &Path, part: &Part) -> Result<(Config, Mistakes), Mistakes> {
     let name = path.display().to_string();
     let bytes = match read(path) {
         Ok(bytes) => bytes,

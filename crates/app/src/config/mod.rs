@@ -30,10 +30,10 @@ mod tests;
 
 pub use cluster::{Cluster, ClusterKey, ClusterNode, Dynamic, HealthChecks, MixLard, Role};
 pub use command_line::{ClusterFlags, dispatcher_text, node_text};
-pub use handler::{Burn, Cgi, Command, FastCgi, Handler, Proxy, Variable};
+pub use handler::{Burn, Cgi, Command, FastCgi, Handler, Proxy, Redirect, Variable};
 pub use kinds::{Network, address_argument};
 pub use lab::Lab;
-pub use load::{Part, check, from_directory, from_text, load, load_part};
+pub use load::{Part, check, check_part, from_directory, from_text, load, load_part, parts};
 pub use mistake::{Mistake, Mistakes, Severity};
 pub use port::{ClusterPort, Each, PortLog};
 pub use proxy_protocol::ProxyProtocol;

@@ -4,12 +4,13 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use leat_host::users::User;
 use leat_logic::http::{HEAD_BYTES_CEILING, HEADER_COUNT_CEILING};
 use leat_logic::serve::hosts::HostTable;
 
 use super::cluster::{Cluster, Role};
 use super::kinds::{
-    Choice, Count, GIB, KIB, Nested, OPTIONAL_ADDRESS, Period, Rate, Repeated, SOCKET, Size, TIB, Workers,
+    Choice, Count, GIB, KIB, Nested, OPTIONAL_ADDRESS, Period, Rate, Repeated, SOCKET, Size, TIB, USER, Workers,
 };
 use super::lab::Lab;
 use super::port::ClusterPort;
@@ -69,6 +70,10 @@ section! {
         workers: usize = Workers(Count { min: 1, max: 1024 }), Otherwise("one for each core that leat may run on; in a cluster, one");
         /// How workers wait for the network. Where the kernel refuses io_uring, leat logs one line and uses epoll.
         reactor: Reactor = Choice(&[("io_uring", Reactor::IoUring), ("epoll", Reactor::Epoll)]), Toml("\"io_uring\"");
+        /// Who serves, where leat is started by root: files are read, access logs written and programs run as this user, with the user's own group
+        /// and no other. Only the process that listens at ports and starts the others stays root's. `""` for whoever starts leat. It can't be
+        /// given for a part of a cluster, which needs root.
+        user: Option<User> = USER, Toml("\"\"");
         /// What this process is: a server on its own, the dispatcher of a cluster, one of its nodes, or a connection server, which
         /// serves and delegates.
         role: Role = Choice(Role::NAMES), Toml("\"server\"");
@@ -192,6 +197,12 @@ impl Config {
     pub fn port_at(&self, address: SocketAddr) -> Option<&ClusterPort> {
         let is_home = self.role == Role::Dispatcher;
         self.cluster.ports.iter().find(|port| is_home && port.listen.contains(&address))
+    }
+
+    /// Whether it starts programs.
+    pub(crate) fn starts_programs(&self) -> bool {
+        let mut handlers = self.sites.iter().flat_map(|site| &site.handlers);
+        handlers.any(|handler| handler.cgi.is_some() || handler.fastcgi.as_ref().is_some_and(|it| it.command.is_some()))
     }
 
     /// What it serves in a few words: "2 sites on 3 addresses", "dispatcher: 4 nodes behind 1 address".

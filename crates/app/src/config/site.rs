@@ -15,7 +15,7 @@ use super::handler::Handler;
 use super::kinds::{
     ACCESS_LOG, ADDRESS, CHARSET, Choice, Count, DIRECTORY, EXTENSION, FILE_NAME, Flag, HEADER_NAME, HEADER_VALUE,
     HOST, HeaderName, ListOf, MEDIA_TYPE, NAME, Nested, OWNER, OrBlank, PATH_PATTERN, POLICY, Pairs, Percent, Period,
-    Rate, Repeated, STATUS, Size, TIB, URL_PATH,
+    Rate, Repeated, STATUS, Size, TIB, URL_PATH, URL_PATH_OR_NONE,
 };
 use super::schedule::{PRIORITY, WEIGHT};
 use super::schema::{Fallback::*, section};
@@ -138,6 +138,9 @@ section! {
         /// Files of the site sent with an error, by its status, without their own `Cache-Control` and `Expires`. Errors 408, 412 to 417, 421 and
         /// 431, and requests that can't be understood, have leat's own page.
         error_pages: Vec<ErrorPage> = Pairs { key: STATUS, value: URL_PATH, make: |status, path| ErrorPage { status, path } }, Toml("{}");
+        /// What answers where a path names no file, nor a directory with an index or a listing, in place of 404 or 403: a file of the site, as single-page applications want it, or a path that a handler
+        /// answers for, as a PHP application's `"/index.php"`, which then gets other methods than GET too. `""` for nothing.
+        fallback: Option<String> = URL_PATH_OR_NONE, Toml("\"\"");
         /// Media types by extension, before those that leat knows.
         types: Vec<MediaType> = Pairs {
             key: EXTENSION, value: MEDIA_TYPE, make: |extension, media_type| MediaType { extension, media_type }

@@ -12,12 +12,14 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 use leat_host::channel;
+use leat_host::users::{self, User};
 
 use super::{Event, Source};
 use crate::listener::ListenerName;
@@ -57,9 +59,16 @@ pub(super) struct EngineProcess {
 }
 
 impl EngineProcess {
-    pub(super) fn start(source: &Source) -> io::Result<EngineProcess> {
+    /// Started by root, it runs as `user`.
+    pub(super) fn start(source: &Source, user: Option<User>) -> io::Result<EngineProcess> {
         let (ours, theirs) = UnixStream::pair()?;
-        let child = Command::new("/proc/self/exe")
+        let mut command = Command::new("/proc/self/exe");
+        if let Some(user) = user.filter(|_| users::own_id() == 0) {
+            // The library leaves all other groups as well.
+            command.uid(user.id).gid(user.group);
+        }
+        let child = command
+            .env_remove(super::service_manager::VARIABLE)
             .env_remove(super::upgrade::VARIABLE)
             .env_remove(super::upgrade::LEAVING_VARIABLE)
             .arg("engine")

@@ -5,6 +5,7 @@
 
 mod engine_process;
 mod listeners;
+mod service_manager;
 mod source;
 mod upgrade;
 
@@ -14,11 +15,13 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
 use leat_host::process::{self, Ended, Notice};
+use leat_host::users;
 
 use crate::config::{Config, Role};
 use crate::log;
 use engine_process::{EngineProcess, Report};
 use listeners::Listeners;
+use service_manager::ServiceManager;
 
 pub use source::Source;
 
@@ -41,6 +44,7 @@ struct Supervisor<'a> {
     listeners: Listeners,
     sender: Sender<Event>,
     events: Receiver<Event>,
+    manager: ServiceManager,
     /// The one that accepts connections.
     engine: Option<EngineProcess>,
     /// A configuration that the engine has been told to apply.
@@ -77,6 +81,7 @@ fn start(source: &Source) -> Result<Supervisor<'_>, String> {
         String::new()
     })?;
     log::configure(&config.log);
+    warn_of_privileges(&config);
     let (sender, events) = mpsc::channel();
     let notices = sender.clone();
     process::hear_notices(move |notice| {
@@ -100,6 +105,7 @@ fn start(source: &Source) -> Result<Supervisor<'_>, String> {
         listeners,
         sender,
         events,
+        manager: ServiceManager::of_environment(),
         engine: None,
         applying: None,
         leaving: Vec::new(),
@@ -123,11 +129,27 @@ fn start(source: &Source) -> Result<Supervisor<'_>, String> {
     }
 }
 
+/// Says what the operator may not have meant.
+fn warn_of_privileges(config: &Config) {
+    match config.user {
+        Some(user) if users::own_id() != 0 && users::own_id() != user.id => {
+            log::warning("`user` counts for nothing, as leat isn't started by root: it serves as who has started it");
+        }
+        None if users::own_id() == 0 && config.role == Role::Server && config.starts_programs() => {
+            log::warning(
+                "programs of handlers run as root: write whom they should run as before the first section, as in user = \"www-data\"",
+            );
+        }
+        _ => {}
+    }
+}
+
 impl Supervisor<'_> {
     fn start_engine(&mut self) -> io::Result<()> {
         self.restart_at = None;
         self.listeners.begin_again();
-        let engine = EngineProcess::start(self.source)?;
+        let user = self.applying.as_ref().unwrap_or(&self.config).user;
+        let engine = EngineProcess::start(self.source, user)?;
         engine.report_to(self.sender.clone())?;
         self.listeners.send_new(&engine)?;
         engine.apply()?;
@@ -212,6 +234,7 @@ impl Supervisor<'_> {
         }
         let drain = self.config.limits.drain_timeout;
         log::info(format_args!("stopping: requests under way have {} s to end", drain.as_secs()));
+        self.manager.stopping();
         self.restart_at = None;
         self.kill_at = Some(Instant::now() + drain + KILL_GRACE);
         // Closed here first: with the engine's closed too, new clients are refused at once and can go elsewhere.
@@ -229,17 +252,14 @@ impl Supervisor<'_> {
         if self.is_stopping() {
             return;
         }
+        self.manager.reloading();
         let config = match self.source.load() {
             Ok(config) => config,
-            Err(mistakes) => {
-                log::error(format_args!("the new configuration isn't used; the old one stays in force:\n{mistakes}"));
-                return;
-            }
+            Err(mistakes) => return self.refuse(&format!("\n{mistakes}")),
         };
         if let Err(message) = self.listeners.bind(&config) {
-            log::error(format_args!("the new configuration isn't used; the old one stays in force: {message}"));
             self.listeners.keep_only(&self.config);
-            return;
+            return self.refuse(&message);
         }
         if self.engine.is_some() && self.needs_new_engine(&config) {
             return self.replace_engine(config);
@@ -250,15 +270,26 @@ impl Supervisor<'_> {
         };
         match self.listeners.send_new(engine).and_then(|()| engine.apply()) {
             Ok(()) => self.applying = Some(config),
-            Err(error) => log::error(format_args!("can't tell the engine of the new configuration: {error}")),
+            Err(error) => self.refuse(&format!("the engine can't be told of it: {error}")),
         }
+    }
+
+    /// A new configuration can't be put in force.
+    fn refuse(&self, reason: &str) {
+        let message = "the new configuration isn't used; the old one stays in force";
+        let space = if reason.starts_with('\n') { "" } else { " " };
+        log::error(format_args!("{message}:{space}{reason}"));
+        self.manager.ready(message);
     }
 
     /// Whether running workers can't be given this configuration. A server's part in a cluster lasts as long as the server.
     fn needs_new_engine(&self, config: &Config) -> bool {
         let before = &self.config;
         let is_server = before.role == Role::Server && config.role == Role::Server;
-        is_server && (before.reactor != config.reactor || before.files.io_threads != config.files.io_threads)
+        is_server
+            && (before.reactor != config.reactor
+                || before.files.io_threads != config.files.io_threads
+                || before.user != config.user)
     }
 
     /// Starts an engine for a configuration that the running one can't be given; that one serves until the new one is ready.
@@ -280,6 +311,7 @@ impl Supervisor<'_> {
         self.listeners.fall_back();
         self.announced = true;
         log::error(format_args!("the new engine isn't used; the old one goes on: {reason}"));
+        self.manager.ready("the new engine isn't used; the old one goes on");
         true
     }
 
@@ -296,7 +328,7 @@ impl Supervisor<'_> {
                 }
                 self.applying = None;
                 self.listeners.keep_only(&self.config);
-                log::error(format_args!("the new configuration isn't used; the old one stays in force: {reason}"));
+                self.refuse(&reason);
             }
             Report::Released { name, count } if current => self.listeners.release(name, count),
             // A leaving engine's listeners are the new one's as well.
@@ -316,6 +348,7 @@ impl Supervisor<'_> {
             self.announced = true;
             self.announce();
         }
+        self.manager.ready(&self.config.summary());
         // The new engine accepts now, so the old one needn't. Flows of a cluster stay: another server counts on where they are.
         let may_pass = self.config.role == Role::Server;
         if let Some(next) = &self.engine {

@@ -42,6 +42,8 @@ pub(super) struct Exchange<F> {
     pub(super) status: u16,
     /// The error that a site's error page is being looked up for.
     pub(super) error: Option<u16>,
+    /// Its path named nothing, and has become the site's fallback.
+    pub(super) fell_back: bool,
     /// Content bytes of the reply, and how many the kernel has taken.
     pub(super) body_bytes: u64,
     pub(super) question: Option<LoadRequest>,
@@ -150,6 +152,7 @@ impl<F> Exchange<F> {
             replied: Instant::default(),
             status: 0,
             error: None,
+            fell_back: false,
             body_bytes: 0,
             question: None,
             answer: None,
@@ -193,6 +196,7 @@ impl<F> Exchange<F> {
         self.cost_ns = 0;
         self.status = 0;
         self.error = None;
+        self.fell_back = false;
         self.body_bytes = 0;
         self.question = None;
         self.answer = None;

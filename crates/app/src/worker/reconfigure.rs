@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use leat_host::reactor::{Listener as ListeningSocket, Reactor, Token};
 use leat_logic::serve::cache::Cache;
 use leat_logic::serve::hosts::HostTable;
@@ -145,6 +146,7 @@ impl<H: Host> Worker<H> {
                 handlers: Vec::new(),
                 limits,
                 error_pages: Vec::new(),
+                fallback: None,
                 log: None,
                 metrics,
                 place,
@@ -179,6 +181,7 @@ impl<H: Host> Worker<H> {
                         .iter()
                         .map(|page| (page.status, page.path.clone().into_bytes().into()))
                         .collect(),
+                    fallback: site.fallback.clone().map(Bytes::from),
                     log: logs.handle(place),
                     metrics,
                     place: Place::new(site),

@@ -81,6 +81,9 @@ impl<H: Host> Worker<H> {
         match found {
             Found::Resource(resource) => self.reply_resource(token, &resource),
             Found::Redirect(location) => self.reply_redirect(token, &location),
+            Found::NotFound if self.fall_back(token) => {}
+            // A directory without an index and a listing.
+            Found::Forbidden if self.asks_for_directory(token) && self.fall_back(token) => {}
             Found::NotFound => self.reply_error(token, Status::NOT_FOUND),
             Found::Forbidden => self.reply_error(token, Status::FORBIDDEN),
             Found::Unavailable(cause) => {

@@ -10,7 +10,7 @@ use leat_logic::serve::resource::{Found, Loaded};
 
 use super::exchange::Answer;
 use super::settings::SiteKind;
-use super::{File, Host, Worker, ticket_of};
+use super::{File, Host, Stage, Worker, ticket_of};
 
 impl<H: Host> Worker<H> {
     /// Answers the request in hand, or asks the storage what to answer.
@@ -51,10 +51,31 @@ impl<H: Host> Worker<H> {
                     _ => self.look_up(token),
                 },
             },
+            _ if kind == SiteKind::Files && self.fall_back(token) => {}
             Method::Options => self.reply_options(token),
             Method::Other => self.reply_error(token, Status::NOT_IMPLEMENTED),
             _ => self.reply_not_allowed(token),
         }
+    }
+
+    /// Has the site's fallback answer, if it has one for this request: once.
+    pub(super) fn fall_back(&mut self, token: Token) -> bool {
+        let Some(exchange) = self.connections[token].exchange.as_mut() else { return false };
+        // `*` of OPTIONS is no path.
+        if exchange.fell_back || exchange.error.is_some() || exchange.path.is_empty() {
+            return false;
+        }
+        let site = exchange.site.as_ref();
+        let Some(path) = site.and_then(|site| site.fallback_for(exchange.method).cloned()) else { return false };
+        exchange.fell_back = true;
+        exchange.path.clear();
+        exchange.path.extend_from_slice(&path);
+        self.queue(Stage::Serve, token);
+        true
+    }
+
+    pub(super) fn asks_for_directory(&self, token: Token) -> bool {
+        self.connections[token].exchange.as_ref().is_some_and(|exchange| exchange.path.ends_with(b"/"))
     }
 
     fn look_up(&mut self, token: Token) {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use leat_logic::http::{Limits, Request};
+use leat_logic::http::{Limits, Method, Request};
 use leat_logic::schedule::Gathering;
 use leat_logic::serve::cache::CacheLimits;
 use leat_logic::serve::coding::{Coding, CodingOrder};
@@ -35,6 +35,8 @@ pub(super) struct Site {
     pub(super) handlers: Vec<Rc<Handler>>,
     pub(super) limits: Limits,
     pub(super) error_pages: Vec<(u16, Bytes)>,
+    /// What answers where nothing is.
+    pub(super) fallback: Option<Bytes>,
     pub(super) log: Option<AccessLogHandle>,
     pub(super) metrics: Arc<SiteMetrics>,
     pub(super) place: Place,
@@ -59,6 +61,12 @@ impl Site {
             Some(accepted) if !self.offered.is_empty() => CodingOrder::negotiate(Some(accepted), &self.offered),
             _ => CodingOrder::NONE,
         }
+    }
+
+    /// The path that answers for a request whose own path may name no file: for a method that files don't know, it's the fallback's at once.
+    pub(super) fn fallback_for(&self, method: Method) -> Option<&Bytes> {
+        let is_for_files = matches!(method, Method::Get | Method::Head);
+        self.fallback.as_ref().filter(|path| is_for_files || self.handler(path).is_some())
     }
 
     /// The place of the handler that answers for a path, and how much of the path names it.

@@ -136,17 +136,24 @@ impl Server {
         Server::start_program(&binary(), arguments, listeners)
     }
 
+    /// As [`Server::start`], with more variables in its environment.
+    pub fn start_with(arguments: &[&OsStr], listeners: usize, environment: &[(&str, &OsStr)]) -> Server {
+        let mut command = Command::new(binary());
+        command.args(arguments).envs(environment.iter().copied());
+        Server::run(command, listeners)
+    }
+
     /// As [`Server::start`], with another copy of the program.
     pub fn start_program(program: &Path, arguments: &[&OsStr], listeners: usize) -> Server {
+        let mut command = Command::new(program);
+        command.args(arguments);
+        Server::run(command, listeners)
+    }
+
+    fn run(mut command: Command, listeners: usize) -> Server {
         // The mark finds every process of this server again, whoever their parents are by then.
         let mark = format!("leat-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-        let mut command = Command::new(program);
-        command
-            .args(arguments)
-            .env("LEAT_TEST_MARK", &mark)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
+        command.env("LEAT_TEST_MARK", &mark).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         // A program that a test has just written is busy as long as a process that another test started meanwhile hasn't become another
         // program: until then it has inherited the descriptor.
         let mut child = eventually("the program isn't busy", || match command.spawn() {
@@ -163,7 +170,7 @@ impl Server {
         });
         let Some(found) = found else {
             panic!(
-                "no `listening on` line from {arguments:?}\nstdout: {:#?}\nstderr: {:#?}",
+                "no `listening on` line from {command:?}\nstdout: {:#?}\nstderr: {:#?}",
                 server.stdout(),
                 server.stderr()
             );

@@ -22,6 +22,7 @@ pub fn render(status: Status) -> Bytes {
 
 fn advice(code: u16) -> &'static str {
     match code {
+        300..=399 => "What you look for is at another address.",
         400 | 417 => "The request wasn\u{2019}t understood. It may have been damaged on its way.",
         403 => "You may not see this.",
         404 => "There is nothing at this address. The link may be old, or have a typing error in it.",

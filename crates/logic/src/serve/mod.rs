@@ -17,6 +17,7 @@ pub mod mime;
 pub mod path;
 pub mod path_pattern;
 pub mod policy;
+pub mod redirect;
 pub mod reply;
 pub mod resource;
 pub mod version;

@@ -12,6 +12,7 @@ mod pattern;
 mod policy;
 mod secret;
 mod text;
+mod user;
 
 use toml::Spanned;
 use toml::de::DeValue;
@@ -27,12 +28,14 @@ pub(super) use host::HOST;
 pub(super) use nested::{Maybe, Nested, Repeated};
 pub(super) use number::{Count, Duration as Period, GIB, KIB, Percent, Rate, Size, TIB, Workers, cores, show_size};
 pub(super) use path::{
-    ACCESS_LOG, DIRECTORY, EXTENSION, FILE_NAME, FILE_NAME_OR_NONE, SOCKET, URL_PATH, is_directory, reason,
+    ACCESS_LOG, DIRECTORY, EXTENSION, FILE_NAME, FILE_NAME_OR_NONE, SOCKET, URL_PATH, URL_PATH_OR_NONE, is_directory,
+    reason,
 };
-pub(super) use pattern::PATH_PATTERN;
+pub(super) use pattern::{DESTINATION, PATH_PATTERN};
 pub(super) use policy::{DISPATCH_POLICY, POLICY, PROTOCOL};
 pub(super) use secret::CLUSTER_KEY;
 pub(super) use text::{CHARSET, CPU_LIST, Choice, Flag, ListOf, NAME, OWNER, Pairs, STATUS, TOKEN, Text, Wrong};
+pub(super) use user::USER;
 
 /// What the reference says about a kind.
 pub(in crate::config) trait Describe {

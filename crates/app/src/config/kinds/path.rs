@@ -135,6 +135,13 @@ fn parse_url_path(written: &str, _: &Path) -> Result<String, Wrong> {
     Ok(written.to_owned())
 }
 
+/// The same, or nothing.
+pub(in crate::config) const URL_PATH_OR_NONE: Text<Option<String>> = Text {
+    description: "path in the site, or `\"\"`",
+    example: "/index.html",
+    parse: |written, base| if written.is_empty() { Ok(None) } else { parse_url_path(written, base).map(Some) },
+};
+
 /// Longer ones aren't looked up.
 const EXTENSION_BYTES_MAX: usize = 32;
 

@@ -1,8 +1,9 @@
-//! Sets of paths.
+//! Sets of paths, and where redirects lead.
 
 use std::path::Path;
 
 use leat_logic::serve::path_pattern::PathPattern;
+use leat_logic::serve::redirect::Destination;
 
 use super::{Text, Wrong};
 
@@ -16,6 +17,23 @@ fn parse_pattern(written: &str, _: &Path) -> Result<PathPattern, Wrong> {
         None => Wrong::new(
             "isn't a set of paths",
             "write \"/app\" for one path, \"/app/*\" for it and all below, \"*.php\" for all with an ending",
+        ),
+    }
+}
+
+/// A URL or a path, for some paths or for each its own.
+pub(in crate::config) const DESTINATION: Text<Destination> = Text {
+    description: "URL or path, with or without `/*` at its end",
+    example: "https://www.example.org/*",
+    parse: parse_destination,
+};
+
+fn parse_destination(written: &str, _: &Path) -> Result<Destination, Wrong> {
+    match Destination::parse(written) {
+        Some(destination) => Ok(destination),
+        None => Wrong::new(
+            "isn't a place to be sent to",
+            "write \"http://host/path\", \"https://host/path\" or \"/path\"; with /* at its end the rest of each path goes there",
         ),
     }
 }

@@ -7,6 +7,7 @@ mod pool;
 mod program_log;
 mod program_run;
 mod proxy;
+mod redirect;
 mod relay;
 mod upkeep;
 
@@ -49,6 +50,8 @@ enum Kind {
     FastCgi { config: config::FastCgi, pool: Pool, responders: Responders },
     /// Other servers.
     Proxy { proxy: Proxy, pool: Pool },
+    /// Another place.
+    Redirect(config::Redirect),
 }
 
 /// What a handler has under way for a request.
@@ -84,6 +87,8 @@ impl Handler {
             Kind::Cgi { config: cgi.clone(), pool: Pool::new(cgi.processes, cgi.queue, cgi.timeout) }
         } else if let Some(proxy) = &handler.proxy {
             proxy::kind(proxy)
+        } else if let Some(redirect) = &handler.redirect {
+            Kind::Redirect(redirect.clone())
         } else {
             let fastcgi = handler.fastcgi.as_ref()?;
             let pool = Pool::new(fastcgi.processes, fastcgi.queue, fastcgi.timeout);
@@ -104,7 +109,7 @@ impl Handler {
         let has_request = match &self.kind {
             Kind::FastCgi { responders, .. } => responders.has_work(),
             Kind::Proxy { proxy, .. } => proxy.has_work(),
-            Kind::Burn { .. } | Kind::Cgi { .. } => false,
+            Kind::Burn { .. } | Kind::Cgi { .. } | Kind::Redirect(_) => false,
         };
         has_request || self.pool().is_some_and(Pool::is_busy)
     }
@@ -114,14 +119,14 @@ impl Handler {
         match &self.kind {
             Kind::FastCgi { responders, .. } => responders.forget(responder, stream),
             Kind::Proxy { proxy, .. } => proxy.forget(responder, stream),
-            Kind::Burn { .. } | Kind::Cgi { .. } => {}
+            Kind::Burn { .. } | Kind::Cgi { .. } | Kind::Redirect(_) => {}
         }
     }
 
     /// The pool of a handler that has programs.
     fn pool(&self) -> Option<&Pool> {
         match &self.kind {
-            Kind::Burn { .. } => None,
+            Kind::Burn { .. } | Kind::Redirect(_) => None,
             Kind::Cgi { pool, .. } | Kind::FastCgi { pool, .. } | Kind::Proxy { pool, .. } => Some(pool),
         }
     }
@@ -136,6 +141,7 @@ impl<H: Host> Worker<H> {
         match &handler.kind {
             // Its turn comes with its first slice: until then it's only known what it wants.
             Kind::Burn { policy, content } => self.begin_burn(token, policy, content),
+            Kind::Redirect(redirect) => return self.redirect(token, redirect, named),
             Kind::Cgi { .. } | Kind::FastCgi { .. } | Kind::Proxy { .. } => {
                 if !self.start(token) {
                     return;

@@ -118,7 +118,7 @@ impl<H: Host> Worker<H> {
     /// Finds a program for a request, or a place in the queue.
     pub(super) fn find_program(&mut self, token: Token, handler: &Rc<Handler>) -> Result<bool, Status> {
         let is_found = match &handler.kind {
-            Kind::Burn { .. } => true,
+            Kind::Burn { .. } | Kind::Redirect(_) => true,
             Kind::Cgi { config, pool } => self.find_cgi(token, handler, config, pool)?,
             Kind::FastCgi { .. } => self.find_responder(token, handler)?,
             Kind::Proxy { proxy, .. } => self.find_upstream(token, handler, proxy)?,

@@ -175,7 +175,7 @@ impl Handler {
             retries: 0,
         };
         let paths = PathPattern::default();
-        let own = config::Handler { path: paths.clone(), burn: None, cgi: None, fastcgi: None, proxy: None };
+        let own = config::Handler { path: paths.clone(), ..config::Handler::default() };
         let (name, root) = ("peers".to_owned(), std::path::PathBuf::new());
         Rc::new(Handler { paths, name, root, config: own, kind: kind(&config) })
     }

@@ -1,0 +1,103 @@
+//! Requests that are answered by something else than what their path names: redirects, and the fallback of a site.
+
+use std::os::unix::fs::PermissionsExt;
+
+use crate::on_both_reactors;
+use crate::support::{Directory, Reactor, Server};
+
+fn redirecting(reactor: Reactor) -> (Directory, Server) {
+    let directory = Directory::with(&[("site/a.txt", b"alpha\n")]);
+    let text = "[[site]]\nroot = \"site\"\nlisten = \"127.0.0.1:0\"\n\
+        [[site.handler]]\npath = \"/old/*\"\nredirect = { to = \"/new/*\" }\n\
+        [[site.handler]]\npath = \"/shop/*\"\nredirect = { to = \"https://shop.example.org/*\", kind = \"temporary\" }\n\
+        [[site.handler]]\npath = \"/form\"\nredirect = { to = \"/forms?kind=new\", kind = \"temporary_same_method\" }\n\
+        [[site.handler]]\npath = \"/up/*\"\nredirect = { to = \"/*\", kind = \"permanent_same_method\" }\n";
+    let server = Server::configured(reactor, &directory, text);
+    (directory, server)
+}
+
+fn a_redirect_takes_the_rest_and_the_query_along(reactor: Reactor) {
+    let (_directory, server) = redirecting(reactor);
+    let mut client = server.connect();
+    for (path, status, location) in [
+        ("/old/a%20b/c?d=e", 301, "/new/a%20b/c?d=e"),
+        ("/old", 301, "/new"),
+        ("/shop/x", 302, "https://shop.example.org/x"),
+        ("/shop?", 302, "https://shop.example.org?"),
+        ("/form?a=b", 307, "/forms?kind=new&a=b"),
+        ("/up/", 308, "/"),
+        ("/up//evil.example/x", 308, "/evil.example/x"),
+        ("/up/%0d%0aX:%20y", 308, "/%0D%0AX:%20y"),
+    ] {
+        let reply = client.get(path);
+        assert_eq!((reply.status, reply.must("location")), (status, location), "{path}");
+        assert!(reply.text().contains("at another address"), "{path}: {}", reply.text());
+    }
+    assert_eq!(client.get("/a.txt").text(), "alpha\n");
+}
+
+fn a_redirect_answers_every_method(reactor: Reactor) {
+    let (_directory, server) = redirecting(reactor);
+    let mut client = server.connect();
+    let head = client.ask("HEAD /old/x HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    assert_eq!((head.status, head.must("location"), head.body.len()), (301, "/new/x", 0));
+    let posted = client.ask("POST /form HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\nhello");
+    assert_eq!((posted.status, posted.must("location")), (307, "/forms?kind=new"));
+    assert_eq!(client.get("/a.txt").text(), "alpha\n", "the content has been passed over");
+}
+
+fn a_fallback_answers_where_nothing_is(reactor: Reactor) {
+    let directory = Directory::with(&[
+        ("site/app.html", b"<p>the app</p>\n"),
+        ("site/a.txt", b"alpha\n"),
+        ("site/empty/x.txt", b"x"),
+        ("site/404.html", b"nothing here"),
+    ]);
+    let text = "[[site]]\nroot = \"site\"\nlisten = \"127.0.0.1:0\"\nfallback = \"/app.html\"\nerror_pages = { 404 = \"/404.html\" }\n\
+        headers = { \"X-Site\" = \"yes\" }\n";
+    let server = Server::configured(reactor, &directory, text);
+    let mut client = server.connect();
+    for path in ["/", "/some/route?q=1", "/empty/", "/.git/config", "/a.txt/"] {
+        let reply = client.get(path);
+        assert_eq!((reply.status, reply.text().as_str()), (200, "<p>the app</p>\n"), "{path}");
+        assert_eq!((reply.must("content-type"), reply.must("x-site")), ("text/html; charset=utf-8", "yes"), "{path}");
+    }
+    assert_eq!(client.get("/a.txt").text(), "alpha\n");
+    let tag = client.get("/route").must("etag").to_owned();
+    let known = client.ask(format!("GET /other HTTP/1.1\r\nHost: localhost\r\nIf-None-Match: {tag}\r\n\r\n"));
+    assert_eq!(known.status, 304);
+    let head = client.ask("HEAD /route HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    assert_eq!((head.status, head.must("content-length")), (200, "15"));
+    let part = client.ask("GET /route HTTP/1.1\r\nHost: localhost\r\nRange: bytes=3-9\r\n\r\n");
+    assert_eq!((part.status, part.text().as_str()), (206, "the app"));
+    assert_eq!(client.ask("DELETE /route HTTP/1.1\r\nHost: localhost\r\n\r\n").status, 405);
+    assert_eq!(client.ask("OPTIONS * HTTP/1.1\r\nHost: localhost\r\n\r\n").status, 204);
+    // Where the fallback isn't there any more, it's 404 with its page, and no circle.
+    std::fs::remove_file(directory.at("site/app.html")).unwrap();
+    let gone = client.get("/route");
+    assert_eq!((gone.status, gone.text().as_str()), (404, "nothing here"));
+}
+
+fn a_fallback_may_be_a_program(reactor: Reactor) {
+    let directory = Directory::with(&[("site/a.txt", b"alpha\n")]);
+    let program = "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\n%s %s %s' \"$REQUEST_METHOD\" \"$SCRIPT_NAME\" \"$REQUEST_URI\"\n\
+        [ -z \"$CONTENT_LENGTH\" ] || { printf ' '; cat; }\n";
+    let path = directory.write("front", program);
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let text = "[[site]]\nroot = \"site\"\nlisten = \"127.0.0.1:0\"\nfallback = \"/front\"\n\
+        [[site.handler]]\npath = \"/front\"\ncgi = { command = \"front\" }\n";
+    let server = Server::configured(reactor, &directory, text);
+    let mut client = server.connect();
+    assert_eq!(client.get("/a.txt").text(), "alpha\n");
+    assert_eq!(client.get("/some/route?q=1").text(), "GET /front /some/route?q=1");
+    let posted = client.ask("POST /some/form HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\nhello");
+    assert_eq!((posted.status, posted.text().as_str()), (200, "POST /front /some/form hello"));
+    assert_eq!(client.ask("OPTIONS /api HTTP/1.1\r\nHost: localhost\r\n\r\n").text(), "OPTIONS /front /api");
+}
+
+on_both_reactors!(
+    a_redirect_takes_the_rest_and_the_query_along,
+    a_redirect_answers_every_method,
+    a_fallback_answers_where_nothing_is,
+    a_fallback_may_be_a_program,
+);
