@@ -41,19 +41,19 @@ fn is_answered(mut stream: TcpStream) -> bool {
 
 #[test]
 fn connections_begin_at_nodes_or_are_moved_there_and_all_are_answered() {
-    are_all_answered(21, 1);
+    are_all_answered(1);
 }
 
 #[test]
 fn connections_begin_at_the_worker_of_a_node_that_a_worker_of_the_dispatcher_has_chosen() {
-    are_all_answered(42, 3);
+    are_all_answered(3);
 }
 
-fn are_all_answered(number: u32, workers: u32) {
+fn are_all_answered(workers: u32) {
     if !is_possible() {
         return;
     }
-    let (lab, folder) = (Lab::new(number), Folder::new(&format!("born{workers}")));
+    let (lab, folder) = (Lab::new(), Folder::new("born"));
     fs::write(folder.path("site/page"), CONTENT).expect("a file to serve");
     let text = format!(
         "workers = {workers}\n\
@@ -106,11 +106,40 @@ fn are_all_answered(number: u32, workers: u32) {
 }
 
 #[test]
+fn connections_that_begin_between_two_reports_are_shared_out() {
+    if !is_possible() {
+        return;
+    }
+    let (lab, folder) = (Lab::new(), Folder::new("shared-out"));
+    fs::write(folder.path("site/page"), CONTENT).expect("a file to serve");
+    let text = "[cluster]\nvip = '10.77.0.100:80'\ndispatchers = '10.77.0.1'\nkey_file = 'cluster.key'\npolicy = 'least_connections'\n\
+                [cluster.health]\nslow_start = '0s'\n\
+                [[cluster.node]]\nname = 'n1'\naddress = '10.77.0.11'\n[[cluster.node]]\nname = 'n2'\naddress = '10.77.0.12'\n\
+                [admin]\nlisten = '127.0.0.1:9180'\n[[site]]\nroot = 'site'\n";
+    fs::write(folder.path("cluster.toml"), text).expect("a configuration");
+    lab.well(&["up", &folder.path("cluster.toml")]);
+    // All stay open: the ones before it count for each.
+    let clients: Vec<TcpStream> = lab.at("client1", || {
+        (0..60)
+            .map(|_| {
+                let mut stream = begin(0);
+                stream.write_all(b"GET /page HTTP/1.1\r\nHost: x\r\n\r\n").expect("it's open");
+                stream.read_exact(&mut [0; 12]).expect("a reply");
+                stream
+            })
+            .collect()
+    });
+    let taken =
+        ["n1", "n2"].map(|node| lab.number(node, "leat_births_total") + lab.number(node, "leat_handoffs_total"));
+    assert!(taken.iter().all(|taken| *taken >= 15), "{taken:?} of {}", clients.len());
+}
+
+#[test]
 fn requests_that_a_node_never_took_are_answered_by_another() {
     if !is_possible() {
         return;
     }
-    let (lab, folder) = (Lab::new(44), Folder::new("untaken"));
+    let (lab, folder) = (Lab::new(), Folder::new("untaken"));
     fs::write(folder.path("site/page"), CONTENT).expect("a file to serve");
     let text = "[cluster]\nvip = '10.77.0.100:80'\ndispatchers = '10.77.0.1'\nkey_file = 'cluster.key'\npolicy = 'round_robin'\n\
                 [[cluster.node]]\nname = 'n1'\naddress = '10.77.0.11'\n[[cluster.node]]\nname = 'n2'\naddress = '10.77.0.12'\n\

@@ -107,7 +107,7 @@ fn clients_get_what_they_ask_for() {
     if !is_possible() {
         return;
     }
-    let (lab, folder) = (Lab::new(19), Folder::new("clients"));
+    let (lab, folder) = (Lab::new(), Folder::new("clients"));
     let files = up(&lab, &folder);
     fs::write(folder.path("upload"), vec![b'y'; UPLOAD_BYTES]).expect("a file to upload");
     let names: Vec<&str> = files.keys().map(String::as_str).collect();
@@ -176,7 +176,7 @@ fn uploads_arrive_whole_whose_node_is_drained_in_the_middle() {
     if !is_possible() {
         return;
     }
-    let (lab, folder) = (Lab::new(20), Folder::new("uploads"));
+    let (lab, folder) = (Lab::new(), Folder::new("uploads"));
     up(&lab, &folder);
     let socket = folder.path("leat.sock");
     let head =

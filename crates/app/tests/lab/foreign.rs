@@ -138,7 +138,7 @@ fn nginx_answers_under_the_vip_and_sees_the_clients() {
     if !is_possible() || !has_nginx() {
         return;
     }
-    let (lab, folder) = (Lab::new(31), Folder::new("foreign"));
+    let (lab, folder) = (Lab::new(), Folder::new("foreign"));
     let mut servers = up(&lab, &folder, true);
     let turns = 60;
     lab.at("client1", || {
@@ -237,7 +237,7 @@ fn connections_at_nginx_outlive_leat_and_a_drained_node_gets_no_more() {
     if !is_possible() || !has_nginx() {
         return;
     }
-    let (lab, folder) = (Lab::new(32), Folder::new("foreign-life"));
+    let (lab, folder) = (Lab::new(), Folder::new("foreign-life"));
     let servers = up(&lab, &folder, true);
     let connect = || {
         let mut stream = TcpStream::connect(VIP).expect("the dispatcher listens");
@@ -292,7 +292,7 @@ fn where_no_connection_can_begin_nginx_is_reached_by_proxy() {
     if !is_possible() || !has_nginx() {
         return;
     }
-    let (lab, folder) = (Lab::new(33), Folder::new("foreign-proxy"));
+    let (lab, folder) = (Lab::new(), Folder::new("foreign-proxy"));
     let servers = up(&lab, &folder, false);
     lab.at("client1", || {
         for size in SIZES {

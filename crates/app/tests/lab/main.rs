@@ -16,6 +16,7 @@ use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 fn repository() -> PathBuf {
@@ -28,8 +29,9 @@ struct Lab {
 }
 
 impl Lab {
-    fn new(number: u32) -> Lab {
-        Lab { name: format!("t{number}x{}", std::process::id()) }
+    fn new() -> Lab {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        Lab { name: format!("t{}x{}", COUNT.fetch_add(1, Ordering::Relaxed), std::process::id()) }
     }
 
     fn leat(&self, arguments: &[&str]) -> Output {
@@ -188,7 +190,7 @@ fn a_cluster_is_built_reached_and_removed() {
     if !is_possible() {
         return;
     }
-    let (lab, example) = (Lab::new(1), repository().join("examples/cluster.toml"));
+    let (lab, example) = (Lab::new(), repository().join("examples/cluster.toml"));
     let example = example.to_str().expect("a path in UTF-8");
     let said = lab.well(&["up", example]);
     assert!(said.contains("client2") && said.contains("10.77.0.100:80"), "{said}");
@@ -237,7 +239,7 @@ fn a_drained_node_gives_up_its_connections_and_none_is_cut() {
     if !is_possible() {
         return;
     }
-    let (lab, folder) = (Lab::new(3), Folder::new("drain"));
+    let (lab, folder) = (Lab::new(), Folder::new("drain"));
     let socket = folder.path("leat.sock");
     let text = format!(
         "[admin]\nlisten = ''\nsocket = '{socket}'\n[cluster]\nvip = '10.77.0.100:80'\ndispatchers = '10.77.0.1'\n\
@@ -287,7 +289,7 @@ fn every_worker_of_dispatcher_and_nodes_has_its_part() {
     if !is_possible() {
         return;
     }
-    let (lab, folder) = (Lab::new(4), Folder::new("workers"));
+    let (lab, folder) = (Lab::new(), Folder::new("workers"));
     let socket = folder.path("leat.sock");
     let configure = |workers: usize| {
         let text = format!(
@@ -366,7 +368,9 @@ struct Folder(PathBuf);
 
 impl Folder {
     fn new(name: &str) -> Folder {
-        let folder = std::env::temp_dir().join(format!("leat-lab-{name}-{}", std::process::id()));
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let folder = std::env::temp_dir().join(format!("leat-lab-{name}{number}-{}", std::process::id()));
         fs::create_dir_all(folder.join("site")).expect("a directory for the test");
         fs::write(folder.join("site/large"), [&[b'x'; 50_000][..], b"the end"].concat()).expect("a file to serve");
         fs::write(folder.join("cluster.key"), "0f".repeat(32)).expect("a key");
@@ -389,7 +393,7 @@ fn clients_may_be_far_away_behind_a_line_that_loses_and_reorders() {
     if !is_possible() {
         return;
     }
-    let (lab, folder) = (Lab::new(38), Folder::new("far"));
+    let (lab, folder) = (Lab::new(), Folder::new("far"));
     let content: Vec<u8> = (0..1_000_000_u32).flat_map(u32::to_le_bytes).collect();
     fs::write(folder.path("site/file"), &content).expect("a file to serve");
     let text = "[cluster]\nvip = '10.77.0.100:80'\ndispatchers = '10.77.0.1'\nkey_file = 'cluster.key'\n\
@@ -413,7 +417,7 @@ fn limits_hold_and_what_is_left_of_a_crash_is_removed() {
     if !is_possible() {
         return;
     }
-    let (lab, folder) = (Lab::new(2), std::env::temp_dir().join(format!("leat-lab-test-{}", std::process::id())));
+    let (lab, folder) = (Lab::new(), std::env::temp_dir().join(format!("leat-lab-test-{}", std::process::id())));
     fs::create_dir_all(folder.join("site")).expect("a directory for the test");
     fs::write(folder.join("site/large"), vec![b'x'; 2_000_000]).expect("a file to serve");
     fs::write(folder.join("cluster.key"), "0f".repeat(32)).expect("a key");

@@ -95,19 +95,19 @@ fn total(lab: &Lab, name: &str) -> u64 {
 
 #[test]
 fn requests_of_a_kept_connection_go_where_their_content_is() {
-    go_where_content_is(11, Begun::AtDispatcher);
+    go_where_content_is(Begun::AtDispatcher);
 }
 
 #[test]
 fn requests_of_a_kept_connection_go_where_their_content_is_if_begun_at_a_node() {
-    go_where_content_is(31, Begun::AtNode);
+    go_where_content_is(Begun::AtNode);
 }
 
-fn go_where_content_is(number: u32, begun: Begun) {
+fn go_where_content_is(begun: Begun) {
     if !is_possible() {
         return;
     }
-    let (lab, folder) = (Lab::new(number), Folder::new(&format!("kept{number}")));
+    let (lab, folder) = (Lab::new(), Folder::new("kept"));
     let file = |number: usize| {
         let name = format!("f{number}");
         let length = if number.is_multiple_of(2) { 1_000 } else { 400_000 };
@@ -194,19 +194,19 @@ pub(super) fn read_slowly(
 
 #[test]
 fn replies_under_way_leave_a_drained_node_and_none_is_cut() {
-    leave_a_drained_node(12, Begun::AtDispatcher);
+    leave_a_drained_node(Begun::AtDispatcher);
 }
 
 #[test]
 fn replies_under_way_leave_a_drained_node_and_none_is_cut_if_begun_at_a_node() {
-    leave_a_drained_node(32, Begun::AtNode);
+    leave_a_drained_node(Begun::AtNode);
 }
 
-fn leave_a_drained_node(number: u32, begun: Begun) {
+fn leave_a_drained_node(begun: Begun) {
     if !is_possible() {
         return;
     }
-    let (lab, folder) = (Lab::new(number), Folder::new(&format!("busy{number}")));
+    let (lab, folder) = (Lab::new(), Folder::new("busy"));
     let files = BTreeMap::from([("big".to_owned(), content("big", 3_000_000))]);
     up(&lab, &folder, begun, &files, "policy = 'round_robin'");
     let socket = folder.path("leat.sock");
@@ -259,7 +259,7 @@ fn requests_are_served_while_thousands_of_idle_connections_leave_a_node() {
     if !is_possible() {
         return;
     }
-    let (lab, folder) = (Lab::new(14), Folder::new("thousands"));
+    let (lab, folder) = (Lab::new(), Folder::new("thousands"));
     let files = BTreeMap::from([("small".to_owned(), content("small", 10_000))]);
     up(&lab, &folder, Begun::AtDispatcher, &files, "policy = 'round_robin'");
     let socket = folder.path("leat.sock");
@@ -287,7 +287,7 @@ fn nobody_waits_in_vain_at_a_node_whose_connections_nobody_takes() {
     if !is_possible() {
         return;
     }
-    let (lab, folder) = (Lab::new(18), Folder::new("vain"));
+    let (lab, folder) = (Lab::new(), Folder::new("vain"));
     let files = BTreeMap::from([("small".to_owned(), content("small", 10_000))]);
     up(&lab, &folder, Begun::AtNode, &files, "policy = 'round_robin'");
     let socket = folder.path("leat.sock");
@@ -314,7 +314,7 @@ fn what_went_on_without_a_node_that_stood_still_is_gone_there() {
     if !is_possible() {
         return;
     }
-    let (lab, folder) = (Lab::new(15), Folder::new("stood"));
+    let (lab, folder) = (Lab::new(), Folder::new("stood"));
     let files = BTreeMap::from([("small".to_owned(), content("small", 100))]);
     up(&lab, &folder, Begun::AtDispatcher, &files, "policy = 'round_robin'");
     let mut clients = lab.at("client1", || (0..30).map(|_| (connect(), Vec::new())).collect::<Vec<_>>());
@@ -348,19 +348,19 @@ fn await_tags(lab: &Lab, name: &str) {
 
 #[test]
 fn a_reply_goes_on_elsewhere_when_its_node_dies() {
-    outlive_a_node(13, Begun::AtDispatcher);
+    outlive_a_node(Begun::AtDispatcher);
 }
 
 #[test]
 fn a_reply_goes_on_elsewhere_when_its_node_dies_if_begun_at_a_node() {
-    outlive_a_node(33, Begun::AtNode);
+    outlive_a_node(Begun::AtNode);
 }
 
-fn outlive_a_node(number: u32, begun: Begun) {
+fn outlive_a_node(begun: Begun) {
     if !is_possible() {
         return;
     }
-    let (lab, folder) = (Lab::new(number), Folder::new(&format!("death{number}")));
+    let (lab, folder) = (Lab::new(), Folder::new("death"));
     let files = BTreeMap::from([("big".to_owned(), content("big", 10_000_000))]);
     up(&lab, &folder, begun, &files, "policy = 'round_robin'");
     await_tags(&lab, "big");

@@ -11,7 +11,7 @@ fn a_dispatcher_that_is_killed_and_started_again_cuts_nothing() {
     if !is_possible() {
         return;
     }
-    let (lab, folder) = (Lab::new(43), Folder::new("restart"));
+    let (lab, folder) = (Lab::new(), Folder::new("restart"));
     let (small, big) = (content("small", 1_000), content("big", 8 << 20));
     fs::write(folder.path("site/small"), &small).expect("a file to serve");
     fs::write(folder.path("site/big"), &big).expect("a file to serve");

@@ -96,7 +96,7 @@ fn requests_are_split_and_no_client_can_tell() {
     if !is_possible() {
         return;
     }
-    let (lab, folder) = (Lab::new(21), Folder::new("split"));
+    let (lab, folder) = (Lab::new(), Folder::new("split"));
     write_cluster(&folder, 2, "delegation = 'full'\nsize_min = '64KiB'\nrequests_max = 3");
     lab.well(&["up", &folder.path("cluster.toml")]);
     lab.at("client1", || {
@@ -138,7 +138,7 @@ fn data_servers_and_links_are_out_of_clients_reach() {
     if !is_possible() {
         return;
     }
-    let (lab, folder) = (Lab::new(22), Folder::new("hidden"));
+    let (lab, folder) = (Lab::new(), Folder::new("hidden"));
     write_cluster(&folder, 1, "delegation = 'full'");
     lab.well(&["up", &folder.path("cluster.toml")]);
     let flows = ["leat_flows", "leat_handoffs_total", "leat_flows_cut_total"];
@@ -193,7 +193,7 @@ fn no_client_waits_for_dead_data_servers() {
     if !is_possible() {
         return;
     }
-    let (lab, folder) = (Lab::new(23), Folder::new("dead"));
+    let (lab, folder) = (Lab::new(), Folder::new("dead"));
     write_cluster(&folder, 1, "delegation = 'full'\nsize_min = '1KiB'");
     lab.well(&["up", &folder.path("cluster.toml")]);
     lab.at("client1", || {
@@ -219,7 +219,7 @@ fn data_servers_die_under_load_and_no_client_hangs() {
     if !is_possible() {
         return;
     }
-    let (lab, folder) = (Lab::new(24), Folder::new("load"));
+    let (lab, folder) = (Lab::new(), Folder::new("load"));
     write_cluster(&folder, 2, "delegation = 'full'\nsize_min = '1KiB'");
     lab.well(&["up", &folder.path("cluster.toml")]);
     let (clients, rounds) = (16, 40);
@@ -261,7 +261,7 @@ fn a_connection_that_comes_home_is_passed_on_without_a_socket() {
     if !is_possible() {
         return;
     }
-    let (lab, folder) = (Lab::new(28), Folder::new("passed-on"));
+    let (lab, folder) = (Lab::new(), Folder::new("passed-on"));
     let split = "delegation = 'full'\nsize_min = '64KiB'\nrequests_max = 1";
     lab.well(&["up", &Cluster { data_servers: &TWO[..1], split, ..ONLY }.write(&folder, "cluster")]);
     let requests = 9;
@@ -285,7 +285,7 @@ fn connection_servers_share_a_data_server() {
     if !is_possible() {
         return;
     }
-    let (lab, folder) = (Lab::new(25), Folder::new("shared"));
+    let (lab, folder) = (Lab::new(), Folder::new("shared"));
     let one = [("ds1", "10.99.0.11")];
     let split = "delegation = 'full'\nsize_min = '64KiB'";
     let first = Cluster { data_servers: &one, split, ..ONLY };
@@ -305,7 +305,7 @@ fn every_server_is_its_peers_data_server() {
     if !is_possible() {
         return;
     }
-    let (lab, folder) = (Lab::new(26), Folder::new("peers"));
+    let (lab, folder) = (Lab::new(), Folder::new("peers"));
     let split = "delegation = 'full'\nsize_min = '64KiB'";
     let first = Cluster { data_servers: &[("b", "10.99.0.2")], split, ..ONLY };
     let other = [("a", "10.99.0.1")];
@@ -334,21 +334,21 @@ fn asked_by_turns(lab: &Lab, vips: [&str; 2]) {
 #[test]
 fn links_are_equally_busy_with_short_connections() {
     // The kernel takes such a reply at once, and the connection is closed behind it: it counts until the client has it.
-    expect_balance(27, SIZES[1], 10);
+    expect_balance(SIZES[1], 10);
 }
 
 #[test]
 fn links_are_equally_busy_with_long_replies() {
     // They have come with their connections, and count for as long as they are being sent.
-    expect_balance(29, SIZES[3], 2);
+    expect_balance(SIZES[3], 2);
 }
 
 /// Short connections for replies of `size` bytes, so many of each client after the other, on links that bind.
-fn expect_balance(lab: u32, size: usize, rounds: u64) {
+fn expect_balance(size: usize, rounds: u64) {
     if !is_possible() {
         return;
     }
-    let (lab, folder) = (Lab::new(lab), Folder::new(&format!("links-{size}")));
+    let (lab, folder) = (Lab::new(), Folder::new("links"));
     let rest = "[lab]\nnode_rate_mbit = 40\ndispatcher_rate_mbit = 40\n";
     lab.well(&["up", &Cluster { data_servers: &TWO[..1], rest, ..ONLY }.write(&folder, "cluster")]);
     let clients = 16;

@@ -23,7 +23,7 @@ fn a_front_that_dies_and_nodes_that_come_and_go_cut_nothing() {
     if !is_possible() {
         return;
     }
-    let (lab, folder) = (Lab::new(71), Folder::new("spread"));
+    let (lab, folder) = (Lab::new(), Folder::new("spread"));
     let (small, big) = (content("small", 1_000), content("big", 8 << 20));
     fs::write(folder.path("site/small"), &small).expect("a file to serve");
     fs::write(folder.path("site/big"), &big).expect("a file to serve");

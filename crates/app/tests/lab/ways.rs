@@ -11,7 +11,7 @@ fn a_first_request_takes_the_way_that_hand_over_names() {
     if !is_possible() {
         return;
     }
-    let (lab, folder) = (Lab::new(16), Folder::new("ways"));
+    let (lab, folder) = (Lab::new(), Folder::new("ways"));
     let files = BTreeMap::from([("small".to_owned(), motion::content("small", 1_000))]);
     motion::up(&lab, &folder, Begun::AtNode, &files, "policy = 'round_robin'\nhand_over = 'never'");
     let socket = folder.path("leat.sock");
@@ -56,7 +56,7 @@ fn every_server_calls_a_request_the_same() {
     if !is_possible() {
         return;
     }
-    let (lab, folder) = (Lab::new(17), Folder::new("ids"));
+    let (lab, folder) = (Lab::new(), Folder::new("ids"));
     let files = BTreeMap::from([("small".to_owned(), motion::content("small", 1_000))]);
     let log = folder.path("access.log");
     motion::up(&lab, &folder, Begun::AtNode, &files, "policy = 'round_robin'\nhand_over = 'never'");
