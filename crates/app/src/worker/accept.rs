@@ -55,7 +55,15 @@ impl<H: Host> Worker<H> {
         self.tree.add_leaf(self.unknown.node, Share::default()).unwrap_or(unknown)
     }
 
-    /// Connections wait at a listener: they're accepted when the tree says so.
+    /// Connections wait at a listener.
+    pub(super) fn connections_wait(&mut self, listener: Token) {
+        if let Some(listening) = self.listeners.get_mut(listener.index as usize) {
+            listening.awaited = false;
+            self.queue_accept(listener);
+        }
+    }
+
+    /// Those that wait at a listener are accepted when the tree says so.
     pub(super) fn queue_accept(&mut self, listener: Token) {
         let Some(listening) = self.listeners.get_mut(listener.index as usize) else { return };
         if !listening.accepting || listening.queued {
@@ -86,7 +94,8 @@ impl<H: Host> Worker<H> {
                     self.accepted(listener, accepted);
                 }
                 Ok(None) => {
-                    self.reactor.await_connections(socket, listener);
+                    self.await_at(listener);
+                    self.none_waits_at(listener.index);
                     return self.meter.charge(leaf);
                 }
                 Err(error) => {
@@ -100,6 +109,13 @@ impl<H: Host> Worker<H> {
         }
         self.queue_accept(listener);
         self.meter.charge(leaf)
+    }
+
+    fn await_at(&mut self, listener: Token) {
+        let listening = &mut self.listeners[listener.index as usize];
+        if !std::mem::replace(&mut listening.awaited, true) {
+            self.reactor.await_connections(listening.socket, listener);
+        }
     }
 
     fn accept_all(&mut self, index: usize) {
@@ -203,6 +219,7 @@ impl<H: Host> Worker<H> {
     pub(super) fn stop_accepting_at(&mut self, index: usize) {
         let listening = &mut self.listeners[index];
         if std::mem::take(&mut listening.accepting) {
+            listening.awaited = false;
             let token = Token { index: index as u32, generation: 0 };
             self.reactor.stop_awaiting_connections(listening.socket, token);
         }
@@ -224,7 +241,7 @@ impl<H: Host> Worker<H> {
                 listening.accepting = true;
                 // An event that is still in the tree goes on by itself.
                 if !listening.queued {
-                    self.reactor.await_connections(listening.socket, Token { index: index as u32, generation: 0 });
+                    self.await_at(Token { index: index as u32, generation: 0 });
                 }
             }
         }

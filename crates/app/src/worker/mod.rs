@@ -137,6 +137,8 @@ struct Listening {
     sites: Rc<Listener>,
     /// Its connections are awaited, or about to be accepted.
     accepting: bool,
+    /// The reactor says when some come.
+    awaited: bool,
     /// An event for accepting is in the tree.
     queued: bool,
     /// Who pays for accepting, until a connection's site is known.

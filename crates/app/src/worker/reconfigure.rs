@@ -232,6 +232,7 @@ impl<H: Host> Worker<H> {
                 descriptor: Some(descriptor),
                 sites: sites.clone(),
                 accepting: false,
+                awaited: false,
                 queued: false,
                 leaf: self.leaf_of_listener(&sites.name),
                 retired: false,

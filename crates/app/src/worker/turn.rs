@@ -202,7 +202,7 @@ impl<H: Host> Worker<H> {
             Completion::ConnectionsWait { listener } if listener.index == LINK_LISTENER_INDEX => {
                 self.links_wait(listener)
             }
-            Completion::ConnectionsWait { listener } => self.queue_accept(listener),
+            Completion::ConnectionsWait { listener } => self.connections_wait(listener),
             Completion::EndOfInput { token } => self.input_ended(token, None),
             Completion::ReceiveStopped { token, error } => self.receive_stopped(token, error),
             Completion::Writable { token } => self.writable(token),

@@ -197,6 +197,14 @@ impl Flows {
         self.change(key, id, CHANGE_REPLACES, FLOW_OFFERED, to).map(drop)
     }
 
+    /// As [`Flows::hold`], of a flow whose packets go elsewhere.
+    ///
+    /// # Errors
+    /// What the kernel says, or [`Error::Gone`]: the client has begun another connection.
+    pub fn hold_again(&self, key: FlowKey, id: FlowId) -> Result<()> {
+        self.change_its_own(key, id, 0, FLOW_OFFERED, RawFlow { flags: FLOW_HELD, ..RawFlow::named(id) })
+    }
+
     /// Has the packets of a flow that is frozen here, and held, go to a node's worker as soon as that has it: they wait until [`Flows::unhold`], but for
     /// acknowledgements of what only the new holder can have said. `heard` is what the frozen socket knows of the client, and `said` the sequence
     /// number behind all that it can have sent.
@@ -210,15 +218,13 @@ impl Flows {
     }
 
     /// Has a flow's packets go to a node's worker from now on, which has it under that generation; what was held is for
-    /// [`super::Dispatcher::release`]. `heard` when the node begins with what somebody knows of the client; else what packets said stays.
+    /// [`super::Dispatcher::release`]. What packets said of the client stays.
     ///
     /// # Errors
-    /// [`Error::Full`], when there was no entry: the flow's packets come here as before.
-    pub fn steer(&self, key: FlowKey, id: FlowId, to: (ServerId, Generation), heard: Option<Heard>) -> Result<()> {
-        let (holder, generation) = (to.0.0, to.1.0);
-        let to = RawFlow { holder, generation, ..RawFlow::named(id) }.heard(&heard.unwrap_or_default());
-        let what = CHANGE_REPLACES | CHANGE_HOLDER | if heard.is_some() { CHANGE_HEARD } else { 0 };
-        self.change(key, id, what, FLOW_HELD | FLOW_OFFERED, to).map(drop)
+    /// What the kernel says, or [`Error::Gone`]: the client has begun another connection, whose entry isn't this flow's to change.
+    pub fn steer(&self, key: FlowKey, id: FlowId, to: (ServerId, Generation)) -> Result<()> {
+        let to = RawFlow { holder: to.0.0, generation: to.1.0, ..RawFlow::named(id) };
+        self.change_its_own(key, id, CHANGE_HOLDER, FLOW_HELD | FLOW_OFFERED, to)
     }
 
     /// Has a connection that no server has a socket of yet begin at a node's worker, for a home here: its first packet, which waits, goes there and
@@ -251,8 +257,11 @@ impl Flows {
     }
 
     fn begin(&self, key: FlowKey, flow: &Flow, to: RawFlow) -> Result<()> {
-        let is_there = self.change(key, flow.id, CHANGE_MAKES | CHANGE_HOLDER, u8::MAX, to)?;
-        is_there.then_some(()).ok_or(Error::Gone)
+        self.change_its_own(key, flow.id, CHANGE_MAKES | CHANGE_HOLDER, u8::MAX, to)
+    }
+
+    fn change_its_own(&self, key: FlowKey, id: FlowId, what: u8, cleared: u8, to: RawFlow) -> Result<()> {
+        self.change(key, id, what, cleared, to)?.then_some(()).ok_or(Error::Gone)
     }
 
     /// Has the packets of a flow that waits go to its holder. A flow that isn't there any more is no error.

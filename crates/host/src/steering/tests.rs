@@ -190,7 +190,8 @@ fn id(serial: u64) -> FlowId {
 fn steer(dispatcher: &Dispatcher, key: FlowKey, node: u32) {
     let heard = Heard { client_next: 1000, acknowledged: 500, window: 1, timestamp: 0 };
     let holder = ServerId::new(node, 5);
-    dispatcher.flows().steer(key, id(1), (holder, Generation(1)), Some(heard)).unwrap();
+    dispatcher.flows().offer(key, id(1), (holder, Generation(1)), heard, 0).unwrap();
+    dispatcher.flows().unhold(key, id(1)).unwrap();
 }
 
 #[test]
@@ -240,7 +241,8 @@ fn what_packets_say_and_what_leat_says_is_both_kept() {
         let heard = Heard { client_next: 1000, acknowledged: 0, window: 1, timestamp: 0 };
         for round in 0..500 {
             let (flows, key, id) = (dispatcher.flows(), fin.key(), id(round));
-            flows.steer(key, id, (ServerId::new(1, 5), Generation(1)), Some(heard)).unwrap();
+            flows.offer(key, id, (ServerId::new(1, 5), Generation(1)), heard, 0).unwrap();
+            flows.unhold(key, id).unwrap();
             let both = std::sync::Barrier::new(2);
             std::thread::scope(|scope| {
                 scope.spawn(|| {
@@ -273,6 +275,9 @@ fn a_change_is_made_of_the_flow_that_is_meant_only() {
         let old = Flow { id: id(2), ..before.unwrap() };
         let (home, node) = (ServerId::new(0, 2), ServerId::new(1, 7));
         assert!(matches!(flows.bear(key, &old, home, node), Err(Error::Gone)));
+        // A flow that its home moves on, though its client has used the port anew.
+        assert!(matches!(flows.steer(key, id(2), (node, Generation(3))), Err(Error::Gone)));
+        assert!(matches!(flows.hold_again(key, id(2)), Err(Error::Gone)));
         assert_eq!(flows.get(key).unwrap(), before);
         flows.hold(key, id(2)).unwrap();
         assert_eq!(flows.get(key).unwrap().map(|flow| (flow.id, flow.held)), Some((id(2), true)), "the next flow's");

@@ -270,7 +270,8 @@ fn a_full_map_refuses_and_evicts_nobody() {
     assert_eq!(error.to_string(), "all 4 entries for flows are taken");
     assert!(!dispatcher.flows().delete(flow(0), id(8)).unwrap(), "another flow's");
     assert!(dispatcher.flows().delete(flow(0), id(7)).unwrap());
-    dispatcher.flows().steer(flow(4), id(7), (ServerId::new(1, 0), Generation::default()), None).unwrap();
+    dispatcher.flows().hold(flow(4), id(7)).unwrap();
+    dispatcher.flows().steer(flow(4), id(7), (ServerId::new(1, 0), Generation::default())).unwrap();
     assert_eq!(entries(dispatcher.flows()), 4);
 }
 

@@ -84,8 +84,8 @@ pub enum Effect {
         kept: Instant,
         /// The last reply that the node told of, encoded.
         progress: Option<Bytes>,
-        /// The flow was to begin there when the image was made, and the node never said that it has.
-        is_birth: bool,
+        /// What the node had made of it.
+        birth: Birth,
     },
     /// Home: the connection can't go on. Reset it, as far as possible, and count.
     Cut {
@@ -94,6 +94,8 @@ pub enum Effect {
         /// Why.
         reason: CutReason,
     },
+    /// Node: accept all connections that wait for that, then call `none_waits`.
+    AcceptAll,
     /// Node: the kernel may let out what its sockets send until then, and no longer.
     LeaseUntil {
         /// On this node's clock.
@@ -142,6 +144,17 @@ pub enum Effect {
         /// How much.
         load: super::Load,
     },
+}
+
+/// What is known of a flow's beginning at a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Birth {
+    /// It had the flow.
+    Known,
+    /// The flow was to begin there when the image was made, and the node has said nothing of it.
+    Unknown,
+    /// The node lives, and has said that the flow never began there, and won't.
+    Denied,
 }
 
 /// Why a connection was cut.

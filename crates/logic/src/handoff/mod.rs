@@ -21,7 +21,7 @@ mod tcp;
 mod wire;
 
 pub use continuation::{Impossible, Progress, Witness, continue_from, is_untouched};
-pub use effect::{CutReason, Effect, SessionId, Target};
+pub use effect::{Birth, CutReason, Effect, SessionId, Target};
 pub use flow::{FlowId, Generation, Incarnation, RequestId, ServerId};
 pub use home::{Destination, GiveError, Home, HomeCounters, HomeLimits};
 pub use http::HttpState;

@@ -105,6 +105,8 @@ pub struct Node {
     sent: VecDeque<(u64, Instant)>,
     /// Flows that began here and that the home hasn't been told of.
     newborn: Vec<FlowId>,
+    /// Flows that the home asks for and that haven't begun: they may be among those that wait to be accepted.
+    recalled: Vec<FlowId>,
     /// Flows of which the home was told that they aren't here, the oldest first: they don't begin here any more.
     unborn: VecDeque<FlowId>,
     /// Flows that have ended, each with the heartbeat whose answer shows that the home knows.
@@ -133,6 +135,7 @@ impl Node {
             heartbeats: 0,
             sent: VecDeque::new(),
             newborn: Vec::new(),
+            recalled: Vec::new(),
             unborn: VecDeque::new(),
             ended: VecDeque::new(),
             counters: NodeCounters::default(),
@@ -229,6 +232,20 @@ impl Node {
         self.newborn.push(flow);
         self.counters.born += 1;
         true
+    }
+
+    /// [`Effect::AcceptAll`] has been done. What was asked for and hasn't begun by now never does.
+    pub fn none_waits(&mut self) {
+        for flow in std::mem::take(&mut self.recalled) {
+            if self.flows.contains_key(&flow) {
+                continue;
+            }
+            self.unborn.push_back(flow);
+            if self.unborn.len() > UNBORN_MAX {
+                self.unborn.pop_front();
+            }
+            self.refuse(flow, Generation::BORN, RefuseReason::Absent);
+        }
     }
 
     /// Tells of the flows that have begun here since the last call, and haven't ended: sooner than the home's `birth_timeout`. What else is said of a
@@ -439,15 +456,12 @@ impl Node {
     fn handle_recall(&mut self, flow: FlowId, generation: Generation) {
         let found = self.flows.get(&flow).filter(|record| record.generation == generation);
         match found.map(|record| &record.phase) {
-            None => {
-                if generation == Generation::BORN {
-                    self.unborn.push_back(flow);
-                    if self.unborn.len() > UNBORN_MAX {
-                        self.unborn.pop_front();
-                    }
-                }
-                self.refuse(flow, generation, RefuseReason::Absent);
+            // A server with much to do has connections waiting: they'd be dropped if they went on elsewhere.
+            None if generation == Generation::BORN => {
+                self.recalled.push(flow);
+                self.effects.push_back(Effect::AcceptAll);
             }
+            None => self.refuse(flow, generation, RefuseReason::Absent),
             // Its home asks since it hasn't been told yet.
             Some(Phase::Live) if self.newborn.contains(&flow) => self.tell_births(),
             Some(Phase::Live) => self.give_back(flow),

@@ -305,7 +305,7 @@ fn nothing_is_taken_back_before_the_lease_has_run_out() {
     pair.pass(Duration::from_millis(110));
     assert!(pair.node.is_fenced(pair.now) && pair.home_did.is_empty());
     pair.pass(Duration::from_millis(20));
-    let recover = Effect::Recover { flow: FLOW, image: IMAGE, kept, progress: None, is_birth: false };
+    let recover = Effect::Recover { flow: FLOW, image: IMAGE, kept, progress: None, birth: Birth::Known };
     assert_eq!(pair.home_did, [steer(Target::Hold, 2), recover]);
     // The node comes back with a socket that isn't its any more, and is told so before it gets a lease.
     pair.session += 1;
@@ -530,15 +530,37 @@ fn a_birth_is_an_offer_that_says_nothing() {
 }
 
 #[test]
-fn a_flow_that_never_came_to_its_node_is_offered_with_its_image_and_never_begins_there() {
+fn a_flow_that_never_came_to_its_node_goes_on_from_its_image_and_never_begins_there() {
     let mut pair = be_born();
+    let kept = pair.now;
     assert!(pair.home.born(pair.now, FLOW, NODE, IMAGE).is_err(), "it's another flow's name");
     pair.pass(Duration::from_millis(150));
-    assert!(matches!(pair.home_did[..], [Effect::Place { giver: None, .. }]), "{:?}", pair.home_did);
+    assert_eq!((pair.home_did.clone(), pair.node_did.clone()), (vec![], vec![Effect::AcceptAll]));
+    pair.node.none_waits();
+    pair.talk();
+    let recover = Effect::Recover { flow: FLOW, image: IMAGE, kept, progress: None, birth: Birth::Denied };
+    assert_eq!(pair.home_did, [steer(Target::Hold, 2), recover], "what comes meanwhile waits");
     assert!(!pair.node.born(FLOW), "its packet was late");
+    pair.home.recovered(pair.now, FLOW, IMAGE);
     pair.home.place(FLOW, Destination::Node(NODE)).unwrap();
     pair.talk();
-    assert!(matches!(pair.node_did[..], [Effect::Thaw { generation: Generation(2), .. }]));
+    assert!(matches!(pair.node_did[..], [_, Effect::Thaw { generation: Generation(3), .. }]));
+}
+
+#[test]
+fn who_waits_to_be_accepted_begins_though_the_home_has_asked() {
+    let mut pair = be_born();
+    pair.pass(Duration::from_millis(150));
+    // Not even a list without it says that it isn't there.
+    pair.lose();
+    pair.reconnect();
+    assert_eq!(pair.node_did, [Effect::AcceptAll, Effect::AcceptAll]);
+    assert!(pair.node.born(FLOW));
+    pair.node.none_waits();
+    pair.node.tell_births();
+    pair.talk();
+    assert_eq!(pair.home_did, []);
+    assert_eq!(pair.home.flows_of(|node| node == NODE).count(), 1);
 }
 
 #[test]
@@ -566,11 +588,11 @@ fn a_node_that_takes_its_time_isnt_asked_for_what_it_was_offered() {
 
 #[test]
 fn what_began_at_a_node_that_dies_goes_on_from_what_the_client_had_sent() {
-    for is_birth in [true, false] {
+    for birth in [Birth::Unknown, Birth::Known] {
         let mut pair = be_born();
         let kept = pair.now;
         pair.node.born(FLOW);
-        if !is_birth {
+        if birth == Birth::Known {
             // It says that it has it.
             pair.node.tell_births();
             pair.talk();
@@ -579,7 +601,7 @@ fn what_began_at_a_node_that_dies_goes_on_from_what_the_client_had_sent() {
         pair.now = pair.now.after(Duration::from_secs(3));
         pair.home.handle_timeout(pair.now);
         pair.collect_home();
-        let recover = Effect::Recover { flow: FLOW, image: IMAGE, kept, progress: None, is_birth };
+        let recover = Effect::Recover { flow: FLOW, image: IMAGE, kept, progress: None, birth };
         assert!(pair.home_did.contains(&recover), "{:?}", pair.home_did);
     }
 }
@@ -597,7 +619,7 @@ fn what_a_node_says_of_a_flow_that_has_just_begun_is_believed() {
     pair.now = pair.now.after(Duration::from_secs(3));
     pair.home.handle_timeout(pair.now);
     pair.collect_home();
-    let recover = Effect::Recover { flow: FLOW, image: IMAGE, kept, progress: Some(progress), is_birth: false };
+    let recover = Effect::Recover { flow: FLOW, image: IMAGE, kept, progress: Some(progress), birth: Birth::Known };
     assert!(pair.home_did.contains(&recover));
 
     let mut pair = be_born();

@@ -2,6 +2,7 @@
 //! node and sent on. Whose packet isn't a whole request, or has no node, gets a socket of this server's and goes the ordinary way. At a node:
 //! which flow an accepted connection is. `docs/decisions/0012-born.md` has the reasons.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use leat_logic::http::{self, Progress};
 use leat_logic::time::Instant;
 
 use super::super::settings::SiteKind;
-use super::super::{Host, UNKNOWN_SITE, Worker};
+use super::super::{Host, Listening, UNKNOWN_SITE, Worker};
 use super::node::{Borrowed, Node};
 use super::placing::ROUND_TRIP;
 use super::{DISPATCHER, Part, shared};
@@ -95,11 +96,16 @@ impl<H: Host> Worker<H> {
                 Some(Birthplace { home, node, is_foreign: false }) => flows.bear(key, flow, home, node),
                 None => flows.admit(key, flow),
             };
-            if let Err(error) = entered {
-                crate::log::warning(format_args!("a connection that begins can't be steered: {error}"));
-            }
             steering.deliver(key);
-            count += u32::from(node.is_some());
+            match (entered, &node) {
+                (Ok(()), _) => count += u32::from(node.is_some()),
+                // Sent twice, it came to another worker as well, which was first; or its client has begun another connection.
+                (Err(steering::Error::Gone), Some(Birthplace { is_foreign: false, .. })) => self.unbear(flow.id.serial),
+                (Err(steering::Error::Gone), _) => {}
+                (Err(error), _) => {
+                    crate::log::warning(format_args!("a connection that begins can't be steered: {error}"));
+                }
+            }
         }
         self.run_effects();
         if let Some(Part::Home(home)) = self.cluster.as_mut().map(|cluster| &mut cluster.part)
@@ -147,8 +153,40 @@ impl<H: Host> Worker<H> {
         let image = image(flow, arrival, now)?;
         home.flows.born(now, flow, server, image).ok()?;
         cluster.flows.begin_away(flow, arrival.key);
-        home.dispatcher.begin_unheard(node);
+        home.dispatcher.begin(node);
+        home.begun.insert(flow, node);
         Some(Birthplace { home: flow.home, node: server, is_foreign: false })
+    }
+
+    /// A connection doesn't begin where it was to.
+    fn unbear(&mut self, serial: u64) {
+        if let Some(Part::Home(home)) = self.cluster.as_mut().map(|cluster| &mut cluster.part) {
+            home.flows.forget(FlowId { home: home.id, serial });
+        }
+    }
+
+    /// A home asks for connections that may wait to be accepted: those that do are accepted before it gets an answer.
+    pub(super) fn accept_all_births(&mut self) {
+        let serves = |listening: &Listening| {
+            !listening.retired && !listening.sites.name.is_admin && listening.sites.port.is_none()
+        };
+        let at = (0..).zip(&self.listeners).filter(|(_, listening)| serves(listening)).map(|(index, _)| index);
+        let at: BTreeSet<u32> = at.collect();
+        let Some(Part::Node(node)) = self.cluster.as_mut().map(|cluster| &mut cluster.part) else { return };
+        if at.is_empty() {
+            return node.none_waits();
+        }
+        node.unaccepted.clone_from(&at);
+        at.into_iter().for_each(|index| self.queue_accept(Token { index, generation: 0 }));
+    }
+
+    /// Nobody waits at a listener.
+    pub(in crate::worker) fn none_waits_at(&mut self, listener: u32) {
+        let Some(Part::Node(node)) = self.cluster.as_mut().map(|cluster| &mut cluster.part) else { return };
+        if node.unaccepted.remove(&listener) && node.unaccepted.is_empty() {
+            node.none_waits();
+            self.run_effects();
+        }
     }
 
     /// A connection was accepted: if it began by a cookie, it's a flow. False when another server goes on with it, and nothing is left of it here.

@@ -60,6 +60,8 @@ pub(super) struct Home {
     asked: BTreeMap<FlowId, Asked>,
     /// Nodes that are being emptied, and when to ask them next.
     draining: BTreeSet<u32>,
+    /// Connections that began at nodes and haven't left them since: they count as under way there from then on, and not from the node's next report.
+    pub(super) begun: BTreeMap<FlowId, NodeId>,
     /// Connections that began at servers that aren't leat.
     pub(super) entrusted: u64,
     /// This worker is to go, and with it this home: all flows come back.
@@ -142,6 +144,7 @@ impl Home {
             asked_last: BTreeMap::new(),
             asked: BTreeMap::new(),
             draining: BTreeSet::new(),
+            begun: BTreeMap::new(),
             entrusted: 0,
             is_retiring: false,
             recall_at: Instant::NEVER,
@@ -247,10 +250,13 @@ impl Home {
         self.dispatcher.explain(facts, now).to_string()
     }
 
-    /// A flow that a data server may have had is here, or over.
-    fn came_back(&mut self, flow: FlowId, now: Instant) {
+    /// A flow that a data server may have had, or that began at a node, is here, or over.
+    pub(super) fn came_back(&mut self, flow: FlowId, now: Instant) {
         if let Some(node) = self.split.as_mut().and_then(|split| split.came_back(flow)) {
             self.dispatcher.end(node, Outcome::Served, now);
+        }
+        if let Some(node) = self.begun.remove(&flow) {
+            self.dispatcher.end(node, Outcome::Unknown, now);
         }
     }
 
@@ -589,16 +595,19 @@ impl<H: Host> Worker<H> {
         let Some(steering) = &home.steering else { return };
         let flows = steering.flows();
         let steered = match to {
-            Target::Hold => flows.hold(key, flow),
+            Target::Hold => flows.hold_again(key, flow),
             // What comes until the node has it would be lost there: it waits here as long as the frozen socket does.
             Target::Node(node) => match cluster.flows.frozen_state(flow) {
                 Some(state) => flows.offer(key, flow, (node, generation), Heard::of(state), state.send_next),
-                None => flows.steer(key, flow, (node, generation), None),
+                None => flows.steer(key, flow, (node, generation)),
             },
         };
         match steered {
             Ok(()) if !cluster.flows.is_frozen(flow) && to != Target::Hold => home.release(key, now),
             Ok(()) => {}
+            // Its client has begun another connection.
+            Err(steering::Error::Gone) if to == Target::Hold => {}
+            Err(steering::Error::Gone) => home.flows.forget(flow),
             Err(error) => crate::log::warning(format_args!("a flow can't be steered: {error}")),
         }
     }
@@ -668,8 +677,8 @@ impl<H: Host> Worker<H> {
         let Some(cluster) = &mut self.cluster else { return };
         let Part::Home(home) = &mut cluster.part else { return };
         let decoded = Image::decode(image).ok();
+        home.came_back(flow, now);
         if home.split.is_some() {
-            home.came_back(flow, now);
             let server = giver.zip(decoded).and_then(|(giver, image)| self.lends_on(flow, &image, giver));
             return self.place_lent(flow, server);
         }
@@ -730,10 +739,12 @@ impl<H: Host> Worker<H> {
                 crate::log::warning(format_args!("node {}: its server doesn't answer", home.dispatcher.name(node)));
             }
             let workers = home.linked.iter().filter(|(known, _)| known.server() == server.server());
-            let loads: Vec<&Load> = workers.map(|(_, load)| load).collect();
+            let (workers, loads): (Vec<&ServerId>, Vec<&Load>) = workers.unzip();
+            // They don't know yet what waits to be accepted.
+            let unanswered: u32 = workers.into_iter().map(|worker| home.flows.unanswered(*worker)).sum();
             let busy_permille = loads.iter().map(|load| load.cpu_permille).sum::<u32>() / loads.len().max(1) as u32;
             let report = LoadReport {
-                active: loads.iter().map(|load| load.requests).sum(),
+                active: loads.iter().map(|load| load.requests).sum::<u32>() + unanswered,
                 busy_permille: u16::try_from(busy_permille).unwrap_or(u16::MAX),
             };
             home.dispatcher.report(node, report, now);

@@ -236,9 +236,10 @@ impl<H: Host> Worker<H> {
             Effect::Steer { flow, to, generation } => self.steer(flow, to, generation),
             Effect::Unsteer { flow, .. } => self.unsteer(flow),
             Effect::Place { flow, giver, image } => self.place(flow, giver, &image),
-            Effect::Recover { flow, image, kept, progress, is_birth } => {
-                self.recover(flow, &image, (kept, is_birth), progress.as_ref());
+            Effect::Recover { flow, image, kept, progress, birth } => {
+                self.recover(flow, &image, (kept, birth), progress.as_ref());
             }
+            Effect::AcceptAll => self.accept_all_births(),
             Effect::Cut { flow, reason } => self.cut_flow(flow, reason),
             Effect::LeaseUntil { until } => self.renew_lease(home, until),
             Effect::Send { session, message } => self.send_message(session, &message),

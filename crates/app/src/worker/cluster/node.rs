@@ -1,6 +1,6 @@
 //! A node's part: connections arrive from its homes and are served like any other; the kernel lets nothing out under a VIP without a lease.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,6 +38,8 @@ pub(super) struct Node {
     pub(super) rules: Rules,
     /// The server in whose place this node stands, if that isn't leat.
     foreign: Option<Foreign>,
+    /// Listeners at which connections may wait that homes have asked for.
+    pub(super) unaccepted: BTreeSet<u32>,
     /// When homes are to be told what has begun and ended here.
     pub(super) births_at: Instant,
 }
@@ -69,6 +71,7 @@ impl Node {
             samples: Samples::default(),
             tell_at: Instant::default(),
             rules: config.split.rules(),
+            unaccepted: BTreeSet::new(),
             births_at: Instant::NEVER,
         })
     }
@@ -85,6 +88,11 @@ impl Node {
     /// Has homes told of the flows that have begun here.
     pub(super) fn tell_births(&mut self) {
         self.homes.values_mut().for_each(|home| home.flows.tell_births());
+    }
+
+    /// All connections have been accepted that homes may have asked for.
+    pub(super) fn none_waits(&mut self) {
+        self.homes.values_mut().for_each(|home| home.flows.none_waits());
     }
 
     /// Nothing counts any more that homes have answered.

@@ -8,7 +8,7 @@ use leat_host::reactor::Reactor;
 use leat_host::steering::{self, Flow, FlowKey, Heard};
 use leat_logic::dispatch::Outcome;
 use leat_logic::handoff::{
-    self, CutReason, FlowId, HomeLimits, Image, Progress, ServerId, Target, TcpState, TcpWindow, Witness,
+    self, Birth, CutReason, FlowId, HomeLimits, Image, Progress, ServerId, Target, TcpState, TcpWindow, Witness,
     continue_from, is_untouched,
 };
 use leat_logic::time::Instant;
@@ -55,13 +55,13 @@ pub(super) fn take_up(
 }
 
 impl<H: Host> Worker<H> {
-    /// A flow's node is gone: goes on from what its client has acknowledged, if that can be known. `kept`: when the image was made, and whether that was
-    /// for a birth of which the node has said nothing.
+    /// A flow's node is gone, or never got it: goes on from what its client has acknowledged, if that can be known. `kept`: when the image was made, and
+    /// what the node had made of it.
     pub(super) fn recover(
         &mut self,
         flow: FlowId,
         image: &Bytes,
-        (kept, is_birth): (Instant, bool),
+        (kept, birth): (Instant, Birth),
         progress: Option<&Bytes>,
     ) {
         let now = self.now;
@@ -69,14 +69,22 @@ impl<H: Host> Worker<H> {
         let key = cluster.flows.key(flow);
         let Part::Home(home) = &mut cluster.part else { return };
         let asked = home.settled(flow, Outcome::Failed, now).map(|asked| asked.at);
+        home.came_back(flow, now);
         // Data servers tell of each reply before they send any of it.
         let is_silent = home.split.is_some() && progress.is_none();
-        let offered = asked.or((is_silent || is_birth).then_some(kept));
+        let offered = asked.or((is_silent || birth == Birth::Unknown).then_some(kept));
         let recovered = (|| {
-            let entry = home.steering.as_ref()?.flows().get(key?).ok().flatten()?;
+            let entry = home.steering.as_ref()?.flows().get(key?).ok().flatten().filter(|entry| entry.id == flow)?;
             let mut decoded = Image::decode(image).ok()?;
             let witness = witness(&decoded, &entry.heard, now.since(kept))?;
-            if offered.is_some_and(|offered| is_untouched(&decoded, &witness, now.since(offered))) {
+            let is_as_it_was = match birth {
+                // Nobody has acknowledged any of it either: what the client has sent since, it sends again.
+                Birth::Denied => witness.acknowledged_bytes == 0,
+                Birth::Known | Birth::Unknown => {
+                    offered.is_some_and(|offered| is_untouched(&decoded, &witness, now.since(offered)))
+                }
+            };
+            if is_as_it_was {
                 if let Some(tcp) = &mut decoded.tcp {
                     tcp.timestamp = witness.timestamp;
                 }
@@ -96,7 +104,7 @@ impl<H: Host> Worker<H> {
         crate::log::warning(format_args!("a connection is cut: {reason}"));
         let Some(cluster) = &mut self.cluster else { return };
         let heard = cluster.flows.key(flow).and_then(|key| {
-            let heard = cluster.part.heard(key);
+            let heard = cluster.part.heard(flow, key);
             cluster.part.let_go(flow, key, self.now);
             heard.map(|heard| end_of(key, &heard))
         });
@@ -112,9 +120,11 @@ impl<H: Host> Worker<H> {
 
 impl Part {
     /// What was seen of a client that isn't served here.
-    fn heard(&self, key: FlowKey) -> Option<Heard> {
+    fn heard(&self, flow: FlowId, key: FlowKey) -> Option<Heard> {
         let Part::Home(home) = self else { return None };
-        home.steering.as_ref()?.flows().get(key).ok().flatten().map(|entry| entry.heard)
+        let entry = home.steering.as_ref()?.flows().get(key).ok().flatten();
+        // Its client may have begun another connection.
+        entry.filter(|entry| entry.id == flow).map(|entry| entry.heard)
     }
 }
 

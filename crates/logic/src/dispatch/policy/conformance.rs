@@ -105,6 +105,20 @@ fn everybody_gets_about_their_part() {
 }
 
 #[test]
+fn between_two_reports_not_all_go_to_the_node_that_had_least_to_do() {
+    for kind in [PolicyKind::LeastConnections, PolicyKind::PowerOfTwo, PolicyKind::MixLard] {
+        let (mut run, mut candidates) = (Run::new(kind), nodes(&[100_000, 100_000]));
+        candidates[0].active = 2;
+        for _ in 0..100 {
+            let node = run.choose(&candidates, u64::MAX).node;
+            candidates.iter_mut().filter(|c| c.id == node).for_each(|c| c.unheard += 1);
+        }
+        let counts: Vec<u32> = candidates.iter().map(|c| c.unheard).collect();
+        assert!(counts.iter().all(|count| (45..=55).contains(count)), "{kind}: {counts:?}");
+    }
+}
+
+#[test]
 fn a_run_replays() {
     for kind in PolicyKind::ALL {
         let plans = || {

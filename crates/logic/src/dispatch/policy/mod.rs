@@ -69,9 +69,10 @@ impl Candidate {
         (u64::from(self.active) + u64::from(self.unheard)) * SHARE_ORDINARY / self.share
     }
 
-    /// Requests under way, this one included, over its share: for comparing.
+    /// Requests under way, this one included, over its share: for comparing. So that not all go between two reports to the one that had the fewest, what
+    /// it was given since counts as well where nothing is heard of its end.
     fn crowding(&self) -> u64 {
-        ((u64::from(self.active) + 1) << 24) / self.share
+        ((u64::from(self.active) + u64::from(self.unheard) + 1) << 24) / self.share
     }
 
     /// The same over the idle part of its processors.

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::effect::{CutReason, Effect, Target};
+use super::effect::{Birth, CutReason, Effect, Target};
 use super::limits::ATTEMPTS_MAX;
 use super::message::Message;
 use super::placing::{Rules, There};
@@ -442,6 +442,12 @@ impl Home {
         self.flows.iter().filter(move |(_, record)| record.is_at_any(&is_asked)).map(|(&flow, _)| flow)
     }
 
+    /// Offers that a node hasn't answered yet, births among them.
+    #[must_use]
+    pub fn unanswered(&self, node: ServerId) -> u32 {
+        self.nodes.unanswered(node)
+    }
+
     /// What has happened so far.
     #[must_use]
     pub fn counters(&self) -> HomeCounters {
@@ -522,10 +528,14 @@ impl Home {
 
     /// A node won't have it, or never got it.
     fn offer_failed(&mut self, flow: FlowId) {
-        self.answered(flow);
-        let Some(record) = self.flows.get_mut(&flow) else { return };
+        let Some(record) = self.flows.get(&flow) else { return };
         let Holder::Offered { own, .. } = record.holder else { return };
         self.counters.refused += 1;
+        if record.is_unheard_birth() {
+            return self.take_up(flow, Birth::Denied);
+        }
+        self.answered(flow);
+        let Some(record) = self.flows.get_mut(&flow) else { return };
         if own {
             self.take_up_again(flow);
         } else {
@@ -564,19 +574,24 @@ impl Home {
 
     /// Its node can't send any more, and what it did last isn't known.
     fn begin_recovery(&mut self, flow: FlowId) {
+        let is_unheard = self.flows.get(&flow).is_some_and(Flow::is_unheard_birth);
+        self.take_up(flow, if is_unheard { Birth::Unknown } else { Birth::Known });
+    }
+
+    /// Has the host look how a flow goes on that nobody has any more.
+    fn take_up(&mut self, flow: FlowId, birth: Birth) {
         self.answered(flow);
         // Its frozen socket is from before what the node may have done: the flow goes on from the recovered image only.
         self.release_giver(flow);
         let Some(record) = self.flows.get_mut(&flow) else { return };
         let own = matches!(record.holder, Holder::Offered { own: true, .. });
-        let is_birth = matches!(record.holder, Holder::Offered { .. }) && record.generation == Generation::BORN;
         record.holder = Holder::Recovering;
         record.generation = record.generation.next();
         let generation = record.generation;
         let (image, kept, progress) = (record.image.clone(), record.kept, record.progress.clone());
         let is_kept = image.is_some();
         self.effects.push_back(Effect::Steer { flow, to: Target::Hold, generation });
-        self.effects.extend(image.map(|image| Effect::Recover { flow, image, kept, progress, is_birth }));
+        self.effects.extend(image.map(|image| Effect::Recover { flow, image, kept, progress, birth }));
         if own {
             // Only now: until then the host knows by it that the node hasn't said to have taken the flow.
             self.effects.push_back(Effect::CloseSilently { flow });
@@ -635,6 +650,11 @@ impl Flow {
             Holder::Unclear(id) => id.is_some_and(is_asked),
             _ => false,
         }
+    }
+
+    /// Whether it's to begin at a node that has said nothing of it.
+    fn is_unheard_birth(&self) -> bool {
+        self.generation == Generation::BORN && matches!(self.holder, Holder::Offered { own: false, .. })
     }
 
     fn new(holder: Holder) -> Flow {

@@ -99,6 +99,13 @@ impl Nodes {
         if lease.unanswered < session.offers_max { Ok(life) } else { Err(GiveError::NoCredit) }
     }
 
+    /// Offers to a node in its present life that wait for their answers.
+    pub(super) fn unanswered(&self, node: ServerId) -> u32 {
+        let session = self.current.get(&node).and_then(|session| self.sessions.get(session));
+        let lease = session.and_then(|session| self.lives.get(&session.life?));
+        lease.map_or(0, |lease| lease.unanswered)
+    }
+
     /// The sessions on which anything may be said.
     pub(super) fn ready_sessions(&self) -> Vec<SessionId> {
         self.sessions.iter().filter(|(_, session)| session.is_ready).map(|(&session, _)| session).collect()

@@ -139,7 +139,13 @@ impl Home {
         for flow in self.flows_where(|record| record.is_at(life)) {
             let record = self.flows.get(&flow);
             let is_known = |holding: &Holding| record.is_some_and(|record| record.is_held_under(holding.generation));
-            if !list.get(&flow).is_some_and(is_known) {
+            if list.get(&flow).is_some_and(is_known) {
+                continue;
+            }
+            if record.is_some_and(Flow::is_unheard_birth) {
+                // It may be about to begin: only the answer is a promise.
+                self.send(life, Message::Recall { flow, generation: Generation::BORN });
+            } else {
                 self.handle_absence(flow);
             }
         }
