@@ -32,9 +32,13 @@ const PERIOD: i32 = 1 << 10;
 const FAR_EACH_PERIOD_MAX: u32 = 8;
 /// Slots become narrower when none beyond these is used.
 const SLOTS_USED_MIN: u64 = SLOTS as u64 / 4;
-/// Periods in a row after which slots become narrower, at the earliest and at the latest.
+/// Keys in one period that lie beyond the slots from which on they aren't too wide: fewer are a few children's that cost much for their weight.
+const FAR_EACH_PERIOD_MIN: u32 = FAR_EACH_PERIOD_MAX / 2;
+/// Periods in a row after which slots become narrower, at the earliest and at the latest. The latter is for many children, as putting each in its
+/// place takes time; for few it's so many times less. Slots that are too wide make turns long.
 const WIDE_PERIODS_MIN: u32 = 1;
 const WIDE_PERIODS_MAX: u32 = 64;
+const CHILDREN_EACH_WIDE_PERIOD: usize = 64;
 
 /// Every time that virtual time has passed so far, keys that are far behind are brought up, before they could be taken for keys that are ahead.
 /// At weight 1 that's after 27 minutes of uninterrupted service.
@@ -70,8 +74,9 @@ pub(super) struct Calendar {
     /// Periods in a row at whose end slots seemed too wide, and the furthest that keys were ahead then.
     wide_periods: u32,
     spread_max: u64,
-    /// How many it takes: the more, the more often it was wrong.
+    /// How many it takes: the more, the more often it was wrong; and how many it may at most, by the children that there were.
     wide_periods_min: u32,
+    wide_periods_max: u32,
     /// Whether slots were made narrower and not wider since.
     was_narrowed: bool,
     /// When keys were last brought up.
@@ -99,6 +104,7 @@ impl Calendar {
             wide_periods: 0,
             spread_max: 0,
             wide_periods_min: WIDE_PERIODS_MIN,
+            wide_periods_max: WIDE_PERIODS_MIN,
             was_narrowed: false,
             swept: floor,
             lists: Box::new([ReadyList::EMPTY; SLOTS]),
@@ -170,6 +176,9 @@ impl Calendar {
         self.far.insert(key.wrapping_sub(self.far_base), child);
         self.far_count += 1;
         if self.far_count >= FAR_EACH_PERIOD_MAX {
+            if std::mem::take(&mut self.was_narrowed) {
+                self.wide_periods_min = (self.wide_periods_min * 4).min(self.wide_periods_max);
+            }
             self.widen(seats);
         }
     }
@@ -270,7 +279,7 @@ impl Calendar {
     fn end_period(&mut self, seats: &mut [Seat], taken: u32) {
         self.period_left = PERIOD;
         let spread = self.spread(seats);
-        if self.far_count > 0 || !self.far.is_empty() || spread >> self.width_bits >= SLOTS_USED_MIN {
+        if self.far_count >= FAR_EACH_PERIOD_MIN || spread >> self.width_bits >= SLOTS_USED_MIN {
             self.wide_periods = 0;
             self.spread_max = 0;
         } else if spread > 0 {
@@ -312,9 +321,6 @@ impl Calendar {
     }
 
     fn widen(&mut self, seats: &mut [Seat]) {
-        if std::mem::take(&mut self.was_narrowed) {
-            self.wide_periods_min = (self.wide_periods_min * 4).min(WIDE_PERIODS_MAX);
-        }
         if self.width_bits < WIDTH_BITS_MAX {
             self.arrange(seats, self.width_bits + 1);
         }
@@ -330,6 +336,9 @@ impl Calendar {
             children.extend(std::iter::from_fn(|| list.pop(seats)));
         }
         children.extend(std::iter::from_fn(|| self.far.take()));
+        let periods = u32::try_from(children.len() / CHILDREN_EACH_WIDE_PERIOD).unwrap_or(u32::MAX);
+        self.wide_periods_max = periods.clamp(WIDE_PERIODS_MIN, WIDE_PERIODS_MAX);
+        self.wide_periods_min = self.wide_periods_min.min(self.wide_periods_max);
         self.filled = 0;
         self.width_bits = width_bits;
         self.floor &= u64::MAX << width_bits;

@@ -456,6 +456,43 @@ fn order_becomes_fine_again_when_all_weights_become_large() {
 }
 
 #[test]
+fn a_child_that_now_and_then_costs_much_for_its_weight_makes_nobody_elses_turns_long() {
+    const SLICE_NS: u64 = 100_000;
+    let (mut tree, leaves) = flat(PolicyKind::WeightedFair, &weights(&[400, 100, 33]));
+    let (sites, rare) = (&leaves[..2], leaves[2]);
+    // It comes alone, or among requests of sites that aren't busy.
+    let pop_rare = |tree: &mut Tree<u64>| {
+        tree.push(rare, 0).unwrap();
+        while let Some((leaf, _)) = tree.pop() {
+            tree.charge(leaf, Cost::from_ns(if leaf == rare { 700_000 } else { SLICE_NS }));
+        }
+    };
+    for _ in 0..40 {
+        (0..10).for_each(|_| pop_rare(&mut tree));
+        fill(&mut tree, sites, 300);
+        pop_rare(&mut tree);
+    }
+    tree.set_share(leaves[0], Share::weight(32_767)).unwrap();
+    tree.set_share(leaves[1], Share::weight(8_192)).unwrap();
+    tree.set_share(rare, Share::weight(2_730)).unwrap();
+    fill(&mut tree, sites, 100_000);
+    let mut others_between = Vec::new();
+    for slice in 0..40_000 {
+        if slice % 1_000 == 0 {
+            tree.push(rare, 0).unwrap();
+        }
+        let (leaf, _) = tree.pop().unwrap();
+        tree.charge(leaf, Cost::from_ns(if leaf == rare { 700_000 } else { SLICE_NS }));
+        match leaf == sites[1] {
+            true => others_between.push(0),
+            false => others_between.iter_mut().next_back().into_iter().for_each(|others| *others += 1),
+        }
+    }
+    let longest = others_between[1_000..].iter().max().unwrap();
+    assert!(*longest <= 12, "{longest} slices between two that are a fifth of all");
+}
+
+#[test]
 fn what_a_child_has_had_too_much_is_the_same_at_another_weight() {
     for (before, after) in [(1, 100), (100, 1)] {
         let (mut tree, leaves) = flat(PolicyKind::WeightedFair, &weights(&[before, before]));
