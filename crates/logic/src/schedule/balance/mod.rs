@@ -12,10 +12,10 @@ mod moves;
 use super::share::Share;
 use fill::{fill, spread};
 
-/// How much of what a site is off by is made good at once, as a power: less than 1, as what was measured is an interval old.
+/// How much of what a site is off by is made good at once: less than 1, as what was measured is an interval old.
 const GAIN: f64 = 0.5;
-/// The most that a site may be taken to be off by in one plan, as a factor.
-const OFF_MAX: f64 = 4.0;
+/// The most that a site may be taken to have had too much in one plan, in parts of its due. More than 1 too little is impossible.
+const OFF_MAX: f64 = 2.0;
 /// A site's weights are at most raised (or lowered) by this factor over where they would be if load sat evenly.
 const FACTOR_MAX: f64 = 256.0;
 /// How fast the weights of a site that doesn't want more go back to where they were, as a power.
@@ -120,8 +120,9 @@ impl Balancer {
             if !demand.is_hungry[site] || due <= 0.0 {
                 *factor = factor.powf(RELAX);
             } else {
-                let off = (due / used.max(f64::MIN_POSITIVE)).clamp(1.0 / OFF_MAX, OFF_MAX);
-                *factor *= off.powf(GAIN);
+                // By what it was off, not by the factor: then too much in one interval and as much too little in the next come to nothing.
+                let missed = ((due - used) / due).max(-OFF_MAX);
+                *factor *= (missed * GAIN).exp();
             }
         }
         // Only proportions matter: the factors of those that want more stay around 1, so that one that wakes finds itself in proportion.

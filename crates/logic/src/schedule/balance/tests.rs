@@ -214,6 +214,27 @@ fn one_worker_keeps_the_configured_proportions() {
 }
 
 #[test]
+fn shares_hold_for_a_site_that_is_served_in_bursts() {
+    const INTERVAL_NS: f64 = 1e8;
+    let machine = Machine::of_sites(1, INTERVAL_NS as u64, &[4, 1]);
+    let (mut balancer, mut numbers, mut used) = (Balancer::new(), Numbers(3), [0.0; 2]);
+    let mut part = 0.2;
+    for interval in 0..2_000 {
+        // What comes sooner in one interval isn't there in the next.
+        let swing = [0.4, 1.6, 1.3, 0.7][interval % 4] + numbers.below(100) as f64 / 500.0 - 0.1;
+        let light_ns = INTERVAL_NS * (part * swing).min(1.0);
+        let load = |used_ns: f64| SiteLoad { used_ns: used_ns as u64, is_backlogged: true, connections: 8 };
+        let plan = balancer.plan(&machine, &[vec![load(INTERVAL_NS - light_ns), load(light_ns)]]);
+        let [heavy, light] = [0, 1].map(|site| f64::from(plan.owners[0][site]));
+        part = light / (heavy + light);
+        used[0] += INTERVAL_NS - light_ns;
+        used[1] += light_ns;
+    }
+    let ratio = used[0] / used[1];
+    assert!((ratio - 4.0).abs() < 0.04, "{ratio}");
+}
+
+#[test]
 fn what_an_idle_site_leaves_goes_to_the_others_by_weight() {
     let machine = Machine::of_sites(2, 900, &[2, 1, 6]);
     let busy = SiteLoad { used_ns: 100, is_backlogged: true, connections: 4 };
