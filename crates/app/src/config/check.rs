@@ -62,6 +62,7 @@ pub(super) fn judge(root: &DeTable<'_>, is_whole: bool, config: &Config, mistake
         judge.error(0..0, "there is no site", "add [[site]] on a line of its own, and below it root = \"...\"");
     }
     for site in &sites {
+        judge.root(*site, is_whole);
         judge.site(*site);
     }
     check_sites::judge(&mut judge, &sites);
@@ -180,6 +181,22 @@ impl<'a> Judge<'a> {
         }
     }
 
+    /// A site has files, unless a handler answers for all paths.
+    fn root(&mut self, table: SiteTable<'a>, is_whole: bool) {
+        let Some(site) = table.value.filter(|_| is_whole && table.value("root").is_none()) else { return };
+        let everything = PathPattern::default();
+        if !table.section.handlers.iter().any(|handler| handler.path == everything) {
+            let help = "add `root = \"/srv/www\"`, or a [[site.handler]] with path = \"/*\", which needs none";
+            self.error(site.span(), "`root` is missing in [[site]]", help);
+        } else if let Some(span) = table.written(self, "error_pages") {
+            self.error(
+                span,
+                "`error_pages` are files, and this site has none",
+                "add `root = \"/srv/www\"`, where they are",
+            );
+        }
+    }
+
     fn site(&mut self, table: SiteTable<'a>) {
         if table.section.listen.is_empty()
             && let Some(span) = table.written(self, "listen")
@@ -217,6 +234,12 @@ impl<'a> Judge<'a> {
                     _ => format!("the handler of {} is {} at once", handler.path, sections.join(" and ")),
                 };
                 self.error(span.clone(), message, format!("write one of {}", Handler::KINDS.join(", ")));
+            }
+            if handler.proxy.as_ref().is_some_and(|proxy| proxy.strip_path)
+                && !matches!(handler.path, PathPattern::Below(_))
+            {
+                let message = format!("`strip_path` would leave nothing of {}", handler.path);
+                self.error(span.clone(), message, "have `path` end in /*, or take `strip_path` out");
             }
             let to = table.nested_item("handler", index, "proxy").and_then(|proxy| proxy.get_ref().get("to"));
             if to.and_then(|to| to.get_ref().as_array()).is_some_and(|to| to.is_empty()) {

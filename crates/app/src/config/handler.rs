@@ -92,6 +92,9 @@ section! {
     Proxy "[site.handler.proxy]" example "[[site.handler]]\npath = \"/api/*\"\nproxy = { to = [\"127.0.0.1:9000\", \"unix:/run/app.sock\"] }\n" {
         /// The servers.
         to: Vec<Peer> = OrBlank(ListOf(UPSTREAM)), Required;
+        /// Whether the servers are asked for the path without that of the handler, which ends in `/*`: with `/api/*`, for `/users` in place of
+        /// `/api/users`. They're told by `X-Forwarded-Prefix`.
+        strip_path: bool = Flag, Toml("false");
         /// Requests at once to each server, of each worker.
         connections: usize = PROCESSES, Toml("64");
         /// Requests that wait on each worker while all servers have that many. More are answered with 503.

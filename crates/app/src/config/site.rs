@@ -100,7 +100,7 @@ section! {
         /// Addresses to listen on, each shared by any number of sites. Port 0 takes any free port.
         listen: Vec<SocketAddr> = ListOf(ADDRESS), Toml("[\"0.0.0.0:80\", \"[::]:80\"]");
         /// The directory with the site's files. Relative ones start where the configuration file is.
-        root: PathBuf = OrBlank(DIRECTORY), Required;
+        root: PathBuf = OrBlank(DIRECTORY), Otherwise("none: must be written where no handler answers for all paths (`/*`)");
         /// The site's share of the server, in proportion to the weights of the other sites that have work, or of its owner's share.
         weight: u32 = WEIGHT, Toml("100");
         /// Sites with a higher number are served before all with a lower one, under the policy `strict_priority`.

@@ -56,6 +56,31 @@ fn requests_go_on_over_connections_that_stay(reactor: Reactor) {
     assert_eq!(server.request("TRACE /api/ HTTP/1.1\r\nHost: it.test\r\n\r\n").status, 501);
 }
 
+fn a_site_may_be_a_proxy_alone_and_keep_a_part_of_the_path(reactor: Reactor) {
+    let directory = Directory::new();
+    let upstream = Upstream::saying(HELLO);
+    let text = format!(
+        "[[site]]\nlisten = \"127.0.0.1:0\"\n\
+         [[site.handler]]\npath = \"/api/*\"\nproxy = {{ to = \"{to}\", strip_path = true }}\n\
+         [[site.handler]]\npath = \"/*\"\nproxy = {{ to = \"{to}\" }}\n",
+        to = upstream.address()
+    );
+    let server = Server::configured(reactor, &directory, &text);
+    let mut client = server.connect();
+    for (path, target, prefix) in [
+        ("/api/a%20b?c", "/a%20b?c", true),
+        ("/api", "/", true),
+        ("//api/./x", "/x", true),
+        ("/other/x", "/other/x", false),
+    ] {
+        assert_eq!(client.get(path).text(), "hello", "{path}");
+        let told = upstream.heads().pop().unwrap();
+        assert!(told.starts_with(&format!("GET {target} HTTP/1.1\r\n")), "{path}: {told}");
+        assert_eq!(told.contains("X-Forwarded-Prefix: /api\r\n"), prefix, "{path}: {told}");
+    }
+    assert_eq!(client.ask("OPTIONS * HTTP/1.1\r\nHost: it.test\r\n\r\n").status, 204);
+}
+
 fn content_goes_both_ways(reactor: Reactor) {
     let directory = Directory::new();
     let upstream = Upstream::start(|conversation| {
@@ -274,6 +299,7 @@ fn more_than_may_be_at_once_wait(reactor: Reactor) {
 
 on_both_reactors!(
     requests_go_on_over_connections_that_stay,
+    a_site_may_be_a_proxy_alone_and_keep_a_part_of_the_path,
     content_goes_both_ways,
     leave_to_send_content_is_given,
     an_early_reply_gets_through,

@@ -33,6 +33,7 @@ pub(super) struct Proxy {
     connect_timeout: Duration,
     idle_timeout: Duration,
     retries: u32,
+    strip_path: bool,
     /// The second in which failures were last logged, and how many.
     logged: RefCell<(i64, u32)>,
 }
@@ -121,6 +122,7 @@ pub(super) fn kind(config: &config::Proxy) -> Kind {
         connect_timeout: config.connect_timeout,
         idle_timeout: config.idle_timeout,
         retries: config.retries,
+        strip_path: config.strip_path,
         logged: RefCell::default(),
     };
     Kind::Proxy { proxy, pool: Pool::new(config.connections, config.queue, config.timeout) }
@@ -166,6 +168,7 @@ impl Handler {
     fn for_peers() -> Rc<Handler> {
         let config = config::Proxy {
             to: Vec::new(),
+            strip_path: false,
             connections: usize::MAX,
             queue: 0,
             idle_connections: 64,
@@ -292,7 +295,9 @@ impl<H: Host> Worker<H> {
         let Some(request) = Request::read_again(&exchange.head) else { return };
         let Some(Run::Program(run)) = exchange.run.as_mut() else { return };
         let Some(stream) = self.streams.get(stream) else { return };
-        let forward = Forward { client, request_id: &request_id, is_told };
+        let strips = matches!(&run.handler.kind, Kind::Proxy { proxy, .. } if proxy.strip_path);
+        let without = strips.then_some((run.named, exchange.path.as_slice()));
+        let forward = Forward { client, request_id: &request_id, without, is_told };
         write_head(stream.outbox(), &request, &forward);
         stream.flush(&mut self.reactor);
         run.heard_at = self.now;

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use super::super::body::BodyLength;
 use super::super::request::Request;
-use super::super::{Method, TargetForm};
+use super::super::{Method, TargetForm, encode_path};
 use super::is_hop_by_hop;
 
 /// What the next server is told of where a request came from.
@@ -14,6 +14,8 @@ pub struct Forward<'a> {
     pub client: Option<SocketAddr>,
     /// Names this request in every server's log.
     pub request_id: &'a str,
+    /// How many bytes of the decoded path the next server doesn't know of, and that path; `None`: it's told the path as it came.
+    pub without: Option<(usize, &'a [u8])>,
     /// It comes from a server of this cluster, which has said all this already.
     pub is_told: bool,
 }
@@ -30,7 +32,16 @@ pub fn is_repeatable(method: Method, has_content: bool) -> bool {
 /// said of that itself: nobody between it and here is known to be trusted but the servers of this cluster, whose words stay.
 pub fn write_head(out: &mut Vec<u8>, request: &Request<'_>, forward: &Forward<'_>) {
     let mut put = |parts: &[&[u8]]| parts.iter().for_each(|part| out.extend_from_slice(part));
-    let path: &[u8] = if request.target.form == TargetForm::Asterisk { b"*" } else { request.target.path };
+    let (mut prefix, mut below) = (Vec::new(), Vec::new());
+    let path: &[u8] = match forward.without.and_then(|(known, path)| path.split_at_checked(known)) {
+        _ if request.target.form == TargetForm::Asterisk => b"*",
+        Some((known, rest)) => {
+            encode_path(known, &mut prefix);
+            encode_path(rest, &mut below);
+            &below
+        }
+        None => request.target.path,
+    };
     put(&[request.method_name, b" ", if path.is_empty() { b"/" } else { path }]);
     if let Some(query) = request.target.query {
         put(&[b"?", query]);
@@ -65,6 +76,9 @@ pub fn write_head(out: &mut Vec<u8>, request: &Request<'_>, forward: &Forward<'_
         };
         put(&[b"Forwarded: ", node.as_bytes(), b"\r\nX-Forwarded-For: ", address.as_bytes(), b"\r\n"]);
     }
+    if !prefix.is_empty() {
+        put(&[b"X-Forwarded-Prefix: ", &prefix, b"\r\n"]);
+    }
     if !forward.is_told {
         put(&[b"X-Request-Id: ", forward.request_id.as_bytes(), b"\r\n"]);
     }
@@ -75,7 +89,14 @@ pub fn write_head(out: &mut Vec<u8>, request: &Request<'_>, forward: &Forward<'_
 const REPLACED: [&[u8]; 3] = [b"host", b"content-length", b"expect"];
 
 /// Fields that say where a request came from.
-const TOLD: [&[u8]; 5] = [b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto", b"x-request-id"];
+const TOLD: [&[u8]; 6] = [
+    b"forwarded",
+    b"x-forwarded-for",
+    b"x-forwarded-host",
+    b"x-forwarded-prefix",
+    b"x-forwarded-proto",
+    b"x-request-id",
+];
 
 #[cfg(test)]
 mod tests {
@@ -86,10 +107,14 @@ mod tests {
     }
 
     fn written_for(head: &str, is_told: bool) -> String {
+        written_without(head, is_told, None)
+    }
+
+    fn written_without(head: &str, is_told: bool, without: Option<(usize, &[u8])>) -> String {
         let request = Request::read_again(head.as_bytes()).expect("a sound head");
         let client = Some("192.0.2.7:4711".parse().expect("an address"));
         let mut out = Vec::new();
-        write_head(&mut out, &request, &Forward { client, request_id: "1-2-3", is_told });
+        write_head(&mut out, &request, &Forward { client, request_id: "1-2-3", without, is_told });
         String::from_utf8(out).expect("text")
     }
 
@@ -102,6 +127,19 @@ mod tests {
             "GET /a?b HTTP/1.1\r\nHost: x:81\r\nx-yours: 2\r\nForwarded: for=192.0.2.7\r\nX-Forwarded-For: 192.0.2.7\r\n\
              X-Request-Id: 1-2-3\r\nVia: 1.1 leat\r\n\r\n"
         );
+    }
+
+    #[test]
+    fn a_part_of_the_path_can_stay_here() {
+        let first_lines = |path: &str, known: usize, decoded: &str| {
+            let head = format!("GET {path} HTTP/1.1\r\nHost: x\r\nX-Forwarded-Prefix: /y\r\n\r\n");
+            let written = written_without(&head, false, Some((known, decoded.as_bytes())));
+            assert_eq!(written.matches("X-Forwarded-Prefix: /api\r\n").count(), 1, "{written}");
+            assert!(!written.contains("/y"), "{written}");
+            written.lines().next().map(str::to_owned)
+        };
+        assert_eq!(first_lines("/a%70i/x%20y?z=%20", 4, "/api/x y").as_deref(), Some("GET /x%20y?z=%20 HTTP/1.1"));
+        assert_eq!(first_lines("/b/../api", 4, "/api").as_deref(), Some("GET / HTTP/1.1"));
     }
 
     #[test]
