@@ -119,7 +119,8 @@ impl Admission {
     /// starts once, unless it's finished without.
     pub fn start(&mut self, site: usize, arrived: Instant, now: Instant) -> Verdict {
         let Some(known) = self.sites.get_mut(site) else { return Verdict::Admit };
-        let is_worth_refusing = known.is_worth_refusing(self.budget.cost());
+        let is_worth_refusing =
+            known.is_worth_refusing(self.budget.cost()) && (known.has_many_requests() || self.budget.is_holding(now));
         if known.start(arrived, now, is_worth_refusing) { Verdict::Admit } else { refuse(&mut self.budget, known, now) }
     }
 
@@ -134,7 +135,8 @@ impl Admission {
     /// The tree has chosen to send the first of a reply that was ready at `ready`. A request that is refused now isn't to be finished.
     pub fn send(&mut self, site: usize, ready: Instant, now: Instant) -> Verdict {
         let Some(known) = self.sites.get_mut(site) else { return Verdict::Admit };
-        let is_worth_refusing = known.is_worth_refusing(self.budget.cost());
+        let is_worth_refusing =
+            known.is_worth_refusing(self.budget.cost()) && (known.has_many_replies() || self.budget.is_holding(now));
         if known.send(ready, now, is_worth_refusing) { Verdict::Admit } else { refuse(&mut self.budget, known, now) }
     }
 

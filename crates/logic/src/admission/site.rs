@@ -210,7 +210,7 @@ impl Site {
     /// Whether a request whose turn has come is served.
     pub(super) fn start(&mut self, arrived: Instant, now: Instant, is_worth_refusing: bool) -> bool {
         let delay_ns = self.requests.leave(arrived, now, self.late_ns());
-        if self.is_late(self.is_overloaded(), delay_ns, is_worth_refusing) {
+        if self.is_late(&self.requests, delay_ns, is_worth_refusing) {
             self.refused_late += 1;
             return false;
         }
@@ -222,9 +222,8 @@ impl Site {
     /// Whether a reply that is ready may wait for its turn to be sent: not if replies have to wait for too long, and those before it are enough for
     /// that. Refusing it now costs less than when its turn has come.
     pub(super) fn reply(&mut self, is_worth_refusing: bool) -> bool {
-        let ahead_ns = f64::from(self.replies.waiting) * self.cost_ns as f64 / self.share;
         let is_overloaded = self.is_over(&self.replies) && self.limits.standing != Standing::Reserved;
-        if is_overloaded && is_worth_refusing && ahead_ns > self.late_ns() as f64 {
+        if is_overloaded && is_worth_refusing && self.is_long(&self.replies) {
             self.refused_late += 1;
             self.started = self.started.saturating_sub(1);
             return false;
@@ -236,7 +235,7 @@ impl Site {
     /// Whether a reply whose turn has come is sent. If not, its request isn't being served any more.
     pub(super) fn send(&mut self, ready: Instant, now: Instant, is_worth_refusing: bool) -> bool {
         let delay_ns = self.replies.leave(ready, now, self.late_ns());
-        if self.is_late(self.is_over(&self.replies), delay_ns, is_worth_refusing) {
+        if self.is_late(&self.replies, delay_ns, is_worth_refusing) {
             self.refused_late += 1;
             self.started = self.started.saturating_sub(1);
             return false;
@@ -244,12 +243,27 @@ impl Site {
         true
     }
 
-    fn is_late(&self, is_overloaded: bool, delay_ns: u64, is_worth_refusing: bool) -> bool {
+    fn is_late(&self, queue: &Queue, delay_ns: u64, is_worth_refusing: bool) -> bool {
         if self.limits.standing == Standing::Reserved {
             return false;
         }
-        let is_shed = is_overloaded && is_worth_refusing && delay_ns > self.late_ns();
+        let is_shed = self.is_over(queue) && is_worth_refusing && delay_ns > self.late_ns();
         is_shed || delay_ns > self.limits.queue_delay_max_ns
+    }
+
+    /// Whether so many requests wait that those behind them are late as well. If not, and nobody waits where the worker can't see it, they have waited because it
+    /// was held up, as on a machine that is busy with something else, and refusing one would let nobody wait less.
+    pub(super) fn has_many_requests(&self) -> bool {
+        self.is_long(&self.requests)
+    }
+
+    /// The same of replies.
+    pub(super) fn has_many_replies(&self) -> bool {
+        self.is_long(&self.replies)
+    }
+
+    fn is_long(&self, queue: &Queue) -> bool {
+        f64::from(queue.waiting) * self.cost_ns as f64 / self.share > self.late_ns() as f64
     }
 
     /// Whether what comes now will have its turn soon.
@@ -289,6 +303,7 @@ impl Site {
 #[cfg(test)]
 mod tests {
     use super::super::crowd::LastAsked;
+    use super::super::{Admission, Verdict};
     use super::*;
 
     fn site(cost_us: u64, given: f64) -> Site {
@@ -334,6 +349,24 @@ mod tests {
             assert!(!site.start(at(0), at(1_120), true), "what has waited for longer than anything may is refused");
             site.set_share(share / 4.0, 1.0);
             assert!(!is_small || site.late_ns() == CROWD_DELAY_NS, "it has what the others leave");
+        }
+    }
+
+    #[test]
+    fn few_that_have_waited_because_the_worker_was_held_up_are_not_refused() {
+        // One request a connection, so that nobody is seen to ask again; each time the worker stands still for 60 ms.
+        let at = |ms: u64| Instant { ns: 1_000_000_000 + ms * 1_000_000 };
+        for (waiting, is_refused) in [(32, false), (90, true)] {
+            let mut admission = Admission::new(Cost::from_ns(10_000));
+            admission.set_site(0, SiteLimits::default());
+            admission.sites[0] = site(300, 1.0);
+            (0..waiting).for_each(|_| assert_eq!(admission.arrive(0, at(0)), Verdict::Admit));
+            let mut start = |ms| {
+                admission.arrive(0, at(ms));
+                admission.start(0, at(ms), at(ms + 60)) == Verdict::Admit
+            };
+            let is_served = (0..100).map(|turn| turn * 60).all(&mut start);
+            assert_eq!(is_served, !is_refused, "{waiting} wait at any time");
         }
     }
 
