@@ -342,13 +342,23 @@ pub fn unacknowledged_bytes(socket: RawFd) -> usize {
 /// How long ago the last bytes came, read or not, in whole milliseconds.
 #[must_use]
 pub fn since_arrival(socket: RawFd) -> Duration {
+    tcp_info(socket).map_or(Duration::ZERO, |info| Duration::from_millis(u64::from(info.tcpi_last_data_recv)))
+}
+
+/// The kernel's estimate of the round trip to the other side; `None` before it has one, and when the connection is gone.
+#[must_use]
+pub fn round_trip(socket: RawFd) -> Option<Duration> {
+    tcp_info(socket).filter(|info| info.tcpi_rtt > 0).map(|info| Duration::from_micros(u64::from(info.tcpi_rtt)))
+}
+
+fn tcp_info(socket: RawFd) -> Option<libc::tcp_info> {
     // SAFETY: all fields are plain numbers.
     let mut info: libc::tcp_info = unsafe { mem::zeroed() };
     let mut length = mem::size_of::<libc::tcp_info>() as libc::socklen_t;
     // SAFETY: pointer and length describe `info`, of which the kernel fills in as much as it knows.
     let result =
         unsafe { libc::getsockopt(socket, libc::IPPROTO_TCP, libc::TCP_INFO, (&raw mut info).cast(), &raw mut length) };
-    if result < 0 { Duration::ZERO } else { Duration::from_millis(u64::from(info.tcpi_last_data_recv)) }
+    (result == 0).then_some(info)
 }
 
 /// Ends sending, or with `both` both directions. A connection that is gone already is no error.
@@ -443,6 +453,8 @@ mod tests {
         while since_arrival(server.as_raw_fd()) >= old {
             std::thread::yield_now();
         }
-        assert_eq!(since_arrival(-1), Duration::ZERO);
+        assert_eq!((since_arrival(-1), round_trip(-1)), (Duration::ZERO, None));
+        let known = round_trip(server.as_raw_fd()).expect("the handshake has shown it");
+        assert!(known < old, "{known:?} on a loopback");
     }
 }

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::message::Message;
-use super::placing::{Rules, Sample, There};
+use super::placing::{Question, Rules, Sample, There};
 use super::{FlowId, Generation, Incarnation, ServerId};
 use crate::time::Instant;
 
@@ -119,10 +119,8 @@ pub enum Effect {
         flow: FlowId,
         /// Who has it.
         node: ServerId,
-        /// The request's number on its connection.
-        number: u32,
-        /// The request's head, as it came.
-        head: Bytes,
+        /// Which request.
+        question: Question,
     },
     /// Node: what became of [`super::Node::ask`]. Without an answer, it stays.
     Told {

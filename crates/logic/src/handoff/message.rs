@@ -10,10 +10,8 @@
 use bytes::Bytes;
 
 use super::image::{decode_flow, encode_flow};
-use super::limits::{
-    FLOWS_PER_MESSAGE_MAX, HEAD_BYTES_MAX, HOMES_MAX, IMAGE_BYTES_MAX, MESSAGE_BYTES_MAX, PROGRESS_BYTES_MAX,
-};
-use super::placing::{Rules, Sample, There, decode_samples, encode_samples};
+use super::limits::{FLOWS_PER_MESSAGE_MAX, HOMES_MAX, IMAGE_BYTES_MAX, MESSAGE_BYTES_MAX, PROGRESS_BYTES_MAX};
+use super::placing::{Question, Rules, Sample, There, decode_samples, encode_samples};
 use super::wire::{DecodeError, Reader, put_bytes, put_number};
 use super::{FlowId, Generation, Incarnation};
 
@@ -133,10 +131,8 @@ pub enum Message {
         flow: FlowId,
         /// Under which it is held.
         generation: Generation,
-        /// The request's number on its connection.
-        number: u32,
-        /// The request's head, as it came.
-        head: Bytes,
+        /// Which request.
+        question: Question,
     },
     /// Home: there.
     There {
@@ -371,10 +367,9 @@ impl Message {
                 encode_key(*flow, *generation, out);
                 put_number(out, u64::from(next.0));
             }
-            Message::Where { flow, generation, number, head } => {
+            Message::Where { flow, generation, question } => {
                 encode_key(*flow, *generation, out);
-                put_number(out, u64::from(*number));
-                put_bytes(out, head);
+                question.encode(out);
             }
             Message::There { flow, generation, number, there } => {
                 encode_key(*flow, *generation, out);
@@ -463,9 +458,8 @@ fn decode_fields(kind: u8, reader: &mut Reader<'_>) -> Result<Option<Message>, D
             Message::Keep { flow, generation, next: Generation(reader.number_u32("the generation")?) }
         }
         WHERE => {
-            let ((flow, generation), number) = (decode_key(reader)?, reader.number_u32("the request's number")?);
-            let head = Bytes::copy_from_slice(reader.bytes(HEAD_BYTES_MAX, "the head")?);
-            Message::Where { flow, generation, number, head }
+            let (flow, generation) = decode_key(reader)?;
+            Message::Where { flow, generation, question: Question::decode(reader)? }
         }
         THERE => {
             let ((flow, generation), number) = (decode_key(reader)?, reader.number_u32("the request's number")?);
@@ -528,6 +522,8 @@ mod tests {
         let bytes = Bytes::from_static(b"bytes");
         let load = Load { flows: 1, requests: 2, cpu_permille: 1_000, queued_bytes: 1 << 40, ..Load::default() };
         let load = Load { is_draining: true, is_failing: true, ..load };
+        let head = Bytes::from_static(b"GET / HTTP/1.1\r\n\r\n");
+        let question = Question { number: 7, head, round_trip_us: 20_000 };
         let holding = |phase| Holding { flow, generation, phase };
         let mut messages = vec![
             Message::Hello { incarnation: Incarnation(u64::MAX), number: 7, offers_max: 64 },
@@ -549,7 +545,7 @@ mod tests {
             Message::Recall { flow, generation },
             Message::Release { flow, generation },
             Message::Keep { flow, generation, next: generation.next() },
-            Message::Where { flow, generation, number: 7, head: Bytes::from_static(b"GET / HTTP/1.1\r\n\r\n") },
+            Message::Where { flow, generation, question },
             Message::Rules(Rules { is_asked: true, keep_ms: 10_000 }),
             Message::Seen(vec![
                 Sample::Reply { content: ContentKey(u64::MAX), bytes: 1 },

@@ -30,7 +30,7 @@ pub use link::{LinkError, LinkKey, LinkSession, SECRET_BYTES_MIN, cookie_key};
 pub use message::{Holding, HoldingPhase, Load, Message, RefuseReason};
 pub use node::{Node, NodeCounters, NodeLimits};
 pub use passage::{FileState, OFFER_BYTES_MAX, OFFERS_MAX, Offer, PassageMessage, Verdict};
-pub use placing::{Places, Rules, Sample, There};
+pub use placing::{Places, Question, Rules, Sample, There};
 pub use reply::{Piece, ReplyState};
 pub use tcp::{Congestion, TcpState, TcpWindow, WindowScale};
 pub use wire::DecodeError;

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use super::effect::{Effect, SessionId};
 use super::limits::{FLOWS_PER_MESSAGE_MAX, HEARTBEATS_MAX, UNBORN_MAX};
 use super::message::{Holding, HoldingPhase, Load, Message, RefuseReason};
-use super::placing::{Rules, Sample, There};
+use super::placing::{Question, Rules, Sample, There};
 use super::{FlowId, Generation, Incarnation};
 use crate::time::Instant;
 
@@ -275,16 +275,16 @@ impl Node {
 
     /// Asks where the request in hand of a live flow belongs, of which nothing has been answered. [`Effect::Told`] says what came of it, once.
     /// False if nobody is to be asked, or can be: it's served here.
-    pub fn ask(&mut self, now: Instant, flow: FlowId, number: u32, head: Bytes) -> bool {
+    pub fn ask(&mut self, now: Instant, flow: FlowId, question: Question) -> bool {
         let Some(record) = self.flows.get_mut(&flow) else { return false };
         if !self.rules.is_asked || self.session.is_none() || record.phase != Phase::Live {
             return false;
         }
-        record.asked = Some(number);
+        record.asked = Some(question.number);
         let generation = record.generation;
         self.tell_births();
-        self.questions.push_back((now.after(self.limits.question_timeout), flow, number));
-        self.send(Message::Where { flow, generation, number, head });
+        self.questions.push_back((now.after(self.limits.question_timeout), flow, question.number));
+        self.send(Message::Where { flow, generation, question });
         true
     }
 

@@ -4,9 +4,11 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
+use bytes::Bytes;
+
 use super::ServerId;
-use super::limits::{PLACES_MAX, SAMPLES_MAX};
-use super::wire::{DecodeError, Reader, put_number};
+use super::limits::{HEAD_BYTES_MAX, PLACES_MAX, SAMPLES_MAX};
+use super::wire::{DecodeError, Reader, put_bytes, put_number};
 use crate::dispatch::ContentKey;
 use crate::time::Instant;
 
@@ -19,6 +21,17 @@ pub enum There {
     Fetch(ServerId),
     /// It gives the connection back with the request: it goes on where the content is.
     Move,
+}
+
+/// A request in hand, and what its node knows that matters for its place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Question {
+    /// The request's number on its connection.
+    pub number: u32,
+    /// The request's head, as it came.
+    pub head: Bytes,
+    /// Between client and node, in microseconds; 0 where that isn't known.
+    pub round_trip_us: u32,
 }
 
 /// What nodes go by until they are told otherwise. With each, what was answered before is forgotten.
@@ -76,6 +89,21 @@ impl There {
             2 => Ok(There::Move),
             found => Err(DecodeError::Unknown { what: "an answer", found: u64::from(found) }),
         }
+    }
+}
+
+impl Question {
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        put_number(out, u64::from(self.number));
+        put_bytes(out, &self.head);
+        put_number(out, u64::from(self.round_trip_us));
+    }
+
+    pub(super) fn decode(reader: &mut Reader<'_>) -> Result<Question, DecodeError> {
+        let number = reader.number_u32("the request's number")?;
+        let head = Bytes::copy_from_slice(reader.bytes(HEAD_BYTES_MAX, "the head")?);
+        let round_trip_us = if reader.is_empty() { 0 } else { reader.number_u32("the round trip")? };
+        Ok(Question { number, head, round_trip_us })
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use leat_logic::handoff::{
     CutReason, Destination, Effect, FlowId, Generation, Home, HomeLimits, Image, Incarnation, Message, Node,
-    NodeLimits, Progress, RefuseReason, Rules, ServerId, SessionId, Target, There, Witness, continue_from,
+    NodeLimits, Progress, Question, RefuseReason, Rules, ServerId, SessionId, Target, There, Witness, continue_from,
 };
 
 use super::client::{Client, Packet, WINDOW_BYTES};
@@ -378,10 +378,10 @@ impl World {
                 }
                 self.cut_session(session);
             }
-            Effect::Where { flow, number, .. } => {
+            Effect::Where { flow, question, .. } => {
                 let there = *self.random.pick(&[There::Stay, There::Fetch(ServerId(1)), There::Move]);
                 if let Some(home) = self.machines[machine].home() {
-                    home.tell(flow, number, there);
+                    home.tell(flow, question.number, there);
                 }
             }
             Effect::Told { flow, there } => self.told(machine, flow, there),

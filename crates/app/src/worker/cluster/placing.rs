@@ -5,10 +5,10 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use leat_host::reactor::Token;
+use leat_host::reactor::{Reactor, Token};
 use leat_logic::dispatch::cost::{Side, Way, Ways, Work};
 use leat_logic::dispatch::{ContentKey, Facts, Whence};
-use leat_logic::handoff::{FlowId, Rules, Sample, ServerId, There};
+use leat_logic::handoff::{FlowId, Question, Rules, Sample, ServerId, There};
 use leat_logic::http::Request;
 
 use super::super::exchange::{Exchange, Placing};
@@ -19,7 +19,7 @@ use super::number_of;
 
 /// Samples that are kept until the next heartbeat: of more, the first.
 const SAMPLES_MAX: usize = 64;
-/// What is supposed of a client's distance.
+/// What is supposed of a client's distance while nobody knows it.
 pub(super) const ROUND_TRIP: Duration = Duration::from_millis(1);
 
 /// What a node has seen and not told yet.
@@ -116,11 +116,15 @@ impl<H: Host> Worker<H> {
                 self.run_effects();
                 return false;
             }
-            None if home.flows.ask(now, flow, number, Bytes::copy_from_slice(&exchange.head)) => {
-                self.run_effects();
-                return false;
+            None => {
+                let round_trip = self.reactor.round_trip(connection.socket).unwrap_or_default();
+                let round_trip_us = u32::try_from(round_trip.as_micros()).unwrap_or(u32::MAX);
+                let head = Bytes::copy_from_slice(&exchange.head);
+                if home.flows.ask(now, flow, Question { number, head, round_trip_us }) {
+                    self.run_effects();
+                    return false;
+                }
             }
-            None => {}
         }
         exchange.placing = Placing::Here;
         true
@@ -183,14 +187,16 @@ impl<H: Host> Worker<H> {
     }
 
     /// A node asks where a request belongs.
-    pub(super) fn answer_where(&mut self, flow: FlowId, holder: ServerId, number: u32, head: &[u8]) {
+    pub(super) fn answer_where(&mut self, flow: FlowId, holder: ServerId, question: &Question) {
         let now = self.now;
         let Some(Part::Home(home)) = self.cluster.as_mut().map(|cluster| &mut cluster.part) else { return };
         self.metrics.questions.increment();
+        let &Question { number, ref head, round_trip_us } = question;
+        let round_trip = Duration::from_micros(round_trip_us.into());
         let whence = Whence {
             holder: home.node(holder),
             had: number.saturating_sub(1),
-            round_trip: ROUND_TRIP,
+            round_trip: if round_trip.is_zero() { ROUND_TRIP } else { round_trip },
             possible: Ways::of(&[Way::MovedThere, Way::Fetch]),
         };
         let request = Request::read_again(head);

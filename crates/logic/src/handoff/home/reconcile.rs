@@ -257,10 +257,10 @@ impl Home {
             {
                 self.keep_progress(flow, progress);
             }
-            Message::Where { flow, generation, number, head }
+            Message::Where { flow, generation, question }
                 if self.standing(life, flow, generation) == Standing::Holder =>
             {
-                self.effects.push_back(Effect::Where { flow, node: life.0, number, head });
+                self.effects.push_back(Effect::Where { flow, node: life.0, question });
             }
             Message::Seen(samples) => self.effects.push_back(Effect::Seen(samples)),
             Message::Return { flow, generation, image } => self.take_back(now, life, flow, generation, image),
