@@ -2,8 +2,8 @@
 //!
 //! `nothing` is the floor that a server stands on, `load` the generator, `serve` the experiment of serving files, `shares`
 //! those of shares and overload, `handoff` those of a cluster, `nodes` those of its nodes, `foreign` those of nodes that run other servers, `iiop` that
-//! of CORBA calls, `split` those of request splitting, `spread` those of fronts that see no request, `squid` that of a cluster cache, and `shortfalls`
-//! says which results miss their mark. Not shipped.
+//! of CORBA calls, `split` those of request splitting, `spread` those of fronts that see no request, `squid` that of a cluster cache, `ways` that of
+//! handing over or proxying, and `shortfalls` says which results miss their mark. Not shipped.
 #![deny(unsafe_code)]
 
 mod cleanup;
@@ -24,6 +24,7 @@ mod spread;
 mod squid;
 #[allow(unsafe_code)]
 mod sys;
+mod ways;
 mod workload;
 
 use std::process::ExitCode;
@@ -65,6 +66,8 @@ enum Command {
     SplitFaults(split::FaultOptions),
     /// Measure fronts that spread connections, beside HAProxy in TCP mode, and what becomes of connections while fronts and nodes come and go.
     Spread(experiment::RunOptions),
+    /// Measure handing over, proxying, and what the cost model takes for the cheaper.
+    Ways(experiment::RunOptions),
     /// Print every mark of every experiment that was missed.
     Shortfalls(result::ShortfallOptions),
 }
@@ -84,6 +87,7 @@ fn main() -> ExitCode {
         Command::Squid(options) => cleanup::watch().and_then(|()| squid::run(&options)),
         Command::SplitFaults(options) => cleanup::watch().and_then(|()| split::run_faults(&options)),
         Command::Spread(options) => cleanup::watch().and_then(|()| spread::run(&options)),
+        Command::Ways(options) => cleanup::watch().and_then(|()| ways::run(&options)),
         Command::Shortfalls(options) => result::print_shortfalls(&options),
     };
     match result {

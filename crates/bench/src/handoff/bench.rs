@@ -1,14 +1,16 @@
 //! What the cases have in common: the lab, the proxies in it, the files, and load from the client's namespace.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::time::Duration;
 
 use super::HandoffOptions;
+use super::asking::ask_for;
 use crate::experiment::{self, Records};
-use crate::lab::cost::{Meter, hop_us};
+use crate::lab::cost::Meter;
 use crate::lab::proxy::{Place, Proxy};
+use crate::lab::steered::steered_us;
 use crate::lab::{self, CLIENT, CLIENT_CORE, Lab};
 use crate::load::{self, Outcome, Plan};
 use crate::server::running::WorkFolder;
@@ -52,7 +54,8 @@ pub(crate) struct Bench {
     proxies: Vec<Proxy>,
     pub(super) lab: Lab,
     dispatcher: Vec<u32>,
-    pub(super) hop_us: f64,
+    /// What the dispatcher's kernel takes for a packet that it sends on.
+    pub(super) steered_us: f64,
     files: FileSet,
     _folder: WorkFolder,
     _programs_are_timed: std::os::fd::OwnedFd,
@@ -79,10 +82,17 @@ impl Bench {
             proxy.inspect_err(|error| records.note(super::case::COST, &format!("a proxy doesn't start: {error}"))).ok()
         });
         let proxies = proxies.collect();
-        let hop_us = hop_us(&lab, NODES[0])?;
+        let [n1, n2] = NODES.map(|(name, _)| lab.processes(name));
+        let steered_us = steered_us(&lab, &[&dispatcher[..], &n1?, &n2?].concat(), || {
+            let begin = |address| {
+                let mut stream = TcpStream::connect(address)?;
+                ask_for(&mut stream, &SIZES[0]).map(|_| stream)
+            };
+            Ok([begin(vip())?, begin(Self::node())?])
+        })?;
         let _folder = folder;
         let _programs_are_timed = programs_are_timed;
-        Ok(Self { options, records, proxies, lab, dispatcher, hop_us, files, _folder, _programs_are_timed })
+        Ok(Self { options, records, proxies, lab, dispatcher, steered_us, files, _folder, _programs_are_timed })
     }
 
     /// Who stands between client and nodes, and where.

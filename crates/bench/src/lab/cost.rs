@@ -64,8 +64,7 @@ impl Meter {
             packets_in: self.pids.first().map_or(0, |&pid| packets_in(pid)),
             ..Spent::default()
         };
-        let programs: BTreeMap<u64, (u64, u64)> = self.pids.iter().flat_map(|&pid| programs(pid)).collect();
-        for (nanoseconds, runs) in programs.into_values() {
+        for (nanoseconds, runs) in programs_of(&self.pids).into_values() {
             spent.programs += Duration::from_nanos(nanoseconds);
             spent.program_runs += runs;
         }
@@ -128,6 +127,16 @@ fn waited(pid: u32) -> Duration {
 /// A line: time on a processor, time waiting for one, how often it had one.
 fn wait(text: &str) -> Option<Duration> {
     text.split_whitespace().nth(1)?.parse().ok().map(Duration::from_nanos)
+}
+
+/// Run time of all eBPF programs that some processes hold.
+pub(crate) fn program_time(pids: &[u32]) -> Duration {
+    programs_of(pids).into_values().map(|(nanoseconds, _)| Duration::from_nanos(nanoseconds)).sum()
+}
+
+/// Each of them once.
+fn programs_of(pids: &[u32]) -> BTreeMap<u64, (u64, u64)> {
+    pids.iter().flat_map(|&pid| programs(pid)).collect()
 }
 
 /// Each eBPF program that a process holds: its number, its run time in nanoseconds, and its runs.

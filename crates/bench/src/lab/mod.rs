@@ -5,6 +5,7 @@ pub(crate) mod faults;
 pub(crate) mod origin;
 pub(crate) mod placed;
 pub(crate) mod proxy;
+pub(crate) mod steered;
 
 use std::fs;
 use std::io;

@@ -1,7 +1,7 @@
 //! TCP sockets by the bare system calls, one call for each function unless said otherwise.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 use super::{checked, checked_size};
@@ -77,6 +77,24 @@ pub(crate) fn connect(address: SocketAddr, receive_buffer_bytes: Option<i32>) ->
     if let Some(bytes) = receive_buffer_bytes {
         set_receive_buffer_bytes(&socket, bytes)?;
     }
+    let result = connect_to(&socket, address);
+    match result {
+        Ok(()) => Ok(socket),
+        Err(error) if error.raw_os_error() == Some(libc::EINPROGRESS) => Ok(socket),
+        Err(error) => Err(error),
+    }
+}
+
+/// A socket whose sends are whole TCP segments for `to`, whose IPv4 header the kernel writes.
+pub(crate) fn raw_tcp(to: Ipv4Addr) -> io::Result<OwnedFd> {
+    let flags = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
+    // SAFETY: plain call; the descriptor it returns is owned right after.
+    let socket = unsafe { OwnedFd::from_raw_fd(checked(libc::socket(libc::AF_INET, flags, libc::IPPROTO_TCP))?) };
+    connect_to(&socket, SocketAddrV4::new(to, 0))?;
+    Ok(socket)
+}
+
+fn connect_to(socket: &OwnedFd, address: SocketAddrV4) -> io::Result<()> {
     let name = libc::sockaddr_in {
         sin_family: libc::AF_INET as libc::sa_family_t,
         sin_port: address.port().to_be(),
@@ -91,11 +109,7 @@ pub(crate) fn connect(address: SocketAddr, receive_buffer_bytes: Option<i32>) ->
             std::mem::size_of::<libc::sockaddr_in>() as libc::socklen_t,
         )
     };
-    match checked(result) {
-        Ok(_) => Ok(socket),
-        Err(error) if error.raw_os_error() == Some(libc::EINPROGRESS) => Ok(socket),
-        Err(error) => Err(error),
-    }
+    checked(result).map(drop)
 }
 
 /// Makes closing reset the connection, so that it takes up no port afterwards.

@@ -10,7 +10,7 @@ use crate::result::{Figure, Mark};
 
 pub(in crate::handoff) const NAME: &str = "dispatcher-cpu";
 const TOTAL: &str = "cpu_us";
-const HOP: &str = "hop_us";
+const STEERED: &str = "steered_us";
 /// A part of the window in which whoever is measured was ready and others had its processor. Above it the rate is theirs, and it's said.
 const WAITED_MAX: f64 = 0.3;
 /// Requests on a connection, how it's called, and by size what part of HAProxy's cost is allowed; none where no mark is set.
@@ -31,7 +31,7 @@ impl Case<Bench> for DispatcherCpu {
     }
 
     fn run(&self, bench: &mut Bench) -> io::Result<()> {
-        bench.records.record((NAME, "", 0), LEAT, HOP, bench.hop_us);
+        bench.records.record((NAME, "", 0), LEAT, STEERED, bench.steered_us);
         for round in 0..bench.options.run.rounds {
             for (requests, kind, _) in KINDS {
                 for size in &SIZES {
@@ -51,7 +51,7 @@ impl Case<Bench> for DispatcherCpu {
     }
 
     fn figures(&self, samples: &Samples) -> Vec<Figure> {
-        let value = samples.median(NAME, "", LEAT, HOP);
+        let value = samples.median(NAME, "", LEAT, STEERED);
         let figure = |value| Figure {
             case: NAME.to_owned(),
             subject: LEAT.to_owned(),
@@ -73,7 +73,7 @@ impl Case<Bench> for DispatcherCpu {
             ("answered_per_s", "answered/s", 0),
             ("waited_percent", "waited, %", 0),
             ("failed", "failed", 0),
-            (HOP, "us a hop", 2),
+            (STEERED, "us to send a packet on", 2),
         ]
     }
 
@@ -130,7 +130,7 @@ fn record(bench: &mut Bench, at: (&str, &str, u32), name: &str, trial: &Trial) {
     let (mut programs_us, mut forwarding_us) = (0.0, 0.0);
     if name == LEAT {
         programs_us = each(spent.programs.as_secs_f64() * 1e6);
-        forwarding_us = each(spent.packets_in as f64) * bench.hop_us;
+        forwarding_us = each(spent.packets_in as f64) * bench.steered_us;
         bench.records.record(at, name, "programs_us", programs_us);
         bench.records.record(at, name, "forwarding_us", forwarding_us);
         bench.records.record(at, name, "program_runs", each(spent.program_runs as f64));
