@@ -95,3 +95,24 @@ fn every_server_calls_a_request_the_same() {
     let numbers = ["/small?d", "/small?e", "/small?f"].map(|target| (names[target].len(), number(target)));
     assert_eq!(numbers, ["1", "2", "3"].map(|number| (1, Some(number.to_owned()))), "{names:?}");
 }
+
+#[test]
+fn a_request_waits_for_a_node_while_links_may_come_back() {
+    if !is_possible() {
+        return;
+    }
+    let (lab, folder) = (Lab::new(), Folder::new("links"));
+    let files = BTreeMap::from([("small".to_owned(), motion::content("small", 1_000))]);
+    motion::up(&lab, &folder, Begun::AtNode, &files, "policy = 'round_robin'");
+    let nodes = ["n1", "n2", "n3"];
+    let lost = || motion::tell(&folder.path("leat.sock"), &["ctl", "nodes"]).matches("the link to it is lost").count();
+    // Longer than their leases.
+    nodes.iter().for_each(|node| lab.stop(node));
+    super::within("no node is up", || lost() == nodes.len());
+    lab.at("client1", || {
+        let (mut stream, mut rest) = (motion::connect(), Vec::new());
+        motion::ask(&mut stream, &["small"]);
+        nodes.iter().for_each(|node| lab.signal(node, "-CONT"));
+        assert!(motion::read_reply(&mut stream, &mut rest).expect("a reply") == files["small"]);
+    });
+}

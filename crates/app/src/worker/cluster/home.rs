@@ -22,6 +22,7 @@ use serde_json::Value;
 use super::super::handler::{Passed, PassedOutcome};
 use super::super::{HELD_PACKETS_INDEX, Host, Worker};
 use super::placing::ROUND_TRIP;
+use super::waiting::Waiting;
 use super::{DISPATCHER, Part, Shared, Split, number_of, recovery};
 use crate::config::{Config, Role};
 use crate::ctl::{self, Command, Question};
@@ -32,8 +33,8 @@ const SWEEP_PAUSE: Duration = Duration::from_millis(200);
 /// Until the next look once all have been seen. Empty room takes its time as well: the kernel goes through a million buckets for it.
 const SEEN_PAUSE: Duration = Duration::from_secs(1);
 /// Connections of draining nodes that are on their way at a time, and the time until more are asked for.
-const RECALL_COUNT: usize = 256;
-const RECALL_PAUSE: Duration = Duration::from_millis(20);
+const RECALL_COUNT: usize = 512;
+const RECALL_PAUSE: Duration = Duration::from_millis(5);
 /// Nodes that a request is offered to before it's refused.
 const OFFERS_MAX: u8 = 3;
 
@@ -58,6 +59,7 @@ pub(super) struct Home {
     next_serial: u64,
     /// Requests that are on their way to a node: which, and how many have been asked before.
     asked: BTreeMap<FlowId, Asked>,
+    pub(super) waiting: Waiting,
     /// Nodes that are being emptied, and when to ask them next.
     draining: BTreeSet<u32>,
     /// Connections that began at nodes and haven't left them since: they count as under way there from then on, and not from the node's next report.
@@ -143,6 +145,7 @@ impl Home {
             linked: BTreeMap::new(),
             asked_last: BTreeMap::new(),
             asked: BTreeMap::new(),
+            waiting: Waiting::new(now),
             draining: BTreeSet::new(),
             begun: BTreeMap::new(),
             entrusted: 0,
@@ -262,7 +265,7 @@ impl Home {
 
     pub(super) fn poll_timeout(&self) -> Instant {
         let sweep_at = if self.steering.is_some() { self.sweep_at } else { Instant::NEVER };
-        self.flows.poll_timeout().min(sweep_at).min(self.recall_at)
+        self.flows.poll_timeout().min(sweep_at).min(self.recall_at).min(self.waiting.poll_timeout())
     }
 
     pub(super) fn handle_timeout(&mut self, now: Instant) {
@@ -311,6 +314,7 @@ impl Home {
         let is_last = !self.linked.keys().any(|server| server.server() == peer.server());
         if let Some(node) = self.node(peer).filter(|_| is_last) {
             self.dispatcher.link_changed(node, false, now);
+            self.waiting.link_lost(now);
             crate::log::warning(format_args!("node {}: its link is down", self.dispatcher.name(node)));
         }
     }
@@ -318,13 +322,18 @@ impl Home {
     /// How many flows each node holds.
     fn list_flows(&self) -> Value {
         let (mut foreign, mut nodes) = (0, Vec::new());
-        for (place, node) in self.nodes.iter().enumerate() {
+        let mut held = vec![0_u64; self.nodes.len()];
+        for server in self.flows.holders() {
+            let place = server.server().checked_sub(number_of(0)).and_then(|place| held.get_mut(place as usize));
+            place.into_iter().for_each(|count| *count += 1);
+        }
+        for (place, (node, held)) in self.nodes.iter().zip(held).enumerate() {
             let number = number_of(place);
             // What is at a server that isn't leat is as many as that node says.
             let load = self.foreign(number).and_then(|(server, _)| self.linked.get(&server));
             let told = load.map_or(0, |load| u64::from(load.flows));
             foreign += told;
-            nodes.push((self.dispatcher.name(*node).to_owned(), self.flows_at(number).count() as u64 + told));
+            nodes.push((self.dispatcher.name(*node).to_owned(), held + told));
         }
         let handoff::HomeCounters { born, taken, .. } = self.flows.counters();
         let flows = self.flows.flow_count() as u64 + foreign;
@@ -368,7 +377,8 @@ impl Home {
     /// Asks draining nodes for some of what they have: not for all at once, as the others take only so many at a time.
     fn recall_some(&mut self, now: Instant) {
         let Home { flows, draining, is_retiring, .. } = self;
-        let is_left = flows.recall_some(|server| *is_retiring || draining.contains(&server.server()), RECALL_COUNT);
+        let is_left =
+            flows.recall_some(now, |server| *is_retiring || draining.contains(&server.server()), RECALL_COUNT);
         self.recall_at = match (is_left, self.draining.is_empty() && !self.is_retiring) {
             (true, _) => now.after(RECALL_PAUSE),
             // One that was on its way there may arrive yet.
@@ -503,9 +513,11 @@ impl<H: Host> Worker<H> {
         let possible = if can_move { &[Way::MovedThere, Way::Proxy][..] } else { &[Way::Proxy] };
         let possible = Ways::of(possible);
         let had = connection.http.request_count().saturating_sub(1);
-        let whence = Whence { holder: None, had, round_trip: ROUND_TRIP, possible };
+        let round_trip = self.reactor.round_trip(connection.socket).unwrap_or(ROUND_TRIP);
+        let whence = Whence { holder: None, had, round_trip, possible };
         let route = match home.dispatcher.route(&Facts::of(&request), &whence, now) {
             Ok(route) if offers < OFFERS_MAX => route,
+            Err(refusal) if home.waiting.add(refusal, token, now) => return,
             _ => return self.reply_error(token, Status::SERVICE_UNAVAILABLE),
         };
         let (chosen, is_moving) = (route.choice.node, route.decision.way == Way::MovedThere);
@@ -751,6 +763,7 @@ impl<H: Host> Worker<H> {
             if is_new && loads.len() == 1 {
                 home.dispatcher.link_changed(node, true, now);
                 crate::log::info(format_args!("node {}: its link is up", home.dispatcher.name(node)));
+                self.dispatch_waiting();
             }
         }
     }

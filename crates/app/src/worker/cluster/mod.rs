@@ -15,6 +15,7 @@
 //! | `placing` | both: requests that come on connections which have been given to a node |
 //! | `shared` | is what workers share: programs in the kernel, and leases |
 //! | `spread` | a front's, and its nodes': packets go by a table, and nobody but the node sees the request |
+//! | `waiting` | a home's: requests for which there is no node at the moment |
 //! | `split` | a connection server's, and its data servers': which requests are delegated, and when a connection comes home |
 
 mod born;
@@ -30,6 +31,7 @@ mod shared;
 mod split;
 mod spread;
 mod turns;
+mod waiting;
 
 use leat_host::handoff::Freezer;
 use leat_host::reactor::Token;
@@ -244,7 +246,7 @@ impl<H: Host> Worker<H> {
             Effect::LeaseUntil { until } => self.renew_lease(home, until),
             Effect::Send { session, message } => self.send_message(session, &message),
             Effect::Disconnect { session } => self.end_session(session),
-            Effect::Where { flow, node, number, head } => self.answer_where(flow, node, number, &head),
+            Effect::Where { flow, node, question } => self.answer_where(flow, node, &question),
             Effect::Told { flow, there } => self.told(flow, there),
             Effect::Rules(rules) => self.follow_rules(home, rules),
             Effect::Seen(samples) => self.learn(samples),
@@ -276,6 +278,7 @@ impl<H: Host> Worker<H> {
         let requests = self.requests_under_way();
         let Some(cluster) = &mut self.cluster else { return };
         self.metrics.handoffs_waiting.set(cluster.turns.len() as u64);
+        let is_too_late = matches!(&cluster.part, Part::Home(home) if home.waiting.poll_timeout() <= now);
         match &mut cluster.part {
             Part::Home(home) => home.handle_timeout(now),
             Part::Node(node) => {
@@ -283,6 +286,9 @@ impl<H: Host> Worker<H> {
                 node.handle_timeout(now);
                 node.tell(now);
             }
+        }
+        if is_too_late {
+            self.dispatch_waiting();
         }
         self.run_effects();
     }

@@ -3,6 +3,7 @@
 //! Sockets, steering entries and sessions are the host's, which node is the right one its caller's. What it wants done comes out of
 //! [`Home::poll_effect`]; what became of that goes in by the methods that are named there.
 
+mod drain;
 mod nodes;
 mod reconcile;
 
@@ -17,6 +18,7 @@ use super::message::Message;
 use super::placing::{Rules, There};
 use super::{FlowId, Generation, Incarnation, ServerId};
 use crate::time::Instant;
+use drain::Recalls;
 use nodes::Nodes;
 use reconcile::Lists;
 
@@ -142,8 +144,7 @@ pub struct Home {
     births: VecDeque<(Instant, FlowId)>,
     /// When flows are given up that no node has claimed since this home's start.
     claims_end: Instant,
-    /// The last of those that were asked for again, as many as may be at a time; none when all have been.
-    asked_again: Option<FlowId>,
+    recalls: Recalls,
     kept_bytes: usize,
     rules: Rules,
     /// The workers of this server that are homes, for nodes to make links to.
@@ -163,7 +164,7 @@ impl Home {
             lists: Lists::default(),
             births: VecDeque::new(),
             claims_end: Instant::NEVER,
-            asked_again: None,
+            recalls: Recalls::default(),
             kept_bytes: 0,
             rules: Rules::default(),
             homes: Vec::new(),
@@ -383,34 +384,6 @@ impl Home {
         }
     }
 
-    /// Asks such nodes for flows back, as for a drain: for so many that `most` are on their way, first for those that haven't been asked for. What
-    /// nobody took stays where it was, and is asked for again. Whether any are left.
-    pub fn recall_some(&mut self, is_asked: impl Fn(ServerId) -> bool, most: usize) -> bool {
-        let (mut fresh, mut stale, mut moving, mut is_left) = (Vec::new(), Vec::new(), 0, false);
-        for (&flow, record) in &self.flows {
-            match record.holder {
-                Holder::Node { life, is_recalled: false, .. } if is_asked(life.0) => {
-                    fresh.extend((fresh.len() < most).then_some(flow));
-                }
-                Holder::Node { life, .. } if is_asked(life.0) => {
-                    stale.extend((stale.len() < most && Some(flow) > self.asked_again).then_some(flow));
-                }
-                Holder::Held | Holder::Thawing | Holder::Offered { own: false, .. } => moving += 1,
-                _ => {}
-            }
-            is_left |= record.is_at_any(&is_asked);
-        }
-        // Replies that can't move are waited for; a recall that came to nothing is repeated.
-        let asked = if fresh.is_empty() {
-            self.asked_again = stale.get(most.saturating_sub(1)).copied();
-            stale
-        } else {
-            fresh
-        };
-        asked.into_iter().take(most.saturating_sub(moving)).for_each(|flow| self.recall(flow));
-        is_left
-    }
-
     /// Answers [`Effect::Where`]. A flow that isn't with the node any more needs no answer.
     pub fn tell(&mut self, flow: FlowId, number: u32, there: There) {
         if let Some(&Flow { generation, holder: Holder::Node { life, .. }, .. }) = self.flows.get(&flow) {
@@ -446,6 +419,11 @@ impl Home {
     #[must_use]
     pub fn unanswered(&self, node: ServerId) -> u32 {
         self.nodes.unanswered(node)
+    }
+
+    /// For each flow that a node holds, or is being given, that node.
+    pub fn holders(&self) -> impl Iterator<Item = ServerId> {
+        self.flows.values().filter_map(|record| record.node())
     }
 
     /// What has happened so far.
@@ -645,10 +623,15 @@ impl Home {
 impl Flow {
     /// Whether one of such nodes has it, or is being given it.
     fn is_at_any(&self, is_asked: &impl Fn(ServerId) -> bool) -> bool {
+        self.node().is_some_and(is_asked)
+    }
+
+    /// The node that has it, or is being given it.
+    fn node(&self) -> Option<ServerId> {
         match self.holder {
-            Holder::Offered { life, .. } | Holder::Node { life, .. } => is_asked(life.0),
-            Holder::Unclear(id) => id.is_some_and(is_asked),
-            _ => false,
+            Holder::Offered { life, .. } | Holder::Node { life, .. } => Some(life.0),
+            Holder::Unclear(id) => id,
+            _ => None,
         }
     }
 

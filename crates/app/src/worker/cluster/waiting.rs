@@ -1,0 +1,56 @@
+//! Requests for which there is no node at the moment: they wait for one as long as a link that has just been lost may come back, as that of a node which stood
+//! still or is started anew does. What has waited in vain is refused as ever.
+
+use std::time::Duration;
+
+use leat_host::reactor::Token;
+use leat_logic::dispatch::Refusal;
+use leat_logic::time::Instant;
+
+use super::super::{Host, Stage, Worker};
+use super::Part;
+
+/// How long after the loss of a link: a node that still runs makes another within fractions of a second.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// See the module. Connections are bounded, and each has one request at most that waits.
+pub(super) struct Waiting {
+    all: Vec<Token>,
+    until: Instant,
+}
+
+impl Waiting {
+    /// As if all links had been lost now: none is there yet.
+    pub(super) fn new(now: Instant) -> Waiting {
+        Waiting { all: Vec::new(), until: now.after(PATIENCE) }
+    }
+
+    /// A link is lost.
+    pub(super) fn link_lost(&mut self, now: Instant) {
+        self.until = now.after(PATIENCE);
+    }
+
+    /// Takes in a request that was refused. False when it's refused for good.
+    pub(super) fn add(&mut self, refusal: Refusal, token: Token, now: Instant) -> bool {
+        let may_wait = refusal == Refusal::NobodyUp && now < self.until;
+        self.all.extend(may_wait.then_some(token));
+        may_wait
+    }
+
+    pub(super) fn poll_timeout(&self) -> Instant {
+        if self.all.is_empty() { Instant::NEVER } else { self.until }
+    }
+}
+
+impl<H: Host> Worker<H> {
+    /// There may be a node now for those that wait, or it's too late for one.
+    pub(super) fn dispatch_waiting(&mut self) {
+        let Some(Part::Home(home)) = self.cluster.as_mut().map(|cluster| &mut cluster.part) else { return };
+        for token in std::mem::take(&mut home.waiting.all) {
+            // The client may have gone meanwhile.
+            if self.connections.get(token).is_some_and(|connection| connection.exchange.is_some()) {
+                self.queue(Stage::Serve, token);
+            }
+        }
+    }
+}

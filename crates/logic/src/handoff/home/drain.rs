@@ -1,0 +1,75 @@
+//! Which flows are asked for when nodes are to be emptied, and how many at a time: as many as keep givers and takers busy, and no more than these have room
+//! for. Whose turn it is to be emptied is the caller's to say.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::super::{FlowId, ServerId};
+use super::{Flow, Holder, Home};
+use crate::time::Instant;
+
+/// By then a flow that hasn't come back is taken for one in the middle of a reply that can't move, and no other waits for it.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// What has been asked for, and what will be.
+#[derive(Debug, Default)]
+pub(super) struct Recalls {
+    /// Found when all flows were last looked through, and not asked for since.
+    waiting: VecDeque<FlowId>,
+    /// On their way, and how long each may be.
+    out: VecDeque<(Instant, FlowId)>,
+}
+
+impl Home {
+    /// Asks such nodes for flows back, as for a drain: for so many that `most` are on their way, first for those that haven't been asked for. What
+    /// nobody took stays where it was, and is asked for again. Whether any are left.
+    pub fn recall_some(&mut self, now: Instant, is_asked: impl Fn(ServerId) -> bool, most: usize) -> bool {
+        let mut recalls = std::mem::take(&mut self.recalls);
+        let is_out = |flow: &FlowId| self.flows.get(flow).is_some_and(Flow::is_on_its_way);
+        recalls.out.retain(|(until, flow)| now < *until && is_out(flow));
+        let mut is_left = true;
+        if recalls.waiting.is_empty() && recalls.out.len() < most {
+            (recalls.waiting, is_left) = self.find_held(&is_asked);
+        }
+        while recalls.out.len() < most
+            && let Some(flow) = recalls.waiting.pop_front()
+        {
+            if self.flows.get(&flow).is_some_and(|record| record.is_held_at(&is_asked)) {
+                self.recall(flow);
+                recalls.out.push_back((now.after(PATIENCE), flow));
+            }
+        }
+        self.recalls = recalls;
+        is_left
+    }
+
+    /// The flows that such nodes hold: those that haven't been asked for, if there are any. And whether any are there, or may arrive.
+    fn find_held(&self, is_asked: &impl Fn(ServerId) -> bool) -> (VecDeque<FlowId>, bool) {
+        let (mut fresh, mut stale, mut is_left) = (VecDeque::new(), VecDeque::new(), false);
+        for (&flow, record) in &self.flows {
+            if record.is_held_at(is_asked) {
+                if record.is_on_its_way() { &mut stale } else { &mut fresh }.push_back(flow);
+            }
+            is_left |= record.is_at_any(is_asked);
+        }
+        // Replies that can't move are waited for; a recall that came to nothing is repeated.
+        (if fresh.is_empty() { stale } else { fresh }, is_left)
+    }
+}
+
+impl Flow {
+    /// Whether its node has been asked for it, or it has come back and isn't settled.
+    fn is_on_its_way(&self) -> bool {
+        matches!(
+            self.holder,
+            Holder::Node { is_recalled: true, .. }
+                | Holder::Held
+                | Holder::Thawing
+                | Holder::Offered { own: false, .. }
+        )
+    }
+
+    fn is_held_at(&self, is_asked: &impl Fn(ServerId) -> bool) -> bool {
+        matches!(self.holder, Holder::Node { life, .. } if is_asked(life.0))
+    }
+}
