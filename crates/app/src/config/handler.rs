@@ -62,8 +62,8 @@ section! {
 
 section! {
     /// Programs that speak FastCGI: started by leat, or by somebody else who says where they listen. Those that leat starts run on the workers'
-    /// cores, within the site's share, and are started again when they end. Content that comes in chunks has no CONTENT_LENGTH, and goes on until
-    /// the input ends: PHP, which goes by the length, takes it for none.
+    /// cores, within the site's share, and are started again when they end. Content that comes in chunks is gathered, 16 MiB at most, and given with its
+    /// length.
     FastCgi "[site.handler.fastcgi]" example "[[site.handler]]\npath = \"*.php\"\nfastcgi = { address = \"unix:/run/php/php-fpm.sock\" }\n" {
         /// The program to start; it accepts on its standard input.
         command: Option<Command> = Optional(CommandLine { or_directory: false }), Otherwise("none");

@@ -115,6 +115,12 @@ impl<F> Connection<F> {
         self.exchange.as_ref().and_then(|exchange| exchange.run.as_ref()).is_some_and(Run::is_needed)
     }
 
+    /// Bytes received that nobody has had yet.
+    pub(super) fn unprocessed_bytes(&self) -> usize {
+        let run = self.exchange.as_ref().and_then(|exchange| exchange.run.as_ref());
+        self.inbox.len() + run.map_or(0, Run::gathered_bytes)
+    }
+
     /// Whether a program waits for the content of the request in hand.
     pub(super) fn expects_content(&self) -> bool {
         self.exchange.as_ref().and_then(|exchange| exchange.run.as_ref()).is_some_and(Run::expects_content)

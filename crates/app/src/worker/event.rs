@@ -153,7 +153,7 @@ impl<H: Host> Worker<H> {
         self.tree.charge(leaf, cost);
         if self.gates[site as usize].is_limited() {
             self.charge_quotas(site, cost, sent_bytes, read_bytes);
-            if stage == Stage::Receive {
+            if matches!(stage, Stage::Receive | Stage::Transmit) {
                 self.account_memory(site_before, token);
             }
         }

@@ -208,7 +208,7 @@ impl<H: Host> Worker<H> {
     /// Takes account of what a connection has received and not processed; `site_before` has paid for it until now.
     pub(super) fn account_memory(&mut self, site_before: u32, token: Token) {
         let Some(connection) = self.connections.get(token) else { return };
-        let held = connection.inbox.len() as u32;
+        let held = connection.unprocessed_bytes() as u32;
         let before = std::mem::replace(&mut connection.held_bytes, held);
         let site = connection.site;
         if site != site_before || held != before {

@@ -67,6 +67,38 @@ fn a_responder_is_told_and_answers(reactor: Reactor) {
     assert_eq!(client.get("/app").status, 200);
 }
 
+/// A responder reads as much as CONTENT_LENGTH says, so chunks are gathered first.
+fn chunks_come_with_their_length(reactor: Reactor) {
+    let directory = directory();
+    let server = serve(reactor, &directory, "command = \"responder\"\nprocesses = 1");
+    let mut client = server.connect();
+    let head = "POST /app HTTP/1.1\r\nHost: it.test\r\nTransfer-Encoding: chunked\r\n";
+    let long = format!("2710\r\n{}\r\n", "x".repeat(10_000)).repeat(100) + "0\r\n\r\n";
+    for (chunks, length) in
+        [("5\r\nhello\r\n6;x\r\n world\r\n0\r\nT: v\r\n\r\n", "11"), ("0\r\n\r\n", "0"), (&long, "1000000")]
+    {
+        let told = client.ask(format!("{head}\r\n{chunks}")).text();
+        assert_eq!((line(&told, "input "), line(&told, "CONTENT_LENGTH=")), (length, length));
+        assert!(!told.contains("TRANSFER_ENCODING"));
+    }
+    client.send(format!("{head}Expect: 100-continue\r\n\r\n"));
+    assert_eq!(client.reply_head().unwrap().status, 100);
+    client.send("5\r\nhello\r\n");
+    // The responder, of which there is one, is still everybody's.
+    assert_eq!(ask(&server, "GET /app").status, 200);
+    client.send("0\r\n\r\n");
+    assert_eq!(line(&client.reply().text(), "CONTENT_LENGTH="), "5");
+    assert_eq!(client.ask(format!("{head}\r\nno chunk\r\n")).status, 400);
+    // What is longer has to come with its length.
+    let mut client = server.connect();
+    client.send(format!("{head}\r\n"));
+    let chunk = format!("100000\r\n{}\r\n", "x".repeat(1 << 20));
+    (0..17).for_each(|_| client.send(&chunk));
+    client.send("0\r\n\r\n");
+    assert_eq!(client.reply().status, 411);
+    assert_eq!(client.get("/app").status, 200);
+}
+
 fn a_responder_that_fails_is_told_apart(reactor: Reactor) {
     let directory = directory();
     let server = serve(reactor, &directory, "command = \"responder\"\nprocesses = 1\ntimeout = \"400ms\"");
@@ -182,6 +214,7 @@ fn a_reload_keeps_what_it_does_not_change(reactor: Reactor) {
 
 on_both_reactors!(
     a_responder_is_told_and_answers,
+    chunks_come_with_their_length,
     a_responder_that_fails_is_told_apart,
     requests_wait_for_a_responder,
     an_endless_responder_leaves_others_their_share,

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use crate::http::{BodyLength, Request, Version};
+use crate::http::{Request, Version};
 
 /// What of the server's side a request meets.
 #[derive(Clone, Copy, Debug)]
@@ -21,6 +21,8 @@ pub struct Place<'a> {
     pub port: u16,
     /// The client, if its connection still knows.
     pub peer: Option<SocketAddr>,
+    /// Bytes of the request's content, where there is one and that is known.
+    pub content_length: Option<u64>,
     /// What the access logs of all servers call the request.
     pub request_id: &'a str,
 }
@@ -71,7 +73,7 @@ pub fn variables(request: &Request<'_>, place: &Place<'_>, mut tell: impl FnMut(
         tell(b"REMOTE_ADDR", peer.ip().to_string().as_bytes());
         tell(b"REMOTE_PORT", peer.port().to_string().as_bytes());
     }
-    if let BodyLength::Length(length) = request.body {
+    if let Some(length) = place.content_length {
         tell(b"CONTENT_LENGTH", length.to_string().as_bytes());
     }
     if let Some(kind) = request.headers.get(b"content-type") {
@@ -111,6 +113,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
+    use crate::http::BodyLength;
 
     fn told(head: &str) -> BTreeMap<String, String> {
         let request = Request::read_again(head.as_bytes()).expect("a request");
@@ -123,6 +126,10 @@ mod tests {
             port: 8080,
             peer: Some(SocketAddr::from(([192, 0, 2, 7], 4321))),
             request_id: "0-1f-2",
+            content_length: match request.body {
+                BodyLength::Length(length) => Some(length),
+                BodyLength::None | BodyLength::Chunked => None,
+            },
         };
         let mut all = BTreeMap::new();
         variables(&request, &place, |name, value| {

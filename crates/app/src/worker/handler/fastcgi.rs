@@ -133,7 +133,7 @@ impl<H: Host> Worker<H> {
             return if responders.is_alive() { Ok(false) } else { Err(Status::SERVICE_UNAVAILABLE) };
         };
         let Some(run) = self.program_run(token) else { return Ok(true) };
-        let (has_body, named) = (run.body == Body::Expected, run.named);
+        let (has_body, named) = (run.body != Body::Ended, run.named);
         let method = self.connections[token].exchange.as_ref().map(|exchange| exchange.method);
         let is_safe = matches!(method, Some(Method::Get | Method::Head | Method::Options));
         let stream = match kept {

@@ -3,6 +3,7 @@
 mod burn;
 mod cgi;
 mod fastcgi;
+mod gather;
 mod pool;
 mod program_log;
 mod program_run;
@@ -24,8 +25,10 @@ use leat_logic::serve::path_pattern::PathPattern;
 use super::{Host, Worker};
 use crate::config;
 use fastcgi::Responders;
+use gather::Gathered;
 pub(super) use pool::ErrorPipe;
 use pool::Pool;
+use program_run::Body;
 pub(super) use program_run::ProgramRun;
 use proxy::Proxy;
 pub(super) use proxy::{Outcome as PassedOutcome, Passed};
@@ -68,9 +71,17 @@ impl Run {
         !matches!(self, Run::Program(run) if run.is_told())
     }
 
-    /// Whether it takes the request's content, and hasn't had all of it.
+    /// Bytes of the request's content that lie here.
+    pub(super) fn gathered_bytes(&self) -> usize {
+        match self {
+            Run::Program(run) => run.gathered.as_ref().map_or(0, Gathered::len),
+            Run::Burn { .. } => 0,
+        }
+    }
+
+    /// Whether it takes the request's content, and not all of that has come.
     pub(super) fn expects_content(&self) -> bool {
-        matches!(self, Run::Program(run) if run.body == program_run::Body::Expected)
+        matches!(self, Run::Program(run) if matches!(run.body, Body::Gathering | Body::Expected))
     }
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use leat_host::reactor::Token;
 
+use super::gather::Account;
 use super::program_log::ProgramLog;
 
 /// See the module. Shared by the worker's exchanges with the handler.
@@ -16,6 +17,8 @@ pub(super) struct Pool {
     queue_max: usize,
     /// Patience with a program.
     pub(super) timeout: Duration,
+    /// Contents of requests that none of its programs has had yet.
+    pub(super) gathered: Account,
     state: RefCell<State>,
 }
 
@@ -38,7 +41,7 @@ pub(in crate::worker) struct ErrorPipe {
 
 impl Pool {
     pub(super) fn new(processes_max: usize, queue_max: usize, timeout: Duration) -> Pool {
-        Pool { processes_max, queue_max, timeout, state: RefCell::default() }
+        Pool { processes_max, queue_max, timeout, gathered: Account::default(), state: RefCell::default() }
     }
 
     /// Takes a place for a program, if there is one.

@@ -10,6 +10,7 @@ use leat_logic::http::{self, BodyLength, Rejection, Request, Status};
 use leat_logic::time::Instant;
 
 use super::super::{Host, Stage, Worker};
+use super::gather::Gathered;
 use super::proxy::{Outcome, Passing, Stop};
 use super::{Handler, Kind, Run};
 
@@ -24,6 +25,8 @@ pub(in crate::worker) struct ProgramRun {
     pub(super) output: Vec<u8>,
     pub(super) framing: Option<Framing>,
     pub(super) body: Body,
+    /// Content whose length the client hasn't said, for a program that must be told.
+    pub(super) gathered: Option<Gathered>,
     /// Of a request that is passed on to another server.
     pub(super) passing: Passing,
     /// What to answer in place of the program, which has been given up.
@@ -59,6 +62,11 @@ pub(super) enum Framing {
 /// What of the request's content is still to go to the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Body {
+    /// All of it, which hasn't come yet: a program is found once it has.
+    Gathering,
+    /// All of it, which lies here.
+    Gathered,
+    /// What the client sends, as it comes.
     Expected,
     Ended,
 }
@@ -73,6 +81,7 @@ impl ProgramRun {
             output: Vec::new(),
             framing: None,
             body,
+            gathered: None,
             passing: Passing::default(),
             failed: None,
             heard_at: now,
@@ -101,12 +110,22 @@ impl<H: Host> Worker<H> {
     pub(super) fn begin_run_with(&mut self, token: Token, handler: &Rc<Handler>, named: usize, passing: Passing) {
         self.draw_name(token);
         let Some(exchange) = self.connections[token].exchange.as_mut() else { return };
-        let has_body = Request::read_again(&exchange.head).is_some_and(|request| request.body != BodyLength::None);
-        let body = if has_body { Body::Expected } else { Body::Ended };
+        let length = Request::read_again(&exchange.head).map_or(BodyLength::None, |request| request.body);
+        let gathered = handler.kind.gathers(length);
+        let is_gathering = gathered.is_some();
+        let body = match length {
+            _ if is_gathering => Body::Gathering,
+            BodyLength::None => Body::Ended,
+            BodyLength::Length(_) | BodyLength::Chunked => Body::Expected,
+        };
         let mut run = ProgramRun::new(handler, named, body, self.now);
         run.passing = passing;
+        run.gathered = gathered;
         exchange.run = Some(Run::Program(run));
-        if let Err(status) = self.find_program(token, handler) {
+        if is_gathering {
+            self.give_leave(token);
+            self.queue(Stage::Transmit, token);
+        } else if let Err(status) = self.find_program(token, handler) {
             self.fail_run(token, status);
             return;
         }
@@ -171,17 +190,13 @@ impl<H: Host> Worker<H> {
 
     /// A program is there for the request: it may speak, and hear the request's content.
     pub(super) fn run_has_begun(&mut self, token: Token, talk: Talk) {
-        let connection = &mut self.connections[token];
-        let Some(exchange) = connection.exchange.as_mut() else { return };
-        let expects_leave = Request::read_again(&exchange.head).is_some_and(|request| request.expect_continue);
-        let Some(Run::Program(run)) = exchange.run.as_mut() else { return };
+        let now = self.now;
+        let Some(run) = self.program_run(token) else { return };
         run.talk = talk;
-        run.heard_at = self.now;
-        if expects_leave && run.body == Body::Expected && connection.inbox.is_empty() {
-            // On its way before the reply: the program wants the content now.
-            connection.http.handle_continue_sent();
-            let bytes = bytes::Bytes::from_static(leat_logic::http::CONTINUE);
-            exchange.pieces.push_back(super::super::exchange::Piece::Bytes { bytes, done: 0 });
+        run.heard_at = now;
+        if run.body == Body::Expected {
+            // The program wants the content now.
+            self.give_leave(token);
         }
         self.queue(Stage::Transmit, token);
     }
@@ -200,6 +215,13 @@ impl<H: Host> Worker<H> {
         let Some(request) = Request::read_again(&exchange.head) else { return };
         let (script_name, path_info, script_file) = names;
         let request_id = self.name_of(token, exchange, exchange.drawn).to_string();
+        let content_length = match (&exchange.run, request.body) {
+            (Some(Run::Program(run)), BodyLength::Chunked) => {
+                run.gathered.as_ref().map(|gathered| gathered.len() as u64)
+            }
+            (_, BodyLength::Length(length)) => Some(length),
+            _ => None,
+        };
         let place = Place {
             script_name,
             path_info,
@@ -209,6 +231,7 @@ impl<H: Host> Worker<H> {
             port: self.listeners[connection.listener as usize].sites.name.address.port(),
             peer: self.client(token),
             request_id: &request_id,
+            content_length,
         };
         leat_logic::cgi::variables(&request, &place, tell);
     }
@@ -262,7 +285,7 @@ impl<H: Host> Worker<H> {
         let awaits_content = run.body == Body::Expected
             && connection.inbox.is_empty()
             && stream.is_some_and(|stream| !stream.is_connecting() && stream.is_flushed());
-        if has_pieces || awaits_content {
+        if has_pieces || awaits_content || run.body == Body::Gathering {
             // The client's turn: its own limits hold.
             run.heard_at = self.now;
         } else {

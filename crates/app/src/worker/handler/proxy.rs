@@ -16,7 +16,6 @@ use leat_logic::http::{BodyLength, Method, Request, Status};
 use leat_logic::serve::path_pattern::PathPattern;
 use leat_logic::time::Instant;
 
-use super::super::exchange::Piece;
 use super::super::stream::Owner;
 use super::super::{Host, Stage, Worker};
 use super::pool::Pool;
@@ -303,18 +302,15 @@ impl<H: Host> Worker<H> {
         run.heard_at = self.now;
         run.passing.is_given = true;
         run.passing.framing = if request.body == BodyLength::Chunked { Framing::Chunked } else { Framing::Plain };
-        let waits_for_leave = request.expect_continue && run.body == Body::Expected && connection.inbox.is_empty();
-        if waits_for_leave {
-            connection.http.handle_continue_sent();
-            let bytes = bytes::Bytes::from_static(leat_logic::http::CONTINUE);
-            exchange.pieces.push_back(Piece::Bytes { bytes, done: 0 });
-        }
-        let handler = run.handler.clone();
+        let (handler, is_wanted) = (run.handler.clone(), run.body == Body::Expected);
         if let Kind::Proxy { proxy, .. } = &handler.kind
             && proxy.upstreams.borrow_mut().reached(place)
             && let Some(peer) = proxy.address(place)
         {
             crate::log::warning(format_args!("{}: {peer} can be reached again", handler.name));
+        }
+        if is_wanted {
+            self.give_leave(token);
         }
     }
 

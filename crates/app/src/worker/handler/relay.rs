@@ -50,6 +50,7 @@ impl<H: Host> Worker<H> {
             return true;
         }
         self.give_request(token);
+        self.gather_content(token);
         self.relay_content(token);
         let is_held_up = |exchange: &super::super::exchange::Exchange<_>| {
             // Before a reply, pieces are leave to send content, which a reply or an error can only follow.
@@ -325,39 +326,49 @@ impl<H: Host> Worker<H> {
                 return;
             }
             let room = stream.room();
-            if run.body == Body::Ended || room == 0 {
+            if matches!(run.body, Body::Ended | Body::Gathering) || room == 0 {
                 return;
             }
-            let limits = &self.sites[connection.site as usize].limits;
-            let input = connection.inbox.bytes(&self.reactor);
-            let input = &input[..input.len().min(room)];
-            let (consumed, progress) = connection.http.handle_input(self.now, input, limits);
             let is_cgi = matches!(run.talk, Talk::Cgi { .. });
-            match progress {
-                Progress::Body(content) => encode_content(&run.talk, run.passing.framing, content, stream.outbox()),
-                Progress::BodyEnd => {
-                    run.body = Body::Ended;
-                    encode_end(&run.talk, run.passing.framing, stream.outbox());
-                }
-                Progress::Reject(rejection) => {
-                    connection.inbox.clear(&mut self.reactor);
-                    if exchange.status != 0 {
-                        self.cut(token);
-                    } else {
-                        self.refuse_content(token, rejection);
+            let (mut consumed, mut is_all) = (0, false);
+            if let (Body::Gathered, Some(gathered)) = (run.body, &mut run.gathered) {
+                let content;
+                (content, is_all) = gathered.next(room);
+                encode_content(&run.talk, run.passing.framing, content, stream.outbox());
+            } else {
+                let limits = &self.sites[connection.site as usize].limits;
+                let input = connection.inbox.bytes(&self.reactor);
+                let input = &input[..input.len().min(room)];
+                let progress;
+                (consumed, progress) = connection.http.handle_input(self.now, input, limits);
+                match progress {
+                    Progress::Body(content) => encode_content(&run.talk, run.passing.framing, content, stream.outbox()),
+                    Progress::BodyEnd => is_all = true,
+                    Progress::Reject(rejection) => {
+                        connection.inbox.clear(&mut self.reactor);
+                        if exchange.status != 0 {
+                            self.cut(token);
+                        } else {
+                            self.refuse_content(token, rejection);
+                        }
+                        return;
                     }
-                    return;
+                    Progress::NeedInput | Progress::Request(_) | Progress::Ended => {
+                        connection.inbox.consume(&mut self.reactor, consumed);
+                        stream.flush(&mut self.reactor);
+                        self.arm_receive(token);
+                        return;
+                    }
                 }
-                Progress::NeedInput | Progress::Request(_) | Progress::Ended => {
-                    connection.inbox.consume(&mut self.reactor, consumed);
-                    stream.flush(&mut self.reactor);
-                    self.arm_receive(token);
-                    return;
-                }
+            }
+            if is_all {
+                run.body = Body::Ended;
+                run.gathered = None;
+                encode_end(&run.talk, run.passing.framing, stream.outbox());
             }
             run.heard_at = self.now;
             connection.inbox.consume(&mut self.reactor, consumed);
-            if run.body == Body::Ended && is_cgi {
+            if is_all && is_cgi {
                 stream.finish(&mut self.reactor);
             } else {
                 stream.flush(&mut self.reactor);
