@@ -135,7 +135,7 @@ section! {
         ])), Toml("[\"br\", \"zst\", \"gz\"]");
         /// Headers added to every reply that is made of a file of the site, in this order; to errors, those that caches don't go by.
         headers: Vec<Header> = HEADERS, Toml("{}");
-        /// Files of the site sent with an error, by its status, without their own `Cache-Control` and `Expires`. Errors 408, 412 to 417, 421 and
+        /// Files of the site sent with an error, by its status, without their own `Cache-Control` and `Expires`. Errors 408, 414, 417, 421 and
         /// 431, and requests that can't be understood, have leat's own page.
         error_pages: Vec<ErrorPage> = Pairs { key: STATUS, value: URL_PATH, make: |status, path| ErrorPage { status, path } }, Toml("{}");
         /// What answers where a path names no file, nor a directory with an index or a listing, in place of 404 or 403: a file of the site, as single-page applications want it, or a path that a handler

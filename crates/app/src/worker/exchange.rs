@@ -44,6 +44,8 @@ pub(super) struct Exchange<F> {
     pub(super) error: Option<u16>,
     /// Its path named nothing, and has become the site's fallback.
     pub(super) fell_back: bool,
+    /// Field lines that go with an error, whatever its page is.
+    pub(super) error_fields: Vec<u8>,
     /// Content bytes of the reply, and how many the kernel has taken.
     pub(super) body_bytes: u64,
     pub(super) question: Option<LoadRequest>,
@@ -153,6 +155,7 @@ impl<F> Exchange<F> {
             status: 0,
             error: None,
             fell_back: false,
+            error_fields: Vec::new(),
             body_bytes: 0,
             question: None,
             answer: None,
@@ -197,6 +200,7 @@ impl<F> Exchange<F> {
         self.status = 0;
         self.error = None;
         self.fell_back = false;
+        self.error_fields.clear();
         self.body_bytes = 0;
         self.question = None;
         self.answer = None;

@@ -81,7 +81,7 @@ impl<H: Host> Worker<H> {
                     connection.exchange = Some(exchange);
                     match first {
                         First::Admit => self.admit(token),
-                        First::TooLarge => self.reply_rejection(token, RejectReason::BodyTooLarge.into()),
+                        First::TooLarge => self.refuse_length(token),
                         First::Misdirected => self.reply_misdirected(token),
                         First::Bad(status) => self.reply_error(token, status),
                     }
@@ -112,6 +112,14 @@ impl<H: Host> Worker<H> {
                 }
             }
         }
+    }
+
+    /// The content of a request is longer than its site takes: none of it is read.
+    fn refuse_length(&mut self, token: Token) {
+        let Rejection { status, reason, .. } = RejectReason::BodyTooLarge.into();
+        self.metrics.rejections[reason.index()].increment();
+        self.connections[token].http.give_up_content();
+        self.reply_error(token, status);
     }
 
     /// A request in hand whose head was accepted elsewhere: it's served when the tree says so.
@@ -273,7 +281,7 @@ fn understand<F>(
     exchange.site = Some(known.clone());
     let is_asterisk = request.target.form == http::TargetForm::Asterisk;
     let first = match (site, found) {
-        (Some(_), _) if is_too_large => First::TooLarge,
+        _ if is_too_large => First::TooLarge,
         (None, _) => First::Misdirected,
         (Some(_), Err(error)) if !is_asterisk => First::Bad(error.status()),
         (Some(_), _) => First::Admit,

@@ -107,7 +107,7 @@ impl<H: Host> Worker<H> {
         let Some(exchange) = self.connections[token].exchange.as_ref() else { return };
         if let Some(status) = exchange.error.and_then(Status::new) {
             // The site's page for an error: all of it, whatever the request's conditions were.
-            let mut lines = fields_of(status).to_vec();
+            let mut lines = [fields_of(status), &exchange.error_fields].concat();
             resource.push_fields_of_error(&mut lines);
             let body = body_of(resource, 0, resource.description.len_bytes);
             self.reply(token, status, &lines, body);
@@ -148,7 +148,10 @@ impl<H: Host> Worker<H> {
             }
             Plan::NotModified => Body::Empty,
             Plan::PreconditionFailed | Plan::Unsatisfiable => {
-                self.reply_page(token, plan.status(), lines);
+                if let Some(exchange) = self.connections[token].exchange.as_mut() {
+                    exchange.error_fields = lines;
+                }
+                self.reply_error(token, plan.status());
                 return;
             }
         };
@@ -311,7 +314,8 @@ impl<H: Host> Worker<H> {
             return;
         }
         let status = Status::new(code).unwrap_or(status);
-        self.reply_page(token, status, fields_of(status).to_vec());
+        let lines = [fields_of(status), &exchange.error_fields].concat();
+        self.reply_page(token, status, lines);
     }
 
     /// A reply with a small page of leat's own. `lines` are fields that go before its own.

@@ -148,7 +148,8 @@ fn error_pages_are_sent_with_their_status(reactor: Reactor) {
 [[site]]
 listen = ["127.0.0.1:0"]
 root = "one"
-error_pages = { 404 = "/lost.html", 405 = "/lost.html" }
+error_pages = { 404 = "/lost.html", 405 = "/lost.html", 412 = "/lost.html", 413 = "/lost.html", 416 = "/lost.html" }
+limits = { body_size = "10B" }
 headers = { "X-All" = "1", "Cache-Control" = "max-age=31536000", "Expires" = "Sun, 06 Nov 2094 08:49:37 GMT" }
 [[site.handler]]
 path = "/programs/*"
@@ -181,6 +182,37 @@ cgi.command = "."
     assert_eq!((reply.status, reply.text().as_str()), (405, "<p>a page of our own</p>"));
     assert!(reply.list("allow").contains(&"get".to_owned()));
     assert_eq!(client.get("/lost.html").status, 200);
+    for (fields, status, range) in [("If-Match: \"no\"", 412, None), ("Range: bytes=1000-", 416, Some("bytes */24"))] {
+        let reply = client.ask(format!("GET /lost.html HTTP/1.1\r\nHost: localhost\r\n{fields}\r\n\r\n"));
+        assert_eq!((reply.status, reply.text().as_str()), (status, "<p>a page of our own</p>"));
+        assert_eq!(reply.field("content-range"), range);
+    }
+    let reply = client.ask("POST /programs/none HTTP/1.1\r\nHost: localhost\r\nContent-Length: 11\r\n\r\n");
+    assert_eq!((reply.status, reply.text().as_str()), (413, "<p>a page of our own</p>"));
+    assert!(reply.says_close());
+}
+
+/// The limit of the site that a connection's last request was for says nothing of the next.
+fn a_connection_may_go_from_site_to_site(reactor: Reactor) {
+    let directory = three();
+    let text = r#"
+[[site]]
+hosts = ["small"]
+listen = ["127.0.0.1:0"]
+root = "one"
+limits = { body_size = "0B" }
+[[site]]
+hosts = ["large"]
+listen = ["127.0.0.1:0"]
+root = "one"
+limits = { body_size = "100B" }
+"#;
+    let server = Server::configured(reactor, &directory, text);
+    let mut client = server.connect();
+    for (host, length, status) in [("small", 0, 405), ("large", 100, 405), ("small", 0, 405), ("small", 1, 413)] {
+        let head = format!("POST / HTTP/1.1\r\nHost: {host}\r\nContent-Length: {length}\r\n\r\n");
+        assert_eq!(client.ask(head + &"x".repeat(length)).status, status, "{host}, {length}");
+    }
 }
 
 fn errors_without_a_page_have_plain_words(reactor: Reactor) {
@@ -231,6 +263,7 @@ on_both_reactors!(
     headers_are_added,
     headers_are_added_by_path,
     error_pages_are_sent_with_their_status,
+    a_connection_may_go_from_site_to_site,
     errors_without_a_page_have_plain_words,
     index_types_charset_and_siblings_can_be_set,
     curl_resolves_names_to_sites,

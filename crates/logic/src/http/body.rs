@@ -34,8 +34,9 @@ impl<'i> Framing<'i> {
         self.transfer_encoding_repeated |= self.transfer_encoding.replace(value).is_some();
     }
 
-    /// The body's length, or why nobody can tell it. Every doubt is refused: a proxy in front may have decided it the other way.
-    pub(super) fn resolve(&self, version: Version, limits: &Limits) -> Result<BodyLength, RejectReason> {
+    /// The body's length, or why nobody can tell it. Every doubt is refused: a proxy in front may have decided it the other way. Whether it's too long for
+    /// its site is for whoever knows the site.
+    pub(super) fn resolve(&self, version: Version) -> Result<BodyLength, RejectReason> {
         if self.content_length.is_none() && self.transfer_encoding.is_none() {
             return Ok(BodyLength::None);
         }
@@ -57,7 +58,6 @@ impl<'i> Framing<'i> {
         }
         match parse_content_length(self.content_length.unwrap_or_default())? {
             0 => Ok(BodyLength::None),
-            length if length > limits.body_bytes_max => Err(RejectReason::BodyTooLarge),
             length => Ok(BodyLength::Length(length)),
         }
     }

@@ -343,6 +343,11 @@ impl Connection {
         self.flags.set(Flags::CONTINUE_AWAITED, false);
     }
 
+    /// Nobody wants the content of the request in hand: it isn't waited for, and the reply is the last.
+    pub fn give_up_content(&mut self) {
+        self.flags.set(Flags::MUST_CLOSE, true);
+    }
+
     /// The kernel has taken bytes of the reply.
     pub fn handle_transmit_progress(&mut self, now: Instant) {
         self.since = now;

@@ -273,7 +273,7 @@ fn fill<'i>(
         request.host = Some(authority.host);
         request.port = authority.port;
     }
-    request.body = facts.framing.resolve(request.version, limits)?;
+    request.body = facts.framing.resolve(request.version)?;
     // Expectations are of HTTP/1.1 (RFC 9110 section 10.1.1).
     if facts.expects && request.version == Version::Http11 {
         if facts.expects_the_unknown {

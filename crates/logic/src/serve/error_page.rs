@@ -28,6 +28,7 @@ fn advice(code: u16) -> &'static str {
         404 => "There is nothing at this address. The link may be old, or have a typing error in it.",
         405 => "This address can only be read.",
         408 => "The request took too long to arrive. Please try again.",
+        411 => "The request must say how long its content is.",
         412 => "What you have is not the version that is here now. Please reload.",
         413 => "The request carries more than this server takes.",
         414 => "The address is too long.",
