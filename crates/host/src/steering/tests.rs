@@ -522,6 +522,24 @@ fn what_another_server_says_passes_without_a_lease() {
     });
 }
 
+/// What only acknowledges is let in without a look at the connections: it makes none, and what the kernel answers where there is none doesn't leave.
+#[test]
+fn what_another_server_hears_may_be_nobodys() {
+    in_namespace("hears", |path| {
+        let mut node = Node::load_for_births(path, CookieKey::new([7; 16])).unwrap();
+        let foreign = Some("127.0.0.1:8080".parse().unwrap());
+        node.add_service(&Service { vip: VIP4.parse().unwrap(), own: None, marked: false, foreign }).unwrap();
+        for (flags, payload, verdict) in [(ACK, 0, PASS), (ACK, 1, DROP), (FIN | ACK, 0, DROP), (RST, 0, DROP)] {
+            let mut segment = Segment::new(CLIENT4, VIP4, flags, 1000);
+            segment.payload = vec![0; payload];
+            let frame = segment.frame();
+            assert_eq!(run_program(&mut node.programs, "node_ingress", &frame).0, verdict, "{flags}, {payload} bytes");
+        }
+        let reset = Segment::new(VIP4, CLIENT4, RST, 1000).frame();
+        assert_eq!(run_program(&mut node.programs, "node_egress", &reset).0, DROP);
+    });
+}
+
 /// The same of a node's: `costs_of_a_node`.
 #[test]
 #[ignore = "a measurement"]
@@ -530,11 +548,17 @@ fn costs_of_a_node() {
         let mut node = Node::load_for_births(path, CookieKey::new([7; 16])).unwrap();
         let foreign = Some("127.0.0.1:8080".parse().unwrap());
         node.add_service(&Service { vip: VIP4.parse().unwrap(), own: None, marked: false, foreign }).unwrap();
-        for (program, from, to) in [("node_egress", VIP4, CLIENT4), ("node_ingress", CLIENT4, VIP4)] {
-            let frame = Segment::new(from, to, ACK, 1000).frame();
+        for (program, from, to, payload) in [
+            ("node_egress", VIP4, CLIENT4, 0),
+            ("node_ingress", CLIENT4, VIP4, 0),
+            ("node_ingress", CLIENT4, VIP4, 100),
+        ] {
+            let mut segment = Segment::new(from, to, ACK, 1000);
+            segment.payload = vec![0; payload];
+            let frame = segment.frame();
             let options = TestRunOptions { data_in: Some(&frame), repeat: 1_000_000, ..TestRunOptions::default() };
             let time = node.programs.classifier(program).unwrap().test_run(options).unwrap().duration;
-            println!("{program} of another server: {time:?} a packet");
+            println!("{program} of another server, {payload} bytes: {time:?} a packet");
         }
     });
 }

@@ -141,10 +141,40 @@ static __always_inline int begin(struct __sk_buff *skb, const struct packet *pac
 }
 #endif
 
+/* The TCP header of a packet that is as simple as nearly all are. */
+static __always_inline const struct tcphdr *simple_tcp(const struct __sk_buff *skb, const struct iphdr **ip)
+{
+	const void *end = (const void *)(long)skb->data_end;
+	const struct tcphdr *tcp;
+	*ip = (const void *)(long)skb->data + ETH_HLEN;
+	tcp = (const void *)(*ip + 1);
+	if (skb->protocol != bpf_htons(ETH_P_IP) || (const void *)(tcp + 1) > end)
+		return NULL;
+	return (*ip)->ihl == 5 && (*ip)->protocol == IPPROTO_TCP ? tcp : NULL;
+}
+
+/* Whether a packet does nothing but acknowledge what a foreign server has said. It makes no connection, so nobody has to know whether there is one: where there
+ * is none, the kernel's reset is looked at when it leaves. */
+static __always_inline int only_acknowledges(const struct __sk_buff *skb)
+{
+	const struct iphdr *ip;
+	const struct tcphdr *tcp = simple_tcp(skb, &ip);
+	if (!tcp || tcp->syn || tcp->fin || tcp->rst || skb->gso_segs > 1 || bpf_ntohs(ip->tot_len) != sizeof(*ip) + tcp->doff * 4)
+		return 0;
+	__u8 address[16];
+	map_ipv4(address, ip->daddr);
+	const struct service *service = find_service(address, tcp->dest);
+	return service && (service->flags & (SERVICE_FOREIGN | SERVICE_OWN)) == SERVICE_FOREIGN;
+}
+
 SEC("classifier")
 int node_ingress(struct __sk_buff *skb)
 {
 	struct packet packet;
+	if (only_acknowledges(skb)) {
+		count(RECEIVED);
+		return TC_ACT_UNSPEC;
+	}
 	read_packet(skb, &packet);
 	if (packet.kind != PACKET_TCP)
 		return TC_ACT_UNSPEC;
@@ -173,15 +203,12 @@ int node_ingress(struct __sk_buff *skb)
 	return TC_ACT_UNSPEC;
 }
 
-/* Whether it ends or resets a connection, or isn't as simple as nearly all packets are. */
+/* Whether it ends or resets a connection, or isn't simple. */
 static __always_inline int may_be_goodbye(const struct __sk_buff *skb)
 {
-	const void *end = (const void *)(long)skb->data_end;
-	const struct iphdr *ip = (const void *)(long)skb->data + ETH_HLEN;
-	const struct tcphdr *tcp = (const void *)(ip + 1);
-	if (skb->protocol != bpf_htons(ETH_P_IP) || (const void *)(tcp + 1) > end)
-		return 1;
-	return ip->ihl != 5 || ip->protocol != IPPROTO_TCP || tcp->fin || tcp->rst;
+	const struct iphdr *ip;
+	const struct tcphdr *tcp = simple_tcp(skb, &ip);
+	return !tcp || tcp->fin || tcp->rst;
 }
 
 SEC("classifier")
