@@ -16,10 +16,10 @@ use leat_logic::schedule::Gather;
 pub use epoll::Epoll;
 pub use io_uring::IoUring;
 
-/// Bytes in one receive buffer. A browser's request head is 0.6 to 2 KB: one buffer holds it whole.
-pub const RECEIVE_BUFFER_BYTES: usize = 4096;
+/// Bytes in one receive buffer. A browser's request head is 0.6 to 2 KB: one buffer holds it whole, and a page of other protocols with what goes before it.
+pub const RECEIVE_BUFFER_BYTES: usize = 8192;
 
-/// Receive buffers of one worker: 2 MB, of which only what has been touched is resident. When all are taken, receiving waits until the
+/// Receive buffers of one worker: 4 MB, of which only what has been touched is resident. When all are taken, receiving waits until the
 /// worker has processed some: that is the back-pressure on clients.
 pub const RECEIVE_BUFFERS: u16 = 512;
 
