@@ -68,7 +68,14 @@ impl Bench {
         Ok(Self { options, records: Records::default(), _origin, lab, files, site, folder, _programs_are_timed })
     }
 
-    /// The servers that are tried: everybody's that is installed, and Squid before another server.
+    /// The servers that are tried.
+    pub(super) fn wanted_servers(&self) -> Vec<Box<dyn Server>> {
+        let wanted = &self.options.server;
+        let is_wanted = |server: &dyn Server| wanted.is_empty() || wanted.iter().any(|name| name == server.name());
+        Self::servers().into_iter().filter(|server| is_wanted(server.as_ref())).collect()
+    }
+
+    /// Everybody's that is installed, and Squid before another server.
     pub(super) fn servers() -> Vec<Box<dyn Server>> {
         let all = server::all(None).present.into_iter();
         let peers = all.filter(|server| server::is_peer(server.name()) && !server::is_variant(server.name()));

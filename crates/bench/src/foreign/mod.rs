@@ -30,6 +30,9 @@ pub(crate) struct ForeignOptions {
     /// Replies of 1 to 100 MB from each server, likewise.
     #[arg(long, default_value_t = 200)]
     large: u64,
+    /// Only these servers, by name; the case `node-cpu` is nginx's in any case.
+    #[arg(long)]
+    server: Vec<String>,
     /// Longest time with each server in one of those cases: what hasn't been asked for by then isn't.
     #[arg(long, default_value_t = 60)]
     limit_s: u64,

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::SquidOptions;
 use crate::experiment::{self, Records};
+use crate::lab::cost::Meter;
 use crate::lab::origin::{ADDRESS, Origin};
 use crate::lab::placed::Placed;
 use crate::lab::{self, CLIENT, CLIENT_CORE, Lab};
@@ -70,6 +71,9 @@ pub(super) struct Trial {
     pub(super) outcome: Outcome,
     /// Requests that came to the origin within the window.
     pub(super) missed: u64,
+    /// Processor time of all Squids, and of the dispatcher's processes, within the window.
+    pub(super) squids: Duration,
+    pub(super) dispatcher: Duration,
 }
 
 impl Bench {
@@ -99,7 +103,7 @@ impl Bench {
             let at = (SocketAddr::new(address, PORT), core);
             Placed::start(&lab, host, &squid, &self.site, at, folder)
         };
-        let _squids = NODES.iter().take(setup.nodes).map(start).collect::<io::Result<Vec<_>>>()?;
+        let squids = NODES.iter().take(setup.nodes).map(start).collect::<io::Result<Vec<_>>>()?;
         lab.await_fit(&NODES.map(|(name, ..)| name)[..setup.nodes])?;
         let mix = self.files.mix(true, |_| true);
         lab.at(CLIENT, CLIENT_CORE, || self.visit())?;
@@ -114,10 +118,12 @@ impl Bench {
             requests_per_connection: Some(1),
             ..Plan::saturate(vip(), CONNECTIONS)
         };
-        let mut missed = Missed { origin: &origin, begin: 0, count: 0 };
-        let outcome = lab.at(CLIENT, CLIENT_CORE, || load::run(&plan, &mix, &mut missed))?;
-        let missed = missed.count;
-        Ok(Trial { outcome, missed })
+        let squids = Meter::new(squids.iter().flat_map(Placed::processes).collect());
+        let dispatcher = Meter::new(lab.processes("dispatcher")?);
+        let mut spent = Spent { origin: &origin, begin: 0, missed: 0, squids, dispatcher };
+        let outcome = lab.at(CLIENT, CLIENT_CORE, || load::run(&plan, &mix, &mut spent))?;
+        let Spent { missed, squids, dispatcher, .. } = spent;
+        Ok(Trial { outcome, missed, squids: squids.spent.process, dispatcher: dispatcher.spent.process })
     }
 
     /// Asks for every document once, the least popular first. Squid 5.7 says 502 to one of its first requests now and then, with or without leat
@@ -141,20 +147,26 @@ fn ask_once(path: &str) -> io::Result<()> {
     }
 }
 
-/// Counts what comes to the origin within the window.
-struct Missed<'a> {
+/// What comes to the origin within the window, and what time everybody takes for it.
+struct Spent<'a> {
     origin: &'a Origin,
     begin: u64,
-    count: u64,
+    missed: u64,
+    squids: Meter,
+    dispatcher: Meter,
 }
 
-impl load::Observer for Missed<'_> {
+impl load::Observer for Spent<'_> {
     fn window_begins(&mut self) {
         self.begin = self.origin.requests();
+        self.squids.window_begins();
+        self.dispatcher.window_begins();
     }
 
     fn window_ends(&mut self) {
-        self.count = self.origin.requests() - self.begin;
+        self.missed = self.origin.requests() - self.begin;
+        self.squids.window_ends();
+        self.dispatcher.window_ends();
     }
 }
 

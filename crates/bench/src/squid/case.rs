@@ -68,6 +68,8 @@ impl Case<Bench> for ClusterCache {
             (ANSWERED, "answered/s", 0),
             ("p50_ms", "p50 ms", 1),
             ("p99_ms", "p99 ms", 1),
+            ("squid_us", "us of Squid a request", 0),
+            ("dispatcher_us", "us of leat", 0),
             ("failed", "failed", 0),
         ]
     }
@@ -83,6 +85,9 @@ fn turn(bench: &mut Bench, setup: Setup, point: &str, round: u32) -> io::Result<
     records.record(at, setup.name, ANSWERED, outcome.answered_per_s());
     records.record(at, setup.name, "p50_ms", outcome.latency_us(0.5) / 1e3);
     records.record(at, setup.name, "p99_ms", outcome.latency_us(0.99) / 1e3);
+    let each_us = |spent: Duration| spent.as_secs_f64() * 1e6 / outcome.answered.max(1) as f64;
+    records.record(at, setup.name, "squid_us", each_us(trial.squids));
+    records.record(at, setup.name, "dispatcher_us", each_us(trial.dispatcher));
     records.record(at, setup.name, "failed", outcome.failed() as f64);
     if outcome.failed() > 0 {
         records.note(NAME, &format!("{}, {point}, round {round}: {:?}", setup.name, outcome.failures));

@@ -36,7 +36,7 @@ impl Case<Bench> for Ends {
     }
 
     fn run(&self, bench: &mut Bench) -> io::Result<()> {
-        for server in Bench::servers() {
+        for server in bench.wanted_servers() {
             if let Err(error) = try_server(bench, server.as_ref()) {
                 bench.records.note(NAME, &format!("{}: {error}", server.name()));
             }

@@ -11,11 +11,12 @@ use crate::result::Mark;
 use crate::server::Server;
 use crate::workload::mix::Mix;
 
-const WINDOW: Duration = Duration::from_secs(2);
+const WINDOW_S: u64 = 5;
 /// A reply of 100 MB that is under way at the end of a window ends in this time, or counts as failed.
 const DRAIN: Duration = Duration::from_secs(60);
-/// What is lost makes it slow: so much less is asked for.
+/// What is lost makes it slow: so much less is asked for, by more connections, which mostly wait.
 const WITH_LOSS: u64 = 20;
+const CONNECTIONS_WITH_LOSS: usize = 128;
 
 pub(super) struct Right {
     pub(super) name: &'static str,
@@ -41,7 +42,7 @@ impl Case<Bench> for Right {
         if self.has_loss {
             bench.lose_packets()?;
         }
-        for server in Bench::servers() {
+        for server in bench.wanted_servers() {
             if let Err(error) = self.try_server(bench, server.as_ref()) {
                 bench.records.note(self.name, &format!("{}: {error}", server.name()));
             }
@@ -69,7 +70,7 @@ impl Case<Bench> for Right {
 
     fn columns(&self) -> Vec<(&'static str, &'static str, usize)> {
         vec![
-            ("answered", "answered in 2 s", 0),
+            ("answered", "answered in 5 s", 0),
             ("compared", "bodies compared", 0),
             ("mb", "MB", 0),
             ("born", "connections begun at it", 0),
@@ -98,6 +99,8 @@ impl Right {
             while answered < requests && began.elapsed() < limit {
                 answered += self.window(bench, server.name(), round, (requests_per_connection, &mix))?;
                 round += 1;
+                let (name, seconds) = (server.name(), began.elapsed().as_secs());
+                eprintln!("  {name}, {requests_per_connection} a connection: {answered} of {requests} in {seconds} s");
             }
         }
         Ok(())
@@ -106,7 +109,10 @@ impl Right {
     /// Returns how many were answered.
     fn window(&self, bench: &mut Bench, server: &str, round: u32, (each, mix): (u32, &Mix)) -> io::Result<u64> {
         let before = bench.births()?;
-        let plan = Plan { warm_up: Duration::ZERO, window: WINDOW, drain: DRAIN, ..bench.saturate(vip(), each) };
+        let plan = bench.saturate(vip(), each);
+        let connections = if self.has_loss { CONNECTIONS_WITH_LOSS } else { plan.connections };
+        let window = Duration::from_secs(WINDOW_S);
+        let plan = Plan { connections, warm_up: Duration::ZERO, window, drain: DRAIN, ..plan };
         let mut meters = Meters { server: Meter::new(Vec::new()), leat: Meter::new(Vec::new()) };
         let outcome = bench.measure(&plan, mix, &mut meters)?;
         let born = bench.births()?.saturating_sub(before);
@@ -123,6 +129,7 @@ impl Right {
             bench.records.record((self.name, "", round), server, metric, value);
         }
         if outcome.failed() > 0 {
+            eprintln!("  {server}: {:?}", outcome.failures);
             bench.records.note(self.name, &format!("{server}: {:?}", outcome.failures));
         }
         Ok(outcome.answered)
