@@ -1,21 +1,22 @@
-//! Children in the order of their keys, at nearly the cost of a list: a calendar queue (Brown, 1988) of 64 slots that turns with virtual time.
+//! Children in the order of their keys, at nearly the cost of a list: a calendar queue (Brown, 1988) of 64 lists that turns with virtual time.
 //! Which key a child has is the policy's business.
 //!
-//! A slot is as wide as a part of 32 to 64 of what keys are usually ahead of virtual time; one bit for each slot, so a rotation and a bit
-//! scan find the first child. Within a slot, children leave first in, first out. That changes when a child is served, by less than a
+//! Keys are divided into slots, as wide as a part of 32 to 64 of what keys are usually ahead of virtual time. From that of virtual time on, each of 64
+//! has a list, at its number modulo 64, and a bit that says whether it's empty: a bit scan finds the first child. Within a slot, children leave first in, first out. That changes when a child is served, by less than a
 //! thirtieth of what another's event may delay it by anyway, and never how much it gets: keys are exact (as with the rounded time
 //! stamps of Stephens, Bennett and Zhang, 1999). Keys further ahead wait in a heap. When many do, slots become wider; when only the first
 //! quarter of them is used, narrower.
 //!
 //! Keys from before the slots are overdue: their children are first, the last that came before the others.
 //!
-//! A key may go up while its child is in the calendar: the child is moved when its slot's turn comes.
+//! A key may go up while its child is in the calendar: the child is moved when its list's turn comes.
 
 use super::ready_list::ReadyList;
 use super::seat::Seat;
 use super::urgency_heap::UrgencyHeap;
+use std::hint::select_unpredictable;
 
-const SLOTS: usize = 64;
+const SLOTS: u64 = u64::BITS as u64;
 
 /// How far ahead of virtual time a key may be; less than half of the circle of keys, which is as far as order goes.
 pub(super) const LEAD_MAX: u64 = 1 << 57;
@@ -31,7 +32,7 @@ const PERIOD: i32 = 1 << 10;
 /// Keys in one period that lie beyond the slots before slots become wider. A child whose keys are always that far ahead has 16 at most.
 const FAR_EACH_PERIOD_MAX: u32 = 8;
 /// Slots become narrower when none beyond these is used.
-const SLOTS_USED_MIN: u64 = SLOTS as u64 / 4;
+const SLOTS_USED_MIN: u64 = SLOTS / 4;
 /// Keys in one period that lie beyond the slots from which on they aren't too wide: fewer are a few children's that cost much for their weight.
 const FAR_EACH_PERIOD_MIN: u32 = FAR_EACH_PERIOD_MAX / 2;
 /// Periods in a row after which slots become narrower, at the earliest and at the latest. The latter is for many children, as putting each in its
@@ -59,16 +60,19 @@ enum Far {
 pub(super) struct Calendar {
     /// Virtual time: the key of the child that was taken last, but for those that were overdue.
     now: u64,
-    /// Where the slot begins from which on children are looked for.
-    floor: u64,
-    /// Which slots aren't empty, by bit, from the floor on.
+    /// The number of the slot from which on children are looked for.
+    first: u64,
+    /// Which lists aren't empty, by bit, from the first slot's on.
     filled: u64,
-    /// The list of the slot at the floor.
-    origin: usize,
     /// The width of a slot, as a power of two.
     width_bits: u32,
     /// Slots and children until the end of the period.
     period_left: i32,
+    /// What is in an empty one means nothing. In a box, as nodes with other policies would otherwise be as large.
+    lists: Box<[ReadyList; SLOTS as usize]>,
+    /// Children beyond the slots, by how far their keys are ahead of `far_base`.
+    far: UrgencyHeap,
+    far_base: u64,
     /// Keys beyond the slots in this period.
     far_count: u32,
     /// Periods in a row at whose end slots seemed too wide, and the furthest that keys were ahead then.
@@ -81,35 +85,27 @@ pub(super) struct Calendar {
     was_narrowed: bool,
     /// When keys were last brought up.
     swept: u64,
-    /// The children of each slot. What is in the list of an empty one means nothing.
-    /// In a box, as nodes with other policies would otherwise be as large.
-    lists: Box<[ReadyList; SLOTS]>,
-    /// Children beyond the slots, by how far their keys are ahead of `far_base`.
-    far: UrgencyHeap,
-    far_base: u64,
 }
 
 impl Calendar {
     /// An empty calendar at virtual time `now`.
     pub(super) fn new(now: u64) -> Calendar {
-        let floor = now & (u64::MAX << WIDTH_BITS_FIRST);
         Calendar {
             now,
-            floor,
+            first: now >> WIDTH_BITS_FIRST,
             filled: 0,
-            origin: 0,
             width_bits: WIDTH_BITS_FIRST,
             period_left: PERIOD,
+            lists: Box::new([ReadyList::EMPTY; SLOTS as usize]),
+            far: UrgencyHeap::new(),
+            far_base: now,
             far_count: 0,
             wide_periods: 0,
             spread_max: 0,
             wide_periods_min: WIDE_PERIODS_MIN,
             wide_periods_max: WIDE_PERIODS_MIN,
             was_narrowed: false,
-            swept: floor,
-            lists: Box::new([ReadyList::EMPTY; SLOTS]),
-            far: UrgencyHeap::new(),
-            far_base: floor,
+            swept: now,
         }
     }
 
@@ -123,55 +119,74 @@ impl Calendar {
         self.filled == 0 && self.far.is_empty()
     }
 
+    /// The number of a key's slot.
+    #[inline]
+    fn slot(&self, key: u64) -> u64 {
+        key >> self.width_bits
+    }
+
+    /// The first key of a slot.
+    fn start(&self, slot: u64) -> u64 {
+        slot << self.width_bits
+    }
+
+    /// Slots from the first to that of `key`; more than there are if it's overdue.
+    fn lead(&self, key: u64) -> u64 {
+        self.slot(key.wrapping_sub(self.start(self.first)))
+    }
+
+    /// The list of a slot.
+    #[inline]
+    fn list(&mut self, slot: u64) -> &mut ReadyList {
+        &mut self.lists[(slot % SLOTS) as usize]
+    }
+
     /// Adds a child, which isn't in the calendar.
     #[inline]
     pub(super) fn insert(&mut self, seats: &mut [Seat], child: u32) {
-        let lead = self.lead(seats[child as usize].key);
-        if lead < SLOTS as u64 {
-            self.enlist(seats, child, lead);
+        let slot = self.slot(seats[child as usize].key);
+        let lead = slot.wrapping_sub(self.first);
+        if lead < SLOTS {
+            self.enlist(seats, child, slot, lead);
         } else {
             self.insert_elsewhere(seats, child);
         }
     }
 
-    /// Slots from the floor to `key`; more than there are if it's before the floor.
+    /// Adds a child to the list of a slot, which is `lead` after the first.
     #[inline]
-    fn lead(&self, key: u64) -> u64 {
-        key.wrapping_sub(self.floor) >> self.width_bits
-    }
-
-    /// Adds a child to the slot that is `lead` after the floor.
-    #[inline]
-    fn enlist(&mut self, seats: &mut [Seat], child: u32, lead: u64) {
-        let list = &mut self.lists[(self.origin + lead as usize) % SLOTS];
-        let bit = 1 << (lead % SLOTS as u64);
-        // Whether a slot is empty can't be foreseen: no branches. A child that is first is put behind itself, which means nothing.
-        let is_empty = self.filled & bit == 0;
-        let before = if is_empty { child } else { list.tail };
-        list.head = if is_empty { child } else { list.head };
+    fn enlist(&mut self, seats: &mut [Seat], child: u32, slot: u64, lead: u64) {
+        let is_empty = self.filled >> lead & 1 == 0;
+        self.filled |= 1 << lead;
+        let list = self.list(slot);
+        // Whether a list is empty can't be foreseen: no branches. A child that is first is put behind itself, which means nothing.
+        let before = select_unpredictable(is_empty, child, list.tail);
+        list.head = select_unpredictable(is_empty, child, list.head);
         list.tail = child;
-        self.filled |= bit;
         seats[before as usize].next = child;
     }
 
     /// Adds a child before all others.
     fn enlist_first(&mut self, seats: &mut [Seat], child: u32) {
         if self.filled & 1 == 0 {
-            return self.enlist(seats, child, 0);
+            return self.enlist(seats, child, self.first, 0);
         }
-        let list = &mut self.lists[self.origin];
-        seats[child as usize].next = std::mem::replace(&mut list.head, child);
+        seats[child as usize].next = std::mem::replace(&mut self.list(self.first).head, child);
     }
 
-    /// Adds a child whose key is overdue, or beyond the slots.
+    /// Adds a child whose key is overdue, or beyond the slots, or in one whose number has begun anew.
     #[inline(never)]
     fn insert_elsewhere(&mut self, seats: &mut [Seat], child: u32) {
         let key = seats[child as usize].key;
-        if is_before(key, self.floor) {
+        let lead = self.lead(key);
+        if lead < SLOTS {
+            return self.enlist(seats, child, self.slot(key), lead);
+        }
+        if is_before(key, self.start(self.first)) {
             return self.enlist_first(seats, child);
         }
         if self.far.is_empty() {
-            self.far_base = self.floor;
+            self.far_base = self.now;
         }
         self.far.insert(key.wrapping_sub(self.far_base), child);
         self.far_count += 1;
@@ -186,6 +201,39 @@ impl Calendar {
     /// Takes the first child out, and turns virtual time to its key.
     #[inline]
     pub(super) fn take(&mut self, seats: &mut [Seat]) -> Option<u32> {
+        if !self.far.is_empty() {
+            return self.take_anyhow(seats);
+        }
+        if self.filled == 0 {
+            return None;
+        }
+        let ahead = self.filled.trailing_zeros();
+        let slot = self.first + u64::from(ahead);
+        let child = self.list(slot).head;
+        let key = seats[child as usize].key;
+        if self.slot(key) != slot || self.period_left <= ahead as i32 {
+            return self.take_anyhow(seats);
+        }
+        self.now = key;
+        self.delist(seats, child, slot, ahead);
+        Some(child)
+    }
+
+    /// Takes the first child out of the list of a slot, which is the first that isn't empty.
+    #[inline]
+    fn delist(&mut self, seats: &[Seat], child: u32, slot: u64, ahead: u32) {
+        let list = self.list(slot);
+        // As above: what is behind the last child means nothing.
+        list.head = seats[child as usize].next;
+        let is_last = child == list.tail;
+        self.first = slot;
+        self.filled = self.filled >> ahead ^ u64::from(is_last);
+        self.period_left -= ahead as i32 + 1;
+    }
+
+    /// As [`Calendar::take`], whatever there is.
+    #[inline(never)]
+    fn take_anyhow(&mut self, seats: &mut [Seat]) -> Option<u32> {
         loop {
             if !self.far.is_empty() {
                 match self.take_far(seats)? {
@@ -198,46 +246,22 @@ impl Calendar {
                 return None;
             }
             let ahead = self.filled.trailing_zeros();
-            let slot = (self.origin + ahead as usize) % SLOTS;
-            let ReadyList { head: child, tail } = self.lists[slot];
-            let Seat { key, next, .. } = seats[child as usize];
-            if self.lead(key) == u64::from(ahead) {
+            let start = self.start(self.first + u64::from(ahead));
+            let child = self.list(self.slot(start)).head;
+            let key = seats[child as usize].key;
+            self.delist(seats, child, self.slot(start), ahead);
+            if self.lead(key) == 0 {
                 self.now = key;
-            } else if self.is_moved(seats, child, ahead) {
+            } else if !is_before(key, start) {
+                // It has gone up.
+                self.insert(seats, child);
                 continue;
             }
-            self.origin = slot;
-            self.filled >>= ahead;
-            // As above: what is behind the last child means nothing.
-            self.filled ^= u64::from(child == tail);
-            self.lists[slot].head = next;
-            self.floor = self.floor.wrapping_add(u64::from(ahead) << self.width_bits);
-            self.period_left -= ahead as i32 + 1;
             if self.period_left < 0 {
                 self.end_period(seats, child);
             }
             return Some(child);
         }
-    }
-
-    /// The key of the first child of the slot that is `ahead` of the floor isn't in that slot: if it has gone up, the child is put where it
-    /// belongs now. Otherwise it's overdue.
-    #[cold]
-    #[inline(never)]
-    fn is_moved(&mut self, seats: &mut [Seat], child: u32, ahead: u32) -> bool {
-        let Seat { key, next, .. } = seats[child as usize];
-        let slot_starts = self.floor.wrapping_add(u64::from(ahead) << self.width_bits);
-        if is_before(key, slot_starts) {
-            return false;
-        }
-        let list = &mut self.lists[(self.origin + ahead as usize) % SLOTS];
-        if child == list.tail {
-            self.filled &= !(1 << ahead);
-        } else {
-            list.head = next;
-        }
-        self.insert(seats, child);
-        true
     }
 
     /// Takes the first child of those beyond the slots, unless one in the slots comes before it; `None` if there's no child at all.
@@ -254,9 +278,11 @@ impl Calendar {
             self.insert(seats, child);
             return Some(Far::Moved);
         }
-        self.skip(lead);
         self.now = key_then;
-        if self.filled == 0 && lead >= SLOTS as u64 {
+        self.first = self.slot(key_then);
+        self.filled = self.filled.checked_shr(u32::try_from(lead).unwrap_or(u32::MAX)).unwrap_or(0);
+        self.period_left = self.period_left.saturating_sub_unsigned(u32::try_from(lead).unwrap_or(u32::MAX));
+        if self.filled == 0 && lead >= SLOTS {
             // The slots are of no use as they are.
             self.widen(seats);
         }
@@ -264,14 +290,6 @@ impl Calendar {
             self.end_period(seats, child);
         }
         Some(Far::Taken(child))
-    }
-
-    /// Turns the floor over `lead` slots that are empty.
-    fn skip(&mut self, lead: u64) {
-        self.floor = self.floor.wrapping_add(lead << self.width_bits);
-        self.origin = (self.origin + (lead % SLOTS as u64) as usize) % SLOTS;
-        self.filled = self.filled.checked_shr(u32::try_from(lead).unwrap_or(u32::MAX)).unwrap_or(0);
-        self.period_left = self.period_left.saturating_sub_unsigned(u32::try_from(lead).unwrap_or(u32::MAX));
     }
 
     #[cold]
@@ -294,18 +312,19 @@ impl Calendar {
             self.arrange(seats, width_bits.min(self.width_bits));
         }
         self.far_count = 0;
-        if self.floor.wrapping_sub(self.swept) >= SWEEP_EACH {
-            self.swept = self.floor;
+        if is_before(self.swept.wrapping_add(SWEEP_EACH), self.now) {
+            self.swept = self.now;
             self.sweep(seats, taken);
         }
     }
 
-    /// How far the children in the last slot that isn't empty are from virtual time: ahead of it, or behind if they're in the same slot.
-    fn spread(&self, seats: &[Seat]) -> u64 {
-        let Some(lead) = self.filled.checked_ilog2() else { return 0 };
-        let mut list = self.lists[(self.origin + lead as usize) % SLOTS];
+    /// How far the children in the last list that isn't empty are from virtual time: ahead of it, or behind if they're in the same slot.
+    fn spread(&mut self, seats: &[Seat]) -> u64 {
+        let Some(ahead) = self.filled.checked_ilog2() else { return 0 };
+        let now = self.now;
+        let mut list = *self.list(self.first + u64::from(ahead));
         let keys = std::iter::from_fn(|| list.pop(seats)).map(|child| seats[child as usize].key);
-        keys.map(|key| (key.wrapping_sub(self.now) as i64).unsigned_abs()).max().unwrap_or(0)
+        keys.map(|key| (key.wrapping_sub(now) as i64).unsigned_abs()).max().unwrap_or(0)
     }
 
     /// Brings idle children's keys up to virtual time.
@@ -331,8 +350,8 @@ impl Calendar {
     #[inline(never)]
     fn arrange(&mut self, seats: &mut [Seat], width_bits: u32) {
         let mut children = Vec::new();
-        for lead in (0..SLOTS).filter(|lead| self.filled >> lead & 1 == 1) {
-            let mut list = self.lists[(self.origin + lead) % SLOTS];
+        for (slot, _) in self.filled_slots() {
+            let mut list = *self.list(slot);
             children.extend(std::iter::from_fn(|| list.pop(seats)));
         }
         children.extend(std::iter::from_fn(|| self.far.take()));
@@ -341,18 +360,24 @@ impl Calendar {
         self.wide_periods_min = self.wide_periods_min.min(self.wide_periods_max);
         self.filled = 0;
         self.width_bits = width_bits;
-        self.floor &= u64::MAX << width_bits;
-        self.far_base = self.floor;
+        self.first = self.slot(self.now);
+        self.far_base = self.now;
         self.far_count = 0;
         for child in children {
             let key = seats[child as usize].key;
             match self.lead(key) {
-                lead if lead < SLOTS as u64 => self.enlist(seats, child, lead),
-                _ if is_before(key, self.floor) => self.enlist(seats, child, 0),
+                lead if lead < SLOTS => self.enlist(seats, child, self.slot(key), lead),
+                _ if is_before(key, self.now) => self.enlist(seats, child, self.first, 0),
                 // Doesn't count as another that is far ahead.
                 _ => self.far.insert(key.wrapping_sub(self.far_base), child),
             }
         }
+    }
+
+    /// The slots whose lists aren't empty, in their order, and which they are from the first on.
+    fn filled_slots(&self) -> impl Iterator<Item = (u64, u64)> + use<> {
+        let (filled, first) = (self.filled, self.first);
+        (0..SLOTS).filter(move |lead| filled >> lead & 1 == 1).map(move |lead| (first + lead, lead))
     }
 
     /// A child's key has gone down: if it's beyond the slots, it's put in its place. In the slots it has less far to go than it's worth.
@@ -367,8 +392,8 @@ impl Calendar {
         if self.far.remove(child) {
             return;
         }
-        for lead in (0..SLOTS).filter(|lead| self.filled >> lead & 1 == 1) {
-            let list = &mut self.lists[(self.origin + lead) % SLOTS];
+        for (slot, lead) in self.filled_slots() {
+            let list = self.list(slot);
             if list.remove(seats, child) {
                 if list.is_empty() {
                     self.filled &= !(1 << lead);
