@@ -283,6 +283,15 @@ impl<'a> Judge<'a> {
             let Some(value) = table.value("error_pages").and_then(|pages| pages.get_ref().get(status)) else {
                 continue;
             };
+            let is_source = |paths: &PathPattern| {
+                matches!(paths, PathPattern::Ending(_)) && paths.split(page.path.as_bytes()).is_some()
+            };
+            if table.section.handlers.iter().any(|handler| is_source(&handler.path)) {
+                let message =
+                    format!("`error_pages`: {:?} is a program's source, and would be sent as it is", page.path);
+                self.error(value.span(), message, "write a file that no handler answers for");
+                continue;
+            }
             self.page(table, "error_pages", &page.path, value.span());
         }
     }

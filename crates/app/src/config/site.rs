@@ -114,7 +114,7 @@ section! {
         max_in_flight: u32 = Count::<u32> { min: 0, max: 1_000_000_000 }, Toml("0");
         /// How long a request may wait for the server. After that, 503. 0 for no limit. An overloaded site refuses much earlier.
         max_queue_delay: Duration = Period { min_ms: 0, max_ms: 3_600_000 }, Toml("\"1s\"");
-        /// Files that stand for their directory, the first that exists.
+        /// Files that stand for their directory, the first that exists. Where a handler answers for it, as for `index.php`, the handler does.
         index: Vec<String> = ListOf(FILE_NAME), Toml("[\"index.html\"]");
         /// Whether a directory without an index file is answered with a list of its files.
         listing: bool = Flag, Toml("false");

@@ -13,7 +13,7 @@ use leat_logic::serve::reply::{self, Plan};
 use leat_logic::serve::resource::{Content, Found, Resource};
 
 use super::exchange::Piece;
-use super::{File, Host, Stage, Worker};
+use super::{File, Host, Worker};
 
 /// A body up to this size is copied behind its head: cheaper than having the kernel gather two pieces.
 const COPIED_BODY_BYTES_MAX: usize = 2048;
@@ -78,7 +78,12 @@ fn write_head(head: &mut Vec<u8>, status: Status, date: &CachedDate, persistence
 impl<H: Host> Worker<H> {
     /// Answers with what a path names.
     pub(super) fn reply_found(&mut self, token: Token, found: Found<File<H>>) {
+        let exchange = self.connections[token].exchange.as_ref();
+        let method =
+            exchange.filter(|exchange| exchange.error.is_none()).map_or(Method::Get, |exchange| exchange.method);
         match found {
+            Found::HandledIndex(path) => self.serve_at(token, &path),
+            _ if !matches!(method, Method::Get | Method::Head) => self.reply_unreadable(token, method),
             Found::Resource(resource) => self.reply_resource(token, &resource),
             Found::Redirect(location) => self.reply_redirect(token, &location),
             Found::NotFound if self.fall_back(token) => {}
@@ -308,10 +313,7 @@ impl<H: Host> Worker<H> {
         if let (Some(path), None) = (page, exchange.error) {
             exchange.error = Some(code);
             exchange.conditional = false;
-            exchange.path.clear();
-            exchange.path.extend_from_slice(&path);
-            self.queue(Stage::Serve, token);
-            return;
+            return self.serve_at(token, &path);
         }
         let status = Status::new(code).unwrap_or(status);
         let lines = [fields_of(status), &exchange.error_fields].concat();

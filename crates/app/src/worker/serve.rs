@@ -42,20 +42,36 @@ impl<H: Host> Worker<H> {
             self.dispatch(token);
             return;
         }
-        match method {
-            Method::Get | Method::Head => match kind {
-                SiteKind::Admin => self.reply_admin(token),
-                SiteKind::Unknown | SiteKind::Cluster => self.reply_misdirected(token),
-                SiteKind::Files => match exchange.answer.take() {
-                    Some(Answer::Loaded(loaded)) => self.loaded(token, loaded),
-                    _ => self.look_up(token),
-                },
+        let is_read = matches!(method, Method::Get | Method::Head);
+        // Where a handler answers for the index of a directory, it does so for every method.
+        let has_index = || exchange.site.as_ref().is_some_and(|site| site.files.may_have_handled_index(&exchange.path));
+        match kind {
+            SiteKind::Files if is_read || has_index() => match exchange.answer.take() {
+                Some(Answer::Loaded(loaded)) => self.loaded(token, loaded),
+                _ => self.look_up(token),
             },
-            _ if kind == SiteKind::Files && self.fall_back(token) => {}
+            _ if !is_read => self.reply_unreadable(token, method),
+            SiteKind::Admin => self.reply_admin(token),
+            SiteKind::Files | SiteKind::Unknown | SiteKind::Cluster => self.reply_misdirected(token),
+        }
+    }
+
+    /// Answers a request by another method than GET and HEAD that no handler answers.
+    pub(super) fn reply_unreadable(&mut self, token: Token, method: Method) {
+        match method {
+            _ if self.fall_back(token) => {}
             Method::Options => self.reply_options(token),
             Method::Other => self.reply_error(token, Status::NOT_IMPLEMENTED),
             _ => self.reply_not_allowed(token),
         }
+    }
+
+    /// Serves the request in hand as one for another path.
+    pub(super) fn serve_at(&mut self, token: Token, path: &[u8]) {
+        let Some(exchange) = self.connections[token].exchange.as_mut() else { return };
+        exchange.path.clear();
+        exchange.path.extend_from_slice(path);
+        self.queue(Stage::Serve, token);
     }
 
     /// Has the site's fallback answer, if it has one for this request: once.
@@ -66,11 +82,10 @@ impl<H: Host> Worker<H> {
             return false;
         }
         let site = exchange.site.as_ref();
-        let Some(path) = site.and_then(|site| site.fallback_for(exchange.method).cloned()) else { return false };
+        let path = site.filter(|site| site.kind == SiteKind::Files).and_then(|site| site.fallback_for(exchange.method));
+        let Some(path) = path.cloned() else { return false };
         exchange.fell_back = true;
-        exchange.path.clear();
-        exchange.path.extend_from_slice(&path);
-        self.queue(Stage::Serve, token);
+        self.serve_at(token, &path);
         true
     }
 

@@ -143,6 +143,7 @@ pub(super) fn file_policy(config: &Config, site: &config::Site) -> FilePolicy {
         symlinks: site.symlinks,
         dotfiles: site.hidden,
         index: site.index.iter().map(|name| name.as_str().into()).collect(),
+        handled: site.handlers.iter().map(|handler| handler.path.clone()).collect(),
         listing: site.listing,
         precompressed: site.precompressed.clone(),
         mime,
@@ -187,6 +188,7 @@ fn same_files(a: &config::Site, b: &config::Site) -> bool {
         && a.symlinks == b.symlinks
         && a.hidden == b.hidden
         && a.index == b.index
+        && a.handlers.iter().map(|handler| &handler.path).eq(b.handlers.iter().map(|handler| &handler.path))
         && a.listing == b.listing
         && a.precompressed == b.precompressed
         && a.headers == b.headers

@@ -78,6 +78,40 @@ fn a_fallback_answers_where_nothing_is(reactor: Reactor) {
     assert_eq!((gone.status, gone.text().as_str()), (404, "nothing here"));
 }
 
+fn an_index_that_a_handler_answers_for_is_never_sent(reactor: Reactor) {
+    let program = "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\n%s %s %s' \"$REQUEST_METHOD\" \"$PATH_INFO\" \"$REQUEST_URI\"\n";
+    let directory = Directory::with(&[
+        ("site/index.run", b"the source"),
+        ("site/sub/index.run", b"the source"),
+        ("site/page/index.html", b"a page"),
+        ("site/page/index.run", b"the source"),
+        ("site/bare/x.txt", b"x"),
+        ("run", program.as_bytes()),
+    ]);
+    std::fs::set_permissions(directory.at("run"), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let site = "[[site]]\nroot = \"site\"\nlisten = \"127.0.0.1:0\"\nindex = [\"index.html\", \"index.run\"]\n";
+    let handler = "[[site.handler]]\npath = \"*.run\"\ncgi = { command = \"run\" }\n";
+    let server = Server::configured(reactor, &directory, &format!("{site}{handler}"));
+    let mut client = server.connect();
+    // Once from the disk, once from what is remembered.
+    for _ in 0..2 {
+        assert_eq!(client.get("/?a=b").text(), "GET  /?a=b");
+        assert_eq!(client.get("/sub/").text(), "GET  /sub/");
+        assert_eq!(client.get("/page/").text(), "a page");
+        assert_eq!(client.get("/bare/").status, 403);
+    }
+    let post = |path: &str| format!("POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\nhello");
+    assert_eq!(client.ask(post("/sub/")).text(), "POST  /sub/");
+    assert_eq!(client.ask(post("/page/")).status, 405);
+    assert_eq!(client.ask(post("/bare/")).status, 405);
+    assert_eq!(client.ask("OPTIONS /page/ HTTP/1.1\r\nHost: localhost\r\n\r\n").status, 204);
+    // A reload that gives the paths to nobody: then it's a file like others; and back.
+    server.reload(reactor, &directory, site);
+    assert_eq!(server.get("/").text(), "the source");
+    server.reload(reactor, &directory, &format!("{site}{handler}"));
+    assert_eq!(server.get("/").text(), "GET  /");
+}
+
 fn a_fallback_may_be_a_program(reactor: Reactor) {
     let directory = Directory::with(&[("site/a.txt", b"alpha\n")]);
     let program = "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\n%s %s %s' \"$REQUEST_METHOD\" \"$SCRIPT_NAME\" \"$REQUEST_URI\"\n\
@@ -99,5 +133,6 @@ on_both_reactors!(
     a_redirect_takes_the_rest_and_the_query_along,
     a_redirect_answers_every_method,
     a_fallback_answers_where_nothing_is,
+    an_index_that_a_handler_answers_for_is_never_sent,
     a_fallback_may_be_a_program,
 );

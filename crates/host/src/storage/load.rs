@@ -144,6 +144,10 @@ impl Look<'_> {
             let candidate = [relative, index.as_bytes()].concat();
             match self.name(&candidate) {
                 Ok(named) if named.kind == FileType::RegularFile => {
+                    let path = [self.request.path(), index.as_bytes()].concat();
+                    if self.request.policy().is_handled(&path) {
+                        return Err(Trouble::Answer(Found::HandledIndex(path.into())));
+                    }
                     return self.with_sibling(candidate, named).map(Some);
                 }
                 Ok(_) | Err(Trouble::Answer(Found::NotFound)) => {}

@@ -43,6 +43,8 @@ pub struct FilePolicy {
     pub dotfiles: bool,
     /// Names tried for a path that ends in a slash, in order.
     pub index: Vec<Box<str>>,
+    /// Paths that handlers answer for: an index among them is a program's source, perhaps, and never sent.
+    pub handled: Vec<PathPattern>,
     /// Whether a directory with no index gets a page that lists it.
     pub listing: bool,
     /// Codings in which a file may have a precompressed sibling, in the site's order of preference. Empty: none is looked for.
@@ -64,12 +66,26 @@ impl FilePolicy {
             symlinks: SymlinkPolicy::default(),
             dotfiles: false,
             index: vec!["index.html".into()],
+            handled: Vec::new(),
             listing: false,
             precompressed: Vec::new(),
             mime: MimeTable::default(),
             headers: Vec::new(),
             memory_file_bytes_max: limits::MEMORY_FILE_BYTES_MAX,
         }
+    }
+
+    /// Whether a handler answers for the file at `path`.
+    #[must_use]
+    pub fn is_handled(&self, path: &[u8]) -> bool {
+        self.handled.iter().any(|paths| paths.split(path).is_some())
+    }
+
+    /// Whether a handler answers for an index that the directory at `path` may have.
+    #[must_use]
+    pub fn may_have_handled_index(&self, path: &[u8]) -> bool {
+        let is_handled = |index: &str| self.is_handled(&[path, index.as_bytes()].concat());
+        path.ends_with(b"/") && !self.handled.is_empty() && self.index.iter().any(|index| is_handled(index))
     }
 
     /// The field lines that go with the file at `path`, each with its CRLF. Of several headers with one name the last that fits counts.

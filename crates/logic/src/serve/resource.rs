@@ -21,6 +21,8 @@ pub enum Found<F> {
     Resource(Arc<Resource<F>>),
     /// Something that has another name: the path of the right one, percent-encoded, without the query, which the caller adds. Permanent.
     Redirect(Bytes),
+    /// A directory whose index isn't sent as it is, as a handler answers for it: the index's path, decoded.
+    HandledIndex(Bytes),
     /// Nothing, or nothing that may be known of. 404.
     NotFound,
     /// Something that may not be read or isn't a file. 403.
