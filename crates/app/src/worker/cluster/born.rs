@@ -18,6 +18,7 @@ use leat_logic::time::Instant;
 
 use super::super::settings::SiteKind;
 use super::super::{Host, Listening, UNKNOWN_SITE, Worker};
+use super::flows::MEASURED_EVERY;
 use super::node::{Borrowed, Node};
 use super::placing::ROUND_TRIP;
 use super::{DISPATCHER, Part, shared};
@@ -194,6 +195,8 @@ impl<H: Host> Worker<H> {
         let socket = self.connections[token].socket;
         let Some(cluster) = &mut self.cluster else { return true };
         let Part::Node(node) = &mut cluster.part else { return true };
+        node.accepted += 1;
+        let before = node.accepted.is_multiple_of(MEASURED_EVERY).then(|| self.host.processor_time());
         let Ok((vip, client)) = socket::ends(&Borrowed(socket)) else { return true };
         let Birth { serial, home, worker } = match node.guard.birth(FlowKey { client, vip }) {
             Ok(Some(birth)) => birth,
@@ -208,6 +211,9 @@ impl<H: Host> Worker<H> {
         if worker == node.id.worker() && node.of(flow).is_some_and(|flows| flows.born(flow)) {
             node.tell_soon(self.now);
             cluster.flows.settle(flow, token);
+            if let Some(before) = before {
+                node.samples.add_work(Work::Born, 0, self.host.processor_time().saturating_sub(before));
+            }
             return true;
         }
         // Where it can't be frozen it's closed unmarked: what the kernel says then doesn't leave this host.

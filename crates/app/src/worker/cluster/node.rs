@@ -40,6 +40,8 @@ pub(super) struct Node {
     foreign: Option<Foreign>,
     /// Listeners at which connections may wait that homes have asked for.
     pub(super) unaccepted: BTreeSet<u32>,
+    /// Connections that were accepted here.
+    pub(super) accepted: u64,
     /// When homes are to be told what has begun and ended here.
     pub(super) births_at: Instant,
 }
@@ -72,6 +74,7 @@ impl Node {
             tell_at: Instant::default(),
             rules: config.split.rules(),
             unaccepted: BTreeSet::new(),
+            accepted: 0,
             births_at: Instant::NEVER,
         })
     }

@@ -74,12 +74,16 @@ impl Curve {
         Curve { prior, classes: [Average::default(); CLASSES], all: Average::default() }
     }
 
-    /// A piece of work for a reply of `bytes` took `us`. Gives its ratio to the prior.
-    pub(super) fn measured(&mut self, bytes: u64, us: f64) -> f64 {
+    /// A piece of work for a reply of `bytes` took `us`.
+    pub(super) fn measured(&mut self, bytes: u64, us: f64) {
         let ratio = (us / self.prior.at(bytes).max(LEAST_US)).clamp(1.0 / RATIO_MAX, RATIO_MAX);
         self.classes[class(bytes)].add(ratio);
         self.all.add(ratio);
-        ratio
+    }
+
+    /// What was measured, of any size, against the prior; `None` if nothing was.
+    pub(super) fn ratio(&self) -> Option<f64> {
+        self.all.mean()
     }
 
     /// What it is expected to take, in us; `machine` is the ratio where this work hasn't been measured at all.

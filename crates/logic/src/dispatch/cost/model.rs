@@ -230,8 +230,6 @@ const WINDOW_START_BYTES: f64 = 14_600.0;
 pub struct CostModel {
     curves: [[Curve; 2]; Work::ALL.len()],
     latencies: [Average; Work::ALL.len()],
-    /// All measurements against their priors: how fast this machine is.
-    machine: Average,
     decisions: u32,
 }
 
@@ -241,20 +239,22 @@ impl Default for CostModel {
             let (dispatcher, node, _) = work.prior();
             [Curve::new(dispatcher), Curve::new(node)]
         };
-        CostModel {
-            curves: Work::ALL.map(curves),
-            latencies: Default::default(),
-            machine: Average::default(),
-            decisions: 0,
-        }
+        CostModel { curves: Work::ALL.map(curves), latencies: Default::default(), decisions: 0 }
     }
 }
 
 impl CostModel {
     /// A piece of work took so much CPU time at one side; `reply_bytes` is the reply that it was for, 0 for work that is done once.
     pub fn measured(&mut self, work: Work, side: Side, reply_bytes: u64, cpu: Duration) {
-        let ratio = self.curves[work as usize][side as usize].measured(reply_bytes, cpu.as_secs_f64() * 1e6);
-        self.machine.add(ratio);
+        self.curves[work as usize][side as usize].measured(reply_bytes, cpu.as_secs_f64() * 1e6);
+    }
+
+    /// How many times as long as supposed work takes on this machine: on average of the kinds that were measured, however often each was. What is done all the
+    /// time, and costs other than was supposed, says nothing of the rest.
+    fn machine(&self) -> f64 {
+        let logarithms = self.curves.iter().flatten().filter_map(Curve::ratio).map(f64::ln);
+        let (sum, count) = logarithms.fold((0.0, 0.0), |(sum, count), logarithm| (sum + logarithm, count + 1.0));
+        if count > 0.0 { f64::exp(sum / count) } else { 1.0 }
     }
 
     /// A piece of work made a reply come so much later.
@@ -265,7 +265,7 @@ impl CostModel {
     /// What a piece of work is expected to cost.
     #[must_use]
     pub fn estimate(&self, work: Work, reply_bytes: u64) -> Estimate {
-        let machine = self.machine.mean().unwrap_or(1.0);
+        let machine = self.machine();
         let [dispatcher, node] = &self.curves[work as usize];
         Estimate {
             dispatcher_us: dispatcher.at(reply_bytes, machine),
@@ -419,6 +419,21 @@ mod tests {
             }
         }
         assert!(moved > 18_000, "{moved}");
+    }
+
+    #[test]
+    fn what_is_done_all_the_time_says_little_of_the_rest() {
+        let mut model = CostModel::default();
+        let us = Duration::from_micros;
+        model.measured(Work::Proxied, Side::Dispatcher, 1024, us(42));
+        let before = model.estimate(Work::Born, 0);
+        // Ten times as dear as it was supposed to be; what the nodes have of it isn't measured.
+        (0..1_000).for_each(|_| model.measured(Work::Born, Side::Dispatcher, 0, us(60)));
+        let after = model.estimate(Work::Born, 0);
+        assert!((after.dispatcher_us - 60.0).abs() < 1.0, "{after:?}");
+        assert!(after.node_us < before.node_us * 4.0, "{after:?}");
+        (0..10).for_each(|_| model.measured(Work::Born, Side::Node, 0, us(5)));
+        assert!((model.estimate(Work::Born, 0).node_us - 5.0).abs() < 0.1);
     }
 
     #[test]
