@@ -77,6 +77,10 @@ section! {
             Pairs { key: VARIABLE_NAME, value: VARIABLE_VALUE, make: |name, value| Variable { name, value } }, Toml("{}");
         /// The file that stands for its directory, in SCRIPT_FILENAME; `""` for none.
         index: Option<String> = FILE_NAME_OR_NONE, Toml("\"\"");
+        /// Whether only paths that are files of the site are given to it: others are answered with 404, or by the site's `fallback`. Without that, PHP
+        /// takes the first part of a path that is a file for the script, whatever is in it: `/upload.jpg/x.php` would run what somebody uploaded.
+        needs_file: Option<bool> =
+            Optional(Flag), Otherwise("`true` where `path` is an ending, as `*.php`, and leat starts the program; else `false`");
         /// Programs, or connections to those of somebody else, of each worker. Each takes one request at a time.
         processes: usize = PROCESSES, Toml("4");
         /// Requests that wait on each worker while all are at work. More are answered with 503.

@@ -46,6 +46,8 @@ pub(super) struct Exchange<F> {
     pub(super) fell_back: bool,
     /// Field lines that go with an error, whatever its page is.
     pub(super) error_fields: Vec<u8>,
+    /// Its path has been seen to be a file, for a handler that wants to know.
+    pub(super) is_file: bool,
     /// Content bytes of the reply, and how many the kernel has taken.
     pub(super) body_bytes: u64,
     pub(super) question: Option<LoadRequest>,
@@ -155,6 +157,7 @@ impl<F> Exchange<F> {
             status: 0,
             error: None,
             fell_back: false,
+            is_file: false,
             error_fields: Vec::new(),
             body_bytes: 0,
             question: None,
@@ -200,6 +203,7 @@ impl<F> Exchange<F> {
         self.status = 0;
         self.error = None;
         self.fell_back = false;
+        self.is_file = false;
         self.error_fields.clear();
         self.body_bytes = 0;
         self.question = None;

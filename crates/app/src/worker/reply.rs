@@ -83,7 +83,10 @@ impl<H: Host> Worker<H> {
             exchange.filter(|exchange| exchange.error.is_none()).map_or(Method::Get, |exchange| exchange.method);
         match found {
             Found::HandledIndex(path) => self.serve_at(token, &path),
-            _ if !matches!(method, Method::Get | Method::Head) => self.reply_unreadable(token, method),
+            Found::Resource(_) if self.asks_for_script(token) => self.serve_script(token),
+            _ if !matches!(method, Method::Get | Method::Head) && !self.asks_for_script(token) => {
+                self.reply_unreadable(token, method)
+            }
             Found::Resource(resource) => self.reply_resource(token, &resource),
             Found::Redirect(location) => self.reply_redirect(token, &location),
             Found::NotFound if self.fall_back(token) => {}

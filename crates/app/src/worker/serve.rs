@@ -21,7 +21,10 @@ impl<H: Host> Worker<H> {
         }
         let Some(exchange) = self.connections[token].exchange.as_mut() else { return };
         let handler = match &exchange.site {
-            Some(site) if !site.handlers.is_empty() && exchange.error.is_none() => site.handler(&exchange.path),
+            Some(site) if !site.handlers.is_empty() && exchange.error.is_none() => {
+                let found = site.handler(&exchange.path);
+                found.filter(|&(place, _)| exchange.is_file || !site.handlers[place].needs_file())
+            }
             _ => None,
         };
         if let Some((place, named)) = handler {
@@ -43,10 +46,15 @@ impl<H: Host> Worker<H> {
             return;
         }
         let is_read = matches!(method, Method::Get | Method::Head);
-        // Where a handler answers for the index of a directory, it does so for every method.
-        let has_index = || exchange.site.as_ref().is_some_and(|site| site.files.may_have_handled_index(&exchange.path));
+        // Where a handler answers for the index of a directory, or for a file, it does so for every method.
+        let may_be_handled = || {
+            let site = exchange.site.as_ref();
+            site.is_some_and(|site| {
+                site.files.may_have_handled_index(&exchange.path) || site.needs_file(&exchange.path)
+            })
+        };
         match kind {
-            SiteKind::Files if is_read || has_index() => match exchange.answer.take() {
+            SiteKind::Files if is_read || may_be_handled() => match exchange.answer.take() {
                 Some(Answer::Loaded(loaded)) => self.loaded(token, loaded),
                 _ => self.look_up(token),
             },
@@ -63,6 +71,21 @@ impl<H: Host> Worker<H> {
             Method::Options => self.reply_options(token),
             Method::Other => self.reply_error(token, Status::NOT_IMPLEMENTED),
             _ => self.reply_not_allowed(token),
+        }
+    }
+
+    /// Whether a handler answers the request in hand if its path is a file.
+    pub(super) fn asks_for_script(&self, token: Token) -> bool {
+        let Some(exchange) = self.connections[token].exchange.as_ref() else { return false };
+        let site = exchange.site.as_ref().filter(|site| !site.handlers.is_empty() && exchange.error.is_none());
+        site.is_some_and(|site| site.needs_file(&exchange.path))
+    }
+
+    /// It is: the handler answers.
+    pub(super) fn serve_script(&mut self, token: Token) {
+        if let Some(exchange) = self.connections[token].exchange.as_mut() {
+            exchange.is_file = true;
+            self.queue(Stage::Serve, token);
         }
     }
 

@@ -69,6 +69,11 @@ impl Site {
         self.fallback.as_ref().filter(|path| is_for_files || self.handler(path).is_some())
     }
 
+    /// Whether a handler answers for a path once it has been seen to be a file.
+    pub(super) fn needs_file(&self, path: &[u8]) -> bool {
+        self.handler(path).is_some_and(|(place, _)| self.handlers[place].needs_file())
+    }
+
     /// The place of the handler that answers for a path, and how much of the path names it.
     pub(super) fn handler(&self, path: &[u8]) -> Option<(usize, usize)> {
         let mut candidates = self.handlers.iter().enumerate();

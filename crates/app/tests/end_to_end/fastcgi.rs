@@ -99,6 +99,36 @@ fn chunks_come_with_their_length(reactor: Reactor) {
     assert_eq!(client.get("/app").status, 200);
 }
 
+fn a_script_must_be_a_file(reactor: Reactor) {
+    let directory = directory();
+    directory.write("site/a.run", "a script");
+    directory.write("site/upload.jpg", "somebody's");
+    directory.write("site/.hidden.run", "a script");
+    std::fs::create_dir(directory.at("site/directory.run")).unwrap();
+    let serve = |keys: &str| {
+        let text = format!(
+            "workers = 1\n[[site]]\nroot = \"site\"\nlisten = \"127.0.0.1:0\"\n\
+             [[site.handler]]\npath = \"*.run\"\nfastcgi = {{ command = \"responder\", processes = 1{keys} }}\n"
+        );
+        Server::configured(reactor, &directory, &text)
+    };
+    let server = serve("");
+    let mut client = server.connect();
+    for _ in 0..2 {
+        assert_eq!(line(&client.get("/a.run?q").text(), "SCRIPT_NAME="), "/a.run");
+    }
+    let posted = client.ask("POST /a.run HTTP/1.1\r\nHost: it.test\r\nContent-Length: 5\r\n\r\nhello").text();
+    assert_eq!(line(&posted, "input "), "5");
+    for path in ["/upload.jpg/x.run", "/none.run", "/a.run/x.run", "/.hidden.run", "/none/x.run"] {
+        assert_eq!(client.get(path).status, 404, "{path}");
+        let posted = format!("POST {path} HTTP/1.1\r\nHost: it.test\r\nContent-Length: 5\r\n\r\nhello");
+        assert_eq!(client.ask(posted).status, 404, "{path}");
+    }
+    assert_eq!(client.get("/directory.run").status, 301);
+    let server = serve(", needs_file = false");
+    assert_eq!(line(&server.get("/upload.jpg/x.run").text(), "SCRIPT_NAME="), "/upload.jpg/x.run");
+}
+
 fn a_responder_that_fails_is_told_apart(reactor: Reactor) {
     let directory = directory();
     let server = serve(reactor, &directory, "command = \"responder\"\nprocesses = 1\ntimeout = \"400ms\"");
@@ -215,6 +245,7 @@ fn a_reload_keeps_what_it_does_not_change(reactor: Reactor) {
 on_both_reactors!(
     a_responder_is_told_and_answers,
     chunks_come_with_their_length,
+    a_script_must_be_a_file,
     a_responder_that_fails_is_told_apart,
     requests_wait_for_a_responder,
     an_endless_responder_leaves_others_their_share,

@@ -110,6 +110,13 @@ impl Handler {
         Some(Rc::new(Handler { paths, name, root, config, kind }))
     }
 
+    /// Whether it's asked for files only, see `config::FastCgi`.
+    pub(super) fn needs_file(&self) -> bool {
+        let Kind::FastCgi { config, .. } = &self.kind else { return false };
+        let is_ending = matches!(self.paths, PathPattern::Ending(_));
+        config.needs_file.unwrap_or(is_ending && config.command.is_some())
+    }
+
     /// How long its programs may be silent.
     pub(super) fn timeout(&self) -> Option<std::time::Duration> {
         self.pool().map(|pool| pool.timeout)
