@@ -8,7 +8,8 @@ use super::super::{FlowId, ServerId};
 use super::{Flow, Holder, Home};
 use crate::time::Instant;
 
-/// By then a flow that hasn't come back is taken for one in the middle of a reply that can't move, and no other waits for it.
+/// By then a flow that hasn't come back is taken for one in the middle of a reply that can't move, and no other waits for it. All flows are looked through no
+/// more often: there may be a million, and few that can't move.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 /// What has been asked for, and what will be.
@@ -16,19 +17,21 @@ const PATIENCE: Duration = Duration::from_millis(100);
 pub(super) struct Recalls {
     /// Found when all flows were last looked through, and not asked for since.
     waiting: VecDeque<FlowId>,
+    look_at: Instant,
     /// On their way, and how long each may be.
     out: VecDeque<(Instant, FlowId)>,
 }
 
 impl Home {
     /// Asks such nodes for flows back, as for a drain: for so many that `most` are on their way, first for those that haven't been asked for. What
-    /// nobody took stays where it was, and is asked for again. Whether any are left.
+    /// nobody took stays where it was, and is asked for again. False when it's seen that none are left.
     pub fn recall_some(&mut self, now: Instant, is_asked: impl Fn(ServerId) -> bool, most: usize) -> bool {
         let mut recalls = std::mem::take(&mut self.recalls);
         let is_out = |flow: &FlowId| self.flows.get(flow).is_some_and(Flow::is_on_its_way);
         recalls.out.retain(|(until, flow)| now < *until && is_out(flow));
         let mut is_left = true;
-        if recalls.waiting.is_empty() && recalls.out.len() < most {
+        if recalls.waiting.is_empty() && recalls.out.len() < most && now >= recalls.look_at {
+            recalls.look_at = now.after(PATIENCE);
             (recalls.waiting, is_left) = self.find_held(&is_asked);
         }
         while recalls.out.len() < most
