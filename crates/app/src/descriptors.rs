@@ -8,18 +8,20 @@ use crate::log;
 /// Descriptors for what is neither a client's connection nor a file kept open, where there are enough.
 const SPARE: usize = 256;
 
-/// Lowers what a configuration allows to what `limit`, the process's limit on descriptors, has room for, and says so.
-pub(crate) fn fit(config: &mut Config, limit: u64) {
+/// Lowers what a configuration allows to what `limit`, the process's limit on descriptors, has room for, and says so unless it's as `before`.
+pub(crate) fn fit(config: &mut Config, limit: u64, before: Option<&Config>) {
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
     let (connections, files) = divide(limit, config.files.open_files_max);
     config.files.open_files_max = files;
     if connections < config.limits.connections {
+        let wanted = std::mem::replace(&mut config.limits.connections, connections);
+        if before.is_some_and(|before| before.limits.connections == connections) {
+            return;
+        }
         log::info(format_args!(
-            "limits.connections = {} is more than the {limit} descriptors that this process may have leave room for: {connections} connections \
-             are accepted at once; raise the limit (ulimit -Hn, or LimitNOFILE in systemd) for more",
-            config.limits.connections
+            "limits.connections = {wanted} is more than the {limit} descriptors that this process may have leave room for: {connections} connections \
+             are accepted at once; raise the limit (ulimit -Hn, or LimitNOFILE in systemd) for more"
         ));
-        config.limits.connections = connections;
     }
 }
 

@@ -276,7 +276,7 @@ impl Engine<'_> {
 
     fn apply(&mut self) -> Result<(), String> {
         let mut config = self.source.load().map_err(|mistakes| mistakes.to_string())?;
-        descriptors::fit(&mut config, self.descriptors_max);
+        descriptors::fit(&mut config, self.descriptors_max, self.config.as_deref());
         let config = Arc::new(config);
         let logs = Arc::new(self.logs.open(&config)?);
         // Old files may have been moved away: a reload opens all of them anew.

@@ -98,6 +98,17 @@ fn the_engine_and_programs_run_as_another_user(reactor: Reactor) {
 }
 
 #[test]
+fn a_reload_says_what_is_new_and_nothing_else() {
+    let directory = Directory::with(&[("site/a.txt", b"alpha\n")]);
+    let text = format!("{SITE}[limits]\nconnections = 16000000\n");
+    let server = Server::configured(Reactor::Epoll, &directory, &text);
+    server.reload(Reactor::Epoll, &directory, &text);
+    let told = server.stderr().iter().filter(|line| line.contains("connections are accepted at once")).count();
+    // None where there are descriptors for all.
+    assert!(told <= 1, "{:?}", server.stderr());
+}
+
+#[test]
 fn root_is_told_that_programs_would_be_root_too() {
     let directory = Directory::with(&[("site/a.txt", b"alpha\n")]);
     let is_root = identity(std::process::id()).0.starts_with("0\t");
