@@ -7,7 +7,7 @@ use std::process::Command;
 const FOLDER: &str = "crates/host/src/steering/programs";
 const HASHES: &str = "objects.sha256";
 const PROGRAMS: [&str; 5] = ["dispatcher", "dispatcher_born", "node", "node_born", "spread"];
-const SOURCES: [&str; 11] = [
+const SOURCES: [&str; 12] = [
     "answer.h",
     "born.h",
     "cookie.h",
@@ -19,6 +19,7 @@ const SOURCES: [&str; 11] = [
     "packet.h",
     "reach.h",
     "spread.c",
+    "syncookie.h",
 ];
 
 /// Builds the objects, and writes what they were built from and with.

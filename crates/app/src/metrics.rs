@@ -154,6 +154,8 @@ pub struct WorkerMetrics {
     pub handoffs_refused: Number,
     /// Connections that came back from a node.
     pub handoffs_returned: Number,
+    /// Connections that a connection server has left here when it ended.
+    pub connections_inherited: Number,
     /// Connections whose turn to change hands hasn't come.
     pub handoffs_waiting: Number,
     /// Requests on connections at nodes whose place was asked for.
@@ -225,6 +227,7 @@ impl WorkerMetrics {
             births: Number::default(),
             handoffs_refused: Number::default(),
             handoffs_returned: Number::default(),
+            connections_inherited: Number::default(),
             handoffs_waiting: Number::default(),
             questions: Number::default(),
             fetches: Number::default(),

@@ -51,6 +51,7 @@ pub(super) fn judge(judge: &mut Judge<'_>) {
     }
     nodes(judge);
     vips(judge);
+    peer(judge);
     if judge.config.cluster.is_spread() {
         spread(judge);
     }
@@ -81,6 +82,24 @@ fn spread(judge: &mut Judge<'_>) {
             let message = format!("`{key}` counts for nothing under spread = \"l4\"");
             judge.warning(span, message, "take it out: connections go to nodes whatever they ask for");
         }
+    }
+}
+
+/// Who goes on in a connection server's place must be somebody that can.
+fn peer(judge: &mut Judge<'_>) {
+    let (config, Some(span)) = (judge.config, judge.written_at(&["split", "peer"])) else { return };
+    let (name, nodes) = (&config.split.peer, &config.cluster.nodes);
+    match nodes.iter().find(|node| node.name == *name) {
+        Some(node) if node.routed => {
+            let help = "write a data server on the connection server's own network: others can't get the VIP's packets as they are";
+            judge.error(span, format!("the peer `{name}` is `routed`"), help);
+        }
+        None if !name.is_empty() && !nodes.is_empty() => {
+            let names: Vec<_> = nodes.iter().map(|node| node.name.as_str()).collect();
+            let help = format!("the data servers are {}", names.join(", "));
+            judge.error(span, format!("there is no data server `{name}` to be the peer"), help);
+        }
+        _ => {}
     }
 }
 

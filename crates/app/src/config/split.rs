@@ -3,7 +3,7 @@
 use leat_logic::serve::path_pattern::PathPattern;
 use leat_logic::split::{Delegation, Rules};
 
-use super::kinds::{Choice, Count, ListOf, PATH_PATTERN, Percent, Size, TIB};
+use super::kinds::{Choice, Count, ListOf, NAME, OrBlank, PATH_PATTERN, Percent, Size, TIB};
 use super::schema::{Fallback::*, section};
 
 section! {
@@ -24,6 +24,10 @@ section! {
         load_min: u32 = Count::<u32> { min: 0, max: 1_000_000 }, Toml("0");
         /// Requests that a data server answers on one connection before the connection goes back with the next.
         requests_max: u32 = Count::<u32> { min: 1, max: 1_000_000 }, Toml("10");
+        /// The data server that goes on in the connection server's place when that is stopped (SIGTERM): it gets all connections, replies under way included,
+        /// and those that begin. The stopped server ends when it has none left; while its machine is up, its kernel goes on sending packets to the peer, and if that
+        /// gets the VIP the machine can go as well. Started again, it gets what begins. The peer needs all that the sites need: files, and programs of handlers.
+        peer: String = OrBlank(NAME), Otherwise("none: connections end when the server does");
     }
 }
 

@@ -108,6 +108,15 @@ pub(super) const FAMILIES: &[(&Family, Read)] = &[
     ),
     (
         &Family {
+            name: "leat_connections_inherited_total",
+            kind: "counter",
+            labels: "",
+            help: "Connections that a connection server which was stopped has left to its peer for good.",
+        },
+        |worker| &worker.connections_inherited,
+    ),
+    (
+        &Family {
             name: "leat_handoffs_waiting",
             kind: "gauge",
             labels: "",

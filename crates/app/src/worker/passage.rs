@@ -87,7 +87,8 @@ impl<H: Host> Worker<H> {
 
     /// Whether a reply that begins now is a connection's last here.
     pub(super) fn ends_after_reply(&self, token: Token) -> bool {
-        let goes_on = self.passages.is_giving() && !self.connections[token].flags.stays;
+        let passes = self.passages.is_giving() && !self.connections[token].flags.stays;
+        let goes_on = passes || self.goes_to_peer(token);
         self.drain.is_some_and(|drain| !drain.keep_idle || !goes_on)
     }
 

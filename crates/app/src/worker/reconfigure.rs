@@ -34,7 +34,11 @@ impl<H: Host> Worker<H> {
             match message {
                 Control::Configure { config, logs, listeners } => self.configure(&config, &logs, listeners),
                 Control::Drain { deadline, keep_idle, passage } => {
-                    self.end_accepting();
+                    let leaves = !keep_idle && self.leave_to_peer(deadline);
+                    if !leaves {
+                        self.end_accepting();
+                    }
+                    let keep_idle = keep_idle || leaves;
                     let deadline = self.drain.map_or(deadline, |drain| drain.deadline.min(deadline));
                     self.drain = Some(Drain { deadline, keep_idle, since: self.now });
                     self.sweep_at = self.now;

@@ -160,6 +160,7 @@ impl<H: Host> Worker<H> {
             && self.connections.len() == 0
             && self.ports.len() == 0
             && self.passages.are_settled()
+            && self.has_left_to_peer()
             && (self.retiring.is_none() || self.drain.is_some() || self.has_left_cluster())
     }
 }

@@ -5,6 +5,7 @@ mod born;
 mod clients;
 mod foreign;
 mod motion;
+mod peer;
 mod restart;
 mod split;
 mod spread;
@@ -102,6 +103,12 @@ impl Lab {
     fn reload(&self, host: &str) {
         let reloads = || self.number(host, "leat_reloads_total");
         let before = reloads();
+        self.tell_supervisor(host, "-HUP");
+        within("it reloads", || reloads() > before);
+    }
+
+    /// Sends the supervisor of a host's only leat a signal.
+    fn tell_supervisor(&self, host: &str, signal: &str) {
         let pids = self.processes(host);
         let parent = |pid: &str| {
             let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
@@ -109,9 +116,8 @@ impl Lab {
         };
         let is_supervisor = |pid: &&str| !pids.split_whitespace().any(|other| other == parent(pid));
         let supervisor = pids.split_whitespace().find(is_supervisor).expect("it runs");
-        let told = Command::new("kill").args(["-HUP", supervisor]).status();
+        let told = Command::new("kill").args([signal, supervisor]).status();
         assert!(told.is_ok_and(|status| status.success()));
-        within("it reloads", || reloads() > before);
     }
 
     /// A number of a host's metrics, once it stands still.

@@ -7,27 +7,27 @@ use std::time::Duration;
 
 use super::{Folder, Lab, is_possible};
 
-const VIP: &str = "10.77.0.100:80";
-const SIZES: [usize; 5] = [4 << 10, 64 << 10, 300_000, 1 << 20, 10 << 20];
+pub(super) const VIP: &str = "10.77.0.100:80";
+pub(super) const SIZES: [usize; 5] = [4 << 10, 64 << 10, 300_000, 1 << 20, 10 << 20];
 
 /// A connection server: what clients know it by, its own address, its data servers, what it delegates, and more of its file.
-struct Cluster<'a> {
-    vip: &'a str,
-    own: &'a str,
-    admin_port: u16,
-    data_servers: &'a [(&'a str, &'a str)],
-    split: &'a str,
-    workers: u32,
-    rest: &'a str,
+pub(super) struct Cluster<'a> {
+    pub(super) vip: &'a str,
+    pub(super) own: &'a str,
+    pub(super) admin_port: u16,
+    pub(super) data_servers: &'a [(&'a str, &'a str)],
+    pub(super) split: &'a str,
+    pub(super) workers: u32,
+    pub(super) rest: &'a str,
 }
 
 const TWO: [(&str, &str); 2] = [("ds1", "10.99.0.11"), ("ds2", "10.99.0.12")];
-const ONLY: Cluster<'_> =
+pub(super) const ONLY: Cluster<'_> =
     Cluster { vip: VIP, own: "10.99.0.1", admin_port: 9180, data_servers: &TWO, split: "", workers: 1, rest: "" };
 
 impl Cluster<'_> {
     /// Writes its file, and files of all sizes to serve.
-    fn write(&self, folder: &Folder, name: &str) -> String {
+    pub(super) fn write(&self, folder: &Folder, name: &str) -> String {
         for size in SIZES {
             fs::write(folder.path(&format!("site/{size}")), content(size)).expect("a file to serve");
         }
@@ -53,26 +53,26 @@ fn write_cluster(folder: &Folder, workers: u32, split: &str) {
 }
 
 /// No two places of a file are alike nearby.
-fn content(size: usize) -> Vec<u8> {
+pub(super) fn content(size: usize) -> Vec<u8> {
     (0..size).map(|place| (place.wrapping_mul(2_654_435_761) >> 13) as u8 ^ (size >> 3) as u8).collect()
 }
 
-fn connect() -> TcpStream {
+pub(super) fn connect() -> TcpStream {
     connect_to(VIP)
 }
 
-fn connect_to(vip: &str) -> TcpStream {
+pub(super) fn connect_to(vip: &str) -> TcpStream {
     let stream = TcpStream::connect(vip).expect("the connection server listens");
     stream.set_read_timeout(Some(Duration::from_secs(10))).expect("it's a socket");
     stream
 }
 
-fn request(size: usize) -> String {
+pub(super) fn request(size: usize) -> String {
     format!("GET /{size} HTTP/1.1\r\nHost: x\r\n\r\n")
 }
 
 /// Reads a reply and compares its content.
-fn expect_reply(stream: &mut TcpStream, size: usize) -> io::Result<()> {
+pub(super) fn expect_reply(stream: &mut TcpStream, size: usize) -> io::Result<()> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         let mut byte = [0];
@@ -86,7 +86,7 @@ fn expect_reply(stream: &mut TcpStream, size: usize) -> io::Result<()> {
     Ok(())
 }
 
-fn ask(stream: &mut TcpStream, size: usize) {
+pub(super) fn ask(stream: &mut TcpStream, size: usize) {
     stream.write_all(request(size).as_bytes()).expect("it can be sent");
     expect_reply(stream, size).expect("a reply");
 }

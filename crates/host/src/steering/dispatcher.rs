@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use aya::maps::{Array, HashMap, MapData, PerCpuArray};
+use aya::maps::{Array, HashMap, MapData, MapError, PerCpuArray};
 use aya::programs::tc::TcAttachType;
 use leat_logic::time::Instant;
 
@@ -13,7 +13,9 @@ use super::attach::{Programs, RunTime};
 use super::born::{Arrival, CookieKey, for_this_kernel};
 use super::flows::{FlowKey, Flows};
 use super::held::{self, Held};
-use super::layout::{NODE_NEIGHBOUR, NODE_ROUTED, RawNode, RawServiceKey, raw_ip, raw_ipv4, raw_ipv6, raw_port};
+use super::layout::{
+    NODE_NEIGHBOUR, NODE_ROUTED, RawHeir, RawNode, RawServiceKey, raw_ip, raw_ipv4, raw_ipv6, raw_port,
+};
 use super::{Doing, Result, interface_index};
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!("programs/dispatcher.o");
@@ -62,6 +64,7 @@ pub struct Dispatcher {
     pub(super) programs: Mutex<Programs>,
     flows: Arc<Flows>,
     nodes: Mutex<HashMap<MapData, u32, RawNode>>,
+    heirs: Mutex<HashMap<MapData, RawServiceKey, RawHeir>>,
     taps: Mutex<HashMap<MapData, u32, u32>>,
     counters: PerCpuArray<MapData, u64>,
     held: Mutex<Held>,
@@ -89,7 +92,13 @@ impl Dispatcher {
     }
 
     fn with_programs(object: &[u8], directory: &Path, capacity: u32, key: Option<CookieKey>) -> Result<Dispatcher> {
-        let maps = [("flows", Some(capacity)), ("nodes", None), ("taps", None), ("dispatcher_counters", None)];
+        let maps = [
+            ("flows", Some(capacity)),
+            ("nodes", None),
+            ("heirs", None),
+            ("taps", None),
+            ("dispatcher_counters", None),
+        ];
         let mut programs = Programs::load(object, directory, &maps)?;
         let answered = match key {
             Some(key) => {
@@ -106,6 +115,7 @@ impl Dispatcher {
             answered,
             flows: Arc::new(flows),
             nodes: Mutex::new(HashMap::try_from(programs.map("nodes")?).doing(|| "map of nodes".to_owned())?),
+            heirs: Mutex::new(HashMap::try_from(programs.map("heirs")?).doing(|| "map of heirs".to_owned())?),
             was_left: !taps.keys().flatten().any(held::is_tap),
             taps: Mutex::new(taps),
             counters: PerCpuArray::try_from(programs.map("dispatcher_counters")?)
@@ -172,6 +182,30 @@ impl Dispatcher {
         lock(&self.nodes).remove(&number).doing(|| format!("node {number}"))
     }
 
+    /// From now on connections to a VIP begin at this node, and it gets whatever comes of those of which there is neither an entry nor a socket here; also
+    /// after this process has ended. It is on the same network.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn bequeath(&self, vip: SocketAddr, node: u32) -> Result<()> {
+        lock(&self.heirs).insert(service_key(vip), RawHeir { node, begins: 1 }, 0).doing(|| format!("VIP {vip}"))
+    }
+
+    /// Connections to a VIP begin here again. Who had them in between ([`Dispatcher::bequeath`]), if it's this node, still gets what comes of those.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn reclaim(&self, vip: SocketAddr, node: Option<u32>) -> Result<()> {
+        let (mut heirs, key) = (lock(&self.heirs), service_key(vip));
+        match heirs.get(&key, 0) {
+            Ok(heir) if Some(heir.node) == node => heirs.insert(key, RawHeir { begins: 0, ..heir }, 0),
+            Ok(_) => heirs.remove(&key),
+            Err(MapError::KeyNotFound) => Ok(()),
+            Err(error) => Err(error),
+        }
+        .doing(|| format!("VIP {vip}"))
+    }
+
     /// Descriptors that become readable when packets wait: then [`Dispatcher::receive`] is to be called. One for each interface.
     ///
     /// # Errors
@@ -203,8 +237,7 @@ impl Dispatcher {
     /// What the kernel says.
     pub fn answer(&self, vip: SocketAddr) -> Result<()> {
         let Some(vips) = &self.answered else { return Ok(()) };
-        let key = RawServiceKey { address: raw_ip(vip.ip()), port: raw_port(vip) };
-        lock(vips).insert(key, 1, 0).doing(|| format!("VIP {vip}"))
+        lock(vips).insert(service_key(vip), 1, 0).doing(|| format!("VIP {vip}"))
     }
 
     /// Whether connections can begin without a socket here.
@@ -252,6 +285,10 @@ impl Dispatcher {
     pub fn run_time(&self) -> Result<RunTime> {
         lock(&self.programs).run_time()
     }
+}
+
+fn service_key(vip: SocketAddr) -> RawServiceKey {
+    RawServiceKey { address: raw_ip(vip.ip()), port: raw_port(vip) }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -35,7 +35,7 @@ pub(super) const SERVICE_MARKED: u32 = 2;
 pub(super) const SERVICE_FOREIGN: u32 = 4;
 
 /// In the lease's place where all servers are foreign.
-pub(super) const NO_LEASE: u64 = u64::MAX;
+pub const NO_LEASE: u64 = u64::MAX;
 
 pub(super) const CLOSING_MARK: u32 = 0x6c65_6174;
 
@@ -129,6 +129,14 @@ pub(super) struct RawBirth {
     pub(super) unused: u32,
 }
 
+/// `struct heir`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct RawHeir {
+    pub(super) node: u32,
+    pub(super) begins: u32,
+}
+
 /// `struct owners`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
@@ -158,6 +166,8 @@ unsafe impl Pod for RawService {}
 unsafe impl Pod for RawCookieKey {}
 // SAFETY: as above.
 unsafe impl Pod for RawBirth {}
+// SAFETY: as above.
+unsafe impl Pod for RawHeir {}
 // SAFETY: as above.
 unsafe impl Pod for RawOwners {}
 // SAFETY: as above.

@@ -28,6 +28,7 @@ pub use born::{Arrival, Birth, CookieKey, can_name};
 pub use dispatcher::{Dispatcher, DispatcherCounters, Reach};
 pub use flows::{Flow, FlowKey, Flows, Heard};
 pub use held::{HELD_BYTES_MAX, HELD_FRAMES_PER_FLOW_MAX};
+pub use layout::NO_LEASE;
 pub use node::{Node, NodeCounters, Service, boot_clock_ns, mark_closing};
 pub use spread::{Spread, SpreadCounters, SpreadPart};
 

@@ -190,8 +190,8 @@ impl Node {
         self.births.is_some()
     }
 
-    /// Until when this server may speak for its VIPs, by [`boot_clock_ns`]. Past it the kernel lets nothing out. Means nothing where all servers are
-    /// foreign.
+    /// Until when this server may speak for its VIPs, by [`boot_clock_ns`]. Past it the kernel lets nothing out. With [`NO_LEASE`] nobody else speaks for
+    /// them, and it needs none, also after this process has ended. Means nothing where all servers are foreign.
     ///
     /// # Errors
     /// What the kernel says.
@@ -200,6 +200,14 @@ impl Node {
             return Ok(());
         }
         self.lease.set(0, until_ns, 0).doing(|| "the lease".to_owned())
+    }
+
+    /// What was said last, by this process or one before it. [`Node::add_service`] has [`NO_LEASE`] forgotten.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn lease(&self) -> Result<u64> {
+        self.lease.get(&0, 0).doing(|| "the lease".to_owned())
     }
 
     /// What was counted.

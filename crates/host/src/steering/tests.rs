@@ -399,6 +399,40 @@ fn a_flow_that_others_hold_is_not_reset_from_here() {
     });
 }
 
+#[test]
+fn an_heir_gets_what_begins_and_what_has_no_socket_here() {
+    in_lab("heir", |dispatcher| {
+        assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success());
+        for host in ["127.0.0.1:0", "[::1]:0"] {
+            let listener = std::net::TcpListener::bind(host).unwrap();
+            let vip = listener.local_addr().unwrap();
+            let stream = std::net::TcpStream::connect(vip).unwrap();
+            let own = Segment { from: stream.local_addr().unwrap(), to: vip, ..Segment::new(CLIENT4, VIP4, ACK, 1) };
+            let mut other = own.clone();
+            other.from.set_port(if own.from.port() == 1 { 2 } else { 1 });
+            let syn = Segment { flags: SYN, ..other.clone() };
+            let all = || [&own, &other, &syn].map(|segment| arrive(dispatcher, segment));
+            let reply = Segment { from: other.to, to: other.from, ..other.clone() };
+            let error = || run(dispatcher, "dispatcher_ingress", &too_big("192.0.2.1", &reply)).0;
+            assert_eq!(all(), [PASS; 3]);
+            dispatcher.bequeath(vip, 1).unwrap();
+            assert_eq!(all(), [PASS, REDIRECT, REDIRECT], "what has a socket stays");
+            if vip.is_ipv4() {
+                assert_eq!(error(), REDIRECT);
+            }
+            dispatcher.bequeath(vip, 2).unwrap();
+            assert_eq!(all(), [PASS, DROP, DROP], "a routed node can't be one");
+            dispatcher.bequeath(vip, 1).unwrap();
+            dispatcher.reclaim(vip, Some(1)).unwrap();
+            assert_eq!(all(), [PASS, REDIRECT, PASS], "what begins is this host's again");
+            dispatcher.reclaim(vip, None).unwrap();
+            assert_eq!(all(), [PASS; 3]);
+            dispatcher.reclaim(vip, Some(1)).unwrap();
+            assert_eq!(all(), [PASS; 3], "it never was");
+        }
+    });
+}
+
 /// The answer to a SYN, as far as it matters: sequence number and timestamp.
 fn answer(dispatcher: &Dispatcher, syn: &Segment) -> Option<(u32, u32)> {
     let (verdict, frame) = run(dispatcher, "dispatcher_ingress", &syn.frame());

@@ -129,6 +129,11 @@ pub enum Effect {
         /// What to do.
         there: There,
     },
+    /// Node: the home has ended. These are this server's own from now on, connections like any other, and it speaks for them without a lease.
+    Inherit {
+        /// Which.
+        flows: Vec<FlowId>,
+    },
     /// Node: what was answered before counts no more.
     Rules(Rules),
     /// Home: what a node has seen.

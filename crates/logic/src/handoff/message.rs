@@ -149,6 +149,10 @@ pub enum Message {
     Rules(Rules),
     /// Node: what it has seen. It may be lost.
     Seen(Vec<Sample>),
+    /// Home: it ends, and nobody follows it. What is with you is yours, and you need no lease to speak for it.
+    Bequeath,
+    /// Node: so it is. It holds nothing of this home's any more.
+    Inherited,
 }
 
 /// A flow that a node has.
@@ -258,6 +262,8 @@ const WHERE: u8 = 26;
 const THERE: u8 = 28;
 const RULES: u8 = 30;
 const SEEN: u8 = 32;
+const BEQUEATH: u8 = 33;
+const INHERITED: u8 = 35;
 
 /// An offer's terms, a bit each; those that aren't known are ignored.
 const LENT: u8 = 1;
@@ -281,6 +287,7 @@ impl Message {
                 | Message::Keep { .. }
                 | Message::There { .. }
                 | Message::Rules(_)
+                | Message::Bequeath
         )
     }
 
@@ -303,6 +310,8 @@ impl Message {
             Message::There { .. } => THERE,
             Message::Rules(_) => RULES,
             Message::Seen(_) => SEEN,
+            Message::Bequeath => BEQUEATH,
+            Message::Inherited => INHERITED,
         }
     }
 
@@ -378,6 +387,7 @@ impl Message {
             }
             Message::Rules(rules) => rules.encode(out),
             Message::Seen(samples) => encode_samples(samples, out),
+            Message::Bequeath | Message::Inherited => {}
         }
     }
 
@@ -467,6 +477,8 @@ fn decode_fields(kind: u8, reader: &mut Reader<'_>) -> Result<Option<Message>, D
         }
         RULES => Message::Rules(Rules::decode(reader)?),
         SEEN => Message::Seen(decode_samples(reader)?),
+        BEQUEATH => Message::Bequeath,
+        INHERITED => Message::Inherited,
         even if even % 2 == 0 => return Ok(None),
         found => return Err(DecodeError::Unknown { what: "a message's kind", found: u64::from(found) }),
     };
@@ -547,6 +559,8 @@ mod tests {
             Message::Keep { flow, generation, next: generation.next() },
             Message::Where { flow, generation, question },
             Message::Rules(Rules { is_asked: true, keep_ms: 10_000 }),
+            Message::Bequeath,
+            Message::Inherited,
             Message::Seen(vec![
                 Sample::Reply { content: ContentKey(u64::MAX), bytes: 1 },
                 Sample::Work { work: 3, reply_bytes: 0, cpu_ns: 70_000 },

@@ -53,6 +53,8 @@ pub struct NodeCounters {
     pub refused: u64,
     /// Flows returned.
     pub returned: u64,
+    /// Flows that their home has left here.
+    pub inherited: u64,
     /// Flows that went on elsewhere, or that their home had given up.
     pub released: u64,
     /// Flows dropped as their home didn't come back.
@@ -94,6 +96,8 @@ pub struct Node {
     lease_until: Instant,
     homes: Vec<u16>,
     is_draining: bool,
+    /// The session's home ends, and leaves what is here.
+    is_heir: bool,
     /// None before the session's home has told.
     rules: Rules,
     /// When questions are given up, the oldest first.
@@ -128,6 +132,7 @@ impl Node {
             lease_until: Instant::default(),
             homes: Vec::new(),
             is_draining: false,
+            is_heir: false,
             rules: Rules::default(),
             questions: VecDeque::new(),
             load: Load::default(),
@@ -149,6 +154,7 @@ impl Node {
             self.effects.push_back(Effect::Disconnect { session: replaced });
         }
         self.sent.clear();
+        self.is_heir = false;
         self.rules = Rules::default();
         self.give_up_questions(Instant::NEVER);
         self.sessions += 1;
@@ -192,6 +198,10 @@ impl Node {
                 self.rules = rules;
                 self.effects.push_back(Effect::Rules(rules));
             }
+            Message::Bequeath => {
+                self.is_heir = true;
+                self.inherit();
+            }
             _ => {
                 self.disconnected(session);
                 self.effects.push_back(Effect::Disconnect { session });
@@ -209,6 +219,7 @@ impl Node {
         let generation = record.generation;
         self.counters.taken += 1;
         self.send(Message::Taken { flow, generation });
+        self.inherit();
     }
 
     /// [`Effect::Thaw`] can't be done, and no socket is left of it.
@@ -319,6 +330,9 @@ impl Node {
         {
             record.phase = Phase::Returning(image.clone());
             let generation = record.generation;
+            if self.is_heir {
+                return self.inherit();
+            }
             self.counters.returned += 1;
             self.send(Message::Return { flow, generation, image });
         }
@@ -330,6 +344,7 @@ impl Node {
             && record.phase == Phase::Freezing
         {
             record.phase = Phase::Live;
+            self.inherit();
         }
     }
 
@@ -484,7 +499,29 @@ impl Node {
                 self.effects.push_back(Effect::Unfreeze { flow, generation: next });
             }
             Some(record) if record.generation == next => {}
+            // It's kept already, for good.
+            None if self.is_heir => {}
             _ => self.refuse(flow, next, RefuseReason::Absent),
+        }
+    }
+
+    /// Once the home has said that it ends: what isn't just being frozen or thawed is its own no more. What it has been returned it leaves, too.
+    fn inherit(&mut self) {
+        if !self.is_heir {
+            return;
+        }
+        self.give_up_questions(Instant::NEVER);
+        let is_settled = |record: &Flow| matches!(record.phase, Phase::Live | Phase::Returning(_));
+        let (settled, left) = std::mem::take(&mut self.flows).into_iter().partition(|(_, record)| is_settled(record));
+        self.flows = left;
+        let settled: BTreeMap<FlowId, Flow> = settled;
+        for (&flow, record) in settled.iter().filter(|(_, record)| record.phase != Phase::Live) {
+            self.effects.push_back(Effect::Unfreeze { flow, generation: record.generation });
+        }
+        self.counters.inherited += settled.len() as u64;
+        self.effects.push_back(Effect::Inherit { flows: settled.into_keys().collect() });
+        if self.flows.is_empty() {
+            self.send(Message::Inherited);
         }
     }
 

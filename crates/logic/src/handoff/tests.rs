@@ -502,6 +502,87 @@ fn a_flow_whose_home_forgot_to_have_lent_it_is_given_back_once_for_each_request(
     }
 }
 
+const INHERIT: fn(&[FlowId]) -> Effect = |flows| Effect::Inherit { flows: flows.to_vec() };
+
+#[test]
+fn a_home_that_ends_leaves_a_node_what_that_has() {
+    let mut pair = Pair::new();
+    pair.lend();
+    pair.home_did.clear();
+    pair.node_did.clear();
+    let is_heir = |node| node == NODE;
+    assert!(pair.home.all_are_at(is_heir) && !pair.home.all_are_at(|node| node == OTHER));
+    assert!(!pair.home.bequeath(is_heir), "the node hasn't heard of it");
+    pair.talk();
+    assert_eq!((pair.home_did.clone(), pair.node_did.clone()), (vec![unsteer(1)], vec![INHERIT(&[FLOW])]));
+    assert!(pair.home.bequeath(is_heir), "now it has, and said so");
+    assert!(!pair.home.bequeath(|_| false), "there must be somebody");
+    pair.connect_other();
+    pair.home.disconnected(SessionId(1_000));
+    assert!(!pair.home.bequeath(|_| true), "another has been there, and may come back with flows");
+    // The home is gone for good: nothing is dropped for that.
+    pair.talk();
+    pair.lose();
+    pair.pass(Duration::from_secs(100));
+    assert_eq!((pair.node.flow_count(), pair.node.counters().inherited), (0, 1));
+    assert!(!pair.node_did.iter().any(|did| matches!(did, Effect::CloseSilently { .. })), "{:?}", pair.node_did);
+    // Its next life lends what is then asked back, as ever.
+    pair.home = Home::new(HomeLimits::default());
+    pair.home.open(FLOW);
+    pair.reconnect();
+    pair.pass(Duration::from_millis(250));
+    pair.lend();
+    assert!(pair.node.replied(FLOW, 2));
+}
+
+#[test]
+fn what_was_on_its_way_back_to_a_home_that_ends_stays() {
+    // It had been frozen, and was said to come back; it had been frozen, and its home has left it there; it's being frozen.
+    for case in 0..3 {
+        let mut pair = Pair::new();
+        pair.lend();
+        assert!(pair.node.replied(FLOW, 1));
+        if case < 2 {
+            pair.node.frozen(FLOW, IMAGE);
+        }
+        if case == 1 {
+            let returned = pair.collect_node();
+            returned.into_iter().for_each(|message| pair.home.handle_message(pair.now, pair.session(), message));
+            pair.collect_home();
+        }
+        pair.home_did.clear();
+        pair.home.bequeath(|node| node == NODE);
+        if case == 1 {
+            pair.home.place(FLOW, Destination::Node(NODE)).unwrap();
+        }
+        pair.talk();
+        if case == 2 {
+            assert_eq!(pair.home.flow_count(), 1, "it's still under way");
+            pair.node.frozen(FLOW, IMAGE);
+            pair.talk();
+        }
+        let did = &pair.node_did[pair.node_did.len() - 2..];
+        assert!(matches!(did, [Effect::Unfreeze { .. }, Effect::Inherit { .. }]), "{case}: {did:?}");
+        assert_eq!(pair.node_did.last(), Some(&INHERIT(&[FLOW])));
+        assert_eq!((pair.home.flow_count(), pair.node.flow_count()), (0, 0), "{case}");
+        assert!(pair.home.place(FLOW, Destination::Here).is_err(), "{case}: nobody else goes on with it");
+        assert!(!pair.home_did.iter().any(|did| matches!(did, Effect::Recover { .. })), "{:?}", pair.home_did);
+    }
+}
+
+#[test]
+fn what_is_offered_while_its_home_ends_is_inherited_once_it_is_taken() {
+    let mut pair = Pair::new();
+    pair.home.bequeath(|node| node == NODE);
+    pair.talk();
+    pair.offer();
+    assert_eq!(pair.home.flow_count(), 1, "an heir doesn't have what it's only offered");
+    pair.node.thawed(FLOW);
+    pair.talk();
+    assert_eq!((pair.home.flow_count(), pair.node_did.last()), (0, Some(&INHERIT(&[FLOW]))));
+    assert!(pair.home_did.contains(&Effect::CloseSilently { flow: FLOW }), "{:?}", pair.home_did);
+}
+
 /// A flow that begins at the node, as far as its home knows.
 fn be_born() -> Pair {
     let mut pair = Pair::new();

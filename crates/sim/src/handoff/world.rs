@@ -385,7 +385,7 @@ impl World {
                 }
             }
             Effect::Told { flow, there } => self.told(machine, flow, there),
-            Effect::Load { .. } | Effect::Rules(_) | Effect::Seen(_) | Effect::AcceptAll => {}
+            Effect::Load { .. } | Effect::Rules(_) | Effect::Seen(_) | Effect::AcceptAll | Effect::Inherit { .. } => {}
         }
     }
 

@@ -166,7 +166,8 @@ impl<H: Host> Worker<H> {
         let Some(cluster) = &mut self.cluster else { return };
         // A request may have come meanwhile, and it's its turn now: later the flow may live here again, which nobody would know of what is frozen then.
         cluster.turns.remove(flow);
-        let is_home = matches!(cluster.part, Part::Home(_));
+        // A home has others go on with a reply only when it ends.
+        let keeps_replies = matches!(&cluster.part, Part::Home(home) if home.leaving.is_none());
         let Some(Flow { place: Place::Slot { token, freezing }, .. }) = cluster.flows.all.get_mut(&flow) else {
             return self.freeze_failed(flow);
         };
@@ -181,12 +182,16 @@ impl<H: Host> Worker<H> {
         let is_begun = connection
             .exchange
             .as_ref()
-            .is_some_and(|exchange| exchange.is_begun() && (is_home || !exchange.can_go_on_elsewhere()));
-        if is_begun || flags.queued || flags.sending || flags.awaiting {
+            .is_some_and(|exchange| exchange.is_begun() && (keeps_replies || !exchange.can_go_on_elsewhere()));
+        if is_begun || flags.queued || flags.sending {
             return;
         }
+        if flags.awaiting {
+            // Room, which its client may never make: what is left goes without.
+            return self.reactor.stop_awaiting_writable(connection.socket, token);
+        }
         // What the client hasn't acknowledged would go along, for nothing: its acknowledgement is under way.
-        if !is_home
+        if !keeps_replies
             && connection.exchange.is_none()
             && self.now < since.after(ACKNOWLEDGED_PATIENCE)
             && self.reactor.unacknowledged_bytes(connection.socket) > 0

@@ -21,6 +21,7 @@ use serde_json::Value;
 
 use super::super::handler::{Passed, PassedOutcome};
 use super::super::{HELD_PACKETS_INDEX, Host, Worker};
+use super::leave::Leaving;
 use super::placing::ROUND_TRIP;
 use super::waiting::Waiting;
 use super::{DISPATCHER, Part, Shared, Split, number_of, recovery};
@@ -51,9 +52,9 @@ pub(super) struct Home {
     pub(super) split: Option<Split>,
     /// Without it nothing can be handed over, and everything is proxied.
     pub(super) steering: Option<Arc<steering::Dispatcher>>,
-    nodes: Vec<NodeId>,
+    pub(super) nodes: Vec<NodeId>,
     /// Nodes' workers whose link is up, and what each has to do.
-    linked: BTreeMap<ServerId, Load>,
+    pub(super) linked: BTreeMap<ServerId, Load>,
     /// The one of each node that was asked last.
     asked_last: BTreeMap<u32, ServerId>,
     next_serial: u64,
@@ -61,14 +62,16 @@ pub(super) struct Home {
     asked: BTreeMap<FlowId, Asked>,
     pub(super) waiting: Waiting,
     /// Nodes that are being emptied, and when to ask them next.
-    draining: BTreeSet<u32>,
+    pub(super) draining: BTreeSet<u32>,
     /// Connections that began at nodes and haven't left them since: they count as under way there from then on, and not from the node's next report.
     pub(super) begun: BTreeMap<FlowId, NodeId>,
     /// Connections that began at servers that aren't leat.
     pub(super) entrusted: u64,
     /// This worker is to go, and with it this home: all flows come back.
     pub(super) is_retiring: bool,
-    recall_at: Instant,
+    /// This server is stopped, and its peer goes on.
+    pub(super) leaving: Option<Leaving>,
+    pub(super) recall_at: Instant,
     sweep_at: Instant,
     sweep_place: Option<steering::Place>,
     entries_seen: u64,
@@ -150,6 +153,7 @@ impl Home {
             begun: BTreeMap::new(),
             entrusted: 0,
             is_retiring: false,
+            leaving: None,
             recall_at: Instant::NEVER,
             sweep_at: if is_first { now.after(SWEEP_PAUSE) } else { Instant::NEVER },
             sweep_place: None,
@@ -227,7 +231,7 @@ impl Home {
     }
 
     /// The workers of a node that can be lent a flow, in the order in which they're asked.
-    fn lender(&self, flow: FlowId, number: u32) -> impl Iterator<Item = ServerId> + use<> {
+    pub(super) fn lender(&self, flow: FlowId, number: u32) -> impl Iterator<Item = ServerId> + use<> {
         let of_node = self.linked.iter().filter(|(server, load)| server.server() == number && !load.is_foreign);
         let mut workers: Vec<ServerId> = of_node.map(|(server, _)| *server).collect();
         // Always to the same one: another couldn't make the socket until that has dropped the one that came back last.
@@ -265,7 +269,9 @@ impl Home {
 
     pub(super) fn poll_timeout(&self) -> Instant {
         let sweep_at = if self.steering.is_some() { self.sweep_at } else { Instant::NEVER };
-        self.flows.poll_timeout().min(sweep_at).min(self.recall_at).min(self.waiting.poll_timeout())
+        let leave_at = self.leaving.as_ref().map_or(Instant::NEVER, Leaving::poll_timeout);
+        let waiting = self.waiting.poll_timeout();
+        self.flows.poll_timeout().min(sweep_at).min(self.recall_at).min(waiting).min(leave_at)
     }
 
     pub(super) fn handle_timeout(&mut self, now: Instant) {
@@ -691,7 +697,11 @@ impl<H: Host> Worker<H> {
         let decoded = Image::decode(image).ok();
         home.came_back(flow, now);
         if home.split.is_some() {
-            let server = giver.zip(decoded).and_then(|(giver, image)| self.lends_on(flow, &image, giver));
+            let server = match &home.leaving {
+                // One whose server is gone goes on here first: a worker of the peer that is only late has its socket yet.
+                Some(leaving) => giver.and_then(|giver| home.heir(leaving.to, flow, giver)),
+                None => giver.zip(decoded).and_then(|(giver, image)| self.lends_on(flow, &image, giver)),
+            };
             return self.place_lent(flow, server);
         }
         let request = decoded.as_ref().and_then(|image| Request::read_again(image.next_bytes()));

@@ -16,12 +16,14 @@
 //! | `shared` | is what workers share: programs in the kernel, and leases |
 //! | `spread` | a front's, and its nodes': packets go by a table, and nobody but the node sees the request |
 //! | `waiting` | a home's: requests for which there is no node at the moment |
+//! | `leave` | a connection server's that is stopped, and its peer's |
 //! | `split` | a connection server's, and its data servers': which requests are delegated, and when a connection comes home |
 
 mod born;
 mod flows;
 mod foreign;
 mod home;
+mod leave;
 mod link;
 mod node;
 mod placing;
@@ -143,6 +145,7 @@ impl Part {
                 metrics.handoffs.set(counters.taken);
                 metrics.handoffs_refused.set(counters.refused);
                 metrics.handoffs_returned.set(counters.returned);
+                metrics.connections_inherited.set(counters.inherited);
                 metrics.flows_cut.set(counters.orphaned);
             }
         }
@@ -248,6 +251,7 @@ impl<H: Host> Worker<H> {
             Effect::Disconnect { session } => self.end_session(session),
             Effect::Where { flow, node, question } => self.answer_where(flow, node, &question),
             Effect::Told { flow, there } => self.told(flow, there),
+            Effect::Inherit { flows } => self.inherit(&flows),
             Effect::Rules(rules) => self.follow_rules(home, rules),
             Effect::Seen(samples) => self.learn(samples),
             Effect::Load { node, load, .. } => self.node_reported(node, load),
@@ -291,14 +295,15 @@ impl<H: Host> Worker<H> {
             self.dispatch_waiting();
         }
         self.run_effects();
+        self.handle_leaving();
     }
 
-    /// A connection that belongs to a flow is about to end: the kernel may say so to the client.
+    /// A connection that belongs to a flow, or to a peer, is about to end: the kernel may say so to the client.
     pub(super) fn flow_ends(&mut self, token: Token) {
         let socket = self.connections[token].socket;
         if let Some(cluster) = &mut self.cluster
-            && matches!(cluster.part, Part::Node(_))
-            && cluster.flows.at(token).is_some()
+            && let Part::Node(node) = &cluster.part
+            && (node.is_peer || cluster.flows.at(token).is_some())
             && let Err(error) = leat_host::steering::mark_closing(&node::Borrowed(socket))
         {
             crate::log::warning(format_args!("a connection can't be marked as closing: {error}"));

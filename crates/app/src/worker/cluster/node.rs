@@ -31,6 +31,8 @@ pub(super) struct Node {
     homes: BTreeMap<ServerId, Home>,
     pub(super) guard: Arc<NodeGuard>,
     is_draining: bool,
+    /// It goes on in the connection server's place when that is stopped.
+    pub(super) is_peer: bool,
     pub(super) keys: KeyMaker,
     pub(super) samples: Samples,
     tell_at: Instant,
@@ -69,6 +71,7 @@ impl Node {
             homes: BTreeMap::new(),
             guard: shared.node(config)?,
             is_draining: false,
+            is_peer: config.split.peer == cluster.name,
             keys: KeyMaker::new(key.bytes()),
             samples: Samples::default(),
             tell_at: Instant::default(),
@@ -159,6 +162,7 @@ impl Node {
             born: sum.born + one.born,
             refused: sum.refused + one.refused,
             returned: sum.returned + one.returned,
+            inherited: sum.inherited + one.inherited,
             released: sum.released + one.released,
             orphaned: sum.orphaned + one.orphaned,
         })

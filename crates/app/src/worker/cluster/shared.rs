@@ -3,13 +3,14 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use leat_host::interfaces;
 use leat_host::steering::{self, Birth, FlowKey, Reach, Service, boot_clock_ns};
 use leat_logic::handoff::ServerId;
 
-use super::born;
+use super::{born, leave};
 use crate::config::{self, Config};
 use crate::pins;
 
@@ -68,6 +69,10 @@ fn load_dispatcher(config: &Config) -> Result<steering::Dispatcher, String> {
     for (place, node) in cluster.nodes.iter().enumerate() {
         steering.set_node(super::number_of(place), &reach(node)?).map_err(text)?;
     }
+    // Whoever has gone on in this server's place isn't to any more.
+    for &vip in &cluster.vip {
+        steering.reclaim(vip, leave::peer_number(config)).map_err(text)?;
+    }
     for interface in interfaces::outward().map_err(|error| format!("interfaces: {error}"))? {
         steering.attach(&interface).map_err(text)?;
     }
@@ -96,6 +101,8 @@ pub(super) fn reach(node: &config::ClusterNode) -> Result<Reach, String> {
 pub(super) struct NodeGuard {
     steering: Mutex<steering::Node>,
     leases: Mutex<Leases>,
+    /// A connection server has ended and left its connections here: where no home has flows, nobody else speaks for the VIP.
+    is_heir: AtomicBool,
 }
 
 /// By worker and home.
@@ -118,6 +125,8 @@ impl NodeGuard {
         let node = node.ok_or_else(|| format!("no [[cluster.node]] has the name `{}`", cluster.name))?;
         let pins = pins::directory(&format!("node-{}-{}", cluster.name, vip_name(cluster)))?;
         let mut steering = born::node(config, &pins)?;
+        // An earlier process of this node may have gone on in its connection server's place.
+        let is_heir = config.split.peer == cluster.name && steering.lease().map_err(text)? == steering::NO_LEASE;
         for &vip in &cluster.vip {
             let same_family = node.address.iter().find(|address| address.is_ipv4() == vip.is_ipv4());
             let own = same_family.filter(|_| node.routed).copied();
@@ -127,7 +136,10 @@ impl NodeGuard {
         for interface in interfaces::outward().map_err(|error| format!("interfaces: {error}"))? {
             steering.attach(&interface).map_err(text)?;
         }
-        Ok(NodeGuard { steering: Mutex::new(steering), leases: Mutex::default() })
+        if is_heir {
+            steering.set_lease(steering::NO_LEASE).map_err(text)?;
+        }
+        Ok(NodeGuard { steering: Mutex::new(steering), leases: Mutex::default(), is_heir: is_heir.into() })
     }
 
     /// Puts what a worker has of a home in the place of what it had. A home that it hears no more of and has nothing of is left out.
@@ -139,6 +151,12 @@ impl NodeGuard {
             leases.insert((worker, home), lease);
         }
         self.put_in_force(&leases);
+    }
+
+    /// A home has ended, and has left what it had to this server.
+    pub(super) fn inherit(&self) {
+        self.is_heir.store(true, Ordering::Relaxed);
+        self.put_in_force(&lock(&self.leases));
     }
 
     /// Says whose listener is where.
@@ -167,7 +185,8 @@ impl NodeGuard {
     }
 
     fn put_in_force(&self, leases: &Leases) {
-        if let Err(error) = lock(&self.steering).set_lease(common_lease_ns(leases)) {
+        let until_ns = common_lease_ns(leases, self.is_heir.load(Ordering::Relaxed));
+        if let Err(error) = lock(&self.steering).set_lease(until_ns) {
             crate::log::warning(format_args!("the lease can't be renewed: {error}"));
         }
     }
@@ -179,10 +198,11 @@ impl NodeGuard {
 }
 
 /// The kernel doesn't know whose a flow is, so the shortest of all counts under which something is held: a home may only take back what nobody speaks
-/// for any more. Where nothing is held, the longest: something may just be about to be.
-fn common_lease_ns(leases: &Leases) -> u64 {
+/// for any more. Where nothing is held, the longest: something may just be about to be. An heir needs none then.
+fn common_lease_ns(leases: &Leases, is_heir: bool) -> u64 {
     let held = leases.values().filter(|lease| lease.has_flows).map(|lease| lease.until_ns).min();
-    held.or_else(|| leases.values().map(|lease| lease.until_ns).max()).unwrap_or(0)
+    let longest = leases.values().map(|lease| lease.until_ns).max();
+    held.or(is_heir.then_some(steering::NO_LEASE)).or(longest).unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -194,11 +214,13 @@ mod tests {
         let lease = |until_ns, has_flows| Lease { until_ns, has_flows };
         let home = |worker| ServerId::new(0, worker);
         let mut leases = Leases::from([((0, home(0)), lease(10, false)), ((1, home(0)), lease(20, false))]);
-        assert_eq!(common_lease_ns(&leases), 20);
+        assert_eq!(common_lease_ns(&leases, false), 20);
         leases.insert((1, home(1)), lease(15, true));
-        assert_eq!(common_lease_ns(&leases), 15, "what holds nothing doesn't count");
+        assert_eq!(common_lease_ns(&leases, false), 15, "what holds nothing doesn't count");
         leases.insert((0, home(0)), lease(10, true));
-        assert_eq!(common_lease_ns(&leases), 10);
-        assert_eq!(common_lease_ns(&Leases::new()), 0);
+        assert_eq!((common_lease_ns(&leases, false), common_lease_ns(&leases, true)), (10, 10));
+        assert_eq!(common_lease_ns(&Leases::new(), false), 0);
+        leases.values_mut().for_each(|lease| lease.has_flows = false);
+        assert_eq!(common_lease_ns(&leases, true), steering::NO_LEASE, "an heir that holds nothing needs none");
     }
 }

@@ -96,7 +96,7 @@ impl<H: Host> Worker<H> {
     /// Has the request in hand, for a resource of so many bytes, answered by another server if that's better. Whether it's on its way there.
     pub(in crate::worker) fn delegates(&mut self, token: Token, bytes: u64) -> bool {
         let is_splitting = match self.cluster.as_ref().map(|cluster| &cluster.part) {
-            Some(Part::Home(home)) => home.split.is_some(),
+            Some(Part::Home(home)) => home.split.is_some() && home.leaving.is_none(),
             Some(Part::Node(_)) => return self.gives_back(token, Some(bytes)),
             None => false,
         };

@@ -57,11 +57,11 @@ impl Turns {
 }
 
 impl<F> Cluster<F> {
-    /// Whether nobody waits for a flow that is given back: it's idle, and its home doesn't need it for its next request.
+    /// Whether nobody waits for a flow that is given away: it's idle, and its home doesn't need it for its next request.
     fn may_wait(&mut self, flow: FlowId) -> bool {
         match &mut self.part {
             Part::Node(node) => !node.of(flow).is_some_and(|flows| flows.is_lent(flow)),
-            Part::Home(_) => false,
+            Part::Home(home) => home.leaving.is_some(),
         }
     }
 }

@@ -9,6 +9,7 @@
 #include "packet.h"
 #endif
 #include "reach.h"
+#include "syncookie.h"
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -25,6 +26,14 @@ struct {
 	__type(key, __u32);
 	__type(value, __u32);
 } taps SEC(".maps");
+
+/* VIPs whose server has been stopped since this host started, and who has had their connections since then. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1024);
+	__type(key, struct service_key);
+	__type(value, struct heir);
+} heirs SEC(".maps");
 
 COUNTERS(dispatcher_counters, DISPATCHER_COUNTERS)
 
@@ -222,6 +231,48 @@ static __always_inline int go_on(struct __sk_buff *skb, const struct packet *pac
 }
 #endif
 
+/* Who has the connection of a packet of no flow, if that isn't this host: what has a socket here stays here. */
+static __always_inline const struct heir *find_heir(struct __sk_buff *skb, const struct packet *packet)
+{
+	struct service_key key = {};
+	__builtin_memcpy(key.address, packet->destination, 16);
+	key.port = packet->destination_port;
+	const struct heir *heir = bpf_map_lookup_elem(&heirs, &key);
+	if (!heir)
+		return NULL;
+	int is_syn = packet->kind == PACKET_TCP && packet->tcp.syn;
+	int kind = find_socket(skb, packet);
+	if (kind == SOCKET_CONNECTION || (is_syn && !heir->begins) || (kind == SOCKET_OVER && !is_syn))
+		return NULL;
+	if (kind == SOCKET_LISTENER && packet->kind == PACKET_TCP && !is_syn && has_syn_cookie(skb, packet))
+		return NULL;
+	return heir;
+}
+
+/* Sends a packet of no flow to the heir that has its connection. Returns 0 if there is none. */
+static __noinline int leave(struct __sk_buff *skb, const struct packet *packet)
+{
+	if (!packet)
+		return TC_ACT_SHOT;
+	const struct heir *heir = find_heir(skb, packet);
+	if (!heir)
+		return 0;
+	__u32 number = heir->node;
+	const struct node *node = bpf_map_lookup_elem(&nodes, &number);
+	if (!node || node->reach != NODE_NEIGHBOUR)
+		return drop(LOST);
+	count(packet->kind == PACKET_ERROR ? ERRORS : STEERED);
+	return send_to_neighbour(packet, node);
+}
+
+static __always_inline int leave_or_begin(struct __sk_buff *skb, const struct packet *packet)
+{
+	int left = leave(skb, packet);
+	if (left)
+		return left;
+	return packet->kind == PACKET_TCP ? begin(skb, packet) : TC_ACT_UNSPEC;
+}
+
 SEC("classifier")
 int dispatcher_ingress(struct __sk_buff *skb)
 {
@@ -236,13 +287,13 @@ int dispatcher_ingress(struct __sk_buff *skb)
 	key.vip_port = packet.destination_port;
 	struct flow *flow = bpf_map_lookup_elem(&flows, &key);
 	if (!flow)
-		return packet.kind == PACKET_TCP ? begin(skb, &packet) : TC_ACT_UNSPEC;
+		return leave_or_begin(skb, &packet);
 	if (packet.kind == PACKET_TCP && packet.tcp.syn) {
 		/* One that nobody has yet is known by its cookie, entry or not. */
 		if (flow->client_fin || flow->reset || flow->flags & (FLOW_NODE_CLOSED | FLOW_BORN)) {
 			bpf_map_delete_elem(&flows, &key);
 			count(REPLACED);
-			return begin(skb, &packet);
+			return leave_or_begin(skb, &packet);
 		}
 	}
 	if (flow->flags & FLOW_BORN)

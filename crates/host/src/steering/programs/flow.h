@@ -116,6 +116,12 @@ struct birth {
 	__u32 unused;
 };
 
+/* Who has the connections of a VIP that this host knows nothing of. */
+struct heir {
+	__u32 node;
+	__u32 begins; /* those too that begin: this host's server is going, or has gone */
+};
+
 /* Whose a bucket of connections is, by nodes' numbers; 0 is nobody. */
 struct owners {
 	__u16 current;  /* gets what begins */

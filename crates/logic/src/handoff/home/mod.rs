@@ -7,7 +7,7 @@ mod drain;
 mod nodes;
 mod reconcile;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -147,6 +147,9 @@ pub struct Home {
     recalls: Recalls,
     kept_bytes: usize,
     rules: Rules,
+    /// Nodes that have said what they hold, ever, and those that have been left it.
+    known: BTreeSet<ServerId>,
+    heirs: BTreeSet<ServerId>,
     /// The workers of this server that are homes, for nodes to make links to.
     homes: Vec<u16>,
     counters: HomeCounters,
@@ -167,6 +170,8 @@ impl Home {
             recalls: Recalls::default(),
             kept_bytes: 0,
             rules: Rules::default(),
+            known: BTreeSet::new(),
+            heirs: BTreeSet::new(),
             homes: Vec::new(),
             counters: HomeCounters::default(),
             effects: VecDeque::new(),
@@ -384,6 +389,16 @@ impl Home {
         }
     }
 
+    /// This home ends: what such nodes have is theirs for good, and none of them needs a lease any more. To be said once nothing is on its way to them, and
+    /// again until all of it is so: true then. One that isn't connected now is waited for: it may have flows, and would be silent with them.
+    pub fn bequeath(&mut self, is_heir: impl Fn(ServerId) -> bool) -> bool {
+        for (session, _) in self.nodes.ready_nodes().filter(|(_, node)| is_heir(*node)) {
+            self.effects.push_back(Effect::Send { session, message: Message::Bequeath });
+        }
+        let mut heirs = self.known.iter().filter(|node| is_heir(**node)).peekable();
+        heirs.peek().is_some() && heirs.all(|node| self.heirs.contains(node)) && self.flows.is_empty()
+    }
+
     /// Answers [`Effect::Where`]. A flow that isn't with the node any more needs no answer.
     pub fn tell(&mut self, flow: FlowId, number: u32, there: There) {
         if let Some(&Flow { generation, holder: Holder::Node { life, .. }, .. }) = self.flows.get(&flow) {
@@ -394,7 +409,7 @@ impl Home {
     /// What nodes go by from now on. They forget what was answered before.
     pub fn set_rules(&mut self, rules: Rules) {
         self.rules = rules;
-        for session in self.nodes.ready_sessions() {
+        for (session, _) in self.nodes.ready_nodes() {
             self.effects.push_back(Effect::Send { session, message: Message::Rules(rules) });
         }
     }
@@ -424,6 +439,13 @@ impl Home {
     /// For each flow that a node holds, or is being given, that node.
     pub fn holders(&self) -> impl Iterator<Item = ServerId> {
         self.flows.values().filter_map(|record| record.node())
+    }
+
+    /// Whether such nodes have all flows, and nobody else has anything of any.
+    #[must_use]
+    pub fn all_are_at(&self, is_heir: impl Fn(ServerId) -> bool) -> bool {
+        let is_at = |record: &Flow| matches!(record.holder, Holder::Node { life, .. } if is_heir(life.0));
+        self.flows.values().all(is_at)
     }
 
     /// What has happened so far.

@@ -106,9 +106,9 @@ impl Nodes {
         lease.map_or(0, |lease| lease.unanswered)
     }
 
-    /// The sessions on which anything may be said.
-    pub(super) fn ready_sessions(&self) -> Vec<SessionId> {
-        self.sessions.iter().filter(|(_, session)| session.is_ready).map(|(&session, _)| session).collect()
+    /// The sessions on which anything may be said, and with whom.
+    pub(super) fn ready_nodes(&self) -> impl Iterator<Item = (SessionId, ServerId)> + '_ {
+        self.sessions.iter().filter(|(_, session)| session.is_ready).map(|(&id, session)| (id, session.node))
     }
 
     pub(super) fn take_credit(&mut self, life: Life) {

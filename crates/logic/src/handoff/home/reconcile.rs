@@ -151,6 +151,7 @@ impl Home {
         }
         if let Some(state) = self.nodes.state(session) {
             state.is_ready = true;
+            self.known.insert(life.0);
             if self.rules.is_asked {
                 self.effects.push_back(Effect::Send { session, message: Message::Rules(self.rules) });
             }
@@ -262,6 +263,10 @@ impl Home {
             {
                 self.effects.push_back(Effect::Where { flow, node: life.0, question });
             }
+            Message::Inherited => {
+                self.heirs.insert(life.0);
+                self.flows_where(|record| record.is_left_with(life)).into_iter().for_each(|flow| self.end(flow));
+            }
             Message::Seen(samples) => self.effects.push_back(Effect::Seen(samples)),
             Message::Return { flow, generation, image } => self.take_back(now, life, flow, generation, image),
             _ => {}
@@ -349,6 +354,15 @@ impl Flow {
     /// Whether its node was told to keep it, under that generation until then, and hasn't said that it does.
     fn was_left_under(&self, generation: Generation) -> bool {
         matches!(self.holder, Holder::Node { unconfirmed: Some(left), .. } if left == generation)
+    }
+
+    /// Whether a node in that life has it, or has just given it back and has taken it up again: what it's offered it isn't yet.
+    fn is_left_with(&self, life: Life) -> bool {
+        match self.holder {
+            Holder::Node { life: at, .. } => at == life,
+            Holder::Held => self.giver.is_some_and(|(giver, _)| giver == life),
+            _ => false,
+        }
     }
 
     /// Whether a node in that life has it, or may have it.
