@@ -48,9 +48,11 @@ impl Number {
     }
 }
 
-/// Upper bounds of the request time histogram, in microseconds.
-pub const TIME_BOUNDS_US: [u64; 12] =
-    [50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 50_000, 250_000, 1_000_000, 10_000_000];
+/// Upper bounds of the request time histogram, in microseconds: near enough to each other where most requests are to tell half as long again.
+pub const TIME_BOUNDS_US: [u64; 18] = [
+    50, 100, 150, 200, 300, 400, 600, 1_000, 1_500, 2_500, 5_000, 10_000, 15_000, 25_000, 50_000, 250_000, 1_000_000,
+    10_000_000,
+];
 
 /// Upper bounds of the queue delay histogram, in microseconds.
 pub const DELAY_BOUNDS_US: [u64; 11] = [100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 250_000, 1_000_000];

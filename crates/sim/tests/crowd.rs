@@ -204,6 +204,17 @@ fn what_computes_for_ever_takes_its_share_and_a_slice() {
 }
 
 #[test]
+fn a_reply_of_many_pieces_takes_turns() {
+    let quick = Demand { weight: 100, asking: Asking::Kept(100, 6_000.0), what: What::Burn(20, 30) };
+    let ranges = Demand { weight: 100, asking: Asking::Again(64), what: What::Ranges };
+    let (alone, both) = (&got(&[quick])[0], got(&[quick, ranges]));
+    assert!(!both[1].answered_ns.is_empty(), "ranges are answered too");
+    // Two hundred sends are 0.9 ms.
+    let late_us = (both[0].p99_ms() - alone.p99_ms()) * 1e3;
+    assert!(late_us < 400.0, "{late_us} us more than {} ms", alone.p99_ms());
+}
+
+#[test]
 fn what_an_idle_site_leaves_is_the_others_within_10_ms_and_it_gets_its_own_back_at_once() {
     const PERIOD_MS: u64 = 100;
     let what = What::Burn(300, 300);

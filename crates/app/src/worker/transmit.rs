@@ -15,6 +15,8 @@ use super::{Host, Stage, Worker, ticket_of};
 
 /// Bytes sent in one turn: then other events get theirs.
 const TURN_BYTES_MAX: usize = 512 * 1024;
+/// Pieces sent in one turn: a reply of a hundred ranges of a byte each is two hundred sends.
+const TURN_PIECES_MAX: usize = 16;
 /// The last bytes of a file wait until the file has been seen unchanged.
 const TAIL_BYTES: u64 = 4096;
 /// A client slower than this has all but the tail acknowledged before the file is looked at for the last time: what lies in the kernel's
@@ -69,10 +71,12 @@ impl<H: Host> Worker<H> {
             Some(Answer::Read(Ok(bytes))) => Some(bytes),
             _ => None,
         };
+        let pieces_left = exchange.pieces.len().saturating_sub(TURN_PIECES_MAX);
         loop {
             let is_last = exchange.pieces.len() == 1;
+            let is_enough = *sent_bytes >= bytes_max || exchange.pieces.len() <= pieces_left;
             let Some(piece) = exchange.pieces.front_mut() else { return Turn::Done };
-            if *sent_bytes >= bytes_max {
+            if is_enough {
                 return Turn::Continue;
             }
             let operation;

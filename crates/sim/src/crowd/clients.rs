@@ -16,6 +16,9 @@ const RETRY_NS: u64 = SECOND;
 pub(super) const QUEUE_MAX: usize = 4_096;
 /// What the kernel takes for a client that doesn't read.
 const SOCKET_BYTES: usize = 256 << 10;
+/// Ranges that are asked for together, and how far apart they begin.
+const RANGES: usize = 100;
+const RANGES_APART: usize = FILE_BYTES / RANGES;
 /// Kept connections are opened at this distance.
 const OPENING_NS: u64 = 100_000;
 
@@ -212,10 +215,17 @@ impl Crowd {
         let path = match self.demands[site].what {
             What::Burn(from, to) => format!("/burn?us={}", self.random.between(from, to)),
             What::Forever => "/burn?us=forever".to_owned(),
-            What::File { .. } => FILE_PATH.to_owned(),
+            What::File { .. } | What::Ranges => FILE_PATH.to_owned(),
+        };
+        let ranges = match self.demands[site].what {
+            What::Ranges => {
+                let ranges: Vec<String> = (0..RANGES).map(|at| format!("{0}-{0}", at * RANGES_APART)).collect();
+                format!("Range: bytes={}\r\n", ranges.join(","))
+            }
+            _ => String::new(),
         };
         let close = if connection.is_kept { "" } else { "Connection: close\r\n" };
-        let text = format!("GET {path} HTTP/1.1\r\nHost: {}\r\n{close}\r\n", host(site));
+        let text = format!("GET {path} HTTP/1.1\r\nHost: {}\r\n{close}{ranges}\r\n", host(site));
         connection.received.extend_from_slice(text.as_bytes());
         connection.received_at_ns = self.now_ns;
         self.ready.push_back(number);
@@ -226,7 +236,9 @@ impl Crowd {
         let connection = self.connections.get_mut(&number)?;
         if connection.left_bytes == 0 {
             let end = head.windows(4).position(|four| four == b"\r\n\r\n")? + 4;
-            connection.left_bytes = end + FILE_BYTES;
+            let head = std::str::from_utf8(&head[..end]).ok()?;
+            let length = head.lines().find_map(|line| line.strip_prefix("Content-Length: "))?;
+            connection.left_bytes = end + length.parse::<usize>().ok()?;
         }
         let is_read = !matches!(self.demands[connection.site].what, What::File { is_read: false });
         let unread_bytes_max = if is_read { usize::MAX } else { SOCKET_BYTES };

@@ -59,6 +59,8 @@ pub enum What {
         /// Whether the client reads it.
         is_read: bool,
     },
+    /// A hundred single bytes of that file, a range each.
+    Ranges,
 }
 
 /// Length of the file that takes turns to be sent.
