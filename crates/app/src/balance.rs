@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leat_logic::schedule::PolicyKind;
-use leat_logic::schedule::balance::{Balancer, Entitlement, Machine, SiteLoad};
+use leat_logic::schedule::balance::{Balancer, Entitlement, Machine, Plan, SiteLoad};
 use leat_logic::time::Instant;
 
 use crate::config::{Config, First};
@@ -80,27 +80,33 @@ impl Balance {
             return Some(INTERVAL);
         }
         let wanting = (0..config.sites.len()).filter(|&site| loads.iter().any(|sites| sites[site].is_backlogged));
-        if wanting.count() < 2 {
+        let wanting = wanting.count();
+        // One that wants more where nobody else does is kept from it by weights that were raised for others.
+        if wanting == 0 || (wanting == 1 && self.balancer.is_at_rest()) {
             // Nobody competes: whatever the weights are, each gets what there is.
             let is_idle = loads.iter().flatten().all(|load| load.used_ns == 0);
             return Some(if is_idle { IDLE_INTERVAL } else { INTERVAL });
         }
-        self.plan(config, members, &loads, elapsed);
+        let machine = machine(config, &loads, elapsed);
+        let mut plan = self.balancer.plan(&machine, &loads);
+        if wanting == 1 {
+            plan.moves.clear();
+        }
+        tell(config, members, &machine, plan);
         Some(INTERVAL)
     }
+}
 
-    fn plan(&mut self, config: &Arc<Config>, members: &[Member], loads: &[Vec<SiteLoad>], elapsed: Duration) {
-        let machine = machine(config, loads, elapsed);
-        let plan = self.balancer.plan(&machine, loads);
-        for ((member, owners), sites) in members.iter().zip(plan.owners).zip(plan.sites) {
-            let (owners, sites) = weights(config, &machine, &owners, &sites);
-            member.mailbox.send(Control::Weigh { config: config.clone(), owners, sites });
-        }
-        for it in plan.moves {
-            let (from, to) = (&members[it.from].mailbox, members[it.to].mailbox.clone());
-            let site = config.sites[it.site].name.clone();
-            from.send(Control::Depart { site, connections: it.connections, to });
-        }
+/// Tells workers their parts of a plan.
+fn tell(config: &Arc<Config>, members: &[Member], machine: &Machine, plan: Plan) {
+    for ((member, owners), sites) in members.iter().zip(plan.owners).zip(plan.sites) {
+        let (owners, sites) = weights(config, machine, &owners, &sites);
+        member.mailbox.send(Control::Weigh { config: config.clone(), owners, sites });
+    }
+    for it in plan.moves {
+        let (from, to) = (&members[it.from].mailbox, members[it.to].mailbox.clone());
+        let site = config.sites[it.site].name.clone();
+        from.send(Control::Depart { site, connections: it.connections, to });
     }
 }
 
@@ -177,20 +183,21 @@ mod tests {
         (0..2).map(member).collect()
     }
 
-    /// Both workers have served `a` and `b` for so many milliseconds each, and both sites waited.
-    fn work(members: &[Member], used_ms: [[u64; 2]; 2]) {
+    /// Both workers have served `a` and `b` for so many milliseconds each, and the sites waited, or didn't.
+    fn work(members: &[Member], used_ms: [[u64; 2]; 2], have_waited: [bool; 2]) {
         for (member, used_ms) in members.iter().zip(used_ms) {
-            for (name, used_ms) in ["a", "b"].into_iter().zip(used_ms) {
+            for ((name, used_ms), has_waited) in ["a", "b"].into_iter().zip(used_ms).zip(have_waited) {
                 let site = member.metrics.site(name);
                 site.connections.set(4);
                 site.stages[1].used_ns.add(used_ms * 1_000_000);
-                site.stages[1].waited_us.add(200_000);
+                site.stages[1].waited_us.add(if has_waited { 200_000 } else { 0 });
             }
         }
     }
 
+    /// The last weights that a worker was told.
     fn told(member: &Member) -> Option<(Vec<u32>, Vec<u32>)> {
-        member.mailbox.take().into_iter().find_map(|message| match message {
+        member.mailbox.take().into_iter().rev().find_map(|message| match message {
             Control::Weigh { owners, sites, .. } => Some((owners, sites)),
             _ => None,
         })
@@ -201,13 +208,39 @@ mod tests {
         let (config, members, mut balance) = (config(), members(), Balance::default());
         let at_ms = |ms: u64| Instant { ns: 1_000_000_000 + ms * 1_000_000 };
         assert_eq!(balance.step(&config, &members, at_ms(0)), Some(INTERVAL));
-        work(&members, [[25, 25], [25, 25]]);
+        work(&members, [[25, 25], [25, 25]], [true; 2]);
         balance.step(&config, &members, at_ms(50));
         for member in &members {
             let (owners, sites) = told(member).expect("a plan");
             // 3:1 is due, and 1:1 was had.
             assert!(owners[0] > sites[1] * 3, "{owners:?} {sites:?}");
         }
+    }
+
+    #[test]
+    fn who_wants_more_alone_is_not_kept_from_it_by_what_was_planned_for_two() {
+        let (config, members, mut balance) = (config(), members(), Balance::default());
+        let mut steps = 0;
+        let mut step = |balance: &mut Balance| {
+            steps += 1;
+            balance.step(&config, &members, Instant { ns: 1_000_000_000 + steps * 50_000_000 });
+            told(&members[0])
+        };
+        step(&mut balance);
+        for _ in 0..5 {
+            // `a` waits now and then, though it gets all that it asks for.
+            work(&members, [[30, 20], [30, 20]], [true; 2]);
+            step(&mut balance);
+        }
+        work(&members, [[40, 10], [40, 10]], [false, true]);
+        let mut last = step(&mut balance);
+        for _ in 0..80 {
+            work(&members, [[40, 10], [40, 10]], [false, true]);
+            last = step(&mut balance).or(last);
+        }
+        let (owners, sites) = last.expect("a plan");
+        let ratio = f64::from(owners[0]) / f64::from(sites[1]);
+        assert!((ratio - 3.0).abs() < 0.1, "{ratio} for 3:1");
     }
 
     #[test]

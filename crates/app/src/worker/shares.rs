@@ -89,14 +89,13 @@ impl Members {
             set_share(tree, admin, weight(config.schedule.admin_share));
             set_share(tree, unknown, weight(config.schedule.unknown_share));
         }
-        // Plans for several workers go by who wants more at the moment: nobody may be behind.
-        self.let_lag(tree, Cost::from_ns(0));
+        self.let_lag(tree);
     }
 
     /// Bounds how far sites and owners may be behind, by the weights that they have now.
-    fn let_lag<E: Copy>(&self, tree: &mut Tree<E>, lag_max: Cost) {
+    fn let_lag<E: Copy>(&self, tree: &mut Tree<E>) {
         for &node in self.owners.values().chain(&self.top) {
-            tree.set_lag_max(node, lag_max).expect("nothing has been removed since the tree was planted");
+            tree.set_lag_max(node, LAG_MAX).expect("nothing has been removed since the tree was planted");
         }
     }
 }
@@ -135,7 +134,7 @@ pub(super) fn plant<E: Copy>(config: &Config, places: &[&Place]) -> Planted<E> {
     };
     let kept = kept.rest.is_none().then(|| [admin.into(), unknown.into()]);
     let members = Members { kept, top: Some(top), sites, owners };
-    members.let_lag(&mut tree, LAG_MAX);
+    members.let_lag(&mut tree);
     Planted { tree, leaves, unknown, members }
 }
 

@@ -124,10 +124,13 @@ impl Case<Bench> for TwoSites {
                     || !point.starts_with(CLOSED)
                     || workers == 2
                     || point.contains(" 32 ");
-                if is_asked {
-                    let measured = Measured { samples, case: NAME, point: &point, subject: &subject, metric: "ratio" };
-                    let mark = format!("requests answered within {LIMIT_PERCENT} % of {weight}:1");
-                    marks.push(measured.near(f64::from(weight), LIMIT_PERCENT, &mark));
+                // A share is charged cost; answers are the check that it's the same to clients.
+                for (metric, what) in [("charged_ratio", "charged"), ("ratio", "requests answered")] {
+                    if is_asked {
+                        let measured = Measured { samples, case: NAME, point: &point, subject: &subject, metric };
+                        let mark = format!("{what} within {LIMIT_PERCENT} % of {weight}:1");
+                        marks.push(measured.near(f64::from(weight), LIMIT_PERCENT, &mark));
+                    }
                 }
             }
         }

@@ -20,6 +20,8 @@ const OFF_MAX: f64 = 2.0;
 const FACTOR_MAX: f64 = 256.0;
 /// How fast the weights of a site that doesn't want more go back to where they were, as a power.
 const RELAX: f64 = 0.9;
+/// Factors nearer to 1 than this are as good as 1.
+const REST: f64 = 0.01;
 /// The greatest weight in a plan, small enough to leave room for what is added between plans.
 const PLAN_WEIGHT_MAX: f64 = (Share::WEIGHT_MAX / 2) as f64;
 
@@ -101,6 +103,12 @@ impl Balancer {
     #[must_use]
     pub fn new() -> Balancer {
         Balancer::default()
+    }
+
+    /// Whether no site's weights are raised or lowered.
+    #[must_use]
+    pub fn is_at_rest(&self) -> bool {
+        self.factors.iter().all(|factor| factor.ln().abs() < REST)
     }
 
     /// Plans for the next interval from what `loads[worker][site]` were in the last. Connections that were told to move count where they're
