@@ -218,14 +218,29 @@ fn a_connection_to_somebody_elses_responder_is_not_kept(reactor: Reactor) {
     child.wait().unwrap();
 }
 
+fn with_processes(processes: u32) -> String {
+    format!(
+        "workers = 1\n[[site]]\nroot = \"site\"\nlisten = \"127.0.0.1:0\"\n[[site.handler]]\npath = \"/app/*\"\n\
+         [site.handler.fastcgi]\ncommand = \"responder\"\nprocesses = {processes}\n"
+    )
+}
+
+fn a_reload_lets_content_come_to_its_end(reactor: Reactor) {
+    let directory = directory();
+    let server = Server::configured(reactor, &directory, &with_processes(1));
+    let mut client = server.connect();
+    client.send("POST /app HTTP/1.1\r\nHost: it.test\r\nTransfer-Encoding: chunked\r\nExpect: 100-continue\r\n\r\n");
+    assert_eq!(client.reply_head().unwrap().status, 100);
+    server.reload(reactor, &directory, &with_processes(2));
+    // The handler that it began with has gone from the configuration.
+    assert_eq!(ask(&server, "GET /app").status, 200);
+    client.send("5\r\nhello\r\n0\r\n\r\n");
+    assert_eq!(line(&client.reply().text(), "CONTENT_LENGTH="), "5");
+}
+
 fn a_reload_keeps_what_it_does_not_change(reactor: Reactor) {
     let directory = directory();
-    let text = |processes: u32| {
-        format!(
-            "workers = 1\n[[site]]\nroot = \"site\"\nlisten = \"127.0.0.1:0\"\n[[site.handler]]\npath = \"/app/*\"\n\
-             [site.handler.fastcgi]\ncommand = \"responder\"\nprocesses = {processes}\n"
-        )
-    };
+    let text = with_processes;
     let server = Server::configured(reactor, &directory, &text(1));
     let process = |server: &Server| line(&ask(server, "GET /app").text(), "process ").to_owned();
     let first = process(&server);
@@ -251,5 +266,6 @@ on_both_reactors!(
     an_endless_responder_leaves_others_their_share,
     somebody_elses_responder_is_connected_to,
     a_connection_to_somebody_elses_responder_is_not_kept,
+    a_reload_lets_content_come_to_its_end,
     a_reload_keeps_what_it_does_not_change,
 );

@@ -21,6 +21,13 @@ const HANDLER_BYTES_MAX: usize = 64 << 20;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Account(Rc<Cell<usize>>);
 
+impl Account {
+    /// Whether some request's content is being gathered, or given to its program.
+    pub(super) fn is_in_use(&self) -> bool {
+        Rc::strong_count(&self.0) > 1
+    }
+}
+
 /// The content of one request, as far as it has come.
 #[derive(Debug)]
 pub(super) struct Gathered {

@@ -72,10 +72,10 @@ impl Pool {
         self.state.borrow_mut().waiting.pop_front()
     }
 
-    /// Whether programs run for a request, or requests wait.
+    /// Whether programs run for a request, or requests wait, for their content if for nothing else.
     pub(super) fn is_busy(&self) -> bool {
         let state = self.state.borrow();
-        state.running > 0 || !state.waiting.is_empty()
+        state.running > 0 || !state.waiting.is_empty() || self.gathered.is_in_use()
     }
 
     /// Takes a connection out of the queue: its client has gone.
