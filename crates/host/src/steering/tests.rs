@@ -574,6 +574,33 @@ fn what_another_server_hears_may_be_nobodys() {
     });
 }
 
+#[test]
+fn past_the_lease_the_end_of_what_is_over_is_acknowledged() {
+    use std::net::{TcpListener, TcpStream};
+    in_namespace("fenced", |path| {
+        assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success());
+        let mut node = Node::load_for_births(path, CookieKey::new([7; 16])).unwrap();
+        for address in ["127.0.0.1:80", "[::1]:80"] {
+            let listener = TcpListener::bind(address).unwrap();
+            node.add_service(&Service { vip: address.parse().unwrap(), own: None, marked: false, foreign: None })
+                .unwrap();
+            let client = TcpStream::connect(address).unwrap();
+            let port = client.local_addr().unwrap().to_string();
+            let mut leave = |flags| {
+                let frame = Segment::new(address, &port, flags, 1000).frame();
+                run_program(&mut node.programs, "node_egress", &frame).0
+            };
+            let server = listener.accept().unwrap().0;
+            assert_eq!(leave(ACK), DROP, "it lives");
+            // The server closes first: it's the one that remembers.
+            drop(server);
+            assert_eq!(std::io::Read::read(&mut &client, &mut [0]).unwrap(), 0);
+            drop(client);
+            assert_eq!((leave(ACK), leave(RST | ACK)), (PASS, DROP));
+        }
+    });
+}
+
 /// The same of a node's: `costs_of_a_node`.
 #[test]
 #[ignore = "a measurement"]

@@ -632,6 +632,10 @@ fn a_flow_that_never_came_to_its_node_goes_on_from_its_image_and_never_begins_th
     pair.home.place(FLOW, Destination::Node(NODE)).unwrap();
     pair.talk();
     assert!(matches!(pair.node_did[..], [_, Effect::Thaw { generation: Generation(3), .. }]));
+    assert!(!pair.home.was_refused(FLOW));
+    pair.node.thaw_failed(FLOW, RefuseReason::Kernel);
+    pair.talk();
+    assert!(pair.home.was_refused(FLOW), "another place is to be found");
 }
 
 #[test]

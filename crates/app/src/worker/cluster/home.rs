@@ -257,16 +257,6 @@ impl Home {
         self.dispatcher.explain(facts, now).to_string()
     }
 
-    /// A flow that a data server may have had, or that began at a node, is here, or over.
-    pub(super) fn came_back(&mut self, flow: FlowId, now: Instant) {
-        if let Some(node) = self.split.as_mut().and_then(|split| split.came_back(flow)) {
-            self.dispatcher.end(node, Outcome::Served, now);
-        }
-        if let Some(node) = self.begun.remove(&flow) {
-            self.dispatcher.end(node, Outcome::Unknown, now);
-        }
-    }
-
     pub(super) fn poll_timeout(&self) -> Instant {
         let sweep_at = if self.steering.is_some() { self.sweep_at } else { Instant::NEVER };
         let leave_at = self.leaving.as_ref().map_or(Instant::NEVER, Leaving::poll_timeout);
@@ -703,6 +693,14 @@ impl<H: Host> Worker<H> {
                 None => giver.zip(decoded).and_then(|(giver, image)| self.lends_on(flow, &image, giver)),
             };
             return self.place_lent(flow, server);
+        }
+        // Who has lost its lease may have a socket of it yet, and would be chosen again: from here it's proxied. A reply under way only nodes can go on with.
+        if giver.is_none()
+            && home.flows.was_refused(flow)
+            && decoded.as_ref().is_some_and(|image| image.reply.is_none())
+            && home.flows.place(flow, Destination::Here).is_ok()
+        {
+            return;
         }
         let request = decoded.as_ref().and_then(|image| Request::read_again(image.next_bytes()));
         let chosen = match &request {

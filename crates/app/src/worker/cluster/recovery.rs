@@ -15,6 +15,7 @@ use leat_logic::time::Instant;
 
 use super::super::{Host, Worker};
 use super::Part;
+use super::home::Home;
 
 /// Of the segment that resets: it carries nothing.
 const RESET_MSS: u16 = 536;
@@ -52,6 +53,18 @@ pub(super) fn take_up(
         }
     }
     Ok((handoff::Home::recover(now, HomeLimits::default(), entries), left))
+}
+
+impl Home {
+    /// A flow that a data server may have had, or that began at a node, is here, or over.
+    pub(super) fn came_back(&mut self, flow: FlowId, now: Instant) {
+        if let Some(node) = self.split.as_mut().and_then(|split| split.came_back(flow)) {
+            self.dispatcher.end(node, Outcome::Served, now);
+        }
+        if let Some(node) = self.begun.remove(&flow) {
+            self.dispatcher.end(node, Outcome::Unknown, now);
+        }
+    }
 }
 
 impl<H: Host> Worker<H> {

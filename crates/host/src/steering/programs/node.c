@@ -232,8 +232,11 @@ int node_egress(struct __sk_buff *skb)
 			return drop(NODE_RESETS);
 		return TC_ACT_UNSPEC;
 	}
-	if (!until_ns || bpf_ktime_get_boot_ns() >= *until_ns)
-		return drop(FENCED);
+	if (!until_ns || bpf_ktime_get_boot_ns() >= *until_ns) {
+		/* What is over here only answers what the home still sends here. Unanswered, the client's last FIN would keep its port. */
+		turn_round(&packet);
+		return !packet.tcp.rst && find_socket(skb, &packet) == SOCKET_OVER ? TC_ACT_UNSPEC : drop(FENCED);
+	}
 	/* A reset without ACK answers a segment that found no connection, because it raced with a handoff. */
 	if (packet.tcp.rst && !packet.tcp.ack)
 		return drop(NODE_RESETS);

@@ -430,6 +430,12 @@ impl Home {
         self.flows.iter().filter(move |(_, record)| record.is_at_any(&is_asked)).map(|(&flow, _)| flow)
     }
 
+    /// Whether a flow that is here as an image has been refused, or couldn't be thawed, since it came.
+    #[must_use]
+    pub fn was_refused(&self, flow: FlowId) -> bool {
+        self.flows.get(&flow).is_some_and(|record| record.attempts > 0)
+    }
+
     /// Offers that a node hasn't answered yet, births among them.
     #[must_use]
     pub fn unanswered(&self, node: ServerId) -> u32 {
