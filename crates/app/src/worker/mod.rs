@@ -248,8 +248,6 @@ pub struct Worker<H: Host> {
     mailbox: Arc<Mailbox>,
     metrics: Arc<WorkerMetrics>,
     server_metrics: Arc<ServerMetrics>,
-    /// What takes long was put back, so that others could go before it.
-    has_put_off: bool,
     now: Instant,
     /// The same in microseconds, from the clock's low bits: for differences.
     now_us: u32,
@@ -326,7 +324,6 @@ impl<H: Host> Worker<H> {
             mailbox,
             metrics,
             server_metrics,
-            has_put_off: false,
             now,
             now_us: microseconds(now),
             date: CachedDate::new(wall),

@@ -141,15 +141,10 @@ impl<H: Host> Worker<H> {
             let Some((leaf, event)) = self.tree.pop() else { break };
             let is_long = matches!(event.task, Task::Program | Task::Stage(Stage::Compute));
             if turn_ns > 0 && is_long {
-                // What was done before goes out before that, which takes long; and who has arrived meanwhile goes first, once: somebody always has.
-                if !std::mem::replace(&mut self.has_put_off, true) {
-                    self.tree.put_back(leaf, event);
-                    break;
-                }
+                // What was done before goes out before that, which takes long.
                 self.meter.did(Operation::Turn, 0);
                 self.reactor.wait(Some(Duration::ZERO), &mut self.completions)?;
             }
-            self.has_put_off &= !is_long;
             if event.task == Task::Program {
                 self.begin_slice(event.token, leaf);
                 break;

@@ -238,16 +238,6 @@ impl<E: Copy> Tree<E> {
         }
     }
 
-    /// The event that was popped last isn't run yet: it's its leaf's first again, and what has come since has a chance to go before it.
-    pub fn put_back(&mut self, leaf: LeafId, event: E) {
-        let seat = &mut self.seats[leaf.index as usize];
-        // The room that it had is free, and still says how urgent it is.
-        let is_back = self.serving == leaf.index && self.events.prepend(&mut seat.queue, event).is_ok();
-        debug_assert!(is_back, "the event that was popped last");
-        seat.served = seat.served.wrapping_sub(1);
-        self.finish(0);
-    }
-
     /// Charges an event of `leaf` that has run: the one that was popped last if it is of that leaf, else one whose cost was put off, else
     /// the charge is on top of all others. A leaf that has been removed owes nothing.
     #[inline]

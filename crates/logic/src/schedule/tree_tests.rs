@@ -550,29 +550,6 @@ fn what_idle_sites_leave_stays_with_their_owner_and_goes_back_at_once() {
 }
 
 #[test]
-fn what_is_put_back_comes_after_what_is_due_first_and_before_its_leafs_others() {
-    for &policy in PolicyKind::ALL {
-        let (mut tree, leaves) = flat(policy, &weights(&[1, 1]));
-        let urgency = |deadline_ns| Urgency { deadline_ns, remaining: deadline_ns };
-        tree.push_with(leaves[0], 1, urgency(5)).unwrap();
-        tree.push_with(leaves[0], 2, urgency(6)).unwrap();
-        let popped = tree.pop();
-        assert_eq!(popped, Some((leaves[0], 1)), "{policy}");
-        tree.put_back(leaves[0], 1);
-        assert_eq!((tree.len(), tree.served(leaves[0])), (2, (0, 0)), "{policy}");
-        // It's more urgent, or would have been served by now had it wanted to be.
-        tree.push_with(leaves[1], 3, urgency(4)).unwrap();
-        let order: Vec<u64> = std::iter::from_fn(|| tree.pop().map(|(_, event)| event)).collect();
-        let first = order.iter().position(|&event| event == 1);
-        assert!(first < order.iter().position(|&event| event == 2), "{policy}: {order:?}");
-        assert!(order.len() == 3 && order.contains(&3), "{policy}: {order:?}");
-        if matches!(policy, PolicyKind::Deadline | PolicyKind::ShortestRemaining) {
-            assert_eq!(order, [3, 1, 2], "{policy}");
-        }
-    }
-}
-
-#[test]
 fn what_has_begun_goes_before_what_its_leaf_has() {
     let (mut tree, leaves) = flat(PolicyKind::WeightedFair, &weights(&[1, 1]));
     fill(&mut tree, &leaves, 3);
