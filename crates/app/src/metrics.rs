@@ -160,6 +160,8 @@ pub struct WorkerMetrics {
     pub connections_inherited: Number,
     /// Connections whose turn to change hands hasn't come.
     pub handoffs_waiting: Number,
+    /// Requests that have waited for a node.
+    pub node_waits: Number,
     /// Requests on connections at nodes whose place was asked for.
     pub questions: Number,
     /// Replies that a node fetched from a peer.
@@ -231,6 +233,7 @@ impl WorkerMetrics {
             handoffs_returned: Number::default(),
             connections_inherited: Number::default(),
             handoffs_waiting: Number::default(),
+            node_waits: Number::default(),
             questions: Number::default(),
             fetches: Number::default(),
             replies_continued: Number::default(),

@@ -126,6 +126,15 @@ pub(super) const FAMILIES: &[(&Family, Read)] = &[
     ),
     (
         &Family {
+            name: "leat_node_waits_total",
+            kind: "counter",
+            labels: "",
+            help: "Requests for which a dispatcher had no node and that waited, as links had just been lost.",
+        },
+        |worker| &worker.node_waits,
+    ),
+    (
+        &Family {
             name: "leat_questions_total",
             kind: "counter",
             labels: "",

@@ -513,7 +513,7 @@ impl<H: Host> Worker<H> {
         let whence = Whence { holder: None, had, round_trip, possible };
         let route = match home.dispatcher.route(&Facts::of(&request), &whence, now) {
             Ok(route) if offers < OFFERS_MAX => route,
-            Err(refusal) if home.waiting.add(refusal, token, now) => return,
+            Err(refusal) if home.waiting.add(refusal, token, now) => return self.metrics.node_waits.increment(),
             _ => return self.reply_error(token, Status::SERVICE_UNAVAILABLE),
         };
         let (chosen, is_moving) = (route.choice.node, route.decision.way == Way::MovedThere);
