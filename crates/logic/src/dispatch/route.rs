@@ -230,7 +230,9 @@ mod tests {
             let key = dispatcher.planned(&page, now).unwrap().key;
             dispatcher.replied(key, bytes);
             dispatcher.connection_ended(1);
-            dispatcher.measured(Work::Born, Side::Dispatcher, 0, Duration::from_micros(born_us));
+            // What the dispatcher has of it, it has of a connection that begins there as well.
+            dispatcher.measured(Work::Born, Side::Dispatcher, 0, Duration::from_micros(60));
+            dispatcher.measured(Work::Born, Side::Node, 0, Duration::from_micros(born_us));
             dispatcher.measured(Work::Moved, Side::Dispatcher, 0, Duration::from_micros(43));
             dispatcher.measured(
                 Work::Proxied,

@@ -316,16 +316,25 @@ impl CostModel {
             (_, Way::Stay) if situation.is_here => none,
             (_, Way::Stay) => none.plus(work(Work::Missed), run),
             (_, Way::Fetch) => none.plus(work(Work::Fetched), run),
-            (Place::Dispatcher, Way::Proxy) => none.plus(work(Work::Proxied), left),
+            (Place::Dispatcher, Way::Proxy) => self.admitted(situation).plus(work(Work::Proxied), left),
             (Place::Node, Way::Proxy) => none.plus(work(Work::Fetched), run),
             (Place::Dispatcher, Way::BornThere) => self.handed_off(Work::Born, situation, left, run),
-            (Place::Dispatcher, Way::MovedThere) => self.handed_off(Work::Moved, situation, left, run),
+            (Place::Dispatcher, Way::MovedThere) => {
+                self.handed_off(Work::Moved, situation, left, run).plus(self.admitted(situation), 1.0)
+            }
             (Place::Node, Way::MovedThere | Way::BornThere) => {
                 let mut once = none.plus(self.estimate(Work::HandedOn, 0), 1.0);
                 once.latency_us += slow_start(situation);
                 once
             }
         }
+    }
+
+    /// What a connection that could begin at a node costs the dispatcher to have it begin here: its packet is looked at and sent on either way.
+    fn admitted(&self, situation: &Situation) -> Estimate {
+        let may_be_born = situation.possible.contains(Way::BornThere);
+        let dispatcher_us = if may_be_born { self.estimate(Work::Born, 0).dispatcher_us } else { 0.0 };
+        Estimate { dispatcher_us, ..Estimate::default() }
     }
 
     /// A handoff at the beginning, steering for every reply, and what each request costs later that belongs to another node.
