@@ -19,7 +19,7 @@ use leat_host::{channel, clock, process};
 
 use crate::access_log::AccessLogWriter;
 use crate::balance::{Balance, Member};
-use crate::config::Config;
+use crate::config::{Config, Role};
 use crate::ctl;
 use crate::descriptors;
 use crate::listener::ListenerName;
@@ -200,7 +200,9 @@ impl Engine<'_> {
 
     /// Answers a question, or passes it on to the workers, if they are the ones that can.
     fn hear(&self, question: ctl::Question) {
-        let is_home = self.config.as_ref().is_some_and(|config| config.role.is_home());
+        let has_part =
+            |config: &Arc<Config>| config.role.is_home() || config.role == Role::Node && config.cluster.hands_on();
+        let is_home = self.config.as_ref().is_some_and(has_part);
         let is_general = matches!(question.command, ctl::Command::Status | ctl::Command::Counters);
         match is_home && !is_general && !self.workers.is_empty() {
             // Those that retire as well: they may still have flows.

@@ -144,6 +144,8 @@ pub struct WorkerMetrics {
     pub flow_entries: Number,
     /// Packets that a front has sent to nodes by its table.
     pub packets_spread: Number,
+    /// Packets that a front has sent after connections which have left their bucket's owner.
+    pub packets_followed: Number,
     /// Packets that a node has sent on to the one that had their connection.
     pub packets_passed_on: Number,
     /// Packets of either whose node isn't known.
@@ -225,6 +227,7 @@ impl WorkerMetrics {
             flows: Number::default(),
             flow_entries: Number::default(),
             packets_spread: Number::default(),
+            packets_followed: Number::default(),
             packets_passed_on: Number::default(),
             packets_unreached: Number::default(),
             handoffs: Number::default(),

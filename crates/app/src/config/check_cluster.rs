@@ -77,10 +77,35 @@ fn spread(judge: &mut Judge<'_>) {
             judge.error(span, message, "have the server listen at the VIP itself, and take `for` out");
         }
     }
-    for key in ["policy", "hand_over", "born", "load_bound_percent", "mix_lard", "dynamic", "link_port"] {
+    let hands_on = config.cluster.hands_on();
+    if let (true, Some(span)) = (hands_on, judge.written_at(&["cluster", "health", "slow_start"])) {
+        let message = "`slow_start` counts for nothing where nodes choose by content";
+        judge.warning(
+            span,
+            message,
+            "take it out: each would see the others come at another time, and they wouldn't agree",
+        );
+    }
+    if let (true, true, Some(span)) =
+        (hands_on, config.cluster.dispatchers.is_empty(), judge.written_at(&["cluster", "policy"]))
+    {
+        let help = "add the fronts' addresses, as in dispatchers = [\"10.0.0.1\", \"10.0.0.2\"]: nodes tell them which connections they have handed on";
+        judge.error(span, "`dispatchers` is missing in [cluster]", help);
+    }
+    let unused: &[&str] = match hands_on {
+        true => &["born", "mix_lard"],
+        false => &["policy", "hand_over", "born", "load_bound_percent", "mix_lard", "dynamic", "link_port"],
+    };
+    for key in unused {
         if let Some(span) = judge.written_at(&["cluster", key]) {
             let message = format!("`{key}` counts for nothing under spread = \"l4\"");
-            judge.warning(span, message, "take it out: connections go to nodes whatever they ask for");
+            let help = match hands_on {
+                true => "take it out: connections begin at the fronts' choice, and nodes remember no content",
+                false => {
+                    "take it out, or write policy = \"consistent_hash\": then nodes choose by content; so far connections go to nodes whatever they ask for"
+                }
+            };
+            judge.warning(span, message, help);
         }
     }
 }

@@ -120,8 +120,9 @@ section! {
         /// here. Numbers of workers that a reload has removed are used again after a thousand others.
         link_port: u16 = Count::<u16> { min: 1, max: 64_511 }, Toml("7450");
         /// What dispatchers go by: `"content"`, then there is one, which reads each request and chooses a node; or `"l4"`, then there may be many, the fronts, which
-        /// send each connection to one of the nodes by a hash of its addresses and ports. They agree without talking, and nodes serve what comes. A node
-        /// that comes or drains cuts nothing, and neither does a front that dies. Nodes must have the same content. The same on all machines of a cluster.
+        /// send each connection to one of the nodes by a hash of its addresses and ports. They agree without talking. A node that comes or drains cuts
+        /// nothing, and neither does a front that dies. Nodes serve what comes, so all must have the same content; with `policy = "consistent_hash"` they read
+        /// each request, and hand its connection on to the node where its content belongs. The same on all machines of a cluster.
         spread: SpreadBy = Choice(&[("content", SpreadBy::Content), ("l4", SpreadBy::L4)]), Toml("\"content\"");
         /// Connections begin at the node that answers their first request, and the dispatcher never has a socket of them. Where the kernel can't do that
         /// (Linux 6.9 can), or a client doesn't tell the time (TCP timestamps), they begin at the dispatcher and are moved. The same on all
@@ -279,6 +280,13 @@ impl Cluster {
     #[must_use]
     pub fn is_spread(&self) -> bool {
         self.spread == SpreadBy::L4
+    }
+
+    /// Whether nodes behind fronts read requests, choose by content and hand on among themselves. They agree without talking only under a policy that
+    /// remembers nothing.
+    #[must_use]
+    pub fn hands_on(&self) -> bool {
+        self.is_spread() && self.policy == PolicyKind::ConsistentHash && self.hand_over != HandOver::Never
     }
 
     /// Whether a machine of the cluster has this address of its own.

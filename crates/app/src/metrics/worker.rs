@@ -54,6 +54,15 @@ pub(super) const FAMILIES: &[(&Family, Read)] = &[
     ),
     (
         &Family {
+            name: "leat_packets_followed_total",
+            kind: "counter",
+            labels: "",
+            help: "Packets that a front of spread = \"l4\" has sent after connections which nodes have handed on.",
+        },
+        |worker| &worker.packets_followed,
+    ),
+    (
+        &Family {
             name: "leat_packets_passed_on_total",
             kind: "counter",
             labels: "",

@@ -185,6 +185,7 @@ impl<H: Host> Worker<H> {
         };
         let Ok(socket) = self.reactor.adopt(socket) else { return };
         let token = self.open(listener as u16, socket);
+        self.begins_at_peer(token);
         if let Some(client) = client {
             self.know_client(token, client);
         }

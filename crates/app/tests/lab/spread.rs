@@ -1,15 +1,35 @@
 //! Fronts that spread connections over nodes by a table: whichever of them a packet comes to, and whatever comes or goes, it finds its connection.
 
 use std::fs;
+use std::net::TcpStream;
 
 use super::motion::{ask, connect, content, read_reply, read_slowly, tell};
 use super::{Folder, Lab, is_possible, within};
 
 const NODES: [&str; 3] = ["n1", "n2", "n3"];
 
-fn read(stream: &mut std::net::TcpStream, content: &[u8]) {
-    ask(stream, &["small"]);
-    assert_eq!(read_reply(stream, &mut Vec::new()).expect("a reply"), content);
+fn read(stream: &mut TcpStream, content: &[u8]) {
+    read_file(stream, "small", content);
+}
+
+fn read_file(stream: &mut TcpStream, name: &str, content: &[u8]) {
+    ask(stream, &[name]);
+    assert!(read_reply(stream, &mut Vec::new()).expect("a reply") == content, "{name} is as it should be");
+}
+
+/// Two fronts and three nodes.
+fn up(lab: &Lab, folder: &Folder, settings: &str) {
+    let node =
+        |number| format!("[[cluster.node]]\nname = 'n{number}'\naddress = ['10.77.0.1{number}', 'fd77::1{number}']\n");
+    let text = format!(
+        "workers = 2\n[admin]\nsocket = '{}'\n[cluster]\nspread = 'l4'\nvip = ['10.77.0.100:80', '[fd77::100]:80']\n\
+         dispatchers = ['10.77.0.1', '10.77.0.2', 'fd77::1', 'fd77::2']\nkey_file = 'cluster.key'\n{settings}\n\
+         [cluster.health]\ninterval = '200ms'\ntimeout = '200ms'\n{}[[site]]\nroot = 'site'\nlisten = ['0.0.0.0:80', '[::]:80']\n",
+        folder.path("leat.sock"),
+        [1, 2, 3].map(node).concat()
+    );
+    fs::write(folder.path("cluster.toml"), text).expect("a configuration");
+    lab.well(&["up", &folder.path("cluster.toml")]);
 }
 
 /// As a routing protocol does when a front is gone.
@@ -27,17 +47,7 @@ fn a_front_that_dies_and_nodes_that_come_and_go_cut_nothing() {
     let (small, big) = (content("small", 1_000), content("big", 8 << 20));
     fs::write(folder.path("site/small"), &small).expect("a file to serve");
     fs::write(folder.path("site/big"), &big).expect("a file to serve");
-    let node =
-        |number| format!("[[cluster.node]]\nname = 'n{number}'\naddress = ['10.77.0.1{number}', 'fd77::1{number}']\n");
-    let text = format!(
-        "workers = 2\n[admin]\nsocket = '{}'\n[cluster]\nspread = 'l4'\nvip = ['10.77.0.100:80', '[fd77::100]:80']\n\
-         dispatchers = ['10.77.0.1', '10.77.0.2', 'fd77::1', 'fd77::2']\nkey_file = 'cluster.key'\n\
-         [cluster.health]\ninterval = '200ms'\ntimeout = '200ms'\n{}[[site]]\nroot = 'site'\nlisten = ['0.0.0.0:80', '[::]:80']\n",
-        folder.path("leat.sock"),
-        [1, 2, 3].map(node).concat()
-    );
-    fs::write(folder.path("cluster.toml"), text).expect("a configuration");
-    lab.well(&["up", &folder.path("cluster.toml")]);
+    up(&lab, &folder, "");
     let socket = |front: &str| folder.path(&format!("leat.sock.{front}"));
     let passed_on = || NODES.map(|node| lab.number(node, "leat_packets_passed_on_total")).iter().sum::<u64>();
     for front in ["front1", "front2"] {
@@ -81,8 +91,8 @@ fn a_front_that_dies_and_nodes_that_come_and_go_cut_nothing() {
     lab.at("client1", || clients.iter_mut().for_each(|stream| read(stream, &small)));
     // What is at a dead node is lost, and nothing else.
     lab.kill("n3");
-    let left = |clients: &mut Vec<std::net::TcpStream>| {
-        let is_well = |stream: &mut std::net::TcpStream| {
+    let left = |clients: &mut Vec<TcpStream>| {
+        let is_well = |stream: &mut TcpStream| {
             ask(stream, &["small"]);
             read_reply(stream, &mut Vec::new()).is_ok()
         };
@@ -99,4 +109,86 @@ fn a_front_that_dies_and_nodes_that_come_and_go_cut_nothing() {
     // A front whose process has died goes on with the table that it has.
     lab.kill("front2");
     lab.at("client1", || (0..30).for_each(|_| read(&mut connect(), &small)));
+}
+
+#[test]
+fn nodes_choose_by_content_and_no_connection_depends_on_the_node_it_came_to() {
+    if !is_possible() {
+        return;
+    }
+    let (lab, folder) = (Lab::new(), Folder::new("spreadcontent"));
+    let names: Vec<String> = (0..12).map(|number| format!("f{number}")).collect();
+    let files: Vec<_> = names.iter().map(|name| content(name, 200_000)).collect();
+    for (name, file) in names.iter().zip(&files) {
+        fs::write(folder.path(&format!("site/{name}")), file).expect("a file to serve");
+    }
+    let big = content("big", 8 << 20);
+    fs::write(folder.path("site/big"), &big).expect("a file to serve");
+    up(&lab, &folder, "policy = 'consistent_hash'\nload_bound_percent = 10000");
+    let socket = |host: &str| folder.path(&format!("leat.sock.{host}"));
+    let all_linked = |host: &str| {
+        let listed = tell(&socket(host), &["ctl", "nodes"]);
+        listed.lines().filter(|line| line.contains("  may be chosen  ")).count() == NODES.len()
+    };
+    NODES.iter().for_each(|node| within("nodes have their links", || all_linked(node)));
+    let total = |name| NODES.map(|node| lab.number(node, name)).iter().sum::<u64>();
+
+    // Whichever node a connection comes to, its request is served where its content is.
+    let mut clients = lab.at("client1", || {
+        let mut clients: Vec<_> = (0..60).map(|_| connect()).collect();
+        for (number, stream) in clients.iter_mut().enumerate() {
+            read_file(stream, &names[number % 12], &files[number % 12]);
+        }
+        clients
+    });
+    assert_eq!(lab.curl("client", "http://[fd77::100]/f1"), "200");
+    let moved = total("leat_handoffs_total");
+    assert!(
+        (25..=61).contains(&moved),
+        "two of three come to another node than their content's: {moved} of 61 were moved"
+    );
+    let misses = total("leat_cache_misses_total");
+    assert!(misses <= 2 * 12 + 3, "each file is at one node, in the memory of its two workers, not {misses} reads");
+    // The fronts send their packets there without a detour.
+    let followed = |front| lab.number(front, "leat_flow_entries");
+    within("both fronts know", || followed("front1") >= 20 && followed("front1") == followed("front2"));
+
+    // The next ones may go elsewhere, and back.
+    lab.at("client1", || {
+        for round in 1..4 {
+            for (number, stream) in clients.iter_mut().enumerate() {
+                let file = (number * 5 + round) % 12;
+                read_file(stream, &names[file], &files[file]);
+            }
+        }
+    });
+
+    // A node drains: what is at it moves, replies under way too, and it's empty.
+    let outcomes = read_slowly(&lab, 8, "big", &big, || {
+        let said = tell(&socket("n1"), &["drain", "n1", "--timeout", "15"]);
+        assert!(said.contains("n1 is empty after"), "{said}");
+    });
+    assert!(outcomes.iter().all(|outcome| matches!(outcome, Ok(true))), "{outcomes:?}");
+    // It dies, and whoever came to it first and lives elsewhere doesn't notice.
+    lab.kill("n1");
+    lab.at("client1", || {
+        for (number, stream) in clients.iter_mut().enumerate() {
+            read_file(stream, &names[number % 12], &files[number % 12]);
+        }
+    });
+
+    // Without a word, now: only what lived at n2 is lost.
+    let at = |node: &str| {
+        lab.number(node, "leat_connections{worker=\"0\"}") + lab.number(node, "leat_connections{worker=\"1\"}")
+    };
+    let at_n3 = at("n3") as usize;
+    lab.kill("n2");
+    let left = lab.at("client1", || {
+        let is_well = |stream: &mut TcpStream| {
+            ask(stream, &["f1"]);
+            read_reply(stream, &mut Vec::new()).is_ok()
+        };
+        clients.iter_mut().filter_map(|stream| is_well(stream).then_some(())).count()
+    });
+    assert!(left > 10 && left + 4 >= at_n3.min(60), "{left} are left, {at_n3} were at n3");
 }

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use aya::maps::{HashMap, Map, MapData, MapError};
-use leat_logic::handoff::{FlowId, Generation, ServerId, TcpState};
+use leat_logic::handoff::{Ends, FlowId, Generation, ServerId, TcpState};
 use leat_logic::time::Instant;
 
 use super::batch::{self, Batch, Place};
@@ -46,6 +46,12 @@ impl FlowKey {
         FlowKey { client: state.remote, vip: state.local }
     }
 
+    /// As nodes and fronts tell each other.
+    #[must_use]
+    pub fn ends(self) -> Ends {
+        Ends { client: self.client, vip: self.vip }
+    }
+
     pub(super) fn raw(self) -> RawKey {
         RawKey {
             client: raw_ip(self.client.ip()),
@@ -56,8 +62,14 @@ impl FlowKey {
     }
 }
 
+impl From<Ends> for FlowKey {
+    fn from(Ends { client, vip }: Ends) -> FlowKey {
+        FlowKey { client, vip }
+    }
+}
+
 impl RawKey {
-    fn key(self) -> FlowKey {
+    pub(super) fn key(self) -> FlowKey {
         FlowKey { client: socket_address(self.client, self.client_port), vip: socket_address(self.vip, self.vip_port) }
     }
 }

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use aya::Pod;
 
 /// Changes whenever a layout does: programs of another version must not find these maps.
-pub(super) const VERSION: &str = "7";
+pub(super) const VERSION: &str = "8";
 
 pub(super) const FLOW_HELD: u8 = 1;
 pub(super) const FLOW_NODE_CLOSED: u8 = 2;
@@ -150,6 +150,15 @@ pub(super) struct RawOwners {
 #[derive(Clone, Copy)]
 pub(super) struct RawBucketKey {
     pub(super) halves: [u64; 2],
+    pub(super) has_moved: u64,
+}
+
+/// `struct moved`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct RawMoved {
+    pub(super) number: u16,
+    pub(super) is_over: u16,
 }
 
 // SAFETY: as the others: `repr(C)`, only integers and arrays of them, and no padding, so that every byte is initialised and any will do.
@@ -172,6 +181,8 @@ unsafe impl Pod for RawHeir {}
 unsafe impl Pod for RawOwners {}
 // SAFETY: as above.
 unsafe impl Pod for RawBucketKey {}
+// SAFETY: as above.
+unsafe impl Pod for RawMoved {}
 
 /// IPv4 as IPv6.
 pub(super) fn raw_ip(ip: IpAddr) -> [u8; 16] {

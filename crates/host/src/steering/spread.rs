@@ -4,14 +4,18 @@
 use std::net::SocketAddr;
 use std::path::Path;
 
-use aya::maps::{Array, HashMap, MapData, PerCpuArray};
+use aya::maps::{Array, HashMap, MapData, MapError, PerCpuArray};
 use aya::programs::tc::TcAttachType;
 use leat_logic::spread::Owners;
 
 use super::attach::{Programs, RunTime};
 use super::dispatcher::Reach;
-use super::layout::{RawBucketKey, RawNode, RawOwners, RawServiceKey, raw_ip, raw_port};
+use super::flows::FlowKey;
+use super::layout::{RawBucketKey, RawKey, RawMoved, RawNode, RawOwners, RawServiceKey, raw_ip, raw_port};
 use super::{Doing, Result};
+
+/// An entry that isn't there isn't made (include/uapi/linux/bpf.h).
+const BPF_EXIST: u64 = 2;
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!("programs/spread.o");
 
@@ -42,6 +46,8 @@ pub struct SpreadCounters {
     pub passed_on: u64,
     /// Packets dropped, as their node isn't known.
     pub unreached: u64,
+    /// Packets that a front has sent after their connection.
+    pub followed: u64,
 }
 
 /// See the module.
@@ -50,7 +56,18 @@ pub struct Spread {
     vips: HashMap<MapData, RawServiceKey, u32>,
     nodes: HashMap<MapData, u32, RawNode>,
     buckets: Array<MapData, RawOwners>,
+    moved: HashMap<MapData, RawKey, RawMoved>,
+    keys: Array<MapData, RawBucketKey>,
+    key: RawBucketKey,
     counters: PerCpuArray<MapData, u64>,
+}
+
+fn doing_moved() -> String {
+    "map of connections that have moved".to_owned()
+}
+
+fn doing_key() -> String {
+    "map of the buckets' key".to_owned()
 }
 
 impl Spread {
@@ -59,13 +76,19 @@ impl Spread {
     /// # Errors
     /// Not allowed (`CAP_BPF`, `CAP_NET_ADMIN`), no BPF file system, an older kernel than 5.10.
     pub fn load(directory: &Path, key: [u8; 16]) -> Result<Spread> {
-        let maps = ["spread_vips", "nodes", "buckets", "bucket_keys", "spread_counters"].map(|name| (name, None));
+        let maps =
+            ["spread_vips", "nodes", "buckets", "bucket_keys", "moved", "spread_counters"].map(|name| (name, None));
         let mut programs = Programs::load(OBJECT, directory, &maps)?;
-        let doing = || "map of the buckets' key".to_owned();
+        let moved = HashMap::<_, RawKey, RawMoved>::try_from(programs.map("moved")?).doing(doing_moved)?;
+        let mut keys = Array::try_from(programs.map("bucket_keys")?).doing(doing_key)?;
         let number = u128::from_le_bytes(key);
-        let halves = [number as u64, (number >> 64) as u64];
-        Array::try_from(programs.map("bucket_keys")?).doing(doing)?.set(0, RawBucketKey { halves }, 0).doing(doing)?;
+        let has_moved = u64::from(moved.keys().next().is_some());
+        let key = RawBucketKey { halves: [number as u64, (number >> 64) as u64], has_moved };
+        keys.set(0, key, 0).doing(doing_key)?;
         Ok(Spread {
+            moved,
+            keys,
+            key,
             vips: HashMap::try_from(programs.map("spread_vips")?).doing(|| "map of VIPs".to_owned())?,
             nodes: HashMap::try_from(programs.map("nodes")?).doing(|| "map of nodes".to_owned())?,
             buckets: Array::try_from(programs.map("buckets")?).doing(|| "map of buckets".to_owned())?,
@@ -125,13 +148,58 @@ impl Spread {
         self.buckets.set(bucket, raw, 0).doing(|| format!("bucket {bucket}"))
     }
 
+    /// Has a connection's packets go to a node, whoever has its bucket.
+    ///
+    /// # Errors
+    /// There are a million of them, or what else the kernel says.
+    pub fn set_moved(&mut self, key: FlowKey, number: u16) -> Result<()> {
+        self.moved.insert(key.raw(), RawMoved { number, is_over: 0 }, 0).doing(doing_moved)?;
+        if self.key.has_moved == 0 {
+            self.key.has_moved = 1;
+            self.keys.set(0, self.key, 0).doing(doing_key)?;
+        }
+        Ok(())
+    }
+
+    /// Its node has closed it: what is left of it goes there, until its client begins anew.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn end_moved(&mut self, key: FlowKey, number: u16) -> Result<()> {
+        match self.moved.insert(key.raw(), RawMoved { number, is_over: 1 }, BPF_EXIST) {
+            // Its client has begun anew already.
+            Err(MapError::SyscallError(error)) if error.io_error.raw_os_error() == Some(libc::ENOENT) => Ok(()),
+            ended => ended.doing(doing_moved),
+        }
+    }
+
+    /// Has a connection's packets go where its bucket says.
+    ///
+    /// # Errors
+    /// What the kernel says; not that there is no such connection.
+    pub fn remove_moved(&mut self, key: FlowKey) -> Result<()> {
+        match self.moved.remove(&key.raw()) {
+            Err(MapError::KeyNotFound) => Ok(()),
+            Err(MapError::SyscallError(error)) if error.io_error.raw_os_error() == Some(libc::ENOENT) => Ok(()),
+            removed => removed.doing(doing_moved),
+        }
+    }
+
+    /// Connections that don't go by their bucket, also those that an earlier process was told of.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn moved(&self) -> Result<Vec<FlowKey>> {
+        self.moved.keys().map(|key| key.map(RawKey::key).doing(doing_moved)).collect()
+    }
+
     /// What was counted.
     ///
     /// # Errors
     /// What the kernel says.
     pub fn counters(&self) -> Result<SpreadCounters> {
         let count = |which| super::sum(&self.counters, which);
-        Ok(SpreadCounters { spread: count(0)?, passed_on: count(1)?, unreached: count(2)? })
+        Ok(SpreadCounters { spread: count(0)?, passed_on: count(1)?, unreached: count(2)?, followed: count(3)? })
     }
 
     /// What the programs have cost.

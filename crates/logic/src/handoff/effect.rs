@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use super::message::Message;
 use super::placing::{Question, Rules, Sample, There};
-use super::{FlowId, Generation, Incarnation, ServerId};
+use super::{Ends, FlowId, Generation, Incarnation, ServerId};
 use crate::time::Instant;
 
 /// The host's name for one connection between two servers, never used again.
@@ -138,7 +138,7 @@ pub enum Effect {
     Rules(Rules),
     /// Home: what a node has seen.
     Seen(Vec<Sample>),
-    /// Home: how much a node has to do.
+    /// Home, peer, front: how much a node has to do.
     Load {
         /// Which.
         node: ServerId,
@@ -146,6 +146,20 @@ pub enum Effect {
         incarnation: Incarnation,
         /// How much.
         load: super::Load,
+    },
+    /// Front: a connection's packets go to that node from now on, whoever has its bucket.
+    Follow {
+        /// Which.
+        ends: Ends,
+        /// Where it lives.
+        node: ServerId,
+        /// It has been closed there: if its client begins another by the same port, that goes by its bucket.
+        is_over: bool,
+    },
+    /// Front: a connection's packets go where its bucket says.
+    Unfollow {
+        /// Which.
+        ends: Ends,
     },
 }
 

@@ -1,6 +1,7 @@
 //! The names that all servers of a cluster use for the same thing: servers, flows, their generations, requests.
 
 use std::fmt;
+use std::net::SocketAddr;
 
 /// One worker of a server of the cluster: each holds flows by itself, and each of a dispatcher's is a home.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -40,6 +41,15 @@ pub struct FlowId {
     pub home: ServerId,
     /// Its count.
     pub serial: u64,
+}
+
+/// A connection as its packets name it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ends {
+    /// The client's address.
+    pub client: SocketAddr,
+    /// The address that it talks to.
+    pub vip: SocketAddr,
 }
 
 /// How often a flow has changed hands. Only its home counts; the holder of the highest generation is the only one that may send.

@@ -7,13 +7,15 @@
 //! A message of a kind that isn't known is skipped if its kind is even, and ends the session if it is odd; fields may be added at a message's end.
 //! `docs/link.md` has the whole format.
 
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+
 use bytes::Bytes;
 
 use super::image::{decode_flow, encode_flow};
 use super::limits::{FLOWS_PER_MESSAGE_MAX, HOMES_MAX, IMAGE_BYTES_MAX, MESSAGE_BYTES_MAX, PROGRESS_BYTES_MAX};
 use super::placing::{Question, Rules, Sample, There, decode_samples, encode_samples};
 use super::wire::{DecodeError, Reader, put_bytes, put_number};
-use super::{FlowId, Generation, Incarnation};
+use super::{Ends, FlowId, Generation, Incarnation};
 
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -153,6 +155,29 @@ pub enum Message {
     Bequeath,
     /// Node: so it is. It holds nothing of this home's any more.
     Inherited,
+    /// Between the nodes of `spread = "l4"`, and between these and fronts: still here.
+    Present {
+        /// How much there is to do.
+        load: Load,
+        /// The workers of this server with which there are to be links.
+        workers: Vec<u16>,
+    },
+    /// Such a node, to a front: this flow lives here, whoever has its bucket.
+    Lives {
+        /// Which.
+        flow: FlowId,
+        /// Under which it is held.
+        generation: Generation,
+        /// What its packets are known by.
+        ends: Ends,
+    },
+    /// A front: that flow's packets go where it lives. The node says the same to who has given it the flow, once all fronts have.
+    Known {
+        /// Which.
+        flow: FlowId,
+        /// Under which it is held.
+        generation: Generation,
+    },
 }
 
 /// A flow that a node has.
@@ -264,6 +289,9 @@ const RULES: u8 = 30;
 const SEEN: u8 = 32;
 const BEQUEATH: u8 = 33;
 const INHERITED: u8 = 35;
+const PRESENT: u8 = 34;
+const LIVES: u8 = 36;
+const KNOWN: u8 = 38;
 
 /// An offer's terms, a bit each; those that aren't known are ignored.
 const LENT: u8 = 1;
@@ -312,6 +340,9 @@ impl Message {
             Message::Seen(_) => SEEN,
             Message::Bequeath => BEQUEATH,
             Message::Inherited => INHERITED,
+            Message::Present { .. } => PRESENT,
+            Message::Lives { .. } => LIVES,
+            Message::Known { .. } => KNOWN,
         }
     }
 
@@ -339,20 +370,22 @@ impl Message {
                 }
             }
             Message::Heartbeat { number, load } => {
-                let Load { flows, requests, cpu_permille, queued_bytes, is_draining, is_foreign, can_bear, is_failing } =
-                    *load;
                 put_number(out, *number);
-                for number in [u64::from(flows), u64::from(requests), u64::from(cpu_permille), queued_bytes] {
-                    put_number(out, number);
-                }
-                let flags =
-                    [(is_draining, DRAINING), (is_foreign, FOREIGN), (is_failing, FAILING), (can_bear, BEARING)];
-                out.push(flags.into_iter().filter(|(is_set, _)| *is_set).fold(0, |flags, (_, flag)| flags | flag));
+                encode_load(*load, out);
             }
             Message::Lease { number, duration_ms, homes } => {
                 put_number(out, *number);
                 put_number(out, u64::from(*duration_ms));
-                homes.iter().for_each(|home| put_number(out, u64::from(*home)));
+                encode_workers(homes, out);
+            }
+            Message::Present { load, workers } => {
+                encode_load(*load, out);
+                encode_workers(workers, out);
+            }
+            Message::Lives { flow, generation, ends } => {
+                encode_key(*flow, *generation, out);
+                encode_address(ends.client, out);
+                encode_address(ends.vip, out);
             }
             Message::Offer { flow, generation, image, is_lent } => {
                 encode_key(*flow, *generation, out);
@@ -367,7 +400,8 @@ impl Message {
             Message::Taken { flow, generation }
             | Message::Ended { flow, generation }
             | Message::Recall { flow, generation }
-            | Message::Release { flow, generation } => encode_key(*flow, *generation, out),
+            | Message::Release { flow, generation }
+            | Message::Known { flow, generation } => encode_key(*flow, *generation, out),
             Message::Refused { flow, generation, reason } => {
                 encode_key(*flow, *generation, out);
                 out.push(*reason as u8);
@@ -429,11 +463,7 @@ fn decode_fields(kind: u8, reader: &mut Reader<'_>) -> Result<Option<Message>, D
         HEARTBEAT => Message::Heartbeat { number: reader.number("the heartbeat")?, load: decode_load(reader)? },
         LEASE => {
             let (number, duration_ms) = (reader.number("the heartbeat")?, reader.number_u32("the lease's duration")?);
-            let mut homes = Vec::new();
-            while !reader.is_empty() && homes.len() < HOMES_MAX {
-                homes.push(reader.number_u16("a home's number")?);
-            }
-            Message::Lease { number, duration_ms, homes }
+            Message::Lease { number, duration_ms, homes: decode_workers(reader)? }
         }
         OFFER | RETURN | BEGAN => {
             let (flow, generation) = decode_key(reader)?;
@@ -448,12 +478,19 @@ fn decode_fields(kind: u8, reader: &mut Reader<'_>) -> Result<Option<Message>, D
                 _ => Message::Began { flow, generation, progress: bytes },
             }
         }
-        TAKEN | ENDED | RECALL | RELEASE => {
+        PRESENT => Message::Present { load: decode_load(reader)?, workers: decode_workers(reader)? },
+        LIVES => {
+            let (flow, generation) = decode_key(reader)?;
+            let ends = Ends { client: decode_address(reader)?, vip: decode_address(reader)? };
+            Message::Lives { flow, generation, ends }
+        }
+        TAKEN | ENDED | RECALL | RELEASE | KNOWN => {
             let (flow, generation) = decode_key(reader)?;
             match kind {
                 TAKEN => Message::Taken { flow, generation },
                 ENDED => Message::Ended { flow, generation },
                 RECALL => Message::Recall { flow, generation },
+                KNOWN => Message::Known { flow, generation },
                 _ => Message::Release { flow, generation },
             }
         }
@@ -512,6 +549,42 @@ fn decode_load(reader: &mut Reader<'_>) -> Result<Load, DecodeError> {
     Ok(Load { flows, requests, cpu_permille, queued_bytes, is_draining, is_foreign, can_bear, is_failing })
 }
 
+fn encode_load(load: Load, out: &mut Vec<u8>) {
+    let Load { flows, requests, cpu_permille, queued_bytes, is_draining, is_foreign, can_bear, is_failing } = load;
+    for number in [u64::from(flows), u64::from(requests), u64::from(cpu_permille), queued_bytes] {
+        put_number(out, number);
+    }
+    let flags = [(is_draining, DRAINING), (is_foreign, FOREIGN), (is_failing, FAILING), (can_bear, BEARING)];
+    out.push(flags.into_iter().filter(|(is_set, _)| *is_set).fold(0, |flags, (_, flag)| flags | flag));
+}
+
+fn encode_workers(workers: &[u16], out: &mut Vec<u8>) {
+    workers.iter().for_each(|worker| put_number(out, u64::from(*worker)));
+}
+
+fn decode_workers(reader: &mut Reader<'_>) -> Result<Vec<u16>, DecodeError> {
+    let mut workers = Vec::new();
+    while !reader.is_empty() && workers.len() < HOMES_MAX {
+        workers.push(reader.number_u16("a worker's number")?);
+    }
+    Ok(workers)
+}
+
+/// As the steering programs have it: IPv4 mapped into IPv6, then the port.
+fn encode_address(address: SocketAddr, out: &mut Vec<u8>) {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+        IpAddr::V6(ip) => ip,
+    };
+    out.extend_from_slice(&ip.octets());
+    out.extend_from_slice(&address.port().to_be_bytes());
+}
+
+fn decode_address(reader: &mut Reader<'_>) -> Result<SocketAddr, DecodeError> {
+    let ip = Ipv6Addr::from(reader.array::<16>("an address")?).to_canonical();
+    Ok(SocketAddr::new(ip, u16::from_be_bytes(reader.array("a port")?)))
+}
+
 fn encode_key(flow: FlowId, generation: Generation, out: &mut Vec<u8>) {
     encode_flow(flow, out);
     put_number(out, u64::from(generation.0));
@@ -561,12 +634,16 @@ mod tests {
             Message::Rules(Rules { is_asked: true, keep_ms: 10_000 }),
             Message::Bequeath,
             Message::Inherited,
+            Message::Present { load, workers: vec![0, 300] },
+            Message::Known { flow, generation },
             Message::Seen(vec![
                 Sample::Reply { content: ContentKey(u64::MAX), bytes: 1 },
                 Sample::Work { work: 3, reply_bytes: 0, cpu_ns: 70_000 },
                 Sample::Connection { requests: 10 },
             ]),
         ];
+        let vips = ["10.77.0.100:80", "[fd77::100]:80"].map(|vip| vip.parse().unwrap());
+        messages.extend(vips.map(|vip| Message::Lives { flow, generation, ends: Ends { client: vip, vip } }));
         let answers = [There::Stay, There::Fetch(ServerId(3)), There::Move];
         messages.extend(answers.map(|there| Message::There { flow, generation, number: 7, there }));
         messages.extend(REASONS.map(|reason| Message::Refused { flow, generation, reason }));

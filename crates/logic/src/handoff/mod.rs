@@ -22,7 +22,7 @@ mod wire;
 
 pub use continuation::{Impossible, Progress, Witness, continue_from, is_untouched};
 pub use effect::{Birth, CutReason, Effect, SessionId, Target};
-pub use flow::{FlowId, Generation, Incarnation, RequestId, ServerId};
+pub use flow::{Ends, FlowId, Generation, Incarnation, RequestId, ServerId};
 pub use home::{Destination, GiveError, Home, HomeCounters, HomeLimits};
 pub use http::HttpState;
 pub use image::{IMAGE_VERSION, Image, SECTION_TLS};

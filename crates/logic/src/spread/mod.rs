@@ -1,10 +1,18 @@
-//! Which node a front sends a connection's packets to (`spread = "l4"`): decides the table of buckets and nothing else. What a packet's bucket is,
-//! programs in the kernel say; which nodes are fit, `dispatch::Dispatcher`. `docs/decisions/0017-spread.md` has the reasons.
+//! Which node a front sends a connection's packets to (`spread = "l4"`), and who has a connection that nodes hand on to each other: decides the table of
+//! buckets, and whose word counts. What a packet's bucket is, programs in the kernel say; which nodes are fit, and which is right for a request,
+//! `dispatch::Dispatcher`. `docs/decisions/0017-spread.md` and `0020-spread-by-content.md` have the reasons.
 
+mod followed;
 mod maglev;
+mod peer;
 mod table;
 
+#[cfg(test)]
+mod tests;
+
+pub use followed::{FOLLOWED_MAX, Followed};
 pub use maglev::BUCKETS;
+pub use peer::{FRONT, Peer, PeerCounters};
 pub use table::{Member, Owners, Standing, Table};
 
 /// What fronts of one cluster, and nobody else, make buckets with.

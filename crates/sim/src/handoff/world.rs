@@ -386,6 +386,7 @@ impl World {
             }
             Effect::Told { flow, there } => self.told(machine, flow, there),
             Effect::Load { .. } | Effect::Rules(_) | Effect::Seen(_) | Effect::AcceptAll | Effect::Inherit { .. } => {}
+            Effect::Follow { .. } | Effect::Unfollow { .. } => unreachable!("there is no front"),
         }
     }
 

@@ -120,7 +120,7 @@ impl<H: Host> Worker<H> {
     fn home_steering(&self) -> Option<&steering::Dispatcher> {
         match &self.cluster.as_ref()?.part {
             Part::Home(home) => home.steering.as_deref(),
-            Part::Node(_) => None,
+            _ => None,
         }
     }
 
@@ -190,11 +190,19 @@ impl<H: Host> Worker<H> {
         }
     }
 
-    /// A connection was accepted: if it began by a cookie, it's a flow. False when another server goes on with it, and nothing is left of it here.
+    /// A connection was accepted: if it began by a cookie, or at a node that hands on, it's a flow. False when another server goes on with it, and
+    /// nothing is left of it here.
     pub(in crate::worker) fn accepted_birth(&mut self, token: Token) -> bool {
         let socket = self.connections[token].socket;
         let Some(cluster) = &mut self.cluster else { return true };
-        let Part::Node(node) = &mut cluster.part else { return true };
+        let node = match &mut cluster.part {
+            Part::Node(node) => node,
+            Part::Peer(_) => {
+                self.begins_at_peer(token);
+                return true;
+            }
+            Part::Home(_) | Part::Front(_) => return true,
+        };
         node.accepted += 1;
         let before = node.accepted.is_multiple_of(MEASURED_EVERY).then(|| self.host.processor_time());
         let Ok((vip, client)) = socket::ends(&Borrowed(socket)) else { return true };

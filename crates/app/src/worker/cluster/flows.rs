@@ -212,8 +212,8 @@ impl<H: Host> Worker<H> {
 
     /// Whether a node measures what a flow's change of hands takes.
     fn measures(&self, flow: FlowId) -> bool {
-        let is_node = matches!(self.cluster.as_ref().map(|cluster| &cluster.part), Some(Part::Node(_)));
-        is_node && flow.serial.is_multiple_of(MEASURED_EVERY)
+        let part = self.cluster.as_ref().map(|cluster| &cluster.part);
+        matches!(part, Some(Part::Node(_) | Part::Peer(_))) && flow.serial.is_multiple_of(MEASURED_EVERY)
     }
 
     fn freeze_now(&mut self, flow: FlowId, token: Token) {
@@ -244,9 +244,9 @@ impl<H: Host> Worker<H> {
                 self.metrics.connections.set(self.connections.len() as u64);
                 match image.encode() {
                     Ok(image) => {
-                        if let (Part::Node(node), Some(before)) = (&mut cluster.part, before) {
+                        if let Some(before) = before {
                             let spent = self.host.processor_time().saturating_sub(before);
-                            node.samples.add_work(Work::HandedOn, 0, 2 * spent);
+                            cluster.part.measured(Work::HandedOn, 0, 2 * spent);
                         }
                         cluster.part.frozen(self.now, flow, image.into());
                     }
@@ -370,14 +370,12 @@ impl<H: Host> Worker<H> {
             Some(_) => Err(refused(RefuseReason::Image, &"a reply under way, whose content nodes have")),
             None => self.try_to_thaw(flow, image),
         };
-        if let (Ok(token), Some(Part::Node(node)), Some(before)) =
-            (&thawed, self.cluster.as_mut().map(|cluster| &mut cluster.part), before)
-        {
+        if let (Ok(token), Some(cluster), Some(before)) = (&thawed, &mut self.cluster, before) {
             let spent = self.host.processor_time().saturating_sub(before);
             match self.connections[*token].http.request_count() {
-                0 | 1 => node.samples.add_work(Work::Moved, 0, spent),
+                0 | 1 => cluster.part.measured(Work::Moved, 0, spent),
                 // Half of it: the giver's freeze is the other.
-                _ => node.samples.add_work(Work::HandedOn, 0, 2 * spent),
+                _ => cluster.part.measured(Work::HandedOn, 0, 2 * spent),
             }
         }
         self.thaw_ended(flow, thawed);
@@ -389,7 +387,7 @@ impl<H: Host> Worker<H> {
             Ok(token) => {
                 cluster.part.came_back(flow, self.now);
                 cluster.flows.settle(flow, token);
-                cluster.part.thawed(flow);
+                cluster.part.thawed(flow, cluster.flows.key(flow));
                 self.begin_with(token);
             }
             Err(reason) => cluster.part.thaw_failed(flow, reason),

@@ -23,19 +23,16 @@ use super::super::handler::{Passed, PassedOutcome};
 use super::super::{HELD_PACKETS_INDEX, Host, Worker};
 use super::leave::Leaving;
 use super::placing::ROUND_TRIP;
+use super::sweep::Sweep;
 use super::waiting::Waiting;
 use super::{DISPATCHER, Part, Shared, Split, number_of, recovery};
 use crate::config::{Config, Role};
 use crate::ctl::{self, Command, Question};
 
-/// Entries are looked through for what is over, so many at a time.
-const SWEEP_COUNT: u32 = 4096;
-const SWEEP_PAUSE: Duration = Duration::from_millis(200);
-/// Until the next look once all have been seen. Empty room takes its time as well: the kernel goes through a million buckets for it.
-const SEEN_PAUSE: Duration = Duration::from_secs(1);
 /// Connections of draining nodes that are on their way at a time, and the time until more are asked for.
 const RECALL_COUNT: usize = 512;
 const RECALL_PAUSE: Duration = Duration::from_millis(5);
+const ARRIVAL_PAUSE: Duration = Duration::from_millis(200);
 /// Nodes that a request is offered to before it's refused.
 const OFFERS_MAX: u8 = 3;
 
@@ -59,7 +56,7 @@ pub(super) struct Home {
     asked_last: BTreeMap<u32, ServerId>,
     next_serial: u64,
     /// Requests that are on their way to a node: which, and how many have been asked before.
-    asked: BTreeMap<FlowId, Asked>,
+    pub(super) asked: BTreeMap<FlowId, Asked>,
     pub(super) waiting: Waiting,
     /// Nodes that are being emptied, and when to ask them next.
     pub(super) draining: BTreeSet<u32>,
@@ -72,11 +69,7 @@ pub(super) struct Home {
     /// This server is stopped, and its peer goes on.
     pub(super) leaving: Option<Leaving>,
     pub(super) recall_at: Instant,
-    sweep_at: Instant,
-    sweep_place: Option<steering::Place>,
-    entries_seen: u64,
-    /// Entries that there were when all had been looked through.
-    pub(super) entries: u64,
+    pub(super) sweep: Sweep,
     /// Packets that waited were taken in on the way: connections may be among them that nobody has yet.
     pub(super) has_taken_in: bool,
 }
@@ -155,10 +148,7 @@ impl Home {
             is_retiring: false,
             leaving: None,
             recall_at: Instant::NEVER,
-            sweep_at: if is_first { now.after(SWEEP_PAUSE) } else { Instant::NEVER },
-            sweep_place: None,
-            entries_seen: 0,
-            entries: 0,
+            sweep: Sweep::new(is_first, now),
             has_taken_in: false,
         })
     }
@@ -258,7 +248,7 @@ impl Home {
     }
 
     pub(super) fn poll_timeout(&self) -> Instant {
-        let sweep_at = if self.steering.is_some() { self.sweep_at } else { Instant::NEVER };
+        let sweep_at = if self.steering.is_some() { self.sweep.at } else { Instant::NEVER };
         let leave_at = self.leaving.as_ref().map_or(Instant::NEVER, Leaving::poll_timeout);
         let waiting = self.waiting.poll_timeout();
         self.flows.poll_timeout().min(sweep_at).min(self.recall_at).min(waiting).min(leave_at)
@@ -270,21 +260,8 @@ impl Home {
         if now >= self.recall_at {
             self.recall_some(now);
         }
-        if now >= self.sweep_at
-            && let Some(steering) = &self.steering
-        {
-            self.sweep_at = now.after(SWEEP_PAUSE);
-            match steering.flows().sweep(self.sweep_place, SWEEP_COUNT, now) {
-                Ok((left, place)) => {
-                    self.sweep_place = place;
-                    self.entries_seen += left;
-                    if place.is_none() {
-                        self.entries = std::mem::take(&mut self.entries_seen);
-                        self.sweep_at = now.after(SEEN_PAUSE);
-                    }
-                }
-                Err(error) => crate::log::warning(format_args!("entries of flows can't be looked through: {error}")),
-            }
+        if let Some(steering) = &self.steering {
+            self.sweep.handle_timeout(steering, now);
         }
     }
 
@@ -356,14 +333,6 @@ impl Home {
         }
     }
 
-    /// Packets that have waited go where their flow's entry says.
-    fn release(&mut self, key: FlowKey, now: Instant) {
-        if let Some(steering) = &self.steering {
-            steering.release(key, now);
-            self.has_taken_in = true;
-        }
-    }
-
     /// Has all flows come back, as this home is to go.
     pub(super) fn retire(&mut self, now: Instant) {
         self.is_retiring = true;
@@ -378,7 +347,7 @@ impl Home {
         self.recall_at = match (is_left, self.draining.is_empty() && !self.is_retiring) {
             (true, _) => now.after(RECALL_PAUSE),
             // One that was on its way there may arrive yet.
-            (false, false) => now.after(SWEEP_PAUSE),
+            (false, false) => now.after(ARRIVAL_PAUSE),
             (false, true) => Instant::NEVER,
         };
     }
@@ -388,78 +357,6 @@ impl Home {
         let asked = self.asked.remove(&flow)?;
         self.dispatcher.end(asked.node, outcome, now);
         Some(asked)
-    }
-}
-
-impl Part {
-    /// Packets of the flow wait from now on. Only a home has them.
-    pub(super) fn hold(&mut self, flow: FlowId, key: FlowKey) -> Result<(), String> {
-        match self {
-            Part::Home(home) => {
-                let steering = home.steering.as_ref().ok_or("nothing steers packets")?;
-                steering.flows().hold(key, flow).map_err(|error| error.to_string())
-            }
-            Part::Node(_) => Ok(()),
-        }
-    }
-
-    /// A flow that a data server may have had is here, or over.
-    pub(super) fn came_back(&mut self, flow: FlowId, now: Instant) {
-        if let Part::Home(home) = self {
-            home.came_back(flow, now);
-        }
-    }
-
-    /// The flow's packets come here again.
-    pub(super) fn let_go(&mut self, flow: FlowId, key: FlowKey, now: Instant) {
-        if let Part::Home(home) = self
-            && let Some(steering) = &home.steering
-        {
-            if let Err(error) = steering.flows().delete(key, flow) {
-                crate::log::warning(format_args!("an entry of a flow can't be deleted: {error}"));
-            }
-            home.release(key, now);
-        }
-    }
-
-    /// The flow's packets go to its node, those that have waited first.
-    pub(super) fn unhold(&mut self, flow: FlowId, key: FlowKey, now: Instant) {
-        let Part::Home(home) = self else { return };
-        let Some(steering) = &home.steering else { return };
-        if home.asked.contains_key(&flow)
-            && let Err(error) = steering.flows().unhold(key, flow)
-        {
-            crate::log::warning(format_args!("a flow can't be steered: {error}"));
-        }
-        home.release(key, now);
-    }
-
-    pub(super) fn frozen(&mut self, now: Instant, flow: FlowId, image: Bytes) {
-        match self {
-            Part::Home(home) => home.flows.frozen(now, flow, image),
-            Part::Node(node) => node.of(flow).into_iter().for_each(|flows| flows.frozen(flow, image.clone())),
-        }
-    }
-
-    pub(super) fn freeze_failed(&mut self, flow: FlowId) {
-        match self {
-            Part::Home(home) => home.flows.freeze_failed(flow),
-            Part::Node(node) => node.of(flow).into_iter().for_each(|flows| flows.freeze_failed(flow)),
-        }
-    }
-
-    pub(super) fn thawed(&mut self, flow: FlowId) {
-        match self {
-            Part::Home(home) => home.flows.thawed(flow),
-            Part::Node(node) => node.of(flow).into_iter().for_each(|flows| flows.thawed(flow)),
-        }
-    }
-
-    pub(super) fn thaw_failed(&mut self, flow: FlowId, reason: handoff::RefuseReason) {
-        match self {
-            Part::Home(home) => home.flows.thaw_failed(flow),
-            Part::Node(node) => node.of(flow).into_iter().for_each(|flows| flows.thaw_failed(flow, reason)),
-        }
     }
 }
 
@@ -473,9 +370,7 @@ impl<H: Host> Worker<H> {
 
     /// Packets of flows that are on their way have come.
     pub(in crate::worker) fn receive_held_packets(&mut self) {
-        if let Some(Part::Home(home)) = self.cluster.as_ref().map(|cluster| &cluster.part)
-            && let Some(steering) = &home.steering
-        {
+        if let Some(steering) = self.cluster.as_ref().and_then(|cluster| cluster.part.steering()) {
             steering.receive(self.now);
             self.place_arrivals();
         }
@@ -555,7 +450,7 @@ impl<H: Host> Worker<H> {
                     node.forget_places();
                     continue;
                 }
-                Some(Part::Node(_)) | None => continue,
+                _ => continue,
             };
             let place = config.cluster.nodes.iter().position(|node| node.address.contains(&peer.ip()));
             let Some(node) = place.and_then(|place| home.nodes.get(place).copied()) else { continue };
@@ -590,7 +485,7 @@ impl<H: Host> Worker<H> {
                     }
                 }
             }
-            Part::Node(_) => self.begin_with(token),
+            _ => self.begin_with(token),
         }
     }
 
@@ -598,9 +493,8 @@ impl<H: Host> Worker<H> {
     pub(super) fn steer(&mut self, flow: FlowId, to: Target, generation: Generation) {
         let now = self.now;
         let Some(cluster) = &mut self.cluster else { return };
-        let Part::Home(home) = &mut cluster.part else { return };
         let Some(key) = cluster.flows.key(flow) else { return };
-        let Some(steering) = &home.steering else { return };
+        let Some(steering) = cluster.part.steering() else { return };
         let flows = steering.flows();
         let steered = match to {
             Target::Hold => flows.hold_again(key, flow),
@@ -611,11 +505,15 @@ impl<H: Host> Worker<H> {
             },
         };
         match steered {
-            Ok(()) if !cluster.flows.is_frozen(flow) && to != Target::Hold => home.release(key, now),
+            Ok(()) if !cluster.flows.is_frozen(flow) && to != Target::Hold => cluster.part.release(key, now),
             Ok(()) => {}
             // Its client has begun another connection.
             Err(steering::Error::Gone) if to == Target::Hold => {}
-            Err(steering::Error::Gone) => home.flows.forget(flow),
+            Err(steering::Error::Gone) => {
+                if let Part::Home(home) = &mut cluster.part {
+                    home.flows.forget(flow);
+                }
+            }
             Err(error) => crate::log::warning(format_args!("a flow can't be steered: {error}")),
         }
     }
@@ -628,16 +526,15 @@ impl<H: Host> Worker<H> {
         if cluster.flows.token(flow).is_some() {
             cluster.part.let_go(flow, key, self.now);
         }
-        let Part::Home(home) = &mut cluster.part else { return };
         // What the client still has to say goes to the node; its entry goes when both have said goodbye.
         if !is_here
-            && let Some(steering) = &home.steering
+            && let Some(steering) = cluster.part.steering()
             && let Err(error) = steering.flows().close(key, flow)
         {
             crate::log::warning(format_args!("a flow's entry can't be closed: {error}"));
         }
         if !is_here {
-            home.came_back(flow, self.now);
+            cluster.part.came_back(flow, self.now);
             cluster.flows.remove(flow);
         }
     }
@@ -653,6 +550,9 @@ impl<H: Host> Worker<H> {
             return question.answer(Ok(self.list_ports()));
         }
         if let Some(answer) = self.answer_by_front(&question.command) {
+            return question.answer(answer);
+        }
+        if let Some(answer) = self.answer_by_peer(&question.command) {
             return question.answer(answer);
         }
         let is_ports = self.tell_ports(&question.command);
@@ -744,12 +644,19 @@ impl<H: Host> Worker<H> {
             match &mut cluster.part {
                 Part::Home(home) => home.flows.forget(flow),
                 Part::Node(node) => node.of(flow).into_iter().for_each(|flows| flows.ended(flow)),
+                Part::Peer(peer) => peer.flows.ended(flow),
+                Part::Front(_) => {}
             }
         }
     }
 
     pub(super) fn node_reported(&mut self, server: ServerId, load: Load) {
         let now = self.now;
+        match self.cluster.as_mut().map(|cluster| &mut cluster.part) {
+            Some(Part::Peer(peer)) => return peer.reported(server, load, now),
+            Some(Part::Front(_)) => return self.node_drains(server, load.is_draining),
+            _ => {}
+        }
         let Some(Part::Home(home)) = self.cluster.as_mut().map(|cluster| &mut cluster.part) else { return };
         if load.is_draining {
             home.leave_out(now, server);

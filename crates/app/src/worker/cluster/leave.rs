@@ -137,7 +137,7 @@ impl<H: Host> Worker<H> {
     fn leaving(&self) -> Option<&Leaving> {
         match &self.cluster.as_ref()?.part {
             Part::Home(home) => home.leaving.as_ref(),
-            Part::Node(_) => None,
+            _ => None,
         }
     }
 
@@ -195,7 +195,7 @@ impl<H: Host> Worker<H> {
     fn leaving_mut(&mut self) -> Option<&mut Leaving> {
         match &mut self.cluster.as_mut()?.part {
             Part::Home(home) => home.leaving.as_mut(),
-            Part::Node(_) => None,
+            _ => None,
         }
     }
 

@@ -1,5 +1,6 @@
 //! Links: sessions between home and node over streams of the worker's. A node connects to its homes and tries again with growing pauses; a
-//! home listens. What the messages mean is the handoff's business.
+//! home listens. Nodes behind fronts connect to these and to the nodes before them, and listen for the others. What the messages mean is the
+//! handoff's business.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,7 +16,6 @@ use leat_logic::time::Instant;
 use super::super::stream::Owner;
 use super::super::{Host, LINK_LISTENER_INDEX, Worker};
 use super::Part;
-use crate::config;
 
 /// After a link that failed the next is tried, each time twice as late.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
@@ -28,23 +28,26 @@ const UNPROVED_MAX: usize = 64;
 pub(super) struct Links {
     sessions: BTreeMap<SessionId, Link>,
     next_session: u64,
-    /// The homes, by the number of the dispatcher's worker, and when to try each.
-    homes: BTreeMap<u16, Sought>,
-    /// The first one's address: the others' ports follow, by their numbers.
-    address: Option<SocketAddr>,
+    /// Those to which there are to be links, and when to try each.
+    homes: BTreeMap<Place, Sought>,
+    /// Where each server's first worker listens: the others' ports follow, by their numbers.
+    addresses: Vec<SocketAddr>,
     /// Keeps the socket open.
     listeners: Vec<OwnedFd>,
     /// Places of listeners where accepting has failed.
     unawaited: Vec<usize>,
 }
 
+/// Whom a link leads to: the place of a server's address, and the number of its worker.
+pub(super) type Place = (usize, u16);
+
 struct Link {
     stream: Token,
     session: LinkSession,
     /// Whether the machine knows of it.
     is_open: bool,
-    /// The number in `homes`.
-    home: Option<u16>,
+    /// The place in `homes`.
+    home: Option<Place>,
 }
 
 struct Sought {
@@ -54,24 +57,25 @@ struct Sought {
 }
 
 impl Links {
-    /// Has links to the configured homes made.
-    pub(super) fn seek(&mut self, cluster: &config::Cluster, now: Instant) {
-        // One machine may have an address of each family: one of them is enough.
-        self.address = cluster.dispatchers.first().map(|&address| SocketAddr::new(address, cluster.link_port));
-        self.set_homes(&[], now);
+    /// Has links made to the servers at these addresses.
+    pub(super) fn seek(&mut self, addresses: impl Iterator<Item = IpAddr>, port: u16, now: Instant) {
+        self.addresses = addresses.map(|address| SocketAddr::new(address, port)).collect();
+        (0..self.addresses.len()).for_each(|server| self.set_homes(server, &[], now));
     }
 
-    /// Has links made to these of the dispatcher's workers, and always to the first, which says which others there are.
-    pub(super) fn set_homes(&mut self, numbers: &[u16], now: Instant) {
-        self.homes.retain(|number, home| *number == 0 || home.session.is_some() || numbers.contains(number));
+    /// Has links made to these of a server's workers, and always to the first, which says which others there are.
+    pub(super) fn set_homes(&mut self, server: usize, numbers: &[u16], now: Instant) {
+        self.homes.retain(|(place, number), home| {
+            *place != server || *number == 0 || home.session.is_some() || numbers.contains(number)
+        });
         for &number in numbers.iter().chain(&[0]) {
-            self.homes.entry(number).or_insert(Sought { session: None, try_at: now, pause: PAUSE_MIN });
+            self.homes.entry((server, number)).or_insert(Sought { session: None, try_at: now, pause: PAUSE_MIN });
         }
     }
 
-    fn address_of(&self, home: u16) -> Option<SocketAddr> {
-        let first = self.address?;
-        Some(SocketAddr::new(first.ip(), first.port().checked_add(home)?))
+    fn address_of(&self, (server, number): Place) -> Option<SocketAddr> {
+        let first = self.addresses.get(server)?;
+        Some(SocketAddr::new(first.ip(), first.port().checked_add(number)?))
     }
 
     pub(super) fn poll_timeout(&self) -> Instant {
@@ -84,7 +88,7 @@ impl Links {
         self.sessions.iter().find(|(_, link)| link.stream == stream).map(|(&session, _)| session)
     }
 
-    fn add(&mut self, stream: Token, session: LinkSession, home: Option<u16>) -> SessionId {
+    fn add(&mut self, stream: Token, session: LinkSession, home: Option<Place>) -> SessionId {
         self.next_session += 1;
         let id = SessionId(self.next_session);
         self.sessions.insert(id, Link { stream, session, is_open: false, home });
@@ -189,7 +193,7 @@ impl<H: Host> Worker<H> {
                 if let Some(home) = link.home.and_then(|home| cluster.links.homes.get_mut(&home)) {
                     home.pause = PAUSE_MIN;
                 }
-                cluster.part.connected(self.now, peer, id);
+                cluster.part.connected(self.now, peer, id, link.home.map(|(server, _)| server));
             }
             let mut has_message = false;
             while let Some(message) = link.session.poll_message()? {
@@ -272,8 +276,8 @@ impl<H: Host> Worker<H> {
         let late: Vec<_> =
             cluster.links.sessions.iter_mut().filter_map(|(&id, link)| late(link).then_some(id)).collect();
         late.into_iter().for_each(|id| self.drop_session(id));
-        let due = |(&number, home): (&u16, &Sought)| (home.session.is_none() && home.try_at <= now).then_some(number);
-        let due: Vec<u16> =
+        let due = |(&place, home): (&Place, &Sought)| (home.session.is_none() && home.try_at <= now).then_some(place);
+        let due: Vec<Place> =
             self.cluster.iter().flat_map(|cluster| cluster.links.homes.iter().filter_map(due)).collect();
         for home in due {
             if let Err(error) = self.connect_link(home) {
@@ -282,11 +286,11 @@ impl<H: Host> Worker<H> {
         }
     }
 
-    fn connect_link(&mut self, number: u16) -> Result<(), String> {
+    fn connect_link(&mut self, place: Place) -> Result<(), String> {
         let now = self.now;
         let Some(cluster) = &mut self.cluster else { return Ok(()) };
-        let Some(address) = cluster.links.address_of(number) else { return Ok(()) };
-        let Some(home) = cluster.links.homes.get_mut(&number) else { return Ok(()) };
+        let Some(address) = cluster.links.address_of(place) else { return Ok(()) };
+        let Some(home) = cluster.links.homes.get_mut(&place) else { return Ok(()) };
         home.try_at = now.after(home.pause);
         home.pause = (home.pause * 2).min(PAUSE_MAX);
         let entropy = entropy().map_err(|error| error.to_string())?;
@@ -295,8 +299,8 @@ impl<H: Host> Worker<H> {
         let socket = self.reactor.connect(&Peer::Internet(address)).map_err(|error| format!("{address}: {error}"))?;
         let stream = self.open_stream(socket, true, Owner::Link);
         if let Some(cluster) = &mut self.cluster {
-            let id = cluster.links.add(stream, session, Some(number));
-            if let Some(home) = cluster.links.homes.get_mut(&number) {
+            let id = cluster.links.add(stream, session, Some(place));
+            if let Some(home) = cluster.links.homes.get_mut(&place) {
                 home.session = Some(id);
             }
         }
@@ -305,10 +309,13 @@ impl<H: Host> Worker<H> {
 }
 
 impl Part {
-    fn connected(&mut self, now: Instant, peer: ServerId, session: SessionId) {
+    /// `place`: of the server, if it was sought.
+    fn connected(&mut self, now: Instant, peer: ServerId, session: SessionId, place: Option<usize>) {
         match self {
             Part::Home(home) => home.connected(peer, session),
             Part::Node(node) => node.connected(now, peer, session),
+            Part::Peer(node) => node.connected(now, peer, session, place),
+            Part::Front(front) => front.connected(now, session, peer),
         }
     }
 
@@ -316,6 +323,8 @@ impl Part {
         match self {
             Part::Home(home) => home.disconnected(now, peer, session),
             Part::Node(node) => node.disconnected(peer, session),
+            Part::Peer(node) => node.disconnected(now, peer, session),
+            Part::Front(front) => front.disconnected(now, session),
         }
     }
 
@@ -323,6 +332,8 @@ impl Part {
         match self {
             Part::Home(home) => home.flows.handle_message(now, session, message),
             Part::Node(node) => node.handle_message(now, peer, session, message),
+            Part::Peer(node) => node.flows.handle_message(now, session, message),
+            Part::Front(front) => front.handle_message(now, session, message),
         }
     }
 }

@@ -15,6 +15,9 @@
 //! | `placing` | both: requests that come on connections which have been given to a node |
 //! | `shared` | is what workers share: programs in the kernel, and leases |
 //! | `spread` | a front's, and its nodes': packets go by a table, and nobody but the node sees the request |
+//! | `peer` | such a node's that chooses by content and hands on to the others |
+//! | `part` | what each part does as a flow changes hands |
+//! | `sweep` | entries of flows that are over |
 //! | `waiting` | a home's: requests for which there is no node at the moment |
 //! | `leave` | a connection server's that is stopped, and its peer's |
 //! | `split` | a connection server's, and its data servers': which requests are delegated, and when a connection comes home |
@@ -26,12 +29,15 @@ mod home;
 mod leave;
 mod link;
 mod node;
+mod part;
+mod peer;
 mod placing;
 mod recovery;
 mod reply;
 mod shared;
 mod split;
 mod spread;
+mod sweep;
 mod turns;
 mod waiting;
 
@@ -39,6 +45,7 @@ use leat_host::handoff::Freezer;
 use leat_host::reactor::Token;
 use leat_logic::handoff::limits::HOMES_MAX;
 use leat_logic::handoff::{Effect, FlowId, LinkKey, Sample, ServerId};
+use leat_logic::spread::{FRONT, Followed};
 use leat_logic::time::Instant;
 
 use super::{File, Host, Worker};
@@ -48,6 +55,7 @@ use flows::Flows;
 use home::Home;
 use link::Links;
 use node::Node;
+use peer::Peer;
 pub use shared::Shared;
 use split::Split;
 pub(in crate::worker) use split::UnderWay;
@@ -55,6 +63,9 @@ pub(in crate::worker) use spread::Spread;
 
 /// The dispatcher's number.
 const DISPATCHER: u32 = 0;
+
+/// What every front is called: nodes tell them apart by where they have found them.
+const FRONT_ID: ServerId = ServerId(FRONT);
 
 /// What a worker is called in the cluster, by its number in this process. Only those that live at one time needn't be mistaken for each other.
 pub(crate) fn worker_number(worker: usize) -> u16 {
@@ -83,6 +94,10 @@ pub(super) struct Cluster<F> {
 enum Part {
     Home(Box<Home>),
     Node(Box<Node>),
+    /// One of several nodes behind fronts that hand on to each other.
+    Peer(Box<Peer>),
+    /// Such a front's worker that the nodes talk to.
+    Front(Box<Followed>),
 }
 
 impl Part {
@@ -90,7 +105,7 @@ impl Part {
     fn split(&mut self) -> Option<&mut Split> {
         match self {
             Part::Home(home) => home.split.as_mut(),
-            Part::Node(_) => None,
+            _ => None,
         }
     }
 
@@ -98,7 +113,8 @@ impl Part {
     fn serves(&self) -> bool {
         match self {
             Part::Home(home) => home.split.is_some(),
-            Part::Node(_) => true,
+            Part::Node(_) | Part::Peer(_) => true,
+            Part::Front(_) => false,
         }
     }
 
@@ -111,6 +127,8 @@ impl Part {
                 home.split.iter_mut().for_each(|split| split.balance.configure(config.split.rules()));
             }
             Part::Node(node) => node.rules = config.split.rules(),
+            Part::Peer(peer) => peer.configure(config),
+            Part::Front(_) => {}
         }
     }
 
@@ -119,6 +137,8 @@ impl Part {
         match self {
             Part::Home(home) => home.flows.poll_effect().map(|effect| (home.id, effect)),
             Part::Node(node) => node.poll_effect(),
+            Part::Peer(peer) => peer.flows.poll_effect().map(|effect| (peer.id, effect)),
+            Part::Front(front) => front.poll_effect().map(|effect| (FRONT_ID, effect)),
         }
     }
 }
@@ -130,7 +150,7 @@ impl Part {
             Part::Home(home) => {
                 let counters = home.flows.counters();
                 count(&metrics.flows, home.flows.flow_count());
-                metrics.flow_entries.set(home.entries);
+                metrics.flow_entries.set(home.sweep.entries);
                 metrics.handoffs.set(counters.taken);
                 metrics.births.set(counters.born + home.entrusted);
                 metrics.handoffs_refused.set(counters.refused);
@@ -148,6 +168,15 @@ impl Part {
                 metrics.connections_inherited.set(counters.inherited);
                 metrics.flows_cut.set(counters.orphaned);
             }
+            Part::Peer(peer) => {
+                let counters = peer.flows.counters();
+                count(&metrics.flows, peer.flows.flow_count());
+                metrics.flow_entries.set(peer.sweep.entries);
+                metrics.handoffs.set(counters.taken);
+                metrics.handoffs_refused.set(counters.refused);
+                metrics.flows_cut.set(counters.lost);
+            }
+            Part::Front(front) => metrics.flow_entries.set(front.len() as u64),
         }
     }
 }
@@ -159,20 +188,26 @@ impl<H: Host> Worker<H> {
         if config.role == Role::Server || config.cluster.vip.is_empty() {
             return;
         }
-        if config.cluster.is_spread() {
-            return self.arrange_spread(config);
-        }
         if let Some(cluster) = &mut self.cluster {
             cluster.part.configure(config, &self.shared);
-            return;
-        }
-        match self.make_cluster(config) {
-            Ok(cluster) => {
-                self.cluster = Some(Box::new(cluster));
-                self.run_effects();
+        } else if !config.cluster.is_spread() || config.cluster.hands_on() && self.takes_part(config) {
+            match self.make_cluster(config) {
+                Ok(cluster) => {
+                    self.cluster = Some(Box::new(cluster));
+                    self.run_effects();
+                }
+                Err(error) => crate::log::error(format_args!("connections can't be handed over: {error}")),
             }
-            Err(error) => crate::log::error(format_args!("connections can't be handed over: {error}")),
         }
+        if config.cluster.is_spread() {
+            // Behind the programs that send packets after connections which have moved.
+            self.arrange_spread(config);
+        }
+    }
+
+    /// Nodes talk to one of a front's workers.
+    fn takes_part(&self, config: &Config) -> bool {
+        config.role == Role::Node || self.shared.workers().first() == Some(&worker_number(self.metrics.worker))
     }
 
     fn make_cluster(&mut self, config: &Config) -> Result<Cluster<File<H>>, String> {
@@ -182,6 +217,22 @@ impl<H: Host> Worker<H> {
         let worker = worker_number(self.metrics.worker);
         let mut flows = Flows::default();
         let (part, own) = match config.role {
+            Role::Dispatcher if config.cluster.is_spread() => {
+                self.listen_for_links(&mut links, &[], config.cluster.link_port)?;
+                (Part::Front(Box::new(Followed::new(self.now))), FRONT_ID)
+            }
+            Role::Node if config.cluster.is_spread() => {
+                let peer = Peer::new(config, &self.shared, worker, self.now, self.boundary)?;
+                for (place, descriptor) in (0..).zip(peer.steering.descriptors().map_err(|error| error.to_string())?) {
+                    self.poll_held_packets(place, descriptor);
+                }
+                let at = config.cluster.own_node().and_then(|node| node.address.first()).copied();
+                let port = config.cluster.link_port.saturating_add(worker);
+                self.listen_for_links(&mut links, at.as_slice(), port)?;
+                links.seek(peer::sought(&config.cluster), config.cluster.link_port, self.now);
+                let own = peer.id;
+                (Part::Peer(Box::new(peer)), own)
+            }
             Role::Dispatcher | Role::ConnectionServer => {
                 let mut home = Home::new(config, &self.shared, worker, self.now, self.boundary)?;
                 std::mem::take(&mut home.left).into_iter().for_each(|(flow, key)| flows.begin_away(flow, key));
@@ -196,7 +247,9 @@ impl<H: Host> Worker<H> {
             }
             Role::Node | Role::Server => {
                 let node = Node::new(config, &self.shared, worker)?;
-                links.seek(&config.cluster, self.now);
+                // One machine may have an address of each family: one of them is enough.
+                let dispatcher = config.cluster.dispatchers.first().copied();
+                links.seek(dispatcher.into_iter(), config.cluster.link_port, self.now);
                 let own = node.id;
                 (Part::Node(Box::new(node)), own)
             }
@@ -255,6 +308,8 @@ impl<H: Host> Worker<H> {
             Effect::Rules(rules) => self.follow_rules(home, rules),
             Effect::Seen(samples) => self.learn(samples),
             Effect::Load { node, load, .. } => self.node_reported(node, load),
+            Effect::Follow { ends, node, is_over } => self.follow(ends, node, is_over),
+            Effect::Unfollow { ends } => self.unfollow(ends),
         }
     }
 
@@ -264,8 +319,10 @@ impl<H: Host> Worker<H> {
         let part = match &cluster.part {
             Part::Home(home) => home.poll_timeout(),
             Part::Node(node) => node.poll_timeout().min(node.births_at),
+            Part::Peer(peer) => peer.poll_timeout(),
+            Part::Front(front) => front.poll_timeout(),
         };
-        part.min(cluster.links.poll_timeout()).min(cluster.look_at)
+        part.min(cluster.links.poll_timeout()).min(cluster.look_at).min(self.spread_timeout())
     }
 
     /// Does what is due.
@@ -280,6 +337,7 @@ impl<H: Host> Worker<H> {
             cluster.flows.take_unacknowledged().into_iter().for_each(|flow| self.freeze_in_turn(flow));
         }
         let requests = self.requests_under_way();
+        let workers = self.shared.workers();
         let Some(cluster) = &mut self.cluster else { return };
         self.metrics.handoffs_waiting.set(cluster.turns.len() as u64);
         let is_too_late = matches!(&cluster.part, Part::Home(home) if home.waiting.poll_timeout() <= now);
@@ -290,6 +348,13 @@ impl<H: Host> Worker<H> {
                 node.handle_timeout(now);
                 node.tell(now);
             }
+            Part::Peer(peer) => {
+                peer.handle_timeout(&workers, requests, now);
+                for (place, server) in peer.sought_workers() {
+                    cluster.links.set_homes(place, peer.flows.workers_of(server), now);
+                }
+            }
+            Part::Front(front) => front.handle_timeout(now),
         }
         if is_too_late {
             self.dispatch_waiting();
@@ -315,7 +380,8 @@ impl<H: Host> Worker<H> {
         match self.cluster.as_mut().map(|cluster| &mut cluster.part) {
             Some(Part::Home(home)) => home.retire(self.now),
             Some(Part::Node(node)) => node.drain(),
-            None => return,
+            Some(Part::Peer(peer)) => peer.drain(self.now),
+            Some(Part::Front(_)) | None => return,
         }
         self.run_effects();
     }
@@ -334,16 +400,20 @@ impl<H: Host> Worker<H> {
         match self.cluster.as_ref().map(|cluster| &cluster.part) {
             Some(Part::Home(home)) => home.flows.flow_count() == 0,
             Some(Part::Node(node)) => node.flow_count() == 0,
-            None => true,
+            Some(Part::Peer(peer)) => peer.flows.owned() == 0,
+            Some(Part::Front(_)) | None => true,
         }
     }
 
     /// Whether a connection may go to another worker of this server: a dispatcher's may, and is no flow any more; one that a home has given here
-    /// goes back to that.
+    /// goes back to that, and one that has come from another node is known elsewhere as this worker's.
     pub(super) fn may_leave(&mut self, token: Token) -> bool {
-        match self.cluster.as_mut() {
-            Some(cluster) if cluster.flows.at(token).is_some() => matches!(cluster.part, Part::Home(_)),
-            _ => true,
+        let Some(cluster) = &self.cluster else { return true };
+        let Some(flow) = cluster.flows.at(token) else { return true };
+        match &cluster.part {
+            Part::Home(_) => true,
+            Part::Peer(peer) => peer.flows.lives_where_it_began(flow),
+            Part::Node(_) | Part::Front(_) => false,
         }
     }
 
@@ -362,6 +432,11 @@ impl<H: Host> Worker<H> {
                 node.of(flow).into_iter().for_each(|flows| flows.ended(flow));
                 return node.tell_soon(self.now);
             }
+            Part::Peer(peer) => {
+                peer.dispatcher.connection_ended(requests);
+                peer.flows.ended(flow);
+            }
+            Part::Front(_) => {}
         }
         self.run_effects();
     }

@@ -242,7 +242,7 @@ impl<H: Host> Worker<H> {
         let Some(cluster) = &mut self.cluster else { return };
         let Part::Node(node) = &mut cluster.part else { return };
         node.renew_lease(home, left);
-        cluster.links.set_homes(&node.sought(), self.now);
+        cluster.links.set_homes(0, &node.sought(), self.now);
     }
 
     /// A connection has arrived, or is back: on with what is there of it.

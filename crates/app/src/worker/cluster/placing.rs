@@ -43,6 +43,17 @@ impl Samples {
     }
 }
 
+impl Part {
+    /// A piece of a node's work took so much processor time.
+    pub(super) fn measured(&mut self, work: Work, reply_bytes: u64, cpu: Duration) {
+        match self {
+            Part::Node(node) => node.samples.add_work(work, reply_bytes, cpu),
+            Part::Peer(peer) => peer.dispatcher.measured(work, Side::Node, reply_bytes, cpu),
+            Part::Home(_) | Part::Front(_) => {}
+        }
+    }
+}
+
 impl Home {
     /// Has nodes forget what they were answered when that may be wrong.
     pub(super) fn renew_rules(&mut self) {
@@ -74,7 +85,11 @@ impl<H: Host> Worker<H> {
     pub(in crate::worker) fn belongs_here(&mut self, token: Token) -> bool {
         let now = self.now;
         let Some(cluster) = &mut self.cluster else { return true };
-        let Part::Node(node) = &mut cluster.part else { return true };
+        let node = match &mut cluster.part {
+            Part::Node(node) => node,
+            Part::Peer(_) => return self.belongs_to_peer(token),
+            Part::Home(_) | Part::Front(_) => return true,
+        };
         let Some(flow) = cluster.flows.at(token) else { return true };
         let is_freezing = cluster.flows.is_freezing(flow);
         let connection = &mut self.connections[token];
@@ -133,13 +148,19 @@ impl<H: Host> Worker<H> {
     /// A request in hand has come with its connection: it has been given to this node.
     pub(super) fn was_given(&mut self, flow: FlowId, token: Token) {
         let now = self.now;
-        let Some(Part::Node(node)) = self.cluster.as_mut().map(|cluster| &mut cluster.part) else { return };
+        let Some(cluster) = &mut self.cluster else { return };
         let Some(exchange) = self.connections[token].exchange.as_mut() else { return };
-        if let Some(request) = Request::read_again(&exchange.head) {
-            exchange.content = node.keys.content(&Facts::of(&request));
-            if let Some(home) = node.home(flow.home) {
-                home.places.put(exchange.content, There::Stay, now);
+        let request = Request::read_again(&exchange.head);
+        match (&mut cluster.part, request) {
+            (Part::Node(node), Some(request)) => {
+                exchange.content = node.keys.content(&Facts::of(&request));
+                if let Some(home) = node.home(flow.home) {
+                    home.places.put(exchange.content, There::Stay, now);
+                }
             }
+            (Part::Peer(peer), Some(request)) => exchange.content = peer.keys.content(&Facts::of(&request)),
+            (Part::Node(_) | Part::Peer(_), None) => {}
+            (Part::Home(_) | Part::Front(_), _) => return,
         }
         exchange.placing = Placing::Here;
     }
@@ -169,16 +190,16 @@ impl<H: Host> Worker<H> {
     }
 
     /// Has a peer answer. If that fails, and may be tried again, this node does so by its own address.
-    fn fetch(&mut self, token: Token, server: ServerId) {
+    pub(super) fn fetch(&mut self, token: Token, server: ServerId) {
         if !self.start(token) {
             return;
         }
         let vip = self.listeners[self.connections[token].listener as usize].sites.name.address;
-        let Some(Part::Node(node)) = self.cluster.as_ref().map(|cluster| &cluster.part) else { return };
+        let Some(own) = self.cluster.as_ref().map(|cluster| cluster.own) else { return };
         let cluster = &self.config.cluster;
         let find = |id: ServerId| (0..).zip(&cluster.nodes).find(|(place, _)| number_of(*place) == id.server());
         let address = |id| find(id).and_then(|(_, node)| cluster.proxy_address(node, vip));
-        let peers: Vec<_> = [server, node.id].into_iter().filter_map(address).collect();
+        let peers: Vec<_> = [server, own].into_iter().filter_map(address).collect();
         if let Some(exchange) = self.connections[token].exchange.as_mut() {
             exchange.is_fetched = true;
         }
@@ -225,17 +246,21 @@ impl<H: Host> Worker<H> {
         let (bytes, cost) = (exchange.body_bytes, Duration::from_nanos(exchange.cost_ns));
         let is_known = exchange.content != ContentKey::default() && exchange.status == 200;
         match &mut cluster.part {
-            Part::Node(node) if is_known => {
-                node.samples.add(Sample::Reply { content: exchange.content, bytes });
+            Part::Node(_) | Part::Peer(_) if is_known => {
+                match &mut cluster.part {
+                    Part::Node(node) => node.samples.add(Sample::Reply { content: exchange.content, bytes }),
+                    Part::Peer(peer) => peer.dispatcher.replied(exchange.content, bytes),
+                    Part::Home(_) | Part::Front(_) => {}
+                }
                 if exchange.is_fetched {
-                    node.samples.add_work(Work::Fetched, bytes, cost);
+                    cluster.part.measured(Work::Fetched, bytes, cost);
                 }
             }
             Part::Home(home) if is_known => {
                 home.dispatcher.replied(exchange.content, bytes);
                 home.dispatcher.measured(Work::Proxied, Side::Dispatcher, bytes, cost);
             }
-            Part::Node(_) | Part::Home(_) => {}
+            _ => {}
         }
     }
 }

@@ -64,9 +64,22 @@ pub(super) fn vip_name(cluster: &config::Cluster) -> String {
 fn load_dispatcher(config: &Config) -> Result<steering::Dispatcher, String> {
     let cluster = &config.cluster;
     let text = |error: steering::Error| error.to_string();
-    let pins = pins::directory(&format!("dispatcher-{}", vip_name(cluster)))?;
-    let steering = born::dispatcher(config, &pins)?;
-    for (place, node) in cluster.nodes.iter().enumerate() {
+    let is_peer = cluster.is_spread();
+    let name = if is_peer {
+        format!("peer-{}-{}", cluster.name, vip_name(cluster))
+    } else {
+        format!("dispatcher-{}", vip_name(cluster))
+    };
+    let pins = pins::directory(&name)?;
+    let steering = match is_peer {
+        true => steering::Dispatcher::load(&pins, FLOWS_MAX).map_err(text)?,
+        false => born::dispatcher(config, &pins)?,
+    };
+    if is_peer && steering.was_left() {
+        super::peer::close_left(&steering).map_err(text)?;
+    }
+    let others = cluster.nodes.iter().enumerate().filter(|(_, node)| !is_peer || node.name != cluster.name);
+    for (place, node) in others {
         steering.set_node(super::number_of(place), &reach(node)?).map_err(text)?;
     }
     // Whoever has gone on in this server's place isn't to any more.

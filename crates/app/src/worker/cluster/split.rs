@@ -98,7 +98,7 @@ impl<H: Host> Worker<H> {
         let is_splitting = match self.cluster.as_ref().map(|cluster| &cluster.part) {
             Some(Part::Home(home)) => home.split.is_some() && home.leaving.is_none(),
             Some(Part::Node(_)) => return self.gives_back(token, Some(bytes)),
-            None => false,
+            _ => false,
         };
         let connection = &self.connections[token];
         let Some(exchange) = connection.exchange.as_ref() else { return false };

@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use leat_host::interfaces;
 use leat_host::reactor::{Peer, Reactor, Token};
-use leat_host::steering::{self, SpreadPart};
+use leat_host::steering::{self, FlowKey, SpreadPart};
 use leat_logic::dispatch::{Dispatcher, NodeId, NodeLine, Standing};
+use leat_logic::handoff::{Ends, ServerId};
 use leat_logic::spread;
 use leat_logic::spread::{Member, Table, bucket_key};
 use leat_logic::time::Instant;
@@ -17,7 +18,7 @@ use serde_json::{Value, json};
 
 use super::super::stream::Owner;
 use super::super::{Host, Worker};
-use super::{number_of, shared};
+use super::{Part, number_of, shared};
 use crate::config::{self, Config, Role};
 use crate::ctl::{self, Command};
 use crate::metrics::WorkerMetrics;
@@ -26,6 +27,9 @@ use crate::pins;
 /// How often what the programs have counted is told.
 const COUNT_PAUSE: Duration = Duration::from_millis(250);
 
+/// How long nodes have to say what they have, when a front starts anew.
+const LEFT_KEEP: Duration = Duration::from_secs(10);
+
 /// See the module.
 pub(in crate::worker) struct Spread {
     /// What the kernel is told; the first worker's, for all.
@@ -33,6 +37,11 @@ pub(in crate::worker) struct Spread {
     /// At a front.
     front: Option<Front>,
     count_at: Instant,
+    /// Connections that an earlier process has followed: nodes have until then to say that they still have them.
+    left: Vec<FlowKey>,
+    forget_at: Instant,
+    /// Workers that have said whether they drain.
+    draining: BTreeMap<ServerId, bool>,
 }
 
 /// Which nodes can be reached, and whose each bucket is.
@@ -68,7 +77,10 @@ impl Spread {
             untried: BTreeSet::new(),
             table: left.map(Table::left).unwrap_or_default(),
         });
-        Ok(Spread { steering, front, count_at: now })
+        let followed = steering.as_ref().filter(|_| front.is_some()).map(steering::Spread::moved).transpose();
+        let left = followed.map_err(|error| error.to_string())?.unwrap_or_default();
+        let forget_at = if left.is_empty() { Instant::NEVER } else { now.after(LEFT_KEEP) };
+        Ok(Spread { steering, front, count_at: now, left, forget_at, draining: BTreeMap::new() })
     }
 
     /// Takes over what a configuration says of the nodes.
@@ -106,7 +118,21 @@ impl Spread {
 
     fn poll_timeout(&self) -> Instant {
         let front = self.front.as_ref().map_or(Instant::NEVER, Front::poll_timeout);
-        if self.steering.is_some() { front.min(self.count_at) } else { front }
+        if self.steering.is_some() { front.min(self.count_at).min(self.forget_at) } else { front }
+    }
+
+    /// Forgets connections that no node has claimed.
+    fn forget_left(&mut self, known: impl Fn(Ends) -> bool, now: Instant) {
+        if now < self.forget_at {
+            return;
+        }
+        self.forget_at = Instant::NEVER;
+        let Some(steering) = &mut self.steering else { return };
+        for key in std::mem::take(&mut self.left).into_iter().filter(|key| !known(key.ends())) {
+            if let Err(error) = steering.remove_moved(key) {
+                crate::log::warning(format_args!("a connection that is over can't be forgotten: {error}"));
+            }
+        }
     }
 
     fn count(&mut self, metrics: &WorkerMetrics, now: Instant) {
@@ -117,6 +143,7 @@ impl Spread {
                 metrics.packets_spread.set(counters.spread);
                 metrics.packets_passed_on.set(counters.passed_on);
                 metrics.packets_unreached.set(counters.unreached);
+                metrics.packets_followed.set(counters.followed);
             }
         }
     }
@@ -237,6 +264,9 @@ impl<H: Host> Worker<H> {
         let now = self.now;
         let Some(spread) = &mut self.spread else { return };
         spread.count(&self.metrics, now);
+        if let Some(Part::Front(followed)) = self.cluster.as_ref().map(|cluster| &cluster.part) {
+            spread.forget_left(|ends| followed.knows(ends), now);
+        }
         let Some(front) = &mut spread.front else { return };
         let late = front.probes.values().filter(|probe| now >= probe.until).map(|probe| probe.stream);
         let late: Vec<_> = late.collect();
@@ -277,6 +307,45 @@ impl<H: Host> Worker<H> {
         let now = self.now;
         if let Some(Err(error)) = self.spread.as_mut().map(|spread| spread.renew(now)) {
             crate::log::warning(format_args!("the table of buckets can't be renewed: {error}"));
+        }
+    }
+
+    /// A node has said where a connection lives.
+    pub(super) fn follow(&mut self, ends: Ends, node: ServerId, is_over: bool) {
+        let Some(steering) = self.spread.as_mut().and_then(|spread| spread.steering.as_mut()) else { return };
+        let number = u16::try_from(node.server()).unwrap_or(0);
+        let entered = match is_over {
+            true => steering.end_moved(ends.into(), number),
+            false => steering.set_moved(ends.into(), number),
+        };
+        if let Err(error) = entered {
+            crate::log::warning(format_args!("a connection can't be followed: {error}"));
+        }
+    }
+
+    pub(super) fn unfollow(&mut self, ends: Ends) {
+        let Some(steering) = self.spread.as_mut().and_then(|spread| spread.steering.as_mut()) else { return };
+        if let Err(error) = steering.remove_moved(ends.into()) {
+            crate::log::warning(format_args!("a connection that is over can't be forgotten: {error}"));
+        }
+    }
+
+    /// A node's worker has said whether it takes anything on: the node does as long as one of them does.
+    pub(super) fn node_drains(&mut self, server: ServerId, is_draining: bool) {
+        let now = self.now;
+        let place = server.server().checked_sub(number_of(0)).map(|place| place as usize);
+        let Some(name) = place.and_then(|place| self.config.cluster.nodes.get(place)).map(|node| &node.name) else {
+            return;
+        };
+        let Some(spread) = &mut self.spread else { return };
+        let Some(front) = &mut spread.front else { return };
+        if spread.draining.insert(server, is_draining) == Some(is_draining) {
+            return;
+        }
+        let mut of_node = spread.draining.iter().filter(|(known, _)| known.server() == server.server());
+        if let Some(node) = front.dispatcher.find(name) {
+            front.dispatcher.set_draining(node, of_node.all(|(_, drains)| *drains), now);
+            self.renew_spread();
         }
     }
 

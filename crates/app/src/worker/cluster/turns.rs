@@ -61,7 +61,9 @@ impl<F> Cluster<F> {
     fn may_wait(&mut self, flow: FlowId) -> bool {
         match &mut self.part {
             Part::Node(node) => !node.of(flow).is_some_and(|flows| flows.is_lent(flow)),
+            Part::Peer(_) => true,
             Part::Home(home) => home.leaving.is_some(),
+            Part::Front(_) => false,
         }
     }
 }

@@ -128,10 +128,17 @@ struct owners {
 	__u16 previous; /* gets what the former has no connection of */
 };
 
-/* Both halves of what buckets are made with. */
+/* Both halves of what buckets are made with, and whether there is any connection that has left its bucket: looking for one costs as much as all the rest. */
 struct bucket_key {
 	__u64 first;
 	__u64 second;
+	__u64 has_moved;
+};
+
+/* Where a connection lives that has left its bucket's owner. */
+struct moved {
+	__u16 number;  /* the node's */
+	__u16 is_over; /* its node has closed it: what begins under the same ports begins at the owner */
 };
 
 /* In the lease's place where all servers are foreign: nobody needs one. */
@@ -172,5 +179,6 @@ enum spread_counter {
 	SPREAD,        /* sent to the owner of its bucket */
 	PASSED_ON,     /* without a connection here: sent to the previous owner */
 	UNREACHED,     /* that node isn't known: dropped */
+	FOLLOWED,      /* sent to the node that has taken the connection over */
 	SPREAD_COUNTERS
 };

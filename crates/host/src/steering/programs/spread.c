@@ -1,4 +1,5 @@
-/* Connections spread over nodes without a look at their requests, by a table that leat makes: at a front, each packet goes to the owner of its bucket;
+/* Connections spread over nodes without a look at their requests, by a table that leat makes: at a front, each packet goes to the owner of its bucket,
+ * unless nodes have said that its connection lives elsewhere by now;
  * at a node, what belongs to no connection goes on to the bucket's previous owner, whom the front names in the packet's urgent pointer (which has no meaning
  * without its flag). Who has been sent a packet so is named nobody any more, so none goes round. docs/decisions/0017-spread.md has the reasons. */
 #include <stddef.h>
@@ -31,6 +32,15 @@ struct {
 	__type(key, __u32);
 	__type(value, struct bucket_key);
 } bucket_keys SEC(".maps");
+
+/* Connections that have left their buckets' owners, as the nodes say that have them. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1 << 20);
+	__type(key, struct flow_key);
+	__type(value, struct moved);
+} moved SEC(".maps");
 
 COUNTERS(spread_counters, SPREAD_COUNTERS)
 
@@ -78,6 +88,34 @@ static __always_inline int send_to(const struct packet *packet, __u32 number)
 	return send_to_neighbour(packet, node);
 }
 
+/* Has the packet name a bucket's previous owner, or nobody. A client's own word is never passed on. */
+static __always_inline int name(struct __sk_buff *skb, const struct packet *packet, __u32 number)
+{
+	if (packet->kind != PACKET_TCP || packet->tcp.urg || packet->tcp.urg_ptr == bpf_htons(number))
+		return 1;
+	return set_urgent_pointer(skb, packet, bpf_htons(number));
+}
+
+/* The node that has taken a connection over from its bucket's owner; 0 for one that nobody has. */
+static __noinline __u32 holder_of(const struct packet *packet)
+{
+	struct flow_key key;
+	if (!packet)
+		return 0;
+	__builtin_memcpy(key.client, packet->source, 16);
+	__builtin_memcpy(key.vip, packet->destination, 16);
+	key.client_port = packet->source_port;
+	key.vip_port = packet->destination_port;
+	const struct moved *to = bpf_map_lookup_elem(&moved, &key);
+	if (!to)
+		return 0;
+	if (to->is_over && packet->kind == PACKET_TCP && packet->tcp.syn) {
+		bpf_map_delete_elem(&moved, &key);
+		return 0;
+	}
+	return to->number;
+}
+
 SEC("classifier")
 int front_ingress(struct __sk_buff *skb)
 {
@@ -89,16 +127,20 @@ int front_ingress(struct __sk_buff *skb)
 	const struct bucket_key *key = bpf_map_lookup_elem(&bucket_keys, &zero);
 	if (!key)
 		return TC_ACT_SHOT;
+	__u32 holder = key->has_moved ? holder_of(&packet) : 0;
+	if (holder) {
+		if (!name(skb, &packet, 0))
+			return TC_ACT_SHOT;
+		count(FOLLOWED);
+		return send_to(&packet, holder);
+	}
 	__u32 bucket = bucket_of(&packet, key);
 	const struct owners *owners = bpf_map_lookup_elem(&buckets, &bucket);
 	if (!owners)
 		return TC_ACT_SHOT;
-	/* What begins belongs to nobody yet. A client's own word is never passed on. */
-	if (packet.kind == PACKET_TCP && !packet.tcp.urg) {
-		__be16 named = packet.tcp.syn ? 0 : bpf_htons(owners->previous);
-		if (named != packet.tcp.urg_ptr && !set_urgent_pointer(skb, &packet, named))
-			return TC_ACT_SHOT;
-	}
+	/* What begins belongs to nobody yet. */
+	if (!name(skb, &packet, packet.tcp.syn ? 0 : owners->previous))
+		return TC_ACT_SHOT;
 	count(SPREAD);
 	return send_to(&packet, owners->current);
 }

@@ -61,6 +61,43 @@ fn a_front_sends_packets_to_the_owner_and_names_the_one_before() {
 }
 
 #[test]
+fn a_front_follows_connections_that_have_left_their_bucket_until_they_are_over() {
+    in_namespace("followed", |path| {
+        // The bucket's owner can't be reached: only what is followed gets anywhere.
+        let mut spread = spread(path, |_| Owners { current: 9, previous: 1 });
+        for (client, vip) in [(CLIENT4, VIP4), (CLIENT6, VIP6)] {
+            let key = FlowKey { client: client.parse().unwrap(), vip: vip.parse().unwrap() };
+            let run = |spread: &mut Spread, client: &str, flags, named| {
+                let segment = Segment::new(client, vip, flags, 1000);
+                let (verdict, frame) = run_program(&mut spread.programs, "front_ingress", &naming(&segment, named));
+                assert_eq!(sum_of(&segment, &frame), 0, "the checksum is right");
+                (verdict, urgent_pointer(&frame, segment.from.is_ipv4()))
+            };
+            assert_eq!(run(&mut spread, client, ACK, 0), (DROP, 1), "it goes by its bucket");
+            spread.set_moved(key, 2).unwrap();
+            assert_eq!(run(&mut spread, client, ACK, 7), (REDIRECT, 0), "nobody else is named");
+            assert_eq!(run(&mut spread, client, SYN, 0).0, REDIRECT, "its node's kernel challenges it");
+            assert_eq!(run(&mut spread, &client.replace("40000", "40001"), ACK, 0).0, DROP, "another one's");
+            spread.end_moved(key, 2).unwrap();
+            assert_eq!(run(&mut spread, client, ACK | FIN, 0).0, REDIRECT, "goodbyes");
+            assert_eq!(run(&mut spread, client, SYN, 0).0, DROP, "what begins goes by its bucket");
+            assert_eq!(run(&mut spread, client, ACK, 0).0, DROP, "and so does what follows");
+            spread.end_moved(key, 2).unwrap();
+            assert_eq!(spread.moved().unwrap(), [], "it isn't made again");
+            spread.set_moved(key, 2).unwrap();
+            assert_eq!(spread.moved().unwrap(), [key]);
+            // Another process finds it.
+            drop(std::mem::replace(&mut spread, Spread::load(path, [7; 16]).unwrap()));
+            assert_eq!((spread.moved().unwrap(), run(&mut spread, client, ACK, 0).0), (vec![key], REDIRECT));
+            spread.remove_moved(key).unwrap();
+            spread.remove_moved(key).unwrap();
+            assert_eq!(run(&mut spread, client, ACK, 0).0, DROP);
+        }
+        assert_eq!(spread.counters().unwrap().followed, 8);
+    });
+}
+
+#[test]
 fn clients_fall_into_buckets_evenly_and_all_packets_of_one_into_the_same() {
     in_namespace("buckets", |path| {
         // Of node 9 nobody knows where it is.
