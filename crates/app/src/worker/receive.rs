@@ -67,15 +67,16 @@ impl<H: Host> Worker<H> {
             // The site of the last request sets the body's and the connection's limits, the server those of a head.
             let limits = &self.sites[connection.site as usize].limits;
             let input = connection.inbox.bytes(&self.reactor);
-            let (consumed, progress) =
-                connection.http.handle_input_knowing(&mut self.known_sections, self.now, input, limits);
-            match progress {
+            let found = connection.http.handle_input_knowing(&mut self.known_sections, self.now, input, limits);
+            let consumed = found.0;
+            // Looked at where it is: a request is too large to be moved for nothing.
+            match &found.1 {
                 Progress::Request(request) => {
                     let mut exchange = self.spare.pop().unwrap_or_else(Exchange::new);
                     exchange.head.extend_from_slice(&input[..consumed]);
                     exchange.started = before(self.now, self.now_us, connection.arrived_us);
                     let listener = &self.listeners[connection.listener as usize].sites;
-                    let (site, first) = understand(&mut exchange, &request, listener, &self.sites, &mut self.path);
+                    let (site, first) = understand(&mut exchange, request, listener, &self.sites, &mut self.path);
                     connection.inbox.consume(&mut self.reactor, consumed);
                     connection.site = site;
                     connection.exchange = Some(exchange);
@@ -101,7 +102,7 @@ impl<H: Host> Worker<H> {
                     self.await_input(token);
                     return;
                 }
-                Progress::Reject(rejection) => {
+                &Progress::Reject(rejection) => {
                     self.begin_refusal(token);
                     self.reply_rejection(token, rejection);
                     return;

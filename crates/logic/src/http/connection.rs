@@ -138,7 +138,8 @@ impl Connection {
         }
     }
 
-    #[inline]
+    // Inlined, what it returns would be moved once more.
+    #[inline(never)]
     fn handle_head<'i>(
         &mut self,
         known: &mut KnownSections,

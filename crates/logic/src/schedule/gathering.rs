@@ -29,6 +29,8 @@ pub struct Gather {
 #[derive(Debug)]
 pub struct Gathering {
     longest: Duration,
+    /// A connection that asks again sooner would get fewer answers for being made to wait.
+    apart_min: Duration,
     /// What the window that isn't over has brought so far.
     window_began: Instant,
     arrivals: u32,
@@ -42,7 +44,8 @@ impl Gathering {
     /// Nobody is made to wait for longer than `longest`; nobody at all if that's zero.
     #[must_use]
     pub fn new(longest: Duration) -> Gathering {
-        Gathering { longest, window_began: Instant::default(), arrivals: 0, hasty: 0, pays: false }
+        let apart_min = longest.saturating_mul(WAITS_APART_MIN);
+        Gathering { longest, apart_min, window_began: Instant::default(), arrivals: 0, hasty: 0, pays: false }
     }
 
     /// The worker has nothing to do and is about to wait: for several?
@@ -55,7 +58,7 @@ impl Gathering {
     #[inline]
     pub fn arrived(&mut self, since_last: Duration) {
         self.arrivals += 1;
-        self.hasty += u32::from(since_last < self.longest.saturating_mul(WAITS_APART_MIN));
+        self.hasty += u32::from(since_last < self.apart_min);
     }
 
     /// All that had come by `now` has been taken over.
