@@ -251,7 +251,8 @@ impl<H: Host> Worker<H> {
         if let Some(exchange) = &connection.exchange {
             let is_begun = exchange.status != 0;
             self.queue(if is_begun { Stage::Transmit } else { Stage::Serve }, token);
-        } else if !connection.inbox.is_empty() {
+        } else if !connection.inbox.is_empty() || connection.flags.ended {
+            // Its end as well: the turn in which that would have been seen may have gone into freezing it.
             self.queue(Stage::Receive, token);
         }
         self.arm_receive(token);
