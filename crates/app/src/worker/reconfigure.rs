@@ -92,6 +92,8 @@ impl<H: Host> Worker<H> {
         self.arrange_listeners(config, &numbers, listeners);
         self.config = config.clone();
         self.arrange_cluster(config);
+        // The kernel takes its time with programs: what begins now has its whole time from here.
+        self.now = self.host.now();
         self.resume_accepting();
     }
 

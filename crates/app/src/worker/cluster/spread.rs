@@ -274,7 +274,7 @@ impl<H: Host> Worker<H> {
         while let Some(node) = front.dispatcher.poll_probe(now) {
             due.push((node, front.addresses.get(node.index()).copied().flatten()));
         }
-        late.into_iter().for_each(|stream| self.probe_ended(stream));
+        late.into_iter().for_each(|stream| self.settle_probe(stream, false));
         for (node, address) in due {
             let socket = address.and_then(|address| self.reactor.connect(&Peer::Internet(address)).ok());
             let stream = socket.map(|socket| self.open_stream(socket, true, Owner::Probe));
@@ -297,8 +297,8 @@ impl<H: Host> Worker<H> {
         if front.probes.get(&stream.index).is_some_and(|probe| probe.stream == stream)
             && let Some(probe) = front.probes.remove(&stream.index)
         {
-            // One that was ended because it took too long has reached nobody.
-            front.tried(probe.node, is_well && now < probe.until, now);
+            // What has come counts, however late this worker sees it.
+            front.tried(probe.node, is_well, now);
             self.renew_spread();
         }
     }

@@ -160,7 +160,7 @@ impl<H: Host> Worker<H> {
         self.settle_probe(stream, is_well.unwrap_or(false));
     }
 
-    fn settle_probe(&mut self, stream: Token, is_well: bool) {
+    pub(in crate::worker) fn settle_probe(&mut self, stream: Token, is_well: bool) {
         let now = self.now;
         for port in self.ports.ports.values_mut() {
             if port.probes.get(&stream.index).is_some_and(|probe| probe.stream == stream)
