@@ -304,7 +304,9 @@ impl Planner<'_> {
                 // Two milliseconds' worth, and never less than two of the largest packets.
                 let burst = (rate_mbit * 250).max(131_072);
                 let limit = format!("rate {rate_mbit}mbit burst {burst} latency 50ms");
-                self.step(format!("tc -n {namespace} qdisc add dev {device} root tbf {limit}"));
+                self.step(format!("tc -n {namespace} qdisc add dev {device} root handle 1: tbf {limit}"));
+                // As a network card has: what only acknowledges goes before replies. Without it tbf has one queue for all.
+                self.step(format!("tc -n {namespace} qdisc add dev {device} parent 1: pfifo_fast"));
             }
             if !self.lab.offloads {
                 self.step(format!("ip netns exec {namespace} ethtool -K {device} tso off gso off gro off"));
@@ -558,8 +560,11 @@ mod tests {
         let plan = plan(&text).expect("it can be built");
         let limits: Vec<_> = plan.steps.iter().filter(|step| step.contains("tbf")).collect();
         assert_eq!(limits.len(), 2);
-        assert_eq!(limits[0], "tc -n x-n1 qdisc add dev eth0 root tbf rate 100mbit burst 131072 latency 50ms");
-        assert!(limits[1].starts_with("tc -n x-switch qdisc add dev port2 root tbf"), "{}", limits[1]);
+        assert_eq!(
+            limits[0],
+            "tc -n x-n1 qdisc add dev eth0 root handle 1: tbf rate 100mbit burst 131072 latency 50ms"
+        );
+        assert!(limits[1].starts_with("tc -n x-switch qdisc add dev port2 root handle 1: tbf"), "{}", limits[1]);
         assert_eq!(plan.steps.iter().filter(|step| step.contains("ethtool")).count(), 2 * 5);
     }
 

@@ -132,6 +132,9 @@ static __always_inline int send_to_node(struct __sk_buff *skb, const struct pack
 	if (!node || !name_workers(skb, packet, flow))
 		return drop(LOST);
 	count(packet->kind == PACKET_ERROR ? ERRORS : STEERED);
+	/* The node waits for acknowledgements before it sends on: they don't queue behind this machine's own replies. */
+	if (!packet->payload)
+		skb->priority = TC_PRIO_INTERACTIVE;
 	if (node->reach == NODE_NEIGHBOUR)
 		return send_to_neighbour(packet, node);
 	if (node->reach == NODE_ROUTED)
