@@ -12,8 +12,8 @@ pub(in crate::schedule) type Deadline = MostUrgent<ByDeadline>;
 
 impl Measure for ByDeadline {
     const NAME: &'static str = "deadline";
-    const ABOUT: &'static str =
-        "the child whose first event has the earliest deadline is served; events without one come last";
+    const ABOUT: &'static str = "the child whose first event has the earliest deadline is served; events without one come last. \
+         Workers name none yet, so it is first come, first served";
 
     #[inline]
     fn key(urgency: Urgency) -> u64 {

@@ -13,8 +13,8 @@ pub(in crate::schedule) type ShortestRemaining = MostUrgent<ByRemaining>;
 
 impl Measure for ByRemaining {
     const NAME: &'static str = "shortest_remaining";
-    const ABOUT: &'static str =
-        "the child whose first event belongs to the request with the least left to do is served; unknown comes last";
+    const ABOUT: &'static str = "the child whose first event belongs to the request with the least left to do is served; unknown comes last. \
+         Workers don't say it yet, so it is first come, first served";
 
     #[inline]
     fn key(urgency: Urgency) -> u64 {
