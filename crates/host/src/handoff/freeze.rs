@@ -154,10 +154,10 @@ fn read_receive_queue(socket: RawFd) -> Result<(u32, Vec<u8>)> {
 
 /// The number after the last byte, what was sent, and what wasn't.
 fn read_send_queue(socket: RawFd) -> Result<(u32, Vec<u8>, Vec<u8>)> {
-    // Asked before the queue is selected: from then on a pacing timer only pretends to send, and what it took for sent would never be.
-    // Asked too early, something is sent twice, which TCP takes in its stride.
-    let unsent_bytes = repair::unsent_bytes(socket).step("SIOCOUTQNSD")?;
     repair::select(socket, Queue::Send).step("TCP_REPAIR_QUEUE send")?;
+    // Only now: until the queue is selected a pacing timer goes on sending, and a taker drops every acknowledgement of what it doesn't know was
+    // sent, for ever. From then on the timer only pretends to send, and what it does so before the question is a segment lost.
+    let unsent_bytes = repair::unsent_bytes(socket).step("SIOCOUTQNSD")?;
     let next = repair::sequence(socket).step("TCP_QUEUE_SEQ of the send queue")?;
     let bytes = repair::unacknowledged_bytes(socket).step("SIOCOUTQ")?;
     let mut sent = peek(socket, bytes, "unacknowledged", QUEUE_BYTES_MAX)?;

@@ -123,6 +123,27 @@ fn send(socket: &OwnedFd, bytes: &[u8]) -> SendNow {
 }
 
 #[test]
+fn all_that_a_paced_connection_has_sent_is_known_to_be_sent() {
+    in_namespace(
+        "paced",
+        &[("net.ipv4.tcp_rmem", "4096 6000000 6000000"), ("net.ipv4.tcp_wmem", "4096 4000000 4000000")],
+        || {
+            // A timer sends, every few microseconds, while the connection is frozen. Often enough for one to fall between any two steps.
+            for _ in 0..1000 {
+                let (client, server) = connection("127.0.0.1:0");
+                socket::set_option(server.as_raw_fd(), libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, i32::MAX).unwrap();
+                let SendNow::Sent(written) = send(&server, &[7; 1 << 20]) else { panic!("there is room") };
+                let frozen = Freezer::new().freeze(server).unwrap();
+                let sent = written - frozen.state().unsent.len();
+                let received = repair::unread_bytes(client.as_raw_fd()).unwrap();
+                assert!(received <= sent, "{received} bytes came and {sent} were sent");
+                frozen.close_silently();
+            }
+        },
+    );
+}
+
+#[test]
 fn a_connection_that_nobody_takes_goes_on() {
     in_namespace("resume", &[], || {
         let (mut client, server) = connection("127.0.0.1:0");
