@@ -339,6 +339,21 @@ pub fn unacknowledged_bytes(socket: RawFd) -> usize {
     if result < 0 { 0 } else { usize::try_from(value).unwrap_or(0) }
 }
 
+/// What `SO_MEMINFO` says of memory for what is being sent (`SK_MEMINFO_WMEM_ALLOC` in linux/sock_diag.h).
+const SOCKET_MEMORY_SENDING: usize = 2;
+
+/// Whether bytes wait in this machine to go out on its link: those that have left, and wait for the client or on the way, don't count.
+#[must_use]
+pub fn waits_at_link(socket: RawFd) -> bool {
+    let mut memory = [0_u32; SOCKET_MEMORY_SENDING + 1];
+    let mut length = size_of_val(&memory) as libc::socklen_t;
+    // SAFETY: the kernel writes at most `length` bytes to the first pointer, and to the second how many.
+    let result = unsafe {
+        libc::getsockopt(socket, libc::SOL_SOCKET, libc::SO_MEMINFO, memory.as_mut_ptr().cast(), &raw mut length)
+    };
+    result == 0 && memory[SOCKET_MEMORY_SENDING] > 0
+}
+
 /// How long ago the last bytes came, read or not, in whole milliseconds.
 #[must_use]
 pub fn since_arrival(socket: RawFd) -> Duration {

@@ -7,6 +7,7 @@ pub(crate) mod placed;
 pub(crate) mod proxy;
 pub(crate) mod steered;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -159,6 +160,17 @@ impl Drop for Lab {
 pub(crate) fn processors() -> String {
     let last = all_cores().len() - 1;
     format!("[lab]\ndispatcher_cpus = '0'\nnode_cpus = '{}-{last}'\n", last.min(2))
+}
+
+/// The same for the `number`-th of so many servers that the clients know: each machine has a processor of its own, beside the client's, as far as there
+/// are enough; nodes share what is left.
+pub(crate) fn own_processors(number: usize, known: usize, nodes: usize) -> String {
+    let mut free = all_cores();
+    free.retain(|core| *core != CLIENT_CORE);
+    let place = |place: usize| free.get(place).or(free.last()).copied().unwrap_or_default();
+    let rest = (0..nodes.max(1)).map(|node| place(known + node).to_string()).collect::<BTreeSet<_>>();
+    let rest = rest.into_iter().collect::<Vec<_>>().join(",");
+    format!("[lab]\ndispatcher_cpus = '{}'\nnode_cpus = '{rest}'\n", place(number - 1))
 }
 
 fn all_cores() -> Vec<usize> {

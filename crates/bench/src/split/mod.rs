@@ -18,7 +18,7 @@ use bench::Bench;
 const ABOUT: About = About {
     folder: "split",
     title: "Requests are split",
-    how: "Connection servers (or the proxy) on one core, the client on another, data servers on the others.",
+    how: "Connection servers (or the proxy) have a core each, the client has another, data servers have the others.",
 };
 const FAULTS: About = About {
     folder: "split-faults",

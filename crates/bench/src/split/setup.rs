@@ -89,7 +89,10 @@ impl Setup {
                 socket.display(),
                 root.display(),
                 if self.connection_servers > 1 && self.is_split() { vip(number) } else { "0.0.0.0".to_owned() },
-                lab::processors(),
+                match self.is_split() {
+                    true => lab::own_processors(number, self.connection_servers, self.data_servers),
+                    false => lab::processors(),
+                },
             );
             text
         };

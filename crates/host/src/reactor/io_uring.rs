@@ -383,6 +383,10 @@ impl Reactor for IoUring {
         socket::unacknowledged_bytes(raw(socket))
     }
 
+    fn waits_at_link(&self, socket: Socket) -> bool {
+        socket::waits_at_link(raw(socket))
+    }
+
     fn since_arrival(&self, socket: Socket) -> Duration {
         socket::since_arrival(raw(socket))
     }

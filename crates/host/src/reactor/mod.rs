@@ -261,6 +261,11 @@ pub trait Reactor {
     /// Bytes that the client hasn't acknowledged yet: tells a slow reader from one that has stopped.
     fn unacknowledged_bytes(&self, socket: Socket) -> usize;
 
+    /// Whether some of them still wait for this machine's link.
+    fn waits_at_link(&self, socket: Socket) -> bool {
+        self.unacknowledged_bytes(socket) > 0
+    }
+
     /// How long ago the client's last bytes came, read or not, to some milliseconds; nothing when the connection is gone.
     fn since_arrival(&self, socket: Socket) -> Duration;
 

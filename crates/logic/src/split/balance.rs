@@ -2,8 +2,9 @@
 //!
 //! What is compared is the number of requests under way, whose replies clients are still waiting for: it grows in front of whatever binds, be it a
 //! processor, a disk or a link, and nobody has to say which. Each request goes to the shorter queue, so the balance follows the load with each of
-//! them and has no state that could lag behind or swing. Delegating may take more of this server's processor than serving would: that is paid out of
-//! time in which the processor was idle, so that where the processor itself binds, only what relieves it is delegated.
+//! them and has no state that could lag behind or swing. Delegating may take more of this server's processor than serving would: that is done only
+//! where most replies wait for this server's link, and is paid out of time in which the processor was idle. So where the processor binds, or the
+//! clients do, only what relieves the processor is delegated.
 
 use std::time::Duration;
 
@@ -39,6 +40,8 @@ pub struct Asked<'a> {
 pub struct Loads {
     /// Requests under way here, this one included.
     pub own: u32,
+    /// Those of them whose replies wait for this server's link.
+    pub at_link: u32,
     /// Time in which this server's processor had nothing to do, since it began: it only grows.
     pub idle: Duration,
     /// Data servers that can be given something, in hundredths: each counts by its weight.
@@ -169,7 +172,13 @@ impl Balance {
         if own * servers_percent <= delegated * 100 + servers_percent {
             return Reason::Balanced;
         }
-        if self.extra_ns(asked) > credit_ns { Reason::Dearer } else { Reason::Relieves }
+        match self.extra_ns(asked) {
+            0 => Reason::Relieves,
+            // Work that takes more of the processor shortens no queue but the link's.
+            _ if loads.at_link * 2 <= loads.own => Reason::Useless,
+            extra_ns if extra_ns > credit_ns => Reason::Dearer,
+            _ => Reason::Relieves,
+        }
     }
 }
 
@@ -178,7 +187,7 @@ mod tests {
     use super::*;
 
     const ASKED: Asked<'_> = Asked { path: b"/a", bytes: 65_536, serving: Duration::from_micros(20), is_here: true };
-    const LOADS: Loads = Loads { own: 8, idle: Duration::from_secs(1), servers_percent: 100, delegated: 3 };
+    const LOADS: Loads = Loads { own: 8, at_link: 6, idle: Duration::from_secs(1), servers_percent: 100, delegated: 3 };
 
     fn balance(rules: Rules) -> Balance {
         let mut balance = Balance::default();
@@ -210,13 +219,20 @@ mod tests {
             "there is no socket to take apart"
         );
         let long = Asked { bytes: 10 << 20, serving: Duration::from_millis(2), ..ASKED };
-        assert_eq!(balance.decide(&long, &busy), Reason::Relieves);
+        assert_eq!(balance.decide(&long, &Loads { at_link: 0, ..busy }), Reason::Relieves);
         for _ in 0..64 {
             for work in DELEGATING {
                 balance.measured(work, Side::Dispatcher, Duration::from_micros(5));
             }
         }
         assert_eq!(balance.decide(&ASKED, &busy), Reason::Relieves, "what was measured counts");
+    }
+
+    #[test]
+    fn what_takes_more_of_the_processor_is_done_for_the_link_only() {
+        let mut balance = balance(Rules::default());
+        assert_eq!(balance.decide(&ASKED, &Loads { at_link: 4, ..LOADS }), Reason::Useless);
+        assert_eq!(balance.decide(&ASKED, &Loads { at_link: 5, ..LOADS }), Reason::Relieves);
     }
 
     #[test]

@@ -26,13 +26,14 @@ pub struct Explanation {
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let us = |time: Duration| time.as_secs_f64() * 1e6;
-        let Loads { own, servers_percent, delegated, .. } = self.loads;
+        let Loads { own, at_link, servers_percent, delegated, .. } = self.loads;
         let what = if self.reason.delegates() { "is delegated" } else { "is answered here" };
         writeln!(f, "{what}: {}", self.reason)?;
         writeln!(f, "  {} bytes: serving them takes {:.1} us of the processor here", self.bytes, us(self.serving))?;
         let Price { own: here, data_server } = self.price;
         writeln!(f, "  delegating them takes {:.1} us here and {:.1} us more there", us(here), us(data_server))?;
-        writeln!(f, "  under way here: {own}; idle time to spend: {:.1} ms", us(self.credit) / 1e3)?;
+        writeln!(f, "  under way here: {own}, {at_link} of them waiting for its link")?;
+        writeln!(f, "  idle time to spend: {:.1} ms", us(self.credit) / 1e3)?;
         writeln!(f, "  under way at data servers: {delegated}, for a weight of {servers_percent}")
     }
 }

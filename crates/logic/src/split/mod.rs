@@ -47,6 +47,9 @@ pub enum Reason {
     /// Giving it away would take more of the processor than serving it, and none of it is idle.
     #[error("the processor is busy here, and delegating takes more of it than serving")]
     Dearer,
+    /// Giving it away would take more of the processor than serving it, and it isn't this server's link that requests wait for.
+    #[error("delegating takes more of the processor than serving, and requests don't wait for this server's link")]
+    Useless,
     /// No data server can be given anything.
     #[error("no data server is up")]
     Nobody,

@@ -1,4 +1,4 @@
-//! Servers as queues: whether the balance keeps all busy, never costs more than it brings, and follows the load. Clients ask again as soon as they
+//! Servers and their clients as queues: whether the balance keeps all busy, never costs more than it brings, and follows the load. Clients ask again as soon as they
 //! have their replies, so what is answered in a second is what the servers can do.
 
 use std::cmp::Reverse;
@@ -8,13 +8,15 @@ use std::time::Duration;
 use super::{Asked, Balance, DELEGATING, Loads, Rules};
 use crate::dispatch::cost::{Side, Work};
 
-/// What a request takes, in nanoseconds: of a processor to serve it, of the connection server's and of a data server's to delegate it; of a link.
+/// What a request takes, in nanoseconds: of a processor to serve it, of the connection server's and of a data server's to delegate it; of a link; of
+/// all clients together.
 #[derive(Clone, Copy)]
 struct Costs {
     serving_ns: u64,
     delegating_ns: u64,
     taking_ns: u64,
     link_ns: u64,
+    asking_ns: u64,
 }
 
 /// One server: a processor, then a link, each with its queue.
@@ -23,6 +25,7 @@ struct Server {
     processor_free_ns: u64,
     link_free_ns: u64,
     under_way: u32,
+    at_link: u32,
     busy_ns: u64,
 }
 
@@ -41,6 +44,7 @@ impl Server {
     }
 
     fn send(&mut self, now_ns: u64, cost_ns: u64) -> u64 {
+        self.at_link += 1;
         self.link_free_ns = self.link_free_ns.max(now_ns) + cost_ns;
         self.link_free_ns
     }
@@ -54,7 +58,11 @@ enum Step {
     Decide,
     /// A data server has one.
     Taken(usize),
-    /// A reply is complete, at the connection server or a data server.
+    /// A reply has been made, at the connection server or a data server.
+    Made(Option<usize>),
+    /// It has left.
+    Sent(Option<usize>),
+    /// Its client has it.
     Done(Option<usize>),
 }
 
@@ -66,6 +74,7 @@ struct World {
     balance: Balance,
     is_splitting: bool,
     costs: Costs,
+    clients_free_ns: u64,
     done: VecDeque<u64>,
     next: usize,
 }
@@ -94,6 +103,7 @@ impl World {
             balance,
             is_splitting,
             costs,
+            clients_free_ns: 0,
             done: VecDeque::new(),
             next: 0,
         };
@@ -101,6 +111,10 @@ impl World {
             world.at(u64::from(client) * 1_000, Step::Ask);
         }
         world
+    }
+
+    fn server(&mut self, place: Option<usize>) -> &mut Server {
+        place.map_or(&mut self.own, |place| &mut self.data[place])
     }
 
     fn at(&mut self, time_ns: u64, step: Step) {
@@ -133,17 +147,25 @@ impl World {
                 self.at(given_ns, Step::Taken(self.next));
             }
             Step::Decide => {
-                let served_ns = self.own.compute(now_ns, self.costs.serving_ns);
-                let sent_ns = self.own.send(served_ns, self.costs.link_ns);
-                self.at(sent_ns, Step::Done(None));
+                let made_ns = self.own.compute(now_ns, self.costs.serving_ns);
+                self.at(made_ns, Step::Made(None));
             }
             Step::Taken(server) => {
-                let served_ns = self.data[server].compute(now_ns, self.costs.serving_ns + self.costs.taking_ns);
-                let sent_ns = self.data[server].send(served_ns, self.costs.link_ns);
-                self.at(sent_ns, Step::Done(Some(server)));
+                let made_ns = self.data[server].compute(now_ns, self.costs.serving_ns + self.costs.taking_ns);
+                self.at(made_ns, Step::Made(Some(server)));
+            }
+            Step::Made(place) => {
+                let link_ns = self.costs.link_ns;
+                let sent_ns = self.server(place).send(now_ns, link_ns);
+                self.at(sent_ns, Step::Sent(place));
+            }
+            Step::Sent(place) => {
+                self.server(place).at_link -= 1;
+                self.clients_free_ns = self.clients_free_ns.max(now_ns) + self.costs.asking_ns;
+                self.at(self.clients_free_ns, Step::Done(place));
             }
             Step::Done(place) => {
-                place.map_or(&mut self.own, |place| &mut self.data[place]).under_way -= 1;
+                self.server(place).under_way -= 1;
                 self.done.push_back(now_ns);
                 self.at(now_ns + 1_000, Step::Ask);
             }
@@ -153,6 +175,7 @@ impl World {
     fn is_delegated(&mut self, now_ns: u64) -> bool {
         let loads = Loads {
             own: self.own.under_way,
+            at_link: self.own.at_link,
             idle: self.own.idle(now_ns),
             servers_percent: 100 * self.data.len() as u32,
             delegated: self.data.iter().map(|server| server.under_way).sum(),
@@ -178,7 +201,13 @@ fn rate(data_servers: usize, costs: Costs, is_splitting: bool) -> f64 {
 /// A reply of so many KiB: of the processor as leat's own takes, on a link of so many megabits a second.
 fn costs(kib: u64, delegating_us: u64, link_mbit: u64) -> Costs {
     let link_ns = kib * 1024 * 8 * 1000 / link_mbit;
-    Costs { serving_ns: 7_000 + kib * 150, delegating_ns: delegating_us * 1000, taking_ns: 40_000, link_ns }
+    Costs {
+        serving_ns: 7_000 + kib * 150,
+        delegating_ns: delegating_us * 1000,
+        taking_ns: 40_000,
+        link_ns,
+        asking_ns: 0,
+    }
 }
 
 #[test]
@@ -210,9 +239,25 @@ fn it_is_never_worse_than_no_delegation_whatever_the_size() {
 }
 
 #[test]
+fn where_clients_bind_nothing_is_spent_on_delegating() {
+    for (kib, delegating_us) in [(4, 60), (16, 60), (64, 200)] {
+        // They keep each server idle for a third of the time.
+        let costs = costs(kib, delegating_us, 1_000_000);
+        let costs = Costs { asking_ns: (LOOK_NS + costs.serving_ns) * 3 / 2, ..costs };
+        let spent = |is_splitting| {
+            let mut world = World::new(3, costs, is_splitting, CLIENTS);
+            world.run_until(SECOND_NS / 2);
+            world.own.busy_ns as f64 / world.done.len() as f64
+        };
+        let (split, alone) = (spent(true), spent(false));
+        assert!(split <= 1.02 * alone, "{kib} KiB, {delegating_us} us: {split:.0} ns for {alone:.0} a request");
+    }
+}
+
+#[test]
 fn processors_are_all_used_where_that_pays() {
     // 1 MiB takes 160 us to serve and 30 to give away: at most 1 / (0.5 * 160 + 0.5 * 30) a second with one data server that were free.
-    let costs = Costs { serving_ns: 160_000, delegating_ns: 30_000, taking_ns: 40_000, link_ns: 0 };
+    let costs = Costs { serving_ns: 160_000, delegating_ns: 30_000, taking_ns: 40_000, link_ns: 0, asking_ns: 0 };
     let (split, alone) = (rate(1, costs, true), rate(1, costs, false));
     // Own time: (1 - p) * 163 + p * 33, the other's p * 200: equal at p = 0.494.
     let most = 1e9 / (0.494 * 200_000.0);

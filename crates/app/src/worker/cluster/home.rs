@@ -236,10 +236,10 @@ impl Home {
         FlowId { home: self.id, serial: self.next_serial }
     }
 
-    /// How much there is to do: requests under way here, and at those nodes that may be chosen for a request.
-    pub(super) fn loads(&mut self, own: u32, idle: Duration, facts: &Facts<'_>, now: Instant) -> Loads {
+    /// Beside what there is to do here, how much there is at those nodes that may be chosen for a request.
+    pub(super) fn loads(&mut self, own: Loads, facts: &Facts<'_>, now: Instant) -> Loads {
         let (servers_percent, delegated) = self.dispatcher.capacity(facts, now);
-        Loads { own, idle, servers_percent, delegated }
+        Loads { servers_percent, delegated, ..own }
     }
 
     /// Which node would get a request and why, in words.

@@ -13,7 +13,7 @@ use leat_logic::schedule::Operation;
 use leat_logic::serve::cache::Lookup;
 use leat_logic::serve::coding::CodingOrder;
 use leat_logic::serve::resource::Found;
-use leat_logic::split::{Asked, Balance, Rules};
+use leat_logic::split::{Asked, Balance, Loads, Rules};
 use serde_json::{Value, json};
 
 use super::super::connection::Connection;
@@ -81,15 +81,37 @@ impl Split {
     }
 }
 
+/// A reply that is with the kernel: of which connection, to its how many-th request, and whether it waited for the link when it was looked at.
+struct Reply {
+    token: Token,
+    number: u32,
+    is_at_link: bool,
+}
+
 /// Requests whose replies clients are waiting for.
 #[derive(Default)]
 pub(in crate::worker) struct UnderWay {
-    /// Replies that are with the kernel and weren't acknowledged when they were last looked at, by connection and the request's number.
-    unacknowledged: VecDeque<(Token, u32)>,
+    /// Replies that are with the kernel and weren't acknowledged when they were last looked at.
+    unacknowledged: VecDeque<Reply>,
+    /// Those of them that waited for the link then.
+    at_link: u32,
     /// Requests in hand that came with their connections: admission counts those that it has admitted.
     pub(in crate::worker) arrived: usize,
     /// Time in which the worker had nothing to do.
     pub(in crate::worker) idle: Duration,
+}
+
+impl UnderWay {
+    fn take_oldest(&mut self) -> Option<Reply> {
+        let reply = self.unacknowledged.pop_front()?;
+        self.at_link -= u32::from(reply.is_at_link);
+        Some(reply)
+    }
+
+    fn add(&mut self, reply: Reply) {
+        self.at_link += u32::from(reply.is_at_link);
+        self.unacknowledged.push_back(reply);
+    }
 }
 
 impl<H: Host> Worker<H> {
@@ -107,11 +129,11 @@ impl<H: Host> Worker<H> {
             return false;
         }
         let serving = self.serving_time(bytes);
-        let (own, idle) = (self.requests_under_way(), self.under_way.idle);
+        let own = self.own_load();
         let Some(exchange) = self.connections[token].exchange.as_mut() else { return false };
         let Some(Part::Home(home)) = self.cluster.as_mut().map(|cluster| &mut cluster.part) else { return false };
         let request = Request::read_again(&exchange.head);
-        let loads = home.loads(own, idle, &request.as_ref().map(Facts::of).unwrap_or_default(), self.now);
+        let loads = home.loads(own, &request.as_ref().map(Facts::of).unwrap_or_default(), self.now);
         let Some(split) = &mut home.split else { return false };
         let asked = Asked { path: &exchange.path, bytes, serving, is_here: true };
         if !split.balance.decide(&asked, &loads).delegates() {
@@ -166,9 +188,10 @@ impl<H: Host> Worker<H> {
         let facts = Facts::of(&request);
         let asked = Asked { path, bytes, serving: self.serving_time(bytes), is_here: false };
         // As if the request were under way.
-        let (own, idle) = (self.requests_under_way() + 1, self.under_way.idle);
+        let own = self.own_load();
+        let own = Loads { own: own.own + 1, ..own };
         let Some(Part::Home(home)) = self.cluster.as_mut().map(|cluster| &mut cluster.part) else { return None };
-        let loads = home.loads(own, idle, &facts, self.now);
+        let loads = home.loads(own, &facts, self.now);
         let split = home.split.as_mut()?;
         let server = match split.balance.decide(&asked, &loads).delegates() {
             true => home.lend_on(self.now, flow, giver, &facts),
@@ -213,17 +236,23 @@ impl<H: Host> Worker<H> {
         u32::try_from(counted).unwrap_or(u32::MAX)
     }
 
+    /// How much there is to do here.
+    fn own_load(&mut self) -> Loads {
+        let own = self.requests_under_way();
+        Loads { own, at_link: self.under_way.at_link, idle: self.under_way.idle, ..Loads::default() }
+    }
+
     /// Forgets replies that have been acknowledged: those of the next few that are. Whoever asks again has got the last reply.
     fn look_at_replies(&mut self, count: usize) {
         let Worker { under_way, connections, reactor, .. } = self;
         for _ in 0..count.min(under_way.unacknowledged.len()) {
-            let Some((token, number)) = under_way.unacknowledged.pop_front() else { break };
+            let Some(reply) = under_way.take_oldest() else { break };
             let is_last = |connection: &&mut Connection<File<H>>| {
-                !connection.flags.closing && connection.http.request_count() == number
+                !connection.flags.closing && connection.http.request_count() == reply.number
             };
-            let connection = connections.get(token).filter(is_last);
-            if connection.is_some_and(|connection| reactor.unacknowledged_bytes(connection.socket) > 0) {
-                under_way.unacknowledged.push_back((token, number));
+            let socket = connections.get(reply.token).filter(is_last).map(|connection| connection.socket);
+            if let Some(socket) = socket.filter(|socket| reactor.unacknowledged_bytes(*socket) > 0) {
+                under_way.add(Reply { is_at_link: reactor.waits_at_link(socket), ..reply });
             }
         }
     }
@@ -235,9 +264,10 @@ impl<H: Host> Worker<H> {
         }
         self.look_at_replies(2 * LOOKS);
         if self.under_way.unacknowledged.len() == UNACKNOWLEDGED_MAX {
-            self.under_way.unacknowledged.pop_front();
+            self.under_way.take_oldest();
         }
-        self.under_way.unacknowledged.push_back((token, self.connections[token].http.request_count()));
+        let number = self.connections[token].http.request_count();
+        self.under_way.add(Reply { token, number, is_at_link: false });
     }
 
     /// Whether a connection that is to be closed stays until its client has ended it, as its last reply counts as under way until then: a socket that
@@ -274,12 +304,12 @@ impl<H: Host> Worker<H> {
         let facts = Facts::written(written).ok_or("write a request as in 'GET /path' or 'GET http://host/path'")?;
         let now = self.now;
         let (path, bytes) = self.size_of(&facts)?;
-        let (own, idle, serving) = (self.requests_under_way(), self.under_way.idle, self.serving_time(bytes));
+        let (own, serving) = (self.own_load(), self.serving_time(bytes));
         let Some(Part::Home(home)) = self.cluster.as_mut().map(|cluster| &mut cluster.part) else {
             return Err("this leat couldn't become a connection server: its log says why".to_owned());
         };
         // As if the request were under way.
-        let loads = home.loads(own + 1, idle, &facts, now);
+        let loads = home.loads(Loads { own: own.own + 1, ..own }, &facts, now);
         let choice = home.explain_choice(&facts, now);
         let Some(split) = &home.split else { return Err("this leat isn't a connection server".to_owned()) };
         let explanation = split.balance.explain(&Asked { path: &path, bytes, serving, is_here: true }, &loads);
