@@ -124,7 +124,7 @@ fn read(socket: RawFd) -> Result<(TcpState, Info)> {
         return Err(Error::NotEstablished { state: info.state });
     }
     let (receive_next, unread) = read_receive_queue(socket)?;
-    let (send_next, sent, unsent) = read_send_queue(socket)?;
+    let (send_next, sent, unsent) = read_send_queue(socket, &info)?;
     let mss = socket::option(socket, libc::IPPROTO_TCP, libc::TCP_MAXSEG).step("TCP_MAXSEG")?;
     let timestamp = repair::timestamp(socket).step("TCP_TIMESTAMP")?;
     let state = TcpState {
@@ -152,12 +152,12 @@ fn read_receive_queue(socket: RawFd) -> Result<(u32, Vec<u8>)> {
     Ok((next, peek(socket, bytes, "unread", UNREAD_BYTES_MAX)?))
 }
 
-/// The number after the last byte, what was sent, and what wasn't.
-fn read_send_queue(socket: RawFd) -> Result<(u32, Vec<u8>, Vec<u8>)> {
+/// The number after the last byte, what was sent, and what wasn't. `info`: what was known before.
+fn read_send_queue(socket: RawFd, info: &Info) -> Result<(u32, Vec<u8>, Vec<u8>)> {
     repair::select(socket, Queue::Send).step("TCP_REPAIR_QUEUE send")?;
-    // Only now: until the queue is selected a pacing timer goes on sending, and a taker drops every acknowledgement of what it doesn't know was
-    // sent, for ever. From then on the timer only pretends to send, and what it does so before the question is a segment lost.
-    let unsent_bytes = repair::unsent_bytes(socket).step("SIOCOUTQNSD")?;
+    // Until the queue is selected a pacing timer goes on sending. A taker that doesn't know of it drops each acknowledgement of it, for ever; and
+    // what it takes for sent that wasn't, the client waits for until the taker sends it again, a second later.
+    let unsent_bytes = info.unsent_by(&repair::info(socket).step("TCP_INFO")?);
     let next = repair::sequence(socket).step("TCP_QUEUE_SEQ of the send queue")?;
     let bytes = repair::unacknowledged_bytes(socket).step("SIOCOUTQ")?;
     let mut sent = peek(socket, bytes, "unacknowledged", QUEUE_BYTES_MAX)?;

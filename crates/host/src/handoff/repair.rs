@@ -52,9 +52,25 @@ pub(super) struct Info {
     _mss_to_retransmits: [u32; 5],
     _pacing: [u64; 2],
     pub(super) counts: Counts,
+    _segments: [u32; 2],
+    /// Bytes written and not sent.
+    unsent: u32,
+    _min_rtt_to_segments: [u32; 3],
+    _rate_to_limits: [u64; 4],
+    _delivered: [u32; 2],
+    sent: u64,
+    sent_again: u64,
 }
 
 impl Info {
+    /// Bytes that were written and not sent yet, where `later` was read after this one and nothing was written between them. A timer of a socket
+    /// whose send queue is selected pretends to send, and takes bytes out of what the kernel says to be unsent that never were on the way; they
+    /// don't count here.
+    pub(super) fn unsent_by(&self, later: &Info) -> usize {
+        let first = |info: &Info| info.sent.saturating_sub(info.sent_again);
+        (self.unsent as usize).saturating_sub(first(later).saturating_sub(first(self)) as usize)
+    }
+
     pub(super) fn congestion(&self) -> Congestion {
         let Info { srtt_us, rttvar_us, cwnd, ssthresh, .. } = *self;
         Congestion { srtt_us, rttvar_us, cwnd, ssthresh }
@@ -128,16 +144,9 @@ pub(super) fn unacknowledged_bytes(socket: RawFd) -> io::Result<usize> {
     queued(socket, libc::TIOCOUTQ)
 }
 
-/// Bytes written and not sent.
-pub(super) fn unsent_bytes(socket: RawFd) -> io::Result<usize> {
-    /// Missing in the libc crate for this target (include/uapi/linux/sockios.h).
-    const SIOCOUTQNSD: libc::Ioctl = 0x894B;
-    queued(socket, SIOCOUTQNSD)
-}
-
 fn queued(socket: RawFd, request: libc::Ioctl) -> io::Result<usize> {
     let mut value: libc::c_int = 0;
-    // SAFETY: each of the three requests above writes an int to the pointer.
+    // SAFETY: both requests above writes an int to the pointer.
     if unsafe { libc::ioctl(socket, request, &raw mut value) } < 0 {
         return Err(io::Error::last_os_error());
     }
