@@ -27,7 +27,7 @@ section! {
         offloads: bool = Flag, Toml("true");
         /// Processor time of each node, in hundredths of a core; 0 for no limit.
         node_cpu_percent: u32 = Count::<u32> { min: 0, max: 102_400 }, Toml("0");
-        /// Processors that nodes may run on; `""` for all.
+        /// Processors that nodes may run on, each on as many of them as it has workers, in turn; `""` for all.
         node_cpus: String = CPU_LIST, Toml("\"\"");
         /// Processors that the dispatcher, or the connection server, may run on; `""` for all.
         dispatcher_cpus: String = CPU_LIST, Toml("\"\"");

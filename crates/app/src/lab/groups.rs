@@ -14,21 +14,31 @@ const CONTROLLERS: [&str; 4] = ["cpu", "cpuset", "memory", "blkio"];
 const PERIOD_US_MIN: u64 = 10_000;
 /// The kernel takes no part of a period below this.
 const QUOTA_US_MIN: u64 = 1000;
+/// The most weight that the kernel gives a group: a node has its part of a core, whatever else runs there.
+const CPU_SHARES: u64 = 1 << 18;
+
+/// Which of a lab's servers it is, and how many workers it has.
+#[derive(Clone, Copy)]
+pub(super) struct Turn {
+    pub(super) number: usize,
+    pub(super) workers: usize,
+}
 
 /// Makes the groups of one node and gives their directories.
 ///
 /// # Errors
 /// A controller is missing, or refuses its value.
-pub(super) fn for_node(name: &str, lab: &Lab, disk: &Path) -> Result<Vec<PathBuf>, String> {
+pub(super) fn for_node(name: &str, lab: &Lab, turn: Turn, disk: &Path) -> Result<Vec<PathBuf>, String> {
     let mut groups = Vec::new();
     if lab.node_cpu_percent > 0 {
         let (quota_us, period_us) = quota(lab.node_cpu_percent);
         let group = create("cpu", name, "node_cpu_percent")?;
         set(&group, "cpu.cfs_period_us", &period_us.to_string())?;
         set(&group, "cpu.cfs_quota_us", &quota_us.to_string())?;
+        set(&group, "cpu.shares", &CPU_SHARES.to_string())?;
         groups.push(group);
     }
-    groups.extend(for_processors(name, &lab.node_cpus, "node_cpus")?);
+    groups.extend(for_processors(name, &turn.processors(&lab.node_cpus), "node_cpus")?);
     if lab.node_memory > 0 {
         let group = create("memory", name, "node_memory")?;
         set(&group, "memory.limit_in_bytes", &lab.node_memory.to_string())?;
@@ -42,6 +52,23 @@ pub(super) fn for_node(name: &str, lab: &Lab, disk: &Path) -> Result<Vec<PathBuf
         groups.push(group);
     }
     Ok(groups)
+}
+
+impl Turn {
+    /// As many of these processors as it has workers, so that servers are spread over them: each would keep its workers on the first that it may use.
+    fn processors(self, list: &str) -> String {
+        let ranges = list.split(',').filter_map(|part| {
+            let (first, last) = part.split_once('-').unwrap_or((part, part));
+            Some(first.parse().ok()?..=last.parse().ok()?)
+        });
+        let all: Vec<u16> = ranges.flatten().collect();
+        if self.workers >= all.len() {
+            return list.to_owned();
+        }
+        let first = self.number * self.workers;
+        let own = (first..first + self.workers).map(|place| all[place % all.len()].to_string());
+        own.collect::<Vec<_>>().join(",")
+    }
 }
 
 /// Processor time in a period, and the period: the shortest in which the kernel can give so little.
@@ -112,7 +139,17 @@ pub(super) fn remove_all(prefix: &str) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
-    use super::quota;
+    use super::{Turn, quota};
+
+    #[test]
+    fn servers_with_few_workers_are_spread_over_the_processors() {
+        let of = |list: &str, workers| [0, 1, 2].map(|number| Turn { number, workers }.processors(list));
+        assert_eq!(of("2-3", 1), ["2", "3", "2"]);
+        assert_eq!(of("1,4-6", 2), ["1,4", "5,6", "1,4"]);
+        assert_eq!(of("0-2", 2), ["0,1", "2,0", "1,2"]);
+        assert_eq!(of("2-3", 2), ["2-3", "2-3", "2-3"]);
+        assert_eq!(of("", 1), ["", "", ""]);
+    }
 
     #[test]
     fn a_small_part_of_a_core_has_a_long_period() {

@@ -31,7 +31,7 @@ pub(super) fn start_all(lab: &Lab, files: &[PathBuf], configs: &[Config], plan: 
         };
         let (host, config, file) = (&plan.hosts[member.host], &configs[member.cluster], &files[member.cluster]);
         let root = if is_home(member.kind) { None } else { root_of_node(file, &member.name)? };
-        let groups = held_to(lab, config, host, root.as_deref())?;
+        let groups = held_to(lab, config, (host, member.host), root.as_deref())?;
         let copies = root.map_or(Ok(None), |root| copies(config, member, root))?;
         let path = file.to_str().ok_or_else(|| format!("{}: its name isn't UTF-8: give it another", file.display()))?;
         let place = Place { host, log: lab.log(&log_name(plan, member)), copies };
@@ -89,13 +89,19 @@ fn is_home(kind: HostKind) -> bool {
     matches!(kind, HostKind::Dispatcher | HostKind::ConnectionServer)
 }
 
-fn held_to(lab: &Lab, config: &Config, host: &Host, root: Option<&Path>) -> Result<Vec<PathBuf>, String> {
+fn held_to(
+    lab: &Lab,
+    config: &Config,
+    (host, number): (&Host, usize),
+    root: Option<&Path>,
+) -> Result<Vec<PathBuf>, String> {
     let name = lab.namespace(&host.name);
     if is_home(host.kind) {
         let group = groups::for_processors(&name, &config.lab.dispatcher_cpus, "dispatcher_cpus")?;
         return Ok(group.into_iter().collect());
     }
-    groups::for_node(&name, &config.lab, root.unwrap_or(Path::new("/")))
+    let turn = groups::Turn { number, workers: config.workers };
+    groups::for_node(&name, &config.lab, turn, root.unwrap_or(Path::new("/")))
 }
 
 /// Where a node's first site has its files, which a dispatcher's configuration doesn't say; none where its server isn't leat.

@@ -113,6 +113,16 @@ impl Lab {
         Ok(pids.filter(|&pid| is_there(pid)).collect())
     }
 
+    /// Has a host's disk, which the lab limits, give so many bytes a second from now on.
+    pub(crate) fn limit_reads(&self, host: &str, bytes_per_s: u64) -> io::Result<()> {
+        let namespace = self.namespace(host);
+        let group = Path::new("/sys/fs/cgroup/blkio").join(namespace.file_name().unwrap_or_default());
+        let file = group.join("blkio.throttle.read_bps_device");
+        let set = fs::read_to_string(&file)?;
+        let device = set.split_whitespace().next().ok_or_else(|| io::Error::other("its disk has no limit"))?;
+        fs::write(&file, format!("{device} {bytes_per_s}"))
+    }
+
     /// Asks the dispatcher.
     pub(crate) fn ask(&self, command: &ctl::Command) -> io::Result<Value> {
         ctl::ask(&self.socket, command).map_err(io::Error::other)

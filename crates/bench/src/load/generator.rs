@@ -72,6 +72,8 @@ pub(super) struct Generator<'a> {
     pub(super) ready: VecDeque<u32>,
     /// Arrivals without a free slot: intended time and target.
     pub(super) waiting: VecDeque<(u64, u32)>,
+    /// Targets that were refused, to be asked for again (closed loop).
+    pub(super) again: Vec<u32>,
     /// Slots that became free in this round.
     pub(super) freed: Vec<u32>,
     pub(super) answered: Vec<Answered>,
@@ -116,6 +118,7 @@ impl<'a> Generator<'a> {
             random: fastrand::Rng::with_seed(plan.seed),
             ready: VecDeque::new(),
             waiting: VecDeque::new(),
+            again: Vec::new(),
             freed: Vec::new(),
             answered: Vec::new(),
             slow_steps: VecDeque::new(),
@@ -346,7 +349,7 @@ impl<'a> Generator<'a> {
                         let same = rest.iter().take(PIPELINE_MAX).take_while(|&&other| other == index);
                         count = if self.connections[index as usize].socket.is_some() { same.count() } else { 1 };
                     }
-                    let target = self.mix.draw(&mut self.random);
+                    let target = self.again.pop().unwrap_or_else(|| self.mix.draw(&mut self.random));
                     self.outcome.offered += u64::from(self.window_ns.contains(&self.now_ns)) * count as u64;
                     self.dispatch(index, target, count, self.now_ns);
                 }

@@ -64,7 +64,7 @@ pub(crate) struct Plan {
     pub(crate) slow_heads: usize,
     /// Arrivals that may wait for a connection; the others count as failed.
     pub(crate) waiting_max: usize,
-    /// A reply with status 503 is counted apart, not as a failure.
+    /// A reply with status 503 is counted apart, not as a failure. A closed loop asks for the same again, so that what is answered is the mix.
     pub(crate) may_be_refused: bool,
     /// The server may keep out or cut off whatever it likes, and the run goes on.
     pub(crate) is_flood: bool,

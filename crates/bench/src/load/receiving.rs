@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::AsRawFd;
 
+use super::Demand;
 use super::connection::Answered;
 use super::generator::{DISCARD, GENERATION_MASK, Generator, IGNORED, KIND_SHIFT, RECEIVE, Role, Stage};
 use super::outcome::Failure;
@@ -118,6 +119,9 @@ impl Generator<'_> {
             self.failed(Failure::Status(REFUSAL), 1);
         } else if reply.is_refusal {
             self.outcome.refused += u64::from(self.window_ns.contains(&self.now_ns));
+            if self.plan.demand == Demand::Saturate {
+                self.again.push(reply.request.target);
+            }
             if is_counted {
                 self.outcome.refused_ns.saturating_record(latency_ns);
             }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::NodesOptions;
-use super::setup::{PROGRAMS, Setup, VIP, node};
+use super::setup::{Limits, PROGRAMS, Setup, VIP, node};
 use crate::experiment::{self, Records};
 use crate::lab::cost::{Meter, Spent, hop_us};
 use crate::lab::proxy::{Place, Proxy};
@@ -69,6 +69,21 @@ impl Trial {
         let Spent { process, programs, packets_in, .. } = self.dispatcher;
         let forwarding_us = if forwards { programs.as_secs_f64() * 1e6 + packets_in as f64 * self.hop_us } else { 0.0 };
         (process.as_secs_f64() * 1e6 + forwarding_us) / self.outcome.answered.max(1) as f64
+    }
+
+    /// The processor time of the node that used most, in hundredths of what all used on average: 100 where all had as much to do.
+    pub(super) fn busiest_percent(&self) -> f64 {
+        let spent = self.nodes.iter().map(|spent| spent.process.as_secs_f64());
+        let (most, sum) = spent.fold((0.0_f64, 0.0), |(most, sum), one| (most.max(one), sum + one));
+        if sum > 0.0 { most * self.nodes.len() as f64 / sum * 100.0 } else { 100.0 }
+    }
+
+    /// Of all that the nodes may use of processors, in hundredths.
+    pub(super) fn used_percent(&self, limit: Limits) -> f64 {
+        let spent: f64 = self.nodes.iter().map(|spent| spent.process.as_secs_f64()).sum();
+        let granted =
+            f64::from(limit.cpu_percent) / 100.0 * self.nodes.len() as f64 * self.outcome.window.as_secs_f64();
+        spent / granted * 100.0
     }
 
     /// The nodes' processes for each request, in microseconds.
@@ -171,6 +186,13 @@ impl Bench {
             disk_bytes: readings.disk.bytes,
             hop_us: cluster.hop_us,
         })
+    }
+}
+
+impl Cluster {
+    /// What each node's disk gives from now on, in MiB a second.
+    pub(super) fn limit_reads(&self, mib_per_s: u32) -> io::Result<()> {
+        (1..=self.nodes.len()).try_for_each(|number| self.lab.limit_reads(&node(number).0, u64::from(mib_per_s) << 20))
     }
 }
 

@@ -29,6 +29,9 @@ pub(crate) struct NodesOptions {
     /// Name the cases and end.
     #[arg(long)]
     list: bool,
+    /// Only these policies, by their names in the tables, where a case compares some: for a look.
+    #[arg(long)]
+    policy: Vec<String>,
     /// Length of one measurement.
     #[arg(long, default_value_t = 5.0)]
     seconds: f64,
@@ -83,7 +86,7 @@ pub(crate) fn run(options: &NodesOptions) -> io::Result<()> {
 /// As [`run`].
 pub(crate) fn run_faults(options: &FaultOptions) -> io::Result<()> {
     let FaultOptions { case, list, seconds, leat, out, seed } = options.clone();
-    let options = NodesOptions { case, list, seconds, rounds: 1, leat, out, seed };
+    let options = NodesOptions { case, list, policy: Vec::new(), seconds, rounds: 1, leat, out, seed };
     let how = "Every byte of every reply is compared.";
     run_cases(
         case::faults(),

@@ -1,7 +1,6 @@
 //! SPECweb99's 70 of a hundred requests for files and 30 that compute: Mix-LARD beside each of its two halves for everything.
 
 use std::io;
-use std::time::Duration;
 
 use super::super::bench::{Bench, computing};
 use super::super::setup::Policy;
@@ -37,7 +36,7 @@ impl Case<Bench> for Mixed {
         let scripts = SCRIPTS.iter().zip(1..);
         targets.extend(scripts.map(|(&(us, share), script)| (computing(script, us), dynamic * share)));
         let mix = Mix::new(targets);
-        by_policy(bench, NAME, &POLICIES, (&files, &mix), Duration::from_secs(25))
+        by_policy(bench, NAME, &POLICIES, (&files, &mix))
     }
 
     fn marks(&self, samples: &Samples) -> Vec<Mark> {

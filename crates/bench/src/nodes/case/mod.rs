@@ -34,26 +34,33 @@ pub(super) fn faults() -> Vec<Box<dyn Case<Bench>>> {
 const NODES: usize = 4;
 const CONNECTIONS: usize = 96;
 
-/// Nodes with memory and a disk of their own.
+/// Memory and a disk of each node's own.
+const DISK: Disk = Disk { memory_mib: 80, read_mib_per_s: 2, cache_mib: 12 };
+const LIMITS: Limits = Limits { cpu_percent: 40, disk: Some(DISK) };
+/// Memories are filled from disks that are so many times faster, for so long; with the slow ones it takes half a minute.
+const FILLING_TIMES: u32 = 8;
+const FILLING: Duration = Duration::from_secs(8);
+/// From then on until something is measured.
+const SETTLING: Duration = Duration::from_secs(4);
+
 fn small_nodes(policy: Policy) -> Setup {
-    let disk = Disk { memory_mib: 80, read_mib_per_s: 2, cache_mib: 12 };
-    let limits = Some(Limits { cpu_percent: 40, disk: Some(disk) });
-    Setup { nodes: NODES, policy, limits, wire_packets: false }
+    Setup { nodes: NODES, policy, limits: Some(LIMITS), wire_packets: false }
 }
 
 /// Puts the same load on a cluster of small nodes by each policy in turn. What a node refuses as it has too much to do is no failure.
-fn by_policy(
-    bench: &mut Bench,
-    case: &str,
-    policies: &[Policy],
-    (files, mix): (&Files, &Mix),
-    warm_up: Duration,
-) -> io::Result<()> {
+fn by_policy(bench: &mut Bench, case: &str, policies: &[Policy], (files, mix): (&Files, &Mix)) -> io::Result<()> {
+    let wanted = bench.options.policy.clone();
+    let is_wanted = |policy: &&Policy| wanted.is_empty() || wanted.iter().any(|name| name == policy.name());
     for round in 0..bench.options.rounds {
-        for &policy in policies {
+        for &policy in policies.iter().filter(is_wanted) {
             let cluster = bench.up(&small_nodes(policy), files)?;
-            let plan = Plan { warm_up, may_be_refused: true, ..bench.saturate(CONNECTIONS, 1) };
-            match bench.measure(&cluster, LEAT, &plan, mix) {
+            let plan = Plan { may_be_refused: true, ..bench.saturate(CONNECTIONS, 1) };
+            let filling = Plan { window: FILLING, ..plan.clone() };
+            let plan = Plan { warm_up: SETTLING, ..plan };
+            let filled = cluster.limit_reads(DISK.read_mib_per_s * FILLING_TIMES);
+            let filled = filled.and_then(|()| bench.measure(&cluster, LEAT, &filling, mix));
+            let settled = filled.and_then(|_| cluster.limit_reads(DISK.read_mib_per_s));
+            match settled.and_then(|()| bench.measure(&cluster, LEAT, &plan, mix)) {
                 Ok(trial) => record(bench, (case, "", round), policy.name(), &trial),
                 Err(error) => bench.records.note(case, &format!("{}, round {round}: {error}", policy.name())),
             }
@@ -77,6 +84,8 @@ fn record(bench: &mut Bench, at: (&str, &str, u32), name: &str, trial: &Trial) {
     records.record(at, name, "mean_ms", outcome.latency_ns.mean() / 1e6);
     records.record(at, name, "p99_ms", outcome.latency_us(0.99) / 1e3);
     records.record(at, name, "node_us", trial.nodes_us());
+    records.record(at, name, "used_percent", trial.used_percent(LIMITS));
+    records.record(at, name, "busiest_percent", trial.busiest_percent());
     records.record(at, name, "refused_per_s", outcome.refused_per_s());
     records.record(at, name, "failed", trial.failed() as f64);
     if trial.failed() > 0 {
@@ -84,13 +93,15 @@ fn record(bench: &mut Bench, at: (&str, &str, u32), name: &str, trial: &Trial) {
     }
 }
 
-const COLUMNS: [(&str, &str, usize); 8] = [
+const COLUMNS: [(&str, &str, usize); 10] = [
     ("answered_per_s", "answered/s", 0),
     ("disk_kb", "KB read from disks, a request", 2),
     ("disk_mib_per_s", "MiB/s", 1),
     ("mean_ms", "mean ms", 1),
     ("p99_ms", "p99 ms", 1),
     ("node_us", "nodes' us a request", 0),
+    ("used_percent", "% that the nodes used of their processor time", 0),
+    ("busiest_percent", "% that the busiest used of the mean", 0),
     ("refused_per_s", "refused/s", 0),
     ("failed", "failed", 0),
 ];

@@ -1,7 +1,6 @@
 //! More files than one node's memory holds and less than all nodes' do, and as few as fit in each: Mix-LARD beside policies that know nothing of content.
 
 use std::io;
-use std::time::Duration;
 
 use super::super::bench::Bench;
 use super::super::setup::Policy;
@@ -17,8 +16,6 @@ pub(super) struct WorkingSet {
     name: &'static str,
     title: &'static str,
     directories: u32,
-    /// Until memories are full of what is asked for most.
-    warm_up: Duration,
     /// What Mix-LARD must answer, in hundredths of the best of the others, and what it may read, if that is asked.
     answered_percent: f64,
     read_percent: Option<f64>,
@@ -28,7 +25,6 @@ pub(super) const TOO_LARGE: WorkingSet = WorkingSet {
     name: "working-set",
     title: "files of 176 MiB, four nodes with 80 MiB of memory (leat's own and the kernel's caches in it) and 2 MiB/s from the disk each",
     directories: 36,
-    warm_up: Duration::from_secs(25),
     answered_percent: 200.0,
     read_percent: Some(50.0),
 };
@@ -37,7 +33,6 @@ pub(super) const FITS: WorkingSet = WorkingSet {
     name: "fits",
     title: "files of 20 MiB, which each node's memory holds",
     directories: 4,
-    warm_up: Duration::from_secs(5),
     // No loss, but for what two equal measurements differ by here.
     answered_percent: 97.0,
     read_percent: None,
@@ -56,7 +51,7 @@ impl Case<Bench> for WorkingSet {
         let files = bench.specweb99(self.directories, NODES)?;
         bench.records.note(self.name, &format!("the files have {:.0} MiB", files.mib()));
         let mix = Mix::new(files.all());
-        by_policy(bench, self.name, &POLICIES, (&files, &mix), self.warm_up)
+        by_policy(bench, self.name, &POLICIES, (&files, &mix))
     }
 
     fn marks(&self, samples: &Samples) -> Vec<Mark> {
