@@ -13,6 +13,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -45,9 +46,11 @@ impl Lab {
     /// # Errors
     /// What leat says; most often that this isn't root.
     pub(crate) fn up(program: &Path, folder: &Path, clusters: &[String]) -> io::Result<Self> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let lab = Self {
             program: program.to_owned(),
-            name: format!("b{}", std::process::id()),
+            name: format!("b{}x{number}", std::process::id()),
             socket: Self::socket(folder),
         };
         fs::write(folder.join("cluster.key"), "0f".repeat(32))?;

@@ -1,20 +1,19 @@
-//! What the case runs on: files, a lab for each round-trip time, and what all of its processes spend.
+//! What the cases run on: files, a lab for each way, side by side, and what all of a lab's processes spend.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process;
+use std::process::Command;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use leat::ctl::Command;
+use leat::ctl;
 
 use crate::experiment::{self, Records, RunOptions};
-use crate::lab::cost::Meter;
 use crate::lab::{self, CLIENT, CLIENT_CORE, Lab};
-use crate::load::{self, Outcome, Plan};
-use crate::server::running::{WorkFolder, descendants};
-use crate::sys::process::signal;
+use crate::load::{self, Outcome, Plan, Unobserved};
+use crate::server::running::WorkFolder;
+use crate::sys::process;
 use crate::workload::file_set::FileSet;
 use crate::workload::mix::{Body, CLOSE, Mix, Target};
 
@@ -23,14 +22,14 @@ const NODES: [(&str, &str); 2] = [("n1", "10.77.0.11"), ("n2", "10.77.0.12")];
 const VIP: &str = "10.77.0.100";
 /// In the nodes' network.
 const ROUTER: &str = "10.77.0.254";
-/// How long a reload may take.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// For what servers say to each other of connections that have ended.
+const AFTERWARDS: Duration = Duration::from_millis(30);
 
 /// A file for each size.
 pub(super) const SIZES: [(&str, &str, u64); 4] =
     [("1 KB", "1k", 1 << 10), ("8 KB", "8k", 8 << 10), ("64 KB", "64k", 64 << 10), ("1 MB", "1m", 1 << 20)];
 
-/// What the case runs on.
+/// What the cases run on.
 pub(crate) struct Bench {
     pub(super) options: RunOptions,
     pub(crate) records: Records,
@@ -45,8 +44,17 @@ impl experiment::Bench for Bench {
     }
 }
 
-/// A lab that is up.
+/// What is the same for all ways of a case.
+#[derive(Clone, Copy)]
+pub(super) struct Setting {
+    pub(super) round_trip_ms: u32,
+    /// Connections can begin at nodes; otherwise they can only be moved there.
+    pub(super) born: bool,
+}
+
+/// A lab that is up, whose dispatcher does one thing with first requests.
 pub(super) struct Cluster {
+    pub(super) hand_over: &'static str,
     lab: Lab,
     /// Of the dispatcher, the nodes and the client's line, and the kernel's own that handle packets.
     processes: Vec<u32>,
@@ -55,8 +63,8 @@ pub(super) struct Cluster {
 /// One measurement.
 pub(super) struct Trial {
     pub(super) outcome: Outcome,
-    /// Processor time of all: the cluster's, the client's and its line's.
-    pub(super) spent: Duration,
+    /// Processor time of all for a request, in microseconds: the cluster's, the client's and its line's.
+    pub(super) system_us: f64,
     /// Connections that went to a node, of those that began.
     pub(super) handed_over: f64,
 }
@@ -69,28 +77,72 @@ impl Bench {
         Ok(Self { options, records: Records::default(), program: program.to_owned(), files, folder })
     }
 
-    /// Builds a lab whose client is so far away.
+    /// Builds a lab whose dispatcher does so with first requests.
     ///
     /// # Errors
     /// What leat says.
-    pub(super) fn up(&self, round_trip_ms: u32) -> io::Result<Cluster> {
-        let text = self.configuration("always", round_trip_ms);
-        let lab = Lab::up(&self.program, self.folder.path(), &[text])?;
+    pub(super) fn up(&self, setting: Setting, hand_over: &'static str) -> io::Result<Cluster> {
+        let folder = self.folder.path().join(hand_over);
+        fs::create_dir_all(&folder)?;
+        let text = self.configuration(setting, hand_over, &folder);
+        let lab = Lab::up(&self.program, &folder, &[text])?;
+        lab.await_fit(&NODES.map(|(name, _)| name))?;
         let hosts = [DISPATCHER, NODES[0].0, NODES[1].0, CLIENT];
         let mut processes: Vec<u32> = hosts.iter().flat_map(|host| lab.processes(host)).flatten().collect();
         processes.extend(packet_threads());
-        Ok(Cluster { lab, processes })
+        Ok(Cluster { hand_over, lab, processes })
     }
 
+    /// A closed loop for one file, from the first connection's beginning to the last one's end.
+    ///
+    /// # Errors
+    /// The load can't run.
+    pub(super) fn measure(&self, cluster: &Cluster, plan: &Plan, file: &str) -> io::Result<Trial> {
+        let content = self.files.content(file);
+        let body = content.map_or(Body::Unknown, |(_, content)| Body::Seeded(content));
+        let fields = if plan.requests_per_connection == Some(1) { CLOSE } else { "" };
+        let target = Target::of_host(VIP, &format!("/{file}"), fields);
+        let mix = Mix::new(vec![(target.with_body(content.map(|(bytes, _)| bytes), body), 1.0)]);
+        let before = cluster.handed_over()?;
+        let (outcome, spent) = cluster.lab.at(CLIENT, CLIENT_CORE, || {
+            let spent = || Ok::<_, io::Error>(cluster.spent() + process::own_thread_cpu_time()?);
+            let before = spent()?;
+            let outcome = load::run(plan, &mix, &mut Unobserved)?;
+            thread::sleep(AFTERWARDS);
+            Ok((outcome, spent()?.saturating_sub(before)))
+        })?;
+        let handed_over = (cluster.handed_over()? - before) as f64 / outcome.connects.max(1) as f64;
+        Ok(Trial { system_us: spent.as_secs_f64() * 1e6 / outcome.sent.max(1) as f64, handed_over, outcome })
+    }
+
+    fn configuration(&self, setting: Setting, hand_over: &str, folder: &Path) -> String {
+        let Setting { round_trip_ms, born } = setting;
+        let nodes: String = NODES
+            .iter()
+            .map(|(name, address)| format!("[[cluster.node]]\nname = '{name}'\naddress = '{address}'\n"))
+            .collect();
+        format!(
+            "[admin]\nlisten = ''\nsocket = '{}'\n[cluster]\nvip = '{VIP}:80'\ndispatchers = '10.77.0.1'\n\
+             key_file = 'cluster.key'\npolicy = 'round_robin'\nhand_over = '{hand_over}'\nborn = {born}\n{nodes}\
+             [[site]]\nroot = '{}'\nlisten = '0.0.0.0:80'\n{}client_delay = '{}ms'\n",
+            Lab::socket(folder).display(),
+            self.folder.path().join("files").display(),
+            lab::processors(),
+            round_trip_ms / 2,
+        )
+    }
+}
+
+impl Cluster {
     /// Has the dispatcher and the nodes send to clients by this algorithm from their next connection on. By a route: a namespace may not have a default that
     /// isn't everybody's.
     ///
     /// # Errors
     /// This kernel doesn't have it.
-    pub(super) fn set_congestion_control(&self, cluster: &Cluster, algorithm: &str) -> io::Result<()> {
+    pub(super) fn set_congestion_control(&self, algorithm: &str) -> io::Result<()> {
         for host in [DISPATCHER, NODES[0].0, NODES[1].0] {
-            let namespace = cluster.lab.namespace(host);
-            let mut ip = process::Command::new("ip");
+            let namespace = self.lab.namespace(host);
+            let mut ip = Command::new("ip");
             ip.arg("-n").arg(namespace.file_name().unwrap_or_default());
             ip.args(["route", "replace", "default", "via", ROUTER, "congctl", algorithm]);
             let output = ip.output()?;
@@ -101,73 +153,29 @@ impl Bench {
         Ok(())
     }
 
-    /// Tells the dispatcher what to do with first requests.
-    ///
-    /// # Errors
-    /// It doesn't take it over.
-    pub(super) fn set_hand_over(&self, cluster: &Cluster, hand_over: &str, round_trip_ms: u32) -> io::Result<()> {
-        let file = self.folder.path().join("cluster0.toml");
-        fs::write(file, self.configuration(hand_over, round_trip_ms))?;
-        let reloads = || number(&cluster.lab, "leat_reloads_total");
-        let before = reloads()?;
-        let supervisor = cluster.lab.processes(DISPATCHER)?.into_iter().max_by_key(|&pid| descendants(pid).len());
-        supervisor.map_or(Err(io::ErrorKind::NotFound.into()), |pid| signal(pid, libc::SIGHUP))?;
-        let began = Instant::now();
-        while reloads()? == before {
-            if began.elapsed() > PATIENCE {
-                return Err(io::Error::other("the dispatcher doesn't take over its configuration"));
-            }
-            thread::sleep(Duration::from_millis(20));
-        }
-        Ok(())
+    /// What the dispatcher takes each way to cost for a connection's first request.
+    pub(super) fn estimates(&self, file: &str) -> io::Result<String> {
+        let answer = self.lab.ask(&ctl::Command::Explain { request: format!("GET http://{VIP}/{file}") })?;
+        let text = answer["text"].as_str().unwrap_or_default();
+        Ok(text.lines().find(|line| line.contains("first request")).unwrap_or(text).trim().to_owned())
     }
 
-    /// A closed loop for one file, with so many requests on each connection.
-    ///
-    /// # Errors
-    /// The load can't run.
-    pub(super) fn measure(&self, cluster: &Cluster, plan: &Plan, file: &str) -> io::Result<Trial> {
-        let content = self.files.content(file);
-        let body = content.map_or(Body::Unknown, |(_, content)| Body::Seeded(content));
-        let fields = if plan.requests_per_connection == Some(1) { CLOSE } else { "" };
-        let target = Target::of_host(VIP, &format!("/{file}"), fields);
-        let mix = Mix::new(vec![(target.with_body(content.map(|(bytes, _)| bytes), body), 1.0)]);
-        let mut meter = Meter::new(cluster.processes.clone());
-        let before = handed_over(&cluster.lab)?;
-        let outcome = cluster.lab.at(CLIENT, CLIENT_CORE, || load::run(plan, &mix, &mut meter))?;
-        let handed_over = (handed_over(&cluster.lab)? - before) as f64 / outcome.connects.max(1) as f64;
-        Ok(Trial { spent: meter.spent.process + outcome.cpu, handed_over, outcome })
+    /// Connections that have gone to nodes so far, by either way.
+    fn handed_over(&self) -> io::Result<u64> {
+        Ok(self.number("leat_births_total")? + self.number("leat_handoffs_total")?)
     }
 
-    fn configuration(&self, hand_over: &str, round_trip_ms: u32) -> String {
-        let folder = self.folder.path();
-        let nodes: String = NODES
-            .iter()
-            .map(|(name, address)| format!("[[cluster.node]]\nname = '{name}'\naddress = '{address}'\n"))
-            .collect();
-        format!(
-            "[admin]\nlisten = ''\nsocket = '{}'\n[cluster]\nvip = '{VIP}:80'\ndispatchers = '10.77.0.1'\n\
-             key_file = 'cluster.key'\npolicy = 'round_robin'\nhand_over = '{hand_over}'\n{nodes}\
-             [[site]]\nroot = '{}'\nlisten = '0.0.0.0:80'\n{}client_delay = '{}ms'\n",
-            Lab::socket(folder).display(),
-            folder.join("files").display(),
-            lab::processors(),
-            round_trip_ms / 2,
-        )
+    /// One of the dispatcher's metrics.
+    fn number(&self, name: &str) -> io::Result<u64> {
+        let answer = self.lab.ask(&ctl::Command::Counters)?;
+        let text = answer["text"].as_str().unwrap_or_default();
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
+        line.ok_or_else(|| io::Error::other(format!("the dispatcher doesn't tell {name}")))
     }
-}
 
-/// Connections that have gone to nodes so far, by either way.
-fn handed_over(lab: &Lab) -> io::Result<u64> {
-    Ok(number(lab, "leat_births_total")? + number(lab, "leat_handoffs_total")?)
-}
-
-/// One of the dispatcher's metrics.
-fn number(lab: &Lab, name: &str) -> io::Result<u64> {
-    let answer = lab.ask(&Command::Counters)?;
-    let text = answer["text"].as_str().unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
-    line.ok_or_else(|| io::Error::other(format!("the dispatcher doesn't tell {name}")))
+    fn spent(&self) -> Duration {
+        self.processes.iter().filter_map(|&pid| process::cpu_time(pid).ok()).sum()
+    }
 }
 
 /// The kernel's threads that take packets further when nobody else does.

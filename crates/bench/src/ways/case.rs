@@ -1,17 +1,16 @@
 //! All first requests handed over, all proxied, and each by the way that the cost model takes for the cheaper: by size, by requests on a connection, by the
-//! client's distance, and by congestion control.
+//! client's distance, by congestion control, and by whether connections can begin at nodes.
 
 use std::io;
 use std::time::Duration;
 
-use super::bench::{Bench, Cluster, SIZES, Trial};
+use super::bench::{Bench, Cluster, SIZES, Setting, Trial};
+use crate::experiment::samples::median;
 use crate::experiment::{Case, Samples};
 use crate::load::Plan;
 use crate::result::Mark;
 
-const NAME: &str = "cost-model";
 const TOTAL: &str = "system_us";
-const ROUND_TRIPS_MS: [u32; 3] = [0, 20, 100];
 const ALGORITHMS: [&str; 2] = ["cubic", "bbr"];
 const REQUESTS: [u32; 2] = [1, 10];
 const CHEAPER: &str = "when_cheaper";
@@ -20,17 +19,27 @@ const FIXED: [&str; 2] = ["always", "never"];
 const LIMIT: f64 = 1.1;
 const VIP: &str = "10.77.0.100:80";
 
-pub(super) struct CostModel;
+/// One distance.
+pub(super) struct Distance {
+    name: &'static str,
+    title: &'static str,
+    setting: Setting,
+}
 
 /// All there are.
 pub(super) fn all() -> Vec<Box<dyn Case<Bench>>> {
-    vec![Box::new(CostModel)]
+    let case = |name, title, round_trip_ms, born| Distance { name, title, setting: Setting { round_trip_ms, born } };
+    vec![
+        Box::new(case("near", "clients beside the servers", 0, true)),
+        Box::new(case("20ms", "round trips of 20 ms", 20, true)),
+        Box::new(case("100ms", "round trips of 100 ms", 100, true)),
+        Box::new(case("moved", "clients beside the servers, connections can only be moved", 0, false)),
+    ]
 }
 
 /// One load.
 #[derive(Clone, Copy)]
 struct Point {
-    round_trip_ms: u32,
     algorithm: &'static str,
     requests: u32,
     /// Its place in [`SIZES`].
@@ -39,65 +48,67 @@ struct Point {
 
 impl Point {
     fn name(self) -> String {
-        let Point { round_trip_ms, algorithm, requests, size } = self;
-        format!("{} x {requests} in {round_trip_ms} ms by {algorithm}", SIZES[size].0)
+        let Point { algorithm, requests, size } = self;
+        format!("{} x {requests} by {algorithm}", SIZES[size].0)
     }
 
     fn all() -> impl Iterator<Item = Point> {
-        let of_trip = |round_trip_ms| ALGORITHMS.map(|algorithm| (round_trip_ms, algorithm));
-        ROUND_TRIPS_MS
-            .into_iter()
-            .flat_map(of_trip)
-            .flat_map(|(round_trip_ms, algorithm)| Point::of(round_trip_ms, algorithm))
+        ALGORITHMS.into_iter().flat_map(Point::of)
     }
 
-    fn of(round_trip_ms: u32, algorithm: &'static str) -> impl Iterator<Item = Point> {
-        let of_requests =
-            move |requests| (0..SIZES.len()).map(move |size| Point { round_trip_ms, algorithm, requests, size });
+    fn of(algorithm: &'static str) -> impl Iterator<Item = Point> {
+        let of_requests = move |requests| (0..SIZES.len()).map(move |size| Point { algorithm, requests, size });
         REQUESTS.into_iter().flat_map(of_requests)
     }
 
-    /// As many connections as keep the servers busy, and no more of the long replies than lines hold.
-    fn plan(self, bench: &Bench) -> Plan {
-        let is_long = SIZES[self.size].2 > 1 << 17;
-        let connections = match (self.round_trip_ms, is_long) {
-            (0, false) => 32,
-            (0, true) => 8,
-            (_, false) => 256,
-            (_, true) => 24,
+    /// So many requests, on as many connections as keep the servers busy, and no more of the long replies than lines hold. All connections come to their end,
+    /// so that none is counted by halves.
+    fn plan(self, setting: Setting, seed: u64, share: f64) -> Plan {
+        let is_far = setting.round_trip_ms > 0;
+        let (connections, all) = match (SIZES[self.size].2, is_far) {
+            (bytes, false) if bytes > 1 << 17 => (8, 160),
+            (bytes, true) if bytes > 1 << 17 => (24, 96),
+            (bytes, false) => (32, if bytes > 1 << 14 { 960 } else { 1_920 }),
+            (bytes, true) => (192, if bytes > 1 << 14 { 960 } else { 1_920 }),
         };
+        let whole_lives = u64::from(self.requests) * connections as u64;
+        let all = (f64::from(all) * share) as u64;
         Plan {
             requests_per_connection: Some(self.requests),
-            // Until the first have come to their end.
-            warm_up: Duration::from_millis(300 + 8 * u64::from(self.round_trip_ms)),
-            window: Duration::from_secs_f64(bench.options.seconds * if self.round_trip_ms > 50 { 2.0 } else { 1.0 }),
+            warm_up: Duration::ZERO,
+            window: Duration::from_secs(20),
             drain: Duration::from_secs(5),
+            requests_max: all.next_multiple_of(whole_lives),
             verify_every: 8,
-            seed: bench.options.seed,
+            seed,
             sleep: true,
             ..Plan::saturate(VIP.parse().expect("it's written as an address"), connections)
         }
     }
 }
 
-impl Case<Bench> for CostModel {
+impl Case<Bench> for Distance {
     fn name(&self) -> &'static str {
-        NAME
+        self.name
     }
 
     fn title(&self) -> &'static str {
-        "processor time of the whole system for a request, by what is done with connections' first requests"
+        self.title
     }
 
     fn run(&self, bench: &mut Bench) -> io::Result<()> {
-        for round in 0..bench.options.rounds {
-            for round_trip_ms in ROUND_TRIPS_MS {
-                let cluster = bench.up(round_trip_ms)?;
-                for algorithm in ALGORITHMS {
-                    bench.set_congestion_control(&cluster, algorithm)?;
-                    for point in Point::of(round_trip_ms, algorithm) {
-                        turns(bench, &cluster, point, round);
-                    }
+        let ways = [FIXED[0], CHEAPER, FIXED[1]].map(|way| bench.up(self.setting, way));
+        let mut clusters = ways.into_iter().collect::<io::Result<Vec<Cluster>>>()?;
+        for algorithm in ALGORITHMS {
+            clusters.iter().try_for_each(|cluster| cluster.set_congestion_control(algorithm))?;
+            for point in Point::of(algorithm) {
+                // What came before was another load: until it's known what connections bring now.
+                clusters.iter().for_each(|cluster| {
+                    turn(bench, self, cluster, point, None);
+                });
+                for round in 0..bench.options.rounds {
+                    clusters.iter().for_each(|cluster| turn(bench, self, cluster, point, Some(round)));
+                    clusters.reverse();
                 }
             }
         }
@@ -105,68 +116,67 @@ impl Case<Bench> for CostModel {
     }
 
     fn marks(&self, samples: &Samples) -> Vec<Mark> {
-        Point::all().map(|point| mark(samples, &point.name())).collect()
+        Point::all().map(|point| mark(samples, self.name, &point.name())).collect()
     }
 
     fn columns(&self) -> Vec<(&'static str, &'static str, usize)> {
         vec![
             (TOTAL, "us a request, all processes", 1),
             ("handed_over_percent", "connections handed over, %", 0),
-            ("answered_per_s", "answered/s", 0),
             ("p50_us", "p50 us", 0),
             ("failed", "failed", 0),
         ]
     }
 }
 
-/// Each way's turn at a point, the order moved on by one in each round.
-fn turns(bench: &mut Bench, cluster: &Cluster, point: Point, round: u32) {
-    let mut ways = [CHEAPER, FIXED[0], FIXED[1]];
-    ways.rotate_left(round as usize % 3);
-    let plan = point.plan(bench);
-    for way in ways {
-        let trial = bench
-            .set_hand_over(cluster, way, point.round_trip_ms)
-            .and_then(|()| bench.measure(cluster, &plan, SIZES[point.size].1));
-        match trial {
-            Ok(trial) => record(bench, (NAME, &point.name(), round), way, &trial),
-            Err(error) => bench.records.note(NAME, &format!("{way}, {}, round {round}: {error}", point.name())),
+/// A cluster's turn at a point; without a round it's only to get used to it.
+fn turn(bench: &mut Bench, case: &Distance, cluster: &Cluster, point: Point, round: Option<u32>) {
+    let (share, file) = (bench.options.seconds, SIZES[point.size].1);
+    let plan = point.plan(case.setting, bench.options.seed, share);
+    match (bench.measure(cluster, &plan, file), round) {
+        (Ok(trial), Some(round)) => {
+            record(bench, (case.name, &point.name(), round), cluster.hand_over, &trial);
+            if cluster.hand_over == CHEAPER && round + 1 == bench.options.rounds {
+                let estimates = cluster.estimates(file).unwrap_or_else(|error| error.to_string());
+                bench.records.note(case.name, &format!("{}, {estimates}", point.name()));
+            }
+        }
+        (Ok(_), None) => {}
+        (Err(error), _) => {
+            bench.records.note(case.name, &format!("{}, {}: {error}", cluster.hand_over, point.name()));
         }
     }
 }
 
 fn record(bench: &mut Bench, at: (&str, &str, u32), way: &str, trial: &Trial) {
     let outcome = &trial.outcome;
-    let failed = outcome.failed() - outcome.left_over();
+    let failed = outcome.failed();
     let records = &mut bench.records;
-    records.record(at, way, TOTAL, trial.spent.as_secs_f64() * 1e6 / outcome.answered.max(1) as f64);
+    records.record(at, way, TOTAL, trial.system_us);
     records.record(at, way, "handed_over_percent", trial.handed_over * 100.0);
-    records.record(at, way, "answered_per_s", outcome.answered_per_s());
     records.record(at, way, "p50_us", outcome.latency_us(0.5));
     records.record(at, way, "failed", failed as f64);
     if failed > 0 {
-        records.note(NAME, &format!("{way}, {}, round {}: {:?}", at.1, at.2, outcome.failures));
+        records.note(at.0, &format!("{way}, {}, round {}: {:?}", at.1, at.2, outcome.failures));
     }
 }
 
 /// Beside the better of both in the same rounds: which that is, all rounds say together.
-fn mark(samples: &Samples, point: &str) -> Mark {
-    let better = samples.least(NAME, point, TOTAL, |way| FIXED.contains(&way));
-    let value = better.as_ref().and_then(|(better, _)| {
-        let of = |way: &str| samples.values(NAME, point, way, TOTAL);
-        let ratios = of(CHEAPER).into_iter().zip(of(better)).map(|(cheaper, better)| cheaper / better).collect();
-        crate::experiment::samples::median(ratios)
-    });
-    let failed: f64 = samples.values(NAME, point, CHEAPER, "failed").iter().sum();
+fn mark(samples: &Samples, case: &str, point: &str) -> Mark {
+    let of = |way: &str| samples.values(case, point, way, TOTAL);
+    let better = samples.least(case, point, TOTAL, |way| FIXED.contains(&way)).map(|(better, _)| better);
+    let ratios = |better: &String| of(CHEAPER).into_iter().zip(of(better)).map(|(cheaper, better)| cheaper / better);
+    let value = better.as_ref().and_then(|better| median(ratios(better).collect()));
+    let failed: f64 = samples.values(case, point, CHEAPER, "failed").iter().sum();
     let note = match value {
         None => "it wasn't measured".to_owned(),
         Some(_) if failed > 0.0 => format!("{failed} failures"),
         Some(_) => String::new(),
     };
     Mark {
-        case: format!("{NAME} {point}"),
+        case: format!("{case} {point}"),
         subject: CHEAPER.to_owned(),
-        mark: format!("at most a tenth more than {}", better.map_or_else(String::new, |(better, _)| better)),
+        mark: format!("at most a tenth more than {}", better.unwrap_or_default()),
         value,
         limit: Some(LIMIT),
         unit: "times".to_owned(),

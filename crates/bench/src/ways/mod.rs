@@ -1,7 +1,8 @@
 //! The experiment of the ways by which a connection's first request gets to its node: whether `hand_over = "when_cheaper"` costs the whole system hardly
 //! more than the better of handing over always and never.
 //!
-//! Each round-trip time is a lab of its own (`leat lab`, `client_delay`), in which the dispatcher is told another `hand_over` before each measurement.
+//! Each way has a lab of its own (`leat lab`), and the three take turns: what one has learned of costs is its own. A case is a distance (`client_delay`), or
+//! a dispatcher at which no connection can begin at its node.
 
 mod bench;
 mod case;

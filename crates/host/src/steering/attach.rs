@@ -11,7 +11,7 @@ use aya::programs::{LinkOrder, ProgramError};
 use aya::util::KernelVersion;
 use aya::{Ebpf, EbpfLoader};
 
-use super::{Doing, Error, Result, layout};
+use super::{Doing, Error, Result, allowed, chain, layout};
 
 /// Where filters of kernels without TCX are: ours are found again by these numbers. 0x6c65 is "le".
 const PRIORITY: u16 = 0x6c65;
@@ -19,6 +19,25 @@ const HANDLE: TcHandle = TcHandle::new(0, 1);
 
 /// From `statfs(2)`.
 const BPF_FS_MAGIC: i64 = 0xcafe_4a11;
+
+/// What the verifier says last is why; before that it tells every instruction that it has seen.
+const VERIFIER_LINES: usize = 5;
+
+fn not_loaded(program: &str, error: &ProgramError) -> Error {
+    let reason = match error {
+        ProgramError::LoadError { io_error, verifier_log } => {
+            format!("{io_error}; {}", ending(&verifier_log.to_string()))
+        }
+        error => chain(error),
+    };
+    Error::Kernel { doing: format!("loading program {program}"), reason }
+}
+
+/// The last lines of a long text, as one.
+fn ending(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    lines[lines.len().saturating_sub(VERIFIER_LINES)..].join("; ")
+}
 
 /// A set of programs, and where they are pinned.
 #[derive(Debug)]
@@ -30,6 +49,10 @@ pub(super) struct Programs {
 impl Programs {
     /// Loads an object. Maps that are pinned already are used with what is in them.
     pub(super) fn load(object: &[u8], directory: &Path, maps: &[(&'static str, Option<u32>)]) -> Result<Programs> {
+        let lacking = allowed::lacking();
+        if !lacking.is_empty() {
+            return Err(Error::Forbidden { lacking });
+        }
         let directory = directory.join(layout::VERSION);
         fs::create_dir_all(&directory).doing(|| format!("making {}", directory.display()))?;
         let kind = rustix::fs::statfs(&directory).map_err(std::io::Error::from);
@@ -47,7 +70,7 @@ impl Programs {
         for (name, program) in programs.programs_mut() {
             let program: &mut SchedClassifier =
                 program.try_into().map_err(|error: ProgramError| error).doing(|| format!("program {name}"))?;
-            program.load().doing(|| format!("loading program {name}"))?;
+            program.load().map_err(|error| not_loaded(name, &error))?;
         }
         Ok(Programs { programs, directory })
     }
@@ -180,4 +203,17 @@ pub struct RunTime {
 /// Not allowed, or a kernel before 5.8.
 pub fn measure_run_time() -> Result<OwnedFd> {
     aya::sys::enable_stats(aya::sys::Stats::RunTime).doing(|| "measuring the run time of programs".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_what_the_verifier_says_the_end_is_told() {
+        let log = "0: (bf) r6 = r1\n".repeat(900) + "R6 pointer comparison prohibited\n\nprocessed 113 insns\n";
+        let end = ending(&log);
+        assert!(end.ends_with("R6 pointer comparison prohibited; processed 113 insns") && end.len() < 120, "{end}");
+        assert_eq!(ending(""), "");
+    }
 }

@@ -78,7 +78,7 @@ impl Dispatcher {
     /// be at a time, if the map isn't there yet; each takes some 150 bytes while it exists.
     ///
     /// # Errors
-    /// Not allowed (`CAP_BPF`, `CAP_NET_ADMIN`), no BPF file system, an older kernel than 5.10.
+    /// Not allowed ([`super::Error::Forbidden`]), no BPF file system, an older kernel than 5.10.
     pub fn load(directory: &Path, capacity: u32) -> Result<Dispatcher> {
         Dispatcher::with_programs(OBJECT, directory, capacity, None)
     }

@@ -4,6 +4,7 @@
 //! A [`Dispatcher`] is where clients' packets arrive, a [`Node`] where their connections may be; a [`Spread`] is either, for connections that go by a
 //! table. Maps and programs are pinned: what a process loaded goes on working when it has died, and the next one finds it.
 
+mod allowed;
 mod attach;
 mod batch;
 mod born;
@@ -42,6 +43,14 @@ pub enum Error {
         doing: String,
         /// What the kernel said, with what the verifier said if it was asked.
         reason: String,
+    },
+    /// Programs can't be loaded by this process.
+    #[error(
+        "this process lacks {lacking}, which eBPF programs take: give it that, or run it as root (docs/service.md)"
+    )]
+    Forbidden {
+        /// The names of the capabilities.
+        lacking: String,
     },
     /// Pins live on a file system of their own.
     #[error("{} isn't on a BPF file system: `mount -t bpf bpf /sys/fs/bpf` makes one", path.display())]

@@ -74,7 +74,7 @@ impl Node {
     /// leaves under a VIP.
     ///
     /// # Errors
-    /// Not allowed (`CAP_BPF`, `CAP_NET_ADMIN`), no BPF file system, an older kernel than 5.10.
+    /// Not allowed ([`super::Error::Forbidden`]), no BPF file system, an older kernel than 5.10.
     pub fn load(directory: &Path) -> Result<Node> {
         let maps = [("services", None), ("lease", None), ("node_counters", None)];
         Node::new(Programs::load(OBJECT, directory, &maps)?, None)

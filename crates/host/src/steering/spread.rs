@@ -74,7 +74,7 @@ impl Spread {
     /// Loads the programs, and finds or makes the maps that are pinned in `directory`, on a BPF file system. `key`: the same at all fronts.
     ///
     /// # Errors
-    /// Not allowed (`CAP_BPF`, `CAP_NET_ADMIN`), no BPF file system, an older kernel than 5.10.
+    /// Not allowed ([`super::Error::Forbidden`]), no BPF file system, an older kernel than 5.10.
     pub fn load(directory: &Path, key: [u8; 16]) -> Result<Spread> {
         let maps =
             ["spread_vips", "nodes", "buckets", "bucket_keys", "moved", "spread_counters"].map(|name| (name, None));

@@ -261,7 +261,7 @@ mod tests {
         assert_eq!(decide(HandOver::WhenCheaper, 1_000, 6).0, Way::Proxy, "small, and the only one of its connection");
         assert_eq!(decide(HandOver::WhenCheaper, 1 << 20, 6).0, Way::MovedThere);
         assert!(decide(HandOver::WhenCheaper, 1_000, 6).1, "that is cheap");
-        let (_, is_born, line) = decide(HandOver::WhenCheaper, 1_000, 90);
+        let (_, is_born, line) = decide(HandOver::WhenCheaper, 1_000, 190);
         assert!(
             !is_born && line.contains("request: proxy: it takes the least CPU time"),
             "it was measured otherwise: {line}"

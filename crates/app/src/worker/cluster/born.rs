@@ -59,6 +59,8 @@ fn or_moved<T>(config: &Config, load: impl Fn(Option<CookieKey>) -> Result<T, st
     if let Some(key) = key {
         match load(Some(key)) {
             Ok(loaded) => return Ok(loaded),
+            // Nor may the others be loaded.
+            Err(error @ steering::Error::Forbidden { .. }) => return Err(error.to_string()),
             Err(error) => crate::log::warning(format_args!(
                 "connections are moved to nodes, and none begins there, as the kernel can't (Linux 6.9 can): {error}"
             )),

@@ -158,7 +158,7 @@ fn an_explanation_reads_well() {
     let expected = "\
 dynamic (by its extension) request under the policy mix_lard
   goes to b: a dynamic request, and this node has the least to do
-  as a connection's first request: born_there: it takes the least CPU time (born_there 19 us, moved_there 116 us, proxy 54 us)
+  as a connection's first request: born_there: it takes the least CPU time (born_there 19 us, moved_there 116 us, proxy 74 us)
   on another node's connection: fetch: it takes the least CPU time (moved_there 86 us, fetch 46 us)
   nodes:
     a  draining                     load 3, busy 12.0 %, weight 100, reported 1.0 s ago
