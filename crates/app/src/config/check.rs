@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::ops::Range;
 
 use leat_logic::serve::path_pattern::PathPattern;
+use leat_logic::spread::WORKERS_MAX;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -162,10 +163,11 @@ impl<'a> Judge<'a> {
 
     fn workers(&mut self) {
         let (workers, cores) = (self.config.workers, cores());
-        if let Some(value) = self.root.get("workers")
-            && self.is_good(&value.span())
-            && workers > cores
-        {
+        let Some(value) = self.root.get("workers").filter(|value| self.is_good(&value.span())) else { return };
+        if workers > usize::from(WORKERS_MAX) && self.config.role == Role::Node && self.config.cluster.hands_on() {
+            let message = format!("`workers` is {workers}: a node that chooses by content has {WORKERS_MAX} at most");
+            self.error(value.span(), message, "write fewer, or have the machine be several nodes");
+        } else if workers > cores {
             let message = format!("`workers` is {workers}, more than the cores that leat may run on ({cores} here)");
             self.warning(value.span(), message, "leave `workers` out: there is then one for each core");
         }

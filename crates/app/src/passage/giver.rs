@@ -123,12 +123,12 @@ impl Giver {
                 batch.push(given);
             }
             for (number, (passenger, _)) in &batch {
-                let Passenger { socket, file, listener, site, image } = passenger;
+                let Passenger { socket, file, listener, site, generation, image } = passenger;
                 descriptors.push(socket.as_fd());
                 descriptors.extend(file.as_ref().map(|(descriptor, _)| descriptor.as_fd()));
                 let file = file.as_ref().map(|(_, state)| *state);
                 let (listener, site, image) = (listener.to_string(), site.clone(), image.clone());
-                offers.push(Offer { number: *number, listener, site, file, image });
+                offers.push(Offer { number: *number, listener, site, file, generation: *generation, image });
             }
             let sent = channel::send_bytes(stream, &PassageMessage::Offer(offers).encode(), &descriptors);
             drop(descriptors);

@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use std::sync::mpsc::{SendError, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use leat_logic::handoff::{FileState, Verdict};
+use leat_logic::handoff::{FileState, Generation, Verdict};
 
 use crate::listener::ListenerName;
 use crate::worker::control::Mailbox;
@@ -27,6 +27,8 @@ pub struct Passenger {
     pub listener: ListenerName,
     /// The site of its last request, by name.
     pub site: String,
+    /// It's a flow of nodes behind fronts: how often it has changed hands.
+    pub generation: Option<Generation>,
     /// A `handoff::Image`.
     pub image: Vec<u8>,
 }

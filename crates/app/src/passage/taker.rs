@@ -109,7 +109,7 @@ impl Taker {
     fn offered(&mut self, offers: Vec<Offer>, descriptors: Vec<OwnedFd>) {
         let mut descriptors = descriptors.into_iter();
         for offer in offers {
-            let Offer { number, listener, site, file, image } = offer;
+            let Offer { number, listener, site, file, generation, image } = offer;
             let socket = descriptors.next();
             let file = file.map(|state| descriptors.next().map(|descriptor| (descriptor, state)));
             // A process with no descriptors left gets fewer than were sent, the first ones.
@@ -127,7 +127,7 @@ impl Taker {
             };
             self.asked += 1;
             let answer = Answer { number, mailbox: mailbox.clone(), sender: Some(self.sender.clone()) };
-            let passenger = Passenger { socket, file, listener, site, image };
+            let passenger = Passenger { socket, file, listener, site, generation, image };
             mailbox.send(Control::Offered { passenger, key: (self.number, number), answer });
         }
     }

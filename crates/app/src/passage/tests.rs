@@ -18,7 +18,8 @@ fn passenger() -> (TcpStream, Passenger) {
     let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let socket = listener.accept().unwrap().0.into();
     let listener = "127.0.0.1:0".parse().unwrap();
-    (client, Passenger { socket, file: None, listener, site: "site".to_owned(), image: vec![1, 2, 3] })
+    let (site, generation, image) = ("site".to_owned(), Some(Generation(3)), vec![1, 2, 3]);
+    (client, Passenger { socket, file: None, listener, site, generation, image })
 }
 
 /// The next message that `mailbox` gets.
@@ -49,6 +50,7 @@ fn a_connection_goes_from_one_end_to_the_other() {
     assert!(passage.offer(passenger, old.clone()).is_none());
     let Control::Offered { passenger, key, answer } = next(&new) else { panic!("an offer") };
     assert_eq!((key.0, passenger.image.as_slice(), passenger.site.as_str()), (7, &[1, 2, 3][..], "site"));
+    assert_eq!(passenger.generation, Some(Generation(3)));
     answer.say(Verdict::Taken);
     let Control::Begin { key: begun } = next(&new) else { panic!("it begins") };
     assert_eq!(begun, key);

@@ -349,11 +349,11 @@ impl Supervisor<'_> {
             self.announce();
         }
         self.manager.ready(&self.config.summary());
-        // The new engine accepts now, so the old one needn't. Flows of a cluster stay: another server counts on where they are.
-        let may_pass = self.config.role == Role::Server;
+        // The new engine accepts now, so the old one needn't. Flows of a dispatcher's stay: it counts on where they are.
+        let has_home = self.config.role != Role::Server && !self.config.cluster.is_spread();
         if let Some(next) = &self.engine {
             for engine in &mut self.leaving {
-                engine.make_way(next, self.config.limits.drain_timeout, may_pass);
+                engine.make_way(next, self.config.limits.drain_timeout, !has_home);
             }
         }
         if std::mem::take(&mut self.upgrade_next) {

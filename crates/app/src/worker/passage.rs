@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use leat_host::reactor::{Reactor, Token};
 use leat_host::storage::Storage;
-use leat_logic::handoff::{self, FlowId, HttpState, Image, ReplyState, ServerId, Verdict};
+use leat_logic::handoff::{self, FlowId, Generation, HttpState, Image, ReplyState, ServerId, Verdict};
 use leat_logic::http;
 use leat_logic::protocol::proxy_header;
 use leat_logic::time::Instant;
@@ -64,6 +64,8 @@ struct Arrival<F> {
     reply: Option<(ReplyState, u32)>,
     /// Who a balancer has said that the client is.
     client: Option<std::net::SocketAddr>,
+    /// It's a flow of nodes behind fronts.
+    flow: Option<(FlowId, Generation)>,
 }
 
 impl<H: Host> Worker<H> {
@@ -114,8 +116,9 @@ impl<H: Host> Worker<H> {
     /// Sends a connection on its way, now or as soon as the reactor has let go of it; not if what is under way can't travel. Whether it has
     /// begun.
     pub(super) fn pass(&mut self, token: Token) -> bool {
+        let may_pass = self.flow_may_pass(token);
         let connection = &mut self.connections[token];
-        if !self.passages.is_giving() || !can_travel(connection) {
+        if !self.passages.is_giving() || !may_pass || !can_travel(connection) {
             connection.flags.leaving = false;
             return false;
         }
@@ -154,7 +157,10 @@ impl<H: Host> Worker<H> {
         let Ok(socket) = self.reactor.give_up(connection.socket) else { return self.stay(token) };
         let listener = self.listeners[connection.listener as usize].sites.name;
         let site = self.sites[connection.site as usize].name.clone();
-        let passenger = Passenger { socket, file: exported.flatten(), listener, site, image };
+        let file = exported.flatten();
+        let generation = self.flow_passes(token);
+        let passenger = Passenger { socket, file, listener, site, generation, image };
+        let connection = &mut self.connections[token];
         connection.inbox.clear(&mut self.reactor);
         let (number, held_bytes) = (connection.site, std::mem::take(&mut connection.held_bytes));
         if let Some(exchange) = self.connections.close(token.index) {
@@ -186,8 +192,8 @@ impl<H: Host> Worker<H> {
             elapsed: exchange.map(|exchange| self.now.since(exchange.started)).unwrap_or_default(),
         };
         let reply = exchange.filter(|exchange| exchange.status != 0).map(|exchange| reply_of(exchange));
-        // Its home, and its number there, are for those that move between servers.
-        let flow = FlowId { home: ServerId(0), serial: 0 };
+        // A name is for those that move between servers.
+        let flow = self.flow_at(token).unwrap_or(FlowId { home: ServerId(0), serial: 0 });
         let image = Image { flow, tcp: None, congestion: None, http, reply }.encode().ok()?;
         // What a balancer has told is told again.
         let mut told = Vec::new();
@@ -230,7 +236,11 @@ impl<H: Host> Worker<H> {
             return answer.say(Verdict::Refused);
         }
         match self.understand_arrival(passenger) {
-            Ok(arrival) => {
+            Ok(mut arrival) => {
+                if let Some((_, generation)) = arrival.flow.as_mut().filter(|(_, generation)| generation.0 > 0) {
+                    // Fronts take this engine's word for it from now on.
+                    *generation = generation.next();
+                }
                 self.passages.taken.insert(key, arrival);
                 answer.say(Verdict::Taken);
             }
@@ -260,14 +270,17 @@ impl<H: Host> Worker<H> {
 
     /// Finds everything that a connection needs to go on, without touching it.
     fn understand_arrival(&self, passenger: Passenger) -> Result<Arrival<File<H>>, Verdict> {
-        let Passenger { socket, file, listener, site, image } = passenger;
+        let Passenger { socket, file, listener, site, generation, image } = passenger;
+        if !self.takes_flow(generation) {
+            return Err(Verdict::Refused);
+        }
         let place = self.listeners.iter().position(|listening| listening.sites.name == listener);
         let listener = place.and_then(|place| u16::try_from(place).ok()).ok_or(Verdict::Unwanted)?;
         let (told, client) = match proxy_header::read(&image) {
             Ok(Some((bytes, ends))) => (bytes, ends.map(|(client, _)| client)),
             _ => (0, None),
         };
-        let Image { http, reply, .. } = Image::decode(&image[told..]).map_err(|_| Verdict::Refused)?;
+        let Image { flow, http, reply, .. } = Image::decode(&image[told..]).map_err(|_| Verdict::Refused)?;
         http::Connection::import(self.now, &http.connection).ok_or(Verdict::Refused)?;
         let number = |name: &str| self.sites.iter().find(|site| site.name == name).map(|site| site.number);
         let file = match file {
@@ -279,15 +292,17 @@ impl<H: Host> Worker<H> {
             Some(reply) => number(&reply.site).map(|site| Some((reply, site))).ok_or(Verdict::Refused)?,
             None => None,
         };
-        Ok(Arrival { socket, listener, site: number(&site), http, file, reply, client })
+        let flow = generation.map(|generation| (flow, generation));
+        Ok(Arrival { socket, listener, site: number(&site), http, file, reply, client, flow })
     }
 
     /// Puts a connection into a slot.
     fn settle(&mut self, arrival: Arrival<File<H>>) -> Option<Token> {
-        let Arrival { socket, listener, site, http: state, file, reply, client } = arrival;
+        let Arrival { socket, listener, site, http: state, file, reply, client, flow } = arrival;
         let http = http::Connection::import(self.now, &state.connection)?;
         let socket = self.reactor.adopt(socket).ok()?;
         let token = self.open(listener, socket);
+        self.flow_arrives(token, flow);
         if let Some(client) = client {
             self.know_client(token, client);
         }

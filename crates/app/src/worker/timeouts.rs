@@ -161,6 +161,7 @@ impl<H: Host> Worker<H> {
             && self.ports.len() == 0
             && self.passages.are_settled()
             && self.has_left_to_peer()
+            && (self.has_left_peers() || self.drain.is_some_and(|drain| self.now >= drain.deadline))
             && (self.retiring.is_none() || self.drain.is_some() || self.has_left_cluster())
     }
 }

@@ -1,6 +1,8 @@
 //! Fronts that spread connections over nodes by a table: whichever of them a packet comes to, and whatever comes or goes, it finds its connection.
 
+use std::collections::BTreeSet;
 use std::fs;
+use std::io::Write;
 use std::net::TcpStream;
 
 use super::motion::{ask, connect, content, read_reply, read_slowly, tell};
@@ -30,6 +32,25 @@ fn up(lab: &Lab, folder: &Folder, settings: &str) {
     );
     fs::write(folder.path("cluster.toml"), text).expect("a configuration");
     lab.well(&["up", &folder.path("cluster.toml")]);
+}
+
+const BY_CONTENT: &str = "policy = 'consistent_hash'\nload_bound_percent = 10000";
+
+/// Whether who listens at a control socket may choose each of the nodes.
+fn knows_all(socket: &str) -> bool {
+    let listed = tell(socket, &["ctl", "nodes"]);
+    listed.lines().filter(|line| line.contains("  may be chosen  ")).count() == NODES.len()
+}
+
+/// Has a new process take over at a node, and waits until the old one has ended: it does when it has nothing any more.
+fn upgrade(lab: &Lab, node: &str) {
+    let processes = || -> BTreeSet<u32> { lab.processes(node).split_whitespace().flat_map(str::parse).collect() };
+    let before = processes();
+    lab.tell_supervisor(node, "-USR2");
+    within("only the supervisor is who it was, and has a new engine", || {
+        let now = processes();
+        now.len() == 2 && now.intersection(&before).count() == 1
+    });
 }
 
 /// As a routing protocol does when a front is gone.
@@ -124,13 +145,9 @@ fn nodes_choose_by_content_and_no_connection_depends_on_the_node_it_came_to() {
     }
     let big = content("big", 8 << 20);
     fs::write(folder.path("site/big"), &big).expect("a file to serve");
-    up(&lab, &folder, "policy = 'consistent_hash'\nload_bound_percent = 10000");
+    up(&lab, &folder, BY_CONTENT);
     let socket = |host: &str| folder.path(&format!("leat.sock.{host}"));
-    let all_linked = |host: &str| {
-        let listed = tell(&socket(host), &["ctl", "nodes"]);
-        listed.lines().filter(|line| line.contains("  may be chosen  ")).count() == NODES.len()
-    };
-    NODES.iter().for_each(|node| within("nodes have their links", || all_linked(node)));
+    NODES.iter().for_each(|node| within("nodes have their links", || knows_all(&socket(node))));
     let total = |name| NODES.map(|node| lab.number(node, name)).iter().sum::<u64>();
 
     // Whichever node a connection comes to, its request is served where its content is.
@@ -191,4 +208,74 @@ fn nodes_choose_by_content_and_no_connection_depends_on_the_node_it_came_to() {
         clients.iter_mut().filter_map(|stream| is_well(stream).then_some(())).count()
     });
     assert!(left > 10 && left + 4 >= at_n3.min(60), "{left} are left, {at_n3} were at n3");
+}
+
+#[test]
+fn connections_pass_to_the_next_process_of_a_node_that_spreads_nothing_further() {
+    upgrades_cut_nothing("spreadupgrade", "");
+}
+
+#[test]
+fn connections_pass_to_the_next_process_of_a_node_wherever_they_have_come_from() {
+    upgrades_cut_nothing("contentupgrade", BY_CONTENT);
+}
+
+fn upgrades_cut_nothing(name: &str, settings: &str) {
+    if !is_possible() {
+        return;
+    }
+    let (lab, folder) = (Lab::new(), Folder::new(name));
+    let chooses = !settings.is_empty();
+    let names: Vec<String> = (0..12).map(|number| format!("f{number}")).collect();
+    let files: Vec<_> = names.iter().map(|name| content(name, 20_000)).collect();
+    for (name, file) in names.iter().zip(&files) {
+        fs::write(folder.path(&format!("site/{name}")), file).expect("a file to serve");
+    }
+    let big = content("big", 8 << 20);
+    fs::write(folder.path("site/big"), &big).expect("a file to serve");
+    up(&lab, &folder, settings);
+    let socket = |host: &str| folder.path(&format!("leat.sock.{host}"));
+    let all_linked = || NODES.iter().for_each(|node| within("nodes have their links", || knows_all(&socket(node))));
+    if chooses {
+        all_linked();
+    }
+    let total = |name| NODES.map(|node| lab.number(node, name)).iter().sum::<u64>();
+    let mut round = 0;
+    let mut read_all = |clients: &mut Vec<TcpStream>| {
+        round += 1;
+        lab.at("client1", || {
+            for (number, stream) in clients.iter_mut().enumerate() {
+                let file = (number * 5 + round) % 12;
+                read_file(stream, &names[file], &files[file]);
+            }
+        });
+    };
+    let mut clients: Vec<TcpStream> = lab.at("client1", || (0..60).map(|_| connect()).collect());
+    read_all(&mut clients);
+    // Half a request, which the next process goes on to read.
+    lab.at("client1", || clients.iter_mut().for_each(|stream| stream.write_all(b"GET /f0 HT").expect("it's open")));
+    let outcomes = read_slowly(&lab, 8, "big", &big, || {
+        NODES.iter().for_each(|node| upgrade(&lab, node));
+        NODES.iter().for_each(|node| upgrade(&lab, node));
+    });
+    assert!(outcomes.iter().all(|outcome| matches!(outcome, Ok(true))), "{outcomes:?}");
+    assert!(total("leat_connections_taken_total") >= 60, "they have passed with what was under way");
+    lab.at("client1", || {
+        for stream in &mut clients {
+            stream.write_all(b"TP/1.1\r\nHost: x\r\n\r\n").expect("it's open");
+            assert!(read_reply(stream, &mut Vec::new()).expect("a reply") == files[0], "f0 is as it should be");
+        }
+    });
+    (0..3).for_each(|_| read_all(&mut clients));
+    if !chooses {
+        return;
+    }
+    // The next ones know each other, hand on, and what has passed is theirs to give: nobody relies on what an earlier process knew.
+    all_linked();
+    (0..3).for_each(|_| read_all(&mut clients));
+    assert!(total("leat_handoffs_total") >= 20, "connections are handed on as before");
+    let said = tell(&socket("n1"), &["drain", "n1", "--timeout", "15"]);
+    assert!(said.contains("n1 is empty after"), "{said}");
+    lab.kill("n1");
+    read_all(&mut clients);
 }

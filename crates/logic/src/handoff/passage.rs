@@ -9,6 +9,7 @@
 //! Until `Go` a connection is the old engine's, and nobody reads or writes it: whichever engine dies meanwhile, or says nothing any more, it
 //! goes on where it was. Decides what the messages look like; threads, sockets and time are the host's.
 
+use super::flow::Generation;
 use super::limits::{IMAGE_BYTES_MAX, SITE_BYTES_MAX};
 use super::wire::{DecodeError, Reader, put_bytes, put_number};
 use crate::serve::version::Version;
@@ -26,6 +27,10 @@ const LISTENER_BYTES_MAX: usize = 128;
 const OFFER: u8 = 1;
 const ANSWER: u8 = 2;
 const GO: u8 = 3;
+
+/// What else an offer says, one bit each. An engine that doesn't know one takes nothing.
+const HAS_FILE: u8 = 1;
+const HAS_GENERATION: u8 = 2;
 
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,6 +54,8 @@ pub struct Offer {
     pub site: String,
     /// The file that its reply is from.
     pub file: Option<FileState>,
+    /// It's a flow that nodes behind fronts hand on to each other, which the image names: how often it has changed hands.
+    pub generation: Option<Generation>,
     /// An [`super::Image`]; as bytes, so that one in another version costs no more than this connection.
     pub image: Vec<u8>,
 }
@@ -137,16 +144,17 @@ impl Offer {
         put_number(out, self.number);
         put_bytes(out, self.listener.as_bytes());
         put_bytes(out, self.site.as_bytes());
-        match &self.file {
-            None => out.push(0),
-            Some(FileState { version, links }) => {
-                out.push(1);
-                put_time(out, version.modified);
-                put_time(out, version.changed);
-                for number in [version.device, version.inode, version.len_bytes, *links] {
-                    put_number(out, number);
-                }
+        let has = |is_so: bool, bit: u8| if is_so { bit } else { 0 };
+        out.push(has(self.file.is_some(), HAS_FILE) | has(self.generation.is_some(), HAS_GENERATION));
+        if let Some(FileState { version, links }) = &self.file {
+            put_time(out, version.modified);
+            put_time(out, version.changed);
+            for number in [version.device, version.inode, version.len_bytes, *links] {
+                put_number(out, number);
             }
+        }
+        if let Some(Generation(generation)) = self.generation {
+            put_number(out, generation.into());
         }
         put_bytes(out, &self.image);
     }
@@ -155,18 +163,25 @@ impl Offer {
         let number = reader.number("a number")?;
         let listener = text(reader.bytes(LISTENER_BYTES_MAX, "the listener's name")?)?;
         let site = text(reader.bytes(SITE_BYTES_MAX, "the site's name")?)?;
-        let file = match reader.byte("whether there is a file")? {
+        let has = reader.byte("what else there is")?;
+        if has & !(HAS_FILE | HAS_GENERATION) != 0 {
+            return Err(DecodeError::Unknown { what: "what else there is", found: u64::from(has) });
+        }
+        let file = match has & HAS_FILE {
             0 => None,
-            1 => {
+            _ => {
                 let (modified, changed) = (decode_time(reader)?, decode_time(reader)?);
                 let mut number = || reader.number("the file's state");
                 let version = Version { device: number()?, inode: number()?, len_bytes: number()?, modified, changed };
                 Some(FileState { version, links: number()? })
             }
-            found => return Err(DecodeError::Unknown { what: "whether there is a file", found: u64::from(found) }),
+        };
+        let generation = match has & HAS_GENERATION {
+            0 => None,
+            _ => Some(Generation(reader.number_u32("the flow's generation")?)),
         };
         let image = reader.bytes(IMAGE_BYTES_MAX, "the image")?.to_vec();
-        Ok(Offer { number, listener, site, file, image })
+        Ok(Offer { number, listener, site, file, generation, image })
     }
 }
 
@@ -197,15 +212,19 @@ mod tests {
     fn messages() -> Vec<PassageMessage> {
         let time = |seconds| UnixTime { seconds, nanoseconds: 999_999_999 };
         let version = Version { device: 1, inode: u64::MAX, len_bytes: 10, modified: time(-5), changed: time(1 << 40) };
-        let offer = |number, file| Offer {
+        let offer = |number, file, generation| Offer {
             number,
             listener: "127.0.0.1:0".to_owned(),
             site: "größe".to_owned(),
             file,
+            generation,
             image: vec![1, 2, 3],
         };
+        let file = Some(FileState { version, links: 2 });
+        let generation = Some(Generation(u32::MAX));
         vec![
-            PassageMessage::Offer(vec![offer(7, None), offer(u64::MAX, Some(FileState { version, links: 2 }))]),
+            PassageMessage::Offer(vec![offer(7, None, None), offer(u64::MAX, file, None)]),
+            PassageMessage::Offer(vec![offer(8, None, generation), offer(9, file, generation)]),
             PassageMessage::Answer(vec![(7, Verdict::Taken), (8, Verdict::Unwanted), (1 << 60, Verdict::Refused)]),
             PassageMessage::Go(vec![7, u64::MAX]),
             PassageMessage::Go(Vec::new()),
@@ -239,7 +258,8 @@ mod tests {
 
     #[test]
     fn what_is_too_much_is_refused() {
-        let offer = Offer { number: 1, listener: String::new(), site: String::new(), file: None, image: Vec::new() };
+        let (listener, site, image) = (String::new(), String::new(), Vec::new());
+        let offer = Offer { number: 1, listener, site, file: None, generation: None, image };
         let many = PassageMessage::Offer(vec![offer; OFFERS_MAX + 1]).encode();
         assert!(PassageMessage::decode(&many).is_err());
         assert_eq!(PassageMessage::decode(&[2, OFFER, 0]), Err(DecodeError::Version(2)));

@@ -12,6 +12,7 @@ mod tests;
 
 pub use followed::{FOLLOWED_MAX, Followed};
 pub use maglev::BUCKETS;
+pub use peer::succession::{LIVES_MAX, WORKERS_MAX};
 pub use peer::{FRONT, Peer, PeerCounters};
 pub use table::{Member, Owners, Standing, Table};
 

@@ -5,6 +5,8 @@
 //! From then on it's the taker's, whatever becomes of the giver. The taker tells all fronts where the flow lives; until they know, the giver sends its
 //! packets on, and after that whatever may still come. `docs/decisions/0020-spread-by-content.md` has the reasons.
 
+pub(super) mod succession;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
@@ -93,6 +95,8 @@ pub struct Peer {
     present_at: Instant,
     counters: PeerCounters,
     effects: VecDeque<Effect>,
+    /// Another process takes over.
+    is_leaving: bool,
 }
 
 impl Peer {
@@ -109,6 +113,7 @@ impl Peer {
             present_at: now,
             counters: PeerCounters::default(),
             effects: VecDeque::new(),
+            is_leaving: false,
         }
     }
 
@@ -131,6 +136,9 @@ impl Peer {
 
     /// A link is there. `front`: the place of the front at its other end. An earlier one with the same worker has ended.
     pub fn connected(&mut self, now: Instant, session: SessionId, peer: ServerId, front: Option<usize>) {
+        if self.is_leaving && front.is_none() {
+            return self.effects.push_back(Effect::Disconnect { session });
+        }
         let replaced = self.sessions.iter().find(|(_, known)| known.peer == peer && known.front == front);
         if let Some((&replaced, _)) = replaced {
             self.end(now, replaced);
@@ -225,7 +233,8 @@ impl Peer {
     /// Has a live flow given to another node's worker. False if it can't be.
     pub fn give(&mut self, flow: FlowId, to: ServerId) -> bool {
         let is_linked = self.session(to).is_some();
-        let Some(known) = self.flows.get_mut(&flow).filter(|flow| is_linked && flow.phase == Phase::Here) else {
+        let may_go = is_linked && !self.is_leaving;
+        let Some(known) = self.flows.get_mut(&flow).filter(|flow| may_go && flow.phase == Phase::Here) else {
             return false;
         };
         known.phase = Phase::Leaving(to);
@@ -262,16 +271,12 @@ impl Peer {
         let Some(known) = self.flows.get_mut(&flow).filter(|flow| flow.phase == Phase::Taking) else { return };
         (known.phase, known.ends) = (Phase::Here, ends);
         let (generation, giver) = (known.generation, known.giver.take());
-        known.awaited = (0..self.absent.len()).collect();
         self.counters.taken += 1;
         known.was_away = None;
         // It may have been here before, at whichever worker: then its packets were sent on.
         self.effects.push_back(Effect::Unsteer { flow, generation });
         self.tell(giver, Message::Taken { flow, generation });
-        let fronts = self.sessions.iter().filter_map(|(&session, known)| Some((session, known.front?)));
-        for (session, place) in fronts.collect::<Vec<_>>() {
-            self.tell_front(session, place, flow);
-        }
+        self.tell_fronts(flow);
     }
 
     /// [`Effect::Thaw`] can't be done, and no socket is left of it.
@@ -301,7 +306,7 @@ impl Peer {
         if now < self.present_at {
             return;
         }
-        self.present_at = now.after(PRESENT_PAUSE);
+        self.present_at = now.after(if self.is_leaving { succession::LOOK_PAUSE } else { PRESENT_PAUSE });
         let silent = |session: &Session| now >= session.heard_at.after(SILENCE_MAX);
         let gone: Vec<_> = self.sessions.iter().filter(|(_, known)| silent(known)).map(|(id, _)| *id).collect();
         gone.into_iter().for_each(|session| self.end(now, session));
@@ -309,6 +314,7 @@ impl Peer {
         let sessions: Vec<_> = self.sessions.keys().copied().collect();
         sessions.into_iter().for_each(|session| self.send(session, present.clone()));
         self.leave_out_absent(now);
+        self.end_left(now);
     }
 
     /// What is to be done next.
@@ -352,7 +358,7 @@ impl Peer {
             _ => Err(RefuseReason::Other),
         });
         let was_away = match away {
-            _ if self.load.is_draining => Err(RefuseReason::Draining),
+            _ if self.load.is_draining || self.is_leaving => Err(RefuseReason::Draining),
             None if self.flows.len() >= FLOWS_MAX => Err(RefuseReason::Full),
             known => known.transpose(),
         };
@@ -398,6 +404,16 @@ impl Peer {
         }
         if let Phase::Away(_) | Phase::Offered(_) = flow.phase {
             self.effects.push_back(Effect::Unsteer { flow: id, generation: flow.generation });
+        }
+    }
+
+    /// Where a flow lives that may not be at its bucket's owner. Every front has to say that it knows.
+    fn tell_fronts(&mut self, flow: FlowId) {
+        let Some(known) = self.flows.get_mut(&flow) else { return };
+        known.awaited = (0..self.absent.len()).collect();
+        let fronts = self.sessions.iter().filter_map(|(&session, known)| Some((session, known.front?)));
+        for (session, place) in fronts.collect::<Vec<_>>() {
+            self.tell_front(session, place, flow);
         }
     }
 
@@ -470,6 +486,15 @@ impl Flow {
         match self.phase {
             Phase::Away(to) => Some((self.generation, to)),
             _ => self.was_away,
+        }
+    }
+
+    /// Whether its giver and its taker still have to do with each other for it.
+    fn is_on_its_way(&self) -> bool {
+        match self.phase {
+            Phase::Here => false,
+            Phase::Leaving(_) | Phase::Offered(_) | Phase::Taking => true,
+            Phase::Away(_) => !self.is_known,
         }
     }
 

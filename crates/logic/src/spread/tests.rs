@@ -1,5 +1,5 @@
-//! Nodes that hand flows on to each other, and their fronts, in a world of messages that take their time: links break, nodes and fronts die, and come
-//! back remembering nothing. What happens is drawn from a seed.
+//! Nodes of two workers that hand flows on to each other, and their fronts, in a world of messages that take their time: links break, nodes and fronts die, and
+//! come back remembering nothing; one worker takes over from the other as an upgraded process does. What happens is drawn from a seed.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -7,14 +7,21 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::{FRONT, Followed, Peer};
-use crate::handoff::{Effect, Ends, FlowId, Load, Message, RefuseReason, ServerId, SessionId, Target};
+use crate::handoff::{Effect, Ends, FlowId, Generation, Load, Message, RefuseReason, ServerId, SessionId, Target};
 use crate::time::Instant;
 
 const NODES: usize = 3;
+const WORKERS: usize = 2;
+const PEERS: usize = NODES * WORKERS;
 const FRONTS: usize = 2;
 
-fn server(node: usize) -> ServerId {
-    ServerId::new(node as u32 + 1, 0)
+/// By a worker's place among all.
+fn server(peer: usize) -> ServerId {
+    ServerId::new((peer / WORKERS) as u32 + 1, (peer % WORKERS) as u32)
+}
+
+fn workers(node: usize) -> std::ops::Range<usize> {
+    node * WORKERS..(node + 1) * WORKERS
 }
 
 fn ends(flow: FlowId) -> Ends {
@@ -22,17 +29,16 @@ fn ends(flow: FlowId) -> Ends {
     Ends { client: ([192, 0, 2, 1], port).into(), vip: ([10, 77, 0, 100], 80).into() }
 }
 
-/// What a node's kernel has.
+/// What a worker has in its node's kernel.
 #[derive(Default)]
 struct Host {
     live: BTreeSet<FlowId>,
     frozen: BTreeSet<FlowId>,
-    steered: BTreeMap<FlowId, ServerId>,
     /// Flows that are to be frozen or thawed.
     awaited: Vec<(FlowId, bool)>,
 }
 
-/// Nodes by their places, then fronts.
+/// Workers by their places, then fronts.
 type Machine = usize;
 
 struct World {
@@ -40,6 +46,8 @@ struct World {
     random: u64,
     peers: Vec<Peer>,
     hosts: Vec<Host>,
+    /// Each node's entries, its workers' together.
+    steered: Vec<BTreeMap<FlowId, ServerId>>,
     fronts: Vec<Followed>,
     /// What each front's programs send where.
     followed: Vec<BTreeMap<Ends, (ServerId, bool)>>,
@@ -55,8 +63,9 @@ impl World {
         let mut world = World {
             now,
             random: seed * 2 + 1,
-            peers: (0..NODES).map(|_| Peer::new(now, FRONTS)).collect(),
-            hosts: (0..NODES).map(|_| Host::default()).collect(),
+            peers: (0..PEERS).map(|_| Peer::new(now, FRONTS)).collect(),
+            hosts: (0..PEERS).map(|_| Host::default()).collect(),
+            steered: vec![BTreeMap::new(); NODES],
             fronts: (0..FRONTS).map(|_| Followed::new(now)).collect(),
             followed: vec![BTreeMap::new(); FRONTS],
             links: BTreeMap::new(),
@@ -76,15 +85,19 @@ impl World {
 
     /// Makes the links that there should be and aren't.
     fn link_all(&mut self) {
-        let wanted = (0..NODES).flat_map(|node| (0..node).chain(NODES..NODES + FRONTS).map(move |to| (node, to)));
+        let before = |peer: usize| 0..peer / WORKERS * WORKERS;
+        let wanted = (0..PEERS).flat_map(|peer| before(peer).chain(PEERS..PEERS + FRONTS).map(move |to| (peer, to)));
         for (from, to) in wanted.collect::<Vec<_>>() {
-            if self.links.values().any(|(a, b, _)| (*a, *b) == (from, to)) {
+            let is_made = self.links.values().any(|(a, b, _)| (*a, *b) == (from, to));
+            // Who leaves neither seeks nodes nor hears them.
+            let leaves = to < PEERS && [from, to].iter().any(|peer| self.peers[*peer].is_leaving());
+            if is_made || leaves {
                 continue;
             }
             self.next_session += 1;
             let session = SessionId(self.next_session);
             self.links.insert(session, (from, to, Default::default()));
-            match to.checked_sub(NODES) {
+            match to.checked_sub(PEERS) {
                 Some(front) => {
                     self.peers[from].connected(self.now, session, ServerId(FRONT), Some(front));
                     self.fronts[front].connected(self.now, session, server(from));
@@ -102,7 +115,7 @@ impl World {
     fn cut(&mut self, session: SessionId) {
         let Some((from, to, _)) = self.links.remove(&session) else { return };
         for end in [from, to] {
-            match end.checked_sub(NODES) {
+            match end.checked_sub(PEERS) {
                 Some(front) => self.fronts[front].disconnected(self.now, session),
                 None => self.peers[end].disconnected(self.now, session),
             }
@@ -117,21 +130,40 @@ impl World {
     }
 
     fn kill_node(&mut self, node: usize) {
-        self.peers[node] = Peer::new(self.now, FRONTS);
-        self.hosts[node] = Host::default();
-        self.cut_all(node);
+        workers(node).for_each(|peer| self.kill_worker(peer));
+        self.steered[node].clear();
+    }
+
+    fn kill_worker(&mut self, peer: usize) {
+        self.peers[peer] = Peer::new(self.now, FRONTS);
+        self.hosts[peer] = Host::default();
+        self.cut_all(peer);
+    }
+
+    /// What can passes from a worker that leaves to the other one of its node.
+    fn pass_flows(&mut self, from: usize, to: usize) {
+        for flow in self.hosts[from].live.clone() {
+            let Some(mut generation) = self.peers[from].pass(flow) else { continue };
+            if generation != Generation::default() {
+                generation = generation.next();
+            }
+            self.hosts[from].live.remove(&flow);
+            self.hosts[to].live.insert(flow);
+            self.peers[to].take_over(flow, generation, Some(ends(flow)));
+        }
+        self.settle();
     }
 
     fn kill_front(&mut self, front: usize) {
         self.fronts[front] = Followed::new(self.now);
         self.followed[front].clear();
-        self.cut_all(NODES + front);
+        self.cut_all(PEERS + front);
     }
 
     fn settle(&mut self) {
-        for node in 0..NODES {
-            while let Some(effect) = self.peers[node].poll_effect() {
-                self.execute(node, effect);
+        for peer in 0..PEERS {
+            while let Some(effect) = self.peers[peer].poll_effect() {
+                self.execute(peer, effect);
             }
         }
         for front in 0..FRONTS {
@@ -139,7 +171,7 @@ impl World {
                 match effect {
                     Effect::Follow { ends, node, is_over } => drop(self.followed[front].insert(ends, (node, is_over))),
                     Effect::Unfollow { ends } => drop(self.followed[front].remove(&ends)),
-                    effect => self.execute(NODES + front, effect),
+                    effect => self.execute(PEERS + front, effect),
                 }
             }
         }
@@ -161,14 +193,16 @@ impl World {
             Effect::Disconnect { session } => self.cut(session),
             Effect::Freeze { flow } => self.hosts[machine].awaited.push((flow, true)),
             Effect::Thaw { flow, .. } => self.hosts[machine].awaited.push((flow, false)),
-            Effect::Steer { flow, to: Target::Node(to), .. } => drop(self.hosts[machine].steered.insert(flow, to)),
+            Effect::Steer { flow, to: Target::Node(to), .. } => {
+                self.steered[machine / WORKERS].insert(flow, to);
+            }
             // An entry of a flow that is elsewhere is only closed: it goes once its packets do.
             Effect::Unsteer { flow, .. } if self.hosts[machine].live.contains(&flow) => {
-                self.hosts[machine].steered.remove(&flow);
+                self.steered[machine / WORKERS].remove(&flow);
             }
             Effect::Unfreeze { flow, .. } => {
                 assert!(self.hosts[machine].frozen.remove(&flow));
-                self.hosts[machine].steered.remove(&flow);
+                self.steered[machine / WORKERS].remove(&flow);
                 self.hosts[machine].live.insert(flow);
             }
             Effect::CloseSilently { flow } => assert!(self.hosts[machine].frozen.remove(&flow)),
@@ -181,7 +215,7 @@ impl World {
         let Some((from, to, queues)) = self.links.get_mut(&session) else { return };
         let (machine, message) = ([*to, *from][way], queues[way].pop_front());
         let Some(message) = message else { return };
-        match machine.checked_sub(NODES) {
+        match machine.checked_sub(PEERS) {
             Some(front) => self.fronts[front].handle_message(self.now, session, message),
             None => self.peers[machine].handle_message(self.now, session, message),
         }
@@ -189,15 +223,15 @@ impl World {
     }
 
     /// A kernel does what was asked of it.
-    fn work(&mut self, node: usize) {
-        let count = self.hosts[node].awaited.len();
+    fn work(&mut self, peer: usize) {
+        let count = self.hosts[peer].awaited.len();
         if count == 0 {
             return;
         }
         let place = self.draw(count);
-        let (flow, is_freeze) = self.hosts[node].awaited.remove(place);
+        let (flow, is_freeze) = self.hosts[peer].awaited.remove(place);
         let fails = self.draw(10) == 0;
-        let (host, peer) = (&mut self.hosts[node], &mut self.peers[node]);
+        let (host, peer) = (&mut self.hosts[peer], &mut self.peers[peer]);
         match (is_freeze, fails) {
             (true, false) if host.live.remove(&flow) => {
                 host.frozen.insert(flow);
@@ -213,16 +247,16 @@ impl World {
         self.settle();
     }
 
-    fn begin(&mut self, node: usize) {
+    fn begin(&mut self, peer: usize) {
         self.next_serial += 1;
-        let flow = FlowId { home: server(node), serial: self.next_serial };
-        self.hosts[node].live.insert(flow);
-        self.peers[node].begin(flow);
+        let flow = FlowId { home: server(peer), serial: self.next_serial };
+        self.hosts[peer].live.insert(flow);
+        self.peers[peer].begin(flow);
     }
 
-    fn end(&mut self, node: usize, flow: FlowId) {
-        self.hosts[node].live.remove(&flow);
-        self.peers[node].ended(flow);
+    fn end(&mut self, peer: usize, flow: FlowId) {
+        self.hosts[peer].live.remove(&flow);
+        self.peers[peer].ended(flow);
         self.settle();
     }
 
@@ -234,29 +268,31 @@ impl World {
     }
 
     fn draw_live(&mut self) -> Option<(usize, FlowId)> {
-        let node = self.draw(NODES);
-        let count = self.hosts[node].live.len();
+        let peer = self.draw(PEERS);
+        let count = self.hosts[peer].live.len();
         let place = if count == 0 { return None } else { self.draw(count) };
-        self.hosts[node].live.iter().nth(place).map(|flow| (node, *flow))
+        self.hosts[peer].live.iter().nth(place).map(|flow| (peer, *flow))
     }
 
     fn step(&mut self) {
-        let node = self.draw(NODES);
+        let peer = self.draw(PEERS);
         match self.draw(12) {
-            0 => self.begin(node),
+            // Who leaves accepts nothing any more.
+            0 if !self.peers[peer].is_leaving() => self.begin(peer),
             1 | 2 => {
-                if let Some((node, flow)) = self.draw_live() {
-                    let to = (node + 1 + self.draw(NODES - 1)) % NODES;
-                    self.peers[node].give(flow, server(to));
+                if let Some((peer, flow)) = self.draw_live() {
+                    let node = (peer / WORKERS + 1 + self.draw(NODES - 1)) % NODES;
+                    let to = node * WORKERS + self.draw(WORKERS);
+                    self.peers[peer].give(flow, server(to));
                     self.settle();
                 }
             }
             3 if self.next_serial > 20 => {
-                if let Some((node, flow)) = self.draw_live() {
-                    self.end(node, flow);
+                if let Some((peer, flow)) = self.draw_live() {
+                    self.end(peer, flow);
                 }
             }
-            4 | 5 => self.work(node),
+            4 | 5 => self.work(peer),
             6 => self.pass(Duration::from_millis(20)),
             _ => {
                 let count = self.links.len();
@@ -276,12 +312,16 @@ impl World {
             }) {
                 self.deliver(session, way);
             }
-            (0..NODES).for_each(|node| (0..100).for_each(|_| self.work(node)));
+            (0..PEERS).for_each(|peer| (0..100).for_each(|_| self.work(peer)));
             self.pass(Duration::from_millis(100));
         }
     }
 
-    /// Where a flow's packet ends that arrives by a front: each node sends it on as its programs say.
+    fn is_live_at(&self, node: usize, flow: FlowId) -> bool {
+        self.hosts[workers(node)].iter().any(|host| host.live.contains(&flow))
+    }
+
+    /// The node where a flow's packet ends that arrives by a front: each node sends it on as its programs say.
     fn arrives(&self, front: usize, flow: FlowId) -> Option<usize> {
         let mut at = match self.followed[front].get(&ends(flow)) {
             Some((node, false)) => *node,
@@ -289,16 +329,29 @@ impl World {
         };
         for _ in 0..=NODES {
             let node = at.server() as usize - 1;
-            match self.hosts[node].steered.get(&flow) {
-                Some(next) if !self.hosts[node].live.contains(&flow) => at = *next,
-                _ => return self.hosts[node].live.contains(&flow).then_some(node),
+            match self.steered[node].get(&flow) {
+                Some(next) if !self.is_live_at(node, flow) => at = *next,
+                _ => return self.is_live_at(node, flow).then_some(node),
             }
         }
         None
     }
 
     fn live(&self) -> Vec<(usize, FlowId)> {
-        (0..NODES).flat_map(|node| self.hosts[node].live.iter().map(move |flow| (node, *flow))).collect()
+        (0..PEERS).flat_map(|peer| self.hosts[peer].live.iter().map(move |flow| (peer, *flow))).collect()
+    }
+
+    /// Each flow that lives is found by each front, and by nobody's leave but its holder's: its first node may die.
+    fn assert_found(&self, seed: u64) {
+        for (peer, flow) in self.live() {
+            for front in 0..FRONTS {
+                let node = peer / WORKERS;
+                assert_eq!(self.arrives(front, flow), Some(node), "seed {seed}: {flow} by front {front}");
+                let direct = self.followed[front].get(&ends(flow)).map(|(holder, _)| holder.server());
+                let holder = server(peer).server();
+                assert!(flow.home.server() == holder || direct == Some(holder), "seed {seed}: {flow}");
+            }
+        }
     }
 }
 
@@ -310,15 +363,39 @@ fn packets_find_their_flow_by_any_front_and_past_its_first_node() {
         let mut world = World::new(seed);
         (0..1500).for_each(|_| world.step());
         world.come_to_rest();
-        let live = world.live();
-        assert!(!live.is_empty());
-        for (node, flow) in live {
-            for front in 0..FRONTS {
-                assert_eq!(world.arrives(front, flow), Some(node), "seed {seed}: {flow} by front {front}");
-                // Not by way of its first node, which may die.
-                let direct = world.followed[front].get(&ends(flow)).map(|(holder, _)| *holder);
-                assert!(flow.home == server(node) || direct == Some(server(node)), "seed {seed}: {flow}");
+        assert!(!world.live().is_empty());
+        world.assert_found(seed);
+    }
+}
+
+#[test]
+fn a_process_that_follows_another_has_its_flows_and_cuts_none() {
+    for seed in 0..SEEDS {
+        let mut world = World::new(seed);
+        (0..600).for_each(|_| world.step());
+        for _ in 0..2 {
+            let from = world.draw(PEERS);
+            let to = from ^ 1;
+            world.peers[from].leave();
+            // What can't pass now can later, and meanwhile everything goes on.
+            for _ in 0..40 {
+                world.pass_flows(from, to);
+                (0..10).for_each(|_| world.step());
+                world.pass(Duration::from_millis(1));
             }
+            world.come_to_rest();
+            world.pass_flows(from, to);
+            world.come_to_rest();
+            assert!(world.hosts[from].live.is_empty() && world.peers[from].has_left(), "seed {seed}");
+            let before = world.live();
+            world.kill_worker(from);
+            world.come_to_rest();
+            assert_eq!(world.live(), before, "seed {seed}");
+            world.assert_found(seed);
+            // Longer than fronts keep what a worker without a link has told them.
+            (0..13).for_each(|_| world.come_to_rest());
+            world.assert_found(seed);
+            (0..300).for_each(|_| world.step());
         }
     }
 }
@@ -330,20 +407,23 @@ fn a_node_that_has_given_everything_away_is_empty_once_all_fronts_know_and_its_d
         (0..800).for_each(|_| world.step());
         for _ in 0..20 {
             world.come_to_rest();
-            for flow in world.hosts[0].live.clone() {
-                world.peers[0].give(flow, server(1 + world.random as usize % 2));
-                world.settle();
+            for peer in workers(0) {
+                for flow in world.hosts[peer].live.clone() {
+                    let to = WORKERS + world.draw(PEERS - WORKERS);
+                    world.peers[peer].give(flow, server(to));
+                    world.settle();
+                }
             }
         }
-        assert!(world.hosts[0].live.is_empty(), "seed {seed}");
-        assert_eq!(world.peers[0].owned(), 0, "seed {seed}: nothing is its own, and nobody relies on it");
+        for peer in workers(0) {
+            assert!(world.hosts[peer].live.is_empty(), "seed {seed}");
+            assert_eq!(world.peers[peer].owned(), 0, "seed {seed}: nothing is its own, and nobody relies on it");
+        }
         let before = world.live();
         world.kill_node(0);
         world.come_to_rest();
         assert_eq!(world.live(), before);
-        for (node, flow) in before {
-            (0..FRONTS).for_each(|front| assert_eq!(world.arrives(front, flow), Some(node), "seed {seed}: {flow}"));
-        }
+        world.assert_found(seed);
     }
 }
 
@@ -375,14 +455,14 @@ fn links_nodes_and_fronts_may_die_and_no_flow_ever_has_two_that_speak() {
         }
         world.come_to_rest();
         // A front that remembers nothing has been told by those who have the flows.
-        for (node, flow) in world.live().into_iter().filter(|(node, flow)| flow.home != server(*node)) {
+        for (peer, flow) in world.live().into_iter().filter(|(peer, flow)| flow.home != server(*peer)) {
             for front in 0..FRONTS {
-                assert_eq!(world.followed[front].get(&ends(flow)), Some(&(server(node), false)), "seed {seed}: {flow}");
+                assert_eq!(world.followed[front].get(&ends(flow)), Some(&(server(peer), false)), "seed {seed}: {flow}");
             }
         }
         // Nothing stays when all is over.
-        for (node, flow) in world.live() {
-            world.end(node, flow);
+        for (peer, flow) in world.live() {
+            world.end(peer, flow);
         }
         world.come_to_rest();
         world.pass(Duration::from_secs(61));
@@ -390,7 +470,7 @@ fn links_nodes_and_fronts_may_die_and_no_flow_ever_has_two_that_speak() {
         world.pass(Duration::from_secs(61));
         let left: Vec<usize> =
             world.peers.iter().map(Peer::flow_count).chain(world.fronts.iter().map(Followed::len)).collect();
-        assert_eq!(left, vec![0; NODES + FRONTS], "seed {seed}");
+        assert_eq!(left, vec![0; PEERS + FRONTS], "seed {seed}");
         assert!(world.followed.iter().all(BTreeMap::is_empty), "seed {seed}");
     }
 }
@@ -398,14 +478,14 @@ fn links_nodes_and_fronts_may_die_and_no_flow_ever_has_two_that_speak() {
 #[test]
 fn who_drains_takes_nothing_and_who_is_silent_is_gone() {
     let mut world = World::new(1);
-    world.peers[1].set_load(Load { is_draining: true, ..Load::default() }, &[0]);
+    world.peers[WORKERS].set_load(Load { is_draining: true, ..Load::default() }, &[0]);
     world.begin(0);
     let flow = *world.hosts[0].live.first().unwrap();
-    assert!(world.peers[0].give(flow, server(1)));
+    assert!(world.peers[0].give(flow, server(WORKERS)));
     world.settle();
     world.come_to_rest();
     assert_eq!((world.live(), world.peers[0].counters().refused), (vec![(0, flow)], 1));
     // Nobody delivers anything for so long: all links end, and nothing can be given away.
     world.pass(Duration::from_secs(4));
-    assert!(world.links.is_empty() && !world.peers[0].give(flow, server(2)));
+    assert!(world.links.is_empty() && !world.peers[0].give(flow, server(2 * WORKERS)));
 }

@@ -73,6 +73,17 @@ impl Links {
         }
     }
 
+    /// Has no links made any more but to the first so many servers.
+    pub(super) fn seek_only(&mut self, servers: usize) {
+        self.homes.retain(|(server, _), _| *server < servers);
+    }
+
+    /// Has nobody make links any more. The sockets are still with the reactor.
+    pub(super) fn take_listeners(&mut self) -> Vec<OwnedFd> {
+        self.unawaited.clear();
+        std::mem::take(&mut self.listeners)
+    }
+
     fn address_of(&self, (server, number): Place) -> Option<SocketAddr> {
         let first = self.addresses.get(server)?;
         Some(SocketAddr::new(first.ip(), first.port().checked_add(number)?))

@@ -16,6 +16,7 @@
 //! | `shared` | is what workers share: programs in the kernel, and leases |
 //! | `spread` | a front's, and its nodes': packets go by a table, and nobody but the node sees the request |
 //! | `peer` | such a node's that chooses by content and hands on to the others |
+//! | `succession` | such a node's process that another one follows |
 //! | `part` | what each part does as a flow changes hands |
 //! | `sweep` | entries of flows that are over |
 //! | `waiting` | a home's: requests for which there is no node at the moment |
@@ -37,6 +38,7 @@ mod reply;
 mod shared;
 mod split;
 mod spread;
+mod succession;
 mod sweep;
 mod turns;
 mod waiting;

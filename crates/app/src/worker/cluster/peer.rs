@@ -96,10 +96,11 @@ impl Peer {
             dispatcher.link_changed(*node, false, now);
         }
         let steering = shared.dispatcher(config)?;
+        let number = shared.life(cluster)?.worker(worker);
         let is_first = shared.workers().first() == Some(&worker);
         let fronts = fronts(cluster).count();
         Ok(Peer {
-            id: ServerId::new(number_of(place), u32::from(worker)),
+            id: ServerId::new(number_of(place), u32::from(number)),
             flows: spread::Peer::new(now, fronts),
             dispatcher,
             keys: KeyMaker::new(key.bytes()),
@@ -157,8 +158,14 @@ impl Peer {
 
     /// Servers whose workers are sought, by the places of their addresses.
     pub(super) fn sought_workers(&self) -> impl Iterator<Item = (usize, u32)> + use<> {
-        let (fronts, own) = (self.fronts, self.id.server());
+        let own = if self.flows.is_leaving() { number_of(0) } else { self.id.server() };
+        let fronts = self.fronts;
         (number_of(0)..own).enumerate().map(move |(place, server)| (fronts + place, server))
+    }
+
+    /// How many of the servers to which links are made are fronts: the first ones.
+    pub(super) fn fronts(&self) -> usize {
+        self.fronts
     }
 
     pub(super) fn poll_timeout(&self) -> Instant {
@@ -288,8 +295,12 @@ impl<H: Host> Worker<H> {
         let now = self.now;
         let Some(cluster) = &mut self.cluster else { return true };
         let Part::Peer(peer) = &mut cluster.part else { return true };
-        let Some(flow) = cluster.flows.at(token).filter(|_| peer.chooses || peer.is_draining) else { return true };
+        let chooses = (peer.chooses || peer.is_draining) && !peer.flows.is_leaving();
+        let Some(flow) = cluster.flows.at(token) else { return true };
         let is_freezing = cluster.flows.is_freezing(flow);
+        if !chooses && !is_freezing {
+            return true;
+        }
         let connection = &mut self.connections[token];
         let number = connection.http.request_count();
         let Some(exchange) = connection.exchange.as_mut() else { return true };

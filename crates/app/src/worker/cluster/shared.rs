@@ -10,6 +10,7 @@ use leat_host::interfaces;
 use leat_host::steering::{self, Birth, FlowKey, Reach, Service, boot_clock_ns};
 use leat_logic::handoff::ServerId;
 
+use super::succession::Life;
 use super::{born, leave};
 use crate::config::{self, Config};
 use crate::pins;
@@ -23,6 +24,7 @@ pub struct Shared {
     workers: Mutex<Arc<[u16]>>,
     dispatcher: OnceLock<Result<Arc<steering::Dispatcher>, String>>,
     node: OnceLock<Result<Arc<NodeGuard>, String>>,
+    life: OnceLock<Result<Life, String>>,
 }
 
 impl Shared {
@@ -42,6 +44,11 @@ impl Shared {
     /// A dispatcher's programs.
     pub(super) fn dispatcher(&self, config: &Config) -> Result<Arc<steering::Dispatcher>, String> {
         self.dispatcher.get_or_init(|| load_dispatcher(config).map(Arc::new)).clone()
+    }
+
+    /// Which of its node's processes this is, where others may take over its flows.
+    pub(super) fn life(&self, cluster: &config::Cluster) -> Result<&Life, String> {
+        self.life.get_or_init(|| Life::begin(cluster)).as_ref().map_err(Clone::clone)
     }
 
     /// A node's programs.

@@ -1,0 +1,103 @@
+//! One process of a node behind fronts follows another, as in an upgrade: their flows pass with their connections, and to everybody else they are two workers
+//! of that node. Decides how the processes that there are at a time are told apart; who has a flow is `spread::Peer`'s to say.
+
+use std::io;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+
+use leat_host::reactor::{Listener as ListeningSocket, Reactor, Token};
+use leat_host::socket;
+use leat_host::steering::FlowKey;
+use leat_logic::handoff::{FlowId, Generation};
+use leat_logic::spread::{LIVES_MAX, WORKERS_MAX};
+
+use super::super::{Host, LINK_LISTENER_INDEX, Worker};
+use super::node::Borrowed;
+use super::{Part, shared};
+use crate::config;
+
+/// The number of a process that no other one of its node has, as long as it lives.
+pub(super) struct Life {
+    number: u16,
+    /// The kernel gives its name to nobody else, and takes it back however this process ends.
+    _holds: UnixDatagram,
+}
+
+impl Life {
+    pub(super) fn begin(cluster: &config::Cluster) -> Result<Life, String> {
+        for number in 0..LIVES_MAX {
+            let name = format!("leat-peer-{}-{}-{number}", cluster.name, shared::vip_name(cluster));
+            let held = SocketAddr::from_abstract_name(name).and_then(|name| UnixDatagram::bind_addr(&name));
+            match held {
+                Ok(_holds) => return Ok(Life { number, _holds }),
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
+                Err(error) => return Err(format!("this process can't be told from those before it: {error}")),
+            }
+        }
+        Err(format!(
+            "{LIVES_MAX} earlier processes of this node still have replies to end: upgrade again when they have"
+        ))
+    }
+
+    /// What a worker of this process is called by others.
+    pub(super) fn worker(&self, number: u16) -> u16 {
+        self.number * WORKERS_MAX + number % WORKERS_MAX
+    }
+}
+
+impl<H: Host> Worker<H> {
+    /// Another process takes over: this one has nothing to do with other nodes any more, as soon as nothing is on its way.
+    pub(in crate::worker) fn leave_peers(&mut self) {
+        let Some(cluster) = &mut self.cluster else { return };
+        let Part::Peer(peer) = &mut cluster.part else { return };
+        peer.flows.leave();
+        cluster.links.seek_only(peer.fronts());
+        for (place, listener) in cluster.links.take_listeners().iter().enumerate() {
+            let token = Token { index: LINK_LISTENER_INDEX, generation: place as u16 };
+            self.reactor.stop_awaiting_connections(ListeningSocket(super::super::socket_of(listener).0), token);
+        }
+    }
+
+    /// Whether nothing of another node's is on its way to or from this process, which leaves.
+    pub(in crate::worker) fn has_left_peers(&self) -> bool {
+        match self.cluster.as_ref().map(|cluster| &cluster.part) {
+            Some(Part::Peer(peer)) => !peer.flows.is_leaving() || peer.flows.has_left(),
+            _ => true,
+        }
+    }
+
+    /// Whether a connection may pass to the next process: no other node is about to have it.
+    pub(in crate::worker) fn flow_may_pass(&self, token: Token) -> bool {
+        let (Some(flow), Some(cluster)) = (self.flow_at(token), &self.cluster) else { return true };
+        matches!(&cluster.part, Part::Peer(peer) if peer.flows.may_pass(flow))
+    }
+
+    /// A connection passes to the next process: if it's a flow, that is none here any more.
+    pub(in crate::worker) fn flow_passes(&mut self, token: Token) -> Option<Generation> {
+        let cluster = self.cluster.as_mut()?;
+        let flow = cluster.flows.remove_at(token)?;
+        match &mut cluster.part {
+            Part::Peer(peer) => peer.flows.pass(flow),
+            _ => None,
+        }
+    }
+
+    /// Whether a flow can go on in this process: who has taken one over from another node has to tell fronts and nodes of it.
+    pub(in crate::worker) fn takes_flow(&self, generation: Option<Generation>) -> bool {
+        let is_peer = || matches!(self.cluster.as_ref().map(|cluster| &cluster.part), Some(Part::Peer(_)));
+        generation.is_none_or(|generation| generation == Generation::default() || is_peer())
+    }
+
+    /// A connection has come from another process of this node, or back from there. If it was a flow there, it goes on as that.
+    pub(in crate::worker) fn flow_arrives(&mut self, token: Token, flow: Option<(FlowId, Generation)>) {
+        let Some((flow, generation)) = flow else { return self.begins_at_peer(token) };
+        let socket = Borrowed(self.connections[token].socket);
+        let Some(cluster) = &mut self.cluster else { return };
+        let Part::Peer(peer) = &mut cluster.part else { return };
+        let ends = socket::ends(&socket).map(|(vip, client)| FlowKey { client, vip }.ends());
+        // One that is lost by now ends here: nobody will ask for it.
+        peer.flows.take_over(flow, generation, ends.ok());
+        cluster.flows.settle(flow, token);
+        self.run_effects();
+    }
+}
