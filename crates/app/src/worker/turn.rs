@@ -76,7 +76,7 @@ impl<H: Host> Worker<H> {
     fn harvest(&mut self) -> io::Result<()> {
         let timeout = self.time_to_wait();
         let mut completions = std::mem::take(&mut self.completions);
-        let waits = self.cluster.is_some() && timeout != Some(Duration::ZERO);
+        let waits = self.weighs_delegating() && timeout != Some(Duration::ZERO);
         let before = waits.then(|| (self.host.now(), self.host.processor_time()));
         let gather = (self.tree.is_empty() && timeout != Some(Duration::ZERO)).then(|| self.gathering.plan()).flatten();
         match gather {

@@ -63,7 +63,7 @@ pub struct DispatcherCounters {
 pub struct Dispatcher {
     pub(super) programs: Mutex<Programs>,
     flows: Arc<Flows>,
-    nodes: Mutex<HashMap<MapData, u32, RawNode>>,
+    nodes: Mutex<Array<MapData, RawNode>>,
     heirs: Mutex<HashMap<MapData, RawServiceKey, RawHeir>>,
     taps: Mutex<HashMap<MapData, u32, u32>>,
     counters: PerCpuArray<MapData, u64>,
@@ -114,7 +114,7 @@ impl Dispatcher {
         Ok(Dispatcher {
             answered,
             flows: Arc::new(flows),
-            nodes: Mutex::new(HashMap::try_from(programs.map("nodes")?).doing(|| "map of nodes".to_owned())?),
+            nodes: Mutex::new(Array::try_from(programs.map("nodes")?).doing(|| "map of nodes".to_owned())?),
             heirs: Mutex::new(HashMap::try_from(programs.map("heirs")?).doing(|| "map of heirs".to_owned())?),
             was_left: !taps.keys().flatten().any(held::is_tap),
             taps: Mutex::new(taps),
@@ -169,17 +169,9 @@ impl Dispatcher {
     /// Says how a node is reached, at once for all its flows.
     ///
     /// # Errors
-    /// No such interface.
+    /// No such interface, or a number that is too large.
     pub fn set_node(&self, number: u32, reach: &Reach) -> Result<()> {
-        lock(&self.nodes).insert(number, reach.raw()?, 0).doing(|| format!("node {number}"))
-    }
-
-    /// Forgets a node: packets of flows that are still its own are dropped.
-    ///
-    /// # Errors
-    /// There is no such node.
-    pub fn remove_node(&self, number: u32) -> Result<()> {
-        lock(&self.nodes).remove(&number).doing(|| format!("node {number}"))
+        lock(&self.nodes).set(number, reach.raw()?, 0).doing(|| format!("node {number}"))
     }
 
     /// From now on connections to a VIP begin at this node, and it gets whatever comes of those of which there is neither an entry nor a socket here; also

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use aya::Pod;
 
 /// Changes whenever a layout does: programs of another version must not find these maps.
-pub(super) const VERSION: &str = "8";
+pub(super) const VERSION: &str = "9";
 
 pub(super) const FLOW_HELD: u8 = 1;
 pub(super) const FLOW_NODE_CLOSED: u8 = 2;
@@ -53,20 +53,21 @@ pub(super) struct RawKey {
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct RawFlow {
-    pub(super) serial: u64,
     pub(super) seen_ns: u64,
-    pub(super) home: u32,
     pub(super) holder: u32,
-    pub(super) generation: u32,
     pub(super) client_next: u32,
     pub(super) acknowledged: u32,
     pub(super) timestamp: u32,
-    pub(super) said: u32,
     pub(super) window: u16,
     pub(super) flags: u8,
     pub(super) client_fin: u8,
     pub(super) reset: u8,
-    pub(super) unused: [u8; 7],
+    pub(super) unused: [u8; 3],
+    pub(super) serial: u64,
+    pub(super) home: u32,
+    pub(super) generation: u32,
+    pub(super) said: u32,
+    pub(super) unused_too: u32,
 }
 
 /// `struct change`.

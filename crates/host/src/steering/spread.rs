@@ -54,7 +54,7 @@ pub struct SpreadCounters {
 pub struct Spread {
     pub(super) programs: Programs,
     vips: HashMap<MapData, RawServiceKey, u32>,
-    nodes: HashMap<MapData, u32, RawNode>,
+    nodes: Array<MapData, RawNode>,
     buckets: Array<MapData, RawOwners>,
     moved: HashMap<MapData, RawKey, RawMoved>,
     keys: Array<MapData, RawBucketKey>,
@@ -90,7 +90,7 @@ impl Spread {
             keys,
             key,
             vips: HashMap::try_from(programs.map("spread_vips")?).doing(|| "map of VIPs".to_owned())?,
-            nodes: HashMap::try_from(programs.map("nodes")?).doing(|| "map of nodes".to_owned())?,
+            nodes: Array::try_from(programs.map("nodes")?).doing(|| "map of nodes".to_owned())?,
             buckets: Array::try_from(programs.map("buckets")?).doing(|| "map of buckets".to_owned())?,
             counters: PerCpuArray::try_from(programs.map("spread_counters")?).doing(|| "map of counters".to_owned())?,
             programs,
@@ -125,7 +125,7 @@ impl Spread {
     /// # Errors
     /// No such interface.
     pub fn set_node(&mut self, number: u32, reach: &Reach) -> Result<()> {
-        self.nodes.insert(number, reach.raw()?, 0).doing(|| format!("node {number}"))
+        self.nodes.set(number, reach.raw()?, 0).doing(|| format!("node {number}"))
     }
 
     /// Whose each bucket is by now, also by what an earlier process has left.

@@ -115,6 +115,11 @@ impl UnderWay {
 }
 
 impl<H: Host> Worker<H> {
+    /// Whether it matters how much time is left here.
+    pub(in crate::worker) fn weighs_delegating(&self) -> bool {
+        self.cluster.as_ref().is_some_and(|cluster| matches!(&cluster.part, Part::Home(home) if home.split.is_some()))
+    }
+
     /// Has the request in hand, for a resource of so many bytes, answered by another server if that's better. Whether it's on its way there.
     pub(in crate::worker) fn delegates(&mut self, token: Token, bytes: u64) -> bool {
         let is_splitting = match self.cluster.as_ref().map(|cluster| &cluster.part) {

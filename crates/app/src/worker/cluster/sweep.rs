@@ -5,11 +5,16 @@ use std::time::Duration;
 use leat_host::steering::{self, Place};
 use leat_logic::time::Instant;
 
+use super::shared::FLOWS_MAX;
+
 /// Entries are looked through for what is over, so many at a time.
 const SWEEP_COUNT: u32 = 4096;
 const SWEEP_PAUSE: Duration = Duration::from_millis(200);
-/// Until the next look once all have been seen. Empty room takes its time as well: the kernel goes through a million buckets for it.
+/// Until the next look once all have been seen.
 const SEEN_PAUSE: Duration = Duration::from_secs(1);
+/// The same while there are few. Empty room takes its time as well: the kernel goes through a million buckets for it, some milliseconds' work.
+const FEW_PAUSE: Duration = Duration::from_secs(4);
+const FEW: u64 = FLOWS_MAX as u64 / 64;
 
 /// One worker does it for all.
 pub(super) struct Sweep {
@@ -38,7 +43,7 @@ impl Sweep {
                 self.seen += left;
                 if place.is_none() {
                     self.entries = std::mem::take(&mut self.seen);
-                    self.at = now.after(SEEN_PAUSE);
+                    self.at = now.after(if self.entries < FEW { FEW_PAUSE } else { SEEN_PAUSE });
                 }
             }
             Err(error) => crate::log::warning(format_args!("entries of flows can't be looked through: {error}")),

@@ -129,7 +129,7 @@ static __always_inline int send_to_node(struct __sk_buff *skb, const struct pack
 {
 	__u32 number = SERVER_OF(flow->holder);
 	struct node *node = bpf_map_lookup_elem(&nodes, &number);
-	if (!node || !name_workers(skb, packet, flow))
+	if (!node || node->reach == NODE_UNREACHABLE || !name_workers(skb, packet, flow))
 		return drop(LOST);
 	count(packet->kind == PACKET_ERROR ? ERRORS : STEERED);
 	/* The node waits for acknowledgements before it sends on: they don't queue behind this machine's own replies. */

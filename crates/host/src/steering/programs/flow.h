@@ -23,20 +23,22 @@ enum flow_flags {
 /* Where a flow's packets go, as leat says, and what its client said last, as its packets say. Each field has one writer, and is written where it is: an
  * entry that was put in the place of another would undo what the other has written meanwhile. So leat changes entries by a program (`change`). */
 struct flow {
-	__u64 serial;       /* which flow of this key: a late deletion spares the next one */
+	/* What every packet needs comes first: in the kernel's element it shares a cache line with the end of the key. */
 	__u64 seen_ns;      /* of the last packet or change; CLOCK_MONOTONIC, to a tick */
-	__u32 home;         /* leat's: the worker that decides who has it */
 	__u32 holder;       /* leat's: the worker that has it, at the node where the packets go */
-	__u32 generation;   /* leat's: under which that has it */
 	__u32 client_next;  /* sequence number that the client would use next */
 	__u32 acknowledged;
 	__u32 timestamp;    /* of the client's clock; 0 without the option */
-	__u32 said;         /* leat's: with FLOW_OFFERED: the sequence number behind all that whoever had it before can have sent */
 	__u16 window;       /* as it stands in the segment, unscaled */
 	__u8 flags;         /* leat's */
 	__u8 client_fin;    /* the client sends no more */
 	__u8 reset;         /* the client has given it up */
-	__u8 unused[7];
+	__u8 unused[3];
+	__u64 serial;       /* which flow of this key: a late deletion spares the next one */
+	__u32 home;         /* leat's: the worker that decides who has it */
+	__u32 generation;   /* leat's: under which the holder has it */
+	__u32 said;         /* leat's: with FLOW_OFFERED: the sequence number behind all that whoever had it before can have sent */
+	__u32 unused_too;
 };
 
 /* What leat wants of an entry: the packet that `change_flow` is run with. */
@@ -78,6 +80,9 @@ enum node_reach {
 	NODE_NEIGHBOUR = 1, /* on the same network: it gets the packets as they are */
 	NODE_ROUTED = 2,    /* behind routers: packets get its address */
 };
+
+/* Their numbers are below this: each has its place, which is unreachable as long as nobody says how it's reached. */
+#define NODES_MAX 128
 
 struct node {
 	__u8 address6[16]; /* zeros: it has none */

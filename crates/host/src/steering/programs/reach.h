@@ -3,8 +3,8 @@
 #include "packet.h"
 
 struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 4096);
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, NODES_MAX);
 	__type(key, __u32);
 	__type(value, struct node);
 } nodes SEC(".maps");
