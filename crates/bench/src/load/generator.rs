@@ -449,7 +449,7 @@ impl<'a> Generator<'a> {
 
     fn open(&mut self, index: u32) -> io::Result<()> {
         let receive_buffer_bytes = (self.role(index) == Role::Slow).then_some(SLOW_BUFFER_BYTES);
-        let socket = socket::connect(self.plan.address, receive_buffer_bytes)?;
+        let socket = socket::connect(self.plan.address, receive_buffer_bytes, self.plan.source)?;
         let connection = &mut self.connections[index as usize];
         connection.socket = Some(socket);
         connection.requests = 0;

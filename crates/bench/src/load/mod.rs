@@ -21,14 +21,14 @@ mod tests;
 mod together;
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 pub(crate) use arrivals::Spacing;
 pub(crate) use options::{LoadOptions, run_command};
 pub(crate) use outcome::{Failure, Outcome, SIZES_BYTES};
 pub(crate) use reply::lengths;
-pub(crate) use slices::{SLICE, stalled_share};
+pub(crate) use slices::{SLICE, Slices, stalled_share};
 
 use crate::workload::mix::Mix;
 
@@ -48,6 +48,8 @@ pub(crate) enum Demand {
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) address: SocketAddr,
+    /// Where its connections come from; `None`: wherever the kernel says.
+    pub(crate) source: Option<Ipv4Addr>,
     pub(crate) demand: Demand,
     /// Connections that requests go out on.
     pub(crate) connections: usize,
@@ -87,6 +89,7 @@ impl Plan {
     pub(crate) fn saturate(address: SocketAddr, connections: usize) -> Self {
         Self {
             address,
+            source: None,
             demand: Demand::Saturate,
             connections,
             pipeline: 1,

@@ -62,7 +62,7 @@ impl ReplyReader {
         if self.body.is_none() {
             let Some(head) = self.take_head(bytes)? else { return Ok(Progress::More) };
             let is_refusal = head.status == REFUSAL;
-            if head.status != target.status && !is_refusal {
+            if !target.statuses.contains(&head.status) && !is_refusal {
                 return Err(Fault::Status(head.status));
             }
             if let Some(wanted) = target.body_bytes

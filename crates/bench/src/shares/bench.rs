@@ -10,6 +10,7 @@ use super::SharesOptions;
 use super::confidence::{Estimate, estimate};
 use super::leat::{ConfiguredLeat, Setup};
 use super::meter::{Counters, Meter};
+use super::wire::{Times, WATCHED, Wire};
 use crate::experiment::{self, Clocks, Records};
 use crate::load::{self, Demand, Observer, Outcome, Plan, Spacing, Unobserved};
 use crate::server::running::WorkFolder;
@@ -72,6 +73,8 @@ pub(super) struct Trial {
     pub(super) server_time: Duration,
     /// leat's own; none where it has no figures, or its admin address didn't answer.
     pub(super) counters: Option<Counters>,
+    /// How long the server had the watched client's requests; empty where nobody was watched.
+    times: Times,
 }
 
 impl Trial {
@@ -80,9 +83,17 @@ impl Trial {
         self.outcomes.iter().map(Outcome::answered_per_s).sum()
     }
 
-    /// How long the server had a site's requests, in microseconds; none where it doesn't say.
-    pub(super) fn server_p99_us(&self, site: &str) -> Option<f64> {
-        Some(self.counters.as_ref()?.of(site, None, "request_time_p99_s")? * 1e6)
+    /// Records how long the server had the watched client's requests.
+    pub(super) fn record_server_times(&self, records: &mut Records, at: (&str, &str, u32), subject: &str) {
+        for (metric, percent) in [("server_p50_us", 50), ("server_p90_us", 90), ("server_p99_us", 99)] {
+            if let Some(us) = self.times.us(percent) {
+                records.record(at, subject, metric, us);
+            }
+        }
+        if let Some(us) = self.times.slice_p99_us() {
+            records.record(at, subject, "server_slice_p99_us", us);
+        }
+        records.record(at, subject, "server_samples", self.times.took_ns.len() as f64);
     }
 
     /// Processors that a site was charged for; none where the server doesn't say.
@@ -163,8 +174,9 @@ impl Bench {
         mut turn: impl FnMut(&mut Self, &str, &Started) -> io::Result<()>,
     ) {
         let site = self.site(file);
-        let peers = if self.options.no_peers { Vec::new() } else { server::crowded() };
-        for peer in peers.iter().filter(|peer| peer.serves(&site)) {
+        let mut peers = if self.options.no_peers { Vec::new() } else { server::crowded() };
+        peers.retain(|peer| peer.serves(&site) && self.options.wants(peer.name()));
+        for peer in &peers {
             let started = self.start_server(peer.as_ref(), file, 1);
             if let Err(error) = started.and_then(|started| turn(self, peer.name(), &started)) {
                 self.records.note(case, &format!("{} with {file}: {error}", peer.name()));
@@ -226,35 +238,47 @@ impl Bench {
             .map(|(plan, mix)| (Plan { address: started.address(), sleep: is_shared, ..plan.clone() }, mix.clone()))
             .collect();
         let parts: Vec<(&Plan, &Mix)> = plans.iter().map(|(plan, mix)| (plan, mix)).collect();
-        let mut watch = Watch { clocks: Clocks::of(&started.running), meter: started.admin.map(Meter::new) };
+        let mut watch = Watch::of(started);
         let outcomes = experiment::on_cores(&client, || load::run_together(&parts, &mut watch))?;
-        let counters = watch.meter.and_then(Meter::end);
-        Ok(Trial { outcomes, server_time: watch.clocks.server_time(), counters })
+        watch.end(outcomes)
+    }
+
+    /// As [`Bench::measure`], with the first client watched on its way to the server and back, and the others on another processor where there
+    /// is one: what they cost doesn't make the first one late.
+    pub(super) fn measure_watched(&self, started: &Started, clients: &[Clients]) -> io::Result<Trial> {
+        let Placement { client, is_shared, .. } = self.placement(started.workers);
+        let mut clients = clients.to_vec();
+        for (plan, _) in &mut clients {
+            (plan.address, plan.sleep) = (started.address(), is_shared);
+        }
+        clients[0].0.source = Some(WATCHED);
+        let parts: Vec<(&Plan, &Mix)> = clients.iter().map(|(plan, mix)| (plan, mix)).collect();
+        let mut watch = Watch { wire: Some(Wire::open(started.address())?), ..Watch::of(started) };
+        let outcomes = match self.two_cores(started) {
+            Some(cores) if parts.len() > 1 => on_two(cores, parts.split_at(1), &mut watch)?,
+            _ => experiment::on_cores(&client, || load::run_together(&parts, &mut watch))?,
+        };
+        watch.end(outcomes)
+    }
+
+    /// Two processors for clients, if there are as many.
+    fn two_cores(&self, started: &Started) -> Option<[usize; 2]> {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let others: Vec<usize> = (started.workers..cores).take(2).collect();
+        others.try_into().ok()
     }
 
     /// As [`Bench::measure`], for one client that is more than one processor's work: on two, where there are as many.
     pub(super) fn measure_on_two(&self, started: &Started, client: &Clients) -> io::Result<Trial> {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let others: Vec<usize> = (started.workers..cores).take(2).collect();
-        let [first, second] = others[..] else { return self.measure(started, std::slice::from_ref(client)) };
+        let Some(cores) = self.two_cores(started) else { return self.measure(started, std::slice::from_ref(client)) };
         let (plan, mix) = client;
         let part = |thread| Plan { address: started.address(), ..plan.part(thread, 2) };
         let (near, far) = (part(0), part(1));
-        let mut watch = Watch { clocks: Clocks::of(&started.running), meter: started.admin.map(Meter::new) };
-        let ready = AtomicUsize::new(0);
-        let (mut outcome, other) = std::thread::scope(|scope| {
-            let mut near_together = Together { ready: &ready, observer: &mut watch };
-            let other = scope.spawn(|| {
-                let mut together = Together { ready: &ready, observer: &mut Unobserved };
-                experiment::on_cores(&[second], || load::run(&far, mix, &mut together))
-            });
-            let outcome = experiment::on_cores(&[first], || load::run(&near, mix, &mut near_together));
-            let other = other.join().map_err(|_| io::Error::other("the second generator panicked"))?;
-            io::Result::Ok((outcome?, other?))
-        })?;
-        outcome.add(&other).map_err(io::Error::other)?;
-        let counters = watch.meter.and_then(Meter::end);
-        Ok(Trial { outcomes: vec![outcome], server_time: watch.clocks.server_time(), counters })
+        let mut watch = Watch::of(started);
+        let mut outcomes = on_two(cores, (&[(&near, mix)], &[(&far, mix)]), &mut watch)?;
+        let other = outcomes.pop().ok_or_else(|| io::Error::other("a run without an outcome"))?;
+        outcomes[0].add(&other).map_err(io::Error::other)?;
+        watch.end(outcomes)
     }
 
     /// What all clients together are answered in a second, when they ask for all they can.
@@ -297,10 +321,41 @@ fn burning(host: &str, times_us: &[u32]) -> Mix {
     Mix::new(times_us.iter().map(target).collect())
 }
 
-/// Reads clocks and counters when the window begins and ends.
+/// Clients with the plans that they have by now.
+type Parts<'a> = [(&'a Plan, &'a Mix)];
+
+/// Runs some clients on one processor and others on another, at the same time. What came of each, in this order.
+fn on_two(cores: [usize; 2], (near, far): (&Parts<'_>, &Parts<'_>), watch: &mut Watch<'_>) -> io::Result<Vec<Outcome>> {
+    let ready = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        let mut near_together = Together { ready: &ready, observer: watch };
+        let others = scope.spawn(|| {
+            let mut together = Together { ready: &ready, observer: &mut Unobserved };
+            experiment::on_cores(&cores[1..], || load::run_together(far, &mut together))
+        });
+        let outcomes = experiment::on_cores(&cores[..1], || load::run_together(near, &mut near_together));
+        let others = others.join().map_err(|_| io::Error::other("the second generator panicked"))?;
+        Ok([outcomes?, others?].into_iter().flatten().collect())
+    })
+}
+
+/// Reads clocks and counters when the window begins and ends, and watches who is to be watched.
 struct Watch<'a> {
     clocks: Clocks<'a>,
     meter: Option<Meter>,
+    wire: Option<Wire>,
+}
+
+impl<'a> Watch<'a> {
+    fn of(started: &'a Started) -> Self {
+        Self { clocks: Clocks::of(&started.running), meter: started.admin.map(Meter::new), wire: None }
+    }
+
+    fn end(self, outcomes: Vec<Outcome>) -> io::Result<Trial> {
+        let counters = self.meter.and_then(Meter::end);
+        let times = self.wire.map_or_else(|| Ok(Times::default()), Wire::end)?;
+        Ok(Trial { outcomes, server_time: self.clocks.server_time(), counters, times })
+    }
 }
 
 impl Observer for Watch<'_> {
@@ -311,11 +366,13 @@ impl Observer for Watch<'_> {
     fn window_begins(&mut self) {
         self.clocks.window_begins();
         self.meter.iter().for_each(Meter::read);
+        self.wire.iter_mut().for_each(Wire::window_begins);
     }
 
     fn window_ends(&mut self) {
         self.clocks.window_ends();
         self.meter.iter().for_each(Meter::read);
+        self.wire.iter_mut().for_each(Wire::window_ends);
     }
 }
 

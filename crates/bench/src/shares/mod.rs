@@ -9,6 +9,7 @@ mod confidence;
 mod leat;
 mod meter;
 mod tree_bench;
+mod wire;
 
 use std::io;
 use std::path::PathBuf;
@@ -25,6 +26,12 @@ pub(crate) struct SharesOptions {
     /// Only these cases; `--list` names them.
     #[arg(long)]
     case: Vec<String>,
+    /// Only these points of a case that has some to choose from: the floods of `flood`, by the beginnings of their names.
+    #[arg(long)]
+    point: Vec<String>,
+    /// Only these servers, in cases that have several.
+    #[arg(long)]
+    server: Vec<String>,
     /// Name the cases and end.
     #[arg(long)]
     list: bool,
@@ -45,6 +52,13 @@ pub(crate) struct SharesOptions {
     no_peers: bool,
     #[arg(long, default_value_t = 1)]
     seed: u64,
+}
+
+impl SharesOptions {
+    /// Whether a server has its turn in a case that has several.
+    fn wants(&self, server: &str) -> bool {
+        self.server.is_empty() || self.server.iter().any(|wanted| wanted == server)
+    }
 }
 
 /// Runs the cases and writes what they brought, an experiment to a folder.

@@ -10,6 +10,7 @@ pub(crate) mod file;
 pub(crate) mod process;
 pub(crate) mod ring;
 pub(crate) mod socket;
+pub(crate) mod tap;
 
 use std::io;
 

@@ -60,10 +60,14 @@ fn set_option(fd: RawFd, level: libc::c_int, name: libc::c_int, value: libc::c_i
     .map(drop)
 }
 
-/// A nonblocking IPv4 connection to `address`, with Nagle's delay off: three system calls.
+/// A nonblocking IPv4 connection to `address`, with Nagle's delay off: three system calls. It comes from `source` if that is given.
 ///
 /// Over loopback the handshake is over when this returns; elsewhere a send waits for it.
-pub(crate) fn connect(address: SocketAddr, receive_buffer_bytes: Option<i32>) -> io::Result<OwnedFd> {
+pub(crate) fn connect(
+    address: SocketAddr,
+    receive_buffer_bytes: Option<i32>,
+    source: Option<Ipv4Addr>,
+) -> io::Result<OwnedFd> {
     let SocketAddr::V4(address) = address else {
         return Err(io::Error::new(
             io::ErrorKind::Unsupported,
@@ -76,6 +80,11 @@ pub(crate) fn connect(address: SocketAddr, receive_buffer_bytes: Option<i32>) ->
     set_no_delay(&socket)?;
     if let Some(bytes) = receive_buffer_bytes {
         set_receive_buffer_bytes(&socket, bytes)?;
+    }
+    if let Some(source) = source {
+        let name = name_of(SocketAddrV4::new(source, 0));
+        // SAFETY: `name` is a live sockaddr_in and its size is given.
+        checked(unsafe { libc::bind(socket.as_raw_fd(), std::ptr::from_ref(&name).cast(), NAME_BYTES) })?;
     }
     let result = connect_to(&socket, address);
     match result {
@@ -95,21 +104,20 @@ pub(crate) fn raw_tcp(to: Ipv4Addr) -> io::Result<OwnedFd> {
 }
 
 fn connect_to(socket: &OwnedFd, address: SocketAddrV4) -> io::Result<()> {
-    let name = libc::sockaddr_in {
+    let name = name_of(address);
+    // SAFETY: `name` is a live sockaddr_in and its size is given.
+    checked(unsafe { libc::connect(socket.as_raw_fd(), std::ptr::from_ref(&name).cast(), NAME_BYTES) }).map(drop)
+}
+
+const NAME_BYTES: libc::socklen_t = std::mem::size_of::<libc::sockaddr_in>() as libc::socklen_t;
+
+fn name_of(address: SocketAddrV4) -> libc::sockaddr_in {
+    libc::sockaddr_in {
         sin_family: libc::AF_INET as libc::sa_family_t,
         sin_port: address.port().to_be(),
         sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes(address.ip().octets()) },
         sin_zero: [0; 8],
-    };
-    // SAFETY: `name` is a live sockaddr_in and its size is given.
-    let result = unsafe {
-        libc::connect(
-            socket.as_raw_fd(),
-            std::ptr::from_ref(&name).cast(),
-            std::mem::size_of::<libc::sockaddr_in>() as libc::socklen_t,
-        )
-    };
-    checked(result).map(drop)
+    }
 }
 
 /// Makes closing reset the connection, so that it takes up no port afterwards.

@@ -1,5 +1,6 @@
 //! Which request comes next: targets with weights, drawn from a seed.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use super::content::Content;
@@ -38,8 +39,8 @@ pub(crate) struct Target {
     /// The request, [`PIPELINE_MAX`] times over. Lives as long as the process, as the kernel reads from it.
     repeated: &'static [u8],
     request_bytes: usize,
-    /// That the reply must have.
-    pub(crate) status: u16,
+    /// One of these the reply must have.
+    pub(crate) statuses: RangeInclusive<u16>,
     /// Length that the reply's body must have; unknown means any.
     pub(crate) body_bytes: Option<u64>,
     pub(crate) body: Body,
@@ -58,7 +59,7 @@ impl Target {
         let copies = if fields.contains(CLOSE) { 1 } else { PIPELINE_MAX };
         let request_bytes = request.len();
         let repeated = request.repeat(copies).into_bytes().leak();
-        Self { repeated, request_bytes, status: 200, body_bytes: None, body: Body::Unknown }
+        Self { repeated, request_bytes, statuses: 200..=200, body_bytes: None, body: Body::Unknown }
     }
 
     /// What the reply has to bring.

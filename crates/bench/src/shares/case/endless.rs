@@ -55,14 +55,12 @@ impl Case<Bench> for Endless {
                 (BESIDE, vec![steady.clone(), endless.clone()]),
                 (GREEDY, vec![greedy.clone(), endless.clone()]),
             ] {
-                let trial = bench.measure(&started, &clients)?;
+                let trial = bench.measure_watched(&started, &clients)?;
                 let at = (NAME, point, round);
                 let files = &trial.outcomes[0];
                 bench.records.record(at, FILES, "answered_per_s", files.answered_per_s());
                 bench.records.record(at, FILES, "p99_us", files.latency_us(0.99));
-                if let Some(p99_us) = trial.server_p99_us(FILES) {
-                    bench.records.record(at, FILES, "server_p99_us", p99_us);
-                }
+                trial.record_server_times(&mut bench.records, at, FILES);
                 if point == GREEDY {
                     // By what it answers, until the server says what it was charged.
                     let cores = [FILES, "endless"].map(|site| trial.cores_used(site));
@@ -96,7 +94,11 @@ impl Case<Bench> for Endless {
             ("share", "share of the CPU", 3),
             ("part_of_alone", "answered, beside / alone", 3),
             ("p99_us", "p99 us", 0),
-            ("server_p99_us", "p99 in the server, us", 0),
+            ("server_p50_us", "p50 in the server, us", 0),
+            ("server_p90_us", "p90", 0),
+            ("server_p99_us", "p99", 0),
+            ("server_slice_p99_us", "p99 of the middle 50 ms", 0),
+            ("server_samples", "of so many requests", 0),
         ]
     }
 }

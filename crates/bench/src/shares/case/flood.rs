@@ -1,6 +1,7 @@
 //! One site, or one client, floods the server; another goes on as before. leat beside servers that know no shares.
 
 use std::io;
+use std::time::Duration;
 
 use super::{LEAT, Measured};
 use crate::experiment::{Case, Records, Samples};
@@ -33,6 +34,8 @@ const P99_FACTOR: f64 = 1.5;
 const LIMIT_PERCENT: f64 = 3.0;
 /// Batches for each kind: there are many.
 const ROUNDS_MAX: u32 = 3;
+/// Requests of the victim's in a batch at least: of fewer, a p99 is chance.
+const SAMPLES_MIN: f64 = 3_000.0;
 
 pub(super) struct Flood;
 
@@ -53,8 +56,9 @@ fn requests(bench: &Bench, is_computing: bool) -> Requests {
 fn ranges() -> Mix {
     let ranges: Vec<String> = (0..100).map(|at| format!("{0}-{0}", at * 10_000)).collect();
     let fields = format!("Range: bytes={}\r\n", ranges.join(","));
+    // All of the file is an answer, too, to who asks for so many.
     let mut target = Target::of_host(FLOODER, &format!("/{LARGE_FILE}"), &fields);
-    target.status = 206;
+    target.statuses = 200..=206;
     Mix::new(vec![(target, 1.0)])
 }
 
@@ -82,14 +86,19 @@ impl Flood {
         let requests = requests(bench, name == LEAT_COMPUTING);
         let greedy = (bench.saturate(64), requests.victim.clone());
         let capacity_per_s = bench.capacity_per_s(started, std::slice::from_ref(&greedy))?;
-        let victim = (bench.offer(capacity_per_s * LOAD, CONNECTIONS), requests.victim.clone());
+        let offer = bench.offer(capacity_per_s * LOAD, CONNECTIONS);
+        let window = offer.window.max(Duration::from_secs_f64(SAMPLES_MIN / (capacity_per_s * LOAD)));
+        let victim = (Plan { window, ..offer }, requests.victim.clone());
+        let wanted = bench.options.point.clone();
+        let is_wanted = |kind: &&str| wanted.is_empty() || wanted.iter().any(|point| kind.starts_with(point.as_str()));
         for round in 0..bench.options.rounds.min(ROUNDS_MAX) {
-            for kind in std::iter::once(ALONE).chain(KINDS) {
+            for kind in std::iter::once(ALONE).chain(KINDS.into_iter().filter(is_wanted)) {
                 let mut clients = vec![victim.clone()];
                 if kind != ALONE {
-                    clients.push(flood(bench, kind, &requests, capacity_per_s));
+                    let (plan, mix) = flood(bench, kind, &requests, capacity_per_s);
+                    clients.push((Plan { window, ..plan }, mix));
                 }
-                match bench.measure(started, &clients) {
+                match bench.measure_watched(started, &clients) {
                     Ok(trial) => record(&mut bench.records, (NAME, kind, round), name, &trial),
                     Err(error) => bench.records.note(NAME, &format!("{name}, {kind}, round {round}: {error}")),
                 }
@@ -107,9 +116,7 @@ fn record(records: &mut Records, at: (&str, &str, u32), name: &str, trial: &Tria
         records.record(at, name, "p99_us", victim.latency_us(0.99));
         records.record(at, name, "p50_us", victim.latency_us(0.5));
     }
-    if let Some(p99_us) = trial.server_p99_us(VICTIM) {
-        records.record(at, name, "server_p99_us", p99_us);
-    }
+    trial.record_server_times(records, at, name);
     if let Some(flooder) = trial.outcomes.get(1) {
         records.record(at, name, "flooder_per_s", flooder.answered_per_s());
     }
@@ -126,7 +133,7 @@ impl Case<Bench> for Flood {
 
     fn run(&self, bench: &mut Bench) -> io::Result<()> {
         let sites = [VICTIM, FLOODER].map(|site| SharedSite::of_weight(site, 100));
-        for name in [LEAT_COMPUTING, LEAT] {
+        for name in [LEAT_COMPUTING, LEAT].into_iter().filter(|name| bench.options.wants(name)).collect::<Vec<_>>() {
             let started = bench.start(&Setup::of_sites(sites.to_vec()))?;
             Self::run_on(bench, name, &started)?;
         }
@@ -175,7 +182,11 @@ impl Case<Bench> for Flood {
             ("kept", "answered / offered", 3),
             ("p50_us", "p50 us", 0),
             ("p99_us", "p99 us", 0),
-            ("server_p99_us", "p99 in the server, us", 0),
+            ("server_p50_us", "p50 in the server, us", 0),
+            ("server_p90_us", "p90", 0),
+            ("server_p99_us", "p99", 0),
+            ("server_slice_p99_us", "p99 of the middle 50 ms", 0),
+            ("server_samples", "of so many requests", 0),
             ("flooder_per_s", "flooder's answered/s", 0),
         ]
     }
