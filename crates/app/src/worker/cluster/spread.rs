@@ -52,7 +52,7 @@ struct Front {
     /// By the number of the stream.
     probes: BTreeMap<u32, Probe>,
     probe_timeout: Duration,
-    /// Nodes of which no probe has told anything yet: until all have been tried, the table stays what it was.
+    /// Nodes that haven't been reached yet, and of which not enough probes have failed: until there are none, the table stays what it was.
     untried: BTreeSet<NodeId>,
     table: Table,
 }
@@ -178,9 +178,13 @@ impl Front {
         self.dispatcher.poll_timeout().unwrap_or(Instant::NEVER).min(probes)
     }
 
+    /// A probe has ended. One that fails says little of a node, as the front itself may be busy: as many as it takes for being down say it.
     fn tried(&mut self, node: NodeId, is_well: bool, now: Instant) {
-        self.untried.remove(&node);
-        if self.dispatcher.probe_ended(node, is_well, now) {
+        let is_down = self.dispatcher.probe_ended(node, is_well, now);
+        if is_well || is_down {
+            self.untried.remove(&node);
+        }
+        if is_down {
             crate::log::warning(format_args!("node {}: its probes fail", self.dispatcher.name(node)));
         }
         if is_well && self.dispatcher.is_unlinked(node, now) {
@@ -355,5 +359,34 @@ impl<H: Host> Worker<H> {
         let answer = self.spread.as_mut()?.front.as_mut()?.answer(command, now);
         self.renew_spread();
         Some(answer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Cluster, ClusterNode};
+
+    #[test]
+    fn a_node_is_tried_once_it_is_reached_or_as_many_probes_have_failed_as_it_takes() {
+        let node = |name: &str| ClusterNode { name: name.to_owned(), ..ClusterNode::default() };
+        let cluster = Cluster { nodes: vec![node("n1"), node("n2")], ..Cluster::default() };
+        let now = Instant { ns: 1 };
+        let mut front = Front {
+            dispatcher: Dispatcher::new(cluster.settings(), &[0; 32], 1),
+            addresses: Vec::new(),
+            probes: BTreeMap::new(),
+            probe_timeout: cluster.health.timeout,
+            untried: BTreeSet::new(),
+            table: Table::default(),
+        };
+        front.configure(&cluster, now);
+        let [n1, n2] = ["n1", "n2"].map(|name| front.dispatcher.find(name).expect("it's configured"));
+        assert_eq!(front.untried, BTreeSet::from([n1, n2]));
+        front.tried(n1, true, now);
+        (1..cluster.health.fall).for_each(|_| front.tried(n2, false, now));
+        assert_eq!(front.untried, BTreeSet::from([n2]), "one that was late may come");
+        front.tried(n2, false, now);
+        assert!(front.untried.is_empty(), "it's down");
     }
 }
