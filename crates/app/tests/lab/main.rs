@@ -6,6 +6,7 @@ mod clients;
 mod foreign;
 mod motion;
 mod peer;
+mod privileges;
 mod restart;
 mod split;
 mod spread;

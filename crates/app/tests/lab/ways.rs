@@ -1,10 +1,14 @@
-//! By which way a connection's first request gets to its node, as `hand_over` says and a reload changes.
+//! By which way a connection's first request gets to its node, as `hand_over` says and a reload changes, and what becomes of it where nothing can be
+//! handed over.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::process::Command;
 
 use super::motion::{self, Begun};
-use super::{Folder, Lab, is_possible};
+use super::{Folder, Lab, is_possible, restart};
 
 #[test]
 fn a_first_request_takes_the_way_that_hand_over_names() {
@@ -115,4 +119,57 @@ fn a_request_waits_for_a_node_while_links_may_come_back() {
         nodes.iter().for_each(|node| lab.signal(node, "-CONT"));
         assert!(motion::read_reply(&mut stream, &mut rest).expect("a reply") == files["small"]);
     });
+}
+
+/// Where the dispatcher of a lab keeps its flows' entries.
+fn pinned_flows(lab: &Lab) -> PathBuf {
+    let namespace = fs::metadata(format!("/run/netns/leat-lab-{}-dispatcher", lab.name)).expect("the lab is up");
+    let mark = format!("leat-{}-", namespace.ino());
+    let pins = fs::read_dir("/sys/fs/bpf").expect("a lab mounts it").flatten();
+    let of_lab = pins.filter(|pins| pins.file_name().to_string_lossy().starts_with(&mark));
+    let versions = of_lab.flat_map(|pins| fs::read_dir(pins.path()).expect("it's a directory").flatten());
+    let flows = versions.map(|version| version.path().join("flows")).find(|path| path.exists());
+    flows.expect("the dispatcher has pinned them")
+}
+
+#[test]
+fn what_the_full_map_has_no_room_for_is_proxied_and_no_node_is_to_blame() {
+    if !is_possible() {
+        return;
+    }
+    if Command::new("bpftool").arg("version").output().is_err() {
+        println!("skipped: bpftool makes a small map");
+        return;
+    }
+    let (lab, folder) = (Lab::new(), Folder::new("full"));
+    let files = BTreeMap::from([("small".to_owned(), motion::content("small", 1_000))]);
+    motion::up(&lab, &folder, Begun::AtNode, &files, "policy = 'round_robin'");
+    lab.kill("dispatcher");
+    super::within("it has ended", || lab.processes("dispatcher").is_empty());
+    // What is pinned is used as it is.
+    let pin = pinned_flows(&lab);
+    fs::remove_file(&pin).expect("root may");
+    let mut made = Command::new("bpftool");
+    made.args(["map", "create"]).arg(&pin);
+    let sizes = ["type", "hash", "key", "36", "value", "56", "entries", "4", "name", "flows", "flags", "1"];
+    assert!(made.args(sizes).status().is_ok_and(|status| status.success()));
+    let log = folder.path("again.log");
+    let mut again = restart::start(&lab, &folder.path("cluster.toml"), &log);
+    let said = || fs::read_to_string(&log).unwrap_or_default();
+    super::within("all nodes are known", || said().matches("its link is up").count() == 3);
+    let clients = lab.at("client1", || {
+        let mut clients: Vec<_> = (0..40).map(|_| (motion::connect(), Vec::new())).collect();
+        for (stream, rest) in &mut clients {
+            motion::ask(stream, &["small"]);
+            assert!(motion::read_reply(stream, rest).expect("a reply") == files["small"]);
+        }
+        clients
+    });
+    assert_eq!(lab.number("dispatcher", "leat_flow_entries"), 4, "{}", said());
+    let nodes = motion::tell(&folder.path("leat.sock"), &["ctl", "nodes"]);
+    assert_eq!(nodes.matches("may be chosen").count(), 3, "{nodes}{}", said());
+    assert_eq!(said().matches("all 4 entries for flows are taken").count(), 1, "{}", said());
+    drop(clients);
+    lab.kill("dispatcher");
+    again.wait().expect("it has been killed");
 }

@@ -67,9 +67,11 @@ impl Point {
         let is_far = setting.round_trip_ms > 0;
         let (connections, all) = match (SIZES[self.size].2, is_far) {
             (bytes, false) if bytes > 1 << 17 => (8, 160),
-            (bytes, true) if bytes > 1 << 17 => (24, 96),
+            // All bytes pass through the process that is the line.
+            (bytes, true) if bytes > 1 << 17 => (8, 48),
             (bytes, false) => (32, if bytes > 1 << 14 { 960 } else { 1_920 }),
-            (bytes, true) => (192, if bytes > 1 << 14 { 960 } else { 1_920 }),
+            (bytes, true) if bytes > 1 << 14 => (48, 480),
+            (_, true) => (192, 1_920),
         };
         let whole_lives = u64::from(self.requests) * connections as u64;
         let all = (f64::from(all) * share) as u64;

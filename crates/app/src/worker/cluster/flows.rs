@@ -9,6 +9,7 @@ use leat_host::handoff::{Frozen, Refused};
 use leat_host::reactor::{Reactor, Socket, Token};
 use leat_host::socket;
 use leat_host::steering::FlowKey;
+use leat_logic::dispatch::Outcome;
 use leat_logic::dispatch::cost::Work;
 use leat_logic::handoff::{FlowId, HttpState, Image, RefuseReason, TcpState};
 use leat_logic::http;
@@ -26,7 +27,12 @@ pub(super) struct Flows<F> {
     at: BTreeMap<u32, (Token, FlowId)>,
     /// Those that are to be frozen as soon as the client has acknowledged everything.
     unacknowledged: Vec<FlowId>,
+    /// Until then nothing is said of connections that can't be frozen.
+    quiet_until: Instant,
 }
+
+/// From one word of connections that can't be frozen to the next: a full map keeps all of them from it.
+const WORD_PAUSE: Duration = Duration::from_secs(10);
 
 /// One of so many changes of hands has its cost measured: reading the clock isn't free.
 pub(super) const MEASURED_EVERY: u64 = 16;
@@ -68,7 +74,8 @@ struct Parts<F> {
 
 impl<F> Default for Flows<F> {
     fn default() -> Flows<F> {
-        Flows { all: BTreeMap::new(), at: BTreeMap::new(), unacknowledged: Vec::new() }
+        let quiet_until = Instant::default();
+        Flows { all: BTreeMap::new(), at: BTreeMap::new(), unacknowledged: Vec::new(), quiet_until }
     }
 }
 
@@ -258,7 +265,10 @@ impl<H: Host> Worker<H> {
                 }
             }
             Err((socket, error)) => {
-                crate::log::warning(format_args!("a connection can't be handed over: {error}"));
+                if self.now >= cluster.flows.quiet_until {
+                    cluster.flows.quiet_until = self.now.after(WORD_PAUSE);
+                    crate::log::warning(format_args!("a connection can't be handed over: {error}"));
+                }
                 if let Ok(key) = key {
                     cluster.part.let_go(flow, key, self.now);
                 }
@@ -276,7 +286,8 @@ impl<H: Host> Worker<H> {
             *freezing = None;
         }
         if let Some(token) = token {
-            self.stays_here(token);
+            // No node has seen it.
+            self.stays_here(token, Outcome::Unknown);
         }
     }
 
@@ -307,7 +318,7 @@ impl<H: Host> Worker<H> {
                 connection.site = parts.site;
                 cluster.flows.all.insert(flow, Flow { key, base, requests_before, place: Place::Away });
                 cluster.flows.settle(flow, token);
-                self.stays_here(token);
+                self.stays_here(token, Outcome::Failed);
             }
             Err(error) => {
                 crate::log::warning(format_args!("a connection is lost: {error}"));

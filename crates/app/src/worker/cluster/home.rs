@@ -467,15 +467,15 @@ impl<H: Host> Worker<H> {
         }
     }
 
-    /// A flow that was to be given away stays: its request is offered to another node, or answered here.
-    pub(super) fn stays_here(&mut self, token: Token) {
+    /// A flow that was to be given away stays: its request is offered to another node if this one is to blame, or answered here.
+    pub(super) fn stays_here(&mut self, token: Token, outcome: Outcome) {
         let now = self.now;
         let Some(cluster) = &mut self.cluster else { return };
         let flow = cluster.flows.at(token);
         match &mut cluster.part {
             Part::Home(home) => {
-                let asked = flow.and_then(|flow| home.settled(flow, Outcome::Failed, now));
-                match asked.filter(|asked| asked.offers < OFFERS_MAX) {
+                let asked = flow.and_then(|flow| home.settled(flow, outcome, now));
+                match asked.filter(|asked| outcome == Outcome::Failed && asked.offers < OFFERS_MAX) {
                     _ if home.split.is_some() => self.begin_with(token),
                     Some(asked) => self.dispatch_again(token, asked.offers),
                     // Whatever keeps it from moving: the node that was chosen can answer all the same.
