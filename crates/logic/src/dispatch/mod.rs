@@ -29,6 +29,8 @@ mod route;
 mod table;
 
 #[cfg(test)]
+mod queueing;
+#[cfg(test)]
 mod simulation;
 
 pub use classify::{Class, DynamicRules, QueryRule, Rule};

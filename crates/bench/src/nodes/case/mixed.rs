@@ -14,8 +14,9 @@ const NAME: &str = "mixed";
 const POLICIES: [Policy; 4] = [Policy::MixLard, Policy::Lard, Policy::LeastConnections, Policy::RoundRobin];
 const DIRECTORIES: u32 = 36;
 const DYNAMIC_SHARE: f64 = 0.3;
-/// How long scripts compute, in microseconds, and how often each is asked for: those that take long are rare.
-const SCRIPTS: [(u64, f64); 6] = [(200, 0.35), (500, 0.25), (1_000, 0.2), (2_000, 0.1), (4_000, 0.07), (8_000, 0.03)];
+/// How long scripts compute, in microseconds, and how often each is asked for: those that take long are rare. They want as much of the processors as the files do:
+/// with much more of it, nothing but processor time would bind, and no policy could be better than one that goes by load.
+const SCRIPTS: [(u64, f64); 6] = [(50, 0.35), (125, 0.25), (250, 0.2), (500, 0.1), (1_000, 0.07), (2_000, 0.03)];
 
 pub(super) struct Mixed;
 

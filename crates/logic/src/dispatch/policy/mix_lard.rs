@@ -35,9 +35,23 @@ impl Default for MixLardSettings {
     }
 }
 
+/// Nobody has too much with this load or less, however little others have.
+const LOAD_SMALL: u64 = 8;
+
 pub(super) struct MixLard {
     settings: MixLardSettings,
     table: Table,
+}
+
+impl MixLard {
+    /// Whether content that is at `mine` wants one more node. LARD's marks are for as many requests as a cluster takes at most: with fewer, who has twice the mean
+    /// while another has less than half of it would keep that one idle for long before it had that much.
+    fn has_too_much(&self, mine: &Candidate, least: &Candidate, candidates: &[Candidate]) -> bool {
+        let (low, high) = (u64::from(self.settings.load_low), u64::from(self.settings.load_high));
+        let mean = candidates.iter().map(Candidate::load).sum::<u64>() / candidates.len().max(1) as u64;
+        let is_past = |few, many| mine.load() > many && least.load() < few;
+        is_past(low, high) || is_past(mean / 2, LOAD_SMALL.max(2 * mean)) || mine.load() >= 2 * high
+    }
 }
 
 impl Policy for MixLard {
@@ -69,8 +83,7 @@ impl Policy for MixLard {
             let least = ask.least(Candidate::load_with_unheard);
             return Plan { nodes: NodeSet::EMPTY.with(least.id), ..Plan::new(&least, Why::New) };
         };
-        let (low, high) = (self.settings.load_low.into(), self.settings.load_high.into());
-        let has_too_much = mine.load() > high && least.load() < low || mine.load() >= 2 * high;
+        let has_too_much = self.has_too_much(&mine, &least, ask.candidates);
         if has_too_much && !nodes.contains(least.id) {
             return Plan { nodes: nodes.with(least.id), ..Plan::new(&least, Why::Replicated(mine.load())) };
         }
@@ -164,7 +177,7 @@ mod tests {
     fn content_goes_where_it_was_sent_last_until_it_is_forgotten() {
         let mut lab = Lab::new(&[5, 3, 4]);
         assert_eq!(lab.choose(1), (1, Why::New));
-        lab.load(&[0, 60, 0]);
+        lab.load(&[20, 60, 20]);
         for _ in 0..3 {
             lab.pass(600);
             assert_eq!(lab.choose(1), (1, Why::Remembered(1)), "each use refreshes the timer");
@@ -222,6 +235,24 @@ mod tests {
         lab.pass(21);
         lab.choose(1);
         assert_eq!(lab.nodes(1), [1], "the last one stays");
+    }
+
+    #[test]
+    fn with_few_under_way_who_has_twice_the_mean_has_too_much() {
+        let mut lab = Lab::new(&[0, 9, 9]);
+        assert_eq!(lab.choose(1), (0, Why::New));
+        lab.load(&[30, 11, 6]);
+        assert_eq!(lab.choose(1), (0, Why::Remembered(1)), "not twice 15");
+        lab.load(&[31, 10, 7]);
+        assert_eq!(lab.choose(1), (0, Why::Remembered(1)), "twice 16 isn't passed");
+        lab.load(&[40, 12, 8]);
+        assert_eq!(lab.choose(1), (0, Why::Remembered(1)), "twice 20 isn't passed");
+        lab.load(&[41, 11, 8]);
+        assert_eq!(lab.choose(1), (2, Why::Replicated(41)));
+        lab.load(&[0, 9, 9]);
+        assert_eq!(lab.choose(2), (0, Why::New));
+        lab.load(&[8, 0, 0]);
+        assert_eq!(lab.choose(2), (0, Why::Remembered(1)), "so few are nobody's too much");
     }
 
     #[test]
