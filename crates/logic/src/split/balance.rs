@@ -15,8 +15,8 @@ use crate::dispatch::cost::{CostModel, Side, Work};
 /// What a delegation consists of at each side: a connection that goes, is steered, and comes back.
 pub const DELEGATING: [Work; 2] = [Work::Moved, Work::Returned];
 
-/// Serving must be dearer than delegating by so much for it to relieve the processor, as both are estimates.
-const GAIN_MIN: f64 = 1.1;
+/// Serving must be dearer than delegating by so much for it to relieve the processor: both are estimates, and messages and steering aren't in the latter.
+const GAIN_MIN: f64 = 1.5;
 /// Of idle time, so many hundredths may be spent on delegating: a processor without a pause answers late.
 const SPENT_PERCENT: u64 = 80;
 /// Idle time that is kept for later.
