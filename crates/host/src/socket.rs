@@ -341,6 +341,8 @@ pub fn unacknowledged_bytes(socket: RawFd) -> usize {
 
 /// What `SO_MEMINFO` says of memory for what is being sent (`SK_MEMINFO_WMEM_ALLOC` in linux/sock_diag.h).
 const SOCKET_MEMORY_SENDING: usize = 2;
+/// Asks for the bytes that haven't been sent once (linux/sockios.h).
+const SIOCOUTQNSD: libc::Ioctl = 0x894b;
 
 /// Whether bytes wait in this machine to go out on its link: those that have left, and wait for the client or on the way, don't count.
 #[must_use]
@@ -351,7 +353,13 @@ pub fn waits_at_link(socket: RawFd) -> bool {
     let result = unsafe {
         libc::getsockopt(socket, libc::SOL_SOCKET, libc::SO_MEMINFO, memory.as_mut_ptr().cast(), &raw mut length)
     };
-    result == 0 && memory[SOCKET_MEMORY_SENDING] > 0
+    if result == 0 && memory[SOCKET_MEMORY_SENDING] > 0 {
+        return true;
+    }
+    let mut unsent: libc::c_int = 0;
+    // SAFETY: SIOCOUTQNSD writes an int to the pointer.
+    let result = unsafe { libc::ioctl(socket, SIOCOUTQNSD, &raw mut unsent) };
+    result == 0 && unsent > 0
 }
 
 /// How long ago the last bytes came, read or not, in whole milliseconds.

@@ -81,11 +81,11 @@ impl Split {
     }
 }
 
-/// A reply that is with the kernel: of which connection, to its how many-th request, and whether it waited for the link when it was looked at.
+/// A reply that is with the kernel: of which connection, to its how many-th request, and whether all of it had left when it was looked at.
 struct Reply {
     token: Token,
     number: u32,
-    is_at_link: bool,
+    has_left: bool,
 }
 
 /// Requests whose replies clients are waiting for.
@@ -93,8 +93,8 @@ struct Reply {
 pub(in crate::worker) struct UnderWay {
     /// Replies that are with the kernel and weren't acknowledged when they were last looked at.
     unacknowledged: VecDeque<Reply>,
-    /// Those of them that waited for the link then.
-    at_link: u32,
+    /// Those of them that had left this machine by then: only their clients keep them.
+    have_left: u32,
     /// Requests in hand that came with their connections: admission counts those that it has admitted.
     pub(in crate::worker) arrived: usize,
     /// Time in which the worker had nothing to do.
@@ -104,12 +104,12 @@ pub(in crate::worker) struct UnderWay {
 impl UnderWay {
     fn take_oldest(&mut self) -> Option<Reply> {
         let reply = self.unacknowledged.pop_front()?;
-        self.at_link -= u32::from(reply.is_at_link);
+        self.have_left -= u32::from(reply.has_left);
         Some(reply)
     }
 
     fn add(&mut self, reply: Reply) {
-        self.at_link += u32::from(reply.is_at_link);
+        self.have_left += u32::from(reply.has_left);
         self.unacknowledged.push_back(reply);
     }
 }
@@ -244,7 +244,9 @@ impl<H: Host> Worker<H> {
     /// How much there is to do here.
     fn own_load(&mut self) -> Loads {
         let own = self.requests_under_way();
-        Loads { own, at_link: self.under_way.at_link, idle: self.under_way.idle, ..Loads::default() }
+        // What waits for the processor is in the tree.
+        let waiting = u32::try_from(self.tree.len()).unwrap_or(u32::MAX).saturating_add(self.under_way.have_left);
+        Loads { own, at_link: own.saturating_sub(waiting), idle: self.under_way.idle, ..Loads::default() }
     }
 
     /// Forgets replies that have been acknowledged: those of the next few that are. Whoever asks again has got the last reply.
@@ -257,7 +259,7 @@ impl<H: Host> Worker<H> {
             };
             let socket = connections.get(reply.token).filter(is_last).map(|connection| connection.socket);
             if let Some(socket) = socket.filter(|socket| reactor.unacknowledged_bytes(*socket) > 0) {
-                under_way.add(Reply { is_at_link: reactor.waits_at_link(socket), ..reply });
+                under_way.add(Reply { has_left: !reactor.waits_at_link(socket), ..reply });
             }
         }
     }
@@ -272,7 +274,7 @@ impl<H: Host> Worker<H> {
             self.under_way.take_oldest();
         }
         let number = self.connections[token].http.request_count();
-        self.under_way.add(Reply { token, number, is_at_link: false });
+        self.under_way.add(Reply { token, number, has_left: false });
     }
 
     /// Whether a connection that is to be closed stays until its client has ended it, as its last reply counts as under way until then: a socket that
