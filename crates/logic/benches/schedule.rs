@@ -105,7 +105,7 @@ impl Bench {
     fn push_all(&mut self) {
         for at in 0..self.leaves.len() {
             let urgency = self.urgency();
-            let _ = self.tree.push_with(self.leaves[at], [1, 2], urgency);
+            let _ = self.tree.push_with(self.leaves[at], [1, 2], || urgency);
         }
     }
 

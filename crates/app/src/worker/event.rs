@@ -1,8 +1,11 @@
 //! The events that the tree orders: which there are, how they get into it, and who pays for what one has cost when it has run.
 
 use leat_host::reactor::Token;
-use leat_logic::schedule::{Cost, LeafId, Operation, Refused, Tree};
+use leat_logic::admission::Admission;
+use leat_logic::schedule::{Cost, LeafId, Operation, Urgency};
+use leat_logic::time::Instant;
 
+use super::exchange::{Exchange, Standing};
 use super::{Host, UNKNOWN_SITE, Worker, before};
 
 /// The stages of a request's life in a worker: each has a leaf for each site.
@@ -50,21 +53,23 @@ pub(super) struct Event {
     pub(super) is_unknown: bool,
 }
 
-/// One of the tree's ways to queue an event.
-type Push = fn(&mut Tree<Event>, LeafId, Event) -> Result<(), Refused<Event>>;
+/// An event of a site's that has waited since then: due when that is as long as the site's requests may wait.
+pub(super) fn urgency(admission: &Admission, site: u32, since: Instant, remaining: u64) -> Urgency {
+    Urgency { deadline_ns: since.ns.saturating_add(admission.queue_delay_max_ns(site as usize)), remaining }
+}
 
 impl<H: Host> Worker<H> {
     /// Queues an event for a connection, at the leaf of the site that pays for it.
     pub(super) fn queue(&mut self, stage: Stage, token: Token) {
-        self.queue_at(stage, token, Tree::push);
+        self.queue_at(stage, token, false);
     }
 
     /// As [`Worker::queue`], before the site's other events of this stage: it has begun already.
     pub(super) fn queue_first(&mut self, stage: Stage, token: Token) {
-        self.queue_at(stage, token, Tree::push_first);
+        self.queue_at(stage, token, true);
     }
 
-    fn queue_at(&mut self, stage: Stage, token: Token, push: Push) {
+    fn queue_at(&mut self, stage: Stage, token: Token, is_first: bool) {
         if self.connections[token].flags.queued {
             return;
         }
@@ -82,7 +87,21 @@ impl<H: Host> Worker<H> {
             let _ = self.admission.arrive(UNKNOWN_SITE as usize, self.now);
         }
         let event = Event { task: Task::Stage(stage), token, queued_us: self.now_us, is_unknown };
-        if push(&mut self.tree, leaf, event).is_err() {
+        let (connection, admission, now) = (&self.connections[token], &self.admission, self.now);
+        let how_urgent = || {
+            let exchange = connection.exchange.as_deref();
+            let remaining = match stage {
+                Stage::Receive | Stage::Serve => 0,
+                Stage::Transmit => exchange.map_or(0, Exchange::bytes_left),
+                Stage::Compute => u64::MAX,
+            };
+            // What a request waits for its turn is one wait, whatever it waits at.
+            let waiting = exchange.filter(|exchange| exchange.standing == Standing::Waiting);
+            urgency(admission, connection.site, waiting.map_or(now, |exchange| exchange.started), remaining)
+        };
+        let tree = &mut self.tree;
+        let queued = if is_first { tree.push_first(leaf, event) } else { tree.push_with(leaf, event, how_urgent) };
+        if queued.is_err() {
             // The site has been removed, or more events wait than there may be connections: neither can be served.
             self.connections[token].flags.queued = false;
             self.cut(token);

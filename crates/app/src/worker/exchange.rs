@@ -184,6 +184,11 @@ impl<F> Exchange<F> {
         has_tag && self.run.is_none() && self.error.is_none() && self.status != 0
     }
 
+    /// Bytes of its reply that the kernel hasn't taken: none before there is one, and `u64::MAX` while nobody can say.
+    pub(super) fn bytes_left(&self) -> u64 {
+        if self.run.is_some() { u64::MAX } else { self.pieces.iter().map(Piece::left).sum() }
+    }
+
     /// Whether something has been done for it that another server can't take over with the request.
     pub(super) fn is_begun(&self) -> bool {
         self.status != 0 || self.placing == Placing::Here || self.run.is_some() || self.question.is_some()
@@ -230,6 +235,14 @@ impl<F> Piece<F> {
         match self {
             Piece::Bytes { bytes, done } => (bytes.len() - done) as u64,
             Piece::File { .. } => 0,
+        }
+    }
+
+    /// Bytes of it that the kernel hasn't taken, wherever they are.
+    fn left(&self) -> u64 {
+        match self {
+            Piece::Bytes { .. } => self.unsent(),
+            Piece::File { .. } => self.len(),
         }
     }
 

@@ -10,6 +10,7 @@ use leat_host::reactor::Token;
 use leat_logic::schedule::{Cost, LeafId};
 use leat_logic::time::Instant;
 
+use super::event::urgency;
 use super::handler::Handler;
 use super::{Event, Host, Stage, Task, Worker};
 
@@ -171,8 +172,9 @@ impl<H: Host> Worker<H> {
             return;
         }
         let leaf = self.leaves[program.site as usize][Stage::Compute as usize];
-        if self.tree.push(leaf, Event { task: Task::Program, token, queued_us: self.now_us, is_unknown: false }).is_ok()
-        {
+        let event = Event { task: Task::Program, token, queued_us: self.now_us, is_unknown: false };
+        let (site, admission, now) = (program.site, &self.admission, self.now);
+        if self.tree.push_with(leaf, event, || urgency(admission, site, now, u64::MAX)).is_ok() {
             self.programs.queued += 1;
         } else {
             // More events wait than there may be connections: it's looked at later.

@@ -196,6 +196,46 @@ fn no_site_waits_longer_than_it_may(reactor: Reactor) {
     }
 }
 
+/// Under `deadline` those who may wait for a second leave nearly everything to those who may wait for 20 ms: in turns, these would have half.
+fn who_may_wait_for_less_goes_first_and_the_others_are_not_forgotten(reactor: Reactor) {
+    let directory = Directory::new();
+    let schedule = "[schedule]\nroot = \"deadline\"";
+    let server = server(reactor, &directory, schedule, "max_queue_delay = \"20ms\"", "max_queue_delay = \"1s\"");
+    let mut patient: Vec<Client> = (0..6).map(|_| server.connect()).collect();
+    for client in &mut patient {
+        client.send("GET /burn?us=forever HTTP/1.1\r\nHost: b.test\r\n\r\n");
+    }
+    let hasty = Crowd::new(&server, 6, "a", "/burn");
+    let used = |site: &str| metric(&server, "leat_processor_seconds_total", &[&format!("site=\"{site}\"")]);
+    eventually("all are at work", || (hasty.served() > 10 && used("b") > 0.0).then_some(()));
+    let before = (used("a"), used("b"));
+    eventually("enough is counted", || (used("a") > before.0 + 0.3).then_some(()));
+    let used = (used("a") - before.0, used("b") - before.1);
+    // What the clients leave is theirs, too.
+    assert!(used.1 < used.0 * 0.6, "{used:?}");
+    hasty.end();
+}
+
+/// Small ones and large ones, all in turns: as long as there are small ones, the large ones have what these leave, and all are whole.
+fn replies_are_whole_under_shortest_remaining(reactor: Reactor) {
+    let directory = Directory::new();
+    directory.write("site/small", vec![5; 40_000]);
+    let schedule =
+        "[files]\ncache_size = 0\n[schedule]\nroot = \"shortest_remaining\"\nstages = \"shortest_remaining\"";
+    let server = server(reactor, &directory, schedule, "", "stages = \"weighted_fair\"");
+    let mut clients: Vec<(Client, usize)> = Vec::new();
+    for (site, path, bytes) in [("a", "large", 3_000_000), ("a", "small", 40_000), ("b", "large", 3_000_000)].repeat(8)
+    {
+        let mut client = server.connect();
+        client.send(format!("GET /{path} HTTP/1.1\r\nHost: {site}.test\r\n\r\n"));
+        clients.push((client, bytes));
+    }
+    for (client, bytes) in &mut clients {
+        let reply = client.reply();
+        assert_eq!((reply.status, reply.body.len()), (200, *bytes));
+    }
+}
+
 fn slow_heads_and_idle_connections_keep_nobody_out(reactor: Reactor) {
     let directory = Directory::new();
     let server = server(reactor, &directory, "", "", "");
@@ -268,6 +308,8 @@ on_both_reactors! {
     an_overloaded_site_refuses_and_the_others_do_not,
     a_refusal_says_when_to_come_back_and_keeps_the_connection,
     no_site_waits_longer_than_it_may,
+    who_may_wait_for_less_goes_first_and_the_others_are_not_forgotten,
+    replies_are_whole_under_shortest_remaining,
     slow_heads_and_idle_connections_keep_nobody_out,
     a_rate_is_kept,
     a_site_computes_no_more_than_its_part,

@@ -59,6 +59,12 @@ impl Admission {
         self.sites[site].limits = limits;
     }
 
+    /// How long a request of a site's may wait; `u64::MAX` for any time.
+    #[must_use]
+    pub fn queue_delay_max_ns(&self, site: usize) -> u64 {
+        self.sites.get(site).map_or(u64::MAX, |site| site.limits.queue_delay_max_ns)
+    }
+
     /// Tells what part of the worker a site is entitled to among those that want something, and what part it has used, both over the last
     /// interval and from 0 to 1. Until told, a site is taken to use all of its share.
     pub fn set_share(&mut self, site: usize, given: f64, used: f64) {

@@ -25,12 +25,13 @@ pub(super) const LEAD_MAX: u64 = 1 << 57;
 const WIDTH_BITS_FIRST: u32 = 24;
 const WIDTH_BITS_MIN: u32 = 4;
 /// A period is no longer than the time between two sweeps.
-const WIDTH_BITS_MAX: u32 = SWEEP_EACH.trailing_zeros() - PERIOD.trailing_zeros();
+const WIDTH_BITS_MAX: u32 = SWEEP_EACH.trailing_zeros() - PERIOD_SLOTS.trailing_zeros();
 
-/// Slots and children that pass between two looks at the slots' width.
-const PERIOD: i32 = 1 << 10;
-/// Keys in one period that lie beyond the slots before slots become wider. A child whose keys are always that far ahead has 16 at most.
-const FAR_EACH_PERIOD_MAX: u32 = 8;
+/// Slots that pass, or children that are taken, between two looks at the slots' width.
+const PERIOD_SLOTS: u64 = 1 << 13;
+const PERIOD_CHILDREN: i32 = 1 << 10;
+/// Keys in one period that lie beyond the slots before slots become wider. A child whose keys are always that far ahead has 128 at most.
+const FAR_EACH_PERIOD_MAX: u32 = 64;
 /// Slots become narrower when none beyond these is used.
 const SLOTS_USED_MIN: u64 = SLOTS / 4;
 /// Keys in one period that lie beyond the slots from which on they aren't too wide: fewer are a few children's that cost much for their weight.
@@ -38,8 +39,9 @@ const FAR_EACH_PERIOD_MIN: u32 = FAR_EACH_PERIOD_MAX / 2;
 /// Periods in a row after which slots become narrower, at the earliest and at the latest. The latter is for many children, as putting each in its
 /// place takes time; for few it's so many times less. Slots that are too wide make turns long.
 const WIDE_PERIODS_MIN: u32 = 1;
+const WIDE_PERIODS_OF_FEW_MAX: u32 = 4;
 const WIDE_PERIODS_MAX: u32 = 64;
-const CHILDREN_EACH_WIDE_PERIOD: usize = 64;
+const CHILDREN_EACH_WIDE_PERIOD: usize = 16;
 
 /// Every time that virtual time has passed so far, keys that are far behind are brought up, before they could be taken for keys that are ahead.
 /// At weight 1 that's after 27 minutes of uninterrupted service.
@@ -66,10 +68,13 @@ pub(super) struct Calendar {
     filled: u64,
     /// The width of a slot, as a power of two.
     width_bits: u32,
-    /// Slots and children until the end of the period.
-    period_left: i32,
-    /// What is in an empty one means nothing. In a box, as nodes with other policies would otherwise be as large.
-    lists: Box<[ReadyList; SLOTS as usize]>,
+    /// The slot before which a first child can be taken out of its slot at once: the period isn't over, and none beyond the slots comes before.
+    end: u64,
+    /// Children until the end of the period, and the slot at its beginning.
+    children_left: i32,
+    period_start: u64,
+    /// What is in an empty one means nothing.
+    lists: [ReadyList; SLOTS as usize],
     /// Children beyond the slots, by how far their keys are ahead of `far_base`.
     far: UrgencyHeap,
     far_base: u64,
@@ -95,8 +100,10 @@ impl Calendar {
             first: now >> WIDTH_BITS_FIRST,
             filled: 0,
             width_bits: WIDTH_BITS_FIRST,
-            period_left: PERIOD,
-            lists: Box::new([ReadyList::EMPTY; SLOTS as usize]),
+            end: (now >> WIDTH_BITS_FIRST) + PERIOD_SLOTS,
+            children_left: PERIOD_CHILDREN,
+            period_start: now >> WIDTH_BITS_FIRST,
+            lists: [ReadyList::EMPTY; SLOTS as usize],
             far: UrgencyHeap::new(),
             far_base: now,
             far_count: 0,
@@ -189,6 +196,7 @@ impl Calendar {
             self.far_base = self.now;
         }
         self.far.insert(key.wrapping_sub(self.far_base), child);
+        self.set_end();
         self.far_count += 1;
         if self.far_count >= FAR_EACH_PERIOD_MAX {
             if std::mem::take(&mut self.was_narrowed) {
@@ -198,20 +206,26 @@ impl Calendar {
         }
     }
 
+    /// Calls `visit` with each child, the first of those in the slots first.
+    pub(super) fn each(&self, seats: &[Seat], visit: &mut dyn FnMut(u32)) {
+        for (slot, _) in self.filled_slots() {
+            self.lists[(slot % SLOTS) as usize].each(seats, visit);
+        }
+        self.far.each(visit);
+    }
+
     /// Takes the first child out, and turns virtual time to its key.
     #[inline]
     pub(super) fn take(&mut self, seats: &mut [Seat]) -> Option<u32> {
-        if !self.far.is_empty() {
-            return self.take_anyhow(seats);
-        }
         if self.filled == 0 {
-            return None;
+            return if self.far.is_empty() { None } else { self.take_anyhow(seats) };
         }
         let ahead = self.filled.trailing_zeros();
         let slot = self.first + u64::from(ahead);
         let child = self.list(slot).head;
         let key = seats[child as usize].key;
-        if self.slot(key) != slot || self.period_left <= ahead as i32 {
+        self.children_left -= 1;
+        if self.children_left < 0 || slot >= self.end || self.slot(key) != slot {
             return self.take_anyhow(seats);
         }
         self.now = key;
@@ -228,12 +242,34 @@ impl Calendar {
         let is_last = child == list.tail;
         self.first = slot;
         self.filled = self.filled >> ahead ^ u64::from(is_last);
-        self.period_left -= ahead as i32 + 1;
+    }
+
+    /// Says how far children can be taken at once.
+    fn set_end(&mut self) {
+        let of_period = PERIOD_SLOTS.saturating_sub(self.first.wrapping_sub(self.period_start));
+        let of_far = self.far.first().map_or(u64::MAX, |(key, _)| self.lead(self.far_base.wrapping_add(key)));
+        self.end = self.first + of_period.min(of_far);
+    }
+
+    /// Whether it's time to look at the slots' width.
+    fn is_period_over(&self) -> bool {
+        self.children_left < 0 || self.first.wrapping_sub(self.period_start) >= PERIOD_SLOTS
     }
 
     /// As [`Calendar::take`], whatever there is.
     #[inline(never)]
     fn take_anyhow(&mut self, seats: &mut [Seat]) -> Option<u32> {
+        let child = self.take_first(seats);
+        if let Some(child) = child
+            && self.is_period_over()
+        {
+            self.end_period(seats, child);
+        }
+        self.set_end();
+        child
+    }
+
+    fn take_first(&mut self, seats: &mut [Seat]) -> Option<u32> {
         loop {
             if !self.far.is_empty() {
                 match self.take_far(seats)? {
@@ -257,9 +293,6 @@ impl Calendar {
                 self.insert(seats, child);
                 continue;
             }
-            if self.period_left < 0 {
-                self.end_period(seats, child);
-            }
             return Some(child);
         }
     }
@@ -267,12 +300,13 @@ impl Calendar {
     /// Takes the first child of those beyond the slots, unless one in the slots comes before it; `None` if there's no child at all.
     #[inline(never)]
     fn take_far(&mut self, seats: &mut [Seat]) -> Option<Far> {
-        let key_then = self.far_base.wrapping_add(self.far.first_key()?);
+        let (ahead, child) = self.far.first()?;
+        let key_then = self.far_base.wrapping_add(ahead);
         let lead = self.lead(key_then);
         if self.filled != 0 && lead > u64::from(self.filled.trailing_zeros()) {
             return Some(Far::Later);
         }
-        let child = self.far.take()?;
+        self.far.take();
         let key = seats[child as usize].key;
         if is_before(key_then, key) {
             self.insert(seats, child);
@@ -281,13 +315,9 @@ impl Calendar {
         self.now = key_then;
         self.first = self.slot(key_then);
         self.filled = self.filled.checked_shr(u32::try_from(lead).unwrap_or(u32::MAX)).unwrap_or(0);
-        self.period_left = self.period_left.saturating_sub_unsigned(u32::try_from(lead).unwrap_or(u32::MAX));
         if self.filled == 0 && lead >= SLOTS {
             // The slots are of no use as they are.
             self.widen(seats);
-        }
-        if self.period_left < 0 {
-            self.end_period(seats, child);
         }
         Some(Far::Taken(child))
     }
@@ -295,7 +325,8 @@ impl Calendar {
     #[cold]
     #[inline(never)]
     fn end_period(&mut self, seats: &mut [Seat], taken: u32) {
-        self.period_left = PERIOD;
+        self.children_left = PERIOD_CHILDREN;
+        self.period_start = self.first;
         let spread = self.spread(seats);
         if self.far_count >= FAR_EACH_PERIOD_MIN || spread >> self.width_bits >= SLOTS_USED_MIN {
             self.wide_periods = 0;
@@ -356,11 +387,13 @@ impl Calendar {
         }
         children.extend(std::iter::from_fn(|| self.far.take()));
         let periods = u32::try_from(children.len() / CHILDREN_EACH_WIDE_PERIOD).unwrap_or(u32::MAX);
-        self.wide_periods_max = periods.clamp(WIDE_PERIODS_MIN, WIDE_PERIODS_MAX);
+        // That there are few may be so only now and then.
+        self.wide_periods_max = periods.clamp(WIDE_PERIODS_OF_FEW_MAX, WIDE_PERIODS_MAX).max(self.wide_periods_max / 2);
         self.wide_periods_min = self.wide_periods_min.min(self.wide_periods_max);
         self.filled = 0;
         self.width_bits = width_bits;
         self.first = self.slot(self.now);
+        self.period_start = self.first;
         self.far_base = self.now;
         self.far_count = 0;
         for child in children {
@@ -372,6 +405,7 @@ impl Calendar {
                 _ => self.far.insert(key.wrapping_sub(self.far_base), child),
             }
         }
+        self.set_end();
     }
 
     /// The slots whose lists aren't empty, in their order, and which they are from the first on.

@@ -38,6 +38,8 @@ mod usage;
 
 #[cfg(test)]
 mod tree_tests;
+#[cfg(test)]
+mod urgency_tests;
 
 pub use cost_model::{Batch, CostModel, Operation};
 pub use event_queue::Urgency;

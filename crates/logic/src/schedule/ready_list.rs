@@ -50,6 +50,13 @@ impl ReadyList {
         Some(child)
     }
 
+    /// Calls `visit` with each child, in their order.
+    pub(super) fn each(mut self, seats: &[Seat], visit: &mut dyn FnMut(u32)) {
+        while let Some(child) = self.pop(seats) {
+            visit(child);
+        }
+    }
+
     /// Takes one child out wherever it is, by walking the list; whether it was there.
     pub(super) fn remove(&mut self, seats: &mut [Seat], child: u32) -> bool {
         let mut rest = std::mem::replace(self, ReadyList::EMPTY);

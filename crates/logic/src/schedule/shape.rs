@@ -1,7 +1,7 @@
 //! The tree's shape: members come, go and change their share while events are queued, and can be listed with what they have used. The way
 //! of an event is in `tree`.
 
-use super::event_queue::Urgency;
+use super::event_queue::{Queue, Urgency};
 use super::member::{DEPTH_MAX, LeafId, Member, NodeId, TreeError};
 use super::policy::{AnyPolicy, PolicyKind};
 use super::seat::{NONE, Seat, virtual_time_of_all};
@@ -35,7 +35,7 @@ impl<E: Copy> Tree<E> {
 
     pub(super) fn add(&mut self, parent: u32, kind: Option<PolicyKind>, share: Share) -> u32 {
         let policy = kind.map_or(NONE, |kind| self.add_policy(kind));
-        let details = Details { share, is_used: true, uncharged: Uncharged::default() };
+        let details = Details { share, is_used: true, uncharged: Uncharged::default(), urgency: Urgency::NONE };
         let index = match self.free_seats.pop() {
             Some(index) => {
                 let generation = self.seats[index as usize].generation;
@@ -49,6 +49,9 @@ impl<E: Copy> Tree<E> {
                 (self.seats.len() - 1) as u32
             }
         };
+        if self.is_urgent {
+            self.seats[index as usize].queue = Queue::sorted(index);
+        }
         if parent != NONE {
             let policy = self.seats[parent as usize].policy as usize;
             self.policies[policy].join(&mut self.seats, index);
@@ -58,13 +61,28 @@ impl<E: Copy> Tree<E> {
 
     fn add_policy(&mut self, kind: PolicyKind) -> u32 {
         let policy = AnyPolicy::new(kind);
-        self.is_urgent |= policy.urgency_key(Urgency::NONE).is_some();
+        if !self.is_urgent && policy.urgency_key(Urgency::NONE).is_some() {
+            self.sort();
+        }
         if let Some(at) = self.free_policies.pop() {
             self.policies[at as usize] = policy;
             at
         } else {
             self.policies.push(policy);
             (self.policies.len() - 1) as u32
+        }
+    }
+
+    /// Has all queues sorted from now on, what is in them included: there is a node that goes by urgency.
+    fn sort(&mut self) {
+        self.is_urgent = true;
+        for (index, seat) in self.seats.iter_mut().enumerate() {
+            let mut list = std::mem::replace(&mut seat.queue, Queue::sorted(index as u32));
+            while list.len > 0 {
+                let event = self.events.take(&mut list);
+                // There is room: it has just been made.
+                let _ = self.events.insert(&mut seat.queue, event, Urgency::NONE, 0);
+            }
         }
     }
 
@@ -139,6 +157,9 @@ impl<E: Copy> Tree<E> {
             let policy = self.seats[parent as usize].policy as usize;
             self.policies[policy].withdraw(&mut self.seats, child);
             if !self.policies[policy].is_empty() {
+                if self.is_urgent {
+                    self.wake_urgent(parent);
+                }
                 return;
             }
             child = parent;

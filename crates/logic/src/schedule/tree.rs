@@ -22,6 +22,8 @@ pub(super) struct Details {
     pub(super) share: Share,
     pub(super) is_used: bool,
     pub(super) uncharged: Uncharged,
+    /// Of a ready one, where somebody goes by it.
+    pub(super) urgency: Urgency,
 }
 
 /// An event scheduling tree for events `E`: small values, as they're copied in and out.
@@ -113,8 +115,14 @@ impl<E: Copy> Tree<E> {
     /// Queues `event` behind what `leaf` has. The event comes back if the leaf has been removed or the tree is full.
     #[inline]
     pub fn push(&mut self, leaf: LeafId, event: E) -> Result<(), Refused<E>> {
+        self.push_with(leaf, event, || Urgency::NONE)
+    }
+
+    /// As [`Tree::push`], and says how urgent the event is, should anybody go by it.
+    #[inline]
+    pub fn push_with(&mut self, leaf: LeafId, event: E, urgency: impl FnOnce() -> Urgency) -> Result<(), Refused<E>> {
         if self.is_urgent {
-            return self.push_with(leaf, event, Urgency::NONE);
+            return self.push_urgent(leaf, event, Some(urgency()));
         }
         let Some(seat) = self.seats.get_mut(leaf.index as usize).filter(|seat| seat.generation == leaf.generation)
         else {
@@ -127,10 +135,11 @@ impl<E: Copy> Tree<E> {
         Ok(())
     }
 
-    /// As [`Tree::push`], before what `leaf` has: the rest of what was begun. Policies that go by how urgent an event is put it where they will.
+    /// As [`Tree::push`], before what `leaf` has: the rest of what was begun. It's as urgent as the event that was popped last: where somebody goes
+    /// by that, it's before those that are no more urgent.
     pub fn push_first(&mut self, leaf: LeafId, event: E) -> Result<(), Refused<E>> {
         if self.is_urgent {
-            return self.push_with(leaf, event, Urgency::NONE);
+            return self.push_urgent(leaf, event, None);
         }
         let Some(seat) = self.seats.get_mut(leaf.index as usize).filter(|seat| seat.generation == leaf.generation)
         else {
@@ -143,17 +152,23 @@ impl<E: Copy> Tree<E> {
         Ok(())
     }
 
-    /// As [`Tree::push`], for the policies that go by how urgent an event is. Other policies don't see it.
-    pub fn push_with(&mut self, leaf: LeafId, event: E, urgency: Urgency) -> Result<(), Refused<E>> {
-        if !self.is_urgent {
-            return self.push(leaf, event);
-        }
-        let Some(seat) = self.seats.get_mut(leaf.index as usize).filter(|seat| seat.generation == leaf.generation)
-        else {
+    /// As [`Tree::push_with`] where somebody goes by urgency; as [`Tree::push_first`] without one.
+    #[cold]
+    #[inline(never)]
+    fn push_urgent(&mut self, leaf: LeafId, event: E, urgency: Option<Urgency>) -> Result<(), Refused<E>> {
+        if !self.is_current(leaf) {
             return Err(Refused(event));
+        }
+        let parent = self.seats[leaf.index as usize].parent;
+        let policy = &self.policies[self.seats[parent as usize].policy as usize];
+        // A leaf is in its parent's order, or first come, first served.
+        let key = |urgency| policy.urgency_key(urgency).unwrap_or(0);
+        let queue = &mut self.seats[leaf.index as usize].queue;
+        let queued = match urgency {
+            Some(urgency) => self.events.insert(queue, event, urgency, key(urgency)),
+            None => self.events.insert_again(queue, event, key),
         };
-        let at = self.events.append(&mut seat.queue, event).map_err(Refused)?;
-        self.events.set_urgency(at, urgency);
+        queued.map_err(Refused)?;
         self.wake_urgent(leaf.index);
         Ok(())
     }
@@ -175,25 +190,22 @@ impl<E: Copy> Tree<E> {
         }
     }
 
-    /// As [`Tree::wake`], and goes on for as long as a node's first event has become a more urgent one.
-    fn wake_urgent(&mut self, mut child: u32) {
+    /// As [`Tree::wake`], and goes on to the top: nodes may be more urgent than before, or less.
+    pub(super) fn wake_urgent(&mut self, mut child: u32) {
         loop {
             let Seat { parent, pending, key, .. } = self.seats[child as usize];
             if parent == NONE || self.is_served(child) {
                 return;
             }
-            let new_key = self.urgency_key(child);
-            if pending && new_key.is_none_or(|new_key| new_key >= key) {
-                return;
-            }
+            let new_key = self.urgency_key(child).unwrap_or(key);
             let seat = &mut self.seats[child as usize];
             seat.pending = true;
-            seat.key = new_key.unwrap_or(key);
+            seat.key = new_key;
             let policy = self.seats[parent as usize].policy as usize;
-            if pending {
-                self.policies[policy].hurry(&mut self.seats, child);
-            } else {
+            if !pending {
                 self.policies[policy].ready(&mut self.seats, child);
+            } else if new_key != key {
+                self.policies[policy].rekey(&mut self.seats, child);
             }
             child = parent;
         }
@@ -208,15 +220,24 @@ impl<E: Copy> Tree<E> {
         at == member && at != NONE
     }
 
-    /// A member's key for its parent's policy, if that goes by urgency.
-    fn urgency_key(&self, member: u32) -> Option<u64> {
-        let Seat { parent, policy, .. } = self.seats[member as usize];
-        let parent = &self.policies[self.seats[parent as usize].policy as usize];
+    /// Finds out how urgent a member is: as the first event of a leaf. A node is due as early as any leaf below it, and has as little left as the one
+    /// that it would serve next. Returns its key for its parent's policy, if that goes by urgency.
+    fn urgency_key(&mut self, member: u32) -> Option<u64> {
+        let Seat { parent, policy, queue, .. } = self.seats[member as usize];
         let urgency = match self.policies.get(policy as usize) {
-            Some(own) => own.urgency(),
-            None => self.events.urgency(&self.seats[member as usize].queue),
+            Some(policy) => {
+                let mut first = None;
+                policy.each_urgent(&self.seats, &mut |child| {
+                    let urgency = self.details[child as usize].urgency;
+                    let first = first.get_or_insert(urgency);
+                    first.deadline_ns = first.deadline_ns.min(urgency.deadline_ns);
+                });
+                first.unwrap_or(Urgency::NONE)
+            }
+            None => self.events.urgency(&queue),
         };
-        parent.urgency_key(urgency)
+        self.details[member as usize].urgency = urgency;
+        self.policies[self.seats[parent as usize].policy as usize].urgency_key(urgency)
     }
 
     /// The event to run next, and its leaf, which is to be charged what it costs.

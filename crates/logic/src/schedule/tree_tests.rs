@@ -2,7 +2,7 @@
 
 use super::calendar::is_before;
 use super::policy::AnyPolicy;
-use super::{Cost, DEPTH_MAX, LeafId, Member, PolicyKind, Refused, Share, Tree, TreeError, Urgency};
+use super::{Cost, DEPTH_MAX, LeafId, Member, PolicyKind, Refused, Share, Tree, TreeError};
 use std::collections::BTreeMap;
 
 /// A root of one policy with a leaf for each share.
@@ -346,31 +346,6 @@ fn depth_is_limited() {
     }
     assert_eq!(tree.add_node(node, PolicyKind::RoundRobin, Share::default()), Err(TreeError::TooDeep));
     assert!(tree.add_leaf(node, Share::default()).is_ok());
-}
-
-#[test]
-fn the_most_urgent_event_is_found_below_nested_nodes() {
-    let deadline = |deadline_ns| Urgency { deadline_ns, ..Urgency::NONE };
-    let mut tree = Tree::new(PolicyKind::Deadline);
-    let a = tree.add_node(tree.root(), PolicyKind::Deadline, Share::default()).unwrap();
-    let b = tree.add_node(tree.root(), PolicyKind::Deadline, Share::default()).unwrap();
-    let leaves = [a, a, b, b].map(|node| tree.add_leaf(node, Share::default()).unwrap());
-    for (leaf, at) in [(0, 50), (2, 40), (1, 30), (3, 60), (3, 1), (0, 51)] {
-        tree.push_with(leaves[leaf], at, deadline(at)).unwrap();
-    }
-    tree.push(leaves[2], 99).unwrap();
-    // First in, first out within a leaf: the event due at 1 waits behind the one due at 60.
-    let order: Vec<_> = std::iter::from_fn(|| tree.pop().map(|(_, at)| at)).collect();
-    assert_eq!(order, [30, 40, 50, 51, 60, 1, 99]);
-}
-
-#[test]
-fn the_shortest_goes_first_and_the_unknown_last() {
-    let (mut tree, leaves) = flat(PolicyKind::ShortestRemaining, &weights(&[1, 1, 1]));
-    tree.push(leaves[0], 0).unwrap();
-    tree.push_with(leaves[1], 700, Urgency { remaining: 700, ..Urgency::NONE }).unwrap();
-    tree.push_with(leaves[2], 20, Urgency { remaining: 20, ..Urgency::NONE }).unwrap();
-    assert_eq!(serve(&mut tree, &leaves, 3, 1), [2, 1, 0]);
 }
 
 #[test]

@@ -20,13 +20,18 @@ const ARITY: usize = 4;
 #[derive(Debug)]
 pub(super) struct UrgencyHeap {
     entries: Vec<Entry>,
-    /// Counts what came in; begins anew when the heap is empty, so that it never wraps in practice, and only swaps equals if it does.
-    sequence: u32,
+    /// Counts up with what came in behind its equals, and down with what came in before them; begins anew when the heap is empty, so that it
+    /// never wraps in practice, and only swaps equals if it does.
+    last: u32,
+    first: u32,
 }
+
+/// Where counting begins.
+const MIDDLE: u32 = 1 << 31;
 
 impl UrgencyHeap {
     pub(super) fn new() -> UrgencyHeap {
-        UrgencyHeap { entries: Vec::new(), sequence: 0 }
+        UrgencyHeap { entries: Vec::new(), last: MIDDLE, first: MIDDLE }
     }
 
     #[inline]
@@ -34,17 +39,32 @@ impl UrgencyHeap {
         self.entries.is_empty()
     }
 
-    pub(super) fn first_key(&self) -> Option<u64> {
-        self.entries.first().map(|entry| (entry.order >> 64) as u64)
+    /// Calls `visit` with each child, in no order.
+    pub(super) fn each(&self, visit: &mut dyn FnMut(u32)) {
+        self.entries.iter().for_each(|entry| visit(entry.child()));
+    }
+
+    /// The first child with its key.
+    #[inline]
+    pub(super) fn first(&self) -> Option<(u64, u32)> {
+        self.entries.first().map(|entry| ((entry.order >> 64) as u64, entry.child()))
     }
 
     #[inline]
     pub(super) fn insert(&mut self, key: u64, child: u32) {
-        if self.entries.is_empty() {
-            self.sequence = 0;
-        }
-        let order = u128::from(key) << 64 | u128::from(self.sequence) << 32 | u128::from(child);
-        self.sequence = self.sequence.wrapping_add(1);
+        self.last = if self.entries.is_empty() { MIDDLE } else { self.last.wrapping_add(1) };
+        self.put(key, self.last, child);
+    }
+
+    /// As [`UrgencyHeap::insert`], before its equals.
+    pub(super) fn insert_first(&mut self, key: u64, child: u32) {
+        self.first = if self.entries.is_empty() { MIDDLE } else { self.first.wrapping_sub(1) };
+        self.put(key, self.first, child);
+    }
+
+    #[inline]
+    fn put(&mut self, key: u64, sequence: u32, child: u32) {
+        let order = u128::from(key) << 64 | u128::from(sequence) << 32 | u128::from(child);
         self.entries.push(Entry { order });
         self.sift_up(self.entries.len() - 1);
     }

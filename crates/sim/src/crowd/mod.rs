@@ -59,21 +59,41 @@ pub enum What {
         /// Whether the client reads it.
         is_read: bool,
     },
-    /// A hundred single bytes of that file, a range each.
+    /// A file of 16 KB.
+    SmallFile,
+    /// A hundred single bytes of the file of 1 MB, a range each.
     Ranges,
 }
 
 /// Length of the file that takes turns to be sent.
 const FILE_BYTES: usize = 1 << 20;
-/// Where it is.
+const SMALL_FILE_BYTES: usize = 1 << 14;
+/// Where they are.
 const FILE_PATH: &str = "/file";
+const SMALL_FILE_PATH: &str = "/small";
 
 /// Runs a worker for a while under these demands; what each site got after `warm_up`.
 ///
 /// # Errors
 /// The run can't be set up, or the worker gives up.
 pub fn run(demands: &[Demand], seed: u64, warm_up: Duration, window: Duration) -> io::Result<Vec<Got>> {
-    Ok(run_workers(&[demands.to_vec()], seed, warm_up, window)?.remove(0))
+    run_under(|_| {}, demands, seed, warm_up, window)
+}
+
+/// As [`run`], with a configuration that `arrange` has changed: sites are called `site0.test` and so on, in the order of the demands.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_under(
+    arrange: impl FnOnce(&mut Config),
+    demands: &[Demand],
+    seed: u64,
+    warm_up: Duration,
+    window: Duration,
+) -> io::Result<Vec<Got>> {
+    let mut config = configure(demands);
+    arrange(&mut config);
+    Ok(run_configured(config, &[demands.to_vec()], seed, warm_up, window)?.remove(0))
 }
 
 /// Runs several workers, each with the demands that fall on it: the same sites, in the same order. Connections stay where they are; what each
@@ -87,7 +107,17 @@ pub fn run_workers(
     warm_up: Duration,
     window: Duration,
 ) -> io::Result<Vec<Vec<Got>>> {
-    let config = Arc::new(configure(&demands[0]));
+    run_configured(configure(&demands[0]), demands, seed, warm_up, window)
+}
+
+fn run_configured(
+    config: Config,
+    demands: &[Vec<Demand>],
+    seed: u64,
+    warm_up: Duration,
+    window: Duration,
+) -> io::Result<Vec<Vec<Got>>> {
+    let config = Arc::new(config);
     let scenes = demands.iter().enumerate();
     let scenes = scenes.map(|(number, demands)| Scene::new(demands, &config, seed + 2 * number as u64));
     let mut engine = Engine { scenes: scenes.collect::<io::Result<_>>()?, config, balance: Balance::default() };
@@ -182,7 +212,9 @@ impl Scene {
             trusts_files: false,
         };
         let world = Rc::new(RefCell::new(World::new(Random::new(seed), faults, false)));
-        world.borrow_mut().put_known(&(0, FILE_PATH.to_owned()), vec![b'x'; FILE_BYTES]);
+        for (path, bytes) in [(FILE_PATH, FILE_BYTES), (SMALL_FILE_PATH, SMALL_FILE_BYTES)] {
+            world.borrow_mut().put_known(&(0, path.to_owned()), vec![b'x'; bytes]);
+        }
         let crowd = Rc::new(RefCell::new(Crowd::new(demands, Random::new(seed ^ 1), world.borrow().agenda.now_ns())));
         let mailbox = Arc::new(Mailbox::new()?);
         let metrics = Arc::new(WorkerMetrics::new(0));

@@ -24,6 +24,7 @@ use leat_logic::protocol::{Limits, Protocol, Session, proxy_header};
 use leat_logic::schedule::Operation;
 use leat_logic::time::Instant;
 
+use super::event::urgency;
 use super::settings::Site;
 use super::stream::Owner;
 use super::{Event, Host, Stage, Task, Worker};
@@ -158,7 +159,8 @@ impl<H: Host> Worker<H> {
         }
         let leaf = self.leaves[relay.site as usize][Stage::Transmit as usize];
         let event = Event { task: Task::Relay, token, queued_us: self.now_us, is_unknown: false };
-        if self.tree.push(leaf, event).is_err() {
+        let (site, admission, now) = (relay.site, &self.admission, self.now);
+        if self.tree.push_with(leaf, event, || urgency(admission, site, now, u64::MAX)).is_err() {
             // More wait than there may be connections.
             self.end_relay(token, end::End::Overloaded);
         }

@@ -1,5 +1,5 @@
 //! What every policy must do, whatever its order: names that lead back to it, and a tree that loses nothing, doubles nothing, keeps each
-//! leaf's events in their order and never says that it's empty when it isn't.
+//! leaf's events in their order (by urgency where its node goes by that) and never says that it's empty when it isn't.
 
 use super::PolicyKind;
 use crate::schedule::{Cost, LeafId, Member, NodeId, Share, Tree, Urgency};
@@ -25,12 +25,31 @@ impl Numbers {
     }
 }
 
+/// What ought to be in a leaf below a node of this policy: keys and events.
+#[derive(Clone, Debug)]
+struct Queue {
+    policy: PolicyKind,
+    events: VecDeque<(u64, u64)>,
+}
+
+impl Queue {
+    fn push(&mut self, urgency: Urgency, event: u64) {
+        let key = match self.policy {
+            PolicyKind::Deadline => urgency.deadline_ns,
+            PolicyKind::ShortestRemaining => urgency.remaining,
+            _ => 0,
+        };
+        let at = self.events.partition_point(|&(other, _)| other <= key);
+        self.events.insert(at, (key, event));
+    }
+}
+
 /// A tree beside what ought to be in it.
 struct Model {
     numbers: Numbers,
     tree: Tree<u64>,
     nodes: Vec<NodeId>,
-    queues: BTreeMap<LeafId, VecDeque<u64>>,
+    queues: BTreeMap<LeafId, Queue>,
     /// Popped and not charged yet.
     out: Vec<LeafId>,
     charged_ns: u64,
@@ -62,7 +81,8 @@ impl Model {
         let share = self.share();
         if self.numbers.below(3) > 0 {
             let leaf = self.tree.add_leaf(parent, share).unwrap();
-            assert!(self.queues.insert(leaf, VecDeque::new()).is_none(), "{}: a name used again", self.what);
+            let queue = Queue { policy: self.tree.policy(parent).unwrap(), events: VecDeque::new() };
+            assert!(self.queues.insert(leaf, queue).is_none(), "{}: a name used again", self.what);
         } else if let Ok(node) = self.tree.add_node(parent, kind, share) {
             self.nodes.push(node);
         }
@@ -72,22 +92,24 @@ impl Model {
         let Some(leaf) = self.any_leaf() else { return };
         let event = self.next_event;
         self.next_event += 1;
+        let mut urgency = Urgency::NONE;
         if self.numbers.below(2) == 0 {
             self.tree.push(leaf, event).unwrap();
         } else {
-            let urgency = Urgency { deadline_ns: self.numbers.below(1_000), remaining: self.numbers.below(1_000) };
-            self.tree.push_with(leaf, event, urgency).unwrap();
+            urgency = Urgency { deadline_ns: self.numbers.below(1_000), remaining: self.numbers.below(1_000) };
+            self.tree.push_with(leaf, event, || urgency).unwrap();
         }
-        self.queues.get_mut(&leaf).unwrap().push_back(event);
+        self.queues.get_mut(&leaf).unwrap().push(urgency, event);
     }
 
     fn pop(&mut self) {
         let Some((leaf, event)) = self.tree.pop() else {
-            assert!(self.queues.values().all(VecDeque::is_empty), "{}: says that it's empty", self.what);
+            assert!(self.queues.values().all(|queue| queue.events.is_empty()), "{}: says that it's empty", self.what);
             return;
         };
         let queue = self.queues.get_mut(&leaf).unwrap();
-        assert_eq!(queue.pop_front(), Some(event), "{}: out of order", self.what);
+        let expected = queue.events.pop_front().map(|(_, event)| event);
+        assert_eq!(expected, Some(event), "{}: out of order", self.what);
         self.served += 1;
         self.out.push(leaf);
     }
@@ -119,8 +141,8 @@ impl Model {
             returned.entry(leaf).or_default().push_back(event);
         }
         for leaf in leaves {
-            let expected = self.queues.remove(&leaf).unwrap();
-            assert_eq!(returned.remove(&leaf).unwrap_or_default(), expected, "{}", self.what);
+            let expected = self.queues.remove(&leaf).unwrap().events.into_iter().map(|(_, event)| event);
+            assert!(expected.eq(returned.remove(&leaf).unwrap_or_default()), "{}", self.what);
             assert!(self.tree.push(leaf, 0).is_err(), "{}: a removed leaf takes events", self.what);
         }
         assert!(returned.is_empty(), "{}: events of leaves that weren't removed", self.what);
@@ -143,7 +165,7 @@ impl Model {
     }
 
     fn check(&self) {
-        let queued: usize = self.queues.values().map(VecDeque::len).sum();
+        let queued: usize = self.queues.values().map(|queue| queue.events.len()).sum();
         assert_eq!(self.tree.len(), queued, "{}", self.what);
         assert_eq!(self.tree.is_empty(), queued == 0, "{}", self.what);
     }
@@ -204,7 +226,7 @@ fn children_that_are_alike_are_served_alike() {
         let leaves: Vec<_> = (0..5).map(|_| tree.add_leaf(tree.root(), Share::default()).unwrap()).collect();
         for event in 0..100 {
             for &leaf in &leaves {
-                tree.push_with(leaf, event, Urgency { deadline_ns: event, remaining: event }).unwrap();
+                tree.push_with(leaf, event, || Urgency { deadline_ns: event, remaining: event }).unwrap();
             }
         }
         for tick in 1..=500 {

@@ -1,5 +1,5 @@
-//! Deadline: the child whose first event should have been served earliest goes first (earliest deadline first; Liu and Layland, 1973).
-//! Events without a deadline wait for all that have one.
+//! Deadline: the child goes first below which an event should have been served earliest (earliest deadline first; Liu and Layland, 1973).
+//! Events without a deadline wait for all that have one; of the others none waits for what is queued after its deadline.
 
 use super::most_urgent::{Measure, MostUrgent};
 use crate::schedule::event_queue::Urgency;
@@ -12,15 +12,11 @@ pub(in crate::schedule) type Deadline = MostUrgent<ByDeadline>;
 
 impl Measure for ByDeadline {
     const NAME: &'static str = "deadline";
-    const ABOUT: &'static str = "the child whose first event has the earliest deadline is served; events without one come last. \
-         Workers name none yet, so it is first come, first served";
+    const ABOUT: &'static str = "the child is served with the earliest deadline among the events that are next at its leaves: when it was queued and `max_queue_delay` of its site; those \
+         of a site without one come last";
 
     #[inline]
     fn key(urgency: Urgency) -> u64 {
         urgency.deadline_ns
-    }
-
-    fn urgency(deadline_ns: u64) -> Urgency {
-        Urgency { deadline_ns, ..Urgency::NONE }
     }
 }

@@ -57,18 +57,17 @@ pub(super) trait Policy {
     }
 
     /// Where an event stands in this policy's order, lowest first; `None` if the policy doesn't go by events. If it does, a child's key is
-    /// set to its first event's before `ready` and `give_back`.
+    /// set to its own before `ready`, `give_back` and `rekey`.
     fn urgency_key(_urgency: Urgency) -> Option<u64> {
         None
     }
 
-    /// How urgent the child is that would be served next, as far as this policy goes by it.
-    fn urgency(&self) -> Urgency {
-        Urgency::NONE
-    }
+    /// Calls `visit` with the children that make a node as urgent as it is: the one that would be served next, then the others that are ready unless
+    /// the policy goes by urgency itself.
+    fn each_urgent(&self, seats: &[Seat], visit: &mut dyn FnMut(u32));
 
-    /// A ready child's key has gone down.
-    fn hurry(&mut self, _seats: &mut [Seat], _child: u32) {}
+    /// A ready child's key is another now, where the policy goes by events.
+    fn rekey(&mut self, _seats: &mut [Seat], _child: u32) {}
 }
 
 /// Makes the list of policies into one type, so that a call is a jump and not a pointer chase.
@@ -99,6 +98,7 @@ macro_rules! policies {
 
         /// A node's policy with its state. With a tag of its own, as working one out of a field's spare values takes longer than the jump.
         #[repr(u8)]
+        #[expect(clippy::large_enum_variant, reason = "nearly all nodes have the largest, and it's at hand for each event")]
         pub(super) enum AnyPolicy {
             $($variant($module::$variant),)+
         }
@@ -162,12 +162,12 @@ macro_rules! policies {
                 match self { $(AnyPolicy::$variant(_) => <$module::$variant as Policy>::urgency_key(urgency),)+ }
             }
 
-            pub(super) fn urgency(&self) -> Urgency {
-                match self { $(AnyPolicy::$variant(policy) => policy.urgency(),)+ }
+            pub(super) fn each_urgent(&self, seats: &[Seat], visit: &mut dyn FnMut(u32)) {
+                match self { $(AnyPolicy::$variant(policy) => policy.each_urgent(seats, visit),)+ }
             }
 
-            pub(super) fn hurry(&mut self, seats: &mut [Seat], child: u32) {
-                match self { $(AnyPolicy::$variant(policy) => policy.hurry(seats, child),)+ }
+            pub(super) fn rekey(&mut self, seats: &mut [Seat], child: u32) {
+                match self { $(AnyPolicy::$variant(policy) => policy.rekey(seats, child),)+ }
             }
         }
     };

@@ -14,12 +14,9 @@ pub(in crate::schedule) trait Measure {
     const ABOUT: &'static str;
 
     fn key(urgency: Urgency) -> u64;
-
-    /// An urgency that says nothing but this.
-    fn urgency(key: u64) -> Urgency;
 }
 
-/// The ready children by their first event's urgency.
+/// The ready children by their urgency.
 pub(in crate::schedule) struct MostUrgent<M> {
     ready: UrgencyHeap,
     measure: PhantomData<M>,
@@ -63,11 +60,11 @@ impl<M: Measure> Policy for MostUrgent<M> {
         Some(M::key(urgency))
     }
 
-    fn urgency(&self) -> Urgency {
-        self.ready.first_key().map_or(Urgency::NONE, M::urgency)
+    fn each_urgent(&self, _seats: &[Seat], visit: &mut dyn FnMut(u32)) {
+        self.ready.first().into_iter().for_each(|(_, child)| visit(child));
     }
 
-    fn hurry(&mut self, seats: &mut [Seat], child: u32) {
+    fn rekey(&mut self, seats: &mut [Seat], child: u32) {
         self.ready.remove(child);
         self.ready(seats, child);
     }

@@ -39,6 +39,10 @@ impl Policy for RoundRobin {
         }
     }
 
+    fn each_urgent(&self, seats: &[Seat], visit: &mut dyn FnMut(u32)) {
+        self.turns.each(seats, visit);
+    }
+
     fn withdraw(&mut self, seats: &mut [Seat], child: u32) {
         self.turns.remove(seats, child);
     }

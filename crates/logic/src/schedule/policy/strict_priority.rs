@@ -79,6 +79,10 @@ impl Policy for StrictPriority {
         }
     }
 
+    fn each_urgent(&self, seats: &[Seat], visit: &mut dyn FnMut(u32)) {
+        self.turns.iter().rev().for_each(|turns| turns.each(seats, visit));
+    }
+
     fn withdraw(&mut self, seats: &mut [Seat], child: u32) {
         for priority in 0..self.turns.len() {
             if !self.turns[priority].is_empty() && self.turns[priority].remove(seats, child) {

@@ -109,6 +109,10 @@ impl Policy for WeightedFair {
         }
     }
 
+    fn each_urgent(&self, seats: &[Seat], visit: &mut dyn FnMut(u32)) {
+        self.ready.each(seats, visit);
+    }
+
     fn set_lag_max(&mut self, virtual_time: u64) {
         self.lag_max = virtual_time.min(LEAD_MAX);
     }
