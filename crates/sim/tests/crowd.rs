@@ -179,6 +179,23 @@ fn shares_hold_over_two_workers_however_connections_fall() {
 }
 
 #[test]
+fn shares_are_there_soon_after_a_time_in_which_one_site_had_all_that_it_wanted() {
+    const SOON_NS: u64 = 500_000_000;
+    for weight in [2, 4] {
+        // The heavier site waits now and then though it asks for less than it's due, and the other uses the rest; then both want more.
+        let rising = Asking::Rising(50, [0.65, 0.85].map(|part| BURNS_PER_S * part));
+        let worker = vec![site(weight * 100, rising), site(100, rising)];
+        let got = run_workers(&[worker.clone(), worker], 1, WARM_UP, Duration::from_millis(1_500)).unwrap();
+        let soon = |site: usize| {
+            let at_ns = got.iter().flat_map(|got| &got[site].answered_at_ns);
+            at_ns.filter(|&&ns| ns > SOON_NS).count() as f64
+        };
+        let ratio = soon(0) / soon(1) / f64::from(weight);
+        assert!((ratio - 1.0).abs() < 0.03, "{weight}:1: {ratio}");
+    }
+}
+
+#[test]
 fn a_flood_that_is_refused_takes_nothing_from_a_neighbour_within_its_share() {
     let asking = Asking::Kept(500, BURNS_PER_S * 0.3);
     let quiet = site(100, asking);

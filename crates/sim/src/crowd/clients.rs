@@ -31,6 +31,8 @@ pub enum Asking {
     Now(usize, u64),
     /// So many kept connections, which share requests that come by themselves, so many each second; one that finds none free goes away.
     Kept(usize, f64),
+    /// As [`Asking::Kept`], at the first rate until counting begins, and then at the second.
+    Rising(usize, [f64; 2]),
     /// A new connection for each request, so many each second.
     New(f64),
 }
@@ -126,7 +128,7 @@ impl Crowd {
         for (site, demand) in demands.iter().enumerate() {
             let (kept, has_arrivals) = match demand.asking {
                 Asking::Again(connections) | Asking::Now(connections, _) => (connections, false),
-                Asking::Kept(connections, _) => (connections, true),
+                Asking::Kept(connections, _) | Asking::Rising(connections, _) => (connections, true),
                 Asking::New(_) => (0, true),
             };
             for place in 0..kept {
@@ -180,6 +182,7 @@ impl Crowd {
         let (per_s, is_kept) = match self.demands[site].asking {
             Asking::Again(_) | Asking::Now(..) => return,
             Asking::Kept(_, per_s) => (per_s, true),
+            Asking::Rising(_, per_s) => (per_s[usize::from(self.now_ns >= self.counts_from_ns)], true),
             Asking::New(per_s) => (per_s, false),
         };
         let uniform = (self.random.below(1 << 30) + 1) as f64 / f64::from(1 << 30);

@@ -16,6 +16,9 @@ use fill::{fill, spread};
 const GAIN: f64 = 0.5;
 /// The most that a site may be taken to have had too much in one plan, in parts of its due. More than 1 too little is impossible.
 const OFF_MAX: f64 = 2.0;
+/// How far the odds of what a site's weights entitle it to may be from those of its due: further, it isn't weights that keep it from its due, and
+/// what was raised in vain would have to come down before shares hold again.
+const ODDS_MAX: f64 = 4.0;
 /// A site's weights are at most raised (or lowered) by this factor over where they would be if load sat evenly.
 const FACTOR_MAX: f64 = 256.0;
 /// How fast the weights of a site that doesn't want more go back to where they were, as a power.
@@ -115,14 +118,17 @@ impl Balancer {
     /// going.
     pub fn plan(&mut self, machine: &Machine, loads: &[Vec<SiteLoad>]) -> Plan {
         let demand = Demand::of(machine, loads);
-        self.adjust(&demand);
+        self.adjust(machine, loads, &demand);
         let moves = self.moves(machine, loads, &demand);
         let (owners, sites) = local_weights(machine, loads, &self.factors);
         Plan { owners, sites, moves }
     }
 
-    fn adjust(&mut self, demand: &Demand) {
+    fn adjust(&mut self, machine: &Machine, loads: &[Vec<SiteLoad>], demand: &Demand) {
         self.factors.resize(demand.dues.len(), 1.0);
+        let entitled = entitled(machine, loads, demand, &self.factors);
+        let total = machine.capacities_ns.iter().map(|&ns| ns as f64).sum::<f64>();
+        let odds = |part: f64| part / (total - part).max(f64::MIN_POSITIVE);
         for (site, factor) in self.factors.iter_mut().enumerate() {
             let (due, used) = (demand.dues[site], demand.used[site]);
             if !demand.is_hungry[site] || due <= 0.0 {
@@ -130,7 +136,9 @@ impl Balancer {
             } else {
                 // By what it was off, not by the factor: then too much in one interval and as much too little in the next come to nothing.
                 let missed = ((due - used) / due).max(-OFF_MAX);
-                *factor *= (missed * GAIN).exp();
+                let off = odds(entitled[site]) / odds(due);
+                let is_vain = if missed > 0.0 { off > ODDS_MAX } else { off < 1.0 / ODDS_MAX };
+                *factor *= if is_vain { 1.0 } else { (missed * GAIN).exp() };
             }
         }
         // Only proportions matter: the factors of those that want more stay around 1, so that one that wakes finds itself in proportion.
@@ -205,6 +213,22 @@ fn weights(machine: &Machine, loads: &[Vec<SiteLoad>]) -> Vec<Vec<f64>> {
         share * (part + 1.0 / count) / 2.0
     };
     loads.iter().map(|sites| sites.iter().enumerate().map(|(site, load)| weight(site, load)).collect()).collect()
+}
+
+/// What the weights with these factors entitle sites to, of what those leave who want less.
+fn entitled(machine: &Machine, loads: &[Vec<SiteLoad>], demand: &Demand, factors: &[f64]) -> Vec<f64> {
+    let mut entitled = vec![0.0; factors.len()];
+    for ((weights, loads), &capacity_ns) in weights(machine, loads).iter().zip(loads).zip(&machine.capacities_ns) {
+        let raised: Vec<f64> = weights.iter().zip(factors).map(|(weight, factor)| weight * factor).collect();
+        let want = |(load, &is_hungry): (&SiteLoad, &bool)| match load.connections {
+            1.. if is_hungry => f64::INFINITY,
+            _ => load.used_ns as f64,
+        };
+        let wants: Vec<f64> = loads.iter().zip(&demand.is_hungry).map(want).collect();
+        let here = fill(capacity_ns as f64, &wants, &raised);
+        entitled.iter_mut().zip(here).for_each(|(entitled, here)| *entitled += here);
+    }
+    entitled
 }
 
 /// What each site ought to get: the machine is shared among owners, and each owner's part among its sites.

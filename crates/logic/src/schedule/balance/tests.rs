@@ -214,6 +214,18 @@ fn one_worker_keeps_the_configured_proportions() {
 }
 
 #[test]
+fn who_waits_now_and_then_and_gets_what_it_asks_for_is_not_raised_further_and_further() {
+    let machine = Machine::of_sites(2, 100, &[4, 1]);
+    let load = |used_ns| SiteLoad { used_ns, is_backlogged: true, connections: 8 };
+    let mut balancer = Balancer::new();
+    for _ in 0..200 {
+        let plan = balancer.plan(&machine, &vec![vec![load(65), load(35)]; 2]);
+        let ratio = f64::from(plan.owners[0][0]) / f64::from(plan.owners[0][1]);
+        assert!((4.0..4.0 * ODDS_MAX * 1.7).contains(&ratio), "{ratio}");
+    }
+}
+
+#[test]
 fn shares_hold_for_a_site_that_is_served_in_bursts() {
     const INTERVAL_NS: f64 = 1e8;
     let machine = Machine::of_sites(1, INTERVAL_NS as u64, &[4, 1]);
