@@ -288,28 +288,31 @@ impl Bench {
         if capacity_per_s > 0.0 { Ok(capacity_per_s) } else { Err(io::Error::other("answered nothing")) }
     }
 
-    /// Measures batches until the figure's 95 % confidence interval is within `half_width` of its mean on either side (a part of it), or
-    /// there are as many as the options allow. Calls `keep` with every batch and its number.
-    pub(super) fn until_sure(
+    /// Measures batches until each figure's 95 % confidence interval is within `half_width` of its mean on either side (a part of it), or
+    /// there are as many as the options allow. Calls `keep` with every batch and its number; comes to the first figure.
+    pub(super) fn until_sure<const FIGURES: usize>(
         &mut self,
         started: &Started,
         clients: &[Clients],
         half_width: f64,
-        mut keep: impl FnMut(&mut Records, u32, &Trial) -> f64,
+        mut keep: impl FnMut(&mut Records, u32, &Trial) -> [f64; FIGURES],
     ) -> io::Result<Estimate> {
-        let mut batches = Vec::new();
+        let mut batches: Vec<[f64; FIGURES]> = Vec::new();
+        let estimate_of = |batches: &[[f64; FIGURES]], figure: usize| {
+            estimate(&batches.iter().map(|batch| batch[figure]).collect::<Vec<_>>())
+        };
         for round in 0..self.options.rounds.max(1) {
             let seed = self.options.seed + u64::from(round);
             let seeded = clients.iter().map(|(plan, mix)| (Plan { seed, ..plan.clone() }, mix.clone()));
             let trial = self.measure(started, &seeded.collect::<Vec<_>>())?;
             batches.push(keep(&mut self.records, round, &trial));
-            if round + 1 >= BATCHES_MIN
-                && estimate(&batches).is_some_and(|found| found.half_width <= half_width * found.mean)
-            {
+            let is_sure =
+                |figure| estimate_of(&batches, figure).is_some_and(|found| found.half_width <= half_width * found.mean);
+            if round + 1 >= BATCHES_MIN && (0..FIGURES).all(is_sure) {
                 break;
             }
         }
-        estimate(&batches).ok_or_else(|| io::Error::other("no batch"))
+        estimate_of(&batches, 0).ok_or_else(|| io::Error::other("no batch"))
     }
 }
 

@@ -102,7 +102,7 @@ impl Case<Bench> for Entitlement {
                     worst = got;
                 }
             }
-            worst
+            [worst]
         };
         bench.until_sure(&started, &clients, LIMIT_PERCENT / 200.0, keep)?;
         Ok(())

@@ -60,7 +60,7 @@ impl Case<Bench> for Stages {
                             }
                         }
                     }
-                    trial.cpu_us_per_request()
+                    [trial.cpu_us_per_request()]
                 };
                 bench.until_sure(&started, &clients, 0.02, keep)?;
             }
