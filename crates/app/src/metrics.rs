@@ -82,6 +82,8 @@ pub struct SiteMetrics {
     pub waiting: Number,
     /// Requests that are being served now.
     pub started: Number,
+    /// Memory held for its connections, where it has a quota of that.
+    pub memory_held_bytes: Number,
     /// What the site was entitled to lately among those that wanted something, in millionths of the worker.
     pub share_given: Number,
     /// What it has used lately, in millionths of what all have.

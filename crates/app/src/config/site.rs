@@ -213,8 +213,8 @@ section! {
         network_rate: u64 = RATE, Toml("0");
         /// Bytes read from disk. 0 for no limit.
         disk_rate: u64 = RATE, Toml("0");
-        /// Memory held for its connections: what has been received and not been processed, and what waits to be sent. Past it, nothing is
-        /// received until some of it is free. 0 for no limit.
+        /// Memory held for its connections: what has been received and not been processed, and what programs and other servers have said and clients
+        /// haven't taken. Past it, nothing is received from either until some of it is free. 0 for no limit.
         memory: u64 = Size::<u64>::between(0, TIB), Toml("0");
     }
 }

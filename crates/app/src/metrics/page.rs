@@ -259,6 +259,15 @@ const SITE_GAUGES: &[(&Family, ReadSite)] = &[
         },
         |site| &site.started,
     ),
+    (
+        &Family {
+            name: "leat_memory_held_bytes",
+            kind: "gauge",
+            labels: "site",
+            help: "Memory held for a site's connections, where its quota bounds that.",
+        },
+        |site| &site.memory_held_bytes,
+    ),
 ];
 /// The families that are one ratio of each site at each worker.
 const SHARE_FAMILIES: &[(&Family, ReadSite)] = &[

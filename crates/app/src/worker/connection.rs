@@ -11,7 +11,7 @@ use leat_logic::http;
 use leat_logic::schedule::LeafId;
 use leat_logic::time::Instant;
 
-use super::exchange::Exchange;
+use super::exchange::{Exchange, Piece};
 use super::handler::Run;
 
 /// Bytes received and not yet consumed.
@@ -102,8 +102,8 @@ pub(super) struct Connection<F> {
     pub(super) arrived_us: u32,
     /// For admission control.
     pub(super) last_asked: LastAsked,
-    /// Received bytes that its site's memory quota knows of.
-    pub(super) held_bytes: u32,
+    /// What its site's memory quota knows of.
+    pub(super) accounted_bytes: u32,
     /// Discarded after the last reply.
     pub(super) lingered_bytes: u32,
     pub(super) flags: Flags,
@@ -115,10 +115,16 @@ impl<F> Connection<F> {
         self.exchange.as_ref().and_then(|exchange| exchange.run.as_ref()).is_some_and(Run::is_needed)
     }
 
-    /// Bytes received that nobody has had yet.
-    pub(super) fn unprocessed_bytes(&self) -> usize {
-        let run = self.exchange.as_ref().and_then(|exchange| exchange.run.as_ref());
-        self.inbox.len() + run.map_or(0, Run::gathered_bytes)
+    /// Bytes that lie here for it and nobody else: received and not processed, or waiting to be sent. A program's stream has some beside.
+    pub(super) fn held_bytes(&self) -> usize {
+        let Some(exchange) = &self.exchange else { return self.inbox.len() };
+        let of_run = exchange.run.as_ref().map_or(0, Run::held_bytes);
+        self.inbox.len() + of_run + exchange.pieces.iter().map(Piece::held).sum::<usize>()
+    }
+
+    /// The stream to the program that answers its request.
+    pub(super) fn program_stream(&self) -> Option<Token> {
+        self.exchange.as_ref().and_then(|exchange| exchange.run.as_ref()).and_then(Run::stream)
     }
 
     /// Whether a program waits for the content of the request in hand.
@@ -225,7 +231,7 @@ impl<F> Connections<F> {
                     listener,
                     arrived_us: 0,
                     last_asked: LastAsked::default(),
-                    held_bytes: 0,
+                    accounted_bytes: 0,
                     lingered_bytes: 0,
                     flags: Flags::default(),
                 });

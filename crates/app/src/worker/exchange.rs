@@ -246,6 +246,14 @@ impl<F> Piece<F> {
         }
     }
 
+    /// As [`Piece::unsent`], of what isn't anybody else's too, as the cache's are.
+    pub(super) fn held(&self) -> usize {
+        match self {
+            Piece::Bytes { bytes, done } if bytes.is_unique() => bytes.len() - done,
+            Piece::Bytes { .. } | Piece::File { .. } => 0,
+        }
+    }
+
     /// Bytes that it adds to a reply.
     pub(super) fn len(&self) -> u64 {
         match self {

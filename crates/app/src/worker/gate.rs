@@ -56,6 +56,11 @@ impl Gate {
         self.closed & bit(stage) != 0
     }
 
+    /// Bytes of memory that are held, if that has a quota.
+    pub(super) fn held_bytes(&self) -> u64 {
+        self.quotas.memory.map_or(0, |memory| memory.held())
+    }
+
     /// Whether nothing may be received, because too much is held already.
     #[inline]
     pub(super) fn is_full(&self) -> bool {
@@ -90,7 +95,7 @@ impl Gate {
     }
 
     fn configure(&mut self, quota: Option<&config::SiteQuota>, workers: u64) {
-        let held = self.quotas.memory.map_or(0, |memory| memory.held());
+        let held = self.held_bytes();
         self.quotas = Quotas::new();
         self.is_limited = false;
         let Some(quota) = quota else { return };
@@ -198,18 +203,19 @@ impl<H: Host> Worker<H> {
         }
     }
 
-    /// Whether what a connection has received must be accounted for.
+    /// Whether what is held for a connection must be accounted for.
     pub(super) fn is_memory_limited(&mut self, token: Token) -> bool {
         let Some(connection) = self.connections.get(token) else { return false };
         let gate = &self.gates[connection.site as usize];
         gate.is_limited && gate.quotas.memory.is_some()
     }
 
-    /// Takes account of what a connection has received and not processed; `site_before` has paid for it until now.
+    /// Takes account of what is held for a connection and its program; `site_before` has paid for it until now.
     pub(super) fn account_memory(&mut self, site_before: u32, token: Token) {
         let Some(connection) = self.connections.get(token) else { return };
-        let held = connection.unprocessed_bytes() as u32;
-        let before = std::mem::replace(&mut connection.held_bytes, held);
+        let stream = connection.program_stream().and_then(|stream| self.streams.get(stream));
+        let held = (connection.held_bytes() + stream.map_or(0, |stream| stream.held_bytes())) as u32;
+        let before = std::mem::replace(&mut connection.accounted_bytes, held);
         let site = connection.site;
         if site != site_before || held != before {
             self.release_memory(site_before, before);

@@ -111,7 +111,7 @@ impl<H: Host> Worker<H> {
         let site = self.sites[connection.site as usize].name.clone();
         let input = connection.inbox.bytes(&self.reactor).to_vec();
         connection.inbox.clear(&mut self.reactor);
-        let (number, held_bytes) = (connection.site, std::mem::take(&mut connection.held_bytes));
+        let (number, held_bytes) = (connection.site, std::mem::take(&mut connection.accounted_bytes));
         let client = self.connections.told_client(token);
         self.flow_ended(token);
         heir.send(Control::Adopt { socket, listener, site, input, client });

@@ -82,7 +82,7 @@ impl<H: Host> Worker<H> {
             return;
         }
         connection.inbox.clear(&mut self.reactor);
-        let (site, held_bytes) = (connection.site, std::mem::take(&mut connection.held_bytes));
+        let (site, held_bytes) = (connection.site, std::mem::take(&mut connection.accounted_bytes));
         self.reactor.close(connection.socket, connection.flags.cut);
         self.flow_ended(token);
         self.charge_apart(token, Operation::Close);

@@ -162,7 +162,7 @@ impl<H: Host> Worker<H> {
         let passenger = Passenger { socket, file, listener, site, generation, image };
         let connection = &mut self.connections[token];
         connection.inbox.clear(&mut self.reactor);
-        let (number, held_bytes) = (connection.site, std::mem::take(&mut connection.held_bytes));
+        let (number, held_bytes) = (connection.site, std::mem::take(&mut connection.accounted_bytes));
         if let Some(exchange) = self.connections.close(token.index) {
             self.recycle(exchange);
         }

@@ -40,15 +40,20 @@ impl<H: Host> Worker<H> {
             self.queue(Stage::Receive, token);
         } else {
             connection.inbox.keep(&mut self.reactor);
-            let is_content = connection.expects_content();
-            let is_full = self.gates[connection.site as usize].is_full() || connection.inbox.len() > INBOX_BYTES_MAX;
-            if is_full && connection.flags.receiving && !connection.flags.pausing {
-                connection.flags.pausing = true;
-                self.reactor.pause(connection.socket, token);
-            }
-            if is_content {
+            if connection.expects_content() {
                 self.queue(Stage::Transmit, token);
             }
+        }
+        self.bound_inbox(token);
+    }
+
+    /// Has the client's kernel keep what comes further, if too much waits here: for a reply that goes out first, or for its site's turn.
+    fn bound_inbox(&mut self, token: Token) {
+        let Some(connection) = self.connections.get(token) else { return };
+        let is_full = self.gates[connection.site as usize].is_full() || connection.inbox.len() > INBOX_BYTES_MAX;
+        if is_full && connection.flags.receiving && !connection.flags.pausing {
+            connection.flags.pausing = true;
+            self.reactor.pause(connection.socket, token);
         }
     }
 

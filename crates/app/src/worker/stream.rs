@@ -70,6 +70,8 @@ struct Flags {
     closing: bool,
     /// With a reset.
     cut: bool,
+    /// Its owner's site holds too much.
+    narrow: bool,
 }
 
 impl Stream {
@@ -94,13 +96,22 @@ impl Stream {
         &self.inbox[self.taken..]
     }
 
+    /// Has it receive little ahead of its owner, or again as much as usual.
+    pub(super) fn narrow(&mut self, narrow: bool) {
+        self.flags.narrow = narrow;
+    }
+
+    fn inbox_bytes_max(&self) -> usize {
+        if self.flags.narrow { 2 * RECEIVE_BUFFER_BYTES } else { INBOX_BYTES_MAX }
+    }
+
     /// Takes the first `count` bytes, and asks for more.
     pub(super) fn take<R: Reactor>(&mut self, reactor: &mut R, count: usize) {
         self.taken += count;
         if self.taken == self.inbox.len() {
             self.inbox.clear();
             self.taken = 0;
-        } else if self.taken > INBOX_BYTES_MAX / 2 {
+        } else if self.taken > self.inbox_bytes_max() / 2 {
             self.inbox.drain(..std::mem::take(&mut self.taken));
         }
         self.ask(reactor);
@@ -138,6 +149,11 @@ impl Stream {
         } else {
             OUTBOX_BYTES_MAX.saturating_sub(self.outbox.len() - self.sent)
         }
+    }
+
+    /// Bytes that lie here, in both directions.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.inbox.len() - self.taken + self.outbox.len() - self.sent
     }
 
     /// Whether everything that was put in is with the kernel.
@@ -212,7 +228,7 @@ impl Stream {
 
     fn ask<R: Reactor>(&mut self, reactor: &mut R) {
         let Flags { connecting, receiving, ended, closing, .. } = self.flags;
-        let has_place = self.inbox.len() + RECEIVE_BUFFER_BYTES <= INBOX_BYTES_MAX;
+        let has_place = self.inbox.len() + RECEIVE_BUFFER_BYTES <= self.inbox_bytes_max();
         if !connecting && !receiving && !ended && !closing && has_place {
             self.flags.receiving = true;
             reactor.receive_once(self.socket, self.token);
@@ -226,7 +242,7 @@ impl Stream {
             self.inbox.extend_from_slice(reactor.bytes(&buffer));
         }
         reactor.release(buffer);
-        let space = INBOX_BYTES_MAX.saturating_sub(self.inbox.len());
+        let space = self.inbox_bytes_max().saturating_sub(self.inbox.len());
         if may_have_more
             && space > 0
             && !self.flags.closing

@@ -69,6 +69,7 @@ impl<H: Host> Worker<H> {
             metrics.share_used.set_ratio(used);
             metrics.waiting.set(u64::from(counts.waiting));
             metrics.started.set(u64::from(counts.started));
+            metrics.memory_held_bytes.set(self.gates[site].held_bytes());
         }
         self.metrics.cost_model_error.set_ratio(self.meter.model().relative_error());
     }

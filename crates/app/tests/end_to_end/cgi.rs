@@ -299,6 +299,30 @@ fn resident_kib(pid: u32) -> u64 {
     line.split_whitespace().next().and_then(|number| number.parse().ok()).unwrap_or_default()
 }
 
+fn what_programs_say_to_slow_clients_counts_as_their_sites_memory(reactor: Reactor) {
+    const CLIENTS: usize = 20;
+    let directory = programs(&[("endless", "printf 'Content-Type: text/plain\\n\\n'\nexec cat /dev/zero\n")]);
+    let keys = "processes = 20\n[site.quota]\nmemory = \"512KiB\"\n[admin]\nlisten = \"127.0.0.1:0\"";
+    let server = serve(reactor, &directory, keys);
+    let mut clients: Vec<Client> = (0..CLIENTS).map(|_| server.connect()).collect();
+    let held_bytes = || {
+        let page = Client::connect(server.admin()).get("/metrics").text();
+        let line = page.lines().find(|line| line.starts_with("leat_memory_held_bytes{site=\"it\"}"));
+        line.and_then(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).unwrap_or_default()
+    };
+    for client in &mut clients {
+        client.send("GET /cgi/endless HTTP/1.1\r\nHost: it.test\r\n\r\n");
+    }
+    eventually("more is held than may be", || (held_bytes() > 512 << 10).then_some(()));
+    // Nothing new is read: not a request, and of each program no more than was on its way.
+    let mut last = server.connect();
+    assert!(held_bytes() < 2 << 20, "{} bytes", held_bytes());
+    last.send("GET /index.html HTTP/1.1\r\nHost: it.test\r\n\r\n");
+    drop(clients);
+    assert_eq!(last.reply().text(), "a file");
+    eventually("nothing is held", || (held_bytes() == 0).then_some(()));
+}
+
 fn an_endless_program_leaves_others_their_share(reactor: Reactor) {
     let directory = programs(&[
         ("endless", "while :; do :; done"),
@@ -391,6 +415,7 @@ on_both_reactors!(
     content_that_comes_too_slowly_is_408,
     only_so_many_run_and_only_so_many_wait,
     a_fast_program_waits_for_a_slow_client,
+    what_programs_say_to_slow_clients_counts_as_their_sites_memory,
     an_endless_program_leaves_others_their_share,
     nothing_stays_when_the_server_goes,
     an_engine_that_is_killed_leaves_no_program,

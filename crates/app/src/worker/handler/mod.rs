@@ -71,11 +71,19 @@ impl Run {
         !matches!(self, Run::Program(run) if run.is_told())
     }
 
-    /// Bytes of the request's content that lie here.
-    pub(super) fn gathered_bytes(&self) -> usize {
+    /// Bytes of the request's content and of the reply's head that lie here.
+    pub(super) fn held_bytes(&self) -> usize {
         match self {
-            Run::Program(run) => run.gathered.as_ref().map_or(0, Gathered::len),
+            Run::Program(run) => run.gathered.as_ref().map_or(0, Gathered::len) + run.output.len(),
             Run::Burn { .. } => 0,
+        }
+    }
+
+    /// The stream to the program.
+    pub(super) fn stream(&self) -> Option<Token> {
+        match self {
+            Run::Program(run) => run.stream(),
+            Run::Burn { .. } => None,
         }
     }
 

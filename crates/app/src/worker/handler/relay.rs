@@ -52,14 +52,20 @@ impl<H: Host> Worker<H> {
         self.give_request(token);
         self.gather_content(token);
         self.relay_content(token);
+        let Some(connection) = self.connections.get(token) else { return false };
+        // A site that holds too much memory reads on where a client has taken all that there was.
+        let is_full = self.gates[connection.site as usize].is_full();
+        let has_begun = connection.exchange.as_ref().is_some_and(|exchange| exchange.status != 0);
+        if let Some(stream) = connection.program_stream().and_then(|stream| self.streams.get(stream)) {
+            stream.narrow(is_full && has_begun);
+        }
+        let pending_bytes_max = if is_full { 1 } else { PENDING_BYTES_MAX };
         let is_held_up = |exchange: &super::super::exchange::Exchange<_>| {
             // Before a reply, pieces are leave to send content, which a reply or an error can only follow.
             let has_leave_to_send = exchange.status == 0 && !exchange.pieces.is_empty();
-            has_leave_to_send || exchange.pieces.iter().map(Piece::unsent).sum::<u64>() >= PENDING_BYTES_MAX
+            has_leave_to_send || exchange.pieces.iter().map(Piece::unsent).sum::<u64>() >= pending_bytes_max
         };
-        let Some(exchange) = self.connections.get(token).and_then(|connection| connection.exchange.as_mut()) else {
-            return false;
-        };
+        let Some(exchange) = connection.exchange.as_mut() else { return false };
         if !is_held_up(exchange) {
             let Some(Run::Program(run)) = exchange.run.take() else { return false };
             if !self.hear_run(token, run) {
