@@ -188,6 +188,8 @@ pub struct WorkerMetrics {
     pub requests_kept: Number,
     /// Waits for several requests instead of the first.
     pub gathers: Number,
+    /// Packets of those who knocked that were dropped while there was too much to do.
+    pub knocks_dropped: Number,
     /// Requests answered from the worker's cache.
     pub cache_hits: Number,
     /// Requests for which the storage was asked for a file.
@@ -250,6 +252,7 @@ impl WorkerMetrics {
             requests_delegated: Number::default(),
             requests_kept: Number::default(),
             gathers: Number::default(),
+            knocks_dropped: Number::default(),
             cache_hits: Number::default(),
             cache_misses: Number::default(),
             cache_checks: Number::default(),

@@ -7,6 +7,7 @@ pub mod clock;
 pub mod connections;
 pub mod handoff;
 pub mod interfaces;
+pub mod knocking;
 pub mod namespace;
 pub mod process;
 pub mod processors;

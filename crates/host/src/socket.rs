@@ -374,7 +374,7 @@ pub fn round_trip(socket: RawFd) -> Option<Duration> {
     tcp_info(socket).filter(|info| info.tcpi_rtt > 0).map(|info| Duration::from_micros(u64::from(info.tcpi_rtt)))
 }
 
-fn tcp_info(socket: RawFd) -> Option<libc::tcp_info> {
+pub(crate) fn tcp_info(socket: RawFd) -> Option<libc::tcp_info> {
     // SAFETY: all fields are plain numbers.
     let mut info: libc::tcp_info = unsafe { mem::zeroed() };
     let mut length = mem::size_of::<libc::tcp_info>() as libc::socklen_t;

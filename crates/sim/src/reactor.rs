@@ -10,6 +10,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::rc::Rc;
 use std::time::Duration;
 
+use leat_host::knocking::Knocking;
 use leat_host::reactor::{
     COMPLETIONS_MAX, Completion, Listener, Peer, RECEIVE_BUFFER_BYTES, Reactor, ReceiveBuffer, SendNow, Socket, Token,
     Transmit,
@@ -198,6 +199,12 @@ impl Reactor for SimReactor {
     }
 
     fn set_queue_max(&mut self, _listener: Listener, _connections: Option<u32>) {}
+
+    fn let_in(&mut self, _listener: Listener, _part: f64) {}
+
+    fn knocking(&self, _listener: Listener) -> Knocking {
+        Knocking::default()
+    }
 
     fn receive_once(&mut self, socket: Socket, token: Token) {
         self.world.borrow_mut().start_receiving(socket, token, Receiving::Once);

@@ -189,6 +189,15 @@ pub(super) const FAMILIES: &[(&Family, Read)] = &[
     ),
     (
         &Family {
+            name: "leat_knocks_dropped_total",
+            kind: "counter",
+            labels: "",
+            help: "Packets of those who wanted to connect that the kernel dropped while there was too much to do. They try again.",
+        },
+        |worker| &worker.knocks_dropped,
+    ),
+    (
+        &Family {
             name: "leat_gathers_total",
             kind: "counter",
             labels: "",

@@ -247,16 +247,24 @@ impl<H: Host> Worker<H> {
         }
     }
 
-    /// Has the kernel keep fewer connections waiting while that is long, and as many as usual afterwards.
+    /// Has the kernel keep fewer connections waiting while that is long, and as many as usual afterwards; it isn't to hear those for whom there is
+    /// no room then.
     pub(super) fn bound_listener_queues(&mut self) {
         let most = self.admission.listener_queue_max(self.now);
-        if most == self.listener_queue_max {
+        let is_new = std::mem::replace(&mut self.listener_queue_max, most) != most;
+        if most.is_none() && !is_new {
             return;
         }
-        self.listener_queue_max = most;
-        for listening in self.listeners.iter().filter(|listening| !listening.retired && !listening.sites.name.is_admin)
-        {
-            self.reactor.set_queue_max(listening.socket, most);
+        for listening in self.listeners.iter_mut().filter(|it| !it.retired && !it.sites.name.is_admin) {
+            if is_new {
+                self.reactor.set_queue_max(listening.socket, most);
+            }
+            let knocking = self.reactor.knocking(listening.socket);
+            let dropped = knocking.dropped.wrapping_sub(std::mem::replace(&mut listening.dropped, knocking.dropped));
+            self.metrics.knocks_dropped.add(dropped.into());
+            if let Some(part) = listening.shedding.look(knocking.waiting, most) {
+                self.reactor.let_in(listening.socket, part);
+            }
         }
     }
 

@@ -43,7 +43,7 @@ use std::time::Duration;
 
 use leat_host::reactor::{Completion, Listener as ListeningSocket, Reactor, Socket, TOKEN_INDEX_MAX, Token};
 use leat_host::storage::{Storage, StorageEvent};
-use leat_logic::admission::Admission;
+use leat_logic::admission::{Admission, Shedding};
 use leat_logic::http::{CachedDate, KnownSections, Limits};
 use leat_logic::schedule::{Cost, Gathering, LeafId, Operation, PolicyKind, Tree};
 use leat_logic::serve::cache::Cache;
@@ -143,6 +143,9 @@ struct Listening {
     queued: bool,
     /// Who pays for accepting, until a connection's site is known.
     leaf: LeafId,
+    /// Who isn't let in, and what has been dropped, as last seen.
+    shedding: Shedding,
+    dropped: u32,
     retired: bool,
 }
 

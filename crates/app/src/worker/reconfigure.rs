@@ -234,6 +234,9 @@ impl<H: Host> Worker<H> {
         for (name, descriptor) in new {
             let Some(sites) = wanted.iter().find(|listener| listener.name == name) else { continue };
             let socket = ListeningSocket(super::socket_of(&descriptor).0);
+            // An engine that has ended may have left it as it is while there's too much to do.
+            self.reactor.set_queue_max(socket, None);
+            self.reactor.let_in(socket, 1.0);
             let listening = Listening {
                 socket,
                 descriptor: Some(descriptor),
@@ -242,6 +245,8 @@ impl<H: Host> Worker<H> {
                 awaited: false,
                 queued: false,
                 leaf: self.leaf_of_listener(&sites.name),
+                shedding: Default::default(),
+                dropped: self.reactor.knocking(socket).dropped,
                 retired: false,
             };
             // Connections name their listener by its place: places are never given away.

@@ -54,7 +54,8 @@ impl<H: Host> Worker<H> {
         if self.looks.count.is_multiple_of(LOOKS_EACH_COUNT) {
             self.count_connections();
         }
-        self.looks.next = if used_ns > 0 || !self.tree.is_empty() { self.now.after(INTERVAL) } else { Instant::NEVER };
+        let has_more = used_ns > 0 || !self.tree.is_empty() || self.listener_queue_max.is_some();
+        self.looks.next = if has_more { self.now.after(INTERVAL) } else { Instant::NEVER };
         let places: Vec<&Place> = self.sites.iter().map(|site| &site.place).collect();
         let wants: Vec<bool> = (0..places.len()).map(|site| self.wants(site)).collect();
         let given = entitlement::parts(&self.config, &places, &wants, &self.plan_weights);

@@ -23,6 +23,7 @@ use super::{
     COMPLETIONS_MAX, Completion, Listener, Peer, RECEIVE_BUFFERS, Reactor, ReceiveBuffer, SendNow, Socket, Token,
     Transmit,
 };
+use crate::knocking::{self, Knocking};
 use crate::socket;
 use crate::storage::OpenFile;
 use provided_buffers::ProvidedBuffers;
@@ -324,6 +325,15 @@ impl Reactor for IoUring {
 
     fn set_queue_max(&mut self, listener: Listener, connections: Option<u32>) {
         socket::set_queue_max(listener.0.cast_signed(), connections);
+    }
+
+    fn let_in(&mut self, listener: Listener, part: f64) {
+        // Without it, as many are heard as before, and the queue is short all the same.
+        let _ = knocking::let_in(listener.0.cast_signed(), part);
+    }
+
+    fn knocking(&self, listener: Listener) -> Knocking {
+        knocking::look(listener.0.cast_signed())
     }
 
     fn receive_once(&mut self, socket: Socket, token: Token) {

@@ -13,6 +13,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use leat_logic::schedule::Gather;
 
+use crate::knocking::Knocking;
+
 pub use epoll::Epoll;
 pub use io_uring::IoUring;
 
@@ -215,6 +217,12 @@ pub trait Reactor {
     /// Bounds how many connections wait at a listener; the kernel doesn't answer those who come beyond that, and they try again a second later.
     /// `None`: as many as usual.
     fn set_queue_max(&mut self, listener: Listener, connections: Option<u32>);
+
+    /// Has the kernel hear only a part of those who come, from 0 to 1; the others know nothing and try again a second later.
+    fn let_in(&mut self, listener: Listener, part: f64);
+
+    /// How many wait at a listener, and what has been dropped there.
+    fn knocking(&self, listener: Listener) -> Knocking;
 
     /// Receives once: a connection's first request, after which most one-request connections end.
     fn receive_once(&mut self, socket: Socket, token: Token);

@@ -7,6 +7,7 @@
 //! | `site` | whether one site's requests have waited for too long |
 //! | `crowd` | how many connections ask for one site |
 //! | `refusal` | how many refusals a worker can afford |
+//! | `shedding` | what part of those who connect is let in |
 //! | `quota` | how much a site may send, read, compute and hold |
 //! | `limits` | the numbers |
 
@@ -14,11 +15,13 @@ mod crowd;
 pub mod limits;
 mod quota;
 mod refusal;
+mod shedding;
 mod site;
 
 pub use crowd::LastAsked;
 pub use quota::{Bucket, MemoryAccount, Quotas, Rate, Resource};
 pub use refusal::Refusal;
+pub use shedding::Shedding;
 pub use site::{SiteCounts, SiteLimits, Standing};
 
 use crate::schedule::Cost;

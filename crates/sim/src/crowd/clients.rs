@@ -97,6 +97,9 @@ pub(super) struct Crowd {
     /// Connections in the listener's queue.
     pub(super) queue: VecDeque<u32>,
     pub(super) queue_max: usize,
+    /// The part of those who connect that is heard, and how many weren't.
+    pub(super) let_in: f64,
+    pub(super) dropped: u32,
     /// Connections with something for the reactor.
     pub(super) ready: VecDeque<u32>,
     next_connection: u32,
@@ -117,6 +120,8 @@ impl Crowd {
             connections: BTreeMap::new(),
             queue: VecDeque::new(),
             queue_max: QUEUE_MAX,
+            let_in: 1.0,
+            dropped: 0,
             ready: VecDeque::new(),
             next_connection: 1,
             events: BTreeSet::new(),
@@ -200,7 +205,9 @@ impl Crowd {
     }
 
     fn connect(&mut self, number: u32, waited_s: u64) {
-        if self.queue.len() >= self.queue_max {
+        let is_heard = self.let_in >= 1.0 || (self.random.below(1 << 20) as f64) < self.let_in * f64::from(1 << 20);
+        if !is_heard || self.queue.len() >= self.queue_max {
+            self.dropped += 1;
             self.after(RETRY_NS * (waited_s + 1), Event::Connect(number, waited_s * 2 + 1));
             return;
         }

@@ -8,6 +8,7 @@ use std::os::fd::{OwnedFd, RawFd};
 use std::rc::Rc;
 use std::time::Duration;
 
+use leat_host::knocking::Knocking;
 use leat_host::reactor::{
     COMPLETIONS_MAX, Completion, Listener, Peer, RECEIVE_BUFFERS, Reactor, ReceiveBuffer, SendNow, Socket, Token,
     Transmit,
@@ -167,6 +168,15 @@ impl Reactor for CrowdReactor {
 
     fn set_queue_max(&mut self, _listener: Listener, connections: Option<u32>) {
         self.crowd.borrow_mut().queue_max = connections.map_or(QUEUE_MAX, |connections| connections as usize);
+    }
+
+    fn let_in(&mut self, _listener: Listener, part: f64) {
+        self.crowd.borrow_mut().let_in = part;
+    }
+
+    fn knocking(&self, _listener: Listener) -> Knocking {
+        let crowd = self.crowd.borrow();
+        Knocking { waiting: crowd.queue.len() as u32, dropped: crowd.dropped }
     }
 
     fn receive_once(&mut self, socket: Socket, token: Token) {
