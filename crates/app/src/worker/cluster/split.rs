@@ -24,8 +24,10 @@ use super::flows::MEASURED_EVERY;
 
 /// Replies on their way that are known of; past it, the oldest counts no more.
 const UNACKNOWLEDGED_MAX: usize = 4096;
-/// Of those, so many are looked at for each request, and twice as many for each reply: more than come.
+/// Of those, so many are looked at for each request, and twice as many for each reply: more than come. Who is found to have been acknowledged doesn't count.
 const LOOKS: usize = 2;
+/// But so many are looked at once at most.
+const LOOKS_MAX: usize = 64;
 
 /// What a connection server keeps of what it delegates.
 #[derive(Default)]
@@ -111,6 +113,22 @@ impl UnderWay {
     fn add(&mut self, reply: Reply) {
         self.have_left += u32::from(reply.has_left);
         self.unacknowledged.push_back(reply);
+    }
+
+    /// Looks at the oldest until so many are found that are still on their way, as what `look` leaves of them. A worker that has nothing to do but to report how much
+    /// that is would take long to forget the others, and be given nothing meanwhile.
+    fn look(&mut self, count: usize, mut look: impl FnMut(Reply) -> Option<Reply>) {
+        let mut left = count;
+        for _ in 0..LOOKS_MAX.min(self.unacknowledged.len()) {
+            let Some(reply) = self.take_oldest() else { return };
+            if let Some(reply) = look(reply) {
+                self.add(reply);
+                left = left.saturating_sub(1);
+            }
+            if left == 0 {
+                return;
+            }
+        }
     }
 }
 
@@ -270,16 +288,14 @@ impl<H: Host> Worker<H> {
     /// Forgets replies that have been acknowledged: those of the next few that are. Whoever asks again has got the last reply.
     fn look_at_replies(&mut self, count: usize) {
         let Worker { under_way, connections, reactor, .. } = self;
-        for _ in 0..count.min(under_way.unacknowledged.len()) {
-            let Some(reply) = under_way.take_oldest() else { break };
+        under_way.look(count, |reply| {
             let is_last = |connection: &&mut Connection<File<H>>| {
                 !connection.flags.closing && connection.http.request_count() == reply.number
             };
             let socket = connections.get(reply.token).filter(is_last).map(|connection| connection.socket);
-            if let Some(socket) = socket.filter(|socket| reactor.unacknowledged_bytes(*socket) > 0) {
-                under_way.add(Reply { has_left: !reactor.waits_at_link(socket), ..reply });
-            }
-        }
+            let socket = socket.filter(|socket| reactor.unacknowledged_bytes(*socket) > 0)?;
+            Some(Reply { has_left: !reactor.waits_at_link(socket), ..reply })
+        });
     }
 
     /// A reply is with the kernel: its client waits for it until it has acknowledged it.
@@ -368,5 +384,24 @@ impl<H: Host> Worker<H> {
         }
         Err("nobody has asked for it lately, so its size isn't known here: ask for it once, then again for this"
             .to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replies_that_have_been_acknowledged_are_soon_forgotten() {
+        let mut under_way = UnderWay::default();
+        let reply = |index| Reply { token: Token { index, generation: 0 }, number: 1, has_left: false };
+        (0..100).for_each(|index| under_way.add(reply(index)));
+        under_way.look(2, Some);
+        assert_eq!(under_way.unacknowledged.len(), 100);
+        let is_left = |reply: Reply| (reply.token.index >= 98).then_some(reply);
+        under_way.look(2, is_left);
+        assert_eq!(under_way.unacknowledged.len(), 100 - LOOKS_MAX, "no more at once");
+        (0..2).for_each(|_| under_way.look(2, is_left));
+        assert_eq!(under_way.unacknowledged.len(), 2);
     }
 }
