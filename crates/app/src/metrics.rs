@@ -172,6 +172,8 @@ pub struct WorkerMetrics {
     pub fetches: Number,
     /// Replies that another server had begun.
     pub replies_continued: Number,
+    /// Connections with nothing to do of which homes were told.
+    pub rests_told: Number,
     /// Connections that went on although their node had died.
     pub flows_recovered: Number,
     /// Connections that couldn't go on.
@@ -244,6 +246,7 @@ impl WorkerMetrics {
             questions: Number::default(),
             fetches: Number::default(),
             replies_continued: Number::default(),
+            rests_told: Number::default(),
             flows_recovered: Number::default(),
             flows_cut: Number::default(),
             connections_passed: Number::default(),

@@ -171,6 +171,15 @@ pub(super) const FAMILIES: &[(&Family, Read)] = &[
     ),
     (
         &Family {
+            name: "leat_rests_told_total",
+            kind: "counter",
+            labels: "",
+            help: "Connections with nothing to do of which a node has told how far they have come, so that they go on if it dies.",
+        },
+        |worker| &worker.rests_told,
+    ),
+    (
+        &Family {
             name: "leat_requests_delegated_total",
             kind: "counter",
             labels: "",

@@ -21,6 +21,7 @@ impl<H: Host> Worker<H> {
     pub(super) fn account(&mut self, token: Token, exchange: &Exchange<File<H>>, ended: Instant, is_complete: bool) {
         if self.cluster.is_some() && is_complete {
             self.note_reply(exchange);
+            self.may_rest(token);
         }
         let Some(site) = &exchange.site else { return };
         let time_us = u64::try_from(ended.since(exchange.started).as_micros()).unwrap_or(u64::MAX);

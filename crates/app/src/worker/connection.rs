@@ -166,6 +166,8 @@ pub(super) struct Flags {
     pub(super) was_hidden: bool,
     /// A balancer hasn't told yet who the client is.
     pub(super) untold: bool,
+    /// Its home is to be told when it rests.
+    pub(super) may_rest: bool,
     /// It closes as soon as nothing is under way.
     pub(super) closing: bool,
     /// With a reset.

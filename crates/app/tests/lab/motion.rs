@@ -325,8 +325,11 @@ fn what_went_on_without_a_node_that_stood_still_is_gone_there() {
     let held = lab.number("n1", "leat_flows");
     assert!(held >= 5 && lab.number("n1", "leat_connections{worker=\"0\"}") >= held, "{held}");
     lab.stop("n1");
-    // Longer than its lease: what it did last isn't known, so they are cut.
-    super::within("its flows are taken back", || lab.number("dispatcher", "leat_flows_cut_total") >= held);
+    // Longer than its lease: those of which it has told go on elsewhere, and others are cut, as nobody knows what it did last.
+    let ends = ["leat_flows_cut_total", "leat_flows_recovered_total"];
+    super::within("its flows are taken back", || {
+        ends.iter().map(|name| lab.number("dispatcher", name)).sum::<u64>() >= held
+    });
     lab.signal("n1", "-CONT");
     super::within("it knows that they are", || lab.number("n1", "leat_flows") == 0);
     let sockets =
@@ -344,6 +347,41 @@ fn await_tags(lab: &Lab, name: &str) {
             assert!(std::time::Instant::now() < until, "n{node} has hashed it");
         }
     }
+}
+
+#[test]
+fn a_connection_that_rests_goes_on_elsewhere_when_its_node_dies() {
+    rest_through_a_death(Begun::AtDispatcher);
+}
+
+#[test]
+fn a_connection_that_rests_goes_on_elsewhere_when_its_node_dies_if_begun_at_a_node() {
+    rest_through_a_death(Begun::AtNode);
+}
+
+fn rest_through_a_death(begun: Begun) {
+    if !is_possible() {
+        return;
+    }
+    let (lab, folder) = (Lab::new(), Folder::new("rests"));
+    let files = BTreeMap::from([("small".to_owned(), content("small", 100))]);
+    up(&lab, &folder, begun, &files, "policy = 'round_robin'");
+    let mut clients = lab.at("client1", || (0..30).map(|_| (connect(), Vec::new())).collect::<Vec<_>>());
+    let asks = |(stream, rest): &mut Client| {
+        ask(stream, &["small"]);
+        assert!(read_reply(stream, rest).expect("a reply") == files["small"]);
+    };
+    // Each rests, and once more: what it was told first is out of date.
+    for told in [30, 60] {
+        clients.iter_mut().for_each(asks);
+        super::within("they rest", || total(&lab, "leat_rests_told_total") >= told);
+    }
+    let held = lab.number("n1", "leat_flows");
+    assert!(held >= 5, "{held}");
+    lab.kill("n1");
+    super::within("they are elsewhere", || lab.number("dispatcher", "leat_flows_recovered_total") >= held);
+    clients.iter_mut().for_each(asks);
+    assert_eq!(lab.number("dispatcher", "leat_flows_cut_total"), 0);
 }
 
 #[test]

@@ -14,7 +14,7 @@ use super::tcp::TcpState;
 use super::wire::{DecodeError, Reader, put_number};
 use crate::http::{EntityTag, Method, Request};
 
-/// What a node tells when it begins a long reply, before the first byte of it is sent.
+/// What a node tells when it begins a long reply, before the first byte of it is sent; and of a connection that has nothing to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Progress {
     /// Bytes sent since the image, before this reply.
@@ -23,8 +23,8 @@ pub struct Progress {
     pub client_bytes: u64,
     /// The protocol's state now, with whatever has been received and not consumed.
     pub http: HttpState,
-    /// The whole reply.
-    pub reply: ReplyState,
+    /// The whole reply. `None`: all that was asked for has been answered, and the client has acknowledged it.
+    pub reply: Option<ReplyState>,
 }
 
 /// What the home has seen of the client: every packet of it came by.
@@ -153,9 +153,9 @@ impl Known {
         if let Some(progress) = progress {
             tcp.receive_next = tcp.first_unread().wrapping_add(wrap(progress.client_bytes));
             tcp.unread.clear();
-            let pieces = progress.reply.pieces.clone();
+            let pieces = progress.reply.as_ref().map(|reply| reply.pieces.clone()).unwrap_or_default();
             let client_bytes = progress.client_bytes;
-            return Known { tcp, http: progress.http, pieces, reply: Some(progress.reply), client_bytes };
+            return Known { tcp, http: progress.http, pieces, reply: progress.reply, client_bytes };
         }
         let mut pieces = vec![Piece::Literal(queued)];
         pieces.extend(reply.iter().flat_map(|reply| reply.pieces.iter().cloned()));
@@ -246,7 +246,9 @@ impl Progress {
         put_number(&mut out, self.server_bytes);
         put_number(&mut out, self.client_bytes);
         self.http.encode(&mut out);
-        self.reply.encode(&mut out);
+        if let Some(reply) = &self.reply {
+            reply.encode(&mut out);
+        }
         Progress::decode(&out).map(|_| out)
     }
 
@@ -264,7 +266,7 @@ impl Progress {
             server_bytes: reader.number("the bytes sent before")?,
             client_bytes: reader.number("the bytes received before")?,
             http: HttpState::decode(&mut reader)?,
-            reply: ReplyState::decode(&mut reader)?,
+            reply: if reader.is_empty() { None } else { Some(ReplyState::decode(&mut reader)?) },
         })
     }
 }

@@ -109,8 +109,19 @@ impl Socket {
             server_bytes: start - self.base.0,
             client_bytes: self.received - self.base.1,
             http: self.http(),
-            reply: self.reply_state(content, pieces),
+            reply: Some(self.reply_state(content, pieces)),
         }
+    }
+
+    /// What the home should know of a connection that has nothing to do.
+    pub(super) fn rest(&self) -> Option<Progress> {
+        let is_at_rest = self.is_drained() && !self.is_last && self.begun * REQUEST_BYTES == self.received;
+        is_at_rest.then(|| Progress {
+            server_bytes: self.end() - self.base.0,
+            client_bytes: self.received - self.base.1,
+            http: self.http(),
+            reply: None,
+        })
     }
 
     pub(super) fn handle_packet(&mut self, packet: &Packet, now_ns: u64) {

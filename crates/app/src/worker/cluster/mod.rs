@@ -12,6 +12,7 @@
 //! | `node` | a node's: connections that arrive, and their end |
 //! | `recovery` | a home's: flows whose node is gone |
 //! | `reply` | both: replies under way that change hands |
+//! | `rest` | a node's: connections that have nothing to do, of which homes are told |
 //! | `placing` | both: requests that come on connections which have been given to a node |
 //! | `shared` | is what workers share: programs in the kernel, and leases |
 //! | `spread` | a front's, and its nodes': packets go by a table, and nobody but the node sees the request |
@@ -35,6 +36,7 @@ mod peer;
 mod placing;
 mod recovery;
 mod reply;
+mod rest;
 mod shared;
 mod split;
 mod spread;
@@ -320,7 +322,7 @@ impl<H: Host> Worker<H> {
         let Some(cluster) = &self.cluster else { return self.spread_timeout() };
         let part = match &cluster.part {
             Part::Home(home) => home.poll_timeout(),
-            Part::Node(node) => node.poll_timeout().min(node.births_at),
+            Part::Node(node) => node.poll_timeout().min(node.births_at).min(node.resting.look_at),
             Part::Peer(peer) => peer.poll_timeout(),
             Part::Front(front) => front.poll_timeout(),
         };
@@ -332,6 +334,7 @@ impl<H: Host> Worker<H> {
         self.handle_spread_timeout();
         self.handle_link_timeout();
         self.queue_turns();
+        self.tell_of_rests();
         let now = self.now;
         let Some(cluster) = &mut self.cluster else { return };
         if now >= cluster.look_at {

@@ -18,6 +18,7 @@ use super::super::{Host, Stage, Worker};
 use super::Part;
 use super::foreign::Foreign;
 use super::placing::Samples;
+use super::rest::Resting;
 use super::shared::{Lease, NodeGuard, Shared};
 use crate::config::Config;
 
@@ -46,6 +47,7 @@ pub(super) struct Node {
     pub(super) accepted: u64,
     /// When homes are to be told what has begun and ended here.
     pub(super) births_at: Instant,
+    pub(super) resting: Resting,
 }
 
 /// What this worker is to one home.
@@ -79,6 +81,7 @@ impl Node {
             unaccepted: BTreeSet::new(),
             accepted: 0,
             births_at: Instant::NEVER,
+            resting: Resting::default(),
         })
     }
 

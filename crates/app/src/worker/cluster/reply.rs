@@ -89,7 +89,7 @@ impl<H: Host> Worker<H> {
         let is_long = |exchange: &Exchange<File<H>>| exchange.body_bytes >= TOLD_BYTES_MIN;
         if self.connections[token].exchange.as_deref().is_some_and(is_long) || self.is_lent(token) {
             let reply = self.connections[token].exchange.as_deref().and_then(left_of);
-            self.tell(token, reply);
+            self.tell_reply(token, reply);
         }
     }
 
@@ -103,7 +103,7 @@ impl<H: Host> Worker<H> {
             let reply = reply_of(exchange, pieces);
             // All of it is about to be the reactor's: nothing of it could leave with the connection.
             exchange.resource = None;
-            self.tell(token, reply);
+            self.tell_reply(token, reply);
         }
     }
 
@@ -114,10 +114,19 @@ impl<H: Host> Worker<H> {
         node.of(flow).is_some_and(|flows| flows.is_lent(flow))
     }
 
-    fn tell(&mut self, token: Token, reply: Option<ReplyState>) {
+    fn tell_reply(&mut self, token: Token, reply: Option<ReplyState>) {
+        if reply.is_some() {
+            self.tell_progress(token, reply);
+            // It's told before the first byte is sent.
+            self.flush_links();
+        }
+    }
+
+    /// Has a connection's home know how far it has come, and what is to be sent.
+    pub(super) fn tell_progress(&mut self, token: Token, reply: Option<ReplyState>) {
         let now = self.now;
         let Some(cluster) = &mut self.cluster else { return };
-        let (Part::Node(node), Some(reply)) = (&mut cluster.part, reply) else { return };
+        let Part::Node(node) = &mut cluster.part else { return };
         let Some(flow) = cluster.flows.at(token) else { return };
         let connection = &self.connections[token];
         let input = connection.inbox.bytes(&self.reactor);
@@ -135,8 +144,6 @@ impl<H: Host> Worker<H> {
                 home.flows.began(flow, progress.into());
             }
             self.run_effects();
-            // It's told before the first byte is sent.
-            self.flush_links();
         }
     }
 

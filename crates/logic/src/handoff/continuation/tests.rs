@@ -104,7 +104,7 @@ fn a_later_reply_that_was_told_of_takes_the_place_of_the_first() {
         server_bytes: 5_000_000_000,
         client_bytes: 70,
         http: HttpState::default(),
-        reply: reply(vec![Piece::Literal(b"head".to_vec()), content(0, 150)]),
+        reply: Some(reply(vec![Piece::Literal(b"head".to_vec()), content(0, 150)])),
     };
     let at = |acknowledged_bytes| Witness { client_bytes: 70, ..seen(acknowledged_bytes) };
     let image_after = continue_from(image(), Some(told.clone()), &at(5_000_000_010)).unwrap();
@@ -116,6 +116,21 @@ fn a_later_reply_that_was_told_of_takes_the_place_of_the_first() {
     let tcp = continue_from(image(), Some(told.clone()), &at(5_000_000_002)).unwrap().tcp.unwrap();
     assert_eq!(tcp.sent, b"ad");
     assert_eq!(continue_from(image(), Some(told.clone()), &at(4_999_999_999)), Err(Impossible::Unknown));
+    assert_eq!(Progress::decode(&told.encode().unwrap()), Ok(told));
+}
+
+#[test]
+fn a_connection_that_was_told_to_rest_goes_on_if_nothing_has_happened_since() {
+    let told = Progress { server_bytes: 900, client_bytes: 70, http: HttpState::default(), reply: None };
+    let at = |acknowledged, client_bytes| {
+        continue_from(image(), Some(told.clone()), &Witness { client_bytes, ..seen(acknowledged) })
+    };
+    let rested = at(900, 70).unwrap();
+    let tcp = rested.tcp.as_ref().unwrap();
+    assert_eq!((tcp.send_next, tcp.receive_next), (0xFFFF_FFFC_u32.wrapping_add(900), 1_070));
+    assert!(tcp.sent.is_empty() && rested.reply.is_none() && rested.next_bytes().is_empty());
+    assert_eq!(at(900, 71), Err(Impossible::Unknown), "it has asked again: that may have been answered");
+    assert_eq!(at(901, 70), Err(Impossible::Unknown), "it has been told more");
     assert_eq!(Progress::decode(&told.encode().unwrap()), Ok(told));
 }
 
@@ -188,7 +203,7 @@ fn what_the_client_sent_is_counted_from_what_nobody_had_read() {
     let first = tcp.receive_next.wrapping_sub(HEAD.len() as u32);
     assert_eq!(began.next_bytes(), HEAD);
     let http = HttpState { head: HEAD.to_vec(), ..HttpState::default() };
-    let reply = reply(vec![content(0, 150)]);
+    let reply = Some(reply(vec![content(0, 150)]));
     // The request came again in one packet with the next one's beginning, and its node has read both.
     let told = Progress { server_bytes: 0, client_bytes: 50, http, reply };
     let seen = Witness { client_bytes: 50, timestamp: Some(9), ..seen(20) };

@@ -193,7 +193,17 @@ impl World {
         }
         let socket = &self.machines[machine].sockets[&flow];
         let is_told = socket.is_told;
-        let (Some(number), is_drained) = (socket.pending(), socket.is_drained()) else { return };
+        let Some(number) = socket.pending() else {
+            let rest = socket.rest();
+            if self.random.percent(20)
+                && let (Some(rest), Some(node)) = (rest, self.machines[machine].node())
+            {
+                node.began(flow, rest.encode().expect("within the limits").into());
+                self.settle(machine);
+            }
+            return;
+        };
+        let is_drained = socket.is_drained();
         let wanted = self.clients[&flow].asked[number as usize - 1].wanted;
         let is_for_one = self.random.percent(30);
         if wanted.0 as usize == machine || is_told || self.random.percent(20) {
@@ -240,7 +250,7 @@ impl World {
         let Some(socket) = state.sockets.get_mut(&flow) else { return };
         assert!(socket.received <= client.asked.len() as u64 * REQUEST_BYTES, "more than was sent");
         let progress = socket.answer(client, head, self.version);
-        if progress.reply.complete_length > 600
+        if progress.reply.as_ref().is_some_and(|reply| reply.complete_length > 600)
             && let Some(node) = state.node()
         {
             node.began(flow, progress.encode().expect("within the limits").into());
