@@ -379,6 +379,8 @@ fn rest_through_a_death(begun: Begun) {
     let held = lab.number("n1", "leat_flows");
     assert!(held >= 5, "{held}");
     lab.kill("n1");
+    // What half of them ask before the dispatcher knows is sent again by their kernels.
+    clients[..15].iter_mut().for_each(asks);
     super::within("they are elsewhere", || lab.number("dispatcher", "leat_flows_recovered_total") >= held);
     clients.iter_mut().for_each(asks);
     assert_eq!(lab.number("dispatcher", "leat_flows_cut_total"), 0);

@@ -172,6 +172,11 @@ impl Known {
         let is_complete = skipped == length;
         let lost_bytes = seen.client_bytes.saturating_sub(self.client_bytes);
         let is_awaited = self.reply.is_none() && !self.http.head.is_empty();
+        let is_at_rest = is_complete && self.reply.is_none() && self.http.head.is_empty();
+        if is_at_rest && lost_bytes > 0 && self.http.input.is_empty() && self.tcp.unread.is_empty() {
+            self.http.connection.expect_again();
+            return Ok(());
+        }
         let has_more = is_awaited || lost_bytes > 0 || !self.http.input.is_empty() || !self.tcp.unread.is_empty();
         if (is_awaited || is_complete && has_more) && !seen.is_exact {
             // The dead node may have answered, and nobody knows with which bytes.

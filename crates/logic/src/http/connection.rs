@@ -19,6 +19,7 @@ use std::time::Duration;
 use super::body::{BodyDecoder, BodyLength, BodyStep};
 use super::head::{HeadProgress, HeadStep};
 use super::known_sections::KnownSections;
+use super::method::Method;
 use super::outcome::{AfterReply, EndOfInput, Expired, Persistence, Progress};
 use super::rejection::RejectReason;
 use super::request::{Request, Version};
@@ -59,6 +60,9 @@ impl RequestCount {
     }
 }
 
+/// A client's kernel repeats what nobody has acknowledged within that time, if it ever does.
+const ASKED_AGAIN_WITHIN: Duration = Duration::from_secs(5);
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     /// Before the first byte of a head.
@@ -90,6 +94,8 @@ impl Flags {
     const CONTINUE_AWAITED: u8 = 16;
     /// What lasts longer than a request.
     const INPUT_ENDED: u8 = 32;
+    /// The next request may have come to a server that has died.
+    const ASKED_BEFORE: u8 = 64;
 
     fn has(self, flag: u8) -> bool {
         self.0 & flag != 0
@@ -153,6 +159,10 @@ impl Connection {
             match self.head.step(input, limits, known, request) {
                 HeadStep::Head(length) => {
                     *consumed = length;
+                    if self.flags.has(Flags::ASKED_BEFORE) && !matches!(request.method, Method::Get | Method::Head) {
+                        self.phase = Phase::Closed;
+                        return (length, Progress::Ended);
+                    }
                     self.begin_request(now, request);
                 }
                 HeadStep::NeedInput(skipped) => found = self.wait_for_head(now, skipped, input.len()),
@@ -299,6 +309,7 @@ impl Connection {
     #[must_use]
     pub fn poll_timeout(&self, limits: &Limits) -> Instant {
         let timeout = match self.phase {
+            Phase::Idle | Phase::Head if self.flags.has(Flags::ASKED_BEFORE) => ASKED_AGAIN_WITHIN,
             Phase::Idle if self.requests.get() > 0 => limits.idle_timeout,
             Phase::Idle | Phase::Head => limits.head_timeout,
             Phase::Reply if !self.flags.has(Flags::REPLYING) => return Instant::NEVER,
@@ -315,6 +326,7 @@ impl Connection {
             return None;
         }
         let expired = match self.phase {
+            Phase::Idle | Phase::Head if self.flags.has(Flags::ASKED_BEFORE) => Expired::Stalled,
             Phase::Idle if self.requests.get() > 0 && !self.flags.has(Flags::INPUT_ENDED) => {
                 // The last reply may not have been read yet, and the next request be on its way.
                 self.phase = Phase::Lingering;

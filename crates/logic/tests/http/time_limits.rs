@@ -238,3 +238,30 @@ fn limits_may_shrink_between_two_pieces_of_a_head() {
     let (_, progress) = connection.handle_input(at(2), head, &smaller);
     assert!(matches!(progress, Progress::Reject(_)), "{progress:?}");
 }
+
+/// A connection of a server that has died, whose client has asked since that server last told of it.
+fn asked_before() -> Connection {
+    let mut state = Connection::new(at(0)).export(at(90));
+    state.expect_again();
+    Connection::import(at(100), &state).expect("what is exported can be imported")
+}
+
+#[test]
+fn what_may_have_come_to_a_server_that_died_is_answered_if_it_comes_again_and_can_be_repeated() {
+    let mut connection = asked_before();
+    expect_request(&mut connection, 104, HEAD);
+    // The one after that is like any other.
+    _ = connection.reply(at(104), &limits(), false);
+    _ = connection.handle_reply_sent(at(104));
+    expect_request(&mut connection, 105, POST);
+    let (_, progress) = asked_before().handle_input(at(104), POST, &limits());
+    assert!(matches!(progress, Progress::Ended), "{progress:?}");
+}
+
+#[test]
+fn what_a_server_that_died_has_acknowledged_is_not_waited_for() {
+    expect_expiry(&mut asked_before(), 105, Expired::Stalled);
+    let mut connection = asked_before();
+    expect_more_wanted(&mut connection, 104, &HEAD[..9]);
+    expect_expiry(&mut connection, 105, Expired::Stalled);
+}

@@ -37,6 +37,8 @@ pub(super) struct Socket {
     pub(super) is_told: bool,
     /// A freeze is under way: the application lets go.
     pub(super) is_freezing: bool,
+    /// Its client may have asked a server that died: since then it's awaited again.
+    pub(super) asked_before_ns: Option<u64>,
     /// The same when it came here.
     begun_before: u64,
     /// Where the image was taken from which the home would recover.
@@ -65,6 +67,7 @@ impl Socket {
             is_asking: false,
             is_told: false,
             is_freezing: false,
+            asked_before_ns: None,
             begun_before: 0,
             base: (0, 0),
             congestion_bytes: SEGMENT_BYTES,
@@ -99,6 +102,7 @@ impl Socket {
         assert_eq!(start, self.end(), "a reply that doesn't follow the one before");
         let content = end - start - HEAD_BYTES;
         self.begun = number;
+        self.asked_before_ns = None;
         (self.is_asking, self.is_told) = (false, false);
         self.version = version;
         self.queue.extend_from_slice(&[head; HEAD_BYTES as usize]);
@@ -163,8 +167,12 @@ impl Socket {
 
     fn http(&self) -> HttpState {
         let pending = self.received / REQUEST_BYTES - self.begun;
+        let mut connection = ConnectionState { requests: self.begun as u32, ..ConnectionState::default() };
+        if self.asked_before_ns.is_some() {
+            connection.expect_again();
+        }
         HttpState {
-            connection: ConnectionState { requests: self.begun as u32, ..ConnectionState::default() },
+            connection,
             input: (0..pending).flat_map(|_| request()).collect(),
             head: if self.sent < self.end() { request() } else { Vec::new() },
             elapsed: Duration::ZERO,
@@ -263,6 +271,7 @@ impl Socket {
             is_asking: false,
             is_told: false,
             is_freezing: false,
+            asked_before_ns: image.http.connection.expects_again().then_some(now_ns),
             begun_before: number,
             base: (unacknowledged, u64::from(tcp.receive_next)),
             congestion_bytes: SEGMENT_BYTES,

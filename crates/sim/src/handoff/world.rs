@@ -20,6 +20,8 @@ const HOME: usize = 0;
 const TICK_NS: u64 = 100 * MILLISECOND;
 /// No packet is longer on its way.
 const LATENCY_NS_MAX: u64 = 200 * MILLISECOND;
+/// A request that its client sends again comes within that.
+const ASKED_AGAIN_WITHIN_NS: u64 = 5 * SECOND;
 /// A connection that the client has left.
 const STALL_NS: u64 = 40 * SECOND;
 
@@ -496,7 +498,7 @@ impl World {
         match outcome {
             Ok(image) => {
                 self.summary.recovered += 1;
-                if image.http.connection.flags & 8 != 0 {
+                if image.http.connection.flags & 8 != 0 || image.http.connection.expects_again() {
                     self.excuses.insert(flow, "a request died with its node");
                 }
                 home.recovered(now, flow, image.encode().expect("within the limits").into());

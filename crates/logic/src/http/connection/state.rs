@@ -31,6 +31,20 @@ impl ConnectionState {
     pub fn close_after_reply(&mut self) {
         self.flags |= Flags::MUST_CLOSE;
     }
+
+    /// Between requests: the next one may have come to a server that has died. If the client sends it again, that server's kernel hadn't acknowledged
+    /// it, so the client has nothing of an answer; one that may have had an effect is answered by the end of the connection (RFC 9110 section 9.2.2),
+    /// and a client that sends nothing again soon is cut: its request is lost.
+    pub fn expect_again(&mut self) {
+        self.flags |= Flags::ASKED_BEFORE;
+        self.elapsed = Duration::ZERO;
+    }
+
+    /// Whether the next request may have come to a server that has died.
+    #[must_use]
+    pub fn expects_again(&self) -> bool {
+        self.flags & Flags::ASKED_BEFORE != 0
+    }
 }
 
 /// By code.
@@ -49,7 +63,8 @@ const FLAGS: u8 = Flags::REPLYING
     | Flags::CLIENT_CLOSES
     | Flags::MUST_CLOSE
     | Flags::CONTINUE_AWAITED
-    | Flags::INPUT_ENDED;
+    | Flags::INPUT_ENDED
+    | Flags::ASKED_BEFORE;
 
 impl Connection {
     /// This connection's state, to be imported elsewhere.

@@ -177,7 +177,9 @@ impl World {
         else {
             return;
         };
-        let is_stalled = self.now_ns - socket.last_heard_ns > STALL_NS;
+        let is_lost = socket.pending().is_none()
+            && socket.asked_before_ns.is_some_and(|since| self.now_ns - since > ASKED_AGAIN_WITHIN_NS);
+        let is_stalled = is_lost || self.now_ns - socket.last_heard_ns > STALL_NS;
         if is_stalled || socket.is_ended || (socket.is_last && socket.is_drained()) {
             self.end_flow(machine, flow);
             return;
