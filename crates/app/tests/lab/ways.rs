@@ -165,7 +165,8 @@ fn what_the_full_map_has_no_room_for_is_proxied_and_no_node_is_to_blame() {
         }
         clients
     });
-    assert_eq!(lab.number("dispatcher", "leat_flow_entries"), 4, "{}", said());
+    // Few entries are counted every four seconds.
+    super::within("all four are counted", || lab.number("dispatcher", "leat_flow_entries") == 4);
     let nodes = motion::tell(&folder.path("leat.sock"), &["ctl", "nodes"]);
     assert_eq!(nodes.matches("may be chosen").count(), 3, "{nodes}{}", said());
     assert_eq!(said().matches("all 4 entries for flows are taken").count(), 1, "{}", said());
