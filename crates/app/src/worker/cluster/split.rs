@@ -7,7 +7,7 @@ use std::time::Duration;
 use leat_host::reactor::{Reactor, Token};
 use leat_logic::dispatch::cost::{Side, Work};
 use leat_logic::dispatch::{Facts, NodeId};
-use leat_logic::handoff::{Effect, FlowId, Image, ServerId, TcpState};
+use leat_logic::handoff::{Effect, FlowId, Image, ServerId};
 use leat_logic::http::{self, Method, Request};
 use leat_logic::schedule::Operation;
 use leat_logic::serve::cache::Lookup;
@@ -195,39 +195,8 @@ impl<H: Host> Worker<H> {
     /// A connection has come home as an image, with a request in hand that nobody has answered: to whom it's lent for that one as well, none if the
     /// request is this server's. A socket that is made for it would be taken apart again at once.
     pub(super) fn lends_on(&mut self, flow: FlowId, image: &Image, giver: ServerId) -> Option<ServerId> {
-        let request = Request::read_again(&image.http.head)?;
-        let is_delegated = self.judge_elsewhere(&request, image.tcp.as_ref()?, |balance, asked, loads| {
-            balance.decide(asked, loads).delegates()
-        })?;
-        let Some(Part::Home(home)) = self.cluster.as_mut().map(|cluster| &mut cluster.part) else { return None };
-        let facts = Facts::of(&request);
-        let server = is_delegated.then(|| home.lend_on(self.now, flow, giver, &facts)).flatten();
-        match (server, &mut home.split) {
-            (Some(_), _) => self.metrics.requests_delegated.increment(),
-            // It's counted when it's here.
-            (None, Some(split)) => split.kept = Some(flow),
-            (None, None) => {}
-        }
-        server
-    }
-
-    /// Whether a request is delegated with which a connection begins that nobody has a socket of. If not, it's judged again when it has one.
-    pub(super) fn delegates_birth(&mut self, request: &Request<'_>, tcp: &TcpState) -> bool {
-        self.judge_elsewhere(request, tcp, Balance::delegates_at_once).unwrap_or(false)
-    }
-
-    /// What `judge` says of a request whose connection has no socket here. None if it can't be a data server's, or what it names isn't known for
-    /// certain: that is looked up when there is one.
-    fn judge_elsewhere(
-        &mut self,
-        request: &Request<'_>,
-        tcp: &TcpState,
-        judge: impl FnOnce(&mut Balance, &Asked<'_>, &Loads) -> bool,
-    ) -> Option<bool> {
-        if request.method != Method::Get {
-            return None;
-        }
-        let listener = self.listener_of(tcp)?;
+        let request = Request::read_again(&image.http.head).filter(|request| request.method == Method::Get)?;
+        let listener = self.listener_of(image.tcp.as_ref()?)?;
         let number = self.listeners[listener as usize].sites.site(request.host.unwrap_or_default())?;
         let site = &self.sites[number as usize];
         let mut room = Vec::new();
@@ -235,16 +204,29 @@ impl<H: Host> Worker<H> {
         if site.kind != SiteKind::Files || site.handler(path).is_some() {
             return None;
         }
-        let found = self.cache.lookup(number, site.codings(request), path, self.now);
+        // What isn't known for certain is looked up when the connection is here.
+        let found = self.cache.lookup(number, site.codings(&request), path, self.now);
         let Lookup::Fresh(Found::Resource(resource)) = found else { return None };
         let bytes = resource.description.len_bytes;
+        let facts = Facts::of(&request);
         let asked = Asked { path, bytes, serving: self.serving_time(bytes), is_here: false };
         // As if the request were under way.
         let own = self.own_load();
         let own = Loads { own: own.own + 1, ..own };
         let Some(Part::Home(home)) = self.cluster.as_mut().map(|cluster| &mut cluster.part) else { return None };
-        let loads = home.loads(own, &Facts::of(request), self.now);
-        Some(judge(&mut home.split.as_mut()?.balance, &asked, &loads))
+        let loads = home.loads(own, &facts, self.now);
+        let split = home.split.as_mut()?;
+        let server = match split.balance.decide(&asked, &loads).delegates() {
+            true => home.lend_on(self.now, flow, giver, &facts),
+            false => None,
+        };
+        match (server, &mut home.split) {
+            (Some(_), _) => self.metrics.requests_delegated.increment(),
+            // It's counted when it's here.
+            (None, Some(split)) => split.kept = Some(flow),
+            (None, None) => {}
+        }
+        server
     }
 
     /// At a data server: a connection that was lent goes home with a request that is its home's, as all are that aren't for a file of some size.
