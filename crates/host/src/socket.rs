@@ -330,6 +330,17 @@ pub fn set_nonblocking(socket: RawFd, nonblocking: bool) -> io::Result<()> {
     check(unsafe { libc::ioctl(socket, libc::FIONBIO, &raw mut value) }).map(drop)
 }
 
+/// `TC_PRIO_INTERACTIVE` (linux/pkt_sched.h): what `pfifo_fast` and most disciplines of network cards send first.
+const PRIORITY_INTERACTIVE: i32 = 6;
+
+/// Has what a socket sends go before the rest where this machine's link is full.
+///
+/// # Errors
+/// Those of setsockopt(2).
+pub fn send_first(socket: &impl AsRawFd) -> io::Result<()> {
+    set_option(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PRIORITY, PRIORITY_INTERACTIVE)
+}
+
 /// Bytes sent and not acknowledged, with those not sent yet.
 #[must_use]
 pub fn unacknowledged_bytes(socket: RawFd) -> usize {

@@ -135,6 +135,37 @@ fn connections_that_begin_between_two_reports_are_shared_out() {
 }
 
 #[test]
+fn what_has_begun_at_a_node_stays_there_though_its_link_is_full() {
+    if !is_possible() {
+        return;
+    }
+    let (lab, folder) = (Lab::new(), Folder::new("full"));
+    let content: Vec<u8> = (0..100_000_u32).flat_map(u32::to_le_bytes).collect();
+    fs::write(folder.path("site/page"), &content).expect("a file to serve");
+    let text = "[cluster]\nvip = '10.77.0.100:80'\ndispatchers = '10.77.0.1'\nkey_file = 'cluster.key'\n\
+                [[cluster.node]]\nname = 'n1'\naddress = '10.77.0.11'\n[admin]\nlisten = '127.0.0.1:9180'\n[[site]]\nroot = 'site'\n\
+                [lab]\nnode_rate_mbit = 40\n";
+    fs::write(folder.path("cluster.toml"), text).expect("a configuration");
+    lab.well(&["up", &folder.path("cluster.toml")]);
+    lab.at("client1", || {
+        std::thread::scope(|scope| {
+            for _ in 0..16 {
+                scope.spawn(|| {
+                    for _ in 0..2 {
+                        let (mut stream, mut reply) = (begin(0), Vec::new());
+                        stream.write_all(REQUEST).expect("it's open");
+                        stream.read_to_end(&mut reply).expect("a reply");
+                        assert!(reply.ends_with(&content), "{} bytes came", reply.len());
+                    }
+                });
+            }
+        });
+    });
+    let at_home = |name| lab.number("dispatcher", name);
+    assert_eq!((at_home("leat_handoffs_returned_total"), at_home("leat_flows_cut_total")), (0, 0));
+}
+
+#[test]
 fn requests_that_a_node_never_took_are_answered_by_another() {
     if !is_possible() {
         return;

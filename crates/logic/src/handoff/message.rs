@@ -110,6 +110,8 @@ pub enum Message {
         flow: FlowId,
         /// Under which it is held.
         generation: Generation,
+        /// It was to begin there, and nothing has been heard of it: what has begun stays, and its word is on the way.
+        is_unheard: bool,
     },
     /// Home: that generation is over. Close what is left of it without a word.
     Release {
@@ -293,8 +295,9 @@ const PRESENT: u8 = 34;
 const LIVES: u8 = 36;
 const KNOWN: u8 = 38;
 
-/// An offer's terms, a bit each; those that aren't known are ignored.
+/// An offer's terms, a bit each, and a recall's; those that aren't known are ignored.
 const LENT: u8 = 1;
+const UNHEARD: u8 = 1;
 
 /// The same of a node's load.
 const DRAINING: u8 = 1;
@@ -397,9 +400,12 @@ impl Message {
                 encode_key(*flow, *generation, out);
                 put_bytes(out, bytes);
             }
+            Message::Recall { flow, generation, is_unheard } => {
+                encode_key(*flow, *generation, out);
+                out.push(u8::from(*is_unheard));
+            }
             Message::Taken { flow, generation }
             | Message::Ended { flow, generation }
-            | Message::Recall { flow, generation }
             | Message::Release { flow, generation }
             | Message::Known { flow, generation } => encode_key(*flow, *generation, out),
             Message::Refused { flow, generation, reason } => {
@@ -489,7 +495,10 @@ fn decode_fields(kind: u8, reader: &mut Reader<'_>) -> Result<Option<Message>, D
             match kind {
                 TAKEN => Message::Taken { flow, generation },
                 ENDED => Message::Ended { flow, generation },
-                RECALL => Message::Recall { flow, generation },
+                RECALL => {
+                    let is_unheard = !reader.is_empty() && reader.byte("the terms")? & UNHEARD != 0;
+                    Message::Recall { flow, generation, is_unheard }
+                }
                 KNOWN => Message::Known { flow, generation },
                 _ => Message::Release { flow, generation },
             }
@@ -627,7 +636,8 @@ mod tests {
             Message::Return { flow, generation, image: bytes.clone() },
             Message::Began { flow, generation, progress: bytes },
             Message::Ended { flow, generation },
-            Message::Recall { flow, generation },
+            Message::Recall { flow, generation, is_unheard: false },
+            Message::Recall { flow, generation, is_unheard: true },
             Message::Release { flow, generation },
             Message::Keep { flow, generation, next: generation.next() },
             Message::Where { flow, generation, question },

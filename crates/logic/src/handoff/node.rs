@@ -190,7 +190,7 @@ impl Node {
             Message::Offer { flow, generation, image, is_lent } => {
                 self.handle_offer(now, flow, generation, image, is_lent);
             }
-            Message::Recall { flow, generation } => self.handle_recall(flow, generation),
+            Message::Recall { flow, generation, is_unheard } => self.handle_recall(flow, generation, is_unheard),
             Message::Release { flow, generation } => self.handle_release(flow, generation),
             Message::Keep { flow, generation, next } => self.handle_keep(flow, generation, next),
             Message::There { flow, generation, number, there } => self.handle_answer(flow, generation, number, there),
@@ -468,7 +468,7 @@ impl Node {
         }
     }
 
-    fn handle_recall(&mut self, flow: FlowId, generation: Generation) {
+    fn handle_recall(&mut self, flow: FlowId, generation: Generation, is_unheard: bool) {
         let found = self.flows.get(&flow).filter(|record| record.generation == generation);
         match found.map(|record| &record.phase) {
             // A server with much to do has connections waiting: they'd be dropped if they went on elsewhere.
@@ -477,8 +477,8 @@ impl Node {
                 self.effects.push_back(Effect::AcceptAll);
             }
             None => self.refuse(flow, generation, RefuseReason::Absent),
-            // Its home asks since it hasn't been told yet.
-            Some(Phase::Live) if self.newborn.contains(&flow) => self.tell_births(),
+            // Its home asks since it hasn't been told yet, or since a full link keeps what it was told.
+            Some(Phase::Live) if is_unheard => self.tell_births(),
             Some(Phase::Live) => self.give_back(flow),
             Some(Phase::Taking | Phase::Freezing | Phase::Returning(_)) => {}
         }

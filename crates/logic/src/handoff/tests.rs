@@ -667,6 +667,24 @@ fn a_birth_of_which_the_home_hasnt_heard_yet_is_told_when_it_asks() {
 }
 
 #[test]
+fn a_birth_whose_word_is_late_stays_where_it_is() {
+    let mut pair = be_born();
+    assert!(pair.node.born(FLOW));
+    pair.node.tell_births();
+    let told = pair.collect_node();
+    // A full link keeps the word for longer than the home waits for it.
+    pair.pass(Duration::from_millis(150));
+    told.into_iter().for_each(|message| pair.home.handle_message(pair.now, pair.session(), message));
+    pair.talk();
+    assert_eq!(
+        (pair.home_did.clone(), pair.node_did.clone()),
+        (vec![], vec![]),
+        "it isn't frozen in the middle of its reply"
+    );
+    assert_eq!(pair.home.flows_of(|node| node == NODE).count(), 1);
+}
+
+#[test]
 fn a_node_that_takes_its_time_isnt_asked_for_what_it_was_offered() {
     let mut pair = Pair::new();
     pair.offer();

@@ -16,6 +16,7 @@ use leat_logic::time::Instant;
 use super::super::stream::Owner;
 use super::super::{Host, LINK_LISTENER_INDEX, Worker};
 use super::Part;
+use super::node::Borrowed;
 
 /// After a link that failed the next is tried, each time twice as late.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
@@ -142,10 +143,18 @@ impl<H: Host> Worker<H> {
             self.reactor.close(socket, true);
             return;
         };
-        let stream = self.open_stream(socket, false, Owner::Link);
+        let stream = self.open_link(socket, false);
         if let Some(cluster) = &mut self.cluster {
             cluster.links.add(stream, session, None);
         }
+    }
+
+    /// Leases and words of connections mustn't wait behind the replies that fill this machine's link.
+    fn open_link(&mut self, socket: Socket, connecting: bool) -> Token {
+        if let Err(error) = socket::send_first(&Borrowed(socket)) {
+            crate::log::warning(format_args!("a link's messages may wait behind replies: {error}"));
+        }
+        self.open_stream(socket, connecting, Owner::Link)
     }
 
     /// Nodes have connected: few do, and what a link costs is nobody's share.
@@ -308,7 +317,7 @@ impl<H: Host> Worker<H> {
         let session =
             LinkSession::connect(now, cluster.own, &cluster.key, entropy).map_err(|error| error.to_string())?;
         let socket = self.reactor.connect(&Peer::Internet(address)).map_err(|error| format!("{address}: {error}"))?;
-        let stream = self.open_stream(socket, true, Owner::Link);
+        let stream = self.open_link(socket, true);
         if let Some(cluster) = &mut self.cluster {
             let id = cluster.links.add(stream, session, Some(place));
             if let Some(home) = cluster.links.homes.get_mut(&place) {

@@ -34,7 +34,7 @@ pub struct HomeLimits {
     pub kept_bytes_max: usize,
     /// How long a node may send after a heartbeat. Longer: a node's death is noticed later; shorter: a hiccup silences it.
     pub lease: Duration,
-    /// After a birth of which its node says nothing, it's recalled: the packet may be lost, and with it the offer. Any other offer is answered as long
+    /// After a birth of which its node says nothing, the node is asked: the packet may be lost, and with it the offer. Any other offer is answered as long
     /// as its session lasts, however long that takes a node with much to do.
     pub birth_timeout: Duration,
     /// After a start, how long nodes have to say which flows they hold: an attempt to connect to the life before may still be under way.
@@ -385,7 +385,7 @@ impl Home {
         if let Holder::Node { life, is_recalled, .. } = &mut record.holder {
             *is_recalled = true;
             let (life, generation) = (*life, record.generation);
-            self.send(life, Message::Recall { flow, generation });
+            self.send(life, Message::Recall { flow, generation, is_unheard: false });
         }
     }
 

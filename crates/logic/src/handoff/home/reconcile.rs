@@ -85,7 +85,9 @@ impl Home {
             let offered = self.flows.get(&flow).filter(|record| record.generation == generation);
             match offered.map(|record| record.holder) {
                 Some(Holder::Offered { .. }) if deadline > now => return,
-                Some(Holder::Offered { life, .. }) => self.send(life, Message::Recall { flow, generation }),
+                Some(Holder::Offered { life, .. }) => {
+                    self.send(life, Message::Recall { flow, generation, is_unheard: true });
+                }
                 _ => {}
             }
             self.births.pop_front();
@@ -144,7 +146,7 @@ impl Home {
             }
             if record.is_some_and(Flow::is_unheard_birth) {
                 // It may be about to begin: only the answer is a promise.
-                self.send(life, Message::Recall { flow, generation: Generation::BORN });
+                self.send(life, Message::Recall { flow, generation: Generation::BORN, is_unheard: true });
             } else {
                 self.handle_absence(flow);
             }
@@ -180,7 +182,7 @@ impl Home {
                 if record.generation == generation {
                     *unconfirmed = None;
                     if is_recalled && !is_returning {
-                        self.send(life, Message::Recall { flow, generation });
+                        self.send(life, Message::Recall { flow, generation, is_unheard: false });
                     }
                 } else if *unconfirmed == Some(generation) {
                     let next = record.generation;
