@@ -79,7 +79,8 @@ pub trait Programs {
     /// Processor time that the program, with the descendants last seen, has used since this was last asked.
     fn take_used(&mut self, program: ProgramId) -> Duration;
 
-    /// Whether the program or a descendant wants the processor. Descendants that it finds count from now on.
+    /// Whether the program or a descendant wants the processor. Descendants that it finds count from now on; those that stand still though the program was resumed
+    /// are resumed too.
     fn is_runnable(&mut self, program: ProgramId) -> bool;
 
     /// How the program has ended, if it has; said once.
@@ -118,6 +119,12 @@ fn signal(program: ProgramId, signal: Signal) {
     if let Some(group) = pid(program.0) {
         // It may have ended meanwhile: then there is nobody to tell.
         let _ = kill_process_group(group, signal);
+    }
+}
+
+fn signal_one(process: u32, signal: Signal) {
+    if let Some(process) = pid(process) {
+        let _ = rustix::process::kill_process(process, signal);
     }
 }
 
@@ -176,12 +183,12 @@ fn children(process: u32) -> Vec<u32> {
     list.split_ascii_whitespace().filter_map(|number| number.parse().ok()).collect()
 }
 
-/// Whether a process waits for the processor, or has it.
-fn wants_processor(process: u32) -> bool {
+/// The letter that proc(5) has for what a process does: `R` where it waits for the processor or has it, `T` where it was stopped.
+fn state(process: u32) -> Option<u8> {
     let stat = std::fs::read(format!("/proc/{process}/stat")).unwrap_or_default();
     // Its name, in parentheses, may have any bytes.
     let after_name = stat.iter().rposition(|&byte| byte == b')').map_or(0, |place| place + 2);
-    stat.get(after_name) == Some(&b'R')
+    stat.get(after_name).copied()
 }
 
 impl Programs for LocalPrograms {
@@ -248,12 +255,21 @@ impl Programs for LocalPrograms {
 
     fn is_runnable(&mut self, program: ProgramId) -> bool {
         let Some(members) = self.members.get_mut(&program) else { return false };
-        let mut wants = false;
+        let (mut wants, mut is_stopped) = (false, false);
         let mut at = 0;
         let mut found = vec![program.0];
         while let Some(&process) = found.get(at) {
             at += 1;
-            wants |= wants_processor(process);
+            let now = state(process);
+            if process == program.0 {
+                is_stopped = now == Some(b'T');
+            } else if now == Some(b'T') && !is_stopped {
+                // A process that is begun (fork(2)) while its group is stopped and resumed can miss that it was resumed: the kernel takes SIGCONT
+                // for ignored before it takes back the stop that the new process will find. Nobody else would ever wake it.
+                signal_one(process, Signal::CONT);
+                wants = true;
+            }
+            wants |= now == Some(b'R');
             let room = MEMBERS_MAX - found.len();
             found.extend(children(process).into_iter().take(room));
         }
@@ -415,7 +431,29 @@ mod tests {
         });
         programs.kill(program);
         eventually("it ends", || programs.reap(program));
-        eventually("the child ends", || processor_time(child).is_none_or(|_| !wants_processor(child)).then_some(()));
+        eventually("the child ends", || processor_time(child).is_none_or(|_| state(child) != Some(b'R')).then_some(()));
+    }
+
+    /// What stopping and resuming a group leaves now and then of a process that is just begun.
+    #[test]
+    fn what_a_program_starts_isnt_left_standing_still() {
+        let mut programs = LocalPrograms::new();
+        let (program, mut stream) = shell(&mut programs, "sleep 100 & echo $!; wait");
+        let mut digits = [0; 16];
+        let count = stream.read(&mut digits).unwrap();
+        let child: u32 = std::str::from_utf8(&digits[..count]).unwrap().trim().parse().unwrap();
+        signal_one(child, Signal::STOP);
+        eventually("it stands still", || (state(child) == Some(b'T')).then_some(()));
+        programs.stop(program);
+        eventually("all stand still", || (state(program.0) == Some(b'T')).then_some(()));
+        assert!(!programs.is_runnable(program), "the worker has stopped them all");
+        assert_eq!(state(child), Some(b'T'));
+        signal_one(program.0, Signal::CONT);
+        eventually("the program goes on", || (state(program.0) != Some(b'T')).then_some(()));
+        assert!(programs.is_runnable(program));
+        eventually("so does what it has started", || (state(child) != Some(b'T')).then_some(()));
+        programs.kill(program);
+        eventually("it ends", || programs.reap(program));
     }
 
     #[test]
