@@ -6,20 +6,24 @@ use std::process::Command;
 /// Where source, objects and the list of their hashes are.
 const FOLDER: &str = "crates/host/src/steering/programs";
 const HASHES: &str = "objects.sha256";
-const PROGRAMS: [&str; 5] = ["dispatcher", "dispatcher_born", "node", "node_born", "spread"];
-const SOURCES: [&str; 12] = [
+const PROGRAMS: [&str; 6] = ["dispatcher", "dispatcher_born", "node", "node_born", "spread", "spread_served"];
+const SOURCES: [&str; 16] = [
     "answer.h",
     "born.h",
     "cookie.h",
     "dispatcher.c",
     "dispatcher_born.c",
     "flow.h",
+    "listener.h",
     "node.c",
     "node_born.c",
     "packet.h",
     "reach.h",
+    "served.h",
     "spread.c",
+    "spread_served.c",
     "syncookie.h",
+    "time_wait.h",
 ];
 
 /// Builds the objects, and writes what they were built from and with.

@@ -152,6 +152,10 @@ pub struct WorkerMetrics {
     pub packets_passed_on: Number,
     /// Packets of either whose node isn't known.
     pub packets_unreached: Number,
+    /// Packets that a node has given to a server that isn't leat.
+    pub packets_served: Number,
+    /// The same, which that server didn't want.
+    pub packets_unserved: Number,
     /// Connections given to a node, or taken by one.
     pub handoffs: Number,
     /// Connections that began at a node.
@@ -236,6 +240,8 @@ impl WorkerMetrics {
             packets_followed: Number::default(),
             packets_passed_on: Number::default(),
             packets_unreached: Number::default(),
+            packets_served: Number::default(),
+            packets_unserved: Number::default(),
             handoffs: Number::default(),
             births: Number::default(),
             handoffs_refused: Number::default(),

@@ -65,6 +65,7 @@ fn spread(judge: &mut Judge<'_>) {
         judge.error(written, message, "take it out: a connection server's clients have its own address");
         return;
     }
+    let hands_on = config.cluster.hands_on();
     for (index, node) in config.cluster.nodes.iter().enumerate() {
         let Some(span) = item(judge, &["cluster", "node"], index) else { continue };
         let name = &node.name;
@@ -72,12 +73,12 @@ fn spread(judge: &mut Judge<'_>) {
             let message = format!("node `{name}` is `routed`, which spread = \"l4\" can't do");
             judge.error(span.clone(), message, "have fronts and nodes share a network, and take `routed` out");
         }
-        if !node.server.is_empty() {
-            let message = format!("node `{name}` has `for`, which spread = \"l4\" can't do");
-            judge.error(span, message, "have the server listen at the VIP itself, and take `for` out");
+        if hands_on && !node.server.is_empty() {
+            let message = format!("node `{name}` has `for`, and its server can't choose by content");
+            let help = "take out `policy`, then each node serves what comes to it; or `for`: only leat hands connections on, and takes others'";
+            judge.error(span, message, help);
         }
     }
-    let hands_on = config.cluster.hands_on();
     if let (true, Some(span)) = (hands_on, judge.written_at(&["cluster", "health", "slow_start"])) {
         let message = "`slow_start` counts for nothing where nodes choose by content";
         judge.warning(

@@ -229,7 +229,8 @@ section! {
         /// Paths that it serves, compared as they are sent; all when empty.
         paths: Vec<PathPattern> = ListOf(PATH_PATTERN), Toml("[]");
         /// Where a server listens that isn't leat and answers in this node's place: nginx, Apache, whatever speaks HTTP. One address of each family of
-        /// the VIPs. Connections begin at it, with the client's own address; what can't begin there is proxied to it. `leat node --for` says the same.
+        /// the VIPs. Connections begin at it, with the client's own address; what can't begin there is proxied to it (nothing is under `spread = "l4"`).
+        /// `leat node --for` says the same.
         server ("for"): Vec<SocketAddr> = ListOf(ADDRESS), Toml("[]");
         /// Whether there is a router between the dispatcher and it. Packets to it then carry its own address on their way.
         routed: bool = Flag, Toml("false");

@@ -227,7 +227,9 @@ fn complete(config: &mut Config) {
         config.sites.extend(config.cluster.ports.iter().enumerate().map(|(place, port)| port.as_site(place)));
     }
     if let (Role::Node, Some(node)) = (config.role, config.cluster.own_node().filter(|node| !node.server.is_empty())) {
-        config.sites = in_front_of(node, &config.cluster).into_iter().collect();
+        // Behind fronts every connection begins at that server.
+        let is_proxied = !config.cluster.is_spread();
+        config.sites = in_front_of(node, &config.cluster).filter(|_| is_proxied).into_iter().collect();
     }
     if let (Role::Node | Role::Dispatcher, false, Some(socket)) =
         (config.role, config.cluster.name.is_empty(), &mut config.admin.socket)

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::{Host, HostKind, Lab, Member, Plan, ground, groups};
-use crate::config::{self, Config, Part, Role};
+use crate::config::{self, ClusterNode, Config, Part, Role};
 
 /// How long a member may take to listen, and to end.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -40,7 +40,9 @@ pub(super) fn start_all(lab: &Lab, files: &[PathBuf], configs: &[Config], plan: 
         started.push((member, config, place, child));
     }
     for (member, config, place, child) in &mut started {
-        let nodes = if is_home(member.kind) { config.cluster.nodes.len() } else { 0 };
+        // A front waits for servers, and those that aren't leat are started by somebody else.
+        let is_awaited = |node: &&ClusterNode| !config.cluster.is_spread() || node.server.is_empty();
+        let nodes = if is_home(member.kind) { config.cluster.nodes.iter().filter(is_awaited).count() } else { 0 };
         let is_up = if config.cluster.is_spread() { ": it can be reached" } else { ": its link is up" };
         wait_until_ready(place, (nodes, is_up), child)?;
     }

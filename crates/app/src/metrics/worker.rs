@@ -30,7 +30,7 @@ pub(super) const FAMILIES: &[(&Family, Read)] = &[
             name: "leat_flows",
             kind: "gauge",
             labels: "",
-            help: "Connections that a dispatcher has given away, or that a node holds for one.",
+            help: "Connections that a dispatcher has given away, or that a node holds for one; that a server has which isn't leat, at a node behind fronts.",
         },
         |worker| &worker.flows,
     ),
@@ -78,6 +78,24 @@ pub(super) const FAMILIES: &[(&Family, Read)] = &[
             help: "Packets of either that were dropped, as no node has their bucket or it isn't known where that is.",
         },
         |worker| &worker.packets_unreached,
+    ),
+    (
+        &Family {
+            name: "leat_packets_served_total",
+            kind: "counter",
+            labels: "",
+            help: "Packets with which connections begin that a node behind fronts has given to a server that isn't leat.",
+        },
+        |worker| &worker.packets_served,
+    ),
+    (
+        &Family {
+            name: "leat_packets_unserved_total",
+            kind: "counter",
+            labels: "",
+            help: "The same, where that server didn't listen: its clients are refused.",
+        },
+        |worker| &worker.packets_unserved,
     ),
     (
         &Family {

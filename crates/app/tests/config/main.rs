@@ -98,7 +98,7 @@ fn the_example_is_right() {
 
 #[test]
 fn the_example_of_a_cluster_is_right_for_its_dispatcher_and_its_nodes() {
-    for example in ["cluster.toml", "spread.toml"] {
+    for example in ["cluster.toml", "spread.toml", "foreign.toml", "foreign-spread.toml"] {
         let file = repository().join("examples").join(example);
         let part = |role, name: Option<&str>| {
             let part = config::Part { role: Some(role), name: name.map(str::to_owned), server: Vec::new() };

@@ -11,16 +11,16 @@ use super::{Folder, Lab, is_possible, within};
 const VIP: &str = "10.77.0.100:80";
 /// What `leat ctl nodes` says of a node that gets requests.
 const FIT: &str = "may be chosen";
-const SIZES: [usize; 3] = [1 << 10, 64 << 10, 3 << 20];
+pub(super) const SIZES: [usize; 3] = [1 << 10, 64 << 10, 3 << 20];
 
 /// nginx at a node; ends with it.
-struct Nginx {
+pub(super) struct Nginx {
     process: Child,
     log: String,
 }
 
 impl Nginx {
-    fn start(lab: &Lab, folder: &Folder, node: &str) -> Nginx {
+    pub(super) fn start(lab: &Lab, folder: &Folder, node: &str) -> Nginx {
         let at = |name: &str| folder.path(&format!("{node}-{name}"));
         let text = format!(
             "daemon off;\nworker_processes 2;\npid {};\nerror_log {};\nevents {{ worker_connections 512; }}\nhttp {{\n\
@@ -41,7 +41,7 @@ impl Nginx {
     }
 
     /// Client, what was forwarded, and path, of every request but probes.
-    fn requests(&self) -> Vec<(String, String, String)> {
+    pub(super) fn requests(&self) -> Vec<(String, String, String)> {
         let log = fs::read_to_string(&self.log).unwrap_or_default();
         let fields = log.lines().map(|line| line.split('|').map(str::to_owned).collect::<Vec<_>>());
         let requests = fields.filter_map(|fields| <[String; 3]>::try_from(fields).ok().map(Into::into));
@@ -49,13 +49,18 @@ impl Nginx {
     }
 
     /// At once, with all its connections.
-    fn kill(&mut self) {
+    pub(super) fn kill(&mut self) {
+        self.signal("-KILL");
+        self.process.wait().expect("it has ended");
+    }
+
+    /// Sends all its processes a signal.
+    pub(super) fn signal(&self, signal: &str) {
         let parent = self.process.id();
         let children = fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).unwrap_or_default();
         // The parent first: it would have others in their place.
         let pids = [parent.to_string()].into_iter().chain(children.split_whitespace().map(str::to_owned));
-        assert!(Command::new("kill").arg("-KILL").args(pids).status().is_ok_and(|status| status.success()));
-        self.process.wait().expect("it has ended");
+        assert!(Command::new("kill").arg(signal).args(pids).status().is_ok_and(|status| status.success()));
     }
 }
 
@@ -66,7 +71,7 @@ impl Drop for Nginx {
     }
 }
 
-fn has_nginx() -> bool {
+pub(super) fn has_nginx() -> bool {
     let has = Command::new("nginx").arg("-v").output().is_ok();
     assert!(has || std::env::var_os("LEAT_REQUIRE_NAMESPACES").is_none(), "nginx is missing");
     if !has {
@@ -75,7 +80,7 @@ fn has_nginx() -> bool {
     has
 }
 
-fn content(size: usize) -> Vec<u8> {
+pub(super) fn content(size: usize) -> Vec<u8> {
     (0..size).map(|place| (place * 7 + place / 251) as u8).collect()
 }
 
@@ -114,7 +119,7 @@ fn held(folder: &Folder, node: &str) -> u64 {
     ask(folder, leat::ctl::Command::Flows)["nodes"][node].as_u64().expect("a number")
 }
 
-fn get(stream: &mut TcpStream, size: usize, end: &str) -> std::io::Result<Vec<u8>> {
+pub(super) fn get(stream: &mut TcpStream, size: usize, end: &str) -> std::io::Result<Vec<u8>> {
     stream.write_all(format!("GET /{size} HTTP/1.1\r\nHost: x\r\n{end}\r\n").as_bytes())?;
     read_reply(stream)
 }
@@ -256,10 +261,7 @@ fn connections_at_nginx_outlive_leat_and_a_drained_node_gets_no_more() {
     assert_eq!(servers[0].requests().len(), before, "nothing new");
     assert!(clients.iter_mut().all(get_again), "what it has stays until it ends");
     // leat dies at the other node, and with it nothing.
-    let leat: Vec<String> =
-        lab.processes("n2").split_whitespace().filter(|pid| is_leat(pid)).map(str::to_owned).collect();
-    assert!(leat.len() >= 2, "a supervisor and an engine");
-    assert!(Command::new("kill").arg("-KILL").args(&leat).status().is_ok_and(|status| status.success()));
+    kill_leat(&lab, "n2");
     within("its link is down", || state(&folder, "n2") != FIT);
     assert!(clients.iter_mut().all(get_again), "the kernel and nginx have them");
     // And so does the dispatcher. The next one finds entries that no node will ever claim: they're in nobody's books.
@@ -280,6 +282,14 @@ fn connections_at_nginx_outlive_leat_and_a_drained_node_gets_no_more() {
     within("the node is empty", || held(&folder, "n1") == 0);
     lab.kill("dispatcher");
     again.wait().expect("it has ended");
+}
+
+/// leat dies at a node, and its server doesn't.
+pub(super) fn kill_leat(lab: &Lab, node: &str) {
+    let leat: Vec<String> =
+        lab.processes(node).split_whitespace().filter(|pid| is_leat(pid)).map(str::to_owned).collect();
+    assert!(leat.len() >= 2, "a supervisor and an engine");
+    assert!(Command::new("kill").arg("-KILL").args(&leat).status().is_ok_and(|status| status.success()));
 }
 
 fn is_leat(pid: &str) -> bool {

@@ -4,6 +4,7 @@
 mod born;
 mod clients;
 mod foreign;
+mod fronts;
 mod motion;
 mod peer;
 mod privileges;

@@ -54,7 +54,7 @@ fn upgrade(lab: &Lab, node: &str) {
 }
 
 /// As a routing protocol does when a front is gone.
-fn route_to(lab: &Lab, fronts: &[&str]) {
+pub(super) fn route_to(lab: &Lab, fronts: &[&str]) {
     let hops: Vec<_> = fronts.iter().flat_map(|front| ["nexthop", "via", front]).collect();
     lab.well(&[&["exec", "router", "ip", "route", "replace", "10.77.0.100/32"], &hops[..]].concat());
 }

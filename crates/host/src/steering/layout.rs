@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use aya::Pod;
 
 /// Changes whenever a layout does: programs of another version must not find these maps.
-pub(super) const VERSION: &str = "9";
+pub(super) const VERSION: &str = "10";
 
 pub(super) const FLOW_HELD: u8 = 1;
 pub(super) const FLOW_NODE_CLOSED: u8 = 2;
@@ -33,6 +33,9 @@ pub(super) const NODE_ROUTED: u32 = 2;
 pub(super) const SERVICE_OWN: u32 = 1;
 pub(super) const SERVICE_MARKED: u32 = 2;
 pub(super) const SERVICE_FOREIGN: u32 = 4;
+
+pub(super) const SPREAD_OWN: u16 = 1;
+pub(super) const SPREAD_REFUSES: u16 = 2;
 
 /// In the lease's place where all servers are foreign.
 pub const NO_LEASE: u64 = u64::MAX;
@@ -146,6 +149,15 @@ pub(super) struct RawOwners {
     pub(super) previous: u16,
 }
 
+/// `struct spread_service`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct RawSpreadService {
+    pub(super) server: [u8; 16],
+    pub(super) server_port: [u8; 2],
+    pub(super) flags: u16,
+}
+
 /// `struct bucket_key`.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -180,6 +192,8 @@ unsafe impl Pod for RawBirth {}
 unsafe impl Pod for RawHeir {}
 // SAFETY: as above.
 unsafe impl Pod for RawOwners {}
+// SAFETY: as above.
+unsafe impl Pod for RawSpreadService {}
 // SAFETY: as above.
 unsafe impl Pod for RawBucketKey {}
 // SAFETY: as above.

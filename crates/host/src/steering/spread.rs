@@ -11,13 +11,17 @@ use leat_logic::spread::Owners;
 use super::attach::{Programs, RunTime};
 use super::dispatcher::Reach;
 use super::flows::FlowKey;
-use super::layout::{RawBucketKey, RawKey, RawMoved, RawNode, RawOwners, RawServiceKey, raw_ip, raw_port};
+use super::layout::{
+    RawBucketKey, RawKey, RawMoved, RawNode, RawOwners, RawServiceKey, RawSpreadService, SPREAD_OWN, SPREAD_REFUSES,
+    raw_ip, raw_port,
+};
 use super::{Doing, Result};
 
 /// An entry that isn't there isn't made (include/uapi/linux/bpf.h).
 const BPF_EXIST: u64 = 2;
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!("programs/spread.o");
+static SERVED_OBJECT: &[u8] = aya::include_bytes_aligned!("programs/spread_served.o");
 
 /// Which of the programs a machine has its packets pass through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,14 +30,48 @@ pub enum SpreadPart {
     Front,
     /// Fronts' packets arrive here; those of connections that another node has go on to that.
     Peer,
+    /// The same, and connections begin at a server that isn't leat.
+    Served,
 }
 
 impl SpreadPart {
     fn program(self) -> &'static str {
         match self {
             SpreadPart::Front => "front_ingress",
-            SpreadPart::Peer => "peer_ingress",
+            SpreadPart::Peer | SpreadPart::Served => "peer_ingress",
         }
+    }
+
+    fn object(self) -> &'static [u8] {
+        match self {
+            SpreadPart::Front | SpreadPart::Peer => OBJECT,
+            SpreadPart::Served => SERVED_OBJECT,
+        }
+    }
+}
+
+/// An address whose packets are looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SpreadService {
+    /// A VIP, or this node's own address at which fronts see whether it's well.
+    pub at: SocketAddr,
+    /// Whether it's the node's own: refused while the node isn't well, and of no interest to other nodes.
+    pub is_own: bool,
+    /// Where the server listens that is to have the connections which begin here, if that isn't leat ([`SpreadPart::Served`]): of the same family.
+    pub server: Option<SocketAddr>,
+}
+
+impl SpreadService {
+    fn raw(self, refuses: bool) -> (RawServiceKey, RawSpreadService) {
+        let mut raw = RawSpreadService::default();
+        if let Some(server) = self.server {
+            raw.server = raw_ip(server.ip());
+            raw.server_port = raw_port(server);
+        }
+        if self.is_own {
+            raw.flags = SPREAD_OWN | if refuses { SPREAD_REFUSES } else { 0 };
+        }
+        (RawServiceKey { address: raw_ip(self.at.ip()), port: raw_port(self.at) }, raw)
     }
 }
 
@@ -48,18 +86,29 @@ pub struct SpreadCounters {
     pub unreached: u64,
     /// Packets that a front has sent after their connection.
     pub followed: u64,
+    /// Packets that a node has given to the listener of a server that isn't leat: those with which connections begin.
+    pub served: u64,
+    /// The same, where that server didn't listen.
+    pub unserved: u64,
 }
 
 /// See the module.
 pub struct Spread {
     pub(super) programs: Programs,
-    vips: HashMap<MapData, RawServiceKey, u32>,
+    part: SpreadPart,
+    services: HashMap<MapData, RawServiceKey, RawSpreadService>,
+    known: Vec<SpreadService>,
+    refuses: bool,
     nodes: Array<MapData, RawNode>,
     buckets: Array<MapData, RawOwners>,
     moved: HashMap<MapData, RawKey, RawMoved>,
     keys: Array<MapData, RawBucketKey>,
     key: RawBucketKey,
     counters: PerCpuArray<MapData, u64>,
+}
+
+fn doing_services() -> String {
+    "map of addresses".to_owned()
 }
 
 fn doing_moved() -> String {
@@ -75,21 +124,27 @@ impl Spread {
     ///
     /// # Errors
     /// Not allowed ([`super::Error::Forbidden`]), no BPF file system, an older kernel than 5.10.
-    pub fn load(directory: &Path, key: [u8; 16]) -> Result<Spread> {
+    pub fn load(directory: &Path, part: SpreadPart, key: [u8; 16]) -> Result<Spread> {
         let maps =
-            ["spread_vips", "nodes", "buckets", "bucket_keys", "moved", "spread_counters"].map(|name| (name, None));
-        let mut programs = Programs::load(OBJECT, directory, &maps)?;
+            ["spread_services", "nodes", "buckets", "bucket_keys", "moved", "spread_counters"].map(|name| (name, None));
+        let mut programs = Programs::load(part.object(), directory, &maps)?;
         let moved = HashMap::<_, RawKey, RawMoved>::try_from(programs.map("moved")?).doing(doing_moved)?;
         let mut keys = Array::try_from(programs.map("bucket_keys")?).doing(doing_key)?;
         let number = u128::from_le_bytes(key);
         let has_moved = u64::from(moved.keys().next().is_some());
         let key = RawBucketKey { halves: [number as u64, (number >> 64) as u64], has_moved };
         keys.set(0, key, 0).doing(doing_key)?;
+        let services = HashMap::<_, _, RawSpreadService>::try_from(programs.map("spread_services")?);
+        let services = services.doing(doing_services)?;
+        let refuses = services.iter().any(|entry| entry.is_ok_and(|(_, raw)| raw.flags & SPREAD_REFUSES != 0));
         Ok(Spread {
+            part,
+            services,
+            known: Vec::new(),
+            refuses,
             moved,
             keys,
             key,
-            vips: HashMap::try_from(programs.map("spread_vips")?).doing(|| "map of VIPs".to_owned())?,
             nodes: Array::try_from(programs.map("nodes")?).doing(|| "map of nodes".to_owned())?,
             buckets: Array::try_from(programs.map("buckets")?).doing(|| "map of buckets".to_owned())?,
             counters: PerCpuArray::try_from(programs.map("spread_counters")?).doing(|| "map of counters".to_owned())?,
@@ -101,23 +156,35 @@ impl Spread {
     ///
     /// # Errors
     /// No such interface, or not allowed.
-    pub fn attach(&mut self, part: SpreadPart, interface: &str) -> Result<()> {
-        self.programs.attach(part.program(), interface, TcAttachType::Ingress)
+    pub fn attach(&mut self, interface: &str) -> Result<()> {
+        self.programs.attach(self.part.program(), interface, TcAttachType::Ingress)
     }
 
     /// Packets to these addresses, and to no others, are meant.
     ///
     /// # Errors
     /// What the kernel says.
-    pub fn set_vips(&mut self, vips: &[SocketAddr]) -> Result<()> {
-        let doing = || "map of VIPs".to_owned();
-        let wanted: Vec<_> =
-            vips.iter().map(|vip| RawServiceKey { address: raw_ip(vip.ip()), port: raw_port(*vip) }).collect();
-        let known = self.vips.keys().collect::<std::result::Result<Vec<_>, _>>().doing(doing)?;
-        for old in known.iter().filter(|old| !wanted.contains(old)) {
-            self.vips.remove(old).doing(doing)?;
+    pub fn set_services(&mut self, services: &[SpreadService]) -> Result<()> {
+        self.known = services.to_vec();
+        let known = self.services.keys().collect::<std::result::Result<Vec<_>, _>>().doing(doing_services)?;
+        let wanted: Vec<_> = services.iter().map(|service| service.raw(self.refuses)).collect();
+        for old in known.iter().filter(|old| !wanted.iter().any(|(key, _)| key == *old)) {
+            self.services.remove(old).doing(doing_services)?;
         }
-        wanted.iter().try_for_each(|vip| self.vips.insert(vip, 1, 0).doing(doing))
+        wanted.iter().try_for_each(|(key, raw)| self.services.insert(key, raw, 0).doing(doing_services))
+    }
+
+    /// Whether fronts are to find this node well. An earlier process's word counts until then.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn set_well(&mut self, is_well: bool) -> Result<()> {
+        if self.refuses != is_well {
+            return Ok(());
+        }
+        self.refuses = !is_well;
+        let known = std::mem::take(&mut self.known);
+        self.set_services(&known)
     }
 
     /// Says how a node is reached. It is on the same network: routers would be asked for the VIP itself.
@@ -199,7 +266,14 @@ impl Spread {
     /// What the kernel says.
     pub fn counters(&self) -> Result<SpreadCounters> {
         let count = |which| super::sum(&self.counters, which);
-        Ok(SpreadCounters { spread: count(0)?, passed_on: count(1)?, unreached: count(2)?, followed: count(3)? })
+        Ok(SpreadCounters {
+            spread: count(0)?,
+            passed_on: count(1)?,
+            unreached: count(2)?,
+            followed: count(3)?,
+            served: count(4)?,
+            unserved: count(5)?,
+        })
     }
 
     /// What the programs have cost.

@@ -1,5 +1,5 @@
-//! Beside a server that isn't leat (`for` of a node): whether it answers, and how much it has to do, for the node's reports. Asking may take its time, so
-//! that a thread of its own does it. What follows from that is the dispatcher's to say. `docs/decisions/0015-foreign.md` has the reasons.
+//! Beside a server that isn't leat (`for` of a node): whether it answers, and how much it has to do, for the node's reports and for fronts. Asking may take its
+//! time, so that a thread of its own does it. What follows from that is the dispatcher's to say, or the fronts'. `docs/decisions/0015-foreign.md` has the reasons.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -32,6 +32,8 @@ struct Seen {
     connections: AtomicU32,
     busy: AtomicU32,
     is_failing: AtomicBool,
+    /// It was looked at.
+    is_known: AtomicBool,
 }
 
 /// What the thread goes by.
@@ -51,6 +53,7 @@ impl Foreign {
             busy: AtomicU32::new(0),
             // Until it has answered.
             is_failing: AtomicBool::new(true),
+            is_known: AtomicBool::new(false),
         });
         let watch = Watch {
             vips: config.cluster.vip.clone(),
@@ -64,10 +67,21 @@ impl Foreign {
         Ok(Foreign { seen, _alive: alive })
     }
 
+    /// Connections of the VIPs that it has.
+    pub(super) fn connections(&self) -> u32 {
+        self.seen.connections.load(Ordering::Relaxed)
+    }
+
+    /// Whether it answers; none before it was looked at.
+    pub(super) fn is_well(&self) -> Option<bool> {
+        let is_known = self.seen.is_known.load(Ordering::Acquire);
+        is_known.then(|| !self.seen.is_failing.load(Ordering::Relaxed))
+    }
+
     /// What a report says of it.
     pub(super) fn load(&self, can_bear: bool) -> Load {
         Load {
-            flows: self.seen.connections.load(Ordering::Relaxed),
+            flows: self.connections(),
             requests: self.seen.busy.load(Ordering::Relaxed),
             is_foreign: true,
             can_bear,
@@ -91,6 +105,7 @@ impl Watch {
             let found = self.look(&mut health, &mut is_new);
             let is_failing = health.state(clock::now()) == State::Failing;
             self.seen.is_failing.store(is_failing, Ordering::Relaxed);
+            self.seen.is_known.store(true, Ordering::Release);
             match found {
                 Err(why) if is_failing && !was_failing => {
                     crate::log::warning(format_args!("{why}: this node is given nothing new"));

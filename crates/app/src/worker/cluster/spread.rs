@@ -1,6 +1,6 @@
 //! `spread = "l4"`: a front's part, and a node's. A front has the kernel send packets to nodes by a table (`leat_logic::spread`), and finds out which nodes can
-//! be reached; it sees no request. A node has the kernel send on what belongs to a connection that another node has; it serves as any server does.
-//! `docs/decisions/0017-spread.md` has the reasons.
+//! be reached; it sees no request. A node has the kernel send on what belongs to a connection that another node has; it serves as any server does, or has
+//! the kernel give what begins to a server that isn't leat. `docs/decisions/0017-spread.md` has the reasons.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use leat_host::interfaces;
 use leat_host::reactor::{Peer, Reactor, Token};
-use leat_host::steering::{self, FlowKey, SpreadPart};
+use leat_host::steering::{self, FlowKey, SpreadPart, SpreadService};
 use leat_logic::dispatch::{Dispatcher, NodeId, NodeLine, Standing};
 use leat_logic::handoff::{Ends, ServerId};
 use leat_logic::spread;
@@ -18,8 +18,9 @@ use serde_json::{Value, json};
 
 use super::super::stream::Owner;
 use super::super::{Host, Worker};
+use super::foreign::Foreign;
 use super::{Part, number_of, shared};
-use crate::config::{self, Config, Role};
+use crate::config::{self, ClusterNode, Config, Role};
 use crate::ctl::{self, Command};
 use crate::metrics::WorkerMetrics;
 use crate::pins;
@@ -36,6 +37,8 @@ pub(in crate::worker) struct Spread {
     steering: Option<steering::Spread>,
     /// At a front.
     front: Option<Front>,
+    /// At a node: the server in whose place it stands, if that isn't leat.
+    foreign: Option<Foreign>,
     count_at: Instant,
     /// Connections that an earlier process has followed: nodes have until then to say that they still have them.
     left: Vec<FlowKey>,
@@ -79,8 +82,10 @@ impl Spread {
         });
         let followed = steering.as_ref().filter(|_| front.is_some()).map(steering::Spread::moved).transpose();
         let left = followed.map_err(|error| error.to_string())?.unwrap_or_default();
+        let foreign = server_of(config).filter(|_| is_first).map(|node| Foreign::watch(config, node)).transpose();
+        let foreign = foreign.map_err(|error| format!("no thread can be started: {error}"))?;
         let forget_at = if left.is_empty() { Instant::NEVER } else { now.after(LEFT_KEEP) };
-        Ok(Spread { steering, front, count_at: now, left, forget_at, draining: BTreeMap::new() })
+        Ok(Spread { steering, front, foreign, count_at: now, left, forget_at, draining: BTreeMap::new() })
     }
 
     /// Takes over what a configuration says of the nodes.
@@ -91,7 +96,7 @@ impl Spread {
             for (place, node) in others {
                 steering.set_node(number_of(place), &shared::reach(node)?).map_err(text)?;
             }
-            steering.set_vips(&cluster.vip).map_err(text)?;
+            steering.set_services(&services(cluster)).map_err(text)?;
         }
         if let Some(front) = &mut self.front {
             front.configure(cluster, now);
@@ -136,15 +141,21 @@ impl Spread {
     }
 
     fn count(&mut self, metrics: &WorkerMetrics, now: Instant) {
-        if let Some(steering) = self.steering.as_ref().filter(|_| now >= self.count_at) {
-            self.count_at = now.after(COUNT_PAUSE);
-            // What can't be read now can be later.
-            if let Ok(counters) = steering.counters() {
-                metrics.packets_spread.set(counters.spread);
-                metrics.packets_passed_on.set(counters.passed_on);
-                metrics.packets_unreached.set(counters.unreached);
-                metrics.packets_followed.set(counters.followed);
-            }
+        let Some(steering) = self.steering.as_mut().filter(|_| now >= self.count_at) else { return };
+        self.count_at = now.after(COUNT_PAUSE);
+        // What can't be read now can be later.
+        if let Ok(counters) = steering.counters() {
+            metrics.packets_spread.set(counters.spread);
+            metrics.packets_passed_on.set(counters.passed_on);
+            metrics.packets_unreached.set(counters.unreached);
+            metrics.packets_followed.set(counters.followed);
+            metrics.packets_served.set(counters.served);
+            metrics.packets_unserved.set(counters.unserved);
+        }
+        let Some(foreign) = &self.foreign else { return };
+        metrics.flows.set(u64::from(foreign.connections()));
+        if let Some(Err(error)) = foreign.is_well().map(|is_well| steering.set_well(is_well)) {
+            crate::log::warning(format_args!("fronts can't see whether this node's server is well: {error}"));
         }
     }
 }
@@ -226,13 +237,37 @@ fn member((place, line): (usize, NodeLine)) -> Member {
     Member { number, name: line.name, weight: line.weight, standing }
 }
 
+/// This node, if its server isn't leat.
+fn server_of(config: &Config) -> Option<&ClusterNode> {
+    config.cluster.own_node().filter(|node| config.role == Role::Node && !node.server.is_empty())
+}
+
+/// The VIPs, and at a node whose server isn't leat its own addresses at which fronts probe it.
+fn services(cluster: &config::Cluster) -> Vec<SpreadService> {
+    let own = cluster.own_node().filter(|node| !node.server.is_empty());
+    let vip = |&at: &SocketAddr| SpreadService { at, is_own: false, server: own.and_then(|node| node.server_for(at)) };
+    let mut services: Vec<_> = cluster.vip.iter().map(vip).collect();
+    if let Some(node) = own {
+        for at in cluster.vip.iter().filter_map(|&vip| cluster.proxy_address(node, vip)) {
+            if services.iter().all(|known| known.at != at) {
+                services.push(SpreadService { at, is_own: true, server: node.server_for(at) });
+            }
+        }
+    }
+    services
+}
+
 fn load(config: &Config, key: [u8; 16]) -> Result<steering::Spread, String> {
     let text = |error: steering::Error| error.to_string();
-    let part = if config.role == Role::Dispatcher { SpreadPart::Front } else { SpreadPart::Peer };
+    let part = match (config.role, server_of(config)) {
+        (Role::Dispatcher, _) => SpreadPart::Front,
+        (_, None) => SpreadPart::Peer,
+        (_, Some(_)) => SpreadPart::Served,
+    };
     let name = format!("spread-{}-{}", config.cluster.name, shared::vip_name(&config.cluster));
-    let mut steering = steering::Spread::load(&pins::directory(&name)?, key).map_err(text)?;
+    let mut steering = steering::Spread::load(&pins::directory(&name)?, part, key).map_err(text)?;
     for interface in interfaces::outward().map_err(|error| format!("interfaces: {error}"))? {
-        steering.attach(part, &interface).map_err(text)?;
+        steering.attach(&interface).map_err(text)?;
     }
     Ok(steering)
 }

@@ -42,7 +42,7 @@ static __noinline int has_listener(struct __sk_buff *skb, const struct packet *p
 {
 	if (!packet)
 		return 0;
-	struct bpf_sock *socket = find_listener(skb, packet, NULL);
+	struct bpf_sock *socket = find_own_listener(skb, packet);
 	if (!socket)
 		return 0;
 	int is_listening = socket->state == BPF_TCP_LISTEN;

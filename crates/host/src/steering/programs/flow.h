@@ -133,6 +133,18 @@ struct owners {
 	__u16 previous; /* gets what the former has no connection of */
 };
 
+/* Of an address at which fronts or their nodes look at packets. */
+enum spread_flags {
+	SPREAD_OWN = 1,     /* this node's own, at which fronts see whether it's well */
+	SPREAD_REFUSES = 2, /* and it isn't: what begins there is dropped */
+};
+
+struct spread_service {
+	__u8 server[16]; /* that isn't leat, and has the connections that begin here */
+	__be16 server_port;
+	__u16 flags;
+};
+
 /* Both halves of what buckets are made with, and whether there is any connection that has left its bucket: looking for one costs as much as all the rest. */
 struct bucket_key {
 	__u64 first;
@@ -185,5 +197,7 @@ enum spread_counter {
 	PASSED_ON,     /* without a connection here: sent to the previous owner */
 	UNREACHED,     /* that node isn't known: dropped */
 	FOLLOWED,      /* sent to the node that has taken the connection over */
+	SERVED,        /* given to the listener of a server that isn't leat */
+	UNSERVED,      /* would have been, but it doesn't listen */
 	SPREAD_COUNTERS
 };

@@ -15,8 +15,8 @@ struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1024);
 	__type(key, struct service_key);
-	__type(value, __u32);
-} spread_vips SEC(".maps");
+	__type(value, struct spread_service);
+} spread_services SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -44,14 +44,22 @@ struct {
 
 COUNTERS(spread_counters, SPREAD_COUNTERS)
 
-static __always_inline int is_spread(const struct packet *packet)
+static __always_inline const struct spread_service *find_service(const struct packet *packet)
 {
 	struct service_key key = {};
 	if (packet->kind == PACKET_OTHER)
-		return 0;
+		return NULL;
 	__builtin_memcpy(key.address, packet->destination, 16);
 	key.port = packet->destination_port;
-	return bpf_map_lookup_elem(&spread_vips, &key) != NULL;
+	return bpf_map_lookup_elem(&spread_services, &key);
+}
+
+static __always_inline void set_key(struct flow_key *key, const struct packet *packet)
+{
+	__builtin_memcpy(key->client, packet->source, 16);
+	__builtin_memcpy(key->vip, packet->destination, 16);
+	key->client_port = packet->source_port;
+	key->vip_port = packet->destination_port;
 }
 
 /* Mixes one more word in, so that each of its bits changes about half of the others (the finalizer of MurmurHash3, by Appleby). */
@@ -102,10 +110,7 @@ static __noinline __u32 holder_of(const struct packet *packet)
 	struct flow_key key;
 	if (!packet)
 		return 0;
-	__builtin_memcpy(key.client, packet->source, 16);
-	__builtin_memcpy(key.vip, packet->destination, 16);
-	key.client_port = packet->source_port;
-	key.vip_port = packet->destination_port;
+	set_key(&key, packet);
 	const struct moved *to = bpf_map_lookup_elem(&moved, &key);
 	if (!to)
 		return 0;
@@ -122,7 +127,7 @@ int front_ingress(struct __sk_buff *skb)
 	struct packet packet;
 	__u32 zero = 0;
 	read_packet(skb, &packet);
-	if (!is_spread(&packet))
+	if (!find_service(&packet))
 		return TC_ACT_UNSPEC;
 	const struct bucket_key *key = bpf_map_lookup_elem(&bucket_keys, &zero);
 	if (!key)
@@ -145,17 +150,52 @@ int front_ingress(struct __sk_buff *skb)
 	return send_to(&packet, owners->current);
 }
 
+#ifdef WITH_SERVER
+#include "served.h"
+#else
+/* leat listens at the VIP itself: only what may have to be sent on is looked at. */
+static __always_inline int concerns_node(const struct packet *packet)
+{
+	return !packet->tcp.syn && !packet->tcp.urg && packet->tcp.urg_ptr;
+}
+
+static __always_inline int begin(struct __sk_buff *skb, const struct packet *packet, int kind, const struct spread_service *service)
+{
+	return TC_ACT_UNSPEC;
+}
+
+/* Whether a packet without a connection ends a handshake that this host has begun. */
+static __always_inline int ends_handshake(struct __sk_buff *skb, const struct packet *packet, int kind, const struct spread_service *service)
+{
+	return kind == SOCKET_LISTENER && has_syn_cookie(skb, packet);
+}
+
+static __always_inline void note_goodbye(const struct packet *packet)
+{
+}
+#endif
+
 SEC("classifier")
 int peer_ingress(struct __sk_buff *skb)
 {
 	struct packet packet;
 	read_packet(skb, &packet);
-	if (packet.kind != PACKET_TCP || packet.tcp.syn || packet.tcp.urg || !packet.tcp.urg_ptr || !is_spread(&packet))
+	if (packet.kind != PACKET_TCP || !concerns_node(&packet))
+		return TC_ACT_UNSPEC;
+	const struct spread_service *service = find_service(&packet);
+	if (!service)
 		return TC_ACT_UNSPEC;
 	int kind = find_socket(skb, &packet);
-	if (kind == SOCKET_CONNECTION || kind == SOCKET_OVER)
+	if (packet.tcp.syn)
+		return begin(skb, &packet, kind, service);
+	if (kind == SOCKET_CONNECTION || kind == SOCKET_OVER) {
+		if (packet.tcp.fin)
+			note_goodbye(&packet);
 		return TC_ACT_UNSPEC;
-	if (kind == SOCKET_LISTENER && has_syn_cookie(skb, &packet))
+	}
+	if (ends_handshake(skb, &packet, kind, service))
+		return TC_ACT_UNSPEC;
+	if (packet.tcp.urg || !packet.tcp.urg_ptr || service->flags & SPREAD_OWN)
 		return TC_ACT_UNSPEC;
 	__u32 previous = bpf_ntohs(packet.tcp.urg_ptr);
 	if (!set_urgent_pointer(skb, &packet, 0))

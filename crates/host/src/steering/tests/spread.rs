@@ -7,12 +7,16 @@ use leat_logic::spread::{BUCKETS, Owners};
 use super::*;
 
 fn spread(path: &Path, owners: impl Fn(usize) -> Owners) -> Spread {
-    let mut spread = Spread::load(path, [7; 16]).unwrap();
-    spread.set_vips(&[VIP4.parse().unwrap(), VIP6.parse().unwrap()]).unwrap();
+    let mut spread = Spread::load(path, SpreadPart::Front, [7; 16]).unwrap();
+    spread.set_services(&[VIP4, VIP6].map(vip)).unwrap();
     spread.set_node(1, &reach(false)).unwrap();
     spread.set_node(2, &reach(false)).unwrap();
     (0..BUCKETS).for_each(|bucket| spread.set_bucket(bucket as u32, owners(bucket)).unwrap());
     spread
+}
+
+fn vip(address: &str) -> SpreadService {
+    SpreadService { at: address.parse().unwrap(), is_own: false, server: None }
 }
 
 fn urgent_pointer(frame: &[u8], is_ipv4: bool) -> u16 {
@@ -53,7 +57,7 @@ fn a_front_sends_packets_to_the_owner_and_names_the_one_before() {
             let error = too_big(router, &Segment::new(vip, client, ACK, 5));
             assert_eq!(run_program(&mut spread.programs, "front_ingress", &error).0, REDIRECT);
         }
-        spread.set_vips(&[VIP6.parse().unwrap()]).unwrap();
+        spread.set_services(&[vip(VIP6)]).unwrap();
         let segment = Segment::new(CLIENT4, VIP4, SYN, 1000);
         assert_eq!(run_program(&mut spread.programs, "front_ingress", &segment.frame()).0, PASS, "no VIP any more");
         assert_eq!(spread.counters().unwrap(), SpreadCounters { spread: 12, ..SpreadCounters::default() });
@@ -87,7 +91,7 @@ fn a_front_follows_connections_that_have_left_their_bucket_until_they_are_over()
             spread.set_moved(key, 2).unwrap();
             assert_eq!(spread.moved().unwrap(), [key]);
             // Another process finds it.
-            drop(std::mem::replace(&mut spread, Spread::load(path, [7; 16]).unwrap()));
+            drop(std::mem::replace(&mut spread, Spread::load(path, SpreadPart::Front, [7; 16]).unwrap()));
             assert_eq!((spread.moved().unwrap(), run(&mut spread, client, ACK, 0).0), (vec![key], REDIRECT));
             spread.remove_moved(key).unwrap();
             spread.remove_moved(key).unwrap();
@@ -148,7 +152,7 @@ fn a_node_keeps_what_it_has_a_connection_of() {
         for host in ["127.0.0.1:0", "[::1]:0"] {
             let listener = TcpListener::bind(host).unwrap();
             let vip = listener.local_addr().unwrap();
-            spread.set_vips(&[vip]).unwrap();
+            spread.set_services(&[SpreadService { at: vip, is_own: false, server: None }]).unwrap();
             let stream = TcpStream::connect(vip).unwrap();
             let mut segment = Segment::new(CLIENT4, VIP4, ACK, 1);
             (segment.from, segment.to) = (stream.local_addr().unwrap(), vip);
@@ -157,6 +161,41 @@ fn a_node_keeps_what_it_has_a_connection_of() {
             segment.from.set_port(if segment.from.port() == 1 { 2 } else { 1 });
             assert_eq!(run_program(&mut spread.programs, "peer_ingress", &naming(&segment, 2)).0, REDIRECT);
         }
+    });
+}
+
+#[test]
+fn fronts_find_a_node_well_as_long_as_its_server_is() {
+    in_namespace("served", |path| {
+        assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success());
+        let load = || Spread::load(path, SpreadPart::Served, [7; 16]).unwrap();
+        let run = |spread: &mut Spread, to: &str, flags, named| {
+            let segment = Segment::new(CLIENT4, to, flags, 1000);
+            run_program(&mut spread.programs, "peer_ingress", &naming(&segment, named)).0
+        };
+        let (own, server) = ("198.51.100.9:80", Some("127.0.0.1:8080".parse().unwrap()));
+        let at = |at: &str, is_own| SpreadService { at: at.parse().unwrap(), is_own, server };
+        let mut spread = load();
+        spread.set_node(2, &reach(false)).unwrap();
+        spread.set_services(&[at(VIP4, false), at(own, true)]).unwrap();
+        assert_eq!(run(&mut spread, VIP4, SYN, 0), PASS, "nobody listens: this kernel refuses it");
+        assert_eq!(run(&mut spread, own, SYN, 0), PASS);
+        let counted = SpreadCounters { unserved: 2, ..SpreadCounters::default() };
+        assert_eq!(spread.counters().unwrap(), counted);
+        spread.set_well(false).unwrap();
+        assert_eq!(run(&mut spread, own, SYN, 0), DROP);
+        assert_eq!(run(&mut spread, VIP4, SYN, 0), PASS, "clients are the server's");
+        // Another process goes on where this one ended.
+        spread = load();
+        spread.set_services(&[at(VIP4, false), at(own, true)]).unwrap();
+        assert_eq!(run(&mut spread, own, SYN, 0), DROP);
+        spread.set_well(true).unwrap();
+        assert_eq!(run(&mut spread, own, SYN, 0), PASS);
+        // The two generations.
+        assert_eq!(run(&mut spread, VIP4, ACK, 2), REDIRECT);
+        assert_eq!(run(&mut spread, VIP4, ACK, 0), PASS);
+        assert_eq!(run(&mut spread, own, ACK, 2), PASS, "what is for this node is nobody else's");
+        assert_eq!(run(&mut spread, VIP4, SYN | ACK, 0), PASS);
     });
 }
 
@@ -172,9 +211,24 @@ fn costs() {
             ("a node, not named", "peer_ingress", ACK, 0),
         ] {
             let frame = naming(&Segment::new(CLIENT4, VIP4, flags, 1000), named);
-            let options = TestRunOptions { data_in: Some(&frame), repeat: 1_000_000, ..TestRunOptions::default() };
-            let time = spread.programs.classifier(program).unwrap().test_run(options).unwrap().duration;
-            println!("{what}: {time:?} a packet, without the redirect itself");
+            println!("{what}: {:?} a packet, without the redirect itself", time(&mut spread, program, &frame));
+        }
+        assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success());
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = listener.local_addr().unwrap();
+        let stream = TcpStream::connect(at).unwrap();
+        let mut segment = Segment::new(CLIENT4, VIP4, ACK, 1);
+        (segment.from, segment.to) = (stream.local_addr().unwrap(), at);
+        for (what, part) in [("leat's, another named", SpreadPart::Peer), ("another server's", SpreadPart::Served)] {
+            let mut spread = Spread::load(path, part, [7; 16]).unwrap();
+            spread.set_services(&[SpreadService { at, is_own: false, server: None }]).unwrap();
+            let time = time(&mut spread, "peer_ingress", &naming(&segment, 2));
+            println!("a node, a connection of {what}: {time:?} a packet");
         }
     });
+}
+
+fn time(spread: &mut Spread, program: &str, frame: &[u8]) -> std::time::Duration {
+    let options = TestRunOptions { data_in: Some(frame), repeat: 1_000_000, ..TestRunOptions::default() };
+    spread.programs.classifier(program).unwrap().test_run(options).unwrap().duration
 }
