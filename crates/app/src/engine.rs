@@ -27,8 +27,8 @@ use crate::log;
 use crate::metrics::ServerMetrics;
 use crate::passage::{self, Doors, Passage};
 use crate::supervisor::Source;
-use crate::worker::ClusterShared;
 use crate::worker::control::Control;
+use crate::worker::{Aggregates, ClusterShared};
 use workers::Running;
 
 /// What wakes the engine's main thread.
@@ -54,6 +54,7 @@ struct Engine<'a> {
     workers: Vec<Running>,
     balance: Balance,
     shared: Arc<ClusterShared>,
+    aggregates: Arc<Aggregates>,
     next_worker: usize,
     logs: AccessLogWriter,
     pool: Option<Arc<Pool>>,
@@ -133,6 +134,7 @@ fn start(source: &Source) -> io::Result<Engine<'_>> {
         workers: Vec::new(),
         balance: Balance::default(),
         shared: Arc::default(),
+        aggregates: Arc::default(),
         next_worker: 0,
         logs: AccessLogWriter::start()?,
         pool: None,

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use leat_logic::admission::Resource;
 use leat_logic::http::RejectReason;
 
 pub use page::reference;
@@ -82,6 +83,10 @@ pub struct SiteMetrics {
     pub waiting: Number,
     /// Requests that are being served now.
     pub started: Number,
+    /// What it has used of its quotas and its owners', by resource, in nanoseconds in which as much of the smallest comes in.
+    pub quota_used_ns: [Number; Resource::COUNT],
+    /// Time in which its quotas, or its owners', held something back, in nanoseconds.
+    pub quota_wait_ns: Number,
     /// Memory held for its connections, where it has a quota of that.
     pub memory_held_bytes: Number,
     /// What the site was entitled to lately among those that wanted something, in millionths of the worker.

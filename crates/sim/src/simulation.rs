@@ -207,6 +207,7 @@ impl Run {
             server_metrics: Arc::new(ServerMetrics::default()),
             config: first,
             shared: Arc::default(),
+            aggregates: Arc::default(),
             seed: options.seed,
         };
         let worker = Worker::new(SimHost { world: world.clone() }, reactor, storage, SimPrograms(world.clone()), setup);

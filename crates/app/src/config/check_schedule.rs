@@ -7,6 +7,7 @@ use leat_logic::schedule::PolicyKind;
 
 use super::check::{Judge, SiteTable, Table};
 use super::kinds::show_size;
+use super::quota::Quota;
 use super::schedule::{First, OWNER_LEVELS_MAX, Owner};
 use super::suggest;
 
@@ -23,11 +24,13 @@ pub(super) fn judge<'a>(judge: &mut Judge<'a>, sites: &[SiteTable<'a>]) {
         counts(judge, table, &table.section.owner, &owners);
         levels(judge, table, &owners);
         has_sites(judge, table, sites, &tables);
+        quota(judge, table, &table.section.quota.0, &table.section.owner, &owners);
     }
     for table in sites {
         exists(judge, table, &table.section.owner, &owners);
         counts(judge, table, &table.section.owner, &owners);
         limits(judge, table);
+        quota(judge, table, &table.section.quota, &table.section.owner, &owners);
     }
     order(judge, sites);
 }
@@ -126,15 +129,27 @@ fn limits(judge: &mut Judge<'_>, table: &SiteTable<'_>) {
         let message = format!("`max_in_flight` is {}, fewer than the {workers} workers", site.max_in_flight);
         judge.warning(span, message, "each worker serves one at least: write 0 for no limit, or a larger number");
     }
-    let memory = table.value("quota").and_then(|quota| quota.get_ref().get("memory")).map(|value| value.span());
-    let memory_min = MEMORY_MIN * workers as u64;
-    if let Some(span) = memory.filter(|span| judge.is_good(span))
-        && site.quota.memory > 0
-        && site.quota.memory < memory_min
-    {
-        let message = format!("`memory` is {}, less than a few requests need", show_size(site.quota.memory));
-        let each = show_size(MEMORY_MIN);
-        judge.error(span, message, format!("write {} or more, {each} for each worker, or 0", show_size(memory_min)));
+}
+
+/// A quota that lets nothing be received, or that an owner's keeps from being reached.
+fn quota<T>(judge: &mut Judge<'_>, table: &Table<'_, T>, quota: &Quota, owner: &str, owners: &Owners<'_>) {
+    let written = |key: &str| table.value("quota").and_then(|quota| quota.get_ref().get(key)).map(|value| value.span());
+    let limits = |quota: &Quota| quota.limits().into_iter().filter_map(|(key, max)| Some((key, max?)));
+    for (key, max) in limits(quota) {
+        let Some(span) = written(key).filter(|span| judge.is_good(span)) else { continue };
+        let shown = Quota::show(key, max);
+        if key == "memory" && max < MEMORY_MIN {
+            let message = format!("`memory` is {shown}, less than a few requests need");
+            judge.error(span, message, format!("write {} or more, or 0", show_size(MEMORY_MIN)));
+            continue;
+        }
+        let next = |owner: &Table<'_, Owner>| owners.get(owner.section.owner.as_str()).copied();
+        let above = std::iter::successors(owners.get(owner).copied(), next).take(OWNER_LEVELS_MAX);
+        let mut less = above.flat_map(|owner| limits(&owner.section.quota.0).map(move |limit| (owner.section, limit)));
+        if let Some((owner, (_, less))) = less.find(|(_, (other, less))| *other == key && *less < max) {
+            let message = format!("`{key}` is {shown}, more than its owner `{}` may use", owner.name);
+            judge.warning(span, message, format!("take it out, or write less than {}", Quota::show(key, less)));
+        }
     }
 }
 

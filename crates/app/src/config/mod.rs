@@ -16,6 +16,7 @@ mod load;
 mod mistake;
 mod port;
 mod proxy_protocol;
+mod quota;
 mod reference;
 mod schedule;
 mod schema;
@@ -37,10 +38,11 @@ pub use load::{Part, check, check_part, from_directory, from_text, load, load_pa
 pub use mistake::{Mistake, Mistakes, Severity};
 pub use port::{ClusterPort, Each, PortLog};
 pub use proxy_protocol::ProxyProtocol;
+pub use quota::{OwnerQuota, Quota};
 pub use reference::reference;
 pub use schedule::{First, OWNER_LEVELS_MAX, Owner, Schedule};
 pub use server::{Admin, Config, Files, Limits, Listener, Log, LogFormat, LogLevel, Reactor};
 pub use site::{
-    AccessLog, AccessLogFormat, AccessLogTarget, ErrorPage, Header, MediaType, PathHeaders, Site, SiteLimits, SiteQuota,
+    AccessLog, AccessLogFormat, AccessLogTarget, ErrorPage, Header, MediaType, PathHeaders, Site, SiteLimits,
 };
 pub use split::Split;

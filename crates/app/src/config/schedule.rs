@@ -2,7 +2,8 @@
 
 use leat_logic::schedule::{DEPTH_MAX, PolicyKind, Share};
 
-use super::kinds::{Choice, Count, NAME, OWNER, OrBlank, POLICY, Percent};
+use super::kinds::{Choice, Count, NAME, Nested, OWNER, OrBlank, POLICY, Percent};
+use super::quota::OwnerQuota;
 use super::schema::{Fallback::*, section};
 
 /// What is right below the root of a worker's tree.
@@ -74,5 +75,7 @@ section! {
         priority: u8 = PRIORITY, Toml("0");
         /// The policy between the sites and owners below this one.
         policy: PolicyKind = POLICY, Toml("\"weighted_fair\"");
+        /// What they may use at most.
+        quota: OwnerQuota = Nested::<OwnerQuota>::new(), Otherwise("");
     }
 }

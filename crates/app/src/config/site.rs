@@ -14,9 +14,10 @@ use leat_logic::serve::policy::SymlinkPolicy;
 use super::handler::Handler;
 use super::kinds::{
     ACCESS_LOG, ADDRESS, CHARSET, Choice, Count, DIRECTORY, EXTENSION, FILE_NAME, Flag, HEADER_NAME, HEADER_VALUE,
-    HOST, HeaderName, ListOf, MEDIA_TYPE, NAME, Nested, OWNER, OrBlank, PATH_PATTERN, POLICY, Pairs, Percent, Period,
-    Rate, Repeated, STATUS, Size, TIB, URL_PATH, URL_PATH_OR_NONE,
+    HOST, HeaderName, ListOf, MEDIA_TYPE, NAME, Nested, OWNER, OrBlank, PATH_PATTERN, POLICY, Pairs, Period, Repeated,
+    STATUS, URL_PATH, URL_PATH_OR_NONE,
 };
+use super::quota::Quota;
 use super::schedule::{PRIORITY, WEIGHT};
 use super::schema::{Fallback::*, section};
 use super::server::{BODY_RATE, BODY_SIZE, IDLE_TIMEOUT, REQUESTS_PER_CONNECTION, STALL_TIMEOUT};
@@ -156,7 +157,7 @@ section! {
         /// Limits of this site alone.
         limits: SiteLimits = Nested::<SiteLimits>::new(), Otherwise("");
         /// What the site may use at most.
-        quota: SiteQuota = Nested::<SiteQuota>::new(), Otherwise("");
+        quota: Quota = Nested::<Quota>::new(), Otherwise("");
     }
     computed {
         /// The place of the `[[cluster.port]]` that it stands for.
@@ -203,25 +204,6 @@ section! {
     }
 }
 
-section! {
-    /// What the `[[site]]` above it may use at most, whether others want it or not. Each is for the whole server, and each worker has a part of
-    /// it. A site that is over one waits; nothing is broken off.
-    SiteQuota "[site.quota]" example "[site.quota]\ncpu = \"50%\"\nnetwork_rate = \"10MiB/s\"\nmemory = \"64MiB\"\n" {
-        /// Processor time, of what all workers have.
-        cpu: u8 = Percent(Count { min: 1, max: 100 }), Toml("\"100%\"");
-        /// Bytes of replies. 0 for no limit.
-        network_rate: u64 = RATE, Toml("0");
-        /// Bytes read from disk. 0 for no limit.
-        disk_rate: u64 = RATE, Toml("0");
-        /// Memory held for its connections: what has been received and not been processed, and what programs and other servers have said and clients
-        /// haven't taken. Past it, nothing is received from either until some of it is free. 0 for no limit.
-        memory: u64 = Size::<u64>::between(0, TIB), Toml("0");
-    }
-}
-
 /// Headers that a site adds.
 const HEADERS: Pairs<HeaderName, Bytes, Header> =
     Pairs { key: HEADER_NAME, value: HEADER_VALUE, make: |name, value| Header { name: name.0, value } };
-
-/// A rate that a site may be held to.
-const RATE: Rate = Rate(Size::between(0, TIB));

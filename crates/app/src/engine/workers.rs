@@ -153,7 +153,7 @@ impl Engine<'_> {
     ) -> io::Result<Arc<WorkerMetrics>> {
         let (config, sender, server_metrics) = (config.clone(), self.sender.clone(), self.metrics.clone());
         let pool = self.pool.clone().ok_or(io::ErrorKind::NotConnected)?;
-        let (fell_back, shared) = (self.fell_back.clone(), self.shared.clone());
+        let (fell_back, shared, aggregates) = (self.fell_back.clone(), self.shared.clone(), self.aggregates.clone());
         let metrics = Arc::new(WorkerMetrics::new(number));
         self.metrics.add_worker(metrics.clone());
         let known = metrics.clone();
@@ -163,7 +163,8 @@ impl Engine<'_> {
             {
                 log::warning(format_args!("worker {number} isn't pinned to processor {processor}: {error}"));
             }
-            let setup = Setup { mailbox, metrics, server_metrics, config, shared, seed: process::random_number() };
+            let seed = process::random_number();
+            let setup = Setup { mailbox, metrics, server_metrics, config, shared, aggregates, seed };
             let run = || -> io::Result<()> {
                 let storage = DiskStorage::new(pool)?;
                 let reactor = match setup.config.reactor {

@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
+use leat_logic::admission::Resource;
 use leat_logic::http::RejectReason;
 
 use super::{
@@ -91,6 +92,19 @@ impl ServerMetrics {
                     }
                 }
             }
+        }
+        page.family(&QUOTA_USED);
+        for (name, parts) in &sites {
+            for (resource, label) in RESOURCES.iter().enumerate() {
+                let used_ns = sum(parts, &|part| part.quota_used_ns[resource].get());
+                if used_ns > 0 {
+                    page.value("", &[("site", name), ("resource", label)], &seconds_of_ns(used_ns));
+                }
+            }
+        }
+        page.family(&QUOTA_WAIT);
+        for (name, parts) in &sites {
+            page.value("", &[("site", name)], &seconds_of_ns(sum(parts, &|part| part.quota_wait_ns.get())));
         }
         for (family, read) in SITE_GAUGES.iter().chain(upstream::FAMILIES) {
             page.family(family);
@@ -205,6 +219,20 @@ const REQUEST_SECONDS: Family = Family {
     kind: "histogram",
     labels: "site",
     help: "Time from a request's whole head to its reply's last byte handed to the kernel.",
+};
+/// By the order of `admission::Resource`.
+const RESOURCES: [&str; Resource::COUNT] = ["network_rate", "disk_rate", "cpu"];
+const QUOTA_USED: Family = Family {
+    name: "leat_quota_used_seconds_total",
+    kind: "counter",
+    labels: "site, resource",
+    help: "Time in which as much comes in as a site has used of its quota, or of its owner's if that is less. Its rate is the part of the quota that is used.",
+};
+const QUOTA_WAIT: Family = Family {
+    name: "leat_quota_wait_seconds_total",
+    kind: "counter",
+    labels: "site",
+    help: "Time in which something of a site's was held back by its quotas or its owners', added up over the workers.",
 };
 /// The families that are one number of each site and stage.
 const STAGE_FAMILIES: &[(&Family, ReadStage, Show)] = &[
@@ -329,6 +357,8 @@ fn families() -> Vec<&'static Family> {
         &BODY_BYTES,
         &COMPUTE_SECONDS,
         &SLICES,
+        &QUOTA_USED,
+        &QUOTA_WAIT,
         &LOG_LINES_DROPPED,
         &REFUSED,
         &QUEUE_DELAY_SECONDS,

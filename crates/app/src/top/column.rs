@@ -47,6 +47,8 @@ enum Measure {
     Average,
     /// Its growth in a second.
     Rate,
+    /// Its growth in a second, where that is the most of those that aren't told apart.
+    Highest,
     /// Its growth as a part of the growth of all sites, stages and workers together.
     PartOfAll,
     /// Its growth for each of another metric's.
@@ -85,7 +87,7 @@ pub(super) struct Column {
 }
 
 /// Every column, the more important first: a narrow terminal shows fewer. One whose metric isn't on the page isn't shown.
-pub(super) const COLUMNS: [Column; 11] = [
+pub(super) const COLUMNS: [Column; 13] = [
     column("share_given", "GIVEN", Unit::Part, &[("leat_share_given_ratio", Measure::Average)]),
     column(
         "share_used",
@@ -106,6 +108,8 @@ pub(super) const COLUMNS: [Column; 11] = [
     column("bytes_per_s", "BYTES/S", Unit::Bytes, &[("leat_body_bytes_total", Measure::Rate)]),
     column("waiting", "WAITING", Unit::Count, &[("leat_requests_waiting", Measure::Sum)]),
     column("cores_used", "CPU", Unit::Part, &[(PROCESSOR_SECONDS, Measure::Rate)]),
+    column("quota_used", "QUOTA", Unit::Part, &[("leat_quota_used_seconds_total", Measure::Highest)]),
+    column("quota_wait", "HELD", Unit::Part, &[("leat_quota_wait_seconds_total", Measure::Rate)]),
     column("request_time_p99_s", "TIME99", Unit::Time, &[("leat_request_seconds", Measure::Quantile(0.99))]),
 ];
 
@@ -155,6 +159,18 @@ impl Interval<'_> {
                 self.now(metric).map(|(at, sum, count)| (at, is_of_one.then_some(sum / count))).collect()
             }
             Measure::Rate => self.growth(metric).map(|(at, growth)| (at, Some(growth / self.interval_s))).collect(),
+            Measure::Highest => {
+                let mut values = Values::new();
+                for sample in self.after.samples(metric) {
+                    let labels: Vec<_> = sample.labels.iter().map(|(name, value)| (&**name, &**value)).collect();
+                    let growth = (sample.value - self.before.sum(metric, &labels).unwrap_or_default()).max(0.0);
+                    if let Some(subject) = self.level.subject(sample) {
+                        let highest = values.entry(subject).or_default();
+                        *highest = Some(highest.unwrap_or_default().max(growth / self.interval_s));
+                    }
+                }
+                values
+            }
             Measure::PartOfAll => {
                 let all: f64 = self.growth(metric).map(|(_, growth)| growth).sum();
                 self.growth(metric).map(|(at, growth)| (at, (all > 0.0).then_some(growth / all))).collect()
@@ -272,6 +288,16 @@ mod tests {
             "a metric that doesn't know stages says nothing of them"
         );
         assert!(column.is_on(&page(AFTER)) && !column.is_on(&page("leat_other 1\n")));
+    }
+
+    #[test]
+    fn of_several_quotas_the_one_that_is_used_most_is_shown() {
+        let column = column("", "", Unit::Part, &[("q", Measure::Highest)]);
+        let page =
+            |a: f64, b: f64| format!("q{{site=\"a\",resource=\"cpu\"}} {a}\nq{{site=\"a\",resource=\"disk\"}} {b}\n");
+        let of = |before: &str, after: &str| values(&column, SITES, before, after)[0].1;
+        assert_eq!(of(&page(1.0, 5.0), &page(3.0, 6.0)), Some(1.0));
+        assert_eq!(of("", &page(0.5, 1.0)), Some(0.5), "it has just begun");
     }
 
     #[test]

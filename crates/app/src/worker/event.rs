@@ -128,8 +128,14 @@ impl<H: Host> Worker<H> {
         let token = event.token;
         let site_before = match self.connections.get(token) {
             Some(connection) if !connection.flags.closing => {
-                connection.flags.queued = false;
-                connection.site
+                let site = connection.site;
+                if self.is_held_back(site, stage) {
+                    self.gates[site as usize].park(stage, token);
+                    self.tree.charge(leaf, Cost::from_ns(0));
+                    return Cost::from_ns(0);
+                }
+                self.connections[token].flags.queued = false;
+                site
             }
             _ => {
                 if event.is_unknown {

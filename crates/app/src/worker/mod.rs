@@ -7,6 +7,7 @@
 mod accept;
 mod account;
 mod admin;
+mod aggregates;
 mod client;
 mod cluster;
 mod connection;
@@ -52,6 +53,7 @@ use leat_logic::time::{Instant, UnixTime};
 use crate::config::Config;
 use crate::metrics::{ServerMetrics, WorkerMetrics};
 use accept::UnknownBranch;
+pub use aggregates::Aggregates;
 pub use cluster::Shared as ClusterShared;
 pub(crate) use cluster::worker_number;
 use connection::Connections;
@@ -121,6 +123,8 @@ pub struct Setup {
     pub config: Arc<Config>,
     /// What it shares of its part in a cluster.
     pub shared: Arc<ClusterShared>,
+    /// What sites and owners with quotas have used on all workers.
+    pub aggregates: Arc<Aggregates>,
     /// A number that clients can't foresee.
     pub seed: u64,
 }
@@ -204,6 +208,7 @@ pub struct Worker<H: Host> {
     usages: Vec<Usage>,
     looks: Looks,
     /// By site number.
+    aggregates: Arc<Aggregates>,
     gates: Vec<Gate>,
     /// Sites that may not do everything now, or of which something waits.
     watched_gates: Vec<u32>,
@@ -276,7 +281,7 @@ pub struct Worker<H: Host> {
 impl<H: Host> Worker<H> {
     /// A worker that serves nothing until its mailbox tells it a configuration.
     pub fn new(host: H, reactor: H::Reactor, storage: H::Storage, programs: H::Programs, setup: Setup) -> Worker<H> {
-        let Setup { mailbox, metrics, server_metrics, config, shared, seed } = setup;
+        let Setup { mailbox, metrics, server_metrics, config, shared, aggregates, seed } = setup;
         let (now, wall) = (host.now(), host.wall());
         let meter = Meter::new(host.processor_time());
         let operations = [Operation::Receive, Operation::Serve, Operation::Refuse];
@@ -297,6 +302,7 @@ impl<H: Host> Worker<H> {
             holds: Holds::new(refusal_ns),
             usages: Vec::new(),
             looks: Looks { next: Instant::NEVER, count: 0 },
+            aggregates,
             gates: Vec::new(),
             watched_gates: Vec::new(),
             refusal: Rc::new(RefusalText::new()),

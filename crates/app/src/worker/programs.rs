@@ -166,19 +166,30 @@ impl<H: Host> Worker<H> {
     pub(super) fn queue_program(&mut self, token: Token) {
         let Some(program) = self.programs.get(token) else { return };
         program.state = State::Queued;
-        let gate = &mut self.gates[program.site as usize];
-        if gate.is_closed(Stage::Compute) {
-            gate.park_program(token);
+        let site = program.site;
+        if self.gates[site as usize].is_closed(Stage::Compute) {
+            self.hold_program_back(site, token);
             return;
         }
-        let leaf = self.leaves[program.site as usize][Stage::Compute as usize];
+        let leaf = self.leaves[site as usize][Stage::Compute as usize];
         let event = Event { task: Task::Program, token, queued_us: self.now_us, is_unknown: false };
-        let (site, admission, now) = (program.site, &self.admission, self.now);
+        let (admission, now) = (&self.admission, self.now);
         if self.tree.push_with(leaf, event, || urgency(admission, site, now, u64::MAX)).is_ok() {
             self.programs.queued += 1;
         } else {
             // More events wait than there may be connections: it's looked at later.
             self.watch_program(token, LOOK_MAX);
+        }
+    }
+
+    /// Has a program wait until its site may compute again. It had the core until another's slice, if there was none.
+    fn hold_program_back(&mut self, site: u32, token: Token) {
+        self.gates[site as usize].park_program(token);
+        if let Some(program) = self.programs.get(token)
+            && !std::mem::replace(&mut program.is_stopped, true)
+        {
+            let id = program.id;
+            self.programs.host.stop(id);
         }
     }
 
@@ -204,7 +215,12 @@ impl<H: Host> Worker<H> {
     /// A program's slice has come.
     pub(super) fn begin_slice(&mut self, token: Token, leaf: LeafId) {
         self.programs.event_left();
-        if self.programs.get(token).is_none() {
+        let Some(site) = self.programs.get(token).map(|program| program.site) else {
+            self.tree.charge(leaf, Cost::from_ns(0));
+            return;
+        };
+        if self.is_held_back(site, Stage::Compute) {
+            self.hold_program_back(site, token);
             self.tree.charge(leaf, Cost::from_ns(0));
             return;
         }
@@ -248,6 +264,9 @@ impl<H: Host> Worker<H> {
         program.charged += used;
         let site = program.site;
         self.sites[site as usize].metrics.compute_ns.add(used.as_nanos() as u64);
+        if self.gates[site as usize].is_limited() {
+            self.charge_quotas(site, Cost::from_ns(used.as_nanos() as u64), 0, 0);
+        }
     }
 
     /// Charges what was used outside of slices.

@@ -344,6 +344,23 @@ fn an_endless_program_leaves_others_their_share(reactor: Reactor) {
     eventually("all have ended", || (count(&server, "endless") == 0).then_some(()));
 }
 
+fn programs_compute_no_more_than_their_sites_quota(reactor: Reactor) {
+    let directory = programs(&[("endless", "while :; do :; done")]);
+    let server = serve(reactor, &directory, "[site.quota]\ncpu = \"20%\"\n[admin]\nlisten = \"127.0.0.1:0\"");
+    let computed = || {
+        let page = Client::connect(server.admin()).get("/metrics").text();
+        let line = page.lines().find(|line| line.starts_with("leat_compute_seconds_total{site=\"it\"}"));
+        line.and_then(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).unwrap_or_default()
+    };
+    let mut client = server.connect();
+    client.send("GET /cgi/endless HTTP/1.1\r\nHost: it.test\r\n\r\n");
+    eventually("it's at work", || (computed() > 0.1).then_some(()));
+    let (started, before) = (std::time::Instant::now(), computed());
+    eventually("it has computed", || (computed() > before + 0.2).then_some(()));
+    let part = 0.2 / started.elapsed().as_secs_f64();
+    assert!(part < 0.25, "{part} of a processor");
+}
+
 fn nothing_stays_when_the_server_goes(reactor: Reactor) {
     let directory = programs(&[("endless", "while :; do :; done")]);
     for signal in ["INT", "KILL"] {
@@ -417,6 +434,7 @@ on_both_reactors!(
     a_fast_program_waits_for_a_slow_client,
     what_programs_say_to_slow_clients_counts_as_their_sites_memory,
     an_endless_program_leaves_others_their_share,
+    programs_compute_no_more_than_their_sites_quota,
     nothing_stays_when_the_server_goes,
     an_engine_that_is_killed_leaves_no_program,
     nobody_left_to_end_programs_still_ends_them,

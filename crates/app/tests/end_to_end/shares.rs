@@ -11,21 +11,22 @@ use crate::support::{Client, Directory, Reactor, Server, eventually};
 /// Requests that are counted once everybody asks.
 const COUNTED: usize = 400;
 
-/// Sites `a` and `b` of one worker, or of as many as `schedule` begins with, with these lines each, and an admin address.
+/// Sites `a` and `b` of one worker, or of as many as `schedule` begins with on a line of its own, with these lines each, and an admin address.
 fn server(reactor: Reactor, directory: &Directory, schedule: &str, a: &str, b: &str) -> Server {
     directory.write("site/index.html", "a file");
     directory.write("site/large", vec![7; 3_000_000]);
+    directory.write("site/middle", vec![7; 200_000]);
     let site = |name: &str, lines: &str| {
         format!(
             "[[site]]\nname = \"{name}\"\nhosts = [\"{name}.test\"]\nroot = \"site\"\nlisten = \"127.0.0.1:0\"\n{lines}\n\
              [[site.handler]]\npath = \"/burn\"\nburn = {{ us = 1000, us_max = 100000, forever = true }}\n"
         )
     };
-    let (workers, schedule) = match schedule.strip_prefix("workers = 2") {
-        Some(schedule) => ("workers = 2\n", schedule),
-        None => ("workers = 1\n", schedule),
+    let (workers, schedule) = match schedule.split_once('\n') {
+        Some((workers, schedule)) if workers.starts_with("workers") => (workers, schedule),
+        _ => ("workers = 1", schedule),
     };
-    let text = format!("{workers}[admin]\nlisten = \"127.0.0.1:0\"\n{schedule}\n{}{}", site("a", a), site("b", b));
+    let text = format!("{workers}\n[admin]\nlisten = \"127.0.0.1:0\"\n{schedule}\n{}{}", site("a", a), site("b", b));
     Server::configured(reactor, directory, &text)
 }
 
@@ -107,7 +108,7 @@ fn weights_divide_a_worker(reactor: Reactor) {
 
 fn shares_hold_over_two_workers(reactor: Reactor) {
     let directory = Directory::new();
-    let server = server(reactor, &directory, "workers = 2", "weight = 300", "weight = 100");
+    let server = server(reactor, &directory, "workers = 2\n", "weight = 300", "weight = 100");
     // By chance more of one site's connections may come to one worker than to the other.
     let (a, b) = (Crowd::new(&server, 8, "a", "/burn"), Crowd::new(&server, 8, "b", "/burn"));
     let found = eventually("the shares are right", || {
@@ -121,7 +122,7 @@ fn shares_hold_over_two_workers(reactor: Reactor) {
 
 fn few_connections_move_to_where_their_share_is(reactor: Reactor) {
     let directory = Directory::new();
-    let server = server(reactor, &directory, "workers = 2", "weight = 100", "weight = 100");
+    let server = server(reactor, &directory, "workers = 2\n", "weight = 100", "weight = 100");
     let (a, b) = (Crowd::new(&server, 2, "a", "/burn"), Crowd::new(&server, 6, "b", "/burn"));
     eventually("the shares are right", || {
         let (requests, _) = ratios(&server, &a, &b);
@@ -266,6 +267,51 @@ fn a_rate_is_kept(reactor: Reactor) {
     assert!(start.elapsed() < Duration::from_millis(700), "{:?}", start.elapsed());
 }
 
+/// Bytes of a site's that are sent in a second, in millions: never much more than `most`.
+fn sent_each_second(server: &Server, site: &str, most: f64) -> f64 {
+    let sent = || metric(server, "leat_body_bytes_total", &[&format!("site=\"{site}\"")]);
+    let (start, before) = (Instant::now(), sent());
+    eventually("a second passes", || (start.elapsed() > Duration::from_secs(1)).then_some(()));
+    let found = (sent() - before) / start.elapsed().as_secs_f64() / 1e6;
+    // A twentieth may be saved up, and the time is that of a busy machine.
+    assert!(found < most * 1.15, "{found} million bytes in a second, and {most} is the quota");
+    found
+}
+
+fn a_quota_is_whole_wherever_connections_are(reactor: Reactor) {
+    let directory = Directory::new();
+    let server = server(reactor, &directory, "workers = 4\n", "[site.quota]\nnetwork_rate = \"20MB/s\"", "");
+    for connections in [1, 4] {
+        let crowd = Crowd::new(&server, connections, "a", "/middle");
+        eventually("all of it is used", || (sent_each_second(&server, "a", 20.0) > 19.0).then_some(()));
+        crowd.end();
+    }
+    let used = metric(&server, "leat_quota_used_seconds_total", &["site=\"a\",resource=\"network_rate\""]);
+    assert!(used > 1.9 && metric(&server, "leat_quota_wait_seconds_total", &["site=\"a\""]) > 1.0, "{used} s");
+}
+
+fn sites_share_their_owners_quota_and_a_reload_changes_it(reactor: Reactor) {
+    let directory = Directory::new();
+    let owner = "workers = 4\n[[owner]]\nname = \"x\"\n[owner.quota]\nnetwork_rate = \"20MB/s\"";
+    let server = server(reactor, &directory, owner, "owner = \"x\"\nweight = 300", "owner = \"x\"\nweight = 100");
+    let (a, b) = (Crowd::new(&server, 16, "a", "/middle"), Crowd::new(&server, 16, "b", "/middle"));
+    let shares_are_right = |most: f64| {
+        let (a, b) = (sent_each_second(&server, "a", most), sent_each_second(&server, "b", most));
+        ((a + b) / most > 0.9 && (a + b) / most < 1.1 && is_about(a / b, 3.0)).then_some(())
+    };
+    eventually("they have parts by weight", || shares_are_right(20.0));
+    let text = std::fs::read_to_string(directory.at("leat.toml")).unwrap();
+    let (_, text) = text.split_once('\n').unwrap();
+    server.reload(reactor, &directory, &text.replace("20MB/s", "10MB/s"));
+    eventually("what was sent before is over", || (sent_each_second(&server, "a", 20.0) < 10.0).then_some(()));
+    eventually("they have parts of the new quota", || shares_are_right(10.0));
+    server.reload(reactor, &directory, &text.replace("20MB/s", "0"));
+    let served = a.served() + b.served();
+    eventually("it's lifted", || (a.served() + b.served() > served + 50).then_some(()));
+    a.end();
+    b.end();
+}
+
 fn a_site_computes_no_more_than_its_part(reactor: Reactor) {
     let directory = Directory::new();
     let server = server(reactor, &directory, "", "[site.quota]\ncpu = \"20%\"", "");
@@ -324,6 +370,8 @@ on_both_reactors! {
     replies_are_whole_under_shortest_remaining,
     slow_heads_and_idle_connections_keep_nobody_out,
     a_rate_is_kept,
+    a_quota_is_whole_wherever_connections_are,
+    sites_share_their_owners_quota_and_a_reload_changes_it,
     a_site_computes_no_more_than_its_part,
     memory_held_for_a_site_is_bounded_and_nothing_is_broken,
     what_clients_send_while_their_site_may_not_go_on_is_left_to_their_kernel,

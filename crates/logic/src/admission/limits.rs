@@ -35,3 +35,12 @@ pub const RETRY_AFTER_S: u32 = 2;
 /// Connections that may wait in a listener's queue while nothing more is accepted than is served: in the time of so many requests each has its
 /// turn. The worker can't see how long they wait.
 pub const LISTENER_QUEUE_SHORT: u32 = 16;
+
+/// Above its limit, memory must go down by one part in so many before reading goes on: not with every buffer that is free again.
+pub const MEMORY_LOW_PART: u64 = 8;
+/// What those who wait for a quota book together, each in proportion to its claim, is what may be used in one part in so many of a second.
+pub const QUOTA_ROUNDS_EACH_SECOND: u64 = 40;
+/// For how long a claim stays as large as the most that has waited; and for how long what was booked may wait to be used when nobody waits for it.
+pub const CLAIM_PERIOD_NS: u64 = 50_000_000;
+/// The most that a worker's claim is: more that wait make it no larger.
+pub const WAITING_CLAIM_MAX: u32 = 1_024;

@@ -8,9 +8,11 @@
 //! | `crowd` | how many connections ask for one site |
 //! | `refusal` | how many refusals a worker can afford |
 //! | `shedding` | what part of those who connect is let in |
-//! | `quota` | how much a site may send, read, compute and hold |
+//! | `aggregate` | how much a site or an owner may send, read, compute and hold on all workers |
+//! | `quota` | when one worker goes on, and how much it may use at once |
 //! | `limits` | the numbers |
 
+mod aggregate;
 mod crowd;
 pub mod limits;
 mod quota;
@@ -18,8 +20,9 @@ mod refusal;
 mod shedding;
 mod site;
 
+pub use aggregate::{Aggregate, Rate, Resource};
 pub use crowd::LastAsked;
-pub use quota::{Bucket, MemoryAccount, Quotas, Rate, Resource};
+pub use quota::Quotas;
 pub use refusal::Refusal;
 pub use shedding::Shedding;
 pub use site::{SiteCounts, SiteLimits, Standing};

@@ -1,244 +1,451 @@
-//! What a site may use of things that aren't shared by the tree: bytes to the network, bytes from disk, CPU time, memory. What comes out is
-//! when to go on; nothing that was begun is broken off.
+//! What one worker may use of a site's quotas and its owners': when to go on, and how much at once. Nothing that was begun is broken off.
+//!
+//! While there is enough, what is used is taken from the aggregates as it's used. A worker where something waits, or has lately, uses only what it has booked
+//! before, a place in the line of each aggregate, in proportion to its claim; what it uses beyond that is taken from its next. So workers share a quota by
+//! what waits on each, sites share their owner's by weight, and a worker that is busy with something else doesn't come too late each time.
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::aggregate::{Aggregate, Bucket, Resource};
+use super::limits::{CLAIM_PERIOD_NS, QUOTA_ROUNDS_EACH_SECOND, WAITING_CLAIM_MAX};
 use crate::time::Instant;
 
-/// How much may be used: steadily, and at once after a pause.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rate {
-    /// Units for each second: bytes, or nanoseconds of CPU time. At least 1.
-    pub per_s: u64,
-    /// Units that may be used at once.
-    pub burst: u64,
-}
+/// A fixed point of claims.
+const CLAIM_SHIFT: u32 = 16;
 
-/// A token bucket that may go into debt, since what an operation uses is often known afterwards only.
-#[derive(Clone, Copy, Debug)]
-pub struct Bucket {
-    rate: Rate,
-    /// When it was, or will be, without a debt and with nothing saved up.
-    empty_at_ns: u64,
-}
-
-const NS_PER_S: u128 = 1_000_000_000;
-
-impl Bucket {
-    /// A full bucket.
-    #[must_use]
-    pub fn new(rate: Rate) -> Bucket {
-        Bucket { rate: Rate { per_s: rate.per_s.max(1), ..rate }, empty_at_ns: 0 }
-    }
-
-    /// Time in which `amount` comes in, in nanoseconds, rounded up so that no more than the rate is ever given.
-    fn time_ns(&self, amount: u64) -> u64 {
-        let ns = (u128::from(amount) * NS_PER_S).div_ceil(u128::from(self.rate.per_s));
-        u64::try_from(ns).unwrap_or(u64::MAX)
-    }
-
-    fn emptied_ns(&self, now: Instant) -> u64 {
-        self.empty_at_ns.max(now.ns.saturating_sub(self.time_ns(self.rate.burst)))
-    }
-
-    /// Notes that `amount` was used at `now`.
-    pub fn charge(&mut self, now: Instant, amount: u64) {
-        self.empty_at_ns = self.emptied_ns(now).saturating_add(self.time_ns(amount));
-    }
-
-    /// When something may be used again: `None` for now.
-    #[must_use]
-    pub fn blocked_until(&self, now: Instant) -> Option<Instant> {
-        (self.empty_at_ns > now.ns).then_some(Instant { ns: self.empty_at_ns })
-    }
-
-    /// How much may be used at once now.
-    #[must_use]
-    pub fn available(&self, now: Instant) -> u64 {
-        let saved_ns = now.ns.saturating_sub(self.emptied_ns(now));
-        let amount = u128::from(saved_ns) * u128::from(self.rate.per_s) / NS_PER_S;
-        u64::try_from(amount).unwrap_or(u64::MAX).min(self.rate.burst)
-    }
-}
-
-/// Bytes held for a site. Above the high mark it isn't read from, until it's down to the low one.
-#[derive(Clone, Copy, Debug)]
-pub struct MemoryAccount {
-    held: u64,
-    high: u64,
-    is_paused: bool,
-}
-
-impl MemoryAccount {
-    /// Nothing held yet, and up to `high` bytes before reading pauses.
-    #[must_use]
-    pub fn new(high: u64) -> MemoryAccount {
-        MemoryAccount { held: 0, high, is_paused: false }
-    }
-
-    /// Down to where what is held must go before reading goes on: seven eighths, so that it doesn't pause and go on with every buffer.
-    fn low(&self) -> u64 {
-        self.high - self.high / 8
-    }
-
-    /// `bytes` more are held.
-    pub fn hold(&mut self, bytes: u64) {
-        self.held = self.held.saturating_add(bytes);
-        self.is_paused |= self.held > self.high;
-    }
-
-    /// `bytes` are given back; whether reading may go on that was paused until now.
-    pub fn release(&mut self, bytes: u64) -> bool {
-        self.held = self.held.saturating_sub(bytes);
-        let was_paused = self.is_paused;
-        self.is_paused &= self.held > self.low();
-        was_paused && !self.is_paused
-    }
-
-    /// Bytes held now.
-    #[must_use]
-    pub fn held(&self) -> u64 {
-        self.held
-    }
-
-    /// Whether the site's sockets shouldn't be read now.
-    #[must_use]
-    pub fn is_paused(&self) -> bool {
-        self.is_paused
-    }
-}
-
-/// What has a rate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Resource {
-    /// Bytes sent.
-    Network,
-    /// Bytes read from disk.
-    Disk,
-    /// Nanoseconds of CPU time.
-    Cpu,
-}
-
-impl Resource {
-    /// All that there are.
-    pub const ALL: [Resource; 3] = [Resource::Network, Resource::Disk, Resource::Cpu];
-}
-
-/// All that a site may use; what has no quota isn't limited.
+/// What a worker has of one resource of an aggregate.
 #[derive(Clone, Copy, Debug, Default)]
+struct Account {
+    /// Units that were booked and aren't used; those that were used beyond that are below 0.
+    booked: i64,
+    /// When they may be used.
+    due: Instant,
+}
+
+impl Account {
+    /// Takes `amount` from what was booked, or, for those who don't stand in line, from what there is.
+    fn charge(&mut self, bucket: &Bucket, is_in_line: bool, now: Instant, amount: u64) {
+        if self.booked == 0 && !is_in_line {
+            bucket.book(now, amount);
+        } else {
+            self.booked = self.booked.saturating_sub_unsigned(amount);
+        }
+    }
+
+    fn blocked_until(&self, bucket: &Bucket, is_in_line: bool, now: Instant) -> Option<Instant> {
+        let until = match self.booked {
+            1.. => self.due,
+            0 if !is_in_line => bucket.empty_at(),
+            // Until it's settled, as it is with each turn.
+            _ => bucket.empty_at().max(now.after(Duration::from_nanos(1))),
+        };
+        (until > now).then_some(until)
+    }
+
+    fn available(&self, bucket: &Bucket, is_in_line: bool, now: Instant) -> u64 {
+        match (self.blocked_until(bucket, is_in_line, now), self.booked) {
+            (Some(_), _) => 0,
+            (None, booked @ 1..) => booked.unsigned_abs(),
+            (None, _) => bucket.available(now).max(1),
+        }
+    }
+
+    /// Books `lease` if somebody waits, and otherwise pays for what was used.
+    fn settle(&mut self, bucket: &Bucket, now: Instant, lease: Option<u64>) {
+        let debt = self.booked.min(0).unsigned_abs();
+        match lease {
+            Some(lease) if self.booked <= 0 => {
+                let amount = (debt / lease).saturating_add(1).saturating_mul(lease).min(i64::MAX as u64);
+                self.due = bucket.book(now, amount);
+                self.booked = self.booked.saturating_add_unsigned(amount);
+            }
+            None if self.booked > 0 && now.since(self.due) >= Duration::from_nanos(CLAIM_PERIOD_NS) => {
+                self.leave(bucket)
+            }
+            None if debt > 0 => {
+                bucket.book(now, debt);
+                self.booked = 0;
+            }
+            _ => {}
+        }
+    }
+
+    fn leave(&mut self, bucket: &Bucket) {
+        bucket.give_back(std::mem::take(&mut self.booked).max(0).unsigned_abs());
+    }
+}
+
+/// A worker's part in one aggregate.
+#[derive(Debug)]
+struct Seat {
+    aggregate: Arc<Aggregate>,
+    /// That of the site or the owner beside those with the same owner.
+    weight: u32,
+    accounts: [Account; Resource::COUNT],
+    claim: u64,
+}
+
+/// What a worker may use for one site.
+#[derive(Debug, Default)]
 pub struct Quotas {
-    buckets: [Option<Bucket>; 3],
-    /// Bytes of memory.
-    pub memory: Option<MemoryAccount>,
+    /// The site's, its owner's, the owner's owner's and so on.
+    seats: Vec<Seat>,
+    /// How many wait on this worker: the most lately, and the most in the period that ends next.
+    waiting: u32,
+    waiting_next: u32,
+    period_ends: Instant,
+    /// Bytes of memory that are held on this worker.
+    held: u64,
+    is_full: bool,
 }
 
 impl Quotas {
-    /// No limits.
-    #[must_use]
-    pub fn new() -> Quotas {
-        Quotas::default()
+    /// Puts other aggregates in force, each with its weight in the next: the site's, its owner's, and so on. None, if none of them has a limit.
+    pub fn arrange(&mut self, path: Vec<(Arc<Aggregate>, u32)>) {
+        let seat = |(aggregate, weight): (Arc<Aggregate>, u32)| {
+            aggregate.hold(self.held);
+            Seat { aggregate, weight, accounts: Default::default(), claim: 0 }
+        };
+        let seats = path.into_iter().map(seat).collect();
+        self.leave();
+        self.seats = seats;
+        self.is_full = self.seats.iter().any(|seat| seat.aggregate.is_full());
     }
 
-    /// Sets or lifts the limit of a resource. A debt is forgotten.
-    pub fn set(&mut self, resource: Resource, rate: Option<Rate>) {
-        self.buckets[resource as usize] = rate.map(Bucket::new);
-    }
-
-    /// Notes that `amount` of a resource was used.
-    pub fn charge(&mut self, resource: Resource, now: Instant, amount: u64) {
-        if let Some(bucket) = &mut self.buckets[resource as usize] {
-            bucket.charge(now, amount);
+    /// Gives back everything.
+    fn leave(&mut self) {
+        for seat in &mut self.seats {
+            for (account, bucket) in seat.accounts.iter_mut().zip(&seat.aggregate.buckets) {
+                account.leave(bucket);
+            }
+            seat.aggregate.change_claim(seat.claim, 0);
+            seat.aggregate.release(self.held);
         }
+        self.seats.clear();
+        (self.waiting, self.waiting_next) = (0, 0);
+    }
+
+    /// Whether there is any limit.
+    #[must_use]
+    pub fn is_limited(&self) -> bool {
+        !self.seats.is_empty()
+    }
+
+    /// Notes that `amount` of a resource was used; in how much time as much comes in, where that is the longest, in nanoseconds.
+    pub fn charge(&mut self, resource: Resource, now: Instant, amount: u64) -> u64 {
+        let mut worth_ns = 0;
+        for Seat { aggregate, accounts, claim, .. } in &mut self.seats {
+            let bucket = &aggregate.buckets[resource as usize];
+            if bucket.is_limited() {
+                accounts[resource as usize].charge(bucket, *claim > 0, now, amount);
+                worth_ns = bucket.time_ns(amount).max(worth_ns);
+            }
+        }
+        worth_ns
+    }
+
+    /// The accounts of a resource that are limited, and whether they stand in line.
+    fn limited(&self, resource: Resource) -> impl Iterator<Item = (&Account, &Bucket, bool)> {
+        let place = resource as usize;
+        let each =
+            self.seats.iter().map(move |seat| (&seat.accounts[place], &seat.aggregate.buckets[place], seat.claim > 0));
+        each.filter(|(_, bucket, _)| bucket.is_limited())
     }
 
     /// When a resource may be used again: `None` for now.
     #[must_use]
     pub fn blocked_until(&self, resource: Resource, now: Instant) -> Option<Instant> {
-        self.buckets[resource as usize].and_then(|bucket| bucket.blocked_until(now))
+        let limited = self.limited(resource);
+        limited.filter_map(|(account, bucket, is_in_line)| account.blocked_until(bucket, is_in_line, now)).max()
     }
 
     /// How much of a resource may be used at once now, and at least one unit when anything may: for the size of the next piece.
     #[must_use]
     pub fn available(&self, resource: Resource, now: Instant) -> u64 {
-        match self.buckets[resource as usize] {
-            None => u64::MAX,
-            Some(bucket) if bucket.blocked_until(now).is_some() => 0,
-            Some(bucket) => bucket.available(now).max(1),
+        let limited = self.limited(resource);
+        let amounts = limited.map(|(account, bucket, is_in_line)| account.available(bucket, is_in_line, now));
+        amounts.min().unwrap_or(u64::MAX)
+    }
+
+    /// Pays for what was used and books for the `waiting` that can't go on. To be called each turn until the quotas are at rest.
+    pub fn settle(&mut self, now: Instant, waiting: usize) {
+        self.claim(now, u32::try_from(waiting).unwrap_or(u32::MAX).min(WAITING_CLAIM_MAX));
+        for seat in &mut self.seats {
+            let all = seat.aggregate.claims();
+            for (account, bucket) in seat.accounts.iter_mut().zip(&seat.aggregate.buckets) {
+                if bucket.is_limited() {
+                    let round = u128::from(bucket.per_s() / QUOTA_ROUNDS_EACH_SECOND);
+                    let lease = u64::try_from(round * u128::from(seat.claim) / u128::from(all)).unwrap_or(u64::MAX);
+                    account.settle(bucket, now, (waiting > 0).then_some(lease.max(1)));
+                }
+            }
         }
+    }
+
+    /// A claim is by what has waited at any time lately: who goes on for a moment has its claim all the same.
+    fn claim(&mut self, now: Instant, waiting: u32) {
+        self.waiting_next = self.waiting_next.max(waiting);
+        if now >= self.period_ends {
+            self.waiting = std::mem::replace(&mut self.waiting_next, waiting);
+            self.period_ends = now.after(Duration::from_nanos(CLAIM_PERIOD_NS));
+        }
+        self.waiting = self.waiting.max(waiting);
+        let mut claim = u64::from(self.waiting) << CLAIM_SHIFT;
+        for seat in &mut self.seats {
+            if claim != seat.claim {
+                seat.aggregate.change_claim(seat.claim, claim);
+                seat.claim = claim;
+            }
+            claim = u64::from(seat.weight) * ((claim << CLAIM_SHIFT) / seat.aggregate.claims());
+        }
+    }
+
+    /// When to settle again although nothing waits; `None` when there is nothing left to settle.
+    #[must_use]
+    pub fn settle_at(&self) -> Option<Instant> {
+        let is_booked = || self.seats.iter().any(|seat| seat.accounts.iter().any(|account| account.booked != 0));
+        (self.waiting.max(self.waiting_next) > 0 || is_booked()).then_some(self.period_ends)
+    }
+
+    /// Whether memory has a limit.
+    #[must_use]
+    pub fn has_memory_limit(&self) -> bool {
+        self.seats.iter().any(|seat| seat.aggregate.has_memory_limit())
+    }
+
+    /// `bytes` more of memory are held.
+    pub fn hold(&mut self, bytes: u64) {
+        self.held += bytes;
+        for seat in &self.seats {
+            seat.aggregate.hold(bytes);
+            self.is_full |= seat.aggregate.is_full();
+        }
+    }
+
+    /// `bytes` are given back.
+    pub fn release(&mut self, bytes: u64) {
+        let bytes = bytes.min(self.held);
+        self.held -= bytes;
+        self.seats.iter().for_each(|seat| seat.aggregate.release(bytes));
+    }
+
+    /// Finds out whether reading may go on: another worker may have given back what it held.
+    pub fn look_at_memory(&mut self) {
+        self.is_full &= !self.seats.iter().all(|seat| seat.aggregate.has_room());
+    }
+
+    /// Whether the site's sockets shouldn't be read now, as too much memory is held.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.is_full
+    }
+
+    /// Bytes of memory held on this worker.
+    #[must_use]
+    pub fn held(&self) -> u64 {
+        self.held
+    }
+}
+
+impl Drop for Quotas {
+    /// The worker has ended: nobody waits for what it has booked.
+    fn drop(&mut self) {
+        self.leave();
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::aggregate::Rate;
     use super::*;
 
-    fn at_ms(ms: u64) -> Instant {
-        Instant { ns: 1_000_000_000_000 + ms * 1_000_000 }
+    const TICK_NS: u64 = 100_000;
+    /// Bytes in a second.
+    const RATE: u64 = 10_000_000;
+
+    fn at_us(us: u64) -> Instant {
+        Instant { ns: 1_000_000_000_000 + us * 1_000 }
     }
 
-    #[test]
-    fn a_bucket_gives_its_burst_and_then_its_rate() {
-        let mut bucket = Bucket::new(Rate { per_s: 1_000, burst: 100 });
-        assert_eq!(bucket.available(at_ms(0)), 100);
-        bucket.charge(at_ms(0), 100);
-        assert_eq!((bucket.available(at_ms(0)), bucket.blocked_until(at_ms(0))), (0, None));
-        bucket.charge(at_ms(0), 50);
-        assert_eq!(bucket.blocked_until(at_ms(0)), Some(at_ms(50)));
-        assert_eq!(bucket.blocked_until(at_ms(50)), None);
-        assert_eq!(bucket.available(at_ms(60)), 10);
-        assert_eq!(bucket.available(at_ms(60_000)), 100, "no more is saved up than the burst");
+    fn limited(per_s: u64) -> Arc<Aggregate> {
+        let aggregate = Aggregate::default();
+        aggregate.set(Resource::Network, Some(Rate { per_s, burst: per_s / 20 }), at_us(0));
+        Arc::new(aggregate)
     }
 
-    #[test]
-    fn over_long_times_exactly_the_rate_is_given() {
-        for (per_s, piece) in [(999_983, 1_448), (7, 3), (12_500_000, 65_536)] {
-            let mut bucket = Bucket::new(Rate { per_s, burst: piece });
-            let (mut now, mut used) = (at_ms(0), 0);
-            for _ in 0..10_000 {
-                now = bucket.blocked_until(now).unwrap_or(now);
-                bucket.charge(now, piece);
-                used += piece;
+    /// A site on one worker, some of whose connections want to send all the time.
+    struct Sender {
+        quotas: Quotas,
+        connections: usize,
+        /// What is sent at once, if the quota lets it.
+        piece: u64,
+        /// The worker looks at each of so many ticks only.
+        ticks: u64,
+        sent: u64,
+    }
+
+    impl Sender {
+        fn new(path: &[(&Arc<Aggregate>, u32)], connections: usize) -> Sender {
+            let mut quotas = Quotas::default();
+            quotas.arrange(path.iter().map(|&(aggregate, weight)| (aggregate.clone(), weight)).collect());
+            Sender { quotas, connections, piece: 65_536, ticks: 1, sent: 0 }
+        }
+
+        fn step(&mut self, now: Instant) {
+            for _ in 0..16 {
+                for _ in 0..16 {
+                    if self.connections == 0 || self.quotas.blocked_until(Resource::Network, now).is_some() {
+                        break;
+                    }
+                    let amount = self.quotas.available(Resource::Network, now).clamp(1_024, self.piece.max(1_024));
+                    self.quotas.charge(Resource::Network, now, amount);
+                    self.sent += amount;
+                }
+                self.quotas.settle(now, self.connections);
             }
-            let given = now.since(at_ms(0)).as_secs_f64() * per_s as f64;
-            assert!((used as f64 - given) <= 2.0 * piece as f64 + 1.0, "{per_s}: {used} of {given}");
-            assert!(used as f64 >= given * 0.9999, "{per_s}: {used} of {given}");
         }
     }
 
-    #[test]
-    fn numbers_without_end_are_cut() {
-        let mut bucket = Bucket::new(Rate { per_s: 0, burst: u64::MAX });
-        bucket.charge(at_ms(0), u64::MAX);
-        bucket.charge(at_ms(0), u64::MAX);
-        assert_eq!(bucket.blocked_until(at_ms(0)), Some(Instant::NEVER));
+    /// What each sends in a second, when it has gone on for one; in any 100 ms all together send what they may.
+    fn run(senders: &mut [Sender]) -> Vec<f64> {
+        run_from(senders, 0)
+    }
+
+    fn run_from(senders: &mut [Sender], start_us: u64) -> Vec<f64> {
+        let mut before = Vec::new();
+        for tick in 0..20_000 {
+            if tick == 10_000 {
+                before = senders.iter().map(|sender| sender.sent).collect();
+            }
+            for sender in senders.iter_mut().filter(|sender| tick % sender.ticks == 0) {
+                sender.step(at_us(start_us + tick * TICK_NS / 1_000));
+            }
+        }
+        senders.iter().zip(before).map(|(sender, before)| (sender.sent - before) as f64 / RATE as f64).collect()
+    }
+
+    fn assert_about(found: &[f64], wanted: &[f64]) {
+        let is_about = found.iter().zip(wanted).all(|(found, wanted)| (found - wanted).abs() < 0.03);
+        assert!(is_about && found.iter().sum::<f64>() < 1.01, "{found:?} instead of {wanted:?}");
     }
 
     #[test]
-    fn memory_pauses_above_the_high_mark_and_goes_on_at_the_low_one() {
-        let mut memory = MemoryAccount::new(800);
-        memory.hold(800);
-        assert!(!memory.is_paused());
-        memory.hold(1);
-        assert!(memory.is_paused());
-        assert!(!memory.release(100));
-        assert!(memory.is_paused());
-        assert!(memory.release(1));
-        assert!(!memory.is_paused());
-        assert!(!memory.release(10_000));
-        assert_eq!(memory.held(), 0);
+    fn one_worker_of_several_may_use_all_and_all_together_no_more() {
+        let site = limited(RATE);
+        let mut senders: Vec<Sender> = (0..4).map(|_| Sender::new(&[(&site, 1)], 0)).collect();
+        senders[2].connections = 1;
+        assert_about(&run(&mut senders), &[0.0, 0.0, 1.0, 0.0]);
+        senders.iter_mut().for_each(|sender| sender.connections = 1);
+        assert_about(&run_from(&mut senders, 2_000_000), &[0.25; 4]);
+        senders[2].connections = 0;
+        assert_about(&run_from(&mut senders, 4_000_000), &[1.0 / 3.0, 1.0 / 3.0, 0.0, 1.0 / 3.0]);
+    }
+
+    #[test]
+    fn workers_share_by_what_waits_on_each_however_they_look_and_whatever_they_send_at_once() {
+        let site = limited(RATE);
+        let mut senders = [3, 1].map(|connections| Sender::new(&[(&site, 1)], connections));
+        assert_about(&run(&mut senders), &[0.75, 0.25]);
+        let site = limited(RATE);
+        let mut senders = [1, 1, 1, 1].map(|connections| Sender::new(&[(&site, 1)], connections));
+        senders[1].ticks = 10;
+        senders[2].piece = 1_024;
+        senders[3].piece = 300_000;
+        assert_about(&run(&mut senders), &[0.25; 4]);
+    }
+
+    #[test]
+    fn sites_share_their_owners_quota_by_weight_wherever_they_are() {
+        let senders = |workers: &[(usize, u32, usize)]| -> Vec<Sender> {
+            let (owner, sites) = (limited(RATE), [Arc::default(), Arc::default()]);
+            let sender = |&(site, weight, connections): &(usize, u32, usize)| {
+                Sender::new(&[(&sites[site], weight), (&owner, 1)], connections)
+            };
+            workers.iter().map(sender).collect()
+        };
+        assert_about(&run(&mut senders(&[(0, 300, 5), (0, 300, 5), (0, 300, 5), (1, 100, 5)])), &[0.25; 4]);
+        assert_about(&run(&mut senders(&[(0, 100, 100), (1, 300, 1), (1, 300, 1)])), &[0.25, 0.375, 0.375]);
+        let mut late = senders(&[(0, 300, 1), (0, 300, 1), (1, 100, 1), (1, 100, 1)]);
+        late.iter_mut().zip([30, 60, 30, 60]).for_each(|(sender, ticks)| sender.ticks = ticks);
+        assert_about(&run(&mut late), &[0.375, 0.375, 0.125, 0.125]);
+    }
+
+    #[test]
+    fn what_is_below_its_own_quota_leaves_the_rest_of_its_owners() {
+        let (owner, a, b) = (limited(RATE), limited(RATE / 10), Arc::default());
+        let path = |site, weight| Sender::new(&[(site, weight), (&owner, 1)], 2);
+        assert_about(&run(&mut [path(&a, 300), path(&b, 100)]), &[0.1, 0.9]);
+    }
+
+    #[test]
+    fn owners_below_an_owner_share_its_quota_by_weight() {
+        let (top, left, right) = (limited(RATE), Arc::default(), limited(RATE / 4));
+        let sites: [Arc<Aggregate>; 3] = Default::default();
+        let path = |site: usize, weight, owner, of_owner| {
+            Sender::new(&[(&sites[site], weight), (owner, of_owner), (&top, 1)], 1)
+        };
+        let mut senders = [path(0, 100, &left, 100), path(1, 300, &left, 100), path(2, 100, &right, 400)];
+        // The right one would have four fifths.
+        assert_about(&run(&mut senders), &[0.1875, 0.5625, 0.25]);
+    }
+
+    #[test]
+    fn what_nobody_uses_is_given_back() {
+        let site = limited(RATE);
+        let (mut gone, mut left) = (Sender::new(&[(&site, 1)], 50), Sender::new(&[(&site, 1)], 1));
+        for tick in 0..1_000 {
+            gone.step(at_us(tick * 100));
+            left.step(at_us(tick * 100));
+        }
+        drop(gone);
+        left.sent = 0;
+        (1_000..2_000).for_each(|tick| left.step(at_us(tick * 100)));
+        let part = left.sent as f64 / (RATE as f64 / 10.0);
+        assert!((0.8..=1.1).contains(&part), "{part} within the next 100 ms");
+        left.connections = 0;
+        (2_000..3_000).for_each(|tick| left.step(at_us(tick * 100)));
+        assert_eq!(left.quotas.settle_at(), None);
+        assert_eq!(left.quotas.available(Resource::Network, at_us(1_000_000)), RATE / 20);
+    }
+
+    #[test]
+    fn memory_pauses_above_the_high_mark_and_goes_on_at_the_low_one_on_all_workers() {
+        let site = Arc::new(Aggregate::default());
+        site.set_memory(Some(800));
+        let mut workers = [0, 1].map(|_| Quotas::default());
+        workers[0].hold(100);
+        workers.iter_mut().for_each(|worker| worker.arrange(vec![(site.clone(), 1)]));
+        workers[1].hold(700);
+        assert!(!workers[0].is_full() && !workers[1].is_full());
+        workers[1].hold(1);
+        assert!(!workers[0].is_full() && workers[1].is_full(), "who has too much is who has taken it");
+        let mut goes_on = |release: [u64; 2]| {
+            workers.iter_mut().zip(release).for_each(|(worker, bytes)| worker.release(bytes));
+            workers[1].look_at_memory();
+            !workers[1].is_full()
+        };
+        assert!(!goes_on([100, 0]), "701 are more than seven eighths");
+        assert!(goes_on([0, 1]));
+        workers[1].arrange(Vec::new());
+        workers[1].release(10_000);
+        workers[0].hold(800);
+        assert_eq!((workers[0].is_full(), workers[0].held(), workers[1].held()), (false, 800, 0));
     }
 
     #[test]
     fn what_has_no_quota_is_not_limited() {
-        let mut quotas = Quotas::new();
-        quotas.set(Resource::Disk, Some(Rate { per_s: 10, burst: 10 }));
-        for resource in Resource::ALL {
-            quotas.charge(resource, at_ms(0), 20);
-        }
-        assert_eq!(quotas.blocked_until(Resource::Network, at_ms(0)), None);
-        assert_eq!(quotas.available(Resource::Cpu, at_ms(0)), u64::MAX);
-        assert_eq!(quotas.blocked_until(Resource::Disk, at_ms(0)), Some(at_ms(1_000)));
-        assert_eq!(
-            (quotas.available(Resource::Disk, at_ms(0)), quotas.available(Resource::Disk, at_ms(1_000))),
-            (0, 1)
-        );
+        let site = Arc::new(Aggregate::default());
+        site.set(Resource::Disk, Some(Rate { per_s: 10, burst: 10 }), at_us(0));
+        let mut quotas = Quotas::default();
+        assert!(!quotas.is_limited());
+        quotas.arrange(vec![(site.clone(), 1)]);
+        let worth_ns = Resource::ALL.map(|resource| quotas.charge(resource, at_us(0), 20));
+        assert_eq!(worth_ns, [0, 2_000_000_000, 0]);
+        assert_eq!(quotas.blocked_until(Resource::Network, at_us(0)), None);
+        assert_eq!(quotas.available(Resource::Cpu, at_us(0)), u64::MAX);
+        assert_eq!(quotas.blocked_until(Resource::Disk, at_us(0)), Some(at_us(1_000_000)));
+        assert_eq!(quotas.available(Resource::Disk, at_us(0)), 0);
+        assert_eq!(quotas.available(Resource::Disk, at_us(1_000_000)), 1);
     }
 }

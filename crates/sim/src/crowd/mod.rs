@@ -21,7 +21,7 @@ use leat::config::{Admin, Burn, Config, Handler, Limits, Listener, Log, LogLevel
 use leat::listener::ListenerName;
 use leat::metrics::{ServerMetrics, WorkerMetrics};
 use leat::worker::control::{Control, Mailbox};
-use leat::worker::{Host, Setup, Worker};
+use leat::worker::{Aggregates, Host, Setup, Worker};
 use leat_logic::serve::hosts::HostTable;
 use leat_logic::serve::path_pattern::PathPattern;
 use leat_logic::time::{Instant, UnixTime};
@@ -107,7 +107,23 @@ pub fn run_workers(
     warm_up: Duration,
     window: Duration,
 ) -> io::Result<Vec<Vec<Got>>> {
-    run_configured(configure(&demands[0]), demands, seed, warm_up, window)
+    run_workers_under(|_| {}, demands, seed, warm_up, window)
+}
+
+/// As [`run_workers`], with a configuration that `arrange` has changed.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_workers_under(
+    arrange: impl FnOnce(&mut Config),
+    demands: &[Vec<Demand>],
+    seed: u64,
+    warm_up: Duration,
+    window: Duration,
+) -> io::Result<Vec<Vec<Got>>> {
+    let mut config = configure(&demands[0]);
+    arrange(&mut config);
+    run_configured(config, demands, seed, warm_up, window)
 }
 
 fn run_configured(
@@ -117,9 +133,9 @@ fn run_configured(
     warm_up: Duration,
     window: Duration,
 ) -> io::Result<Vec<Vec<Got>>> {
-    let config = Arc::new(config);
+    let (config, aggregates) = (Arc::new(config), Arc::default());
     let scenes = demands.iter().enumerate();
-    let scenes = scenes.map(|(number, demands)| Scene::new(demands, &config, seed + 2 * number as u64));
+    let scenes = scenes.map(|(number, demands)| Scene::new(demands, &config, &aggregates, seed + 2 * number as u64));
     let mut engine = Engine { scenes: scenes.collect::<io::Result<_>>()?, config, balance: Balance::default() };
     engine.go_on(warm_up)?;
     let before: Vec<Vec<u64>> = engine.scenes.iter().map(Scene::charged).collect();
@@ -154,9 +170,13 @@ impl Engine {
         while !left.is_zero() {
             let now = self.scenes[0].world.borrow().agenda.instant();
             let pause = self.balance.step(&self.config, &members, now).unwrap_or(left).min(left);
-            for scene in &mut self.scenes {
-                scene.rung.set(true);
-                scene.go_on(pause)?;
+            let ends_ns: Vec<u64> = self.scenes.iter().map(|scene| scene.now_ns() + pause.as_nanos() as u64).collect();
+            self.scenes.iter().for_each(|scene| scene.rung.set(true));
+            // Whoever is behind goes on, a turn each time: what they use together is used at about the same time.
+            loop {
+                let late = self.scenes.iter_mut().zip(&ends_ns).filter(|(scene, end_ns)| scene.now_ns() < **end_ns);
+                let Some((scene, _)) = late.min_by_key(|(scene, _)| scene.now_ns()) else { break };
+                scene.worker.run_once()?;
             }
             left -= pause;
         }
@@ -202,7 +222,7 @@ struct Scene {
 }
 
 impl Scene {
-    fn new(demands: &[Demand], config: &Arc<Config>, seed: u64) -> io::Result<Scene> {
+    fn new(demands: &[Demand], config: &Arc<Config>, aggregates: &Arc<Aggregates>, seed: u64) -> io::Result<Scene> {
         let faults = Faults {
             watching: false,
             cached_percent: 100,
@@ -234,6 +254,7 @@ impl Scene {
             server_metrics,
             config,
             shared: Arc::default(),
+            aggregates: aggregates.clone(),
             seed,
         };
         let host = CrowdHost { world: world.clone() };
@@ -241,12 +262,8 @@ impl Scene {
         Ok(Scene { world, crowd, worker, metrics, mailbox, rung, sites: demands.len() })
     }
 
-    fn go_on(&mut self, time: Duration) -> io::Result<()> {
-        let end_ns = self.world.borrow().agenda.now_ns() + time.as_nanos() as u64;
-        while self.world.borrow().agenda.now_ns() < end_ns {
-            self.worker.run_once()?;
-        }
-        Ok(())
+    fn now_ns(&self) -> u64 {
+        self.world.borrow().agenda.now_ns()
     }
 
     fn charged(&self) -> Vec<u64> {

@@ -1,0 +1,120 @@
+//! The sites and owners with quotas, which all workers of an engine have in common, and what the configuration lets them use. Workers lock only to find
+//! them, at a reload; what is used is in atomic numbers.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use leat_logic::admission::{Aggregate, Rate, Resource};
+use leat_logic::schedule::PolicyKind;
+use leat_logic::time::Instant;
+
+use crate::config::{Config, OWNER_LEVELS_MAX, Owner, Quota, Site};
+
+/// What may be used at once after a pause, as a part of a second's.
+const BURSTS_EACH_SECOND: u64 = 20;
+/// The least that may be used at once: a few segments, and a slice of a handler.
+pub(super) const BURST_BYTES_MIN: u64 = 16 * 1024;
+const BURST_NS_MIN: u64 = 200_000;
+/// A hundredth of a worker, each second.
+const PERCENT_NS: u64 = 10_000_000;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Of {
+    Site,
+    Owner,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Aggregates(Mutex<BTreeMap<(Of, String), Weak<Aggregate>>>);
+
+impl Aggregates {
+    /// The aggregates that a site belongs to, each with its weight in the next: its own, its owner's and so on, as far as the last that has a quota. What
+    /// they may use is set to what is configured.
+    pub(super) fn path(&self, config: &Config, site: &Site, now: Instant) -> Vec<(Arc<Aggregate>, u32)> {
+        let owner = |name: &str| config.owners.iter().find(|owner| owner.name == name);
+        let weight = |owner: Option<&Owner>, weight| match owner {
+            Some(owner) if owner.policy == PolicyKind::WeightedFair => weight,
+            _ => 1,
+        };
+        let mut above = owner(&site.owner);
+        let mut path = vec![(Of::Site, &site.name, &site.quota, weight(above, site.weight))];
+        while let Some(found) = above.filter(|_| path.len() <= OWNER_LEVELS_MAX) {
+            above = owner(&found.owner);
+            path.push((Of::Owner, &found.name, &found.quota.0, weight(above, found.weight)));
+        }
+        while path.last().is_some_and(|(_, _, quota, _)| !quota.is_any()) {
+            path.pop();
+        }
+        let workers = config.workers.max(1) as u64;
+        let each = path.into_iter().map(|(of, name, quota, weight)| {
+            let aggregate = self.find(of, name);
+            limit(&aggregate, quota, workers, now);
+            (aggregate, weight)
+        });
+        each.collect()
+    }
+
+    fn find(&self, of: Of, name: &str) -> Arc<Aggregate> {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(aggregate) = all.get(&(of, name.to_owned())).and_then(Weak::upgrade) {
+            return aggregate;
+        }
+        // Those of sites that are configured no more go with their last worker.
+        all.retain(|_, aggregate| aggregate.strong_count() > 0);
+        let aggregate = Arc::default();
+        all.insert((of, name.to_owned()), Arc::downgrade(&aggregate));
+        aggregate
+    }
+}
+
+fn limit(aggregate: &Aggregate, quota: &Quota, workers: u64, now: Instant) {
+    let rate = |per_s: u64, least: u64| Rate { per_s, burst: (per_s / BURSTS_EACH_SECOND).max(least) };
+    let bytes = |per_s: u64| (per_s > 0).then(|| rate(per_s, BURST_BYTES_MIN));
+    aggregate.set(Resource::Network, bytes(quota.network_rate), now);
+    aggregate.set(Resource::Disk, bytes(quota.disk_rate), now);
+    let cpu = (quota.cpu < 100).then(|| rate(u64::from(quota.cpu) * PERCENT_NS * workers, BURST_NS_MIN));
+    aggregate.set(Resource::Cpu, cpu, now);
+    aggregate.set_memory((quota.memory > 0).then_some(quota.memory));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::OwnerQuota;
+
+    fn owner(name: &str, owner: &str, network_rate: u64) -> Owner {
+        let quota = OwnerQuota(Quota { network_rate, ..Quota::default() });
+        Owner { name: name.to_owned(), owner: owner.to_owned(), weight: 300, quota, ..Owner::default() }
+    }
+
+    #[test]
+    fn a_site_belongs_to_its_owners_as_far_as_they_have_quotas() {
+        let at = Instant { ns: 1 };
+        let owners = vec![owner("free", "", 0), owner("top", "free", 1_000_000), owner("child", "top", 0)];
+        let config = Config { owners, workers: 2, ..Config::default() };
+        let site = |name: &str, owner: &str, cpu| Site {
+            name: name.to_owned(),
+            owner: owner.to_owned(),
+            weight: 50,
+            quota: Quota { cpu, ..Quota::default() },
+            ..Site::default()
+        };
+        let aggregates = Aggregates::default();
+        let weights = |site: &Site| -> Vec<u32> {
+            aggregates.path(&config, site, at).into_iter().map(|(_, weight)| weight).collect()
+        };
+        assert_eq!(weights(&site("a", "", 100)), [0; 0]);
+        assert_eq!(weights(&site("a", "free", 100)), [0; 0]);
+        assert_eq!(weights(&site("a", "", 20)), [1]);
+        assert_eq!(weights(&site("a", "child", 100)), [50, 300, 300]);
+        let (a, b) = (site("a", "top", 100), site("b", "child", 20));
+        let (a, b) = (aggregates.path(&config, &a, at), aggregates.path(&config, &b, at));
+        assert!(Arc::ptr_eq(&a[1].0, &b[2].0), "they have their owner's in common");
+        assert!(Arc::ptr_eq(&b[0].0, &aggregates.path(&config, &site("b", "child", 20), at)[0].0), "as workers have");
+        assert_eq!(aggregates.0.lock().unwrap().len(), 4);
+        drop((a, b));
+        aggregates.path(&config, &site("c", "", 20), at);
+        assert_eq!(aggregates.0.lock().unwrap().len(), 1, "nobody has the others any more");
+    }
+}

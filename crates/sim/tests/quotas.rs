@@ -1,0 +1,91 @@
+//! Quotas over several workers, in virtual time: wherever connections sit, a site or an owner may use all of what it has, and no more.
+
+use std::time::Duration;
+
+use leat::config::{Config, Owner, OwnerQuota, Quota};
+use leat_sim::crowd::{Asking, Demand, Got, What, run_workers_under};
+
+const WARM_UP: Duration = Duration::from_secs(1);
+const WINDOW: Duration = Duration::from_secs(4);
+const RATE: u64 = 40_000_000;
+const FILE_BYTES: f64 = 1_048_576.0;
+
+/// Clients of each site on each worker that ask for a file again and again.
+fn clients(connections: &[usize]) -> Vec<Demand> {
+    let demand = |&connections: &usize| Demand {
+        weight: 100,
+        asking: Asking::Again(connections),
+        what: What::File { is_read: true },
+    };
+    connections.iter().map(demand).collect()
+}
+
+/// The part of `RATE` that each site had on each worker.
+fn parts(arrange: impl FnOnce(&mut Config), connections: &[&[usize]]) -> Vec<Vec<f64>> {
+    let demands: Vec<Vec<Demand>> = connections.iter().map(|connections| clients(connections)).collect();
+    let workers = demands.len();
+    let arrange = |config: &mut Config| {
+        config.workers = workers;
+        arrange(config);
+    };
+    let got = run_workers_under(arrange, &demands, 1, WARM_UP, WINDOW).unwrap();
+    let part = |got: &Got| got.answered_ns.len() as f64 * FILE_BYTES / (RATE as f64 * WINDOW.as_secs_f64());
+    let parts: Vec<Vec<f64>> = got.iter().map(|sites| sites.iter().map(part).collect()).collect();
+    println!("{parts:.3?}");
+    parts
+}
+
+fn network() -> Quota {
+    Quota { network_rate: RATE, ..Quota::default() }
+}
+
+#[test]
+fn a_site_has_all_of_its_quota_wherever_its_connections_are() {
+    for connections in [[&[1], &[0], &[0], &[0]], [&[0], &[0], &[7], &[0]], [&[4], &[0], &[1], &[2]], [&[1]; 4]] {
+        let connections = connections.map(|sites| &sites[..]);
+        let all: f64 = parts(|config| config.sites[0].quota = network(), &connections).concat().iter().sum();
+        assert!((0.95..1.03).contains(&all), "{all}");
+    }
+}
+
+#[test]
+fn workers_have_as_much_of_it_as_connections() {
+    let got = parts(|config| config.sites[0].quota = network(), &[&[3], &[1]]).concat();
+    assert!((got[0] - 0.75).abs() < 0.05 && (got[1] - 0.25).abs() < 0.05, "{got:?}");
+}
+
+#[test]
+fn sites_share_their_owners_quota_by_weight_and_have_no_more_than_their_own() {
+    let owned = |weights: [u32; 2], own: Option<u64>| {
+        move |config: &mut Config| {
+            config.owners = vec![Owner { name: "owner".to_owned(), quota: OwnerQuota(network()), ..Owner::default() }];
+            for (site, weight) in config.sites.iter_mut().zip(weights) {
+                site.owner = "owner".to_owned();
+                site.weight = weight;
+            }
+            config.sites[1].quota.network_rate = own.unwrap_or_default();
+        }
+    };
+    let sums = |got: &[Vec<f64>]| [0, 1].map(|site| got.iter().map(|sites| sites[site]).sum::<f64>());
+    // The lighter one has connections on all workers, and more of them.
+    let [a, b] = sums(&parts(owned([300, 100], None), &[&[4, 4], &[0, 4], &[0, 4]]));
+    assert!((a - 0.75).abs() < 0.05 && (b - 0.25).abs() < 0.05, "{a} {b}");
+    let [a, b] = sums(&parts(owned([100, 300], Some(RATE / 10)), &[&[1, 4], &[0, 4]]));
+    assert!((a - 0.9).abs() < 0.05 && (b - 0.1).abs() < 0.05, "{a} {b}");
+}
+
+#[test]
+fn processor_time_of_all_workers_may_be_had_from_one() {
+    let burns = |connections| Demand { weight: 100, asking: Asking::Again(connections), what: What::Burn(200, 500) };
+    for connections in [[8, 0], [4, 4]] {
+        let arrange = |config: &mut Config| {
+            config.workers = 2;
+            config.sites[0].quota.cpu = 20;
+        };
+        let got = run_workers_under(arrange, &connections.map(|count| vec![burns(count)]), 1, WARM_UP, WINDOW).unwrap();
+        let used: u64 = got.iter().flatten().map(|got| got.charged_ns).sum();
+        let part = used as f64 / WINDOW.as_nanos() as f64 / 2.0;
+        println!("{part:.3}");
+        assert!((0.19..0.21).contains(&part), "{part}");
+    }
+}
