@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use aya::programs::links::{FdLink, PinnedLink};
 use aya::programs::tc::{NlOptions, SchedClassifier, SchedClassifierLink, TcAttachOptions, TcAttachType, TcHandle};
-use aya::programs::{LinkOrder, ProgramError};
+use aya::programs::{LinkOrder, Program, ProgramError};
 use aya::util::KernelVersion;
 use aya::{Ebpf, EbpfLoader};
 
@@ -68,9 +68,12 @@ impl Programs {
         }
         let mut programs = loader.load(object).doing(|| "loading the steering programs".to_owned())?;
         for (name, program) in programs.programs_mut() {
-            let program: &mut SchedClassifier =
-                program.try_into().map_err(|error: ProgramError| error).doing(|| format!("program {name}"))?;
-            program.load().map_err(|error| not_loaded(name, &error))?;
+            let loaded = match program {
+                Program::SchedClassifier(program) => program.load(),
+                Program::Xdp(program) => program.load(),
+                _ => Err(ProgramError::UnexpectedProgramType),
+            };
+            loaded.map_err(|error| not_loaded(name, &error))?;
         }
         Ok(Programs { programs, directory })
     }
@@ -143,17 +146,21 @@ impl Programs {
     }
 
     pub(super) fn classifier(&mut self, name: &str) -> Result<&mut SchedClassifier> {
-        let program = self.programs.program_mut(name).ok_or_else(|| Error::Kernel {
+        let program = self.program(name)?;
+        program.try_into().map_err(|error: ProgramError| error).doing(|| format!("program {name}"))
+    }
+
+    fn program(&mut self, name: &str) -> Result<&mut Program> {
+        self.programs.program_mut(name).ok_or_else(|| Error::Kernel {
             doing: format!("program {name}"),
             reason: "the object doesn't have it".to_owned(),
-        })?;
-        program.try_into().map_err(|error: ProgramError| error).doing(|| format!("program {name}"))
+        })
     }
 
     /// A program, to be run by itself.
     pub(super) fn descriptor(&mut self, name: &str) -> Result<OwnedFd> {
         let doing = || format!("program {name}");
-        self.classifier(name)?.fd().doing(doing)?.as_fd().try_clone_to_owned().doing(doing)
+        self.program(name)?.fd().doing(doing)?.as_fd().try_clone_to_owned().doing(doing)
     }
 
     fn pin(&self, program: &str, interface: &str) -> PathBuf {

@@ -311,13 +311,15 @@ int dispatcher_ingress(struct __sk_buff *skb)
 	return send_to_node(skb, &packet, flow);
 }
 
-/* Not for packets: leat runs it with a change. Fields that packets write stay as they are but where the change says what they are to be. */
-SEC("classifier")
-int change_flow(struct __sk_buff *skb)
+/* Not for packets: leat runs it with a change. Fields that packets write stay as they are but where the change says what they are to be. For XDP, as
+ * the kernel makes a socket for each run of a classifier. */
+SEC("xdp")
+int change_flow(struct xdp_md *context)
 {
-	struct change change;
-	if (skb->len != sizeof(change) || bpf_skb_load_bytes(skb, 0, &change, sizeof(change)) < 0)
+	const struct change *wanted = (const void *)(long)context->data;
+	if ((const void *)(wanted + 1) > (const void *)(long)context->data_end)
 		return CHANGE_FAILED;
+	struct change change = *wanted;
 	struct flow *flow = bpf_map_lookup_elem(&flows, &change.key);
 	if (!flow || flow->serial != change.to.serial || flow->home != change.home) {
 		__u64 flag = change.what & CHANGE_REPLACES ? BPF_ANY : BPF_NOEXIST;
