@@ -270,6 +270,7 @@ impl<H: Host> Worker<H> {
         }
         let operation = if is_refusal { Operation::Refuse } else { Operation::Send };
         self.meter.did(operation, (head.len() + body.len()) as u64);
+        self.under_way.undecided += 1;
         self.reactor.send(socket, token, Transmit { head, body, unhurried });
     }
 

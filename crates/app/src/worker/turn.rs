@@ -77,7 +77,7 @@ impl<H: Host> Worker<H> {
         let timeout = self.time_to_wait();
         let mut completions = std::mem::take(&mut self.completions);
         let waits = self.weighs_delegating() && timeout != Some(Duration::ZERO);
-        let before = waits.then(|| (self.host.now(), self.host.processor_time()));
+        let began = waits.then(|| self.host.now());
         let gather = (self.tree.is_empty() && timeout != Some(Duration::ZERO)).then(|| self.gathering.plan()).flatten();
         match gather {
             Some(gather) => {
@@ -86,8 +86,9 @@ impl<H: Host> Worker<H> {
             }
             None => self.reactor.wait(timeout, &mut completions)?,
         }
-        if let Some((began, used)) = before {
-            let worked = self.host.processor_time().saturating_sub(used);
+        if let Some(began) = began {
+            // What the kernel has done meanwhile isn't measured: the thread's clock takes longer to read than it's worth here.
+            let worked = Duration::from_nanos(self.meter.price(Operation::Turn, 0));
             self.under_way.idle += self.host.now().since(began).saturating_sub(worked);
         }
         self.closing_pipes.clear();
@@ -106,6 +107,7 @@ impl<H: Host> Worker<H> {
             self.reactor.wait(Some(Duration::ZERO), &mut completions)?;
         }
         self.take_over(&mut completions);
+        self.under_way.undecided = 0;
         self.gathering.harvested(self.now);
         self.completions = completions;
         Ok(())

@@ -83,11 +83,11 @@ impl Split {
     }
 }
 
-/// A reply that is with the kernel: of which connection, to its how many-th request, and whether all of it had left when it was looked at.
+/// A reply that is with the kernel: of which connection, to its how many-th request, and whether some of it waited for the link when it was looked at.
 struct Reply {
     token: Token,
     number: u32,
-    has_left: bool,
+    waits: Option<bool>,
 }
 
 /// Requests whose replies clients are waiting for.
@@ -95,8 +95,11 @@ struct Reply {
 pub(in crate::worker) struct UnderWay {
     /// Replies that are with the kernel and weren't acknowledged when they were last looked at.
     unacknowledged: VecDeque<Reply>,
-    /// Those of them that had left this machine by then: only their clients keep them.
-    have_left: u32,
+    /// Those of them that have been looked at, and those that waited for this machine's link then: only clients keep the others.
+    looked_at: u32,
+    waiting: u32,
+    /// Replies that were given to the reactor since it was last asked, which hasn't said yet whether they fit into the kernel.
+    pub(in crate::worker) undecided: u32,
     /// Requests in hand that came with their connections: admission counts those that it has admitted.
     pub(in crate::worker) arrived: usize,
     /// Time in which the worker had nothing to do.
@@ -106,13 +109,22 @@ pub(in crate::worker) struct UnderWay {
 impl UnderWay {
     fn take_oldest(&mut self) -> Option<Reply> {
         let reply = self.unacknowledged.pop_front()?;
-        self.have_left -= u32::from(reply.has_left);
+        self.looked_at -= u32::from(reply.waits.is_some());
+        self.waiting -= u32::from(reply.waits == Some(true));
         Some(reply)
     }
 
     fn add(&mut self, reply: Reply) {
-        self.have_left += u32::from(reply.has_left);
+        self.looked_at += u32::from(reply.waits.is_some());
+        self.waiting += u32::from(reply.waits == Some(true));
         self.unacknowledged.push_back(reply);
+    }
+
+    /// Replies that wait for this machine's link: of those that nobody has looked at as many as of the others. What has just been sent has nearly always
+    /// left where links don't bind.
+    fn at_link(&self) -> u32 {
+        let all = self.unacknowledged.len() as u64 * u64::from(self.waiting);
+        u32::try_from(all / u64::from(self.looked_at).max(1)).unwrap_or(u32::MAX)
     }
 
     /// Looks at the oldest until so many are found that are still on their way, as what `look` leaves of them. A worker that has nothing to do but to report how much
@@ -153,6 +165,8 @@ impl<H: Host> Worker<H> {
         }
         let serving = self.serving_time(bytes);
         let own = self.own_load();
+        // This one is under way and waits for nothing.
+        let own = Loads { at_link: own.at_link.saturating_sub(1), ..own };
         let Some(exchange) = self.connections[token].exchange.as_mut() else { return false };
         let Some(Part::Home(home)) = self.cluster.as_mut().map(|cluster| &mut cluster.part) else { return false };
         let request = Request::read_again(&exchange.head);
@@ -263,12 +277,15 @@ impl<H: Host> Worker<H> {
     fn own_load(&mut self) -> Loads {
         let own = self.requests_under_way();
         // What waits for the processor is in the tree.
-        let waiting = u32::try_from(self.tree.len()).unwrap_or(u32::MAX).saturating_add(self.under_way.have_left);
-        Loads { own, at_link: own.saturating_sub(waiting), idle: self.under_way.idle, ..Loads::default() }
+        let elsewhere = self.tree.len() + self.under_way.unacknowledged.len() + self.under_way.undecided as usize;
+        let in_hand = own.saturating_sub(u32::try_from(elsewhere).unwrap_or(u32::MAX));
+        let at_link = in_hand.saturating_add(self.under_way.at_link());
+        Loads { own, at_link, idle: self.under_way.idle, ..Loads::default() }
     }
 
     /// Forgets replies that have been acknowledged: those of the next few that are. Whoever asks again has got the last reply.
     fn look_at_replies(&mut self, count: usize) {
+        let weighs = self.weighs_delegating();
         let Worker { under_way, connections, reactor, .. } = self;
         under_way.look(count, |reply| {
             let is_last = |connection: &&mut Connection<File<H>>| {
@@ -276,7 +293,7 @@ impl<H: Host> Worker<H> {
             };
             let socket = connections.get(reply.token).filter(is_last).map(|connection| connection.socket);
             let socket = socket.filter(|socket| reactor.unacknowledged_bytes(*socket) > 0)?;
-            Some(Reply { has_left: !reactor.waits_at_link(socket), ..reply })
+            Some(Reply { waits: weighs.then(|| reactor.waits_at_link(socket)), ..reply })
         });
     }
 
@@ -285,12 +302,12 @@ impl<H: Host> Worker<H> {
         if self.cluster.is_none() {
             return;
         }
-        self.look_at_replies(2 * LOOKS);
+        self.look_at_replies(if self.weighs_delegating() { 2 * LOOKS } else { 1 });
         if self.under_way.unacknowledged.len() == UNACKNOWLEDGED_MAX {
             self.under_way.take_oldest();
         }
         let number = self.connections[token].http.request_count();
-        self.under_way.add(Reply { token, number, has_left: false });
+        self.under_way.add(Reply { token, number, waits: None });
     }
 
     /// Whether a connection that is to be closed stays until its client has ended it, as its last reply counts as under way until then: a socket that
@@ -376,7 +393,7 @@ mod tests {
     #[test]
     fn replies_that_have_been_acknowledged_are_soon_forgotten() {
         let mut under_way = UnderWay::default();
-        let reply = |index| Reply { token: Token { index, generation: 0 }, number: 1, has_left: false };
+        let reply = |index| Reply { token: Token { index, generation: 0 }, number: 1, waits: None };
         (0..100).for_each(|index| under_way.add(reply(index)));
         under_way.look(2, Some);
         assert_eq!(under_way.unacknowledged.len(), 100);
@@ -385,5 +402,17 @@ mod tests {
         assert_eq!(under_way.unacknowledged.len(), 100 - LOOKS_MAX, "no more at once");
         (0..2).for_each(|_| under_way.look(2, is_left));
         assert_eq!(under_way.unacknowledged.len(), 2);
+    }
+
+    #[test]
+    fn what_nobody_has_looked_at_waits_for_the_link_as_the_others_do() {
+        let mut under_way = UnderWay::default();
+        let reply = |index| Reply { token: Token { index, generation: 0 }, number: 1, waits: None };
+        (0..8).for_each(|index| under_way.add(reply(index)));
+        assert_eq!(under_way.at_link(), 0);
+        under_way.look(4, |reply| Some(Reply { waits: Some(reply.token.index != 0), ..reply }));
+        assert_eq!(under_way.at_link(), 6);
+        under_way.look(8, |reply| Some(Reply { waits: Some(false), ..reply }));
+        assert_eq!(under_way.at_link(), 0);
     }
 }
