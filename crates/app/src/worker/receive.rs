@@ -158,6 +158,8 @@ impl<H: Host> Worker<H> {
 
     /// Has the reactor receive, from now until the end.
     pub(super) fn arm_receive(&mut self, token: Token) {
+        // One that has been lent may go home with its next request: there is nothing to be stopped first then.
+        let once = self.cluster.is_some() && self.is_lent(token);
         let connection = &mut self.connections[token];
         let (site, flags) = (connection.site, &mut connection.flags);
         if !flags.receiving && !flags.ended && !flags.closing {
@@ -169,7 +171,11 @@ impl<H: Host> Worker<H> {
             }
             flags.receiving = true;
             flags.pausing = false;
-            self.reactor.receive(connection.socket, token);
+            flags.once = once;
+            match once {
+                true => self.reactor.receive_once(connection.socket, token),
+                false => self.reactor.receive(connection.socket, token),
+            }
         }
     }
 

@@ -244,11 +244,11 @@ impl<H: Host> Worker<H> {
                 });
                 exchange.pieces.extend(pieces);
                 exchange.resident_end = 0;
-                if persistence != Persistence::Close {
-                    self.arm_receive(token);
-                }
                 if self.cluster.is_some() {
                     self.tell_of_reply(token);
+                }
+                if persistence != Persistence::Close {
+                    self.arm_receive(token);
                 }
                 self.await_sending(token);
                 return;
@@ -261,7 +261,6 @@ impl<H: Host> Worker<H> {
     fn send(&mut self, token: Token, persistence: Persistence, head: Vec<u8>, body: Bytes) {
         let connection = &mut self.connections[token];
         connection.flags.sending = true;
-        let socket = connection.socket;
         let is_refusal = connection.exchange.as_ref().is_some_and(|exchange| exchange.refusal.is_some());
         // Only a close, or what a pipelining client has sent already, waits for the completion.
         let unhurried = persistence != Persistence::Close && connection.inbox.is_empty() && !connection.flags.ended;
@@ -271,7 +270,7 @@ impl<H: Host> Worker<H> {
         let operation = if is_refusal { Operation::Refuse } else { Operation::Send };
         self.meter.did(operation, (head.len() + body.len()) as u64);
         self.under_way.undecided += 1;
-        self.reactor.send(socket, token, Transmit { head, body, unhurried });
+        self.give_to_reactor(token, Transmit { head, body, unhurried });
     }
 
     /// A number that no client can foresee, and no other reply has.

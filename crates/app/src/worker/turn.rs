@@ -144,6 +144,7 @@ impl<H: Host> Worker<H> {
             let is_long = matches!(event.task, Task::Program | Task::Stage(Stage::Compute));
             if turn_ns > 0 && is_long {
                 // What was done before goes out before that, which takes long.
+                self.flush_links();
                 self.meter.did(Operation::Turn, 0);
                 self.reactor.wait(Some(Duration::ZERO), &mut self.completions)?;
             }

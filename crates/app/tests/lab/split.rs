@@ -134,6 +134,24 @@ fn requests_are_split_and_no_client_can_tell() {
 }
 
 #[test]
+fn a_connection_that_is_left_at_a_data_server_stays_for_as_many_requests_again() {
+    if !is_possible() {
+        return;
+    }
+    let (lab, folder) = (Lab::new(), Folder::new("again"));
+    let split = "delegation = 'full'\nrequests_max = 3";
+    Cluster { data_servers: &TWO[..1], split, ..ONLY }.write(&folder, "cluster");
+    lab.well(&["up", &folder.path("cluster.toml")]);
+    lab.at("client1", || {
+        let mut stream = connect();
+        (0..12).for_each(|_| ask(&mut stream, SIZES[1]));
+    });
+    // With the fourth request, the seventh and the tenth.
+    assert_eq!(lab.number("cs", "leat_handoffs_returned_total"), 3);
+    assert_eq!(lab.number("cs", "leat_requests_delegated_total"), 4);
+}
+
+#[test]
 fn data_servers_and_links_are_out_of_clients_reach() {
     if !is_possible() {
         return;

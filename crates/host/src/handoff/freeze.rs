@@ -1,5 +1,6 @@
 //! The giving side: a live socket becomes a [`TcpState`], and is closed without a word or goes on.
 
+use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use leat_logic::handoff::{Congestion, TcpState, WindowScale};
@@ -42,7 +43,22 @@ impl Freezer {
     /// # Errors
     /// The socket as it was, and the step that failed.
     pub fn freeze(&self, socket: OwnedFd) -> std::result::Result<Frozen, Refused> {
-        match self.stop(socket.as_raw_fd()) {
+        match socket::ends(&socket).step("getsockname") {
+            Ok(ends) => self.freeze_between(ends, socket),
+            Err(error) => Err(Refused { socket, error }),
+        }
+    }
+
+    /// As [`Freezer::freeze`], of a connection whose ends are known, this side's first.
+    ///
+    /// # Errors
+    /// As [`Freezer::freeze`].
+    pub fn freeze_between(
+        &self,
+        ends: (SocketAddr, SocketAddr),
+        socket: OwnedFd,
+    ) -> std::result::Result<Frozen, Refused> {
+        match self.stop(ends, socket.as_raw_fd()) {
             Ok((state, info)) => Ok(Frozen { socket, state, congestion: info.congestion(), counts: info.counts }),
             Err(error) => {
                 // What wasn't begun can't be ended: these fail then, and nothing is lost.
@@ -52,11 +68,11 @@ impl Freezer {
         }
     }
 
-    fn stop(&self, socket: RawFd) -> Result<(TcpState, Info)> {
+    fn stop(&self, ends: (SocketAddr, SocketAddr), socket: RawFd) -> Result<(TcpState, Info)> {
         // First of all: what TCP acknowledges after it was read here would be lost.
         self.deafness.begin(socket).step("SO_ATTACH_BPF")?;
         repair::begin(socket).step("TCP_REPAIR")?;
-        let (state, info) = read(socket)?;
+        let (state, info) = read(ends, socket)?;
         // Last, as a failure before it leaves the clock as it was.
         if let Some(timestamp) = state.timestamp {
             repair::set_timestamp(socket, timestamp.wrapping_sub(PAST)).step("TCP_TIMESTAMP")?;
@@ -118,7 +134,7 @@ fn go_on(socket: RawFd, probe: bool) -> Result<()> {
     heard
 }
 
-fn read(socket: RawFd) -> Result<(TcpState, Info)> {
+fn read((local, remote): (SocketAddr, SocketAddr), socket: RawFd) -> Result<(TcpState, Info)> {
     let info = repair::info(socket).step("TCP_INFO")?;
     if info.state != ESTABLISHED {
         return Err(Error::NotEstablished { state: info.state });
@@ -128,8 +144,8 @@ fn read(socket: RawFd) -> Result<(TcpState, Info)> {
     let mss = socket::option(socket, libc::IPPROTO_TCP, libc::TCP_MAXSEG).step("TCP_MAXSEG")?;
     let timestamp = repair::timestamp(socket).step("TCP_TIMESTAMP")?;
     let state = TcpState {
-        local: socket::local_address(&socket).step("getsockname")?,
-        remote: socket::peer_address(socket).step("getpeername")?,
+        local,
+        remote,
         send_next,
         receive_next,
         window: repair::window(socket).step("TCP_REPAIR_WINDOW")?,
@@ -155,10 +171,13 @@ fn read_receive_queue(socket: RawFd) -> Result<(u32, Vec<u8>)> {
 /// The number after the last byte, what was sent, and what wasn't. `info`: what was known before.
 fn read_send_queue(socket: RawFd, info: &Info) -> Result<(u32, Vec<u8>, Vec<u8>)> {
     repair::select(socket, Queue::Send).step("TCP_REPAIR_QUEUE send")?;
+    let next = repair::sequence(socket).step("TCP_QUEUE_SEQ of the send queue")?;
+    if info.has_all_acknowledged() {
+        return Ok((next, Vec::new(), Vec::new()));
+    }
     // Until the queue is selected a pacing timer goes on sending. A taker that doesn't know of it drops each acknowledgement of it, for ever; and
     // what it takes for sent that wasn't, the client waits for until the taker sends it again, a second later.
     let unsent_bytes = info.unsent_by(&repair::info(socket).step("TCP_INFO")?);
-    let next = repair::sequence(socket).step("TCP_QUEUE_SEQ of the send queue")?;
     let bytes = repair::unacknowledged_bytes(socket).step("SIOCOUTQ")?;
     let mut sent = peek(socket, bytes, "unacknowledged", QUEUE_BYTES_MAX)?;
     let unsent = sent.split_off(bytes.saturating_sub(unsent_bytes));

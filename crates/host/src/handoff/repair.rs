@@ -44,7 +44,10 @@ pub(super) struct Info {
     /// The client's in the lower half, this side's in the upper.
     pub(super) window_scales: u8,
     _flags: u8,
-    _rto_to_receive_ssthresh: [u32; 15],
+    _rto_to_receive_mss: [u32; 4],
+    /// Segments that were sent and not acknowledged.
+    unacknowledged: u32,
+    _sacked_to_receive_ssthresh: [u32; 10],
     srtt_us: u32,
     rttvar_us: u32,
     ssthresh: u32,
@@ -63,6 +66,11 @@ pub(super) struct Info {
 }
 
 impl Info {
+    /// Whether the send queue was empty: nothing sent that wasn't acknowledged, and nothing left to send.
+    pub(super) fn has_all_acknowledged(&self) -> bool {
+        self.unacknowledged == 0 && self.unsent == 0
+    }
+
     /// Bytes that were written and not sent yet, where `later` was read after this one and nothing was written between them. A timer of a socket
     /// whose send queue is selected pretends to send, and takes bytes out of what the kernel says to be unsent that never were on the way; they
     /// don't count here.

@@ -133,8 +133,10 @@ fn fill(socket: RawFd, state: &TcpState) -> Result<()> {
     for piece in state.unread.chunks(UNREAD_PIECE_BYTES) {
         send_all(socket, piece).step("unread bytes")?;
     }
-    repair::select(socket, Queue::Send).step("TCP_REPAIR_QUEUE send")?;
-    send_all(socket, &state.sent).step("unacknowledged bytes")?;
+    if !state.sent.is_empty() {
+        repair::select(socket, Queue::Send).step("TCP_REPAIR_QUEUE send")?;
+        send_all(socket, &state.sent).step("unacknowledged bytes")?;
+    }
     repair::set_window(socket, state.window).step("TCP_REPAIR_WINDOW")
 }
 
@@ -159,7 +161,7 @@ fn begin(socket: RawFd, state: &TcpState) -> Result<()> {
 fn make_room(socket: RawFd, force: i32, buffer: i32, bytes: usize) -> io::Result<()> {
     // The kernel counts its own overhead as well, and doubles what it's told for that.
     let bytes = i32::try_from(bytes).unwrap_or(i32::MAX / 2);
-    if bytes < socket::option(socket, libc::SOL_SOCKET, buffer)? / 2 {
+    if bytes == 0 || bytes < socket::option(socket, libc::SOL_SOCKET, buffer)? / 2 {
         return Ok(());
     }
     set_option(socket, libc::SOL_SOCKET, force, bytes)?;

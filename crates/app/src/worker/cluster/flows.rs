@@ -44,7 +44,9 @@ struct Flow<F> {
     key: Option<FlowKey>,
     /// Where the image was made that its home has: bytes written and acknowledged, bytes read, as its socket counts.
     base: (u64, u64),
-    /// Requests that it had brought when it came here; the one in hand isn't one of them.
+    /// Bytes of its send queue when it came here with a request in hand, or was left here with it.
+    queued: Option<u64>,
+    /// Requests that it had brought by then; the one in hand isn't one of them.
     requests_before: u32,
     place: Place<F>,
 }
@@ -105,6 +107,12 @@ impl<F> Flows<F> {
         matches!(self.all.get(&flow).map(|flow| &flow.place), Some(Place::Slot { freezing: Some(_), .. }))
     }
 
+    /// How far a flow's socket has come, as it counts, if its request of this number came along: nothing was written before that is answered.
+    pub(super) fn come_with(&self, flow: FlowId, request: u32) -> Option<(u64, u64)> {
+        let known = self.all.get(&flow).filter(|known| known.requests_before + 1 == request)?;
+        Some((known.base.0 + known.queued?, known.base.1))
+    }
+
     /// Requests that were brought elsewhere.
     pub(super) fn requests_before(&self, flow: FlowId) -> u32 {
         self.all.get(&flow).map_or(0, |flow| flow.requests_before)
@@ -124,13 +132,19 @@ impl<F> Flows<F> {
 
     /// A flow begins at another server.
     pub(super) fn begin_away(&mut self, flow: FlowId, key: FlowKey) {
-        self.all.insert(flow, Flow { key: Some(key), base: (0, 0), requests_before: 0, place: Place::Away });
+        self.all
+            .insert(flow, Flow { key: Some(key), base: (0, 0), queued: None, requests_before: 0, place: Place::Away });
     }
 
     /// A flow is in a slot from now on.
     pub(super) fn settle(&mut self, flow: FlowId, token: Token) {
-        let (key, base, requests_before) = (self.key(flow), self.base(flow), self.requests_before(flow));
-        self.all.insert(flow, Flow { key, base, requests_before, place: Place::Slot { token, freezing: None } });
+        let place = Place::Slot { token, freezing: None };
+        match self.all.get_mut(&flow) {
+            Some(known) => known.place = place,
+            None => {
+                drop(self.all.insert(flow, Flow { key: None, base: (0, 0), queued: None, requests_before: 0, place }))
+            }
+        }
         self.at.insert(token.index, (token, flow));
     }
 
@@ -229,15 +243,21 @@ impl<H: Host> Worker<H> {
         let input = connection.inbox.bytes(&self.reactor).to_vec();
         let Ok(socket) = self.reactor.give_up(connection.socket) else { return self.freeze_failed(flow) };
         let Some(cluster) = &mut self.cluster else { return };
-        let key = socket::ends(&socket).map(|(vip, client)| FlowKey { client, vip });
+        let key = match cluster.flows.key(flow) {
+            Some(known) => Ok(known),
+            None => socket::ends(&socket).map(|(vip, client)| FlowKey { client, vip }),
+        };
         let key = key.map_err(|error| error.to_string()).and_then(|key| cluster.part.hold(flow, key).map(|()| key));
         let frozen = match &key {
-            Ok(_) => cluster.freezer.freeze(socket).map_err(|Refused { socket, error }| (socket, error.to_string())),
+            Ok(FlowKey { client, vip }) => {
+                let frozen = cluster.freezer.freeze_between((*vip, *client), socket);
+                frozen.map_err(|Refused { socket, error }| (socket, error.to_string()))
+            }
             Err(error) => Err((socket, error.clone())),
         };
         match frozen {
             Ok(frozen) => {
-                let base = frozen.come();
+                let (base, queued) = (frozen.come(), connection.exchange.as_ref().map(|_| queued(frozen.state())));
                 let image = image_of(flow, &frozen, connection, &input, self.now);
                 connection.inbox.clear(&mut self.reactor);
                 let (http, listener, site) = (connection.http.clone(), connection.listener, connection.site);
@@ -246,7 +266,7 @@ impl<H: Host> Worker<H> {
                 let parts = Parts { http, input, exchange, listener, site };
                 cluster.flows.leave(flow, Place::Frozen { frozen: Box::new(frozen), parts });
                 if let Some(known) = cluster.flows.all.get_mut(&flow) {
-                    (known.key, known.base) = (key.ok(), base);
+                    (known.key, known.base, known.queued) = (key.ok(), base, queued);
                 }
                 self.metrics.connections.set(self.connections.len() as u64);
                 match image.encode() {
@@ -298,7 +318,7 @@ impl<H: Host> Worker<H> {
         if !cluster.flows.is_frozen(flow) {
             return;
         }
-        let Some(Flow { key, base, requests_before, place: Place::Frozen { frozen, parts } }) =
+        let Some(Flow { key, base, queued, place: Place::Frozen { frozen, parts }, .. }) =
             cluster.flows.all.remove(&flow)
         else {
             return;
@@ -316,7 +336,10 @@ impl<H: Host> Worker<H> {
                 connection.inbox.put(parts.input);
                 connection.exchange = parts.exchange;
                 connection.site = parts.site;
-                cluster.flows.all.insert(flow, Flow { key, base, requests_before, place: Place::Away });
+                // It's left here as if it had come anew: so many further requests may be answered here.
+                let requests_before =
+                    connection.http.request_count().saturating_sub(u32::from(connection.exchange.is_some()));
+                cluster.flows.all.insert(flow, Flow { key, base, queued, requests_before, place: Place::Away });
                 cluster.flows.settle(flow, token);
                 self.stays_here(token, Outcome::Failed);
             }
@@ -437,7 +460,8 @@ impl<H: Host> Worker<H> {
         let cluster = self.cluster.as_mut().ok_or(RefuseReason::Absent)?;
         let (key, base) = (Some(FlowKey::of(tcp)), (0, 0));
         let requests_before = http.connection.requests.saturating_sub(u32::from(!http.head.is_empty()));
-        cluster.flows.all.insert(flow, Flow { key, base, requests_before, place: Place::Away });
+        let queued = (!http.head.is_empty()).then(|| queued(tcp));
+        cluster.flows.all.insert(flow, Flow { key, base, queued, requests_before, place: Place::Away });
         let socket = cluster.freezer.thaw(tcp).map_err(|error| refused(RefuseReason::Kernel, &error))?;
         let socket = self.reactor.adopt(socket).map_err(|error| refused(RefuseReason::Kernel, &error))?;
         let token = self.connections.open(self.now, socket, at);
@@ -457,6 +481,11 @@ impl<H: Host> Worker<H> {
         let place = self.listeners.iter().position(|listening| serves(listening.sites.name.address));
         place.filter(|_| is_vip).and_then(|place| u16::try_from(place).ok())
     }
+}
+
+/// Bytes that the client hasn't acknowledged.
+fn queued(tcp: &TcpState) -> u64 {
+    (tcp.sent.len() + tcp.unsent.len()) as u64
 }
 
 /// Says why a flow isn't taken.

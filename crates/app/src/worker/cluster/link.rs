@@ -266,6 +266,7 @@ impl<H: Host> Worker<H> {
             }
         }
         failed.into_iter().for_each(|id| self.drop_session(id));
+        self.send_told();
     }
 
     pub(super) fn end_session(&mut self, session: SessionId) {

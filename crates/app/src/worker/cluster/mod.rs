@@ -89,6 +89,7 @@ pub(super) struct Cluster<F> {
     freezer: Freezer,
     turns: turns::Turns,
     arrivals: reply::Arrivals<F>,
+    told: reply::Told,
     /// When flows are looked at again that are to be frozen.
     look_at: Instant,
     key: LinkKey,
@@ -265,6 +266,7 @@ impl<H: Host> Worker<H> {
             freezer: Freezer::new(),
             turns: turns::Turns::default(),
             arrivals: reply::Arrivals::default(),
+            told: reply::Told::default(),
             look_at: Instant::NEVER,
             key,
             own,

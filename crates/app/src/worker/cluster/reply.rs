@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use leat_host::handoff;
-use leat_host::reactor::Token;
+use leat_host::reactor::{Reactor, Token, Transmit};
 use leat_host::storage::limits::READ_BYTES_MAX;
 use leat_host::storage::{Outcome, Storage};
 use leat_logic::handoff::{FlowId, Image, Piece as Left, Progress, RefuseReason, ReplyState};
@@ -23,6 +23,13 @@ use super::flows::{http_state, refused};
 
 /// Replies with less content aren't told of, but for a connection server: they are over before a death would be noticed.
 const TOLD_BYTES_MIN: u64 = 64 * 1024;
+
+/// Replies that homes are told of before their first byte is sent. What is told in a turn shares a write, so replies wait for its end.
+#[derive(Default)]
+pub(super) struct Told {
+    is_any: bool,
+    replies: Vec<(Token, Transmit)>,
+}
 
 /// Flows that have come with a reply under way, while their content is looked for.
 pub(super) struct Arrivals<F> {
@@ -117,7 +124,34 @@ impl<H: Host> Worker<H> {
     fn tell_reply(&mut self, token: Token, reply: Option<ReplyState>) {
         if reply.is_some() {
             self.tell_progress(token, reply);
-            // It's told before the first byte is sent.
+            if let Some(cluster) = &mut self.cluster {
+                cluster.told.is_any = true;
+            }
+        }
+    }
+
+    /// Gives a whole reply to the reactor, or has it go out behind what homes are being told.
+    pub(in crate::worker) fn give_to_reactor(&mut self, token: Token, transmit: Transmit) {
+        match self.cluster.as_mut().filter(|cluster| cluster.told.is_any) {
+            Some(cluster) => cluster.told.replies.push((token, transmit)),
+            None => self.reactor.send(self.connections[token].socket, token, transmit),
+        }
+    }
+
+    /// Homes have been told: what waited for that goes out.
+    pub(super) fn send_told(&mut self) {
+        let Some(cluster) = self.cluster.as_mut().filter(|cluster| cluster.told.is_any) else { return };
+        for (token, transmit) in std::mem::take(&mut cluster.told).replies {
+            // Its slot stays as long as it's being sent, whatever has become of the connection.
+            if let Some(connection) = self.connections.get(token) {
+                self.reactor.send(connection.socket, token, transmit);
+            }
+        }
+    }
+
+    /// Has homes told at once of what is about to be sent.
+    pub(in crate::worker) fn tell_first(&mut self) {
+        if self.cluster.as_ref().is_some_and(|cluster| cluster.told.is_any) {
             self.flush_links();
         }
     }
@@ -131,7 +165,11 @@ impl<H: Host> Worker<H> {
         let connection = &self.connections[token];
         let input = connection.inbox.bytes(&self.reactor);
         let base = cluster.flows.base(flow);
-        let Ok((written, received)) = handoff::progress(&super::node::Borrowed(connection.socket)) else { return };
+        // The kernel needn't be asked if the request in hand came along and nothing has come since.
+        let is_silent = connection.flags.once && connection.flags.receiving;
+        let known = cluster.flows.come_with(flow, connection.http.request_count()).filter(|_| is_silent);
+        let come = known.map_or_else(|| handoff::progress(&super::node::Borrowed(connection.socket)), Ok);
+        let Ok((written, received)) = come else { return };
         let progress = Progress {
             server_bytes: written.saturating_sub(base.0),
             client_bytes: received.saturating_sub(base.1),
