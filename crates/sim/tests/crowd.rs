@@ -208,6 +208,23 @@ fn a_flood_that_is_refused_takes_nothing_from_a_neighbour_within_its_share() {
     }
 }
 
+/// Pages of 64 KB that take some 26 us each: whoever comes waits for the rest of a turn at most, and that is short.
+#[test]
+fn beside_a_flood_of_pages_a_neighbour_waits_for_a_short_turn() {
+    const PAGES_PER_S: f64 = 36_000.0;
+    let page = |asking| Demand { weight: 100, asking, what: What::Page };
+    let quiet = page(Asking::Kept(500, PAGES_PER_S * 0.3));
+    let late_ms = got(&[quiet])[0].p99_ms() * 2.5;
+    let pages = [Asking::Again(5_000), Asking::Kept(2_000, PAGES_PER_S * 5.0), Asking::New(PAGES_PER_S)].map(page);
+    let files = Demand { what: What::File { is_read: true }, ..page(Asking::Again(64)) };
+    for flood in [pages[0], pages[1], pages[2], files] {
+        let got = &got(&[quiet, flood])[0];
+        let kept = got.answered_ns.len() as f64 / got.offered as f64;
+        assert!(kept > 0.99, "{flood:?}: {kept} answered");
+        assert!(got.p99_ms() < late_ms, "{flood:?}: {} ms of {late_ms}", got.p99_ms());
+    }
+}
+
 #[test]
 fn what_computes_for_ever_takes_its_share_and_a_slice() {
     let quick = Demand { weight: 100, asking: Asking::Kept(100, 6_000.0), what: What::Burn(20, 30) };

@@ -12,8 +12,8 @@ use super::{ADMIN_SITE, Event, Host, Stage, Task, UNKNOWN_SITE, Worker};
 use crate::listener::ListenerName;
 use crate::log;
 
-/// Connections accepted by one event: some hundred microseconds' work.
-const ACCEPTS_MAX: usize = 8;
+/// Connections accepted by one event: some twenty microseconds' work.
+const ACCEPTS_MAX: usize = 2;
 /// Connections accepted at a listener that is about to close.
 const LAST_ACCEPTS_MAX: usize = 1024;
 /// Connections that the admin address may have beside all others: it answers when the sites' clients have taken all.

@@ -207,6 +207,8 @@ pub struct Worker<H: Host> {
     /// By site number.
     usages: Vec<Usage>,
     looks: Looks,
+    /// Several sites wanted something when that was last looked at: turns are short.
+    is_shared: bool,
     /// By site number.
     aggregates: Arc<Aggregates>,
     gates: Vec<Gate>,
@@ -303,6 +305,7 @@ impl<H: Host> Worker<H> {
             usages: Vec::new(),
             looks: Looks { next: Instant::NEVER, count: 0 },
             aggregates,
+            is_shared: false,
             gates: Vec::new(),
             watched_gates: Vec::new(),
             refusal: Rc::new(RefusalText::new()),

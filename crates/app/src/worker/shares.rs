@@ -116,6 +116,7 @@ pub(super) fn plant<E: Copy>(config: &Config, places: &[&Place]) -> Planted<E> {
     };
     let branches = Branches::new(&mut tree, config, top);
     let unknown = add_node(&mut tree, root, PolicyKind::WeightedFair, Share::weight(kept.unknown));
+    tree.keep_charges(unknown).expect("it has just been added");
     let admin = add_leaf(&mut tree, root, Share::weight(kept.admin));
     let mut sites = Vec::new();
     let leaves = places.iter().enumerate().map(|(number, place)| match place {

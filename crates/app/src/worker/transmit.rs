@@ -15,6 +15,8 @@ use super::{Host, Stage, Worker, ticket_of};
 
 /// Bytes sent in one turn: then other events get theirs.
 const TURN_BYTES_MAX: usize = 512 * 1024;
+/// The same while several sites want something: some thirty microseconds' work.
+const SHARED_TURN_BYTES_MAX: usize = 128 * 1024;
 /// Pieces sent in one turn: a reply of a hundred ranges of a byte each is two hundred sends.
 const TURN_PIECES_MAX: usize = 16;
 /// The last bytes of a file wait until the file has been seen unchanged.
@@ -61,7 +63,8 @@ impl<H: Host> Worker<H> {
 
     fn send_pieces(&mut self, token: Token, sent_bytes: &mut usize) -> Turn {
         let connection = &mut self.connections[token];
-        let bytes_max = self.gates[connection.site as usize].bytes_max(TURN_BYTES_MAX, self.now);
+        let turn_bytes_max = if self.is_shared { SHARED_TURN_BYTES_MAX } else { TURN_BYTES_MAX };
+        let bytes_max = self.gates[connection.site as usize].bytes_max(turn_bytes_max, self.now);
         let Some(exchange) = connection.exchange.as_mut() else { return Turn::Waiting };
         let answer = exchange.answer.take();
         if let Some(Answer::Resident(Err(cause)) | Answer::Read(Err(cause))) = &answer {

@@ -18,6 +18,8 @@ use super::{
 const EVENTS_MAX: usize = 64;
 /// What they may cost together, in nanoseconds, before the last of them.
 const TURN_NS_MAX: u64 = 200_000;
+/// The same while several sites want something: whoever comes waits for the rest of a turn, whatever its share.
+const SHARED_TURN_NS_MAX: u64 = 50_000;
 /// Times that completions are taken over in one turn, as long as there are more: what waits in the kernel isn't in the tree's order.
 const HARVESTS_MAX: usize = 16;
 /// Receive buffers that must be free when completions are asked for: a few batches find room.
@@ -135,7 +137,7 @@ impl<H: Host> Worker<H> {
     }
 
     fn run_events(&mut self) -> io::Result<()> {
-        let mut turn_ns = 0;
+        let (mut turn_ns, turn_ns_max) = (0, if self.is_shared { SHARED_TURN_NS_MAX } else { TURN_NS_MAX });
         if !self.tree.is_empty() {
             self.look_soon();
         }
@@ -153,7 +155,7 @@ impl<H: Host> Worker<H> {
                 break;
             }
             turn_ns += self.run_event(leaf, event).ns;
-            if is_long || turn_ns >= TURN_NS_MAX {
+            if is_long || turn_ns >= turn_ns_max {
                 // Who has arrived meanwhile gets a place in the order first.
                 break;
             }

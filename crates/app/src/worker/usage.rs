@@ -7,7 +7,7 @@ use leat_logic::admission::{self, SiteLimits};
 use leat_logic::time::Instant;
 
 use super::entitlement::PlanWeights;
-use super::settings::SiteKind;
+use super::settings::{Site, SiteKind};
 use super::shares::Place;
 use super::{Host, Stage, Worker, entitlement};
 use crate::config::{self, Config};
@@ -58,6 +58,8 @@ impl<H: Host> Worker<H> {
         self.looks.next = if has_more { self.now.after(INTERVAL) } else { Instant::NEVER };
         let places: Vec<&Place> = self.sites.iter().map(|site| &site.place).collect();
         let wants: Vec<bool> = (0..places.len()).map(|site| self.wants(site)).collect();
+        let is_served = |site: &Site| matches!(site.kind, SiteKind::Files | SiteKind::Cluster);
+        self.is_shared = self.sites.iter().zip(&wants).filter(|(site, wants)| **wants && is_served(site)).count() > 1;
         let given = entitlement::parts(&self.config, &places, &wants, &self.plan_weights);
         let all_ns: f64 = self.usages.iter().map(|usage| usage.recent_ns).sum();
         for (site, given) in given.into_iter().enumerate() {

@@ -111,6 +111,13 @@ impl<E: Copy> Tree<E> {
         Ok(())
     }
 
+    /// Has a node, one of a tree, keep its place in the order when what was charged below it is moved to others: who pays in the end is then charged
+    /// beside it. Else a node whose costs are all moved away would come before all others for as long as there's something to do below it.
+    pub fn keep_charges(&mut self, node: NodeId) -> Result<(), TreeError> {
+        self.keeper = self.find(node.into())?;
+        Ok(())
+    }
+
     /// Removes a member and all below it; what was queued comes back, each leaf's events in their order.
     pub fn remove(&mut self, member: impl Into<Member>) -> Result<Vec<(LeafId, E)>, TreeError> {
         let index = self.find(member.into())?;
@@ -167,6 +174,9 @@ impl<E: Copy> Tree<E> {
     }
 
     fn vacate(&mut self, member: u32) {
+        if self.keeper == member {
+            self.keeper = NONE;
+        }
         let policy = self.seats[member as usize].policy;
         if policy != NONE {
             self.policies[policy as usize] = AnyPolicy::new(PolicyKind::RoundRobin);

@@ -49,6 +49,8 @@ pub struct Tree<E> {
     pub(super) events: EventQueues<E>,
     /// The leaf whose event is being served, or [`NONE`].
     pub(super) serving: u32,
+    /// The node that keeps what it has been charged, or [`NONE`].
+    pub(super) keeper: u32,
     /// Whether any node's policy has ever gone by urgency: until then nobody looks for it.
     pub(super) is_urgent: bool,
     /// Indices to be used again.
@@ -73,6 +75,7 @@ impl<E: Copy> Tree<E> {
             policies: Vec::new(),
             events: EventQueues::new(queued_max),
             serving: NONE,
+            keeper: NONE,
             is_urgent: false,
             free_seats: Vec::new(),
             free_policies: Vec::new(),
@@ -278,8 +281,8 @@ impl<E: Copy> Tree<E> {
         }
     }
 
-    /// Moves `ns` of what has been charged to `from` to `to`, which turns out to be who it was for. Nodes above both aren't touched. Nothing
-    /// moves if one of them has been removed.
+    /// Moves `ns` of what has been charged to `from` to `to`, which turns out to be who it was for. Nodes above both aren't touched, and a node that
+    /// keeps its charges ([`Tree::keep_charges`]) isn't given anything back. Nothing moves if one of them has been removed.
     pub fn transfer(&mut self, from: LeafId, to: LeafId, ns: u64) {
         if from == to || !self.is_current(from) || !self.is_current(to) {
             return;
@@ -287,16 +290,19 @@ impl<E: Copy> Tree<E> {
         let moved_ns = ns.min(self.seats[from.index as usize].charged_ns);
         let delta_ns = i64::try_from(moved_ns).unwrap_or(i64::MAX);
         let both = self.common_ancestor(from.index, to.index);
-        self.apply_below(from.index, both, -delta_ns);
+        let kept = self.above(from.index).take_while(|&at| at != both).find(|&at| at == self.keeper);
+        self.apply_below(from.index, kept.unwrap_or(both), -delta_ns);
         self.apply_below(to.index, both, delta_ns);
+    }
+
+    /// A member and all that it's below.
+    fn above(&self, member: u32) -> impl Iterator<Item = u32> {
+        std::iter::successors(Some(member), |&at| Some(self.seats[at as usize].parent).filter(|&it| it != NONE))
     }
 
     /// The lowest node that both are below.
     fn common_ancestor(&self, one: u32, other: u32) -> u32 {
-        let above = |leaf| {
-            std::iter::successors(Some(leaf), |&at: &u32| Some(self.seats[at as usize].parent).filter(|&it| it != NONE))
-        };
-        above(one).find(|&at| above(other).any(|it| it == at)).unwrap_or(ROOT)
+        self.above(one).find(|&at| self.above(other).any(|it| it == at)).unwrap_or(ROOT)
     }
 
     #[inline]

@@ -166,6 +166,39 @@ fn who_wants_less_than_its_share_comes_first_for_as_long_as_it_may_lag() {
 }
 
 #[test]
+fn work_that_others_pay_for_does_not_come_before_who_wants_less_than_its_share() {
+    for keeps in [false, true] {
+        let (mut tree, mut leaves) = flat(PolicyKind::WeightedFair, &weights(&[1, 1]));
+        tree.set_lag_max(tree.root(), Cost::from_ns(30_000)).unwrap();
+        let node = tree.add_node(tree.root(), PolicyKind::WeightedFair, Share::weight(1)).unwrap();
+        leaves.push(tree.add_leaf(node, Share::default()).unwrap());
+        if keeps {
+            tree.keep_charges(node).unwrap();
+        }
+        // The first and the last always want more, and the first pays for all that the last does; the second wants a quarter.
+        let (mut first, mut served) = (0, vec![0; 3]);
+        for event in 0..1_000 {
+            fill(&mut tree, &[leaves[0], leaves[2]], 4);
+            tree.push(leaves[1], event).unwrap();
+            for place in 0..4 {
+                let leaf = serve(&mut tree, &leaves, 1, 1_000)[0];
+                if leaf == 2 {
+                    tree.transfer(leaves[2], leaves[0], 1_000);
+                }
+                first += usize::from(place == 0 && leaf == 1);
+                served[leaf] += 1;
+            }
+        }
+        assert_eq!(tree.served(leaves[2]).1, 0, "the leaf has given back what it was charged");
+        if keeps {
+            assert!(first > 990 && served[1] == 1_000, "{first} {served:?}");
+        } else {
+            assert!(served[1] < 300, "{served:?}");
+        }
+    }
+}
+
+#[test]
 fn those_that_lag_keep_the_others_waiting_no_longer_than_is_set() {
     let (mut tree, leaves) = flat(PolicyKind::WeightedFair, &weights(&[1, 1, 2, 3, 4]));
     tree.set_lag_max(tree.root(), Cost::from_ns(110_000)).unwrap();

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use leat_host::reactor::Token;
 
-use super::{Demand, FILE_BYTES, FILE_PATH, SMALL_FILE_PATH, What, host};
+use super::{Demand, FILE_BYTES, FILE_PATH, PAGE_PATH, SMALL_FILE_PATH, What, host};
 use crate::agenda::{MILLISECOND, SECOND};
 use crate::random::Random;
 
@@ -227,6 +227,7 @@ impl Crowd {
             What::Forever => "/burn?us=forever".to_owned(),
             What::File { .. } | What::Ranges => FILE_PATH.to_owned(),
             What::SmallFile => SMALL_FILE_PATH.to_owned(),
+            What::Page => PAGE_PATH.to_owned(),
         };
         let ranges = match self.demands[site].what {
             What::Ranges => {

@@ -61,6 +61,8 @@ pub enum What {
     },
     /// A file of 16 KB.
     SmallFile,
+    /// A file of 64 KB, which is kept in memory.
+    Page,
     /// A hundred single bytes of the file of 1 MB, a range each.
     Ranges,
 }
@@ -68,9 +70,11 @@ pub enum What {
 /// Length of the file that takes turns to be sent.
 const FILE_BYTES: usize = 1 << 20;
 const SMALL_FILE_BYTES: usize = 1 << 14;
+const PAGE_BYTES: usize = 1 << 16;
 /// Where they are.
 const FILE_PATH: &str = "/file";
 const SMALL_FILE_PATH: &str = "/small";
+const PAGE_PATH: &str = "/page";
 
 /// Runs a worker for a while under these demands; what each site got after `warm_up`.
 ///
@@ -232,7 +236,7 @@ impl Scene {
             trusts_files: false,
         };
         let world = Rc::new(RefCell::new(World::new(Random::new(seed), faults, false)));
-        for (path, bytes) in [(FILE_PATH, FILE_BYTES), (SMALL_FILE_PATH, SMALL_FILE_BYTES)] {
+        for (path, bytes) in [(FILE_PATH, FILE_BYTES), (SMALL_FILE_PATH, SMALL_FILE_BYTES), (PAGE_PATH, PAGE_BYTES)] {
             world.borrow_mut().put_known(&(0, path.to_owned()), vec![b'x'; bytes]);
         }
         let crowd = Rc::new(RefCell::new(Crowd::new(demands, Random::new(seed ^ 1), world.borrow().agenda.now_ns())));

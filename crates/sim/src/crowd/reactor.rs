@@ -25,7 +25,7 @@ const ACCEPT_NS: u64 = 9_000;
 const RECEIVE_NS: u64 = 2_500;
 const SEND_NS: u64 = 4_500;
 const CLOSE_NS: u64 = 5_000;
-/// Of a file that is sent.
+/// Of what is sent.
 const KIB_NS: u64 = 300;
 
 pub(super) struct CrowdReactor {
@@ -39,6 +39,8 @@ pub(super) struct CrowdReactor {
     /// A descriptor that is readable, once whenever it's rung.
     bell: RawFd,
     rung: Rc<Cell<bool>>,
+    /// What goes out with the next wait, as io_uring's does.
+    submitted: Vec<(Socket, Token, Transmit)>,
     done: VecDeque<Completion>,
 }
 
@@ -53,6 +55,7 @@ impl CrowdReactor {
             polled: Vec::new(),
             bell,
             rung: Rc::new(Cell::new(true)),
+            submitted: Vec::new(),
             done: VecDeque::new(),
         }
     }
@@ -87,6 +90,15 @@ impl CrowdReactor {
                 self.world.borrow_mut().work(count as u64 * KIB_NS / 1024);
                 SendNow::Sent(count)
             }
+        }
+    }
+
+    fn send_submitted(&mut self) {
+        for (socket, token, transmit) in std::mem::take(&mut self.submitted) {
+            self.work(SEND_NS + transmit.len() as u64 * KIB_NS / 1024);
+            let is_refusal = transmit.head.starts_with(b"HTTP/1.1 503");
+            self.crowd.borrow_mut().replied(socket.0, is_refusal);
+            self.done.push_back(Completion::Sent { token, error: None, waited: false });
         }
     }
 
@@ -209,10 +221,7 @@ impl Reactor for CrowdReactor {
     }
 
     fn send(&mut self, socket: Socket, token: Token, transmit: Transmit) {
-        self.work(SEND_NS);
-        let is_refusal = transmit.head.starts_with(b"HTTP/1.1 503");
-        self.crowd.borrow_mut().replied(socket.0, is_refusal);
-        self.done.push_back(Completion::Sent { token, error: None, waited: false });
+        self.submitted.push((socket, token, transmit));
     }
 
     fn send_now(&mut self, socket: Socket, bytes: &[u8], _more: bool) -> SendNow {
@@ -314,6 +323,7 @@ impl Reactor for CrowdReactor {
         completions: &mut Vec<Completion>,
     ) -> io::Result<()> {
         self.work(TURN_NS);
+        self.send_submitted();
         let began_ns = self.world.borrow().agenda.now_ns();
         let deadline_ns = timeout.map(|timeout| began_ns + timeout.as_nanos() as u64);
         let gathered_ns = began_ns + gather.time.as_nanos() as u64;
