@@ -7,7 +7,7 @@ use std::process::Command;
 const FOLDER: &str = "crates/host/src/steering/programs";
 const HASHES: &str = "objects.sha256";
 const PROGRAMS: [&str; 6] = ["dispatcher", "dispatcher_born", "node", "node_born", "spread", "spread_served"];
-const SOURCES: [&str; 16] = [
+const SOURCES: [&str; 17] = [
     "answer.h",
     "born.h",
     "cookie.h",
@@ -24,6 +24,7 @@ const SOURCES: [&str; 16] = [
     "spread_served.c",
     "syncookie.h",
     "time_wait.h",
+    "turn.h",
 ];
 
 /// Builds the objects, and writes what they were built from and with.

@@ -6,6 +6,7 @@
 //! Back-pressure is by credit: a receive is asked for only while its bytes have a place, and an owner puts in no more than [`Stream::room`].
 
 use std::collections::BTreeMap;
+use std::io;
 use std::rc::Rc;
 
 use leat_host::reactor::{RECEIVE_BUFFER_BYTES, Reactor, ReceiveBuffer, SendNow, Socket, Token};
@@ -30,6 +31,17 @@ pub(super) enum Owner {
     Connection(Token),
     /// Nobody now: a handler keeps it for the next request to this responder.
     Kept { handler: Rc<Handler>, responder: usize },
+}
+
+/// What came of a probe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Probed {
+    /// There was a connection.
+    Well,
+    /// The machine said that there is none to be had.
+    Refused,
+    /// Nobody said anything, or not in time.
+    Silent,
 }
 
 /// One stream.
@@ -58,6 +70,8 @@ struct Flags {
     ended: bool,
     /// What it said may not be all: the connection has failed.
     broken: bool,
+    /// The peer's machine said that nobody listens.
+    refused: bool,
     /// The peer takes no more.
     deaf: bool,
     /// A relay's node that nothing has been sent to: what is in the outbox can be told to another.
@@ -130,6 +144,15 @@ impl Stream {
     /// Whether the connection has failed: what is in the inbox may be less than what the peer said.
     pub(super) fn is_broken(&self) -> bool {
         self.flags.broken
+    }
+
+    /// What came of it as a probe.
+    pub(super) fn probed(&self) -> Probed {
+        match self.flags {
+            Flags { refused: true, .. } => Probed::Refused,
+            Flags { broken: true, .. } => Probed::Silent,
+            _ => Probed::Well,
+        }
     }
 
     /// Whether the peer neither says nor hears anything more: a reset that a send was told of looks like an end in order to a receive.
@@ -262,7 +285,10 @@ impl Stream {
 
     fn writable<R: Reactor>(&mut self, reactor: &mut R) {
         self.flags.awaiting = false;
-        if std::mem::take(&mut self.flags.connecting) && reactor.connected(self.socket).is_err() {
+        if std::mem::take(&mut self.flags.connecting)
+            && let Err(error) = reactor.connected(self.socket)
+        {
+            self.flags.refused = error.kind() == io::ErrorKind::ConnectionRefused;
             self.flags.ended = true;
             self.flags.broken = true;
             self.flags.deaf = true;

@@ -121,11 +121,11 @@ fn held(folder: &Folder, node: &str) -> u64 {
 
 pub(super) fn get(stream: &mut TcpStream, size: usize, end: &str) -> std::io::Result<Vec<u8>> {
     stream.write_all(format!("GET /{size} HTTP/1.1\r\nHost: x\r\n{end}\r\n").as_bytes())?;
-    read_reply(stream)
+    read_content(stream)
 }
 
 /// A reply's content, by its length.
-fn read_reply(stream: &mut TcpStream) -> std::io::Result<Vec<u8>> {
+pub(super) fn read_content(stream: &mut TcpStream) -> std::io::Result<Vec<u8>> {
     let (mut head, mut byte) = (Vec::new(), [0]);
     while !head.ends_with(b"\r\n\r\n") {
         stream.read_exact(&mut byte)?;
@@ -185,7 +185,7 @@ fn nginx_answers_under_the_vip_and_sees_the_clients() {
             slow.write_all(&[*byte]).expect("it's open");
             std::thread::yield_now();
         }
-        assert!(read_reply(&mut slow).expect("a reply") == content(SIZES[2]));
+        assert!(read_content(&mut slow).expect("a reply") == content(SIZES[2]));
         let mut upload = TcpStream::connect(VIP).expect("the dispatcher listens");
         upload.write_all(b"PUT /x HTTP/1.1\r\nHost: x\r\nContent-Length: 300000\r\n\r\n").expect("it's open");
         upload.write_all(&vec![b'y'; 300_000]).expect("it's open");

@@ -16,7 +16,7 @@ use leat_logic::spread::{Member, Table, bucket_key};
 use leat_logic::time::Instant;
 use serde_json::{Value, json};
 
-use super::super::stream::Owner;
+use super::super::stream::{Owner, Probed};
 use super::super::{Host, Worker};
 use super::foreign::Foreign;
 use super::{Part, number_of, shared};
@@ -57,6 +57,10 @@ struct Front {
     probe_timeout: Duration,
     /// Nodes that haven't been reached yet, and of which not enough probes have failed: until there are none, the table stays what it was.
     untried: BTreeSet<NodeId>,
+    /// Nodes whose server isn't leat.
+    foreign: BTreeSet<NodeId>,
+    /// Those of them whose last probe was refused: the machine lives, and may have connections though it's to get none.
+    refusing: BTreeSet<NodeId>,
     table: Table,
 }
 
@@ -78,6 +82,8 @@ impl Spread {
             probes: BTreeMap::new(),
             probe_timeout: cluster.health.timeout,
             untried: BTreeSet::new(),
+            foreign: BTreeSet::new(),
+            refusing: BTreeSet::new(),
             table: left.map(Table::left).unwrap_or_default(),
         });
         let followed = steering.as_ref().filter(|_| front.is_some()).map(steering::Spread::moved).transpose();
@@ -107,7 +113,7 @@ impl Spread {
     /// Has the kernel told whose the buckets are by now.
     fn renew(&mut self, now: Instant) -> Result<(), String> {
         let Some(front) = self.front.as_mut().filter(|front| front.untried.is_empty()) else { return Ok(()) };
-        let members: Vec<_> = front.dispatcher.nodes(now).enumerate().map(member).collect();
+        let members = front.members(now);
         let changes = front.table.update(&members);
         let Some(steering) = &mut self.steering else { return Ok(()) };
         for (bucket, owners) in &changes {
@@ -168,12 +174,16 @@ impl Front {
         self.probe_timeout = cluster.health.timeout;
         self.addresses.clear();
         self.untried.retain(|node| known.contains(node));
+        self.foreign.clear();
         for node in &cluster.nodes {
             let Some(id) = self.dispatcher.find(&node.name) else { continue };
             if self.addresses.len() <= id.index() {
                 self.addresses.resize(id.index() + 1, None);
             }
             self.addresses[id.index()] = cluster.vip.first().and_then(|&vip| cluster.proxy_address(node, vip));
+            if !node.server.is_empty() {
+                self.foreign.insert(id);
+            }
             if !known.contains(&id) && !cluster.health.interval.is_zero() {
                 self.untried.insert(id);
                 self.dispatcher.link_changed(id, false, now);
@@ -190,7 +200,12 @@ impl Front {
     }
 
     /// A probe has ended. One that fails says little of a node, as the front itself may be busy: as many as it takes for being down say it.
-    fn tried(&mut self, node: NodeId, is_well: bool, now: Instant) {
+    fn tried(&mut self, node: NodeId, probed: Probed, now: Instant) {
+        let is_well = probed == Probed::Well;
+        match probed == Probed::Refused && self.foreign.contains(&node) {
+            true => self.refusing.insert(node),
+            false => self.refusing.remove(&node),
+        };
         let is_down = self.dispatcher.probe_ended(node, is_well, now);
         if is_well || is_down {
             self.untried.remove(&node);
@@ -202,6 +217,22 @@ impl Front {
             self.dispatcher.link_changed(node, true, now);
             crate::log::info(format_args!("node {}: it can be reached", self.dispatcher.name(node)));
         }
+    }
+
+    /// The nodes as the table has them.
+    fn members(&self, now: Instant) -> Vec<Member> {
+        let member = |(place, line): (usize, NodeLine)| {
+            let refuses = || self.dispatcher.find(&line.name).is_some_and(|node| self.refusing.contains(&node));
+            let standing = match line.standing {
+                Standing::Draining => spread::Standing::Keeps,
+                Standing::Unfit(_) if refuses() => spread::Standing::Keeps,
+                Standing::Unfit(_) => spread::Standing::Gone,
+                _ => spread::Standing::Takes,
+            };
+            let number = u16::try_from(number_of(place)).unwrap_or(0);
+            Member { number, name: line.name, weight: line.weight, standing }
+        };
+        self.dispatcher.nodes(now).enumerate().map(member).collect()
     }
 
     fn list_nodes(&self, now: Instant) -> Value {
@@ -224,17 +255,6 @@ impl Front {
             _ => Err("a front sees packets and no requests: it knows its nodes, and of connections nothing".to_owned()),
         }
     }
-}
-
-/// A node as the table has it.
-fn member((place, line): (usize, NodeLine)) -> Member {
-    let standing = match line.standing {
-        Standing::Draining => spread::Standing::Keeps,
-        Standing::Unfit(_) => spread::Standing::Gone,
-        _ => spread::Standing::Takes,
-    };
-    let number = u16::try_from(number_of(place)).unwrap_or(0);
-    Member { number, name: line.name, weight: line.weight, standing }
 }
 
 /// This node, if its server isn't leat.
@@ -313,7 +333,7 @@ impl<H: Host> Worker<H> {
         while let Some(node) = front.dispatcher.poll_probe(now) {
             due.push((node, front.addresses.get(node.index()).copied().flatten()));
         }
-        late.into_iter().for_each(|stream| self.settle_probe(stream, false));
+        late.into_iter().for_each(|stream| self.settle_probe(stream, Probed::Silent));
         for (node, address) in due {
             let socket = address.and_then(|address| self.reactor.connect(&Peer::Internet(address)).ok());
             let stream = socket.map(|socket| self.open_stream(socket, true, Owner::Probe));
@@ -323,21 +343,21 @@ impl<H: Host> Worker<H> {
                     let until = now.after(front.probe_timeout);
                     front.probes.insert(stream.index, Probe { stream, node, until });
                 }
-                None => front.tried(node, false, now),
+                None => front.tried(node, Probed::Silent, now),
             }
         }
         self.renew_spread();
     }
 
     /// A probe of a front's has ended, if it was one.
-    pub(in crate::worker) fn spread_probe_ended(&mut self, stream: Token, is_well: bool) {
+    pub(in crate::worker) fn spread_probe_ended(&mut self, stream: Token, probed: Probed) {
         let now = self.now;
         let Some(front) = self.spread.as_mut().and_then(|spread| spread.front.as_mut()) else { return };
         if front.probes.get(&stream.index).is_some_and(|probe| probe.stream == stream)
             && let Some(probe) = front.probes.remove(&stream.index)
         {
             // What has come counts, however late this worker sees it.
-            front.tried(probe.node, is_well, now);
+            front.tried(probe.node, probed, now);
             self.renew_spread();
         }
     }
@@ -402,26 +422,52 @@ mod tests {
     use super::*;
     use crate::config::{Cluster, ClusterNode};
 
-    #[test]
-    fn a_node_is_tried_once_it_is_reached_or_as_many_probes_have_failed_as_it_takes() {
-        let node = |name: &str| ClusterNode { name: name.to_owned(), ..ClusterNode::default() };
-        let cluster = Cluster { nodes: vec![node("n1"), node("n2")], ..Cluster::default() };
-        let now = Instant { ns: 1 };
-        let mut front = Front {
+    fn front(cluster: &Cluster) -> Front {
+        Front {
             dispatcher: Dispatcher::new(cluster.settings(), &[0; 32], 1),
             addresses: Vec::new(),
             probes: BTreeMap::new(),
             probe_timeout: cluster.health.timeout,
             untried: BTreeSet::new(),
+            foreign: BTreeSet::new(),
+            refusing: BTreeSet::new(),
             table: Table::default(),
+        }
+    }
+
+    #[test]
+    fn a_server_that_refuses_keeps_what_it_has_as_long_as_its_machine_lives_unless_it_is_leat() {
+        let node = |name: &str| ClusterNode { name: name.to_owned(), ..ClusterNode::default() };
+        let server = vec![([127, 0, 0, 1], 8080).into()];
+        let cluster = Cluster { nodes: vec![node("n1"), ClusterNode { server, ..node("n2") }], ..Cluster::default() };
+        let now = Instant { ns: 1 };
+        let mut front = front(&cluster);
+        front.configure(&cluster, now);
+        let [n1, n2] = ["n1", "n2"].map(|name| front.dispatcher.find(name).expect("it's configured"));
+        let mut standings = |probed| {
+            (0..cluster.health.fall).for_each(|_| [n1, n2].into_iter().for_each(|node| front.tried(node, probed, now)));
+            front.members(now).iter().map(|member| member.standing).collect::<Vec<_>>()
         };
+        use spread::Standing::{Gone, Keeps, Takes};
+        assert_eq!(standings(Probed::Well), [Takes, Takes]);
+        assert_eq!(standings(Probed::Refused), [Gone, Keeps]);
+        assert_eq!(standings(Probed::Silent), [Gone, Gone]);
+        assert_eq!(standings(Probed::Well), [Takes, Takes]);
+    }
+
+    #[test]
+    fn a_node_is_tried_once_it_is_reached_or_as_many_probes_have_failed_as_it_takes() {
+        let node = |name: &str| ClusterNode { name: name.to_owned(), ..ClusterNode::default() };
+        let cluster = Cluster { nodes: vec![node("n1"), node("n2")], ..Cluster::default() };
+        let now = Instant { ns: 1 };
+        let mut front = front(&cluster);
         front.configure(&cluster, now);
         let [n1, n2] = ["n1", "n2"].map(|name| front.dispatcher.find(name).expect("it's configured"));
         assert_eq!(front.untried, BTreeSet::from([n1, n2]));
-        front.tried(n1, true, now);
-        (1..cluster.health.fall).for_each(|_| front.tried(n2, false, now));
+        front.tried(n1, Probed::Well, now);
+        (1..cluster.health.fall).for_each(|_| front.tried(n2, Probed::Silent, now));
         assert_eq!(front.untried, BTreeSet::from([n2]), "one that was late may come");
-        front.tried(n2, false, now);
+        front.tried(n2, Probed::Silent, now);
         assert!(front.untried.is_empty(), "it's down");
     }
 }

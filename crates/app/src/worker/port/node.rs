@@ -5,7 +5,7 @@ use leat_logic::dispatch::{NodeId, Outcome};
 use leat_logic::protocol::{Leg, proxy_header};
 use leat_logic::time::Instant;
 
-use super::super::stream::Owner;
+use super::super::stream::{Owner, Probed};
 use super::super::{Host, Worker};
 use super::end::End;
 use super::relay::{Relay, TRIES_MAX, To, Wanted};
@@ -134,7 +134,7 @@ impl<H: Host> Worker<H> {
                 begun.push((site, node, port.addresses.get(node.index()).copied().flatten()));
             }
         }
-        late.into_iter().for_each(|stream| self.settle_probe(stream, false));
+        late.into_iter().for_each(|stream| self.settle_probe(stream, Probed::Silent));
         for (site, node, address) in begun {
             let socket = address.map(|address| self.reactor.connect(&Peer::Internet(address)));
             let stream = match socket {
@@ -156,12 +156,12 @@ impl<H: Host> Worker<H> {
 
     /// The reactor says something of a probe's stream.
     pub(in crate::worker) fn probe_ended(&mut self, stream: Token) {
-        let is_well = self.streams.get(stream).map(|stream| !stream.is_broken());
-        self.settle_probe(stream, is_well.unwrap_or(false));
+        let probed = self.streams.get(stream).map_or(Probed::Silent, |stream| stream.probed());
+        self.settle_probe(stream, probed);
     }
 
-    pub(in crate::worker) fn settle_probe(&mut self, stream: Token, is_well: bool) {
-        let now = self.now;
+    pub(in crate::worker) fn settle_probe(&mut self, stream: Token, probed: Probed) {
+        let (now, is_well) = (self.now, probed == Probed::Well);
         for port in self.ports.ports.values_mut() {
             if port.probes.get(&stream.index).is_some_and(|probe| probe.stream == stream)
                 && let Some(probe) = port.probes.remove(&stream.index)
@@ -175,7 +175,7 @@ impl<H: Host> Worker<H> {
                 }
             }
         }
-        self.spread_probe_ended(stream, is_well);
+        self.spread_probe_ended(stream, probed);
         self.close_stream(stream);
     }
 }

@@ -1,6 +1,7 @@
 /* Answers SYNs in the place of a listener, without a socket, and says which packets come from clients that have got such an answer. */
 #pragma once
 #include "born.h"
+#include "turn.h"
 
 /* The VIPs whose SYNs are answered. */
 struct {
@@ -48,16 +49,6 @@ static __noinline int has_listener(struct __sk_buff *skb, const struct packet *p
 	int is_listening = socket->state == BPF_TCP_LISTEN;
 	bpf_sk_release(socket);
 	return is_listening;
-}
-
-static __noinline int turn_ethernet(struct __sk_buff *skb)
-{
-	__u8 addresses[12], turned[12];
-	if (bpf_skb_load_bytes(skb, 0, addresses, sizeof(addresses)) < 0)
-		return 0;
-	__builtin_memcpy(turned, addresses + 6, 6);
-	__builtin_memcpy(turned + 6, addresses, 6);
-	return bpf_skb_store_bytes(skb, 0, turned, sizeof(turned), 0) == 0;
 }
 
 static __noinline int turn_ip(struct __sk_buff *skb, const struct packet *packet)

@@ -136,7 +136,7 @@ struct owners {
 /* Of an address at which fronts or their nodes look at packets. */
 enum spread_flags {
 	SPREAD_OWN = 1,     /* this node's own, at which fronts see whether it's well */
-	SPREAD_REFUSES = 2, /* and it isn't: what begins there is dropped */
+	SPREAD_REFUSES = 2, /* and it isn't: what begins there is refused */
 };
 
 struct spread_service {

@@ -4,6 +4,7 @@
 #include "listener.h"
 #include "syncookie.h"
 #include "time_wait.h"
+#include "turn.h"
 
 /* What follows on a client's FIN: with that number, a connection is ended that the kernel remembers for a minute. */
 struct {
@@ -47,13 +48,41 @@ static __noinline int give(struct __sk_buff *skb, const struct packet *packet, c
 	return is_given;
 }
 
+/* Makes of a SYN what the kernel would answer if nobody listened, and sends it back the way it came. Turning addresses and ports round changes no sum. */
+static __noinline int refuse(struct __sk_buff *skb, const struct packet *packet)
+{
+	if (!packet)
+		return TC_ACT_SHOT;
+	__u32 l4 = packet->l4, checksum = l4 + TCP_CHECKSUM_OFFSET;
+	__be16 ports[2] = { packet->destination_port, packet->source_port };
+	__be16 from, to;
+	int is_turned;
+	if (packet->is_ipv4) {
+		__be32 addresses[2] = { mapped_ipv4(packet->destination), mapped_ipv4(packet->source) };
+		is_turned = bpf_skb_store_bytes(skb, ETH_HLEN + offsetof(struct iphdr, saddr), addresses, sizeof(addresses), 0) == 0;
+	} else {
+		__u32 at = ETH_HLEN + offsetof(struct ipv6hdr, saddr);
+		is_turned = bpf_skb_store_bytes(skb, at, packet->destination, 16, 0) == 0 &&
+			    bpf_skb_store_bytes(skb, at + 16, packet->source, 16, 0) == 0;
+	}
+	if (!is_turned || !turn_ethernet(skb) || bpf_skb_store_bytes(skb, l4, ports, sizeof(ports), 0) < 0 ||
+	    bpf_skb_load_bytes(skb, l4 + 12, &from, sizeof(from)) < 0)
+		return TC_ACT_SHOT;
+	/* RST and ACK; the options may stay. */
+	to = (from & bpf_htons(0xf000)) | bpf_htons(0x0014);
+	if (!change_word(skb, checksum, l4 + 4, 0) || !change_word(skb, checksum, l4 + 8, bpf_htonl(bpf_ntohl(packet->tcp.seq) + 1 + packet->payload)) ||
+	    bpf_l4_csum_replace(skb, checksum, from, to, sizeof(to)) < 0 || bpf_skb_store_bytes(skb, l4 + 12, &to, sizeof(to), 0) < 0)
+		return TC_ACT_SHOT;
+	return bpf_redirect(skb->ifindex, 0);
+}
+
 static __noinline int begin(struct __sk_buff *skb, const struct packet *packet, int kind, const struct spread_service *service)
 {
 	struct flow_key key;
 	if (!packet || !service || packet->tcp.ack)
 		return TC_ACT_UNSPEC;
 	if (service->flags & SPREAD_REFUSES)
-		return TC_ACT_SHOT;
+		return refuse(skb, packet);
 	if (kind == SOCKET_CONNECTION)
 		return TC_ACT_UNSPEC;
 	if (kind == SOCKET_OVER) {

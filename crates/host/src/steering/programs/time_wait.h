@@ -1,16 +1,9 @@
 /* What is left of an old connection and in the way of a new one that has the same ends. */
 #pragma once
-#include "packet.h"
+#include "turn.h"
 
 /* SO_MARK's place in a packet that has been here before: what is left of an old connection has been told to go. */
 #define SECOND_TIME 0x6c656132
-
-static __always_inline int change_word(struct __sk_buff *skb, __u32 checksum_at, __u32 at, __be32 to)
-{
-	__be32 from;
-	return bpf_skb_load_bytes(skb, at, &from, sizeof(from)) == 0 &&
-	       bpf_l4_csum_replace(skb, checksum_at, from, to, sizeof(to)) == 0 && bpf_skb_store_bytes(skb, at, &to, sizeof(to), 0) == 0;
-}
 
 /* A connection that this host closed first is remembered for a minute, and its memory takes the place of one that has the same ends. So the packet goes
  * round once more, and what goes on from here ends that. It becomes a SYN, as an ordinary one would, that is good for nothing else, as it has a FIN.

@@ -183,12 +183,12 @@ fn fronts_find_a_node_well_as_long_as_its_server_is() {
         let counted = SpreadCounters { unserved: 2, ..SpreadCounters::default() };
         assert_eq!(spread.counters().unwrap(), counted);
         spread.set_well(false).unwrap();
-        assert_eq!(run(&mut spread, own, SYN, 0), DROP);
+        assert_eq!(run(&mut spread, own, SYN, 0), REDIRECT, "it's refused");
         assert_eq!(run(&mut spread, VIP4, SYN, 0), PASS, "clients are the server's");
         // Another process goes on where this one ended.
         spread = load();
         spread.set_services(&[at(VIP4, false), at(own, true)]).unwrap();
-        assert_eq!(run(&mut spread, own, SYN, 0), DROP);
+        assert_eq!(run(&mut spread, own, SYN, 0), REDIRECT);
         spread.set_well(true).unwrap();
         assert_eq!(run(&mut spread, own, SYN, 0), PASS);
         // The two generations.
@@ -196,6 +196,23 @@ fn fronts_find_a_node_well_as_long_as_its_server_is() {
         assert_eq!(run(&mut spread, VIP4, ACK, 0), PASS);
         assert_eq!(run(&mut spread, own, ACK, 2), PASS, "what is for this node is nobody else's");
         assert_eq!(run(&mut spread, VIP4, SYN | ACK, 0), PASS);
+    });
+}
+
+#[test]
+fn what_begins_at_a_node_that_is_not_well_is_refused_as_the_kernel_would() {
+    in_namespace("refused", |path| {
+        let mut spread = Spread::load(path, SpreadPart::Served, [7; 16]).unwrap();
+        for (client, own) in [(CLIENT4, VIP4), (CLIENT6, VIP6)] {
+            spread.set_services(&[SpreadService { is_own: true, ..vip(own) }]).unwrap();
+            spread.set_well(false).unwrap();
+            let segment = Segment { timestamp: Some(7), ..Segment::new(client, own, SYN, u32::MAX) };
+            let (verdict, frame) = run_program(&mut spread.programs, "peer_ingress", &segment.frame());
+            let reset = Segment { flags: RST | ACK, acknowledged: 0, ..Segment { sequence: 0, ..segment.clone() } };
+            let reset = Segment { from: segment.to, to: segment.from, ..reset };
+            assert_eq!(verdict, REDIRECT);
+            assert_eq!(frame[12..], reset.frame()[12..], "{client}");
+        }
     });
 }
 
