@@ -299,6 +299,43 @@ fn a_connection_that_comes_home_is_passed_on_without_a_socket() {
 }
 
 #[test]
+fn connections_begin_at_data_servers_and_stay_there_though_links_are_full() {
+    if !is_possible() {
+        return;
+    }
+    let (lab, folder) = (Lab::new(), Folder::new("begin"));
+    let split = "delegation = 'full'\nsize_min = '64KiB'";
+    let rest = "[lab]\nnode_rate_mbit = 40\ndispatcher_rate_mbit = 40\n";
+    lab.well(&["up", &Cluster { split, rest, ..ONLY }.write(&folder, "cluster")]);
+    let (clients, rounds) = (16, 2);
+    lab.at("client1", || {
+        // Now their sizes are known to the connection server.
+        [SIZES[0], SIZES[1], SIZES[2]].into_iter().for_each(|size| ask(&mut connect(), size));
+        std::thread::scope(|scope| {
+            for _ in 0..clients {
+                scope.spawn(|| {
+                    for _ in 0..rounds {
+                        let mut stream = connect();
+                        ask(&mut stream, SIZES[2]);
+                        // One that goes home, and one that is lent anew.
+                        ask(&mut stream, SIZES[0]);
+                        ask(&mut stream, SIZES[1]);
+                    }
+                });
+            }
+        });
+    });
+    let number = |name| lab.number("cs", name);
+    if number("leat_births_total") == 0 {
+        return println!("skipped: no connection can begin at a data server here");
+    }
+    let all = clients * rounds;
+    assert_eq!(number("leat_births_total"), all, "whoever asks for more than a little begins there");
+    assert_eq!(number("leat_handoffs_returned_total"), all, "each went home once, between two replies");
+    assert_eq!((number("leat_requests_delegated_total"), number("leat_flows_cut_total")), (2 * all + 2, 0));
+}
+
+#[test]
 fn connection_servers_share_a_data_server() {
     if !is_possible() {
         return;

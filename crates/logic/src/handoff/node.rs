@@ -237,9 +237,8 @@ impl Node {
         if self.flows.contains_key(&flow) || self.unborn.contains(&flow) {
             return false;
         }
-        let generation = Generation::BORN;
-        self.flows
-            .insert(flow, Flow { generation, phase: Phase::Live, is_lent: false, given_back_after: None, asked: None });
+        let (generation, is_lent) = (Generation::BORN, self.rules.are_births_lent);
+        self.flows.insert(flow, Flow { generation, phase: Phase::Live, is_lent, given_back_after: None, asked: None });
         self.newborn.push(flow);
         self.counters.born += 1;
         true

@@ -607,6 +607,19 @@ fn a_birth_is_an_offer_that_says_nothing() {
     pair.hand_back();
     assert!(matches!(pair.home_did.last(), Some(Effect::Place { giver: Some(NODE), .. })));
 
+    // A connection server's is lent.
+    let mut pair = Pair::new();
+    pair.home.set_rules(Rules { are_births_lent: true, ..Rules::default() });
+    pair.home.forget(FLOW);
+    pair.home.born(pair.now, FLOW, NODE, IMAGE).unwrap();
+    pair.talk();
+    assert!(pair.node.born(FLOW) && pair.node.is_lent(FLOW) && pair.node.replied(FLOW, 2));
+    pair.node.frozen(FLOW, IMAGE);
+    pair.talk();
+    pair.home.place(FLOW, Destination::Node(NODE)).unwrap();
+    pair.talk();
+    assert!(pair.node.is_lent(FLOW) && pair.node.replied(FLOW, 3), "it's left there, for one request more");
+
     // One that is over before anybody was told of it.
     let mut pair = be_born();
     assert!(pair.node.born(FLOW));
@@ -719,7 +732,7 @@ fn what_began_at_a_node_that_dies_goes_on_from_what_the_client_had_sent() {
 fn what_a_node_says_of_a_flow_that_has_just_begun_is_believed() {
     let mut pair = be_born();
     let (kept, progress) = (pair.now, Bytes::from_static(b"progress"));
-    pair.home.set_rules(Rules { is_asked: true, keep_ms: 0 });
+    pair.home.set_rules(Rules { is_asked: true, ..Rules::default() });
     pair.talk();
     pair.node.born(FLOW);
     pair.node.began(FLOW, progress.clone());
@@ -732,7 +745,7 @@ fn what_a_node_says_of_a_flow_that_has_just_begun_is_believed() {
     assert!(pair.home_did.contains(&recover));
 
     let mut pair = be_born();
-    pair.home.set_rules(Rules { is_asked: true, keep_ms: 0 });
+    pair.home.set_rules(Rules { is_asked: true, ..Rules::default() });
     pair.talk();
     pair.node.born(FLOW);
     let question = Question { number: 2, head: Bytes::from_static(b"head"), round_trip_us: 70 };

@@ -116,6 +116,11 @@ impl Balance {
         reason
     }
 
+    /// Whether a request is delegated that is judged again if it isn't: then nothing has changed.
+    pub fn delegates_at_once(&mut self, asked: &Asked<'_>, loads: &Loads) -> bool {
+        self.explain(asked, loads).reason.delegates() && self.decide(asked, loads).delegates()
+    }
+
     /// What [`Balance::decide`] would say, with what it goes by; changes nothing.
     #[must_use]
     pub fn explain(&self, asked: &Asked<'_>, loads: &Loads) -> Explanation {

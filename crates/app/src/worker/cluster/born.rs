@@ -1,6 +1,7 @@
 //! Connections that begin at a node: their SYN is answered by the steering programs, and the packet with the request is looked at here, given a
 //! node and sent on. Whose packet isn't a whole request, or has no node, gets a socket of this server's and goes the ordinary way. At a node:
-//! which flow an accepted connection is. `docs/decisions/0012-born.md` has the reasons.
+//! which flow an accepted connection is. A connection server's begin at data servers in the same way, if their first requests are delegated whatever
+//! else there is to do. `docs/decisions/0012-born.md` has the reasons.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -14,6 +15,7 @@ use leat_logic::dispatch::Facts;
 use leat_logic::dispatch::cost::{Side, Work};
 use leat_logic::handoff::{FlowId, HttpState, Image, ServerId, cookie_key};
 use leat_logic::http::{self, Progress};
+use leat_logic::split::Delegation;
 use leat_logic::time::Instant;
 
 use super::super::settings::SiteKind;
@@ -52,8 +54,9 @@ pub(super) fn node(config: &Config, pins: &Path) -> Result<steering::Node, Strin
 }
 
 fn or_moved<T>(config: &Config, load: impl Fn(Option<CookieKey>) -> Result<T, steering::Error>) -> Result<T, String> {
-    // A connection server's are its own until it has seen what they ask for.
-    let is_wanted = config.cluster.born && config.role != Role::ConnectionServer;
+    // A connection server that answers some itself has sockets for less, and a peer is given sockets only.
+    let is_delegating = config.split.delegation == Delegation::Full && config.split.peer.is_empty();
+    let is_wanted = config.cluster.born && (config.role != Role::ConnectionServer || is_delegating);
     let key_file = config.cluster.key_file.as_ref().filter(|_| is_wanted);
     let key = key_file.map(|key| CookieKey::new(cookie_key(key.bytes())));
     if let Some(key) = key {
@@ -129,6 +132,7 @@ impl<H: Host> Worker<H> {
     /// Where a connection is to begin. A node that is leat is in the books as its holder then. None when it's to begin here.
     fn bear(&mut self, arrival: &Arrival) -> Option<Birthplace> {
         let now = self.now;
+        let is_split = self.cluster.as_mut().is_some_and(|cluster| cluster.part.split().is_some());
         // What isn't simply for the nodes takes the way that knows all cases.
         let is_plain = |site: &super::super::settings::Site| site.kind != SiteKind::Cluster || site.handlers.is_empty();
         if arrival.has_fin || !self.sites.iter().all(|site| is_plain(site)) {
@@ -138,12 +142,19 @@ impl<H: Host> Worker<H> {
         let limits = &self.sites[UNKNOWN_SITE as usize].limits;
         let (_, progress) = connection.handle_input(now, &arrival.payload, limits);
         let Progress::Request(request) = progress else { return None };
+        if is_split && !self.delegates_birth(&request, &arrival.state()) {
+            return None;
+        }
         let cluster = self.cluster.as_mut()?;
         let Part::Home(home) = &mut cluster.part else { return None };
         if home.is_retiring || !can_name(home.id) {
             return None;
         }
-        let node = home.dispatcher.bear(&Facts::of(&request), ROUND_TRIP, now)?.node;
+        let facts = Facts::of(&request);
+        let node = match is_split {
+            true => home.dispatcher.choose(&facts, now).ok()?.node,
+            false => home.dispatcher.bear(&facts, ROUND_TRIP, now)?.node,
+        };
         let number = home.number(node)?;
         if let Some((server, can_bear)) = home.foreign(number) {
             // Nobody else ever has it, and whatever is lost the client sends again: there is nothing to keep or to be told.
@@ -157,7 +168,13 @@ impl<H: Host> Worker<H> {
         home.flows.born(now, flow, server, image).ok()?;
         cluster.flows.begin_away(flow, arrival.key);
         home.dispatcher.begin(node);
-        home.begun.insert(flow, node);
+        match &mut home.split {
+            Some(split) => {
+                split.taken(flow, node);
+                self.metrics.requests_delegated.increment();
+            }
+            None => drop(home.begun.insert(flow, node)),
+        }
         Some(Birthplace { home: flow.home, node: server, is_foreign: false })
     }
 

@@ -62,7 +62,8 @@ impl Home {
             self.changes_told = Some(changes);
             let hold = self.dispatcher.answers_hold();
             let keep_ms = hold.map_or(0, |hold| u32::try_from(hold.as_millis()).unwrap_or(u32::MAX));
-            self.flows.set_rules(Rules { is_asked: hold.is_some(), keep_ms });
+            let are_births_lent = self.split.is_some();
+            self.flows.set_rules(Rules { is_asked: hold.is_some(), keep_ms, are_births_lent });
         }
     }
 

@@ -7,13 +7,13 @@ use std::time::Duration;
 use leat_host::reactor::{Reactor, Token};
 use leat_logic::dispatch::cost::{Side, Work};
 use leat_logic::dispatch::{Facts, NodeId};
-use leat_logic::handoff::{Effect, FlowId, Image, ServerId};
+use leat_logic::handoff::{Effect, FlowId, Image, ServerId, TcpState};
 use leat_logic::http::{self, Method, Request};
 use leat_logic::schedule::Operation;
 use leat_logic::serve::cache::Lookup;
 use leat_logic::serve::coding::CodingOrder;
 use leat_logic::serve::resource::Found;
-use leat_logic::split::{Asked, Balance, Loads, Rules};
+use leat_logic::split::{Asked, Balance, Delegation, Loads, Rules};
 use serde_json::{Value, json};
 
 use super::super::connection::Connection;
@@ -147,7 +147,8 @@ impl UnderWay {
 impl<H: Host> Worker<H> {
     /// Whether it matters how much time is left here.
     pub(in crate::worker) fn weighs_delegating(&self) -> bool {
-        self.cluster.as_ref().is_some_and(|cluster| matches!(&cluster.part, Part::Home(home) if home.split.is_some()))
+        let Some(Part::Home(home)) = self.cluster.as_ref().map(|cluster| &cluster.part) else { return false };
+        home.split.as_ref().is_some_and(|split| split.balance.rules().delegation == Delegation::Partial)
     }
 
     /// Has the request in hand, for a resource of so many bytes, answered by another server if that's better. Whether it's on its way there.
@@ -209,31 +210,13 @@ impl<H: Host> Worker<H> {
     /// A connection has come home as an image, with a request in hand that nobody has answered: to whom it's lent for that one as well, none if the
     /// request is this server's. A socket that is made for it would be taken apart again at once.
     pub(super) fn lends_on(&mut self, flow: FlowId, image: &Image, giver: ServerId) -> Option<ServerId> {
-        let request = Request::read_again(&image.http.head).filter(|request| request.method == Method::Get)?;
-        let listener = self.listener_of(image.tcp.as_ref()?)?;
-        let number = self.listeners[listener as usize].sites.site(request.host.unwrap_or_default())?;
-        let site = &self.sites[number as usize];
-        let mut room = Vec::new();
-        let path = request.target.decode_path(&mut room).ok()?;
-        if site.kind != SiteKind::Files || site.handler(path).is_some() {
-            return None;
-        }
-        // What isn't known for certain is looked up when the connection is here.
-        let found = self.cache.lookup(number, site.codings(&request), path, self.now);
-        let Lookup::Fresh(Found::Resource(resource)) = found else { return None };
-        let bytes = resource.description.len_bytes;
-        let facts = Facts::of(&request);
-        let asked = Asked { path, bytes, serving: self.serving_time(bytes), is_here: false };
-        // As if the request were under way.
-        let own = self.own_load();
-        let own = Loads { own: own.own + 1, ..own };
+        let request = Request::read_again(&image.http.head)?;
+        let is_delegated = self.judge_elsewhere(&request, image.tcp.as_ref()?, |balance, asked, loads| {
+            balance.decide(asked, loads).delegates()
+        })?;
         let Some(Part::Home(home)) = self.cluster.as_mut().map(|cluster| &mut cluster.part) else { return None };
-        let loads = home.loads(own, &facts, self.now);
-        let split = home.split.as_mut()?;
-        let server = match split.balance.decide(&asked, &loads).delegates() {
-            true => home.lend_on(self.now, flow, giver, &facts),
-            false => None,
-        };
+        let facts = Facts::of(&request);
+        let server = is_delegated.then(|| home.lend_on(self.now, flow, giver, &facts)).flatten();
         match (server, &mut home.split) {
             (Some(_), _) => self.metrics.requests_delegated.increment(),
             // It's counted when it's here.
@@ -241,6 +224,42 @@ impl<H: Host> Worker<H> {
             (None, None) => {}
         }
         server
+    }
+
+    /// Whether a request is delegated with which a connection begins that nobody has a socket of. If not, it's judged again when it has one.
+    pub(super) fn delegates_birth(&mut self, request: &Request<'_>, tcp: &TcpState) -> bool {
+        self.judge_elsewhere(request, tcp, Balance::delegates_at_once).unwrap_or(false)
+    }
+
+    /// What `judge` says of a request whose connection has no socket here. None if it can't be a data server's, or what it names isn't known for
+    /// certain: that is looked up when there is one.
+    fn judge_elsewhere(
+        &mut self,
+        request: &Request<'_>,
+        tcp: &TcpState,
+        judge: impl FnOnce(&mut Balance, &Asked<'_>, &Loads) -> bool,
+    ) -> Option<bool> {
+        if request.method != Method::Get {
+            return None;
+        }
+        let listener = self.listener_of(tcp)?;
+        let number = self.listeners[listener as usize].sites.site(request.host.unwrap_or_default())?;
+        let site = &self.sites[number as usize];
+        let mut room = Vec::new();
+        let path = request.target.decode_path(&mut room).ok()?;
+        if site.kind != SiteKind::Files || site.handler(path).is_some() {
+            return None;
+        }
+        let found = self.cache.lookup(number, site.codings(request), path, self.now);
+        let Lookup::Fresh(Found::Resource(resource)) = found else { return None };
+        let bytes = resource.description.len_bytes;
+        let asked = Asked { path, bytes, serving: self.serving_time(bytes), is_here: false };
+        // As if the request were under way.
+        let own = self.own_load();
+        let own = Loads { own: own.own + 1, ..own };
+        let Some(Part::Home(home)) = self.cluster.as_mut().map(|cluster| &mut cluster.part) else { return None };
+        let loads = home.loads(own, &Facts::of(request), self.now);
+        Some(judge(&mut home.split.as_mut()?.balance, &asked, &loads))
     }
 
     /// At a data server: a connection that was lent goes home with a request that is its home's, as all are that aren't for a file of some size.

@@ -62,7 +62,10 @@ impl Case<Bench> for Delegation {
         let both = of(&BACK, &extra, "first_us").zip(of(&BACK, &extra, "behind_us"));
         let value = both.zip(of(&NONE, &extra, "first_us")).map(|((first, behind), serving)| first + behind - serving);
         let text = "delegated and given back: both sides, beyond serving";
-        let born = "connections of connection servers aren't born anywhere else";
+        let once = point("64 KB", KINDS[0].1);
+        let born = of(&STAYS, &once, "first_us").zip(of(&STAYS, &once, "behind_us"));
+        let born = born.zip(of(&NONE, &once, "first_us")).map(|((first, behind), serving)| first + behind - serving);
+        let doubt = failures(samples, NAME, &once, &STAYS.name());
         vec![
             part(&BACK, "1 MB", KINDS[1].1, 35.0),
             part(&BACK, "10 MB", KINDS[1].1, 4.0),
@@ -70,10 +73,7 @@ impl Case<Bench> for Delegation {
             part(&BACK, "10 MB", KINDS[0].1, 4.0),
             part(&STAYS, "1 MB", KINDS[1].1, 12.0),
             at_most((NAME, &extra), text, value, EXTRA_US, "us", failures(samples, NAME, &extra, &BACK.name())),
-            Mark {
-                note: born.to_owned(),
-                ..at_most((NAME, &extra), "born at the data server: likewise", None, BORN_US, "us", String::new())
-            },
+            at_most((NAME, &once), "born at the data server: both sides, beyond serving", born, BORN_US, "us", doubt),
         ]
     }
 

@@ -223,7 +223,8 @@ impl Home {
             return Err(GiveError::NotHere);
         }
         let generation = Generation::BORN;
-        let record = Flow { generation, ..Flow::new(Holder::Offered { life, own: false }) };
+        let is_lent = self.rules.are_births_lent;
+        let record = Flow { generation, is_lent, ..Flow::new(Holder::Offered { life, own: false }) };
         self.flows.insert(flow, record);
         self.keep(now, flow, image);
         self.nodes.take_credit(life);

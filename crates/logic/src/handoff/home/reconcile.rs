@@ -154,7 +154,7 @@ impl Home {
         if let Some(state) = self.nodes.state(session) {
             state.is_ready = true;
             self.known.insert(life.0);
-            if self.rules.is_asked {
+            if self.rules != super::Rules::default() {
                 self.effects.push_back(Effect::Send { session, message: Message::Rules(self.rules) });
             }
         }
