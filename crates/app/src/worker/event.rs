@@ -153,6 +153,11 @@ impl<H: Host> Worker<H> {
         match stage {
             Stage::Receive => self.receive(token),
             Stage::Serve => self.serve(token),
+            Stage::Transmit if self.is_shared && self.meter.begin_sample() => {
+                let before = self.host.processor_time();
+                self.transmit(token);
+                self.meter.end_sample(self.host.processor_time().saturating_sub(before));
+            }
             Stage::Transmit => self.transmit(token),
             Stage::Compute => {
                 let cost = self.compute(token);

@@ -8,6 +8,9 @@ use leat_logic::schedule::{Batch, Cost, CostModel, LeafId, Operation};
 /// Charges between two readings of the thread's clock: it takes half a microsecond.
 const MEASURE_NS: u64 = 1_000_000;
 
+/// Of the events that may be measured by themselves, one in so many is.
+const EVENTS_EACH_SAMPLE: u32 = 32;
+
 /// Parts of a nanosecond in the price of a byte.
 const BYTE_PRICE_BITS: u32 = 20;
 
@@ -22,6 +25,10 @@ struct Price {
 pub(super) struct Meter {
     model: CostModel,
     batch: Batch,
+    /// What the event that is measured by itself has done.
+    sample: Batch,
+    is_sampling: bool,
+    events_to_sample: u32,
     prices: [Price; Operation::COUNT],
     /// What the event that is running has cost so far, by the prices.
     spent_ns: u64,
@@ -42,6 +49,9 @@ impl Meter {
         let mut meter = Meter {
             model: CostModel::new(),
             batch: Batch::new(),
+            sample: Batch::new(),
+            is_sampling: false,
+            events_to_sample: 0,
             prices: [Price::default(); Operation::COUNT],
             spent_ns: 0,
             measured_ns: 0,
@@ -72,7 +82,8 @@ impl Meter {
     /// The event that is running has done this.
     #[inline]
     pub(super) fn did(&mut self, operation: Operation, bytes: u64) {
-        self.batch.count(operation, bytes);
+        let batch = if self.is_sampling { &mut self.sample } else { &mut self.batch };
+        batch.count(operation, bytes);
         self.spent_ns += self.price(operation, bytes);
         match operation {
             Operation::Send | Operation::SendFile | Operation::Refuse => self.sent_bytes += bytes,
@@ -91,6 +102,24 @@ impl Meter {
     pub(super) fn measured(&mut self, cost: Cost) {
         self.measured_ns += cost.ns;
         self.measured_in_batch_ns += cost.ns;
+    }
+
+    /// Whether the event that is about to run, all of whose work is over when it returns, is measured by itself: where events of several leaves come
+    /// in the same proportion all the time, whole batches can't tell what each of them costs.
+    pub(super) fn begin_sample(&mut self) -> bool {
+        self.events_to_sample = self.events_to_sample.checked_sub(1).unwrap_or(EVENTS_EACH_SAMPLE - 1);
+        self.is_sampling = self.events_to_sample == 0;
+        self.is_sampling
+    }
+
+    /// That event has used so much processor time, and is charged that.
+    pub(super) fn end_sample(&mut self, used: Duration) {
+        self.is_sampling = false;
+        let by_price_ns = (used.as_nanos() as u64).saturating_sub(self.measured_ns);
+        self.model.learn(&self.sample, by_price_ns);
+        self.sample.clear();
+        self.spent_ns = 0;
+        self.measured(Cost::from_ns(by_price_ns));
     }
 
     /// What the event that has run cost in all, for `leaf` to pay.
@@ -177,6 +206,34 @@ mod tests {
         meter.measure(Duration::from_secs(5) + used, |_, delta_ns| charged_ns += delta_ns);
         assert_eq!(charged_ns, used.as_nanos() as i64);
         assert!(!meter.is_due());
+    }
+
+    #[test]
+    fn events_of_which_some_are_measured_by_themselves_are_charged_what_they_cost() {
+        const SENT_BYTES: u64 = 64 << 10;
+        let mut tree: Tree<()> = Tree::new(PolicyKind::WeightedFair);
+        let leaves = [0, 1].map(|_| tree.add_leaf(tree.root(), Share::default()).unwrap());
+        let (mut meter, mut clock, mut charged_ns) = (Meter::new(Duration::ZERO), Duration::ZERO, [0_i64; 2]);
+        for event in 0..100_000 {
+            // As much of each all the time: one takes 20 us and the other 40, of which the prices know nothing.
+            for (place, operation) in [Operation::Send, Operation::SendFile].into_iter().enumerate() {
+                let is_sampled = place == 1 && meter.begin_sample();
+                let used = Duration::from_micros(20 << place);
+                clock += used;
+                meter.did(operation, SENT_BYTES);
+                if is_sampled {
+                    meter.end_sample(used);
+                }
+                let charged = meter.charge(leaves[place]).ns as i64;
+                charged_ns[place] += if event >= 50_000 { charged } else { 0 };
+            }
+            if meter.is_due() {
+                let place = |leaf| leaves.iter().position(|&it| it == leaf).unwrap();
+                meter.measure(clock, |leaf, ns| charged_ns[place(leaf)] += if event >= 50_000 { ns } else { 0 });
+            }
+        }
+        let [one, other] = charged_ns.map(|ns| ns as f64);
+        assert!((other / one - 2.0).abs() < 0.1, "{}", other / one);
     }
 
     #[test]

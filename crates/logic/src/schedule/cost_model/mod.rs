@@ -51,6 +51,13 @@ impl CostModel {
         signed(measured_ns).saturating_sub(signed(batch.charged_ns()))
     }
 
+    /// Learns the same of a few operations that were measured by themselves; who pays for them, and how far off whole batches are, is no matter.
+    pub fn learn(&mut self, sample: &Batch, measured_ns: u64) {
+        if !sample.is_empty() {
+            self.fit.observe(sample, measured_ns as f64);
+        }
+    }
+
     /// How far off the last predictions of whole batches were, as a part of what was measured: 0.05 is five per cent. For the metrics.
     #[must_use]
     pub fn relative_error(&self) -> f64 {
