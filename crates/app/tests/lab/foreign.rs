@@ -26,12 +26,14 @@ impl Nginx {
             "daemon off;\nworker_processes 2;\npid {};\nerror_log {};\nevents {{ worker_connections 512; }}\nhttp {{\n\
              log_format who '$remote_addr|$http_x_forwarded_for|$uri';\naccess_log {} who;\n\
              client_body_temp_path {};\nserver {{\nlisten 127.0.0.1:8080 reuseport;\nlisten [::1]:8080 reuseport;\n\
-             root {};\nlocation = /health {{ return 200 well; }}\n}}\n}}\n",
+             root {};\nlocation = /health {{ if (-f {}) {{ return 503; }} return 200 well; }}\n}}\n}}\n",
             at("pid"),
             at("error.log"),
             at("access.log"),
             at("body"),
             folder.path("site"),
+            // Who writes this file has it say that it isn't well.
+            at("ill"),
         );
         fs::write(at("nginx.conf"), text).expect("a configuration");
         let namespace = format!("--net=/run/netns/leat-lab-{}-{node}", lab.name);
@@ -50,17 +52,12 @@ impl Nginx {
 
     /// At once, with all its connections.
     pub(super) fn kill(&mut self) {
-        self.signal("-KILL");
-        self.process.wait().expect("it has ended");
-    }
-
-    /// Sends all its processes a signal.
-    pub(super) fn signal(&self, signal: &str) {
         let parent = self.process.id();
         let children = fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).unwrap_or_default();
         // The parent first: it would have others in their place.
         let pids = [parent.to_string()].into_iter().chain(children.split_whitespace().map(str::to_owned));
-        assert!(Command::new("kill").arg(signal).args(pids).status().is_ok_and(|status| status.success()));
+        assert!(Command::new("kill").arg("-KILL").args(pids).status().is_ok_and(|status| status.success()));
+        self.process.wait().expect("it has ended");
     }
 }
 
@@ -121,11 +118,11 @@ fn held(folder: &Folder, node: &str) -> u64 {
 
 pub(super) fn get(stream: &mut TcpStream, size: usize, end: &str) -> std::io::Result<Vec<u8>> {
     stream.write_all(format!("GET /{size} HTTP/1.1\r\nHost: x\r\n{end}\r\n").as_bytes())?;
-    read_content(stream)
+    read_reply(stream)
 }
 
 /// A reply's content, by its length.
-pub(super) fn read_content(stream: &mut TcpStream) -> std::io::Result<Vec<u8>> {
+fn read_reply(stream: &mut TcpStream) -> std::io::Result<Vec<u8>> {
     let (mut head, mut byte) = (Vec::new(), [0]);
     while !head.ends_with(b"\r\n\r\n") {
         stream.read_exact(&mut byte)?;
@@ -185,7 +182,7 @@ fn nginx_answers_under_the_vip_and_sees_the_clients() {
             slow.write_all(&[*byte]).expect("it's open");
             std::thread::yield_now();
         }
-        assert!(read_content(&mut slow).expect("a reply") == content(SIZES[2]));
+        assert!(read_reply(&mut slow).expect("a reply") == content(SIZES[2]));
         let mut upload = TcpStream::connect(VIP).expect("the dispatcher listens");
         upload.write_all(b"PUT /x HTTP/1.1\r\nHost: x\r\nContent-Length: 300000\r\n\r\n").expect("it's open");
         upload.write_all(&vec![b'y'; 300_000]).expect("it's open");
