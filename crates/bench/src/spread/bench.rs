@@ -12,10 +12,12 @@ use leat::ctl;
 
 use crate::experiment::{self, Records, RunOptions};
 use crate::lab::cost::{Meter, Spent, hop_us};
+use crate::lab::placed::Placed;
 use crate::lab::proxy::{Place, Proxy};
 use crate::lab::{self, CLIENT, CLIENT_CORE, Lab, ROUTER};
 use crate::load::{self, Observer, Outcome, Plan};
 use crate::server::running::WorkFolder;
+use crate::server::{self, Site};
 use crate::sys::process;
 use crate::workload::file_set::FileSet;
 use crate::workload::mix::{Body, CLOSE, Mix, Target};
@@ -26,6 +28,8 @@ pub(super) const FRONTS: [(&str, &str); 2] = [("front1", "10.77.0.1"), ("front2"
 const NODES: [(&str, &str); 3] = [("n1", "10.77.0.11"), ("n2", "10.77.0.12"), ("n3", "10.77.0.13")];
 /// The node that is added.
 pub(super) const ADDED: &str = "n3";
+/// Where servers that aren't leat listen.
+const SERVER_PORT: u16 = 8080;
 const VIP: &str = "10.77.0.100";
 const FILE: (&str, u64) = ("1k", 1 << 10);
 /// How long a front may take until it has found all nodes.
@@ -36,6 +40,8 @@ pub(crate) struct Bench {
     pub(super) options: RunOptions,
     pub(crate) records: Records,
     proxy: Proxy,
+    /// At the nodes, where these aren't leat's.
+    servers: Vec<Placed>,
     lab: Lab,
     program: PathBuf,
     files: FileSet,
@@ -77,15 +83,38 @@ impl Observer for Meters {
 
 impl Bench {
     pub(super) fn new(options: RunOptions, program: &Path) -> io::Result<Self> {
+        Self::of_nodes(options, program, leats_node)
+    }
+
+    fn of_nodes(options: RunOptions, program: &Path, node: fn(&str, &str) -> String) -> io::Result<Self> {
         let _programs_are_timed = leat_host::steering::measure_run_time().map_err(io::Error::other)?;
         let folder = WorkFolder::create("spread")?;
         let root = folder.path().join("files");
         let files = FileSet::of_sizes(&root, &[FILE], options.seed)?;
-        let lab = Lab::up(program, folder.path(), &[configuration(folder.path(), &root)])?;
+        let lab = Lab::up(program, folder.path(), &[configuration(folder.path(), &root, node)])?;
         let (host, address) = FRONTS[0];
         let proxy = Proxy::haproxy_tcp(Place { lab: &lab, folder: folder.path(), host, address, servers: &NODES })?;
         let (program, records) = (program.to_owned(), Records::default());
-        Ok(Self { options, records, proxy, lab, program, files, folder, _programs_are_timed })
+        let servers = Vec::new();
+        Ok(Self { options, records, proxy, servers, lab, program, files, folder, _programs_are_timed })
+    }
+
+    /// Another one, whose nodes are nginx with leat beside it; returns when the fronts give all of them connections.
+    ///
+    /// # Errors
+    /// As [`Bench::new`], or nginx isn't installed.
+    pub(super) fn with_nginx(&self) -> io::Result<Bench> {
+        let nginx = server::all(None).present.into_iter().find(|server| server.name() == "nginx");
+        let nginx = nginx.ok_or_else(|| io::Error::other("nginx isn't installed"))?;
+        let mut bench = Bench::of_nodes(self.options.clone(), &self.program, foreign_node)?;
+        let site = Site { root: bench.folder.path().join("files"), only_file: None, close: false };
+        for (number, (host, address)) in NODES.into_iter().enumerate() {
+            let address = SocketAddr::new(address.parse().map_err(io::Error::other)?, SERVER_PORT);
+            let at = (address, 2 + number % 2);
+            bench.servers.push(Placed::start(&bench.lab, host, nginx.as_ref(), &site, at, bench.folder.path())?);
+        }
+        FRONTS.iter().try_for_each(|(front, _)| bench.await_nodes(front))?;
+        Ok(bench)
     }
 
     /// Who stands between client and nodes, and where.
@@ -196,12 +225,18 @@ impl Bench {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         process::start_as_others(&mut command, &[0]);
         let child = command.spawn()?;
+        self.await_nodes(front)?;
+        Ok(child)
+    }
+
+    /// Returns when a front gives all nodes connections.
+    fn await_nodes(&self, front: &str) -> io::Result<()> {
         let began = Instant::now();
         loop {
             let nodes = self.tell(front, &ctl::Command::Nodes).unwrap_or_default();
             let found = nodes["nodes"].as_array().into_iter().flatten();
             if found.filter(|node| node["standing"] == "may be chosen").count() == NODES.len() {
-                return Ok(child);
+                return Ok(());
             }
             if began.elapsed() > PATIENCE {
                 return Err(io::Error::other(format!("{front} doesn't find all nodes: {nodes}")));
@@ -218,17 +253,24 @@ impl Bench {
     }
 }
 
+fn leats_node(name: &str, address: &str) -> String {
+    format!("[[cluster.node]]\nname = '{name}'\naddress = '{address}'\n")
+}
+
+fn foreign_node(name: &str, address: &str) -> String {
+    format!("{}port = {SERVER_PORT}\nfor = '{address}:{SERVER_PORT}'\n", leats_node(name, address))
+}
+
 /// All nodes serve `root`.
-fn configuration(folder: &Path, root: &Path) -> String {
-    let node = |(name, address): &(&str, &str)| format!("[[cluster.node]]\nname = '{name}'\naddress = '{address}'\n");
+fn configuration(folder: &Path, root: &Path, node: fn(&str, &str) -> String) -> String {
     format!(
         "[admin]\nlisten = '127.0.0.1:9180'\nsocket = '{}'\n[cluster]\nspread = 'l4'\nvip = '{VIP}:80'\ndispatchers = ['{}', '{}']\n\
-         key_file = 'cluster.key'\n[cluster.health]\ninterval = '200ms'\ntimeout = '200ms'\nfall = 10\n{}[[site]]\nroot = '{}'\n\
+         key_file = 'cluster.key'\n[cluster.health]\ninterval = '200ms'\ntimeout = '200ms'\nfall = 10\npath = '/1k'\n{}[[site]]\nroot = '{}'\n\
          listen = '0.0.0.0:80'\n{}",
         Lab::socket(folder).display(),
         FRONTS[0].1,
         FRONTS[1].1,
-        NODES.iter().map(node).collect::<String>(),
+        NODES.iter().map(|(name, address)| node(name, address)).collect::<String>(),
         root.display(),
         lab::processors(),
     )

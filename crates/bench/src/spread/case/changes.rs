@@ -11,44 +11,51 @@ use crate::load::Outcome;
 use crate::result::Mark;
 use crate::spread::bench::{ADDED, Bench, FRONTS, LEAT, vip};
 
-const NAME: &str = "changes";
 const FAILED: &str = "failed";
 const CONNECTIONS: usize = 200;
 /// From one change to the next.
 const PAUSE: Duration = Duration::from_secs(1);
 const WINDOW: Duration = Duration::from_secs(6);
 
-pub(super) struct Changes;
+pub(super) struct Changes {
+    pub(super) name: &'static str,
+    /// The nodes' servers are nginx.
+    pub(super) is_foreign: bool,
+}
 
 impl Case<Bench> for Changes {
     fn name(&self) -> &'static str {
-        NAME
+        self.name
     }
 
     fn title(&self) -> &'static str {
-        "a front killed, a node added, a front added, under load on connections that stay"
+        match self.is_foreign {
+            false => "a front killed, a node added, a front added, under load on connections that stay",
+            true => "the same, where the nodes' servers are nginx",
+        }
     }
 
     fn run(&self, bench: &mut Bench) -> io::Result<()> {
+        let nginx = self.is_foreign.then(|| bench.with_nginx()).transpose()?;
         for round in 0..bench.options.rounds {
-            let outcome = under_load(bench)?;
+            let outcome = under_load(nginx.as_ref().unwrap_or(bench))?;
             let failed = outcome.failed() - outcome.left_over();
-            bench.records.record((NAME, "", round), LEAT, FAILED, failed as f64);
-            bench.records.record((NAME, "", round), LEAT, "answered", outcome.answered as f64);
+            bench.records.record((self.name, "", round), LEAT, FAILED, failed as f64);
+            bench.records.record((self.name, "", round), LEAT, "answered", outcome.answered as f64);
             if failed > 0 {
-                bench.records.note(NAME, &format!("round {round}: {:?}", outcome.failures));
+                bench.records.note(self.name, &format!("round {round}: {:?}", outcome.failures));
             }
         }
         Ok(())
     }
 
     fn marks(&self, samples: &Samples) -> Vec<Mark> {
-        let failures = samples.values(NAME, "", LEAT, FAILED);
-        let answered: f64 = samples.values(NAME, "", LEAT, "answered").iter().sum();
+        let failures = samples.values(self.name, "", LEAT, FAILED);
+        let answered: f64 = samples.values(self.name, "", LEAT, "answered").iter().sum();
         let value = (!failures.is_empty()).then(|| failures.iter().sum());
         let note = if value.is_some() { String::new() } else { "it wasn't measured".to_owned() };
         vec![Mark {
-            case: NAME.to_owned(),
+            case: self.name.to_owned(),
             subject: LEAT.to_owned(),
             mark: format!("of {answered} requests none failed, in {} rounds", failures.len()),
             met: value == Some(0.0),
