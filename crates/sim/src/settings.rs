@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use leat::config::{
-    Admin, Burn, Cgi, Command, Config, First, Handler, Limits, Listener, Owner, Schedule, Site, SiteLimits,
+    Admin, Burn, Cgi, Command, Config, First, Handler, Limits, Listener, Owner, OwnerQuota, Quota, Schedule, Site,
+    SiteLimits,
 };
 use leat_logic::schedule::PolicyKind;
 use leat_logic::serve::hosts::HostTable;
@@ -105,9 +106,27 @@ pub(crate) fn make(random: &mut Random) -> Config {
         listeners,
         ..Config::default()
     };
+    for site in &mut config.sites {
+        site.quota = quota(site.weight);
+    }
+    for owner in &mut config.owners {
+        owner.quota = OwnerQuota(quota(owner.weight));
+    }
     config.files.cache_size = *random.pick(&[0, 30_000, 1 << 20]);
     config.files.cache_file_size_max = (*random.pick(&[0, 2_000, 65_536])).min(config.files.cache_size);
     config.files.open_files_max = *random.pick(&[0, 2, 100]);
     config.schedule.gather_us = *random.pick(&[0, 50, 1_000]);
     config
+}
+
+/// Quotas of a third, so large that nobody waits for so long that it's refused. By what has been drawn already: runs without stay the same.
+fn quota(drawn: u32) -> Quota {
+    let none = Quota::default();
+    match drawn % 12 {
+        0 => Quota { network_rate: 2_000_000, ..none },
+        1 => Quota { cpu: 30, disk_rate: 2_000_000, ..none },
+        2 => Quota { memory: 300_000, ..none },
+        3 => Quota { network_rate: 5_000_000, cpu: 50, memory: 1_000_000, ..none },
+        _ => none,
+    }
 }

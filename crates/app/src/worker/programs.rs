@@ -309,7 +309,7 @@ impl<H: Host> Worker<H> {
 
     fn look_at_program(&mut self, token: Token) -> Instant {
         let Some(program) = self.programs.get(token) else { return Instant::NEVER };
-        let (id, state, kill_at) = (program.id, program.state, program.kill_at);
+        let (id, site, state, kill_at) = (program.id, program.site, program.state, program.kill_at);
         if let Some(ended) = self.programs.host.reap(id) {
             self.program_ended(token, ended);
             return Instant::NEVER;
@@ -329,7 +329,8 @@ impl<H: Host> Worker<H> {
         let wants = self.programs.host.is_runnable(id);
         let used = self.programs.host.take_used(id);
         self.charge_late(token, used);
-        if wants {
+        // One that computes between looks is held back with the others.
+        if wants || !used.is_zero() && self.gates[site as usize].is_closed(Stage::Compute) {
             self.queue_program(token);
             return self.now.after(LOOK_MAX).min(kill_at);
         }

@@ -146,13 +146,26 @@ impl<H: Host> Worker<H> {
         match self.storage.load(ticket_of(token), request) {
             Outcome::Ready(loaded) => {
                 self.meter.did(Operation::Load, 0);
+                self.remember(token, loaded.as_ref());
                 self.loaded(token, loaded);
             }
             Outcome::Pending => self.meter.did(Operation::Pass, 0),
         }
     }
 
-    /// The storage has answered.
+    /// Has the cache know what the storage says, before it hears of any change that comes later: the request's turn may come after that.
+    pub(super) fn remember(&mut self, token: Token, loaded: Option<&Loaded<File<H>>>) {
+        let Some(connection) = self.connections.get(token) else { return };
+        let Some(exchange) = connection.exchange.as_ref() else { return };
+        match (&exchange.question, loaded) {
+            (Some(question), Some(loaded)) => self.cache.insert(connection.site, question, loaded, self.now),
+            // What the cache had is as it was.
+            (Some(_), None) => self.cache.renew(connection.site, exchange.codings, &exchange.path, self.now),
+            (None, _) => {}
+        }
+    }
+
+    /// The storage has answered, and the request has its turn.
     fn loaded(&mut self, token: Token, loaded: Option<Loaded<File<H>>>) {
         let connection = &mut self.connections[token];
         let site = connection.site;
@@ -163,26 +176,21 @@ impl<H: Host> Worker<H> {
                 if question.known().is_some() {
                     self.metrics.cache_misses.increment();
                 }
-                self.cache.insert(site, &question, &loaded, self.now);
                 loaded.found
             }
-            // What the cache had is as it was.
-            None => {
-                self.cache.renew(site, exchange.codings, &exchange.path, self.now);
-                match self.cache.lookup(site, exchange.codings, &exchange.path, self.now) {
-                    Lookup::Fresh(found) => found.clone(),
-                    // It has been dropped meanwhile: ask for all of it.
-                    Lookup::Stale(..) | Lookup::Absent => {
-                        let request = question.unless(None);
-                        exchange.question = Some(request.clone());
-                        match self.storage.load(ticket_of(token), request) {
-                            Outcome::Ready(Some(loaded)) => loaded.found,
-                            Outcome::Ready(None) => Found::NotFound,
-                            Outcome::Pending => return,
-                        }
+            None => match self.cache.lookup(site, exchange.codings, &exchange.path, self.now) {
+                Lookup::Fresh(found) => found.clone(),
+                // It has been dropped meanwhile: ask for all of it.
+                Lookup::Stale(..) | Lookup::Absent => {
+                    let request = question.unless(None);
+                    exchange.question = Some(request.clone());
+                    match self.storage.load(ticket_of(token), request) {
+                        Outcome::Ready(Some(loaded)) => loaded.found,
+                        Outcome::Ready(None) => Found::NotFound,
+                        Outcome::Pending => return,
                     }
                 }
-            }
+            },
         };
         self.reply_found(token, found);
     }

@@ -33,7 +33,10 @@ impl<H: Host> Worker<H> {
             StorageEvent::DescriptorsShort => {
                 self.cache.release_files(DESCRIPTORS_GIVEN_BACK);
             }
-            StorageEvent::Loaded { ticket, loaded } => self.answered(ticket, Answer::Loaded(loaded), Stage::Serve),
+            StorageEvent::Loaded { ticket, loaded } => {
+                self.remember(token_of(ticket), loaded.as_ref());
+                self.answered(ticket, Answer::Loaded(loaded), Stage::Serve);
+            }
             StorageEvent::Resident { ticket, result } => {
                 self.answered(ticket, Answer::Resident(result), Stage::Transmit);
             }

@@ -37,8 +37,8 @@ impl Account {
         let until = match self.booked {
             1.. => self.due,
             0 if !is_in_line => bucket.empty_at(),
-            // Until it's settled, as it is with each turn.
-            _ => bucket.empty_at().max(now.after(Duration::from_nanos(1))),
+            // Once somebody waits, it's settled.
+            _ => Instant::NEVER,
         };
         (until > now).then_some(until)
     }
@@ -153,7 +153,7 @@ impl Quotas {
         each.filter(|(_, bucket, _)| bucket.is_limited())
     }
 
-    /// When a resource may be used again: `None` for now.
+    /// When a resource may be used again: `None` for now, [`Instant::NEVER`] for when it has been settled with somebody waiting.
     #[must_use]
     pub fn blocked_until(&self, resource: Resource, now: Instant) -> Option<Instant> {
         let limited = self.limited(resource);
@@ -431,6 +431,21 @@ mod tests {
         workers[1].release(10_000);
         workers[0].hold(800);
         assert_eq!((workers[0].is_full(), workers[0].held(), workers[1].held()), (false, 800, 0));
+    }
+
+    #[test]
+    fn where_nothing_waits_there_is_nothing_to_do_but_to_leave_the_line() {
+        let site = limited(RATE);
+        let mut sender = Sender::new(&[(&site, 1)], 1);
+        (0..100).for_each(|tick| sender.step(at_us(tick * 100)));
+        sender.connections = 0;
+        let mut looks = 0;
+        while let Some(at) = sender.quotas.settle_at() {
+            let until = sender.quotas.blocked_until(Resource::Network, at).unwrap_or(at).min(at);
+            sender.quotas.settle(until, 0);
+            looks += 1;
+        }
+        assert!(looks < 10, "{looks} looks until it rests");
     }
 
     #[test]
