@@ -187,6 +187,12 @@ pub struct WorkerMetrics {
     pub flows_recovered: Number,
     /// Connections that couldn't go on.
     pub flows_cut: Number,
+    /// Connections that were asked back from nodes that their clients didn't hear.
+    pub flows_taken_back: Number,
+    /// Connections that couldn't be asked back.
+    pub replies_unheard: Number,
+    /// Prefixes of clients, or whole families, for which nodes are proxied.
+    pub detours: Number,
     /// Connections that the next engine has taken.
     pub connections_passed: Number,
     /// Connections that the next engine didn't take, or not as they were.
@@ -260,6 +266,9 @@ impl WorkerMetrics {
             rests_told: Number::default(),
             flows_recovered: Number::default(),
             flows_cut: Number::default(),
+            flows_taken_back: Number::default(),
+            replies_unheard: Number::default(),
+            detours: Number::default(),
             connections_passed: Number::default(),
             connections_returned: Number::default(),
             connections_taken: Number::default(),

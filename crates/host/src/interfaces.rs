@@ -30,14 +30,22 @@ pub fn outward() -> io::Result<Vec<String>> {
 /// # Errors
 /// There is no way to it, or its interface has no address.
 pub fn towards(address: IpAddr) -> io::Result<String> {
+    let own = own_address_towards(address)?;
+    let found = entries()?.into_iter().find(|entry| entry.is_outward && entry.address == Some(own));
+    let missing = || io::Error::other(format!("no interface has the address {own}, from which {address} is reached"));
+    found.map(|entry| entry.name).ok_or_else(missing)
+}
+
+/// The address of this machine's own that packets to `address` have.
+///
+/// # Errors
+/// There is no way to it.
+pub fn own_address_towards(address: IpAddr) -> io::Result<IpAddr> {
     let any: IpAddr = if address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     // Connecting sends nothing: it only has the kernel look up the way.
     let probe = UdpSocket::bind((any, 0))?;
     probe.connect(SocketAddr::new(address, 9))?;
-    let own = probe.local_addr()?.ip();
-    let found = entries()?.into_iter().find(|entry| entry.is_outward && entry.address == Some(own));
-    let missing = || io::Error::other(format!("no interface has the address {own}, from which {address} is reached"));
-    found.map(|entry| entry.name).ok_or_else(missing)
+    Ok(probe.local_addr()?.ip())
 }
 
 fn entries() -> io::Result<Vec<Entry>> {

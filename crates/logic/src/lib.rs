@@ -6,6 +6,7 @@
 
 pub mod admission;
 pub mod cgi;
+pub mod client_prefix;
 pub mod dispatch;
 pub mod fastcgi;
 pub mod handoff;

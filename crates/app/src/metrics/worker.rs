@@ -252,6 +252,33 @@ pub(super) const FAMILIES: &[(&Family, Read)] = &[
     ),
     (
         &Family {
+            name: "leat_flows_taken_back_total",
+            kind: "counter",
+            labels: "",
+            help: "Connections that a dispatcher took back because their clients heard nothing of the node that had them.",
+        },
+        |worker| &worker.flows_taken_back,
+    ),
+    (
+        &Family {
+            name: "leat_replies_unheard_total",
+            kind: "counter",
+            labels: "",
+            help: "Connections that a dispatcher reset because their clients heard nothing of a node that had closed them, or wasn't leat.",
+        },
+        |worker| &worker.replies_unheard,
+    ),
+    (
+        &Family {
+            name: "leat_detours",
+            kind: "gauge",
+            labels: "",
+            help: "Networks of clients, or all of IPv4 or IPv6, that a node's own replies don't reach, so that it's proxied for them; each node and worker counts.",
+        },
+        |worker| &worker.detours,
+    ),
+    (
+        &Family {
             name: "leat_connections_passed_total",
             kind: "counter",
             labels: "",

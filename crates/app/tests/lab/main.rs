@@ -3,6 +3,7 @@
 
 mod born;
 mod clients;
+mod direct;
 mod foreign;
 mod fronts;
 mod motion;

@@ -107,6 +107,7 @@ impl RawFlow {
             node_closed: has(FLOW_NODE_CLOSED),
             reset: self.reset != 0,
             heard: Heard { client_next, acknowledged, window, timestamp },
+            seen: Instant { ns: self.seen_ns },
         }
     }
 }
@@ -161,6 +162,8 @@ pub struct Flow {
     pub reset: bool,
     /// What the client said last.
     pub heard: Heard,
+    /// When the client said anything, or the entry was changed: to a tick of the clock.
+    pub seen: Instant,
 }
 
 /// All entries. Every one of them has the name that its flow's home gives: two flows of one key, one after the other, differ in it.
@@ -290,6 +293,26 @@ impl Flows {
     /// What the kernel says.
     pub fn close(&self, key: FlowKey, id: FlowId) -> Result<()> {
         self.change(key, id, 0, 0, RawFlow { flags: FLOW_NODE_CLOSED, ..RawFlow::named(id) }).map(drop)
+    }
+
+    /// Lets a node's probe be seen ([`Flows::has_probe`]): one byte with this number, from a VIP to an address of this host's own. Nobody gets it. To be
+    /// deleted as any other entry.
+    ///
+    /// # Errors
+    /// [`Error::Full`], or what the kernel says.
+    pub fn await_probe(&self, key: FlowKey, id: FlowId, sequence: u32) -> Result<()> {
+        // In no books, and of a node that there isn't.
+        let to = RawFlow { flags: FLOW_FOREIGN, client_next: sequence, ..RawFlow::named(id) };
+        self.change(key, id, CHANGE_REPLACES, 0, to).map(drop)
+    }
+
+    /// Whether that probe has arrived.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn has_probe(&self, key: FlowKey, id: FlowId, sequence: u32) -> Result<bool> {
+        let entry = self.look_up(&key.raw())?.filter(|flow| flow.id() == id);
+        Ok(entry.is_some_and(|flow| flow.client_next == sequence.wrapping_add(1)))
     }
 
     /// Deletes a flow's entry: its packets come here. One of a later flow stays; returns whether there was one of this.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::classify::{Class, DynamicRules, Rule};
 use super::cost::{CostModel, Expected, Way, Ways};
+use super::direct::{Detour, Direct};
 use super::explain::{Explanation, NodeLine};
 use super::facts::{ContentKey, Facts, KeyMaker};
 use super::health::{Health, HealthSettings, Outcome, State};
@@ -85,6 +86,8 @@ pub enum Refusal {
 pub enum Standing {
     /// It may be chosen.
     Candidate,
+    /// So it may, but its own replies don't reach all clients.
+    Proxied(Detour),
     /// It's configured for other hosts or paths.
     ServesOther,
     /// It takes on nothing new.
@@ -99,6 +102,7 @@ impl fmt::Display for Standing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Standing::Candidate => f.write_str("may be chosen"),
+            Standing::Proxied(detour) => write!(f, "may be chosen, {detour}"),
             Standing::ServesOther => f.write_str("serves other hosts or paths"),
             Standing::Draining => f.write_str("draining"),
             Standing::Unfit(state) => write!(f, "{state}"),
@@ -127,6 +131,8 @@ pub struct Dispatcher {
     changes: u64,
     /// What can be done with a connection's first request.
     pub(super) first_ways: Ways,
+    /// Whose connections nodes may have.
+    pub(super) direct: Direct,
 }
 
 impl Dispatcher {
@@ -145,6 +151,7 @@ impl Dispatcher {
             costs: CostModel::default(),
             changes: 0,
             first_ways: Ways::of(&[Way::BornThere, Way::MovedThere, Way::Proxy]),
+            direct: Direct::default(),
         }
     }
 
@@ -163,6 +170,17 @@ impl Dispatcher {
     #[must_use]
     pub fn settings(&self) -> &Settings {
         &self.settings
+    }
+
+    /// Whether nodes' own replies reach clients.
+    #[must_use]
+    pub fn direct(&self) -> &Direct {
+        &self.direct
+    }
+
+    /// The same, to be told.
+    pub fn direct_mut(&mut self) -> &mut Direct {
+        &mut self.direct
     }
 
     /// These nodes and no others; past [`NODES_MAX`] they are left out. Those known by name keep their places, loads and health.
@@ -480,7 +498,7 @@ impl Dispatcher {
             match node.health.state(now) {
                 _ if !serving.contains(id) => Standing::ServesOther,
                 _ if node.is_draining => Standing::Draining,
-                State::Up => Standing::Candidate,
+                State::Up => self.candidate_standing(id),
                 _ if is_candidate => Standing::LastResort,
                 state => Standing::Unfit(state),
             }
@@ -498,14 +516,18 @@ impl Dispatcher {
 
     /// Every node as it is now, in the order of their places.
     pub fn nodes(&self, now: Instant) -> impl Iterator<Item = NodeLine> {
-        self.iter().map(move |(_, node)| {
+        self.iter().map(move |(id, node)| {
             let standing = match node.health.state(now) {
                 _ if node.is_draining => Standing::Draining,
-                State::Up => Standing::Candidate,
+                State::Up => self.candidate_standing(id),
                 state => Standing::Unfit(state),
             };
             self.line(node, standing, now)
         })
+    }
+
+    fn candidate_standing(&self, id: NodeId) -> Standing {
+        self.direct.detour(id).map_or(Standing::Candidate, Standing::Proxied)
     }
 
     fn line(&self, node: &Node, standing: Standing, now: Instant) -> NodeLine {

@@ -14,10 +14,12 @@
 //! | `health` | whether a node is fit |
 //! | `explain` | the same choice in words |
 //! | `cost/` | handing off, proxying, fetching or staying |
+//! | `direct/` | whether a node's own replies reach clients |
 //! | `route` | both together: the node and the way, for a connection's first request and for the next |
 
 mod classify;
 pub mod cost;
+pub mod direct;
 mod dispatcher;
 mod explain;
 mod facts;

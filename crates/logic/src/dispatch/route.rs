@@ -1,9 +1,11 @@
 //! By which way a request is served that belongs to a node: the dispatcher's choice and the cost model's decision joined, for the first request
 //! of a connection and for each that follows on the node that has it.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use super::cost::{Because, Decision, Place, Side, Situation, Way, Ways, Work};
+use super::direct::Whom;
 use super::dispatcher::{Choice, Dispatcher, Refusal};
 use super::facts::{ContentKey, Facts};
 use super::node::NodeId;
@@ -39,6 +41,8 @@ impl HandOver {
 pub struct Whence {
     /// The node that has its connection; `None` for the dispatcher.
     pub holder: Option<NodeId>,
+    /// Who asks, if a node's own replies may not reach everybody.
+    pub client: Option<IpAddr>,
     /// Requests that the connection has had before.
     pub had: u32,
     /// Between client and dispatcher.
@@ -74,7 +78,9 @@ impl Dispatcher {
                 Choice { node: holder.unwrap_or(choice.node), ..choice }
             }
         };
-        let situation = self.situation(facts, &choice, whence);
+        let is_heard = whence.client.is_none_or(|client| self.direct.allows(choice.node, client, now));
+        let possible = if is_heard { whence.possible } else { whence.possible.and(Ways::of(&NOT_DIRECT)) };
+        let situation = self.situation(facts, &choice, &Whence { possible, ..*whence });
         if whence.holder.is_some() {
             let site = self.keys().site(facts);
             self.expected.followed(site, situation.is_here);
@@ -120,11 +126,15 @@ impl Dispatcher {
         let round_trip = Duration::from_millis(1);
         let next = Ways::of(&[Way::MovedThere, Way::Fetch]);
         let at = |place, possible| {
-            let whence = Whence { holder: None, had: 0, round_trip, possible };
+            let whence = Whence { holder: None, client: None, had: 0, round_trip, possible };
             let situation = Situation { place, possible, ..self.situation(facts, choice, &whence) };
             self.costs.explain(&situation)
         };
+        let is_heard = self.direct.detour(choice.node).is_none_or(|detour| matches!(detour.whom, Whom::Prefix(_)));
         let first = at(Place::Dispatcher, self.first_ways).map(|free| {
+            if !is_heard {
+                return Decision { way: Way::Proxy, because: Because::Unheard, ..free };
+            }
             let narrowed = at(Place::Dispatcher, self.settings().hand_over.narrow(self.first_ways));
             match narrowed {
                 Some(told) if told.way != free.way => Decision { way: told.way, because: Because::Told, ..free },
@@ -136,14 +146,18 @@ impl Dispatcher {
         first.map(named(Place::Dispatcher)).into_iter().chain(next.map(named(Place::Node))).collect()
     }
 
-    /// The node at which a connection begins that nobody has yet. `None`: its first request is proxied, or there is no node for it. Remembers what
+    /// The node at which a client's connection begins that nobody has yet. `None`: its first request is proxied, or there is no node for it. Remembers what
     /// [`Dispatcher::choose`] remembers, but only of a connection that begins there.
-    pub fn bear(&mut self, facts: &Facts<'_>, round_trip: Duration, now: Instant) -> Option<Choice> {
+    pub fn bear(&mut self, facts: &Facts<'_>, client: IpAddr, round_trip: Duration, now: Instant) -> Option<Choice> {
         let possible = Ways::of(&[Way::BornThere, Way::Proxy]);
         let left = self.settings().hand_over.narrow(possible);
+        if !self.direct.allows_all() && !self.direct.allows(self.planned(facts, now).ok()?.node, client, now) {
+            return None;
+        }
         if left.contains(Way::Proxy) {
             let choice = self.planned(facts, now).ok()?;
-            let situation = self.situation(facts, &choice, &Whence { holder: None, had: 0, round_trip, possible });
+            let whence = Whence { holder: None, client: None, had: 0, round_trip, possible };
+            let situation = self.situation(facts, &choice, &whence);
             if self.costs.decide(&situation)?.way != Way::BornThere {
                 return None;
             }
@@ -174,12 +188,16 @@ impl Dispatcher {
     }
 }
 
+/// What can be done where a node's own replies don't reach the client.
+const NOT_DIRECT: [Way; 2] = [Way::Proxy, Way::Fetch];
+
 /// When nothing is said to be possible: whoever has the connection asks the node.
 const ONLY_PROXY: Decision = Decision { way: Way::Proxy, because: Because::Only, estimates: [None; Way::ALL.len()] };
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dispatch::direct::Family;
     use crate::dispatch::{DynamicRules, NodeSettings, PolicyKind, Serves, Settings};
 
     fn dispatcher(policy: PolicyKind) -> Dispatcher {
@@ -196,7 +214,7 @@ mod tests {
 
     fn whence(holder: NodeId) -> Whence {
         let possible = Ways::of(&[Way::MovedThere, Way::Fetch]);
-        Whence { holder: Some(holder), had: 1, round_trip: Duration::from_millis(1), possible }
+        Whence { holder: Some(holder), client: None, had: 1, round_trip: Duration::from_millis(1), possible }
     }
 
     #[test]
@@ -240,8 +258,9 @@ mod tests {
                 bytes,
                 Duration::from_micros(42 + (bytes >> 10) * 36 / 100),
             );
-            let moved = dispatcher.route(&page, &Whence { holder: None, had: 0, round_trip, possible }, now).unwrap();
-            let born = dispatcher.bear(&page, round_trip, now).map(|choice| choice.node);
+            let whence = Whence { holder: None, client: None, had: 0, round_trip, possible };
+            let moved = dispatcher.route(&page, &whence, now).unwrap();
+            let born = dispatcher.bear(&page, IpAddr::from([198, 18, 0, 1]), round_trip, now).map(|choice| choice.node);
             let said = dispatcher.explain(&page, now).to_string();
             let line = said.lines().find(|line| line.contains("first request")).unwrap_or_default().trim().to_owned();
             // A connection that isn't born takes no node's turn.
@@ -266,6 +285,37 @@ mod tests {
             !is_born && line.contains("request: proxy: it takes the least CPU time"),
             "it was measured otherwise: {line}"
         );
+    }
+
+    #[test]
+    fn a_node_that_clients_do_not_hear_is_proxied() {
+        let mut dispatcher = dispatcher(PolicyKind::RoundRobin);
+        let (page, round_trip) = (facts("/x.html"), Duration::from_millis(1));
+        let mut now = Instant { ns: 1 };
+        let node = dispatcher.planned(&page, now).unwrap().node;
+        dispatcher.direct_mut().begin_probes(node, &[Family::V4], now);
+        while dispatcher.direct_mut().poll_event().is_none() {
+            dispatcher.direct_mut().probe_sent(node, Family::V4);
+            dispatcher.direct_mut().poll_probe(now);
+            now = now.after(Duration::from_millis(50));
+        }
+        let clients = ["198.18.0.1", "2001:db8::1"].map(|client| client.parse::<IpAddr>().unwrap());
+        let said = dispatcher.explain(&page, now).to_string();
+        assert!(said.contains("first request: proxy: clients don't hear the node's own replies ("), "{said}");
+        assert!(
+            said.contains("may be chosen, proxied for all IPv4 clients: what it sends under the VIP doesn't get"),
+            "{said}"
+        );
+        let possible = Ways::of(&[Way::MovedThere, Way::Proxy]);
+        let born = clients.map(|client| dispatcher.bear(&page, client, round_trip, now).map(|choice| choice.node));
+        assert_eq!(born, [None, Some(node)]);
+        let mut ways = Vec::new();
+        for _ in 0..3 {
+            let whence = Whence { holder: None, client: Some(clients[0]), had: 0, round_trip, possible };
+            let route = dispatcher.route(&page, &whence, now).unwrap();
+            ways.push((route.choice.node == node, route.decision.way));
+        }
+        assert_eq!(ways, [(false, Way::MovedThere), (false, Way::MovedThere), (true, Way::Proxy)]);
     }
 
     #[test]

@@ -138,6 +138,20 @@ pub enum Effect {
     Rules(Rules),
     /// Home: what a node has seen.
     Seen(Vec<Sample>),
+    /// Node: send one byte to the home's server as if it were a client's. Answer with `probed`.
+    Probe {
+        /// The VIP, and that server.
+        ends: Ends,
+        /// The byte's number.
+        sequence: u32,
+    },
+    /// Home: a node has sent such a byte, or couldn't.
+    Probed {
+        /// Its number.
+        sequence: u32,
+        /// Whether it was sent.
+        is_sent: bool,
+    },
     /// Home, peer, front: how much a node has to do.
     Load {
         /// Which.
@@ -186,6 +200,9 @@ pub enum CutReason {
     /// No server could take it.
     #[error("no server could take it")]
     NoPlace,
+    /// Its client doesn't hear the node that has its reply, and nobody else can go on with that.
+    #[error("its client hears nothing of the node that has its reply, and no other can go on with it")]
+    Unheard,
     /// It was on its way when this home died.
     #[error("its home died while it changed hands")]
     LostOnTheWay,

@@ -153,6 +153,20 @@ pub enum Message {
     Rules(Rules),
     /// Node: what it has seen. It may be lost.
     Seen(Vec<Sample>),
+    /// Home: send one byte, as if on a connection with these ends, and nothing after it. The home sees whether it arrives.
+    Probe {
+        /// The VIP, and an address of the home's server in the client's place.
+        ends: Ends,
+        /// The byte's number.
+        sequence: u32,
+    },
+    /// Node: what became of that, as far as it knows.
+    Probed {
+        /// The byte's number.
+        sequence: u32,
+        /// It has been sent.
+        is_sent: bool,
+    },
     /// Home: it ends, and nobody follows it. What is with you is yours, and you need no lease to speak for it.
     Bequeath,
     /// Node: so it is. It holds nothing of this home's any more.
@@ -294,6 +308,8 @@ const INHERITED: u8 = 35;
 const PRESENT: u8 = 34;
 const LIVES: u8 = 36;
 const KNOWN: u8 = 38;
+const PROBE: u8 = 40;
+const PROBED: u8 = 42;
 
 /// An offer's terms, a bit each, and a recall's; those that aren't known are ignored.
 const LENT: u8 = 1;
@@ -318,6 +334,7 @@ impl Message {
                 | Message::Keep { .. }
                 | Message::There { .. }
                 | Message::Rules(_)
+                | Message::Probe { .. }
                 | Message::Bequeath
         )
     }
@@ -346,6 +363,8 @@ impl Message {
             Message::Present { .. } => PRESENT,
             Message::Lives { .. } => LIVES,
             Message::Known { .. } => KNOWN,
+            Message::Probe { .. } => PROBE,
+            Message::Probed { .. } => PROBED,
         }
     }
 
@@ -387,8 +406,15 @@ impl Message {
             }
             Message::Lives { flow, generation, ends } => {
                 encode_key(*flow, *generation, out);
-                encode_address(ends.client, out);
-                encode_address(ends.vip, out);
+                encode_ends(*ends, out);
+            }
+            Message::Probe { ends, sequence } => {
+                encode_ends(*ends, out);
+                put_number(out, u64::from(*sequence));
+            }
+            Message::Probed { sequence, is_sent } => {
+                put_number(out, u64::from(*sequence));
+                out.push(u8::from(*is_sent));
             }
             Message::Offer { flow, generation, image, is_lent } => {
                 encode_key(*flow, *generation, out);
@@ -487,8 +513,12 @@ fn decode_fields(kind: u8, reader: &mut Reader<'_>) -> Result<Option<Message>, D
         PRESENT => Message::Present { load: decode_load(reader)?, workers: decode_workers(reader)? },
         LIVES => {
             let (flow, generation) = decode_key(reader)?;
-            let ends = Ends { client: decode_address(reader)?, vip: decode_address(reader)? };
-            Message::Lives { flow, generation, ends }
+            Message::Lives { flow, generation, ends: decode_ends(reader)? }
+        }
+        PROBE => Message::Probe { ends: decode_ends(reader)?, sequence: reader.number_u32("the byte's number")? },
+        PROBED => {
+            let sequence = reader.number_u32("the byte's number")?;
+            Message::Probed { sequence, is_sent: reader.byte("whether it was sent")? != 0 }
         }
         TAKEN | ENDED | RECALL | RELEASE | KNOWN => {
             let (flow, generation) = decode_key(reader)?;
@@ -579,6 +609,15 @@ fn decode_workers(reader: &mut Reader<'_>) -> Result<Vec<u16>, DecodeError> {
     Ok(workers)
 }
 
+fn encode_ends(ends: Ends, out: &mut Vec<u8>) {
+    encode_address(ends.client, out);
+    encode_address(ends.vip, out);
+}
+
+fn decode_ends(reader: &mut Reader<'_>) -> Result<Ends, DecodeError> {
+    Ok(Ends { client: decode_address(reader)?, vip: decode_address(reader)? })
+}
+
 /// As the steering programs have it: IPv4 mapped into IPv6, then the port.
 fn encode_address(address: SocketAddr, out: &mut Vec<u8>) {
     let ip = match address.ip() {
@@ -647,6 +686,7 @@ mod tests {
             Message::Inherited,
             Message::Present { load, workers: vec![0, 300] },
             Message::Known { flow, generation },
+            Message::Probed { sequence: u32::MAX, is_sent: true },
             Message::Seen(vec![
                 Sample::Reply { content: ContentKey(u64::MAX), bytes: 1 },
                 Sample::Work { work: 3, reply_bytes: 0, cpu_ns: 70_000 },
@@ -655,6 +695,7 @@ mod tests {
         ];
         let vips = ["10.77.0.100:80", "[fd77::100]:80"].map(|vip| vip.parse().unwrap());
         messages.extend(vips.map(|vip| Message::Lives { flow, generation, ends: Ends { client: vip, vip } }));
+        messages.extend(vips.map(|vip| Message::Probe { ends: Ends { client: vip, vip }, sequence: 300 }));
         let answers = [There::Stay, There::Fetch(ServerId(3)), There::Move];
         messages.extend(answers.map(|there| Message::There { flow, generation, number: 7, there }));
         messages.extend(REASONS.map(|reason| Message::Refused { flow, generation, reason }));

@@ -198,6 +198,7 @@ impl Node {
                 self.rules = rules;
                 self.effects.push_back(Effect::Rules(rules));
             }
+            Message::Probe { ends, sequence } => self.effects.push_back(Effect::Probe { ends, sequence }),
             Message::Bequeath => {
                 self.is_heir = true;
                 self.inherit();
@@ -296,6 +297,11 @@ impl Node {
         self.questions.push_back((now.after(self.limits.question_timeout), flow, question.number));
         self.send(Message::Where { flow, generation, question });
         true
+    }
+
+    /// What became of [`Effect::Probe`].
+    pub fn probed(&mut self, sequence: u32, is_sent: bool) {
+        self.send(Message::Probed { sequence, is_sent });
     }
 
     /// Tells the home what was seen, if there is a session with it.

@@ -7,6 +7,7 @@
 use super::member::{LeafId, NodeId, TreeError};
 use super::share::Share;
 use super::tree::Tree;
+use crate::client_prefix::ClientPrefix;
 use crate::time::Instant;
 use foldhash::fast::FixedState;
 use std::hash::BuildHasher;
@@ -18,26 +19,12 @@ const PLACES: usize = 256;
 const WAYS: usize = 4;
 /// How long a leaf must not have been asked for before another prefix gets it, in nanoseconds. By then its debts are a matter of the past.
 const IDLE_NS: u64 = 1_000_000_000;
-/// What of an IPv4 address is one client: /24.
-const V4_BITS: u32 = 24;
-/// What of an IPv6 address is one client: /56, what a household is given.
-const V6_BITS: u32 = 56;
 
-/// The part of a client's address that is taken for one client, with the listener.
+/// What is taken for one client, with the listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Prefix {
-    bits: u64,
-    is_v4: bool,
+    client: ClientPrefix,
     listener: u32,
-}
-
-impl Prefix {
-    fn of(client: IpAddr, listener: u32) -> Prefix {
-        match client.to_canonical() {
-            IpAddr::V4(v4) => Prefix { bits: u64::from(v4.to_bits() >> (32 - V4_BITS)), is_v4: true, listener },
-            IpAddr::V6(v6) => Prefix { bits: (v6.to_bits() >> (128 - V6_BITS)) as u64, is_v4: false, listener },
-        }
-    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -75,7 +62,7 @@ impl PrefixLeaves {
         listener: u32,
         now: Instant,
     ) -> Result<LeafId, TreeError> {
-        let prefix = Prefix::of(client, listener);
+        let prefix = Prefix { client: ClientPrefix::of(client), listener };
         let hash = self.hasher.hash_one(prefix);
         let set = (hash as usize % (PLACES / WAYS)) * WAYS;
         let ways = &mut self.places[set..set + WAYS];

@@ -104,7 +104,11 @@ impl<H: Host> Worker<H> {
             };
             steering.deliver(key);
             match (entered, &node) {
-                (Ok(()), _) => count += u32::from(node.is_some()),
+                (Ok(()), Some(born)) => {
+                    count += 1;
+                    self.watch_birth(&arrival, born);
+                }
+                (Ok(()), None) => {}
                 // Sent twice, it came to another worker as well, which was first; or its client has begun another connection.
                 (Err(steering::Error::Gone), Some(Birthplace { is_foreign: false, .. })) => self.unbear(flow.id.serial),
                 (Err(steering::Error::Gone), _) => {}
@@ -150,11 +154,12 @@ impl<H: Host> Worker<H> {
         if home.is_retiring || !can_name(home.id) {
             return None;
         }
-        let facts = Facts::of(&request);
+        let (facts, client) = (Facts::of(&request), arrival.key.client.ip());
         let node = match is_split {
             true => home.dispatcher.choose(&facts, now).ok()?.node,
-            false => home.dispatcher.bear(&facts, ROUND_TRIP, now)?.node,
+            false => home.dispatcher.bear(&facts, client, ROUND_TRIP, now)?.node,
         };
+        home.dispatcher.direct().allows(node, client, now).then_some(())?;
         let number = home.number(node)?;
         if let Some((server, can_bear)) = home.foreign(number) {
             // Nobody else ever has it, and whatever is lost the client sends again: there is nothing to keep or to be told.
@@ -176,6 +181,14 @@ impl<H: Host> Worker<H> {
             None => drop(home.begun.insert(flow, node)),
         }
         Some(Birthplace { home: flow.home, node: server, is_foreign: false })
+    }
+
+    /// Whether its client hears the node will be seen.
+    fn watch_birth(&mut self, arrival: &Arrival, born: &Birthplace) {
+        let flow = FlowId { home: born.home, serial: arrival.flow.id.serial };
+        if let Some(Part::Home(home)) = self.cluster.as_mut().map(|cluster| &mut cluster.part) {
+            home.watch_birth(born.node, arrival, (!born.is_foreign).then_some(flow), self.now);
+        }
     }
 
     /// A connection doesn't begin where it was to.

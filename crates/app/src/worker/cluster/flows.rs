@@ -429,7 +429,13 @@ impl<H: Host> Worker<H> {
     }
 
     fn try_to_thaw(&mut self, flow: FlowId, image: Image) -> Result<Token, RefuseReason> {
-        let Image { tcp: Some(tcp), http: state, .. } = image else { return Err(RefuseReason::Image) };
+        let Image { tcp: Some(mut tcp), http: state, .. } = image else { return Err(RefuseReason::Image) };
+        if let Some(Part::Home(home)) = self.cluster.as_mut().map(|cluster| &mut cluster.part)
+            && home.taken_back.remove(&flow).is_some()
+        {
+            // It has got none of it: said now, and not when a timer says so.
+            tcp.unsent.splice(0..0, tcp.sent.drain(..));
+        }
         let listener = self.listener_of(&tcp).ok_or(RefuseReason::Address)?;
         let http = http::Connection::import(self.now, &state.connection).ok_or(RefuseReason::Image)?;
         let token = self.make_connection(flow, &tcp, &state, listener)?;

@@ -21,6 +21,7 @@ use serde_json::Value;
 
 use super::super::handler::{Passed, PassedOutcome};
 use super::super::{HELD_PACKETS_INDEX, Host, Worker};
+use super::direct::{Probes, TakenBack};
 use super::leave::Leaving;
 use super::placing::ROUND_TRIP;
 use super::sweep::Sweep;
@@ -70,6 +71,9 @@ pub(super) struct Home {
     pub(super) leaving: Option<Leaving>,
     pub(super) recall_at: Instant,
     pub(super) sweep: Sweep,
+    pub(super) probes: Probes,
+    /// Flows whose clients hear nothing of the node that has them: they're asked for.
+    pub(super) taken_back: BTreeMap<FlowId, TakenBack>,
     /// Packets that waited were taken in on the way: connections may be among them that nobody has yet.
     pub(super) has_taken_in: bool,
 }
@@ -149,6 +153,8 @@ impl Home {
             leaving: None,
             recall_at: Instant::NEVER,
             sweep: Sweep::new(is_first, now),
+            probes: Probes::default(),
+            taken_back: BTreeMap::new(),
             has_taken_in: false,
         })
     }
@@ -210,11 +216,12 @@ impl Home {
         now: Instant,
         flow: FlowId,
         giver: ServerId,
-        facts: &Facts<'_>,
+        (facts, image): (&Facts<'_>, &Image),
     ) -> Option<ServerId> {
         let node = self.dispatcher.choose(facts, now).ok().map(|choice| choice.node).filter(|_| !self.is_retiring)?;
         let number = self.number(node)?;
         let server = if number == giver.server() { giver } else { self.lender(flow, number).next()? };
+        self.is_heard(server, Some(image), now).then_some(())?;
         self.dispatcher.begin(node);
         self.split.iter_mut().for_each(|split| split.taken(flow, node));
         Some(server)
@@ -251,7 +258,8 @@ impl Home {
         let sweep_at = if self.steering.is_some() { self.sweep.at } else { Instant::NEVER };
         let leave_at = self.leaving.as_ref().map_or(Instant::NEVER, Leaving::poll_timeout);
         let waiting = self.waiting.poll_timeout();
-        self.flows.poll_timeout().min(sweep_at).min(self.recall_at).min(waiting).min(leave_at)
+        let direct = self.dispatcher.direct().poll_timeout().min(self.probes.poll_timeout());
+        self.flows.poll_timeout().min(sweep_at).min(self.recall_at).min(waiting).min(leave_at).min(direct)
     }
 
     pub(super) fn handle_timeout(&mut self, now: Instant) {
@@ -286,6 +294,7 @@ impl Home {
         }
         let is_last = !self.linked.keys().any(|server| server.server() == peer.server());
         if let Some(node) = self.node(peer).filter(|_| is_last) {
+            self.end_probes(node);
             self.dispatcher.link_changed(node, false, now);
             self.waiting.link_lost(now);
             crate::log::warning(format_args!("node {}: its link is down", self.dispatcher.name(node)));
@@ -405,7 +414,8 @@ impl<H: Host> Worker<H> {
         let possible = Ways::of(possible);
         let had = connection.http.request_count().saturating_sub(1);
         let round_trip = self.reactor.round_trip(connection.socket).unwrap_or(ROUND_TRIP);
-        let whence = Whence { holder: None, had, round_trip, possible };
+        let client = home.client_in_doubt(connection.socket);
+        let whence = Whence { holder: None, client, had, round_trip, possible };
         let route = match home.dispatcher.route(&Facts::of(&request), &whence, now) {
             Ok(route) if offers < OFFERS_MAX => route,
             Err(refusal) if home.waiting.add(refusal, token, now) => return self.metrics.node_waits.increment(),
@@ -499,10 +509,17 @@ impl<H: Host> Worker<H> {
         let steered = match to {
             Target::Hold => flows.hold_again(key, flow),
             // What comes until the node has it would be lost there: it waits here as long as the frozen socket does.
-            Target::Node(node) => match cluster.flows.frozen_state(flow) {
-                Some(state) => flows.offer(key, flow, (node, generation), Heard::of(state), state.send_next),
-                None => flows.steer(key, flow, (node, generation)),
-            },
+            Target::Node(node) => {
+                let heard = cluster.flows.frozen_state(flow).map(|state| (Heard::of(state), state.send_next));
+                let steered = match heard {
+                    Some((heard, said)) => flows.offer(key, flow, (node, generation), heard, said),
+                    None => flows.steer(key, flow, (node, generation)),
+                };
+                if let (Ok(()), Some((heard, _)), Part::Home(home)) = (&steered, heard, &mut cluster.part) {
+                    home.watch_moved(node, key, flow, heard, now);
+                }
+                steered
+            }
         };
         match steered {
             Ok(()) if !cluster.flows.is_frozen(flow) && to != Target::Hold => cluster.part.release(key, now),
@@ -586,6 +603,10 @@ impl<H: Host> Worker<H> {
         let Part::Home(home) = &mut cluster.part else { return };
         let decoded = Image::decode(image).ok();
         home.came_back(flow, now);
+        if let Some(image) = decoded.as_ref().filter(|image| home.was_unheard(flow, image, now)) {
+            self.metrics.flows_taken_back.increment();
+            return home.place_where_heard(flow, image, now);
+        }
         if home.split.is_some() {
             let server = match &home.leaving {
                 // One whose server is gone goes on here first: a worker of the peer that is only late has its socket yet.
@@ -608,7 +629,8 @@ impl<H: Host> Worker<H> {
             None => home.dispatcher.choose_any(now),
         };
         let workers = chosen.ok().and_then(|node| home.number(node)).map(|number| home.workers(number));
-        let workers = workers.unwrap_or_default();
+        let mut workers = workers.unwrap_or_default();
+        workers.retain(|server| home.is_heard(*server, decoded.as_ref(), now));
         // It belongs where it is.
         let stays = giver.filter(|giver| workers.contains(giver) && !home.is_retiring);
         // From worker to worker of one node by way of here: as long as one has a socket of it, even a frozen one, no other can.
@@ -676,9 +698,7 @@ impl<H: Host> Worker<H> {
             };
             home.dispatcher.report(node, report, now);
             if is_new && loads.len() == 1 {
-                home.dispatcher.link_changed(node, true, now);
-                crate::log::info(format_args!("node {}: its link is up", home.dispatcher.name(node)));
-                self.dispatch_waiting();
+                self.link_is_up(node);
             }
         }
     }

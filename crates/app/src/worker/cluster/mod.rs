@@ -8,6 +8,7 @@
 //! | `turns` | those that nobody waits for, each in its turn |
 //! | `home` | a dispatcher's: from a request to a node, and back when nobody takes it |
 //! | `born` | connections that begin at a node, both sides |
+//! | `direct` | both: whether a node's own replies reach clients |
 //! | `foreign` | a node's whose server isn't leat: whether that answers, and how much it has to do |
 //! | `node` | a node's: connections that arrive, and their end |
 //! | `recovery` | a home's: flows whose node is gone |
@@ -25,6 +26,7 @@
 //! | `split` | a connection server's, and its data servers': which requests are delegated, and when a connection comes home |
 
 mod born;
+mod direct;
 mod flows;
 mod foreign;
 mod home;
@@ -162,6 +164,7 @@ impl Part {
                 metrics.handoffs_returned.set(counters.returned);
                 metrics.flows_recovered.set(counters.recovered);
                 metrics.flows_cut.set(counters.cut);
+                count(&metrics.detours, home.dispatcher.direct().detours());
             }
             Part::Node(node) => {
                 let counters = node.counters();
@@ -313,6 +316,8 @@ impl<H: Host> Worker<H> {
             Effect::Inherit { flows } => self.inherit(&flows),
             Effect::Rules(rules) => self.follow_rules(home, rules),
             Effect::Seen(samples) => self.learn(samples),
+            Effect::Probe { ends, sequence } => self.send_probe(home, ends, sequence),
+            Effect::Probed { sequence, is_sent } => self.probe_was_sent(sequence, is_sent),
             Effect::Load { node, load, .. } => self.node_reported(node, load),
             Effect::Follow { ends, node, is_over } => self.follow(ends, node, is_over),
             Effect::Unfollow { ends } => self.unfollow(ends),
@@ -366,6 +371,7 @@ impl<H: Host> Worker<H> {
         if is_too_late {
             self.dispatch_waiting();
         }
+        self.heed_replies();
         self.run_effects();
         self.handle_leaving();
     }

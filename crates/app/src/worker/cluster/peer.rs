@@ -250,6 +250,7 @@ impl Peer {
         let possible = if is_told { &[Way::MovedThere][..] } else { &[Way::MovedThere, Way::Fetch] };
         let whence = Whence {
             holder: Some(self.own),
+            client: None,
             had: number.saturating_sub(1),
             round_trip: ROUND_TRIP,
             possible: Ways::of(possible),

@@ -211,12 +211,14 @@ impl<H: Host> Worker<H> {
     /// A node asks where a request belongs.
     pub(super) fn answer_where(&mut self, flow: FlowId, holder: ServerId, question: &Question) {
         let now = self.now;
-        let Some(Part::Home(home)) = self.cluster.as_mut().map(|cluster| &mut cluster.part) else { return };
+        let Some(cluster) = &mut self.cluster else { return };
+        let Part::Home(home) = &mut cluster.part else { return };
         self.metrics.questions.increment();
         let &Question { number, ref head, round_trip_us } = question;
         let round_trip = Duration::from_micros(round_trip_us.into());
         let whence = Whence {
             holder: home.node(holder),
+            client: cluster.flows.key(flow).map(|key| key.client.ip()),
             had: number.saturating_sub(1),
             round_trip: if round_trip.is_zero() { ROUND_TRIP } else { round_trip },
             possible: Ways::of(&[Way::MovedThere, Way::Fetch]),

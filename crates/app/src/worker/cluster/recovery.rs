@@ -119,12 +119,20 @@ impl<H: Host> Worker<H> {
         let heard = cluster.flows.key(flow).and_then(|key| {
             let heard = cluster.part.heard(flow, key);
             cluster.part.let_go(flow, key, self.now);
-            heard.map(|heard| end_of(key, &heard))
+            heard.map(|heard| (key, heard))
         });
         cluster.part.came_back(flow, self.now);
         cluster.flows.remove(flow);
+        if let Some((key, heard)) = heard {
+            self.reset_client(key, &heard);
+        }
+    }
+
+    /// Resets a connection of which there is no socket anywhere, nor an entry.
+    pub(super) fn reset_client(&mut self, key: FlowKey, heard: &Heard) {
+        let Some(cluster) = &mut self.cluster else { return };
         // Where the client has got more than it said, it answers, finds no socket here, and the kernel resets it.
-        let Some(Ok(socket)) = heard.map(|end| cluster.freezer.thaw(&end)) else { return };
+        let Ok(socket) = cluster.freezer.thaw(&end_of(key, heard)) else { return };
         if let Ok(socket) = self.reactor.adopt(socket) {
             self.reactor.close(socket, true);
         }

@@ -1,14 +1,15 @@
 //! What all workers of a server share of their part in a cluster, because it's the kernel's: the programs that steer packets, and the lease under
 //! which the whole machine may speak for a VIP.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use leat_host::interfaces;
 use leat_host::steering::{self, Birth, FlowKey, Reach, Service, boot_clock_ns};
 use leat_logic::handoff::ServerId;
+use leat_logic::time::Instant;
 
 use super::succession::Life;
 use super::{born, leave};
@@ -18,6 +19,9 @@ use crate::pins;
 /// Entries for flows, 150 bytes each while they exist.
 pub(super) const FLOWS_MAX: u32 = 1 << 20;
 
+/// Of what was said, so much is remembered.
+const TOLD_MAX: usize = 4096;
+
 /// See the module. Whichever worker needs something first makes it.
 #[derive(Default)]
 pub struct Shared {
@@ -25,6 +29,10 @@ pub struct Shared {
     dispatcher: OnceLock<Result<Arc<steering::Dispatcher>, String>>,
     node: OnceLock<Result<Arc<NodeGuard>, String>>,
     life: OnceLock<Result<Life, String>>,
+    /// What is so, and was said by one of the workers: the others find out for themselves, and needn't say it again.
+    told: Mutex<BTreeSet<String>>,
+    /// Until when clients may be found that hear nothing of their nodes, as one has been.
+    doubt_until_ns: AtomicU64,
 }
 
 impl Shared {
@@ -49,6 +57,25 @@ impl Shared {
     /// Which of its node's processes this is, where others may take over its flows.
     pub(super) fn life(&self, cluster: &config::Cluster) -> Result<&Life, String> {
         self.life.get_or_init(|| Life::begin(cluster)).as_ref().map_err(Clone::clone)
+    }
+
+    /// Has all workers look more closely at whether clients hear their nodes.
+    pub(super) fn doubt_until(&self, until: Instant) {
+        self.doubt_until_ns.fetch_max(until.ns, Ordering::Relaxed);
+    }
+
+    /// Whether they are to, now.
+    pub(super) fn is_doubted(&self, now: Instant) -> bool {
+        now.ns < self.doubt_until_ns.load(Ordering::Relaxed)
+    }
+
+    /// Whether it's new that something is so, or isn't any more.
+    pub(super) fn is_news(&self, what: String, is_so: bool) -> bool {
+        let mut told = lock(&self.told);
+        if told.len() >= TOLD_MAX {
+            told.clear();
+        }
+        if is_so { told.insert(what) } else { told.remove(&what) }
     }
 
     /// A node's programs.

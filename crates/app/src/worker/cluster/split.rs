@@ -196,6 +196,8 @@ impl<H: Host> Worker<H> {
         let Part::Home(home) = &mut cluster.part else { return None };
         home.steering.as_ref()?;
         let node = home.dispatcher.choose(&Facts::of(&request), self.now).ok()?.node;
+        let client = home.client_in_doubt(self.connections[token].socket);
+        client.is_none_or(|client| home.dispatcher.direct().allows(node, client, self.now)).then_some(())?;
         let flow = match cluster.flows.at(token) {
             Some(flow) => flow,
             None => {
@@ -216,7 +218,7 @@ impl<H: Host> Worker<H> {
         })?;
         let Some(Part::Home(home)) = self.cluster.as_mut().map(|cluster| &mut cluster.part) else { return None };
         let facts = Facts::of(&request);
-        let server = is_delegated.then(|| home.lend_on(self.now, flow, giver, &facts)).flatten();
+        let server = is_delegated.then(|| home.lend_on(self.now, flow, giver, (&facts, image))).flatten();
         match (server, &mut home.split) {
             (Some(_), _) => self.metrics.requests_delegated.increment(),
             // It's counted when it's here.

@@ -182,6 +182,8 @@ pub enum Because {
     Trying,
     /// Another would take less CPU time, but isn't wanted.
     Told,
+    /// Clients don't get what the node sends by itself.
+    Unheard,
 }
 
 /// What was decided. Displays as one line.
@@ -203,6 +205,7 @@ impl fmt::Display for Decision {
             Because::Sooner => "it takes hardly more CPU time than the cheapest and answers sooner",
             Because::Trying => "to learn what it costs",
             Because::Told => "`hand_over` in [cluster] says so",
+            Because::Unheard => "clients don't hear the node's own replies",
         };
         write!(f, "{}: {because}", self.way.name())?;
         let known = Way::ALL.iter().zip(&self.estimates).filter_map(|(way, estimate)| Some((way, (*estimate)?)));

@@ -16,7 +16,7 @@ use super::effect::{Birth, CutReason, Effect, Target};
 use super::limits::ATTEMPTS_MAX;
 use super::message::Message;
 use super::placing::{Rules, There};
-use super::{FlowId, Generation, Incarnation, ServerId};
+use super::{Ends, FlowId, Generation, Incarnation, ServerId};
 use crate::time::Instant;
 use drain::Recalls;
 use nodes::Nodes;
@@ -407,6 +407,15 @@ impl Home {
         }
     }
 
+    /// Has a node send one byte here ([`Effect::Probed`]), as if to a client. False if that can't be said to it now.
+    pub fn probe(&mut self, node: ServerId, ends: Ends, sequence: u32) -> bool {
+        let life = self.nodes.ready(node);
+        if let Ok(life) = life {
+            self.send(life, Message::Probe { ends, sequence });
+        }
+        life.is_ok()
+    }
+
     /// What nodes go by from now on. They forget what was answered before.
     pub fn set_rules(&mut self, rules: Rules) {
         self.rules = rules;
@@ -429,6 +438,15 @@ impl Home {
     /// The flows that such nodes hold, or are being given.
     pub fn flows_of(&self, is_asked: impl Fn(ServerId) -> bool) -> impl Iterator<Item = FlowId> {
         self.flows.iter().filter(move |(_, record)| record.is_at_any(&is_asked)).map(|(&flow, _)| flow)
+    }
+
+    /// The node that has a flow, and has said so; none for a flow that there isn't.
+    #[must_use]
+    pub fn holder(&self, flow: FlowId) -> Option<Option<ServerId>> {
+        self.flows.get(&flow).map(|record| match record.holder {
+            Holder::Node { life, .. } => Some(life.0),
+            _ => None,
+        })
     }
 
     /// Whether a flow that is here as an image has been refused, or couldn't be thawed, since it came.

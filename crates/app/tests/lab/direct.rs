@@ -1,0 +1,172 @@
+//! Nodes whose own replies don't reach clients: they're found by a probe, or by what clients say, and proxied for as long as that is so. Nobody waits in vain.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use super::motion::{self, Begun};
+use super::{Folder, Lab, is_possible, restart, within};
+
+const VIPS: [&str; 2] = ["10.77.0.100:80", "[fd77::100]:80"];
+
+/// Asks for a file on a connection of its own. How long the whole reply took.
+fn ask(vip: &str, name: &str, content: &[u8]) -> Duration {
+    let begun = Instant::now();
+    let mut stream = TcpStream::connect(vip).expect("the dispatcher listens");
+    stream.set_read_timeout(Some(Duration::from_secs(10))).expect("a time-out");
+    motion::ask(&mut stream, &[name]);
+    let reply = motion::read_reply(&mut stream, &mut Vec::new()).expect("a reply");
+    assert!(reply == content, "{name} by {vip}");
+    begun.elapsed()
+}
+
+/// The same on a connection that the server is to close: then nobody can take it back.
+fn ask_once(name: &str) -> std::io::Result<usize> {
+    let mut stream = TcpStream::connect(VIPS[0])?;
+    stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+    stream.write_all(format!("GET /{name} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").as_bytes())?;
+    stream.read_to_end(&mut Vec::new())
+}
+
+/// As many at once as is said, each with a connection of its own. How long the slowest took.
+fn ask_some(lab: &Lab, vip: &str, count: usize, (name, content): (&str, &[u8])) -> Duration {
+    lab.at("client1", || {
+        std::thread::scope(|scope| {
+            let clients: Vec<_> = (0..count).map(|_| scope.spawn(|| ask(vip, name, content))).collect();
+            clients.into_iter().map(|client| client.join().expect("it gets its reply")).max().unwrap_or_default()
+        })
+    })
+}
+
+fn given(lab: &Lab, node: &str) -> u64 {
+    lab.number(node, "leat_births_total") + lab.number(node, "leat_handoffs_total")
+}
+
+#[test]
+fn a_node_whose_probe_is_dropped_is_proxied_from_the_first_request_on() {
+    if !is_possible() {
+        return;
+    }
+    let (lab, folder) = (Lab::new(), Folder::new("probed"));
+    let small = motion::content("small", 1_000);
+    fs::write(folder.path("site/small"), &small).expect("a file to serve");
+    let file = folder.path("cluster.toml");
+    let text = format!(
+        "[admin]\nsocket = '{}'\n[cluster]\nvip = ['10.77.0.100:80', '[fd77::100]:80']\ndispatchers = ['10.77.0.1', 'fd77::1']\nkey_file = 'cluster.key'\n\
+         policy = 'round_robin'\n[[cluster.node]]\nname = 'n1'\naddress = ['10.77.0.11', 'fd77::11']\n\
+         [[cluster.node]]\nname = 'n2'\naddress = ['10.78.0.2', 'fd78::2']\nrouted = true\n\
+         [[site]]\nroot = 'site'\nlisten = ['0.0.0.0:80', '[::]:80']\n",
+        folder.path("leat.sock")
+    );
+    fs::write(&file, text).expect("a configuration");
+    lab.well(&["up", &file]);
+    // The router takes what comes from the VIP for forged where the VIP isn't; of IPv6 it has no such filter.
+    let filter =
+        |value: u8| lab.well(&["exec", "router", "sysctl", "-qw", &format!("net.ipv4.conf.eth1.rp_filter={value}")]);
+    filter(1);
+    lab.kill("dispatcher");
+    within("it has ended", || lab.processes("dispatcher").is_empty());
+    let log = folder.path("again.log");
+    let mut again = restart::start(&lab, &file, &log);
+    let said = || fs::read_to_string(&log).unwrap_or_default();
+    within("both nodes are known", || said().matches("its link is up").count() == 2);
+    assert_eq!(
+        said().matches("node n2: requests of all IPv4 clients are proxied to it, as what it").count(),
+        1,
+        "{}",
+        said()
+    );
+    let before = given(&lab, "n2");
+    let slowest = ask_some(&lab, VIPS[0], 20, ("small", &small));
+    assert_eq!(given(&lab, "n2"), before, "{}", said());
+    assert_eq!(lab.number("dispatcher", "leat_flows_taken_back_total"), 0, "nobody had to wait: {slowest:?}");
+    ask_some(&lab, VIPS[1], 20, ("small", &small));
+    assert!(given(&lab, "n2") > before, "that of IPv6 arrives");
+    let nodes = motion::tell(&folder.path("leat.sock"), &["ctl", "nodes"]);
+    assert!(nodes.contains("may be chosen, proxied for all IPv4 clients: what it sends under the VIP"), "{nodes}");
+    filter(0);
+    within("it's tried again", || said().contains("node n2: its own replies reach all IPv4 clients again"));
+    let before = given(&lab, "n2");
+    ask_some(&lab, VIPS[0], 20, ("small", &small));
+    assert!(given(&lab, "n2") > before, "{}", said());
+    let warnings = said().matches("are proxied to it").count();
+    assert_eq!(warnings, 1, "{}", said());
+    lab.kill("dispatcher");
+    again.wait().expect("it has been killed");
+}
+
+#[test]
+fn clients_that_hear_nothing_of_their_node_are_answered_all_the_same() {
+    hears_nothing(Begun::AtNode);
+}
+
+#[test]
+fn clients_that_hear_nothing_of_the_node_that_they_were_moved_to_are_answered_all_the_same() {
+    hears_nothing(Begun::AtDispatcher);
+}
+
+fn hears_nothing(begun: Begun) {
+    if !is_possible() {
+        return;
+    }
+    if Command::new("nft").arg("--version").output().is_err() {
+        println!("skipped: nft drops what a node says");
+        return;
+    }
+    let (lab, folder) = (Lab::new(), Folder::new("unheard"));
+    let files = [("small", 1_000), ("large", 100_000), ("huge", 8 << 20)];
+    let files: BTreeMap<String, Vec<u8>> =
+        files.iter().map(|(name, length)| ((*name).to_owned(), motion::content(name, *length))).collect();
+    motion::up(&lab, &folder, begun, &files, "policy = 'round_robin'");
+    let said =
+        || fs::read_to_string(Path::new("/run/leat-lab").join(&lab.name).join("dispatcher.log")).unwrap_or_default();
+    within("all nodes are known", || said().matches("its link is up").count() == 3);
+    let content = |name: &'static str| (name, files[name].as_slice());
+    // Beyond what a probe sees: only the clients' router drops what n1 says under the VIP.
+    let link = lab.well(&["exec", "n1", "ip", "-o", "link", "show", "eth0"]);
+    let hardware = link.split_once("link/ether ").and_then(|(_, rest)| rest.split_whitespace().next());
+    let drop = format!(
+        "add table ip test\nadd chain ip test forward {{ type filter hook forward priority 0; }}\n\
+         add rule ip test forward ether saddr {} ip saddr 10.77.0.100 drop\n",
+        hardware.expect("it has an address")
+    );
+    let is_dropped = |is_dropped: bool| {
+        lab.well(&["exec", "router", "nft", if is_dropped { &drop } else { "delete table ip test" }]);
+    };
+    is_dropped(true);
+    let slowest = ["small", "large", "huge"].map(|name| ask_some(&lab, VIPS[0], 6, content(name)));
+    assert!(slowest.iter().all(|time| *time < Duration::from_secs(5)), "{slowest:?}");
+    let warning = "node n1: requests of clients in 198.18.0.0/24 are proxied to it, as clients hear nothing of it";
+    assert_eq!(said().matches(warning).count(), 1, "{}", said());
+    assert!(lab.number("dispatcher", "leat_flows_taken_back_total") >= 2, "{}", said());
+    let nodes = motion::tell(&folder.path("leat.sock"), &["ctl", "nodes"]);
+    assert!(nodes.contains("may be chosen, proxied for clients in 198.18.0.0/24: clients hear nothing"), "{nodes}");
+    let again = "node n1: its own replies reach clients in 198.18.0.0/24 again";
+    let is_tried = |times| {
+        is_dropped(false);
+        within("one is tried", || {
+            ask_some(&lab, VIPS[0], 3, content("small"));
+            said().matches(again).count() == times
+        });
+    };
+    is_tried(1);
+    let before = given(&lab, "n1");
+    ask_some(&lab, VIPS[0], 12, content("small"));
+    assert!(given(&lab, "n1") > before, "{}", said());
+    assert_eq!(lab.number("dispatcher", "leat_flows_cut_total"), 0, "{}", said());
+    assert_eq!(said().matches(warning).count(), 1, "{}", said());
+    // What the server has closed can't come back. Nobody waits for it.
+    is_dropped(true);
+    let ask_all =
+        || lab.at("client1", || (0..60).map(|_| std::thread::spawn(|| ask_once("small"))).collect::<Vec<_>>());
+    let outcomes: Vec<_> = ask_all().into_iter().map(|client| client.join().expect("it ends")).collect();
+    let kinds: Vec<_> =
+        outcomes.iter().filter_map(|outcome| outcome.as_ref().err().map(std::io::Error::kind)).collect();
+    assert!(kinds.iter().all(|kind| *kind == ErrorKind::ConnectionReset), "{kinds:?}");
+    assert!(kinds.len() <= 20, "only those of n1: {kinds:?}");
+    is_tried(2);
+}
