@@ -37,8 +37,9 @@ pub(in crate::worker) struct Spread {
     steering: Option<steering::Spread>,
     /// At a front.
     front: Option<Front>,
-    /// At a node: the server in whose place it stands, if that isn't leat.
+    /// At a node: the server in whose place it stands, if that isn't leat, as it was told at the start.
     foreign: Option<Foreign>,
+    server: Option<ClusterNode>,
     count_at: Instant,
     /// Connections that an earlier process has followed: nodes have until then to say that they still have them.
     left: Vec<FlowKey>,
@@ -91,7 +92,8 @@ impl Spread {
         let foreign = server_of(config).filter(|_| is_first).map(|node| Foreign::watch(config, node)).transpose();
         let foreign = foreign.map_err(|error| format!("no thread can be started: {error}"))?;
         let forget_at = if left.is_empty() { Instant::NEVER } else { now.after(LEFT_KEEP) };
-        Ok(Spread { steering, front, foreign, count_at: now, left, forget_at, draining: BTreeMap::new() })
+        let server = server_of(config).cloned();
+        Ok(Spread { steering, front, foreign, server, count_at: now, left, forget_at, draining: BTreeMap::new() })
     }
 
     /// Takes over what a configuration says of the nodes.
@@ -102,7 +104,7 @@ impl Spread {
             for (place, node) in others {
                 steering.set_node(number_of(place), &shared::reach(node)?).map_err(text)?;
             }
-            steering.set_services(&services(cluster)).map_err(text)?;
+            steering.set_services(&services(cluster, self.server.as_ref())).map_err(text)?;
         }
         if let Some(front) = &mut self.front {
             front.configure(cluster, now);
@@ -263,8 +265,7 @@ fn server_of(config: &Config) -> Option<&ClusterNode> {
 }
 
 /// The VIPs, and at a node whose server isn't leat its own addresses at which fronts probe it.
-fn services(cluster: &config::Cluster) -> Vec<SpreadService> {
-    let own = cluster.own_node().filter(|node| !node.server.is_empty());
+fn services(cluster: &config::Cluster, own: Option<&ClusterNode>) -> Vec<SpreadService> {
     let vip = |&at: &SocketAddr| SpreadService { at, is_own: false, server: own.and_then(|node| node.server_for(at)) };
     let mut services: Vec<_> = cluster.vip.iter().map(vip).collect();
     if let Some(node) = own {
@@ -433,6 +434,34 @@ mod tests {
             refusing: BTreeSet::new(),
             table: Table::default(),
         }
+    }
+
+    #[test]
+    fn connections_begin_at_the_server_of_a_vips_family_and_fronts_find_it_at_the_nodes_own_addresses() {
+        let address = |text: &str| text.parse::<SocketAddr>().expect("an address");
+        let node = ClusterNode {
+            address: ["192.0.2.11", "2001:db8::11"].map(|text| text.parse().expect("an address")).to_vec(),
+            server: vec![address("[::1]:8080"), address("127.0.0.1:8080")],
+            ..ClusterNode::default()
+        };
+        let vip = vec![address("192.0.2.100:80"), address("[2001:db8::100]:80"), address("192.0.2.100:81")];
+        let cluster = Cluster { vip, ..Cluster::default() };
+        let told = |own| {
+            services(&cluster, own).into_iter().map(|SpreadService { at, is_own, server }| {
+                format!("{at} {is_own} {}", server.map(|server| server.to_string()).unwrap_or_default())
+            })
+        };
+        let expected = [
+            "192.0.2.100:80 false 127.0.0.1:8080",
+            "[2001:db8::100]:80 false [::1]:8080",
+            "192.0.2.100:81 false 127.0.0.1:8080",
+            "192.0.2.11:80 true 127.0.0.1:8080",
+            "[2001:db8::11]:80 true [::1]:8080",
+            "192.0.2.11:81 true 127.0.0.1:8080",
+        ];
+        assert_eq!(told(Some(&node)).collect::<Vec<_>>(), expected);
+        assert_eq!(told(None).collect::<Vec<_>>()[0], "192.0.2.100:80 false ");
+        assert_eq!(told(None).count(), 3);
     }
 
     #[test]
