@@ -452,6 +452,13 @@ impl Dispatcher {
         self.change(id, now, |node| node.health.link_changed(is_up, now))
     }
 
+    /// A node has nothing before its first link is there.
+    pub fn await_link(&mut self, id: NodeId) {
+        if let Some(node) = self.node_mut(id) {
+            node.health.await_link();
+        }
+    }
+
     /// Whether the link to a node is lost.
     #[must_use]
     pub fn is_unlinked(&self, id: NodeId, now: Instant) -> bool {

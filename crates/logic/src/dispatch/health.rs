@@ -79,6 +79,8 @@ impl std::fmt::Display for State {
 pub struct Health {
     is_failing: bool,
     is_unlinked: bool,
+    /// There has been no link to it yet.
+    is_awaited: bool,
     /// Probes in a row that say otherwise than `is_failing`.
     contrary_probes: u32,
     next_probe: Instant,
@@ -98,6 +100,7 @@ impl Health {
         Health {
             is_failing: false,
             is_unlinked: false,
+            is_awaited: false,
             contrary_probes: 0,
             next_probe: now,
             is_probing: false,
@@ -177,10 +180,15 @@ impl Health {
         is_failing && !was_failing
     }
 
+    /// Nothing is to be had of it before its first link is there, with which it doesn't come back: it owes no slow start.
+    pub fn await_link(&mut self) {
+        (self.is_unlinked, self.is_awaited) = (true, true);
+    }
+
     /// Tells of the link to the node. True when the node has just gone down by it.
     pub fn link_changed(&mut self, is_up: bool, now: Instant) -> bool {
         let was_up = !std::mem::replace(&mut self.is_unlinked, !is_up);
-        if is_up && !was_up {
+        if is_up && !was_up && !std::mem::take(&mut self.is_awaited) {
             self.up_since = Some(now);
         }
         was_up && !is_up
@@ -303,5 +311,17 @@ mod tests {
         assert_eq!((health.state(at(3)), health.share_permille(&SETTINGS, at(3))), (State::Up, 100));
         assert!(!health.link_changed(true, at(9)));
         assert_eq!(health.share_permille(&SETTINGS, at(12)), 1000, "no second slow start");
+    }
+
+    #[test]
+    fn who_is_linked_first_owes_no_slow_start() {
+        let mut health = Health::new(at(0));
+        health.await_link();
+        assert_eq!(health.state(at(1)), State::Unlinked);
+        assert!(!health.link_changed(true, at(2)));
+        assert_eq!((health.state(at(2)), health.share_permille(&SETTINGS, at(2))), (State::Up, 1000));
+        assert!(health.link_changed(false, at(3)));
+        assert!(!health.link_changed(true, at(4)));
+        assert_eq!(health.share_permille(&SETTINGS, at(4)), 100, "it has come back");
     }
 }

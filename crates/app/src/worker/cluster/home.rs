@@ -118,7 +118,7 @@ impl Home {
         if steering.is_some() {
             // Until its link is there.
             for id in &nodes {
-                dispatcher.link_changed(*id, false, now);
+                dispatcher.await_link(*id);
             }
         }
         let id = ServerId::new(DISPATCHER, u32::from(worker));
