@@ -87,16 +87,15 @@ impl Split {
 struct Reply {
     token: Token,
     number: u32,
-    waits: Option<bool>,
+    waits: bool,
 }
 
 /// Requests whose replies clients are waiting for.
 #[derive(Default)]
 pub(in crate::worker) struct UnderWay {
-    /// Replies that are with the kernel and weren't acknowledged when they were last looked at.
+    /// Replies that are with the kernel: first those that nobody has looked at yet, then those that weren't acknowledged when they were last looked at.
     unacknowledged: VecDeque<Reply>,
-    /// Those of them that have been looked at, and those that waited for this machine's link then: only clients keep the others.
-    looked_at: u32,
+    /// Those of them that waited for this machine's link then: only clients keep the others.
     waiting: u32,
     /// Replies that were given to the reactor since it was last asked, which hasn't said yet whether they fit into the kernel.
     pub(in crate::worker) undecided: u32,
@@ -107,32 +106,31 @@ pub(in crate::worker) struct UnderWay {
 }
 
 impl UnderWay {
-    fn take_oldest(&mut self) -> Option<Reply> {
+    fn take_next(&mut self) -> Option<Reply> {
         let reply = self.unacknowledged.pop_front()?;
-        self.looked_at -= u32::from(reply.waits.is_some());
-        self.waiting -= u32::from(reply.waits == Some(true));
+        self.waiting -= u32::from(reply.waits);
         Some(reply)
     }
 
     fn add(&mut self, reply: Reply) {
-        self.looked_at += u32::from(reply.waits.is_some());
-        self.waiting += u32::from(reply.waits == Some(true));
+        self.waiting += u32::from(reply.waits);
         self.unacknowledged.push_back(reply);
     }
 
-    /// Replies that wait for this machine's link: of those that nobody has looked at as many as of the others. What has just been sent has nearly always
-    /// left where links don't bind.
-    fn at_link(&self) -> u32 {
-        let all = self.unacknowledged.len() as u64 * u64::from(self.waiting);
-        u32::try_from(all / u64::from(self.looked_at).max(1)).unwrap_or(u32::MAX)
+    /// A reply is with the kernel. It's looked at first: what has just been sent has nearly always left where links don't bind.
+    fn begin(&mut self, reply: Reply) {
+        if self.unacknowledged.len() == UNACKNOWLEDGED_MAX {
+            self.take_next();
+        }
+        self.unacknowledged.push_front(reply);
     }
 
-    /// Looks at the oldest until so many are found that are still on their way, as what `look` leaves of them. A worker that has nothing to do but to report how much
+    /// Looks at replies until so many are found that are still on their way, as what `look` leaves of them. A worker that has nothing to do but to report how much
     /// that is would take long to forget the others, and be given nothing meanwhile.
     fn look(&mut self, count: usize, mut look: impl FnMut(Reply) -> Option<Reply>) {
         let mut left = count;
         for _ in 0..LOOKS_MAX.min(self.unacknowledged.len()) {
-            let Some(reply) = self.take_oldest() else { return };
+            let Some(reply) = self.take_next() else { return };
             if let Some(reply) = look(reply) {
                 self.add(reply);
                 left = left.saturating_sub(1);
@@ -300,7 +298,7 @@ impl<H: Host> Worker<H> {
         // What waits for the processor is in the tree.
         let elsewhere = self.tree.len() + self.under_way.unacknowledged.len() + self.under_way.undecided as usize;
         let in_hand = own.saturating_sub(u32::try_from(elsewhere).unwrap_or(u32::MAX));
-        let at_link = in_hand.saturating_add(self.under_way.at_link());
+        let at_link = in_hand.saturating_add(self.under_way.waiting);
         Loads { own, at_link, idle: self.under_way.idle, ..Loads::default() }
     }
 
@@ -314,7 +312,7 @@ impl<H: Host> Worker<H> {
             };
             let socket = connections.get(reply.token).filter(is_last).map(|connection| connection.socket);
             let socket = socket.filter(|socket| reactor.unacknowledged_bytes(*socket) > 0)?;
-            Some(Reply { waits: weighs.then(|| reactor.waits_at_link(socket)), ..reply })
+            Some(Reply { waits: weighs && reactor.waits_at_link(socket), ..reply })
         });
     }
 
@@ -323,12 +321,9 @@ impl<H: Host> Worker<H> {
         if self.cluster.is_none() {
             return;
         }
-        self.look_at_replies(if self.weighs_delegating() { 2 * LOOKS } else { 1 });
-        if self.under_way.unacknowledged.len() == UNACKNOWLEDGED_MAX {
-            self.under_way.take_oldest();
-        }
+        self.look_at_replies(if self.weighs_delegating() { 2 * LOOKS } else { LOOKS });
         let number = self.connections[token].http.request_count();
-        self.under_way.add(Reply { token, number, waits: None });
+        self.under_way.begin(Reply { token, number, waits: false });
     }
 
     /// Whether a connection that is to be closed stays until its client has ended it, as its last reply counts as under way until then: a socket that
@@ -414,7 +409,7 @@ mod tests {
     #[test]
     fn replies_that_have_been_acknowledged_are_soon_forgotten() {
         let mut under_way = UnderWay::default();
-        let reply = |index| Reply { token: Token { index, generation: 0 }, number: 1, waits: None };
+        let reply = |index| Reply { token: Token { index, generation: 0 }, number: 1, waits: false };
         (0..100).for_each(|index| under_way.add(reply(index)));
         under_way.look(2, Some);
         assert_eq!(under_way.unacknowledged.len(), 100);
@@ -426,14 +421,16 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_has_looked_at_waits_for_the_link_as_the_others_do() {
+    fn what_has_just_been_sent_is_looked_at_first() {
         let mut under_way = UnderWay::default();
-        let reply = |index| Reply { token: Token { index, generation: 0 }, number: 1, waits: None };
-        (0..8).for_each(|index| under_way.add(reply(index)));
-        assert_eq!(under_way.at_link(), 0);
-        under_way.look(4, |reply| Some(Reply { waits: Some(reply.token.index != 0), ..reply }));
-        assert_eq!(under_way.at_link(), 6);
-        under_way.look(8, |reply| Some(Reply { waits: Some(false), ..reply }));
-        assert_eq!(under_way.at_link(), 0);
+        let reply = |index| Reply { token: Token { index, generation: 0 }, number: 1, waits: false };
+        (0..8).for_each(|index| under_way.begin(reply(index)));
+        under_way.look(8, |reply| Some(Reply { waits: reply.token.index < 4, ..reply }));
+        assert_eq!(under_way.waiting, 4);
+        under_way.begin(reply(8));
+        under_way.look(1, |reply| Some(Reply { waits: reply.token.index == 8, ..reply }));
+        assert_eq!(under_way.waiting, 5);
+        under_way.look(9, |reply| Some(Reply { waits: false, ..reply }));
+        assert_eq!((under_way.waiting, under_way.unacknowledged.len()), (0, 9));
     }
 }
