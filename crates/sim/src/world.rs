@@ -55,6 +55,8 @@ pub(crate) struct World {
     pub(crate) accepted: u64,
     /// What the worker has used of its processor.
     pub(crate) worked_ns: u64,
+    /// After so much work of the worker's, somebody else has its core for so long, in nanoseconds.
+    pub(crate) interruption: Option<(u64, u64)>,
     /// Messages of the engine that are due.
     pub(crate) mail_due: Vec<usize>,
     /// When the worker was told to drain, and when to be done.
@@ -89,6 +91,7 @@ impl World {
             receive_buffers_free: 0,
             accepted: 0,
             worked_ns: 0,
+            interruption: None,
             mail_due: Vec::new(),
             drain: None,
             replies: 0,
@@ -104,7 +107,9 @@ impl World {
 
     /// The worker does something that takes so long.
     pub(crate) fn work(&mut self, ns: u64) {
-        let until_ns = self.agenda.now_ns() + ns;
+        let interruptions = |worked_ns: u64| self.interruption.map_or(0, |(each_ns, ns)| worked_ns / each_ns * ns);
+        let interrupted_ns = interruptions(self.worked_ns + ns) - interruptions(self.worked_ns);
+        let until_ns = self.agenda.now_ns() + ns + interrupted_ns;
         self.agenda.advance_to(until_ns);
         self.worked_ns += ns;
     }

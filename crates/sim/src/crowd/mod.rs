@@ -100,6 +100,23 @@ pub fn run_under(
     Ok(run_configured(config, &[demands.to_vec()], seed, warm_up, window)?.remove(0))
 }
 
+/// As [`run`], on a core that others take for `interruption.1` each time that the worker has worked for `interruption.0`.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_interrupted(
+    interruption: (Duration, Duration),
+    demands: &[Demand],
+    seed: u64,
+    warm_up: Duration,
+    window: Duration,
+) -> io::Result<Vec<Got>> {
+    let mut engine = Engine::new(configure(demands), &[demands.to_vec()], seed)?;
+    let (each, lasts) = interruption;
+    engine.scenes[0].world.borrow_mut().interruption = Some((each.as_nanos() as u64, lasts.as_nanos() as u64));
+    Ok(engine.measure(warm_up, window)?.remove(0))
+}
+
 /// Runs several workers, each with the demands that fall on it: the same sites, in the same order. Connections stay where they are; what each
 /// worker has for each site is weighed as the engine does it. What each site got on each worker.
 ///
@@ -137,22 +154,7 @@ fn run_configured(
     warm_up: Duration,
     window: Duration,
 ) -> io::Result<Vec<Vec<Got>>> {
-    let (config, aggregates) = (Arc::new(config), Arc::default());
-    let scenes = demands.iter().enumerate();
-    let scenes = scenes.map(|(number, demands)| Scene::new(demands, &config, &aggregates, seed + 2 * number as u64));
-    let mut engine = Engine { scenes: scenes.collect::<io::Result<_>>()?, config, balance: Balance::default() };
-    engine.go_on(warm_up)?;
-    let before: Vec<Vec<u64>> = engine.scenes.iter().map(Scene::charged).collect();
-    engine.scenes.iter().for_each(|scene| scene.crowd.borrow_mut().count_from_now());
-    engine.go_on(window)?;
-    let got = engine.scenes.iter().zip(before).map(|(scene, before)| {
-        let mut got = scene.crowd.borrow_mut().take_counts();
-        for ((got, charged), before) in got.iter_mut().zip(scene.charged()).zip(before) {
-            got.charged_ns = charged - before;
-        }
-        got
-    });
-    Ok(got.collect())
+    Engine::new(config, demands, seed)?.measure(warm_up, window)
 }
 
 /// All workers, and what holds shares over them.
@@ -163,6 +165,30 @@ struct Engine {
 }
 
 impl Engine {
+    fn new(config: Config, demands: &[Vec<Demand>], seed: u64) -> io::Result<Engine> {
+        let (config, aggregates) = (Arc::new(config), Arc::default());
+        let scenes = demands.iter().enumerate();
+        let scenes =
+            scenes.map(|(number, demands)| Scene::new(demands, &config, &aggregates, seed + 2 * number as u64));
+        Ok(Engine { scenes: scenes.collect::<io::Result<_>>()?, config, balance: Balance::default() })
+    }
+
+    /// What each site gets on each worker after `warm_up`.
+    fn measure(&mut self, warm_up: Duration, window: Duration) -> io::Result<Vec<Vec<Got>>> {
+        self.go_on(warm_up)?;
+        let before: Vec<Vec<u64>> = self.scenes.iter().map(Scene::charged).collect();
+        self.scenes.iter().for_each(|scene| scene.crowd.borrow_mut().count_from_now());
+        self.go_on(window)?;
+        let got = self.scenes.iter().zip(before).map(|(scene, before)| {
+            let mut got = scene.crowd.borrow_mut().take_counts();
+            for ((got, charged), before) in got.iter_mut().zip(scene.charged()).zip(before) {
+                got.charged_ns = charged - before;
+            }
+            got
+        });
+        Ok(got.collect())
+    }
+
     fn go_on(&mut self, time: Duration) -> io::Result<()> {
         let members = self.scenes.iter().enumerate().map(|(number, scene)| Member {
             number,
