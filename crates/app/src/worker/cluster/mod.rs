@@ -16,6 +16,7 @@
 //! | `rest` | a node's: connections that have nothing to do, of which homes are told |
 //! | `placing` | both: requests that come on connections which have been given to a node |
 //! | `shared` | is what workers share: programs in the kernel, and leases |
+//! | `front` | a front's: which nodes can be reached, and whose each bucket is |
 //! | `spread` | a front's, and its nodes': packets go by a table, and nobody but the node sees the request |
 //! | `peer` | such a node's that chooses by content and hands on to the others |
 //! | `succession` | such a node's process that another one follows |
@@ -29,6 +30,7 @@ mod born;
 mod direct;
 mod flows;
 mod foreign;
+mod front;
 mod home;
 mod leave;
 mod link;

@@ -2,26 +2,26 @@
 //! be reached; it sees no request. A node has the kernel send on what belongs to a connection that another node has; it serves as any server does, or has
 //! the kernel give what begins to a server that isn't leat. `docs/decisions/0017-spread.md` has the reasons.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use leat_host::interfaces;
 use leat_host::reactor::{Peer, Reactor, Token};
 use leat_host::steering::{self, FlowKey, SpreadPart, SpreadService};
-use leat_logic::dispatch::{Dispatcher, NodeId, NodeLine, Standing};
 use leat_logic::handoff::{Ends, ServerId};
 use leat_logic::spread;
-use leat_logic::spread::{Member, Table, bucket_key};
+use leat_logic::spread::{Table, bucket_key};
 use leat_logic::time::Instant;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::super::stream::{Owner, Probed};
 use super::super::{Host, Worker};
 use super::foreign::Foreign;
+use super::front::{Front, Probe};
 use super::{Part, number_of, shared};
 use crate::config::{self, ClusterNode, Config, Role};
-use crate::ctl::{self, Command};
+use crate::ctl::Command;
 use crate::metrics::WorkerMetrics;
 use crate::pins;
 
@@ -48,45 +48,15 @@ pub(in crate::worker) struct Spread {
     draining: BTreeMap<ServerId, bool>,
 }
 
-/// Which nodes can be reached, and whose each bucket is.
-struct Front {
-    dispatcher: Dispatcher,
-    /// Where nodes are probed, by their places.
-    addresses: Vec<Option<SocketAddr>>,
-    /// By the number of the stream.
-    probes: BTreeMap<u32, Probe>,
-    probe_timeout: Duration,
-    /// Nodes that haven't been reached yet, and of which not enough probes have failed: until there are none, the table stays what it was.
-    untried: BTreeSet<NodeId>,
-    /// Nodes whose server isn't leat.
-    foreign: BTreeSet<NodeId>,
-    /// Those of them whose last probe was refused: the machine lives, and may have connections though it's to get none.
-    refusing: BTreeSet<NodeId>,
-    table: Table,
-}
-
-struct Probe {
-    stream: Token,
-    node: NodeId,
-    until: Instant,
-}
-
 impl Spread {
     fn new(config: &Config, is_first: bool, now: Instant, seed: u64) -> Result<Spread, String> {
         let cluster = &config.cluster;
         let key = cluster.key_file.as_ref().ok_or("`key_file` is missing in [cluster]")?;
         let steering = is_first.then(|| load(config, bucket_key(key.bytes()))).transpose()?;
         let left = steering.as_ref().map(steering::Spread::buckets).transpose().map_err(|error| error.to_string())?;
-        let front = (config.role == Role::Dispatcher).then(|| Front {
-            dispatcher: Dispatcher::new(cluster.settings(), key.bytes(), seed),
-            addresses: Vec::new(),
-            probes: BTreeMap::new(),
-            probe_timeout: cluster.health.timeout,
-            untried: BTreeSet::new(),
-            foreign: BTreeSet::new(),
-            refusing: BTreeSet::new(),
-            table: left.map(Table::left).unwrap_or_default(),
-        });
+        let table = left.map(Table::left).unwrap_or_default();
+        let is_front = config.role == Role::Dispatcher;
+        let front = is_front.then(|| Front::new(cluster, key.bytes(), seed, table));
         let followed = steering.as_ref().filter(|_| front.is_some()).map(steering::Spread::moved).transpose();
         let left = followed.map_err(|error| error.to_string())?.unwrap_or_default();
         let foreign = server_of(config).filter(|_| is_first).map(|node| Foreign::watch(config, node)).transpose();
@@ -164,97 +134,6 @@ impl Spread {
         metrics.flows.set(u64::from(foreign.connections()));
         if let Some(Err(error)) = foreign.is_well().map(|is_well| steering.set_well(is_well)) {
             crate::log::warning(format_args!("fronts can't see whether this node's server is well: {error}"));
-        }
-    }
-}
-
-impl Front {
-    fn configure(&mut self, cluster: &config::Cluster, now: Instant) {
-        let known: BTreeSet<_> = cluster.nodes.iter().filter_map(|node| self.dispatcher.find(&node.name)).collect();
-        self.dispatcher.configure(cluster.settings());
-        self.dispatcher.set_nodes(&cluster.node_settings(), now);
-        self.probe_timeout = cluster.health.timeout;
-        self.addresses.clear();
-        self.untried.retain(|node| known.contains(node));
-        self.foreign.clear();
-        for node in &cluster.nodes {
-            let Some(id) = self.dispatcher.find(&node.name) else { continue };
-            if self.addresses.len() <= id.index() {
-                self.addresses.resize(id.index() + 1, None);
-            }
-            self.addresses[id.index()] = cluster.vip.first().and_then(|&vip| cluster.proxy_address(node, vip));
-            if !node.server.is_empty() {
-                self.foreign.insert(id);
-            }
-            if !known.contains(&id) && !cluster.health.interval.is_zero() {
-                self.untried.insert(id);
-                self.dispatcher.link_changed(id, false, now);
-            }
-        }
-        if cluster.health.interval.is_zero() {
-            self.untried.clear();
-        }
-    }
-
-    fn poll_timeout(&self) -> Instant {
-        let probes = self.probes.values().map(|probe| probe.until).min().unwrap_or(Instant::NEVER);
-        self.dispatcher.poll_timeout().unwrap_or(Instant::NEVER).min(probes)
-    }
-
-    /// A probe has ended. One that fails says little of a node, as the front itself may be busy: as many as it takes for being down say it.
-    fn tried(&mut self, node: NodeId, probed: Probed, now: Instant) {
-        let is_well = probed == Probed::Well;
-        match probed == Probed::Refused && self.foreign.contains(&node) {
-            true => self.refusing.insert(node),
-            false => self.refusing.remove(&node),
-        };
-        let is_down = self.dispatcher.probe_ended(node, is_well, now);
-        if is_well || is_down {
-            self.untried.remove(&node);
-        }
-        if is_down {
-            crate::log::warning(format_args!("node {}: its probes fail", self.dispatcher.name(node)));
-        }
-        if is_well && self.dispatcher.is_unlinked(node, now) {
-            self.dispatcher.link_changed(node, true, now);
-            crate::log::info(format_args!("node {}: it can be reached", self.dispatcher.name(node)));
-        }
-    }
-
-    /// The nodes as the table has them.
-    fn members(&self, now: Instant) -> Vec<Member> {
-        let member = |(place, line): (usize, NodeLine)| {
-            let refuses = || self.dispatcher.find(&line.name).is_some_and(|node| self.refusing.contains(&node));
-            let standing = match line.standing {
-                Standing::Draining => spread::Standing::Keeps,
-                Standing::Unfit(_) if refuses() => spread::Standing::Keeps,
-                Standing::Unfit(_) => spread::Standing::Gone,
-                _ => spread::Standing::Takes,
-            };
-            let number = u16::try_from(number_of(place)).unwrap_or(0);
-            Member { number, name: line.name, weight: line.weight, standing }
-        };
-        self.dispatcher.nodes(now).enumerate().map(member).collect()
-    }
-
-    fn list_nodes(&self, now: Instant) -> Value {
-        let node = |(place, line): (usize, NodeLine)| {
-            let number = number_of(place);
-            let owned = self.table.buckets().iter().filter(|owners| u32::from(owners.current) == number).count();
-            let percent = owned as f64 * 100.0 / spread::BUCKETS as f64;
-            let figures = format!("weight {}, {percent:.1} % of new connections", line.weight);
-            json!({ "name": line.name, "standing": line.standing.to_string(), "weight": line.weight, "figures": figures })
-        };
-        ctl::list_nodes("maglev", self.dispatcher.nodes(now).enumerate().map(node).collect())
-    }
-
-    fn answer(&mut self, command: &Command, now: Instant) -> Result<Value, String> {
-        match command {
-            Command::Nodes => Ok(self.list_nodes(now)),
-            Command::Weight { .. } | Command::Drain { .. } | Command::Resume { .. } => {
-                ctl::answer(&mut self.dispatcher, command, now)
-            }
-            _ => Err("a front sees packets and no requests: it knows its nodes, and of connections nothing".to_owned()),
         }
     }
 }
@@ -421,20 +300,7 @@ impl<H: Host> Worker<H> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Cluster, ClusterNode};
-
-    fn front(cluster: &Cluster) -> Front {
-        Front {
-            dispatcher: Dispatcher::new(cluster.settings(), &[0; 32], 1),
-            addresses: Vec::new(),
-            probes: BTreeMap::new(),
-            probe_timeout: cluster.health.timeout,
-            untried: BTreeSet::new(),
-            foreign: BTreeSet::new(),
-            refusing: BTreeSet::new(),
-            table: Table::default(),
-        }
-    }
+    use crate::config::Cluster;
 
     #[test]
     fn connections_begin_at_the_server_of_a_vips_family_and_fronts_find_it_at_the_nodes_own_addresses() {
@@ -462,41 +328,5 @@ mod tests {
         assert_eq!(told(Some(&node)).collect::<Vec<_>>(), expected);
         assert_eq!(told(None).collect::<Vec<_>>()[0], "192.0.2.100:80 false ");
         assert_eq!(told(None).count(), 3);
-    }
-
-    #[test]
-    fn a_server_that_refuses_keeps_what_it_has_as_long_as_its_machine_lives_unless_it_is_leat() {
-        let node = |name: &str| ClusterNode { name: name.to_owned(), ..ClusterNode::default() };
-        let server = vec![([127, 0, 0, 1], 8080).into()];
-        let cluster = Cluster { nodes: vec![node("n1"), ClusterNode { server, ..node("n2") }], ..Cluster::default() };
-        let now = Instant { ns: 1 };
-        let mut front = front(&cluster);
-        front.configure(&cluster, now);
-        let [n1, n2] = ["n1", "n2"].map(|name| front.dispatcher.find(name).expect("it's configured"));
-        let mut standings = |probed| {
-            (0..cluster.health.fall).for_each(|_| [n1, n2].into_iter().for_each(|node| front.tried(node, probed, now)));
-            front.members(now).iter().map(|member| member.standing).collect::<Vec<_>>()
-        };
-        use spread::Standing::{Gone, Keeps, Takes};
-        assert_eq!(standings(Probed::Well), [Takes, Takes]);
-        assert_eq!(standings(Probed::Refused), [Gone, Keeps]);
-        assert_eq!(standings(Probed::Silent), [Gone, Gone]);
-        assert_eq!(standings(Probed::Well), [Takes, Takes]);
-    }
-
-    #[test]
-    fn a_node_is_tried_once_it_is_reached_or_as_many_probes_have_failed_as_it_takes() {
-        let node = |name: &str| ClusterNode { name: name.to_owned(), ..ClusterNode::default() };
-        let cluster = Cluster { nodes: vec![node("n1"), node("n2")], ..Cluster::default() };
-        let now = Instant { ns: 1 };
-        let mut front = front(&cluster);
-        front.configure(&cluster, now);
-        let [n1, n2] = ["n1", "n2"].map(|name| front.dispatcher.find(name).expect("it's configured"));
-        assert_eq!(front.untried, BTreeSet::from([n1, n2]));
-        front.tried(n1, Probed::Well, now);
-        (1..cluster.health.fall).for_each(|_| front.tried(n2, Probed::Silent, now));
-        assert_eq!(front.untried, BTreeSet::from([n2]), "one that was late may come");
-        front.tried(n2, Probed::Silent, now);
-        assert!(front.untried.is_empty(), "it's down");
     }
 }

@@ -1,0 +1,192 @@
+//! What a front knows of its nodes: which can be reached, and what that makes of the table. The kernel's part, and probing, are `spread`'s.
+//! `docs/decisions/0017-spread.md` has the reasons.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use leat_host::reactor::Token;
+use leat_logic::dispatch::{Dispatcher, NodeId, NodeLine, Standing};
+use leat_logic::spread;
+use leat_logic::spread::{Member, Table};
+use leat_logic::time::Instant;
+use serde_json::{Value, json};
+
+use super::super::stream::Probed;
+use super::number_of;
+use crate::config;
+use crate::ctl::{self, Command};
+
+/// Which nodes can be reached, and whose each bucket is.
+pub(super) struct Front {
+    pub(super) dispatcher: Dispatcher,
+    /// Where nodes are probed, by their places.
+    pub(super) addresses: Vec<Option<SocketAddr>>,
+    /// By the number of the stream.
+    pub(super) probes: BTreeMap<u32, Probe>,
+    pub(super) probe_timeout: Duration,
+    /// Nodes that haven't been reached yet, and of which not enough probes have failed: until there are none, the table stays what it was.
+    pub(super) untried: BTreeSet<NodeId>,
+    /// Nodes whose server isn't leat.
+    foreign: BTreeSet<NodeId>,
+    /// Those of them whose last probe was refused: the machine lives, and may have connections though it's to get none.
+    refusing: BTreeSet<NodeId>,
+    pub(super) table: Table,
+}
+
+pub(super) struct Probe {
+    pub(super) stream: Token,
+    pub(super) node: NodeId,
+    pub(super) until: Instant,
+}
+
+impl Front {
+    /// One that goes on from a table that it finds.
+    pub(super) fn new(cluster: &config::Cluster, key: &[u8; 32], seed: u64, table: Table) -> Front {
+        Front {
+            dispatcher: Dispatcher::new(cluster.settings(), key, seed),
+            addresses: Vec::new(),
+            probes: BTreeMap::new(),
+            probe_timeout: cluster.health.timeout,
+            untried: BTreeSet::new(),
+            foreign: BTreeSet::new(),
+            refusing: BTreeSet::new(),
+            table,
+        }
+    }
+
+    pub(super) fn configure(&mut self, cluster: &config::Cluster, now: Instant) {
+        let known: BTreeSet<_> = cluster.nodes.iter().filter_map(|node| self.dispatcher.find(&node.name)).collect();
+        self.dispatcher.configure(cluster.settings());
+        self.dispatcher.set_nodes(&cluster.node_settings(), now);
+        self.probe_timeout = cluster.health.timeout;
+        self.addresses.clear();
+        self.untried.retain(|node| known.contains(node));
+        self.foreign.clear();
+        for node in &cluster.nodes {
+            let Some(id) = self.dispatcher.find(&node.name) else { continue };
+            if self.addresses.len() <= id.index() {
+                self.addresses.resize(id.index() + 1, None);
+            }
+            self.addresses[id.index()] = cluster.vip.first().and_then(|&vip| cluster.proxy_address(node, vip));
+            if !node.server.is_empty() {
+                self.foreign.insert(id);
+            }
+            if !known.contains(&id) && !cluster.health.interval.is_zero() {
+                self.untried.insert(id);
+                self.dispatcher.link_changed(id, false, now);
+            }
+        }
+        if cluster.health.interval.is_zero() {
+            self.untried.clear();
+        }
+    }
+
+    pub(super) fn poll_timeout(&self) -> Instant {
+        let probes = self.probes.values().map(|probe| probe.until).min().unwrap_or(Instant::NEVER);
+        self.dispatcher.poll_timeout().unwrap_or(Instant::NEVER).min(probes)
+    }
+
+    /// A probe has ended. One that fails says little of a node, as the front itself may be busy: as many as it takes for being down say it.
+    pub(super) fn tried(&mut self, node: NodeId, probed: Probed, now: Instant) {
+        let is_well = probed == Probed::Well;
+        match probed == Probed::Refused && self.foreign.contains(&node) {
+            true => self.refusing.insert(node),
+            false => self.refusing.remove(&node),
+        };
+        let is_down = self.dispatcher.probe_ended(node, is_well, now);
+        if is_well || is_down {
+            self.untried.remove(&node);
+        }
+        if is_down {
+            crate::log::warning(format_args!("node {}: its probes fail", self.dispatcher.name(node)));
+        }
+        if is_well && self.dispatcher.is_unlinked(node, now) {
+            self.dispatcher.link_changed(node, true, now);
+            crate::log::info(format_args!("node {}: it can be reached", self.dispatcher.name(node)));
+        }
+    }
+
+    /// The nodes as the table has them.
+    pub(super) fn members(&self, now: Instant) -> Vec<Member> {
+        let member = |(place, line): (usize, NodeLine)| {
+            let refuses = || self.dispatcher.find(&line.name).is_some_and(|node| self.refusing.contains(&node));
+            let standing = match line.standing {
+                Standing::Draining => spread::Standing::Keeps,
+                Standing::Unfit(_) if refuses() => spread::Standing::Keeps,
+                Standing::Unfit(_) => spread::Standing::Gone,
+                _ => spread::Standing::Takes,
+            };
+            let number = u16::try_from(number_of(place)).unwrap_or(0);
+            Member { number, name: line.name, weight: line.weight, standing }
+        };
+        self.dispatcher.nodes(now).enumerate().map(member).collect()
+    }
+
+    fn list_nodes(&self, now: Instant) -> Value {
+        let node = |(place, line): (usize, NodeLine)| {
+            let number = number_of(place);
+            let owned = self.table.buckets().iter().filter(|owners| u32::from(owners.current) == number).count();
+            let percent = owned as f64 * 100.0 / spread::BUCKETS as f64;
+            let figures = format!("weight {}, {percent:.1} % of new connections", line.weight);
+            json!({ "name": line.name, "standing": line.standing.to_string(), "weight": line.weight, "figures": figures })
+        };
+        ctl::list_nodes("maglev", self.dispatcher.nodes(now).enumerate().map(node).collect())
+    }
+
+    pub(super) fn answer(&mut self, command: &Command, now: Instant) -> Result<Value, String> {
+        match command {
+            Command::Nodes => Ok(self.list_nodes(now)),
+            Command::Weight { .. } | Command::Drain { .. } | Command::Resume { .. } => {
+                ctl::answer(&mut self.dispatcher, command, now)
+            }
+            _ => Err("a front sees packets and no requests: it knows its nodes, and of connections nothing".to_owned()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Cluster, ClusterNode};
+
+    fn front(cluster: &Cluster) -> Front {
+        Front::new(cluster, &[0; 32], 1, Table::default())
+    }
+
+    #[test]
+    fn a_server_that_refuses_keeps_what_it_has_as_long_as_its_machine_lives_unless_it_is_leat() {
+        let node = |name: &str| ClusterNode { name: name.to_owned(), ..ClusterNode::default() };
+        let server = vec![([127, 0, 0, 1], 8080).into()];
+        let cluster = Cluster { nodes: vec![node("n1"), ClusterNode { server, ..node("n2") }], ..Cluster::default() };
+        let now = Instant { ns: 1 };
+        let mut front = front(&cluster);
+        front.configure(&cluster, now);
+        let [n1, n2] = ["n1", "n2"].map(|name| front.dispatcher.find(name).expect("it's configured"));
+        let mut standings = |probed| {
+            (0..cluster.health.fall).for_each(|_| [n1, n2].into_iter().for_each(|node| front.tried(node, probed, now)));
+            front.members(now).iter().map(|member| member.standing).collect::<Vec<_>>()
+        };
+        use spread::Standing::{Gone, Keeps, Takes};
+        assert_eq!(standings(Probed::Well), [Takes, Takes]);
+        assert_eq!(standings(Probed::Refused), [Gone, Keeps]);
+        assert_eq!(standings(Probed::Silent), [Gone, Gone]);
+        assert_eq!(standings(Probed::Well), [Takes, Takes]);
+    }
+
+    #[test]
+    fn a_node_is_tried_once_it_is_reached_or_as_many_probes_have_failed_as_it_takes() {
+        let node = |name: &str| ClusterNode { name: name.to_owned(), ..ClusterNode::default() };
+        let cluster = Cluster { nodes: vec![node("n1"), node("n2")], ..Cluster::default() };
+        let now = Instant { ns: 1 };
+        let mut front = front(&cluster);
+        front.configure(&cluster, now);
+        let [n1, n2] = ["n1", "n2"].map(|name| front.dispatcher.find(name).expect("it's configured"));
+        assert_eq!(front.untried, BTreeSet::from([n1, n2]));
+        front.tried(n1, Probed::Well, now);
+        (1..cluster.health.fall).for_each(|_| front.tried(n2, Probed::Silent, now));
+        assert_eq!(front.untried, BTreeSet::from([n2]), "one that was late may come");
+        front.tried(n2, Probed::Silent, now);
+        assert!(front.untried.is_empty(), "it's down");
+    }
+}
