@@ -171,6 +171,9 @@ impl Known {
         }
         let is_complete = skipped == length;
         let lost_bytes = seen.client_bytes.saturating_sub(self.client_bytes);
+        if is_complete && lost_bytes > 0 {
+            self.end_reply();
+        }
         let is_awaited = self.reply.is_none() && !self.http.head.is_empty();
         let is_at_rest = is_complete && self.reply.is_none() && self.http.head.is_empty();
         if is_at_rest && lost_bytes > 0 && self.http.input.is_empty() && self.tcp.unread.is_empty() {
@@ -201,6 +204,15 @@ impl Known {
             self.http.connection.close_after_reply();
         }
         Ok(())
+    }
+
+    /// A reply that the client has acknowledged to its end leaves the connection at rest, unless it was the last or its request isn't all here.
+    fn end_reply(&mut self) {
+        if self.reply.is_some() && self.http.connection.end_reply() {
+            self.reply = None;
+            self.pieces.clear();
+            self.http.head.clear();
+        }
     }
 
     /// Drops what is acknowledged; then takes the literal bytes in front, which go into the send queue. The rest stays in the reply.

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 
+use super::continuation::Impossible;
 use super::message::Message;
 use super::placing::{Question, Rules, Sample, There};
 use super::{Ends, FlowId, Generation, Incarnation, ServerId};
@@ -195,8 +196,8 @@ pub enum CutReason {
     #[error("its node died, and no image of it was kept")]
     NoImage,
     /// What its node had sent last isn't known, or can't be made again.
-    #[error("its node died, and what it was sending can't be made again")]
-    Unrepeatable,
+    #[error("its node died, and {0}")]
+    Unrepeatable(Impossible),
     /// No server could take it.
     #[error("no server could take it")]
     NoPlace,

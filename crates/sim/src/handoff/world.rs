@@ -504,7 +504,7 @@ impl World {
                 }
                 home.recovered(now, flow, image.encode().expect("within the limits").into());
             }
-            Err(_) => home.cut(flow, CutReason::Unrepeatable),
+            Err(why) => home.cut(flow, CutReason::Unrepeatable(why)),
         }
     }
 

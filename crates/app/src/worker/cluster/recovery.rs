@@ -8,7 +8,7 @@ use leat_host::reactor::Reactor;
 use leat_host::steering::{self, Flow, FlowKey, Heard};
 use leat_logic::dispatch::Outcome;
 use leat_logic::handoff::{
-    self, Birth, CutReason, FlowId, HomeLimits, Image, Progress, ServerId, Target, TcpState, TcpWindow, Witness,
+    self, Birth, CutReason, FlowId, HomeLimits, Image, Impossible, Progress, ServerId, Target, TcpState, TcpWindow, Witness,
     continue_from, is_untouched,
 };
 use leat_logic::time::Instant;
@@ -87,9 +87,11 @@ impl<H: Host> Worker<H> {
         let is_silent = home.split.is_some() && progress.is_none();
         let offered = asked.or((is_silent || birth == Birth::Unknown).then_some(kept));
         let recovered = (|| {
-            let entry = home.steering.as_ref()?.flows().get(key?).ok().flatten().filter(|entry| entry.id == flow)?;
-            let mut decoded = Image::decode(image).ok()?;
-            let witness = witness(&decoded, &entry.heard, now.since(kept))?;
+            let steering = home.steering.as_ref().ok_or(Impossible::Unknown)?;
+            let entry = key.and_then(|key| steering.flows().get(key).ok().flatten());
+            let entry = entry.filter(|entry| entry.id == flow).ok_or(Impossible::Unknown)?;
+            let mut decoded = Image::decode(image).map_err(|_| Impossible::Unknown)?;
+            let witness = witness(&decoded, &entry.heard, now.since(kept)).ok_or(Impossible::NoTcp)?;
             let is_as_it_was = match birth {
                 // Nobody has acknowledged any of it either: what the client has sent since, it sends again.
                 Birth::Denied => witness.acknowledged_bytes == 0,
@@ -101,14 +103,15 @@ impl<H: Host> Worker<H> {
                 if let Some(tcp) = &mut decoded.tcp {
                     tcp.timestamp = witness.timestamp;
                 }
-                return decoded.encode().ok().map(Bytes::from);
+                return Ok(decoded);
             }
             let progress = progress.and_then(|progress| Progress::decode(progress).ok());
-            continue_from(decoded, progress, &witness).ok()?.encode().ok().map(Bytes::from)
+            continue_from(decoded, progress, &witness)
         })();
-        match recovered {
-            Some(image) => home.flows.recovered(now, flow, image),
-            None => home.flows.cut(flow, CutReason::Unrepeatable),
+        let image = recovered.and_then(|image| image.encode().map_err(|_| Impossible::Unknown));
+        match image {
+            Ok(image) => home.flows.recovered(now, flow, image.into()),
+            Err(why) => home.flows.cut(flow, CutReason::Unrepeatable(why)),
         }
     }
 

@@ -10,17 +10,36 @@ use super::super::{Host, Worker};
 use super::Part;
 
 /// A connection rests when nothing was asked for so long.
-const REST_AFTER: Duration = Duration::from_millis(100);
+const REST_AFTER: Duration = Duration::from_millis(20);
+/// All are looked at together, no sooner than this after the last time.
+const LOOK_MIN: Duration = Duration::from_millis(10);
+/// A client that hasn't acknowledged its reply is looked at less and less often, down to this.
+const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// Connections that were answered since their homes were last told of them.
 pub(super) struct Resting {
-    tokens: Vec<Token>,
+    all: Vec<Rest>,
     pub(super) look_at: Instant,
+}
+
+/// One of them.
+struct Rest {
+    token: Token,
+    due: Instant,
+    pause: Duration,
 }
 
 impl Default for Resting {
     fn default() -> Resting {
-        Resting { tokens: Vec::new(), look_at: Instant::NEVER }
+        Resting { all: Vec::new(), look_at: Instant::NEVER }
+    }
+}
+
+impl Resting {
+    fn add(&mut self, token: Token, pause: Duration, now: Instant) {
+        let due = now.after(pause);
+        self.all.push(Rest { token, due, pause });
+        self.look_at = self.look_at.min(due);
     }
 }
 
@@ -30,8 +49,7 @@ impl<H: Host> Worker<H> {
         let Some(Part::Node(node)) = self.cluster.as_mut().map(|cluster| &mut cluster.part) else { return };
         let is_known = std::mem::replace(&mut self.connections[token].flags.may_rest, true);
         if !is_known {
-            node.resting.tokens.push(token);
-            node.resting.look_at = node.resting.look_at.min(self.now.after(REST_AFTER));
+            node.resting.add(token, REST_AFTER, self.now);
         }
     }
 
@@ -41,26 +59,40 @@ impl<H: Host> Worker<H> {
         if self.now < node.resting.look_at {
             return;
         }
-        node.resting.look_at = Instant::NEVER;
-        for token in std::mem::take(&mut node.resting.tokens) {
-            if self.connections.token(token.index) != Some(token) {
-                continue;
-            }
-            self.connections[token].flags.may_rest = false;
-            if self.is_at_work(token) || self.is_lent(token) {
-                continue;
-            }
-            let connection = &self.connections[token];
-            // What the client hasn't acknowledged, a reply that was told of may still account for.
-            let is_known_to_client = self.reactor.unacknowledged_bytes(connection.socket) == 0;
-            if is_known_to_client && connection.http.export(self.now).elapsed >= REST_AFTER {
-                self.tell_progress(token, None);
-                self.metrics.rests_told.increment();
-            } else {
-                self.may_rest(token);
-            }
+        let due: Vec<Rest> = node.resting.all.extract_if(.., |rest| rest.due <= self.now).collect();
+        for rest in due {
+            self.tell_of_rest(rest);
+        }
+        if let Some(Part::Node(node)) = self.cluster.as_mut().map(|cluster| &mut cluster.part) {
+            let first = node.resting.all.iter().map(|rest| rest.due).min();
+            node.resting.look_at = first.map_or(Instant::NEVER, |due| due.max(self.now.after(LOOK_MIN)));
         }
         self.flush_links();
+    }
+
+    fn tell_of_rest(&mut self, Rest { token, pause, .. }: Rest) {
+        if self.connections.token(token.index) != Some(token) {
+            return;
+        }
+        self.connections[token].flags.may_rest = false;
+        if self.is_at_work(token) || self.is_lent(token) {
+            return;
+        }
+        let connection = &self.connections[token];
+        let rested = connection.http.export(self.now).elapsed;
+        // What the client hasn't acknowledged, a reply that was told of may still account for.
+        let is_known_to_client = self.reactor.unacknowledged_bytes(connection.socket) == 0;
+        if rested >= REST_AFTER && is_known_to_client {
+            self.tell_progress(token, None);
+            self.metrics.rests_told.increment();
+            return;
+        }
+        // Asked meanwhile: it begins anew.
+        let pause = if rested < pause { REST_AFTER } else { (pause * 2).min(PAUSE_MAX) };
+        self.connections[token].flags.may_rest = true;
+        if let Some(Part::Node(node)) = self.cluster.as_mut().map(|cluster| &mut cluster.part) {
+            node.resting.add(token, pause, self.now);
+        }
     }
 
     /// Whether something is asked or going on: then the end of the next reply is time enough to look again.

@@ -120,6 +120,28 @@ fn a_later_reply_that_was_told_of_takes_the_place_of_the_first() {
 }
 
 #[test]
+fn a_reply_that_was_acknowledged_to_its_end_leaves_the_connection_at_rest() {
+    let whole = 106;
+    let at = |change: fn(&mut Image), client_bytes| {
+        let mut image = image();
+        change(&mut image);
+        continue_from(image, None, &Witness { client_bytes, ..seen(whole) })
+    };
+    let asked = at(|_| {}, 30).unwrap();
+    assert!(asked.reply.is_none() && asked.http.head.is_empty() && asked.next_bytes().is_empty());
+    assert!(asked.http.connection.expects_again());
+    let tcp = asked.tcp.unwrap();
+    assert_eq!((tcp.send_next, tcp.receive_next), (0xFFFF_FFFC_u32.wrapping_add(106), 1_000));
+    // Nothing was to follow, or more of the request's body was to come, or of its answer.
+    assert_eq!(at(|image| image.http.connection.close_after_reply(), 30), Err(Impossible::Unknown));
+    assert_eq!(at(|image| image.http.connection.phase = 2, 30), Err(Impossible::Unknown));
+    assert_eq!(at(|image| image.http.input = b"GET /".to_vec(), 30), Err(Impossible::Unknown));
+    let nearly = Witness { client_bytes: 30, ..seen(whole - 1) };
+    let nearly = continue_from(image(), None, &nearly).unwrap();
+    assert!(nearly.reply.is_some() && !nearly.http.connection.expects_again());
+}
+
+#[test]
 fn a_connection_that_was_told_to_rest_goes_on_from_there() {
     let told = Progress { server_bytes: 900, client_bytes: 70, http: HttpState::default(), reply: None };
     let at = |acknowledged, client_bytes| {
@@ -145,9 +167,9 @@ fn what_the_client_sent_and_nobody_has_ends_the_connection_after_the_reply() {
     let mut closing = crate::http::ConnectionState::default();
     closing.close_after_reply();
     assert_eq!(after.http.connection, closing);
-    assert_eq!(continue_from(image(), None, &Witness { client_bytes: 30, ..seen(106) }), Err(Impossible::Unknown));
-    let exact = Witness { client_bytes: 30, is_exact: true, ..seen(106) };
-    assert_eq!(continue_from(image(), None, &exact), Err(Impossible::RequestLost));
+    let awaited = Image { reply: None, ..image() };
+    let exact = Witness { client_bytes: 30, is_exact: true, ..seen(6) };
+    assert_eq!(continue_from(awaited, None, &exact), Err(Impossible::RequestLost));
 }
 
 #[test]

@@ -32,6 +32,18 @@ impl ConnectionState {
         self.flags |= Flags::MUST_CLOSE;
     }
 
+    /// The reply under way has been sent to its end: the next request is awaited. Returns whether it's so; otherwise the connection was to end with that reply, or
+    /// some of the request's body is still to come, and nothing is changed.
+    pub fn end_reply(&mut self) -> bool {
+        let is_whole = matches!(PHASES.get(usize::from(self.phase)), Some(Phase::Idle | Phase::Reply));
+        let is_last = self.flags & (Flags::CLIENT_CLOSES | Flags::MUST_CLOSE) != 0;
+        if is_whole && !is_last {
+            let (requests, flags) = (self.requests, self.flags & Flags::INPUT_ENDED);
+            *self = ConnectionState { requests, flags, ..ConnectionState::default() };
+        }
+        is_whole && !is_last
+    }
+
     /// Between requests: the next one may have come to a server that has died. If the client sends it again, that server's kernel hadn't acknowledged
     /// it, so the client has nothing of an answer; one that may have had an effect is answered by the end of the connection (RFC 9110 section 9.2.2),
     /// and a client that sends nothing again soon is cut: its request is lost.
