@@ -72,9 +72,10 @@ impl Lab {
         })
     }
 
-    /// Has every process at a host die at once.
+    /// Has every process at a host die at once. Returns when they have: until then their kernel takes in what clients send.
     fn kill(&self, host: &str) {
         self.signal(host, "-KILL");
+        within("they die", || self.processes(host).trim().is_empty());
     }
 
     /// Stops every process at a host: none of them does anything from then on.
@@ -147,6 +148,19 @@ impl Lab {
         }
     }
 
+    /// What a test that fails is to be understood by: the ends of its servers' logs.
+    fn show_logs(&self) {
+        let folder = std::path::Path::new("/run/leat-lab").join(&self.name);
+        for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+            if entry.path().extension().is_some_and(|extension| extension == "log") {
+                let text = std::fs::read_to_string(entry.path()).unwrap_or_default();
+                let lines: Vec<&str> = text.lines().collect();
+                let end = &lines[lines.len().saturating_sub(20)..];
+                eprintln!("{}:\n{}", entry.path().display(), end.join("\n"));
+            }
+        }
+    }
+
     /// Names of what is left of it.
     fn remains(&self) -> Vec<String> {
         let prefix = format!("leat-lab-{}-", self.name);
@@ -166,6 +180,9 @@ impl Lab {
 
 impl Drop for Lab {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.show_logs();
+        }
         self.leat(&["down"]);
     }
 }

@@ -8,8 +8,8 @@ use leat_host::reactor::Reactor;
 use leat_host::steering::{self, Flow, FlowKey, Heard};
 use leat_logic::dispatch::Outcome;
 use leat_logic::handoff::{
-    self, Birth, CutReason, FlowId, HomeLimits, Image, Impossible, Progress, ServerId, Target, TcpState, TcpWindow, Witness,
-    continue_from, is_untouched,
+    self, Birth, CutReason, FlowId, HomeLimits, Image, Impossible, Progress, ServerId, Target, TcpState, TcpWindow,
+    Witness, continue_from, is_untouched,
 };
 use leat_logic::time::Instant;
 
