@@ -53,7 +53,7 @@ impl Section for OwnerQuota {
         header: "[owner.quota]",
         doc: &[
             " What the sites and owners below the `[[owner]]` above it may use together, beside what each of them may by itself. Those that wait for it have",
-            " parts of it by weight.",
+            " parts of it by weight, or equal ones of a quota of less than some megabytes a second.",
         ],
         example: "[[owner]]\nname = \"press\"\n[owner.quota]\nnetwork_rate = \"50MiB/s\"\n",
         keys: <Quota as Section>::SCHEMA.keys,

@@ -107,6 +107,7 @@ impl RawFlow {
             node_closed: has(FLOW_NODE_CLOSED),
             reset: self.reset != 0,
             heard: Heard { client_next, acknowledged, window, timestamp },
+            repeats: self.repeats,
             seen: Instant { ns: self.seen_ns },
         }
     }
@@ -162,6 +163,8 @@ pub struct Flow {
     pub reset: bool,
     /// What the client said last.
     pub heard: Heard,
+    /// How often the client has said nothing new, in segments with something in them; the count wraps.
+    pub repeats: u8,
     /// When the client said anything, or the entry was changed: to a tick of the clock.
     pub seen: Instant,
 }

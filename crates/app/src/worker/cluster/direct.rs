@@ -23,6 +23,8 @@ use super::number_of;
 const PROBE_TIME: Duration = Duration::from_secs(1);
 /// Ports that a probe goes to: those that connections of this machine's own have.
 const PORT_MIN: u16 = 49_152;
+/// Connections that are looked at in one turn: requests don't wait for the rest.
+const LOOKS_AT_ONCE: usize = 64;
 /// By then a reply has been acknowledged by who has heard it.
 const ACKNOWLEDGED_BY: Duration = Duration::from_millis(400);
 /// So long the other workers look more closely when one has found somebody who hears nothing.
@@ -63,7 +65,7 @@ impl Probes {
 
 /// What the entry of a flow says that its client has said.
 fn said(flow: &Flow) -> Said {
-    Said { next: flow.heard.client_next, acknowledged: flow.heard.acknowledged, at: flow.seen }
+    Said { next: flow.heard.client_next, acknowledged: flow.heard.acknowledged, repeats: Some(flow.repeats) }
 }
 
 impl Home {
@@ -72,14 +74,20 @@ impl Home {
         let Some(node) = self.node(server) else { return };
         let Heard { client_next, acknowledged, .. } = arrival.flow.heard;
         let next = client_next.wrapping_add(arrival.payload.len() as u32);
-        let look = Look::new(node, server, arrival.key.ends(), flow, Some(Said { next, acknowledged, at: now }));
+        let look = Look::new(
+            node,
+            server,
+            arrival.key.ends(),
+            flow,
+            Some(Said { next, acknowledged, repeats: Some(arrival.flow.repeats) }),
+        );
         self.dispatcher.direct_mut().watch(look, now);
     }
 
     /// A connection moves from here to a node. Only one that brings a request has anything to hear.
     pub(super) fn watch_moved(&mut self, server: ServerId, key: FlowKey, flow: FlowId, heard: Heard, now: Instant) {
         let Some(node) = self.node(server).filter(|_| self.asked.contains_key(&flow)) else { return };
-        let said = Said { next: heard.client_next, acknowledged: heard.acknowledged, at: now };
+        let said = Said { next: heard.client_next, acknowledged: heard.acknowledged, repeats: None };
         let look = Look::new(node, server, key.ends(), Some(flow), Some(said)).moved();
         self.dispatcher.direct_mut().watch(look, now);
     }
@@ -149,7 +157,9 @@ impl Home {
     fn look(&mut self, is_doubted: bool, now: Instant) -> Vec<(FlowKey, Flow)> {
         let mut given_up = Vec::new();
         let Some(steering) = self.steering.clone() else { return given_up };
-        while let Some(look) = self.dispatcher.direct_mut().poll_look(is_doubted, now) {
+        self.taken_back.retain(|flow, _| self.flows.holder(*flow).is_some());
+        for _ in 0..LOOKS_AT_ONCE {
+            let Some(look) = self.dispatcher.direct_mut().poll_look(is_doubted, now) else { break };
             let holder = look.flow.and_then(|flow| self.flows.holder(flow));
             let (is_coming, is_there) = (holder == Some(None), holder == Some(Some(look.server)));
             // What has ended, or is in no books, can't be asked for.
@@ -170,7 +180,6 @@ impl Home {
             let verdict = direct.looked(look.clone(), entry.as_ref().map(said), is_there, now);
             match (verdict, look.flow, entry) {
                 (Verdict::TakeBack | Verdict::Ask, Some(flow), _) => {
-                    self.taken_back.retain(|flow, _| self.flows.holder(*flow).is_some());
                     self.taken_back.insert(flow, TakenBack { look, is_unheard: verdict == Verdict::TakeBack });
                     self.flows.recall(flow);
                 }
@@ -184,6 +193,13 @@ impl Home {
     /// A flow is here as an image. Whether it was asked for because its client hears nothing, and that is so.
     pub(super) fn was_unheard(&mut self, flow: FlowId, image: &Image, now: Instant) -> bool {
         let Some(taken) = self.taken_back.get_mut(&flow) else { return false };
+        let steering = self.steering.as_ref().map(|steering| steering.flows());
+        let entry = steering.and_then(|flows| flows.get(FlowKey::from(taken.look.ends)).ok().flatten());
+        if entry.is_some_and(|entry| taken.look.is_heard_since(entry.heard.acknowledged)) {
+            // It took its node long to answer, and then it was heard.
+            self.taken_back.remove(&flow);
+            return false;
+        }
         // What its node has said to somebody who has nothing to repeat would have been acknowledged by now.
         let is_old = image.http.connection.elapsed >= ACKNOWLEDGED_BY;
         let is_said = image.tcp.as_ref().is_some_and(|tcp| !tcp.sent.is_empty());
@@ -262,7 +278,6 @@ impl<H: Host> Worker<H> {
 
     /// A connection's client hears nothing, and its node can't give it back: it's told by a reset, rather than wait.
     fn give_up_unheard(&mut self, key: FlowKey, entry: &Flow) {
-        crate::log::warning(format_args!("a connection is cut: {}", CutReason::Unheard));
         self.metrics.replies_unheard.increment();
         if let Some(cluster) = &mut self.cluster {
             cluster.part.let_go(entry.id, key, self.now);

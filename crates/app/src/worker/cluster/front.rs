@@ -25,12 +25,14 @@ pub(super) struct Front {
     /// By the number of the stream.
     pub(super) probes: BTreeMap<u32, Probe>,
     pub(super) probe_timeout: Duration,
+    /// Probes that fail before a node is down.
+    fall: u32,
     /// Nodes that haven't been reached yet, and of which not enough probes have failed: until there are none, the table stays what it was.
     pub(super) untried: BTreeSet<NodeId>,
     /// Nodes whose server isn't leat.
     foreign: BTreeSet<NodeId>,
-    /// Those of them whose last probe was refused: the machine lives, and may have connections though it's to get none.
-    refusing: BTreeSet<NodeId>,
+    /// Those of them whose probes are refused: the machine lives, and may have connections though it's to get none. With how many probes were silent since.
+    refusing: BTreeMap<NodeId, u32>,
     pub(super) table: Table,
 }
 
@@ -50,7 +52,8 @@ impl Front {
             probe_timeout: cluster.health.timeout,
             untried: BTreeSet::new(),
             foreign: BTreeSet::new(),
-            refusing: BTreeSet::new(),
+            refusing: BTreeMap::new(),
+            fall: cluster.health.fall,
             table,
         }
     }
@@ -60,6 +63,7 @@ impl Front {
         self.dispatcher.configure(cluster.settings());
         self.dispatcher.set_nodes(&cluster.node_settings(), now);
         self.probe_timeout = cluster.health.timeout;
+        self.fall = cluster.health.fall;
         self.addresses.clear();
         self.untried.retain(|node| known.contains(node));
         self.foreign.clear();
@@ -90,10 +94,18 @@ impl Front {
     /// A probe has ended. One that fails says little of a node, as the front itself may be busy: as many as it takes for being down say it.
     pub(super) fn tried(&mut self, node: NodeId, probed: Probed, now: Instant) {
         let is_well = probed == Probed::Well;
-        match probed == Probed::Refused && self.foreign.contains(&node) {
-            true => self.refusing.insert(node),
-            false => self.refusing.remove(&node),
-        };
+        match (probed, self.refusing.get_mut(&node)) {
+            (Probed::Refused, _) if self.foreign.contains(&node) => _ = self.refusing.insert(node, 0),
+            // It may take more than one until the node is used again.
+            (Probed::Well, Some(silent)) => *silent = 0,
+            (_, Some(silent)) => {
+                *silent += 1;
+                if *silent >= self.fall {
+                    self.refusing.remove(&node);
+                }
+            }
+            (_, None) => {}
+        }
         let is_down = self.dispatcher.probe_ended(node, is_well, now);
         if is_well || is_down {
             self.untried.remove(&node);
@@ -110,7 +122,7 @@ impl Front {
     /// The nodes as the table has them.
     pub(super) fn members(&self, now: Instant) -> Vec<Member> {
         let member = |(place, line): (usize, NodeLine)| {
-            let refuses = || self.dispatcher.find(&line.name).is_some_and(|node| self.refusing.contains(&node));
+            let refuses = || self.dispatcher.find(&line.name).is_some_and(|node| self.refusing.contains_key(&node));
             let standing = match line.standing {
                 Standing::Draining => spread::Standing::Keeps,
                 Standing::Unfit(_) if refuses() => spread::Standing::Keeps,
@@ -163,15 +175,20 @@ mod tests {
         let mut front = front(&cluster);
         front.configure(&cluster, now);
         let [n1, n2] = ["n1", "n2"].map(|name| front.dispatcher.find(name).expect("it's configured"));
-        let mut standings = |probed| {
+        let standings = |front: &mut Front, probed| {
             (0..cluster.health.fall).for_each(|_| [n1, n2].into_iter().for_each(|node| front.tried(node, probed, now)));
             front.members(now).iter().map(|member| member.standing).collect::<Vec<_>>()
         };
         use spread::Standing::{Gone, Keeps, Takes};
-        assert_eq!(standings(Probed::Well), [Takes, Takes]);
-        assert_eq!(standings(Probed::Refused), [Gone, Keeps]);
-        assert_eq!(standings(Probed::Silent), [Gone, Gone]);
-        assert_eq!(standings(Probed::Well), [Takes, Takes]);
+        assert_eq!(standings(&mut front, Probed::Well), [Takes, Takes]);
+        assert_eq!(standings(&mut front, Probed::Refused), [Gone, Keeps]);
+        // One that isn't used again yet, or was late once, keeps them all the same.
+        front.tried(n2, Probed::Well, now);
+        assert_eq!(front.members(now)[1].standing, Keeps);
+        front.tried(n2, Probed::Silent, now);
+        assert_eq!(front.members(now)[1].standing, Keeps);
+        assert_eq!(standings(&mut front, Probed::Silent), [Gone, Gone]);
+        assert_eq!(standings(&mut front, Probed::Well), [Takes, Takes]);
     }
 
     #[test]

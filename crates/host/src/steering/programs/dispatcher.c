@@ -62,6 +62,9 @@ static __always_inline void remember(struct __sk_buff *skb, const struct packet 
 	__u32 end = sequence + packet->payload + packet->tcp.fin;
 	if ((__s32)(end - flow->client_next) > 0)
 		flow->client_next = end;
+	else if (packet->payload || packet->tcp.fin)
+		/* Probes of a window and of whether somebody is there have nothing in them. */
+		flow->repeats++;
 	if (packet->tcp.fin)
 		flow->client_fin = 1;
 	if (packet->tcp.ack && (__s32)(acknowledged - flow->acknowledged) >= 0) {

@@ -33,7 +33,8 @@ struct flow {
 	__u8 flags;         /* leat's */
 	__u8 client_fin;    /* the client sends no more */
 	__u8 reset;         /* the client has given it up */
-	__u8 unused[3];
+	__u8 repeats;       /* segments in which the client said nothing new: a count that wraps */
+	__u8 unused[2];
 	__u64 serial;       /* which flow of this key: a late deletion spares the next one */
 	__u32 home;         /* leat's: the worker that decides who has it */
 	__u32 generation;   /* leat's: under which the holder has it */

@@ -1,10 +1,7 @@
 //! What a connection that a node has shows of whether the node's replies get to its client. All that's known is what the client says.
 
-use std::time::Duration;
-
 use super::super::node::NodeId;
 use crate::handoff::{Ends, FlowId, ServerId};
-use crate::time::Instant;
 
 /// What says nothing new, in so many looks that don't follow each other at once, is said because nothing was heard.
 const REPEATS: u8 = 2;
@@ -15,9 +12,6 @@ const LOOKS: u8 = 10;
 /// So often it may be put off: until it's known of another whether that hears anything, which takes longer where silence has to tell.
 const DELAYS: u8 = 3;
 const DELAYS_OF_SILENT: u8 = 8;
-/// The clock of what clients say goes by ticks.
-const TICK: Duration = Duration::from_millis(20);
-
 /// What a client has said last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Said {
@@ -25,8 +19,8 @@ pub struct Said {
     pub next: u32,
     /// The first one that it hasn't acknowledged.
     pub acknowledged: u32,
-    /// When it said anything at all.
-    pub at: Instant,
+    /// How often it has said nothing new, a count that wraps; none if that isn't known. A client that asks whether there is room, or anybody, repeats nothing.
+    pub repeats: Option<u8>,
 }
 
 /// What came of a look.
@@ -88,6 +82,12 @@ impl Look {
         self.delays < if self.silences > 0 { DELAYS_OF_SILENT } else { DELAYS }
     }
 
+    /// Whether the client has acknowledged anything since it was looked at last.
+    #[must_use]
+    pub fn is_heard_since(&self, acknowledged: u32) -> bool {
+        self.said.is_some_and(|said| said.acknowledged != acknowledged)
+    }
+
     /// Whether it's silent for so long that what its node has said and ended would have been acknowledged, wherever it is.
     pub(super) fn is_long_silent(&self) -> bool {
         self.silences > LONG_SILENCE
@@ -106,7 +106,7 @@ impl Look {
         let nothing = if self.is_last() { Shown::Enough } else { Shown::Nothing };
         let Some(said) = said else {
             // Whatever it says meanwhile doesn't count.
-            self.said.iter_mut().for_each(|before| before.at = Instant::NEVER);
+            self.said.iter_mut().for_each(|before| before.repeats = None);
             return nothing;
         };
         let Some(before) = self.said.replace(said) else { return nothing };
@@ -115,7 +115,7 @@ impl Look {
         }
         if said.next != before.next {
             self.repeats = 0;
-        } else if said.at > before.at.after(TICK) {
+        } else if before.repeats.is_some_and(|_| said.repeats != before.repeats) {
             self.repeats += 1;
         } else if self.silences > 0 {
             self.silences = self.silences.saturating_add(1);
@@ -132,8 +132,8 @@ impl Look {
 mod tests {
     use super::*;
 
-    fn said(next: u32, acknowledged: u32, ms: u64) -> Said {
-        Said { next, acknowledged, at: Instant { ns: ms * 1_000_000 } }
+    fn said(next: u32, acknowledged: u32, repeats: u8) -> Said {
+        Said { next, acknowledged, repeats: Some(repeats) }
     }
 
     fn shown(looks: &[Option<Said>]) -> Vec<Shown> {
@@ -144,21 +144,21 @@ mod tests {
 
     #[test]
     fn who_repeats_itself_has_heard_nothing() {
-        let looks = [said(100, 7, 204), said(100, 7, 412)].map(Some);
+        let looks = [said(100, 7, 1), said(100, 7, 2)].map(Some);
         assert_eq!(shown(&looks), [Shown::Nothing, Shown::Unheard]);
         // Once may be a packet that was lost.
-        let looks = [said(100, 7, 204), said(100, 7, 204), said(100, 9, 500)].map(Some);
+        let looks = [said(100, 7, 1), said(100, 7, 1), said(100, 9, 1)].map(Some);
         assert_eq!(shown(&looks), [Shown::Nothing, Shown::Nothing, Shown::Heard]);
     }
 
     #[test]
     fn who_is_silent_waits_and_who_says_more_goes_on() {
-        let waits = [Some(said(100, 7, 10)); LOOKS as usize];
+        let waits = [Some(said(100, 7, 0)); LOOKS as usize];
         let said_of_waiting = shown(&waits);
         assert!(
             said_of_waiting[..9].iter().all(|shown| *shown == Shown::Nothing) && said_of_waiting[9] == Shown::Enough
         );
-        let uploads = [300, 600, 900].map(|ms| Some(said(ms as u32, 7, ms)));
+        let uploads = [300, 600, 900].map(|ms| Some(said(ms, 7, 0)));
         assert_eq!(shown(&uploads), [Shown::Nothing; 3]);
     }
 
@@ -166,15 +166,15 @@ mod tests {
     fn who_was_acknowledged_by_another_is_silent() {
         let ends = Ends { client: "198.18.0.1:5".parse().unwrap(), vip: "10.77.0.100:80".parse().unwrap() };
         let mut look = Look::new(NodeId(0), ServerId(1), ends, None, Some(said(100, 7, 0))).moved();
-        let mut judge = || (look.judge(Some(said(100, 7, 1))), look.is_long_silent());
+        let mut judge = || (look.judge(Some(said(100, 7, 0))), look.is_long_silent());
         assert_eq!([judge().0, judge().0], [Shown::Nothing, Shown::Silent]);
         assert_eq!([judge().1, judge().1, judge().1], [false, false, true]);
     }
 
     #[test]
     fn a_node_that_does_not_have_it_yet_is_not_to_blame() {
-        let looks = [None, None, Some(said(100, 7, 800)), Some(said(100, 7, 1_700))];
+        let looks = [None, None, Some(said(100, 7, 4)), Some(said(100, 7, 5))];
         assert_eq!(shown(&looks), [Shown::Nothing; 4], "once, since it has it");
-        assert_eq!(shown(&[None, Some(said(100, 8, 10))]), [Shown::Nothing, Shown::Heard]);
+        assert_eq!(shown(&[None, Some(said(100, 8, 0))]), [Shown::Nothing, Shown::Heard]);
     }
 }

@@ -33,6 +33,8 @@ const LOOKED_AT_EVERY: u32 = 8;
 /// Connections of a prefix that hear nothing before its others are proxied, and prefixes before all are.
 const UNHEARD_FLOWS: u32 = 2;
 const UNHEARD_PREFIXES: usize = 3;
+/// For so long nobody else may have heard a node before it's taken to be heard by nobody.
+const MUTE_AFTER: Duration = Duration::from_secs(2);
 /// Prefixes that are remembered for hearing nothing. What goes beyond that is only taken back.
 const PREFIXES_MAX: usize = 1024;
 /// One connection that heard nothing is forgotten after so long, and a prefix that hasn't come back after so long.
@@ -175,6 +177,7 @@ impl Trial {
 struct Doubt {
     /// Connections.
     unheard: u32,
+    first: Instant,
     last: Instant,
     trial: Option<Trial>,
 }
@@ -342,11 +345,11 @@ impl Direct {
                 if can_come_back {
                     return Verdict::TakeBack;
                 }
-                if self.is_cut_off(&look) {
-                    return Verdict::GiveUp;
-                }
+                // A node or a network that stands still for a moment is no reason.
                 if !look.is_last() {
                     self.look_again(look, now);
+                } else if self.is_cut_off(&look) {
+                    return Verdict::GiveUp;
                 }
             }
             Shown::Silent if can_come_back => {
@@ -417,17 +420,15 @@ impl Direct {
         let (node, client) = (look.node, look.ends.client.ip());
         let (prefix, family) = (ClientPrefix::of(client), Family::of(client));
         if look.is_trial {
-            self.trials(look)
-                .into_iter()
-                .flatten()
-                .filter(|trial| trial.is_under_way)
-                .for_each(|trial| trial.fail(now));
+            self.trials(look).into_iter().flatten().for_each(|trial| trial.fail(now));
         }
         let is_full = self.doubts.len() >= PREFIXES_MAX;
         let doubt = match self.doubts.get_mut(&(node, prefix)) {
             None if is_full => return,
             Some(doubt) => doubt,
-            None => self.doubts.entry((node, prefix)).or_insert(Doubt { unheard: 0, last: now, trial: None }),
+            None => {
+                self.doubts.entry((node, prefix)).or_insert(Doubt { unheard: 0, first: now, last: now, trial: None })
+            }
         };
         (doubt.unheard, doubt.last) = (doubt.unheard.saturating_add(1), now);
         if doubt.trial.is_none() && doubt.unheard >= UNHEARD_FLOWS {
@@ -437,7 +438,10 @@ impl Direct {
         let place = (node, family);
         let heard = self.heard.get(&place).copied().unwrap_or_default();
         let hears_nothing = |((known, prefix), doubt): &(&(NodeId, ClientPrefix), &Doubt)| {
-            (*known, prefix.is_v4()) == (node, family == Family::V4) && doubt.trial.is_some() && doubt.last > heard
+            (*known, prefix.is_v4()) == (node, family == Family::V4)
+                && doubt.trial.is_some()
+                && doubt.first > heard
+                && now.since(doubt.first) >= MUTE_AFTER
         };
         let is_mute = self.doubts.iter().filter(hears_nothing).count() >= UNHEARD_PREFIXES;
         if is_mute && !self.mute.contains_key(&place) {
