@@ -108,7 +108,6 @@ impl RawFlow {
             reset: self.reset != 0,
             heard: Heard { client_next, acknowledged, window, timestamp },
             repeats: self.repeats,
-            seen: Instant { ns: self.seen_ns },
         }
     }
 }
@@ -165,8 +164,6 @@ pub struct Flow {
     pub heard: Heard,
     /// How often the client has said nothing new, in segments with something in them; the count wraps.
     pub repeats: u8,
-    /// When the client said anything, or the entry was changed: to a tick of the clock.
-    pub seen: Instant,
 }
 
 /// All entries. Every one of them has the name that its flow's home gives: two flows of one key, one after the other, differ in it.
