@@ -58,6 +58,14 @@ pub const TIME_BOUNDS_US: [u64; 18] = [
 /// Upper bounds of the queue delay histogram, in microseconds.
 pub const DELAY_BOUNDS_US: [u64; 11] = [100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 250_000, 1_000_000];
 
+/// Upper bounds of the histogram of workers' turns, in microseconds.
+pub const TURN_BOUNDS_US: [u64; 12] = [25, 50, 75, 100, 150, 250, 500, 1_000, 2_500, 5_000, 10_000, 50_000];
+
+/// Counts a time in the bucket that is its own among those that these bounds separate; the last is for what's above all.
+fn count_time(buckets: &[Number], bounds_us: &[u64], time_us: u64) {
+    buckets[bounds_us.iter().take_while(|&&bound| time_us > bound).count()].increment();
+}
+
 /// What is counted of a site at one worker.
 #[derive(Debug, Default)]
 pub struct SiteMetrics {
@@ -125,8 +133,14 @@ impl SiteMetrics {
     /// Counts a request that has waited so long for its turn.
     pub fn count_delay(&self, delay: Duration) {
         let delay_us = u64::try_from(delay.as_micros()).unwrap_or(u64::MAX);
-        self.delays[DELAY_BOUNDS_US.iter().take_while(|&&bound| delay_us > bound).count()].increment();
+        count_time(&self.delays, &DELAY_BOUNDS_US, delay_us);
         self.delay_us.add(delay_us);
+    }
+
+    /// Counts a request that took so long, in microseconds, from its whole head to its reply's last byte.
+    pub fn count_request_time(&self, time_us: u64) {
+        count_time(&self.times, &TIME_BOUNDS_US, time_us);
+        self.time_us.add(time_us);
     }
 }
 
@@ -203,6 +217,10 @@ pub struct WorkerMetrics {
     pub requests_delegated: Number,
     /// Requests that it could have delegated and answered itself.
     pub requests_kept: Number,
+    /// Turns of the loop by how long they kept it from looking at what has come; the last is those above all bounds.
+    pub turns: [Number; TURN_BOUNDS_US.len() + 1],
+    /// The sum of those times, in nanoseconds.
+    pub turn_ns: Number,
     /// Waits for several requests instead of the first.
     pub gathers: Number,
     /// Packets of those who knocked that were dropped while there was too much to do.
@@ -274,6 +292,8 @@ impl WorkerMetrics {
             connections_taken: Number::default(),
             requests_delegated: Number::default(),
             requests_kept: Number::default(),
+            turns: Default::default(),
+            turn_ns: Number::default(),
             gathers: Number::default(),
             knocks_dropped: Number::default(),
             cache_hits: Number::default(),
@@ -290,6 +310,14 @@ impl WorkerMetrics {
             program_restarts: Number::default(),
             sites: Mutex::default(),
         }
+    }
+
+    /// Counts a turn of the loop.
+    #[inline]
+    pub fn count_turn(&self, turn: Duration) {
+        let turn_ns = u64::try_from(turn.as_nanos()).unwrap_or(u64::MAX);
+        count_time(&self.turns, &TURN_BOUNDS_US, turn_ns.div_ceil(1_000));
+        self.turn_ns.add(turn_ns);
     }
 
     /// The numbers of a site, which stay over reloads.

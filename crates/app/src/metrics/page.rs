@@ -7,8 +7,8 @@ use leat_logic::admission::Resource;
 use leat_logic::http::RejectReason;
 
 use super::{
-    DELAY_BOUNDS_US, Number, STAGES, ServerMetrics, SiteMetrics, StageMetrics, TIME_BOUNDS_US, WorkerMetrics, port,
-    upstream, worker,
+    DELAY_BOUNDS_US, Number, STAGES, ServerMetrics, SiteMetrics, StageMetrics, TIME_BOUNDS_US, TURN_BOUNDS_US,
+    WorkerMetrics, port, upstream, worker,
 };
 
 impl ServerMetrics {
@@ -25,6 +25,12 @@ impl ServerMetrics {
         for worker in &workers {
             let number = worker.worker.to_string();
             page.value("", &[("worker", &number)], &ratio(worker.cost_model_error.get()));
+        }
+        page.family(&TURN_SECONDS);
+        for worker in &workers {
+            let label = ("worker", &*worker.worker.to_string());
+            let turn = |index: usize| worker.turns[index].get();
+            page.histogram(label, &TURN_BOUNDS_US, turn, &seconds_of_ns(worker.turn_ns.get()));
         }
         for (family, read) in worker::FAMILIES {
             page.family(family);
@@ -134,12 +140,14 @@ impl ServerMetrics {
         page.family(&QUEUE_DELAY_SECONDS);
         for (name, parts) in &sites {
             let count = |index: usize| sum(parts, &|part| part.delays[index].get());
-            page.histogram(name, &DELAY_BOUNDS_US, count, sum(parts, &|part| part.delay_us.get()));
+            let sum_us = sum(parts, &|part| part.delay_us.get());
+            page.histogram(("site", name), &DELAY_BOUNDS_US, count, &seconds(sum_us));
         }
         page.family(&REQUEST_SECONDS);
         for (name, parts) in &sites {
             let count = |index: usize| sum(parts, &|part| part.times[index].get());
-            page.histogram(name, &TIME_BOUNDS_US, count, sum(parts, &|part| part.time_us.get()));
+            let sum_us = sum(parts, &|part| part.time_us.get());
+            page.histogram(("site", name), &TIME_BOUNDS_US, count, &seconds(sum_us));
         }
     }
 }
@@ -177,6 +185,12 @@ const COST_MODEL_ERROR: Family = Family {
     kind: "gauge",
     labels: "worker",
     help: "How far off the prices of operations were lately, as a part of the processor time that was measured. Shares go by what was measured.",
+};
+const TURN_SECONDS: Family = Family {
+    name: "leat_turn_seconds",
+    kind: "histogram",
+    labels: "worker",
+    help: "Time from when a worker looks at what has come to when it looks again, or has nothing to do: whoever comes meanwhile waits for the rest of it.",
 };
 const REJECTIONS: Family = Family {
     name: "leat_rejections_total",
@@ -350,7 +364,7 @@ fn families() -> Vec<&'static Family> {
     all.extend(STAGE_FAMILIES.iter().map(|(family, ..)| *family));
     all.extend(SITE_GAUGES.iter().chain(SHARE_FAMILIES).map(|(family, _)| *family));
     all.extend(upstream::FAMILIES.iter().chain(port::FAMILIES).map(|(family, _)| *family));
-    all.push(&COST_MODEL_ERROR);
+    all.extend([&COST_MODEL_ERROR, &TURN_SECONDS]);
     all.extend([
         &REJECTIONS,
         &REQUESTS,
@@ -400,16 +414,16 @@ impl Page {
     }
 
     /// A histogram of times: how many are in each of the buckets that `bounds_us` separates, and their sum.
-    fn histogram(&mut self, site: &str, bounds_us: &[u64], bucket: impl Fn(usize) -> u64, sum_us: u64) {
+    fn histogram(&mut self, of: (&str, &str), bounds_us: &[u64], bucket: impl Fn(usize) -> u64, sum: &str) {
         let mut count = 0;
         for (index, &bound_us) in bounds_us.iter().enumerate() {
             count += bucket(index);
-            self.line("_bucket", &[("site", site), ("le", &seconds(bound_us))], count);
+            self.line("_bucket", &[of, ("le", &seconds(bound_us))], count);
         }
         count += bucket(bounds_us.len());
-        self.line("_bucket", &[("site", site), ("le", "+Inf")], count);
-        self.value("_sum", &[("site", site)], &seconds(sum_us));
-        self.line("_count", &[("site", site)], count);
+        self.line("_bucket", &[of, ("le", "+Inf")], count);
+        self.value("_sum", &[of], sum);
+        self.line("_count", &[of], count);
     }
 
     fn value(&mut self, suffix: &str, labels: &[(&str, &str)], value: &str) {
@@ -430,6 +444,7 @@ impl Page {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     #[test]
     fn workers_add_up_and_labels_are_escaped() {
@@ -439,6 +454,8 @@ mod tests {
             metrics.accepted.add(3);
             metrics.site("a \"b\"").requests[1].add(5);
             metrics.site("a \"b\"").times[0].add(5);
+            metrics.count_turn(Duration::from_nanos(50_001));
+            metrics.count_turn(Duration::from_millis(60));
             server.add_worker(metrics);
         }
         let page = server.render();
@@ -446,6 +463,14 @@ mod tests {
         assert!(page.contains("\nleat_requests_total{site=\"a \\\"b\\\"\",status=\"2xx\"} 10\n"), "{page}");
         assert!(page.contains("\nleat_request_seconds_bucket{site=\"a \\\"b\\\"\",le=\"0.00005\"} 10\n"), "{page}");
         assert!(page.contains("\nleat_request_seconds_count{site=\"a \\\"b\\\"\"} 10\n"), "{page}");
+        for turns in [
+            "_bucket{worker=\"1\",le=\"0.00005\"} 0",
+            "_bucket{worker=\"1\",le=\"0.000075\"} 1",
+            "_count{worker=\"1\"} 2",
+        ] {
+            assert!(page.contains(&format!("\nleat_turn_seconds{turns}\n")), "{page}");
+        }
+        assert!(page.contains("\nleat_turn_seconds_sum{worker=\"0\"} 0.060050001\n"), "{page}");
     }
 
     #[test]

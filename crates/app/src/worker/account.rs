@@ -9,7 +9,6 @@ use super::exchange::{Exchange, RequestName};
 use super::{File, Host, Worker};
 use crate::access_log::Record;
 use crate::config::Role;
-use crate::metrics::TIME_BOUNDS_US;
 
 /// Lines wait at most so long in a worker's memory.
 pub(super) const LOG_DELAY: std::time::Duration = std::time::Duration::from_millis(100);
@@ -29,8 +28,7 @@ impl<H: Host> Worker<H> {
         let class = usize::from(exchange.status / 100).clamp(1, 5) - 1;
         metrics.requests[class].increment();
         metrics.body_bytes.add(exchange.body_bytes);
-        metrics.times[TIME_BOUNDS_US.iter().take_while(|&&bound| time_us > bound).count()].increment();
-        metrics.time_us.add(time_us);
+        metrics.count_request_time(time_us);
         let drawn = if exchange.drawn == 0 && site.log.is_some() { self.draw() } else { exchange.drawn };
         let Some(log) = &site.log else { return };
         let connection = &self.connections[token];

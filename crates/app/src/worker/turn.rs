@@ -78,9 +78,9 @@ impl<H: Host> Worker<H> {
     fn harvest(&mut self) -> io::Result<()> {
         let timeout = self.time_to_wait();
         let mut completions = std::mem::take(&mut self.completions);
-        let waits = self.weighs_delegating() && timeout != Some(Duration::ZERO);
+        let waits = timeout != Some(Duration::ZERO);
         let began = waits.then(|| self.host.now());
-        let gather = (self.tree.is_empty() && timeout != Some(Duration::ZERO)).then(|| self.gathering.plan()).flatten();
+        let gather = (self.tree.is_empty() && waits).then(|| self.gathering.plan()).flatten();
         match gather {
             Some(gather) => {
                 self.metrics.gathers.increment();
@@ -88,13 +88,15 @@ impl<H: Host> Worker<H> {
             }
             None => self.reactor.wait(timeout, &mut completions)?,
         }
-        if let Some(began) = began {
+        if let Some(began) = began.filter(|_| self.weighs_delegating()) {
             // What the kernel has done meanwhile isn't measured: the thread's clock takes longer to read than it's worth here.
             let worked = Duration::from_nanos(self.meter.price(Operation::Turn, 0));
             self.under_way.idle += self.host.now().since(began).saturating_sub(worked);
         }
         self.closing_pipes.clear();
+        let looked = self.now;
         self.tell_time();
+        self.metrics.count_turn(began.unwrap_or(self.now).since(looked));
         self.settle_slice();
         // Now, as what the last events asked for has been submitted, and nothing since has been counted.
         if self.meter.is_due() {
