@@ -115,10 +115,8 @@ pub(super) enum Placing {
 /// What admission control knows of an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
-    /// Nothing: it has been refused, or never was a request.
+    /// Nothing: it has been refused, never was a request, or was admitted by another server and has come with its connection.
     Apart,
-    /// Nothing either: another server admitted it, and it has come with its connection.
-    Arrived,
     /// It has been admitted, and waits for its turn.
     Waiting,
     /// It's being served.

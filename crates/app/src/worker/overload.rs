@@ -234,12 +234,9 @@ impl<H: Host> Worker<H> {
 
     /// An exchange is over, however it ended.
     pub(super) fn forget(&mut self, exchange: &Exchange<File<H>>) {
-        if exchange.standing == Standing::Arrived {
-            self.under_way.arrived = self.under_way.arrived.saturating_sub(1);
-        }
         let Some(site) = &exchange.site else { return };
         match exchange.standing {
-            Standing::Apart | Standing::Arrived => {}
+            Standing::Apart => {}
             Standing::Waiting => self.admission.abandon(site.number as usize, self.now),
             Standing::Replied => self.admission.abandon_reply(site.number as usize, self.now),
             Standing::Started => self.admission.finish(site.number as usize, Cost::from_ns(exchange.cost_ns)),

@@ -7,7 +7,7 @@ use leat_host::reactor::{Reactor, Token};
 use leat_logic::http::{self, BodyLength, EndOfInput, Method, Progress, RejectReason, Rejection, Request, Status};
 use leat_logic::schedule::Operation;
 
-use super::exchange::{Exchange, Standing};
+use super::exchange::Exchange;
 use super::settings::{Listener, Site};
 use super::stream::News;
 use super::{Host, Stage, Worker, before};
@@ -85,6 +85,7 @@ impl<H: Host> Worker<H> {
                     connection.inbox.consume(&mut self.reactor, consumed);
                     connection.site = site;
                     connection.exchange = Some(exchange);
+                    self.under_way.in_hand += 1;
                     match first {
                         First::Admit => self.admit(token),
                         First::TooLarge => self.refuse_length(token),
@@ -134,13 +135,12 @@ impl<H: Host> Worker<H> {
         let mut exchange = self.spare.pop().unwrap_or_else(Exchange::new);
         exchange.head.extend_from_slice(head);
         exchange.started = self.now;
-        exchange.standing = Standing::Arrived;
-        self.under_way.arrived += 1;
         let connection = &mut self.connections[token];
         let listener = &self.listeners[connection.listener as usize].sites;
         let (site, _) = understand(&mut exchange, &request, listener, &self.sites, &mut self.path);
         connection.site = site;
         connection.exchange = Some(exchange);
+        self.under_way.in_hand += 1;
     }
 
     /// Everything that has come is parsed: either more comes, or the client has ended its side.
@@ -247,6 +247,7 @@ impl<H: Host> Worker<H> {
         exchange.started = self.now;
         exchange.site = Some(self.sites[connection.site as usize].clone());
         connection.exchange = Some(exchange);
+        self.under_way.in_hand += 1;
     }
 
     /// Answers what can't be accepted as a request, and ends the connection.
@@ -257,6 +258,7 @@ impl<H: Host> Worker<H> {
 
     /// Keeps an exchange for later.
     pub(super) fn recycle(&mut self, mut exchange: Box<Exchange<super::File<H>>>) {
+        self.under_way.in_hand = self.under_way.in_hand.saturating_sub(1);
         self.forget(&exchange);
         if self.spare.len() < SPARE_EXCHANGES_MAX {
             exchange.reset();

@@ -399,17 +399,17 @@ fn asked_by_turns(lab: &Lab, vips: [&str; 2]) {
 #[test]
 fn links_are_equally_busy_with_short_connections() {
     // The kernel takes such a reply at once, and the connection is closed behind it: it counts until the client has it.
-    expect_balance(SIZES[1], 10);
+    expect_balance(SIZES[1], 10, 30..=70);
 }
 
 #[test]
 fn links_are_equally_busy_with_long_replies() {
-    // They have come with their connections, and count for as long as they are being sent.
-    expect_balance(SIZES[3], 2);
+    // All wait for the same file to be looked up, and are judged one after the other. Each counts once, and where it is, for as long as it's being sent.
+    expect_balance(SIZES[3], 2, 40..=60);
 }
 
-/// Short connections for replies of `size` bytes, so many of each client after the other, on links that bind.
-fn expect_balance(size: usize, rounds: u64) {
+/// Short connections for replies of `size` bytes, so many of each client after the other, on links that bind: so many in a hundred are to be delegated.
+fn expect_balance(size: usize, rounds: u64, expected: std::ops::RangeInclusive<u64>) {
     if !is_possible() {
         return;
     }
@@ -432,5 +432,5 @@ fn expect_balance(size: usize, rounds: u64) {
         });
     });
     let percent = lab.number("cs", "leat_requests_delegated_total") * 100 / (clients * rounds);
-    assert!((30..=70).contains(&percent), "{percent} % were delegated");
+    assert!(expected.contains(&percent), "{percent} % were delegated");
 }

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use super::super::connection::Connection;
 use super::super::settings::SiteKind;
-use super::super::{File, Host, Worker};
+use super::super::{ADMIN_SITE, File, Host, Stage, UNKNOWN_SITE, Worker};
 use super::Part;
 use super::flows::MEASURED_EVERY;
 
@@ -99,8 +99,8 @@ pub(in crate::worker) struct UnderWay {
     waiting: u32,
     /// Replies that were given to the reactor since it was last asked, which hasn't said yet whether they fit into the kernel.
     pub(in crate::worker) undecided: u32,
-    /// Requests in hand that came with their connections: admission counts those that it has admitted.
-    pub(in crate::worker) arrived: usize,
+    /// Requests in hand, whatever they wait for, those included that are being lent.
+    pub(in crate::worker) in_hand: usize,
     /// Time in which the worker had nothing to do.
     pub(in crate::worker) idle: Duration,
 }
@@ -287,18 +287,34 @@ impl<H: Host> Worker<H> {
     /// Requests that clients are waiting for, as far as this worker knows.
     pub(in crate::worker) fn requests_under_way(&mut self) -> u32 {
         self.look_at_replies(LOOKS);
-        let started: u32 = self.sites.iter().map(|site| self.admission.counts(site.number as usize).started).sum();
-        let counted = self.under_way.unacknowledged.len() + self.under_way.arrived + self.tree.len() + started as usize;
+        let unread = self.tree.len().saturating_sub(self.for_processor());
+        let counted = self.under_way.unacknowledged.len() + self.kept_in_hand() + unread;
         u32::try_from(counted).unwrap_or(u32::MAX)
+    }
+
+    /// Requests in hand that wait for the processor.
+    fn for_processor(&self) -> usize {
+        // All stages of these two are at one leaf: nobody's requests are theirs.
+        let sites =
+            self.leaves.iter().enumerate().filter(|(site, _)| ![UNKNOWN_SITE, ADMIN_SITE].contains(&(*site as u32)));
+        let in_hand = [Stage::Serve, Stage::Transmit, Stage::Compute];
+        sites.flat_map(|(_, leaves)| in_hand.map(|stage| self.tree.queued(leaves[stage as usize]))).sum()
+    }
+
+    /// Requests in hand but those that are on their way to data servers: they count there from the moment when they're lent.
+    fn kept_in_hand(&self) -> usize {
+        let lent = match self.cluster.as_ref().map(|cluster| &cluster.part) {
+            Some(Part::Home(home)) if home.split.is_some() => home.asked.len(),
+            _ => 0,
+        };
+        self.under_way.in_hand.saturating_sub(lent)
     }
 
     /// How much there is to do here.
     fn own_load(&mut self) -> Loads {
         let own = self.requests_under_way();
-        // What waits for the processor is in the tree.
-        let elsewhere = self.tree.len() + self.under_way.unacknowledged.len() + self.under_way.undecided as usize;
-        let in_hand = own.saturating_sub(u32::try_from(elsewhere).unwrap_or(u32::MAX));
-        let at_link = in_hand.saturating_add(self.under_way.waiting);
+        let at_link = self.kept_in_hand().saturating_sub(self.for_processor() + self.under_way.undecided as usize);
+        let at_link = u32::try_from(at_link).unwrap_or(u32::MAX).saturating_add(self.under_way.waiting);
         Loads { own, at_link, idle: self.under_way.idle, ..Loads::default() }
     }
 
