@@ -75,6 +75,26 @@ fn sites_share_their_owners_quota_by_weight_and_have_no_more_than_their_own() {
 }
 
 #[test]
+fn weights_hold_where_a_piece_of_a_reply_is_more_than_a_round_of_the_quota() {
+    const SMALL_RATE: u64 = 100_000;
+    const SMALL_FILE_BYTES: f64 = 16_384.0;
+    const LONG: Duration = Duration::from_secs(60);
+    let arrange = |config: &mut Config| {
+        let quota = OwnerQuota(Quota { network_rate: SMALL_RATE, ..Quota::default() });
+        config.owners = vec![Owner { name: "owner".to_owned(), quota, ..Owner::default() }];
+        for (site, weight) in config.sites.iter_mut().zip([400, 100]) {
+            (site.owner, site.weight) = ("owner".to_owned(), weight);
+        }
+    };
+    let demand = Demand { weight: 100, asking: Asking::Again(4), what: What::SmallFile };
+    let got = run_workers_under(arrange, &[vec![demand; 2]], 1, WARM_UP, LONG).unwrap().remove(0);
+    let bytes = |site: usize| got[site].answered_ns.len() as f64 * SMALL_FILE_BYTES;
+    let [a, b] = [0, 1].map(|site| bytes(site) / (SMALL_RATE as f64 * LONG.as_secs_f64()));
+    println!("{a:.3} {b:.3}");
+    assert!((a - 0.8).abs() < 0.02 && (b - 0.2).abs() < 0.02, "{a} {b}");
+}
+
+#[test]
 fn processor_time_of_all_workers_may_be_had_from_one() {
     let burns = |connections| Demand { weight: 100, asking: Asking::Again(connections), what: What::Burn(200, 500) };
     for connections in [[8, 0], [4, 4]] {

@@ -1,5 +1,5 @@
 //! The sites and owners with quotas, which all workers of an engine have in common, and what the configuration lets them use. Workers lock only to find
-//! them, at a reload; what is used is in atomic numbers.
+//! and to limit them, at a reload; what is used is in atomic numbers.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -24,9 +24,11 @@ enum Of {
     Owner,
 }
 
+type Known = BTreeMap<(Of, String), Weak<Aggregate>>;
+
 /// See the module.
 #[derive(Debug, Default)]
-pub struct Aggregates(Mutex<BTreeMap<(Of, String), Weak<Aggregate>>>);
+pub struct Aggregates(Mutex<Known>);
 
 impl Aggregates {
     /// The aggregates that a site belongs to, each with its weight in the next: its own, its owner's and so on, as far as the last that has a quota. What
@@ -47,25 +49,25 @@ impl Aggregates {
             path.pop();
         }
         let workers = config.workers.max(1) as u64;
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let each = path.into_iter().map(|(of, name, quota, weight)| {
-            let aggregate = self.find(of, name);
+            let aggregate = find(&mut all, of, name);
             limit(&aggregate, quota, workers, now);
             (aggregate, weight)
         });
         each.collect()
     }
+}
 
-    fn find(&self, of: Of, name: &str) -> Arc<Aggregate> {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(aggregate) = all.get(&(of, name.to_owned())).and_then(Weak::upgrade) {
-            return aggregate;
-        }
-        // Those of sites that are configured no more go with their last worker.
-        all.retain(|_, aggregate| aggregate.strong_count() > 0);
-        let aggregate = Arc::default();
-        all.insert((of, name.to_owned()), Arc::downgrade(&aggregate));
-        aggregate
+fn find(all: &mut Known, of: Of, name: &str) -> Arc<Aggregate> {
+    if let Some(aggregate) = all.get(&(of, name.to_owned())).and_then(Weak::upgrade) {
+        return aggregate;
     }
+    // Those of sites that are configured no more go with their last worker.
+    all.retain(|_, aggregate| aggregate.strong_count() > 0);
+    let aggregate = Arc::default();
+    all.insert((of, name.to_owned()), Arc::downgrade(&aggregate));
+    aggregate
 }
 
 fn limit(aggregate: &Aggregate, quota: &Quota, workers: u64, now: Instant) {

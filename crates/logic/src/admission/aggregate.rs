@@ -1,7 +1,8 @@
 //! What an aggregate - a site, or an owner with all that is below it - may use, over all workers: each of them sees at once what the others have
 //! used. Those who wait stand in one line for all workers, each with a place as long as its claim. When to take a place is for `quota`.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use super::limits::MEMORY_LOW_PART;
 use crate::time::Instant;
@@ -35,78 +36,128 @@ impl Resource {
 
 const NS_PER_S: u128 = 1_000_000_000;
 
-/// A token bucket that may go into debt, since what an operation uses is often known afterwards only. Each number is changed by itself: a worker that
-/// reads one rate and the burst of another, at a reload, gives a moment's worth too much or too little.
-#[derive(Debug, Default)]
-pub(super) struct Bucket {
-    /// 0 for no limit.
-    per_s: AtomicU64,
-    burst: AtomicU64,
-    /// When it was, or will be, without a debt and with nothing saved up.
-    empty_at_ns: AtomicU64,
-}
-
-impl Bucket {
-    /// Sets or lifts the limit. A debt stays as many units.
-    fn set(&self, rate: Option<Rate>, now: Instant) {
-        let Rate { per_s, burst } = rate.unwrap_or(Rate { per_s: 0, burst: 0 });
-        let per_s = if rate.is_some() { per_s.max(1) } else { 0 };
-        self.burst.store(burst, Relaxed);
-        let before = self.per_s.swap(per_s, Relaxed);
-        if before != per_s && before > 0 && per_s > 0 {
-            self.change(|at_ns| {
-                let debt_ns = u128::from(at_ns.saturating_sub(now.ns)) * u128::from(before) / u128::from(per_s);
-                at_ns.min(now.ns).saturating_add(u64::try_from(debt_ns).unwrap_or(u64::MAX))
-            });
+impl Rate {
+    /// Time in which `amount` comes in, in nanoseconds, rounded up so that no more than the rate is ever given. None without a limit.
+    fn time_ns(self, amount: u64) -> u64 {
+        if self.per_s == 0 {
+            return 0;
         }
-    }
-
-    pub(super) fn is_limited(&self) -> bool {
-        self.per_s.load(Relaxed) > 0
-    }
-
-    pub(super) fn per_s(&self) -> u64 {
-        self.per_s.load(Relaxed)
-    }
-
-    /// Time in which `amount` comes in, in nanoseconds, rounded up so that no more than the rate is ever given.
-    pub(super) fn time_ns(&self, amount: u64) -> u64 {
-        let ns = (u128::from(amount) * NS_PER_S).div_ceil(u128::from(self.per_s().max(1)));
+        let ns = (u128::from(amount) * NS_PER_S).div_ceil(u128::from(self.per_s));
         u64::try_from(ns).unwrap_or(u64::MAX)
     }
 
-    fn change(&self, mut to: impl FnMut(u64) -> u64) -> u64 {
-        self.empty_at_ns.fetch_update(Relaxed, Relaxed, |at_ns| Some(to(at_ns))).unwrap_or_else(|at_ns| at_ns)
+    /// No more is saved up than the burst.
+    fn without_too_much(self, at_ns: u64, now: Instant) -> u64 {
+        at_ns.max(now.ns.saturating_sub(self.time_ns(self.burst)))
+    }
+}
+
+/// A token bucket that may go into debt, since what an operation uses is often known afterwards only.
+#[derive(Debug, Default)]
+pub(super) struct Bucket {
+    /// The rate in force and the one before, or the next: 0 for no limit, and the burst.
+    rates: [[AtomicU64; 2]; 2],
+    /// When it was, or will be, without a debt and with nothing saved up, in nanoseconds but for the last bit: that says which rate is in force. So a
+    /// booking is made at the rate in force or not at all, and a debt isn't stretched that was made at the new rate already.
+    state: AtomicU64,
+}
+
+const RATE_BIT: u64 = 1;
+
+impl Bucket {
+    /// Sets or lifts the limit. A debt stays as many units. Not for two at a time.
+    fn set(&self, rate: Option<Rate>, now: Instant) {
+        let next = rate.map_or(Rate { per_s: 0, burst: 0 }, |rate| Rate { per_s: rate.per_s.max(1), ..rate });
+        let state = self.state.load(Relaxed);
+        let before = self.rate(state);
+        if before == next {
+            return;
+        }
+        let [per_s, burst] = &self.rates[(!state & RATE_BIT) as usize];
+        per_s.store(next.per_s, Relaxed);
+        burst.store(next.burst, Relaxed);
+        let put_in_force = |state: u64| {
+            let at_ns = state & !RATE_BIT;
+            let debt_ns = match (before.per_s, next.per_s) {
+                // What was used without a limit is nobody's debt.
+                (0, _) | (_, 0) => 0,
+                (before, next) => u128::from(at_ns.saturating_sub(now.ns)) * u128::from(before) / u128::from(next),
+            };
+            let at_ns = at_ns.min(now.ns).saturating_add(u64::try_from(debt_ns).unwrap_or(u64::MAX));
+            Some(at_ns & !RATE_BIT | !state & RATE_BIT)
+        };
+        // The new rate is there for whoever sees that it's in force.
+        let _ = self.state.fetch_update(Release, Relaxed, put_in_force);
     }
 
-    /// No more is saved up than the burst.
-    fn without_too_much(&self, at_ns: u64, now: Instant) -> u64 {
-        at_ns.max(now.ns.saturating_sub(self.time_ns(self.burst.load(Relaxed))))
+    /// The rate that was in force when the state was this.
+    fn rate(&self, state: u64) -> Rate {
+        let [per_s, burst] = &self.rates[(state & RATE_BIT) as usize];
+        Rate { per_s: per_s.load(Relaxed), burst: burst.load(Relaxed) }
+    }
+
+    fn rate_now(&self) -> Rate {
+        self.rate(self.state.load(Acquire))
+    }
+
+    pub(super) fn is_limited(&self) -> bool {
+        self.per_s() > 0
+    }
+
+    pub(super) fn per_s(&self) -> u64 {
+        self.rate_now().per_s
+    }
+
+    /// Time in which `amount` comes in, in nanoseconds.
+    pub(super) fn time_ns(&self, amount: u64) -> u64 {
+        self.rate_now().time_ns(amount)
+    }
+
+    /// Changes when it's empty, by the rate in force; when it was before.
+    fn change(&self, to: impl Fn(u64, Rate) -> u64) -> (u64, Rate) {
+        let mut rate = Rate { per_s: 0, burst: 0 };
+        let changed = |state: u64| {
+            rate = self.rate(state);
+            // Rounded up, as no more than the rate is ever given.
+            let at_ns = to(state & !RATE_BIT, rate);
+            Some(at_ns.saturating_add(at_ns & RATE_BIT) & !RATE_BIT | state & RATE_BIT)
+        };
+        let state = self.state.fetch_update(Relaxed, Acquire, changed).unwrap_or_else(|state| state);
+        (state & !RATE_BIT, rate)
     }
 
     /// Takes `amount` at the end of the line: it may be used from what is returned on.
     pub(super) fn book(&self, now: Instant, amount: u64) -> Instant {
-        let time_ns = self.time_ns(amount);
-        let before_ns = self.change(|at_ns| self.without_too_much(at_ns, now).saturating_add(time_ns));
-        Instant { ns: self.without_too_much(before_ns, now) }
+        let later = |at_ns, rate: Rate| rate.without_too_much(at_ns, now).saturating_add(rate.time_ns(amount));
+        let (before_ns, rate) = self.change(later);
+        Instant { ns: rate.without_too_much(before_ns, now) }
     }
 
     /// What was booked isn't used.
     pub(super) fn give_back(&self, amount: u64) {
-        let time_ns = u128::from(amount) * NS_PER_S / u128::from(self.per_s().max(1));
-        self.change(|at_ns| at_ns.saturating_sub(u64::try_from(time_ns).unwrap_or(u64::MAX)));
+        // Rounded up by less than a unit.
+        self.change(|at_ns, rate| at_ns.saturating_sub(rate.time_ns(amount)));
+    }
+
+    /// What was used had not been booked.
+    pub(super) fn owe(&self, amount: u64) {
+        self.change(|at_ns, rate| at_ns.saturating_add(rate.time_ns(amount)));
     }
 
     /// When there is something for those who haven't booked.
     pub(super) fn empty_at(&self) -> Instant {
-        Instant { ns: self.empty_at_ns.load(Relaxed) }
+        match self.state.load(Relaxed) | RATE_BIT {
+            u64::MAX => Instant::NEVER,
+            state => Instant { ns: state & !RATE_BIT },
+        }
     }
 
     /// How much may be used at once now by those who haven't booked.
     pub(super) fn available(&self, now: Instant) -> u64 {
-        let saved_ns = now.ns.saturating_sub(self.without_too_much(self.empty_at().ns, now));
-        let amount = u128::from(saved_ns) * u128::from(self.per_s()) / NS_PER_S;
-        u64::try_from(amount).unwrap_or(u64::MAX).min(self.burst.load(Relaxed))
+        let rate = self.rate_now();
+        let saved_ns = now.ns.saturating_sub(rate.without_too_much(self.empty_at().ns, now));
+        let amount = u128::from(saved_ns) * u128::from(rate.per_s) / NS_PER_S;
+        u64::try_from(amount).unwrap_or(u64::MAX).min(rate.burst)
     }
 }
 
@@ -134,7 +185,7 @@ impl Default for Aggregate {
 }
 
 impl Aggregate {
-    /// Sets or lifts the limit of a resource. Each worker says so, when it has the new configuration.
+    /// Sets or lifts the limit of a resource. Each worker says so, one at a time, when it has the new configuration.
     pub fn set(&self, resource: Resource, rate: Option<Rate>, now: Instant) {
         self.buckets[resource as usize].set(rate, now);
     }
@@ -240,5 +291,31 @@ mod tests {
         assert_eq!(bucket.empty_at(), at_ms(1_250));
         bucket.set(Some(Rate { per_s: 4_000, burst: 10 }), at_ms(1_100));
         assert_eq!(bucket.empty_at(), at_ms(1_250), "the second worker that says so changes nothing");
+        bucket.set(None, at_ms(1_100));
+        bucket.book(at_ms(1_100), 1_000_000);
+        bucket.set(Some(Rate { per_s: 1, burst: 0 }), at_ms(1_100));
+        assert_eq!(bucket.empty_at(), at_ms(1_100), "what was used without a limit isn't owed");
+    }
+
+    #[test]
+    fn what_is_booked_while_the_rate_changes_is_booked_at_one_rate_or_the_other() {
+        const BOOKINGS: u64 = 200_000;
+        let bucket = bucket(1_000_000, 0);
+        std::thread::scope(|scope| {
+            let booking = scope.spawn(|| {
+                (0..BOOKINGS).for_each(|_| {
+                    bucket.book(at_ms(0), 2);
+                })
+            });
+            let mut per_s = [1_000, 1_000_000_000].into_iter().cycle();
+            while !booking.is_finished() {
+                bucket.set(Some(Rate { per_s: per_s.next().unwrap_or(1), burst: 0 }), at_ms(0));
+            }
+        });
+        bucket.set(Some(Rate { per_s: 1_000_000_000, burst: 0 }), at_ms(0));
+        // A unit is a nanosecond.
+        let owed = bucket.empty_at().since(at_ms(0)).as_nanos() as u64;
+        let wanted = 2 * BOOKINGS;
+        assert!(owed.abs_diff(wanted) < wanted / 100, "{owed} units of {wanted}");
     }
 }

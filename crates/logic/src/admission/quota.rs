@@ -1,8 +1,9 @@
 //! What one worker may use of a site's quotas and its owners': when to go on, and how much at once. Nothing that was begun is broken off.
 //!
-//! While there is enough, what is used is taken from the aggregates as it's used. A worker where something waits, or has lately, uses only what it has booked
-//! before, a place in the line of each aggregate, in proportion to its claim; what it uses beyond that is taken from its next. So workers share a quota by
-//! what waits on each, sites share their owner's by weight, and a worker that is busy with something else doesn't come too late each time.
+//! While there is enough, what is used is taken from the aggregates as it's used. A worker where something waits, or has lately, uses only what it has
+//! booked before, a place in the line of each aggregate, in proportion to its claim; what it uses beyond that is taken from its next places, however many
+//! that takes. So workers share a quota by what waits on each, sites share their owner's by weight, and a worker that is busy with something else doesn't
+//! come too late each time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,10 +36,10 @@ impl Account {
 
     fn blocked_until(&self, bucket: &Bucket, is_in_line: bool, now: Instant) -> Option<Instant> {
         let until = match self.booked {
-            1.. => self.due,
             0 if !is_in_line => bucket.empty_at(),
-            // Once somebody waits, it's settled.
-            _ => Instant::NEVER,
+            // What was used beyond what was booked is made good by the next, which is booked when that is due; if it has been, it's to be settled.
+            ..=0 if self.due <= now => Instant::NEVER,
+            _ => self.due,
         };
         (until > now).then_some(until)
     }
@@ -51,28 +52,30 @@ impl Account {
         }
     }
 
-    /// Books `lease` if somebody waits, and otherwise pays for what was used.
-    fn settle(&mut self, bucket: &Bucket, now: Instant, lease: Option<u64>) {
-        let debt = self.booked.min(0).unsigned_abs();
-        match lease {
-            Some(lease) if self.booked <= 0 => {
-                let amount = (debt / lease).saturating_add(1).saturating_mul(lease).min(i64::MAX as u64);
-                self.due = bucket.book(now, amount);
-                self.booked = self.booked.saturating_add_unsigned(amount);
+    /// Books one `lease` after the other, each when the last is due, until one is left for who waits and nothing is owed. Who stands in line no more pays
+    /// at once, and gives back what it doesn't use.
+    fn settle(&mut self, bucket: &Bucket, now: Instant, lease: Option<u64>, is_waiting: bool) {
+        let Some(lease) = lease.filter(|_| is_waiting || self.booked < 0) else {
+            let is_unused = self.booked > 0 && now.since(self.due) >= Duration::from_nanos(CLAIM_PERIOD_NS);
+            if is_unused || lease.is_none() && self.booked < 0 {
+                self.leave(bucket);
             }
-            None if self.booked > 0 && now.since(self.due) >= Duration::from_nanos(CLAIM_PERIOD_NS) => {
-                self.leave(bucket)
-            }
-            None if debt > 0 => {
-                bucket.book(now, debt);
-                self.booked = 0;
-            }
-            _ => {}
+            return;
+        };
+        while self.due <= now && (self.booked < 0 || self.booked == 0 && is_waiting) {
+            // What is saved up is there for whoever comes first.
+            let amount = lease.max(self.booked.min(0).unsigned_abs().min(bucket.available(now)));
+            self.due = bucket.book(now, amount);
+            self.booked = self.booked.saturating_add_unsigned(amount);
         }
     }
 
+    /// Settles at once.
     fn leave(&mut self, bucket: &Bucket) {
-        bucket.give_back(std::mem::take(&mut self.booked).max(0).unsigned_abs());
+        match std::mem::take(&mut self.booked) {
+            booked @ 0.. => bucket.give_back(booked.unsigned_abs()),
+            owed => bucket.owe(owed.unsigned_abs()),
+        }
     }
 }
 
@@ -177,7 +180,7 @@ impl Quotas {
                 if bucket.is_limited() {
                     let round = u128::from(bucket.per_s() / QUOTA_ROUNDS_EACH_SECOND);
                     let lease = u64::try_from(round * u128::from(seat.claim) / u128::from(all)).unwrap_or(u64::MAX);
-                    account.settle(bucket, now, (waiting > 0).then_some(lease.max(1)));
+                    account.settle(bucket, now, (seat.claim > 0).then_some(lease.max(1)), waiting > 0);
                 }
             }
         }
@@ -278,8 +281,9 @@ mod tests {
     struct Sender {
         quotas: Quotas,
         connections: usize,
-        /// What is sent at once, if the quota lets it.
+        /// What is sent at once, if the quota lets it, and the least, whether it does or not.
         piece: u64,
+        least: u64,
         /// The worker looks at each of so many ticks only.
         ticks: u64,
         sent: u64,
@@ -289,7 +293,7 @@ mod tests {
         fn new(path: &[(&Arc<Aggregate>, u32)], connections: usize) -> Sender {
             let mut quotas = Quotas::default();
             quotas.arrange(path.iter().map(|&(aggregate, weight)| (aggregate.clone(), weight)).collect());
-            Sender { quotas, connections, piece: 65_536, ticks: 1, sent: 0 }
+            Sender { quotas, connections, piece: 65_536, least: 1_024, ticks: 1, sent: 0 }
         }
 
         fn step(&mut self, now: Instant) {
@@ -298,7 +302,8 @@ mod tests {
                     if self.connections == 0 || self.quotas.blocked_until(Resource::Network, now).is_some() {
                         break;
                     }
-                    let amount = self.quotas.available(Resource::Network, now).clamp(1_024, self.piece.max(1_024));
+                    let amount =
+                        self.quotas.available(Resource::Network, now).clamp(self.least, self.piece.max(self.least));
                     self.quotas.charge(Resource::Network, now, amount);
                     self.sent += amount;
                 }
@@ -369,6 +374,37 @@ mod tests {
         let mut late = senders(&[(0, 300, 1), (0, 300, 1), (1, 100, 1), (1, 100, 1)]);
         late.iter_mut().zip([30, 60, 30, 60]).for_each(|(sender, ticks)| sender.ticks = ticks);
         assert_about(&run(&mut late), &[0.375, 0.375, 0.125, 0.125]);
+    }
+
+    #[test]
+    fn weights_hold_where_one_piece_is_more_than_a_round() {
+        for (per_s, weights) in
+            [(100_000, [400, 100]), (100_000, [100, 100]), (500_000, [300, 100]), (2_000_000, [300, 100])]
+        {
+            let (owner, sites) = (limited(per_s), [Arc::default(), Arc::default()]);
+            let sender = |(site, weight)| Sender::new(&[(site, weight), (&owner, 1)], 1);
+            let mut senders: Vec<Sender> = sites.iter().zip(weights).map(sender).collect();
+            senders.iter_mut().for_each(|sender| sender.least = 16_384);
+            const SECONDS: u64 = 30;
+            for ms in 0..SECONDS * 1_000 {
+                senders.iter_mut().for_each(|sender| sender.step(at_us(ms * 1_000)));
+            }
+            let [a, b] = [0, 1].map(|place: usize| senders[place].sent as f64 / (per_s * SECONDS) as f64);
+            let due = f64::from(weights[0]) / f64::from(weights[0] + weights[1]);
+            assert!((a - due).abs() < 0.02 && (b - 1.0 + due).abs() < 0.02, "{weights:?} at {per_s}: {a} and {b}");
+        }
+    }
+
+    #[test]
+    fn what_was_used_too_much_is_owed_by_who_leaves() {
+        let site = limited(RATE);
+        let mut quotas = Sender::new(&[(&site, 1)], 1).quotas;
+        quotas.charge(Resource::Network, at_us(0), RATE / 20);
+        quotas.settle(at_us(0), 1);
+        quotas.charge(Resource::Network, at_us(0), RATE);
+        quotas.arrange(vec![(site.clone(), 1)]);
+        let until = quotas.blocked_until(Resource::Network, at_us(0)).unwrap();
+        assert!(until.since(at_us(0)).abs_diff(Duration::from_secs(1)) < Duration::from_millis(1), "{until:?}");
     }
 
     #[test]
