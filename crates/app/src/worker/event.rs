@@ -1,5 +1,7 @@
 //! The events that the tree orders: which there are, how they get into it, and who pays for what one has cost when it has run.
 
+use std::mem;
+
 use leat_host::reactor::Token;
 use leat_logic::admission::Admission;
 use leat_logic::schedule::{Cost, LeafId, Operation, Urgency};
@@ -176,7 +178,13 @@ impl<H: Host> Worker<H> {
         let mut refused = None;
         if let Some(exchange) = connection.exchange.as_mut() {
             exchange.cost_ns += cost.ns;
-            refused = exchange.refusal.map(|refusal| (refusal, exchange.cost_ns));
+            if payer != leaf && site_before == UNKNOWN_SITE {
+                exchange.unknown_ns += cost.ns;
+            }
+            // More may follow: each is settled once.
+            refused = exchange
+                .refusal
+                .map(|refusal| (refusal, mem::take(&mut exchange.cost_ns), mem::take(&mut exchange.unknown_ns)));
         }
         let waited_us = self.now_us.wrapping_sub(event.queued_us);
         self.sites[site as usize].metrics.stages[stage as usize].waited_us.add(u64::from(waited_us));
@@ -194,8 +202,8 @@ impl<H: Host> Worker<H> {
                 self.charge_accept(token, payer);
             }
         }
-        if let Some((refusal, cost_ns)) = refused {
-            self.settle_refusal(token, payer, refusal, cost_ns);
+        if let Some((refusal, cost_ns, unknown_ns)) = refused {
+            self.settle_refusal(token, payer, refusal, (cost_ns, unknown_ns));
         }
         cost
     }

@@ -34,8 +34,9 @@ pub(super) struct Exchange<F> {
     pub(super) standing: Standing,
     /// The reply says that the request isn't served.
     pub(super) refusal: Option<Refusal>,
-    /// What it has cost so far.
+    /// What it has cost so far, and what of that has been charged to unknown work.
     pub(super) cost_ns: u64,
+    pub(super) unknown_ns: u64,
     /// When the reply was handed to the reactor.
     pub(super) replied: Instant,
     /// Of the reply; 0 before there is one.
@@ -151,6 +152,7 @@ impl<F> Exchange<F> {
             standing: Standing::Apart,
             refusal: None,
             cost_ns: 0,
+            unknown_ns: 0,
             replied: Instant::default(),
             status: 0,
             error: None,
@@ -203,6 +205,7 @@ impl<F> Exchange<F> {
         self.standing = Standing::Apart;
         self.refusal = None;
         self.cost_ns = 0;
+        self.unknown_ns = 0;
         self.status = 0;
         self.error = None;
         self.fell_back = false;

@@ -217,9 +217,10 @@ impl<H: Host> Worker<H> {
         }
     }
 
-    /// An event that cost so much has refused a request: says who pays for all that the request has cost. Refusals that the budget covers are
-    /// nobody's, so that what sites get done follows their weights however much of what they're asked they refuse.
-    pub(super) fn settle_refusal(&mut self, token: Token, leaf: LeafId, refusal: Refusal, cost_ns: u64) {
+    /// An event has refused a request: says who pays for all that the request has cost, of which a part has been charged to unknown work already.
+    /// Refusals that the budget covers are nobody's, so that what sites get done follows their weights however much of what they're asked they refuse.
+    pub(super) fn settle_refusal(&mut self, token: Token, leaf: LeafId, refusal: Refusal, cost_ns: (u64, u64)) {
+        let (cost_ns, unknown_ns) = cost_ns;
         let is_first = self.connections[token].http.request_count() == 1;
         let connecting_ns = self.meter.price(Operation::Accept, 0) + self.meter.price(Operation::Close, 0);
         let whole_ns = cost_ns + if is_first { connecting_ns } else { 0 };
@@ -227,7 +228,8 @@ impl<H: Host> Worker<H> {
         self.admission.set_refusal_cost(Cost::from_ns(self.holds.cost_ns));
         if refusal.is_covered {
             let nobody = self.leaves[UNKNOWN_SITE as usize][0];
-            self.tree.transfer(leaf, nobody, cost_ns);
+            self.tree.return_to_keeper(leaf, nobody, unknown_ns);
+            self.tree.transfer(leaf, nobody, cost_ns - unknown_ns);
             self.meter.transfer(leaf, nobody, cost_ns);
         }
     }

@@ -111,8 +111,8 @@ impl<E: Copy> Tree<E> {
         Ok(())
     }
 
-    /// Has a node, one of a tree, keep its place in the order when what was charged below it is moved to others: who pays in the end is then charged
-    /// beside it. Else a node whose costs are all moved away would come before all others for as long as there's something to do below it.
+    /// Has a node, one of a tree, and all below it keep their places in the order when what was charged there is moved to others: who pays in the end is
+    /// then charged beside it. Else one whose costs are all moved away would come before all others for as long as it has something to do.
     pub fn keep_charges(&mut self, node: NodeId) -> Result<(), TreeError> {
         self.keeper = self.find(node.into())?;
         Ok(())

@@ -281,18 +281,39 @@ impl<E: Copy> Tree<E> {
         }
     }
 
-    /// Moves `ns` of what has been charged to `from` to `to`, which turns out to be who it was for. Nodes above both aren't touched, and a node that
-    /// keeps its charges ([`Tree::keep_charges`]) isn't given anything back. Nothing moves if one of them has been removed.
+    /// Moves `ns` of what has been charged to `from` to `to`, which turns out to be who it was for. Nodes above both aren't touched. What leaves a node
+    /// that keeps its charges ([`Tree::keep_charges`]) is counted there no more, but neither it nor anything below it has its place in the order back.
+    /// Nothing moves if one of them has been removed.
     pub fn transfer(&mut self, from: LeafId, to: LeafId, ns: u64) {
+        let Some((moved_ns, both)) = self.what_moves(from, to, ns) else { return };
+        if self.is_kept(from.index, both) {
+            self.count(from.index, -moved_ns);
+        } else {
+            self.apply_below(from.index, both, -moved_ns);
+        }
+        self.apply_below(to.index, both, moved_ns);
+    }
+
+    /// As [`Tree::transfer`], of what had left a node that keeps its charges and comes back to it: it has its place in the order by that already.
+    pub fn return_to_keeper(&mut self, from: LeafId, to: LeafId, ns: u64) {
+        let Some((moved_ns, both)) = self.what_moves(from, to, ns) else { return };
+        debug_assert!(self.is_kept(to.index, both), "nothing has left any other node");
+        self.apply_below(from.index, both, -moved_ns);
+        self.count(to.index, moved_ns);
+    }
+
+    /// What can be moved from one leaf to another, and the lowest node that both are below.
+    fn what_moves(&self, from: LeafId, to: LeafId, ns: u64) -> Option<(i64, u32)> {
         if from == to || !self.is_current(from) || !self.is_current(to) {
-            return;
+            return None;
         }
         let moved_ns = ns.min(self.seats[from.index as usize].charged_ns);
-        let delta_ns = i64::try_from(moved_ns).unwrap_or(i64::MAX);
-        let both = self.common_ancestor(from.index, to.index);
-        let kept = self.above(from.index).take_while(|&at| at != both).find(|&at| at == self.keeper);
-        self.apply_below(from.index, kept.unwrap_or(both), -delta_ns);
-        self.apply_below(to.index, both, delta_ns);
+        Some((i64::try_from(moved_ns).unwrap_or(i64::MAX), self.common_ancestor(from.index, to.index)))
+    }
+
+    /// Whether a leaf is below the node that keeps its charges, and `end` isn't.
+    fn is_kept(&self, leaf: u32, end: u32) -> bool {
+        self.above(leaf).take_while(|&at| at != end).any(|at| at == self.keeper)
     }
 
     /// A member and all that it's below.
@@ -324,12 +345,16 @@ impl<E: Copy> Tree<E> {
         self.apply_below(leaf, NONE, delta_ns);
     }
 
+    fn count(&mut self, leaf: u32, delta_ns: i64) {
+        let charged_ns = &mut self.seats[leaf as usize].charged_ns;
+        *charged_ns = charged_ns.saturating_add_signed(delta_ns);
+    }
+
     /// Corrects a leaf, and all above it that are below `end`.
     fn apply_below(&mut self, leaf: u32, end: u32, delta_ns: i64) {
+        self.count(leaf, delta_ns);
         let seats = self.seats.as_mut_slice();
         let mut child = leaf;
-        let charged_ns = &mut seats[child as usize].charged_ns;
-        *charged_ns = charged_ns.saturating_add_signed(delta_ns);
         loop {
             let parent = seats[child as usize].parent;
             if parent == NONE {

@@ -198,6 +198,56 @@ fn work_that_others_pay_for_does_not_come_before_who_wants_less_than_its_share()
     }
 }
 
+/// A tree whose second leaf, and two more below a node that keeps its charges, are siblings.
+fn with_keeper() -> (Tree<u64>, Vec<LeafId>) {
+    let (mut tree, mut leaves) = flat(PolicyKind::WeightedFair, &weights(&[1, 1]));
+    let keeper = tree.add_node(tree.root(), PolicyKind::WeightedFair, Share::weight(1)).unwrap();
+    tree.keep_charges(keeper).unwrap();
+    leaves.extend((0..2).map(|_| tree.add_leaf(keeper, Share::default()).unwrap()));
+    (tree, leaves)
+}
+
+#[test]
+fn who_has_others_pay_for_it_does_not_come_before_its_siblings() {
+    let (mut tree, leaves) = with_keeper();
+    // The third has the first pay for all that it does; the fourth pays itself, and each of its events costs three times as much.
+    fill(&mut tree, &leaves[2..], 1_000);
+    let mut served = [0_u64; 4];
+    for _ in 0..1_000 {
+        let (leaf, _) = tree.pop().unwrap();
+        let place = leaves.iter().position(|&it| it == leaf).unwrap();
+        served[place] += 1;
+        let cost_ns = if place == 3 { 3_000 } else { 1_000 };
+        tree.charge(leaf, Cost::from_ns(cost_ns));
+        if place == 2 {
+            tree.transfer(leaf, leaves[0], cost_ns);
+        }
+    }
+    assert!(served[2].abs_diff(750) <= 4, "{served:?}");
+}
+
+#[test]
+fn what_comes_back_to_a_node_that_keeps_its_charges_is_not_charged_there_twice() {
+    let (mut tree, leaves) = with_keeper();
+    fill(&mut tree, &leaves[1..3], 1_000);
+    let mut served = [0_u64; 4];
+    for _ in 0..1_000 {
+        let (leaf, _) = tree.pop().unwrap();
+        let place = leaves.iter().position(|&it| it == leaf).unwrap();
+        served[place] += 1;
+        tree.charge(leaf, Cost::from_ns(1_000));
+        if place == 2 {
+            tree.transfer(leaf, leaves[0], 1_000);
+            tree.return_to_keeper(leaves[0], leaves[3], 1_000);
+        }
+    }
+    assert!(served[1].abs_diff(500) <= 2, "{served:?}");
+    let charged = leaves.iter().map(|&leaf| tree.served(leaf).1).collect::<Vec<_>>();
+    assert_eq!(charged, [0, served[1] * 1_000, 0, served[2] * 1_000]);
+    tree.push(leaves[0], 0).unwrap();
+    assert_eq!(tree.pop().map(|(leaf, _)| leaf), Some(leaves[0]), "it has paid for nothing");
+}
+
 #[test]
 fn those_that_lag_keep_the_others_waiting_no_longer_than_is_set() {
     let (mut tree, leaves) = flat(PolicyKind::WeightedFair, &weights(&[1, 1, 2, 3, 4]));
