@@ -82,9 +82,12 @@ impl Meter {
     /// The event that is running has done this.
     #[inline]
     pub(super) fn did(&mut self, operation: Operation, bytes: u64) {
-        let batch = if self.is_sampling { &mut self.sample } else { &mut self.batch };
-        batch.count(operation, bytes);
-        self.spent_ns += self.price(operation, bytes);
+        if self.is_sampling {
+            self.sample.count(operation, bytes);
+        } else {
+            self.batch.count(operation, bytes);
+            self.spent_ns += self.price(operation, bytes);
+        }
         match operation {
             Operation::Send | Operation::SendFile | Operation::Refuse => self.sent_bytes += bytes,
             Operation::Pass => self.read_bytes += bytes,
@@ -118,7 +121,6 @@ impl Meter {
         let by_price_ns = (used.as_nanos() as u64).saturating_sub(self.measured_ns);
         self.model.learn(&self.sample, by_price_ns);
         self.sample.clear();
-        self.spent_ns = 0;
         self.measured(Cost::from_ns(by_price_ns));
     }
 
@@ -130,8 +132,12 @@ impl Meter {
         Cost::from_ns(spent_ns + std::mem::take(&mut self.measured_ns))
     }
 
-    /// Something has been done for `leaf` by no event of its own; what it cost.
+    /// Something has been done for `leaf` by no event of its own; what it cost. Nothing while an event is measured: it's in that.
     pub(super) fn charge_apart(&mut self, leaf: LeafId, operation: Operation, bytes: u64) -> Cost {
+        if self.is_sampling {
+            self.sample.count(operation, bytes);
+            return Cost::from_ns(0);
+        }
         let cost = Cost::from_ns(self.price(operation, bytes));
         self.batch.count(operation, bytes);
         self.batch.charge(leaf, cost);
@@ -234,6 +240,25 @@ mod tests {
         }
         let [one, other] = charged_ns.map(|ns| ns as f64);
         assert!((other / one - 2.0).abs() < 0.1, "{}", other / one);
+    }
+
+    #[test]
+    fn what_is_measured_by_itself_is_charged_once_and_takes_nothing_with_it() {
+        let mut tree: Tree<()> = Tree::new(PolicyKind::WeightedFair);
+        let leaf = tree.add_leaf(tree.root(), Share::default()).unwrap();
+        let mut meter = Meter::new(Duration::ZERO);
+        while !meter.begin_sample() {}
+        meter.end_sample(Duration::ZERO);
+        meter.did(Operation::Refuse, 0);
+        let before_ns = meter.price(Operation::Refuse, 0);
+        (0..EVENTS_EACH_SAMPLE).for_each(|_| _ = meter.begin_sample());
+        assert!(meter.is_sampling);
+        meter.did(Operation::SendFile, 1_000);
+        let apart = meter.charge_apart(leaf, Operation::Close, 0);
+        meter.end_sample(Duration::from_micros(30));
+        let charged = meter.charge(leaf);
+        assert_eq!((charged.ns, apart.ns), (30_000 + before_ns, 0), "what was done before is still to be paid");
+        meter.measure(Duration::from_micros(30), |_, delta_ns| assert_eq!(delta_ns, -(before_ns as i64)));
     }
 
     #[test]
