@@ -36,6 +36,8 @@ pub(super) struct Gate {
     is_watched: bool,
     /// By stage.
     parked: [VecDeque<Parked>; Stage::COUNT],
+    /// How many of these may have ended since somebody looked.
+    ended: usize,
     /// Events of each stage that go on with the next look.
     pace: usize,
     /// When something was seen to be held back by quotas.
@@ -82,6 +84,16 @@ impl Gate {
 
     fn waiting(&self) -> usize {
         self.parked.iter().map(VecDeque::len).sum()
+    }
+
+    /// One that may be parked has ended. Those that aren't there any more are forgotten when they may be half of all: so they're never many, and looking
+    /// for them costs little for each.
+    fn one_has_ended(&mut self, mut is_there: impl FnMut(Parked) -> bool) {
+        self.ended += 1;
+        if self.ended * 2 > self.waiting() {
+            self.ended = 0;
+            self.parked.iter_mut().for_each(|parked| parked.retain(|&it| is_there(it)));
+        }
     }
 
     /// Has a connection received from when less is held again.
@@ -196,6 +208,15 @@ impl<H: Host> Worker<H> {
             gate.is_watched
         });
         self.watched_gates = watched;
+    }
+
+    /// Something of a site's has ended that may be parked.
+    pub(super) fn forget_parked(&mut self, site: u32) {
+        let Worker { gates, connections, programs, .. } = self;
+        gates[site as usize].one_has_ended(|parked| match parked {
+            Parked::Connection(token) => connections.get(token).is_some(),
+            Parked::Program(token) => programs.is_there(token),
+        });
     }
 
     fn go_on(&mut self, site: u32) {
@@ -317,6 +338,24 @@ mod tests {
         gate.judge(true, at_ms(0));
         assert!(Stage::ALL.into_iter().all(|stage| gate.is_closed(stage)));
         assert_eq!(gate.until, at_ms(200), "a tenth of two workers, of which 10 ms may be used at once");
+    }
+
+    #[test]
+    fn who_comes_and_goes_at_a_closed_gate_leaves_nothing_there() {
+        let mut gate = gate(Quota { network_rate: 1, ..Quota::default() });
+        const STAY: u32 = 100;
+        let mut looks = 0;
+        for index in 0..100_000 {
+            gate.park(Stage::Serve, Token { index, generation: 0 });
+            if index >= STAY {
+                gate.one_has_ended(|parked| {
+                    looks += 1;
+                    matches!(parked, Parked::Connection(token) if token.index < STAY)
+                });
+            }
+            assert!(gate.waiting() <= 2 * STAY as usize + 2, "{} after {index}", gate.waiting());
+        }
+        assert!(gate.waiting() >= STAY as usize && looks < 400_000, "{looks} looks");
     }
 
     #[test]

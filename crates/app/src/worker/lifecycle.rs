@@ -83,10 +83,14 @@ impl<H: Host> Worker<H> {
         }
         connection.inbox.clear(&mut self.reactor);
         let (site, held_bytes) = (connection.site, std::mem::take(&mut connection.accounted_bytes));
+        let is_queued = connection.flags.queued;
         self.reactor.close(connection.socket, connection.flags.cut);
         self.flow_ended(token);
         self.charge_apart(token, Operation::Close);
         self.connections.close(token.index);
+        if is_queued {
+            self.forget_parked(site);
+        }
         self.release_memory(site, held_bytes);
         self.metrics.connections.set(self.connections.len() as u64);
         if self.connections.len() + 1 == self.connections_max

@@ -106,6 +106,11 @@ impl<P: HostPrograms> Programs<P> {
         self.slice.map(|_| SLICE)
     }
 
+    /// Whether a token's program hasn't ended.
+    pub(super) fn is_there(&self, token: Token) -> bool {
+        self.all.get(&token.index).is_some_and(|program| program.token == token)
+    }
+
     fn get(&mut self, token: Token) -> Option<&mut Program> {
         self.all.get_mut(&token.index).filter(|program| program.token == token)
     }
@@ -349,6 +354,7 @@ impl<H: Host> Worker<H> {
         let Some(program) = self.programs.all.remove(&token.index) else { return };
         self.metrics.programs.set(self.programs.len() as u64);
         self.connections.take_back(token);
+        self.forget_parked(program.site);
         self.handler_lost_program(&program.handler, token, program.purpose, ended, program.is_killed);
     }
 }

@@ -50,9 +50,6 @@ impl<H: Host> Worker<H> {
         if self.now >= self.holds.next() || (self.tree.is_empty() && !self.holds.is_empty()) {
             self.end_holds();
         }
-        if !self.watched_gates.is_empty() {
-            self.look_at_gates();
-        }
         if self.now >= self.looks.next {
             self.look_at_usage();
         }
@@ -70,6 +67,10 @@ impl<H: Host> Worker<H> {
         }
         if self.now >= self.ports_timeout() {
             self.handle_ports_timeout();
+        }
+        // Last, so that nothing waits beside the tree of which nobody has taken account.
+        if !self.watched_gates.is_empty() {
+            self.look_at_gates();
         }
         self.flush_links();
         Ok(())
