@@ -319,17 +319,17 @@ impl Engine<'_> {
         let passage = match next {
             Some(next) => {
                 let mailboxes = self.workers.iter().map(|worker| worker.mailbox.clone()).collect();
-                let passage = passage::give(self.number_passage(), next.into(), mailboxes)?;
-                if let Some(before) = self.passage.replace(passage.clone()) {
-                    before.end();
-                }
-                Some(passage)
+                Some(passage::give(self.number_passage(), next.into(), mailboxes)?)
             }
             None => None,
         };
         let deadline = clock::now().after(within);
         for worker in &self.workers {
             worker.mailbox.send(Control::Drain { deadline, keep_idle, passage: passage.clone() });
+        }
+        // The workers know of the new way before the old one ends: without any, each reply that begins would be its connection's last.
+        if let Some(before) = passage.and_then(|passage| self.passage.replace(passage)) {
+            before.end();
         }
         // The workers close their copies when they have emptied the queues.
         self.sockets.clear();

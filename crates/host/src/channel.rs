@@ -9,8 +9,8 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
 };
 
-/// Bytes in one message: a configuration's mistakes can be long, nothing else is.
-const MESSAGE_BYTES_MAX: usize = 1024 * 1024;
+/// Bytes in one message: a connection that passes may bring along what its client has sent ahead.
+const MESSAGE_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 /// Descriptors in one message; the kernel allows 253.
 pub const DESCRIPTORS_MAX: usize = 250;

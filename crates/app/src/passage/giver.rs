@@ -149,7 +149,7 @@ impl Giver {
                 Verdict::Taken => return self.end("it takes what it wasn't offered"),
                 Verdict::Unwanted | Verdict::Refused => {
                     if let Some(given) = self.offered.remove(&number) {
-                        give_back(given, Some(verdict));
+                        self.give_back(given, Some(verdict));
                     }
                 }
             }
@@ -186,11 +186,11 @@ impl Giver {
     fn give_back_all(&mut self) {
         let unsent = mem::take(&mut self.unsent).into_iter();
         for (_, given) in mem::take(&mut self.offered).into_iter().chain(unsent) {
-            give_back(given, None);
+            self.give_back(given, None);
         }
     }
-}
 
-fn give_back((passenger, from): Given, verdict: Option<Verdict>) {
-    from.send(Control::Returned { passenger, verdict });
+    fn give_back(&self, (passenger, from): Given, verdict: Option<Verdict>) {
+        from.send(Control::Returned { passenger, number: self.number, verdict });
+    }
 }

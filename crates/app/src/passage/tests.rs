@@ -83,8 +83,8 @@ fn what_is_refused_comes_back() {
             // The worker has ended before it looked.
             None => drop(answer),
         }
-        let Control::Returned { verdict: heard, .. } = next(&old) else { panic!("it's back") };
-        assert_eq!(heard, verdict.or(Some(Verdict::Refused)));
+        let Control::Returned { number, verdict: heard, .. } = next(&old) else { panic!("it's back") };
+        assert_eq!((number, heard), (1, verdict.or(Some(Verdict::Refused))));
     }
 }
 
@@ -103,7 +103,7 @@ fn an_engine_that_dies_with_an_offer_changes_nothing() {
         messages.extend(old.take());
     }
     assert!(matches!(messages[0], Control::PassageEnded { number: 3 }));
-    let Control::Returned { passenger, verdict: None } = messages.remove(1) else { panic!("it's back") };
+    let Control::Returned { passenger, verdict: None, .. } = messages.remove(1) else { panic!("it's back") };
     TcpStream::from(passenger.socket).write_all(b"still here").unwrap();
     let mut heard = String::new();
     client.read_to_string(&mut heard).unwrap();

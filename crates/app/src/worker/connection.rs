@@ -160,6 +160,8 @@ pub(super) struct Flags {
     pub(super) leaving: bool,
     /// The next engine doesn't take it as it is.
     pub(super) stays: bool,
+    /// Nor will it later: its next reply is the last.
+    pub(super) unwanted: bool,
     /// Nothing is received for it, as its site holds too much.
     pub(super) unread: bool,
     /// What comes next may have waited where the worker couldn't see it.

@@ -65,6 +65,8 @@ pub enum Control {
     Returned {
         /// The connection.
         passenger: Passenger,
+        /// The passage's number.
+        number: u32,
         /// Why, if the next engine has said so. Else it has said nothing in time.
         verdict: Option<Verdict>,
     },

@@ -23,8 +23,8 @@ use crate::passage::{Answer, Key, Passage, Passenger};
 const UNDER_WAY_MAX: usize = 128;
 /// How often those are looked at again that couldn't go.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
-/// An image over this isn't worth a message of its own: its connection stays.
-const IMAGE_BYTES_MAX: usize = 512 * 1024;
+/// An image over this stays until some of it has been consumed: with it a message of others' would be longer than any may be.
+const IMAGE_BYTES_MAX: usize = 6 << 20;
 
 /// What passes at a worker.
 pub(super) struct Passages<F> {
@@ -74,7 +74,8 @@ impl<H: Host> Worker<H> {
         self.passages.to = Some(passage);
         for index in 0..self.connections.slots() as u32 {
             if let Some(token) = self.connections.token(index) {
-                self.connections[token].flags.stays = false;
+                let flags = &mut self.connections[token].flags;
+                (flags.stays, flags.unwanted) = (false, false);
             }
         }
         self.pass_all();
@@ -89,7 +90,7 @@ impl<H: Host> Worker<H> {
 
     /// Whether a reply that begins now is a connection's last here.
     pub(super) fn ends_after_reply(&self, token: Token) -> bool {
-        let passes = self.passages.is_giving() && !self.connections[token].flags.stays;
+        let passes = self.passages.is_giving() && !self.connections[token].flags.unwanted;
         let goes_on = passes || self.goes_to_peer(token);
         self.drain.is_some_and(|drain| !drain.keep_idle || !goes_on)
     }
@@ -170,8 +171,9 @@ impl<H: Host> Worker<H> {
         self.metrics.connections.set(self.connections.len() as u64);
         self.passages.given += 1;
         let Some(to) = &self.passages.to else { return };
+        let number = to.number;
         if let Some(passenger) = to.offer(passenger, self.mailbox.clone()) {
-            self.returned(passenger, None);
+            self.returned(passenger, number, None);
         }
     }
 
@@ -211,8 +213,8 @@ impl<H: Host> Worker<H> {
         self.metrics.connections_passed.increment();
     }
 
-    /// A connection that was given goes on here.
-    pub(super) fn returned(&mut self, passenger: Passenger, verdict: Option<Verdict>) {
+    /// A connection that was given to passage `number` goes on here.
+    pub(super) fn returned(&mut self, passenger: Passenger, number: u32, verdict: Option<Verdict>) {
         self.passages.given -= 1;
         self.metrics.connections_returned.increment();
         let Ok(arrival) = self.understand_arrival(passenger) else {
@@ -221,9 +223,13 @@ impl<H: Host> Worker<H> {
         };
         let Some(token) = self.settle(arrival) else { return };
         let connection = &mut self.connections[token];
-        // Where nothing was said, another engine may take it at once.
-        connection.flags.stays = verdict.is_some();
-        if verdict == Some(Verdict::Unwanted) && connection.exchange.is_none() && connection.inbox.is_empty() {
+        let is_at_rest = connection.exchange.is_none() && connection.inbox.is_empty();
+        // Where nothing was said, or by an engine that is leaving itself, another may take it at once.
+        let is_refused = verdict.is_some() && self.passages.to.as_ref().is_some_and(|to| to.number == number);
+        connection.flags.stays = is_refused;
+        // What is under way may be why it's refused, and soon be over.
+        connection.flags.unwanted = is_refused && (is_at_rest || verdict == Some(Verdict::Unwanted));
+        if verdict == Some(Verdict::Unwanted) && is_at_rest {
             self.close(token);
         } else {
             self.begin_with(token);

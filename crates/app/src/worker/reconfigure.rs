@@ -61,7 +61,7 @@ impl<H: Host> Worker<H> {
                     self.passed();
                     settled = true;
                 }
-                Control::Returned { passenger, verdict } => self.returned(passenger, verdict),
+                Control::Returned { passenger, number, verdict } => self.returned(passenger, number, verdict),
                 Control::PassageEnded { number } => self.passage_ended(number),
                 Control::Offered { passenger, key, answer } => self.offered(passenger, key, answer),
                 Control::Begin { key } => self.begin_arrival(key),

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::on_both_reactors;
-use crate::support::{Directory, Reactor, Reply, Server, eventually};
+use crate::support::{Client, Directory, Reactor, Reply, Server, eventually};
 
 /// A directory with the responder in it.
 fn directory() -> Directory {
@@ -238,6 +238,23 @@ fn a_reload_lets_content_come_to_its_end(reactor: Reactor) {
     assert_eq!(line(&client.reply().text(), "CONTENT_LENGTH="), "5");
 }
 
+/// Half of a head was there when the server was told to stop: the request is answered like any other.
+fn a_server_that_stops_still_answers(reactor: Reactor) {
+    let directory = directory();
+    let mut server = serve(reactor, &directory, "command = \"responder\"\nprocesses = 1");
+    assert_eq!(server.get("/app").status, 200);
+    let mut client = server.connect();
+    client.send("GET /app?bytes=10 HTTP/1.1\r\nHost: it.test\r\n");
+    // Whoever is answered after that was accepted before.
+    assert_eq!(server.get("/app").status, 200);
+    server.signal("TERM");
+    eventually("new clients are refused", || Client::try_connect(server.address()).is_err().then_some(()));
+    client.send("\r\n");
+    let reply = client.reply();
+    assert!(reply.status == 200 && reply.body.len() == 10 && reply.says_close(), "{reply:?}");
+    assert!(server.wait_for_end().success());
+}
+
 fn a_reload_keeps_what_it_does_not_change(reactor: Reactor) {
     let directory = directory();
     let text = with_processes;
@@ -267,5 +284,6 @@ on_both_reactors!(
     somebody_elses_responder_is_connected_to,
     a_connection_to_somebody_elses_responder_is_not_kept,
     a_reload_lets_content_come_to_its_end,
+    a_server_that_stops_still_answers,
     a_reload_keeps_what_it_does_not_change,
 );

@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 
 use crate::on_both_reactors;
@@ -136,6 +137,25 @@ fn pipelined_requests_cross_an_upgrade(reactor: Reactor) {
         assert_eq!(client.reply().text(), "one\n");
     }
     assert!(client.reply().body == content);
+}
+
+/// What a client has sent ahead comes in all at once, far more than would be asked for: it travels too.
+fn much_that_was_sent_ahead_crosses_an_upgrade(reactor: Reactor) {
+    let (site, content) = site();
+    let server = start(reactor, &site, "1");
+    let mut client = download(&server);
+    let body = noise(900_000, 2);
+    let put = format!("PUT /new HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n", body.len());
+    let all = [put.as_bytes(), &body, b"GET /a.txt HTTP/1.1\r\nHost: localhost\r\n\r\n"].concat();
+    let mut sending = client.stream().try_clone().unwrap();
+    // The server may leave some of it with the kernel until the reply under way has ended.
+    let sender = std::thread::spawn(move || sending.write_all(&all));
+    upgrade(&server);
+    assert!(client.read_content(content.len()).unwrap() == content);
+    sender.join().unwrap().unwrap();
+    let refused = client.reply();
+    assert!(refused.status == 405 && !refused.says_close(), "{refused:?}");
+    assert_eq!(client.reply().text(), "one\n");
 }
 
 fn the_end_of_a_connection_crosses_an_upgrade(reactor: Reactor) {
@@ -300,6 +320,7 @@ on_both_reactors!(
     a_slow_download_crosses_upgrades,
     a_file_that_changes_on_the_way_cuts_its_reply,
     pipelined_requests_cross_an_upgrade,
+    much_that_was_sent_ahead_crosses_an_upgrade,
     the_end_of_a_connection_crosses_an_upgrade,
     a_handlers_reply_ends_in_the_old_engine,
     a_configuration_that_the_new_engine_refuses_changes_nothing,

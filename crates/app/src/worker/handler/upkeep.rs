@@ -34,11 +34,13 @@ impl<H: Host> Worker<H> {
         }
     }
 
-    /// Whether a site of the configuration in force has the handler.
+    /// Whether a site of the configuration in force has the handler, and somebody may still ask for it: a worker that drains has requests yet
+    /// to answer as long as it has connections.
     fn is_current(&self, handler: &Rc<Handler>) -> bool {
         let has = |&site: &u32| self.sites[site as usize].handlers.iter().any(|known| Rc::ptr_eq(known, handler));
         let is_own = self.peers.as_ref().is_some_and(|peers| Rc::ptr_eq(peers, handler));
-        self.drain.is_none() && (is_own || self.current.iter().any(has))
+        let may_be_asked = self.drain.is_none() || self.connections.len() > 0;
+        may_be_asked && (is_own || self.current.iter().any(has))
     }
 
     /// Starts what is to be started, and lets go of handlers that the configuration hasn't any more, once nothing is under way. Returns when

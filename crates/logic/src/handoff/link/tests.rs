@@ -178,7 +178,7 @@ fn what_isnt_taken_is_bounded() {
     assert_eq!(pair.left.queue(&heartbeat(1)), Err(LinkError::Ended));
 
     let mut pair = Pair::open();
-    for _ in 0..7 {
+    for _ in 0..12 {
         pair.left.queue(&offer(1 << 20)).unwrap();
     }
     let bytes = output(&mut pair.left);
@@ -186,7 +186,7 @@ fn what_isnt_taken_is_bounded() {
     assert!(taken < bytes.len() && pair.right.inbox.len() < LINK_INBOX_BYTES_MAX + FRAME_BYTES_MAX);
     let mut left = &bytes[taken..];
     let mut count = 0;
-    while count < 7 {
+    while count < 12 {
         if pair.right.poll_message().unwrap().is_some() {
             count += 1;
         } else {
