@@ -21,8 +21,8 @@ const TCPDIAG_GETSOCK: u16 = 18;
 const REQUEST_DUMP: u16 = 0x301;
 const INET_DIAG_INFO: u16 = 2;
 const LISTEN: u32 = 1 << 10;
-/// ESTABLISHED, FIN_WAIT1, CLOSE_WAIT: there may be something to send.
-const OPEN: u32 = 1 << 1 | 1 << 4 | 1 << 8;
+/// ESTABLISHED, FIN_WAIT1, CLOSE_WAIT, LAST_ACK, CLOSING: there may be something to send.
+const OPEN: u32 = 1 << 1 | 1 << 4 | 1 << 8 | 1 << 9 | 1 << 11;
 
 /// Connections of one local address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

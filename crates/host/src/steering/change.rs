@@ -1,9 +1,11 @@
-//! Changes of entries, made in place by a program (`change_flow` in `programs/dispatcher.c`): what packets say meanwhile isn't undone, as it would be by an
+//! Changes of entries, made in place by a program (`make_change` in `programs/dispatcher.c`): what packets say meanwhile isn't undone, as it would be by an
 //! entry that is read here, changed, and written as a whole.
 
 use std::io;
 use std::mem;
 use std::os::fd::{AsRawFd, OwnedFd};
+
+use aya::util::KernelVersion;
 
 use super::layout::{CHANGE_DONE, CHANGE_FULL, CHANGE_GONE, RawChange};
 use super::{Doing, Error, Result};
@@ -25,6 +27,13 @@ struct RunAttributes {
     processor: u32,
     batch: u32,
     unused: u32,
+}
+
+/// The program that makes changes. Before Linux 5.18 the kernel has each run of an XDP program wait until all processors know of it: milliseconds, while a
+/// worker waits.
+pub(super) fn program() -> &'static str {
+    let can_run_xdp = KernelVersion::current().is_ok_and(|version| version >= KernelVersion::new(5, 18, 0));
+    if can_run_xdp { "change_flow" } else { "change_flow_as_packet" }
 }
 
 /// Whether there was such an entry, or is by now.

@@ -16,7 +16,7 @@ use super::held::{self, Held};
 use super::layout::{
     NODE_NEIGHBOUR, NODE_ROUTED, RawHeir, RawNode, RawServiceKey, raw_ip, raw_ipv4, raw_ipv6, raw_port,
 };
-use super::{Doing, Result, interface_index};
+use super::{Doing, Result, change, interface_index};
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!("programs/dispatcher.o");
 static BORN_OBJECT: &[u8] = aya::include_bytes_aligned!("programs/dispatcher_born.o");
@@ -109,7 +109,7 @@ impl Dispatcher {
             }
             None => None,
         };
-        let flows = Flows::new(programs.map("flows")?, programs.descriptor("change_flow")?)?;
+        let flows = Flows::new(programs.map("flows")?, programs.descriptor(change::program())?)?;
         let taps = HashMap::try_from(programs.map("taps")?).doing(|| "map of taps".to_owned())?;
         Ok(Dispatcher {
             answered,
@@ -152,6 +152,14 @@ impl Dispatcher {
         let mut programs = lock(&self.programs);
         programs.detach("dispatcher_ingress", interface, TcAttachType::Ingress)?;
         programs.detach("dispatcher_egress", interface, TcAttachType::Egress)
+    }
+
+    /// Has another program change entries.
+    #[cfg(test)]
+    pub(super) fn change_by(&mut self, program: &str) -> Result<()> {
+        let program = lock(&self.programs).descriptor(program)?;
+        Arc::get_mut(&mut self.flows).expect("nobody else has it").program = program;
+        Ok(())
     }
 
     /// The entries.
@@ -228,8 +236,20 @@ impl Dispatcher {
     /// # Errors
     /// What the kernel says.
     pub fn answer(&self, vip: SocketAddr) -> Result<()> {
+        self.set_answered(vip, 1)
+    }
+
+    /// From now on connections to a VIP begin with its listener's answer. Who has got another by then may go on.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn stop_answering(&self, vip: SocketAddr) -> Result<()> {
+        self.set_answered(vip, 0)
+    }
+
+    fn set_answered(&self, vip: SocketAddr, is_answered: u32) -> Result<()> {
         let Some(vips) = &self.answered else { return Ok(()) };
-        lock(vips).insert(service_key(vip), 1, 0).doing(|| format!("VIP {vip}"))
+        lock(vips).insert(service_key(vip), is_answered, 0).doing(|| format!("VIP {vip}"))
     }
 
     /// Whether connections can begin without a socket here.

@@ -173,7 +173,7 @@ pub struct Flows {
     map: HashMap<MapData, RawKey, RawFlow>,
     /// The same map, for reading many entries at once.
     descriptor: OwnedFd,
-    program: OwnedFd,
+    pub(super) program: OwnedFd,
     capacity: u32,
 }
 

@@ -88,7 +88,7 @@ pub struct SpreadCounters {
     pub followed: u64,
     /// Packets that a node has given to the listener of a server that isn't leat: those with which connections begin.
     pub served: u64,
-    /// The same, where that server didn't listen.
+    /// The same, where that server didn't listen or the kernel wouldn't give it the packet.
     pub unserved: u64,
 }
 
@@ -182,9 +182,10 @@ impl Spread {
         if self.refuses != is_well {
             return Ok(());
         }
+        let known = self.known.clone();
         self.refuses = !is_well;
-        let known = std::mem::take(&mut self.known);
-        self.set_services(&known)
+        // What the kernel doesn't know is to be said again.
+        self.set_services(&known).inspect_err(|_| self.refuses = is_well)
     }
 
     /// Says how a node is reached. It is on the same network: routers would be asked for the VIP itself.

@@ -56,12 +56,29 @@ fn reach(routed: bool) -> Reach {
 }
 
 fn in_lab(name: &str, test: impl FnOnce(&Dispatcher) + Send + 'static) {
-    in_namespace(name, |path| {
-        let dispatcher = Dispatcher::load_for_births(path, 100, CookieKey::new([7; 16])).unwrap();
-        dispatcher.set_node(1, &reach(false)).unwrap();
-        dispatcher.set_node(2, &reach(true)).unwrap();
-        test(&dispatcher);
+    in_namespace(name, |path| test(&dispatcher(path)));
+}
+
+/// The same twice: changed by either program, whichever this kernel would take.
+fn in_lab_by_both(name: &str, test: impl Fn(&Dispatcher) + Send + 'static) {
+    in_namespace(name, move |path| {
+        for program in ["change_flow", "change_flow_as_packet"] {
+            let folder = path.join(program);
+            std::fs::create_dir(&folder).unwrap();
+            let mut dispatcher = dispatcher(&folder);
+            dispatcher.change_by(program).unwrap();
+            test(&dispatcher);
+            drop(dispatcher);
+            std::fs::remove_dir_all(&folder).unwrap();
+        }
     });
+}
+
+fn dispatcher(path: &Path) -> Dispatcher {
+    let dispatcher = Dispatcher::load_for_births(path, 100, CookieKey::new([7; 16])).unwrap();
+    dispatcher.set_node(1, &reach(false)).unwrap();
+    dispatcher.set_node(2, &reach(true)).unwrap();
+    dispatcher
 }
 
 /// A TCP segment from one to the other.
@@ -236,7 +253,7 @@ fn what_the_client_said_last_is_remembered() {
 
 #[test]
 fn what_packets_say_and_what_leat_says_is_both_kept() {
-    in_lab("both", |dispatcher| {
+    in_lab_by_both("both", |dispatcher| {
         let fin = Segment::new(CLIENT4, VIP4, FIN | ACK, 1000);
         let heard = Heard { client_next: 1000, acknowledged: 0, window: 1, timestamp: 0 };
         for round in 0..500 {
@@ -264,7 +281,7 @@ fn what_packets_say_and_what_leat_says_is_both_kept() {
 
 #[test]
 fn a_change_is_made_of_the_flow_that_is_meant_only() {
-    in_lab("meant", |dispatcher| {
+    in_lab_by_both("meant", |dispatcher| {
         let (flows, key) = (dispatcher.flows(), Segment::new(CLIENT4, VIP4, ACK, 1000).key());
         steer(dispatcher, key, 1);
         let before = flows.get(key).unwrap();
@@ -503,9 +520,17 @@ fn a_syn_is_answered_without_a_socket_and_who_got_the_answer_is_believed() {
                 assert_eq!((verdict, urgent_pointer(&frame, segment.from)), (REDIRECT, names));
             }
             assert_eq!(arrive(&syn, 0), REDIRECT, "a flow that lives: the node's kernel challenges it");
+
+            let mut later = Segment { from: SocketAddr::new(syn.from.ip(), 40_001), ..syn.clone() };
+            let (number, clock) = answer(dispatcher, &later).expect("an answer");
+            dispatcher.stop_answering(syn.to).unwrap();
+            assert_eq!(arrive(&later, 0), PASS, "what begins is the listener's");
+            (later.flags, later.sequence, later.acknowledged) = (ACK, 7001, number + 1);
+            assert_eq!(arrive(&later, clock), DROP, "it had an answer, and goes on");
+            assert!(dispatcher.flows().get(later.key()).unwrap().is_some_and(|flow| flow.born));
         }
         let counters = dispatcher.counters().unwrap();
-        assert_eq!((counters.answered, counters.awaited), (2, 2));
+        assert_eq!((counters.answered, counters.awaited), (4, 4));
     });
 }
 

@@ -3,7 +3,7 @@
 #include "born.h"
 #include "turn.h"
 
-/* The VIPs whose SYNs are answered. */
+/* The VIPs whose SYNs are answered; those with 0 aren't any more, but who got an answer is believed. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1024);
@@ -31,12 +31,12 @@ struct {
 	__type(value, struct headers);
 } answers SEC(".maps");
 
-static __always_inline int is_born_vip(const struct packet *packet)
+static __always_inline const __u32 *find_born_vip(const struct packet *packet)
 {
 	struct service_key key = {};
 	__builtin_memcpy(key.address, packet->destination, 16);
 	key.port = packet->destination_port;
-	return bpf_map_lookup_elem(&born_vips, &key) != NULL;
+	return bpf_map_lookup_elem(&born_vips, &key);
 }
 
 static __noinline int has_listener(struct __sk_buff *skb, const struct packet *packet)

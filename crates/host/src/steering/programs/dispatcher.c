@@ -175,13 +175,14 @@ static __noinline int begin(struct __sk_buff *skb, const struct packet *packet)
 	struct handshake handshake = {};
 	struct flow flow = {};
 	struct flow_key key;
-	if (!packet || !is_born_vip(packet))
+	const __u32 *is_answered = packet ? find_born_vip(packet) : NULL;
+	if (!is_answered)
 		return TC_ACT_UNSPEC;
 	int kind = find_socket(skb, packet);
 	if (kind == SOCKET_CONNECTION)
 		return TC_ACT_UNSPEC;
 	if (packet->tcp.syn) {
-		int answer = answer_syn(skb, packet);
+		int answer = *is_answered ? answer_syn(skb, packet) : 0;
 		if (!answer)
 			return TC_ACT_UNSPEC;
 		count(ANSWERED);
@@ -314,13 +315,11 @@ int dispatcher_ingress(struct __sk_buff *skb)
 	return send_to_node(skb, &packet, flow);
 }
 
-/* Not for packets: leat runs it with a change. Fields that packets write stay as they are but where the change says what they are to be. For XDP, as
- * the kernel makes a socket for each run of a classifier. */
-SEC("xdp")
-int change_flow(struct xdp_md *context)
+/* Fields that packets write stay as they are but where the change says what they are to be. */
+static __always_inline int make_change(__u32 data, __u32 data_end)
 {
-	const struct change *wanted = (const void *)(long)context->data;
-	if ((const void *)(wanted + 1) > (const void *)(long)context->data_end)
+	const struct change *wanted = (const void *)(long)data;
+	if ((const void *)(wanted + 1) > (const void *)(long)data_end)
 		return CHANGE_FAILED;
 	struct change change = *wanted;
 	struct flow *flow = bpf_map_lookup_elem(&flows, &change.key);
@@ -358,6 +357,20 @@ int change_flow(struct xdp_md *context)
 	asm volatile("" ::: "memory");
 	flow->flags = (flow->flags & ~change.cleared) | change.to.flags;
 	return CHANGE_DONE;
+}
+
+/* Not for packets: leat runs them with a change. For XDP, as the kernel makes a socket for each run of a classifier. */
+SEC("xdp")
+int change_flow(struct xdp_md *context)
+{
+	return make_change(context->data, context->data_end);
+}
+
+/* The same where the kernel takes each run of an XDP program for one on an interface, and waits until all processors know. */
+SEC("classifier")
+int change_flow_as_packet(struct __sk_buff *skb)
+{
+	return make_change(skb->data, skb->data_end);
 }
 
 /* While others hold a flow, this host must not reset it: packets that were past the ingress when the entry was made still find no socket. */

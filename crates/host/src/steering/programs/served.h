@@ -40,11 +40,14 @@ static __noinline int give(struct __sk_buff *skb, const struct packet *packet, c
 			count(UNSERVED);
 		return 0;
 	}
-	int is_given = listener->state == BPF_TCP_LISTEN && (packet->tcp.syn || has_cookie_of(skb, packet, listener)) &&
-		       bpf_sk_assign(skb, listener, 0) == 0;
-	bpf_sk_release(listener);
-	if (is_given)
+	int is_given = listener->state == BPF_TCP_LISTEN && (packet->tcp.syn || has_cookie_of(skb, packet, listener));
+	if (is_given && bpf_sk_assign(skb, listener, 0) < 0) {
+		count(UNSERVED);
+		is_given = 0;
+	} else if (is_given) {
 		count(SERVED);
+	}
+	bpf_sk_release(listener);
 	return is_given;
 }
 
