@@ -89,7 +89,9 @@ fn a_node_whose_probe_is_dropped_is_proxied_from_the_first_request_on() {
     let nodes = motion::tell(&folder.path("leat.sock"), &["ctl", "nodes"]);
     assert!(nodes.contains("may be chosen, proxied for all IPv4 clients: what it sends under the VIP"), "{nodes}");
     filter(0);
-    within("it's tried again", || said().contains("node n2: its own replies reach all IPv4 clients again"));
+    within("it's tried again", || {
+        said().contains("node n2: connections of all IPv4 clients are handed over to it again")
+    });
     let before = given(&lab, "n2");
     ask_some(&lab, VIPS[0], 20, ("small", &small));
     assert!(given(&lab, "n2") > before, "{}", said());
@@ -145,7 +147,7 @@ fn hears_nothing(begun: Begun) {
     assert!(lab.number("dispatcher", "leat_flows_taken_back_total") >= 2, "{}", said());
     let nodes = motion::tell(&folder.path("leat.sock"), &["ctl", "nodes"]);
     assert!(nodes.contains("may be chosen, proxied for clients in 198.18.0.0/24: clients hear nothing"), "{nodes}");
-    let again = "node n1: its own replies reach clients in 198.18.0.0/24 again";
+    let again = "node n1: connections of clients in 198.18.0.0/24 are handed over to it again";
     let is_tried = |times| {
         is_dropped(false);
         within("one is tried", || {

@@ -453,9 +453,9 @@ impl Dispatcher {
     }
 
     /// A node has nothing before its first link is there.
-    pub fn await_link(&mut self, id: NodeId) {
+    pub fn await_link(&mut self, id: NodeId, now: Instant) {
         if let Some(node) = self.node_mut(id) {
-            node.health.await_link();
+            node.health.await_link(now);
         }
     }
 

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::limits::{EJECTION_DOUBLINGS_MAX, EJECTIONS_FORGOTTEN, SLOW_START_PERMILLE};
+use super::limits::{EJECTION_DOUBLINGS_MAX, EJECTIONS_FORGOTTEN, FIRST_LINK_TIME, SLOW_START_PERMILLE};
 use crate::time::Instant;
 
 /// When a node counts as unfit, and as fit again.
@@ -79,8 +79,8 @@ impl std::fmt::Display for State {
 pub struct Health {
     is_failing: bool,
     is_unlinked: bool,
-    /// There has been no link to it yet.
-    is_awaited: bool,
+    /// A first link that is there by then was there from the start.
+    awaited_until: Instant,
     /// Probes in a row that say otherwise than `is_failing`.
     contrary_probes: u32,
     next_probe: Instant,
@@ -100,7 +100,7 @@ impl Health {
         Health {
             is_failing: false,
             is_unlinked: false,
-            is_awaited: false,
+            awaited_until: Instant::default(),
             contrary_probes: 0,
             next_probe: now,
             is_probing: false,
@@ -180,15 +180,15 @@ impl Health {
         is_failing && !was_failing
     }
 
-    /// Nothing is to be had of it before its first link is there, with which it doesn't come back: it owes no slow start.
-    pub fn await_link(&mut self) {
-        (self.is_unlinked, self.is_awaited) = (true, true);
+    /// Nothing is to be had of it before its first link is there. If that comes soon, the node doesn't come back with it: it owes no slow start.
+    pub fn await_link(&mut self, now: Instant) {
+        (self.is_unlinked, self.awaited_until) = (true, now.after(FIRST_LINK_TIME));
     }
 
     /// Tells of the link to the node. True when the node has just gone down by it.
     pub fn link_changed(&mut self, is_up: bool, now: Instant) -> bool {
         let was_up = !std::mem::replace(&mut self.is_unlinked, !is_up);
-        if is_up && !was_up && !std::mem::take(&mut self.is_awaited) {
+        if is_up && !was_up && now >= std::mem::take(&mut self.awaited_until) {
             self.up_since = Some(now);
         }
         was_up && !is_up
@@ -316,12 +316,20 @@ mod tests {
     #[test]
     fn who_is_linked_first_owes_no_slow_start() {
         let mut health = Health::new(at(0));
-        health.await_link();
+        health.await_link(at(0));
         assert_eq!(health.state(at(1)), State::Unlinked);
         assert!(!health.link_changed(true, at(2)));
         assert_eq!((health.state(at(2)), health.share_permille(&SETTINGS, at(2))), (State::Up, 1000));
         assert!(health.link_changed(false, at(3)));
         assert!(!health.link_changed(true, at(4)));
         assert_eq!(health.share_permille(&SETTINGS, at(4)), 100, "it has come back");
+    }
+
+    #[test]
+    fn who_is_linked_first_long_after_the_others_starts_slowly() {
+        let mut health = Health::new(at(0));
+        health.await_link(at(0));
+        assert!(!health.link_changed(true, at(60)));
+        assert_eq!((health.state(at(60)), health.share_permille(&SETTINGS, at(60))), (State::Up, 100));
     }
 }

@@ -16,6 +16,9 @@ pub const TABLE_ENTRIES_MAX: usize = 1 << 24;
 /// Entries that expired and are cleared away with one choice.
 pub(super) const EXPIRED_PER_CHOICE: usize = 4;
 
+/// A node whose first link comes within this time was there from the start: servers that are started together find each other by then.
+pub(super) const FIRST_LINK_TIME: Duration = Duration::from_secs(10);
+
 /// Part of its weight that a node starts with, in thousandths.
 pub(super) const SLOW_START_PERMILLE: u64 = 100;
 

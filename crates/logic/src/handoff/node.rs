@@ -388,10 +388,10 @@ impl Node {
         &self.homes
     }
 
-    /// Whether there is a session with the home.
+    /// The session with the home, if there is one.
     #[must_use]
-    pub fn is_connected(&self) -> bool {
-        self.session.is_some()
+    pub fn session(&self) -> Option<SessionId> {
+        self.session
     }
 
     /// Whether nothing may be sent, nor anything begun that can't be done twice.
@@ -482,8 +482,9 @@ impl Node {
                 self.effects.push_back(Effect::AcceptAll);
             }
             None => self.refuse(flow, generation, RefuseReason::Absent),
-            // Its home asks since it hasn't been told yet, or since a full link keeps what it was told.
-            Some(Phase::Live) if is_unheard => self.tell_births(),
+            // Its home asks since it hasn't been told yet, or since a full link keeps what it was told. An older one doesn't say so, and asks for nothing
+            // else that it hasn't been told of.
+            Some(Phase::Live) if is_unheard || self.newborn.contains(&flow) => self.tell_births(),
             Some(Phase::Live) => self.give_back(flow),
             Some(Phase::Taking | Phase::Freezing | Phase::Returning(_)) => {}
         }

@@ -680,6 +680,19 @@ fn a_birth_of_which_the_home_hasnt_heard_yet_is_told_when_it_asks() {
 }
 
 #[test]
+fn a_home_of_an_older_version_asks_for_a_birth_without_saying_so() {
+    let mut pair = be_born();
+    pair.talk();
+    assert!(pair.node.born(FLOW));
+    let recall = || Message::Recall { flow: FLOW, generation: Generation::BORN, is_unheard: false };
+    pair.node.handle_message(pair.now, pair.session(), recall());
+    pair.talk();
+    assert_eq!(pair.node_did, [], "it's told that it has begun, and gets nothing back");
+    pair.node.handle_message(pair.now, pair.session(), recall());
+    assert_eq!(pair.node.poll_effect(), Some(FREEZE), "it knows, and asks");
+}
+
+#[test]
 fn a_birth_whose_word_is_late_stays_where_it_is() {
     let mut pair = be_born();
     assert!(pair.node.born(FLOW));

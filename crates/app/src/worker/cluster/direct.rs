@@ -344,7 +344,7 @@ fn tell(name: &str, event: &Event, shared: &super::Shared) {
              sends under the VIP; that is tried again by itself"
         )),
         None if shared.is_news(format!("{name} {whom}"), false) => {
-            crate::log::info(format_args!("node {name}: its own replies reach {whom} again"));
+            crate::log::info(format_args!("node {name}: connections of {whom} are handed over to it again"));
         }
         _ => {}
     }

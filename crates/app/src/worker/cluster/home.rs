@@ -118,7 +118,7 @@ impl Home {
         if steering.is_some() {
             // Until its link is there.
             for id in &nodes {
-                dispatcher.await_link(*id);
+                dispatcher.await_link(*id, now);
             }
         }
         let id = ServerId::new(DISPATCHER, u32::from(worker));

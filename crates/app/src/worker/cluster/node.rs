@@ -147,7 +147,8 @@ impl Node {
 
     /// The dispatcher's workers to which there are to be links: those that any of them has named, and those whose flows are here.
     pub(super) fn sought(&self) -> Vec<u16> {
-        let named = self.homes.values().filter(|home| home.flows.is_connected()).flat_map(|home| home.flows.homes());
+        let named =
+            self.homes.values().filter(|home| home.flows.session().is_some()).flat_map(|home| home.flows.homes());
         let held = self.homes.iter().filter(|(_, home)| home.flows.flow_count() > 0).map(|(id, _)| id.worker());
         let mut sought: Vec<u16> = named.copied().chain(held).collect();
         sought.sort_unstable();

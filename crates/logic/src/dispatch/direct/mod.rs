@@ -121,7 +121,7 @@ pub struct Event {
     pub node: NodeId,
     /// To whom.
     pub whom: Whom,
-    /// Why they don't arrive; none if they do again.
+    /// Why they don't arrive; none if they do again, or nobody remembers that they didn't.
     pub cause: Option<Cause>,
 }
 
@@ -189,6 +189,8 @@ pub struct Direct {
     /// Nodes that no client hears.
     mute: BTreeMap<(NodeId, Family), Trial>,
     doubts: BTreeMap<(NodeId, ClientPrefix), Doubt>,
+    /// So many of them are proxied.
+    detoured: usize,
     /// When a node was last heard by anybody.
     heard: BTreeMap<(NodeId, Family), Instant>,
     /// In the order of their times.
@@ -212,7 +214,7 @@ impl Direct {
     /// Whether all nodes may have everybody's connections.
     #[must_use]
     pub fn allows_all(&self) -> bool {
-        self.doubts.is_empty() && self.mute.is_empty() && !self.probes.values().any(Probe::has_failed)
+        self.detoured == 0 && self.mute.is_empty() && !self.probes.values().any(Probe::has_failed)
     }
 
     /// For whom a node is proxied, if for anybody.
@@ -233,7 +235,7 @@ impl Direct {
     #[must_use]
     pub fn detours(&self) -> usize {
         let probes = self.probes.values().filter(|probe| probe.has_failed()).count();
-        probes + self.mute.len() + self.doubts.values().filter(|doubt| doubt.trial.is_some()).count()
+        probes + self.mute.len() + self.detoured
     }
 
     /// A node's link is up: it's probed for these. [`Direct::is_probed`] says when enough is known.
@@ -307,8 +309,7 @@ impl Direct {
         self.looked_at = self.looked_at.wrapping_add(1);
         if self.forget_at <= now && self.has_doubts() {
             self.forget_at = now.after(FORGET_PAUSE);
-            let time = |doubt: &Doubt| if doubt.trial.is_some() { TRIAL_TIME } else { DOUBT_TIME };
-            self.doubts.retain(|_, doubt| now.since(doubt.last) < time(doubt));
+            self.forget_doubts(now);
         }
         let is_sample = self.looked_at.is_multiple_of(LOOKED_AT_EVERY);
         look.matters |= look.is_trial || is_doubted || is_sample || self.has_doubts();
@@ -405,11 +406,22 @@ impl Direct {
         self.trials(look).into_iter().flatten().for_each(|trial| trial.end(now));
     }
 
+    /// Who hasn't come back isn't remembered for ever.
+    fn forget_doubts(&mut self, now: Instant) {
+        let time = |doubt: &Doubt| if doubt.trial.is_some() { TRIAL_TIME } else { DOUBT_TIME };
+        let old = self.doubts.extract_if(.., |_, doubt| now.since(doubt.last) >= time(doubt));
+        for ((node, prefix), _) in old.filter(|(_, doubt)| doubt.trial.is_some()) {
+            self.detoured -= 1;
+            self.events.push_back(Event { node, whom: Whom::Prefix(prefix), cause: None });
+        }
+    }
+
     fn is_heard(&mut self, look: &Look, now: Instant) {
         let (node, client) = (look.node, look.ends.client.ip());
         let (prefix, family) = (ClientPrefix::of(client), Family::of(client));
         self.heard.insert((node, family), now);
         let had_doubt = self.doubts.remove(&(node, prefix)).is_some_and(|doubt| doubt.trial.is_some());
+        self.detoured -= usize::from(had_doubt);
         let was_mute = self.mute.remove(&(node, family)).is_some();
         let back = [(had_doubt, Whom::Prefix(prefix)), (was_mute, Whom::All(family))];
         let back = back.into_iter().filter(|(is_back, _)| *is_back);
@@ -433,6 +445,7 @@ impl Direct {
         (doubt.unheard, doubt.last) = (doubt.unheard.saturating_add(1), now);
         if doubt.trial.is_none() && doubt.unheard >= UNHEARD_FLOWS {
             doubt.trial = Some(Trial::new(now));
+            self.detoured += 1;
             self.events.push_back(Event { node, whom: Whom::Prefix(prefix), cause: Some(Cause::Clients) });
         }
         let place = (node, family);

@@ -103,12 +103,17 @@ fn one_that_hears_nothing_is_nothing_if_others_do_or_it_was_long_ago() {
         assert!(case.allows("198.18.0.1:1"));
     }
     assert_eq!(case.events(), Vec::<String>::new());
-    [1, 2].iter().for_each(|port| case.give(&format!("198.18.0.1:{port}")));
+    case.give("198.18.0.1:1");
     case.pass(Duration::from_secs(1), |_| false);
+    assert!(case.direct.has_doubts() && case.direct.allows_all(), "nobody is proxied yet");
+    case.give("198.18.0.1:2");
+    case.pass(Duration::from_secs(1), |_| false);
+    assert_eq!((case.direct.allows_all(), case.direct.detours(), case.events().len()), (false, 1, 1));
     case.now = case.now.after(TRIAL_TIME);
     case.give("203.0.113.1:1");
     case.pass(Duration::from_secs(1), |_| true);
     assert!(case.direct.allows_all(), "who never comes back isn't remembered for ever");
+    assert_eq!((case.direct.detours(), case.events()), (0, vec!["clients in 198.18.0.0/24: again".to_owned()]));
 }
 
 #[test]
