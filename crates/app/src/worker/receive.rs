@@ -156,9 +156,9 @@ impl<H: Host> Worker<H> {
         self.arm_receive(token);
     }
 
-    /// Has the reactor receive, from now until the end.
+    /// Has the reactor receive: from now until the end, or once on a connection that has been lent.
     pub(super) fn arm_receive(&mut self, token: Token) {
-        // One that has been lent may go home with its next request: there is nothing to be stopped first then.
+        // That may go home with its next request: there is nothing to be stopped first then.
         let once = self.cluster.is_some() && self.is_lent(token);
         let connection = &mut self.connections[token];
         let (site, flags) = (connection.site, &mut connection.flags);

@@ -43,7 +43,9 @@ impl<H: Host> Worker<H> {
         if self.cluster.is_some() && self.reply_moves(token) {
             return;
         }
-        self.tell_first();
+        if !self.has_told(token) {
+            return;
+        }
         if self.connections[token].flags.sending || !self.begin_sending(token) || !self.hear_program(token) {
             return;
         }

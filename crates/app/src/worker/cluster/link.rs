@@ -17,6 +17,7 @@ use super::super::stream::Owner;
 use super::super::{Host, LINK_LISTENER_INDEX, Worker};
 use super::Part;
 use super::node::Borrowed;
+use super::told::Batch;
 
 /// After a link that failed the next is tried, each time twice as late.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
@@ -49,6 +50,9 @@ struct Link {
     is_open: bool,
     /// The place in `homes`.
     home: Option<Place>,
+    /// Batches of messages that have been made, and up to which the kernel has them.
+    batches: Batch,
+    flushed: Batch,
 }
 
 struct Sought {
@@ -96,6 +100,16 @@ impl Links {
         homes.chain(sessions).min().unwrap_or(Instant::NEVER)
     }
 
+    /// With which of a link's batches goes what is queued now.
+    pub(super) fn next_batch(&self, session: SessionId) -> Option<Batch> {
+        self.sessions.get(&session).map(|link| link.batches + 1)
+    }
+
+    /// Up to which of a link's batches the kernel has all.
+    pub(super) fn flushed_batch(&self, session: SessionId) -> Option<Batch> {
+        self.sessions.get(&session).map(|link| link.flushed)
+    }
+
     fn of_stream(&self, stream: Token) -> Option<SessionId> {
         self.sessions.iter().find(|(_, link)| link.stream == stream).map(|(&session, _)| session)
     }
@@ -103,7 +117,7 @@ impl Links {
     fn add(&mut self, stream: Token, session: LinkSession, home: Option<Place>) -> SessionId {
         self.next_session += 1;
         let id = SessionId(self.next_session);
-        self.sessions.insert(id, Link { stream, session, is_open: false, home });
+        self.sessions.insert(id, Link { stream, session, is_open: false, home, batches: 0, flushed: 0 });
         id
     }
 }
@@ -259,10 +273,13 @@ impl<H: Host> Worker<H> {
         for (&id, link) in &mut cluster.links.sessions {
             let Some(stream) = self.streams.get(link.stream) else { continue };
             if stream.is_flushed() {
+                link.flushed = link.batches;
                 match link.session.poll_output(stream.outbox()) {
                     Ok(()) => stream.flush(&mut self.reactor),
                     Err(_) => failed.push(id),
                 }
+                link.batches += 1;
+                link.flushed += u64::from(stream.is_flushed());
             }
         }
         failed.into_iter().for_each(|id| self.drop_session(id));

@@ -13,6 +13,7 @@
 //! | `node` | a node's: connections that arrive, and their end |
 //! | `recovery` | a home's: flows whose node is gone |
 //! | `reply` | both: replies under way that change hands |
+//! | `told` | a node's: replies of which homes are being told, and that wait for it |
 //! | `rest` | a node's: connections that have nothing to do, of which homes are told |
 //! | `placing` | both: requests that come on connections which have been given to a node |
 //! | `shared` | is what workers share: programs in the kernel, and leases |
@@ -46,6 +47,7 @@ mod split;
 mod spread;
 mod succession;
 mod sweep;
+mod told;
 mod turns;
 mod waiting;
 
@@ -93,7 +95,7 @@ pub(super) struct Cluster<F> {
     freezer: Freezer,
     turns: turns::Turns,
     arrivals: reply::Arrivals<F>,
-    told: reply::Told,
+    told: told::Told,
     /// When flows are looked at again that are to be frozen.
     look_at: Instant,
     key: LinkKey,
@@ -271,7 +273,7 @@ impl<H: Host> Worker<H> {
             freezer: Freezer::new(),
             turns: turns::Turns::default(),
             arrivals: reply::Arrivals::default(),
-            told: reply::Told::default(),
+            told: told::Told::default(),
             look_at: Instant::NEVER,
             key,
             own,

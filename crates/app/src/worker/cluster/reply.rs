@@ -9,7 +9,7 @@ use leat_host::handoff;
 use leat_host::reactor::{Reactor, Token, Transmit};
 use leat_host::storage::limits::READ_BYTES_MAX;
 use leat_host::storage::{Outcome, Storage};
-use leat_logic::handoff::{FlowId, Image, Piece as Left, Progress, RefuseReason, ReplyState};
+use leat_logic::handoff::{FlowId, Image, Piece as Left, Progress, RefuseReason, ReplyState, SessionId};
 use leat_logic::http;
 use leat_logic::serve::cache::Lookup;
 use leat_logic::serve::coding::CodingOrder;
@@ -17,19 +17,13 @@ use leat_logic::serve::path::LoadRequest;
 use leat_logic::serve::resource::{Content, Found, Resource};
 
 use super::super::exchange::{Answer, Exchange, Piece};
-use super::super::{ARRIVALS_INDEX, File, Host, Worker, ticket_of};
+use super::super::{ARRIVALS_INDEX, File, Host, Stage, Worker, ticket_of};
 use super::Part;
 use super::flows::{http_state, refused};
+use super::told::Ready;
 
 /// Replies with less content aren't told of, but for a connection server: they are over before a death would be noticed.
 const TOLD_BYTES_MIN: u64 = 64 * 1024;
-
-/// Replies that homes are told of before their first byte is sent. What is told in a turn shares a write, so replies wait for its end.
-#[derive(Default)]
-pub(super) struct Told {
-    is_any: bool,
-    replies: Vec<(Token, Transmit)>,
-}
 
 /// Flows that have come with a reply under way, while their content is looked for.
 pub(super) struct Arrivals<F> {
@@ -122,46 +116,55 @@ impl<H: Host> Worker<H> {
     }
 
     fn tell_reply(&mut self, token: Token, reply: Option<ReplyState>) {
-        if reply.is_some() {
-            self.tell_progress(token, reply);
-            if let Some(cluster) = &mut self.cluster {
-                cluster.told.is_any = true;
-            }
+        if reply.is_some()
+            && let Some(session) = self.tell_progress(token, reply)
+            && let Some(cluster) = &mut self.cluster
+            && let Some(batch) = cluster.links.next_batch(session)
+        {
+            cluster.told.add(token, session, batch);
         }
     }
 
     /// Gives a whole reply to the reactor, or has it go out behind what homes are being told.
     pub(in crate::worker) fn give_to_reactor(&mut self, token: Token, transmit: Transmit) {
-        match self.cluster.as_mut().filter(|cluster| cluster.told.is_any) {
-            Some(cluster) => cluster.told.replies.push((token, transmit)),
-            None => self.reactor.send(self.connections[token].socket, token, transmit),
+        let transmit = match &mut self.cluster {
+            Some(cluster) => cluster.told.keep(token, transmit),
+            None => Some(transmit),
+        };
+        if let Some(transmit) = transmit {
+            self.reactor.send(self.connections[token].socket, token, transmit);
         }
     }
 
     /// Homes have been told: what waited for that goes out.
     pub(super) fn send_told(&mut self) {
-        let Some(cluster) = self.cluster.as_mut().filter(|cluster| cluster.told.is_any) else { return };
-        for (token, transmit) in std::mem::take(&mut cluster.told).replies {
-            // Its slot stays as long as it's being sent, whatever has become of the connection.
-            if let Some(connection) = self.connections.get(token) {
-                self.reactor.send(connection.socket, token, transmit);
+        let Some(cluster) = &mut self.cluster else { return };
+        for ready in cluster.told.take_ready(|session| cluster.links.flushed_batch(session)) {
+            let (Ready::Send(token, _) | Ready::Continue(token)) = ready;
+            // A slot stays as long as something is being sent, whatever has become of the connection.
+            let Some(connection) = self.connections.get(token) else { continue };
+            match ready {
+                Ready::Send(_, transmit) => self.reactor.send(connection.socket, token, transmit),
+                Ready::Continue(_) => self.queue(Stage::Transmit, token),
             }
         }
     }
 
-    /// Has homes told at once of what is about to be sent.
-    pub(in crate::worker) fn tell_first(&mut self) {
-        if self.cluster.as_ref().is_some_and(|cluster| cluster.told.is_any) {
+    /// Whether nobody has to be told any more before a reply's pieces are sent. If not, they're sent once its home has been told.
+    pub(in crate::worker) fn has_told(&mut self, token: Token) -> bool {
+        let knows = |worker: &mut Self| worker.cluster.as_mut().is_some_and(|cluster| cluster.told.knows(token));
+        if knows(self) {
             self.flush_links();
         }
+        !self.cluster.as_mut().is_some_and(|cluster| cluster.told.holds_up(token))
     }
 
-    /// Has a connection's home know how far it has come, and what is to be sent.
-    pub(super) fn tell_progress(&mut self, token: Token, reply: Option<ReplyState>) {
+    /// Has a connection's home know how far it has come, and what is to be sent. By which link it's told, if it is.
+    pub(super) fn tell_progress(&mut self, token: Token, reply: Option<ReplyState>) -> Option<SessionId> {
         let now = self.now;
-        let Some(cluster) = &mut self.cluster else { return };
-        let Part::Node(node) = &mut cluster.part else { return };
-        let Some(flow) = cluster.flows.at(token) else { return };
+        let cluster = self.cluster.as_mut()?;
+        let Part::Node(node) = &mut cluster.part else { return None };
+        let flow = cluster.flows.at(token)?;
         let connection = &self.connections[token];
         let input = connection.inbox.bytes(&self.reactor);
         let base = cluster.flows.base(flow);
@@ -169,7 +172,7 @@ impl<H: Host> Worker<H> {
         let is_silent = connection.flags.once && connection.flags.receiving;
         let known = cluster.flows.come_with(flow, connection.http.request_count()).filter(|_| is_silent);
         let come = known.map_or_else(|| handoff::progress(&super::node::Borrowed(connection.socket)), Ok);
-        let Ok((written, received)) = come else { return };
+        let (written, received) = come.ok()?;
         let progress = Progress {
             server_bytes: written.saturating_sub(base.0),
             client_bytes: received.saturating_sub(base.1),
@@ -177,12 +180,12 @@ impl<H: Host> Worker<H> {
             reply,
         };
         // One that is too large to be told isn't: it's cut if this node dies.
-        if let Ok(progress) = progress.encode() {
-            if let Some(home) = node.home(flow.home) {
-                home.flows.began(flow, progress.into());
-            }
-            self.run_effects();
-        }
+        let progress = progress.encode().ok()?;
+        let home = node.home(flow.home)?;
+        home.flows.began(flow, progress.into());
+        let session = home.flows.session();
+        self.run_effects();
+        session
     }
 
     /// A flow comes with a reply under way: is its content here?
