@@ -81,6 +81,7 @@ fn server_of(config: &Config) -> &[std::net::SocketAddr] {
 fn warn_of_lasting_changes(before: &Config, after: &Config) {
     let keys = [
         ("role", before.role != after.role),
+        ("cluster.born", after.role == Role::Node && after.cluster.born && !before.cluster.born),
         ("cluster.spread", before.cluster.spread != after.cluster.spread),
         ("cluster.node.for", server_of(before) != server_of(after)),
         ("admin.socket", before.admin.socket.is_some() && before.admin.socket != after.admin.socket),

@@ -346,6 +346,46 @@ fn connections_begin_at_data_servers_and_stay_there_though_links_are_full() {
 }
 
 #[test]
+fn a_reload_says_where_connections_begin() {
+    if !is_possible() {
+        return;
+    }
+    let (lab, folder) = (Lab::new(), Folder::new("where"));
+    let full = "delegation = 'full'\nsize_min = '64KiB'";
+    let write = |split| Cluster { split, ..ONLY }.write(&folder, "cluster");
+    lab.well(&["up", &write(full)]);
+    // The second one's size is known.
+    let begin = || {
+        lab.at("client1", || {
+            [(), ()].map(|()| {
+                let mut stream = connect();
+                ask(&mut stream, SIZES[1]);
+                stream
+            })
+        })
+    };
+    let [_, mut early] = begin();
+    let born = || lab.number("cs", "leat_births_total");
+    if born() == 0 {
+        return println!("skipped: no connection can begin at a data server here");
+    }
+    for split in ["delegation = 'partial'", "delegation = 'full'\nsize_min = '64KiB'\npeer = 'ds1'"] {
+        write(split);
+        lab.reload("cs");
+        let before = born();
+        begin();
+        assert_eq!(born(), before, "{split}");
+        lab.at("client1", || ask(&mut early, SIZES[1]));
+    }
+    write(full);
+    lab.reload("cs");
+    let before = born();
+    begin();
+    assert!(born() > before, "they begin there again");
+    assert_eq!(lab.number("cs", "leat_flows_cut_total"), 0);
+}
+
+#[test]
 fn connection_servers_share_a_data_server() {
     if !is_possible() {
         return;

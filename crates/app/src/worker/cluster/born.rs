@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -12,7 +13,7 @@ use leat_host::reactor::{Reactor, Token};
 use leat_host::socket;
 use leat_host::steering::{self, Arrival, Birth, CookieKey, FlowKey, can_name};
 use leat_logic::dispatch::Facts;
-use leat_logic::dispatch::cost::{Side, Work};
+use leat_logic::dispatch::cost::{Side, Way, Ways, Work};
 use leat_logic::handoff::{FlowId, HttpState, Image, ServerId, cookie_key};
 use leat_logic::http::{self, Progress};
 use leat_logic::split::Delegation;
@@ -21,9 +22,10 @@ use leat_logic::time::Instant;
 use super::super::settings::SiteKind;
 use super::super::{Host, Listening, UNKNOWN_SITE, Worker};
 use super::flows::MEASURED_EVERY;
+use super::home::Home;
 use super::node::{Borrowed, Node};
 use super::placing::ROUND_TRIP;
-use super::{DISPATCHER, Part, shared};
+use super::{DISPATCHER, Part, Shared, shared};
 use crate::config::{Config, Role};
 
 /// What has begun and ended at a node is told at once for so long: much sooner than its home would ask.
@@ -53,11 +55,15 @@ pub(super) fn node(config: &Config, pins: &Path) -> Result<steering::Node, Strin
     })
 }
 
-fn or_moved<T>(config: &Config, load: impl Fn(Option<CookieKey>) -> Result<T, steering::Error>) -> Result<T, String> {
+/// Whether connections are to begin at nodes.
+pub(super) fn are_wanted(config: &Config) -> bool {
     // A connection server that answers some itself has sockets for less, and a peer is given sockets only.
     let is_delegating = config.split.delegation == Delegation::Full && config.split.peer.is_empty();
-    let is_wanted = config.cluster.born && (config.role != Role::ConnectionServer || is_delegating);
-    let key_file = config.cluster.key_file.as_ref().filter(|_| is_wanted);
+    config.cluster.born && (config.role != Role::ConnectionServer || is_delegating)
+}
+
+fn or_moved<T>(config: &Config, load: impl Fn(Option<CookieKey>) -> Result<T, steering::Error>) -> Result<T, String> {
+    let key_file = config.cluster.key_file.as_ref().filter(|_| are_wanted(config));
     let key = key_file.map(|key| CookieKey::new(cookie_key(key.bytes())));
     if let Some(key) = key {
         match load(Some(key)) {
@@ -70,6 +76,39 @@ fn or_moved<T>(config: &Config, load: impl Fn(Option<CookieKey>) -> Result<T, st
         }
     }
     load(None).map_err(|error| error.to_string())
+}
+
+impl Home {
+    /// Has connections begin at nodes as the configuration says by now. Those that have begun aren't touched.
+    pub(super) fn arrange_births(&mut self, config: &Config, shared: &Shared) {
+        let Some(steering) = self.steering.as_ref() else { return };
+        let are_wanted = are_wanted(config);
+        if are_wanted == self.bears {
+            return;
+        }
+        self.bears = are_wanted;
+        if are_wanted && !steering.can_bear() && shared.is_news("births wait".to_owned(), true) {
+            crate::log::warning(format_args!(
+                "connections are moved to nodes: that they begin there is possible from the next start or upgrade (SIGUSR2) on"
+            ));
+        }
+        for &vip in &config.cluster.vip {
+            let told = if are_wanted { steering.answer(vip) } else { steering.stop_answering(vip) };
+            if let Err(error) = told {
+                crate::log::warning(format_args!("where connections begin can't be changed: {error}"));
+            }
+        }
+        self.dispatcher.set_first_ways(first_ways(Some(steering), self.bears));
+    }
+}
+
+/// By which first requests get to nodes.
+pub(super) fn first_ways(steering: Option<&Arc<steering::Dispatcher>>, bears: bool) -> Ways {
+    Ways::of(match steering {
+        Some(steering) if bears && steering.can_bear() => &[Way::BornThere, Way::MovedThere, Way::Proxy],
+        Some(_) => &[Way::MovedThere, Way::Proxy],
+        None => &[Way::Proxy],
+    })
 }
 
 impl Node {
@@ -151,7 +190,7 @@ impl<H: Host> Worker<H> {
         }
         let cluster = self.cluster.as_mut()?;
         let Part::Home(home) = &mut cluster.part else { return None };
-        if home.is_retiring || !can_name(home.id) {
+        if home.is_retiring || !home.bears || !can_name(home.id) {
             return None;
         }
         let (facts, client) = (Facts::of(&request), arrival.key.client.ip());

@@ -26,7 +26,7 @@ use super::leave::Leaving;
 use super::placing::ROUND_TRIP;
 use super::sweep::Sweep;
 use super::waiting::Waiting;
-use super::{DISPATCHER, Part, Shared, Split, number_of, recovery};
+use super::{DISPATCHER, Part, Shared, Split, born, number_of, recovery};
 use crate::config::{Config, Role};
 use crate::ctl::{self, Command, Question};
 
@@ -61,6 +61,8 @@ pub(super) struct Home {
     pub(super) waiting: Waiting,
     /// Nodes that are being emptied, and when to ask them next.
     pub(super) draining: BTreeSet<u32>,
+    /// Connections are to begin at nodes.
+    pub(super) bears: bool,
     /// Connections that began at nodes and haven't left them since: they count as under way there from then on, and not from the node's next report.
     pub(super) begun: BTreeMap<FlowId, NodeId>,
     /// Connections that began at servers that aren't leat.
@@ -105,11 +107,8 @@ impl Home {
                 None
             }
         };
-        dispatcher.set_first_ways(Ways::of(match &steering {
-            Some(steering) if steering.can_bear() => &[Way::BornThere, Way::MovedThere, Way::Proxy],
-            Some(_) => &[Way::MovedThere, Way::Proxy],
-            None => &[Way::Proxy],
-        }));
+        let bears = born::are_wanted(config);
+        dispatcher.set_first_ways(born::first_ways(steering.as_ref(), bears));
         let nodes = cluster
             .nodes
             .iter()
@@ -137,6 +136,7 @@ impl Home {
             id,
             dispatcher,
             changes_told: None,
+            bears,
             split: (config.role == Role::ConnectionServer).then(|| Split::new(config.split.rules())),
             steering,
             nodes,

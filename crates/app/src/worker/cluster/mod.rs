@@ -136,6 +136,7 @@ impl Part {
                 home.flows.set_homes(shared.workers().to_vec());
                 home.dispatcher.configure(config.cluster.settings());
                 home.split.iter_mut().for_each(|split| split.balance.configure(config.split.rules()));
+                home.arrange_births(config, shared);
             }
             Part::Node(node) => node.rules = config.split.rules(),
             Part::Peer(peer) => peer.configure(config),
