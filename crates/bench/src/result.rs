@@ -29,6 +29,24 @@ pub(crate) struct Mark {
     pub(crate) note: String,
 }
 
+impl Mark {
+    /// The subject's `value` must be at most `limit`; `doubt` says why it doesn't count, and is empty otherwise.
+    pub(crate) fn at_most(
+        (case, subject): (String, &str),
+        mark: &str,
+        value: Option<f64>,
+        limit: Option<f64>,
+        unit: &str,
+        doubt: String,
+    ) -> Mark {
+        let both = value.zip(limit);
+        let note = if both.is_some() { doubt } else { "it wasn't measured".to_owned() };
+        let met = note.is_empty() && both.is_some_and(|(value, limit)| value <= limit);
+        let (subject, mark, unit) = (subject.to_owned(), mark.to_owned(), unit.to_owned());
+        Mark { case, subject, mark, value, limit, unit, met, note }
+    }
+}
+
 /// A figure that is told but not judged.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Figure {

@@ -47,6 +47,12 @@ impl Samples {
         spread(self.values(case, point, server, metric))
     }
 
+    /// How often a subject's requests failed, in words; empty if they never did.
+    pub(crate) fn failures(&self, case: &str, point: &str, subject: &str) -> String {
+        let failed: f64 = self.values(case, point, subject, "failed").iter().sum();
+        if failed > 0.0 { format!("{failed} failures") } else { String::new() }
+    }
+
     pub(crate) fn median(&self, case: &str, point: &str, server: &str, metric: &str) -> Option<f64> {
         self.spread(case, point, server, metric).map(|spread| spread.median)
     }

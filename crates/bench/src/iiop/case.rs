@@ -93,21 +93,8 @@ fn marks(samples: &Samples, point: &str, name: &str) -> [Mark; 2] {
     let median = |who: &str, metric| samples.median(NAME, point, who, metric);
     let wrong: f64 = samples.values(NAME, point, name, "wrong").iter().sum();
     let mark = |text: &str, value: Option<f64>, limit: Option<f64>, unit: &str| {
-        let note = match (value, limit) {
-            (Some(_), Some(_)) if wrong > 0.0 => format!("{wrong} calls went wrong"),
-            (Some(_), Some(_)) => String::new(),
-            _ => "it wasn't measured".to_owned(),
-        };
-        Mark {
-            case: format!("{NAME} {point}"),
-            subject: name.to_owned(),
-            mark: text.to_owned(),
-            met: note.is_empty() && value <= limit,
-            value,
-            limit,
-            unit: unit.to_owned(),
-            note,
-        }
+        let doubt = if wrong > 0.0 { format!("{wrong} calls went wrong") } else { String::new() };
+        Mark::at_most((format!("{NAME} {point}"), name), text, value, limit, unit, doubt)
     };
     let time = |who| median(who, CALLS).map(|calls| 1e6 / calls);
     [

@@ -98,23 +98,9 @@ fn turn(bench: &mut Bench, setup: Setup, point: &str, round: u32) -> io::Result<
 /// By the medians of the rounds.
 fn marks(samples: &Samples, point: &str) -> [Mark; 2] {
     let median = |setup: Setup, metric| samples.median(NAME, point, setup.name, metric);
-    let failed: f64 = samples.values(NAME, point, LARD.name, "failed").iter().sum();
     let mark = |text: &str, value: Option<f64>, limit: f64, unit: &str| {
-        let note = match value {
-            None => "it wasn't measured".to_owned(),
-            Some(_) if failed > 0.0 => format!("{failed} failures"),
-            Some(_) => String::new(),
-        };
-        Mark {
-            case: format!("{NAME}: {point}"),
-            subject: LARD.name.to_owned(),
-            mark: text.to_owned(),
-            met: note.is_empty() && value.is_some_and(|value| value <= limit),
-            value,
-            limit: Some(limit),
-            unit: unit.to_owned(),
-            note,
-        }
+        let doubt = samples.failures(NAME, point, LARD.name);
+        Mark::at_most((format!("{NAME}: {point}"), LARD.name), text, value, Some(limit), unit, doubt)
     };
     let lacking = median(ONE, HITS).zip(median(LARD, HITS)).map(|(one, lard)| one - lard);
     let slower = median(TURNS, ANSWERED).zip(median(LARD, ANSWERED)).map(|(turns, lard)| turns / lard);

@@ -169,20 +169,7 @@ fn mark(samples: &Samples, case: &str, point: &str) -> Mark {
     let better = samples.least(case, point, TOTAL, |way| FIXED.contains(&way)).map(|(better, _)| better);
     let ratios = |better: &String| of(CHEAPER).into_iter().zip(of(better)).map(|(cheaper, better)| cheaper / better);
     let value = better.as_ref().and_then(|better| median(ratios(better).collect()));
-    let failed: f64 = samples.values(case, point, CHEAPER, "failed").iter().sum();
-    let note = match value {
-        None => "it wasn't measured".to_owned(),
-        Some(_) if failed > 0.0 => format!("{failed} failures"),
-        Some(_) => String::new(),
-    };
-    Mark {
-        case: format!("{case} {point}"),
-        subject: CHEAPER.to_owned(),
-        mark: format!("at most a tenth more than {}", better.unwrap_or_default()),
-        value,
-        limit: Some(LIMIT),
-        unit: "times".to_owned(),
-        met: note.is_empty() && value.is_some_and(|value| value <= LIMIT),
-        note,
-    }
+    let mark = format!("at most a tenth more than {}", better.unwrap_or_default());
+    let doubt = samples.failures(case, point, CHEAPER);
+    Mark::at_most((format!("{case} {point}"), CHEAPER), &mark, value, Some(LIMIT), "times", doubt)
 }

@@ -110,20 +110,6 @@ fn turns(
 /// By the median of the rounds' ratios, as what else the machine does is the same for both of a round.
 fn mark(samples: &Samples, point: &str) -> Mark {
     let value = samples.median(NAME, point, BORN, "ratio");
-    let failed: f64 = samples.values(NAME, point, BORN, "failed").iter().sum();
-    let note = match value {
-        None => "it wasn't measured".to_owned(),
-        Some(_) if failed > 0.0 => format!("{failed} failures"),
-        Some(_) => String::new(),
-    };
-    Mark {
-        case: format!("{NAME} {point}"),
-        subject: "leat".to_owned(),
-        mark: "within 3 % of nginx's cost without leat".to_owned(),
-        met: note.is_empty() && value.is_some_and(|value| value <= FACTOR),
-        value,
-        limit: Some(FACTOR),
-        unit: String::new(),
-        note,
-    }
+    let (case, doubt) = (format!("{NAME} {point}"), samples.failures(NAME, point, BORN));
+    Mark::at_most((case, "leat"), "within 3 % of nginx's cost without leat", value, Some(FACTOR), "", doubt)
 }

@@ -24,20 +24,6 @@ fn at_most(
     unit: &str,
     doubt: String,
 ) -> Mark {
-    let note = match (value, limit) {
-        (Some(_), Some(_)) => doubt,
-        _ => "it wasn't measured".to_owned(),
-    };
-    let met = note.is_empty() && value.zip(limit).is_some_and(|(value, limit)| value <= limit);
     let case = if point.is_empty() { case.to_owned() } else { format!("{case} {point}") };
-    Mark {
-        case,
-        subject: super::bench::LEAT.to_owned(),
-        mark: mark.to_owned(),
-        value,
-        limit,
-        unit: unit.to_owned(),
-        met,
-        note,
-    }
+    Mark::at_most((case, super::bench::LEAT), mark, value, limit, unit, doubt)
 }

@@ -4,7 +4,7 @@ use std::io;
 
 use super::super::bench::{Bench, computing};
 use super::super::setup::Policy;
-use super::{COLUMNS, NODES, at_most, by_policy, failures, percent};
+use super::{COLUMNS, NODES, at_most, by_policy, percent};
 use crate::experiment::{Case, Samples};
 use crate::result::Mark;
 use crate::workload::mix::Mix;
@@ -44,7 +44,7 @@ impl Case<Bench> for Mixed {
         let of = |policy: Policy| samples.median(NAME, "", policy.name(), "answered_per_s");
         let mark = |policy: &Policy| {
             let text = format!("what {} answers, of Mix-LARD's", policy.name());
-            let doubt = failures(samples, NAME, "", Policy::MixLard.name());
+            let doubt = samples.failures(NAME, "", Policy::MixLard.name());
             at_most((NAME, ""), &text, percent(of(*policy), of(Policy::MixLard)), 100.0, "%", doubt)
         };
         POLICIES[1..].iter().map(mark).collect()

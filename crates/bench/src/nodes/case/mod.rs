@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::bench::{Bench, Files, LEAT, Trial};
 use super::setup::{Disk, Limits, Policy, Setup};
-use crate::experiment::{Case, Samples};
+use crate::experiment::Case;
 use crate::load::Plan;
 use crate::result::Mark;
 use crate::workload::mix::Mix;
@@ -106,18 +106,10 @@ const COLUMNS: [(&str, &str, usize); 10] = [
     ("failed", "failed", 0),
 ];
 
-fn failures(samples: &Samples, case: &str, point: &str, name: &str) -> String {
-    let failed: f64 = samples.values(case, point, name, "failed").iter().sum();
-    if failed > 0.0 { format!("{failed} failures") } else { String::new() }
-}
-
 /// `value` must be at most `limit`; `doubt` says why it doesn't count, and is empty otherwise.
 fn at_most((case, point): (&str, &str), mark: &str, value: Option<f64>, limit: f64, unit: &str, doubt: String) -> Mark {
-    let note = if value.is_some() { doubt } else { "it wasn't measured".to_owned() };
-    let met = note.is_empty() && value.is_some_and(|value| value <= limit);
     let case = if point.is_empty() { case.to_owned() } else { format!("{case} {point}") };
-    let (subject, mark, unit) = (LEAT.to_owned(), mark.to_owned(), unit.to_owned());
-    Mark { case, subject, mark, value, limit: Some(limit), unit, met, note }
+    Mark::at_most((case, LEAT), mark, value, Some(limit), unit, doubt)
 }
 
 /// What `value` is in hundredths of `whole`.

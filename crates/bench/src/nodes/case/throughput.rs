@@ -71,7 +71,7 @@ impl Case<Bench> for Throughput {
     fn marks(&self, samples: &Samples) -> Vec<Mark> {
         let mark = |size: &str| {
             let lost = in_proportion(samples, size, LEAT, NODES_MAX).map(|percent| 100.0 - percent);
-            let failed = super::failures(samples, NAME, size, &row(LEAT, NODES_MAX));
+            let failed = samples.failures(NAME, size, &row(LEAT, NODES_MAX));
             at_most((NAME, size), "six nodes: less than six times one's", lost, LOST_PERCENT, "%", failed)
         };
         SIZES.map(|(size, ..)| mark(size)).to_vec()

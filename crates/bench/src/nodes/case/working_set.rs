@@ -4,7 +4,7 @@ use std::io;
 
 use super::super::bench::Bench;
 use super::super::setup::Policy;
-use super::{COLUMNS, NODES, at_most, by_policy, failures, percent};
+use super::{COLUMNS, NODES, at_most, by_policy, percent};
 use crate::experiment::{Case, Samples};
 use crate::result::Mark;
 use crate::workload::mix::Mix;
@@ -57,7 +57,7 @@ impl Case<Bench> for WorkingSet {
     fn marks(&self, samples: &Samples) -> Vec<Mark> {
         let of = |policy: Policy, metric| samples.median(self.name, "", policy.name(), metric);
         let other = |policy: Policy| {
-            let doubt = || failures(samples, self.name, "", Policy::MixLard.name());
+            let doubt = || samples.failures(self.name, "", Policy::MixLard.name());
             let answered = percent(of(policy, "answered_per_s"), of(Policy::MixLard, "answered_per_s"));
             let text = format!("what {} answers, of Mix-LARD's", policy.name());
             let mut marks =

@@ -6,7 +6,7 @@ use std::io;
 use super::super::bench::{Bench, SIZES, Size};
 use super::super::paper;
 use super::super::setup::{Kind, Setup};
-use super::{COLUMNS, at_most, failures, lost_percent, point, record, saturate, with_setup};
+use super::{COLUMNS, at_most, lost_percent, point, record, saturate, with_setup};
 use crate::experiment::{Case, Plot, Samples, plot::Scale};
 use crate::result::{Figure, Mark};
 
@@ -61,14 +61,7 @@ impl Case<Bench> for Cpu {
             let none = Setup { kind: Kind::Kept, ..*setup };
             let lost = lost_percent(per_s(samples, setup, size), per_s(samples, &none, size));
             let text = format!("{} falls short of no delegation", setup.name());
-            at_most(
-                (NAME, size.name),
-                &text,
-                lost,
-                LOST_PERCENT,
-                "%",
-                failures(samples, NAME, size.name, &setup.name()),
-            )
+            at_most((NAME, size.name), &text, lost, LOST_PERCENT, "%", samples.failures(NAME, size.name, &setup.name()))
         };
         pairs.map(mark).collect()
     }

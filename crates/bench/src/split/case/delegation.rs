@@ -4,7 +4,7 @@ use std::io;
 
 use super::super::bench::{Bench, size};
 use super::super::setup::{Kind, Setup};
-use super::{COLUMNS, at_most, failures, record, saturate, with_setup};
+use super::{COLUMNS, at_most, record, saturate, with_setup};
 use crate::experiment::{Case, Samples};
 use crate::result::Mark;
 
@@ -56,7 +56,7 @@ impl Case<Bench> for Delegation {
             let pair = of(setup, &point, "first_us").zip(of(&NONE, &point, "first_us"));
             let value = pair.map(|(delegating, serving)| delegating / serving * 100.0);
             let text = format!("{}: the connection server's time, of serving itself", setup.name());
-            at_most((NAME, &point), &text, value, percent, "%", failures(samples, NAME, &point, &setup.name()))
+            at_most((NAME, &point), &text, value, percent, "%", samples.failures(NAME, &point, &setup.name()))
         };
         let extra = point("64 KB", KINDS[1].1);
         let both = of(&BACK, &extra, "first_us").zip(of(&BACK, &extra, "behind_us"));
@@ -65,14 +65,14 @@ impl Case<Bench> for Delegation {
         let once = point("64 KB", KINDS[0].1);
         let born = of(&STAYS, &once, "first_us").zip(of(&STAYS, &once, "behind_us"));
         let born = born.zip(of(&NONE, &once, "first_us")).map(|((first, behind), serving)| first + behind - serving);
-        let doubt = failures(samples, NAME, &once, &STAYS.name());
+        let doubt = samples.failures(NAME, &once, &STAYS.name());
         vec![
             part(&BACK, "1 MB", KINDS[1].1, 35.0),
             part(&BACK, "10 MB", KINDS[1].1, 4.0),
             part(&BACK, "1 MB", KINDS[0].1, 35.0),
             part(&BACK, "10 MB", KINDS[0].1, 4.0),
             part(&STAYS, "1 MB", KINDS[1].1, 12.0),
-            at_most((NAME, &extra), text, value, EXTRA_US, "us", failures(samples, NAME, &extra, &BACK.name())),
+            at_most((NAME, &extra), text, value, EXTRA_US, "us", samples.failures(NAME, &extra, &BACK.name())),
             at_most((NAME, &once), "born at the data server: both sides, beyond serving", born, BORN_US, "us", doubt),
         ]
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::super::bench::{Bench, Load, size};
 use super::super::setup::{Kind, Setup};
-use super::{COLUMNS, VERIFY_EVERY, at_most, failures, lost_percent, point, record, with_setup};
+use super::{COLUMNS, VERIFY_EVERY, at_most, lost_percent, point, record, with_setup};
 use crate::experiment::{Case, Samples};
 use crate::result::Mark;
 
@@ -89,13 +89,13 @@ impl Case<Bench> for Links {
         let full = FULL.iter().map(|(setup, point, links)| {
             let whole = mbit(point, &ONE).map(|one| one * *links as f64);
             let text = format!("{} falls short of {links} full links", setup.name());
-            let doubt = failures(samples, NAME, point, &setup.name());
+            let doubt = samples.failures(NAME, point, &setup.name());
             at_most((NAME, point), &text, lost_percent(mbit(point, setup), whole), LOST_PERCENT, "%", doubt)
         });
         let beside_proxy = ["64 KB", "1 MB"].map(|point| {
             let value = mbit(point, &PROXIED).zip(mbit(point, &PARTIAL_13)).map(|(proxied, split)| proxied / split);
             let text = "HAProxy before three machines, as a part of 1+3 partial";
-            at_most((NAME, point), text, value, HAPROXY_PART, "", failures(samples, NAME, point, &PARTIAL_13.name()))
+            at_most((NAME, point), text, value, HAPROXY_PART, "", samples.failures(NAME, point, &PARTIAL_13.name()))
         });
         full.chain(beside_proxy).collect()
     }

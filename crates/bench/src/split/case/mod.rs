@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::bench::{Bench, Cluster, Load, Size, Trial};
 use super::setup::{Kind, Setup};
-use crate::experiment::{Case, Samples};
+use crate::experiment::Case;
 use crate::result::Mark;
 
 /// All, in the order of the table.
@@ -97,18 +97,10 @@ fn point(size: &Size) -> String {
     size.name.to_owned()
 }
 
-fn failures(samples: &Samples, case: &str, point: &str, setup: &str) -> String {
-    let failed: f64 = samples.values(case, point, setup, "failed").iter().sum();
-    if failed > 0.0 { format!("{failed} failures") } else { String::new() }
-}
-
 /// `value` must be at most `limit`; `doubt` says why it doesn't count, and is empty otherwise.
 fn at_most((case, point): (&str, &str), mark: &str, value: Option<f64>, limit: f64, unit: &str, doubt: String) -> Mark {
-    let note = if value.is_some() { doubt } else { "it wasn't measured".to_owned() };
-    let met = note.is_empty() && value.is_some_and(|value| value <= limit);
     let case = if point.is_empty() { case.to_owned() } else { format!("{case} {point}") };
-    let (subject, mark, unit) = (LEAT.to_owned(), mark.to_owned(), unit.to_owned());
-    Mark { case, subject, mark, value, limit: Some(limit), unit, met, note }
+    Mark::at_most((case, LEAT), mark, value, Some(limit), unit, doubt)
 }
 
 /// By how many hundredths `value` falls short of `whole`.

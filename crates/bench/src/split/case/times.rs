@@ -10,7 +10,7 @@ use hdrhistogram::Histogram;
 use super::super::bench::{Bench, Cluster, Load, Trial, size};
 use super::super::paper;
 use super::super::setup::{Kind, Setup};
-use super::{VERIFY_EVERY, at_most, failures, with_setup};
+use super::{VERIFY_EVERY, at_most, with_setup};
 use crate::experiment::{Case, Plot, Samples, plot::Scale};
 use crate::lab::{CLIENT, CLIENT_CORE};
 use crate::result::{Figure, Mark};
@@ -75,7 +75,7 @@ impl Case<Bench> for Times {
             let point = format!("{load:.2}");
             let part = ratio(samples, &point, "response_us").map(|times| 1.0 / times);
             let text = "1+3 partial's response time, of one server's at the same load";
-            at_most((NAME, &point), text, part, 1.0, "", failures(samples, NAME, &point, &SPLIT.name()))
+            at_most((NAME, &point), text, part, 1.0, "", samples.failures(NAME, &point, &SPLIT.name()))
         };
         saturated.map(mark).collect()
     }

@@ -40,22 +40,8 @@ impl Case<Bench> for FrontCpu {
     fn marks(&self, samples: &Samples) -> Vec<Mark> {
         let (value, haproxy) = (samples.median(NAME, "", LEAT, TOTAL), samples.median(NAME, "", HAPROXY, TOTAL));
         let limit = haproxy.map(|median| median * FACTOR);
-        let failed: f64 = samples.values(NAME, "", LEAT, "failed").iter().sum();
-        let note = match value.zip(limit) {
-            None => "it wasn't measured".to_owned(),
-            Some(_) if failed > 0.0 => format!("{failed} failures"),
-            Some(_) => String::new(),
-        };
-        vec![Mark {
-            case: NAME.to_owned(),
-            subject: LEAT.to_owned(),
-            mark: "1/10 of HAProxy's in TCP mode".to_owned(),
-            met: note.is_empty() && value.zip(limit).is_some_and(|(value, limit)| value <= limit),
-            value,
-            limit,
-            unit: "us".to_owned(),
-            note,
-        }]
+        let doubt = samples.failures(NAME, "", LEAT);
+        vec![Mark::at_most((NAME.to_owned(), LEAT), "1/10 of HAProxy's in TCP mode", value, limit, "us", doubt)]
     }
 
     fn figures(&self, samples: &Samples) -> Vec<Figure> {
