@@ -284,7 +284,7 @@ enum SplitCommand {
 pub(crate) struct Drain {
     /// The node's name.
     node: String,
-    /// The control socket of the dispatcher, as in [admin].
+    /// The control socket of the dispatcher, or behind fronts of the node itself, as in [admin].
     #[arg(long, value_name = "PATH", default_value = "/run/leat.sock")]
     socket: PathBuf,
     /// Give up after so many seconds; the node stays without new connections.
@@ -313,7 +313,8 @@ impl Drain {
         loop {
             let answer = ctl::ask(&self.socket, &ctl::Command::Flows)?;
             let left = answer["nodes"][&self.node].as_u64().unwrap_or(0);
-            if left == 0 {
+            // Who has none at the moment may not be known yet to take none.
+            if left == 0 && answer["may_begin"].as_u64().unwrap_or(0) == 0 {
                 println!("{} is empty after {:.1} s", self.node, started.elapsed().as_secs_f64());
                 return Ok(());
             }

@@ -203,8 +203,10 @@ impl Engine<'_> {
 
     /// Answers a question, or passes it on to the workers, if they are the ones that can.
     fn hear(&self, question: ctl::Question) {
-        let has_part =
-            |config: &Arc<Config>| config.role.is_home() || config.role == Role::Node && config.cluster.hands_on();
+        let knows_flows = |config: &Config| config.cluster.hands_on() || !server_of(config).is_empty();
+        let has_part = |config: &Arc<Config>| {
+            config.role.is_home() || config.role == Role::Node && config.cluster.is_spread() && knows_flows(config)
+        };
         let is_home = self.config.as_ref().is_some_and(has_part);
         let is_general = matches!(question.command, ctl::Command::Status | ctl::Command::Counters);
         match is_home && !is_general && !self.workers.is_empty() {

@@ -35,7 +35,7 @@ fn sum(answers: &[Value], key: &str) -> u64 {
 
 /// What a drain has begun.
 pub(crate) fn drain(node: &str, flows: u64) -> Value {
-    let text = format!("{node} is given nothing new, and {flows} connections are asked back\n");
+    let text = format!("{node} is given nothing new, and {flows} connections are to leave it\n");
     json!({ "node": node, "flows": flows, "text": text })
 }
 
@@ -48,7 +48,9 @@ fn flows(answers: &[Value]) -> Value {
             None => nodes.push((name.clone(), count)),
         }
     }
-    list_flows(["flows", "born", "moved"].map(|key| sum(answers, key)), &nodes)
+    let mut all = list_flows(["flows", "born", "moved"].map(|key| sum(answers, key)), &nodes);
+    all["may_begin"] = sum(answers, "may_begin").into();
+    all
 }
 
 /// How many connections nodes have in all, how many began there and how many were moved there so far, and how many each node has.

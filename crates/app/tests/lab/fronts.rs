@@ -141,4 +141,27 @@ fn nginx_behind_fronts_sees_its_clients_and_nothing_that_comes_or_goes_cuts_its_
     assert!(takes(&folder, &["front2"], "n3"));
     clients.clear();
     within("the node that drains is empty", || held("n2") == 0);
+
+    // One is told itself: fronts see that it refuses them. It's empty when nothing more begins there and the last connection has ended.
+    clients = lab.at("client1", || (0..20).map(|_| connect()).collect());
+    get_all(&mut clients);
+    assert!(held("n1") > 0);
+    let socket = folder.path("leat.sock.n1");
+    let text = std::thread::scope(|scope| {
+        let drain = scope.spawn(|| tell(&socket, &["drain", "n1"]));
+        within("fronts know that it refuses them", || !takes(&folder, &["front2"], "n1"));
+        let before = servers[0].requests().len();
+        get_all(&mut clients);
+        assert!(servers[0].requests().len() > before, "it keeps what it has");
+        assert!(!drain.is_finished(), "it isn't empty");
+        clients.clear();
+        drain.join().expect("it ends")
+    });
+    assert!(text.contains("n1 is given nothing new, and ") && text.contains("n1 is empty after "), "{text}");
+    assert_eq!(held("n1"), 0);
+    clients = lab.at("client1", || (0..20).map(|_| connect()).collect());
+    get_all(&mut clients);
+    assert_eq!(held("n1"), 0, "nothing begins there");
+    assert!(tell(&socket, &["ctl", "resume", "n1"]).contains("n1 may be chosen again"));
+    within("it's back", || takes(&folder, &["front2"], "n1"));
 }

@@ -290,7 +290,7 @@ fn a_drained_node_gives_up_its_connections_and_none_is_cut() {
     let program = std::env::var_os("LEAT_BINARY").unwrap_or_else(|| env!("CARGO_BIN_EXE_leat").into());
     let drained = Command::new(program).args(["drain", "n1", "--timeout", "20", "--socket", &socket]).output();
     let drained = String::from_utf8_lossy(&drained.expect("leat can be run").stdout).into_owned();
-    assert!(drained.contains(&format!("{at_first} connections are asked back\nn1 is empty after ")), "{drained}");
+    assert!(drained.contains(&format!("{at_first} connections are to leave it\nn1 is empty after ")), "{drained}");
     assert_eq!((flows("n1"), flows("n2")), (0, 60));
     clients.iter_mut().for_each(|stream| ask(stream).expect("the other node answers"));
     // There's nowhere to go on when the last node dies, but nobody waits for it: who is known to have had the last reply is refused, others are reset.

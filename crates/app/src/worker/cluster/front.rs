@@ -152,7 +152,7 @@ impl Front {
             Command::Weight { .. } | Command::Drain { .. } | Command::Resume { .. } => {
                 ctl::answer(&mut self.dispatcher, command, now)
             }
-            _ => Err("a front sees packets and no requests: it knows its nodes, and of connections nothing".to_owned()),
+            _ => Err("a front sees packets and no requests: it knows its nodes, and of connections nothing: ask the node itself".to_owned()),
         }
     }
 }

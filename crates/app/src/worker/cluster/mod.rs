@@ -19,6 +19,7 @@
 //! | `shared` | is what workers share: programs in the kernel, and leases |
 //! | `front` | a front's: which nodes can be reached, and whose each bucket is |
 //! | `spread` | a front's, and its nodes': packets go by a table, and nobody but the node sees the request |
+//! | `served` | such a node's whose server isn't leat, as it's emptied |
 //! | `peer` | such a node's that chooses by content and hands on to the others |
 //! | `succession` | such a node's process that another one follows |
 //! | `part` | what each part does as a flow changes hands |
@@ -42,6 +43,7 @@ mod placing;
 mod recovery;
 mod reply;
 mod rest;
+mod served;
 mod shared;
 mod split;
 mod spread;

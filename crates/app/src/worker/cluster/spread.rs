@@ -19,6 +19,7 @@ use super::super::stream::{Owner, Probed};
 use super::super::{Host, Worker};
 use super::foreign::Foreign;
 use super::front::{Front, Probe};
+use super::served::Served;
 use super::{Part, number_of, shared};
 use crate::config::{self, ClusterNode, Config, Role};
 use crate::ctl::Command;
@@ -37,9 +38,9 @@ pub(in crate::worker) struct Spread {
     steering: Option<steering::Spread>,
     /// At a front.
     front: Option<Front>,
-    /// At a node: the server in whose place it stands, if that isn't leat, as it was told at the start.
-    foreign: Option<Foreign>,
-    server: Option<ClusterNode>,
+    /// At a node in the place of a server that isn't leat, and where that listened at the start.
+    served: Option<Served>,
+    server: Vec<SocketAddr>,
     count_at: Instant,
     /// Connections that an earlier process has followed: nodes have until then to say that they still have them.
     left: Vec<FlowKey>,
@@ -62,8 +63,9 @@ impl Spread {
         let foreign = server_of(config).filter(|_| is_first).map(|node| Foreign::watch(config, node)).transpose();
         let foreign = foreign.map_err(|error| format!("no thread can be started: {error}"))?;
         let forget_at = if left.is_empty() { Instant::NEVER } else { now.after(LEFT_KEEP) };
-        let server = server_of(config).cloned();
-        Ok(Spread { steering, front, foreign, server, count_at: now, left, forget_at, draining: BTreeMap::new() })
+        let server = server_of(config).map(|node| node.server.clone()).unwrap_or_default();
+        let served = (!server.is_empty()).then(|| Served::new(foreign));
+        Ok(Spread { steering, front, served, server, count_at: now, left, forget_at, draining: BTreeMap::new() })
     }
 
     /// Takes over what a configuration says of the nodes.
@@ -74,7 +76,7 @@ impl Spread {
             for (place, node) in others {
                 steering.set_node(number_of(place), &shared::reach(node)?).map_err(text)?;
             }
-            steering.set_services(&services(cluster, self.server.as_ref())).map_err(text)?;
+            steering.set_services(&services(cluster, &self.server)).map_err(text)?;
         }
         if let Some(front) = &mut self.front {
             front.configure(cluster, now);
@@ -121,6 +123,7 @@ impl Spread {
     fn count(&mut self, metrics: &WorkerMetrics, now: Instant) {
         let Some(steering) = self.steering.as_mut().filter(|_| now >= self.count_at) else { return };
         self.count_at = now.after(COUNT_PAUSE);
+        let served = self.served.as_mut();
         // What can't be read now can be later.
         if let Ok(counters) = steering.counters() {
             metrics.packets_spread.set(counters.spread);
@@ -129,10 +132,11 @@ impl Spread {
             metrics.packets_followed.set(counters.followed);
             metrics.packets_served.set(counters.served);
             metrics.packets_unserved.set(counters.unserved);
+            served.into_iter().for_each(|served| served.has_begun(counters.served, now));
         }
-        let Some(foreign) = &self.foreign else { return };
-        metrics.flows.set(u64::from(foreign.connections()));
-        if let Some(Err(error)) = foreign.is_well().map(|is_well| steering.set_well(is_well)) {
+        let Some(served) = &self.served else { return };
+        metrics.flows.set(u64::from(served.connections().unwrap_or(0)));
+        if let Some(Err(error)) = served.is_well().map(|is_well| steering.set_well(is_well)) {
             crate::log::warning(format_args!("fronts can't see whether this node's server is well: {error}"));
         }
     }
@@ -143,14 +147,16 @@ fn server_of(config: &Config) -> Option<&ClusterNode> {
     config.cluster.own_node().filter(|node| config.role == Role::Node && !node.server.is_empty())
 }
 
-/// The VIPs, and at a node whose server isn't leat its own addresses at which fronts probe it.
-fn services(cluster: &config::Cluster, own: Option<&ClusterNode>) -> Vec<SpreadService> {
-    let vip = |&at: &SocketAddr| SpreadService { at, is_own: false, server: own.and_then(|node| node.server_for(at)) };
+/// The VIPs, and at a node whose server isn't leat its own addresses at which fronts probe it. `server`: where that listens.
+fn services(cluster: &config::Cluster, server: &[SocketAddr]) -> Vec<SpreadService> {
+    // The addresses may have changed since the start; where its server listens is what this one is built on.
+    let own = ClusterNode { server: server.to_vec(), ..cluster.own_node().cloned().unwrap_or_default() };
+    let vip = |&at: &SocketAddr| SpreadService { at, is_own: false, server: own.server_for(at) };
     let mut services: Vec<_> = cluster.vip.iter().map(vip).collect();
-    if let Some(node) = own {
-        for at in cluster.vip.iter().filter_map(|&vip| cluster.proxy_address(node, vip)) {
+    if !server.is_empty() {
+        for at in cluster.vip.iter().filter_map(|&vip| cluster.proxy_address(&own, vip)) {
             if services.iter().all(|known| known.at != at) {
-                services.push(SpreadService { at, is_own: true, server: node.server_for(at) });
+                services.push(SpreadService { at, is_own: true, server: own.server_for(at) });
             }
         }
     }
@@ -288,10 +294,17 @@ impl<H: Host> Worker<H> {
         }
     }
 
-    /// What a front says to a command; none if this is no front.
+    /// What a front says to a command, or a node in the place of a server that isn't leat; none if this is neither.
     pub(super) fn answer_by_front(&mut self, command: &Command) -> Option<Result<Value, String>> {
         let now = self.now;
-        let answer = self.spread.as_mut()?.front.as_mut()?.answer(command, now);
+        let spread = self.spread.as_mut()?;
+        if let Some(served) = &mut spread.served {
+            let answer = served.answer(command, &self.config.cluster, now);
+            spread.count_at = now;
+            spread.count(&self.metrics, now);
+            return Some(answer);
+        }
+        let answer = spread.front.as_mut()?.answer(command, now);
         self.renew_spread();
         Some(answer)
     }
@@ -305,17 +318,23 @@ mod tests {
     #[test]
     fn connections_begin_at_the_server_of_a_vips_family_and_fronts_find_it_at_the_nodes_own_addresses() {
         let address = |text: &str| text.parse::<SocketAddr>().expect("an address");
+        let server = [address("[::1]:8080"), address("127.0.0.1:8080")];
         let node = ClusterNode {
+            name: "n1".to_owned(),
             address: ["192.0.2.11", "2001:db8::11"].map(|text| text.parse().expect("an address")).to_vec(),
-            server: vec![address("[::1]:8080"), address("127.0.0.1:8080")],
+            // What a reload says of that isn't in force yet.
+            server: vec![address("127.0.0.1:9090")],
             ..ClusterNode::default()
         };
         let vip = vec![address("192.0.2.100:80"), address("[2001:db8::100]:80"), address("192.0.2.100:81")];
-        let cluster = Cluster { vip, ..Cluster::default() };
-        let told = |own| {
-            services(&cluster, own).into_iter().map(|SpreadService { at, is_own, server }| {
-                format!("{at} {is_own} {}", server.map(|server| server.to_string()).unwrap_or_default())
-            })
+        let mut cluster = Cluster { vip, name: node.name.clone(), nodes: vec![node], ..Cluster::default() };
+        let told = |cluster: &Cluster, server: &[SocketAddr]| {
+            services(cluster, server)
+                .into_iter()
+                .map(|SpreadService { at, is_own, server }| {
+                    format!("{at} {is_own} {}", server.map(|server| server.to_string()).unwrap_or_default())
+                })
+                .collect::<Vec<_>>()
         };
         let expected = [
             "192.0.2.100:80 false 127.0.0.1:8080",
@@ -325,8 +344,14 @@ mod tests {
             "[2001:db8::11]:80 true [::1]:8080",
             "192.0.2.11:81 true 127.0.0.1:8080",
         ];
-        assert_eq!(told(Some(&node)).collect::<Vec<_>>(), expected);
-        assert_eq!(told(None).collect::<Vec<_>>()[0], "192.0.2.100:80 false ");
-        assert_eq!(told(None).count(), 3);
+        assert_eq!(told(&cluster, &server), expected);
+        assert_eq!(told(&cluster, &[])[0], "192.0.2.100:80 false ");
+        assert_eq!(told(&cluster, &[]).len(), 3);
+        // An address that a reload brings is used at once.
+        cluster.nodes[0].address = vec!["192.0.2.12".parse().expect("an address")];
+        assert_eq!(
+            told(&cluster, &server[1..])[3..],
+            ["192.0.2.12:80", "192.0.2.12:81"].map(|at| format!("{at} true 127.0.0.1:8080"))
+        );
     }
 }
