@@ -1,5 +1,5 @@
-//! Other processes' TCP sockets in this network namespace, as the kernel lists them (sock_diag(7)): who listens, and how much there is to do. Changes
-//! nothing, and decides nothing.
+//! Other processes' TCP sockets in this network namespace, as the kernel lists them (sock_diag(7)): who listens, how much there is to do, and what a process
+//! has left that died. Decides nothing.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -18,11 +18,19 @@ const MESSAGE: usize = 72;
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
 const TCPDIAG_GETSOCK: u16 = 18;
+const SOCK_DESTROY: u16 = 21;
 const REQUEST_DUMP: u16 = 0x301;
+const REQUEST_ACKNOWLEDGED: u16 = 0x5;
 const INET_DIAG_INFO: u16 = 2;
+const INET_DIAG_MARK: u16 = 15;
 const LISTEN: u32 = 1 << 10;
 /// ESTABLISHED, FIN_WAIT1, CLOSE_WAIT, LAST_ACK, CLOSING: there may be something to send.
 const OPEN: u32 = 1 << 1 | 1 << 4 | 1 << 8 | 1 << 9 | 1 << 11;
+/// FIN_WAIT1, LAST_ACK, CLOSING: this side's end hasn't been acknowledged.
+const ENDING: u32 = 1 << 4 | 1 << 9 | 1 << 11;
+/// `struct inet_diag_req_v2`, whose end, as that of a message's head, says which socket.
+const DESTROY: usize = 56;
+const SOCKET_ID: usize = 48;
 
 /// Connections of one local address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -62,9 +70,37 @@ pub fn open_at(address: SocketAddr) -> io::Result<Open> {
     Ok(open)
 }
 
+/// Has the kernel forget the connections of `address` that no process has any more and whose ends aren't acknowledged, unless they were closed under `mark`:
+/// while it tries to end them, nobody else here can have them. Returns how many there were. Kernels before 6.11 leave them as they are.
+///
+/// # Errors
+/// Not allowed (`CAP_NET_ADMIN`), or made without `CONFIG_INET_DIAG_DESTROY`.
+pub fn forget_orphans(address: SocketAddr, mark: u32) -> io::Result<usize> {
+    let mut orphans = Vec::new();
+    list(ENDING, address.port(), |entry| {
+        if entry.local == Some(address.ip()) && entry.is_orphan && entry.mark != mark {
+            orphans.push((entry.family, entry.id));
+        }
+    })?;
+    let socket = socket(AddressFamily::NETLINK, SocketType::DGRAM, Some(netlink::SOCK_DIAG))?;
+    for (family, id) in &orphans {
+        send(&socket, &destruction(*family, id), SendFlags::empty())?;
+        match receive(&socket, |_| {}) {
+            // It has ended meanwhile.
+            Err(error) if error.raw_os_error() != Some(libc::ENOENT) => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(orphans.len())
+}
+
 struct Entry {
+    family: u8,
+    id: [u8; SOCKET_ID],
     local: Option<IpAddr>,
     is_busy: bool,
+    is_orphan: bool,
+    mark: u32,
 }
 
 /// The sockets of both families, in these states and with this port.
@@ -78,13 +114,26 @@ fn list(states: u32, port: u16, mut see: impl FnMut(&Entry)) -> io::Result<()> {
     })
 }
 
+fn begin(message: &mut [u8], kind: u16, flags: u16) -> &mut [u8] {
+    let length = message.len() as u32;
+    message[..4].copy_from_slice(&length.to_ne_bytes());
+    message[4..6].copy_from_slice(&kind.to_ne_bytes());
+    message[6..8].copy_from_slice(&flags.to_ne_bytes());
+    &mut message[HEADER..]
+}
+
+fn destruction(family: u8, id: &[u8; SOCKET_ID]) -> [u8; HEADER + DESTROY] {
+    let mut bytes = [0; HEADER + DESTROY];
+    let body = begin(&mut bytes, SOCK_DESTROY, REQUEST_ACKNOWLEDGED);
+    (body[0], body[1]) = (family, libc::IPPROTO_TCP as u8);
+    body[4..8].copy_from_slice(&u32::MAX.to_ne_bytes());
+    body[DESTROY - SOCKET_ID..].copy_from_slice(id);
+    bytes
+}
+
 fn request(states: u32, port: u16) -> [u8; HEADER + REQUEST] {
     let mut bytes = [0; HEADER + REQUEST];
-    let length = (HEADER + REQUEST) as u32;
-    bytes[..4].copy_from_slice(&length.to_ne_bytes());
-    bytes[4..6].copy_from_slice(&TCPDIAG_GETSOCK.to_ne_bytes());
-    bytes[6..8].copy_from_slice(&REQUEST_DUMP.to_ne_bytes());
-    let body = &mut bytes[HEADER..];
+    let body = begin(&mut bytes, TCPDIAG_GETSOCK, REQUEST_DUMP);
     body[3] = 1 << (INET_DIAG_INFO - 1);
     body[4..6].copy_from_slice(&port.to_be_bytes());
     body[STATES..STATES + 4].copy_from_slice(&states.to_ne_bytes());
@@ -103,8 +152,9 @@ fn receive(socket: &OwnedFd, mut see: impl FnMut(&[u8])) -> io::Result<()> {
             match u16::from_ne_bytes([header[4], header[5]]) {
                 NLMSG_DONE => return Ok(()),
                 NLMSG_ERROR => {
-                    let number = message.first_chunk().map_or(0, |number| i32::from_ne_bytes(*number));
-                    return Err(io::Error::from_raw_os_error(-number));
+                    // An acknowledgement is an error of number 0.
+                    let number = message.first_chunk().map_or(libc::EPROTO, |number| -i32::from_ne_bytes(*number));
+                    return if number == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(number)) };
                 }
                 TCPDIAG_GETSOCK => see(message),
                 _ => {}
@@ -125,33 +175,80 @@ impl Entry {
             Some(IpAddr::from(local).to_canonical())
         };
         let has_queued = number(56)? > 0 || number(60)? > 0;
-        Some(Entry { local, is_busy: has_queued || is_owing(message.get(MESSAGE..)?) })
+        let attributes = message.get(MESSAGE..)?;
+        Some(Entry {
+            family: *message.first()?,
+            id: message.get(4..4 + SOCKET_ID)?.try_into().ok()?,
+            local,
+            is_busy: has_queued || find(attributes, INET_DIAG_INFO).is_some_and(is_owing),
+            is_orphan: number(68)? == 0,
+            mark: find(attributes, INET_DIAG_MARK).map_or(0, |value| number_at(value, 0)),
+        })
     }
 }
 
+/// An attribute's value.
+fn find(mut attributes: &[u8], wanted: u16) -> Option<&[u8]> {
+    loop {
+        let header = attributes.first_chunk::<4>()?;
+        let length = usize::from(u16::from_ne_bytes([header[0], header[1]]));
+        let value = attributes.get(4..length)?;
+        if u16::from_ne_bytes([header[2], header[3]]) == wanted {
+            return Some(value);
+        }
+        attributes = attributes.get(length.next_multiple_of(4)..)?;
+    }
+}
+
+/// 0 where there is none.
+fn number_at(value: &[u8], at: usize) -> u32 {
+    value.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).map_or(0, u32::from_ne_bytes)
+}
+
 /// Whether the last data of a connection was the client's, by the times in its `struct tcp_info`.
-fn is_owing(mut attributes: &[u8]) -> bool {
+fn is_owing(info: &[u8]) -> bool {
     const LAST_SENT: usize = 44;
     const LAST_RECEIVED: usize = 52;
-    while let Some(header) = attributes.first_chunk::<4>() {
-        let length = usize::from(u16::from_ne_bytes([header[0], header[1]]));
-        let Some(value) = attributes.get(4..length) else { return false };
-        if u16::from_ne_bytes([header[2], header[3]]) == INET_DIAG_INFO {
-            let ago_ms =
-                |at: usize| value.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).map_or(0, u32::from_ne_bytes);
-            return ago_ms(LAST_RECEIVED) < ago_ms(LAST_SENT);
-        }
-        attributes = attributes.get(length.next_multiple_of(4)..).unwrap_or_default();
-    }
-    false
+    number_at(info, LAST_RECEIVED) < number_at(info, LAST_SENT)
 }
 
 #[cfg(test)]
 mod tests {
     use std::io::Write;
     use std::net::{TcpListener, TcpStream};
+    use std::os::fd::AsRawFd;
 
     use super::*;
+
+    #[test]
+    fn what_a_process_has_left_can_be_had_again() {
+        const MARK: u32 = 7;
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = listener.local_addr().expect("it's bound");
+        let mut clients = Vec::new();
+        let mut leave = |mark| {
+            let client = TcpStream::connect(address).expect("it listens");
+            let (mut server, _) = listener.accept().expect("a connection");
+            if crate::socket::set_option(server.as_raw_fd(), libc::SOL_SOCKET, libc::SO_MARK, mark).is_err() {
+                return false;
+            }
+            server.set_nonblocking(true).expect("it's a socket");
+            // Its end comes behind what its client doesn't read.
+            while server.write(&[0; 1 << 16]).is_ok() {}
+            clients.push(client);
+            true
+        };
+        if !(leave(0) && leave(MARK.cast_signed()) && leave(0)) {
+            return println!("skipped: it needs CAP_NET_ADMIN");
+        }
+        assert_eq!(forget_orphans(address, MARK).expect("the kernel does so"), 2);
+        assert_eq!(forget_orphans(address, MARK).expect("the kernel does so"), 0);
+        assert_eq!(
+            open_at(address).expect("the kernel tells").connections,
+            1,
+            "what was closed on purpose ends in order"
+        );
+    }
 
     #[test]
     fn what_listens_and_is_open_is_seen() {

@@ -110,9 +110,10 @@ pub(super) struct Connection<F> {
 }
 
 impl<F> Connection<F> {
-    /// Whether a handler is at work for the client.
+    /// Whether a handler is at work for the client. A file that another server has is no work.
     pub(super) fn is_being_handled(&self) -> bool {
-        self.exchange.as_ref().and_then(|exchange| exchange.run.as_ref()).is_some_and(Run::is_needed)
+        let exchange = self.exchange.as_ref().filter(|exchange| !exchange.is_fetched);
+        exchange.and_then(|exchange| exchange.run.as_ref()).is_some_and(Run::is_needed)
     }
 
     /// Bytes that lie here for it and nobody else: received and not processed, or waiting to be sent. A program's stream has some beside.

@@ -73,7 +73,7 @@ pub(super) struct Exchange<F> {
     pub(super) content: ContentKey,
     /// What the content of a reply from a file is: it may go on elsewhere.
     pub(super) resource: Option<Arc<Resource<F>>>,
-    /// A peer is asked for the reply.
+    /// The reply is a file's, and another server is asked for it.
     pub(super) is_fetched: bool,
     /// By which it's known if it has no other name; 0 until somebody wants to know.
     pub(super) drawn: u64,

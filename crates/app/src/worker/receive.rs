@@ -186,7 +186,7 @@ impl<H: Host> Worker<H> {
         };
         connection.flags.receiving = false;
         connection.flags.once = false;
-        connection.flags.pausing = false;
+        let was_pausing = std::mem::take(&mut connection.flags.pausing);
         connection.flags.ended = true;
         connection.flags.departing = false;
         if connection.flags.closing {
@@ -197,9 +197,15 @@ impl<H: Host> Worker<H> {
             self.cut(token);
         } else if connection.exchange.is_none() {
             self.queue(Stage::Receive, token);
-        } else if connection.inbox.is_empty() {
+        } else {
             // The request in progress is still answered: the client may have ended only its own side.
-            let _ = connection.http.handle_end_of_input();
+            if connection.inbox.is_empty() {
+                let _ = connection.http.handle_end_of_input();
+            }
+            // It was to leave as soon as receiving had stopped, and so it has: it's answered here if it can't any more.
+            if was_pausing && !self.freeze_goes_on(token) {
+                self.passing_goes_on(token);
+            }
         }
     }
 

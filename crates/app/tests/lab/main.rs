@@ -113,14 +113,23 @@ impl Lab {
 
     /// Sends the supervisor of a host's only leat a signal.
     fn tell_supervisor(&self, host: &str, signal: &str) {
+        self.tell(host, true, signal);
+    }
+
+    /// Has the engine of a host's only leat die at once. Its supervisor starts another.
+    fn kill_engine(&self, host: &str) {
+        self.tell(host, false, "-KILL");
+    }
+
+    fn tell(&self, host: &str, is_for_supervisor: bool, signal: &str) {
         let pids = self.processes(host);
         let parent = |pid: &str| {
             let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
             status.lines().find_map(|line| Some(line.strip_prefix("PPid:")?.trim().to_owned())).unwrap_or_default()
         };
-        let is_supervisor = |pid: &&str| !pids.split_whitespace().any(|other| other == parent(pid));
-        let supervisor = pids.split_whitespace().find(is_supervisor).expect("it runs");
-        let told = Command::new("kill").args([signal, supervisor]).status();
+        let is_supervisor = |pid: &str| !pids.split_whitespace().any(|other| other == parent(pid));
+        let whom = pids.split_whitespace().find(|pid| is_supervisor(pid) == is_for_supervisor).expect("it runs");
+        let told = Command::new("kill").args([signal, whom]).status();
         assert!(told.is_ok_and(|status| status.success()));
     }
 

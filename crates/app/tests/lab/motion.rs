@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Read, Write};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
-use super::{Folder, Lab, is_possible};
+use super::{Folder, Lab, is_possible, within};
 
 const VIP: &str = "10.77.0.100:80";
 
@@ -101,6 +101,41 @@ fn requests_of_a_kept_connection_go_where_their_content_is() {
 #[test]
 fn requests_of_a_kept_connection_go_where_their_content_is_if_begun_at_a_node() {
     go_where_content_is(Begun::AtNode);
+}
+
+#[test]
+fn clients_that_have_said_all_they_want_are_answered_wherever_that_is() {
+    for begun in [Begun::AtDispatcher, Begun::AtNode] {
+        half_closed_are_answered(begun);
+    }
+}
+
+fn half_closed_are_answered(begun: Begun) {
+    if !is_possible() {
+        return;
+    }
+    let (lab, folder) = (Lab::new(), Folder::new("said"));
+    let names: Vec<String> = (0..24).map(|number| format!("f{number}")).collect();
+    let files: BTreeMap<String, Vec<u8>> =
+        names.iter().enumerate().map(|(place, name)| (name.clone(), content(name, 1_000 + 3_000 * place))).collect();
+    up(&lab, &folder, begun, &files, "policy = 'consistent_hash'");
+    let clients = 500;
+    lab.at("client1", || {
+        for turn in 0..clients {
+            // Its end comes while the second request's place is looked for, and its connection may be about to leave.
+            let wanted = [&names[turn % names.len()], &names[turn * 7 % names.len()]];
+            let (mut stream, mut rest) = (connect(), Vec::new());
+            ask(&mut stream, &wanted.map(String::as_str));
+            stream.shutdown(Shutdown::Write).expect("it's open");
+            for name in wanted {
+                let reply = read_reply(&mut stream, &mut rest).unwrap_or_else(|error| panic!("client {turn}: {error}"));
+                assert!(reply == files[name], "client {turn}: {name} is as it should be");
+            }
+            assert_eq!(stream.read(&mut [0]).expect("an end, and no reset"), 0, "client {turn}");
+        }
+    });
+    let moved = lab.number("dispatcher", "leat_handoffs_returned_total") + total(&lab, "leat_fetches_total");
+    assert!(moved > 10, "{moved} requests were for others");
 }
 
 fn go_where_content_is(begun: Begun) {
@@ -409,4 +444,31 @@ fn outlive_a_node(begun: Begun) {
     assert_eq!(whole, 12, "{outcomes:?}");
     assert!(lab.number("dispatcher", "leat_flows_recovered_total") >= 2, "some were at the node that died");
     assert_eq!(lab.number("dispatcher", "leat_flows_cut_total"), 0);
+}
+
+#[test]
+fn connections_come_back_to_a_node_whose_process_died_with_them() {
+    if !is_possible() {
+        return;
+    }
+    let (lab, folder) = (Lab::new(), Folder::new("back"));
+    let big = content("big", 8 << 20);
+    let files = BTreeMap::from([("big".to_owned(), big.clone())]);
+    up(&lab, &folder, Begun::AtNode, &files, "policy = 'round_robin'");
+    await_tags(&lab, "big");
+    let socket = folder.path("leat.sock");
+    let links = || fs::read_to_string(format!("/run/leat-lab/{}/dispatcher.log", lab.name)).unwrap_or_default();
+    let is_up = |times| links().matches("node n1: its link is up").count() == times;
+    let drain = |node: &str| assert!(tell(&socket, &["drain", node, "--timeout", "20"]).contains(" is empty after "));
+    let outcomes = read_slowly(&lab, 12, "big", &big, || {
+        lab.kill_engine("n1");
+        within("it has its link again", || is_up(2));
+        await_tags(&lab, "big");
+        // All that n1 had has to go there again.
+        drain("n2");
+        drain("n3");
+    });
+    assert!(outcomes.iter().all(|outcome| matches!(outcome, Ok(true))), "{outcomes:?}");
+    let said = fs::read_to_string(format!("/run/leat-lab/{}/n1.log", lab.name)).expect("its log");
+    assert!(!said.contains("isn't taken over"), "{said}");
 }

@@ -30,7 +30,7 @@ pub use dispatcher::{Dispatcher, DispatcherCounters, Reach};
 pub use flows::{Flow, FlowKey, Flows, Heard};
 pub use held::{HELD_BYTES_MAX, HELD_FRAMES_PER_FLOW_MAX};
 pub use layout::NO_LEASE;
-pub use node::{Node, NodeCounters, Service, boot_clock_ns, mark_closing};
+pub use node::{Node, NodeCounters, Service, boot_clock_ns, forget_dead, mark_closing};
 pub use spread::{Spread, SpreadCounters, SpreadPart, SpreadService};
 
 /// Why packets can't be steered, or these not.

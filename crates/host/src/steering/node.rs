@@ -246,6 +246,15 @@ pub fn boot_clock_ns() -> u64 {
     time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
 }
 
+/// Has the kernel forget what a process that died has left of a VIP's connections: it would try to end each for minutes, in vain, and none of them could come
+/// back here. Those that were closed on purpose end in order.
+///
+/// # Errors
+/// As [`crate::connections::forget_orphans`].
+pub fn forget_dead(vip: SocketAddr) -> io::Result<usize> {
+    crate::connections::forget_orphans(vip, CLOSING_MARK)
+}
+
 /// Says that a connection is about to be closed on purpose, so that its FIN or RST may leave. The kernel closes those of a process that died
 /// without this. Replaces the socket's own mark, if it has one.
 ///

@@ -424,6 +424,7 @@ impl<H: Host> Worker<H> {
         let (chosen, is_moving) = (route.choice.node, route.decision.way == Way::MovedThere);
         if let Some(exchange) = self.connections[token].exchange.as_mut() {
             exchange.content = route.choice.key;
+            exchange.is_fetched = !route.choice.class.is_dynamic();
         }
         let flow = cluster.flows.at(token).unwrap_or_else(|| home.next_flow());
         if can_move && cluster.flows.at(token).is_none() && home.flows.open(flow) {
@@ -630,6 +631,14 @@ impl<H: Host> Worker<H> {
         };
         let workers = chosen.ok().and_then(|node| home.number(node)).map(|number| home.workers(number));
         let mut workers = workers.unwrap_or_default();
+        if home.flows.was_refused(flow) {
+            // The same one would be chosen, and refuse it, again.
+            let takes = |(server, load): &(&ServerId, &Load)| {
+                !load.is_foreign && !home.draining.contains(&server.server()) && !workers.contains(server)
+            };
+            let others = home.linked.iter().filter(takes).map(|(server, _)| *server);
+            workers = others.chain(workers.iter().copied()).collect();
+        }
         workers.retain(|server| home.is_heard(*server, decoded.as_ref(), now));
         // It belongs where it is.
         let stays = giver.filter(|giver| workers.contains(giver) && !home.is_retiring);

@@ -260,7 +260,11 @@ impl<H: Host> Worker<H> {
                 arrival.resource = Some(resource);
                 self.read_arrival(number);
             }
-            _ => self.end_arrival(number, Err(refused(RefuseReason::Image, &"its content isn't the same here"))),
+            _ => {
+                let path = String::from_utf8_lossy(&reply.path);
+                let why = format!("what is at {path} isn't the same here");
+                self.end_arrival(number, Err(refused(RefuseReason::Image, &why)));
+            }
         }
     }
 

@@ -183,6 +183,12 @@ impl NodeGuard {
         for interface in interfaces::outward().map_err(|error| format!("interfaces: {error}"))? {
             steering.attach(&interface).map_err(text)?;
         }
+        for &vip in cluster.vip.iter().filter(|vip| node.server_for(**vip).is_none()) {
+            if let Err(error) = steering::forget_dead(vip) {
+                let what = "connections that an earlier process had can't come back here for some minutes";
+                crate::log::warning(format_args!("{what}, if it has died: {error}"));
+            }
+        }
         if is_heir {
             steering.set_lease(steering::NO_LEASE).map_err(text)?;
         }
