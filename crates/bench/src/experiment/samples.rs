@@ -1,5 +1,6 @@
 //! Raw measurements, and their medians.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
@@ -101,11 +102,17 @@ impl Samples {
         let mut text = String::from("case,point,server,round,metric,value\n");
         for sample in self.all.iter().filter(|sample| wanted(&sample.case)) {
             let Sample { case, point, server, round, metric, value } = sample;
+            let [point, server] = [point, server].map(|name| field(name));
             // Writing to a string can't fail.
             let _ = writeln!(text, "{case},{point},{server},{round},{metric},{value}");
         }
         text
     }
+}
+
+/// A name as a field of a line: in quotes if it has a comma.
+fn field(name: &str) -> Cow<'_, str> {
+    if name.contains(',') { Cow::Owned(format!("\"{name}\"")) } else { Cow::Borrowed(name) }
 }
 
 /// The middle of some values; none of none.
@@ -124,6 +131,11 @@ fn spread(mut values: Vec<f64>) -> Option<Spread> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_with_a_comma_is_one_field() {
+        assert_eq!(["leat", "leat, computing"].map(field), ["leat", "\"leat, computing\""]);
+    }
 
     #[test]
     fn medians_are_between_the_ends() {

@@ -28,7 +28,7 @@ pub(crate) use arrivals::Spacing;
 pub(crate) use options::{LoadOptions, run_command};
 pub(crate) use outcome::{Failure, Outcome, SIZES_BYTES};
 pub(crate) use reply::lengths;
-pub(crate) use slices::{SLICE, Slices, stalled_share};
+pub(crate) use slices::{SLICE, stalled_share};
 
 use crate::workload::mix::Mix;
 

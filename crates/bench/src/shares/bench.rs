@@ -10,6 +10,7 @@ use super::SharesOptions;
 use super::confidence::{Estimate, estimate};
 use super::leat::{ConfiguredLeat, Setup};
 use super::meter::{Counters, Meter};
+use super::stalls::{StallWatch, Stalls};
 use super::wire::{Times, WATCHED, Wire};
 use crate::experiment::{self, Clocks, Records};
 use crate::load::{self, Demand, Observer, Outcome, Plan, Spacing, Unobserved};
@@ -75,6 +76,8 @@ pub(super) struct Trial {
     pub(super) counters: Option<Counters>,
     /// How long the server had the watched client's requests; empty where nobody was watched.
     times: Times,
+    /// What others took of the processors meanwhile; nothing where nobody was watched.
+    pub(super) stalls: Stalls,
 }
 
 impl Trial {
@@ -83,17 +86,9 @@ impl Trial {
         self.outcomes.iter().map(Outcome::answered_per_s).sum()
     }
 
-    /// Records how long the server had the watched client's requests.
-    pub(super) fn record_server_times(&self, records: &mut Records, at: (&str, &str, u32), subject: &str) {
-        for (metric, percent) in [("server_p50_us", 50), ("server_p90_us", 90), ("server_p99_us", 99)] {
-            if let Some(us) = self.times.us(percent) {
-                records.record(at, subject, metric, us);
-            }
-        }
-        if let Some(us) = self.times.slice_p99_us() {
-            records.record(at, subject, "server_slice_p99_us", us);
-        }
-        records.record(at, subject, "server_samples", self.times.took_ns.len() as f64);
+    /// At a part of a hundred of the watched client's requests, how long the server had them, in microseconds.
+    pub(super) fn server_us(&self, percent: usize) -> Option<f64> {
+        self.times.us(percent)
     }
 
     /// Processors that a site was charged for; none where the server doesn't say.
@@ -253,7 +248,9 @@ impl Bench {
         }
         clients[0].0.source = Some(WATCHED);
         let parts: Vec<(&Plan, &Mix)> = clients.iter().map(|(plan, mix)| (plan, mix)).collect();
-        let mut watch = Watch { wire: Some(Wire::open(started.address())?), ..Watch::of(started) };
+        let stalls = StallWatch::new(self.all_cores(started), started.running.processes());
+        let wire = Wire::open(started.address())?;
+        let mut watch = Watch { wire: Some(wire), stalls: Some(stalls), ..Watch::of(started) };
         let outcomes = match self.two_cores(started) {
             Some(cores) if parts.len() > 1 => on_two(cores, parts.split_at(1), &mut watch)?,
             _ => experiment::on_cores(&client, || load::run_together(&parts, &mut watch))?,
@@ -266,6 +263,13 @@ impl Bench {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let others: Vec<usize> = (started.workers..cores).take(2).collect();
         others.try_into().ok()
+    }
+
+    /// Those that the server and its clients run on.
+    fn all_cores(&self, started: &Started) -> Vec<usize> {
+        let Placement { mut server, client, .. } = self.placement(started.workers);
+        server.extend(self.two_cores(started).map_or(client, Vec::from));
+        server
     }
 
     /// As [`Bench::measure`], for one client that is more than one processor's work: on two, where there are as many.
@@ -347,17 +351,19 @@ struct Watch<'a> {
     clocks: Clocks<'a>,
     meter: Option<Meter>,
     wire: Option<Wire>,
+    stalls: Option<StallWatch>,
 }
 
 impl<'a> Watch<'a> {
     fn of(started: &'a Started) -> Self {
-        Self { clocks: Clocks::of(&started.running), meter: started.admin.map(Meter::new), wire: None }
+        Self { clocks: Clocks::of(&started.running), meter: started.admin.map(Meter::new), wire: None, stalls: None }
     }
 
     fn end(self, outcomes: Vec<Outcome>) -> io::Result<Trial> {
         let counters = self.meter.and_then(Meter::end);
         let times = self.wire.map_or_else(|| Ok(Times::default()), Wire::end)?;
-        Ok(Trial { outcomes, server_time: self.clocks.server_time(), counters, times })
+        let stalls = self.stalls.map(|watch| watch.seen).unwrap_or_default();
+        Ok(Trial { outcomes, server_time: self.clocks.server_time(), counters, times, stalls })
     }
 }
 
@@ -370,10 +376,12 @@ impl Observer for Watch<'_> {
         self.clocks.window_begins();
         self.meter.iter().for_each(Meter::read);
         self.wire.iter_mut().for_each(Wire::window_begins);
+        self.stalls.iter_mut().for_each(StallWatch::window_begins);
     }
 
     fn window_ends(&mut self) {
         self.clocks.window_ends();
+        self.stalls.iter_mut().for_each(StallWatch::window_ends);
         self.meter.iter().for_each(Meter::read);
         self.wire.iter_mut().for_each(Wire::window_ends);
     }

@@ -8,6 +8,8 @@ mod case;
 mod confidence;
 mod leat;
 mod meter;
+mod pairs;
+mod stalls;
 mod tree_bench;
 mod wire;
 

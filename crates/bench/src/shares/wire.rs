@@ -5,10 +5,8 @@ use std::collections::HashMap;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::Range;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::experiment::samples;
-use crate::load::Slices;
 use crate::sys::tap::Tap;
 
 /// Where the client that is watched comes from.
@@ -68,16 +66,14 @@ impl Wire {
             Some(Segment { to, from, text, .. }) if from == *server_port => {
                 let came_ns = asked.remove(&to).map(|(_, came_ns)| came_ns).filter(|ns| window_ns.contains(ns));
                 if let (Some(came_ns), Some(b"200" | b"206")) = (came_ns, text.get(STATUS)) {
-                    times.took(came_ns - window_ns.start, at_ns.saturating_sub(came_ns));
+                    times.took_ns.push(at_ns.saturating_sub(came_ns));
                 }
             }
             _ => {}
         });
         let end_ns = now_ns();
-        for (_, came_ns) in asked.into_values().filter(|(_, ns)| window_ns.contains(ns)) {
-            times.took(came_ns - window_ns.start, end_ns.saturating_sub(came_ns));
-        }
-        times.window = Duration::from_nanos(window_ns.end - window_ns.start);
+        let waiting = asked.into_values().filter(|(_, ns)| window_ns.contains(ns));
+        times.took_ns.extend(waiting.map(|(_, came_ns)| end_ns.saturating_sub(came_ns)));
         times.took_ns.sort_unstable();
         match tap.lost()? {
             0 => Ok(times),
@@ -91,24 +87,12 @@ impl Wire {
 pub(super) struct Times {
     /// In nanoseconds, in order of length.
     pub(super) took_ns: Vec<u64>,
-    slices: Slices,
-    window: Duration,
 }
 
 impl Times {
-    fn took(&mut self, came_ns: u64, took_ns: u64) {
-        self.took_ns.push(took_ns);
-        self.slices.record(came_ns, took_ns);
-    }
-
     /// At a part of a hundred of them, in microseconds; none where there are none.
     pub(super) fn us(&self, percent: usize) -> Option<f64> {
         self.took_ns.get(self.took_ns.len() * percent / 100).map(|&ns| ns as f64 / 1e3)
-    }
-
-    /// The p99 of the window's middle slice: what others do to the machine spoils some of them. None where slices have too few requests.
-    pub(super) fn slice_p99_us(&self) -> Option<f64> {
-        samples::median(self.slices.p99s_us(self.window))
     }
 }
 

@@ -1,6 +1,7 @@
 //! A handler that never ends on one site, static files on the other, equal weights: the files get their half, and as fast as before.
 
 use std::io;
+use std::time::Duration;
 
 use super::Measured;
 use crate::experiment::{Case, Samples};
@@ -8,18 +9,20 @@ use crate::load::Plan;
 use crate::result::Mark;
 use crate::shares::bench::{Bench, Clients, FILE};
 use crate::shares::leat::{Setup, SharedSite};
+use crate::shares::pairs::{self, Count, RATIO};
 use crate::workload::mix::{Mix, Target};
 
 const NAME: &str = "endless";
 const FILES: &str = "files";
-const ALONE: &str = "alone, at a rate";
 const BESIDE: &str = "beside the endless, at a rate";
 const GREEDY: &str = "beside the endless, all it can get";
 const CONNECTIONS: usize = 32;
 /// Requests that never end.
 const ENDLESS: usize = 4;
 /// Of what the files' site can answer alone: within its half.
-const LOAD: f64 = 0.3;
+const LOAD: f64 = 0.2;
+/// A turn at a rate.
+const WINDOW: Duration = Duration::from_millis(250);
 const HALF: f64 = 0.5;
 const LIMIT_PERCENT: f64 = 2.0;
 const P99_FACTOR: f64 = 1.5;
@@ -42,63 +45,42 @@ impl Case<Bench> for Endless {
     }
 
     fn run(&self, bench: &mut Bench) -> io::Result<()> {
-        let sites = [FILES, "endless"].map(|site| SharedSite::of_weight(site, 100));
-        let started = bench.start(&Setup::of_sites(sites.into()))?;
+        let setup = Setup::of_sites([FILES, "endless"].map(|site| SharedSite::of_weight(site, 100)).into());
+        let (alone, beside) = (bench.start(&setup)?, bench.start(&setup)?);
         let greedy = (bench.saturate(CONNECTIONS), bench.file(FILES, FILE, ""));
-        let capacity_per_s = bench.capacity_per_s(&started, std::slice::from_ref(&greedy))?;
-        let steady = (bench.offer(capacity_per_s * LOAD, 16 * CONNECTIONS), bench.file(FILES, FILE, ""));
         let endless = endless(bench);
+        let mut count = Count::default();
         for round in 0..bench.options.rounds {
-            let alone_per_s = bench.measure(&started, std::slice::from_ref(&greedy))?.answered_per_s();
-            for (point, clients) in [
-                (ALONE, vec![steady.clone()]),
-                (BESIDE, vec![steady.clone(), endless.clone()]),
-                (GREEDY, vec![greedy.clone(), endless.clone()]),
-            ] {
-                let trial = bench.measure_watched(&started, &clients)?;
-                let at = (NAME, point, round);
-                let files = &trial.outcomes[0];
-                bench.records.record(at, FILES, "answered_per_s", files.answered_per_s());
-                bench.records.record(at, FILES, "p99_us", files.latency_us(0.99));
-                trial.record_server_times(&mut bench.records, at, FILES);
-                if point == GREEDY {
-                    // By what it answers, until the server says what it was charged.
-                    let cores = [FILES, "endless"].map(|site| trial.cores_used(site));
-                    let charged = cores[0].zip(cores[1]).map(|(files, endless)| files / (files + endless));
-                    let share = charged.unwrap_or(files.answered_per_s() / alone_per_s);
-                    bench.records.record(at, FILES, "share", share);
-                    bench.records.record(at, FILES, "part_of_alone", files.answered_per_s() / alone_per_s);
-                }
-            }
+            let alone_per_s = bench.measure(&alone, std::slice::from_ref(&greedy))?.answered_per_s();
+            let offer = bench.offer(alone_per_s * LOAD, 16 * CONNECTIONS);
+            let steady = (Plan { window: WINDOW, ..offer }, bench.file(FILES, FILE, ""));
+            let beside_it = (Plan { window: WINDOW, ..endless.0.clone() }, endless.1.clone());
+            let pair = bench.measure_pair([&alone, &beside], &steady, &beside_it, round)?;
+            count.take(&pair, &mut bench.records, (NAME, BESIDE, round), FILES);
+            let trial = bench.measure(&beside, &[greedy.clone(), endless.clone()])?;
+            let at = (NAME, GREEDY, round);
+            let answered = trial.outcomes[0].answered_per_s() / alone_per_s;
+            // By what it answers, where the server doesn't say what it was charged.
+            let cores = [FILES, "endless"].map(|site| trial.cores_used(site));
+            let charged = cores[0].zip(cores[1]).map(|(files, endless)| files / (files + endless));
+            bench.records.record(at, FILES, "share", charged.unwrap_or(answered));
+            bench.records.record(at, FILES, "part_of_alone", answered);
         }
+        count.record(&mut bench.records, (NAME, BESIDE), FILES);
         Ok(())
     }
 
     fn marks(&self, samples: &Samples) -> Vec<Mark> {
         let at = |point, metric| Measured { samples, case: NAME, point, subject: FILES, metric };
+        let ratio = at(BESIDE, RATIO);
         vec![
             at(GREEDY, "share").near(HALF, LIMIT_PERCENT, "half of the CPU"),
-            at(BESIDE, "p99_us").beside(at(ALONE, "p99_us"), P99_FACTOR, "us", "p99 within 1.5 times of alone"),
-            at(BESIDE, "server_p99_us").beside(
-                at(ALONE, "server_p99_us"),
-                P99_FACTOR,
-                "us",
-                "p99 in the server within 1.5 times of alone",
-            ),
+            ratio.at_most(ratio.median(), Some(P99_FACTOR), "x", "p99 in the server, beside and alone", String::new()),
         ]
     }
 
     fn columns(&self) -> Vec<(&'static str, &'static str, usize)> {
-        vec![
-            ("answered_per_s", "answered/s", 0),
-            ("share", "share of the CPU", 3),
-            ("part_of_alone", "answered, beside / alone", 3),
-            ("p99_us", "p99 us", 0),
-            ("server_p50_us", "p50 in the server, us", 0),
-            ("server_p90_us", "p90", 0),
-            ("server_p99_us", "p99", 0),
-            ("server_slice_p99_us", "p99 of the middle 50 ms", 0),
-            ("server_samples", "of so many requests", 0),
-        ]
+        let more = [("part_of_alone", "answered, beside / alone", 3)];
+        pairs::COLUMNS.into_iter().chain(more).collect()
     }
 }

@@ -83,17 +83,6 @@ impl Measured<'_> {
         if is_known { String::new() } else { format!("known to {half_width_percent:.1} % only") }
     }
 
-    /// The median must be at most `factor` times another's.
-    fn beside(self, other: Measured<'_>, factor: f64, unit: &str, mark: &str) -> Mark {
-        let limit = other.median().map(|median| median * factor);
-        let note = if limit.is_none() {
-            format!("{} at {} wasn't measured", other.metric, other.point)
-        } else {
-            String::new()
-        };
-        self.at_most(self.median(), limit, unit, mark, note)
-    }
-
     /// `value` must be at most `limit`. A note says why it doesn't count.
     fn at_most(self, value: Option<f64>, limit: Option<f64>, unit: &str, mark: &str, note: String) -> Mark {
         let met = note.is_empty() && value.zip(limit).is_some_and(|(value, limit)| value <= limit);
