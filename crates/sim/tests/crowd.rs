@@ -232,9 +232,9 @@ fn what_computes_for_ever_takes_its_share_and_a_slice() {
     let (alone, both) = (&got(&[quick])[0], got(&[quick, endless]));
     let beside = &both[0];
     assert!(beside.answered_ns.len() as f64 > alone.answered_ns.len() as f64 * 0.99);
-    // Never behind more than a slice, of 100 us: it wants less than its share.
+    // Never behind more than a part of a slice of 100 us, which ends when somebody has come: it wants less than its share.
     let late_us = (beside.p99_ms() - alone.p99_ms()) * 1e3;
-    assert!(late_us < 110.0, "{late_us} us more than {} ms", alone.p99_ms());
+    assert!(late_us < 50.0, "{late_us} us more than {} ms", alone.p99_ms());
 }
 
 #[test]

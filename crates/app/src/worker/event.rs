@@ -173,6 +173,7 @@ impl<H: Host> Worker<H> {
             return cost;
         };
         let site = connection.site;
+        self.early_end.ran(site);
         let payer = if site == site_before { leaf } else { self.leaves[site as usize][stage as usize] };
         let cost = self.meter.charge(payer);
         let mut refused = None;

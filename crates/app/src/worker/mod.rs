@@ -209,6 +209,7 @@ pub struct Worker<H: Host> {
     looks: Looks,
     /// Several sites wanted something when that was last looked at: turns are short.
     is_shared: bool,
+    early_end: handler::EarlyEnd,
     /// By site number.
     aggregates: Arc<Aggregates>,
     gates: Vec<Gate>,
@@ -306,6 +307,7 @@ impl<H: Host> Worker<H> {
             looks: Looks { next: Instant::NEVER, count: 0 },
             aggregates,
             is_shared: false,
+            early_end: handler::EarlyEnd::default(),
             gates: Vec::new(),
             watched_gates: Vec::new(),
             refusal: Rc::new(RefusalText::new()),

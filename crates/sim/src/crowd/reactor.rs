@@ -309,6 +309,8 @@ impl Reactor for CrowdReactor {
     }
 
     fn has_more(&self) -> bool {
+        // Asked by who computes, too: time has gone by since the last wait.
+        self.crowd.borrow_mut().advance_to(self.world.borrow().agenda.now_ns());
         !self.done.is_empty() || !self.crowd.borrow().ready.is_empty()
     }
 

@@ -24,6 +24,7 @@ use leat_logic::serve::path_pattern::PathPattern;
 
 use super::{Host, Worker};
 use crate::config;
+pub(super) use burn::EarlyEnd;
 use fastcgi::Responders;
 use gather::Gathered;
 pub(super) use pool::ErrorPipe;
