@@ -11,10 +11,10 @@ use leat_logic::time::Instant;
 
 use super::attach::{Programs, RunTime};
 use super::born::{Arrival, CookieKey, for_this_kernel};
-use super::flows::{FlowKey, Flows};
+use super::flows::{FlowKey, Flows, Totals};
 use super::held::{self, Held};
 use super::layout::{
-    NODE_NEIGHBOUR, NODE_ROUTED, RawHeir, RawNode, RawServiceKey, raw_ip, raw_ipv4, raw_ipv6, raw_port,
+    HEIRS, NODE_NEIGHBOUR, NODE_ROUTED, RawHeir, RawNode, RawServiceKey, raw_ip, raw_ipv4, raw_ipv6, raw_port,
 };
 use super::{Doing, Result, change, interface_index};
 
@@ -65,6 +65,7 @@ pub struct Dispatcher {
     flows: Arc<Flows>,
     nodes: Mutex<Array<MapData, RawNode>>,
     heirs: Mutex<HashMap<MapData, RawServiceKey, RawHeir>>,
+    totals: Arc<Totals>,
     taps: Mutex<HashMap<MapData, u32, u32>>,
     counters: PerCpuArray<MapData, u64>,
     held: Mutex<Held>,
@@ -97,6 +98,7 @@ impl Dispatcher {
             ("nodes", None),
             ("heirs", None),
             ("taps", None),
+            ("totals", None),
             ("dispatcher_counters", None),
         ];
         let mut programs = Programs::load(object, directory, &maps)?;
@@ -109,13 +111,16 @@ impl Dispatcher {
             }
             None => None,
         };
-        let flows = Flows::new(programs.map("flows")?, programs.descriptor(change::program())?)?;
+        let totals = Array::try_from(programs.map("totals")?).doing(|| "map of numbers".to_owned())?;
+        let totals = Arc::new(Mutex::new(totals));
+        let flows = Flows::new(programs.map("flows")?, programs.descriptor(change::program())?, totals.clone())?;
         let taps = HashMap::try_from(programs.map("taps")?).doing(|| "map of taps".to_owned())?;
         Ok(Dispatcher {
             answered,
             flows: Arc::new(flows),
             nodes: Mutex::new(Array::try_from(programs.map("nodes")?).doing(|| "map of nodes".to_owned())?),
             heirs: Mutex::new(HashMap::try_from(programs.map("heirs")?).doing(|| "map of heirs".to_owned())?),
+            totals,
             was_left: !taps.keys().flatten().any(held::is_tap),
             taps: Mutex::new(taps),
             counters: PerCpuArray::try_from(programs.map("dispatcher_counters")?)
@@ -188,7 +193,9 @@ impl Dispatcher {
     /// # Errors
     /// What the kernel says.
     pub fn bequeath(&self, vip: SocketAddr, node: u32) -> Result<()> {
-        lock(&self.heirs).insert(service_key(vip), RawHeir { node, begins: 1 }, 0).doing(|| format!("VIP {vip}"))
+        let mut heirs = lock(&self.heirs);
+        heirs.insert(service_key(vip), RawHeir { node, begins: 1 }, 0).doing(|| format!("VIP {vip}"))?;
+        self.count_heirs(&heirs)
     }
 
     /// Connections to a VIP begin here again. Who had them in between ([`Dispatcher::bequeath`]), if it's this node, still gets what comes of those.
@@ -203,7 +210,13 @@ impl Dispatcher {
             Err(MapError::KeyNotFound) => Ok(()),
             Err(error) => Err(error),
         }
-        .doing(|| format!("VIP {vip}"))
+        .doing(|| format!("VIP {vip}"))?;
+        self.count_heirs(&heirs)
+    }
+
+    /// The programs look for heirs only where there are any.
+    fn count_heirs(&self, heirs: &HashMap<MapData, RawServiceKey, RawHeir>) -> Result<()> {
+        lock(&self.totals).set(HEIRS, heirs.keys().count() as u64, 0).doing(|| "number of heirs".to_owned())
     }
 
     /// Descriptors that become readable when packets wait: then [`Dispatcher::receive`] is to be called. One for each interface.
@@ -303,7 +316,7 @@ fn service_key(vip: SocketAddr) -> RawServiceKey {
     RawServiceKey { address: raw_ip(vip.ip()), port: raw_port(vip) }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // What is behind the locks is the kernel's: a panic leaves nothing half done.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

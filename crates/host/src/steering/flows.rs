@@ -2,17 +2,20 @@
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use aya::maps::{HashMap, Map, MapData, MapError};
+use aya::maps::{Array, HashMap, Map, MapData, MapError};
 use leat_logic::handoff::{Ends, FlowId, Generation, ServerId, TcpState};
 use leat_logic::time::Instant;
 
 use super::batch::{self, Batch, Place};
 use super::layout::{
     CHANGE_DELETES, CHANGE_HEARD, CHANGE_HOLDER, CHANGE_MAKES, CHANGE_REPLACES, FLOW_BORN, FLOW_FOREIGN, FLOW_HELD,
-    FLOW_HERE, FLOW_NODE_CLOSED, FLOW_OFFERED, RawChange, RawFlow, RawKey, raw_ip, raw_port, socket_address,
+    FLOW_HERE, FLOW_NODE_CLOSED, FLOW_OFFERED, FLOWS_MADE, FLOWS_OVER, RawChange, RawFlow, RawKey, raw_ip, raw_port,
+    socket_address,
 };
+use super::dispatcher::lock;
 use super::{Doing, Error, Result, change};
 
 /// An entry of a connection whose client says nothing stays this long: its cookie is known without it.
@@ -167,18 +170,22 @@ pub struct Flow {
 }
 
 /// All entries. Every one of them has the name that its flow's home gives: two flows of one key, one after the other, differ in it.
-#[derive(Debug)]
 pub struct Flows {
     /// Only read: entries are changed by the program.
     map: HashMap<MapData, RawKey, RawFlow>,
     /// The same map, for reading many entries at once.
     descriptor: OwnedFd,
     pub(super) program: OwnedFd,
+    /// Numbers by which programs know that there is no entry.
+    totals: Arc<Totals>,
     capacity: u32,
 }
 
+/// What there is at all; `enum total` in `programs/flow.h`.
+pub(super) type Totals = Mutex<Array<MapData, u64>>;
+
 impl Flows {
-    pub(super) fn new(map: Map, program: OwnedFd) -> Result<Flows> {
+    pub(super) fn new(map: Map, program: OwnedFd, totals: Arc<Totals>) -> Result<Flows> {
         let doing = || "map of flows".to_owned();
         let Map::HashMap(data) = map else {
             return Err(Error::Kernel { doing: doing(), reason: "isn't a hash map".to_owned() });
@@ -186,7 +193,7 @@ impl Flows {
         let capacity = data.info().doing(doing)?.max_entries();
         let descriptor = data.fd().as_fd().try_clone_to_owned().doing(doing)?;
         let map = HashMap::try_from(Map::HashMap(data)).doing(doing)?;
-        Ok(Flows { map, descriptor, program, capacity })
+        Ok(Flows { map, descriptor, program, totals, capacity })
     }
 
     /// How many there can be.
@@ -329,7 +336,13 @@ impl Flows {
     /// # Errors
     /// What the kernel says.
     pub fn sweep(&self, from: Option<Place>, count: u32, now: Instant) -> Result<(u64, Option<Place>)> {
-        let now_ns = now.ns;
+        let (now_ns, doing) = (now.ns, || "numbers of flows".to_owned());
+        let total = |which| lock(&self.totals).get(&which, 0).doing(doing);
+        // Before they're looked at: an entry that is made meanwhile may be missed, and isn't among these.
+        let made = total(FLOWS_MADE)?;
+        if from.is_none() && made == total(FLOWS_OVER)? {
+            return Ok((0, None));
+        }
         let (entries, next) = self.read(from, count)?;
         let mut left = entries.len() as u64;
         for (key, seen) in entries.iter().filter(|(_, flow)| is_over(flow, now_ns)) {
@@ -338,6 +351,9 @@ impl Flows {
             if is_still && self.delete(key.key(), seen.id())? {
                 left -= 1;
             }
+        }
+        if from.is_none() && next.is_none() && left == 0 {
+            lock(&self.totals).set(FLOWS_OVER, made, 0).doing(doing)?;
         }
         Ok((left, next))
     }

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use aya::Pod;
 
 /// Changes whenever a layout does: programs of another version must not find these maps.
-pub(super) const VERSION: &str = "10";
+pub(super) const VERSION: &str = "11";
 
 pub(super) const FLOW_HELD: u8 = 1;
 pub(super) const FLOW_NODE_CLOSED: u8 = 2;
@@ -23,6 +23,10 @@ pub(super) const CHANGE_DELETES: u8 = 16;
 pub(super) const CHANGE_DONE: u32 = 0;
 pub(super) const CHANGE_GONE: u32 = 1;
 pub(super) const CHANGE_FULL: u32 = 2;
+
+pub(super) const FLOWS_MADE: u32 = 0;
+pub(super) const FLOWS_OVER: u32 = 1;
+pub(super) const HEIRS: u32 = 2;
 
 /// Workers of smaller numbers can be named by a packet that begins a connection.
 pub(super) const NAMED_WORKERS: u16 = 256;

@@ -55,17 +55,21 @@ fn reach(routed: bool) -> Reach {
     Reach { interface: "lo".to_owned(), ipv4, ipv6, routed }
 }
 
-fn in_lab(name: &str, test: impl FnOnce(&Dispatcher) + Send + 'static) {
-    in_namespace(name, |path| test(&dispatcher(path)));
+/// With programs that answer SYNs, and once more with those that don't.
+fn in_lab(name: &str, test: impl Fn(&Dispatcher) + Send + 'static) {
+    in_namespace(name, move |path| {
+        test(&load_for_births(&path.join("born")));
+        test(&with_nodes(Dispatcher::load(&path.join("moved"), 100).unwrap()));
+    });
 }
 
-/// The same twice: changed by either program, whichever this kernel would take.
+/// Twice: changed by either program, whichever this kernel would take.
 fn in_lab_by_both(name: &str, test: impl Fn(&Dispatcher) + Send + 'static) {
     in_namespace(name, move |path| {
         for program in ["change_flow", "change_flow_as_packet"] {
             let folder = path.join(program);
             std::fs::create_dir(&folder).unwrap();
-            let mut dispatcher = dispatcher(&folder);
+            let mut dispatcher = load_for_births(&folder);
             dispatcher.change_by(program).unwrap();
             test(&dispatcher);
             drop(dispatcher);
@@ -74,8 +78,11 @@ fn in_lab_by_both(name: &str, test: impl Fn(&Dispatcher) + Send + 'static) {
     });
 }
 
-fn dispatcher(path: &Path) -> Dispatcher {
-    let dispatcher = Dispatcher::load_for_births(path, 100, CookieKey::new([7; 16])).unwrap();
+fn load_for_births(path: &Path) -> Dispatcher {
+    with_nodes(Dispatcher::load_for_births(path, 100, CookieKey::new([7; 16])).unwrap())
+}
+
+fn with_nodes(dispatcher: Dispatcher) -> Dispatcher {
     dispatcher.set_node(1, &reach(false)).unwrap();
     dispatcher.set_node(2, &reach(true)).unwrap();
     dispatcher
@@ -227,6 +234,31 @@ fn packets_of_a_flow_are_sent_on_and_others_pass() {
             assert_eq!(arrive(dispatcher, &segment), DROP, "nobody knows node 3");
         }
         assert_eq!(dispatcher.counters().unwrap(), DispatcherCounters { steered: 2, lost: 2, ..Default::default() });
+    });
+}
+
+#[test]
+fn a_flow_that_is_made_while_none_is_found_is_steered() {
+    in_lab("sweep", |dispatcher| {
+        let (flows, segment) = (dispatcher.flows(), Segment::new(CLIENT4, VIP4, ACK, 1000));
+        let sweep = || flows.sweep(None, 256, crate::clock::now()).unwrap();
+        assert_eq!(sweep(), (0, None));
+        let is_over = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                    sweep();
+                }
+            });
+            for round in 0..500 {
+                steer(dispatcher, segment.key(), 1);
+                assert_eq!(arrive(dispatcher, &segment), REDIRECT, "round {round}");
+                assert!(flows.delete(segment.key(), id(1)).unwrap());
+                assert_eq!(arrive(dispatcher, &segment), PASS, "round {round}");
+            }
+            is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+        });
+        assert_eq!(sweep(), (0, None));
     });
 }
 
@@ -480,7 +512,8 @@ fn echoing(segment: &Segment, echo: u32) -> Vec<u8> {
 
 #[test]
 fn a_syn_is_answered_without_a_socket_and_who_got_the_answer_is_believed() {
-    in_lab("cookie", |dispatcher| {
+    in_namespace("cookie", |path| {
+        let dispatcher = &load_for_births(path);
         assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success());
         for (client, vip) in [(CLIENT4, VIP4), (CLIENT6, VIP6)] {
             let mut syn = Segment::new(client, vip, SYN, 7000);

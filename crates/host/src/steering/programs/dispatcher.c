@@ -35,10 +35,39 @@ struct {
 	__type(value, struct heir);
 } heirs SEC(".maps");
 
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, TOTALS);
+	__type(key, __u32);
+	__type(value, __u64);
+} totals SEC(".maps");
+
 COUNTERS(dispatcher_counters, DISPATCHER_COUNTERS)
 
 /* Segments that are further than this from what is expected aren't believed: nobody who guesses may end a flow or move its numbers. */
 #define PLAUSIBLE_BYTES (1 << 22)
+
+static __always_inline __u64 total(__u32 which)
+{
+	__u64 *value = bpf_map_lookup_elem(&totals, &which);
+	return value ? *value : 0;
+}
+
+static __always_inline int has_flows(void)
+{
+	return total(FLOWS_MADE) != total(FLOWS_OVER);
+}
+
+/* Puts an entry there. It counts only then: who counts before looking for entries, and finds none, has seen all that were counted. */
+static __always_inline long make(const struct flow_key *key, const struct flow *flow, __u64 flags)
+{
+	__u32 which = FLOWS_MADE;
+	__u64 *made = bpf_map_lookup_elem(&totals, &which);
+	long result = bpf_map_update_elem(&flows, key, flow, flags);
+	if (result == 0 && made)
+		__sync_fetch_and_add(made, 1);
+	return result;
+}
 
 static __always_inline int drop(__u32 why)
 {
@@ -156,6 +185,8 @@ static __always_inline int hold(struct __sk_buff *skb)
 }
 
 #ifdef WITH_BIRTHS
+#define BEGINS 1
+
 /* A connection is this host's own. */
 static __always_inline int admit(struct __sk_buff *skb, const struct packet *packet, const struct handshake *handshake)
 {
@@ -205,7 +236,7 @@ static __noinline int begin(struct __sk_buff *skb, const struct packet *packet)
 	flow.timestamp = handshake.options.timestamp;
 	flow.window = bpf_ntohs(packet->tcp.window);
 	flow.flags = FLOW_HELD | FLOW_BORN;
-	if (packet->tcp.fin || bpf_map_update_elem(&flows, &key, &flow, BPF_NOEXIST) < 0)
+	if (packet->tcp.fin || make(&key, &flow, BPF_NOEXIST) < 0)
 		return admit(skb, packet, &handshake);
 	count(AWAITED);
 	return packet->payload ? hold(skb) : TC_ACT_SHOT;
@@ -227,6 +258,8 @@ static __noinline int go_on(struct __sk_buff *skb, const struct packet *packet, 
 	return packet->payload || packet->tcp.fin ? hold(skb) : TC_ACT_SHOT;
 }
 #else
+#define BEGINS 0
+
 static __always_inline int begin(struct __sk_buff *skb, const struct packet *packet)
 {
 	return TC_ACT_UNSPEC;
@@ -285,6 +318,8 @@ int dispatcher_ingress(struct __sk_buff *skb)
 {
 	struct packet packet;
 	struct flow_key key;
+	if (!BEGINS && !has_flows() && !total(HEIRS))
+		return TC_ACT_UNSPEC;
 	read_packet(skb, &packet);
 	if (packet.kind == PACKET_OTHER)
 		return TC_ACT_UNSPEC;
@@ -327,7 +362,7 @@ static __always_inline int make_change(__u32 data, __u32 data_end)
 		__u64 flag = change.what & CHANGE_REPLACES ? BPF_ANY : BPF_NOEXIST;
 		if (!(change.what & (CHANGE_MAKES | CHANGE_REPLACES)))
 			return CHANGE_GONE;
-		switch (bpf_map_update_elem(&flows, &change.key, &change.to, flag)) {
+		switch (make(&change.key, &change.to, flag)) {
 		case 0:
 			return CHANGE_DONE;
 		case -EEXIST:
@@ -380,7 +415,7 @@ int dispatcher_egress(struct __sk_buff *skb)
 	struct packet packet;
 	struct flow_key key;
 	/* What has come from elsewhere, as all that is sent to nodes has, isn't this host's. */
-	if (skb->ingress_ifindex)
+	if (skb->ingress_ifindex || !has_flows())
 		return TC_ACT_UNSPEC;
 	read_packet(skb, &packet);
 	if (packet.kind != PACKET_TCP || !packet.tcp.rst)

@@ -128,6 +128,15 @@ struct heir {
 	__u32 begins; /* those too that begin: this host's server is going, or has gone */
 };
 
+/* What there is at all, in a map of numbers: where there is nothing, nobody looks for it. Most packets are of no flow, and each that looks for one in vain
+ * waits for memory. */
+enum total {
+	FLOWS_MADE, /* entries that have been made so far */
+	FLOWS_OVER, /* so many had been made when none was left */
+	HEIRS,
+	TOTALS
+};
+
 /* Whose a bucket of connections is, by nodes' numbers; 0 is nobody. */
 struct owners {
 	__u16 current;  /* gets what begins */
