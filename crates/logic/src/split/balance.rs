@@ -116,6 +116,13 @@ impl Balance {
         reason
     }
 
+    /// Whether a request stays here whatever data servers have to do; then that is decided, and nobody needs to look.
+    pub fn keeps(&mut self, asked: &Asked<'_>, own: &Loads) -> bool {
+        let idle_others = Loads { servers_percent: 100, delegated: 0, ..*own };
+        let is_kept = !self.judge(asked, &idle_others, self.next_turn(), self.credit_ns(own)).delegates();
+        is_kept && !self.decide(asked, &idle_others).delegates()
+    }
+
     /// Whether a request is delegated that is judged again if it isn't: then nothing has changed.
     pub fn delegates_at_once(&mut self, asked: &Asked<'_>, loads: &Loads) -> bool {
         self.explain(asked, loads).reason.delegates() && self.decide(asked, loads).delegates()
@@ -238,6 +245,19 @@ mod tests {
         let mut balance = balance(Rules::default());
         assert_eq!(balance.decide(&ASKED, &Loads { at_link: 4, ..LOADS }), Reason::Useless);
         assert_eq!(balance.decide(&ASKED, &Loads { at_link: 5, ..LOADS }), Reason::Relieves);
+    }
+
+    #[test]
+    fn what_stays_in_any_case_is_decided_without_a_look_at_others() {
+        let mut balance = balance(Rules { fraction_percent: 50, ..Rules::default() });
+        let idle = Loads { delegated: 99, ..LOADS };
+        assert!(balance.keeps(&ASKED, &idle), "not its turn, which is counted");
+        assert!(!balance.keeps(&ASKED, &idle), "others may have less to do");
+        assert!(!balance.keeps(&ASKED, &idle), "until that is known, nothing is");
+        assert!(balance.decide(&ASKED, &LOADS).delegates());
+        assert!(balance.keeps(&ASKED, &idle));
+        assert!(balance.keeps(&ASKED, &Loads { at_link: 4, ..LOADS }), "it isn't the link");
+        assert!(balance.keeps(&ASKED, &Loads { own: 1, ..LOADS }), "nobody waits");
     }
 
     #[test]

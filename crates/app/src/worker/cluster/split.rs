@@ -168,11 +168,14 @@ impl<H: Host> Worker<H> {
         let own = Loads { at_link: own.at_link.saturating_sub(1), ..own };
         let Some(exchange) = self.connections[token].exchange.as_mut() else { return false };
         let Some(Part::Home(home)) = self.cluster.as_mut().map(|cluster| &mut cluster.part) else { return false };
-        let request = Request::read_again(&exchange.head);
-        let loads = home.loads(own, &request.as_ref().map(Facts::of).unwrap_or_default(), self.now);
-        let Some(split) = &mut home.split else { return false };
         let asked = Asked { path: &exchange.path, bytes, serving, is_here: true };
-        if !split.balance.decide(&asked, &loads).delegates() {
+        let is_kept = home.split.as_mut().is_none_or(|split| split.balance.keeps(&asked, &own));
+        let is_delegated = !is_kept && {
+            let request = Request::read_again(&exchange.head);
+            let loads = home.loads(own, &request.as_ref().map(Facts::of).unwrap_or_default(), self.now);
+            home.split.as_mut().is_some_and(|split| split.balance.decide(&asked, &loads).delegates())
+        };
+        if !is_delegated {
             self.metrics.requests_kept.increment();
             return false;
         }
