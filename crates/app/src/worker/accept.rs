@@ -133,7 +133,7 @@ impl<H: Host> Worker<H> {
     fn accepted(&mut self, listener: Token, socket: Socket) {
         self.metrics.accepted.increment();
         if let Some(site) = self.listeners[listener.index as usize].sites.port {
-            let must_tell = self.must_tell(listener.index as usize, self.reactor.peer(socket));
+            let must_tell = self.must_tell(listener.index as usize, socket);
             self.open_relay(site, socket, must_tell);
             return self.bound_connections();
         }
@@ -142,7 +142,7 @@ impl<H: Host> Worker<H> {
             return;
         }
         let is_holding = self.admission.is_holding(self.now);
-        let must_tell = self.must_tell(listener.index as usize, self.reactor.peer(socket));
+        let must_tell = self.must_tell(listener.index as usize, socket);
         let connection = &mut self.connections[token];
         connection.flags.untold = must_tell;
         connection.flags.receiving = true;

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use leat_host::reactor::{Reactor, Token};
+use leat_host::reactor::{Reactor, Socket, Token};
 use leat_logic::protocol::proxy_header;
 
 use super::{Host, Worker};
@@ -13,10 +13,11 @@ impl<H: Host> Worker<H> {
         self.connections.told_client(token).or_else(|| self.reactor.peer(self.connections[token].socket))
     }
 
-    /// Whether whoever connects from this address to a listener must tell who the client is.
-    pub(super) fn must_tell(&self, listener: usize, peer: Option<SocketAddr>) -> bool {
+    /// Whether whoever is at the other end of a listener's new connection must tell who the client is.
+    pub(super) fn must_tell(&self, listener: usize, socket: Socket) -> bool {
         let tellers = &self.listeners[listener].sites.tellers;
-        !tellers.is_empty() && peer.is_some_and(|peer| tellers.iter().any(|network| network.contains(peer.ip())))
+        let is_teller = |peer: SocketAddr| tellers.iter().any(|network| network.contains(peer.ip()));
+        !tellers.is_empty() && self.reactor.peer(socket).is_some_and(is_teller)
     }
 
     /// Reads what a balancer tells. False until that is there, and when it's no such thing: then the connection is cut.
