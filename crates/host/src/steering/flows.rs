@@ -10,12 +10,12 @@ use leat_logic::handoff::{Ends, FlowId, Generation, ServerId, TcpState};
 use leat_logic::time::Instant;
 
 use super::batch::{self, Batch, Place};
+use super::dispatcher::lock;
 use super::layout::{
     CHANGE_DELETES, CHANGE_HEARD, CHANGE_HOLDER, CHANGE_MAKES, CHANGE_REPLACES, FLOW_BORN, FLOW_FOREIGN, FLOW_HELD,
     FLOW_HERE, FLOW_NODE_CLOSED, FLOW_OFFERED, FLOWS_MADE, FLOWS_OVER, RawChange, RawFlow, RawKey, raw_ip, raw_port,
     socket_address,
 };
-use super::dispatcher::lock;
 use super::{Doing, Error, Result, change};
 
 /// An entry of a connection whose client says nothing stays this long: its cookie is known without it.

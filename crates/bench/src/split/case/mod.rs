@@ -56,6 +56,20 @@ fn with_setup(
     }
 }
 
+/// The same with several that are up together, so that they can be measured in turns.
+fn with_setups(
+    bench: &mut Bench,
+    case: &str,
+    setups: &[Setup],
+    work: impl FnOnce(&mut Bench, &[Cluster]) -> io::Result<()>,
+) {
+    let up: io::Result<Vec<_>> = setups.iter().map(|setup| bench.up(setup, None)).collect();
+    if let Err(error) = up.and_then(|clusters| work(bench, &clusters)) {
+        let names: Vec<_> = setups.iter().map(Setup::name).collect();
+        bench.records.note(case, &format!("{}: {error}", names.join(", ")));
+    }
+}
+
 /// What was answered and what failed, and what every machine spent on it.
 fn record(bench: &mut Bench, at: (&str, &str, u32), setup: &Setup, trial: &Trial) {
     let name = setup.name();
