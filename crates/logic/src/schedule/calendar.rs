@@ -9,17 +9,17 @@
 //!
 //! Keys from before the slots are overdue: their children are first, the last that came before the others.
 //!
-//! A key may go up while its child is in the calendar: the child is moved when its list's turn comes.
+//! A key may go up or down while its child is in the calendar (`Seat::strayed` says so): the child is moved when its list's turn comes.
 
 use super::ready_list::ReadyList;
-use super::seat::Seat;
+use super::seat::{Seat, VIRTUAL_MAX};
 use super::urgency_heap::UrgencyHeap;
 use std::hint::select_unpredictable;
 
 const SLOTS: u64 = u64::BITS as u64;
 
 /// How far ahead of virtual time a key may be; less than half of the circle of keys, which is as far as order goes.
-pub(super) const LEAD_MAX: u64 = 1 << 57;
+pub(super) const LEAD_MAX: u64 = VIRTUAL_MAX;
 
 /// The width of a slot, as a power of two: at first that of some nanoseconds at weight 1.
 const WIDTH_BITS_FIRST: u32 = 24;
@@ -173,11 +173,18 @@ impl Calendar {
         seats[before as usize].next = child;
     }
 
+    /// As [`Calendar::enlist`], to the list of the slot that is `lead` after the first, where the child's key may not be by its number.
+    fn enlist_strayed(&mut self, seats: &mut [Seat], child: u32, lead: u64) {
+        seats[child as usize].strayed = true;
+        self.enlist(seats, child, self.first + lead, lead);
+    }
+
     /// Adds a child before all others.
     fn enlist_first(&mut self, seats: &mut [Seat], child: u32) {
         if self.filled & 1 == 0 {
-            return self.enlist(seats, child, self.first, 0);
+            return self.enlist_strayed(seats, child, 0);
         }
+        seats[child as usize].strayed = true;
         seats[child as usize].next = std::mem::replace(&mut self.list(self.first).head, child);
     }
 
@@ -187,7 +194,7 @@ impl Calendar {
         let key = seats[child as usize].key;
         let lead = self.lead(key);
         if lead < SLOTS {
-            return self.enlist(seats, child, self.slot(key), lead);
+            return self.enlist_strayed(seats, child, lead);
         }
         if is_before(key, self.start(self.first)) {
             return self.enlist_first(seats, child);
@@ -225,7 +232,7 @@ impl Calendar {
         let child = self.list(slot).head;
         let key = seats[child as usize].key;
         self.children_left -= 1;
-        if self.children_left < 0 || slot >= self.end || self.slot(key) != slot {
+        if self.children_left < 0 || slot >= self.end || seats[child as usize].strayed {
             return self.take_anyhow(seats);
         }
         self.now = key;
@@ -286,6 +293,7 @@ impl Calendar {
             let child = self.list(self.slot(start)).head;
             let key = seats[child as usize].key;
             self.delist(seats, child, self.slot(start), ahead);
+            seats[child as usize].strayed = false;
             if self.lead(key) == 0 {
                 self.now = key;
             } else if !is_before(key, start) {
@@ -399,8 +407,8 @@ impl Calendar {
         for child in children {
             let key = seats[child as usize].key;
             match self.lead(key) {
-                lead if lead < SLOTS => self.enlist(seats, child, self.slot(key), lead),
-                _ if is_before(key, self.now) => self.enlist(seats, child, self.first, 0),
+                lead if lead < SLOTS => self.enlist_strayed(seats, child, lead),
+                _ if is_before(key, self.now) => self.enlist_strayed(seats, child, 0),
                 // Doesn't count as another that is far ahead.
                 _ => self.far.insert(key.wrapping_sub(self.far_base), child),
             }

@@ -10,6 +10,9 @@ pub(super) const NONE: u32 = u32::MAX;
 /// Virtual time that passes for one nanosecond at weight 1. Divisible by every weight from 1 to 16, so that their shares are exact.
 const VIRTUAL_PER_NS: u64 = 720_720;
 
+/// The most that one cost is worth: 200 s at weight 1. A power of two.
+pub(super) const VIRTUAL_MAX: u64 = 1 << 57;
+
 /// The part of a weight's inverse behind the point, in bits.
 const INVERSE_FRACTION_BITS: u32 = 32;
 
@@ -30,6 +33,8 @@ pub(super) struct Seat {
     pub(super) priority: u8,
     /// Whether the parent knows it to have events: it's in the policy's order, or is being served.
     pub(super) pending: bool,
+    /// Whether its key may have another place in the policy's order than the child.
+    pub(super) strayed: bool,
     /// The events of a leaf.
     pub(super) queue: Queue,
     /// Goes up when a member is removed, so that old names don't fit.
@@ -50,6 +55,7 @@ impl Seat {
             policy,
             priority: 0,
             pending: false,
+            strayed: false,
             queue: Queue::EMPTY,
             generation,
             served: 0,
@@ -79,12 +85,15 @@ impl Seat {
         u64::try_from(cost_ns).unwrap_or(u64::MAX)
     }
 
-    /// The virtual time that `cost_ns` is worth to this child, no more than `virtual_max`.
+    /// The virtual time that `cost_ns` is worth to this child, no more than [`VIRTUAL_MAX`].
     #[inline]
-    pub(super) fn virtual_time(&self, cost_ns: u64, virtual_max: u64) -> u64 {
-        let product = (u128::from(cost_ns) * u128::from(self.inverse)) >> INVERSE_FRACTION_BITS;
-        // Costs are far below the limit, so that the comparison is free.
-        if product > u128::from(virtual_max) { virtual_max } else { product as u64 }
+    pub(super) fn virtual_time(&self, cost_ns: u64) -> u64 {
+        let product = u128::from(cost_ns) * u128::from(self.inverse);
+        // Costs are far below the limit: a shift tells.
+        if product >> (INVERSE_FRACTION_BITS + VIRTUAL_MAX.trailing_zeros()) != 0 {
+            return VIRTUAL_MAX;
+        }
+        (product >> INVERSE_FRACTION_BITS) as u64
     }
 }
 
@@ -106,19 +115,22 @@ mod tests {
     fn virtual_time_is_exact_for_small_weights() {
         for weight in 1..=16 {
             let seat = Seat::new(NONE, NONE, 0, Share::weight(weight));
-            assert_eq!(seat.virtual_time(1, u64::MAX) * u64::from(weight), VIRTUAL_PER_NS);
+            assert_eq!(seat.virtual_time(1) * u64::from(weight), VIRTUAL_PER_NS);
         }
     }
 
     #[test]
     fn weights_out_of_range_are_the_nearest_in_range() {
-        let at = |weight| Seat::new(NONE, NONE, 0, Share::weight(weight)).virtual_time(1_000_000, u64::MAX);
+        let at = |weight| Seat::new(NONE, NONE, 0, Share::weight(weight)).virtual_time(1_000_000);
         assert_eq!(at(0), at(1));
         assert_eq!(at(u32::MAX), at(Share::WEIGHT_MAX));
     }
 
     #[test]
     fn a_cost_without_end_is_cut() {
-        assert_eq!(Seat::new(NONE, NONE, 0, Share::weight(1)).virtual_time(u64::MAX, 77), 77);
+        let seat = Seat::new(NONE, NONE, 0, Share::weight(1));
+        assert_eq!(seat.virtual_time(u64::MAX), VIRTUAL_MAX);
+        assert_eq!(seat.virtual_time(VIRTUAL_MAX / VIRTUAL_PER_NS), VIRTUAL_MAX / VIRTUAL_PER_NS * VIRTUAL_PER_NS);
+        assert_eq!(seat.virtual_time(VIRTUAL_MAX / VIRTUAL_PER_NS + 1), VIRTUAL_MAX);
     }
 }

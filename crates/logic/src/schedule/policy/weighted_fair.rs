@@ -80,7 +80,7 @@ impl Policy for WeightedFair {
     #[inline]
     fn give_back(&mut self, seats: &mut [Seat], child: u32, cost_ns: u64, is_ready: bool) {
         let seat = &mut seats[child as usize];
-        seat.key = seat.key.wrapping_add(seat.virtual_time(cost_ns, LEAD_MAX));
+        seat.key = seat.key.wrapping_add(seat.virtual_time(cost_ns));
         if is_ready {
             self.ready.insert(seats, child);
         }
@@ -93,7 +93,8 @@ impl Policy for WeightedFair {
         if !seat.pending && is_before(seat.key, earliest) {
             seat.key = earliest;
         }
-        let delta = seat.virtual_time(delta_ns.unsigned_abs(), LEAD_MAX);
+        let delta = seat.virtual_time(delta_ns.unsigned_abs());
+        seat.strayed |= seat.pending;
         if delta_ns >= 0 {
             seat.key = seat.key.wrapping_add(delta);
             self.limit(seat);
@@ -132,7 +133,7 @@ impl Policy for WeightedFair {
         let ahead = seat.key.wrapping_sub(now);
         let cost_ns = seat.cost_ns(if is_behind { ahead.wrapping_neg() } else { ahead });
         seat.set_share(share);
-        let ahead = seat.virtual_time(cost_ns, LEAD_MAX);
+        let ahead = seat.virtual_time(cost_ns);
         seat.key = now.wrapping_add(if is_behind { ahead.wrapping_neg() } else { ahead });
         if is_ready {
             self.ready.insert(seats, child);
