@@ -83,8 +83,6 @@ pub struct SiteMetrics {
     pub delays: [Number; DELAY_BOUNDS_US.len() + 1],
     /// The sum of those times.
     pub delay_us: Number,
-    /// Requests answered with 503 because there was too much to do.
-    pub refused: Number,
     /// Connections whose last request was the site's.
     pub connections: Number,
     /// Requests that wait for their turn now.
@@ -127,6 +125,10 @@ pub struct StageMetrics {
     pub used_ns: Number,
     /// The sum of the times that events waited for their turn, in microseconds.
     pub waited_us: Number,
+    /// Requests answered with 503 because there was too much to do: as they were received, as they were to be served, before their replies were sent.
+    pub refused: Number,
+    /// What the stage was entitled to lately, of what the site was, in millionths of the worker.
+    pub share_given: Number,
 }
 
 impl SiteMetrics {

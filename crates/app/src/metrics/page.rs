@@ -133,9 +133,22 @@ impl ServerMetrics {
                 }
             }
         }
+        page.family(&STAGE_SHARE_GIVEN);
+        for worker in workers {
+            for site in worker.sites() {
+                for (stage, label) in site.stages.iter().zip(STAGES).filter(|(stage, _)| stage.events.get() > 0) {
+                    let labels = [("site", &*site.name), ("stage", label), ("worker", &worker.worker.to_string())];
+                    page.value("", &labels, &ratio(stage.share_given.get()));
+                }
+            }
+        }
         page.family(&REFUSED);
         for (name, parts) in &sites {
-            page.line("", &[("site", name)], sum(parts, &|part| part.refused.get()));
+            // Nothing is refused while it computes.
+            for (stage, label) in STAGES[..3].iter().enumerate() {
+                let refused = sum(parts, &|part| part.stages[stage].refused.get());
+                page.line("", &[("site", name), ("stage", label)], refused);
+            }
         }
         page.family(&QUEUE_DELAY_SECONDS);
         for (name, parts) in &sites {
@@ -332,11 +345,17 @@ const SHARE_FAMILIES: &[(&Family, ReadSite)] = &[
         |site| &site.share_used,
     ),
 ];
+const STAGE_SHARE_GIVEN: Family = Family {
+    name: "leat_stage_share_given_ratio",
+    kind: "gauge",
+    labels: "site, stage, worker",
+    help: "The part of that to which a stage is entitled among the site's that want something.",
+};
 const REFUSED: Family = Family {
     name: "leat_refused_total",
     kind: "counter",
-    labels: "site",
-    help: "Requests answered with 503 because there was too much to do.",
+    labels: "site, stage",
+    help: "Requests answered with 503 because there was too much to do: when they had been received, when they were to be served, or before their reply was sent.",
 };
 const QUEUE_DELAY_SECONDS: Family = Family {
     name: "leat_queue_delay_seconds",
@@ -374,6 +393,7 @@ fn families() -> Vec<&'static Family> {
         &QUOTA_USED,
         &QUOTA_WAIT,
         &LOG_LINES_DROPPED,
+        &STAGE_SHARE_GIVEN,
         &REFUSED,
         &QUEUE_DELAY_SECONDS,
         &REQUEST_SECONDS,
@@ -454,6 +474,7 @@ mod tests {
             metrics.accepted.add(3);
             metrics.site("a \"b\"").requests[1].add(5);
             metrics.site("a \"b\"").times[0].add(5);
+            metrics.site("a \"b\"").stages[1].refused.add(2);
             metrics.count_turn(Duration::from_nanos(50_001));
             metrics.count_turn(Duration::from_millis(60));
             server.add_worker(metrics);
@@ -463,6 +484,7 @@ mod tests {
         assert!(page.contains("\nleat_requests_total{site=\"a \\\"b\\\"\",status=\"2xx\"} 10\n"), "{page}");
         assert!(page.contains("\nleat_request_seconds_bucket{site=\"a \\\"b\\\"\",le=\"0.00005\"} 10\n"), "{page}");
         assert!(page.contains("\nleat_request_seconds_count{site=\"a \\\"b\\\"\"} 10\n"), "{page}");
+        assert!(page.contains("\nleat_refused_total{site=\"a \\\"b\\\"\",stage=\"serve\"} 4\n"), "{page}");
         for turns in [
             "_bucket{worker=\"1\",le=\"0.00005\"} 0",
             "_bucket{worker=\"1\",le=\"0.000075\"} 1",

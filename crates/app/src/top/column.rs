@@ -88,7 +88,12 @@ pub(super) struct Column {
 
 /// Every column, the more important first: a narrow terminal shows fewer. One whose metric isn't on the page isn't shown.
 pub(super) const COLUMNS: [Column; 13] = [
-    column("share_given", "GIVEN", Unit::Part, &[("leat_share_given_ratio", Measure::Average)]),
+    column(
+        "share_given",
+        "GIVEN",
+        Unit::Part,
+        &[("leat_share_given_ratio", Measure::Average), ("leat_stage_share_given_ratio", Measure::Average)],
+    ),
     column(
         "share_used",
         "USED",

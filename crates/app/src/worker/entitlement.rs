@@ -3,7 +3,8 @@
 
 use leat_logic::schedule::{PolicyKind, Share};
 
-use super::shares::Place;
+use super::Stage;
+use super::shares::{Place, stage_share};
 use crate::config::{Config, First};
 
 /// A child of a node: a site by its place, or an owner by its place.
@@ -30,6 +31,16 @@ pub(super) fn parts(config: &Config, places: &[&Place], wants: &[bool], planned:
     let policy = if schedule.first == First::Sites { schedule.root } else { schedule.serve };
     division.divide(None, policy, 1.0);
     division.parts
+}
+
+/// The parts of a site's that its stages are entitled to, which are alike but for their priorities.
+pub(super) fn stage_parts(policy: PolicyKind, wants: [bool; Stage::COUNT]) -> [f64; Stage::COUNT] {
+    let priority = |stage| if policy == PolicyKind::StrictPriority { stage_share(stage).priority } else { 0 };
+    let wanting = || Stage::ALL.into_iter().filter(|&stage| wants[stage as usize]);
+    let highest = wanting().map(priority).max();
+    let is_entitled = |stage: Stage| wants[stage as usize] && Some(priority(stage)) == highest;
+    let count = wanting().filter(|&stage| is_entitled(stage)).count();
+    Stage::ALL.map(|stage| if is_entitled(stage) { 1.0 / count as f64 } else { 0.0 })
 }
 
 struct Division<'a> {
@@ -129,6 +140,14 @@ mod tests {
             parts(&config(PolicyKind::Deadline), &places, &[true, false, true], &PlanWeights::default()),
             [0.5, 0.0, 0.5]
         );
+    }
+
+    #[test]
+    fn stages_that_want_something_have_equal_parts_or_the_first_has_all() {
+        let wants = [true, false, true, false];
+        assert_eq!(stage_parts(PolicyKind::WeightedFair, wants), [0.5, 0.0, 0.5, 0.0]);
+        assert_eq!(stage_parts(PolicyKind::StrictPriority, wants), [0.0, 0.0, 1.0, 0.0]);
+        assert_eq!(stage_parts(PolicyKind::RoundRobin, [false; Stage::COUNT]), [0.0; Stage::COUNT]);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use leat_logic::schedule::{Cost, LeafId, Operation, Urgency};
 use leat_logic::time::Instant;
 
 use super::exchange::{Exchange, Standing};
-use super::{Host, UNKNOWN_SITE, Worker, before};
+use super::{ADMIN_SITE, Host, UNKNOWN_SITE, Worker, before};
 
 /// The stages of a request's life in a worker: each has a leaf for each site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,6 +110,12 @@ impl<H: Host> Worker<H> {
         }
     }
 
+    /// Counts how long an event of a site's has waited for its turn.
+    pub(super) fn count_wait(&self, site: u32, stage: Stage, queued_us: u32) {
+        let waited_us = self.now_us.wrapping_sub(queued_us);
+        self.sites[site as usize].metrics.stages[stage as usize].waited_us.add(u64::from(waited_us));
+    }
+
     /// Runs an event, and charges what it cost to the site that it was for.
     pub(super) fn run_event(&mut self, leaf: LeafId, event: Event) -> Cost {
         let stage = match event.task {
@@ -122,6 +128,8 @@ impl<H: Host> Worker<H> {
                 return cost;
             }
             Task::Accept | Task::Program => {
+                let is_admin = leaf == self.leaves[ADMIN_SITE as usize][0];
+                self.count_wait(if is_admin { ADMIN_SITE } else { UNKNOWN_SITE }, Stage::Receive, event.queued_us);
                 let cost = self.accept(event.token, leaf);
                 self.tree.charge(leaf, cost);
                 return cost;
@@ -187,8 +195,7 @@ impl<H: Host> Worker<H> {
                 .refusal
                 .map(|refusal| (refusal, mem::take(&mut exchange.cost_ns), mem::take(&mut exchange.unknown_ns)));
         }
-        let waited_us = self.now_us.wrapping_sub(event.queued_us);
-        self.sites[site as usize].metrics.stages[stage as usize].waited_us.add(u64::from(waited_us));
+        self.count_wait(site_before, stage, event.queued_us);
         self.tree.charge(leaf, cost);
         if self.gates[site as usize].is_limited() {
             self.charge_quotas(site, cost, sent_bytes, read_bytes);

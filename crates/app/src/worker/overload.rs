@@ -100,7 +100,7 @@ impl<H: Host> Worker<H> {
                 exchange.standing = Standing::Waiting;
                 self.queue(Stage::Serve, token);
             }
-            Verdict::Refuse(refusal) => self.refuse(token, refusal),
+            Verdict::Refuse(refusal) => self.refuse(token, Stage::Receive, refusal),
         }
     }
 
@@ -123,7 +123,7 @@ impl<H: Host> Worker<H> {
         match verdict {
             Verdict::Admit => true,
             Verdict::Refuse(refusal) => {
-                self.refuse(token, refusal);
+                self.refuse(token, Stage::Serve, refusal);
                 false
             }
         }
@@ -165,19 +165,19 @@ impl<H: Host> Worker<H> {
             exchange.pieces.clear();
             exchange.unchecked = None;
         }
-        self.refuse(token, refusal);
+        self.refuse(token, Stage::Transmit, refusal);
     }
 
     /// Answers 503. The connection is kept, but not looked at before its slot comes: a client that asks again at once costs no more than
     /// one that waits.
-    fn refuse(&mut self, token: Token, refusal: Refusal) {
+    fn refuse(&mut self, token: Token, stage: Stage, refusal: Refusal) {
         let connection = &mut self.connections[token];
         let Some(exchange) = connection.exchange.as_mut() else { return };
         exchange.standing = Standing::Apart;
         exchange.refusal = Some(refusal);
         exchange.run = None;
         if let Some(site) = &exchange.site {
-            site.metrics.refused.increment();
+            site.metrics.stages[stage as usize].refused.increment();
         }
         if refusal.hold_ns > 0 && !connection.flags.held {
             connection.flags.held = true;

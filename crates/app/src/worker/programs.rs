@@ -218,7 +218,8 @@ impl<H: Host> Worker<H> {
     }
 
     /// A program's slice has come.
-    pub(super) fn begin_slice(&mut self, token: Token, leaf: LeafId) {
+    pub(super) fn begin_slice(&mut self, event: Event, leaf: LeafId) {
+        let token = event.token;
         self.programs.event_left();
         let Some(site) = self.programs.get(token).map(|program| program.site) else {
             self.tree.charge(leaf, Cost::from_ns(0));
@@ -229,6 +230,7 @@ impl<H: Host> Worker<H> {
             self.tree.charge(leaf, Cost::from_ns(0));
             return;
         }
+        self.count_wait(site, Stage::Compute, event.queued_us);
         self.programs.grant(token);
         self.programs.slice = Some(Slice { program: token, leaf, began: self.host.now() });
         if !self.programs.are_all(self.tree.len()) {

@@ -182,7 +182,7 @@ fn weight_below_root(config: &Config, places: &[&Place]) -> u64 {
 }
 
 /// Stages are alike. Under strict priority what has begun is finished first, but for what may never end.
-fn stage_share(stage: Stage) -> Share {
+pub(super) fn stage_share(stage: Stage) -> Share {
     let priority = match stage {
         Stage::Compute => 0,
         Stage::Receive => 1,

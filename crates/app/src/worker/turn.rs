@@ -154,7 +154,7 @@ impl<H: Host> Worker<H> {
                 self.reactor.wait(Some(Duration::ZERO), &mut self.completions)?;
             }
             if event.task == Task::Program {
-                self.begin_slice(event.token, leaf);
+                self.begin_slice(event, leaf);
                 break;
             }
             turn_ns += self.run_event(leaf, event).ns;

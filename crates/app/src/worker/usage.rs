@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leat_logic::admission::{self, SiteLimits};
+use leat_logic::schedule::PolicyKind;
 use leat_logic::time::Instant;
 
 use super::entitlement::PlanWeights;
 use super::settings::{Site, SiteKind};
 use super::shares::Place;
 use super::{Host, Stage, Worker, entitlement};
-use crate::config::{self, Config};
+use crate::config::{self, Config, First};
 
 /// Between two looks.
 const INTERVAL: Duration = Duration::from_millis(10);
@@ -24,8 +25,14 @@ const KEPT: f64 = 0.875;
 pub(super) struct Usage {
     /// What the tree had counted when it was last asked, for each stage: events, and nanoseconds.
     counted: [(u64, u64); Stage::COUNT],
-    /// Nanoseconds, of which the older count for less and less.
-    recent_ns: f64,
+    /// Nanoseconds for each stage, of which the older count for less and less.
+    recent_ns: [f64; Stage::COUNT],
+}
+
+impl Usage {
+    fn recent_ns(&self) -> f64 {
+        self.recent_ns.iter().sum()
+    }
 }
 
 /// When to look next.
@@ -61,14 +68,22 @@ impl<H: Host> Worker<H> {
         let is_served = |site: &Site| matches!(site.kind, SiteKind::Files | SiteKind::Cluster);
         self.is_shared = self.sites.iter().zip(&wants).filter(|(site, wants)| **wants && is_served(site)).count() > 1;
         let given = entitlement::parts(&self.config, &places, &wants, &self.plan_weights);
-        let all_ns: f64 = self.usages.iter().map(|usage| usage.recent_ns).sum();
+        let all_ns: f64 = self.usages.iter().map(Usage::recent_ns).sum();
         for (site, given) in given.into_iter().enumerate() {
-            let used = if all_ns > 0.0 { self.usages[site].recent_ns / all_ns } else { 0.0 };
+            let used = if all_ns > 0.0 { self.usages[site].recent_ns() / all_ns } else { 0.0 };
             self.admission.set_share(site, given, used);
             self.judge_gate(site as u32);
             let counts = self.admission.counts(site);
             let metrics = &self.sites[site].metrics;
+            let given = match self.sites[site].kind {
+                SiteKind::Admin if wants[site] => f64::from(self.config.schedule.admin_share) / 100.0,
+                SiteKind::Unknown if wants[site] => f64::from(self.config.schedule.unknown_share) / 100.0,
+                _ => given,
+            };
             metrics.share_given.set_ratio(given);
+            for (stage, part) in metrics.stages.iter().zip(self.stage_parts(site)) {
+                stage.share_given.set_ratio(given * part);
+            }
             metrics.share_used.set_ratio(used);
             metrics.waiting.set(u64::from(counts.waiting));
             metrics.started.set(u64::from(counts.started));
@@ -79,9 +94,26 @@ impl<H: Host> Worker<H> {
 
     /// Whether a site has used something lately, or waits for its turn.
     fn wants(&self, site: usize) -> bool {
-        let is_queued =
-            || self.leaves.get(site).is_some_and(|leaves| leaves.iter().any(|&leaf| self.tree.queued(leaf) > 0));
-        self.usages[site].recent_ns >= 1.0 || is_queued()
+        Stage::ALL.into_iter().any(|stage| self.wants_at(site, stage))
+    }
+
+    fn wants_at(&self, site: usize, stage: Stage) -> bool {
+        let is_queued = || self.leaves.get(site).is_some_and(|leaves| self.tree.queued(leaves[stage as usize]) > 0);
+        self.usages[site].recent_ns[stage as usize] >= 1.0 || is_queued()
+    }
+
+    /// The part of a site's share that each of its stages is entitled to.
+    fn stage_parts(&self, site: usize) -> [f64; Stage::COUNT] {
+        match &self.sites[site].place {
+            Place::Site { stages, .. } => {
+                let policy = if self.config.schedule.first == First::Sites { *stages } else { PolicyKind::RoundRobin };
+                entitlement::stage_parts(policy, Stage::ALL.map(|stage| self.wants_at(site, stage)))
+            }
+            // All has one leaf, which is counted for the first.
+            Place::Admin | Place::Unknown => {
+                entitlement::stage_parts(PolicyKind::RoundRobin, Stage::ALL.map(|stage| stage == Stage::Receive))
+            }
+        }
     }
 
     /// Adds up what was used since the last look, in nanoseconds.
@@ -89,7 +121,7 @@ impl<H: Host> Worker<H> {
         let mut all_ns = 0;
         let unknown = self.tree.usage(self.unknown.node).unwrap_or_default();
         for ((site, usage), leaves) in self.sites.iter().zip(&mut self.usages).zip(&self.leaves) {
-            let mut used_ns = 0;
+            usage.recent_ns.iter_mut().for_each(|recent_ns| *recent_ns *= KEPT);
             for (stage, &leaf) in leaves.iter().enumerate() {
                 // The admin pages and unknown work have one leaf for all stages.
                 if stage > 0 && leaf == leaves[0] {
@@ -106,10 +138,9 @@ impl<H: Host> Worker<H> {
                 metrics.events.add(events.wrapping_sub(events_before));
                 let used = charged_ns.saturating_sub(charged_before_ns);
                 metrics.used_ns.add(used);
-                used_ns += used;
+                usage.recent_ns[stage] += used as f64;
+                all_ns += used;
             }
-            usage.recent_ns = usage.recent_ns * KEPT + used_ns as f64;
-            all_ns += used_ns;
         }
         all_ns
     }
