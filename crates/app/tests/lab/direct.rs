@@ -111,6 +111,17 @@ fn clients_that_hear_nothing_of_the_node_that_they_were_moved_to_are_answered_al
     hears_nothing(Begun::AtDispatcher);
 }
 
+/// What has the clients' router drop all that a node says under the VIP.
+fn mute(lab: &Lab, node: &str) -> String {
+    let link = lab.well(&["exec", node, "ip", "-o", "link", "show", "eth0"]);
+    let hardware = link.split_once("link/ether ").and_then(|(_, rest)| rest.split_whitespace().next());
+    format!(
+        "add table ip test\nadd chain ip test forward {{ type filter hook forward priority 0; }}\n\
+         add rule ip test forward ether saddr {} ip saddr 10.77.0.100 drop\n",
+        hardware.expect("it has an address")
+    )
+}
+
 fn hears_nothing(begun: Begun) {
     if !is_possible() {
         return;
@@ -129,13 +140,7 @@ fn hears_nothing(begun: Begun) {
     within("all nodes are known", || said().matches("its link is up").count() == 3);
     let content = |name: &'static str| (name, files[name].as_slice());
     // Beyond what a probe sees: only the clients' router drops what n1 says under the VIP.
-    let link = lab.well(&["exec", "n1", "ip", "-o", "link", "show", "eth0"]);
-    let hardware = link.split_once("link/ether ").and_then(|(_, rest)| rest.split_whitespace().next());
-    let drop = format!(
-        "add table ip test\nadd chain ip test forward {{ type filter hook forward priority 0; }}\n\
-         add rule ip test forward ether saddr {} ip saddr 10.77.0.100 drop\n",
-        hardware.expect("it has an address")
-    );
+    let drop = mute(&lab, "n1");
     let is_dropped = |is_dropped: bool| {
         lab.well(&["exec", "router", "nft", if is_dropped { &drop } else { "delete table ip test" }]);
     };
@@ -171,4 +176,47 @@ fn hears_nothing(begun: Begun) {
     assert!(kinds.iter().all(|kind| *kind == ErrorKind::ConnectionReset), "{kinds:?}");
     assert!(kinds.len() <= 20, "only those of n1: {kinds:?}");
     is_tried(2);
+}
+
+#[test]
+fn a_kept_connection_that_moves_to_a_node_that_is_not_heard_is_answered_all_the_same() {
+    if !is_possible() {
+        return;
+    }
+    if Command::new("nft").arg("--version").output().is_err() {
+        println!("skipped: nft drops what a node says");
+        return;
+    }
+    let (lab, folder) = (Lab::new(), Folder::new("moves"));
+    let names: Vec<String> = (0..12).map(|number| format!("f{number}")).collect();
+    let files: BTreeMap<String, Vec<u8>> =
+        names.iter().map(|name| (name.clone(), motion::content(name, 1 << 20))).collect();
+    motion::up(&lab, &folder, Begun::AtNode, &files, "policy = 'consistent_hash'");
+    names.iter().for_each(|name| motion::await_tags(&lab, name));
+    let read = |(stream, rest): &mut (TcpStream, Vec<u8>), name: &String| {
+        motion::ask(stream, &[name]);
+        assert!(motion::read_reply(stream, rest).expect("a reply") == files[name], "{name}");
+    };
+    let begin = |name: &String| {
+        let mut client = (motion::connect(), Vec::new());
+        read(&mut client, name);
+        client
+    };
+    // None of them is at n1, which then gets what belongs there.
+    let tell = |words: &[&str]| motion::tell(&folder.path("leat.sock"), words);
+    tell(&["drain", "n1", "--timeout", "20"]);
+    let mut clients: Vec<_> = lab.at("client1", || names.iter().map(begin).collect());
+    tell(&["ctl", "resume", "n1"]);
+    lab.well(&["exec", "router", "nft", &mute(&lab, "n1")]);
+    let before = given(&lab, "n1");
+    lab.at("client1", || {
+        std::thread::scope(|scope| {
+            for (turn, client) in clients.iter_mut().enumerate() {
+                let (names, read) = (&names, &read);
+                scope
+                    .spawn(move || (0..names.len()).for_each(|step| read(client, &names[(turn + step) % names.len()])));
+            }
+        });
+    });
+    assert!(given(&lab, "n1") > before, "some have moved to it");
 }

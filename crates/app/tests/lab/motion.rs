@@ -373,7 +373,7 @@ fn what_went_on_without_a_node_that_stood_still_is_gone_there() {
 }
 
 /// Large files are hashed when they have been asked for, and go on elsewhere only under their tags.
-fn await_tags(lab: &Lab, name: &str) {
+pub(super) fn await_tags(lab: &Lab, name: &str) {
     for node in 1..=3 {
         let url = format!("http://10.77.0.1{node}/{name}");
         let has_tag = || lab.well(&["exec", "client1", "curl", "-sI", &url]).contains("ETag: \"");

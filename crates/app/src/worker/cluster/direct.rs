@@ -87,8 +87,20 @@ impl Home {
     /// A connection moves from here to a node. Only one that brings a request has anything to hear.
     pub(super) fn watch_moved(&mut self, server: ServerId, key: FlowKey, flow: FlowId, heard: Heard, now: Instant) {
         let Some(node) = self.node(server).filter(|_| self.asked.contains_key(&flow)) else { return };
+        self.watch_given((node, server), key, flow, heard, now);
+    }
+
+    /// A connection goes on from one node to another, with a request and nothing that its client has yet to acknowledge.
+    pub(super) fn watch_placed(&mut self, server: ServerId, flow: FlowId, image: &Image, now: Instant) {
+        let (Some(node), Some(tcp)) = (self.node(server), &image.tcp) else { return };
+        if image.reply.is_none() && tcp.sent.is_empty() && tcp.unsent.is_empty() {
+            self.watch_given((node, server), FlowKey::of(tcp), flow, Heard::of(tcp), now);
+        }
+    }
+
+    fn watch_given(&mut self, to: (NodeId, ServerId), key: FlowKey, flow: FlowId, heard: Heard, now: Instant) {
         let said = Said { next: heard.client_next, acknowledged: heard.acknowledged, repeats: None };
-        let look = Look::new(node, server, key.ends(), Some(flow), Some(said)).moved();
+        let look = Look::new(to.0, to.1, key.ends(), Some(flow), Some(said)).moved();
         self.dispatcher.direct_mut().watch(look, now);
     }
 

@@ -157,6 +157,14 @@ impl<F> Flows<F> {
         flows
     }
 
+    /// Says why a connection stays here, now and then: a drain tries again and again.
+    fn tell_unmoved(&mut self, error: &dyn std::fmt::Display, now: Instant) {
+        if now >= self.quiet_until {
+            self.quiet_until = now.after(WORD_PAUSE);
+            crate::log::warning(format_args!("a connection can't be handed over: {error}"));
+        }
+    }
+
     fn leave(&mut self, flow: FlowId, place: Place<F>) {
         if let Some(known) = self.all.get_mut(&flow) {
             if let Place::Slot { token, .. } = known.place {
@@ -278,17 +286,14 @@ impl<H: Host> Worker<H> {
                         cluster.part.frozen(self.now, flow, image.into());
                     }
                     Err(error) => {
-                        crate::log::warning(format_args!("a connection can't be handed over: {error}"));
+                        cluster.flows.tell_unmoved(&error, self.now);
                         self.unfreeze(flow);
                         self.freeze_failed(flow);
                     }
                 }
             }
             Err((socket, error)) => {
-                if self.now >= cluster.flows.quiet_until {
-                    cluster.flows.quiet_until = self.now.after(WORD_PAUSE);
-                    crate::log::warning(format_args!("a connection can't be handed over: {error}"));
-                }
+                cluster.flows.tell_unmoved(&error, self.now);
                 if let Ok(key) = key {
                     cluster.part.let_go(flow, key, self.now);
                 }

@@ -649,8 +649,13 @@ impl<H: Host> Worker<H> {
         }
         let nodes = stays.into_iter().chain(workers).chain(giver).map(Destination::Node);
         // With no node at all it lives here, until there is one.
-        if !nodes.chain([Destination::Here]).any(|place| home.flows.place(flow, place).is_ok()) {
-            home.flows.cut(flow, CutReason::NoPlace);
+        let place = nodes.chain([Destination::Here]).find(|place| home.flows.place(flow, *place).is_ok());
+        match (place, decoded.as_ref().filter(|_| request.is_some())) {
+            (Some(Destination::Node(server)), Some(image)) if Some(server) != giver => {
+                home.watch_placed(server, flow, image, now);
+            }
+            (None, _) => home.flows.cut(flow, CutReason::NoPlace),
+            _ => {}
         }
     }
 
