@@ -5,6 +5,7 @@ mod spread;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use aya::programs::{TestRun, TestRunOptions};
 use leat_logic::handoff::{FlowId, Generation, ServerId};
@@ -564,6 +565,41 @@ fn a_syn_is_answered_without_a_socket_and_who_got_the_answer_is_believed() {
         }
         let counters = dispatcher.counters().unwrap();
         assert_eq!((counters.answered, counters.awaited), (4, 4));
+    });
+}
+
+#[test]
+fn a_connection_begins_once_though_two_processors_see_packets_of_it_at_once() {
+    in_namespace("at-once", |path| {
+        let dispatcher = &load_for_births(path);
+        assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success());
+        let syn = Segment { timestamp: Some(99), ..Segment::new(CLIENT4, VIP4, SYN, 7000) };
+        dispatcher.answer(syn.to).unwrap();
+        let _listener = crate::socket::listen("0.0.0.0:80".parse().unwrap()).unwrap();
+        for turn in 0..2_000 {
+            let (number, clock) = answer(dispatcher, &syn).expect("an answer");
+            let ack = Segment { flags: ACK, sequence: 7001, acknowledged: number + 1, ..syn.clone() };
+            let request = Segment { payload: b"GET / HTTP/1.1".to_vec(), ..ack.clone() };
+            let mut programs = dispatcher.programs.lock().unwrap();
+            let program = &*programs.classifier("dispatcher_ingress").unwrap();
+            let ready = AtomicUsize::new(0);
+            let arrive = |segment: &Segment| {
+                let frame = echoing(segment, clock);
+                ready.fetch_add(1, Ordering::AcqRel);
+                while ready.load(Ordering::Acquire) < 2 {
+                    std::thread::yield_now();
+                }
+                let options = TestRunOptions { data_in: Some(&frame), ..TestRunOptions::default() };
+                program.test_run(options).unwrap().return_value
+            };
+            let verdicts = std::thread::scope(|scope| {
+                let other = scope.spawn(|| arrive(&ack));
+                [arrive(&request), other.join().unwrap()]
+            });
+            assert!(!verdicts.contains(&PASS), "turn {turn}: {verdicts:?}: a packet is this host's own");
+        }
+        let counters = dispatcher.counters().unwrap();
+        assert_eq!((counters.awaited, counters.admitted), (2_000, 0));
     });
 }
 

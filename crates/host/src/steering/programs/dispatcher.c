@@ -236,10 +236,13 @@ static __noinline int begin(struct __sk_buff *skb, const struct packet *packet)
 	flow.timestamp = handshake.options.timestamp;
 	flow.window = bpf_ntohs(packet->tcp.window);
 	flow.flags = FLOW_HELD | FLOW_BORN;
-	if (packet->tcp.fin || make(&key, &flow, BPF_NOEXIST) < 0)
+	long error = make(&key, &flow, BPF_NOEXIST);
+	/* Another processor may have another packet of it at this moment: whoever is second goes on as who was first. */
+	if (error < 0 && error != -EEXIST)
 		return admit(skb, packet, &handshake);
-	count(AWAITED);
-	return packet->payload ? hold(skb) : TC_ACT_SHOT;
+	if (!error)
+		count(AWAITED);
+	return packet->payload || packet->tcp.fin ? hold(skb) : TC_ACT_SHOT;
 }
 
 /* A packet of a connection that no host has a socket of: leat says which is to have one, when it has seen the request. */
