@@ -77,18 +77,21 @@ fn server_of(config: &Config) -> &[std::net::SocketAddr] {
     config.cluster.own_node().map_or(&[], |node| &node.server)
 }
 
-/// Says which changes wait for the next start: what a running worker is built on.
-fn warn_of_lasting_changes(before: &Config, after: &Config) {
+/// Which changes wait for the next start: what a running worker, or the kernel's programs beside it, are built on.
+fn lasting_changes(before: &Config, after: &Config) -> Vec<&'static str> {
+    let has_foreign = after.role == Role::Node && !server_of(after).is_empty();
+    // Fronts, and leat's own nodes behind them, have nothing but the table's programs, which are told of VIPs.
+    let is_told_vips = after.role == Role::Server || after.cluster.is_spread() && !has_foreign;
     let keys = [
         ("role", before.role != after.role),
         ("cluster.born", after.role == Role::Node && after.cluster.born && !before.cluster.born),
         ("cluster.spread", before.cluster.spread != after.cluster.spread),
+        ("cluster.vip", !is_told_vips && before.cluster.vip != after.cluster.vip),
+        ("cluster.health", has_foreign && before.cluster.health != after.cluster.health),
         ("cluster.node.for", server_of(before) != server_of(after)),
         ("admin.socket", before.admin.socket.is_some() && before.admin.socket != after.admin.socket),
     ];
-    for (key, _) in keys.iter().filter(|(_, changed)| *changed) {
-        log::warning(format_args!("the new value of `{key}` is used from the next start or upgrade (SIGUSR2) on"));
-    }
+    keys.into_iter().filter_map(|(key, changed)| changed.then_some(key)).collect()
 }
 
 /// Serves until the supervisor says otherwise, or is gone.
@@ -291,7 +294,11 @@ impl Engine<'_> {
         log::configure(&config.log);
         let before = self.config.replace(config.clone());
         if let Some(before) = before {
-            warn_of_lasting_changes(&before, &config);
+            for key in lasting_changes(&before, &config) {
+                log::warning(format_args!(
+                    "the new value of `{key}` is used from the next start or upgrade (SIGUSR2) on"
+                ));
+            }
         } else {
             self.pool = Some(Pool::new(PoolLimits { threads_max: config.files.io_threads, ..PoolLimits::default() }));
         }
@@ -348,5 +355,25 @@ impl Engine<'_> {
     fn open_doors(&self) {
         let staying = self.workers.iter().filter(|worker| !worker.retiring && !self.draining);
         self.doors.set(staying.map(|worker| worker.mailbox.clone()).collect());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::ClusterNode;
+
+    #[test]
+    fn what_a_server_is_built_on_waits_for_its_next_start() {
+        let before = Config { role: Role::Node, ..Config::default() };
+        assert_eq!(lasting_changes(&before, &before), Vec::<&str>::new());
+        let mut after = before.clone();
+        after.cluster.vip = vec![([192, 0, 2, 1], 80).into()];
+        after.cluster.health.fall += 1;
+        assert_eq!(lasting_changes(&before, &after), ["cluster.vip"]);
+        // Beside a server that isn't leat a thread goes by both.
+        let server = vec![([127, 0, 0, 1], 8080).into()];
+        after.cluster.nodes = vec![ClusterNode { server, ..ClusterNode::default() }];
+        assert_eq!(lasting_changes(&before, &after), ["cluster.vip", "cluster.health", "cluster.node.for"]);
     }
 }

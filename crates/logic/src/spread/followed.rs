@@ -4,14 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
+use super::{PRESENT_PAUSE, SILENCE_MAX};
 use crate::handoff::{Effect, Ends, FlowId, Generation, Incarnation, Message, ServerId, SessionId};
 use crate::time::Instant;
-
-/// Between two signs of life, on each link.
-const PRESENT_PAUSE: Duration = Duration::from_millis(250);
-
-/// A link on which nothing has come for so long has ended.
-const SILENCE_MAX: Duration = Duration::from_secs(3);
 
 /// An entry stays so long after its connection was closed: its client may have to say goodbye more than once.
 const OVER_KEEP: Duration = Duration::from_secs(60);

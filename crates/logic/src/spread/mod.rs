@@ -10,11 +10,19 @@ mod table;
 #[cfg(test)]
 mod tests;
 
+use std::time::Duration;
+
 pub use followed::{FOLLOWED_MAX, Followed};
 pub use maglev::BUCKETS;
 pub use peer::succession::{LIVES_MAX, WORKERS_MAX};
 pub use peer::{FRONT, Peer, PeerCounters};
 pub use table::{Member, Owners, Standing, Table};
+
+/// Between two signs of life, on each link.
+const PRESENT_PAUSE: Duration = Duration::from_millis(250);
+
+/// A link on which nothing has come for so long has ended.
+const SILENCE_MAX: Duration = Duration::from_secs(3);
 
 /// What fronts of one cluster, and nobody else, make buckets with.
 #[must_use]

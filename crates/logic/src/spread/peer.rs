@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use super::{PRESENT_PAUSE, SILENCE_MAX};
 use crate::handoff::{
     Effect, Ends, FlowId, Generation, Incarnation, Load, Message, RefuseReason, ServerId, SessionId, Target,
 };
@@ -19,12 +20,6 @@ use crate::time::Instant;
 
 /// The number of all fronts, as links know them.
 pub const FRONT: u32 = 0;
-
-/// Between two signs of life, on each link.
-const PRESENT_PAUSE: Duration = Duration::from_millis(250);
-
-/// A link on which nothing has come for so long has ended.
-const SILENCE_MAX: Duration = Duration::from_secs(3);
 
 /// A front without a link for so long isn't waited for: when it's back it's told everything.
 const FRONT_PATIENCE: Duration = Duration::from_secs(5);
