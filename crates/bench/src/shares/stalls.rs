@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use crate::experiment::stolen_s;
 
-/// So much of a window may the server's busiest thread, or the client's, have waited while others had its processor: a part of a hundred shows in a p99.
-const WAITED_SHARE_MAX: f64 = 0.01;
+/// So much of a window may the server's busiest thread, or the client's, have waited while others had its processor. The kernel's own threads count among
+/// those, one of which deals with packets at times, so it isn't less.
+const WAITED_SHARE_MAX: f64 = 0.02;
 
 /// What others took during a window.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -81,8 +82,8 @@ mod tests {
             let waited = [server_us, client_us].map(Duration::from_micros);
             Stalls { waited, stolen: Duration::from_millis(stolen_ms) }.are_many(window)
         };
-        assert!(!with(0, 0, 0) && !with(2_400, 2_400, 0));
-        assert!(with(2_600, 0, 0) && with(0, 2_600, 0) && with(0, 0, 10));
+        assert!(!with(0, 0, 0) && !with(4_900, 4_900, 0));
+        assert!(with(5_100, 0, 0) && with(0, 5_100, 0) && with(0, 0, 10));
     }
 
     #[test]
