@@ -317,3 +317,35 @@ fn where_no_connection_can_begin_nginx_is_reached_by_proxy() {
     );
     assert_eq!(lab.number("dispatcher", "leat_births_total"), 0);
 }
+
+#[test]
+fn an_upgrade_beside_nginx_changes_links_once() {
+    if !is_possible() || !has_nginx() {
+        return;
+    }
+    let (lab, folder) = (Lab::new(), Folder::new("upgraded"));
+    let _servers = up(&lab, &folder, true);
+    // A reply that is passed on keeps the old engine here until its client has it.
+    let big = 8 << 20;
+    fs::write(folder.path(&format!("site/{big}")), content(big)).expect("a file to serve");
+    let mut stream = lab.at("client1", || {
+        let mut stream = TcpStream::connect(("10.77.0.11", 80)).expect("leat listens beside its server");
+        stream.write_all(format!("GET /{big} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes()).expect("it's open");
+        stream.peek(&mut [0]).expect("its beginning");
+        stream
+    });
+    let said = || fs::read_to_string(format!("/run/leat-lab/{}/dispatcher.log", lab.name)).unwrap_or_default();
+    let ups = || said().matches("node n1: its link is up").count();
+    lab.tell_supervisor("n1", "-USR2");
+    within("its new process has a link", || ups() == 2 && state(&folder, "n1") == FIT);
+    lab.at("client1", || {
+        for turn in 0..20 {
+            let mut stream = TcpStream::connect(VIP).expect("the dispatcher listens");
+            assert!(get(&mut stream, SIZES[0], "").expect("a reply") == content(SIZES[0]), "turn {turn}");
+        }
+    });
+    // It takes more than a second to see that this stands still.
+    assert!(lab.number("dispatcher", "leat_births_total") >= 20);
+    assert_eq!(ups(), 2, "{}", said());
+    assert!(read_reply(&mut stream).expect("a reply") == content(big));
+}

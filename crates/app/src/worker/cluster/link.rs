@@ -83,6 +83,12 @@ impl Links {
         self.homes.retain(|(server, _), _| *server < servers);
     }
 
+    /// Has no links made any more. Those that there are, and are to end.
+    pub(super) fn seek_none(&mut self) -> Vec<SessionId> {
+        self.seek_only(0);
+        self.sessions.keys().copied().collect()
+    }
+
     /// Has nobody make links any more. The sockets are still with the reactor.
     pub(super) fn take_listeners(&mut self) -> Vec<OwnedFd> {
         self.unawaited.clear();

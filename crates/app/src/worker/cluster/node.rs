@@ -85,6 +85,11 @@ impl Node {
         })
     }
 
+    /// Whether this node stands in the place of a server that isn't leat.
+    pub(super) fn is_foreign(&self) -> bool {
+        self.foreign.is_some()
+    }
+
     /// The machine of a flow.
     pub(super) fn of(&mut self, flow: FlowId) -> Option<&mut handoff::Node> {
         self.home(flow.home).map(|home| &mut home.flows)

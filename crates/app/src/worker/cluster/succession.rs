@@ -58,6 +58,15 @@ impl<H: Host> Worker<H> {
         }
     }
 
+    /// This process ends. If its node's server isn't leat it has nothing to give back, and homes needn't know of it any more: another that follows
+    /// wants the same links, and the two would take them from each other again and again.
+    pub(in crate::worker) fn leave_homes(&mut self) {
+        let Some(cluster) = &mut self.cluster else { return };
+        if matches!(&cluster.part, Part::Node(node) if node.is_foreign()) {
+            cluster.links.seek_none().into_iter().for_each(|session| self.end_session(session));
+        }
+    }
+
     /// Whether nothing of another node's is on its way to or from this process, which leaves.
     pub(in crate::worker) fn has_left_peers(&self) -> bool {
         match self.cluster.as_ref().map(|cluster| &cluster.part) {
