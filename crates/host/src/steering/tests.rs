@@ -25,6 +25,9 @@ const RST: u8 = 4;
 const ACK: u8 = 16;
 const URG: u8 = 32;
 
+/// `TC_PRIO_INTERACTIVE`.
+const INTERACTIVE: u32 = 6;
+
 /// What a program says of a packet (include/uapi/linux/pkt_cls.h).
 const PASS: u32 = u32::MAX;
 const DROP: u32 = 2;
@@ -200,6 +203,15 @@ fn run_program(programs: &mut Programs, program: &str, frame: &[u8]) -> (u32, Ve
 
 fn run(dispatcher: &Dispatcher, program: &str, frame: &[u8]) -> (u32, Vec<u8>) {
     run_program(&mut dispatcher.programs.lock().unwrap(), program, frame)
+}
+
+/// With which priority a packet leaves.
+fn priority(dispatcher: &Dispatcher, program: &str, frame: &[u8]) -> u32 {
+    // `struct __sk_buff` (include/uapi/linux/bpf.h), of which it's the ninth number.
+    let mut context = [0; 192];
+    let options = TestRunOptions { data_in: Some(frame), ctx_out: Some(&mut context), ..TestRunOptions::default() };
+    dispatcher.programs.lock().unwrap().classifier(program).unwrap().test_run(options).unwrap();
+    u32::from_ne_bytes(context[32..36].try_into().unwrap())
 }
 
 fn arrive(dispatcher: &Dispatcher, segment: &Segment) -> u32 {
@@ -450,6 +462,21 @@ fn a_flow_that_others_hold_is_not_reset_from_here() {
 }
 
 #[test]
+fn who_connects_does_not_wait_behind_replies_to_others() {
+    in_lab("first", |dispatcher| {
+        for (client, vip) in [(CLIENT4, VIP4), (CLIENT6, VIP6)] {
+            let leave = |segment: &Segment| priority(dispatcher, "dispatcher_egress", &segment.frame());
+            let reply = Segment::new(vip, client, ACK, 5);
+            assert_eq!(leave(&Segment { flags: SYN | ACK, timestamp: Some(1), ..reply.clone() }), INTERACTIVE);
+            assert_eq!(leave(&reply), 0);
+            // What follows on data must not overtake it.
+            assert_eq!(leave(&Segment { flags: FIN | ACK, ..reply.clone() }), 0);
+            assert_eq!(leave(&Segment { payload: vec![1; 1000], ..reply }), 0);
+        }
+    });
+}
+
+#[test]
 fn an_heir_gets_what_begins_and_what_has_no_socket_here() {
     in_lab("heir", |dispatcher| {
         assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success());
@@ -527,6 +554,7 @@ fn a_syn_is_answered_without_a_socket_and_who_got_the_answer_is_believed() {
             let old = Segment { timestamp: None, ..syn.clone() };
             assert_eq!(arrive(dispatcher, &old), PASS, "without a clock it's the kernel's");
             let (number, clock) = answer(dispatcher, &syn).expect("an answer");
+            assert_eq!(priority(dispatcher, "dispatcher_ingress", &syn.frame()), INTERACTIVE);
 
             let mut ack = Segment { flags: ACK, sequence: 7001, ..syn.clone() };
             let entry = || dispatcher.flows().get(ack.key()).unwrap();
@@ -564,7 +592,7 @@ fn a_syn_is_answered_without_a_socket_and_who_got_the_answer_is_believed() {
             assert!(dispatcher.flows().get(later.key()).unwrap().is_some_and(|flow| flow.born));
         }
         let counters = dispatcher.counters().unwrap();
-        assert_eq!((counters.answered, counters.awaited), (4, 4));
+        assert_eq!((counters.answered, counters.awaited), (6, 4));
     });
 }
 

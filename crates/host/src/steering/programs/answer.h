@@ -148,5 +148,7 @@ static __noinline int answer_syn(struct __sk_buff *skb, const struct packet *pac
 	    bpf_l4_csum_replace(skb, checksum, 0, difference, 0) < 0 ||
 	    bpf_l4_csum_replace(skb, checksum, bpf_htons(old_bytes), bpf_htons(SYN_ACK_BYTES), BPF_F_PSEUDO_HDR | 2) < 0)
 		return TC_ACT_SHOT;
+	/* As an answer of the kernel's own (`dispatcher_egress`). */
+	skb->priority = TC_PRIO_INTERACTIVE;
 	return bpf_redirect(skb->ifindex, 0);
 }

@@ -411,17 +411,25 @@ int change_flow_as_packet(struct __sk_buff *skb)
 	return make_change(skb->data, skb->data_end);
 }
 
-/* While others hold a flow, this host must not reset it: packets that were past the ingress when the entry was made still find no socket. */
+/* The longest frame whose segment says nothing but what its header does. */
+#define BARE_BYTES_MAX (ETH_HLEN + sizeof(struct ipv6hdr) + 60)
+
+/* While others hold a flow, this host must not reset it: packets that were past the ingress when the entry was made still find no socket. And who connects
+ * doesn't wait behind this machine's replies to others: the request may be for a node whose link is idle. */
 SEC("classifier")
 int dispatcher_egress(struct __sk_buff *skb)
 {
 	struct packet packet;
 	struct flow_key key;
 	/* What has come from elsewhere, as all that is sent to nodes has, isn't this host's. */
-	if (skb->ingress_ifindex || !has_flows())
+	if (skb->ingress_ifindex || skb->len > BARE_BYTES_MAX)
 		return TC_ACT_UNSPEC;
 	read_packet(skb, &packet);
-	if (packet.kind != PACKET_TCP || !packet.tcp.rst)
+	if (packet.kind != PACKET_TCP)
+		return TC_ACT_UNSPEC;
+	if (packet.tcp.syn)
+		skb->priority = TC_PRIO_INTERACTIVE;
+	if (!packet.tcp.rst || !has_flows())
 		return TC_ACT_UNSPEC;
 	__builtin_memcpy(key.client, packet.destination, 16);
 	__builtin_memcpy(key.vip, packet.source, 16);
