@@ -37,9 +37,10 @@ pub(super) fn up(lab: &Lab, folder: &Folder, begun: Begun, files: &BTreeMap<Stri
     }
     let node = |number| format!("[[cluster.node]]\nname = 'n{number}'\naddress = '10.77.0.1{number}'\n");
     let nodes: String = (1..=3).map(node).collect();
+    // As many for a node whose link has come late as for the others.
     let text = format!(
         "[admin]\nsocket = '{}'\n[cluster]\nvip = '{VIP}'\ndispatchers = '10.77.0.1'\nkey_file = 'cluster.key'\n{settings}\n\
-         {nodes}[[site]]\nroot = 'site'\n",
+         [cluster.health]\nslow_start = '0s'\n{nodes}[[site]]\nroot = 'site'\n",
         folder.path("leat.sock")
     );
     fs::write(folder.path("cluster.toml"), text).expect("a configuration");
