@@ -316,6 +316,7 @@ impl Engine<'_> {
                 self.workers[place].mailbox.send(Control::Configure { config, logs, listeners });
             }
         }
+        self.retire_surplus(&config);
         self.open_doors();
         self.listen_for_questions(&config);
         self.metrics.reloads.fetch_add(1, Ordering::Relaxed);

@@ -76,9 +76,11 @@ impl Engine<'_> {
     }
 
     /// Starts or retires workers until there are as many as configured. Working ones are always the first in the list, so that a worker's
-    /// place is that of its sockets.
+    /// place is that of its sockets. An engine that has just started has one for each socket: the engine before may have had more workers, and what
+    /// waits in a socket's queue is somebody's. [`Engine::retire_surplus`] has those go that are too many.
     pub(super) fn arrange_workers(&mut self, config: &Arc<Config>) -> io::Result<()> {
-        let wanted = config.workers;
+        let sockets = self.sockets.values().map(Vec::len).max().filter(|_| self.workers.is_empty());
+        let wanted = config.workers.max(sockets.unwrap_or_default());
         let mut working = self.workers.iter().filter(|worker| !worker.retiring).count();
         if working > wanted {
             self.retire_from(wanted, config);
@@ -87,7 +89,7 @@ impl Engine<'_> {
         let first = self.share.first.filter(|_| working == wanted);
         self.share_out(first, config);
         let added = self.next_worker..self.next_worker + (wanted - working);
-        let numbers = self.workers[..working].iter().map(|worker| worker.number).chain(added);
+        let numbers = self.workers[..working].iter().map(|worker| worker.number).chain(added).take(config.workers);
         self.shared.set_workers(numbers.map(worker_number).collect());
         let processors = processors::available()?;
         while working < wanted {
@@ -100,6 +102,13 @@ impl Engine<'_> {
             working += 1;
         }
         Ok(())
+    }
+
+    /// Has workers go that are there for their sockets only: they have them by now.
+    pub(super) fn retire_surplus(&mut self, config: &Config) {
+        if self.workers.iter().filter(|worker| !worker.retiring).count() > config.workers {
+            self.retire_from(config.workers, config);
+        }
     }
 
     fn retire_from(&mut self, first: usize, config: &Config) {

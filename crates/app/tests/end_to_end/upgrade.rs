@@ -8,6 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use crate::on_both_reactors;
 use crate::reload::{Load, engines};
 use crate::support::directory::noise;
+use crate::support::server::{signal, write_configuration};
 use crate::support::{Client, Directory, Reactor, Server, eventually};
 
 const LARGE_BYTES: usize = 10 << 20;
@@ -44,6 +45,12 @@ fn ended(server: &Server, before: &[u32]) {
 fn is_kept(client: &mut Client) {
     let reply = client.get("/a.txt");
     assert!(reply.text() == "one\n" && !reply.says_close(), "{reply:?}");
+}
+
+/// Whichever listener they come to.
+fn every_new_client_is_answered(server: &Server) {
+    let mut clients: Vec<Client> = (0..64).map(|_| server.connect()).collect();
+    clients.iter_mut().for_each(is_kept);
 }
 
 /// A client that has the head of the large file's reply and no more.
@@ -246,11 +253,28 @@ fn another_reactor_and_other_workers_take_over(reactor: Reactor) {
         assert!(line.contains("the new configuration is in force"), "{line}");
         ended(&server, &before);
         idle.iter_mut().for_each(is_kept);
+        every_new_client_is_answered(&server);
     }
     for client in &mut downloads {
         assert!(client.read_content(content.len()).unwrap() == content);
         is_kept(client);
     }
+}
+
+/// The engine before had more workers, each with a listener: nobody waits at one that is no worker's, nor after the engine has crashed.
+fn fewer_workers_take_over(reactor: Reactor) {
+    let (site, _) = site();
+    let text = |workers: usize| format!("workers = {workers}\n[[site]]\nroot = \"one\"\nlisten = \"127.0.0.1:0\"\n");
+    let server = Server::configured(reactor, &site, &text(4));
+    write_configuration(reactor, &site, &text(1));
+    upgrade(&server);
+    every_new_client_is_answered(&server);
+    server.reload(reactor, &site, &text(4));
+    write_configuration(reactor, &site, &text(2));
+    let before = engines(&server);
+    signal(before[0], "KILL");
+    ended(&server, &before);
+    every_new_client_is_answered(&server);
 }
 
 fn a_site_that_is_gone_ends_its_replies_in_the_old_engine(reactor: Reactor) {
@@ -325,6 +349,7 @@ on_both_reactors!(
     a_handlers_reply_ends_in_the_old_engine,
     a_configuration_that_the_new_engine_refuses_changes_nothing,
     another_reactor_and_other_workers_take_over,
+    fewer_workers_take_over,
     a_site_that_is_gone_ends_its_replies_in_the_old_engine,
     an_address_that_is_gone_closes_idle_connections,
     ten_upgrades_in_a_row_under_load,
