@@ -97,6 +97,8 @@ pub(super) struct BodyDecoder {
     /// Bytes of extensions and trailers so far.
     overhead: u16,
     place: Place,
+    /// Blanks may follow a chunk's size.
+    is_padded: bool,
 }
 
 /// What the next byte is part of.
@@ -108,6 +110,8 @@ enum Place {
     Content,
     /// A chunk's size; so many digits have been read, 16 at most.
     Size(u8),
+    /// Blanks after a size.
+    Padding,
     Extension,
     /// The LF after a size or an extension.
     SizeEnd,
@@ -136,7 +140,7 @@ pub struct BodyState {
 
 impl Place {
     /// By code; `Size` follows, a code for each number of digits.
-    const ALL: [Place; 12] = [
+    const ALL: [Place; 13] = [
         Place::Done,
         Place::Content,
         Place::Extension,
@@ -149,6 +153,7 @@ impl Place {
         Place::TrailerValue,
         Place::TrailerLf,
         Place::FinalLf,
+        Place::Padding,
     ];
     const SIZE_CODE: u8 = 32;
     const SIZE_DIGITS_MAX: u8 = 16;
@@ -183,11 +188,17 @@ impl BodyDecoder {
             BodyLength::Length(length) => (length, Place::Content),
             BodyLength::Chunked => (0, Place::Size(0)),
         };
-        BodyDecoder { remaining, received: 0, overhead: 0, place }
+        BodyDecoder { remaining, received: 0, overhead: 0, place, is_padded: false }
+    }
+
+    /// Of another server's reply. Some pad the sizes of chunks with blanks, as Apache 1.3 did; in a request that is refused, as whoever is in front may
+    /// have read it otherwise.
+    pub(super) fn of_reply(length: BodyLength) -> BodyDecoder {
+        BodyDecoder { is_padded: true, ..BodyDecoder::new(length) }
     }
 
     pub(super) fn export(&self) -> BodyState {
-        let BodyDecoder { remaining, received, overhead, place } = *self;
+        let BodyDecoder { remaining, received, overhead, place, .. } = *self;
         BodyState { place: place.code(), remaining, received, overhead }
     }
 
@@ -197,7 +208,7 @@ impl BodyDecoder {
         let place = Place::of_code(place)?;
         let is_within = matches!(place, Place::Content | Place::ChunkData);
         let is_sound = overhead <= CHUNK_OVERHEAD_BYTES_MAX && (remaining > 0 || !is_within);
-        is_sound.then_some(BodyDecoder { remaining, received, overhead, place })
+        is_sound.then_some(BodyDecoder { remaining, received, overhead, place, is_padded: false })
     }
 
     /// Reads up to the next run of content, the body's end, or the input's. Returns how many bytes were consumed, content included.
@@ -227,7 +238,11 @@ impl BodyDecoder {
     /// One byte outside the content; the place that follows it.
     fn accept(&mut self, byte: u8, limits: &Limits) -> Result<Place, RejectReason> {
         match (self.place, byte) {
+            (Place::Size(digits), b' ' | b'\t') if digits > 0 && self.is_padded => self.count_overhead(Place::Padding),
             (Place::Size(digits), _) => self.accept_in_size(byte, digits, limits),
+            (Place::Padding, b' ' | b'\t') => self.count_overhead(Place::Padding),
+            (Place::Padding, b'\r' | b';') => self.accept_in_size(byte, 1, limits),
+            (Place::Padding, _) => Err(RejectReason::ChunkSize),
             (Place::Extension, b'\r') => Ok(Place::SizeEnd),
             (Place::Extension, byte) if !is_value_byte(byte) => Err(RejectReason::ChunkExtension),
             (Place::Extension, _) => self.count_overhead(Place::Extension),

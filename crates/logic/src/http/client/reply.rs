@@ -157,9 +157,9 @@ impl ReplyReader {
         let has_no_content = self.is_head_request || matches!(status.code(), 204 | 304);
         self.phase = match (fields.is_chunked, length) {
             _ if has_no_content => Phase::Ended,
-            (true, _) => Phase::Body(BodyDecoder::new(BodyLength::Chunked)),
+            (true, _) => Phase::Body(BodyDecoder::of_reply(BodyLength::Chunked)),
             (false, Some(0)) => Phase::Ended,
-            (false, Some(length)) => Phase::Body(BodyDecoder::new(BodyLength::Length(length))),
+            (false, Some(length)) => Phase::Body(BodyDecoder::of_reply(BodyLength::Length(length))),
             (false, None) => Phase::Rest,
         };
         Ok((end, ReplyStep::Head(ReplyHead { status, lines: fields.lines, length })))
@@ -309,6 +309,10 @@ mod tests {
         let chunked = chunked.expect("a reply");
         assert_eq!((&chunked.content[..], chunked.head.length), (&b"abcde"[..], None));
         assert!(chunked.has_ended && chunked.is_reusable);
+
+        let padded =
+            get("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3  \r\nabc\r\n2\t;x\r\nde\r\n0 \r\n\r\n");
+        assert_eq!(padded.expect("a reply").content, b"abcde");
         let rest = get("HTTP/1.1 200 OK\r\n\r\nall the rest").expect("a reply");
         assert_eq!(&rest.content[..], b"all the rest");
         assert!(!rest.has_ended && !rest.is_reusable);
@@ -365,6 +369,8 @@ mod tests {
             ("HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n", BadReply::Framing),
             ("HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", BadReply::Framing),
             ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", BadReply::Chunk),
+            ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1 1\r\n", BadReply::Chunk),
+            ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n 1\r\n", BadReply::Chunk),
             ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nab", BadReply::Ended),
         ] {
             assert_eq!(get(bytes).map(|_| ()), Err(bad), "{bytes:?}");
