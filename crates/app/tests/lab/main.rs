@@ -72,10 +72,13 @@ impl Lab {
         })
     }
 
-    /// Has every process at a host die at once. Returns when they have: until then their kernel takes in what clients send.
+    /// Has every process at a host die at once. Returns when nothing is left of their connections, which may be a while after them, as threads and rings
+    /// have files too: until then their kernel takes in what clients send.
     fn kill(&self, host: &str) {
         self.signal(host, "-KILL");
         within("they die", || self.processes(host).trim().is_empty());
+        let connections = || self.well(&["exec", host, "ss", "-Htn", "state", "established"]);
+        within("their connections end", || connections().trim().is_empty());
     }
 
     /// Stops every process at a host: none of them does anything from then on.
