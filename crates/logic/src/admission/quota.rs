@@ -190,7 +190,9 @@ impl Quotas {
     fn claim(&mut self, now: Instant, waiting: u32) {
         self.waiting_next = self.waiting_next.max(waiting);
         if now >= self.period_ends {
-            self.waiting = std::mem::replace(&mut self.waiting_next, waiting);
+            // Who owes stays in line for that: to all it would be more than its part.
+            let kept = if self.owes() { self.waiting } else { 0 };
+            self.waiting = std::mem::replace(&mut self.waiting_next, waiting).max(kept);
             self.period_ends = now.after(Duration::from_nanos(CLAIM_PERIOD_NS));
         }
         self.waiting = self.waiting.max(waiting);
@@ -202,6 +204,10 @@ impl Quotas {
             }
             claim = u64::from(seat.weight) * ((claim << CLAIM_SHIFT) / seat.aggregate.claims());
         }
+    }
+
+    fn owes(&self) -> bool {
+        self.seats.iter().any(|seat| seat.accounts.iter().any(|account| account.booked < 0))
     }
 
     /// When to settle again although nothing waits; `None` when there is nothing left to settle.
@@ -392,6 +398,26 @@ mod tests {
             let [a, b] = [0, 1].map(|place: usize| senders[place].sent as f64 / (per_s * SECONDS) as f64);
             let due = f64::from(weights[0]) / f64::from(weights[0] + weights[1]);
             assert!((a - due).abs() < 0.02 && (b - 1.0 + due).abs() < 0.02, "{weights:?} at {per_s}: {a} and {b}");
+        }
+    }
+
+    #[test]
+    fn who_pauses_after_each_piece_has_no_more_than_its_weight() {
+        for pause_ms in [0, 50, 100, 150, 300] {
+            let (owner, sites) = (limited(100_000), [Arc::default(), Arc::default()]);
+            let sender = |(site, weight)| Sender::new(&[(site, weight), (&owner, 1)], 1);
+            let mut senders: Vec<Sender> = sites.iter().zip([400, 100]).map(sender).collect();
+            senders.iter_mut().for_each(|sender| sender.least = 16_384);
+            let (mut goes_on_ms, mut sent) = (0, 0);
+            for ms in 0..60_000 {
+                senders[1].connections = usize::from(ms >= goes_on_ms);
+                senders.iter_mut().for_each(|sender| sender.step(at_us(ms * 1_000)));
+                if std::mem::replace(&mut sent, senders[1].sent) != sent {
+                    goes_on_ms = ms + pause_ms;
+                }
+            }
+            let part = senders[1].sent as f64 / (senders[0].sent + senders[1].sent) as f64;
+            assert!(part < 0.22, "{part} with pauses of {pause_ms} ms");
         }
     }
 
