@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::limits::{HEAD_BYTES_MAX, INPUT_BYTES_MAX};
+use super::limits::{HEAD_BYTES_MAX, PASSAGE_INPUT_BYTES_MAX};
 use super::wire::{DecodeError, Reader, put_bytes, put_number};
 use crate::http::{BodyState, ConnectionState};
 
@@ -44,7 +44,7 @@ impl HttpState {
         };
         Ok(HttpState {
             connection: ConnectionState { elapsed, requests, phase, flags, empty_lines, body },
-            input: reader.bytes(INPUT_BYTES_MAX, "the input")?.to_vec(),
+            input: reader.bytes(PASSAGE_INPUT_BYTES_MAX, "the input")?.to_vec(),
             head: reader.bytes(HEAD_BYTES_MAX, "the head")?.to_vec(),
             elapsed: Duration::from_nanos(reader.number("the request's age")?),
         })

@@ -10,7 +10,7 @@
 //! the giver then serves the flow itself.
 
 use super::http::HttpState;
-use super::limits::{IMAGE_BYTES_MAX, SKIPPED_BYTES_MAX};
+use super::limits::{IMAGE_BYTES_MAX, INPUT_BYTES_MAX, PASSAGE_BYTES_MAX, SKIPPED_BYTES_MAX};
 use super::reply::ReplyState;
 use super::tcp::{Congestion, TcpState};
 use super::wire::{DecodeError, Reader, put_bytes, put_number};
@@ -91,7 +91,7 @@ impl Image {
     /// # Errors
     /// What is wrong with it, or not understood: the flow must be refused.
     pub fn decode(bytes: &[u8]) -> Result<Image, DecodeError> {
-        check_length(bytes.len())?;
+        check_length("the image", bytes.len(), PASSAGE_BYTES_MAX)?;
         let mut reader = Reader::new(bytes);
         match reader.byte("the version")? {
             IMAGE_VERSION => {}
@@ -105,10 +105,15 @@ impl Image {
                 return Err(DecodeError::Malformed("an image's sections aren't in order"));
             }
             previous = tag;
-            let value = reader.bytes(IMAGE_BYTES_MAX, "a section")?;
+            let value = reader.bytes(PASSAGE_BYTES_MAX, "a section")?;
             parts.read(tag, value)?;
         }
-        parts.join()
+        let image = parts.join()?;
+        if image.tcp.is_some() {
+            check_length("the image", bytes.len(), IMAGE_BYTES_MAX)?;
+            check_length("the input", image.http.input.len(), INPUT_BYTES_MAX)?;
+        }
+        Ok(image)
     }
 }
 
@@ -158,10 +163,9 @@ pub(super) fn decode_flow(reader: &mut Reader<'_>) -> Result<FlowId, DecodeError
     Ok(FlowId { home, serial: reader.number("the flow's serial")? })
 }
 
-fn check_length(length: usize) -> Result<(), DecodeError> {
-    if length > IMAGE_BYTES_MAX {
-        let (found, most) = (length as u64, IMAGE_BYTES_MAX as u64);
-        return Err(DecodeError::TooLarge { what: "the image", found, most });
+fn check_length(what: &'static str, length: usize, most: usize) -> Result<(), DecodeError> {
+    if length > most {
+        return Err(DecodeError::TooLarge { what, found: length as u64, most: most as u64 });
     }
     Ok(())
 }

@@ -8,9 +8,12 @@ pub const UNREAD_BYTES_MAX: usize = 256 * 1024;
 /// In the send queue, sent or not. Replies keep less there (TCP_NOTSENT_LOWAT) but for a long, fat path.
 pub const QUEUE_BYTES_MAX: usize = 2 * 1024 * 1024;
 
-/// Read by the application and not consumed: half a head, or pipelined requests. A client that has sent much before anybody looks fills all receive
+/// Read by the application and not consumed: half a head, or pipelined requests.
+pub const INPUT_BYTES_MAX: usize = 256 * 1024;
+
+/// The same of a connection whose socket goes along, to this server's next process: a client that has sent much before anybody looks fills all receive
 /// buffers of a worker, 4 MiB.
-pub const INPUT_BYTES_MAX: usize = 5 * 1024 * 1024;
+pub const PASSAGE_INPUT_BYTES_MAX: usize = 5 * 1024 * 1024;
 
 /// The head of the request in hand.
 pub const HEAD_BYTES_MAX: usize = HEAD_BYTES_CEILING;
@@ -34,7 +37,10 @@ pub const LITERAL_BYTES_MAX: usize = 128 * 1024;
 pub const SKIPPED_BYTES_MAX: usize = 64 * 1024;
 
 /// A whole image, encoded: every part at its limit.
-pub const IMAGE_BYTES_MAX: usize = 8 * 1024 * 1024;
+pub const IMAGE_BYTES_MAX: usize = 3 * 1024 * 1024;
+
+/// The same without the socket's state.
+pub const PASSAGE_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 /// What a node tells of a reply that begins, encoded.
 pub const PROGRESS_BYTES_MAX: usize = 256 * 1024;

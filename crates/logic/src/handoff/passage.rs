@@ -10,7 +10,7 @@
 //! goes on where it was. Decides what the messages look like; threads, sockets and time are the host's.
 
 use super::flow::Generation;
-use super::limits::{IMAGE_BYTES_MAX, SITE_BYTES_MAX};
+use super::limits::{PASSAGE_BYTES_MAX, SITE_BYTES_MAX};
 use super::wire::{DecodeError, Reader, put_bytes, put_number};
 use crate::serve::version::Version;
 use crate::time::UnixTime;
@@ -180,7 +180,7 @@ impl Offer {
             0 => None,
             _ => Some(Generation(reader.number_u32("the flow's generation")?)),
         };
-        let image = reader.bytes(IMAGE_BYTES_MAX, "the image")?.to_vec();
+        let image = reader.bytes(PASSAGE_BYTES_MAX, "the image")?.to_vec();
         Ok(Offer { number, listener, site, file, generation, image })
     }
 }

@@ -204,9 +204,15 @@ fn a_section_may_grow_at_its_end() {
 
 #[test]
 fn too_much_is_neither_written_nor_read() {
-    let mut image = any_image(&mut Random(5));
+    let tcp = any_tcp(&mut Random(6));
+    let mut image = Image { tcp: Some(tcp), ..any_image(&mut Random(5)) };
+    let too_large = |image: &Image| matches!(image.encode(), Err(DecodeError::TooLarge { what: "the input", .. }));
     image.http.input = vec![0; limits::INPUT_BYTES_MAX + 1];
-    assert!(matches!(image.encode(), Err(DecodeError::TooLarge { what: "the input", .. })));
+    assert!(too_large(&image));
+    image.tcp = None;
+    assert!(image.encode().is_ok(), "its socket goes along");
+    image.http.input = vec![0; limits::PASSAGE_INPUT_BYTES_MAX + 1];
+    assert!(too_large(&image));
     image.http.input.clear();
     let tcp = TcpState {
         sent: vec![0; limits::QUEUE_BYTES_MAX / 2 + 1],
