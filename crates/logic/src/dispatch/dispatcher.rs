@@ -340,7 +340,8 @@ impl Dispatcher {
     }
 
     /// Whether a node is among those that may be chosen.
-    pub(super) fn may_choose(&self, id: NodeId, facts: &Facts<'_>, now: Instant) -> bool {
+    #[must_use]
+    pub fn may_choose(&self, id: NodeId, facts: &Facts<'_>, now: Instant) -> bool {
         let mut candidates = Vec::new();
         self.candidates(facts, now, &mut candidates).is_ok() && candidates.iter().any(|candidate| candidate.id == id)
     }

@@ -649,6 +649,11 @@ fn a_flow_that_never_came_to_its_node_goes_on_from_its_image_and_never_begins_th
     pair.node.thaw_failed(FLOW, RefuseReason::Kernel);
     pair.talk();
     assert!(pair.home.was_refused(FLOW), "another place is to be found");
+    assert_eq!(pair.home.refusers(FLOW), [NODE]);
+    pair.home.place(FLOW, Destination::Here).unwrap();
+    assert_eq!(pair.home.refusers(FLOW), [NODE], "it isn't settled yet");
+    pair.home.thawed(FLOW);
+    assert!(!pair.home.was_refused(FLOW) && pair.home.refusers(FLOW).is_empty());
 }
 
 #[test]

@@ -631,13 +631,17 @@ impl<H: Host> Worker<H> {
         };
         let workers = chosen.ok().and_then(|node| home.number(node)).map(|number| home.workers(number));
         let mut workers = workers.unwrap_or_default();
-        if home.flows.was_refused(flow) {
-            // The same one would be chosen, and refuse it, again.
-            let takes = |(server, load): &(&ServerId, &Load)| {
-                !load.is_foreign && !home.draining.contains(&server.server()) && !workers.contains(server)
-            };
-            let others = home.linked.iter().filter(takes).map(|(server, _)| *server);
-            workers = others.chain(workers.iter().copied()).collect();
+        let refusers = home.flows.refusers(flow).to_vec();
+        if !refusers.is_empty() {
+            // They would refuse it again: whoever else may be chosen comes first.
+            let facts = request.as_ref().map_or(Facts { path: b"/", ..Facts::default() }, Facts::of);
+            for place in 0..home.nodes.len() {
+                let (node, number) = (home.nodes[place], number_of(place));
+                if chosen != Ok(node) && home.dispatcher.may_choose(node, &facts, now) {
+                    workers.extend(home.workers(number));
+                }
+            }
+            workers.sort_by_key(|server| refusers.iter().any(|refuser| refuser.server() == server.server()));
         }
         workers.retain(|server| home.is_heard(*server, decoded.as_ref(), now));
         // It belongs where it is.

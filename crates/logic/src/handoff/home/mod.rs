@@ -129,6 +129,8 @@ struct Flow {
     /// A node that has a frozen socket of it, to be released when the flow has settled.
     giver: Option<(Life, Generation)>,
     attempts: u8,
+    /// Who has refused it since it came.
+    refusers: Vec<ServerId>,
     /// Whoever holds it has it for one request; then it lives here again.
     is_lent: bool,
 }
@@ -455,6 +457,12 @@ impl Home {
         self.flows.get(&flow).is_some_and(|record| record.attempts > 0)
     }
 
+    /// Who has refused a flow that is here as an image, since it came.
+    #[must_use]
+    pub fn refusers(&self, flow: FlowId) -> &[ServerId] {
+        self.flows.get(&flow).map_or(&[], |record| &record.refusers)
+    }
+
     /// Offers that a node hasn't answered yet, births among them.
     #[must_use]
     pub fn unanswered(&self, node: ServerId) -> u32 {
@@ -507,7 +515,7 @@ impl Home {
         let Some(record) = self.flows.get_mut(&flow) else { return };
         let own = matches!(record.holder, Holder::Offered { own: true, .. });
         record.holder = Holder::Node { life, unconfirmed: None, is_recalled: false };
-        record.attempts = 0;
+        record.forget_attempts();
         self.counters.taken += u64::from(own || record.generation != Generation::BORN);
         if own {
             self.effects.push_back(Effect::CloseSilently { flow });
@@ -531,7 +539,7 @@ impl Home {
     fn settle_here(&mut self, flow: FlowId) {
         let Some(record) = self.flows.get_mut(&flow) else { return };
         record.holder = Holder::Here;
-        record.attempts = 0;
+        record.forget_attempts();
         record.is_lent = false;
         let generation = record.generation;
         self.effects.push_back(Effect::Unsteer { flow, generation });
@@ -544,7 +552,7 @@ impl Home {
         let Some(record) = self.flows.get_mut(&flow) else { return };
         record.generation = record.generation.next();
         record.giver = None;
-        record.attempts = 0;
+        record.forget_attempts();
         record.holder = Holder::Node { life, unconfirmed: Some(returned), is_recalled: false };
         let next = record.generation;
         self.effects.push_back(Effect::Steer { flow, to: Target::Node(life.0), generation: next });
@@ -554,13 +562,14 @@ impl Home {
     /// A node won't have it, or never got it.
     fn offer_failed(&mut self, flow: FlowId) {
         let Some(record) = self.flows.get(&flow) else { return };
-        let Holder::Offered { own, .. } = record.holder else { return };
+        let Holder::Offered { life, own, .. } = record.holder else { return };
         self.counters.refused += 1;
         if record.is_unheard_birth() {
             return self.take_up(flow, Birth::Denied);
         }
         self.answered(flow);
         let Some(record) = self.flows.get_mut(&flow) else { return };
+        record.refusers.push(life.0);
         if own {
             self.take_up_again(flow);
         } else {
@@ -696,7 +705,14 @@ impl Flow {
             progress: None,
             giver: None,
             attempts: 0,
+            refusers: Vec::new(),
             is_lent: false,
         }
+    }
+
+    /// It has a place.
+    fn forget_attempts(&mut self) {
+        self.attempts = 0;
+        self.refusers = Vec::new();
     }
 }
