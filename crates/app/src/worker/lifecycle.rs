@@ -57,8 +57,10 @@ impl<H: Host> Worker<H> {
             // The kernel may still read what a send in flight points to: the reactor owns that, not the exchange.
             self.recycle(exchange);
         }
+        let is_untold = self.forget_told(token);
         let connection = &mut self.connections[token];
         let (socket, flags) = (connection.socket, &mut connection.flags);
+        flags.sending &= !is_untold;
         if !flags.busy() {
             self.finish_close(token);
         } else if cut && !flags.sending {

@@ -136,6 +136,11 @@ impl<H: Host> Worker<H> {
         }
     }
 
+    /// A connection ends. Whether its whole reply waited for its home to be told.
+    pub(in crate::worker) fn forget_told(&mut self, token: Token) -> bool {
+        self.cluster.as_mut().is_some_and(|cluster| cluster.told.forget(token))
+    }
+
     /// Homes have been told: what waited for that goes out.
     pub(super) fn send_told(&mut self) {
         let Some(cluster) = &mut self.cluster else { return };

@@ -69,6 +69,13 @@ impl Told {
         self.waiting_mut(token).is_some()
     }
 
+    /// Its connection ends. Whether a whole reply waited here, which the reactor won't be given now.
+    pub(super) fn forget(&mut self, token: Token) -> bool {
+        let is_known = self.waiting_mut(token).is_some();
+        let waiting = if is_known { self.waiting.remove(&token.index) } else { None };
+        waiting.is_some_and(|waiting| matches!(waiting.next, Next::Send(_)))
+    }
+
     /// Replies whose home has been told. `flushed`: up to which batch the kernel has all of a link's; none for a link that there isn't.
     pub(super) fn take_ready(&mut self, flushed: impl Fn(SessionId) -> Option<Batch>) -> Vec<Ready> {
         let is_told =
@@ -124,6 +131,18 @@ mod tests {
         assert_eq!(ready(&mut told, Some(4)), Vec::<String>::new());
         assert_eq!(ready(&mut told, Some(5)), ["continue 3"]);
         assert!(!told.knows(token(3)));
+    }
+
+    #[test]
+    fn what_ends_waits_for_nobody() {
+        let mut told = Told::default();
+        (1..4).for_each(|slot| told.add(token(slot), SLOW, 9));
+        told.keep(token(1), transmit());
+        told.holds_up(token(2));
+        assert!(!told.forget(Token { generation: 1, ..token(1) }), "it's another connection's");
+        assert!(told.forget(token(1)) && !told.forget(token(1)));
+        assert!(!told.forget(token(2)) && !told.forget(token(3)), "the reactor was to be given nothing");
+        assert_eq!(ready(&mut told, None), Vec::<String>::new());
     }
 
     #[test]
