@@ -318,6 +318,12 @@ impl Drain {
                 println!("{} is empty after {:.1} s", self.node, started.elapsed().as_secs_f64());
                 return Ok(());
             }
+            if answer["is_in_use"].as_u64().unwrap_or(0) > 0 {
+                return Err(format!(
+                    "{} is given connections again: it was resumed, or its process has started anew; drain it again if that wasn't you",
+                    self.node
+                ));
+            }
             if started.elapsed() > Duration::from_secs(self.timeout) {
                 return Err(format!("{} still has {left} connections after {} s", self.node, self.timeout));
             }

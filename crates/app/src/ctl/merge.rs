@@ -49,7 +49,9 @@ fn flows(answers: &[Value]) -> Value {
         }
     }
     let mut all = list_flows(["flows", "born", "moved"].map(|key| sum(answers, key)), &nodes);
-    all["may_begin"] = sum(answers, "may_begin").into();
+    for key in ["may_begin", "is_in_use"] {
+        all[key] = sum(answers, key).into();
+    }
     all
 }
 

@@ -57,6 +57,7 @@ impl Served {
             Command::Flows => {
                 let mut flows = ctl::list_flows([connections, 0, 0], &[(name.clone(), connections)]);
                 flows["may_begin"] = u64::from(self.may_begin(cluster, now)).into();
+                flows["is_in_use"] = u64::from(self.foreign.is_some() && self.unknown_until.is_none()).into();
                 Ok(flows)
             }
             Command::Drain { node } | Command::Resume { node } if node != name => {
