@@ -269,6 +269,7 @@ impl<H: Host> Worker<H> {
                 let image = image_of(flow, &frozen, connection, &input, self.now);
                 connection.inbox.clear(&mut self.reactor);
                 let (http, listener, site) = (connection.http.clone(), connection.listener, connection.site);
+                let is_queued = connection.flags.queued;
                 self.admission.uncount_connection(site as usize, connection.last_asked);
                 let exchange = self.connections.close(token.index);
                 let parts = Parts { http, input, exchange, listener, site };
@@ -290,6 +291,9 @@ impl<H: Host> Worker<H> {
                         self.unfreeze(flow);
                         self.freeze_failed(flow);
                     }
+                }
+                if is_queued {
+                    self.forget_parked(site);
                 }
             }
             Err((socket, error)) => {
