@@ -122,12 +122,14 @@ impl<H: Host> Worker<H> {
             Task::Stage(stage) => stage,
             Task::Handoffs => return self.take_turns(leaf),
             Task::Relay => {
+                self.early_end.ran(UNKNOWN_SITE);
                 self.run_relay(event.token);
                 let cost = self.meter.charge(leaf);
                 self.tree.charge(leaf, cost);
                 return cost;
             }
             Task::Accept | Task::Program => {
+                self.early_end.ran(UNKNOWN_SITE);
                 let is_admin = leaf == self.leaves[ADMIN_SITE as usize][0];
                 self.count_wait(if is_admin { ADMIN_SITE } else { UNKNOWN_SITE }, Stage::Receive, event.queued_us);
                 let cost = self.accept(event.token, leaf);
@@ -176,6 +178,7 @@ impl<H: Host> Worker<H> {
         }
         let (sent_bytes, read_bytes) = self.meter.take_bytes();
         let Some(connection) = self.connections.get(token) else {
+            self.early_end.ran(site_before);
             let cost = self.meter.charge(leaf);
             self.tree.charge(leaf, cost);
             return cost;
