@@ -4,7 +4,7 @@
 use std::io;
 
 use super::bench::{Bench, Clients, Started, Trial};
-use crate::experiment::Records;
+use crate::experiment::{Records, Samples};
 use crate::load::Outcome;
 
 /// One pair of turns.
@@ -68,12 +68,25 @@ impl Count {
         who
     }
 
+    /// There is nothing of a pair.
+    pub(super) fn miss(&mut self) {
+        self.pairs += 1;
+        self.left_out += 1;
+    }
+
     /// Records the numbers, after the last pair.
     pub(super) fn record(self, records: &mut Records, (case, point): (&str, &str), who: &str) {
         for (metric, count) in [("pairs", self.pairs), ("left_out", self.left_out)] {
             records.record((case, point, 0), who, metric, count.into());
         }
     }
+}
+
+/// Why the pairs that are left say too little, if they do.
+pub(super) fn doubt(samples: &Samples, (case, point): (&str, &str), who: &str) -> String {
+    let count = |metric| samples.median(case, point, who, metric).unwrap_or(0.0);
+    let (pairs, left_out) = (count("pairs"), count("left_out"));
+    if left_out * 2.0 > pairs { format!("{left_out} of {pairs} pairs were left out") } else { String::new() }
 }
 
 impl Pair {

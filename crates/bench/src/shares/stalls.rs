@@ -95,9 +95,10 @@ mod tests {
 
     #[test]
     fn what_was_before_the_window_does_not_count() {
-        let mut watch = StallWatch::new(vec![0], vec![std::process::id()]);
-        watch.window_begins();
-        watch.window_ends();
-        assert!(watch.seen.waited[1] < watch.begin.waited[1] + Duration::from_secs(60));
+        let with = |server_ms, client_ms, stolen_ms| {
+            let [server, client, stolen] = [server_ms, client_ms, stolen_ms].map(Duration::from_millis);
+            Stalls { waited: [server, client], stolen }
+        };
+        assert_eq!(with(70, 8, 30).since(with(50, 7, 30)), with(20, 1, 0));
     }
 }

@@ -75,7 +75,13 @@ impl Case<Bench> for Endless {
         let ratio = at(BESIDE, RATIO);
         vec![
             at(GREEDY, "share").near(HALF, LIMIT_PERCENT, "half of the CPU"),
-            ratio.at_most(ratio.median(), Some(P99_FACTOR), "x", "p99 in the server, beside and alone", String::new()),
+            ratio.at_most(
+                ratio.median(),
+                Some(P99_FACTOR),
+                "x",
+                "p99 in the server, beside and alone",
+                pairs::doubt(samples, (NAME, BESIDE), FILES),
+            ),
         ]
     }
 

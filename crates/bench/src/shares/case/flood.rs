@@ -114,7 +114,10 @@ impl Flood {
                             bench.records.record(at, &name, "share", victim / (victim + flooder));
                         }
                     }
-                    Err(error) => bench.records.note(NAME, &format!("{name}, {kind}, round {round}: {error}")),
+                    Err(error) => {
+                        count.miss();
+                        bench.records.note(NAME, &format!("{name}, {kind}, round {round}: {error}"));
+                    }
                 }
             }
         }
@@ -150,7 +153,8 @@ impl Case<Bench> for Flood {
             for subject in [LEAT_COMPUTING, LEAT] {
                 let at = |metric| Measured { samples, case: NAME, point: kind, subject, metric };
                 let mark = "p99 in the server, beside and alone";
-                marks.push(at(RATIO).at_most(at(RATIO).median(), Some(P99_FACTOR), "x", mark, String::new()));
+                let doubt = pairs::doubt(samples, (NAME, kind), subject);
+                marks.push(at(RATIO).at_most(at(RATIO).median(), Some(P99_FACTOR), "x", mark, doubt));
                 marks.push(at("kept").keeps(LIMIT_PERCENT, "requests of what it is entitled to that aren't answered"));
             }
         }
