@@ -349,7 +349,7 @@ const STAGE_SHARE_GIVEN: Family = Family {
     name: "leat_stage_share_given_ratio",
     kind: "gauge",
     labels: "site, stage, worker",
-    help: "The part of that to which a stage is entitled among the site's that want something.",
+    help: "The part of the worker to which a stage of a site is entitled, beside the site's other stages that want something.",
 };
 const REFUSED: Family = Family {
     name: "leat_refused_total",
