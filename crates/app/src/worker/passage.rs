@@ -89,10 +89,10 @@ impl<H: Host> Worker<H> {
     }
 
     /// Whether a reply that begins now is a connection's last here.
-    pub(super) fn ends_after_reply(&self, token: Token) -> bool {
+    pub(super) fn ends_after_reply(&mut self, token: Token) -> bool {
         let passes = self.passages.is_giving() && !self.connections[token].flags.unwanted;
         let goes_on = passes || self.goes_to_peer(token);
-        self.drain.is_some_and(|drain| !drain.keep_idle || !goes_on)
+        self.drain.is_some_and(|drain| !drain.keep_idle || !goes_on) && !self.goes_home(token)
     }
 
     /// Sends connections on their way, as many as may be under way at once. Returns when to look again.

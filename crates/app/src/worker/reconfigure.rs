@@ -42,7 +42,7 @@ impl<H: Host> Worker<H> {
                     let deadline = self.drain.map_or(deadline, |drain| drain.deadline.min(deadline));
                     self.drain = Some(Drain { deadline, keep_idle, since: self.now });
                     self.sweep_at = self.now;
-                    self.leave_homes();
+                    self.leave_homes(passage.is_some());
                     if let Some(passage) = passage {
                         self.leave_peers();
                         self.pass_to(passage);

@@ -101,6 +101,7 @@ impl<H: Host> Worker<H> {
             false => Instant::NEVER,
         };
         let acknowledged_check = acknowledged_check.min(run_due);
+        let goes_home = self.drain.is_some() && self.goes_home(token);
         let connection = &mut self.connections[token];
         let limits = &self.sites[connection.site as usize].limits;
         let mut due = connection.http.poll_timeout(limits);
@@ -108,6 +109,7 @@ impl<H: Host> Worker<H> {
             && !drain.keep_idle
             && connection.http.is_idle()
             && connection.inbox.is_empty()
+            && !goes_home
         {
             due = due.min(drain.since.after(DRAIN_IDLE));
             if self.now >= due {
@@ -161,7 +163,8 @@ impl<H: Host> Worker<H> {
             && self.ports.len() == 0
             && self.passages.are_settled()
             && self.has_left_to_peer()
-            && (self.has_left_peers() || self.drain.is_some_and(|drain| self.now >= drain.deadline))
+            && (self.has_left_peers() && self.has_left_homes()
+                || self.drain.is_some_and(|drain| self.now >= drain.deadline))
             && (self.retiring.is_none() || self.drain.is_some() || self.has_left_cluster())
     }
 }

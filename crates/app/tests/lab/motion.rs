@@ -291,6 +291,54 @@ fn asking<T>(clients: Vec<Client>, asks: impl Fn(&mut Client) + Sync, meanwhile:
 }
 
 #[test]
+fn upgrades_of_a_node_cut_nothing_and_its_link_stays_up() {
+    upgrade_nodes(Begun::AtDispatcher);
+}
+
+#[test]
+fn upgrades_of_a_node_cut_nothing_and_its_link_stays_up_if_begun_at_a_node() {
+    upgrade_nodes(Begun::AtNode);
+}
+
+fn upgrade_nodes(begun: Begun) {
+    if !is_possible() {
+        return;
+    }
+    let (lab, folder) = (Lab::new(), Folder::new("upgraded"));
+    let files =
+        BTreeMap::from([("small".to_owned(), content("small", 10_000)), ("big".to_owned(), content("big", 8 << 20))]);
+    up(&lab, &folder, begun, &files, "policy = 'round_robin'");
+    let (mut idle, mut half, busy) = lab.at("client1", || {
+        let some = |count| (0..count).map(|_| begin(&files)).collect::<Vec<Client>>();
+        (some(60), some(60), some(8))
+    });
+    half.iter_mut().for_each(|(stream, _)| stream.write_all(b"GET /small HT").expect("it's open"));
+    let said = || fs::read_to_string(format!("/run/leat-lab/{}/dispatcher.log", lab.name)).unwrap_or_default();
+    let changes = || said().matches(": its link is ").count();
+    let before = changes();
+    let outcomes = asking(
+        busy,
+        |client| asks(client, &files),
+        || {
+            read_slowly(&lab, 8, "big", &files["big"], || {
+                for node in ["n1", "n2", "n3", "n1"] {
+                    super::spread::upgrade(&lab, node);
+                }
+            })
+        },
+    );
+    assert!(outcomes.iter().all(|outcome| matches!(outcome, Ok(true))), "{outcomes:?}");
+    for (stream, rest) in &mut half {
+        stream.write_all(b"TP/1.1\r\nHost: x\r\n\r\n").expect("it's open");
+        assert!(read_reply(stream, rest).expect("a reply") == files["small"]);
+    }
+    idle.iter_mut().for_each(|client| asks(client, &files));
+    // A machine with much to do may make a link late, but the two processes never take it from each other.
+    assert!(changes() <= before + 8, "{}", said());
+    assert_eq!(lab.number("dispatcher", "leat_flows_cut_total"), 0);
+}
+
+#[test]
 fn requests_are_served_while_thousands_of_idle_connections_leave_a_node() {
     if !is_possible() {
         return;

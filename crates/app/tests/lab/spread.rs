@@ -43,7 +43,7 @@ fn knows_all(socket: &str) -> bool {
 }
 
 /// Has a new process take over at a node, and waits until the old one has ended: it does when it has nothing any more.
-fn upgrade(lab: &Lab, node: &str) {
+pub(super) fn upgrade(lab: &Lab, node: &str) {
     let processes = || -> BTreeSet<u32> { lab.processes(node).split_whitespace().flat_map(str::parse).collect() };
     let before = processes();
     lab.tell_supervisor(node, "-USR2");

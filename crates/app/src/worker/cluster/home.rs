@@ -282,7 +282,8 @@ impl Home {
 
     pub(super) fn disconnected(&mut self, now: Instant, peer: Option<ServerId>, session: SessionId) {
         self.flows.disconnected(session);
-        if let Some(peer) = peer {
+        // Another process of it may have followed.
+        if let Some(peer) = peer.filter(|peer| !self.flows.is_connected(*peer)) {
             self.leave_out(now, peer);
         }
     }
@@ -643,7 +644,18 @@ impl<H: Host> Worker<H> {
             }
             workers.sort_by_key(|server| refusers.iter().any(|refuser| refuser.server() == server.server()));
         }
+        // Its process drains and another has followed, which can't make a socket beside a frozen one.
+        let followed = giver.filter(|_| home.flows.is_giver_followed(flow));
+        if let Some(followed) = followed {
+            let others = home.linked.iter().filter(|(_, load)| !load.is_foreign).map(|(server, _)| *server);
+            workers.extend(others.filter(|server| !home.draining.contains(&server.server())));
+            workers.retain(|server| server.server() != followed.server());
+        }
         workers.retain(|server| home.is_heard(*server, decoded.as_ref(), now));
+        let is_at_rest = decoded.as_ref().is_some_and(|image| image.reply.is_none());
+        if followed.is_some() && workers.is_empty() && is_at_rest && home.flows.place(flow, Destination::Here).is_ok() {
+            return;
+        }
         // It belongs where it is.
         let stays = giver.filter(|giver| workers.contains(giver) && !home.is_retiring);
         // From worker to worker of one node by way of here: as long as one has a socket of it, even a frozen one, no other can.

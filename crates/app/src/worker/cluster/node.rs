@@ -22,6 +22,8 @@ use super::rest::Resting;
 use super::shared::{Lease, NodeGuard, Shared};
 use crate::config::Config;
 
+/// Until what nobody has taken is given back again.
+const GIVE_BACK_PAUSE: Duration = Duration::from_millis(200);
 /// Time between two messages with what was seen.
 const TELL_PAUSE: Duration = Duration::from_millis(250);
 
@@ -32,6 +34,8 @@ pub(super) struct Node {
     homes: BTreeMap<ServerId, Home>,
     pub(super) guard: Arc<NodeGuard>,
     is_draining: bool,
+    /// When what is still here is given back again, once this process is to end.
+    pub(super) give_back_at: Instant,
     /// It goes on in the connection server's place when that is stopped.
     pub(super) is_peer: bool,
     pub(super) keys: KeyMaker,
@@ -73,6 +77,7 @@ impl Node {
             homes: BTreeMap::new(),
             guard: shared.node(config)?,
             is_draining: false,
+            give_back_at: Instant::NEVER,
             is_peer: config.split.peer == cluster.name,
             keys: KeyMaker::new(key.bytes()),
             samples: Samples::default(),
@@ -185,6 +190,12 @@ impl Node {
             let live: Vec<FlowId> = home.flows.live_flows().collect();
             live.into_iter().for_each(|flow| home.flows.give_back(flow));
         }
+    }
+
+    /// As [`Node::drain`], for what has come back or begun since as well, as this process is to end.
+    pub(super) fn leave(&mut self, now: Instant) {
+        self.give_back_at = now.after(GIVE_BACK_PAUSE);
+        self.drain();
     }
 
     /// What is reported in place of leat's own load.

@@ -150,6 +150,8 @@ pub(super) struct NodeGuard {
     leases: Mutex<Leases>,
     /// A connection server has ended and left its connections here: where no home has flows, nobody else speaks for the VIP.
     is_heir: AtomicBool,
+    /// Another process has followed, whose leases hold where this one has nothing.
+    is_followed: AtomicBool,
 }
 
 /// By worker and home.
@@ -192,7 +194,12 @@ impl NodeGuard {
         if is_heir {
             steering.set_lease(steering::NO_LEASE).map_err(text)?;
         }
-        Ok(NodeGuard { steering: Mutex::new(steering), leases: Mutex::default(), is_heir: is_heir.into() })
+        Ok(NodeGuard {
+            steering: Mutex::new(steering),
+            leases: Mutex::default(),
+            is_heir: is_heir.into(),
+            is_followed: false.into(),
+        })
     }
 
     /// Puts what a worker has of a home in the place of what it had. A home that it hears no more of and has nothing of is left out.
@@ -237,7 +244,15 @@ impl NodeGuard {
         self.put_in_force(&leases);
     }
 
+    /// Says whether another process of this node is there, whose the kernel's lease is as well.
+    pub(super) fn share(&self, is_followed: bool) {
+        self.is_followed.fetch_or(is_followed, Ordering::Relaxed);
+    }
+
     fn put_in_force(&self, leases: &Leases) {
+        if self.is_followed.load(Ordering::Relaxed) && !leases.values().any(|lease| lease.has_flows) {
+            return;
+        }
         let until_ns = common_lease_ns(leases, self.is_heir.load(Ordering::Relaxed));
         if let Err(error) = lock(&self.steering).set_lease(until_ns) {
             crate::log::warning(format_args!("the lease can't be renewed: {error}"));

@@ -1,9 +1,10 @@
-//! One process of a node behind fronts follows another, as in an upgrade: their flows pass with their connections, and to everybody else they are two workers
-//! of that node. Decides how the processes that there are at a time are told apart; who has a flow is `spread::Peer`'s to say.
+//! One process of a node follows another, as in an upgrade. Behind fronts their flows pass with their connections, and to everybody else they are two workers
+//! of that node; homes are given back what the old one has, and listen to both meanwhile. Decides how the processes that there are at a time are told apart; who has a flow is `spread::Peer`'s to say.
 
 use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::time::Duration;
 
 use leat_host::reactor::{Listener as ListeningSocket, Reactor, Token};
 use leat_host::socket;
@@ -15,6 +16,9 @@ use super::super::{Host, LINK_LISTENER_INDEX, Worker};
 use super::node::Borrowed;
 use super::{Part, shared};
 use crate::config;
+
+/// Until homes are told that this process drains: by then they have a link to the one that follows, and don't take its node for gone.
+const FOLLOWER_PAUSE: Duration = Duration::from_millis(500);
 
 /// The number of a process that no other one of its node has, as long as it lives.
 pub(super) struct Life {
@@ -58,13 +62,33 @@ impl<H: Host> Worker<H> {
         }
     }
 
-    /// This process ends. If its node's server isn't leat it has nothing to give back, and homes needn't know of it any more: another that follows
-    /// wants the same links, and the two would take them from each other again and again.
-    pub(in crate::worker) fn leave_homes(&mut self) {
+    /// This process ends: homes are given back what it has, and give that to others. If its node's server isn't leat it has nothing to give back, and homes
+    /// needn't know of it any more: another that follows wants the same links.
+    pub(in crate::worker) fn leave_homes(&mut self, is_followed: bool) {
+        let now = self.now;
         let Some(cluster) = &mut self.cluster else { return };
-        if matches!(&cluster.part, Part::Node(node) if node.is_foreign()) {
+        let Part::Node(node) = &mut cluster.part else { return };
+        if node.is_foreign() {
             cluster.links.seek_none().into_iter().for_each(|session| self.end_session(session));
+        } else {
+            node.guard.share(is_followed);
+            node.give_back_at = if is_followed { now.after(FOLLOWER_PAUSE) } else { now };
         }
+    }
+
+    /// Whether homes have back what this process had, which ends.
+    pub(in crate::worker) fn has_left_homes(&self) -> bool {
+        match self.cluster.as_ref().map(|cluster| &cluster.part) {
+            Some(Part::Node(node)) => node.flow_count() == 0,
+            _ => true,
+        }
+    }
+
+    /// Whether a connection is given back to its home, now or in its turn.
+    pub(in crate::worker) fn goes_home(&mut self, token: Token) -> bool {
+        let (Some(flow), Some(cluster)) = (self.flow_at(token), &mut self.cluster) else { return false };
+        let Part::Node(node) = &mut cluster.part else { return false };
+        node.of(flow).is_some_and(|flows| flows.session().is_some())
     }
 
     /// Whether nothing of another node's is on its way to or from this process, which leaves.

@@ -451,6 +451,19 @@ impl Home {
         })
     }
 
+    /// Whether the node that has given back a flow which is here as an image has another process by now.
+    #[must_use]
+    pub fn is_giver_followed(&self, flow: FlowId) -> bool {
+        let giver = self.flows.get(&flow).and_then(|record| record.giver);
+        giver.is_some_and(|(life, _)| self.nodes.follower(life).is_some())
+    }
+
+    /// Whether a node can be given anything, by the process that it has now.
+    #[must_use]
+    pub fn is_connected(&self, node: ServerId) -> bool {
+        self.nodes.has_ready(node)
+    }
+
     /// Whether a flow that is here as an image has been refused, or couldn't be thawed, since it came.
     #[must_use]
     pub fn was_refused(&self, flow: FlowId) -> bool {

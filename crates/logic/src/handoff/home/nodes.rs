@@ -1,5 +1,5 @@
 //! Which nodes a home talks with, and until when each may send. A node that lives again is another: what its earlier life may still send
-//! ends only with that life's lease.
+//! ends only with that life's lease. Both may be there at a time, as in an upgrade: what is new goes to the one that doesn't drain.
 
 use std::collections::BTreeMap;
 
@@ -7,6 +7,9 @@ use super::super::effect::SessionId;
 use super::super::{Incarnation, ServerId};
 use super::{GiveError, Life};
 use crate::time::Instant;
+
+/// Lives of a node that are listened to at a time: a process that follows another, which has replies to end, and may be followed itself.
+const LIVES_MAX: usize = 4;
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -24,6 +27,7 @@ pub(super) struct Session {
     pub(super) life: Option<Life>,
     /// What it holds has been heard and answered.
     pub(super) is_ready: bool,
+    is_draining: bool,
     offers_max: u32,
 }
 
@@ -43,14 +47,12 @@ struct Lease {
 
 impl Nodes {
     pub(super) fn connect(&mut self, node: ServerId, session: SessionId) {
-        self.sessions.insert(session, Session { node, life: None, is_ready: false, offers_max: 0 });
+        self.sessions.insert(session, Session { node, life: None, is_ready: false, is_draining: false, offers_max: 0 });
     }
 
     pub(super) fn drop_session(&mut self, session: SessionId) {
         let Some(dropped) = self.sessions.remove(&session) else { return };
-        if self.current.get(&dropped.node) == Some(&session) {
-            self.current.remove(&dropped.node);
-        }
+        self.prefer_one(dropped.node);
         let Some(life) = dropped.life else { return };
         if let Some(lease) = self.lives.get_mut(&life)
             && lease.session == Some(session)
@@ -75,10 +77,43 @@ impl Nodes {
             return Err(Late);
         }
         lease.last_number = number;
-        lease.session = Some(session);
+        let before = lease.session.replace(session);
         state.life = Some(life);
         state.offers_max = offers_max;
-        Ok(self.current.insert(life.0, session))
+        self.prefer_one(life.0);
+        let mut lives = self.sessions.iter().filter(|(_, known)| known.life.is_some_and(|known| known.0 == life.0));
+        let oldest = lives.next().map(|(&oldest, _)| oldest).filter(|_| lives.count() >= LIVES_MAX);
+        Ok(before.or(oldest))
+    }
+
+    /// The node in that session takes on nothing more, or does again. Whether what it says is so for what it's given from now on.
+    pub(super) fn drains(&mut self, session: SessionId, is_draining: bool) -> bool {
+        let Some(state) = self.sessions.get_mut(&session) else { return false };
+        let node = state.node;
+        if std::mem::replace(&mut state.is_draining, is_draining) != is_draining {
+            self.prefer_one(node);
+        }
+        self.current.get(&node) == Some(&session)
+    }
+
+    /// Chooses which of a node's lives is given what is new: the last that doesn't drain.
+    fn prefer_one(&mut self, node: ServerId) {
+        let lives = self.sessions.iter().filter(|(_, session)| session.node == node && session.life.is_some());
+        match lives.max_by_key(|&(&id, session)| (!session.is_draining, id)) {
+            Some((&session, _)) => self.current.insert(node, session),
+            None => self.current.remove(&node),
+        };
+    }
+
+    /// The life of a node that is given what is new, if it's another one: that follows.
+    pub(super) fn follower(&self, life: Life) -> Option<Life> {
+        let session = self.sessions.get(self.current.get(&life.0)?)?;
+        session.life.filter(|follower| *follower != life && session.is_ready)
+    }
+
+    /// Whether there is a session with a node that has said what it holds.
+    pub(super) fn has_ready(&self, node: ServerId) -> bool {
+        self.current.get(&node).and_then(|session| self.sessions.get(session)).is_some_and(|session| session.is_ready)
     }
 
     pub(super) fn state(&mut self, session: SessionId) -> Option<&mut Session> {

@@ -43,7 +43,10 @@ impl Home {
                 self.hear_list(session, life, flows, is_last);
             }
             (Message::Heartbeat { number, load }, Some(life), is_ready) => {
-                self.effects.push_back(Effect::Load { node: life.0, incarnation: life.1, load });
+                // What another process of the node says counts, if that has followed.
+                if self.nodes.drains(session, load.is_draining) {
+                    self.effects.push_back(Effect::Load { node: life.0, incarnation: life.1, load });
+                }
                 if is_ready {
                     self.grant(now, session, life, number);
                 }
@@ -167,6 +170,7 @@ impl Home {
             self.hear_end(life, flow, generation);
             return;
         }
+        self.find_birth(flow, life);
         let Some(record) = self.flows.get_mut(&flow) else {
             self.send(life, Message::Release { flow, generation });
             return;
@@ -208,7 +212,30 @@ impl Home {
         }
     }
 
+    /// A connection that began has come to another of its node's processes than the one that was to have it: both accept for a while.
+    fn find_birth(&mut self, flow: FlowId, life: Life) {
+        let Some(record) = self.flows.get_mut(&flow).filter(|record| record.is_unheard_birth()) else { return };
+        if let Holder::Offered { life: asked, own } = record.holder
+            && asked.0 == life.0
+            && asked != life
+        {
+            record.holder = Holder::Offered { life, own };
+            self.nodes.return_credit(asked);
+            self.nodes.take_credit(life);
+        }
+    }
+
+    /// A connection never came to that process of its node, and may have come to the one that has followed. Whether that is asked.
+    fn ask_follower(&mut self, flow: FlowId, life: Life) -> bool {
+        let is_unheard = self.flows.get(&flow).is_some_and(Flow::is_unheard_birth);
+        let Some(follower) = self.nodes.follower(life).filter(|_| is_unheard) else { return false };
+        self.find_birth(flow, follower);
+        self.send(follower, Message::Recall { flow, generation: Generation::BORN, is_unheard: true });
+        true
+    }
+
     fn hear_end(&mut self, life: Life, flow: FlowId, generation: Generation) {
+        self.find_birth(flow, life);
         let Some(record) = self.flows.get_mut(&flow) else { return };
         let is_its = record.is_at(life) || record.holder == Holder::Unclear(Some(life.0));
         if is_its && record.generation == generation {
@@ -244,12 +271,16 @@ impl Home {
 
     fn handle_claim(&mut self, now: Instant, life: Life, message: Message) {
         match message {
-            Message::Taken { flow, generation } => match self.standing(life, flow, generation) {
-                Standing::Offered => self.settle_at_node(flow, life),
-                Standing::Holder => {}
-                Standing::None => self.send(life, Message::Release { flow, generation }),
-            },
+            Message::Taken { flow, generation } => {
+                self.find_birth(flow, life);
+                match self.standing(life, flow, generation) {
+                    Standing::Offered => self.settle_at_node(flow, life),
+                    Standing::Holder => {}
+                    Standing::None => self.send(life, Message::Release { flow, generation }),
+                }
+            }
             Message::Refused { flow, generation, reason } => match self.standing(life, flow, generation) {
+                Standing::Offered if self.ask_follower(flow, life) => {}
                 Standing::Offered => self.offer_failed(flow),
                 Standing::Holder if reason == RefuseReason::Absent => self.handle_absence(flow),
                 Standing::Holder | Standing::None => {}
@@ -286,6 +317,7 @@ impl Home {
     }
 
     fn take_back(&mut self, now: Instant, life: Life, flow: FlowId, generation: Generation, image: Bytes) {
+        self.find_birth(flow, life);
         match self.standing(life, flow, generation) {
             Standing::Offered => self.settle_at_node(flow, life),
             Standing::Holder => {}
