@@ -34,6 +34,8 @@ impl<H: Host> Worker<H> {
             match message {
                 Control::Configure { config, logs, listeners } => self.configure(&config, &logs, listeners),
                 Control::Drain { deadline, keep_idle, passage } => {
+                    // Connections that are idle may stay where another process follows.
+                    let is_followed = keep_idle;
                     let leaves = !keep_idle && self.leave_to_peer(deadline);
                     if !leaves {
                         self.end_accepting();
@@ -42,7 +44,7 @@ impl<H: Host> Worker<H> {
                     let deadline = self.drain.map_or(deadline, |drain| drain.deadline.min(deadline));
                     self.drain = Some(Drain { deadline, keep_idle, since: self.now });
                     self.sweep_at = self.now;
-                    self.leave_homes(passage.is_some());
+                    self.leave_homes(is_followed);
                     if let Some(passage) = passage {
                         self.leave_peers();
                         self.pass_to(passage);

@@ -101,7 +101,7 @@ impl<H: Host> Worker<H> {
             false => Instant::NEVER,
         };
         let acknowledged_check = acknowledged_check.min(run_due);
-        let goes_home = self.drain.is_some() && self.goes_home(token);
+        let goes_home = self.goes_home(token);
         let connection = &mut self.connections[token];
         let limits = &self.sites[connection.site as usize].limits;
         let mut due = connection.http.poll_timeout(limits);

@@ -633,8 +633,9 @@ impl<H: Host> Worker<H> {
         let workers = chosen.ok().and_then(|node| home.number(node)).map(|number| home.workers(number));
         let mut workers = workers.unwrap_or_default();
         let refusers = home.flows.refusers(flow).to_vec();
-        if !refusers.is_empty() {
-            // They would refuse it again: whoever else may be chosen comes first.
+        // Its process drains and another has followed, which can't make a socket beside a frozen one.
+        let followed = giver.filter(|_| home.flows.is_giver_followed(flow));
+        if followed.is_some() || !refusers.is_empty() {
             let facts = request.as_ref().map_or(Facts { path: b"/", ..Facts::default() }, Facts::of);
             for place in 0..home.nodes.len() {
                 let (node, number) = (home.nodes[place], number_of(place));
@@ -642,14 +643,9 @@ impl<H: Host> Worker<H> {
                     workers.extend(home.workers(number));
                 }
             }
+            // Who has refused it would do so again: whoever else may be chosen comes first.
             workers.sort_by_key(|server| refusers.iter().any(|refuser| refuser.server() == server.server()));
-        }
-        // Its process drains and another has followed, which can't make a socket beside a frozen one.
-        let followed = giver.filter(|_| home.flows.is_giver_followed(flow));
-        if let Some(followed) = followed {
-            let others = home.linked.iter().filter(|(_, load)| !load.is_foreign).map(|(server, _)| *server);
-            workers.extend(others.filter(|server| !home.draining.contains(&server.server())));
-            workers.retain(|server| server.server() != followed.server());
+            workers.retain(|server| followed.is_none_or(|followed| server.server() != followed.server()));
         }
         workers.retain(|server| home.is_heard(*server, decoded.as_ref(), now));
         let is_at_rest = decoded.as_ref().is_some_and(|image| image.reply.is_none());

@@ -20,6 +20,9 @@ use crate::config;
 /// Until homes are told that this process drains: by then they have a link to the one that follows, and don't take its node for gone.
 const FOLLOWER_PAUSE: Duration = Duration::from_millis(500);
 
+/// At a plain stop homes are given back what there is for so long: where nobody else can take it, it ends as everywhere.
+const GIVEN_BACK_WITHIN: Duration = Duration::from_secs(3);
+
 /// The number of a process that no other one of its node has, as long as it lives.
 pub(super) struct Life {
     number: u16,
@@ -76,16 +79,24 @@ impl<H: Host> Worker<H> {
         }
     }
 
-    /// Whether homes have back what this process had, which ends.
+    /// Whether homes have back what this process had, which ends, or won't have it.
     pub(in crate::worker) fn has_left_homes(&self) -> bool {
         match self.cluster.as_ref().map(|cluster| &cluster.part) {
-            Some(Part::Node(node)) => node.flow_count() == 0,
+            Some(Part::Node(node)) => node.flow_count() == 0 || !self.leaves_homes(),
             _ => true,
         }
     }
 
+    /// Whether this process ends, and homes are given back what it has.
+    fn leaves_homes(&self) -> bool {
+        self.drain.is_some_and(|drain| drain.keep_idle || self.now < drain.since.after(GIVEN_BACK_WITHIN))
+    }
+
     /// Whether a connection is given back to its home, now or in its turn.
     pub(in crate::worker) fn goes_home(&mut self, token: Token) -> bool {
+        if !self.leaves_homes() {
+            return false;
+        }
         let (Some(flow), Some(cluster)) = (self.flow_at(token), &mut self.cluster) else { return false };
         let Part::Node(node) = &mut cluster.part else { return false };
         node.of(flow).is_some_and(|flows| flows.session().is_some())
