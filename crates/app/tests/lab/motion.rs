@@ -123,12 +123,18 @@ fn half_closed_are_answered(begun: Begun) {
     let clients = 500;
     lab.at("client1", || {
         for turn in 0..clients {
-            // Its end comes while the second request's place is looked for, and its connection may be about to leave.
+            // Its end comes while the second request's place is looked for, and its connection may be about to leave; of every other client when the
+            // reply from there begins.
             let wanted = [&names[turn % names.len()], &names[turn * 7 % names.len()]];
             let (mut stream, mut rest) = (connect(), Vec::new());
             ask(&mut stream, &wanted.map(String::as_str));
-            stream.shutdown(Shutdown::Write).expect("it's open");
-            for name in wanted {
+            for (place, name) in wanted.into_iter().enumerate() {
+                if place == turn % 2 {
+                    if place == 1 && rest.is_empty() {
+                        stream.peek(&mut [0]).expect("a second reply");
+                    }
+                    stream.shutdown(Shutdown::Write).expect("it's open");
+                }
                 let reply = read_reply(&mut stream, &mut rest).unwrap_or_else(|error| panic!("client {turn}: {error}"));
                 assert!(reply == files[name], "client {turn}: {name} is as it should be");
             }
