@@ -9,6 +9,7 @@ mod client;
 pub mod crowd;
 mod files;
 pub mod handoff;
+mod host;
 mod link;
 mod mutation;
 mod network;

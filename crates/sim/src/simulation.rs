@@ -14,10 +14,10 @@ use leat::config::{Config, Log, LogLevel};
 use leat::listener::ListenerName;
 use leat::metrics::{ServerMetrics, WorkerMetrics};
 use leat::worker::control::{Control, Mailbox};
-use leat::worker::{Host, Setup, Worker};
-use leat_logic::time::{Instant, UnixTime};
+use leat::worker::{Setup, Worker};
 
 use crate::agenda::{Happening, MILLISECOND, SECOND};
+use crate::host::SimHost;
 use crate::programs::SimPrograms;
 use crate::random::Random;
 use crate::reactor::SimReactor;
@@ -88,37 +88,10 @@ impl fmt::Display for Failure {
     }
 }
 
-struct SimHost {
-    world: Rc<RefCell<World>>,
-}
-
-impl Host for SimHost {
-    type Reactor = SimReactor;
-    type Storage = SimStorage;
-    type Programs = SimPrograms;
-
-    fn now(&self) -> Instant {
-        self.world.borrow().agenda.instant()
-    }
-
-    fn wall(&self) -> UnixTime {
-        self.world.borrow().agenda.wall()
-    }
-
-    fn processor_time(&self) -> Duration {
-        Duration::from_nanos(self.world.borrow().worked_ns)
-    }
-
-    fn burn(&self, time: Duration) -> Duration {
-        self.world.borrow_mut().work(time.as_nanos() as u64);
-        time
-    }
-}
-
 /// A worker in its world, and what speaks to it.
 struct Run {
     world: Rc<RefCell<World>>,
-    worker: Worker<SimHost>,
+    worker: Worker<SimHost<SimReactor>>,
     mailbox: Arc<Mailbox>,
     metrics: Arc<WorkerMetrics>,
     logs: Arc<AccessLogs>,
@@ -210,7 +183,7 @@ impl Run {
             aggregates: Arc::default(),
             seed: options.seed,
         };
-        let worker = Worker::new(SimHost { world: world.clone() }, reactor, storage, SimPrograms(world.clone()), setup);
+        let worker = Worker::new(SimHost::new(&world), reactor, storage, SimPrograms(world.clone()), setup);
         Ok(Run { world, worker, mailbox, metrics, logs: Arc::new(logs), mail, receive_buffers })
     }
 

@@ -21,12 +21,12 @@ use leat::config::{Admin, Burn, Config, Handler, Limits, Listener, Log, LogLevel
 use leat::listener::ListenerName;
 use leat::metrics::{ServerMetrics, WorkerMetrics};
 use leat::worker::control::{Control, Mailbox};
-use leat::worker::{Aggregates, Host, Setup, Worker};
+use leat::worker::{Aggregates, Setup, Worker};
 use leat_logic::serve::hosts::HostTable;
 use leat_logic::serve::path_pattern::PathPattern;
-use leat_logic::time::{Instant, UnixTime};
 
 use crate::agenda::SECOND;
+use crate::host::SimHost;
 use crate::programs::SimPrograms;
 use crate::random::Random;
 use crate::settings;
@@ -214,37 +214,10 @@ impl Engine {
     }
 }
 
-struct CrowdHost {
-    world: Rc<RefCell<World>>,
-}
-
-impl Host for CrowdHost {
-    type Reactor = CrowdReactor;
-    type Storage = SimStorage;
-    type Programs = SimPrograms;
-
-    fn now(&self) -> Instant {
-        self.world.borrow().agenda.instant()
-    }
-
-    fn wall(&self) -> UnixTime {
-        self.world.borrow().agenda.wall()
-    }
-
-    fn processor_time(&self) -> Duration {
-        Duration::from_nanos(self.world.borrow().worked_ns)
-    }
-
-    fn burn(&self, time: Duration) -> Duration {
-        self.world.borrow_mut().work(time.as_nanos() as u64);
-        time
-    }
-}
-
 struct Scene {
     world: Rc<RefCell<World>>,
     crowd: Rc<RefCell<Crowd>>,
-    worker: Worker<CrowdHost>,
+    worker: Worker<SimHost<CrowdReactor>>,
     metrics: Arc<WorkerMetrics>,
     mailbox: Arc<Mailbox>,
     rung: Rc<Cell<bool>>,
@@ -287,7 +260,7 @@ impl Scene {
             aggregates: aggregates.clone(),
             seed,
         };
-        let host = CrowdHost { world: world.clone() };
+        let host = SimHost::new(&world);
         let worker = Worker::new(host, reactor, SimStorage::new(world.clone()), SimPrograms(world.clone()), setup);
         Ok(Scene { world, crowd, worker, metrics, mailbox, rung, sites: demands.len() })
     }
