@@ -92,7 +92,8 @@ section! {
 
 section! {
     /// Servers that requests are passed on to, by HTTP/1.1 over connections that are kept. Each request goes to the one that has the fewest of
-    /// this worker, in turn where several have as few. A server that can't be reached is left out for a second.
+    /// this worker, in turn where several have as few. A server that can't be reached is left out for a second. They're told who asked, for which host and how,
+    /// by `X-Forwarded-For`, `X-Forwarded-Host`, `X-Forwarded-Proto` and `Forwarded`; what the client says there itself isn't passed on.
     Proxy "[site.handler.proxy]" example "[[site.handler]]\npath = \"/api/*\"\nproxy = { to = [\"127.0.0.1:9000\", \"unix:/run/app.sock\"] }\n" {
         /// The servers.
         to: Vec<Peer> = OrBlank(ListOf(UPSTREAM)), Required;

@@ -4,7 +4,10 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use leat_host::reactor::{Reactor, Token};
-use leat_logic::http::{self, BodyLength, EndOfInput, Method, Progress, RejectReason, Rejection, Request, Status};
+use leat_logic::http::{
+    self, BodyLength, EndOfInput, Method, PathError, Progress, RejectReason, Rejection, Request, Status,
+    decode_path_to_pass_on,
+};
 use leat_logic::schedule::Operation;
 
 use super::exchange::Exchange;
@@ -292,8 +295,14 @@ fn understand<F>(
     exchange.method = request.method;
     exchange.conditional = !request.conditions.is_empty() || request.conditions.range.is_some();
     let site = listener.site(request.host.unwrap_or_default());
-    let path = request.target.decode_path(room);
-    let found = path.map(|path| exchange.path.extend_from_slice(path));
+    let found = match request.target.decode_path(room) {
+        Err(PathError::EncodedSlash) => decode_path_to_pass_on(request.target.path, room),
+        found => found.map(|path| (path, None)),
+    };
+    let found = found.map(|(path, encoded_slash)| {
+        exchange.path.extend_from_slice(path);
+        exchange.encoded_slash = encoded_slash;
+    });
     let number = site.unwrap_or(super::UNKNOWN_SITE);
     let known = &sites[number as usize];
     exchange.codings = known.codings(request);

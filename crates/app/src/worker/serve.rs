@@ -23,7 +23,11 @@ impl<H: Host> Worker<H> {
         let handler = match &exchange.site {
             Some(site) if !site.handlers.is_empty() && exchange.error.is_none() => {
                 let found = site.handler(&exchange.path);
-                found.filter(|&(place, _)| exchange.is_file || !site.handlers[place].needs_file())
+                let found = found.filter(|&(place, _)| exchange.is_file || !site.handlers[place].needs_file());
+                // What is passed on goes as it came, so all of the handler's path must be what it would be without decoding slashes.
+                found.filter(|&(place, named)| {
+                    exchange.encoded_slash.is_none_or(|at| at > named && site.handlers[place].passes_on())
+                })
             }
             _ => None,
         };
@@ -43,6 +47,12 @@ impl<H: Host> Worker<H> {
         let kind = exchange.site.as_ref().map_or(SiteKind::Unknown, |site| site.kind);
         if kind == SiteKind::Cluster && exchange.error.is_none() {
             self.dispatch(token);
+            return;
+        }
+        if exchange.encoded_slash.is_some() {
+            if !self.fall_back(token) {
+                self.reply_error(token, Status::NOT_FOUND);
+            }
             return;
         }
         let is_read = matches!(method, Method::Get | Method::Head);
@@ -94,6 +104,7 @@ impl<H: Host> Worker<H> {
         let Some(exchange) = self.connections[token].exchange.as_mut() else { return };
         exchange.path.clear();
         exchange.path.extend_from_slice(path);
+        exchange.encoded_slash = None;
         self.queue(Stage::Serve, token);
     }
 

@@ -52,6 +52,7 @@ fn requests_go_on_over_connections_that_stay(reactor: Reactor) {
     assert_eq!(upstream.heads().len(), 4);
     let told = &upstream.heads()[0];
     assert!(told.starts_with("GET /api/x%20y?z HTTP/1.1\r\nHost: it.test\r\nX-Yours: 2\r\n"), "{told}");
+    assert!(told.contains("X-Forwarded-Host: it.test\r\nX-Forwarded-Proto: http\r\n"), "{told}");
     assert!(told.contains("X-Forwarded-For: 127.0.0.1\r\n") && !told.to_lowercase().contains("x-mine"), "{told}");
     assert_eq!(server.request("TRACE /api/ HTTP/1.1\r\nHost: it.test\r\n\r\n").status, 501);
 }
@@ -79,6 +80,35 @@ fn a_site_may_be_a_proxy_alone_and_keep_a_part_of_the_path(reactor: Reactor) {
         assert_eq!(told.contains("X-Forwarded-Prefix: /api\r\n"), prefix, "{path}: {told}");
     }
     assert_eq!(client.ask("OPTIONS * HTTP/1.1\r\nHost: it.test\r\n\r\n").status, 204);
+}
+
+/// As GitLab's projects, npm's scopes and RabbitMQ's virtual hosts are named.
+fn an_encoded_slash_goes_on_as_it_came(reactor: Reactor) {
+    let directory = Directory::new();
+    directory.write("site/a/index.html", "a file");
+    let upstream = Upstream::saying(HELLO);
+    let text = format!(
+        "[[site]]\nroot = \"site\"\nlisten = \"127.0.0.1:0\"\n\
+         [[site.handler]]\npath = \"/api/own/*\"\nredirect = {{ to = \"/a/\" }}\n\
+         [[site.handler]]\npath = \"/api/*\"\nproxy = {{ to = \"{to}\" }}\n\
+         [[site.handler]]\npath = \"/npm/*\"\nproxy = {{ to = \"{to}\", strip_path = true }}\n",
+        to = upstream.address()
+    );
+    let server = Server::configured(reactor, &directory, &text);
+    let mut client = server.connect();
+    for (path, target) in [
+        ("/api/projects/group%2Fname/x", "/api/projects/group%2Fname/x"),
+        ("/api/queues/%2f/name?q=%2F", "/api/queues/%2f/name?q=%2F"),
+        ("/npm/@scope%2Fname", "/@scope%2Fname"),
+    ] {
+        assert_eq!(client.get(path).text(), "hello", "{path}");
+        assert!(upstream.heads().pop().unwrap().starts_with(&format!("GET {target} HTTP/1.1\r\n")), "{path}");
+    }
+    // What another handler's, no handler's, or below another path could be if the slash is data.
+    for path in ["/api/own%2Fx", "/api%2Fx", "/a%2Findex.html", "/own/..%2Fapi/x", "/api/..%2Fa/", "/api%2F..%2Fa/"] {
+        assert_eq!(client.get(path).status, 404, "{path}");
+    }
+    assert_eq!(upstream.heads().len(), 3);
 }
 
 fn content_goes_both_ways(reactor: Reactor) {
@@ -300,6 +330,7 @@ fn more_than_may_be_at_once_wait(reactor: Reactor) {
 on_both_reactors!(
     requests_go_on_over_connections_that_stay,
     a_site_may_be_a_proxy_alone_and_keep_a_part_of_the_path,
+    an_encoded_slash_goes_on_as_it_came,
     content_goes_both_ways,
     leave_to_send_content_is_given,
     an_early_reply_gets_through,

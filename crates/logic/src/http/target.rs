@@ -2,7 +2,8 @@
 //!
 //! A path is decoded once. After that, empty segments are merged and dot segments resolved; `..` at the root stays at the root, as RFC 3986
 //! section 5.2.4 has it, so no path names anything above it. An encoded slash (`%2F`) is data within a segment, and no file's name can
-//! hold a slash: such a path names nothing, and is answered as not found rather than as something that it does not say.
+//! hold a slash: such a path names no file, and is answered as not found rather than as something that it does not say. Whoever gets the path
+//! as it came ([`decode_path_to_pass_on`]) knows what it means.
 
 use super::host::{self, Authority};
 use super::rejection::RejectReason;
@@ -141,31 +142,79 @@ pub fn decode_path<'p>(path: &'p [u8], buffer: &'p mut Vec<u8>) -> Result<&'p [u
     if is_plain(path) {
         return Ok(path);
     }
+    match decode(path, buffer)? {
+        None => Ok(buffer),
+        Some(_) => Err(PathError::EncodedSlash),
+    }
+}
+
+/// As [`decode_path`], for who passes the path on as it came: an encoded slash is a slash, and the second value says how much of the result comes before
+/// the first of them. None may stand beside a dot segment: whoever takes it for data would find another path than is found here.
+///
+/// # Errors
+///
+/// See [`PathError`].
+pub fn decode_path_to_pass_on<'p>(
+    path: &'p [u8],
+    buffer: &'p mut Vec<u8>,
+) -> Result<(&'p [u8], Option<usize>), PathError> {
+    if path.first() != Some(&b'/') {
+        return Err(PathError::Relative);
+    }
+    let first = decode(path, buffer)?;
+    Ok((buffer, first))
+}
+
+/// What of a path with an encoded slash follows its first `segments`, as it came.
+pub(super) fn rest_after(path: &[u8], segments: usize) -> &[u8] {
+    let starts = path.iter().zip(path.iter().skip(1)).enumerate();
+    let mut starts = starts.filter(|(_, (byte, next))| **byte == b'/' && **next != b'/').map(|(at, _)| at);
+    starts.nth(segments).map_or(b"", |at| &path[at..])
+}
+
+/// Whether a path has an encoded slash.
+pub(super) fn has_encoded_slash(path: &[u8]) -> bool {
+    path.windows(3).any(|escape| escape.eq_ignore_ascii_case(b"%2f"))
+}
+
+/// Decodes into `buffer`. How long that was when the first encoded slash came.
+fn decode(path: &[u8], buffer: &mut Vec<u8>) -> Result<Option<usize>, PathError> {
     buffer.clear();
+    let (mut first_encoded, mut has_dots) = (None, false);
     let mut rest = path;
     while let Some((&byte, after)) = rest.split_first() {
         rest = after;
-        match byte {
+        let (byte, is_encoded) = match byte {
             b'%' => {
                 let (high, low) = (hex(rest.first()), hex(rest.get(1)));
                 let (Some(high), Some(low)) = (high, low) else { return Err(PathError::Escape) };
                 rest = &rest[2..];
-                match high << 4 | low {
-                    0 => return Err(PathError::Nul),
-                    b'/' => return Err(PathError::EncodedSlash),
-                    decoded => buffer.push(decoded),
-                }
+                (high << 4 | low, true)
             }
+            byte => (byte, false),
+        };
+        match byte {
             0 => return Err(PathError::Nul),
-            b'/' => end_segment(buffer),
-            _ => buffer.push(byte),
+            b'/' => {
+                if is_encoded {
+                    first_encoded = first_encoded.or(Some(buffer.len()));
+                }
+                has_dots |= ends_in_dots(buffer);
+                end_segment(buffer);
+            }
+            byte => buffer.push(byte),
         }
     }
     // A dot segment at the end names a directory, so it leaves the slash that `end_segment` puts there; a plain name stays as it is.
-    if matches!(last_segment(buffer), b"." | b"..") {
+    if ends_in_dots(buffer) {
+        has_dots = true;
         end_segment(buffer);
     }
-    Ok(buffer)
+    if first_encoded.is_some() && has_dots { Err(PathError::EncodedSlash) } else { Ok(first_encoded) }
+}
+
+fn ends_in_dots(out: &[u8]) -> bool {
+    matches!(last_segment(out), b"." | b"..")
 }
 
 /// True when no byte asks for work: no escape, no NUL, and no slash that a dot or a slash follows. Without a way out in the middle, so that
@@ -273,6 +322,37 @@ mod tests {
         assert_eq!(decoded("/..%2F..%2Fetc"), Err(PathError::EncodedSlash));
         assert_eq!(decoded("*"), Err(PathError::Relative));
         assert_eq!(decoded(""), Err(PathError::Relative));
+    }
+
+    #[test]
+    fn an_encoded_slash_is_for_who_gets_the_path_as_it_came() {
+        let decoded = |path: &str| {
+            let mut buffer = Vec::new();
+            let found = decode_path_to_pass_on(path.as_bytes(), &mut buffer);
+            found.map(|(path, first)| (String::from_utf8_lossy(path).into_owned(), first))
+        };
+        for (path, expected, first) in [
+            ("/a/b", "/a/b", None),
+            ("/a/./b/../c", "/a/c", None),
+            ("/api/group%2Fproject", "/api/group/project", Some(10)),
+            ("/api/queues/%2F/name", "/api/queues/name", Some(12)),
+            ("//api//%2fx%20y%2F", "/api/x y/", Some(5)),
+        ] {
+            assert_eq!(decoded(path), Ok((expected.to_owned(), first)), "{path}");
+        }
+        for path in ["/a%2f..%2fb", "/admin/..%2Fpublic", "/a%2Fb/..", "/a/../b%2Fc", "/.%2F"] {
+            assert_eq!(decoded(path), Err(PathError::EncodedSlash), "{path}");
+        }
+        assert_eq!(decoded("/a%2Fb%00"), Err(PathError::Nul));
+        assert_eq!(decoded("*"), Err(PathError::Relative));
+        for (path, segments, rest) in [
+            ("/api/a%2Fb/c", 1, "/a%2Fb/c"),
+            ("//%61pi//a%2Fb", 1, "/a%2Fb"),
+            ("/a/b/c%2F/", 2, "/c%2F/"),
+            ("/a%2F", 0, "/a%2F"),
+        ] {
+            assert_eq!(rest_after(path.as_bytes(), segments), rest.as_bytes(), "{path}");
+        }
     }
 
     #[test]

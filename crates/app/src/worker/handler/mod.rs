@@ -126,6 +126,11 @@ impl Handler {
         config.needs_file.unwrap_or(is_ending && config.command.is_some())
     }
 
+    /// Whether requests go to other servers, with their paths as they came.
+    pub(super) fn passes_on(&self) -> bool {
+        matches!(self.kind, Kind::Proxy { .. })
+    }
+
     /// How long its programs may be silent.
     pub(super) fn timeout(&self) -> Option<std::time::Duration> {
         self.pool().map(|pool| pool.timeout)

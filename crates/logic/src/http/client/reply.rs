@@ -1,5 +1,7 @@
 //! A reply of another server: its head, where its content ends (RFC 9112 section 6.3), and whether its connection is sound after it.
 
+use std::borrow::Cow;
+
 use super::super::body::{BodyDecoder, BodyLength, BodyStep};
 use super::super::head::is;
 use super::super::{Limits, Method, Status, scan};
@@ -131,12 +133,16 @@ impl ReplyReader {
     fn read_head<'i>(&mut self, input: &'i [u8]) -> Result<(usize, ReplyStep<'i>), BadReply> {
         let window = &input[..input.len().min(HEAD_BYTES_MAX)];
         let from = self.searched.saturating_sub(3).min(window.len());
-        let Some(end) = memchr::memmem::find(&window[from..], b"\r\n\r\n").map(|at| from + at + 4) else {
+        // A simple program ends its lines with LF alone, all of them (RFC 9112 section 2.2). One among others is no line's end.
+        let has_bare_ends = memchr::memchr(b'\n', window).is_some_and(|at| !window[..at].ends_with(b"\r"));
+        let Some(end) = head_end(&window[from..], has_bare_ends).map(|at| from + at) else {
             self.searched = window.len();
             return if input.len() >= HEAD_BYTES_MAX { Err(BadReply::TooLong) } else { Ok((0, ReplyStep::NeedInput)) };
         };
         self.searched = 0;
-        let Parsed { status, version_minor, section } = parse_status_line(&window[..end])?;
+        let head =
+            if has_bare_ends { Cow::Owned(with_whole_ends(&window[..end])) } else { Cow::Borrowed(&window[..end]) };
+        let Parsed { status, version_minor, section } = parse_status_line(&head)?;
         match status {
             101 => return Err(BadReply::Switched),
             100..=199 if self.interims < INTERIM_MAX => {
@@ -164,6 +170,29 @@ impl ReplyReader {
         };
         Ok((end, ReplyStep::Head(ReplyHead { status, lines: fields.lines, length })))
     }
+}
+
+/// Where a head ends that does.
+fn head_end(window: &[u8], has_bare_ends: bool) -> Option<usize> {
+    if !has_bare_ends {
+        return memchr::memmem::find(window, b"\r\n\r\n").map(|at| at + 4);
+    }
+    memchr::memchr_iter(b'\n', window).find_map(|at| match &window[at + 1..] {
+        [b'\n', ..] => Some(at + 2),
+        [b'\r', b'\n', ..] => Some(at + 3),
+        _ => None,
+    })
+}
+
+/// The same lines, each with CRLF.
+fn with_whole_ends(head: &[u8]) -> Vec<u8> {
+    let mut whole = Vec::with_capacity(head.len() + 32);
+    for line in head.split_inclusive(|&byte| byte == b'\n') {
+        let text = line.strip_suffix(b"\n").unwrap_or(line);
+        whole.extend_from_slice(text.strip_suffix(b"\r").unwrap_or(text));
+        whole.extend_from_slice(b"\r\n");
+    }
+    whole
 }
 
 struct Parsed<'i> {
@@ -316,6 +345,17 @@ mod tests {
         let rest = get("HTTP/1.1 200 OK\r\n\r\nall the rest").expect("a reply");
         assert_eq!(&rest.content[..], b"all the rest");
         assert!(!rest.has_ended && !rest.is_reusable);
+    }
+
+    #[test]
+    fn lines_may_end_in_lf_alone_if_all_do() {
+        for head in ["HTTP/1.0 200 OK\nX: y\nContent-Length: 2\n\n", "HTTP/1.0 200 OK\nX: y\r\nContent-Length: 2\n\r\n"]
+        {
+            let reply = get(&format!("{head}ok")).expect("a reply");
+            assert_eq!((&reply.head.lines[..], &reply.content[..]), (&b"X: y\r\n"[..], &b"ok"[..]), "{head:?}");
+        }
+        assert_eq!(get("HTTP/1.1 200 OK\r\nX: y\nZ: z\r\n\r\n"), Err(BadReply::Line(1)));
+        assert_eq!(get("garbage\n\n"), Err(BadReply::StatusLine));
     }
 
     #[test]

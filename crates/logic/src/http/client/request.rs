@@ -1,9 +1,10 @@
 //! The head of a request that is passed on.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 use super::super::body::BodyLength;
 use super::super::request::Request;
+use super::super::target::{has_encoded_slash, rest_after};
 use super::super::{Method, TargetForm, encode_path};
 use super::is_hop_by_hop;
 
@@ -28,8 +29,8 @@ pub fn is_repeatable(method: Method, has_content: bool) -> bool {
 
 /// Writes the head of `request` for the next server. The content is to follow in the same framing: chunked, or of the same length.
 ///
-/// Fields of the client's connection are left out. `Forwarded` (RFC 7239) and `X-Forwarded-For` say who asked, replacing what the client
-/// said of that itself: nobody between it and here is known to be trusted but the servers of this cluster, whose words stay.
+/// Fields of the client's connection are left out. `Forwarded` (RFC 7239) and `X-Forwarded-For`, `-Host` and `-Proto` say who asked for what, and how,
+/// replacing what the client said of that itself: nobody between it and here is known to be trusted but the servers of this cluster, whose words stay.
 pub fn write_head(out: &mut Vec<u8>, request: &Request<'_>, forward: &Forward<'_>) {
     let mut put = |parts: &[&[u8]]| parts.iter().for_each(|part| out.extend_from_slice(part));
     let (mut prefix, mut below) = (Vec::new(), Vec::new());
@@ -38,7 +39,8 @@ pub fn write_head(out: &mut Vec<u8>, request: &Request<'_>, forward: &Forward<'_
         Some((known, rest)) => {
             encode_path(known, &mut prefix);
             encode_path(rest, &mut below);
-            &below
+            let segments = known.iter().filter(|&&byte| byte == b'/').count();
+            if has_encoded_slash(request.target.path) { rest_after(request.target.path, segments) } else { &below }
         }
         None => request.target.path,
     };
@@ -46,11 +48,9 @@ pub fn write_head(out: &mut Vec<u8>, request: &Request<'_>, forward: &Forward<'_
     if let Some(query) = request.target.query {
         put(&[b"?", query]);
     }
-    put(&[b" HTTP/1.1\r\nHost: ", request.host.unwrap_or_default()]);
-    if let Some(port) = request.port {
-        put(&[b":", port.to_string().as_bytes()]);
-    }
-    put(&[b"\r\n"]);
+    let port = request.port.map(|port| format!(":{port}")).unwrap_or_default();
+    let host = [request.host.unwrap_or_default(), port.as_bytes()];
+    put(&[b" HTTP/1.1\r\nHost: ", host[0], host[1], b"\r\n"]);
     for (name, value) in request.headers.iter() {
         let is_in = |fields: &[&[u8]]| fields.iter().any(|known| name.eq_ignore_ascii_case(known));
         let is_replaced = is_in(&REPLACED) || !forward.is_told && is_in(&TOLD);
@@ -67,14 +67,24 @@ pub fn write_head(out: &mut Vec<u8>, request: &Request<'_>, forward: &Forward<'_
         BodyLength::Length(length) => put(&[b"Content-Length: ", length.to_string().as_bytes(), b"\r\n"]),
         BodyLength::Chunked => put(&[b"Transfer-Encoding: chunked\r\n"]),
     }
-    let client = forward.client.filter(|_| !forward.is_told);
-    if let Some(client) = client.map(|client| client.ip().to_canonical()) {
-        let address = client.to_string();
-        let node = match client {
-            IpAddr::V4(_) => format!("for={address}"),
-            IpAddr::V6(_) => format!("for=\"[{address}]\""),
-        };
-        put(&[b"Forwarded: ", node.as_bytes(), b"\r\nX-Forwarded-For: ", address.as_bytes(), b"\r\n"]);
+    if !forward.is_told {
+        put(&[b"Forwarded: "]);
+        let client = forward.client.map(|client| client.ip().to_canonical());
+        if let Some(client) = client {
+            let [open, close] = if client.is_ipv4() { ["", ""] } else { ["\"[", "]\""] };
+            put(&[format!("for={open}{client}{close};").as_bytes()]);
+        }
+        if request.host.is_some() {
+            put(&[b"host=\"", host[0], host[1], b"\";"]);
+        }
+        put(&[b"proto=http\r\n"]);
+        if let Some(client) = client {
+            put(&[b"X-Forwarded-For: ", client.to_string().as_bytes(), b"\r\n"]);
+        }
+        if request.host.is_some() {
+            put(&[b"X-Forwarded-Host: ", host[0], host[1], b"\r\n"]);
+        }
+        put(&[b"X-Forwarded-Proto: http\r\n"]);
     }
     if !prefix.is_empty() {
         put(&[b"X-Forwarded-Prefix: ", &prefix, b"\r\n"]);
@@ -121,12 +131,30 @@ mod tests {
     #[test]
     fn what_belongs_to_the_clients_connection_stays_here() {
         let head = "GET /a?b HTTP/1.1\r\nHost: x:81\r\nConnection: close, X-Mine\r\nX-Mine: 1\r\nx-yours: 2\r\nTE: trailers\r\n\
-            Upgrade: h2c\r\nKeep-Alive: 5\r\nForwarded: for=1.2.3.4\r\nX-Forwarded-For: 1.2.3.4\r\nExpect: 100-continue\r\n\r\n";
+            Upgrade: h2c\r\nKeep-Alive: 5\r\nForwarded: for=1.2.3.4\r\nX-Forwarded-For: 1.2.3.4\r\nX-Forwarded-Host: y\r\nX-Forwarded-Proto: https\r\nExpect: 100-continue\r\n\r\n";
         assert_eq!(
             written(head),
-            "GET /a?b HTTP/1.1\r\nHost: x:81\r\nx-yours: 2\r\nForwarded: for=192.0.2.7\r\nX-Forwarded-For: 192.0.2.7\r\n\
-             X-Request-Id: 1-2-3\r\nVia: 1.1 leat\r\n\r\n"
+            "GET /a?b HTTP/1.1\r\nHost: x:81\r\nx-yours: 2\r\nForwarded: for=192.0.2.7;host=\"x:81\";proto=http\r\n\
+             X-Forwarded-For: 192.0.2.7\r\nX-Forwarded-Host: x:81\r\nX-Forwarded-Proto: http\r\nX-Request-Id: 1-2-3\r\nVia: 1.1 leat\r\n\r\n"
         );
+    }
+
+    #[test]
+    fn who_asked_is_said_so_far_as_it_is_known() {
+        let request = Request::read_again(b"GET / HTTP/1.0\r\n\r\n").expect("a sound head");
+        let told = |client: Option<&str>| {
+            let client = client.map(|client| client.parse().expect("an address"));
+            let mut out = Vec::new();
+            write_head(&mut out, &request, &Forward { client, request_id: "1", without: None, is_told: false });
+            String::from_utf8(out).expect("text")
+        };
+        assert!(told(None).contains("\r\nForwarded: proto=http\r\nX-Forwarded-Proto: http\r\n"), "{}", told(None));
+        let by_v6 = told(Some("[2001:db8::7]:4711"));
+        assert!(
+            by_v6.contains("Forwarded: for=\"[2001:db8::7]\";proto=http\r\nX-Forwarded-For: 2001:db8::7\r\n"),
+            "{by_v6}"
+        );
+        assert!(told(Some("[::ffff:192.0.2.7]:1")).contains("Forwarded: for=192.0.2.7;proto=http\r\n"));
     }
 
     #[test]
@@ -139,6 +167,7 @@ mod tests {
             written.lines().next().map(str::to_owned)
         };
         assert_eq!(first_lines("/a%70i/x%20y?z=%20", 4, "/api/x y").as_deref(), Some("GET /x%20y?z=%20 HTTP/1.1"));
+        assert_eq!(first_lines("//%61pi/x%2fy", 4, "/api/x/y").as_deref(), Some("GET /x%2fy HTTP/1.1"));
         assert_eq!(first_lines("/b/../api", 4, "/api").as_deref(), Some("GET / HTTP/1.1"));
     }
 
