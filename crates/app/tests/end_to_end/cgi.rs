@@ -124,6 +124,20 @@ fn what_is_no_reply_is_502(reactor: Reactor) {
     }
 }
 
+fn a_program_that_cant_be_started_is_told(reactor: Reactor) {
+    let directory = programs(&[("whole", "printf 'X: y\\n\\nhello'")]);
+    let plain = directory.write("cgi/plain", "#!/bin/sh\nexit 0\n");
+    std::fs::set_permissions(plain, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
+    let odd = directory.write("cgi/odd", "#!/no/such/shell\n");
+    std::fs::set_permissions(odd, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let server = serve(reactor, &directory, "");
+    for name in ["plain", "odd"] {
+        assert_eq!(ask(&server, &format!("GET /cgi/{name}")).status, 500, "{name}");
+        server.wait_for_stderr(&[&format!("cgi/{name} can't be started")]);
+    }
+    assert_eq!(ask(&server, "GET /cgi/whole").text(), "hello");
+}
+
 fn content_reaches_the_program(reactor: Reactor) {
     let directory = programs(&[
         ("count", "printf 'X: y\\n\\n'; echo \"$CONTENT_LENGTH $(wc -c)\""),
@@ -424,6 +438,7 @@ on_both_reactors!(
     a_program_is_told_and_answers,
     statuses_and_redirects_are_passed_on,
     what_is_no_reply_is_502,
+    a_program_that_cant_be_started_is_told,
     content_reaches_the_program,
     a_client_that_awaits_leave_gets_it,
     a_program_ends_with_its_client,

@@ -73,15 +73,15 @@ impl<H: Host> Worker<H> {
         environment.extend(own);
         let arguments = &config.command.arguments[..];
         let started = self.start_program(handler, &script.file, arguments, environment, Standard::Conversation);
-        let (program, socket) = started.map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied | io::ErrorKind::NotADirectory
-                if is_directory =>
-            {
-                Status::NOT_FOUND
+        let (program, socket) = started.map_err(|error| {
+            // Of a directory, clients may name what isn't there. One that is there and can't be started is whoever put it there's to hear of.
+            if is_directory && !script.file.is_file() {
+                return Status::NOT_FOUND;
             }
-            _ => {
-                self.log_start_failure(handler, &script.file, &error);
-                Status::SERVICE_UNAVAILABLE
+            self.log_start_failure(handler, &script.file, &error);
+            match error.kind() {
+                io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied => Status::INTERNAL_SERVER_ERROR,
+                _ => Status::SERVICE_UNAVAILABLE,
             }
         })?;
         let socket = socket.ok_or(Status::INTERNAL_SERVER_ERROR)?;
