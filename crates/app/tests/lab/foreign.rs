@@ -286,7 +286,10 @@ pub(super) fn kill_leat(lab: &Lab, node: &str) {
     let leat: Vec<String> =
         lab.processes(node).split_whitespace().filter(|pid| is_leat(pid)).map(str::to_owned).collect();
     assert!(leat.len() >= 2, "a supervisor and an engine");
-    assert!(Command::new("kill").arg("-KILL").args(&leat).status().is_ok_and(|status| status.success()));
+    // An engine that outlives its supervisor by a moment would put its books in order.
+    for signal in ["-STOP", "-KILL"] {
+        assert!(Command::new("kill").arg(signal).args(&leat).status().is_ok_and(|status| status.success()));
+    }
 }
 
 fn is_leat(pid: &str) -> bool {

@@ -72,9 +72,11 @@ impl Lab {
         })
     }
 
-    /// Has every process at a host die at once. Returns when nothing is left of their connections, which may be a while after them, as threads and rings
+    /// Has every process at a host die at once: all stand still before the first is killed, as one that outlives its supervisor by a moment gives its
+    /// connections away. Returns when nothing is left of their connections, which may be a while after them, as threads and rings
     /// have files too: until then their kernel takes in what clients send.
     fn kill(&self, host: &str) {
+        self.stop(host);
         self.signal(host, "-KILL");
         within("they die", || self.processes(host).trim().is_empty());
         let connections = || self.well(&["exec", host, "ss", "-Htn", "state", "established"]);
