@@ -9,7 +9,7 @@ use super::{Ends, FlowId, Generation, Incarnation, ServerId};
 use crate::time::Instant;
 
 /// The host's name for one connection between two servers, never used again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId(pub u64);
 
 /// Where a flow's packets go.

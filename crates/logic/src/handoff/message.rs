@@ -169,6 +169,8 @@ pub enum Message {
     },
     /// Home: it ends, and nobody follows it. What is with you is yours, and you need no lease to speak for it.
     Bequeath,
+    /// Home: another process of the node can be given what is new, so that this one needn't stay for that.
+    Followed,
     /// Node: so it is. It holds nothing of this home's any more.
     Inherited,
     /// Between the nodes of `spread = "l4"`, and between these and fronts: still here.
@@ -310,6 +312,7 @@ const LIVES: u8 = 36;
 const KNOWN: u8 = 38;
 const PROBE: u8 = 40;
 const PROBED: u8 = 42;
+const FOLLOWED: u8 = 44;
 
 /// An offer's terms, a bit each, and a recall's; those that aren't known are ignored.
 const LENT: u8 = 1;
@@ -336,6 +339,7 @@ impl Message {
                 | Message::Rules(_)
                 | Message::Probe { .. }
                 | Message::Bequeath
+                | Message::Followed
         )
     }
 
@@ -359,6 +363,7 @@ impl Message {
             Message::Rules(_) => RULES,
             Message::Seen(_) => SEEN,
             Message::Bequeath => BEQUEATH,
+            Message::Followed => FOLLOWED,
             Message::Inherited => INHERITED,
             Message::Present { .. } => PRESENT,
             Message::Lives { .. } => LIVES,
@@ -453,7 +458,7 @@ impl Message {
             }
             Message::Rules(rules) => rules.encode(out),
             Message::Seen(samples) => encode_samples(samples, out),
-            Message::Bequeath | Message::Inherited => {}
+            Message::Bequeath | Message::Followed | Message::Inherited => {}
         }
     }
 
@@ -554,6 +559,7 @@ fn decode_fields(kind: u8, reader: &mut Reader<'_>) -> Result<Option<Message>, D
         RULES => Message::Rules(Rules::decode(reader)?),
         SEEN => Message::Seen(decode_samples(reader)?),
         BEQUEATH => Message::Bequeath,
+        FOLLOWED => Message::Followed,
         INHERITED => Message::Inherited,
         even if even % 2 == 0 => return Ok(None),
         found => return Err(DecodeError::Unknown { what: "a message's kind", found: u64::from(found) }),
@@ -683,6 +689,7 @@ mod tests {
             Message::Rules(Rules { is_asked: true, keep_ms: 10_000, are_births_lent: false }),
             Message::Rules(Rules { is_asked: false, keep_ms: 0, are_births_lent: true }),
             Message::Bequeath,
+            Message::Followed,
             Message::Inherited,
             Message::Present { load, workers: vec![0, 300] },
             Message::Known { flow, generation },

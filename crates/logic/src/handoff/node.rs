@@ -28,6 +28,10 @@ pub struct NodeLimits {
     pub orphan_timeout: Duration,
     /// After a question that nobody answers, the request is served here.
     pub question_timeout: Duration,
+    /// How long a process that is followed stays whose home doesn't say so: its successor's link may take its time.
+    pub follower_timeout: Duration,
+    /// Until a process that ends gives back again what has been left to it.
+    pub give_back_pause: Duration,
 }
 
 impl Default for NodeLimits {
@@ -38,6 +42,8 @@ impl Default for NodeLimits {
             heartbeat_interval: Duration::from_millis(250),
             orphan_timeout: Duration::from_secs(60),
             question_timeout: Duration::from_millis(100),
+            follower_timeout: Duration::from_secs(5),
+            give_back_pause: Duration::from_millis(200),
         }
     }
 }
@@ -96,6 +102,10 @@ pub struct Node {
     lease_until: Instant,
     homes: Vec<u16>,
     is_draining: bool,
+    /// The first heartbeat that says so, until one has been answered.
+    drain_told: Option<u64>,
+    /// When this process, which ends, gives back what it has.
+    leaves_at: Instant,
     /// The session's home ends, and leaves what is here.
     is_heir: bool,
     /// None before the session's home has told.
@@ -132,6 +142,8 @@ impl Node {
             lease_until: Instant::default(),
             homes: Vec::new(),
             is_draining: false,
+            drain_told: None,
+            leaves_at: Instant::NEVER,
             is_heir: false,
             rules: Rules::default(),
             questions: VecDeque::new(),
@@ -158,6 +170,7 @@ impl Node {
         self.rules = Rules::default();
         self.give_up_questions(Instant::NEVER);
         self.sessions += 1;
+        self.drain_told = self.is_draining.then_some(self.heartbeats + 1);
         self.send(Message::Hello {
             incarnation: self.incarnation,
             number: self.sessions,
@@ -199,6 +212,8 @@ impl Node {
                 self.effects.push_back(Effect::Rules(rules));
             }
             Message::Probe { ends, sequence } => self.effects.push_back(Effect::Probe { ends, sequence }),
+            Message::Followed if self.is_waiting_to_leave() => self.leaves_at = now,
+            Message::Followed => {}
             Message::Bequeath => {
                 self.is_heir = true;
                 self.inherit();
@@ -371,10 +386,38 @@ impl Node {
     /// Takes nothing on any more, or does again.
     pub fn drain(&mut self, is_draining: bool) {
         self.is_draining = is_draining;
+        self.drain_told = is_draining.then_some(self.heartbeats + 1);
         if self.session.is_some() {
             // Its home is to know at once.
             self.next_heartbeat = Instant::default();
         }
+    }
+
+    /// This process ends: it drains, and gives back what it has until it has nothing. One that is followed stays as it is until its home can give the other
+    /// process what is new, so that its node is never without one.
+    pub fn leave(&mut self, now: Instant, is_followed: bool) {
+        self.leaves_at = self.leaves_at.min(if is_followed { now.after(self.limits.follower_timeout) } else { now });
+    }
+
+    /// Whether nothing keeps a process that ends: its home knows that, and what has become of all that was here.
+    #[must_use]
+    pub fn has_left(&self) -> bool {
+        let is_known = self.is_draining && self.drain_told.is_none() && self.ended.is_empty();
+        self.flows.is_empty() && (self.session.is_none() || is_known)
+    }
+
+    fn is_waiting_to_leave(&self) -> bool {
+        self.leaves_at != Instant::NEVER && !self.is_draining
+    }
+
+    /// What has begun, or was left here, since it gave back what it had, goes as well.
+    fn give_back_all(&mut self, now: Instant) {
+        self.leaves_at = now.after(self.limits.give_back_pause);
+        if !self.is_draining {
+            self.drain(true);
+        }
+        let live: Vec<FlowId> = self.live_flows().collect();
+        live.into_iter().for_each(|flow| self.give_back(flow));
     }
 
     /// What the next heartbeats tell.
@@ -405,11 +448,14 @@ impl Node {
     pub fn poll_timeout(&self) -> Instant {
         let orphaned = if self.flows.is_empty() { Instant::NEVER } else { self.orphaned_at() };
         let question = self.questions.front().map_or(Instant::NEVER, |&(deadline, ..)| deadline);
-        self.next_heartbeat.min(orphaned).min(question)
+        self.next_heartbeat.min(orphaned).min(question).min(self.leaves_at)
     }
 
     /// Time has passed.
     pub fn handle_timeout(&mut self, now: Instant) {
+        if self.leaves_at <= now {
+            self.give_back_all(now);
+        }
         if self.next_heartbeat <= now {
             self.send_heartbeat(now);
         }
@@ -554,6 +600,7 @@ impl Node {
 
     /// A lease counts from when its heartbeat was sent: the home, which got it later, knows that it has ended before it acts.
     fn extend_lease(&mut self, number: u64, duration_ms: u32) {
+        self.drain_told = self.drain_told.filter(|told| *told > number);
         while self.ended.front().is_some_and(|&(shown, ..)| shown <= number) {
             self.ended.pop_front();
         }

@@ -7,6 +7,8 @@ use bytes::Bytes;
 use super::*;
 use crate::time::Instant;
 
+mod lives;
+
 const NODE: ServerId = ServerId(1);
 const OTHER: ServerId = ServerId(2);
 const FLOW: FlowId = FlowId { home: ServerId(0), serial: 9 };

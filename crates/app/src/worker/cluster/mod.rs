@@ -336,9 +336,7 @@ impl<H: Host> Worker<H> {
         let Some(cluster) = &self.cluster else { return self.spread_timeout() };
         let part = match &cluster.part {
             Part::Home(home) => home.poll_timeout(),
-            Part::Node(node) => {
-                node.poll_timeout().min(node.births_at).min(node.resting.look_at).min(node.give_back_at)
-            }
+            Part::Node(node) => node.poll_timeout().min(node.births_at).min(node.resting.look_at),
             Part::Peer(peer) => peer.poll_timeout(),
             Part::Front(front) => front.poll_timeout(),
         };
@@ -368,9 +366,6 @@ impl<H: Host> Worker<H> {
                 node.report(u32::try_from(self.connections.len()).unwrap_or(u32::MAX), requests, now);
                 node.handle_timeout(now);
                 node.tell(now);
-                if now >= node.give_back_at {
-                    node.leave(now);
-                }
             }
             Part::Peer(peer) => {
                 peer.handle_timeout(&workers, requests, now);

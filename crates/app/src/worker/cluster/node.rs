@@ -22,8 +22,6 @@ use super::rest::Resting;
 use super::shared::{Lease, NodeGuard, Shared};
 use crate::config::Config;
 
-/// Until what nobody has taken is given back again.
-const GIVE_BACK_PAUSE: Duration = Duration::from_millis(200);
 /// Time between two messages with what was seen.
 const TELL_PAUSE: Duration = Duration::from_millis(250);
 
@@ -34,8 +32,8 @@ pub(super) struct Node {
     homes: BTreeMap<ServerId, Home>,
     pub(super) guard: Arc<NodeGuard>,
     is_draining: bool,
-    /// When what is still here is given back again, once this process is to end.
-    pub(super) give_back_at: Instant,
+    /// This process is to end, and whether another follows.
+    leaves: Option<bool>,
     /// It goes on in the connection server's place when that is stopped.
     pub(super) is_peer: bool,
     pub(super) keys: KeyMaker,
@@ -77,7 +75,7 @@ impl Node {
             homes: BTreeMap::new(),
             guard: shared.node(config)?,
             is_draining: false,
-            give_back_at: Instant::NEVER,
+            leaves: None,
             is_peer: config.split.peer == cluster.name,
             keys: KeyMaker::new(key.bytes()),
             samples: Samples::default(),
@@ -120,10 +118,11 @@ impl Node {
     }
 
     pub(super) fn connected(&mut self, now: Instant, peer: ServerId, session: SessionId) {
-        let (is_draining, foreign) = (self.is_draining, self.foreign_load());
+        let (is_draining, leaves, foreign) = (self.is_draining, self.leaves, self.foreign_load());
         let home = self.homes.entry(peer).or_insert_with(|| {
             let mut flows = handoff::Node::new(NodeLimits::default(), Incarnation(process::random_number()));
             flows.drain(is_draining);
+            leaves.into_iter().for_each(|is_followed| flows.leave(now, is_followed));
             // Its first heartbeat already says whose server this is.
             flows.set_load(foreign.unwrap_or_default());
             Home { flows, places: Places::default(), lease: Lease::default() }
@@ -192,10 +191,16 @@ impl Node {
         }
     }
 
-    /// As [`Node::drain`], for what has come back or begun since as well, as this process is to end.
-    pub(super) fn leave(&mut self, now: Instant) {
-        self.give_back_at = now.after(GIVE_BACK_PAUSE);
-        self.drain();
+    /// This process is to end. Homes are given back what is here.
+    pub(super) fn leave(&mut self, now: Instant, is_followed: bool) {
+        self.leaves = Some(is_followed);
+        self.guard.share(is_followed);
+        self.homes.values_mut().for_each(|home| home.flows.leave(now, is_followed));
+    }
+
+    /// Whether homes have back what was here, and know who follows.
+    pub(super) fn has_left(&self) -> bool {
+        self.homes.values().all(|home| home.flows.has_left())
     }
 
     /// What is reported in place of leat's own load.

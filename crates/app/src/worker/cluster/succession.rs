@@ -17,9 +17,6 @@ use super::node::Borrowed;
 use super::{Part, shared};
 use crate::config;
 
-/// Until homes are told that this process drains: by then they have a link to the one that follows, and don't take its node for gone.
-const FOLLOWER_PAUSE: Duration = Duration::from_millis(500);
-
 /// At a plain stop homes are given back what there is for so long: where nobody else can take it, it ends as everywhere.
 const GIVEN_BACK_WITHIN: Duration = Duration::from_secs(3);
 
@@ -74,15 +71,14 @@ impl<H: Host> Worker<H> {
         if node.is_foreign() {
             cluster.links.seek_none().into_iter().for_each(|session| self.end_session(session));
         } else {
-            node.guard.share(is_followed);
-            node.give_back_at = if is_followed { now.after(FOLLOWER_PAUSE) } else { now };
+            node.leave(now, is_followed);
         }
     }
 
     /// Whether homes have back what this process had, which ends, or won't have it.
     pub(in crate::worker) fn has_left_homes(&self) -> bool {
         match self.cluster.as_ref().map(|cluster| &cluster.part) {
-            Some(Part::Node(node)) => node.flow_count() == 0 || !self.leaves_homes(),
+            Some(Part::Node(node)) => node.has_left() || !self.leaves_homes(),
             _ => true,
         }
     }

@@ -59,8 +59,8 @@ pub enum GiveError {
     /// The flow isn't here.
     #[error("the flow isn't here")]
     NotHere,
-    /// No session with the node, or it hasn't said yet what it holds.
-    #[error("the node isn't connected")]
+    /// No session with the node, or it hasn't said yet what it holds, or it takes nothing on.
+    #[error("the node isn't connected, or drains")]
     NotConnected,
     /// As many offers are unanswered as the node allows.
     #[error("the node has as many unanswered offers as it allows")]

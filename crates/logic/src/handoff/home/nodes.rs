@@ -26,8 +26,7 @@ pub(super) struct Session {
     /// From its Hello on.
     pub(super) life: Option<Life>,
     /// What it holds has been heard and answered.
-    pub(super) is_ready: bool,
-    is_draining: bool,
+    is_ready: bool,
     offers_max: u32,
 }
 
@@ -40,6 +39,11 @@ pub(super) struct Late;
 struct Lease {
     /// When it surely sends no more; none while it never could.
     ends: Option<Instant>,
+    /// It can be offered something: one that has only said what it holds hasn't had a lease from here.
+    is_granted: bool,
+    is_draining: bool,
+    /// The first one: a life that began later has a higher one.
+    first: SessionId,
     session: Option<SessionId>,
     last_number: u64,
     unanswered: u32,
@@ -47,7 +51,7 @@ struct Lease {
 
 impl Nodes {
     pub(super) fn connect(&mut self, node: ServerId, session: SessionId) {
-        self.sessions.insert(session, Session { node, life: None, is_ready: false, is_draining: false, offers_max: 0 });
+        self.sessions.insert(session, Session { node, life: None, is_ready: false, offers_max: 0 });
     }
 
     pub(super) fn drop_session(&mut self, session: SessionId) {
@@ -72,7 +76,8 @@ impl Nodes {
     ) -> Result<Option<SessionId>, Late> {
         let Some(state) = self.sessions.get_mut(&session) else { return Err(Late) };
         let life = (state.node, incarnation);
-        let lease = self.lives.entry(life).or_default();
+        let unknown = || Lease { first: session, ..Lease::default() };
+        let lease = self.lives.entry(life).or_insert_with(unknown);
         if number <= lease.last_number {
             return Err(Late);
         }
@@ -81,34 +86,56 @@ impl Nodes {
         state.life = Some(life);
         state.offers_max = offers_max;
         self.prefer_one(life.0);
-        let mut lives = self.sessions.iter().filter(|(_, known)| known.life.is_some_and(|known| known.0 == life.0));
-        let oldest = lives.next().map(|(&oldest, _)| oldest).filter(|_| lives.count() >= LIVES_MAX);
-        Ok(before.or(oldest))
+        let others = self.sessions_of(life.0).filter(|(id, _)| *id != session);
+        let is_full = others.count() >= LIVES_MAX;
+        let least = || self.sessions_of(life.0).filter(|(id, _)| *id != session).min_by_key(|(_, rank)| *rank);
+        Ok(before.or_else(|| least().filter(|_| is_full).map(|(id, _)| id)))
+    }
+
+    /// The node in that session has said what it holds.
+    pub(super) fn is_heard(&mut self, session: SessionId) {
+        if let Some(state) = self.sessions.get_mut(&session) {
+            state.is_ready = true;
+            let node = state.node;
+            self.prefer_one(node);
+        }
     }
 
     /// The node in that session takes on nothing more, or does again. Whether what it says is so for what it's given from now on.
     pub(super) fn drains(&mut self, session: SessionId, is_draining: bool) -> bool {
-        let Some(state) = self.sessions.get_mut(&session) else { return false };
+        let Some(state) = self.sessions.get(&session) else { return false };
         let node = state.node;
-        if std::mem::replace(&mut state.is_draining, is_draining) != is_draining {
+        if let Some(lease) = state.life.and_then(|life| self.lives.get_mut(&life))
+            && std::mem::replace(&mut lease.is_draining, is_draining) != is_draining
+        {
             self.prefer_one(node);
         }
         self.current.get(&node) == Some(&session)
     }
 
-    /// Chooses which of a node's lives is given what is new: the last that doesn't drain.
+    /// Chooses which of a node's lives is given what is new.
     fn prefer_one(&mut self, node: ServerId) {
-        let lives = self.sessions.iter().filter(|(_, session)| session.node == node && session.life.is_some());
-        match lives.max_by_key(|&(&id, session)| (!session.is_draining, id)) {
-            Some((&session, _)) => self.current.insert(node, session),
+        match self.sessions_of(node).max_by_key(|(_, rank)| *rank) {
+            Some((session, _)) => self.current.insert(node, session),
             None => self.current.remove(&node),
         };
     }
 
+    /// A node's sessions that have said hello, each with what is preferred: who can be given something now, else who will be, and of these who began last.
+    fn sessions_of(&self, node: ServerId) -> impl Iterator<Item = (SessionId, impl Ord + Copy + use<>)> + '_ {
+        let ranked = move |(&id, session): (&SessionId, &Session)| {
+            let lease = self.lives.get(&session.life.filter(|_| session.node == node)?)?;
+            let can_take = session.is_ready && lease.is_granted && !lease.is_draining;
+            Some((id, (can_take, !lease.is_draining, lease.first, id)))
+        };
+        self.sessions.iter().filter_map(ranked)
+    }
+
     /// The life of a node that is given what is new, if it's another one: that follows.
     pub(super) fn follower(&self, life: Life) -> Option<Life> {
-        let session = self.sessions.get(self.current.get(&life.0)?)?;
-        session.life.filter(|follower| *follower != life && session.is_ready)
+        let session = self.sessions.get(self.current.get(&life.0)?).filter(|session| session.is_ready)?;
+        let follower = session.life.filter(|follower| *follower != life)?;
+        self.lives.get(&follower).is_some_and(|lease| lease.is_granted && !lease.is_draining).then_some(follower)
     }
 
     /// Whether there is a session with a node that has said what it holds.
@@ -116,8 +143,9 @@ impl Nodes {
         self.current.get(&node).and_then(|session| self.sessions.get(session)).is_some_and(|session| session.is_ready)
     }
 
-    pub(super) fn state(&mut self, session: SessionId) -> Option<&mut Session> {
-        self.sessions.get_mut(&session)
+    /// Who speaks in a session, once that has said hello, and whether what it holds has been heard; none for a session that there isn't.
+    pub(super) fn state(&self, session: SessionId) -> Option<(Option<Life>, bool)> {
+        self.sessions.get(&session).map(|session| (session.life, session.is_ready))
     }
 
     /// The session with a node in that life.
@@ -130,7 +158,11 @@ impl Nodes {
         let session = self.current.get(&node).and_then(|session| self.sessions.get(session));
         let session = session.filter(|session| session.is_ready).ok_or(GiveError::NotConnected)?;
         let life = session.life.ok_or(GiveError::NotConnected)?;
-        let lease = self.lives.get(&life).filter(|lease| lease.ends.is_some()).ok_or(GiveError::NotConnected)?;
+        let lease = self
+            .lives
+            .get(&life)
+            .filter(|lease| lease.is_granted && !lease.is_draining)
+            .ok_or(GiveError::NotConnected)?;
         if lease.unanswered < session.offers_max { Ok(life) } else { Err(GiveError::NoCredit) }
     }
 
@@ -160,6 +192,16 @@ impl Nodes {
 
     /// A lease that ends at `ends`, as seen from here, has been granted.
     pub(super) fn grant(&mut self, life: Life, ends: Instant) {
+        self.owe(life, ends);
+        if let Some(lease) = self.lives.get_mut(&life)
+            && !std::mem::replace(&mut lease.is_granted, true)
+        {
+            self.prefer_one(life.0);
+        }
+    }
+
+    /// Until then it may send for what it holds: it has a lease from this home's life before, or will have one.
+    pub(super) fn owe(&mut self, life: Life, ends: Instant) {
         if let Some(lease) = self.lives.get_mut(&life) {
             lease.ends = lease.ends.max(Some(ends));
         }
@@ -174,7 +216,7 @@ impl Nodes {
     /// Its flows have been taken back: nothing is owed to it any more.
     pub(super) fn settle_lapse(&mut self, life: Life) {
         if let Some(lease) = self.lives.get_mut(&life) {
-            lease.ends = None;
+            (lease.ends, lease.is_granted) = (None, false);
         }
         self.forget_if_nothing_is_owed(life);
     }

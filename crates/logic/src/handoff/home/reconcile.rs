@@ -30,8 +30,8 @@ impl Home {
 
     /// A message came. What comes on a session that has been replaced is dropped.
     pub fn handle_message(&mut self, now: Instant, session: SessionId, message: Message) {
-        let Some(state) = self.nodes.state(session) else { return };
-        match (message, state.life, state.is_ready) {
+        let Some((life, is_ready)) = self.nodes.state(session) else { return };
+        match (message, life, is_ready) {
             (Message::Hello { incarnation, number, offers_max }, None, _) => {
                 match self.nodes.hello(session, incarnation, number, offers_max) {
                     Ok(Some(replaced)) => self.disconnect(replaced),
@@ -40,7 +40,7 @@ impl Home {
                 }
             }
             (Message::Holding { flows, is_last }, Some(life), false) => {
-                self.hear_list(session, life, flows, is_last);
+                self.hear_list(now, session, life, flows, is_last);
             }
             (Message::Heartbeat { number, load }, Some(life), is_ready) => {
                 // What another process of the node says counts, if that has followed.
@@ -49,6 +49,10 @@ impl Home {
                 }
                 if is_ready {
                     self.grant(now, session, life, number);
+                    // Said each time: whoever ends waits for it, and may do so at any time.
+                    if self.nodes.follower(life).is_some() {
+                        self.effects.push_back(Effect::Send { session, message: Message::Followed });
+                    }
                 }
             }
             (message, Some(life), true) if message.is_from_node() => self.handle_claim(now, life, message),
@@ -127,7 +131,7 @@ impl Home {
         self.flows.iter().filter(|(_, record)| condition(record)).map(|(&flow, _)| flow).collect()
     }
 
-    fn hear_list(&mut self, session: SessionId, life: Life, flows: Vec<Holding>, is_last: bool) {
+    fn hear_list(&mut self, now: Instant, session: SessionId, life: Life, flows: Vec<Holding>, is_last: bool) {
         let list = self.lists.0.entry(session).or_default();
         list.extend(flows.into_iter().map(|holding| (holding.flow, holding)));
         if list.len() > self.limits.flows_max {
@@ -154,12 +158,14 @@ impl Home {
                 self.handle_absence(flow);
             }
         }
-        if let Some(state) = self.nodes.state(session) {
-            state.is_ready = true;
-            self.known.insert(life.0);
-            if self.rules != super::Rules::default() {
-                self.effects.push_back(Effect::Send { session, message: Message::Rules(self.rules) });
-            }
+        if self.flows.values().any(|record| record.is_at(life)) {
+            // Should it be lost before its first lease.
+            self.nodes.owe(life, now.after(self.lease_as_seen_here()));
+        }
+        self.nodes.is_heard(session);
+        self.known.insert(life.0);
+        if self.rules != super::Rules::default() {
+            self.effects.push_back(Effect::Send { session, message: Message::Rules(self.rules) });
         }
     }
 

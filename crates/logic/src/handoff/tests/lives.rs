@@ -1,0 +1,324 @@
+//! Two processes of one node, as in an upgrade: which of them is given what is new, who has what was about to begin, and when the old one may end.
+
+use super::*;
+
+const OLD: SessionId = SessionId(10);
+const NEW: SessionId = SessionId(20);
+const LEASE: Duration = Duration::from_millis(1_021);
+
+/// A home, and what it says to processes of which the test decides what they say.
+struct Desk {
+    now: Instant,
+    home: Home,
+    did: Vec<Effect>,
+}
+
+impl Desk {
+    fn new() -> Desk {
+        Desk { now: Instant { ns: 1_000_000_000 }, home: Home::new(HomeLimits::default()), did: Vec::new() }
+    }
+
+    /// The old process, with a lease.
+    fn with_old() -> Desk {
+        let mut desk = Desk::new();
+        desk.comes(OLD, 1, 1);
+        desk.beats(OLD, 1, false);
+        desk.heard();
+        desk
+    }
+
+    fn hears(&mut self, session: SessionId, message: Message) {
+        self.home.handle_message(self.now, session, message);
+    }
+
+    fn says_hello(&mut self, session: SessionId, incarnation: u64, number: u64) {
+        self.home.connected(NODE, session);
+        self.hears(session, Message::Hello { incarnation: Incarnation(incarnation), number, offers_max: 9 });
+    }
+
+    /// Says hello, and that it holds nothing.
+    fn comes(&mut self, session: SessionId, incarnation: u64, number: u64) {
+        self.says_hello(session, incarnation, number);
+        self.hears(session, Message::Holding { flows: vec![], is_last: true });
+    }
+
+    fn beats(&mut self, session: SessionId, number: u64, is_draining: bool) {
+        self.hears(session, Message::Heartbeat { number, load: Load { is_draining, ..Load::default() } });
+    }
+
+    fn pass(&mut self, duration: Duration) {
+        self.now = self.now.after(duration);
+        self.home.handle_timeout(self.now);
+    }
+
+    /// What was said since the last call, without leases.
+    fn heard(&mut self) -> Vec<(SessionId, Message)> {
+        let (mut said, did) = (Vec::new(), &mut self.did);
+        while let Some(effect) = self.home.poll_effect() {
+            match effect {
+                Effect::Send { message: Message::Lease { .. }, .. } => {}
+                Effect::Send { session, message } => said.push((session, message)),
+                effect => did.push(effect),
+            }
+        }
+        said
+    }
+
+    /// Who is offered a connection now.
+    fn offered(&mut self, serial: u64) -> Option<SessionId> {
+        let flow = FlowId { serial, ..FLOW };
+        self.home.open(flow);
+        self.home.give(flow, NODE).ok()?;
+        self.home.frozen(self.now, flow, IMAGE);
+        let offered = |(session, message)| matches!(message, Message::Offer { .. }).then_some(session);
+        self.heard().into_iter().find_map(offered)
+    }
+
+    fn reports(&mut self) -> usize {
+        self.heard();
+        let reports = self.did.iter().filter(|effect| matches!(effect, Effect::Load { .. })).count();
+        self.did.clear();
+        reports
+    }
+
+    fn be_born(&mut self) {
+        self.home.born(self.now, FLOW, NODE, IMAGE).unwrap();
+    }
+}
+
+fn taken() -> Message {
+    Message::Taken { flow: FLOW, generation: Generation::BORN }
+}
+
+#[test]
+fn what_is_new_goes_to_the_old_process_until_the_new_one_can_be_given_anything() {
+    let mut desk = Desk::with_old();
+    desk.says_hello(NEW, 2, 1);
+    assert_eq!((desk.offered(1), desk.home.is_connected(NODE)), (Some(OLD), true), "it hasn't said what it holds");
+    desk.hears(NEW, Message::Holding { flows: vec![], is_last: true });
+    assert_eq!(desk.offered(2), Some(OLD), "it has no lease");
+    desk.beats(NEW, 1, false);
+    assert_eq!(desk.offered(3), Some(NEW));
+    desk.reports();
+    desk.beats(OLD, 2, false);
+    assert_eq!(desk.reports(), 0, "what the other one has to do says nothing of the node any more");
+    desk.beats(NEW, 2, true);
+    assert_eq!(desk.offered(4), Some(OLD), "it takes nothing on");
+    desk.beats(OLD, 3, true);
+    assert_eq!(desk.offered(5), None, "nor does this one");
+    desk.beats(NEW, 3, false);
+    assert_eq!(desk.offered(6), Some(NEW));
+}
+
+#[test]
+fn a_process_that_drains_still_does_when_its_link_comes_back() {
+    let mut desk = Desk::with_old();
+    desk.comes(NEW, 2, 1);
+    desk.beats(NEW, 1, false);
+    desk.beats(OLD, 2, true);
+    desk.home.disconnected(OLD);
+    desk.comes(SessionId(30), 1, 2);
+    assert_eq!(desk.offered(1), Some(NEW));
+    desk.beats(SessionId(30), 3, true);
+    assert_eq!(desk.offered(2), Some(NEW));
+}
+
+#[test]
+fn an_old_process_isnt_preferred_for_a_younger_link() {
+    let mut desk = Desk::with_old();
+    desk.comes(NEW, 2, 1);
+    desk.beats(NEW, 1, false);
+    desk.home.disconnected(OLD);
+    desk.comes(SessionId(30), 1, 2);
+    desk.beats(SessionId(30), 2, false);
+    assert_eq!(desk.offered(1), Some(NEW));
+}
+
+#[test]
+fn a_process_is_told_that_another_follows_when_that_can_be_given_what_is_new() {
+    let mut desk = Desk::with_old();
+    let followed = vec![(OLD, Message::Followed)];
+    desk.comes(NEW, 2, 1);
+    desk.beats(OLD, 2, false);
+    assert_eq!(desk.heard(), [], "it has no lease");
+    desk.beats(NEW, 1, false);
+    assert_eq!(desk.heard(), []);
+    for number in 3..5 {
+        desk.beats(OLD, number, false);
+        assert_eq!(desk.heard(), followed);
+    }
+    desk.home.disconnected(NEW);
+    desk.beats(OLD, 5, false);
+    assert_eq!(desk.heard(), []);
+}
+
+#[test]
+fn who_is_listened_to_no_more_is_the_oldest_that_drains() {
+    let mut desk = Desk::with_old();
+    for life in 2..5 {
+        desk.comes(SessionId(10 * life), life, 1);
+        desk.beats(SessionId(10 * life), 1, life == 3);
+    }
+    desk.heard();
+    desk.did.clear();
+    desk.comes(SessionId(50), 5, 1);
+    desk.heard();
+    assert_eq!(desk.did, [Effect::Disconnect { session: SessionId(30) }]);
+}
+
+#[test]
+fn a_birth_is_whose_process_has_accepted_it() {
+    for says_first in [true, false] {
+        let mut desk = Desk::with_old();
+        desk.be_born();
+        desk.comes(NEW, 2, 1);
+        desk.beats(NEW, 1, false);
+        desk.heard();
+        if says_first {
+            desk.hears(NEW, taken());
+        } else {
+            // The old one is asked for it, and hasn't got it: then the other is.
+            desk.pass(Duration::from_millis(150));
+            let recall = Message::Recall { flow: FLOW, generation: Generation::BORN, is_unheard: true };
+            assert_eq!(desk.heard(), [(OLD, recall.clone())]);
+            let (flow, generation) = (FLOW, Generation::BORN);
+            desk.hears(OLD, Message::Refused { flow, generation, reason: RefuseReason::Absent });
+            assert_eq!(desk.heard(), [(NEW, recall)]);
+            desk.hears(NEW, taken());
+        }
+        assert_eq!((desk.heard(), desk.home.unanswered(NODE)), (vec![], 0));
+        desk.home.recall(FLOW);
+        assert!(matches!(desk.heard()[..], [(NEW, Message::Recall { .. })]));
+    }
+}
+
+#[test]
+fn a_birth_isnt_asked_for_at_a_process_that_has_no_lease() {
+    let mut desk = Desk::with_old();
+    desk.be_born();
+    desk.comes(NEW, 2, 1);
+    let (flow, generation) = (FLOW, Generation::BORN);
+    desk.hears(OLD, Message::Refused { flow, generation, reason: RefuseReason::Absent });
+    desk.heard();
+    assert!(matches!(desk.did.last(), Some(Effect::Recover { birth: Birth::Denied, .. })), "{:?}", desk.did);
+}
+
+#[test]
+fn what_a_process_holds_that_is_lost_before_its_first_lease_goes_on_elsewhere() {
+    let held = Holding { flow: FLOW, generation: Generation::BORN, phase: HoldingPhase::Taken };
+    let list = Message::Holding { flows: vec![held], is_last: true };
+    // It was to begin at the old one.
+    let mut desk = Desk::with_old();
+    desk.be_born();
+    desk.says_hello(NEW, 2, 1);
+    desk.hears(NEW, list.clone());
+    desk.home.disconnected(NEW);
+    desk.pass(LEASE + Duration::from_millis(1));
+    desk.heard();
+    assert!(matches!(desk.did.last(), Some(Effect::Recover { .. })), "{:?}", desk.did);
+
+    // It has it from before the home's start.
+    let entries = [(FLOW, Target::Node(NODE), Generation::BORN)];
+    let mut desk = Desk { home: Home::recover(Instant::default(), HomeLimits::default(), entries), ..Desk::new() };
+    desk.says_hello(NEW, 2, 1);
+    desk.hears(NEW, list);
+    assert_eq!(desk.home.holder(FLOW), Some(Some(NODE)));
+    desk.home.disconnected(NEW);
+    desk.pass(LEASE + Duration::from_millis(1));
+    desk.heard();
+    assert_eq!(desk.home.flow_count(), 0, "there is no image of it");
+}
+
+#[test]
+fn each_life_has_its_own_lease() {
+    let mut desk = Desk::with_old();
+    assert_eq!(desk.offered(1), Some(OLD));
+    let flow = FlowId { serial: 1, ..FLOW };
+    desk.hears(OLD, Message::Taken { flow, generation: Generation(1) });
+    desk.comes(NEW, 2, 1);
+    for number in 1..6 {
+        desk.beats(NEW, number, false);
+        desk.pass(LEASE / 4);
+    }
+    desk.heard();
+    assert!(desk.did.contains(&Effect::Disconnect { session: OLD }));
+    assert!(desk.did.iter().any(|effect| matches!(effect, Effect::Recover { .. })), "{:?}", desk.did);
+    assert_eq!(desk.offered(2), Some(NEW));
+}
+
+/// The pair's node ends, with a flow.
+fn leaving(is_followed: bool) -> Pair {
+    let mut pair = Pair::new();
+    pair.hand_over();
+    pair.node.leave(pair.now, is_followed);
+    pair.node.handle_timeout(pair.now);
+    pair.talk();
+    pair
+}
+
+#[test]
+fn a_process_that_ends_gives_back_what_it_has() {
+    let mut pair = leaving(false);
+    assert!(pair.node_did == [FREEZE] && !pair.node.has_left());
+    assert!(pair.home.give(FLOW, NODE).is_err(), "it isn't here");
+    pair.node.frozen(FLOW, IMAGE);
+    pair.talk();
+    // Nobody else has room: it's asked again.
+    pair.home.place(FLOW, Destination::Node(NODE)).unwrap();
+    pair.talk();
+    pair.node_did.clear();
+    pair.pass(Duration::from_millis(199));
+    assert_eq!(pair.node_did, []);
+    pair.pass(Duration::from_millis(1));
+    assert_eq!(pair.node_did, [FREEZE]);
+    pair.node.frozen(FLOW, IMAGE);
+    pair.talk();
+    pair.home.place(FLOW, Destination::Here).unwrap();
+    pair.home.thawed(FLOW);
+    pair.talk();
+    assert!(pair.node.has_left());
+}
+
+#[test]
+fn a_process_that_is_followed_stays_until_its_home_knows_by_whom() {
+    let mut pair = leaving(true);
+    pair.pass(Duration::from_secs(1));
+    assert!(pair.node_did.is_empty() && !pair.node.has_left());
+    let session = pair.session();
+    pair.node.handle_message(pair.now, session, Message::Followed);
+    pair.pass(Duration::ZERO);
+    assert_eq!(pair.node_did, [FREEZE]);
+
+    // It's stopped meanwhile, and its successor as well.
+    let mut pair = leaving(true);
+    pair.node.leave(pair.now, false);
+    pair.pass(Duration::ZERO);
+    assert_eq!(pair.node_did, [FREEZE]);
+
+    // A home of an older version doesn't say so.
+    let mut pair = leaving(true);
+    (0..20).for_each(|_| pair.pass(Duration::from_millis(250)));
+    assert_eq!(pair.node_did, [FREEZE]);
+}
+
+#[test]
+fn a_process_that_has_nothing_stays_as_well_until_it_is_followed() {
+    let mut pair = Pair::new();
+    let session = pair.session();
+    pair.node.handle_message(pair.now, session, Message::Followed);
+    pair.pass(Duration::ZERO);
+    assert!(pair.node_did.is_empty(), "it doesn't end");
+    pair.node.leave(pair.now, true);
+    assert!(!pair.node.has_left());
+    pair.node.handle_message(pair.now, session, Message::Followed);
+    pair.node.handle_timeout(pair.now);
+    assert!(!pair.node.has_left(), "its home may offer it something yet");
+    pair.talk();
+    assert!(pair.node.has_left() && pair.home.give(FLOW, NODE).is_err());
+
+    // Without a link there is nobody to wait for.
+    let mut pair = Pair::new();
+    pair.node.leave(pair.now, true);
+    pair.lose();
+    assert!(pair.node.has_left());
+}
