@@ -70,6 +70,8 @@ impl Counts for handoff::Summary {
         self.recovered += other.recovered;
         self.lent += other.lent;
         self.asked += other.asked;
+        self.upgrades += other.upgrades;
+        self.expired += other.expired;
     }
 }
 

@@ -20,12 +20,14 @@ fn runs_end_well() {
                 sum.recovered += summary.recovered;
                 sum.lent += summary.lent;
                 sum.asked += summary.asked;
+                sum.upgrades += summary.upgrades;
             }
             Err(failure) => panic!("{failure}"),
         }
     }
     // Runs in which nothing happens prove nothing; runs in which most is cut, too.
     assert!(sum.changes > 10 * SEEDS && sum.recovered > SEEDS / 10 && sum.lent > SEEDS && sum.asked > SEEDS, "{sum:?}");
+    assert!(sum.upgrades > SEEDS, "{sum:?}");
     assert!(sum.served * 10 > sum.flows * 8, "{sum:?}");
 }
 

@@ -77,6 +77,10 @@ pub struct Summary {
     pub lent: u64,
     /// Flows that went on after their node's death.
     pub recovered: u64,
+    /// Processes of nodes that were followed by others.
+    pub upgrades: u64,
+    /// Flows that a process hadn't given back when it had to end.
+    pub expired: u64,
     /// Of everything that happened.
     pub fingerprint: u64,
 }

@@ -18,7 +18,11 @@ pub(super) enum Process {
 
 #[derive(Debug)]
 pub(super) struct Machine {
+    /// Which of the cluster's servers it is: an upgraded one has several processes for a while, each with a part of its kernel's sockets.
+    pub(super) server: usize,
     pub(super) process: Process,
+    /// It's to end, and has been told so.
+    pub(super) ends: bool,
     /// Counts the process's lives.
     pub(super) life: u64,
     /// The process does nothing until then; the kernel does.
@@ -36,9 +40,11 @@ pub(super) struct Machine {
 }
 
 impl Machine {
-    pub(super) fn new(random: &mut Random, pace_error: u64) -> Machine {
+    pub(super) fn new(random: &mut Random, server: usize, pace_error: u64) -> Machine {
         Machine {
+            server,
             process: Process::Down,
+            ends: false,
             life: 0,
             stands_still_until_ns: 0,
             session: None,
@@ -47,6 +53,24 @@ impl Machine {
             lease_until: Instant::default(),
             pace: 1_000_000 - pace_error + random.below(9_000) * if pace_error > 9_000 { 0 } else { 2 },
             offset_ns: random.below(1_000) * SECOND,
+            next_wake_ns: u64::MAX,
+        }
+    }
+
+    /// Another process of the same server.
+    pub(super) fn follower(&self) -> Machine {
+        Machine {
+            server: self.server,
+            process: Process::Down,
+            ends: false,
+            life: 0,
+            stands_still_until_ns: 0,
+            session: None,
+            under_way: BTreeMap::new(),
+            sockets: BTreeMap::new(),
+            lease_until: Instant::default(),
+            pace: self.pace,
+            offset_ns: self.offset_ns,
             next_wake_ns: u64::MAX,
         }
     }
@@ -108,6 +132,7 @@ impl Machine {
     pub(super) fn die(&mut self) -> HomeCounters {
         let counters = self.home().map(|home| home.counters()).unwrap_or_default();
         self.process = Process::Down;
+        self.ends = false;
         self.sockets.clear();
         self.under_way.clear();
         self.session = None;

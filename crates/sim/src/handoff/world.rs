@@ -84,6 +84,18 @@ pub(super) enum Happening {
         life: u64,
     },
     Crash(usize),
+    /// A process of a node gets a follower, or ends without one.
+    Upgrade(usize),
+    Stop(usize),
+    End {
+        machine: usize,
+        life: u64,
+        is_followed: bool,
+    },
+    Expire {
+        machine: usize,
+        life: u64,
+    },
     Start(usize),
     StandStill(usize, u64),
     CutSession(usize),
@@ -99,7 +111,9 @@ pub(super) struct World {
     pub(super) now_ns: u64,
     serial: u64,
     agenda: BTreeMap<(u64, u64), Happening>,
+    /// The home's, one for each node, and then those that have followed.
     machines: Vec<Machine>,
+    nodes: usize,
     sessions: Sessions,
     /// Pinned: outlives the home's process.
     steering: BTreeMap<FlowId, (Target, Generation)>,
@@ -126,7 +140,7 @@ impl World {
         let nodes = random.between(1, 3) as usize;
         let slow = options.defect == Some(Defect::SlowClock);
         let machines = (0..=nodes)
-            .map(|machine| Machine::new(&mut random, if slow && machine != HOME { 200_000 } else { 9_000 }))
+            .map(|machine| Machine::new(&mut random, machine, if slow && machine != HOME { 200_000 } else { 9_000 }))
             .collect();
         let home = HomeLimits { kept_bytes_max: *random.pick(&[1 << 20, 1 << 20, 4_000]), ..HomeLimits::default() };
         let mut node = NodeLimits { offers_max: *random.pick(&[1, 3, 100]), ..NodeLimits::default() };
@@ -140,6 +154,7 @@ impl World {
             serial: 0,
             agenda: BTreeMap::new(),
             machines,
+            nodes,
             sessions: Sessions::default(),
             steering: BTreeMap::new(),
             clients: BTreeMap::new(),
@@ -186,6 +201,13 @@ impl World {
         for _ in 0..self.random.below(8) {
             let at_ns = self.random.below(FAULTS_END_NS);
             self.after(at_ns, Happening::Recall);
+        }
+        let ends = if self.random.percent(40) { 0 } else { self.random.between(1, 6) };
+        for _ in 0..ends {
+            let at_ns = self.random.below(FAULTS_END_NS - SECOND);
+            let server = self.random.between(1, self.nodes as u64) as usize;
+            let ending = if self.random.percent(70) { Happening::Upgrade(server) } else { Happening::Stop(server) };
+            self.after(at_ns, ending);
         }
     }
 
@@ -244,7 +266,8 @@ impl World {
             Happening::Wake(machine)
             | Happening::Frozen { machine, .. }
             | Happening::Thawed { machine, .. }
-            | Happening::Connect { node: machine, .. } => Some(*machine),
+            | Happening::Connect { node: machine, .. }
+            | Happening::End { machine, .. } => Some(*machine),
             _ => None,
         }
     }
@@ -273,20 +296,29 @@ impl World {
             }
             Happening::Reset(flow) => self.client_reset(flow),
             Happening::AtHome(packet) => self.packet_at_home(packet),
-            Happening::AtNode(node, packet) => self.packet_at(node, packet),
+            Happening::AtNode(node, packet) => self.packet_at(self.receiver(node, packet.flow), packet),
             Happening::ClientTick(flow) => self.client_tick(flow),
             Happening::NewClient => self.new_client(),
             Happening::Connect { node, life } => self.connect(node, life),
-            Happening::Crash(machine) => self.crash(machine),
+            Happening::Crash(server) => {
+                let machine = self.process_at(server);
+                self.crash(machine);
+            }
+            Happening::Upgrade(server) => self.upgrade(server),
+            Happening::Stop(server) => self.stop(server),
+            Happening::End { machine, life, is_followed } => self.end(machine, life, is_followed),
+            Happening::Expire { machine, life } => self.expire(machine, life),
             Happening::Start(machine) => self.start(machine),
-            Happening::StandStill(machine, duration_ns) => {
+            Happening::StandStill(server, duration_ns) => {
                 self.faults += 1;
+                let machine = self.process_at(server);
                 self.trace(|| format!("{machine} stands still for {} ms", duration_ns / MILLISECOND));
                 let until_ns = &mut self.machines[machine].stands_still_until_ns;
                 *until_ns = (*until_ns).max(self.now_ns + duration_ns);
             }
-            Happening::CutSession(machine) => {
+            Happening::CutSession(server) => {
                 self.faults += 1;
+                let machine = self.process_at(server);
                 for session in self.sessions.of_node(machine) {
                     self.cut_session(session);
                 }
@@ -309,6 +341,7 @@ impl World {
             self.trace(|| format!("{machine}: {}", summarise(&effect)));
             self.execute(machine, effect);
         }
+        self.exit_if_done(machine);
         let state = &self.machines[machine];
         let due = state.poll_timeout();
         if due < leat_logic::time::Instant::NEVER {
@@ -459,7 +492,8 @@ impl World {
             trusts_content: self.has(Defect::TrustsContent),
             forgets_resend: self.has(Defect::ForgetsResend),
         };
-        let socket = Socket::thaw(image, rules, generation, self.now_ns).filter(|_| !self.random.percent(4));
+        let socket = Socket::thaw(image, rules, generation, self.now_ns)
+            .filter(|_| !self.random.percent(4) && !self.is_taken(machine, flow));
         let is_made = socket.is_some();
         self.machines[machine].sockets.extend(socket.map(|socket| (flow, socket)));
         match (&mut self.machines[machine].process, is_made) {
@@ -513,8 +547,11 @@ impl World {
         let number = Image::decode(image).map(|image| image.http.connection.requests as usize).unwrap_or_default();
         let wanted = self.clients[&flow].asked.get(number).map_or(ServerId(0), |asked| asked.wanted);
         let first = if self.random.percent(30) { giver.unwrap_or(wanted) } else { wanted };
+        let stays = self.random.percent(5);
         let Some(home) = self.machines[HOME].home() else { return };
-        if first != ServerId(0) && home.place(flow, Destination::Node(first)).is_ok() {
+        // Nobody but its process can have it there, and that ends.
+        let is_followed = !stays && giver == Some(first) && home.is_giver_followed(flow);
+        if first != ServerId(0) && !is_followed && home.place(flow, Destination::Node(first)).is_ok() {
             return;
         }
         let _ = home.place(flow, Destination::Here);
@@ -563,4 +600,5 @@ fn summarise(effect: &Effect) -> String {
 }
 
 mod faults;
+mod lives;
 mod traffic;

@@ -4,10 +4,10 @@ use super::*;
 
 impl World {
     pub(super) fn start(&mut self, machine: usize) {
-        let state = &mut self.machines[machine];
-        if state.is_up() {
+        if self.machines[machine].is_up() || self.is_followed(machine) {
             return;
         }
+        let state = &mut self.machines[machine];
         state.life += 1;
         let life = state.life;
         let now = state.clock(self.now_ns);
@@ -86,7 +86,7 @@ impl World {
 
     pub(super) fn session_opened(&mut self, session: SessionId) {
         let Some(state) = self.sessions.get(session) else { return };
-        let (node, home_life) = (ServerId(state.node as u32), state.lives.1);
+        let (node, home_life) = (ServerId(self.machines[state.node].server as u32), state.lives.1);
         if self.machines[HOME].life == home_life
             && let Some(home) = self.machines[HOME].home()
         {
@@ -133,8 +133,7 @@ impl World {
 
     /// The home wants something back.
     pub(super) fn recall(&mut self) {
-        let nodes = self.machines.len() as u64 - 1;
-        let node = ServerId(self.random.between(1, nodes) as u32);
+        let node = ServerId(self.random.between(1, self.nodes as u64) as u32);
         let number = self.random.below(4) as usize;
         let Some(home) = self.machines[HOME].home() else { return };
         let flow = home.flows_of(|known| known == node).nth(number);
@@ -151,7 +150,8 @@ impl World {
 
     /// Whether everybody has what they wanted and nothing is left.
     pub(in super::super) fn is_over(&mut self) -> bool {
-        let is_late = self.now_ns > FAULTS_END_NS && self.machines.iter().all(Machine::is_up);
+        let is_late = self.now_ns > FAULTS_END_NS
+            && (0..self.machines.len()).all(|machine| self.machines[machine].is_up() || self.is_followed(machine));
         let is_done = |client: &Client| client.is_over || client.vanishes_ns <= self.now_ns;
         is_late
             && self.clients.values().all(is_done)

@@ -7,7 +7,7 @@ impl World {
     pub(super) fn new_client(&mut self) {
         let serial = self.clients.len() as u64 + 1;
         let flow = FlowId { home: ServerId(0), serial };
-        let servers = self.machines.len() as u64;
+        let servers = self.nodes as u64 + 1;
         let now_ns = self.now_ns;
         let Some(home) = self.machines[HOME].home() else { return };
         if !home.open(flow) {
@@ -207,8 +207,9 @@ impl World {
         };
         let is_drained = socket.is_drained();
         let wanted = self.clients[&flow].asked[number as usize - 1].wanted;
+        let server = self.machines[machine].server;
         let is_for_one = self.random.percent(30);
-        if wanted.0 as usize == machine || is_told || self.random.percent(20) {
+        if wanted.0 as usize == server || is_told || self.random.percent(20) {
             self.answer(machine, flow);
         } else if let Some(home) = self.machines[machine].home() {
             let given = if is_for_one { home.lend(flow, wanted) } else { home.give(flow, wanted) };
@@ -248,7 +249,7 @@ impl World {
     fn answer(&mut self, machine: usize, flow: FlowId) {
         let client = &self.clients[&flow];
         let state = &mut self.machines[machine];
-        let head = (machine as u8) << 5 | (state.life as u8 & 31);
+        let head = (machine as u8).wrapping_mul(37) ^ state.life as u8;
         let Some(socket) = state.sockets.get_mut(&flow) else { return };
         assert!(socket.received <= client.asked.len() as u64 * REQUEST_BYTES, "more than was sent");
         let progress = socket.answer(client, head, self.version);

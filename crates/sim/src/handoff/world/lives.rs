@@ -1,0 +1,109 @@
+//! A node's processes that are upgraded or stopped: one that ends gives back what it has, beside the one that follows it on the same machine.
+
+use super::*;
+
+/// A process that hasn't given back everything by then ends all the same.
+const DRAIN_NS: u64 = 30 * SECOND;
+/// The same of one that nobody follows.
+const STOP_NS: u64 = 3 * SECOND;
+
+impl World {
+    /// Which of a server's processes is the youngest, or the one before.
+    pub(super) fn process_at(&mut self, server: usize) -> usize {
+        let up = |machine: &usize| self.machines[*machine].server == server && self.machines[*machine].is_up();
+        let mut up: Vec<usize> = (0..self.machines.len()).filter(up).collect();
+        let youngest = up.pop().unwrap_or(server);
+        if up.is_empty() || self.random.percent(50) { youngest } else { *self.random.pick(&up) }
+    }
+
+    fn youngest(&self, server: usize) -> usize {
+        self.machines.iter().rposition(|machine| machine.server == server).unwrap_or(server)
+    }
+
+    /// Whether another process on the same machine has a socket of a flow, so that no second one can be made.
+    pub(super) fn is_taken(&self, machine: usize, flow: FlowId) -> bool {
+        let server = self.machines[machine].server;
+        let others = self.machines.iter().enumerate().filter(|(other, _)| *other != machine);
+        others.filter(|(_, other)| other.server == server).any(|(_, other)| other.sockets.contains_key(&flow))
+    }
+
+    /// Which of a server's processes gets a flow's packets: that which has a socket of it.
+    pub(super) fn receiver(&self, server: usize, flow: FlowId) -> usize {
+        let has_it = |machine: &Machine| machine.server == server && machine.sockets.contains_key(&flow);
+        self.machines.iter().position(has_it).unwrap_or(server)
+    }
+
+    /// Another process of a node begins, and the one before is told to end.
+    pub(super) fn upgrade(&mut self, server: usize) {
+        let old = self.youngest(server);
+        if !self.machines[old].is_up() || self.machines[old].ends {
+            return;
+        }
+        let follower = self.machines[old].follower();
+        self.machines.push(follower);
+        let new = self.machines.len() - 1;
+        self.summary.upgrades += 1;
+        self.start(new);
+        let life = self.machines[old].life;
+        let delay_ns = *self.random.pick(&[0, MILLISECOND, 300 * MILLISECOND]);
+        self.after(delay_ns, Happening::End { machine: old, life, is_followed: true });
+    }
+
+    /// A node's process is to end; another begins when it has.
+    pub(super) fn stop(&mut self, server: usize) {
+        let machine = self.youngest(server);
+        let life = self.machines[machine].life;
+        self.happen(Happening::End { machine, life, is_followed: false });
+    }
+
+    pub(super) fn end(&mut self, machine: usize, life: u64, is_followed: bool) {
+        let state = &mut self.machines[machine];
+        let now = state.clock(self.now_ns);
+        if state.life != life || state.ends {
+            return;
+        }
+        let Some(node) = state.node() else { return };
+        node.leave(now, is_followed);
+        state.ends = true;
+        self.trace(|| format!("{machine} is to end"));
+        let most_ns = if is_followed { DRAIN_NS } else { STOP_NS };
+        self.after(most_ns, Happening::Expire { machine, life });
+    }
+
+    /// A process ends that has nothing any more.
+    pub(super) fn exit_if_done(&mut self, machine: usize) {
+        let state = &mut self.machines[machine];
+        let is_done = state.ends && state.sockets.is_empty() && state.under_way.is_empty();
+        if is_done && state.node().is_some_and(|node| node.has_left()) {
+            self.exit(machine);
+        }
+    }
+
+    /// What a process hasn't given back by then ends with it.
+    pub(super) fn expire(&mut self, machine: usize, life: u64) {
+        let state = &self.machines[machine];
+        if state.life != life || !state.is_up() {
+            return;
+        }
+        let left: Vec<FlowId> = state.sockets.keys().chain(state.under_way.keys()).copied().collect();
+        self.summary.expired += left.len() as u64;
+        self.excuses.extend(left.into_iter().map(|flow| (flow, "its node's process ended")));
+        self.faults += 1;
+        self.exit(machine);
+    }
+
+    fn exit(&mut self, machine: usize) {
+        self.trace(|| format!("{machine} ends"));
+        self.machines[machine].die();
+        for session in self.sessions.of_node(machine) {
+            self.cut_session(session);
+        }
+        let delay_ns = *self.random.pick(&[MILLISECOND, SECOND]);
+        self.after(delay_ns, Happening::Start(machine));
+    }
+
+    /// Whether a process has ended for good.
+    pub(super) fn is_followed(&self, machine: usize) -> bool {
+        machine != self.youngest(self.machines[machine].server)
+    }
+}
