@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use leat_logic::admission::Resource;
+use leat_logic::admission::{Denial, Resource};
 use leat_logic::http::RejectReason;
 
 pub use page::reference;
@@ -101,6 +101,8 @@ pub struct SiteMetrics {
     pub share_used: Number,
     /// By the stages' order: [`STAGES`].
     pub stages: [StageMetrics; STAGES.len()],
+    /// Requests of clients that may not ask, or not so often: by `Denial::index`.
+    pub denied: [Number; Denial::COUNT],
     /// Processor time of the site's handlers, in nanoseconds.
     pub compute_ns: Number,
     /// Slices that its handlers' programs got.

@@ -11,6 +11,7 @@ pub mod dispatch;
 pub mod fastcgi;
 pub mod handoff;
 pub mod http;
+pub mod network;
 pub mod protocol;
 pub mod schedule;
 pub mod serve;

@@ -222,7 +222,24 @@ impl<'a> Judge<'a> {
         self.error_pages(table);
         self.fallback(table);
         self.hosts(table);
+        self.access(table);
         self.handlers(table);
+    }
+
+    /// A rule says who may or how often.
+    fn access(&mut self, table: SiteTable<'a>) {
+        for (index, rule) in table.section.access.iter().enumerate() {
+            let Some(span) = table.item("access", index) else { continue };
+            let is_wrong = |key| {
+                let value = table.nested_item("access", index, key);
+                value.is_some_and(|value| !self.is_good(&value.span()))
+            };
+            let says_nothing = rule.allow.is_empty() && rule.deny.is_empty() && rule.requests == 0;
+            if says_nothing && !["allow", "deny", "requests"].into_iter().any(is_wrong) {
+                let message = format!("the access to {} is everybody's, as without this section", rule.path);
+                self.warning(span, message, "write `allow`, `deny` or `requests`");
+            }
+        }
     }
 
     /// Each handler is one thing.

@@ -3,6 +3,7 @@
 //! Each key is declared once, in [`server`], [`schedule`], [`site`] and the like, with its type, default, range and sentence; struct, parser, messages and
 //! `docs/config.md` come from there. What the values are for is left to the worker.
 
+mod access;
 mod check;
 mod check_cluster;
 mod check_schedule;
@@ -29,10 +30,11 @@ mod syntax;
 #[cfg(test)]
 mod tests;
 
+pub use access::Access;
 pub use cluster::{Cluster, ClusterKey, ClusterNode, Dynamic, HealthChecks, MixLard, Role};
 pub use command_line::{ClusterFlags, dispatcher_text, node_text};
 pub use handler::{Burn, Cgi, Command, FastCgi, Handler, Proxy, Redirect, Variable};
-pub use kinds::{Network, address_argument};
+pub use kinds::address_argument;
 pub use lab::Lab;
 pub use load::{Part, check, check_part, from_directory, from_text, load, load_part, parts};
 pub use mistake::{Mistake, Mistakes, Severity};

@@ -2,7 +2,9 @@
 
 use std::net::SocketAddr;
 
-use super::kinds::{ADDRESS, ListOf, NETWORK, Network};
+use leat_logic::network::Network;
+
+use super::kinds::{ADDRESS, ListOf, NETWORK};
 use super::schema::{Fallback::*, section};
 
 section! {

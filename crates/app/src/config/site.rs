@@ -11,6 +11,7 @@ use leat_logic::serve::hosts::HostPattern;
 use leat_logic::serve::path_pattern::PathPattern;
 use leat_logic::serve::policy::SymlinkPolicy;
 
+use super::access::Access;
 use super::handler::Handler;
 use super::kinds::{
     ACCESS_LOG, ADDRESS, CHARSET, Choice, Count, DIRECTORY, EXTENSION, FILE_NAME, Flag, HEADER_NAME, HEADER_VALUE,
@@ -152,6 +153,8 @@ section! {
         access_log: AccessLog = Nested::<AccessLog>::new(), Otherwise("");
         /// Headers added for some paths.
         path_headers ("header"): Vec<PathHeaders> = Repeated::<PathHeaders>::new(), Otherwise("none");
+        /// Who may ask for some paths, and how often.
+        access: Vec<Access> = Repeated::<Access>::new(), Otherwise("none");
         /// What makes replies other than files, for some paths.
         handlers ("handler"): Vec<Handler> = Repeated::<Handler>::new(), Otherwise("none");
         /// Limits of this site alone.

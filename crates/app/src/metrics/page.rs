@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
-use leat_logic::admission::Resource;
+use leat_logic::admission::{Denial, Resource};
 use leat_logic::http::RejectReason;
 
 use super::{
@@ -148,6 +148,15 @@ impl ServerMetrics {
             for (stage, label) in STAGES[..3].iter().enumerate() {
                 let refused = sum(parts, &|part| part.stages[stage].refused.get());
                 page.line("", &[("site", name), ("stage", label)], refused);
+            }
+        }
+        page.family(&DENIED);
+        for (name, parts) in &sites {
+            for (index, label) in Denial::LABELS.iter().enumerate() {
+                let denied = sum(parts, &|part| part.denied[index].get());
+                if denied > 0 {
+                    page.line("", &[("site", name), ("reason", label)], denied);
+                }
             }
         }
         page.family(&QUEUE_DELAY_SECONDS);
@@ -357,6 +366,12 @@ const REFUSED: Family = Family {
     labels: "site, stage",
     help: "Requests answered with 503 because there was too much to do: when they had been received, when they were to be served, or before their reply was sent.",
 };
+const DENIED: Family = Family {
+    name: "leat_denied_total",
+    kind: "counter",
+    labels: "site, reason",
+    help: "Requests answered with 403 because of their client's address, or with 429 because it asked too often, by [[site.access]].",
+};
 const QUEUE_DELAY_SECONDS: Family = Family {
     name: "leat_queue_delay_seconds",
     kind: "histogram",
@@ -395,6 +410,7 @@ fn families() -> Vec<&'static Family> {
         &LOG_LINES_DROPPED,
         &STAGE_SHARE_GIVEN,
         &REFUSED,
+        &DENIED,
         &QUEUE_DELAY_SECONDS,
         &REQUEST_SECONDS,
         &RELOADS,

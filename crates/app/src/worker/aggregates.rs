@@ -1,10 +1,10 @@
-//! The sites and owners with quotas, which all workers of an engine have in common, and what the configuration lets them use. Workers lock only to find
-//! and to limit them, at a reload; what is used is in atomic numbers.
+//! The sites and owners with quotas, which all workers of an engine have in common, and what the configuration lets them use; and how often clients have
+//! asked for what has a rate. Workers lock only to find and to limit them, at a reload; what is used is in atomic numbers.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use leat_logic::admission::{Aggregate, Rate, Resource};
+use leat_logic::admission::{AccessRule, Aggregate, ClientRate, ClientRates, Rate, Resource};
 use leat_logic::schedule::PolicyKind;
 use leat_logic::time::Instant;
 
@@ -26,9 +26,15 @@ enum Of {
 
 type Known = BTreeMap<(Of, String), Weak<Aggregate>>;
 
+/// By the site's name and the paths.
+type KnownRates = BTreeMap<(String, String), Weak<ClientRates>>;
+
 /// See the module.
 #[derive(Debug, Default)]
-pub struct Aggregates(Mutex<Known>);
+pub struct Aggregates {
+    known: Mutex<Known>,
+    rates: Mutex<KnownRates>,
+}
 
 impl Aggregates {
     /// The aggregates that a site belongs to, each with its weight in the next: its own, its owner's and so on, as far as the last that has a quota. What
@@ -49,13 +55,33 @@ impl Aggregates {
             path.pop();
         }
         let workers = config.workers.max(1) as u64;
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let each = path.into_iter().map(|(of, name, quota, weight)| {
             let aggregate = find(&mut all, of, name);
             limit(&aggregate, quota, workers, now);
             (aggregate, weight)
         });
         each.collect()
+    }
+
+    /// The rules of a site for who may ask and how often. What clients have asked for counts on for as long as the rate is the same. `seed`: for new rates.
+    pub(super) fn access_rules(&self, site: &Site, seed: u64) -> Vec<AccessRule> {
+        let mut all = self.rates.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|_, rates| rates.strong_count() > 0);
+        let rules = site.access.iter().map(|access| {
+            let rate = ClientRate { requests: access.requests, per: access.per };
+            let key = (site.name.clone(), access.path.to_string());
+            let rates = (access.requests > 0).then(|| {
+                let known = all.get(&key).and_then(Weak::upgrade).filter(|known| known.rate() == rate);
+                known.unwrap_or_else(|| {
+                    let new = Arc::new(ClientRates::new(rate, seed));
+                    all.insert(key, Arc::downgrade(&new));
+                    new
+                })
+            });
+            AccessRule { paths: access.path.clone(), allow: access.allow.clone(), deny: access.deny.clone(), rates }
+        });
+        rules.collect()
     }
 }
 
@@ -83,7 +109,7 @@ fn limit(aggregate: &Aggregate, quota: &Quota, workers: u64, now: Instant) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::OwnerQuota;
+    use crate::config::{Access, OwnerQuota};
 
     fn owner(name: &str, owner: &str, network_rate: u64) -> Owner {
         let quota = OwnerQuota(Quota { network_rate, ..Quota::default() });
@@ -114,9 +140,24 @@ mod tests {
         let (a, b) = (aggregates.path(&config, &a, at), aggregates.path(&config, &b, at));
         assert!(Arc::ptr_eq(&a[1].0, &b[2].0), "they have their owner's in common");
         assert!(Arc::ptr_eq(&b[0].0, &aggregates.path(&config, &site("b", "child", 20), at)[0].0), "as workers have");
-        assert_eq!(aggregates.0.lock().unwrap().len(), 4);
+        assert_eq!(aggregates.known.lock().unwrap().len(), 4);
         drop((a, b));
         aggregates.path(&config, &site("c", "", 20), at);
-        assert_eq!(aggregates.0.lock().unwrap().len(), 1, "nobody has the others any more");
+        assert_eq!(aggregates.known.lock().unwrap().len(), 1, "nobody has the others any more");
+    }
+
+    #[test]
+    fn a_rate_is_one_for_all_workers_and_stays_over_a_reload() {
+        let aggregates = Aggregates::default();
+        let rates = |requests| {
+            let access = vec![Access { requests, ..Access::default() }];
+            let site = Site { name: "a".to_owned(), access, ..Site::default() };
+            aggregates.access_rules(&site, 1).pop().and_then(|rule| rule.rates)
+        };
+        let (first, second) = (rates(5).unwrap(), rates(5).unwrap());
+        assert!(Arc::ptr_eq(&first, &second) && rates(0).is_none());
+        assert!(!Arc::ptr_eq(&first, &rates(6).unwrap()), "another rate begins anew");
+        drop((first, second));
+        assert!(rates(0).is_none() && aggregates.rates.lock().unwrap().is_empty());
     }
 }

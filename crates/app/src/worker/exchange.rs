@@ -49,6 +49,8 @@ pub(super) struct Exchange<F> {
     pub(super) fell_back: bool,
     /// Field lines that go with an error, whatever its page is.
     pub(super) error_fields: Vec<u8>,
+    /// Its client may ask for what it asked for.
+    pub(super) is_let_in: bool,
     /// Its path has been seen to be a file, for a handler that wants to know.
     pub(super) is_file: bool,
     /// Content bytes of the reply, and how many the kernel has taken.
@@ -160,6 +162,7 @@ impl<F> Exchange<F> {
             status: 0,
             error: None,
             fell_back: false,
+            is_let_in: false,
             is_file: false,
             error_fields: Vec::new(),
             body_bytes: 0,
@@ -213,6 +216,7 @@ impl<F> Exchange<F> {
         self.status = 0;
         self.error = None;
         self.fell_back = false;
+        self.is_let_in = false;
         self.is_file = false;
         self.error_fields.clear();
         self.body_bytes = 0;

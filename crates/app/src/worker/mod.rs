@@ -5,6 +5,7 @@
 //! answer, [`reply`] writes the head, [`transmit`] sends what doesn't go out at once.
 
 mod accept;
+mod access;
 mod account;
 mod admin;
 mod aggregates;

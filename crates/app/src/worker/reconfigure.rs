@@ -155,6 +155,7 @@ impl<H: Host> Worker<H> {
                 offered: Vec::new(),
                 handlers: Vec::new(),
                 limits,
+                access: Vec::new(),
                 error_pages: Vec::new(),
                 fallback: None,
                 log: None,
@@ -178,14 +179,21 @@ impl<H: Host> Worker<H> {
                 }
                 let known = before.as_ref().map_or(&[][..], |before| &before.handlers);
                 let handlers = site.handlers.iter().filter_map(|handler| Handler::new(site, handler, known)).collect();
+                // A dispatcher's requests are judged by the nodes that answer them.
+                let kind = if config.role == Role::Dispatcher { SiteKind::Cluster } else { SiteKind::Files };
+                let access = match kind {
+                    SiteKind::Files => self.aggregates.access_rules(site, self.boundary),
+                    _ => Vec::new(),
+                };
                 self.put_site(&site.name, |number, metrics| Site {
                     name: site.name.clone(),
                     number,
-                    kind: if config.role == Role::Dispatcher { SiteKind::Cluster } else { SiteKind::Files },
+                    kind,
                     files,
                     offered: site.precompressed.clone(),
                     handlers,
                     limits: settings::limits(&config.limits, Some(&site.limits)),
+                    access,
                     error_pages: site
                         .error_pages
                         .iter()

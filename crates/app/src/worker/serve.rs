@@ -19,6 +19,9 @@ impl<H: Host> Worker<H> {
         if self.cluster.is_some() && !self.belongs_here(token) {
             return;
         }
+        if !self.let_in(token) {
+            return;
+        }
         let Some(exchange) = self.connections[token].exchange.as_mut() else { return };
         let handler = match &exchange.site {
             Some(site) if !site.handlers.is_empty() && exchange.error.is_none() => {

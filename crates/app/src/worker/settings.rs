@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use leat_logic::admission::AccessRule;
 use leat_logic::http::{Limits, Method, Request};
+use leat_logic::network::Network;
 use leat_logic::schedule::Gathering;
 use leat_logic::serve::cache::CacheLimits;
 use leat_logic::serve::coding::{Coding, CodingOrder};
@@ -34,6 +36,8 @@ pub(super) struct Site {
     /// The first whose paths fit answers.
     pub(super) handlers: Vec<Rc<Handler>>,
     pub(super) limits: Limits,
+    /// Who may ask for some paths, and how often.
+    pub(super) access: Vec<AccessRule>,
     pub(super) error_pages: Vec<(u16, Bytes)>,
     /// What answers where nothing is.
     pub(super) fallback: Option<Bytes>,
@@ -90,7 +94,7 @@ pub(super) struct Listener {
     /// The site that stands for a port where another protocol than HTTP is spoken.
     pub(super) port: Option<u32>,
     /// Balancers that tell who their clients are.
-    pub(super) tellers: Vec<config::Network>,
+    pub(super) tellers: Vec<Network>,
 }
 
 impl Listener {

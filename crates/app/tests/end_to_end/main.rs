@@ -7,6 +7,7 @@
 #[allow(dead_code, reason = "shared with other test programs")]
 mod support;
 
+mod access;
 mod admin;
 mod bodies;
 mod burning;

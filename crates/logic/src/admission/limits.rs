@@ -44,3 +44,8 @@ pub const QUOTA_ROUNDS_EACH_SECOND: u64 = 40;
 pub const CLAIM_PERIOD_NS: u64 = 50_000_000;
 /// The most that a worker's claim is: more that wait make it no larger.
 pub const WAITING_CLAIM_MAX: u32 = 1_024;
+
+/// Clients of whom a rate knows how often they ask: half a megabyte for each rate.
+pub const CLIENTS_MAX: usize = 1 << 16;
+/// Words among which a client's is looked for.
+pub const CLIENTS_OF_BUCKET: usize = 8;

@@ -9,10 +9,14 @@
 //! | `refusal` | how many refusals a worker can afford |
 //! | `shedding` | what part of those who connect is let in |
 //! | `aggregate` | how much a site or an owner may send, read, compute and hold on all workers |
+//! | `access` | whether a client may ask for a path, by its address and how often it asks |
+//! | `client_rates` | how often each client has asked lately |
 //! | `quota` | when one worker goes on, and how much it may use at once |
 //! | `limits` | the numbers |
 
+mod access;
 mod aggregate;
+mod client_rates;
 mod crowd;
 pub mod limits;
 mod quota;
@@ -20,7 +24,9 @@ mod refusal;
 mod shedding;
 mod site;
 
+pub use access::{AccessRule, Denial, judge};
 pub use aggregate::{Aggregate, Rate, Resource};
+pub use client_rates::{ClientRate, ClientRates};
 pub use crowd::LastAsked;
 pub use quota::Quotas;
 pub use refusal::Refusal;

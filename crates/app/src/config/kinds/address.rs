@@ -3,6 +3,8 @@
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
+use leat_logic::network::Network;
+
 use super::{Text, Wrong};
 
 /// An IP address and a port.
@@ -17,28 +19,6 @@ pub(in crate::config) const OPTIONAL_ADDRESS: Text<Option<SocketAddr>> =
 pub(in crate::config) const IP_ADDRESS: Text<IpAddr> =
     Text { description: "IP address", example: "192.0.2.11", parse: parse_ip };
 
-/// A network, or one address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Network {
-    address: IpAddr,
-    /// How many bits of it all have.
-    prefix: u8,
-}
-
-impl Network {
-    /// Whether an address is of it. IPv4 in IPv6 is IPv4.
-    #[must_use]
-    pub fn contains(&self, address: IpAddr) -> bool {
-        let bits = |address: IpAddr| match address {
-            IpAddr::V4(address) => u128::from(address.to_bits()) << 96,
-            IpAddr::V6(address) => address.to_bits(),
-        };
-        let address = address.to_canonical();
-        let differ = bits(address) ^ bits(self.address);
-        address.is_ipv4() == self.address.is_ipv4() && differ.leading_zeros() >= u32::from(self.prefix)
-    }
-}
-
 /// A network.
 pub(in crate::config) const NETWORK: Text<Network> =
     Text { description: "network or IP address", example: "10.0.0.0/8", parse: parse_network };
@@ -51,16 +31,11 @@ fn parse_network(written: &str, base: &Path) -> Result<Network, Wrong> {
     let Some(prefix) = prefix.map_or(Some(most), |prefix| prefix.parse().ok().filter(|&prefix| prefix <= most)) else {
         return Wrong::new("has no such prefix", format!("write a number from 0 to {most} behind the slash"));
     };
-    let network = Network { address, prefix };
-    // What isn't the network's part must be zero.
-    let is_first = match address {
-        IpAddr::V4(address) => address.to_bits().checked_shl(prefix.into()).unwrap_or(0) == 0,
-        IpAddr::V6(address) => address.to_bits().checked_shl(prefix.into()).unwrap_or(0) == 0,
-    };
-    if is_first {
-        Ok(network)
-    } else {
-        Wrong::new("is an address within a network", "write the network's first address, or leave out the prefix")
+    match Network::new(address, prefix) {
+        Some(network) => Ok(network),
+        None => {
+            Wrong::new("is an address within a network", "write the network's first address, or leave out the prefix")
+        }
     }
 }
 

@@ -19,8 +19,8 @@ use toml::de::DeValue;
 
 use super::schema::{At, Schema};
 
+pub use address::address_argument;
 pub(super) use address::{ADDRESS, IP_ADDRESS, NETWORK, OPTIONAL_ADDRESS};
-pub use address::{Network, address_argument};
 pub use command::Command;
 pub(super) use command::{CommandLine, PEER, UPSTREAM, VARIABLE_NAME, VARIABLE_VALUE};
 pub(super) use header::{HEADER_NAME, HEADER_VALUE, HeaderName, MEDIA_TYPE};
@@ -31,7 +31,7 @@ pub(super) use path::{
     ACCESS_LOG, DIRECTORY, EXTENSION, FILE_NAME, FILE_NAME_OR_NONE, SOCKET, URL_PATH, URL_PATH_OR_NONE, is_directory,
     reason,
 };
-pub(super) use pattern::{DESTINATION, PATH_PATTERN};
+pub(super) use pattern::{BELOW, DESTINATION, PATH_PATTERN};
 pub(super) use policy::{DISPATCH_POLICY, POLICY, PROTOCOL};
 pub(super) use secret::CLUSTER_KEY;
 pub(super) use text::{CHARSET, CPU_LIST, Choice, Flag, ListOf, NAME, OWNER, Pairs, STATUS, TOKEN, Text, Wrong};

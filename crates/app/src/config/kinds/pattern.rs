@@ -21,6 +21,23 @@ fn parse_pattern(written: &str, _: &Path) -> Result<PathPattern, Wrong> {
     }
 }
 
+/// A path and all below it.
+pub(in crate::config) const BELOW: Text<PathPattern> =
+    Text { description: "`\"/path/*\"`", example: "/inside/*", parse: parse_below };
+
+fn parse_below(written: &str, base: &Path) -> Result<PathPattern, Wrong> {
+    match parse_pattern(written, base) {
+        Ok(below @ PathPattern::Below(_)) => Ok(below),
+        Ok(PathPattern::Exact(path)) => {
+            let all = path.trim_end_matches('/');
+            Wrong::new("is one path", format!("write \"{all}/*\", which is it and all below it"))
+        }
+        Ok(PathPattern::Ending(_)) | Err(_) => {
+            Wrong::new("isn't a path and all below it", "write it as in \"/inside/*\"; \"/*\" is all of the site")
+        }
+    }
+}
+
 /// A URL or a path, for some paths or for each its own.
 pub(in crate::config) const DESTINATION: Text<Destination> = Text {
     description: "URL or path, with or without `/*` at its end",
