@@ -1,5 +1,6 @@
 //! The programs, packet by packet (`BPF_PROG_TEST_RUN`). Whole connections are in `tests/handoff`.
 
+mod foreign;
 mod spread;
 
 use std::net::{IpAddr, SocketAddr};
@@ -654,46 +655,6 @@ fn a_node_believes_nobody_who_has_no_cookie() {
         assert_eq!(node.counters().unwrap(), NodeCounters { forged: 6, ..NodeCounters::default() });
     };
     namespace.run(work).unwrap();
-}
-
-/// Where another server answers, what leaves is let pass, but for a goodbye that nobody may hear: one that answers what found no connection.
-#[test]
-fn what_another_server_says_passes_without_a_lease() {
-    in_namespace("leaves", |path| {
-        let mut node = Node::load_for_births(path, CookieKey::new([7; 16])).unwrap();
-        let foreign = Some("127.0.0.1:8080".parse().unwrap());
-        for (client, vip) in [(CLIENT4, VIP4), (CLIENT6, VIP6)] {
-            node.add_service(&Service { vip: vip.parse().unwrap(), own: None, marked: false, foreign }).unwrap();
-            for (flags, verdict) in [(ACK, PASS), (FIN | ACK, PASS), (RST | ACK, PASS), (RST, DROP)] {
-                let frame = Segment::new(vip, client, flags, 1000).frame();
-                assert_eq!(run_program(&mut node.programs, "node_egress", &frame).0, verdict, "{vip}: {flags}");
-            }
-            // leat's own need one.
-            let own = "198.51.100.2:80";
-            let service = Service { vip: own.parse().unwrap(), own: None, marked: false, foreign: None };
-            node.add_service(&service).unwrap();
-            let frame = Segment::new(own, CLIENT4, ACK, 1000).frame();
-            assert_eq!(run_program(&mut node.programs, "node_egress", &frame).0, DROP);
-        }
-    });
-}
-
-/// What only acknowledges is let in without a look at the connections: it makes none, and what the kernel answers where there is none doesn't leave.
-#[test]
-fn what_another_server_hears_may_be_nobodys() {
-    in_namespace("hears", |path| {
-        let mut node = Node::load_for_births(path, CookieKey::new([7; 16])).unwrap();
-        let foreign = Some("127.0.0.1:8080".parse().unwrap());
-        node.add_service(&Service { vip: VIP4.parse().unwrap(), own: None, marked: false, foreign }).unwrap();
-        for (flags, payload, verdict) in [(ACK, 0, PASS), (ACK, 1, DROP), (FIN | ACK, 0, DROP), (RST, 0, DROP)] {
-            let mut segment = Segment::new(CLIENT4, VIP4, flags, 1000);
-            segment.payload = vec![0; payload];
-            let frame = segment.frame();
-            assert_eq!(run_program(&mut node.programs, "node_ingress", &frame).0, verdict, "{flags}, {payload} bytes");
-        }
-        let reset = Segment::new(VIP4, CLIENT4, RST, 1000).frame();
-        assert_eq!(run_program(&mut node.programs, "node_egress", &reset).0, DROP);
-    });
 }
 
 #[test]

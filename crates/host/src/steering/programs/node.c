@@ -39,6 +39,47 @@ static __always_inline struct service *find_service(const __u8 *address, __be16 
 	return bpf_map_lookup_elem(&services, &key);
 }
 
+/* How far the client of a connection at a foreign server has come, the last of its place. */
+struct course {
+	__be32 client;
+	__be32 vip;
+	__be16 client_port;
+	__be16 vip_port;
+	__u32 next; /* the sequence number that follows */
+};
+
+#define COURSES_BITS 13
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1 << COURSES_BITS);
+	__type(key, __u32);
+	__type(value, struct course);
+} courses SEC(".maps");
+
+static __always_inline struct course *find_course(__be32 client, __be16 client_port)
+{
+	/* The golden ratio's bits spread neighbours. */
+	__u32 place = (client ^ (__u32)client_port << 16 ^ client_port) * 0x9e3779b9U >> (32 - COURSES_BITS);
+	return bpf_map_lookup_elem(&courses, &place);
+}
+
+/* A packet belongs to a connection, or makes one. */
+static __always_inline void note_course(const struct packet *packet)
+{
+	if (!packet->is_ipv4)
+		return;
+	__be32 client = mapped_ipv4(packet->source);
+	struct course *course = find_course(client, packet->source_port);
+	if (!course)
+		return;
+	course->client = client;
+	course->vip = mapped_ipv4(packet->destination);
+	course->client_port = packet->source_port;
+	course->vip_port = packet->destination_port;
+	course->next = bpf_ntohl(packet->tcp.seq) + packet->payload;
+}
+
 #ifdef WITH_BIRTHS
 /* Connections that began here, the last of each client's port. */
 struct {
@@ -119,6 +160,8 @@ static __noinline int begin(struct __sk_buff *skb, const struct packet *packet, 
 		return drop(STRAY);
 	if (give_to_listener(skb, packet, &handshake, service)) {
 		count(BORN);
+		if (is_foreign)
+			note_course(packet);
 		return TC_ACT_UNSPEC;
 	}
 	if (!is_foreign)
@@ -153,25 +196,35 @@ static __always_inline const struct tcphdr *simple_tcp(const struct __sk_buff *s
 	return (*ip)->ihl == 5 && (*ip)->protocol == IPPROTO_TCP ? tcp : NULL;
 }
 
-/* Whether a packet does nothing but acknowledge what a foreign server has said. It makes no connection, so nobody has to know whether there is one: where there
- * is none, the kernel's reset is looked at when it leaves. */
-static __always_inline int only_acknowledges(const struct __sk_buff *skb)
+/* Whether a packet can't make a connection at a foreign server, so that nobody has to know whether there is one. Either it only acknowledges: where there is no
+ * connection, the kernel's reset is looked at when it leaves. Or it goes on where the last packet of its connection ended: one that begins doesn't, as its
+ * numbers are others. */
+static __always_inline int goes_on(const struct __sk_buff *skb)
 {
 	const struct iphdr *ip;
 	const struct tcphdr *tcp = simple_tcp(skb, &ip);
-	if (!tcp || tcp->syn || tcp->fin || tcp->rst || skb->gso_segs > 1 || bpf_ntohs(ip->tot_len) != sizeof(*ip) + tcp->doff * 4)
+	if (!tcp || tcp->syn || tcp->fin || tcp->rst || skb->gso_segs > 1)
 		return 0;
-	__u8 address[16];
-	map_ipv4(address, ip->daddr);
-	const struct service *service = find_service(address, tcp->dest);
-	return service && (service->flags & (SERVICE_FOREIGN | SERVICE_OWN)) == SERVICE_FOREIGN;
+	__u32 payload = bpf_ntohs(ip->tot_len) - sizeof(*ip) - tcp->doff * 4;
+	if (!payload) {
+		__u8 address[16];
+		map_ipv4(address, ip->daddr);
+		const struct service *service = find_service(address, tcp->dest);
+		return service && (service->flags & (SERVICE_FOREIGN | SERVICE_OWN)) == SERVICE_FOREIGN;
+	}
+	struct course *course = find_course(ip->saddr, tcp->source);
+	if (!course || course->client != ip->saddr || course->vip != ip->daddr || course->client_port != tcp->source ||
+	    course->vip_port != tcp->dest || course->next != bpf_ntohl(tcp->seq))
+		return 0;
+	course->next += payload;
+	return 1;
 }
 
 SEC("classifier")
 int node_ingress(struct __sk_buff *skb)
 {
 	struct packet packet;
-	if (only_acknowledges(skb)) {
+	if (goes_on(skb)) {
 		count(RECEIVED);
 		return TC_ACT_UNSPEC;
 	}
@@ -193,9 +246,13 @@ int node_ingress(struct __sk_buff *skb)
 		count(RESTORED);
 	}
 	int kind = find_socket(skb, &packet);
-	/* What the server has closed already may be waiting for this: the kernel counts it with those that are over. */
-	if (service->flags & SERVICE_FOREIGN && (packet.tcp.fin || packet.tcp.rst) && (kind == SOCKET_CONNECTION || kind == SOCKET_OVER))
-		is_over(&packet, 0);
+	if (service->flags & SERVICE_FOREIGN) {
+		/* What the server has closed already may be waiting for this: the kernel counts it with those that are over. */
+		if ((packet.tcp.fin || packet.tcp.rst) && (kind == SOCKET_CONNECTION || kind == SOCKET_OVER))
+			is_over(&packet, 0);
+		else if (kind == SOCKET_CONNECTION)
+			note_course(&packet);
+	}
 	/* Without a connection the kernel would reset it: it may be about to be taken, or just have been given. */
 	if (kind == SOCKET_NONE || (kind != SOCKET_CONNECTION && !packet.tcp.syn))
 		return begin(skb, &packet, kind, service);

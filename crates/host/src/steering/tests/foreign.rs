@@ -1,0 +1,79 @@
+//! What passes where a server answers that isn't leat.
+
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
+
+use super::*;
+
+/// Where another server answers, what leaves is let pass, but for a goodbye that nobody may hear: one that answers what found no connection.
+#[test]
+fn what_another_server_says_passes_without_a_lease() {
+    in_namespace("leaves", |path| {
+        let mut node = Node::load_for_births(path, CookieKey::new([7; 16])).unwrap();
+        let foreign = Some("127.0.0.1:8080".parse().unwrap());
+        for (client, vip) in [(CLIENT4, VIP4), (CLIENT6, VIP6)] {
+            node.add_service(&Service { vip: vip.parse().unwrap(), own: None, marked: false, foreign }).unwrap();
+            for (flags, verdict) in [(ACK, PASS), (FIN | ACK, PASS), (RST | ACK, PASS), (RST, DROP)] {
+                let frame = Segment::new(vip, client, flags, 1000).frame();
+                assert_eq!(run_program(&mut node.programs, "node_egress", &frame).0, verdict, "{vip}: {flags}");
+            }
+            // leat's own need one.
+            let own = "198.51.100.2:80";
+            let service = Service { vip: own.parse().unwrap(), own: None, marked: false, foreign: None };
+            node.add_service(&service).unwrap();
+            let frame = Segment::new(own, CLIENT4, ACK, 1000).frame();
+            assert_eq!(run_program(&mut node.programs, "node_egress", &frame).0, DROP);
+        }
+    });
+}
+
+/// What only acknowledges is let in without a look at the connections: it makes none, and what the kernel answers where there is none doesn't leave.
+#[test]
+fn what_another_server_hears_may_be_nobodys() {
+    in_namespace("hears", |path| {
+        let mut node = Node::load_for_births(path, CookieKey::new([7; 16])).unwrap();
+        let foreign = Some("127.0.0.1:8080".parse().unwrap());
+        node.add_service(&Service { vip: VIP4.parse().unwrap(), own: None, marked: false, foreign }).unwrap();
+        for (flags, payload, verdict) in [(ACK, 0, PASS), (ACK, 1, DROP), (FIN | ACK, 0, DROP), (RST, 0, DROP)] {
+            let mut segment = Segment::new(CLIENT4, VIP4, flags, 1000);
+            segment.payload = vec![0; payload];
+            let frame = segment.frame();
+            assert_eq!(run_program(&mut node.programs, "node_ingress", &frame).0, verdict, "{flags}, {payload} bytes");
+        }
+        let reset = Segment::new(VIP4, CLIENT4, RST, 1000).frame();
+        assert_eq!(run_program(&mut node.programs, "node_egress", &reset).0, DROP);
+    });
+}
+
+/// What goes on where the last packet of its connection ended is let in without a look at the connections, and nothing else is.
+#[test]
+fn what_goes_on_at_another_server_needs_no_look() {
+    in_namespace("goes-on", |path| {
+        assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success());
+        let mut node = Node::load_for_births(path, CookieKey::new([7; 16])).unwrap();
+        let server = "127.0.0.1:80";
+        let (listener, at) = (TcpListener::bind(server).unwrap(), server.parse().unwrap());
+        node.add_service(&Service { vip: at, own: None, marked: false, foreign: Some(at) }).unwrap();
+        let client = TcpStream::connect(server).unwrap();
+        let port = client.local_addr().unwrap().to_string();
+        let mut arrive = |from: &str, flags, sequence| {
+            let mut segment = Segment::new(from, server, flags, sequence);
+            segment.payload = vec![0; 10];
+            run_program(&mut node.programs, "node_ingress", &segment.frame()).0
+        };
+        assert_eq!((arrive(&port, ACK, 1000), arrive(&port, ACK, 1010)), (PASS, PASS));
+        // Now there is none, which only who looks can know.
+        for end in [listener.accept().unwrap().0, client] {
+            crate::socket::reset_on_close(end.as_raw_fd());
+        }
+        for (from, flags, sequence, verdict) in [
+            (&*port, ACK, 1020, PASS),
+            ("127.0.0.1:9", ACK, 1030, DROP),
+            (&*port, ACK, 1020, DROP),
+            (&*port, ACK | FIN, 1030, DROP),
+            (&*port, ACK, 1030, PASS),
+        ] {
+            assert_eq!(arrive(from, flags, sequence), verdict, "{from}: {flags}, {sequence}");
+        }
+    });
+}
