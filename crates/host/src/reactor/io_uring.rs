@@ -80,6 +80,8 @@ struct Slot {
     repeat: bool,
     receiving: bool,
     starved: bool,
+    /// The last receive has left nothing in the socket.
+    is_drained: bool,
     /// A pause has been asked for and not been confirmed.
     pausing: bool,
     /// The descriptor has O_NONBLOCK, which sendfile wants and io_uring's own operations don't.

@@ -9,18 +9,23 @@ use io_uring::{cqueue, opcode, squeue};
 use super::{BUFFER_GROUP, IoUring, Operation, pack};
 use crate::reactor::{Completion, RECEIVE_BUFFER_BYTES, ReceiveBuffer, Socket, Token};
 
+/// IORING_RECVSEND_POLL_FIRST: look whether something is there before trying to receive it (Linux 5.19).
+const POLL_FIRST: u16 = 1;
+
 impl IoUring {
     fn submit_receive(&mut self, token: Token) {
         let slot = &mut self.slots[token.index as usize];
         slot.receiving = true;
         slot.starved = false;
         let socket = slot.socket;
+        let how = if mem::take(&mut slot.is_drained) { POLL_FIRST } else { 0 };
         let data = pack(Operation::Receive, token);
         let entry = if slot.repeat {
             opcode::RecvMulti::new(Fd(socket), BUFFER_GROUP).build().user_data(data)
         } else {
             opcode::Recv::new(Fd(socket), std::ptr::null_mut(), RECEIVE_BUFFER_BYTES as u32)
                 .buf_group(BUFFER_GROUP)
+                .ioprio(how)
                 .build()
                 .flags(squeue::Flags::BUFFER_SELECT)
                 .user_data(data)
@@ -54,6 +59,7 @@ impl IoUring {
         if !more {
             slot.receiving = false;
         }
+        slot.is_drained = (1..RECEIVE_BUFFER_BYTES as i32).contains(&result) && !cqueue::sock_nonempty(flags);
         match (result, buffer) {
             (1.., Some(id)) => {
                 let repeat = slot.repeat;
