@@ -45,12 +45,14 @@ pub(super) struct MixLard {
 
 impl MixLard {
     /// Whether content that is at `mine` wants one more node. LARD's marks are for as many requests as a cluster takes at most: with fewer, who has twice the mean
-    /// while another has less than half of it would keep that one idle for long before it had that much.
+    /// while another has less than half of it would keep that one idle for long before it had that much. What the other was given since its last report counts:
+    /// else all contents that are asked for until the next one would be replicated.
     fn has_too_much(&self, mine: &Candidate, least: &Candidate, candidates: &[Candidate]) -> bool {
         let (low, high) = (u64::from(self.settings.load_low), u64::from(self.settings.load_high));
         let mean = candidates.iter().map(Candidate::load).sum::<u64>() / candidates.len().max(1) as u64;
-        let is_past = |few, many| mine.load() > many && least.load() < few;
-        is_past(low, high) || is_past(mean / 2, LOAD_SMALL.max(2 * mean)) || mine.load() >= 2 * high
+        let (has, other_has) = (mine.load(), least.load_with_unheard());
+        let is_past = |few, many| has > many && other_has < few;
+        is_past(low, high) || is_past(mean / 2, LOAD_SMALL.max(2 * mean)) || has >= 2 * high && other_has < has
     }
 }
 
@@ -207,6 +209,22 @@ mod tests {
             lab.candidates[node].unheard += 1;
         }
         assert_eq!(counts, [49, 51]);
+    }
+
+    #[test]
+    fn between_two_reports_contents_are_replicated_as_far_as_the_other_has_room() {
+        for (loads, room) in [([0, 31], 7), ([24, 90], 1), ([100, 131], 31)] {
+            let mut lab = Lab::new(&[9, 0]);
+            assert!((0..100).all(|key| lab.choose(key) == (1, Why::New)));
+            lab.load(&loads);
+            let mut replicated = 0;
+            for key in 0..100 {
+                let (node, _) = lab.choose(key);
+                lab.candidates[usize::from(node)].unheard += 1;
+                replicated += u32::from(node == 0);
+            }
+            assert_eq!(replicated, room, "{loads:?}");
+        }
     }
 
     #[test]
