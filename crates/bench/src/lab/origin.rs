@@ -1,12 +1,12 @@
-//! A server behind caches, in the router's namespace: it has a folder's files, takes its time for each, counts what it's asked for, and says of what is
-//! sent to it how much that was.
+//! A server behind caches, in the router's namespace: it has a folder's files, takes its time for each, for so many at once, counts what it's asked for,
+//! and says of what is sent to it how much that was.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -23,9 +23,17 @@ const HEAD_BYTES_MAX: u64 = 16 << 10;
 /// The processor of the thread that opens the listener; those that answer go where there is room.
 const CORE: usize = 1;
 
+/// Requests that are being answered, and how many may be at once.
+struct Turns {
+    busy: usize,
+    at_once: usize,
+}
+
 struct Shared {
     root: PathBuf,
     pause_us: AtomicU64,
+    turns: Mutex<Turns>,
+    one_has_ended: Condvar,
     requests: AtomicU64,
     is_over: AtomicBool,
 }
@@ -45,6 +53,8 @@ impl Origin {
         let shared = Arc::new(Shared {
             root: root.to_owned(),
             pause_us: AtomicU64::new(0),
+            turns: Mutex::new(Turns { busy: 0, at_once: usize::MAX }),
+            one_has_ended: Condvar::new(),
             requests: AtomicU64::new(0),
             is_over: AtomicBool::new(false),
         });
@@ -62,9 +72,10 @@ impl Origin {
         Ok(Self { shared, namespace: lab.namespace(ROUTER), accepting: Some(accepting) })
     }
 
-    /// Has it take so long for each request from now on, however many there are at once.
-    pub(crate) fn pause(&self, pause: Duration) {
+    /// Has it take so long for each request from now on, and for so many at once; the others wait for their turn.
+    pub(crate) fn pause(&self, pause: Duration, at_once: usize) {
         self.shared.pause_us.store(pause.as_micros() as u64, Ordering::Relaxed);
+        self.shared.turns.lock().unwrap_or_else(PoisonError::into_inner).at_once = at_once;
     }
 
     /// Requests so far.
@@ -88,13 +99,25 @@ impl Drop for Origin {
     }
 }
 
+impl Shared {
+    /// What a request takes.
+    fn work(&self) {
+        let turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_full = |turns: &mut Turns| turns.busy >= turns.at_once;
+        self.one_has_ended.wait_while(turns, is_full).unwrap_or_else(PoisonError::into_inner).busy += 1;
+        thread::sleep(Duration::from_micros(self.pause_us.load(Ordering::Relaxed)));
+        self.turns.lock().unwrap_or_else(PoisonError::into_inner).busy -= 1;
+        self.one_has_ended.notify_one();
+    }
+}
+
 /// Answers one connection's requests until it ends.
 fn serve(mut stream: TcpStream, shared: &Shared) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let mut reading = BufReader::new(stream.try_clone()?);
     while let Some((method, path, body_bytes)) = read_head(&mut reading)? {
         shared.requests.fetch_add(1, Ordering::Relaxed);
-        thread::sleep(Duration::from_micros(shared.pause_us.load(Ordering::Relaxed)));
+        shared.work();
         if method == "POST" {
             let count = io::copy(&mut (&mut reading).take(body_bytes), &mut io::sink())?;
             let text = format!("{count} bytes\n");

@@ -90,7 +90,7 @@ impl Bench {
     ///
     /// # Errors
     /// What leat or Squid says, or the load can't run.
-    pub(super) fn measure(&self, setup: Setup, pause: Duration) -> io::Result<Trial> {
+    pub(super) fn measure(&self, setup: Setup, (pause, at_once): (Duration, usize)) -> io::Result<Trial> {
         let folder = self.folder.path();
         let lab = Lab::up(&self.program, folder, &[configuration(folder, setup)])?;
         let origin = Origin::start(&lab, &self.site.root)?;
@@ -107,7 +107,7 @@ impl Bench {
         lab.await_fit(&NODES.map(|(name, ..)| name)[..setup.nodes])?;
         let mix = self.files.mix(true, |_| true);
         lab.at(CLIENT, CLIENT_CORE, || self.visit())?;
-        origin.pause(pause);
+        origin.pause(pause, at_once);
         let plan = Plan {
             warm_up: WARM_UP,
             window: Duration::from_secs_f64(self.options.run.seconds),

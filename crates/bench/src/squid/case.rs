@@ -11,11 +11,13 @@ const NAME: &str = "cluster-cache";
 const HITS: &str = "hit_percent";
 const ANSWERED: &str = "answered_per_s";
 const SETUPS: [Setup; 4] = [ONE, LARD, HASH, TURNS];
-/// What the origin takes: as long as the options say, or no longer than it must.
+/// What the origin takes: as long as the options say, for so many at once or for all, or no longer than it must.
+const FEW: &str = "the origin takes its time, for few at once";
 const SLOW: &str = "the origin takes its time";
 const FAST: &str = "the origin answers at once";
+const POINTS: [&str; 3] = [FEW, SLOW, FAST];
 /// Percentage points of hits that a cluster may lack.
-const POINTS: f64 = 2.0;
+const LACKING_MAX: f64 = 2.0;
 /// Round robin's throughput times this.
 const FACTOR: f64 = 1.5;
 
@@ -39,7 +41,7 @@ impl Case<Bench> for ClusterCache {
         for round in 0..bench.options.run.rounds {
             let mut setups = SETUPS;
             setups.rotate_left(round as usize % SETUPS.len());
-            for point in [SLOW, FAST] {
+            for point in POINTS {
                 for setup in setups {
                     if let Err(error) = turn(bench, setup, point, round) {
                         bench.records.note(NAME, &format!("{}, {point}, round {round}: {error}", setup.name));
@@ -48,14 +50,16 @@ impl Case<Bench> for ClusterCache {
             }
         }
         let options = &bench.options;
-        let text =
-            format!("each of two caches has {} MB; the slow origin takes {} ms", options.memory_mb, options.origin_ms);
+        let text = format!(
+            "each of two caches has {} MB; the slow origin takes {} ms, where it's for few at once for {}",
+            options.memory_mb, options.origin_ms, options.origin_at_once
+        );
         bench.records.note(NAME, &text);
         Ok(())
     }
 
     fn marks(&self, samples: &Samples) -> Vec<Mark> {
-        [SLOW, FAST].into_iter().flat_map(|point| marks(samples, point)).collect()
+        POINTS.into_iter().flat_map(|point| marks(samples, point)).collect()
     }
 
     fn caption(&self, point: &str, _samples: &Samples) -> String {
@@ -76,8 +80,9 @@ impl Case<Bench> for ClusterCache {
 }
 
 fn turn(bench: &mut Bench, setup: Setup, point: &str, round: u32) -> io::Result<()> {
-    let pause = if point == SLOW { Duration::from_millis(bench.options.origin_ms) } else { Duration::ZERO };
-    let trial = bench.measure(setup, pause)?;
+    let pause = if point == FAST { Duration::ZERO } else { Duration::from_millis(bench.options.origin_ms) };
+    let at_once = if point == FEW { bench.options.origin_at_once.max(1) } else { usize::MAX };
+    let trial = bench.measure(setup, (pause, at_once))?;
     let outcome = &trial.outcome;
     let at = (NAME, point, round);
     let records = &mut bench.records;
@@ -105,7 +110,7 @@ fn marks(samples: &Samples, point: &str) -> [Mark; 2] {
     let lacking = median(ONE, HITS).zip(median(LARD, HITS)).map(|(one, lard)| one - lard);
     let slower = median(TURNS, ANSWERED).zip(median(LARD, ANSWERED)).map(|(turns, lard)| turns / lard);
     [
-        mark("hits within 2 points of one cache of the summed size", lacking, POINTS, "points"),
+        mark("hits within 2 points of one cache of the summed size", lacking, LACKING_MAX, "points"),
         mark("1.5 times round robin's throughput, as its part of this one's", slower, 1.0 / FACTOR, ""),
     ]
 }

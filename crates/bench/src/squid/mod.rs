@@ -27,6 +27,9 @@ pub(crate) struct SquidOptions {
     /// What the origin takes for a request where it isn't answered at once.
     #[arg(long, default_value_t = 10)]
     origin_ms: u64,
+    /// How many requests it takes that time for at once where it can do only so much.
+    #[arg(long, default_value_t = 4)]
+    origin_at_once: usize,
     /// What one node may keep.
     #[arg(long, default_value_t = 16)]
     memory_mb: u32,
