@@ -114,6 +114,7 @@ pub fn run(source: &Source) -> ExitCode {
 fn start(source: &Source) -> io::Result<Engine<'_>> {
     process::ignore_operator()?;
     let descriptors_max = process::raise_open_files_limit();
+    process::reserve_descriptors(descriptors_max);
     let channel = process::standard_input_as_stream()?;
     let (sender, events) = mpsc::channel();
     let (reader, messages) = (channel.try_clone()?, sender.clone());

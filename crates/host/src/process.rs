@@ -149,6 +149,18 @@ pub fn raise_open_files_limit() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
+/// Descriptors that room is made for at the start: a megabyte of the kernel's memory, which is what the default number of connections takes.
+const DESCRIPTORS_RESERVED_MAX: u64 = 1 << 17;
+
+/// Has the kernel make room for as many descriptors as may be open, to a limit. It makes the table larger when one is opened that finds none, and of a
+/// process with threads it has that thread wait meanwhile until all processors have forgotten the old one: milliseconds in which a worker does
+/// nothing. So this is for a process that has no other threads yet.
+pub fn reserve_descriptors(open_files_max: u64) {
+    let last = open_files_max.min(DESCRIPTORS_RESERVED_MAX).saturating_sub(1);
+    // Refused: then the table grows when it must, as it did before.
+    let _ = rustix::io::fcntl_dupfd_cloexec(io::stdin(), i32::try_from(last).unwrap_or_default());
+}
+
 /// Takes over a descriptor that a predecessor kept open over exec(2) and told us the number of.
 ///
 /// # Errors
@@ -200,4 +212,23 @@ pub fn random_number() -> u64 {
     // The standard library seeds each of its hash tables from the kernel's random source.
     use std::hash::{BuildHasher, Hasher};
     std::collections::hash_map::RandomState::new().build_hasher().finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How many descriptors the kernel has room for in its table of this process's.
+    fn room() -> u64 {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("FDSize:")).unwrap();
+        line.trim().parse().unwrap()
+    }
+
+    #[test]
+    fn room_is_made_for_descriptors_before_they_are_opened() {
+        let limit = raise_open_files_limit();
+        reserve_descriptors(limit);
+        assert!(room() >= limit.min(DESCRIPTORS_RESERVED_MAX), "room for {} of {limit}", room());
+    }
 }

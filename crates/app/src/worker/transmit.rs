@@ -85,7 +85,7 @@ impl<H: Host> Worker<H> {
             if is_enough {
                 return Turn::Continue;
             }
-            let operation;
+            let (operation, wanted);
             let outcome = match piece {
                 Piece::Bytes { bytes, done } => {
                     if *done == bytes.len() {
@@ -105,7 +105,7 @@ impl<H: Host> Worker<H> {
                         }
                         exchange.unchecked = None;
                     }
-                    operation = Operation::Send;
+                    (operation, wanted) = (Operation::Send, bytes.len() - *done);
                     let outcome = self.reactor.send_now(connection.socket, &bytes[*done..], !is_last);
                     if let SendNow::Sent(count) = outcome {
                         *done += count;
@@ -147,7 +147,7 @@ impl<H: Host> Worker<H> {
                             }
                         }
                     }
-                    operation = Operation::SendFile;
+                    (operation, wanted) = (Operation::SendFile, len as usize);
                     let outcome = self.reactor.send_file_now(connection.socket, token, file, *offset, len as usize);
                     if let SendNow::Sent(count) = outcome {
                         *offset += count as u64;
@@ -156,12 +156,15 @@ impl<H: Host> Worker<H> {
                 }
             };
             match outcome {
-                SendNow::Sent(count) => {
+                SendNow::Sent(count) if count == wanted => {
                     self.meter.did(operation, count as u64);
                     *sent_bytes += count;
                 }
-                SendNow::Blocked => {
-                    self.meter.did(operation, 0);
+                // The socket is full after a part, too: to hear that from another call costs as much as sending some.
+                SendNow::Sent(_) | SendNow::Blocked => {
+                    let count = if let SendNow::Sent(count) = outcome { count } else { 0 };
+                    self.meter.did(operation, count as u64);
+                    *sent_bytes += count;
                     exchange.blocked_since.get_or_insert(self.now);
                     connection.flags.awaiting = true;
                     self.reactor.await_writable(connection.socket, token);

@@ -20,6 +20,8 @@ use crate::socket;
 use crate::storage::OpenFile;
 
 const KIND_CONNECTION: u64 = 0;
+/// What is told of a connection, when it changes.
+const CONNECTION_EVENTS: i32 = libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLRDHUP | libc::EPOLLET;
 const KIND_LISTENER: u64 = 1;
 const KIND_POLLED: u64 = 2;
 
@@ -129,8 +131,8 @@ impl Epoll {
         }
         slot.registered = true;
         let descriptor = slot.socket;
-        let events = libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLRDHUP | libc::EPOLLET;
-        if let Err(error) = self.control(libc::EPOLL_CTL_ADD, descriptor, events, pack(KIND_CONNECTION, token)) {
+        let data = pack(KIND_CONNECTION, token);
+        if let Err(error) = self.control(libc::EPOLL_CTL_ADD, descriptor, CONNECTION_EVENTS, data) {
             self.completed.push_back(Completion::ReceiveStopped { token, error: Some(error) });
         }
     }
@@ -405,8 +407,17 @@ impl Reactor for Epoll {
     }
 
     fn await_writable(&mut self, socket: Socket, token: Token) {
-        self.slot(socket, token).await_writable = true;
-        self.register(token);
+        let slot = self.slot(socket, token);
+        slot.await_writable = true;
+        if !slot.registered {
+            return self.register(token);
+        }
+        // There may be room, of which there was an edge before: the kernel looks again.
+        if let Err(error) =
+            self.control(libc::EPOLL_CTL_MOD, raw(socket), CONNECTION_EVENTS, pack(KIND_CONNECTION, token))
+        {
+            self.completed.push_back(Completion::ReceiveStopped { token, error: Some(error) });
+        }
     }
 
     fn stop_awaiting_writable(&mut self, socket: Socket, token: Token) {

@@ -260,7 +260,7 @@ pub trait Reactor {
     /// Sends file bytes `offset..offset + len`, as many as fit now, from the page cache. The caller has made sure that they are there.
     fn send_file_now(&mut self, socket: Socket, token: Token, file: &Self::File, offset: u64, len: usize) -> SendNow;
 
-    /// Asks for a [`Completion::Writable`].
+    /// Asks for a [`Completion::Writable`], which comes at once where there is room.
     fn await_writable(&mut self, socket: Socket, token: Token);
 
     /// Has the [`Completion::Writable`] that is awaited come now, whatever room there is.
