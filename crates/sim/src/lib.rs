@@ -20,6 +20,8 @@ mod reactor;
 mod settings;
 mod simulation;
 mod storage;
+mod uploads;
 mod world;
 
 pub use simulation::{Defect, Failure, Options, Summary, run};
+pub use uploads::{Uploaded, Uploads, run_uploads};

@@ -119,6 +119,37 @@ pub(crate) fn make(random: &mut Random) -> Config {
     config
 }
 
+/// A configuration for a site that may hold `memory` bytes, whose programs are asked by clients that send much. Between requests and in heads they may be
+/// silent for less time than some of what they send takes, in content for `stall_timeout`.
+pub(crate) fn for_uploads(memory: u64, stall_timeout: Duration) -> Config {
+    let patience = Duration::from_nanos(600 * SECOND);
+    let cgi = Cgi {
+        command: Command { program: PathBuf::from("/program"), arguments: Vec::new() },
+        processes: 2,
+        queue: 1_000,
+        timeout: patience,
+        ..Cgi::default()
+    };
+    let path = PathPattern::parse("/program/*").unwrap_or_default();
+    let short = Duration::from_nanos(SECOND / 2);
+    let limits = Limits { head_timeout: short, idle_timeout: short, stall_timeout, ..Limits::default() };
+    let site = Site {
+        name: "a.test".to_owned(),
+        hosts: "a.test".parse().into_iter().collect(),
+        listen: vec![address()],
+        root: PathBuf::from("/site0"),
+        precompressed: Vec::new(),
+        handlers: vec![Handler { path, cgi: Some(cgi), ..Handler::default() }],
+        limits: SiteLimits { idle_timeout: short, stall_timeout, ..SiteLimits::default() },
+        quota: Quota { memory, ..Quota::default() },
+        ..Site::default()
+    };
+    let hosts = site.hosts.iter().map(|host| (host.clone(), 0));
+    let listeners = vec![Listener { address: address(), hosts: HostTable::new(hosts, None) }];
+    let admin = Admin { listen: None, ..Admin::default() };
+    Config { workers: 1, admin, limits, sites: vec![site], listeners, ..Config::default() }
+}
+
 /// Quotas of a third, so large that nobody waits for so long that it's refused. By what has been drawn already: runs without stay the same.
 fn quota(drawn: u32) -> Quota {
     let none = Quota::default();

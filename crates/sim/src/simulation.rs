@@ -89,7 +89,7 @@ impl fmt::Display for Failure {
 }
 
 /// A worker in its world, and what speaks to it.
-struct Run {
+pub(crate) struct Run {
     world: Rc<RefCell<World>>,
     worker: Worker<SimHost<SimReactor>>,
     mailbox: Arc<Mailbox>,
@@ -98,10 +98,21 @@ struct Run {
     /// What the engine will say.
     mail: Vec<Mail>,
     receive_buffers: u16,
+    /// The most that was held at once for sites with a quota of memory.
+    pub(crate) held_bytes_max: u64,
+    seed: u64,
+}
+
+/// How a reactor receives.
+pub(crate) struct Receives {
+    /// Its receive buffers.
+    pub(crate) buffers: u16,
+    /// Whether cancelling takes effect late, as io_uring's does, or at once, as epoll's.
+    pub(crate) cancels_late: bool,
 }
 
 /// What the engine says in a run.
-enum Mail {
+pub(crate) enum Mail {
     Configure(Arc<Config>),
     Drain { within: Duration, keep_idle: bool },
 }
@@ -111,25 +122,8 @@ enum Mail {
 /// # Errors
 /// What went wrong in it.
 pub fn run(options: Options) -> Result<Summary, Failure> {
-    let fail = |violations| Failure { seed: options.seed, violations };
-    let mut run = Run::new(options).map_err(|error| fail(vec![format!("the run can't be set up: {error}")]))?;
-    let outcome = run.go();
-    let mut world = run.world.borrow_mut();
-    if let Err(error) = outcome
-        && !world.has_failed()
-    {
-        world.violation(format!("the worker gave up: {error}"));
-    }
-    if world.has_failed() {
-        return Err(fail(world.violations.clone()));
-    }
-    Ok(Summary {
-        accepted: world.accepted,
-        replies: world.replies,
-        cuts: world.cuts,
-        ended_at_ms: world.agenda.now_ns() / MILLISECOND,
-        fingerprint: world.fingerprint,
-    })
+    let unready = |error| Failure { seed: options.seed, violations: vec![format!("the run can't be set up: {error}")] };
+    Run::new(options).map_err(unready)?.finish()
 }
 
 impl Run {
@@ -143,8 +137,7 @@ impl Run {
             queued_pages_change: options.defect == Some(Defect::QueuedPagesChange),
             trusts_files: options.defect == Some(Defect::TrustsFiles),
         };
-        let receive_buffers = *random.pick(&[1, 2, 4, 512]);
-        let cancels_late = random.percent(50);
+        let receives = Receives { buffers: *random.pick(&[1, 2, 4, 512]), cancels_late: random.percent(50) };
         let first = Arc::new(settings::make(&mut random));
         let mut mail = vec![Mail::Configure(first.clone())];
         let mut plan = vec![(0, 0)];
@@ -167,8 +160,19 @@ impl Run {
         for (message, at_ns) in plan {
             world.agenda.after(at_ns, Happening::Mail(message));
         }
+        Run::begin(world, receives, first, mail, options.seed)
+    }
+
+    /// A worker in a world that is ready for it.
+    pub(crate) fn begin(
+        world: World,
+        receives: Receives,
+        first: Arc<Config>,
+        mail: Vec<Mail>,
+        seed: u64,
+    ) -> io::Result<Run> {
         let world = Rc::new(RefCell::new(world));
-        let reactor = SimReactor::new(world.clone(), receive_buffers, cancels_late);
+        let reactor = SimReactor::new(world.clone(), receives.buffers, receives.cancels_late);
         let storage = SimStorage::new(world.clone());
         let mailbox = Arc::new(Mailbox::new()?);
         let metrics = Arc::new(WorkerMetrics::new(0));
@@ -181,15 +185,50 @@ impl Run {
             config: first,
             shared: Arc::default(),
             aggregates: Arc::default(),
-            seed: options.seed,
+            seed,
         };
         let worker = Worker::new(SimHost::new(&world), reactor, storage, SimPrograms(world.clone()), setup);
-        Ok(Run { world, worker, mailbox, metrics, logs: Arc::new(logs), mail, receive_buffers })
+        let (logs, receive_buffers) = (Arc::new(logs), receives.buffers);
+        Ok(Run { world, worker, mailbox, metrics, logs, mail, receive_buffers, held_bytes_max: 0, seed })
+    }
+
+    /// Runs it to its end.
+    ///
+    /// # Errors
+    /// What went wrong.
+    pub(crate) fn finish(&mut self) -> Result<Summary, Failure> {
+        let outcome = self.go();
+        let mut world = self.world.borrow_mut();
+        if let Err(error) = outcome
+            && !world.has_failed()
+        {
+            world.violation(format!("the worker gave up: {error}"));
+        }
+        if world.has_failed() {
+            return Err(Failure { seed: self.seed, violations: world.violations.clone() });
+        }
+        Ok(Summary {
+            accepted: world.accepted,
+            replies: world.replies,
+            cuts: world.cuts,
+            ended_at_ms: world.agenda.now_ns() / MILLISECOND,
+            fingerprint: world.fingerprint,
+        })
+    }
+
+    /// Replies that said that there was too much to do.
+    pub(crate) fn unavailable(&self) -> u64 {
+        self.world.borrow().unavailable
     }
 
     /// Until the worker has drained; then a look at what it has left behind.
     fn go(&mut self) -> io::Result<()> {
-        while !self.worker.holdings().has_ended {
+        loop {
+            let holdings = self.worker.holdings();
+            self.held_bytes_max = self.held_bytes_max.max(holdings.memory_bytes);
+            if holdings.has_ended {
+                break;
+            }
             self.worker.run_once()?;
             self.deliver_mail()?;
             let mut world = self.world.borrow_mut();

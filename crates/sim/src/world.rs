@@ -63,6 +63,8 @@ pub(crate) struct World {
     pub(crate) drain: Option<(u64, u64)>,
     pub(crate) replies: u64,
     pub(crate) cuts: u64,
+    /// Replies that say that there is too much to do.
+    pub(crate) unavailable: u64,
     pub(crate) violations: Vec<String>,
     pub(crate) verbose: bool,
     /// Of everything that the worker was told, and when: equal for equal runs.
@@ -96,6 +98,7 @@ impl World {
             drain: None,
             replies: 0,
             cuts: 0,
+            unavailable: 0,
             violations: Vec::new(),
             verbose,
             fingerprint: 0,

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use leat::config::{Config, Owner, OwnerQuota, Quota};
 use leat_sim::crowd::{Asking, Demand, Got, What, run_workers_under};
+use leat_sim::{Uploads, run_uploads};
 
 const WARM_UP: Duration = Duration::from_secs(1);
 const WINDOW: Duration = Duration::from_secs(4);
@@ -107,5 +108,35 @@ fn processor_time_of_all_workers_may_be_had_from_one() {
         let part = used as f64 / WINDOW.as_nanos() as f64 / 2.0;
         println!("{part:.3}");
         assert!((0.19..0.21).contains(&part), "{part}");
+    }
+}
+
+/// Clients that send uploads one behind the other to two programs of a site that may hold so much: all are answered, and what is held beyond that is what
+/// each client had on its way.
+fn upload(memory: u64, chunked_percent: u64, stall_timeout: Duration, beyond: u64) {
+    const CLIENTS: usize = 24;
+    const EACH: usize = 4;
+    let mut beyond_max = 0;
+    for seed in 0..20 {
+        let uploads = Uploads { seed, clients: CLIENTS, each: EACH, memory, chunked_percent, stall_timeout };
+        let got = run_uploads(uploads).unwrap_or_else(|failure| panic!("{uploads:?}: {failure}"));
+        assert_eq!((got.answered, got.unavailable), ((CLIENTS * EACH) as u64, 0), "{uploads:?}");
+        beyond_max = beyond_max.max(got.held_bytes_max.saturating_sub(memory));
+    }
+    println!("{memory}: {beyond_max} more, {} for each client", beyond_max / CLIENTS as u64);
+    assert!(beyond_max < beyond + CLIENTS as u64 * 32_768, "{beyond_max} more than {memory}");
+}
+
+#[test]
+fn uploads_to_a_site_that_may_hold_little_are_all_answered() {
+    for memory in [16, 32, 64, 256, 1_024] {
+        upload(memory << 10, 0, Duration::from_millis(500), 0);
+    }
+}
+
+#[test]
+fn uploads_that_are_gathered_take_turns() {
+    for memory in [128, 256, 1_024] {
+        upload(memory << 10, 50, Duration::from_secs(60), memory << 10);
     }
 }

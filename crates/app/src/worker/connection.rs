@@ -110,6 +110,13 @@ pub(super) struct Connection<F> {
 }
 
 impl<F> Connection<F> {
+    /// Whether the client is waited for, and leat doesn't receive or hasn't looked at what has come: then it isn't the client who is late. Who gathers may
+    /// wait only as long as it might be silent.
+    pub(super) fn awaits_us(&self) -> bool {
+        let is_unseen = self.flags.unread && !self.awaits_content() || self.flags.queued && self.exchange.is_none();
+        is_unseen && self.http.awaits_input()
+    }
+
     /// Whether a handler is at work for the client. A file that another server has is no work.
     pub(super) fn is_being_handled(&self) -> bool {
         let exchange = self.exchange.as_ref().filter(|exchange| !exchange.is_fetched);
@@ -121,6 +128,16 @@ impl<F> Connection<F> {
         let Some(exchange) = &self.exchange else { return self.inbox.len() };
         let of_run = exchange.run.as_ref().map_or(0, Run::held_bytes);
         self.inbox.len() + of_run + exchange.pieces.iter().map(Piece::held).sum::<usize>()
+    }
+
+    /// Whether content of its request lies here until a program has had all of it, or will.
+    pub(super) fn is_gathering(&self) -> bool {
+        self.exchange.as_ref().and_then(|exchange| exchange.run.as_ref()).is_some_and(Run::is_gathering)
+    }
+
+    /// Whether not all of that has come.
+    pub(super) fn awaits_content(&self) -> bool {
+        self.is_gathering() && self.expects_content()
     }
 
     /// The stream to the program that answers its request.
@@ -182,6 +199,15 @@ impl Flags {
     pub(super) fn busy(self) -> bool {
         self.receiving || self.sending || self.awaiting
     }
+}
+
+/// What a site still has of a connection that isn't there any more: `Worker::leave_nothing`.
+#[must_use]
+pub(super) struct Left {
+    pub(super) token: Token,
+    pub(super) site: u32,
+    pub(super) held_bytes: u32,
+    pub(super) flags: Flags,
 }
 
 /// All connections of a worker, by slot.
@@ -270,17 +296,22 @@ impl<F> Connections<F> {
         self.free.push(token.index);
     }
 
-    /// Frees the slot. Its inbox must be empty: the reactor wants its buffers back.
-    pub(super) fn close(&mut self, index: u32) -> Option<Box<Exchange<F>>> {
+    /// Frees the slot. Its inbox must be empty: the reactor wants its buffers back. Returns what was in progress, and what its site has of it.
+    pub(super) fn close(&mut self, index: u32) -> (Option<Box<Exchange<F>>>, Left) {
         let slot = &mut self.slots[index as usize];
         debug_assert!(slot.flags.open && slot.inbox.is_empty() && !slot.flags.busy());
-        slot.flags = Flags::default();
+        let left = Left {
+            token: Token { index, generation: slot.generation },
+            site: slot.site,
+            held_bytes: std::mem::take(&mut slot.accounted_bytes),
+            flags: std::mem::take(&mut slot.flags),
+        };
         self.free.push(index);
         let exchange = slot.exchange.take();
         if !self.told.is_empty() {
             self.told.remove(&index);
         }
-        exchange
+        (exchange, left)
     }
 
     /// Who a balancer has said that a connection's client is.

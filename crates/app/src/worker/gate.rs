@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use leat_host::reactor::Token;
-use leat_logic::admission::{Quotas, Resource};
+use leat_logic::admission::{Next, Quotas, Resource, Unread};
 use leat_logic::schedule::Cost;
 use leat_logic::time::Instant;
 
@@ -43,7 +43,7 @@ pub(super) struct Gate {
     /// When something was seen to be held back by quotas.
     held_back: Option<Instant>,
     /// Connections that aren't received from while too much is held.
-    unread: Vec<Token>,
+    pub(super) unread: Unread<Token>,
 }
 
 const ALL_STAGES: u8 = (1 << Stage::COUNT) - 1;
@@ -96,9 +96,9 @@ impl Gate {
         }
     }
 
-    /// Has a connection received from when less is held again.
-    pub(super) fn leave_unread(&mut self, token: Token) {
-        self.unread.push(token);
+    /// Whether so many bytes may be held at all.
+    pub(super) fn can_hold(&self, bytes: usize) -> bool {
+        self.quotas.can_hold(bytes as u64)
     }
 
     /// Bytes that may be sent in one turn.
@@ -276,16 +276,39 @@ impl<H: Host> Worker<H> {
 
     /// Receives again what wasn't read because too much was held, by this worker or by others.
     fn read_on(&mut self, site: u32) {
-        let gate = &mut self.gates[site as usize];
+        let Worker { gates, connections, .. } = self;
+        let gate = &mut gates[site as usize];
         gate.quotas.look_at_memory();
-        if !gate.is_full() {
-            for token in std::mem::take(&mut gate.unread) {
-                if let Some(connection) = self.connections.get(token) {
-                    connection.flags.unread = false;
-                    self.arm_receive(token);
-                }
+        let ended = if gate.is_full() {
+            let gathers = |token| connections.get(token).is_some_and(|connection| connection.is_gathering());
+            let first = gate.unread.next_first(gathers);
+            first.and_then(|token| Some((token, gate.unread.end_wait(token)?))).into_iter().collect()
+        } else {
+            gate.unread.end_all()
+        };
+        for (token, since) in ended {
+            if let Some(connection) = self.connections.get(token) {
+                connection.flags.unread = false;
+                connection.http.handle_unread(since, self.now);
+                self.receive_on(token);
             }
         }
+    }
+
+    /// Whether a connection is received from although too much of its site's is held.
+    pub(super) fn may_receive(&mut self, token: Token) -> bool {
+        let connection = &self.connections[token];
+        let next = if connection.awaits_content() {
+            Next::IsGathered
+        } else if let Some(stream) = connection.program_stream().filter(|_| connection.expects_content()) {
+            let stream = self.streams.get(stream).filter(|stream| !stream.is_connecting() && stream.is_flushed());
+            stream.map_or(Next::Waits, |_| Next::GoesOn)
+        } else if connection.exchange.is_none() && !connection.http.is_idle() {
+            Next::GoesOn
+        } else {
+            Next::Waits
+        };
+        self.gates[connection.site as usize].unread.ask(token, next, self.now)
     }
 }
 

@@ -111,15 +111,12 @@ impl<H: Host> Worker<H> {
         let site = self.sites[connection.site as usize].name.clone();
         let input = connection.inbox.bytes(&self.reactor).to_vec();
         connection.inbox.clear(&mut self.reactor);
-        let (number, held_bytes) = (connection.site, std::mem::take(&mut connection.accounted_bytes));
         let client = self.connections.told_client(token);
         self.flow_ended(token);
         heir.send(Control::Adopt { socket, listener, site, input, client });
-        if let Some(exchange) = self.connections.close(token.index) {
-            self.recycle(exchange);
-        }
-        self.release_memory(number, held_bytes);
-        self.metrics.connections.set(self.connections.len() as u64);
+        let (exchange, left) = self.connections.close(token.index);
+        exchange.into_iter().for_each(|exchange| self.recycle(exchange));
+        self.leave_nothing(left);
     }
 
     fn go_on_here(&mut self, token: Token) {

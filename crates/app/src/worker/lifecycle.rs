@@ -3,6 +3,7 @@
 use leat_host::reactor::{Reactor, Token};
 use leat_logic::schedule::Operation;
 
+use super::connection::Left;
 use super::{Host, Stage, Worker};
 
 impl<H: Host> Worker<H> {
@@ -84,21 +85,26 @@ impl<H: Host> Worker<H> {
             return;
         }
         connection.inbox.clear(&mut self.reactor);
-        let (site, held_bytes) = (connection.site, std::mem::take(&mut connection.accounted_bytes));
-        let is_queued = connection.flags.queued;
         self.reactor.close(connection.socket, connection.flags.cut);
         self.flow_ended(token);
         self.charge_apart(token, Operation::Close);
-        self.connections.close(token.index);
-        if is_queued {
-            self.forget_parked(site);
-        }
-        self.release_memory(site, held_bytes);
-        self.metrics.connections.set(self.connections.len() as u64);
+        let (_, left) = self.connections.close(token.index);
+        self.leave_nothing(left);
         if self.connections.len() + 1 == self.connections_max
             || self.listeners.iter().any(|listening| !listening.accepting)
         {
             self.resume_accepting();
         }
+    }
+
+    /// A connection isn't there any more: its site has nothing left of it.
+    pub(super) fn leave_nothing(&mut self, left: Left) {
+        let Left { token, site, held_bytes, flags } = left;
+        if flags.queued {
+            self.forget_parked(site);
+        }
+        self.gates[site as usize].unread.forget(token);
+        self.release_memory(site, held_bytes);
+        self.metrics.connections.set(self.connections.len() as u64);
     }
 }

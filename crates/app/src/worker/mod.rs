@@ -182,6 +182,8 @@ pub struct Holdings {
     pub streams: usize,
     /// Programs that haven't ended.
     pub programs: usize,
+    /// Bytes of memory that sites with a quota of that hold.
+    pub memory_bytes: u64,
     /// Whether [`Worker::run`] would return.
     pub has_ended: bool,
 }
@@ -376,6 +378,7 @@ impl<H: Host> Worker<H> {
             open_files: self.cache.open_files(),
             streams: self.streams.len(),
             programs: self.programs.len(),
+            memory_bytes: self.gates.iter().map(Gate::held_bytes).sum(),
             has_ended: self.is_drained(),
         }
     }

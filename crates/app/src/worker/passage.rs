@@ -163,16 +163,9 @@ impl<H: Host> Worker<H> {
         let passenger = Passenger { socket, file, listener, site, generation, image };
         let connection = &mut self.connections[token];
         connection.inbox.clear(&mut self.reactor);
-        let (number, held_bytes) = (connection.site, std::mem::take(&mut connection.accounted_bytes));
-        let is_queued = connection.flags.queued;
-        if let Some(exchange) = self.connections.close(token.index) {
-            self.recycle(exchange);
-        }
-        if is_queued {
-            self.forget_parked(number);
-        }
-        self.release_memory(number, held_bytes);
-        self.metrics.connections.set(self.connections.len() as u64);
+        let (exchange, left) = self.connections.close(token.index);
+        exchange.into_iter().for_each(|exchange| self.recycle(exchange));
+        self.leave_nothing(left);
         self.passages.given += 1;
         let Some(to) = &self.passages.to else { return };
         let number = to.number;

@@ -86,6 +86,9 @@ impl<H: Host> Worker<H> {
                     let listener = &self.listeners[connection.listener as usize].sites;
                     let (site, first) = understand(&mut exchange, request, listener, &self.sites, &mut self.path);
                     connection.inbox.consume(&mut self.reactor, consumed);
+                    if std::mem::take(&mut connection.flags.unread) {
+                        self.gates[connection.site as usize].unread.forget(token);
+                    }
                     connection.site = site;
                     connection.exchange = Some(exchange);
                     self.under_way.in_hand += 1;
@@ -159,19 +162,37 @@ impl<H: Host> Worker<H> {
         self.arm_receive(token);
     }
 
+    /// Has a connection receive again that didn't for a while. What lies here to be gathered comes first.
+    pub(super) fn receive_on(&mut self, token: Token) {
+        let connection = &self.connections[token];
+        if connection.awaits_content() && !connection.inbox.is_empty() {
+            self.queue(Stage::Transmit, token);
+        } else {
+            self.arm_receive(token);
+        }
+    }
+
     /// Has the reactor receive: from now until the end, or once on a connection that has been lent.
     pub(super) fn arm_receive(&mut self, token: Token) {
         // That may go home with its next request: there is nothing to be stopped first then.
         let once = self.cluster.is_some() && self.is_lent(token);
-        let connection = &mut self.connections[token];
-        let (site, flags) = (connection.site, &mut connection.flags);
+        let connection = &self.connections[token];
+        let (site, flags) = (connection.site, connection.flags);
         if !flags.receiving && !flags.ended && !flags.closing {
-            if self.gates[site as usize].is_full() {
-                if !std::mem::replace(&mut flags.unread, true) {
-                    self.gates[site as usize].leave_unread(token);
-                }
+            let is_full = self.gates[site as usize].is_full();
+            if is_full && !self.may_receive(token) {
+                self.connections[token].flags.unread = true;
                 return;
             }
+            let connection = &mut self.connections[token];
+            if std::mem::take(&mut connection.flags.unread)
+                && let Some(since) = self.gates[site as usize].unread.end_wait(token)
+            {
+                connection.http.handle_unread(since, self.now);
+            }
+            // No more is taken in at once than can be where too much is held already.
+            let once = once || is_full;
+            let flags = &mut connection.flags;
             flags.receiving = true;
             flags.pausing = false;
             flags.once = once;
@@ -238,10 +259,11 @@ impl<H: Host> Worker<H> {
         let is_heirs = was_pausing && is_retiring && connection.http.is_idle() && connection.inbox.is_empty();
         if is_heirs || connection.flags.departing {
             self.hand_over(token);
-        } else if connection.inbox.len() <= INBOX_BYTES_MAX
-            && (connection.exchange.is_none() || connection.expects_content())
+        } else if connection.awaits_content()
+            || connection.inbox.len() <= INBOX_BYTES_MAX
+                && (connection.exchange.is_none() || connection.expects_content())
         {
-            self.arm_receive(token);
+            self.receive_on(token);
         }
     }
 

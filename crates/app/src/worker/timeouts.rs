@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use leat_host::reactor::Reactor;
-use leat_logic::http::Expired;
+use leat_logic::http::{Expired, Status};
 use leat_logic::time::Instant;
 
 use super::{Host, Stage, Worker};
@@ -104,7 +104,10 @@ impl<H: Host> Worker<H> {
         let goes_home = self.goes_home(token);
         let connection = &mut self.connections[token];
         let limits = &self.sites[connection.site as usize].limits;
-        let mut due = connection.http.poll_timeout(limits);
+        let mut due = match connection.awaits_us() {
+            true => Instant::NEVER,
+            false => connection.http.poll_timeout(limits),
+        };
         if let Some(drain) = self.drain
             && !drain.keep_idle
             && connection.http.is_idle()
@@ -139,6 +142,11 @@ impl<H: Host> Worker<H> {
             Some(Expired::Stalled) => {
                 self.metrics.stalled.increment();
                 self.cut(token);
+            }
+            // Its turn to gather hasn't come.
+            Some(Expired::Late(_)) if connection.flags.unread && connection.exchange.is_some() => {
+                connection.inbox.clear(&mut self.reactor);
+                self.fail_run_later(token, Status::SERVICE_UNAVAILABLE);
             }
             Some(Expired::Late(rejection)) if connection.exchange.is_some() => {
                 connection.inbox.clear(&mut self.reactor);

@@ -337,6 +337,36 @@ fn what_programs_say_to_slow_clients_counts_as_their_sites_memory(reactor: React
     eventually("nothing is held", || (held_bytes() == 0).then_some(()));
 }
 
+/// Their connections are for the most part not read, for longer than a client may be silent.
+fn uploads_are_all_answered_however_little_their_site_may_hold(reactor: Reactor) {
+    const CLIENTS: usize = 24;
+    const BYTES: usize = 100_000;
+    let directory = programs(&[("count", "printf 'Content-Type: text/plain\\n\\n'\nexec wc -c\n")]);
+    let keys = "processes = 2\nqueue = 100\n[site.quota]\nmemory = \"256KiB\"\n\
+                [limits]\nhead_timeout = \"1s\"\nidle_timeout = \"1s\"\n[admin]\nlisten = \"127.0.0.1:0\"";
+    let server = serve(reactor, &directory, keys);
+    let head = "POST /cgi/count HTTP/1.1\r\nHost: it.test\r\n";
+    let content = "x".repeat(BYTES);
+    let known = format!("{head}Content-Length: {BYTES}\r\n\r\n{content}");
+    let chunked = format!("{head}Transfer-Encoding: chunked\r\n\r\n{BYTES:x}\r\n{content}\r\n0\r\n\r\n");
+    let all = [&known, &chunked, &known].map(String::as_str).concat();
+    std::thread::scope(|scope| {
+        for _ in 0..CLIENTS {
+            scope.spawn(|| {
+                let mut client = server.connect();
+                client.send(&all);
+                for _ in 0..3 {
+                    let reply = client.reply();
+                    assert_eq!((reply.status, reply.text().trim()), (200, "100000"));
+                }
+            });
+        }
+    });
+    let page = || Client::connect(server.admin()).get("/metrics").text();
+    eventually("nothing is held", || page().contains("leat_memory_held_bytes{site=\"it\"} 0\n").then_some(()));
+    eventually("no program is left", || page().contains("leat_programs 0\n").then_some(()));
+}
+
 fn an_endless_program_leaves_others_their_share(reactor: Reactor) {
     let directory = programs(&[
         ("endless", "while :; do :; done"),
@@ -448,6 +478,7 @@ on_both_reactors!(
     only_so_many_run_and_only_so_many_wait,
     a_fast_program_waits_for_a_slow_client,
     what_programs_say_to_slow_clients_counts_as_their_sites_memory,
+    uploads_are_all_answered_however_little_their_site_may_hold,
     an_endless_program_leaves_others_their_share,
     programs_compute_no_more_than_their_sites_quota,
     nothing_stays_when_the_server_goes,

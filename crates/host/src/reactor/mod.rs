@@ -57,7 +57,7 @@ pub struct Listener(pub u32);
 /// The caller's name for a connection (or a listener, or a polled descriptor), given back with each of its completions.
 ///
 /// `index` has 24 bits and `generation` 16: they travel in the kernel's 64-bit user data beside the operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Token {
     /// The slot, below 2^24.
     pub index: u32,

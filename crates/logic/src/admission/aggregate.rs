@@ -207,6 +207,11 @@ impl Aggregate {
         self.held.fetch_sub(bytes, Relaxed);
     }
 
+    /// Whether so many bytes are more than may ever be held.
+    pub(super) fn can_hold(&self, bytes: u64) -> bool {
+        bytes <= self.held_max.load(Relaxed)
+    }
+
     /// Whether so much is held that nothing more should be read.
     pub(super) fn is_full(&self) -> bool {
         self.held.load(Relaxed) > self.held_max.load(Relaxed)

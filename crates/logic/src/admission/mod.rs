@@ -12,6 +12,7 @@
 //! | `access` | whether a client may ask for a path, by its address and how often it asks |
 //! | `client_rates` | how often each client has asked lately |
 //! | `quota` | when one worker goes on, and how much it may use at once |
+//! | `unread` | who is received from while too much memory is held |
 //! | `limits` | the numbers |
 
 mod access;
@@ -23,6 +24,7 @@ mod quota;
 mod refusal;
 mod shedding;
 mod site;
+mod unread;
 
 pub use access::{AccessRule, Denial, judge};
 pub use aggregate::{Aggregate, Rate, Resource};
@@ -32,6 +34,7 @@ pub use quota::Quotas;
 pub use refusal::Refusal;
 pub use shedding::Shedding;
 pub use site::{SiteCounts, SiteLimits, Standing};
+pub use unread::{Next, Unread};
 
 use crate::schedule::Cost;
 use crate::time::Instant;

@@ -250,6 +250,12 @@ impl Quotas {
         self.is_full
     }
 
+    /// Whether so many bytes may be held at all.
+    #[must_use]
+    pub fn can_hold(&self, bytes: u64) -> bool {
+        self.seats.iter().all(|seat| seat.aggregate.can_hold(bytes))
+    }
+
     /// Bytes of memory held on this worker.
     #[must_use]
     pub fn held(&self) -> u64 {

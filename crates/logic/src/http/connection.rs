@@ -361,6 +361,23 @@ impl Connection {
         self.flags.set(Flags::MUST_CLOSE, true);
     }
 
+    /// True while the time that passes is the client's: to send a head, or content that nothing has been answered to yet.
+    #[must_use]
+    pub fn awaits_input(&self) -> bool {
+        match self.phase {
+            Phase::Idle | Phase::Head | Phase::Drain | Phase::Lingering => true,
+            Phase::Body => !self.flags.has(Flags::REPLYING),
+            Phase::Reply | Phase::Rejected | Phase::Closed => false,
+        }
+    }
+
+    /// From `since` until now nothing was received, whatever the client has sent: that time isn't counted.
+    pub fn handle_unread(&mut self, since: Instant, now: Instant) {
+        if self.awaits_input() {
+            self.since = self.since.after(now.since(since.max(self.since)));
+        }
+    }
+
     /// The kernel has taken bytes of the reply.
     pub fn handle_transmit_progress(&mut self, now: Instant) {
         self.since = now;

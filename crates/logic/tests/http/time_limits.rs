@@ -265,3 +265,24 @@ fn what_a_server_that_died_has_acknowledged_is_not_waited_for() {
     expect_more_wanted(&mut connection, 104, &HEAD[..9]);
     expect_expiry(&mut connection, 105, Expired::Stalled);
 }
+
+#[test]
+fn time_in_which_nothing_is_received_is_not_the_clients() {
+    // Before and after a first head, and in content: as much later as it wasn't received from while it was the client's turn.
+    let mut connection = Connection::new(at(100));
+    connection.handle_unread(at(90), at(103));
+    expect_more_wanted(&mut connection, 104, &HEAD[..3]);
+    connection.handle_unread(at(105), at(125));
+    expect_request(&mut connection, 125, HEAD);
+    assert!(!connection.awaits_input());
+    connection.handle_unread(at(125), at(1_000));
+    connection.reply(at(126), &limits(), false);
+    connection.handle_unread(at(126), at(1_000));
+    assert_eq!(connection.poll_timeout(&limits()), at(156), "it's the client that takes nothing");
+    connection.handle_reply_sent(at(130));
+    connection.handle_unread(at(120), at(140));
+    assert_eq!(connection.poll_timeout(&limits()), at(215));
+    expect_request(&mut connection, 150, POST);
+    connection.handle_unread(at(155), at(160));
+    expect_expiry(&mut connection, 185, Expired::Late(RejectReason::BodyTimeout.into()));
+}

@@ -91,6 +91,32 @@ impl World {
         }
     }
 
+    /// Adds a client that sends `uploads` requests with much content, one behind the other without waiting for replies, as fast as the server takes them.
+    pub(crate) fn add_uploader(&mut self, uploads: usize, chunked_percent: u64, pace: Pace) {
+        let exchanges = (0..uploads).map(|_| request::upload(&mut self.random, chunked_percent)).collect();
+        self.clients.push(Client {
+            exchanges,
+            ending: Ending::Leave,
+            pace,
+            pipelined_max: uploads,
+            send_gap_ns_max: MILLISECOND,
+            read_bytes_max: 100_000,
+            read_gap_ns_max: 0,
+            stalls_after: None,
+            link: None,
+            reader: Reader::default(),
+            read_bytes: 0,
+            sending: 0,
+            replied: 0,
+            reads_at_ns: 0,
+            connected_at_ns: 0,
+            has_ended_side: false,
+            told_close: false,
+            is_over: false,
+        });
+        self.agenda.after(0, Happening::ClientActs(self.clients.len() - 1));
+    }
+
     /// The next thing that a client does: connect, send a request, or end.
     pub(crate) fn client_acts(&mut self, number: usize) {
         let now_ns = self.agenda.now_ns();
@@ -189,6 +215,7 @@ impl World {
                 self.network.client_ends(&mut self.agenda, &mut self.random, link);
             }
             self.replies += 1;
+            self.unavailable += u64::from(reply.status == 503);
             self.trace(|| {
                 format!("client {number} gets {} with {} bytes: {}", reply.status, reply.body.len(), reply.describe())
             });

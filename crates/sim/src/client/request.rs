@@ -257,6 +257,18 @@ fn to_program(random: &mut Random) -> Exchange {
     Exchange { is_head, ..Exchange::new(request, wanted, close) }
 }
 
+/// Much content for a program that reads it.
+pub(crate) fn upload(random: &mut Random, chunked_percent: u64) -> Exchange {
+    let content = "x".repeat(random.between(20_000, 120_000) as usize);
+    let bytes = random.below(2_000);
+    let body = match random.percent(chunked_percent) {
+        true => format!("Transfer-Encoding: chunked\r\n\r\n{:x}\r\n{content}\r\n0\r\n\r\n", content.len()),
+        false => format!("Content-Length: {}\r\n\r\n{content}", content.len()),
+    };
+    let request = format!("POST /program/a?bytes={bytes} HTTP/1.1\r\nHost: a.test\r\n{body}");
+    Exchange::new(request, Wanted::Said { status: 200, bytes, is_cut: false }, Close::No)
+}
+
 /// At a slow pace the time for a head is over before it's too long.
 fn too_long(random: &mut Random) -> Exchange {
     if random.percent(50) {

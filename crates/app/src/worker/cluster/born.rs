@@ -301,8 +301,8 @@ impl<H: Host> Worker<H> {
         {
             frozen.close_silently();
         }
-        self.connections.close(token.index);
-        self.metrics.connections.set(self.connections.len() as u64);
+        let (_, left) = self.connections.close(token.index);
+        self.leave_nothing(left);
         false
     }
 }

@@ -269,9 +269,8 @@ impl<H: Host> Worker<H> {
                 let image = image_of(flow, &frozen, connection, &input, self.now);
                 connection.inbox.clear(&mut self.reactor);
                 let (http, listener, site) = (connection.http.clone(), connection.listener, connection.site);
-                let is_queued = connection.flags.queued;
                 self.admission.uncount_connection(site as usize, connection.last_asked);
-                let exchange = self.connections.close(token.index);
+                let (exchange, left) = self.connections.close(token.index);
                 let parts = Parts { http, input, exchange, listener, site };
                 cluster.flows.leave(flow, Place::Frozen { frozen: Box::new(frozen), parts });
                 if let Some(known) = cluster.flows.all.get_mut(&flow) {
@@ -292,9 +291,7 @@ impl<H: Host> Worker<H> {
                         self.freeze_failed(flow);
                     }
                 }
-                if is_queued {
-                    self.forget_parked(site);
-                }
+                self.leave_nothing(left);
             }
             Err((socket, error)) => {
                 cluster.flows.tell_unmoved(&error, self.now);

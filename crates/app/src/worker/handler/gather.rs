@@ -100,9 +100,13 @@ impl<H: Host> Worker<H> {
                 return;
             };
             let (Body::Gathering, Some(gathered), None) = (run.body, &mut run.gathered, run.failed) else { return };
-            if self.gates[connection.site as usize].is_full() {
-                // What is held here is what would have to go first.
-                break Status::SERVICE_UNAVAILABLE;
+            let gate = &self.gates[connection.site as usize];
+            if gate.is_full() && !gate.unread.is_first(token) {
+                // It goes on in its turn.
+                return self.arm_receive(token);
+            }
+            if !gate.can_hold(gathered.len()) {
+                break Status::LENGTH_REQUIRED;
             }
             let limits = &self.sites[connection.site as usize].limits;
             let input = connection.inbox.bytes(&self.reactor);

@@ -88,6 +88,11 @@ impl Run {
         }
     }
 
+    /// Whether the request's content lies here as a whole before a program has any of it.
+    pub(super) fn is_gathering(&self) -> bool {
+        matches!(self, Run::Program(run) if run.gathered.is_some())
+    }
+
     /// Whether it takes the request's content, and not all of that has come.
     pub(super) fn expects_content(&self) -> bool {
         matches!(self, Run::Program(run) if matches!(run.body, Body::Gathering | Body::Expected))

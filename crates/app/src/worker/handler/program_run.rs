@@ -171,7 +171,7 @@ impl<H: Host> Worker<H> {
     }
 
     /// Gives a run up; the answer is made when the connection's turn comes, as an event of it may be in the tree.
-    pub(super) fn fail_run_later(&mut self, token: Token, status: Status) {
+    pub(in crate::worker) fn fail_run_later(&mut self, token: Token, status: Status) {
         if let Some(run) = self.program_run(token) {
             run.failed = Some(status);
             self.queue(Stage::Transmit, token);

@@ -379,6 +379,10 @@ impl<H: Host> Worker<H> {
             } else {
                 stream.flush(&mut self.reactor);
             }
+            if is_all && connection.inbox.is_empty() {
+                // Hears of a client that goes away.
+                self.arm_receive(token);
+            }
         }
     }
 }
