@@ -320,6 +320,7 @@ impl Engine<'_> {
         self.retire_surplus(&config);
         self.open_doors();
         self.listen_for_questions(&config);
+        self.metrics.set_owners(&config);
         self.metrics.reloads.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }

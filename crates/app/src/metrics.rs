@@ -1,5 +1,6 @@
 //! What leat counts. Each worker counts for itself without atomic read-modify-write; a scrape adds up, as `page` says.
 
+mod owner;
 mod page;
 mod port;
 mod upstream;
@@ -12,6 +13,7 @@ use std::time::Duration;
 use leat_logic::admission::{Denial, Resource};
 use leat_logic::http::RejectReason;
 
+pub use owner::OwnerMetrics;
 pub use page::reference;
 use page::{Family, Read, ReadSite};
 pub use port::PortMetrics;
@@ -254,6 +256,7 @@ pub struct WorkerMetrics {
     /// Responders that ended, to be started again.
     pub program_restarts: Number,
     sites: Mutex<Vec<Arc<SiteMetrics>>>,
+    owners: Mutex<Vec<Arc<OwnerMetrics>>>,
 }
 
 impl WorkerMetrics {
@@ -313,6 +316,7 @@ impl WorkerMetrics {
             program_starts: Number::default(),
             program_restarts: Number::default(),
             sites: Mutex::default(),
+            owners: Mutex::default(),
         }
     }
 
@@ -345,6 +349,7 @@ impl WorkerMetrics {
 #[derive(Debug, Default)]
 pub struct ServerMetrics {
     workers: Mutex<Vec<Arc<WorkerMetrics>>>,
+    belonging: Mutex<owner::Belonging>,
     /// Configurations put in force since the engine's start.
     pub reloads: AtomicU64,
     /// Seconds since 1970 at the engine's start.

@@ -61,6 +61,14 @@ section! {
     }
 }
 
+impl super::Config {
+    /// The owner of that name, its owner, and so on.
+    pub(crate) fn owners_above(&self, name: &str) -> impl Iterator<Item = &Owner> {
+        let find = |name: &str| self.owners.iter().find(|owner| owner.name == name);
+        std::iter::successors(find(name), move |owner| find(&owner.owner)).take(OWNER_LEVELS_MAX)
+    }
+}
+
 section! {
     /// Somebody with several sites. An owner has one share, which is divided among that owner's sites and owners. There may be any number of
     /// them.

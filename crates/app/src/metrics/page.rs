@@ -8,7 +8,7 @@ use leat_logic::http::RejectReason;
 
 use super::{
     DELAY_BOUNDS_US, Number, STAGES, ServerMetrics, SiteMetrics, StageMetrics, TIME_BOUNDS_US, TURN_BOUNDS_US,
-    WorkerMetrics, port, upstream, worker,
+    WorkerMetrics, owner, port, upstream, worker,
 };
 
 impl ServerMetrics {
@@ -44,6 +44,7 @@ impl ServerMetrics {
             }
         }
         self.render_sites(&mut page, &workers);
+        self.render_owners(&mut page, &workers);
         page.family(&RELOADS);
         page.line("", &[], self.reloads.load(Ordering::Relaxed));
         page.family(&STARTED);
@@ -178,7 +179,7 @@ fn seconds(microseconds: u64) -> String {
     format!("{}", microseconds as f64 / 1e6)
 }
 
-fn seconds_of_ns(nanoseconds: u64) -> String {
+pub(super) fn seconds_of_ns(nanoseconds: u64) -> String {
     format!("{}", nanoseconds as f64 / 1e9)
 }
 
@@ -257,7 +258,7 @@ const REQUEST_SECONDS: Family = Family {
     help: "Time from a request's whole head to its reply's last byte handed to the kernel.",
 };
 /// By the order of `admission::Resource`.
-const RESOURCES: [&str; Resource::COUNT] = ["network_rate", "disk_rate", "cpu"];
+pub(super) const RESOURCES: [&str; Resource::COUNT] = ["network_rate", "disk_rate", "cpu"];
 const QUOTA_USED: Family = Family {
     name: "leat_quota_used_seconds_total",
     kind: "counter",
@@ -397,6 +398,7 @@ fn families() -> Vec<&'static Family> {
     all.extend(worker::FAMILIES.iter().map(|(family, _)| *family));
     all.extend(STAGE_FAMILIES.iter().map(|(family, ..)| *family));
     all.extend(SITE_GAUGES.iter().chain(SHARE_FAMILIES).map(|(family, _)| *family));
+    all.extend(owner::FAMILIES);
     all.extend(upstream::FAMILIES.iter().chain(port::FAMILIES).map(|(family, _)| *family));
     all.extend([&COST_MODEL_ERROR, &TURN_SECONDS]);
     all.extend([
@@ -434,18 +436,18 @@ pub fn reference() -> String {
 
 /// Prometheus's text exposition format, version 0.0.4.
 #[derive(Default)]
-struct Page {
+pub(super) struct Page {
     text: String,
     name: &'static str,
 }
 
 impl Page {
-    fn family(&mut self, family: &Family) {
+    pub(super) fn family(&mut self, family: &Family) {
         self.name = family.name;
         self.text.push_str(&format!("# HELP {0} {1}\n# TYPE {0} {2}\n", family.name, family.help, family.kind));
     }
 
-    fn line(&mut self, suffix: &str, labels: &[(&str, &str)], value: u64) {
+    pub(super) fn line(&mut self, suffix: &str, labels: &[(&str, &str)], value: u64) {
         self.value(suffix, labels, &value.to_string());
     }
 
@@ -462,7 +464,7 @@ impl Page {
         self.line("_count", &[of], count);
     }
 
-    fn value(&mut self, suffix: &str, labels: &[(&str, &str)], value: &str) {
+    pub(super) fn value(&mut self, suffix: &str, labels: &[(&str, &str)], value: &str) {
         self.text.push_str(self.name);
         self.text.push_str(suffix);
         for (place, (name, label)) in labels.iter().enumerate() {

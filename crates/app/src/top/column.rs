@@ -7,6 +7,8 @@ use super::page::{Page, Sample};
 /// What a row, or a sum, is about; none means all of them together.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Subject {
+    /// An owner's name: of all that is below it.
+    pub owner: Option<String>,
     /// A site's name.
     pub site: Option<String>,
     /// A stage's name.
@@ -18,6 +20,7 @@ pub struct Subject {
 /// Which of a subject's parts are told apart.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Level {
+    pub(super) owner: bool,
     pub(super) site: bool,
     pub(super) stage: bool,
     pub(super) worker: bool,
@@ -30,7 +33,10 @@ impl Level {
             true => sample.label(label).map(|value| Some(value.to_owned())),
             false => Some(None),
         };
+        // An owner's numbers are those of its sites once more.
+        (self.owner == sample.label("owner").is_some()).then_some(())?;
         Some(Subject {
+            owner: part(self.owner, "owner")?,
             site: part(self.site, "site")?,
             stage: part(self.stage, "stage")?,
             worker: part(self.worker, "worker")?,
@@ -69,7 +75,7 @@ pub(super) enum Unit {
     Time,
     /// A number, or a number in a second.
     Count,
-    /// Bytes in a second.
+    /// Bytes, or bytes in a second.
     Bytes,
 }
 
@@ -87,7 +93,7 @@ pub(super) struct Column {
 }
 
 /// Every column, the more important first: a narrow terminal shows fewer. One whose metric isn't on the page isn't shown.
-pub(super) const COLUMNS: [Column; 13] = [
+pub(super) const COLUMNS: [Column; 14] = [
     column(
         "share_given",
         "GIVEN",
@@ -113,8 +119,17 @@ pub(super) const COLUMNS: [Column; 13] = [
     column("bytes_per_s", "BYTES/S", Unit::Bytes, &[("leat_body_bytes_total", Measure::Rate)]),
     column("waiting", "WAITING", Unit::Count, &[("leat_requests_waiting", Measure::Sum)]),
     column("cores_used", "CPU", Unit::Part, &[(PROCESSOR_SECONDS, Measure::Rate)]),
-    column("quota_used", "QUOTA", Unit::Part, &[("leat_quota_used_seconds_total", Measure::Highest)]),
+    column(
+        "quota_used",
+        "QUOTA",
+        Unit::Part,
+        &[
+            ("leat_owner_quota_used_seconds_total", Measure::Highest),
+            ("leat_quota_used_seconds_total", Measure::Highest),
+        ],
+    ),
     column("quota_wait", "HELD", Unit::Part, &[("leat_quota_wait_seconds_total", Measure::Rate)]),
+    column("memory_held_bytes", "MEMORY", Unit::Bytes, &[("leat_memory_held_bytes", Measure::Sum)]),
     column("request_time_p99_s", "TIME99", Unit::Time, &[("leat_request_seconds", Measure::Quantile(0.99))]),
 ];
 
@@ -177,7 +192,8 @@ impl Interval<'_> {
                 values
             }
             Measure::PartOfAll => {
-                let all: f64 = self.growth(metric).map(|(_, growth)| growth).sum();
+                let all: f64 =
+                    Interval { level: Level::default(), ..*self }.growth(metric).map(|(_, growth)| growth).sum();
                 self.growth(metric).map(|(at, growth)| (at, (all > 0.0).then_some(growth / all))).collect()
             }
             Measure::Each(other) => {
@@ -219,7 +235,7 @@ impl Interval<'_> {
 /// For each subject, the sum of a metric's samples and how many they are.
 fn sums(page: &Page, metric: &str, level: Level) -> BTreeMap<Subject, (f64, f64)> {
     let mut sums: BTreeMap<Subject, (f64, f64)> = BTreeMap::new();
-    for sample in page.samples(metric) {
+    for sample in page.samples_for(level.owner, metric) {
         if let Some(subject) = level.subject(sample) {
             let (sum, count) = sums.entry(subject).or_default();
             *sum += sample.value;
@@ -234,7 +250,7 @@ type Buckets = BTreeMap<u64, f64>;
 
 fn buckets(page: &Page, metric: &str, level: Level) -> BTreeMap<Subject, Buckets> {
     let mut all: BTreeMap<Subject, Buckets> = BTreeMap::new();
-    for sample in page.samples(&format!("{metric}_bucket")) {
+    for sample in page.samples_for(level.owner, &format!("{metric}_bucket")) {
         let bound = sample.label("le").and_then(|bound| bound.parse::<f64>().ok());
         if let Some((subject, bound)) = level.subject(sample).zip(bound) {
             *all.entry(subject).or_default().entry(bound.to_bits()).or_default() += sample.value;
@@ -269,7 +285,7 @@ mod tests {
     const AFTER: &str = "leat_requests_total{site=\"a\",status=\"2xx\",worker=\"0\"} 20\n\
         leat_requests_total{site=\"a\",status=\"4xx\",worker=\"0\"} 7\n\
         leat_requests_total{site=\"b\",status=\"2xx\",worker=\"0\"} 4\n";
-    const SITES: Level = Level { site: true, stage: false, worker: false };
+    const SITES: Level = Level { owner: false, site: true, stage: false, worker: false };
 
     fn page(text: &str) -> Page {
         Page::parse(text).expect("the format")

@@ -1,6 +1,10 @@
 //! Reads a metrics page in Prometheus's text format: names, labels, values. What they mean is for others.
 
+use std::collections::BTreeMap;
+
 use thiserror::Error;
+
+use crate::config::OWNER_LEVELS_MAX;
 
 /// A line that isn't in the format.
 #[derive(Debug, Error, PartialEq, Eq)]
@@ -39,6 +43,10 @@ impl Sample {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Page {
     samples: Vec<Sample>,
+    /// Of owners.
+    sums: Vec<Sample>,
+    owner_of_site: BTreeMap<String, String>,
+    owner_of_owner: BTreeMap<String, String>,
 }
 
 impl Page {
@@ -51,7 +59,52 @@ impl Page {
         let samples = lines.map(|(number, line)| {
             sample(line).ok_or_else(|| PageError { line: number + 1, text: line.chars().take(200).collect() })
         });
-        Ok(Page { samples: samples.collect::<Result<_, _>>()? })
+        let mut page = Page { samples: samples.collect::<Result<_, _>>()?, ..Page::default() };
+        page.add_owners();
+        Ok(page)
+    }
+
+    /// Adds up what the sites below each owner have. A site's use of quotas isn't its owner's.
+    fn add_owners(&mut self) {
+        let pairs = |name, label, owner| {
+            let pair = move |sample: &Sample| Some((sample.label(label)?.to_owned(), sample.label(owner)?.to_owned()));
+            self.samples(name).filter_map(pair).collect::<BTreeMap<String, String>>()
+        };
+        let of_owners = pairs("leat_owner_info", "owner", "parent");
+        self.owner_of_site = pairs("leat_site_info", "site", "owner");
+        self.owner_of_owner = of_owners;
+        let mut sums: BTreeMap<(String, Vec<(String, String)>), f64> = BTreeMap::new();
+        let is_added = |sample: &&Sample| sample.label("owner").is_none() && sample.label("resource").is_none();
+        for sample in self.samples.iter().filter(is_added) {
+            let Some(site) = sample.label("site") else { continue };
+            let others = sample.labels.iter().filter(|(name, _)| name != "site");
+            for owner in self.owners(site) {
+                let label = ("owner".to_owned(), owner.to_owned());
+                let labels = std::iter::once(label).chain(others.clone().cloned()).collect();
+                *sums.entry((sample.name.clone(), labels)).or_default() += sample.value;
+            }
+        }
+        self.sums = sums.into_iter().map(|((name, labels), value)| Sample { name, labels, value }).collect();
+    }
+
+    /// The owner of a site, the owner's owner and so on.
+    pub(super) fn owners(&self, site: &str) -> Vec<&str> {
+        self.and_above(self.owner_of_site.get(site))
+    }
+
+    /// The owner of an owner, that one's owner and so on.
+    pub(super) fn owners_of_owner(&self, owner: &str) -> Vec<&str> {
+        self.and_above(self.owner_of_owner.get(owner))
+    }
+
+    fn and_above<'a>(&'a self, first: Option<&'a String>) -> Vec<&'a str> {
+        let above = std::iter::successors(first, |owner| self.owner_of_owner.get(*owner));
+        above.map(String::as_str).take_while(|name| !name.is_empty()).take(OWNER_LEVELS_MAX).collect()
+    }
+
+    /// The samples of a name, and, for owners, what their sites have together: with a label `owner` in the place of `site`.
+    pub(super) fn samples_for<'a>(&'a self, owners: bool, name: &'a str) -> impl Iterator<Item = &'a Sample> {
+        self.samples(name).chain(self.sums.iter().filter(move |sample| owners && sample.name == name))
     }
 
     /// The samples of a name.

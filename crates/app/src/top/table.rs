@@ -1,4 +1,4 @@
-//! Rows and their order: what two readings of the metrics say of each site, stage and worker. How it looks is `view`'s.
+//! Rows and their order: what two readings of the metrics say of each owner, site, stage and worker. How it looks is `view`'s.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -43,6 +43,8 @@ pub struct Table {
     /// Which of [`COLUMNS`] the server has numbers for.
     pub(super) is_shown: [bool; COLUMNS.len()],
     rows: Vec<Row>,
+    /// The owners above each owner and site that has any, the highest first.
+    above: BTreeMap<Subject, Vec<String>>,
 }
 
 impl Table {
@@ -61,7 +63,24 @@ impl Table {
             }
         }
         let is_shown = std::array::from_fn(|at| COLUMNS[at].is_on(&after.page));
-        Table { interval_s, is_shown, rows: rows.into_values().collect() }
+        let owned = |subject: &Subject| {
+            let above = match (&subject.owner, &subject.site) {
+                (Some(owner), _) => after.page.owners_of_owner(owner),
+                (None, Some(site)) => after.page.owners(site),
+                (None, None) => Vec::new(),
+            };
+            let above: Vec<String> = above.into_iter().rev().map(str::to_owned).collect();
+            (!above.is_empty()).then(|| (subject.clone(), above))
+        };
+        let above = rows.keys().filter(|subject| is_member(subject)).filter_map(owned).collect();
+        Table { interval_s, is_shown, rows: rows.into_values().collect(), above }
+    }
+
+    /// How many owners are above a subject.
+    #[must_use]
+    pub(super) fn depth(&self, subject: &Subject) -> usize {
+        let of = Subject { stage: None, worker: None, ..subject.clone() };
+        self.above.get(&of).map_or(0, Vec::len)
     }
 
     /// A subject's number in the column of this name, where the server has it.
@@ -77,31 +96,44 @@ impl Table {
         self.rows.iter().find(|row| row.subject == Subject::default())
     }
 
-    /// Sites in order, each followed by what stands below it.
+    /// Owners and sites in order, each owner followed by those below it, each site by its parts.
     #[must_use]
     pub(super) fn rows(&self, grouping: Grouping, sorting: Sorting) -> Vec<&Row> {
-        let mut sites: Vec<&Row> = self.rows.iter().filter(|row| is_site(&row.subject)).collect();
-        sites.sort_by(|left, right| sorting.compare(left, right));
         let mut rows = Vec::new();
-        for site in sites {
-            rows.push(site);
+        self.add_below(&[], grouping, sorting, &mut rows);
+        rows
+    }
+
+    /// Adds what is right below the last of some owners, or below none.
+    fn add_below<'a>(&'a self, owners: &[String], grouping: Grouping, sorting: Sorting, rows: &mut Vec<&'a Row>) {
+        let is_here = |row: &&Row| {
+            is_member(&row.subject) && self.above.get(&row.subject).map_or(&[][..], Vec::as_slice) == owners
+        };
+        let mut members: Vec<&Row> = self.rows.iter().filter(is_here).collect();
+        members.sort_by(|left, right| sorting.compare(left, right));
+        for member in members {
+            rows.push(member);
+            if let Some(owner) = &member.subject.owner {
+                let owners = [owners, std::slice::from_ref(owner)].concat();
+                self.add_below(&owners, grouping, sorting, rows);
+                continue;
+            }
             // In the order of names: stages and workers that changed places each second couldn't be read.
             rows.extend(self.rows.iter().filter(|row| {
-                let Subject { site: owner, stage, worker } = &row.subject;
+                let Subject { owner: _, site, stage, worker } = &row.subject;
                 let is_wanted = (stage.is_some() && grouping.stages) || (worker.is_some() && grouping.workers);
-                *owner == site.subject.site && is_wanted
+                *site == member.subject.site && is_wanted
             }));
         }
-        rows
     }
 
     /// Every row at every level, as one JSON object. Numbers that nobody knows are null; columns that the server doesn't have are left out.
     #[must_use]
     pub(super) fn json(&self) -> Value {
         let rows = self.rows.iter().map(|row| {
-            let Subject { site, stage, worker } = &row.subject;
+            let Subject { owner, site, stage, worker } = &row.subject;
             let mut object = Map::new();
-            for (name, part) in [("site", site), ("stage", stage), ("worker", worker)] {
+            for (name, part) in [("owner", owner), ("site", site), ("stage", stage), ("worker", worker)] {
                 object.insert(name.to_owned(), json!(part));
             }
             for (at, column) in COLUMNS.iter().enumerate().filter(|(at, _)| self.is_shown[*at]) {
@@ -148,14 +180,16 @@ impl Sorting {
     }
 }
 
-fn is_site(subject: &Subject) -> bool {
-    subject.site.is_some() && subject.stage.is_none() && subject.worker.is_none()
+/// Whether it's an owner or a site, and no part of one.
+fn is_member(subject: &Subject) -> bool {
+    (subject.owner.is_some() || subject.site.is_some()) && subject.stage.is_none() && subject.worker.is_none()
 }
 
-/// All together, sites, and each site's stages and workers.
-fn levels() -> [Level; 4] {
+/// All together, owners, sites, and each site's stages and workers.
+fn levels() -> [Level; 5] {
     let site = Level { site: true, ..Level::default() };
-    [Level::default(), site, Level { stage: true, ..site }, Level { worker: true, ..site }]
+    let owner = Level { owner: true, ..Level::default() };
+    [Level::default(), owner, site, Level { stage: true, ..site }, Level { worker: true, ..site }]
 }
 
 /// The names that `--sort` takes.
@@ -206,6 +240,48 @@ mod tests {
         assert_eq!(names(true, true)[..5], ["a--", "a-0", "a-1", "areceive-", "aserve-"]);
         let by_use = Sorting::by("share_used").expect("a column");
         assert_eq!(super::tests::names(&table.rows(Grouping::default(), by_use)), ["b--", "a--"]);
+    }
+
+    /// Three owners, one below another, with a site that belongs to nobody.
+    #[test]
+    fn owners_stand_above_what_belongs_to_them_with_all_of_it_together() {
+        let start = Instant::now();
+        let reading = |second: u64| {
+            let mut text = String::new();
+            for (owner, parent) in [("press", ""), ("daily", "press"), ("shop", "")] {
+                text += &format!("leat_owner_info{{owner=\"{owner}\",parent=\"{parent}\"}} 1\n");
+            }
+            text +=
+                &format!("leat_owner_quota_used_seconds_total{{owner=\"press\",resource=\"cpu\"}} {}\n", second / 2);
+            let sites = [("free", "", 1), ("a", "press", 2), ("b", "daily", 3), ("c", "daily", 1), ("d", "shop", 3)];
+            for (site, owner, part) in sites {
+                if !owner.is_empty() {
+                    text += &format!("leat_site_info{{site=\"{site}\",owner=\"{owner}\"}} 1\n");
+                }
+                for worker in 0..2 {
+                    text += &format!("leat_share_given_ratio{{site=\"{site}\",worker=\"{worker}\"}} 0.{part}\n");
+                }
+                text += &format!("leat_quota_used_seconds_total{{site=\"{site}\",resource=\"cpu\"}} {second}\n");
+                let used = part * second;
+                text += &format!("leat_processor_seconds_total{{site=\"{site}\",stage=\"serve\"}} {used}\n");
+            }
+            Reading { at: start + Duration::from_secs(second), page: Page::parse(&text).expect("the format") }
+        };
+        let table = Table::new(&reading(2), &reading(4));
+        let shown = |row: &&Row| crate::top::text::name(&row.subject, table.depth(&row.subject));
+        let rows = table.rows(Grouping::default(), Sorting::BY_NAME);
+        let names: Vec<String> = rows.iter().map(shown).collect();
+        assert_eq!(names, ["free", "[press]", "  a", "  [daily]", "    b", "    c", "[shop]", "  d"]);
+        let by_use =
+            table.rows(Grouping { stages: true, workers: false }, Sorting::by("share_used").expect("a column"));
+        assert_eq!(by_use.iter().map(shown).collect::<Vec<_>>()[..4], ["[press]", "  [daily]", "    b", "      serve"]);
+        let owner =
+            |name: &str, column| table.value(&Subject { owner: Some(name.into()), ..Subject::default() }, column);
+        for (name, part) in [("press", 0.6), ("daily", 0.4), ("shop", 0.3)] {
+            assert!((owner(name, "share_used").unwrap() - part).abs() < 1e-9, "{name}");
+            assert!((owner(name, "share_given").unwrap() - part).abs() < 1e-9, "{name}");
+        }
+        assert_eq!((owner("press", "quota_used"), owner("shop", "quota_used")), (Some(0.5), None));
     }
 
     #[test]

@@ -35,14 +35,16 @@ fn scaled(value: f64) -> String {
     format!("{:.1}{suffix}", value / divisor)
 }
 
-/// What a row is about; a site's parts stand below it, set in.
-pub(super) fn name(subject: &Subject) -> String {
+/// What a row is about; what is below an owner stands below it, set in, and so do a site's parts.
+pub(super) fn name(subject: &Subject, depth: usize) -> String {
     let name = match subject {
-        Subject { site: None, .. } => "all".to_owned(),
+        Subject { owner: Some(owner), .. } => format!("[{owner}]"),
         Subject { stage: Some(stage), .. } => format!("  {stage}"),
         Subject { worker: Some(worker), .. } => format!("  worker {worker}"),
         Subject { site: Some(site), .. } => site.clone(),
+        Subject { site: None, .. } => "all".to_owned(),
     };
+    let name = format!("{:width$}{name}", "", width = 2 * depth);
     // What a configuration calls a site may hold what a terminal takes for an order.
     name.chars().map(|character| if character.is_control() { '?' } else { character }).collect()
 }
@@ -64,7 +66,7 @@ pub(super) fn plain(table: &Table, grouping: Grouping, sorting: Sorting) -> Stri
     let headings = shown.iter().map(|&at| COLUMNS[at].heading.to_owned()).collect();
     let mut text = line("SITE", headings);
     for row in table.total().into_iter().chain(table.rows(grouping, sorting)) {
-        text += &line(&name(&row.subject), cells(row, &shown));
+        text += &line(&name(&row.subject, table.depth(&row.subject)), cells(row, &shown));
     }
     text
 }
@@ -103,9 +105,10 @@ mod tests {
     #[test]
     fn a_name_gives_the_terminal_no_orders() {
         let subject = Subject { site: Some("a\u{1b}[2Jb".to_owned()), ..Subject::default() };
-        assert_eq!(name(&subject), "a?[2Jb");
+        assert_eq!(name(&subject, 0), "a?[2Jb");
         let stage = Subject { stage: Some("serve".to_owned()), ..subject.clone() };
-        assert_eq!(name(&stage), "  serve");
-        assert_eq!(name(&Subject { worker: Some("1".to_owned()), ..subject }), "  worker 1");
+        assert_eq!(name(&stage, 0), "  serve");
+        assert_eq!(name(&Subject { worker: Some("1".to_owned()), ..subject }, 1), "    worker 1");
+        assert_eq!(name(&Subject { owner: Some("o\n".to_owned()), ..Subject::default() }, 2), "    [o?]");
     }
 }

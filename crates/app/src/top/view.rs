@@ -133,10 +133,14 @@ impl View {
         let header = std::iter::once(self.header_cell("SITE", None))
             .chain(self.shown.iter().map(|&at| self.header_cell(COLUMNS[at].heading, Some(at))));
         let header = Cells::new(header.collect::<Vec<_>>());
-        let total = table.total().map(|row| self.row(row).style(Modifier::BOLD));
-        let visible = rows.iter().skip(self.scroll).take(self.page_rows).map(|row| self.row(row));
+        let total = table.total().map(|row| self.row(table, row).style(Modifier::BOLD));
+        let visible = rows.iter().skip(self.scroll).take(self.page_rows).map(|row| self.row(table, row));
         // As wide as the longest name, so that in a wide terminal the numbers stay beside it.
-        let longest = rows.iter().map(|row| text::name(&row.subject).chars().count()).max().unwrap_or_default();
+        let longest = rows
+            .iter()
+            .map(|row| text::name(&row.subject, table.depth(&row.subject)).chars().count())
+            .max()
+            .unwrap_or_default();
         let room = usize::from(area.width).saturating_sub(self.shown.len() * text::NUMBER_WIDTH);
         let name = Constraint::Length(longest.max(text::NAME_WIDTH_MIN).min(room) as u16);
         let number = Constraint::Length(text::NUMBER_WIDTH as u16 - 1);
@@ -152,10 +156,14 @@ impl View {
         Cell::from(if column.is_some() { line.right_aligned() } else { line })
     }
 
-    fn row(&self, row: &Row) -> Cells<'static> {
+    fn row(&self, table: &Table, row: &Row) -> Cells<'static> {
         let numbers =
             text::cells(row, &self.shown).into_iter().map(|cell| Cell::from(Line::from(cell).right_aligned()));
-        Cells::new(std::iter::once(Cell::from(text::name(&row.subject))).chain(numbers).collect::<Vec<_>>())
+        Cells::new(
+            std::iter::once(Cell::from(text::name(&row.subject, table.depth(&row.subject))))
+                .chain(numbers)
+                .collect::<Vec<_>>(),
+        )
     }
 }
 

@@ -8,7 +8,7 @@ use leat_logic::admission::{AccessRule, Aggregate, ClientRate, ClientRates, Rate
 use leat_logic::schedule::PolicyKind;
 use leat_logic::time::Instant;
 
-use crate::config::{Config, OWNER_LEVELS_MAX, Owner, Quota, Site};
+use crate::config::{Config, Owner, Quota, Site};
 
 /// What may be used at once after a pause, as a part of a second's.
 const BURSTS_EACH_SECOND: u64 = 20;
@@ -40,17 +40,15 @@ impl Aggregates {
     /// The aggregates that a site belongs to, each with its weight in the next: its own, its owner's and so on, as far as the last that has a quota. What
     /// they may use is set to what is configured.
     pub(super) fn path(&self, config: &Config, site: &Site, now: Instant) -> Vec<(Arc<Aggregate>, u32)> {
-        let owner = |name: &str| config.owners.iter().find(|owner| owner.name == name);
-        let weight = |owner: Option<&Owner>, weight| match owner {
+        let weight = |owner: Option<&&Owner>, weight| match owner {
             Some(owner) if owner.policy == PolicyKind::WeightedFair => weight,
             _ => 1,
         };
-        let mut above = owner(&site.owner);
-        let mut path = vec![(Of::Site, &site.name, &site.quota, weight(above, site.weight))];
-        while let Some(found) = above.filter(|_| path.len() <= OWNER_LEVELS_MAX) {
-            above = owner(&found.owner);
-            path.push((Of::Owner, &found.name, &found.quota.0, weight(above, found.weight)));
-        }
+        let owners: Vec<&Owner> = config.owners_above(&site.owner).collect();
+        let mut path = vec![(Of::Site, &site.name, &site.quota, weight(owners.first(), site.weight))];
+        path.extend(owners.iter().enumerate().map(|(level, owner)| {
+            (Of::Owner, &owner.name, &owner.quota.0, weight(owners.get(level + 1), owner.weight))
+        }));
         while path.last().is_some_and(|(_, _, quota, _)| !quota.is_any()) {
             path.pop();
         }

@@ -2,6 +2,7 @@
 //! decide; nothing that was begun is broken off.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use leat_host::reactor::Token;
 use leat_logic::admission::{Next, Quotas, Resource, Unread};
@@ -11,6 +12,7 @@ use leat_logic::time::Instant;
 use super::aggregates::BURST_BYTES_MIN;
 use super::{Host, Stage, Worker};
 use crate::config::Config;
+use crate::metrics::OwnerMetrics;
 
 /// Events of one site and stage that go on in one turn: one at first, since each may use up what there is, which is seen afterwards only; twice as many
 /// with each turn after which there is more.
@@ -28,6 +30,8 @@ enum Parked {
 #[derive(Debug, Default)]
 pub(super) struct Gate {
     quotas: Quotas,
+    /// The numbers of the site's owner, the owner's owner and so on.
+    owners: Vec<Arc<OwnerMetrics>>,
     /// The stages that may not go on, one bit each.
     closed: u8,
     /// When to look again.
@@ -146,19 +150,28 @@ impl<H: Host> Worker<H> {
             let configured = config.sites.iter().find(|configured| configured.name == site.name);
             let path = configured.map(|site| self.aggregates.path(config, site, self.now)).unwrap_or_default();
             gate.quotas.arrange(path);
+            let above = configured.into_iter().flat_map(|site| config.owners_above(&site.owner));
+            gate.owners = above.map(|owner| self.metrics.owner(&owner.name)).collect();
         }
         (0..self.gates.len() as u32).for_each(|site| self.read_on(site));
     }
 
     /// A site with quotas has used so much for one event.
     pub(super) fn charge_quotas(&mut self, site: u32, cost: Cost, sent_bytes: u64, read_bytes: u64) {
-        let quotas = &mut self.gates[site as usize].quotas;
+        let Gate { quotas, owners, .. } = &mut self.gates[site as usize];
         let metrics = &self.sites[site as usize].metrics;
         for (resource, amount) in
             [(Resource::Cpu, cost.ns), (Resource::Network, sent_bytes), (Resource::Disk, read_bytes)]
         {
             if amount > 0 {
-                metrics.quota_used_ns[resource as usize].add(quotas.charge(resource, self.now, amount));
+                let mut most_ns = 0;
+                quotas.charge(resource, self.now, amount, |place, ns| {
+                    most_ns = ns.max(most_ns);
+                    if let Some(owner) = place.checked_sub(1).and_then(|above| owners.get(above)) {
+                        owner.quota_used_ns[resource as usize].add(ns);
+                    }
+                });
+                metrics.quota_used_ns[resource as usize].add(most_ns);
             }
         }
         self.judge_gate(site);
@@ -334,7 +347,7 @@ mod tests {
     fn without_quotas_everything_goes_on() {
         let mut gate = gate(Quota::default());
         assert!(!gate.is_limited() && !gate.is_full());
-        gate.quotas.charge(Resource::Cpu, at_ms(0), u64::MAX);
+        gate.quotas.charge(Resource::Cpu, at_ms(0), u64::MAX, |_, _| ());
         assert!(!gate.judge(true, at_ms(0)));
         assert_eq!((gate.closed, gate.until), (0, Instant::NEVER));
         assert_eq!(gate.bytes_max(1_000_000, at_ms(0)), 1_000_000);
@@ -345,7 +358,7 @@ mod tests {
         let mut gate = gate(Quota { network_rate: 1_000_000, ..Quota::default() });
         // One worker of two may have all of it, and a twentieth at once.
         assert_eq!(gate.bytes_max(1_000_000, at_ms(0)), 50_000);
-        gate.quotas.charge(Resource::Network, at_ms(0), 150_000);
+        gate.quotas.charge(Resource::Network, at_ms(0), 150_000, |_, _| ());
         assert!(gate.judge(true, at_ms(0)));
         assert!(gate.is_closed(Stage::Serve) && gate.is_closed(Stage::Transmit));
         assert!(!gate.is_closed(Stage::Receive) && !gate.is_closed(Stage::Compute));
@@ -357,7 +370,7 @@ mod tests {
     #[test]
     fn processor_time_stops_everything() {
         let mut gate = gate(Quota { cpu: 10, ..Quota::default() });
-        gate.quotas.charge(Resource::Cpu, at_ms(0), 50_000_000);
+        gate.quotas.charge(Resource::Cpu, at_ms(0), 50_000_000, |_, _| ());
         gate.judge(true, at_ms(0));
         assert!(Stage::ALL.into_iter().all(|stage| gate.is_closed(stage)));
         assert_eq!(gate.until, at_ms(200), "a tenth of two workers, of which 10 ms may be used at once");

@@ -14,7 +14,7 @@ const LEAVE_ALTERNATE_SCREEN: &str = "\u{1b}[?1049l";
 
 fn server(directory: &Directory) -> Server {
     directory.write("site/a.txt", "alpha\n");
-    let text = "[admin]\nlisten = \"127.0.0.1:0\"\n[[site]]\nname = \"measured\"\nlisten = [\"127.0.0.1:0\"]\nroot = \"site\"\n";
+    let text = "[admin]\nlisten = \"127.0.0.1:0\"\n[[owner]]\nname = \"press\"\n[[site]]\nowner = \"press\"\nname = \"measured\"\nlisten = [\"127.0.0.1:0\"]\nroot = \"site\"\n";
     Server::configured(Reactor::Epoll, directory, text)
 }
 
@@ -30,13 +30,15 @@ fn one_sample_for_scripts() {
     };
     let (code, table, errors) = top(&["--once"]);
     assert_eq!((code, errors.as_str()), (Some(0), ""));
-    assert!(table.starts_with("SITE") && table.contains("\nmeasured "), "{table}");
+    assert!(table.starts_with("SITE") && table.contains("\n[press] ") && table.contains("\n  measured "), "{table}");
     let (code, json, errors) = top(&["--json"]);
     assert_eq!((code, errors.as_str()), (Some(0), ""));
     let json: serde_json::Value = serde_json::from_str(&json).expect("one JSON document");
     let rows = json["rows"].as_array().expect("rows");
     let site = rows.iter().find(|row| row["site"] == "measured" && row["stage"].is_null() && row["worker"].is_null());
     assert_eq!(site.expect("the site's row")["requests_per_s"], 0.0);
+    let owner = rows.iter().find(|row| row["owner"] == "press").expect("the owner's row");
+    assert_eq!((&owner["requests_per_s"], &owner["site"]), (&0.0.into(), &serde_json::Value::Null));
     let (code, _, errors) = top(&["--sort", "nothing"]);
     assert_eq!(code, Some(2));
     assert!(errors.contains("requests_per_s"), "the message names what there is: {errors}");

@@ -56,7 +56,7 @@ pub(crate) struct Counters(Table);
 impl Counters {
     /// A column of `leat top` by its name, for a site and a stage.
     pub(crate) fn of(&self, site: &str, stage: Option<&str>, column: &str) -> Option<f64> {
-        let subject = Subject { site: Some(site.to_owned()), stage: stage.map(str::to_owned), worker: None };
+        let subject = Subject { site: Some(site.to_owned()), stage: stage.map(str::to_owned), ..Subject::default() };
         self.0.value(&subject, column)
     }
 }

@@ -135,17 +135,15 @@ impl Quotas {
         !self.seats.is_empty()
     }
 
-    /// Notes that `amount` of a resource was used; in how much time as much comes in, where that is the longest, in nanoseconds.
-    pub fn charge(&mut self, resource: Resource, now: Instant, amount: u64) -> u64 {
-        let mut worth_ns = 0;
-        for Seat { aggregate, accounts, claim, .. } in &mut self.seats {
+    /// Notes that `amount` of a resource was used. Tells for each aggregate that limits it, by its place, in how many nanoseconds as much comes in.
+    pub fn charge(&mut self, resource: Resource, now: Instant, amount: u64, mut tell: impl FnMut(usize, u64)) {
+        for (place, Seat { aggregate, accounts, claim, .. }) in self.seats.iter_mut().enumerate() {
             let bucket = &aggregate.buckets[resource as usize];
             if bucket.is_limited() {
                 accounts[resource as usize].charge(bucket, *claim > 0, now, amount);
-                worth_ns = bucket.time_ns(amount).max(worth_ns);
+                tell(place, bucket.time_ns(amount));
             }
         }
-        worth_ns
     }
 
     /// The accounts of a resource that are limited, and whether they stand in line.
@@ -316,7 +314,7 @@ mod tests {
                     }
                     let amount =
                         self.quotas.available(Resource::Network, now).clamp(self.least, self.piece.max(self.least));
-                    self.quotas.charge(Resource::Network, now, amount);
+                    self.quotas.charge(Resource::Network, now, amount, |_, _| ());
                     self.sent += amount;
                 }
                 self.quotas.settle(now, self.connections);
@@ -431,9 +429,9 @@ mod tests {
     fn what_was_used_too_much_is_owed_by_who_leaves() {
         let site = limited(RATE);
         let mut quotas = Sender::new(&[(&site, 1)], 1).quotas;
-        quotas.charge(Resource::Network, at_us(0), RATE / 20);
+        quotas.charge(Resource::Network, at_us(0), RATE / 20, |_, _| ());
         quotas.settle(at_us(0), 1);
-        quotas.charge(Resource::Network, at_us(0), RATE);
+        quotas.charge(Resource::Network, at_us(0), RATE, |_, _| ());
         quotas.arrange(vec![(site.clone(), 1)]);
         let until = quotas.blocked_until(Resource::Network, at_us(0)).unwrap();
         assert!(until.since(at_us(0)).abs_diff(Duration::from_secs(1)) < Duration::from_millis(1), "{until:?}");
@@ -523,8 +521,10 @@ mod tests {
         let mut quotas = Quotas::default();
         assert!(!quotas.is_limited());
         quotas.arrange(vec![(site.clone(), 1)]);
-        let worth_ns = Resource::ALL.map(|resource| quotas.charge(resource, at_us(0), 20));
-        assert_eq!(worth_ns, [0, 2_000_000_000, 0]);
+        let mut told = Vec::new();
+        Resource::ALL
+            .map(|resource| quotas.charge(resource, at_us(0), 20, |place, ns| told.push((resource, place, ns))));
+        assert_eq!(told, [(Resource::Disk, 0, 2_000_000_000)]);
         assert_eq!(quotas.blocked_until(Resource::Network, at_us(0)), None);
         assert_eq!(quotas.available(Resource::Cpu, at_us(0)), u64::MAX);
         assert_eq!(quotas.blocked_until(Resource::Disk, at_us(0)), Some(at_us(1_000_000)));
