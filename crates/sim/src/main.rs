@@ -1,16 +1,22 @@
-//! Replays one run, or looks for one that fails.
+//! Replays one run, or looks for one that fails; or has a worker answer for whoever counts its instructions.
 
 use std::fmt::{Debug, Display};
 use std::ops::Range;
 use std::process::ExitCode;
+use std::time::Duration;
 
+use leat_logic::schedule::PolicyKind;
+use leat_sim::crowd::{Asking, Demand, What, run_under};
 use leat_sim::{Defect, handoff};
 
 const USAGE: &str = "usage: leat-sim [--handoff] (--seed N [--verbose] | --seeds A..B) [--defect NAME]
+       leat-sim --crowd POLICY
 
   without --handoff  workers; NAME: trusts-files, queued-pages-change
   with --handoff     handoffs between servers; NAME: steers-late, no-fence, slow-clock, forgets-list, forgets-resend,
-                     trusts-content, probes-early";
+                     trusts-content, probes-early
+  with --crowd       one worker for a second of virtual time, with that policy at its root, two sites and 32 connections that ask
+                     for small files again and again: always the same requests, so that two policies' instructions can be compared";
 
 const WORKER_DEFECTS: [(&str, Defect); 2] =
     [("trusts-files", Defect::TrustsFiles), ("queued-pages-change", Defect::QueuedPagesChange)];
@@ -25,7 +31,13 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    let Some(arguments) = parse(std::env::args().skip(1)) else { return refuse() };
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    if let [flag, policy] = &words[..]
+        && flag == "--crowd"
+    {
+        return PolicyKind::from_name(policy).map_or_else(refuse, crowd);
+    }
+    let Some(arguments) = parse(words.into_iter()) else { return refuse() };
     let seeds = arguments.seeds.clone();
     let verbose = arguments.verbose;
     if arguments.handoff {
@@ -34,6 +46,24 @@ fn main() -> ExitCode {
     }
     let Some(defect) = find(&WORKER_DEFECTS, arguments.defect) else { return refuse() };
     run_all(seeds, |seed| leat_sim::run(leat_sim::Options { seed, verbose, defect }))
+}
+
+/// What figure 12 of the paper is about (`leat-bench shares --case policy-cost`), without the kernel.
+fn crowd(policy: PolicyKind) -> ExitCode {
+    const WINDOW: Duration = Duration::from_secs(1);
+    let demand = |weight| Demand { weight, asking: Asking::Again(16), what: What::Page };
+    let arrange = |config: &mut leat::config::Config| config.schedule.root = policy;
+    match run_under(arrange, &[demand(200), demand(100)], 1, Duration::ZERO, WINDOW) {
+        Ok(got) => {
+            let answered: usize = got.iter().map(|got| got.answered_ns.len()).sum();
+            println!("{policy}: {answered} requests");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("the run has failed: {error}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
 fn refuse() -> ExitCode {
