@@ -59,13 +59,6 @@ pub(crate) struct Figure {
     pub(crate) unit: String,
 }
 
-/// What an experiment found.
-pub(crate) struct Findings {
-    pub(crate) marks: Vec<Mark>,
-    pub(crate) figures: Vec<Figure>,
-    pub(crate) conditions: Vec<Conditions>,
-}
-
 /// An experiment's marks, and where and when they were measured.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ExperimentResult {
@@ -87,8 +80,8 @@ pub(crate) struct ExperimentResult {
 }
 
 impl ExperimentResult {
-    /// Notes machine, commit and date around what was found.
-    pub(crate) fn new(experiment: &str, rounds: u32, seconds: f64, findings: Findings) -> Self {
+    /// Notes machine, commit and date: what is measured is what is there now, whatever becomes of the working tree meanwhile.
+    pub(crate) fn begin(experiment: &str, rounds: u32, seconds: f64) -> Self {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let cpu_information = read("/proc/cpuinfo");
         let model = cpu_information.lines().find(|line| line.starts_with("model name"));
@@ -102,9 +95,9 @@ impl ExperimentResult {
             date: utc(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |elapsed| elapsed.as_secs())),
             rounds,
             seconds,
-            results: findings.marks,
-            informative: findings.figures,
-            conditions: findings.conditions,
+            results: Vec::new(),
+            informative: Vec::new(),
+            conditions: Vec::new(),
         }
     }
 

@@ -24,7 +24,7 @@ pub(crate) use plot::Plot;
 pub(crate) use records::Records;
 pub(crate) use samples::Samples;
 
-use crate::result::{ExperimentResult, Figure, Findings, Mark};
+use crate::result::{ExperimentResult, Figure, Mark};
 use crate::sys::process;
 
 /// The generator's own name in samples.
@@ -33,6 +33,8 @@ pub(crate) const GENERATOR: &str = "generator";
 /// What a case runs on.
 pub(crate) trait Bench {
     fn records(&mut self) -> &mut Records;
+    /// A case has ended, and is about to be written down.
+    fn case_ended(&mut self, _case: &str) {}
 }
 
 /// One case of an experiment.
@@ -78,36 +80,51 @@ pub(crate) fn select<B>(cases: Vec<Box<dyn Case<B>>>, wanted: &[String]) -> io::
     Ok(cases.into_iter().filter(|case| is_wanted(case.name())).collect())
 }
 
-/// Runs cases one after the other. One that ends early is noted, and judged by what it has left.
-pub(crate) fn run<B: Bench>(cases: &[Box<dyn Case<B>>], bench: &mut B) -> Findings {
-    let mut findings = Findings { marks: Vec::new(), figures: Vec::new(), conditions: Vec::new() };
-    for case in cases {
-        eprintln!("case {}: {}", case.name(), case.title());
-        let watch = Watch::begin();
-        if let Err(error) = case.run(bench) {
-            eprintln!("case {} ended early: {error}", case.name());
-            bench.records().note(case.name(), &format!("ended early: {error}"));
-        }
-        let conditions = watch.end(case.name());
-        eprintln!("  {}", conditions.describe());
-        findings.conditions.push(conditions);
-        findings.marks.extend(case.marks(&bench.records().samples));
-        findings.figures.extend(case.figures(&bench.records().samples));
-    }
-    findings
-}
-
-/// Writes `result.json`, `samples.csv`, `table.md` and the plots of the cases. The table begins with a title, and how it was measured.
+/// Runs cases one after the other, and writes what there is after each: a run that is ended keeps what it had. A case that ends early is noted, and judged by
+/// what it has left.
 ///
 /// # Errors
 /// The folder can't be written.
-pub(crate) fn write<B>(
+pub(crate) fn run<B: Bench>(
+    folder: &Path,
+    heading: (&str, &str),
+    mut result: ExperimentResult,
+    cases: &[Box<dyn Case<B>>],
+    bench: &mut B,
+) -> io::Result<()> {
+    let mut text = String::new();
+    for (before, case) in cases.iter().enumerate() {
+        run_case(case.as_ref(), bench, &mut result);
+        text = write(folder, heading, &result, &cases[..=before], bench.records())?;
+    }
+    println!("{text}");
+    Ok(())
+}
+
+fn run_case<B: Bench>(case: &dyn Case<B>, bench: &mut B, result: &mut ExperimentResult) {
+    eprintln!("case {}: {}", case.name(), case.title());
+    let watch = Watch::begin();
+    if let Err(error) = case.run(bench) {
+        eprintln!("case {} ended early: {error}", case.name());
+        bench.records().note(case.name(), &format!("ended early: {error}"));
+    }
+    let conditions = watch.end(case.name());
+    eprintln!("  {}", conditions.describe());
+    result.conditions.push(conditions);
+    bench.case_ended(case.name());
+    let samples = &bench.records().samples;
+    result.results.extend(case.marks(samples));
+    result.informative.extend(case.figures(samples));
+}
+
+/// Writes `result.json`, `samples.csv`, `table.md` and the plots of the cases. The table, which it returns, begins with a title, and how it was measured.
+fn write<B>(
     folder: &Path,
     (title, how): (&str, &str),
     result: &ExperimentResult,
     cases: &[Box<dyn Case<B>>],
     records: &Records,
-) -> io::Result<()> {
+) -> io::Result<String> {
     let samples = &records.samples;
     let mut text = table::heading(title, result, how) + &table::marks(result);
     text.extend(cases.iter().map(|case| table::case(case.as_ref(), records, result)));
@@ -119,8 +136,7 @@ pub(crate) fn write<B>(
     for plot in cases.iter().flat_map(|case| case.plots(samples)) {
         plot.write(folder).map_err(io::Error::other)?;
     }
-    println!("{text}");
-    Ok(())
+    Ok(text)
 }
 
 /// Runs `work` on a thread of its own that stays on some processors and goes before what others run.
@@ -133,4 +149,60 @@ pub(crate) fn on_cores<T: Send>(cores: &[usize], work: impl FnOnce() -> io::Resu
         });
         thread.join().map_err(|_| io::Error::other("the measuring thread panicked"))?
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Nothing(Records);
+
+    impl Bench for Nothing {
+        fn records(&mut self) -> &mut Records {
+            &mut self.0
+        }
+    }
+
+    /// Reads what has been written before it.
+    struct Reader(&'static str, std::path::PathBuf);
+
+    impl Case<Nothing> for Reader {
+        fn name(&self) -> &'static str {
+            self.0
+        }
+
+        fn title(&self) -> &'static str {
+            "what has been written"
+        }
+
+        fn run(&self, bench: &mut Nothing) -> io::Result<()> {
+            let text = fs::read_to_string(self.1.join("samples.csv")).unwrap_or_default();
+            bench.0.record((self.0, "", 0), "leat", "rows", text.lines().count() as f64);
+            Ok(())
+        }
+
+        fn marks(&self, samples: &Samples) -> Vec<Mark> {
+            let value = samples.median(self.0, "", "leat", "rows");
+            vec![Mark::at_most((self.0.to_owned(), "leat"), "rows", value, Some(9.0), "", String::new())]
+        }
+
+        fn columns(&self) -> Vec<(&'static str, &'static str, usize)> {
+            vec![("rows", "rows", 0)]
+        }
+    }
+
+    #[test]
+    fn what_a_case_has_brought_is_written_before_the_next_begins() {
+        let folder = crate::server::running::WorkFolder::create("written").unwrap();
+        let out = folder.path().join("out");
+        let cases: Vec<Box<dyn Case<Nothing>>> =
+            ["first", "second"].map(|name| Box::new(Reader(name, out.clone())) as _).into_iter().collect();
+        let result = ExperimentResult::begin("reading", 1, 1.0);
+        run(&out, ("Reading", "Here."), result, &cases, &mut Nothing(Records::default())).unwrap();
+        let written: ExperimentResult =
+            serde_json::from_str(&fs::read_to_string(out.join("result.json")).unwrap()).unwrap();
+        let values: Vec<_> = written.results.iter().map(|mark| (mark.case.as_str(), mark.value)).collect();
+        assert_eq!(values, [("first", Some(0.0)), ("second", Some(2.0))], "a heading and a row of the first");
+        assert_eq!(written.conditions.len(), 2);
+    }
 }

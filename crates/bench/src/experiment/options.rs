@@ -59,9 +59,7 @@ pub(crate) fn run_cases<B: Bench>(
         return Ok(());
     }
     let program = options.leat.clone().map_or_else(leat_build::build, Ok)?;
+    let result = ExperimentResult::begin(about.folder, options.rounds, options.seconds);
     let mut bench = bench(&program)?;
-    let findings = super::run(&cases, &mut bench);
-    let result = ExperimentResult::new(about.folder, options.rounds, options.seconds, findings);
-    let heading = (about.title, about.how);
-    super::write(&options.out.join(about.folder), heading, &result, &cases, bench.records())
+    super::run(&options.out.join(about.folder), (about.title, about.how), result, &cases, &mut bench)
 }

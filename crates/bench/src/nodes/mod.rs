@@ -100,7 +100,7 @@ fn run_cases(
     cases: Vec<Box<dyn Case<Bench>>>,
     options: &NodesOptions,
     experiment: &str,
-    (title, how): (&str, &str),
+    heading: (&str, &str),
 ) -> io::Result<()> {
     let cases = experiment::select(cases, &options.case)?;
     if options.list {
@@ -108,8 +108,7 @@ fn run_cases(
         return Ok(());
     }
     let program = options.leat.clone().map_or_else(leat_build::build, Ok)?;
+    let result = ExperimentResult::begin(experiment, options.rounds, options.seconds);
     let mut bench = Bench::new(options.clone(), program)?;
-    let findings = experiment::run(&cases, &mut bench);
-    let result = ExperimentResult::new(experiment, options.rounds, options.seconds, findings);
-    experiment::write(&options.out.join(experiment), (title, how), &result, &cases, &bench.records)
+    experiment::run(&options.out.join(experiment), heading, result, &cases, &mut bench)
 }

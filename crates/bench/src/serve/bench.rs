@@ -75,6 +75,10 @@ impl experiment::Bench for Bench {
     fn records(&mut self) -> &mut Records {
         &mut self.records
     }
+
+    fn case_ended(&mut self, case: &str) {
+        self.note_disturbances(case);
+    }
 }
 
 impl Bench {
@@ -104,7 +108,7 @@ impl Bench {
     }
 
     /// Says of a case how many of its measurements were disturbed in spite of repeats: what counts nevertheless, and has to be told.
-    pub(super) fn note_disturbances(&mut self, case: &str) {
+    fn note_disturbances(&mut self, case: &str) {
         let samples = &self.records.samples;
         let all = |metric: &str| -> Vec<f64> {
             let points = samples.points(case);

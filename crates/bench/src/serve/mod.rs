@@ -92,10 +92,8 @@ pub(crate) fn run(options: &ServeOptions) -> io::Result<()> {
     if let Some(command) = servers.install_command() {
         eprintln!("to have all peers, as root: {command}");
     }
+    let result = ExperimentResult::begin("serve", options.rounds, options.seconds);
     let mut bench = Bench::new(options.clone(), servers.present)?;
-    let findings = experiment::run(&cases, &mut bench);
-    cases.iter().for_each(|case| bench.note_disturbances(case.name()));
-    let result = ExperimentResult::new("serve", options.rounds, options.seconds, findings);
-    let how = "Server on one core, client on another.";
-    experiment::write(&options.out, ("Serving files, beside the peers", how), &result, &cases, &bench.records)
+    let heading = ("Serving files, beside the peers", "Server on one core, client on another.");
+    experiment::run(&options.out, heading, result, &cases, &mut bench)
 }

@@ -87,16 +87,10 @@ pub(crate) fn run(options: &SharesOptions) -> io::Result<()> {
         if cases.is_empty() {
             continue;
         }
+        let result = ExperimentResult::begin(experiment, options.rounds, options.seconds);
         let mut bench = Bench::new(options.clone(), program.clone())?;
-        let findings = experiment::run(&cases, &mut bench);
-        let result = ExperimentResult::new(experiment, options.rounds, options.seconds, findings);
-        experiment::write(
-            &options.out.join(experiment),
-            (title, bench.placement(1).describe()),
-            &result,
-            &cases,
-            &bench.records,
-        )?;
+        let heading = (title, bench.placement(1).describe());
+        experiment::run(&options.out.join(experiment), heading, result, &cases, &mut bench)?;
     }
     Ok(())
 }
