@@ -166,6 +166,7 @@ impl Plan {
             legs: 0,
         };
         planner.host(SWITCH, HostKind::Switch, Vec::new())?;
+        planner.has_no_filters(SWITCH);
         planner.host(ROUTER_NAME, HostKind::Router, Vec::new())?;
         for key in ["ipv4.ip_forward=1", "ipv6.conf.all.forwarding=1", "ipv4.conf.all.rp_filter=0"] {
             planner.sysctl(ROUTER_NAME, key);
@@ -221,6 +222,13 @@ impl Planner<'_> {
     fn sysctl(&mut self, host: &str, setting: &str) {
         let namespace = (self.namespace)(host);
         self.step(format!("ip netns exec {namespace} sysctl -qw net.{setting}"));
+    }
+
+    /// A switch's frames don't pass filters of IP packets, as a bridge's do where the kernel has the module for that.
+    fn has_no_filters(&mut self, switch: &str) {
+        let namespace = (self.namespace)(switch);
+        let off = ["iptables", "ip6tables"].map(|filters| format!(" net.bridge.bridge-nf-call-{filters}=0"));
+        self.step(format!("ip netns exec {namespace} sysctl -eqw{}", off.concat()));
     }
 
     fn host(&mut self, name: &str, kind: HostKind, addresses: Vec<IpAddr>) -> Result<(), String> {

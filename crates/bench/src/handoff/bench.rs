@@ -6,8 +6,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::HandoffOptions;
-use super::asking::ask_for;
 use crate::experiment::{self, Records};
+use crate::lab::asking::ask_for;
 use crate::lab::cost::Meter;
 use crate::lab::proxy::{Place, Proxy};
 use crate::lab::steered::steered_us;
@@ -32,6 +32,13 @@ pub(super) struct Size {
     pub(super) name: &'static str,
     pub(super) file: &'static str,
     pub(super) bytes: u64,
+}
+
+impl Size {
+    /// What is asked for, and how much comes.
+    pub(super) fn wanted(&self) -> (&'static str, u64) {
+        (self.file, self.bytes)
+    }
 }
 
 pub(super) const SIZES: [Size; 4] = [
@@ -86,7 +93,7 @@ impl Bench {
         let steered_us = steered_us(&lab, &[&dispatcher[..], &n1?, &n2?].concat(), || {
             let begin = |address| {
                 let mut stream = TcpStream::connect(address)?;
-                ask_for(&mut stream, &SIZES[0]).map(|_| stream)
+                ask_for(&mut stream, SIZES[0].wanted()).map(|_| stream)
             };
             Ok([begin(vip())?, begin(Self::node())?])
         })?;

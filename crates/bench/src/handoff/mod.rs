@@ -3,7 +3,6 @@
 //! A lab of leat's (`leat lab`) has the client, the dispatcher and the nodes, each in a network namespace. The proxies run in the dispatcher's, on
 //! ports of their own, with the same nodes behind them.
 
-mod asking;
 mod bench;
 mod case;
 

@@ -4,7 +4,6 @@ use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use super::bench::Size;
 use crate::load;
 
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -15,9 +14,9 @@ const REPLY_BYTES: usize = 16 << 10;
 ///
 /// # Errors
 /// The connection is cut, is silent, or brings something else.
-pub(super) fn ask_for(stream: &mut TcpStream, size: &Size) -> io::Result<Instant> {
+pub(crate) fn ask_for(stream: &mut TcpStream, (file, bytes): (&str, u64)) -> io::Result<Instant> {
     stream.set_read_timeout(Some(TIMEOUT))?;
-    stream.write_all(format!("GET /{} HTTP/1.1\r\nHost: localhost\r\n\r\n", size.file).as_bytes())?;
+    stream.write_all(format!("GET /{file} HTTP/1.1\r\nHost: localhost\r\n\r\n").as_bytes())?;
     let mut reply = [0; REPLY_BYTES];
     let (mut filled, mut first) = (0, None);
     loop {
@@ -26,7 +25,7 @@ pub(super) fn ask_for(stream: &mut TcpStream, size: &Size) -> io::Result<Instant
         filled += count;
         match load::lengths(&reply[..filled]).map_err(io::Error::other)? {
             Some((head_bytes, body_bytes)) if filled as u64 >= head_bytes as u64 + body_bytes => {
-                let is_right = body_bytes == size.bytes && reply.starts_with(b"HTTP/1.1 200 ");
+                let is_right = body_bytes == bytes && reply.starts_with(b"HTTP/1.1 200 ");
                 return if is_right { Ok(first) } else { Err(io::Error::other("another reply than was asked for")) };
             }
             _ if count == 0 => return Err(io::Error::other(format!("cut after {filled} bytes"))),

@@ -1,5 +1,6 @@
 //! A lab of the bench's own, taken down when it's dropped or a signal ends the program, and what runs in its namespaces.
 
+pub(crate) mod asking;
 pub(crate) mod cost;
 pub(crate) mod faults;
 pub(crate) mod origin;

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -11,9 +11,11 @@ use std::time::{Duration, Instant};
 use leat::ctl;
 
 use crate::experiment::{self, Records, RunOptions};
-use crate::lab::cost::{Meter, Spent, hop_us};
+use crate::lab::asking::ask_for;
+use crate::lab::cost::{Meter, Spent};
 use crate::lab::placed::Placed;
 use crate::lab::proxy::{Place, Proxy};
+use crate::lab::steered::steered_us;
 use crate::lab::{self, CLIENT, CLIENT_CORE, Lab, ROUTER};
 use crate::load::{self, Observer, Outcome, Plan};
 use crate::server::running::WorkFolder;
@@ -122,12 +124,21 @@ impl Bench {
         [(LEAT, vip()), (HAPROXY, self.proxy.address)]
     }
 
-    /// What the kernel takes to forward a small packet once more, at this moment.
+    /// What a front's kernel takes to send a packet on, at this moment.
     ///
     /// # Errors
     /// It can't be measured.
-    pub(super) fn hop_us(&self) -> io::Result<f64> {
-        hop_us(&self.lab, NODES[0])
+    pub(super) fn steered_us(&self) -> io::Result<f64> {
+        let hosts = FRONTS.iter().chain(&NODES).map(|(host, _)| self.lab.processes(host));
+        let processes = hosts.collect::<io::Result<Vec<_>>>()?.concat();
+        let node = SocketAddr::new(NODES[0].1.parse().map_err(io::Error::other)?, vip().port());
+        steered_us(&self.lab, &processes, || {
+            let begin = |address| {
+                let mut stream = TcpStream::connect(address)?;
+                ask_for(&mut stream, FILE).map(|_| stream)
+            };
+            Ok([begin(vip())?, begin(node)?])
+        })
     }
 
     /// Requests for the file, on connections that the server closes after each where `close` says so.

@@ -10,8 +10,8 @@ use leat::ctl::Command;
 
 use super::at_most;
 use crate::experiment::{Case, Samples};
-use crate::handoff::asking::ask_for;
 use crate::handoff::bench::{Bench, LEAT, NODES, SIZES, vip};
+use crate::lab::asking::ask_for;
 use crate::lab::{CLIENT, CLIENT_CORE, Lab};
 use crate::load::{self, Outcome, Plan, Unobserved};
 use crate::result::Mark;
@@ -105,7 +105,7 @@ fn drain(bench: &Bench) -> io::Result<Drained> {
         let (moved, time) = drained?;
         Ok::<_, io::Error>((moved, time, busy?))
     })?;
-    let idle_cut = idle.iter_mut().filter_map(|stream| ask_for(stream, &SIZES[0]).err()).count();
+    let idle_cut = idle.iter_mut().filter_map(|stream| ask_for(stream, SIZES[0].wanted()).err()).count();
     lab.ask(&Command::Resume { node: from.to_owned() })?;
     for stream in idle {
         socket::reset_on_close(&OwnedFd::from(stream));
@@ -117,7 +117,7 @@ fn drain(bench: &Bench) -> io::Result<Drained> {
 fn open(count: usize) -> io::Result<Vec<TcpStream>> {
     let open = |_| {
         let mut stream = TcpStream::connect(vip())?;
-        ask_for(&mut stream, &SIZES[0])?;
+        ask_for(&mut stream, SIZES[0].wanted())?;
         Ok(stream)
     };
     (0..count).map(open).collect()

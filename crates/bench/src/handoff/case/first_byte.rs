@@ -8,8 +8,8 @@ use hdrhistogram::Histogram;
 
 use super::at_most;
 use crate::experiment::{Case, Samples};
-use crate::handoff::asking::ask_for;
 use crate::handoff::bench::{Bench, DIRECT, HAPROXY, LEAT, SIZES};
+use crate::lab::asking::ask_for;
 use crate::lab::{CLIENT, CLIENT_CORE};
 use crate::result::Mark;
 
@@ -87,6 +87,6 @@ fn take_turns(ways: &[(&str, SocketAddr)], count: usize) -> io::Result<Vec<Histo
 fn first_byte(address: SocketAddr) -> io::Result<Duration> {
     let began = Instant::now();
     let mut stream = TcpStream::connect(address)?;
-    let first = ask_for(&mut stream, &SIZES[0])?;
+    let first = ask_for(&mut stream, SIZES[0].wanted())?;
     Ok(first - began)
 }

@@ -9,7 +9,7 @@ use crate::spread::bench::{Bench, HAPROXY, LEAT};
 
 const NAME: &str = "front-cpu";
 const TOTAL: &str = "cpu_us";
-const HOP: &str = "hop_us";
+const STEERED: &str = "steered_us";
 /// What part of HAProxy's cost is allowed.
 const FACTOR: f64 = 0.1;
 const CONNECTIONS: usize = 32;
@@ -52,7 +52,7 @@ impl Case<Bench> for FrontCpu {
             value,
             unit: "us".to_owned(),
         };
-        samples.median(NAME, "", LEAT, HOP).map(figure).into_iter().collect()
+        samples.median(NAME, "", LEAT, STEERED).map(figure).into_iter().collect()
     }
 
     fn columns(&self) -> Vec<(&'static str, &'static str, usize)> {
@@ -64,7 +64,7 @@ impl Case<Bench> for FrontCpu {
             ("packets_in", "packets in", 1),
             ("answered_per_s", "answered/s", 0),
             ("failed", "failed", 0),
-            (HOP, "us a hop", 2),
+            (STEERED, "us to send a packet on", 2),
         ]
     }
 }
@@ -88,9 +88,9 @@ fn turn(
     if name == LEAT {
         programs_us = each(spent.programs.as_secs_f64() * 1e6);
         // Right after: what else the machine does makes this dearer as well.
-        let hop_us = bench.hop_us()?;
-        forwarding_us = each(spent.packets_in as f64) * hop_us;
-        bench.records.record(at, name, HOP, hop_us);
+        let steered_us = bench.steered_us()?;
+        forwarding_us = each(spent.packets_in as f64) * steered_us;
+        bench.records.record(at, name, STEERED, steered_us);
         bench.records.record(at, name, "programs_us", programs_us);
         bench.records.record(at, name, "forwarding_us", forwarding_us);
     }
