@@ -20,6 +20,13 @@ impl Instant {
         Instant { ns: self.ns.saturating_add(ns) }
     }
 
+    /// The first multiple of `step` that isn't earlier: what needn't be exact is due together with others.
+    #[must_use]
+    pub fn rounded_up(self, step: Duration) -> Instant {
+        let step_ns = u64::try_from(step.as_nanos()).unwrap_or(u64::MAX).max(1);
+        Instant { ns: self.ns.checked_next_multiple_of(step_ns).unwrap_or(u64::MAX) }
+    }
+
     /// Time from `earlier` to here; zero when `earlier` is later.
     #[must_use]
     pub fn since(self, earlier: Instant) -> Duration {
@@ -34,4 +41,17 @@ pub struct UnixTime {
     pub seconds: i64,
     /// Nanoseconds within the second, 0 to 999,999,999.
     pub nanoseconds: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_rounded_up_is_never_early() {
+        let at = |ns| Instant { ns }.rounded_up(Duration::from_nanos(20)).ns;
+        assert_eq!([at(0), at(1), at(19), at(20), at(21)], [0, 20, 20, 20, 40]);
+        assert_eq!(Instant::NEVER.rounded_up(Duration::from_nanos(20)), Instant::NEVER);
+        assert_eq!(Instant { ns: 7 }.rounded_up(Duration::ZERO).ns, 7);
+    }
 }

@@ -86,6 +86,8 @@ struct Flags {
     cut: bool,
     /// Its owner's site holds too much.
     narrow: bool,
+    /// Its owner says each time when more is received.
+    paced: bool,
 }
 
 impl Stream {
@@ -117,6 +119,16 @@ impl Stream {
 
     fn inbox_bytes_max(&self) -> usize {
         if self.flags.narrow { 2 * RECEIVE_BUFFER_BYTES } else { INBOX_BYTES_MAX }
+    }
+
+    /// Has it receive no more until [`Stream::go_on`], each time that something has come.
+    pub(super) fn pace(&mut self) {
+        self.flags.paced = true;
+    }
+
+    /// Whether its owner says when more is received.
+    pub(super) fn is_paced(&self) -> bool {
+        self.flags.paced
     }
 
     /// Takes the first `count` bytes, and asks for more.
@@ -250,6 +262,13 @@ impl Stream {
     }
 
     fn ask<R: Reactor>(&mut self, reactor: &mut R) {
+        if !self.flags.paced {
+            self.go_on(reactor);
+        }
+    }
+
+    /// Receives what comes next, if there is a place for it.
+    pub(super) fn go_on<R: Reactor>(&mut self, reactor: &mut R) {
         let Flags { connecting, receiving, ended, closing, .. } = self.flags;
         let has_place = self.inbox.len() + RECEIVE_BUFFER_BYTES <= self.inbox_bytes_max();
         if !connecting && !receiving && !ended && !closing && has_place {

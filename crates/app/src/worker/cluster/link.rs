@@ -16,6 +16,7 @@ use leat_logic::time::Instant;
 use super::super::stream::Owner;
 use super::super::{Host, LINK_LISTENER_INDEX, Worker};
 use super::Part;
+use super::lull::Lull;
 use super::node::Borrowed;
 use super::told::Batch;
 
@@ -53,6 +54,7 @@ struct Link {
     /// Batches of messages that have been made, and up to which the kernel has them.
     batches: Batch,
     flushed: Batch,
+    lull: Lull,
 }
 
 struct Sought {
@@ -102,7 +104,7 @@ impl Links {
 
     pub(super) fn poll_timeout(&self) -> Instant {
         let homes = self.homes.values().filter(|home| home.session.is_none()).map(|home| home.try_at);
-        let sessions = self.sessions.values().map(|link| link.session.poll_timeout());
+        let sessions = self.sessions.values().map(|link| link.session.poll_timeout().min(link.lull.poll_timeout()));
         homes.chain(sessions).min().unwrap_or(Instant::NEVER)
     }
 
@@ -123,7 +125,8 @@ impl Links {
     fn add(&mut self, stream: Token, session: LinkSession, home: Option<Place>) -> SessionId {
         self.next_session += 1;
         let id = SessionId(self.next_session);
-        self.sessions.insert(id, Link { stream, session, is_open: false, home, batches: 0, flushed: 0 });
+        let link = Link { stream, session, is_open: false, home, batches: 0, flushed: 0, lull: Lull::default() };
+        self.sessions.insert(id, link);
         id
     }
 }
@@ -165,6 +168,9 @@ impl<H: Host> Worker<H> {
         };
         let stream = self.open_link(socket, false);
         if let Some(cluster) = &mut self.cluster {
+            if let (Part::Home(_), Some(stream)) = (&cluster.part, self.streams.get(stream)) {
+                stream.pace();
+            }
             cluster.links.add(stream, session, None);
         }
     }
@@ -215,7 +221,18 @@ impl<H: Host> Worker<H> {
             self.tell_end(id, error);
             self.drop_session(id);
         }
+        self.listen_on(id);
         self.run_effects();
+    }
+
+    /// Receives what comes next by a link, at once or when its lull is over.
+    fn listen_on(&mut self, id: SessionId) {
+        let Some(link) = self.cluster.as_mut().and_then(|cluster| cluster.links.sessions.get_mut(&id)) else { return };
+        if let Some(stream) = self.streams.get(link.stream).filter(|stream| stream.is_paced())
+            && !link.lull.begins(self.now)
+        {
+            stream.go_on(&mut self.reactor);
+        }
     }
 
     fn hear_link(&mut self, id: SessionId) -> Result<(), LinkError> {
@@ -238,6 +255,7 @@ impl<H: Host> Worker<H> {
             let mut has_message = false;
             while let Some(message) = link.session.poll_message()? {
                 has_message = true;
+                link.lull.saw(&message, self.now);
                 if let Some(peer) = link.session.peer() {
                     cluster.part.handle_message(self.now, peer, id, message);
                 }
@@ -266,18 +284,22 @@ impl<H: Host> Worker<H> {
     pub(super) fn send_message(&mut self, session: SessionId, message: &Message) {
         let Some(cluster) = &mut self.cluster else { return };
         let Some(link) = cluster.links.sessions.get_mut(&session) else { return };
+        link.lull.saw(message, self.now);
         if let Err(error) = link.session.queue(message) {
             crate::log::warning(format_args!("a link has ended: {error}"));
             self.drop_session(session);
         }
     }
 
-    /// Sends what waits, at each turn's end: its messages share a write, and wake their reader once.
+    /// Sends what waits, at each turn's end: its messages share a write, and wake their reader once. What has lain long enough is received.
     pub(in crate::worker) fn flush_links(&mut self) {
         let Some(cluster) = &mut self.cluster else { return };
         let mut failed = Vec::new();
         for (&id, link) in &mut cluster.links.sessions {
             let Some(stream) = self.streams.get(link.stream) else { continue };
+            if link.lull.ends(self.now) {
+                stream.go_on(&mut self.reactor);
+            }
             if stream.is_flushed() {
                 link.flushed = link.batches;
                 match link.session.poll_output(stream.outbox()) {

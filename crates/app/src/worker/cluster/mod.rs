@@ -4,6 +4,7 @@
 //! | file | does |
 //! |---|---|
 //! | `link` | carries messages between home and node |
+//! | `lull` | a home's: when what nodes tell may lie unread for a moment |
 //! | `flows` | knows where each flow is, and takes connections apart and puts them together |
 //! | `turns` | those that nobody waits for, each in its turn |
 //! | `home` | a dispatcher's: from a request to a node, and back when nobody takes it |
@@ -36,6 +37,7 @@ mod front;
 mod home;
 mod leave;
 mod link;
+mod lull;
 mod node;
 mod part;
 mod peer;

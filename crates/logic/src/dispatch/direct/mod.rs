@@ -26,6 +26,8 @@ use probe::{Probe, Turn};
 
 /// From a connection's coming to a node to the first look, and from one to the next: a client repeats what isn't acknowledged after 200 ms, and then later.
 const LOOK_PAUSE: Duration = Duration::from_millis(300);
+/// Those of so long are looked at together: to wake for each takes more than the look.
+const LOOK_TOGETHER: Duration = Duration::from_millis(20);
 /// Connections that are looked at.
 const LOOKS_MAX: usize = 1 << 16;
 /// One of so many is looked at where nothing but knowledge can come of it.
@@ -392,7 +394,7 @@ impl Direct {
         if !self.events.is_empty() {
             return Instant::default();
         }
-        let look = self.looks.front().map_or(Instant::NEVER, |(at, _)| *at);
+        let look = self.looks.front().map_or(Instant::NEVER, |(at, _)| at.rounded_up(LOOK_TOGETHER));
         self.probes.values().map(Probe::poll_timeout).fold(look, Instant::min)
     }
 

@@ -244,3 +244,16 @@ fn a_node_is_used_when_its_probe_has_arrived_and_proxied_if_none_does() {
     assert_eq!(case.events(), ["all IPv4 clients: again"]);
     assert!(case.direct.allows_all());
 }
+
+#[test]
+fn connections_that_came_at_about_the_same_time_are_looked_at_together() {
+    let mut case = Case::new();
+    case.now = at(1_001);
+    case.give("198.18.0.1:1");
+    case.now = at(1_019);
+    case.give("198.18.0.1:2");
+    let due = case.direct.poll_timeout();
+    assert_eq!(due, at(1_320), "and never early");
+    assert!(case.direct.poll_look(false, due).is_some() && case.direct.poll_look(false, due).is_some());
+    assert_eq!(case.direct.poll_timeout(), Instant::NEVER);
+}
