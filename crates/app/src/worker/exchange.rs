@@ -70,6 +70,8 @@ pub(super) struct Exchange<F> {
     pub(super) run: Option<Run>,
     /// Another server has been asked to answer it: if it's here all the same, it's answered here.
     pub(super) stays: bool,
+    /// Its connection goes home with the reply, as soon as that is made.
+    pub(super) goes_home: bool,
     /// The last bytes wait until the client has acknowledged all others.
     pub(super) awaits_acknowledgement: bool,
     /// In a cluster: which server is to answer, and the content that is asked for.
@@ -175,6 +177,7 @@ impl<F> Exchange<F> {
             blocked_since: None,
             run: None,
             stays: false,
+            goes_home: false,
             awaits_acknowledgement: false,
             placing: Placing::Unknown,
             content: ContentKey::default(),
@@ -188,6 +191,22 @@ impl<F> Exchange<F> {
     pub(super) fn can_go_on_elsewhere(&self) -> bool {
         let has_tag = self.resource.as_ref().is_some_and(|resource| resource.description.etag.is_some());
         has_tag && self.run.is_none() && self.error.is_none() && self.status != 0
+    }
+
+    /// Head and body of a reply that was made to go home, is in memory, and of which nothing has been sent. From here on it can't go elsewhere.
+    pub(super) fn take_whole(&mut self) -> Option<(Vec<u8>, Bytes)> {
+        let is_whole = |piece: &Piece<F>| matches!(piece, Piece::Bytes { done: 0, .. });
+        if !self.goes_home || !(1..=2).contains(&self.pieces.len()) || !self.pieces.iter().all(is_whole) {
+            return None;
+        }
+        let mut bytes = self.pieces.drain(..).map(|piece| match piece {
+            Piece::Bytes { bytes, .. } => bytes,
+            Piece::File { .. } => Bytes::new(),
+        });
+        let whole = (bytes.next()?.into(), bytes.next().unwrap_or_default());
+        drop(bytes);
+        self.resource = None;
+        Some(whole)
     }
 
     /// Bytes of its reply that the kernel hasn't taken: none before there is one, and `u64::MAX` while nobody can say.
@@ -229,6 +248,7 @@ impl<F> Exchange<F> {
         self.blocked_since = None;
         self.run = None;
         self.stays = false;
+        self.goes_home = false;
         self.awaits_acknowledgement = false;
         self.placing = Placing::Unknown;
         self.content = ContentKey::default();

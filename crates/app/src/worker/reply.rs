@@ -48,6 +48,14 @@ impl<'a, F> Body<'a, F> {
         Body::Memory { content, range: 0..content.len() }
     }
 
+    fn into_pieces(self) -> Vec<Piece<F>> {
+        match self {
+            Body::Empty => Vec::new(),
+            Body::Memory { content, range } => vec![Piece::Bytes { bytes: content.slice(range), done: 0 }],
+            Body::Pieces(pieces) => pieces,
+        }
+    }
+
     fn len(&self) -> u64 {
         match self {
             Body::Empty => 0,
@@ -103,7 +111,7 @@ impl<H: Host> Worker<H> {
     }
 
     fn reply_resource(&mut self, token: Token, resource: &Arc<Resource<File<H>>>) {
-        if self.cluster.is_some() && self.delegates(token, resource.description.len_bytes) {
+        if self.cluster.is_some() && self.delegates(token, &resource.description) {
             return;
         }
         if self.cluster.is_some() {
@@ -219,6 +227,10 @@ impl<H: Host> Worker<H> {
     fn write(&mut self, token: Token, status: Status, persistence: Persistence, lines: &[u8], body: Body<'_, File<H>>) {
         let mut head = self.reactor.send_buffer();
         write_head(&mut head, status, &self.date, persistence, lines);
+        let goes_home = self.cluster.is_some()
+            && persistence != Persistence::Close
+            && self.connections[token].exchange.as_ref().is_some_and(|exchange| exchange.goes_home);
+        let body = if goes_home { Body::Pieces(body.into_pieces()) } else { body };
         if self.cluster.is_some() {
             let content = match &body {
                 Body::Memory { range, .. } => range.start as u64..range.end as u64,
@@ -244,6 +256,9 @@ impl<H: Host> Worker<H> {
                 });
                 exchange.pieces.extend(pieces);
                 exchange.resident_end = 0;
+                if goes_home && self.gives_back_reply(token) {
+                    return;
+                }
                 if self.cluster.is_some() {
                     self.tell_of_reply(token);
                 }
@@ -258,7 +273,7 @@ impl<H: Host> Worker<H> {
     }
 
     /// Gives a whole reply to the reactor.
-    fn send(&mut self, token: Token, persistence: Persistence, head: Vec<u8>, body: Bytes) {
+    pub(super) fn send(&mut self, token: Token, persistence: Persistence, head: Vec<u8>, body: Bytes) {
         let connection = &mut self.connections[token];
         connection.flags.sending = true;
         let is_refusal = connection.exchange.as_ref().is_some_and(|exchange| exchange.refusal.is_some());

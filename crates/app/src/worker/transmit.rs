@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use leat_host::reactor::{Reactor, SendNow, Token};
 use leat_host::storage::{Outcome, Storage};
-use leat_logic::http::AfterReply;
+use leat_logic::http::{AfterReply, Persistence};
 use leat_logic::schedule::Operation;
 use leat_logic::time::Instant;
 
@@ -49,6 +49,9 @@ impl<H: Host> Worker<H> {
         if self.connections[token].flags.sending || !self.begin_sending(token) || !self.hear_program(token) {
             return;
         }
+        if self.sends_whole(token) {
+            return;
+        }
         let mut sent_bytes = 0;
         let turn = self.send_pieces(token, &mut sent_bytes);
         if sent_bytes > 0 {
@@ -61,6 +64,16 @@ impl<H: Host> Worker<H> {
             Turn::Waiting => {}
             Turn::Broken => self.cut(token),
         }
+    }
+
+    /// Gives the reactor a reply that was made in pieces so that it could go elsewhere, and has come back. Whether it's one.
+    fn sends_whole(&mut self, token: Token) -> bool {
+        let whole = self.connections[token].exchange.as_mut().and_then(|exchange| exchange.take_whole());
+        let is_whole = whole.is_some();
+        if let Some((head, body)) = whole {
+            self.send(token, Persistence::Persistent, head, body);
+        }
+        is_whole
     }
 
     fn send_pieces(&mut self, token: Token, sent_bytes: &mut usize) -> Turn {

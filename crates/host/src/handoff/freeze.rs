@@ -26,6 +26,28 @@ pub struct Refused {
     pub error: Error,
 }
 
+/// Where a connection stood that went on here: what has come since is counted from there, and the kernel isn't asked for what it knows anew.
+#[derive(Debug, Clone, Copy)]
+pub struct Known {
+    counts: Counts,
+    unacknowledged: u32,
+    receive_next: u32,
+    mss: u16,
+}
+
+impl Known {
+    /// The next numbers of both sides, if the client has acknowledged all.
+    fn next(&self, info: &Info) -> Option<(u32, u32)> {
+        let since = |now: u64, then: u64| now.wrapping_sub(then) as u32;
+        info.has_all_acknowledged().then(|| {
+            (
+                self.unacknowledged.wrapping_add(since(info.counts.acknowledged, self.counts.acknowledged)),
+                self.receive_next.wrapping_add(since(info.counts.received, self.counts.received)),
+            )
+        })
+    }
+}
+
 /// A connection that hears nothing and says nothing. Dropping it is as good as [`Frozen::close_silently`].
 #[derive(Debug)]
 #[must_use = "dropping it closes the connection without a word"]
@@ -44,12 +66,12 @@ impl Freezer {
     /// The socket as it was, and the step that failed.
     pub fn freeze(&self, socket: OwnedFd) -> std::result::Result<Frozen, Refused> {
         match socket::ends(&socket).step("getsockname") {
-            Ok(ends) => self.freeze_between(ends, socket),
+            Ok(ends) => self.freeze_between(ends, socket, None),
             Err(error) => Err(Refused { socket, error }),
         }
     }
 
-    /// As [`Freezer::freeze`], of a connection whose ends are known, this side's first.
+    /// As [`Freezer::freeze`], of a connection whose ends are known, this side's first, and perhaps where it stood when it was frozen before.
     ///
     /// # Errors
     /// As [`Freezer::freeze`].
@@ -57,8 +79,9 @@ impl Freezer {
         &self,
         ends: (SocketAddr, SocketAddr),
         socket: OwnedFd,
+        known: Option<Known>,
     ) -> std::result::Result<Frozen, Refused> {
-        match self.stop(ends, socket.as_raw_fd()) {
+        match self.stop(ends, socket.as_raw_fd(), known) {
             Ok((state, info)) => Ok(Frozen { socket, state, congestion: info.congestion(), counts: info.counts }),
             Err(error) => {
                 // What wasn't begun can't be ended: these fail then, and nothing is lost.
@@ -68,11 +91,11 @@ impl Freezer {
         }
     }
 
-    fn stop(&self, ends: (SocketAddr, SocketAddr), socket: RawFd) -> Result<(TcpState, Info)> {
+    fn stop(&self, ends: (SocketAddr, SocketAddr), socket: RawFd, known: Option<Known>) -> Result<(TcpState, Info)> {
         // First of all: what TCP acknowledges after it was read here would be lost.
         self.deafness.begin(socket).step("SO_ATTACH_BPF")?;
         repair::begin(socket).step("TCP_REPAIR")?;
-        let (state, info) = read(ends, socket)?;
+        let (state, info) = read(ends, socket, known)?;
         // Last, as a failure before it leaves the clock as it was.
         if let Some(timestamp) = state.timestamp {
             repair::set_timestamp(socket, timestamp.wrapping_sub(PAST)).step("TCP_TIMESTAMP")?;
@@ -98,6 +121,13 @@ impl Frozen {
     #[must_use]
     pub fn come(&self) -> (u64, u64) {
         (self.counts.acknowledged, self.counts.received.saturating_sub(self.state.unread.len() as u64))
+    }
+
+    /// Where it stands.
+    #[must_use]
+    pub fn known(&self) -> Known {
+        let TcpState { receive_next, mss, .. } = self.state;
+        Known { counts: self.counts, unacknowledged: self.state.unacknowledged(), receive_next, mss }
     }
 
     /// Ends this side's part: no FIN, no reset. Only once somebody else has the connection and its packets are steered there.
@@ -134,14 +164,24 @@ fn go_on(socket: RawFd, probe: bool) -> Result<()> {
     heard
 }
 
-fn read((local, remote): (SocketAddr, SocketAddr), socket: RawFd) -> Result<(TcpState, Info)> {
+fn read((local, remote): (SocketAddr, SocketAddr), socket: RawFd, known: Option<Known>) -> Result<(TcpState, Info)> {
     let info = repair::info(socket).step("TCP_INFO")?;
     if info.state != ESTABLISHED {
         return Err(Error::NotEstablished { state: info.state });
     }
-    let (receive_next, unread) = read_receive_queue(socket)?;
-    let (send_next, sent, unsent) = read_send_queue(socket, &info)?;
-    let mss = socket::option(socket, libc::IPPROTO_TCP, libc::TCP_MAXSEG).step("TCP_MAXSEG")?;
+    let next = known.and_then(|known| known.next(&info));
+    let (receive_next, unread) = read_receive_queue(socket, next.map(|(_, receive)| receive))?;
+    let (send_next, sent, unsent) = match next {
+        Some((send, _)) => (send, Vec::new(), Vec::new()),
+        None => read_send_queue(socket, &info)?,
+    };
+    let mss = match known {
+        Some(known) => known.mss,
+        None => {
+            let mss = socket::option(socket, libc::IPPROTO_TCP, libc::TCP_MAXSEG).step("TCP_MAXSEG")?;
+            u16::try_from(mss).unwrap_or(u16::MAX)
+        }
+    };
     let timestamp = repair::timestamp(socket).step("TCP_TIMESTAMP")?;
     let state = TcpState {
         local,
@@ -149,7 +189,7 @@ fn read((local, remote): (SocketAddr, SocketAddr), socket: RawFd) -> Result<(Tcp
         send_next,
         receive_next,
         window: repair::window(socket).step("TCP_REPAIR_WINDOW")?,
-        mss: u16::try_from(mss).unwrap_or(u16::MAX),
+        mss,
         window_scale: (info.options & repair::OPTION_WINDOW_SCALE != 0)
             .then_some(WindowScale { send: info.window_scales & 15, receive: info.window_scales >> 4 }),
         sack: info.options & repair::OPTION_SACK != 0,
@@ -161,7 +201,10 @@ fn read((local, remote): (SocketAddr, SocketAddr), socket: RawFd) -> Result<(Tcp
     Ok((state, info))
 }
 
-fn read_receive_queue(socket: RawFd) -> Result<(u32, Vec<u8>)> {
+fn read_receive_queue(socket: RawFd, known: Option<u32>) -> Result<(u32, Vec<u8>)> {
+    if let (Some(next), 0) = (known, repair::unread_bytes(socket).step("SIOCINQ")?) {
+        return Ok((next, Vec::new()));
+    }
     repair::select(socket, Queue::Receive).step("TCP_REPAIR_QUEUE receive")?;
     let next = repair::sequence(socket).step("TCP_QUEUE_SEQ of the receive queue")?;
     let bytes = repair::unread_bytes(socket).step("SIOCINQ")?;

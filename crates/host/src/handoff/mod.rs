@@ -14,7 +14,7 @@ mod thaw;
 use std::io;
 use std::os::fd::AsRawFd;
 
-pub use freeze::{Frozen, Refused};
+pub use freeze::{Frozen, Known, Refused};
 use leat_logic::handoff::limits::{QUEUE_BYTES_MAX, UNREAD_BYTES_MAX};
 
 /// Why a connection couldn't be frozen or thawed.

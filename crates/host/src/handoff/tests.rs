@@ -162,6 +162,36 @@ fn a_connection_that_nobody_takes_goes_on() {
 }
 
 #[test]
+fn what_is_known_of_a_connection_neednt_be_asked() {
+    in_namespace("known", &[], || {
+        let (mut client, mut server) = connection("127.0.0.1:0");
+        let (freezer, mut known) = (Freezer::new(), None);
+        for unread in [&b""[..], b"", b"what nobody has read yet", b""] {
+            let mut stream = TcpStream::from(server);
+            stream.set_nonblocking(false).unwrap();
+            exchange(&mut stream, &mut client, b"a longer answer");
+            // It acknowledges the answer.
+            exchange(&mut client, &mut stream, b"question");
+            client.write_all(unread).unwrap();
+            if !unread.is_empty() {
+                stream.peek(&mut [0; 1]).unwrap();
+            }
+            let ends = (stream.local_addr().unwrap(), stream.peer_addr().unwrap());
+            let counted = freezer.freeze_between(ends, stream.into(), known).unwrap();
+            let state = counted.state().clone();
+            let asked = freezer.freeze(counted.resume().unwrap()).unwrap();
+            assert_eq!(state.unread, unread);
+            assert_eq!(TcpState { timestamp: state.timestamp, ..asked.state().clone() }, state);
+            known = Some(asked.known());
+            let mut stream = TcpStream::from(asked.resume().unwrap());
+            stream.set_nonblocking(false).unwrap();
+            stream.read_exact(&mut vec![0; unread.len()]).unwrap();
+            server = stream.into();
+        }
+    });
+}
+
+#[test]
 fn what_a_frozen_connection_misses_is_sent_again() {
     in_namespace("misses", &[], || {
         let (mut client, server) = connection("127.0.0.1:0");

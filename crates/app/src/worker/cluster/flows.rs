@@ -5,7 +5,7 @@ use std::os::fd::IntoRawFd;
 use std::time::Duration;
 
 use bytes::Bytes;
-use leat_host::handoff::{Frozen, Refused};
+use leat_host::handoff::{Frozen, Known, Refused};
 use leat_host::reactor::{Reactor, Socket, Token};
 use leat_host::socket;
 use leat_host::steering::FlowKey;
@@ -44,6 +44,8 @@ struct Flow<F> {
     key: Option<FlowKey>,
     /// Where the image was made that its home has: bytes written and acknowledged, bytes read, as its socket counts.
     base: (u64, u64),
+    /// Where its socket stood when it was frozen last.
+    known: Option<Known>,
     /// Bytes of its send queue when it came here with a request in hand, or was left here with it.
     queued: Option<u64>,
     /// Requests that it had brought by then; the one in hand isn't one of them.
@@ -132,8 +134,10 @@ impl<F> Flows<F> {
 
     /// A flow begins at another server.
     pub(super) fn begin_away(&mut self, flow: FlowId, key: FlowKey) {
-        self.all
-            .insert(flow, Flow { key: Some(key), base: (0, 0), queued: None, requests_before: 0, place: Place::Away });
+        self.all.insert(
+            flow,
+            Flow { key: Some(key), base: (0, 0), known: None, queued: None, requests_before: 0, place: Place::Away },
+        );
     }
 
     /// A flow is in a slot from now on.
@@ -142,7 +146,10 @@ impl<F> Flows<F> {
         match self.all.get_mut(&flow) {
             Some(known) => known.place = place,
             None => {
-                drop(self.all.insert(flow, Flow { key: None, base: (0, 0), queued: None, requests_before: 0, place }))
+                drop(self.all.insert(
+                    flow,
+                    Flow { key: None, base: (0, 0), known: None, queued: None, requests_before: 0, place },
+                ))
             }
         }
         self.at.insert(token.index, (token, flow));
@@ -258,7 +265,8 @@ impl<H: Host> Worker<H> {
         let key = key.map_err(|error| error.to_string()).and_then(|key| cluster.part.hold(flow, key).map(|()| key));
         let frozen = match &key {
             Ok(FlowKey { client, vip }) => {
-                let frozen = cluster.freezer.freeze_between((*vip, *client), socket);
+                let known = cluster.flows.all.get(&flow).and_then(|flow| flow.known);
+                let frozen = cluster.freezer.freeze_between((*vip, *client), socket, known);
                 frozen.map_err(|Refused { socket, error }| (socket, error.to_string()))
             }
             Err(error) => Err((socket, error.clone())),
@@ -312,6 +320,8 @@ impl<H: Host> Worker<H> {
             *freezing = None;
         }
         if let Some(token) = token {
+            // A reply that was to go along.
+            self.tell_of_reply(token);
             // No node has seen it.
             self.stays_here(token, Outcome::Unknown);
         }
@@ -332,6 +342,7 @@ impl<H: Host> Worker<H> {
         if let Some(key) = key {
             cluster.part.let_go(flow, key, now);
         }
+        let known = Some(frozen.known());
         let adopted = frozen.resume().map_err(|error| error.to_string());
         let adopted = adopted.and_then(|socket| self.reactor.adopt(socket).map_err(|error| error.to_string()));
         match adopted {
@@ -345,7 +356,7 @@ impl<H: Host> Worker<H> {
                 // It's left here as if it had come anew: so many further requests may be answered here.
                 let requests_before =
                     connection.http.request_count().saturating_sub(u32::from(connection.exchange.is_some()));
-                cluster.flows.all.insert(flow, Flow { key, base, queued, requests_before, place: Place::Away });
+                cluster.flows.all.insert(flow, Flow { key, base, known, queued, requests_before, place: Place::Away });
                 cluster.flows.settle(flow, token);
                 self.stays_here(token, Outcome::Failed);
             }
@@ -473,7 +484,7 @@ impl<H: Host> Worker<H> {
         let (key, base) = (Some(FlowKey::of(tcp)), (0, 0));
         let requests_before = http.connection.requests.saturating_sub(u32::from(!http.head.is_empty()));
         let queued = (!http.head.is_empty()).then(|| queued(tcp));
-        cluster.flows.all.insert(flow, Flow { key, base, queued, requests_before, place: Place::Away });
+        cluster.flows.all.insert(flow, Flow { key, base, known: None, queued, requests_before, place: Place::Away });
         let socket = cluster.freezer.thaw(tcp).map_err(|error| refused(RefuseReason::Kernel, &error))?;
         let socket = self.reactor.adopt(socket).map_err(|error| refused(RefuseReason::Kernel, &error))?;
         let token = self.connections.open(self.now, socket, at);

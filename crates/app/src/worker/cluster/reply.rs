@@ -58,11 +58,25 @@ impl<F> Arrivals<F> {
 
 /// What is left of a reply, behind what the kernel has of it; `None` for one that can't go on elsewhere, or hasn't begun.
 pub(super) fn left_of<F>(exchange: &Exchange<F>) -> Option<ReplyState> {
+    let content = match &exchange.resource.as_ref()?.content {
+        Content::Memory(content) => &content[..],
+        Content::File(_) => &[],
+    };
     let left = |piece: &Piece<F>| match piece {
-        Piece::Bytes { bytes, done } => Left::Literal(bytes[*done..].to_vec()),
+        Piece::Bytes { bytes, done } => run_of(content, &bytes[*done..]),
         Piece::File { offset, end, .. } => Left::Content { first: *offset, length: end - offset },
     };
     reply_of(exchange, exchange.pieces.iter().map(left).collect())
+}
+
+/// Bytes that are some of the content's own are a run of it.
+fn run_of(content: &[u8], bytes: &[u8]) -> Left {
+    match bytes.as_ptr().addr().checked_sub(content.as_ptr().addr()) {
+        Some(first) if first < content.len() && !bytes.is_empty() => {
+            Left::Content { first: first as u64, length: bytes.len() as u64 }
+        }
+        _ => Left::Literal(bytes.to_vec()),
+    }
 }
 
 /// A reply that consists of these pieces; `None` for one that can't go on elsewhere, or hasn't begun.

@@ -12,7 +12,7 @@ use leat_logic::http::{self, Method, Request};
 use leat_logic::schedule::Operation;
 use leat_logic::serve::cache::Lookup;
 use leat_logic::serve::coding::CodingOrder;
-use leat_logic::serve::resource::Found;
+use leat_logic::serve::resource::{Description, Found};
 use leat_logic::split::{Asked, Balance, Delegation, Loads, Rules};
 use serde_json::{Value, json};
 
@@ -149,11 +149,12 @@ impl<H: Host> Worker<H> {
         home.split.as_ref().is_some_and(|split| split.balance.rules().delegation == Delegation::Partial)
     }
 
-    /// Has the request in hand, for a resource of so many bytes, answered by another server if that's better. Whether it's on its way there.
-    pub(in crate::worker) fn delegates(&mut self, token: Token, bytes: u64) -> bool {
+    /// Has the request in hand, for a resource of that description, answered by another server if that's better. Whether it's on its way there.
+    pub(in crate::worker) fn delegates(&mut self, token: Token, found: &Description) -> bool {
+        let bytes = found.len_bytes;
         let is_splitting = match self.cluster.as_ref().map(|cluster| &cluster.part) {
             Some(Part::Home(home)) => home.split.is_some() && home.leaving.is_none(),
-            Some(Part::Node(_)) => return self.gives_back(token, Some(bytes)),
+            Some(Part::Node(_)) => return self.gives_back(token, Some(found)),
             _ => false,
         };
         let connection = &self.connections[token];
@@ -222,6 +223,8 @@ impl<H: Host> Worker<H> {
         let server = is_delegated.then(|| home.lend_on(self.now, flow, giver, (&facts, image))).flatten();
         match (server, &mut home.split) {
             (Some(_), _) => self.metrics.requests_delegated.increment(),
+            // Its reply is made: there is nothing to be judged when it's here.
+            (None, _) if image.reply.is_some() => self.metrics.requests_kept.increment(),
             // It's counted when it's here.
             (None, Some(split)) => split.kept = Some(flow),
             (None, None) => {}
@@ -266,8 +269,9 @@ impl<H: Host> Worker<H> {
     }
 
     /// At a data server: a connection that was lent goes home with a request that is its home's, as all are that aren't for a file of some size.
-    /// Whether it does.
-    pub(in crate::worker) fn gives_back(&mut self, token: Token, bytes: Option<u64>) -> bool {
+    /// Whether it does. One that goes home only since it has been here for long is likely to be left here once more: its reply is made first, and goes
+    /// along, so that its home needn't be told when it begins.
+    pub(in crate::worker) fn gives_back(&mut self, token: Token, found: Option<&Description>) -> bool {
         let Some(cluster) = &mut self.cluster else { return false };
         let (Some(flow), Part::Node(node)) = (cluster.flows.at(token), &mut cluster.part) else { return false };
         let connection = &mut self.connections[token];
@@ -275,11 +279,23 @@ impl<H: Host> Worker<H> {
         let number = connection.http.request_count();
         let answered = number.saturating_sub(1 + cluster.flows.requests_before(flow));
         // The request that it came with is answered in any case.
-        let stays = bytes.is_some_and(|bytes| node.rules.stays(answered, &exchange.path, bytes));
+        let stays = found.is_some_and(|found| node.rules.stays(answered, &exchange.path, found.len_bytes));
         if exchange.stays || answered == 0 || stays {
             return false;
         }
         exchange.stays = true;
+        exchange.goes_home = found.is_some_and(|found| {
+            let is_allowed = node.rules.allow(&exchange.path, found.len_bytes).is_ok();
+            is_allowed && !exchange.conditional && exchange.error.is_none() && found.etag.is_some()
+        });
+        !exchange.goes_home && self.gives_back_reply(token)
+    }
+
+    /// Gives a connection back with the request in hand, and with its reply if that has been made. Whether it goes.
+    pub(in crate::worker) fn gives_back_reply(&mut self, token: Token) -> bool {
+        let number = self.connections[token].http.request_count();
+        let Some(cluster) = &mut self.cluster else { return false };
+        let (Some(flow), Part::Node(node)) = (cluster.flows.at(token), &mut cluster.part) else { return false };
         if !node.of(flow).is_some_and(|flows| flows.replied(flow, number)) {
             return false;
         }

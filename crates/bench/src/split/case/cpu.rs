@@ -3,10 +3,10 @@
 
 use std::io;
 
-use super::super::bench::{Bench, Load, SIZES, Size};
+use super::super::bench::{Bench, SIZES, Size};
 use super::super::paper;
 use super::super::setup::{Kind, Setup};
-use super::{COLUMNS, at_most, lost_percent, point, record, saturate, with_setups};
+use super::{COLUMNS, at_most, lost_percent, measure_in_turns, point, saturate, with_setups};
 use crate::experiment::samples::median;
 use crate::experiment::{Case, Plot, Samples, plot::Scale};
 use crate::result::{Figure, Mark};
@@ -14,10 +14,8 @@ use crate::result::{Figure, Mark};
 const NAME: &str = "cpu";
 /// Nothing is delegated: a server on its own.
 const NONE: Setup = Setup::new(Kind::Kept, 1, 1);
-/// Those of the same machines are up together and measured in turns: what differs by a few percent would be lost in what a machine does from one minute to
-/// the next.
+/// Those of the same machines are up together and measured in turns.
 const TOGETHER: usize = 3;
-const TURNS: u32 = 4;
 const SETUPS: [Setup; 9] = [
     NONE,
     Setup::new(Kind::Full(10), 1, 1),
@@ -46,16 +44,9 @@ impl Case<Bench> for Cpu {
         for round in 0..bench.options.run.rounds {
             for setups in SETUPS.chunks(TOGETHER) {
                 with_setups(bench, NAME, setups, |bench, clusters| {
-                    for (size, turn) in SIZES.iter().flat_map(|size| (0..TURNS).map(move |turn| (size, turn))) {
+                    for size in &SIZES {
                         let load = saturate(bench, if size.bytes > 1 << 17 { 12 } else { 32 }, Some(1));
-                        let load = Load { window: load.window / TURNS, ..load };
-                        let mut pairs: Vec<_> = setups.iter().zip(clusters).collect();
-                        // Nobody is always first.
-                        pairs.rotate_left(turn as usize % TOGETHER);
-                        for (setup, cluster) in pairs {
-                            let trial = bench.measure(cluster, size, &load)?;
-                            record(bench, (NAME, &point(size), round * TURNS + turn), setup, &trial);
-                        }
+                        measure_in_turns(bench, (NAME, &point(size), round), (setups, clusters), (size, &load))?;
                     }
                     Ok(())
                 });

@@ -4,7 +4,7 @@ use std::io;
 
 use super::super::bench::{Bench, size};
 use super::super::setup::{Kind, Setup};
-use super::{COLUMNS, at_most, record, saturate, with_setup};
+use super::{COLUMNS, at_most, measure_in_turns, saturate, with_setups};
 use crate::experiment::{Case, Samples};
 use crate::result::Mark;
 
@@ -14,6 +14,7 @@ const NONE: Setup = Setup::new(Kind::Kept, 1, 1);
 const BACK: Setup = Setup::new(Kind::Full(1), 1, 1);
 /// Ten requests are answered there.
 const STAYS: Setup = Setup::new(Kind::Full(10), 1, 1);
+const SETUPS: [Setup; 3] = [NONE, BACK, STAYS];
 const SIZE_NAMES: [&str; 4] = ["4 KB", "64 KB", "1 MB", "10 MB"];
 /// Requests on a connection, and how that's called.
 const KINDS: [(Option<u32>, &str); 2] = [(Some(1), "one request a connection"), (None, "kept connections")];
@@ -32,19 +33,16 @@ impl Case<Bench> for Delegation {
     }
 
     fn run(&self, bench: &mut Bench) -> io::Result<()> {
+        let points: Vec<_> = KINDS.iter().flat_map(|kind| SIZE_NAMES.map(|size| (size, kind))).collect();
         for round in 0..bench.options.run.rounds {
-            for setup in [NONE, BACK, STAYS] {
-                with_setup(bench, NAME, (&setup, None), |bench, cluster| {
-                    for (requests, kind) in KINDS {
-                        for size in SIZE_NAMES.map(size) {
-                            let connections = if size.bytes > 1 << 17 { 8 } else { 16 };
-                            let trial = bench.measure(cluster, size, &saturate(bench, connections, requests))?;
-                            record(bench, (NAME, &point(size.name, kind), round), &setup, &trial);
-                        }
-                    }
-                    Ok(())
-                });
-            }
+            with_setups(bench, NAME, &SETUPS, |bench, clusters| {
+                for &(name, (requests, kind)) in &points {
+                    let size = size(name);
+                    let load = saturate(bench, if size.bytes > 1 << 17 { 8 } else { 16 }, *requests);
+                    measure_in_turns(bench, (NAME, &point(name, kind), round), (&SETUPS, clusters), (size, &load))?;
+                }
+                Ok(())
+            });
         }
         Ok(())
     }

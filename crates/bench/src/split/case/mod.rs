@@ -9,7 +9,7 @@ mod times;
 use std::io;
 use std::time::Duration;
 
-use super::bench::{Bench, Cluster, Load, Size, Trial};
+use super::bench::{Bench, Cluster, Cost, Load, Size, Trial};
 use super::setup::{Kind, Setup};
 use crate::experiment::Case;
 use crate::result::Mark;
@@ -32,6 +32,8 @@ pub(super) fn faults() -> Vec<Box<dyn Case<Bench>>> {
     vec![Box::new(lossy), Box::new(lossier), Box::new(deadly)]
 }
 
+/// Of a measurement in which setups have their turns.
+const TURNS: u32 = 4;
 /// Of so many replies one is compared byte for byte.
 const VERIFY_EVERY: u64 = 8;
 /// The subject of marks.
@@ -70,12 +72,34 @@ fn with_setups(
     }
 }
 
+/// Puts a load on several setups that are up, in turns: what differs by a few percent would be lost in what a machine does from one second to the next.
+fn measure_in_turns(
+    bench: &mut Bench,
+    (case, point, round): (&str, &str, u32),
+    (setups, clusters): (&[Setup], &[Cluster]),
+    (size, load): (&Size, &Load),
+) -> io::Result<()> {
+    for turn in 0..TURNS {
+        // Only the first turn finds caches cold, and prices of delegating not yet measured.
+        let warm_up = if turn == 0 { load.warm_up } else { load.warm_up / TURNS };
+        let load = Load { warm_up, window: load.window / TURNS, ..*load };
+        let mut pairs: Vec<_> = setups.iter().zip(clusters).collect();
+        // Nobody is always first.
+        pairs.rotate_left(turn as usize % setups.len());
+        for (setup, cluster) in pairs {
+            let trial = bench.measure(cluster, size, &load)?;
+            record(bench, (case, point, round * TURNS + turn), setup, &trial);
+        }
+    }
+    Ok(())
+}
+
 /// What was answered and what failed, and what every machine spent on it.
 fn record(bench: &mut Bench, at: (&str, &str, u32), setup: &Setup, trial: &Trial) {
     let name = setup.name();
     let costs = trial.costs();
     let (first, behind) = costs.split_at(setup.connection_servers);
-    let most = |costs: &[super::bench::Cost]| costs.iter().map(|cost| cost.total()).fold(0.0, f64::max);
+    let most = |costs: &[Cost]| costs.iter().map(|cost| cost.total()).fold(0.0, f64::max);
     let records = &mut bench.records;
     records.record(at, &name, "mbit", trial.mbit());
     records.record(at, &name, "answered_per_s", trial.answered_per_s());
@@ -87,7 +111,11 @@ fn record(bench: &mut Bench, at: (&str, &str, u32), setup: &Setup, trial: &Trial
     records.record(at, &name, "first_programs_us", first[0].programs);
     records.record(at, &name, "first_packets_us", first[0].packets);
     let count = behind.len().max(1) as f64;
-    records.record(at, &name, "behind_us", behind.iter().map(|cost| cost.total()).sum::<f64>() / count);
+    let mean = |of: fn(&Cost) -> f64| behind.iter().map(of).sum::<f64>() / count;
+    records.record(at, &name, "behind_us", mean(Cost::total));
+    records.record(at, &name, "behind_process_us", mean(|cost| cost.process));
+    records.record(at, &name, "behind_programs_us", mean(|cost| cost.programs));
+    records.record(at, &name, "behind_packets_us", mean(|cost| cost.packets));
     records.record(at, &name, "behind_most_us", most(behind));
     if trial.failed() > 0 {
         let failures: Vec<_> = trial.outcomes.iter().map(|outcome| &outcome.failures).collect();
@@ -95,7 +123,7 @@ fn record(bench: &mut Bench, at: (&str, &str, u32), setup: &Setup, trial: &Trial
     }
 }
 
-const COLUMNS: [(&str, &str, usize); 9] = [
+const COLUMNS: [(&str, &str, usize); 12] = [
     ("mbit", "Mbit/s", 0),
     ("answered_per_s", "answered/s", 0),
     ("first_us", "CS (or first): us a request", 1),
@@ -103,6 +131,9 @@ const COLUMNS: [(&str, &str, usize); 9] = [
     ("first_programs_us", "eBPF", 1),
     ("first_packets_us", "packets", 1),
     ("behind_us", "each DS, us a request", 1),
+    ("behind_process_us", "its process", 1),
+    ("behind_programs_us", "eBPF", 1),
+    ("behind_packets_us", "packets", 1),
     ("behind_most_us", "the busiest DS", 1),
     ("failed", "failed", 0),
 ];
