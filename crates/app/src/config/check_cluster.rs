@@ -94,8 +94,10 @@ fn spread(judge: &mut Judge<'_>) {
         judge.error(span, "`dispatchers` is missing in [cluster]", help);
     }
     let unused: &[&str] = match hands_on {
-        true => &["born", "mix_lard"],
-        false => &["policy", "hand_over", "born", "load_bound_percent", "mix_lard", "dynamic", "link_port"],
+        true => &["born", "mix_lard", "replies_told"],
+        false => {
+            &["policy", "hand_over", "born", "load_bound_percent", "mix_lard", "dynamic", "link_port", "replies_told"]
+        }
     };
     for key in unused {
         if let Some(span) = judge.written_at(&["cluster", key]) {

@@ -115,7 +115,7 @@ impl<H: Host> Worker<H> {
             return;
         }
         if self.cluster.is_some() {
-            let is_wanted = matches!(resource.content, Content::File(_)) || self.is_lent(token);
+            let is_wanted = matches!(resource.content, Content::File(_)) || self.tells_all(token);
             if let (Some(exchange), true) = (&mut self.connections[token].exchange, is_wanted) {
                 exchange.resource = Some(resource.clone());
             }
@@ -181,7 +181,7 @@ impl<H: Host> Worker<H> {
         let Some((persistence, body)) = self.begin(token, Status::OK, body) else { return };
         if let (Persistence::Persistent, Body::Memory { content, .. }) = (persistence, &body)
             && content.len() <= COPIED_BODY_BYTES_MAX
-            && !self.is_lent(token)
+            && !self.tells_all(token)
         {
             let whole = || {
                 let mut whole = Vec::with_capacity(HEAD_BYTES + lines.len() + content.len());

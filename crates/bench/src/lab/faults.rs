@@ -1,11 +1,11 @@
-//! What goes wrong in a lab on purpose, while every byte of every reply is compared: packets are lost, servers die. And what is told of it.
+//! What goes wrong in a lab on purpose, while every byte of every reply is compared: packets are lost and overtaken, servers die. And what is told of it.
 
+use std::collections::BTreeMap;
 use std::io;
-use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::{Lab, ROUTER};
+use super::Lab;
 use crate::experiment::{Records, Samples};
 use crate::load::{Failure, Outcome};
 use crate::server::running::descendants;
@@ -15,33 +15,35 @@ use crate::sys::process;
 const DEATH_EVERY: Duration = Duration::from_secs(5);
 
 /// What tables show.
-pub(crate) const COLUMNS: [(&str, &str, usize); 9] = [
+pub(crate) const COLUMNS: [(&str, &str, usize); 11] = [
+    ("asked", "asked", 0),
     ("answered", "answered", 0),
     ("compared", "compared byte for byte", 0),
     ("wrong", "wrong", 0),
     ("refused", "not 200", 0),
     ("deaths", "deaths of servers", 0),
     ("cut", "connections cut", 0),
+    ("unanswered", "never answered", 0),
     ("answered_per_s", "answered/s", 0),
     ("p99_ms", "p99 ms", 0),
     ("longest_ms", "longest ms", 0),
 ];
 
-/// So many of a hundred packets are lost, each way: at the router, where packets are those of the wire, and none is lost between the servers.
-///
-/// # Errors
-/// What `nft` says.
-pub(crate) fn lose_packets(lab: &Lab, lost_percent: u32) -> io::Result<()> {
-    if lost_percent == 0 {
-        return Ok(());
+/// How clients are linked where packets are those of the wire, none larger than a frame. Between servers none is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Wire {
+    /// Of a hundred packets, each way.
+    pub(crate) lost_percent: u32,
+    /// Those that others overtake.
+    pub(crate) overtaken_percent: u32,
+}
+
+impl Wire {
+    /// As the lab's configuration has it.
+    pub(crate) fn settings(self) -> String {
+        let Self { lost_percent, overtaken_percent } = self;
+        format!("offloads = false\nclient_loss = '{lost_percent}%'\nclient_reorder = '{overtaken_percent}%'\n")
     }
-    let rules = format!(
-        "table inet loss {{\nchain forward {{\ntype filter hook forward priority 0;\nnumgen random mod 100 < {lost_percent} drop\n}}\n}}\n"
-    );
-    let run = || Command::new("nft").arg(&rules).output();
-    let output = lab.at(ROUTER, 0, run)?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    if output.status.success() { Ok(()) } else { Err(io::Error::other(format!("nft: {}", said.trim()))) }
 }
 
 /// Does something while servers die one after the other; gives how often one did. Without hosts, none does.
@@ -81,29 +83,54 @@ fn kill_in_turn(lab: &Lab, hosts: &[String], ended: &AtomicBool) -> io::Result<u
     Ok(deaths)
 }
 
-/// Writes down what became of the requests of the case's only round.
-pub(crate) fn record(records: &mut Records, (case, point): (&str, &str), name: &str, outcome: &Outcome, deaths: u64) {
-    let count = |kinds: &[Failure]| kinds.iter().filter_map(|kind| outcome.failures.get(kind)).sum::<u64>() as f64;
-    let at = (case, point, 0);
-    records.record(at, name, "answered", outcome.answered as f64);
-    records.record(at, name, "compared", outcome.verified as f64);
-    records.record(at, name, "wrong", count(&[Failure::Body, Failure::Length, Failure::MalformedHead]));
-    records.record(at, name, "refused", count(&[Failure::Status(503)]));
-    records.record(at, name, "cut", count(&[Failure::ClosedEarly, Failure::Connect]));
-    records.record(at, name, "deaths", deaths as f64);
-    records.record(at, name, "answered_per_s", outcome.answered_per_s());
-    records.record(at, name, "p99_ms", outcome.latency_us(0.99) / 1e3);
-    records.record(at, name, "longest_ms", outcome.latency_ns.max() as f64 / 1e6);
+/// Writes down what became of the requests of the case's only round, and why `home`, which clients know, has cut connections.
+///
+/// # Errors
+/// Its log can't be read.
+pub(crate) fn record(
+    records: &mut Records,
+    (case, name): (&str, &str),
+    (lab, home): (&Lab, &str),
+    (outcome, deaths): (&Outcome, u64),
+) -> io::Result<()> {
+    let count = |is_meant: fn(&Failure) -> bool| {
+        outcome.failures.iter().filter(|(kind, _)| is_meant(kind)).map(|(_, count)| count).sum::<u64>() as f64
+    };
+    let found = [
+        ("asked", outcome.sent as f64),
+        ("answered", outcome.answered as f64),
+        ("compared", outcome.verified as f64),
+        ("wrong", count(|kind| matches!(kind, Failure::Body | Failure::Length | Failure::MalformedHead))),
+        ("refused", count(|kind| matches!(kind, Failure::Status(_)))),
+        ("cut", count(|kind| matches!(kind, Failure::ClosedEarly | Failure::Connect))),
+        ("unanswered", count(|kind| matches!(kind, Failure::Unanswered))),
+        ("deaths", deaths as f64),
+        ("answered_per_s", outcome.answered_per_s()),
+        ("p99_ms", outcome.latency_us(0.99) / 1e3),
+        ("longest_ms", outcome.latency_ns.max() as f64 / 1e6),
+    ];
+    for (metric, value) in found {
+        records.record((case, "", 0), name, metric, value);
+    }
     records.note(case, &format!("what failed, by kind: {:?}", outcome.failures));
+    let log = lab.log(home)?;
+    let mut reasons = BTreeMap::<_, u64>::new();
+    for (_, reason) in log.lines().filter_map(|line| line.split_once("a connection is cut: ")) {
+        *reasons.entry(reason).or_default() += 1;
+    }
+    records.note(case, &format!("connections that {home} has cut, by reason: {reasons:?}"));
+    Ok(())
 }
 
 /// What is asked of a case: its words, what was counted, and what it may be at most.
-pub(crate) fn judged(samples: &Samples, case: &str, name: &str, requests: f64) -> [(String, Option<f64>, f64); 3] {
+pub(crate) fn judged(samples: &Samples, case: &str, name: &str, requests: f64) -> [(String, Option<f64>, f64); 5] {
     let of = |metric| samples.median(case, "", name, metric);
-    let missing = of("answered").map(|answered| (requests - answered).max(0.0));
+    let missing = of("asked").map(|asked| (requests - asked).max(0.0));
     [
         ("replies with a wrong byte".to_owned(), of("wrong"), 0.0),
         ("connections cut".to_owned(), of("cut"), 0.0),
+        ("requests that were never answered".to_owned(), of("unanswered"), 0.0),
+        ("requests that were refused".to_owned(), of("refused"), 0.0),
         (format!("requests that are missing to {requests}"), missing, 0.0),
     ]
 }

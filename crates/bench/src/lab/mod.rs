@@ -117,6 +117,14 @@ impl Lab {
         Ok(pids.filter(|&pid| is_there(pid)).collect())
     }
 
+    /// What leat has said at a host so far.
+    ///
+    /// # Errors
+    /// There is no such host.
+    pub(crate) fn log(&self, host: &str) -> io::Result<String> {
+        fs::read_to_string(Path::new("/run/leat-lab").join(&self.name).join(format!("{host}.log")))
+    }
+
     /// Has a host's disk, which the lab limits, give so many bytes a second from now on.
     pub(crate) fn limit_reads(&self, host: &str, bytes_per_s: u64) -> io::Result<()> {
         let namespace = self.namespace(host);

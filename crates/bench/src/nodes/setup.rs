@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use crate::lab::faults::Wire;
 use crate::lab::{self, Lab};
 
 /// A dispatcher, nodes and what they have.
@@ -11,8 +12,10 @@ pub(super) struct Setup {
     pub(super) policy: Policy,
     /// What each node is held to, and whether it has its own files; none for as much as there is.
     pub(super) limits: Option<Limits>,
-    /// Links carry packets as wires do: none is larger than a frame.
-    pub(super) wire_packets: bool,
+    /// Links carry packets as wires do.
+    pub(super) wire: Option<Wire>,
+    /// Nodes tell of short replies too.
+    pub(super) are_all_told: bool,
 }
 
 /// What one node has.
@@ -97,12 +100,11 @@ impl Setup {
                 );
             }
         }
-        if self.wire_packets {
-            limits += "offloads = false\n";
-        }
+        limits.extend(self.wire.map(Wire::settings));
+        let told = if self.are_all_told { "replies_told = 'all'\n" } else { "" };
         format!(
             "[admin]\nlisten = ''\nsocket = '{}'\n{cache}[cluster]\nvip = '{VIP}:80'\ndispatchers = '10.77.0.1'\n\
-             key_file = 'cluster.key'\n{}{nodes}[[site]]\nroot = '{}'\nlisten = '0.0.0.0:80'\nmax_queue_delay = '0s'\n\
+             key_file = 'cluster.key'\n{told}{}{nodes}[[site]]\nroot = '{}'\nlisten = '0.0.0.0:80'\nmax_queue_delay = '0s'\n\
              [[site.handler]]\npath = '{PROGRAMS}/*'\nburn = {{}}\n{}{limits}",
             Lab::socket(folder).display(),
             self.policy.text(),

@@ -70,6 +70,10 @@ pub(super) struct Load {
     pub(super) rate: Option<f64>,
     pub(super) warm_up: Duration,
     pub(super) window: Duration,
+    /// How long replies are waited for after it.
+    pub(super) drain: Duration,
+    /// It ends early after so many on one machine.
+    pub(super) requests_max: u64,
     /// The body of each n-th reply is compared.
     pub(super) verify_every: u64,
 }
@@ -215,7 +219,8 @@ impl Bench {
             requests_per_connection: load.requests,
             warm_up: load.warm_up,
             window: load.window,
-            drain: Duration::from_secs(1),
+            drain: load.drain,
+            requests_max: load.requests_max,
             verify_every: load.verify_every,
             seed: self.options.run.seed,
             sleep: true,

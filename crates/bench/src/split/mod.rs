@@ -39,7 +39,7 @@ pub(crate) struct SplitOptions {
 
 /// `leat-bench split-faults`: a million requests take some minutes in each case.
 #[derive(Args, Clone, Debug)]
-#[command(mut_arg("seconds", |seconds| seconds.default_value("300")))]
+#[command(mut_arg("seconds", |seconds| seconds.default_value("600")))]
 #[command(mut_arg("rounds", |rounds| rounds.default_value("1").hide(true)))]
 pub(crate) struct FaultOptions {
     #[command(flatten)]

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
+use crate::lab::faults::Wire;
 use crate::lab::{self, Lab};
 
 /// How a cluster's requests are answered.
@@ -27,8 +28,8 @@ pub(super) struct Setup {
     /// Connection servers; where there are none, the machines that clients know.
     pub(super) connection_servers: usize,
     pub(super) data_servers: usize,
-    /// Links carry packets as wires do: none is larger than a frame.
-    pub(super) wire_packets: bool,
+    /// Links carry packets as wires do.
+    pub(super) wire: Option<Wire>,
 }
 
 /// A machine: its name in the lab, and the address at which clients reach it.
@@ -39,7 +40,7 @@ pub(super) struct Machine {
 
 impl Setup {
     pub(super) const fn new(kind: Kind, connection_servers: usize, data_servers: usize) -> Self {
-        Self { kind, connection_servers, data_servers, wire_packets: false }
+        Self { kind, connection_servers, data_servers, wire: None }
     }
 
     /// As in tables.
@@ -78,14 +79,14 @@ impl Setup {
     pub(super) fn configurations(&self, folder: &Path, root: &Path, link_mbit: Option<u32>) -> Vec<String> {
         let rate =
             link_mbit.map_or(String::new(), |rate| format!("node_rate_mbit = {rate}\ndispatcher_rate_mbit = {rate}\n"));
-        let offloads = if self.wire_packets { "offloads = false\n" } else { "" };
+        let wire = self.wire.map(Wire::settings).unwrap_or_default();
         let text = |number: usize| {
             let socket = if number == 1 { Lab::socket(folder) } else { folder.join(format!("leat{number}.sock")) };
             let mut text = self.cluster(number);
             // Writing to a string can't fail.
             let _ = write!(
                 text,
-                "[admin]\nlisten = ''\nsocket = '{}'\n[[site]]\nroot = '{}'\nlisten = '{}:80'\n{}{rate}{offloads}",
+                "[admin]\nlisten = ''\nsocket = '{}'\n[[site]]\nroot = '{}'\nlisten = '{}:80'\n{}{rate}{wire}",
                 socket.display(),
                 root.display(),
                 if self.connection_servers > 1 && self.is_split() { vip(number) } else { "0.0.0.0".to_owned() },

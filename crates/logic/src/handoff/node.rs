@@ -343,6 +343,12 @@ impl Node {
         self.flows.get(&flow).is_some_and(|record| record.is_lent)
     }
 
+    /// Whether the home is told of every reply of a flow, and not of long ones only.
+    #[must_use]
+    pub fn tells_all(&self, flow: FlowId) -> bool {
+        self.rules.are_all_told || self.is_lent(flow)
+    }
+
     /// [`Effect::Freeze`] has been done; `image` is encoded.
     pub fn frozen(&mut self, flow: FlowId, image: Bytes) {
         if let Some(record) = self.flows.get_mut(&flow)

@@ -43,6 +43,8 @@ pub struct Rules {
     pub keep_ms: u32,
     /// Connections that begin at nodes are lent, as those are that a connection server gives them.
     pub are_births_lent: bool,
+    /// Nodes tell of every reply as it begins, as they do of those of lent connections; otherwise of long ones.
+    pub are_all_told: bool,
 }
 
 /// Something that a node has seen and its home would like to know.
@@ -111,14 +113,14 @@ impl Question {
 
 impl Rules {
     pub(super) fn encode(self, out: &mut Vec<u8>) {
-        out.push(u8::from(self.is_asked) | u8::from(self.are_births_lent) << 1);
+        out.push(u8::from(self.is_asked) | u8::from(self.are_births_lent) << 1 | u8::from(self.are_all_told) << 2);
         put_number(out, u64::from(self.keep_ms));
     }
 
     pub(super) fn decode(reader: &mut Reader<'_>) -> Result<Rules, DecodeError> {
         let flags = reader.byte("the rules")?;
         let keep_ms = reader.number_u32("the rules")?;
-        Ok(Rules { is_asked: flags & 1 != 0, keep_ms, are_births_lent: flags & 2 != 0 })
+        Ok(Rules { is_asked: flags & 1 != 0, keep_ms, are_births_lent: flags & 2 != 0, are_all_told: flags & 4 != 0 })
     }
 }
 

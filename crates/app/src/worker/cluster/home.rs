@@ -26,7 +26,7 @@ use super::leave::Leaving;
 use super::placing::ROUND_TRIP;
 use super::sweep::Sweep;
 use super::waiting::Waiting;
-use super::{DISPATCHER, Part, Shared, Split, born, number_of, recovery};
+use super::{DISPATCHER, Part, Shared, Split, born, number_of, placing, recovery};
 use crate::config::{Config, Role};
 use crate::ctl::{self, Command, Question};
 
@@ -63,6 +63,8 @@ pub(super) struct Home {
     pub(super) draining: BTreeSet<u32>,
     /// Connections are to begin at nodes.
     pub(super) bears: bool,
+    /// Nodes tell of every reply before they send any of it.
+    pub(super) are_all_told: bool,
     /// Connections that began at nodes and haven't left them since: they count as under way there from then on, and not from the node's next report.
     pub(super) begun: BTreeMap<FlowId, NodeId>,
     /// Connections that began at servers that aren't leat.
@@ -137,6 +139,7 @@ impl Home {
             dispatcher,
             changes_told: None,
             bears,
+            are_all_told: placing::are_all_told(config),
             split: (config.role == Role::ConnectionServer).then(|| Split::new(config.split.rules())),
             steering,
             nodes,

@@ -138,6 +138,7 @@ impl Part {
         match self {
             Part::Home(home) => {
                 home.flows.set_homes(shared.workers().to_vec());
+                home.configure_told(config);
                 home.dispatcher.configure(config.cluster.settings());
                 home.split.iter_mut().for_each(|split| split.balance.configure(config.split.rules()));
                 home.arrange_births(config, shared);

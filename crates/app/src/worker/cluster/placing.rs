@@ -16,6 +16,7 @@ use super::super::{File, Host, Stage, Worker};
 use super::Part;
 use super::home::Home;
 use super::number_of;
+use crate::config::{Config, RepliesTold, Role};
 
 /// Samples that are kept until the next heartbeat: of more, the first.
 const SAMPLES_MAX: usize = 64;
@@ -54,7 +55,20 @@ impl Part {
     }
 }
 
+/// Whether nodes tell of all replies.
+pub(super) fn are_all_told(config: &Config) -> bool {
+    config.role == Role::ConnectionServer || config.cluster.replies_told == RepliesTold::All
+}
+
 impl Home {
+    /// What a reload says of the replies that nodes tell of.
+    pub(super) fn configure_told(&mut self, config: &Config) {
+        let are_all_told = are_all_told(config);
+        if std::mem::replace(&mut self.are_all_told, are_all_told) != are_all_told {
+            self.changes_told = None;
+        }
+    }
+
     /// Has nodes forget what they were answered when that may be wrong.
     pub(super) fn renew_rules(&mut self) {
         let changes = self.dispatcher.changes();
@@ -62,8 +76,8 @@ impl Home {
             self.changes_told = Some(changes);
             let hold = self.dispatcher.answers_hold();
             let keep_ms = hold.map_or(0, |hold| u32::try_from(hold.as_millis()).unwrap_or(u32::MAX));
-            let are_births_lent = self.split.is_some();
-            self.flows.set_rules(Rules { is_asked: hold.is_some(), keep_ms, are_births_lent });
+            let (are_births_lent, are_all_told) = (self.split.is_some(), self.are_all_told);
+            self.flows.set_rules(Rules { is_asked: hold.is_some(), keep_ms, are_births_lent, are_all_told });
         }
     }
 

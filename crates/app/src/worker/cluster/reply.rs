@@ -9,7 +9,7 @@ use leat_host::handoff;
 use leat_host::reactor::{Reactor, Token, Transmit};
 use leat_host::storage::limits::READ_BYTES_MAX;
 use leat_host::storage::{Outcome, Storage};
-use leat_logic::handoff::{FlowId, Image, Piece as Left, Progress, RefuseReason, ReplyState, SessionId};
+use leat_logic::handoff::{FlowId, Image, Node, Piece as Left, Progress, RefuseReason, ReplyState, SessionId};
 use leat_logic::http;
 use leat_logic::serve::cache::Lookup;
 use leat_logic::serve::coding::CodingOrder;
@@ -99,19 +99,19 @@ fn reply_of<F>(exchange: &Exchange<F>, pieces: Vec<Left>) -> Option<ReplyState> 
 }
 
 impl<H: Host> Worker<H> {
-    /// A reply in pieces begins: the home is told of it, if it's long or the connection is lent, and if it can be made elsewhere.
+    /// A reply in pieces begins: the home is told of it, if it's long or all are told of, and if it can be made elsewhere.
     pub(in crate::worker) fn tell_of_reply(&mut self, token: Token) {
         let is_long = |exchange: &Exchange<File<H>>| exchange.body_bytes >= TOLD_BYTES_MIN;
-        if self.connections[token].exchange.as_deref().is_some_and(is_long) || self.is_lent(token) {
+        if self.connections[token].exchange.as_deref().is_some_and(is_long) || self.tells_all(token) {
             let reply = self.connections[token].exchange.as_deref().and_then(left_of);
             self.tell_reply(token, reply);
         }
     }
 
-    /// The same of one that goes out whole: its head, and how much of its content from where on. A connection server's clients are left with a
-    /// connection that goes on if the data server dies now.
+    /// The same of one that goes out whole: its head, and how much of its content from where on. Its client is left with a connection that goes on if this
+    /// server dies now.
     pub(in crate::worker) fn tell_of_whole_reply(&mut self, token: Token, head: &[u8], content: Range<u64>) {
-        if self.is_lent(token) {
+        if self.tells_all(token) {
             let content = Left::Content { first: content.start, length: content.end - content.start };
             let pieces = vec![Left::Literal(head.to_vec()), content];
             let Some(exchange) = self.connections[token].exchange.as_mut() else { return };
@@ -124,9 +124,19 @@ impl<H: Host> Worker<H> {
 
     /// Whether a connection server has lent a connection.
     pub(in crate::worker) fn is_lent(&mut self, token: Token) -> bool {
-        let Some(cluster) = &mut self.cluster else { return false };
-        let (Part::Node(node), Some(flow)) = (&mut cluster.part, cluster.flows.at(token)) else { return false };
-        node.of(flow).is_some_and(|flows| flows.is_lent(flow))
+        self.machine_of(token).is_some_and(|(flows, flow)| flows.is_lent(flow))
+    }
+
+    /// Whether a connection's home is told of all of its replies.
+    pub(in crate::worker) fn tells_all(&mut self, token: Token) -> bool {
+        self.machine_of(token).is_some_and(|(flows, flow)| flows.tells_all(flow))
+    }
+
+    fn machine_of(&mut self, token: Token) -> Option<(&mut Node, FlowId)> {
+        let cluster = self.cluster.as_mut()?;
+        let Part::Node(node) = &mut cluster.part else { return None };
+        let flow = cluster.flows.at(token)?;
+        node.of(flow).map(|flows| (flows, flow))
     }
 
     fn tell_reply(&mut self, token: Token, reply: Option<ReplyState>) {

@@ -14,9 +14,8 @@ use crate::workload::mix::Mix;
 const WINDOW_S: u64 = 5;
 /// A reply of 100 MB that is under way at the end of a window ends in this time, or counts as failed.
 const DRAIN: Duration = Duration::from_secs(60);
-/// What is lost makes it slow: so much less is asked for, by more connections, which mostly wait.
-const WITH_LOSS: u64 = 20;
-const CONNECTIONS_WITH_LOSS: usize = 128;
+/// What is lost makes it slow: more connections ask, which mostly wait.
+const CONNECTIONS_WITH_LOSS: usize = 256;
 
 pub(super) struct Right {
     pub(super) name: &'static str,
@@ -90,7 +89,7 @@ impl Right {
         } else {
             (SIZES.iter().map(|&(_, file, _)| (file, 1.0)).collect(), bench.options.requests)
         };
-        let requests = all / if self.has_loss { 2 * WITH_LOSS } else { 2 };
+        let requests = all / 2;
         let limit = Duration::from_secs(bench.options.limit_s) / 2;
         let mut round = 0;
         for requests_per_connection in [1, 10] {

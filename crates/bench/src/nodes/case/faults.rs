@@ -1,5 +1,5 @@
-//! A million requests through handoffs, on links that carry frames, while packets are lost and nodes die: every byte of every reply is compared, and no
-//! steering entry is left.
+//! A million requests through handoffs, on links that carry frames, while packets are lost and overtaken and nodes die: every byte of every reply is
+//! compared, and no steering entry is left.
 
 use std::io;
 use std::time::Duration;
@@ -10,13 +10,11 @@ use super::super::bench::{Bench, LEAT};
 use super::super::setup::{Policy, Setup};
 use super::at_most;
 use crate::experiment::{Case, Samples};
-use crate::lab::faults;
+use crate::lab::faults::{self, Wire};
 use crate::load::Plan;
 use crate::result::Mark;
 use crate::workload::mix::Mix;
 
-/// Each file is at the node that was given it, so that connections with several requests go to and fro.
-const SETUP: Setup = Setup { nodes: 3, policy: Policy::MixLard, limits: None, wire_packets: true };
 /// File, length, and how often it's asked for.
 const SIZES: [(&str, u64, f64); 4] =
     [("4k", 4 << 10, 0.80), ("64k", 64 << 10, 0.15), ("128k", 128 << 10, 0.04), ("1m", 1 << 20, 0.01)];
@@ -24,22 +22,41 @@ const REQUESTS: u64 = 1_000_000;
 const CONNECTIONS: usize = 64;
 const REQUESTS_PER_CONNECTION: u32 = 10;
 
-/// So many of a hundred packets are lost, each way; nodes die or don't.
+/// What becomes of packets; nodes die or don't.
 pub(super) struct Faults {
     name: &'static str,
     title: &'static str,
-    lost_percent: u32,
+    wire: Wire,
     deaths: bool,
+    are_all_told: bool,
 }
 
-pub(super) const LOSS: Faults =
-    Faults { name: "loss-1", title: "one of a hundred packets is lost, each way", lost_percent: 1, deaths: false };
-pub(super) const DEATHS: Faults = Faults { name: "deaths", title: "nodes die in turn", lost_percent: 0, deaths: true };
+pub(super) const LOSS: Faults = Faults {
+    name: "loss-1",
+    title: "one of a hundred packets is lost and one overtaken, each way",
+    wire: Wire { lost_percent: 1, overtaken_percent: 1 },
+    deaths: false,
+    are_all_told: false,
+};
+pub(super) const DEATHS: Faults = Faults {
+    name: "deaths",
+    title: "nodes die in turn, and have told of every reply",
+    wire: Wire { lost_percent: 0, overtaken_percent: 0 },
+    deaths: true,
+    are_all_told: true,
+};
+pub(super) const DEATHS_LONG: Faults = Faults {
+    name: "deaths-long",
+    title: "nodes die in turn, and have told of long replies only",
+    are_all_told: false,
+    ..DEATHS
+};
 pub(super) const BOTH: Faults = Faults {
     name: "loss-deaths",
-    title: "one of a hundred packets is lost, each way, and nodes die in turn",
-    lost_percent: 1,
+    title: "one of a hundred packets is lost and one overtaken, each way, and nodes die in turn, and have told of every reply",
+    wire: Wire { lost_percent: 1, overtaken_percent: 1 },
     deaths: true,
+    are_all_told: true,
 };
 
 impl Case<Bench> for Faults {
@@ -52,9 +69,16 @@ impl Case<Bench> for Faults {
     }
 
     fn run(&self, bench: &mut Bench) -> io::Result<()> {
+        // Each file is at the node that was given it, so that connections with several requests go to and fro.
+        let setup = Setup {
+            nodes: 3,
+            policy: Policy::MixLard,
+            limits: None,
+            wire: Some(self.wire),
+            are_all_told: self.are_all_told,
+        };
         let files = bench.sizes(&SIZES.map(|(file, bytes, _)| (file, bytes)))?;
-        let cluster = bench.up(&SETUP, &files)?;
-        faults::lose_packets(&cluster.lab, self.lost_percent)?;
+        let cluster = bench.up(&setup, &files)?;
         let mix = Mix::new(SIZES.map(|(file, _, weight)| (files.requests(file, false), weight)).to_vec());
         let plan = Plan {
             warm_up: Duration::ZERO,
@@ -63,10 +87,11 @@ impl Case<Bench> for Faults {
             drain: Duration::from_secs(10),
             ..bench.saturate(CONNECTIONS, REQUESTS_PER_CONNECTION)
         };
-        let dying = if self.deaths { SETUP.names() } else { Vec::new() };
+        let dying = if self.deaths { setup.names() } else { Vec::new() };
         let measured = faults::while_they_die(&cluster.lab, &dying, || bench.measure(&cluster, LEAT, &plan, &mix));
         let (trial, deaths) = measured?;
-        faults::record(&mut bench.records, (self.name, ""), LEAT, &trial.outcome, deaths);
+        let found = (&trial.outcome, deaths);
+        faults::record(&mut bench.records, (self.name, LEAT), (&cluster.lab, "dispatcher"), found)?;
         let state = cluster.lab.ask(&ctl::Command::Flows)?;
         bench.records.note(self.name, &format!("flows in the end: {state}"));
         Ok(())

@@ -27,7 +27,7 @@ pub(super) fn all() -> Vec<Box<dyn Case<Bench>>> {
 
 /// Those that take minutes each.
 pub(super) fn faults() -> Vec<Box<dyn Case<Bench>>> {
-    vec![Box::new(faults::LOSS), Box::new(faults::DEATHS), Box::new(faults::BOTH)]
+    vec![Box::new(faults::LOSS), Box::new(faults::DEATHS), Box::new(faults::BOTH), Box::new(faults::DEATHS_LONG)]
 }
 
 /// Of the cases with more files than one node has memory for.
@@ -44,7 +44,7 @@ const FILLING: Duration = Duration::from_secs(8);
 const SETTLING: Duration = Duration::from_secs(4);
 
 fn small_nodes(policy: Policy) -> Setup {
-    Setup { nodes: NODES, policy, limits: Some(LIMITS), wire_packets: false }
+    Setup { nodes: NODES, policy, limits: Some(LIMITS), wire: None, are_all_told: false }
 }
 
 /// Puts the same load on a cluster of small nodes by each policy in turn. What a node refuses as it has too much to do is no failure.

@@ -5,24 +5,25 @@ use std::time::Duration;
 
 use super::super::bench::{Bench, Cluster, Load, Trial, size};
 use super::super::setup::{Kind, Setup};
-use super::{at_most, with_setup};
+use super::{at_most, saturate, with_setup};
 use crate::experiment::{Case, Samples};
-use crate::lab::faults;
+use crate::lab::faults::{self, Wire};
 use crate::result::Mark;
 
-/// Every request but the smallest is delegated, and connections go to and fro.
-const SETUP: Setup = Setup { wire_packets: true, ..Setup::new(Kind::Full(3), 1, 3) };
+/// All requests are delegated, and connections go to and fro.
+const SETUP: Setup = Setup::new(Kind::Full(3), 1, 3);
+const CONNECTION_SERVER: &str = "cs";
 /// Sizes and how often each is asked for.
 const SIZES: [(&str, f64); 4] = [("4 KB", 0.80), ("64 KB", 0.15), ("128 KB", 0.04), ("1 MB", 0.01)];
-const REQUESTS: f64 = 1e6;
-const CONNECTIONS: usize = 64;
+const REQUESTS: u64 = 1_000_000;
 const REQUESTS_PER_CONNECTION: u32 = 10;
 
-/// So many of a hundred packets are lost, each way; data servers die or don't.
+/// What becomes of packets; data servers die or don't.
 pub(super) struct Faults {
     pub(super) name: &'static str,
     pub(super) title: &'static str,
-    pub(super) lost_percent: u32,
+    pub(super) wire: Wire,
+    pub(super) connections: usize,
     pub(super) deaths: bool,
 }
 
@@ -36,17 +37,16 @@ impl Case<Bench> for Faults {
     }
 
     fn run(&self, bench: &mut Bench) -> io::Result<()> {
-        with_setup(bench, self.name, (&SETUP, None), |bench, cluster| {
-            faults::lose_packets(&cluster.lab, self.lost_percent)?;
+        with_setup(bench, self.name, (&Setup { wire: Some(self.wire), ..SETUP }, None), |bench, cluster| {
             let (trial, deaths) = self.measure(bench, cluster)?;
-            faults::record(&mut bench.records, (self.name, ""), &SETUP.name(), &trial.outcomes[0], deaths);
-            Ok(())
+            let found = (&trial.outcomes[0], deaths);
+            faults::record(&mut bench.records, (self.name, &SETUP.name()), (&cluster.lab, CONNECTION_SERVER), found)
         });
         Ok(())
     }
 
     fn marks(&self, samples: &Samples) -> Vec<Mark> {
-        let judged = faults::judged(samples, self.name, &SETUP.name(), REQUESTS);
+        let judged = faults::judged(samples, self.name, &SETUP.name(), REQUESTS as f64);
         let mark = |(text, value, limit): (String, Option<f64>, f64)| {
             at_most((self.name, ""), &text, value, limit, "", String::new())
         };
@@ -62,12 +62,11 @@ impl Faults {
     /// The load, and how often a data server died meanwhile.
     fn measure(&self, bench: &Bench, cluster: &Cluster) -> io::Result<(Trial, u64)> {
         let load = Load {
-            connections: CONNECTIONS,
-            requests: Some(REQUESTS_PER_CONNECTION),
-            rate: None,
             warm_up: Duration::ZERO,
-            window: Duration::from_secs_f64(bench.options.run.seconds),
+            drain: Duration::from_secs(10),
+            requests_max: REQUESTS,
             verify_every: 1,
+            ..saturate(bench, self.connections, Some(REQUESTS_PER_CONNECTION))
         };
         let behind = SETUP.hosts().into_iter().skip(SETUP.connection_servers).map(|machine| machine.host);
         let dying: Vec<_> = behind.filter(|_| self.deaths).collect();

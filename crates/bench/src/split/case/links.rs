@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::super::bench::{Bench, Load, size};
 use super::super::setup::{Kind, Setup};
-use super::{COLUMNS, VERIFY_EVERY, at_most, lost_percent, point, record, with_setup};
+use super::{COLUMNS, at_most, lost_percent, point, record, saturate, with_setup};
 use crate::experiment::{Case, Samples};
 use crate::result::Mark;
 
@@ -62,12 +62,9 @@ impl Case<Bench> for Links {
                 with_setup(bench, NAME, (&setup, Some(rate)), |bench, cluster| {
                     for size in SIZE_NAMES.map(size) {
                         let load = Load {
-                            connections: CONNECTIONS * setup.machines(),
-                            requests: Some(1),
-                            rate: None,
                             warm_up: WARM_UP,
                             window: Duration::from_secs_f64(bench.options.run.seconds * LONGER),
-                            verify_every: VERIFY_EVERY,
+                            ..saturate(bench, CONNECTIONS * setup.machines(), Some(1))
                         };
                         let trial = bench.measure(cluster, size, &load)?;
                         let point = point(size);

@@ -12,6 +12,7 @@ use std::time::Duration;
 use super::bench::{Bench, Cluster, Cost, Load, Size, Trial};
 use super::setup::{Kind, Setup};
 use crate::experiment::Case;
+use crate::lab::faults::Wire;
 use crate::result::Mark;
 
 /// All, in the order of the table.
@@ -21,14 +22,17 @@ pub(super) fn all() -> Vec<Box<dyn Case<Bench>>> {
 
 /// Those that take minutes each.
 pub(super) fn faults() -> Vec<Box<dyn Case<Bench>>> {
-    let lossy = faults::Faults {
-        name: "loss-1",
-        title: "one of a hundred packets is lost, each way",
-        lost_percent: 1,
-        deaths: false,
+    let faults = |name, title, (lost_percent, connections), deaths| faults::Faults {
+        name,
+        title,
+        wire: Wire { lost_percent, overtaken_percent: 0 },
+        connections,
+        deaths,
     };
-    let lossier = faults::Faults { name: "loss-5", title: "five of a hundred are", lost_percent: 5, deaths: false };
-    let deadly = faults::Faults { name: "deaths", title: "data servers die in turn", lost_percent: 0, deaths: true };
+    let lossy = faults("loss-1", "one of a hundred packets is lost, each way", (1, 64), false);
+    // Most of them wait for what was lost.
+    let lossier = faults("loss-5", "five of a hundred are", (5, 256), false);
+    let deadly = faults("deaths", "data servers die in turn", (0, 64), true);
     vec![Box::new(lossy), Box::new(lossier), Box::new(deadly)]
 }
 
@@ -42,7 +46,16 @@ const LEAT: &str = "leat";
 /// A closed loop on so many connections, for as long as the options say.
 fn saturate(bench: &Bench, connections: usize, requests: Option<u32>) -> Load {
     let window = Duration::from_secs_f64(bench.options.run.seconds);
-    Load { connections, requests, rate: None, warm_up: Duration::from_millis(200), window, verify_every: VERIFY_EVERY }
+    Load {
+        connections,
+        requests,
+        rate: None,
+        warm_up: Duration::from_millis(200),
+        window,
+        drain: Duration::from_secs(1),
+        requests_max: u64::MAX,
+        verify_every: VERIFY_EVERY,
+    }
 }
 
 /// Has `work` done with a setup that is up. What goes wrong is noted, and the others have their turn.

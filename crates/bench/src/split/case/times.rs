@@ -10,7 +10,7 @@ use hdrhistogram::Histogram;
 use super::super::bench::{Bench, Cluster, Load, Trial, size};
 use super::super::paper;
 use super::super::setup::{Kind, Setup};
-use super::{VERIFY_EVERY, at_most, with_setup};
+use super::{at_most, saturate, with_setup};
 use crate::experiment::{Case, Plot, Samples, plot::Scale};
 use crate::lab::{CLIENT, CLIENT_CORE};
 use crate::result::{Figure, Mark};
@@ -139,14 +139,7 @@ fn ratio(samples: &Samples, point: &str, metric: &str) -> Option<f64> {
 
 /// So many requests in a second, and meanwhile now and then a connection that is only opened: how long that takes, in the middle.
 fn offer(bench: &Bench, cluster: &Cluster, rate: f64) -> io::Result<(Trial, f64)> {
-    let load = Load {
-        connections: CONNECTIONS,
-        requests: Some(1),
-        rate: Some(rate),
-        warm_up: Duration::from_millis(500),
-        window: Duration::from_secs_f64(bench.options.run.seconds),
-        verify_every: VERIFY_EVERY,
-    };
+    let load = Load { rate: Some(rate), warm_up: Duration::from_millis(500), ..saturate(bench, CONNECTIONS, Some(1)) };
     let ended = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let probe =
