@@ -522,8 +522,9 @@ mod tests {
         assert!(!quotas.is_limited());
         quotas.arrange(vec![(site.clone(), 1)]);
         let mut told = Vec::new();
-        Resource::ALL
-            .map(|resource| quotas.charge(resource, at_us(0), 20, |place, ns| told.push((resource, place, ns))));
+        for resource in Resource::ALL {
+            quotas.charge(resource, at_us(0), 20, |place, ns| told.push((resource, place, ns)));
+        }
         assert_eq!(told, [(Resource::Disk, 0, 2_000_000_000)]);
         assert_eq!(quotas.blocked_until(Resource::Network, at_us(0)), None);
         assert_eq!(quotas.available(Resource::Cpu, at_us(0)), u64::MAX);
