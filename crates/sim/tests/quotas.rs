@@ -117,7 +117,7 @@ fn upload(memory: u64, chunked_percent: u64, stall_timeout: Duration, beyond: u6
     const CLIENTS: usize = 24;
     const EACH: usize = 4;
     let mut beyond_max = 0;
-    for seed in 0..20 {
+    for seed in 0..10 {
         let uploads = Uploads { seed, clients: CLIENTS, each: EACH, memory, chunked_percent, stall_timeout };
         let got = run_uploads(uploads).unwrap_or_else(|failure| panic!("{uploads:?}: {failure}"));
         assert_eq!((got.answered, got.unavailable), ((CLIENTS * EACH) as u64, 0), "{uploads:?}");

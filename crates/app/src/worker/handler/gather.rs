@@ -5,6 +5,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use leat_host::reactor::Token;
+use leat_logic::admission::Next;
 use leat_logic::http::{BodyLength, Progress, Request, Status};
 
 use super::super::exchange::Piece;
@@ -100,10 +101,12 @@ impl<H: Host> Worker<H> {
                 return;
             };
             let (Body::Gathering, Some(gathered), None) = (run.body, &mut run.gathered, run.failed) else { return };
-            let gate = &self.gates[connection.site as usize];
+            let gate = &mut self.gates[connection.site as usize];
             if gate.is_full() && !gate.unread.is_first(token) {
-                // It goes on in its turn.
-                return self.arm_receive(token);
+                // It goes on in its turn, with what has come already if nothing more does.
+                gate.unread.ask(token, Next::IsGathered, self.now);
+                connection.flags.unread = true;
+                return;
             }
             if !gate.can_hold(gathered.len()) {
                 break Status::LENGTH_REQUIRED;
