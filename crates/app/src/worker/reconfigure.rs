@@ -37,7 +37,7 @@ impl<H: Host> Worker<H> {
                     // Connections that are idle may stay where another process follows.
                     let is_followed = keep_idle;
                     let leaves = !keep_idle && self.leave_to_peer(deadline);
-                    if !leaves {
+                    if !leaves && !self.awaits_births(is_followed) {
                         self.end_accepting();
                     }
                     let keep_idle = keep_idle || leaves;

@@ -49,7 +49,7 @@ impl<H: Host> Worker<H> {
         }
         next = next.min(self.handle_relay_timeouts());
         if let Some(drain) = self.drain {
-            next = next.min(drain.deadline).min(self.pass_all());
+            next = next.min(drain.deadline).min(self.pass_all()).min(self.end_births());
             if self.now >= drain.deadline {
                 self.forget_arrivals();
             }

@@ -248,11 +248,13 @@ impl Node {
     }
 
     /// A flow has begun here. False when its home has been told that it isn't here: it goes on elsewhere, and its socket is to be dropped with nothing
-    /// sent. Else the home is told by [`Node::tell_births`].
-    pub fn born(&mut self, flow: FlowId) -> bool {
+    /// sent. Else the home is told by [`Node::tell_births`], or by the list with which its first session begins.
+    pub fn born(&mut self, now: Instant, flow: FlowId) -> bool {
         if self.flows.contains_key(&flow) || self.unborn.contains(&flow) {
             return false;
         }
+        // A home that hasn't been heard is waited for as one that is silent: its lease is with the process before.
+        self.lease_until = self.lease_until.max(now);
         let (generation, is_lent) = (Generation::BORN, self.rules.are_births_lent);
         self.flows.insert(flow, Flow { generation, phase: Phase::Live, is_lent, given_back_after: None, asked: None });
         self.newborn.push(flow);

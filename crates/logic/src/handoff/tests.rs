@@ -596,7 +596,7 @@ fn be_born() -> Pair {
 #[test]
 fn a_birth_is_an_offer_that_says_nothing() {
     let mut pair = be_born();
-    assert!(pair.node.born(FLOW) && !pair.node.born(FLOW), "once");
+    assert!(pair.node.born(pair.now, FLOW) && !pair.node.born(pair.now, FLOW), "once");
     pair.talk();
     pair.node.tell_births();
     pair.talk();
@@ -615,7 +615,7 @@ fn a_birth_is_an_offer_that_says_nothing() {
     pair.home.forget(FLOW);
     pair.home.born(pair.now, FLOW, NODE, IMAGE).unwrap();
     pair.talk();
-    assert!(pair.node.born(FLOW) && pair.node.is_lent(FLOW) && pair.node.replied(FLOW, 2));
+    assert!(pair.node.born(pair.now, FLOW) && pair.node.is_lent(FLOW) && pair.node.replied(FLOW, 2));
     pair.node.frozen(FLOW, IMAGE);
     pair.talk();
     pair.home.place(FLOW, Destination::Node(NODE)).unwrap();
@@ -624,7 +624,7 @@ fn a_birth_is_an_offer_that_says_nothing() {
 
     // One that is over before anybody was told of it.
     let mut pair = be_born();
-    assert!(pair.node.born(FLOW));
+    assert!(pair.node.born(pair.now, FLOW));
     pair.node.ended(FLOW);
     pair.node.tell_births();
     pair.talk();
@@ -642,7 +642,7 @@ fn a_flow_that_never_came_to_its_node_goes_on_from_its_image_and_never_begins_th
     pair.talk();
     let recover = Effect::Recover { flow: FLOW, image: IMAGE, kept, progress: None, birth: Birth::Denied };
     assert_eq!(pair.home_did, [steer(Target::Hold, 2), recover], "what comes meanwhile waits");
-    assert!(!pair.node.born(FLOW), "its packet was late");
+    assert!(!pair.node.born(pair.now, FLOW), "its packet was late");
     pair.home.recovered(pair.now, FLOW, IMAGE);
     pair.home.place(FLOW, Destination::Node(NODE)).unwrap();
     pair.talk();
@@ -666,7 +666,7 @@ fn who_waits_to_be_accepted_begins_though_the_home_has_asked() {
     pair.lose();
     pair.reconnect();
     assert_eq!(pair.node_did, [Effect::AcceptAll, Effect::AcceptAll]);
-    assert!(pair.node.born(FLOW));
+    assert!(pair.node.born(pair.now, FLOW));
     pair.node.none_waits();
     pair.node.tell_births();
     pair.talk();
@@ -677,7 +677,7 @@ fn who_waits_to_be_accepted_begins_though_the_home_has_asked() {
 #[test]
 fn a_birth_of_which_the_home_hasnt_heard_yet_is_told_when_it_asks() {
     let mut pair = be_born();
-    assert!(pair.node.born(FLOW));
+    assert!(pair.node.born(pair.now, FLOW));
     pair.pass(Duration::from_millis(150));
     assert_eq!((pair.home_did.clone(), pair.node_did.clone()), (vec![], vec![]), "it stays where it is");
     assert_eq!(pair.home.flows_of(|node| node == NODE).count(), 1);
@@ -690,7 +690,7 @@ fn a_birth_of_which_the_home_hasnt_heard_yet_is_told_when_it_asks() {
 fn a_home_of_an_older_version_asks_for_a_birth_without_saying_so() {
     let mut pair = be_born();
     pair.talk();
-    assert!(pair.node.born(FLOW));
+    assert!(pair.node.born(pair.now, FLOW));
     let recall = || Message::Recall { flow: FLOW, generation: Generation::BORN, is_unheard: false };
     pair.node.handle_message(pair.now, pair.session(), recall());
     pair.talk();
@@ -702,7 +702,7 @@ fn a_home_of_an_older_version_asks_for_a_birth_without_saying_so() {
 #[test]
 fn a_birth_whose_word_is_late_stays_where_it_is() {
     let mut pair = be_born();
-    assert!(pair.node.born(FLOW));
+    assert!(pair.node.born(pair.now, FLOW));
     pair.node.tell_births();
     let told = pair.collect_node();
     // A full link keeps the word for longer than the home waits for it.
@@ -733,7 +733,7 @@ fn what_began_at_a_node_that_dies_goes_on_from_what_the_client_had_sent() {
     for birth in [Birth::Unknown, Birth::Known] {
         let mut pair = be_born();
         let kept = pair.now;
-        pair.node.born(FLOW);
+        pair.node.born(pair.now, FLOW);
         if birth == Birth::Known {
             // It says that it has it.
             pair.node.tell_births();
@@ -754,7 +754,7 @@ fn what_a_node_says_of_a_flow_that_has_just_begun_is_believed() {
     let (kept, progress) = (pair.now, Bytes::from_static(b"progress"));
     pair.home.set_rules(Rules { is_asked: true, ..Rules::default() });
     pair.talk();
-    pair.node.born(FLOW);
+    pair.node.born(pair.now, FLOW);
     pair.node.began(FLOW, progress.clone());
     pair.talk();
     pair.home.disconnected(pair.session());
@@ -767,7 +767,7 @@ fn what_a_node_says_of_a_flow_that_has_just_begun_is_believed() {
     let mut pair = be_born();
     pair.home.set_rules(Rules { is_asked: true, ..Rules::default() });
     pair.talk();
-    pair.node.born(FLOW);
+    pair.node.born(pair.now, FLOW);
     let question = Question { number: 2, head: Bytes::from_static(b"head"), round_trip_us: 70 };
     assert!(pair.node.ask(pair.now, FLOW, question.clone()));
     pair.talk();

@@ -287,7 +287,7 @@ impl<H: Host> Worker<H> {
         };
         let flow = FlowId { home: ServerId::new(DISPATCHER, u32::from(home)), serial };
         // It's another worker's where listeners have just changed places.
-        if worker == node.id.worker() && node.of(flow).is_some_and(|flows| flows.born(flow)) {
+        if worker == node.id.worker() && node.born(self.now, flow) {
             node.tell_soon(self.now);
             cluster.flows.settle(flow, token);
             if let Some(before) = before {

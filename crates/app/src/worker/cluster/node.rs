@@ -34,6 +34,8 @@ pub(super) struct Node {
     is_draining: bool,
     /// This process is to end, and whether another follows.
     leaves: Option<bool>,
+    /// Until when connections are accepted nevertheless, as homes may have had some begin here.
+    pub(super) accepts_until: Option<Instant>,
     /// It goes on in the connection server's place when that is stopped.
     pub(super) is_peer: bool,
     pub(super) keys: KeyMaker,
@@ -76,6 +78,7 @@ impl Node {
             guard: shared.node(config)?,
             is_draining: false,
             leaves: None,
+            accepts_until: None,
             is_peer: config.split.peer == cluster.name,
             keys: KeyMaker::new(key.bytes()),
             samples: Samples::default(),
@@ -118,8 +121,17 @@ impl Node {
     }
 
     pub(super) fn connected(&mut self, now: Instant, peer: ServerId, session: SessionId) {
+        self.begin_home(now, peer).connected(now, session);
+    }
+
+    /// A connection of that home has begun here. False if it goes on elsewhere. One that was to begin at the process before may come before the first link.
+    pub(super) fn born(&mut self, now: Instant, flow: FlowId) -> bool {
+        self.begin_home(now, flow.home).born(now, flow)
+    }
+
+    fn begin_home(&mut self, now: Instant, id: ServerId) -> &mut handoff::Node {
         let (is_draining, leaves, foreign) = (self.is_draining, self.leaves, self.foreign_load());
-        let home = self.homes.entry(peer).or_insert_with(|| {
+        let home = self.homes.entry(id).or_insert_with(|| {
             let mut flows = handoff::Node::new(NodeLimits::default(), Incarnation(process::random_number()));
             flows.drain(is_draining);
             leaves.into_iter().for_each(|is_followed| flows.leave(now, is_followed));
@@ -127,7 +139,7 @@ impl Node {
             flows.set_load(foreign.unwrap_or_default());
             Home { flows, places: Places::default(), lease: Lease::default() }
         });
-        home.flows.connected(now, session);
+        &mut home.flows
     }
 
     pub(super) fn disconnected(&mut self, peer: Option<ServerId>, session: SessionId) {
@@ -198,9 +210,10 @@ impl Node {
         self.homes.values_mut().for_each(|home| home.flows.leave(now, is_followed));
     }
 
-    /// Whether homes have back what was here, and know who follows.
-    pub(super) fn has_left(&self) -> bool {
-        self.homes.values().all(|home| home.flows.has_left())
+    /// Whether homes have back what was here, and know who follows. `is_late`: those that there is no link to aren't waited for any more.
+    pub(super) fn has_left(&self, is_late: bool) -> bool {
+        let has_left = |home: &handoff::Node| home.has_left() || is_late && home.session().is_none();
+        self.homes.values().all(|home| has_left(&home.flows))
     }
 
     /// What is reported in place of leat's own load.
@@ -237,7 +250,8 @@ impl Node {
     pub(super) fn settle_leases(&mut self) {
         for (&id, home) in &mut self.homes {
             let has_flows = home.flows.flow_count() > 0;
-            if has_flows != home.lease.has_flows {
+            // One that has granted nothing yet counts when it does: until then its lease is with the process before.
+            if has_flows != home.lease.has_flows && home.lease.until_ns > 0 {
                 home.lease.has_flows = has_flows;
                 self.guard.set_lease(self.id.worker(), id, home.lease);
             }

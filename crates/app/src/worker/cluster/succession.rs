@@ -11,6 +11,7 @@ use leat_host::socket;
 use leat_host::steering::FlowKey;
 use leat_logic::handoff::{FlowId, Generation};
 use leat_logic::spread::{LIVES_MAX, WORKERS_MAX};
+use leat_logic::time::Instant;
 
 use super::super::{Host, LINK_LISTENER_INDEX, Worker};
 use super::node::Borrowed;
@@ -19,6 +20,10 @@ use crate::config;
 
 /// At a plain stop homes are given back what there is for so long: where nobody else can take it, it ends as everywhere.
 const GIVEN_BACK_WITHIN: Duration = Duration::from_secs(3);
+
+/// What homes had begin here before they heard that this process ends comes within this time. Whoever waited longer would never be accepted, and his kernel
+/// has an acknowledgement of his request.
+const BIRTHS_WITHIN: Duration = Duration::from_millis(500);
 
 /// The number of a process that no other one of its node has, as long as it lives.
 pub(super) struct Life {
@@ -75,10 +80,34 @@ impl<H: Host> Worker<H> {
         }
     }
 
+    /// This process ends. Whether it accepts for a while yet: nobody else would, and homes have had connections begin here.
+    pub(in crate::worker) fn awaits_births(&mut self, is_followed: bool) -> bool {
+        let until = self.now.after(BIRTHS_WITHIN);
+        match self.cluster.as_mut().map(|cluster| &mut cluster.part) {
+            Some(Part::Node(node)) if !is_followed && node.guard.has_births() => {
+                node.accepts_until = Some(until);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Accepts no more once everybody has come. Until when that isn't so.
+    pub(in crate::worker) fn end_births(&mut self) -> Instant {
+        let Some(Part::Node(node)) = self.cluster.as_mut().map(|cluster| &mut cluster.part) else {
+            return Instant::NEVER;
+        };
+        if node.accepts_until.take_if(|until| *until <= self.now).is_some() {
+            self.end_accepting();
+            return Instant::NEVER;
+        }
+        node.accepts_until.unwrap_or(Instant::NEVER)
+    }
+
     /// Whether homes have back what this process had, which ends, or won't have it.
     pub(in crate::worker) fn has_left_homes(&self) -> bool {
         match self.cluster.as_ref().map(|cluster| &cluster.part) {
-            Some(Part::Node(node)) => node.has_left() || !self.leaves_homes(),
+            Some(Part::Node(node)) => node.has_left(!self.leaves_homes()) && node.accepts_until.is_none(),
             _ => true,
         }
     }

@@ -246,6 +246,26 @@ fn each_life_has_its_own_lease() {
     assert_eq!(desk.offered(2), Some(NEW));
 }
 
+#[test]
+fn what_a_process_accepts_before_it_has_a_session_is_its_own() {
+    let mut desk = Desk::with_old();
+    desk.be_born();
+    let mut node = Node::new(NodeLimits::default(), Incarnation(2));
+    assert!(node.born(desk.now, FLOW));
+    desk.now = desk.now.after(Duration::from_millis(50));
+    node.handle_timeout(desk.now);
+    assert!(node.poll_effect().is_none() && node.flow_count() == 1 && node.is_fenced(desk.now));
+    node.connected(desk.now, NEW);
+    desk.home.connected(NODE, NEW);
+    while let Some(effect) = node.poll_effect() {
+        let Effect::Send { session, message } = effect else { continue };
+        desk.hears(session, message);
+    }
+    assert!(!desk.heard().contains(&(NEW, Message::Release { flow: FLOW, generation: Generation::BORN })));
+    desk.home.recall(FLOW);
+    assert!(matches!(desk.heard()[..], [(NEW, Message::Recall { .. })]));
+}
+
 /// The pair's node ends, with a flow.
 fn leaving(is_followed: bool) -> Pair {
     let mut pair = Pair::new();
