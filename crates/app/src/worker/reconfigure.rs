@@ -45,6 +45,7 @@ impl<H: Host> Worker<H> {
                     self.drain = Some(Drain { deadline, keep_idle, since: self.now });
                     self.sweep_at = self.now;
                     self.leave_homes(is_followed);
+                    self.take_home();
                     if let Some(passage) = passage {
                         self.leave_peers();
                         self.pass_to(passage);

@@ -52,6 +52,7 @@ impl<H: Host> Worker<H> {
             next = next.min(drain.deadline).min(self.pass_all()).min(self.end_births());
             if self.now >= drain.deadline {
                 self.forget_arrivals();
+                self.give_up_what_is_away();
             }
         }
         if let Some(retiring) = &self.retiring {
@@ -171,7 +172,7 @@ impl<H: Host> Worker<H> {
             && self.ports.len() == 0
             && self.passages.are_settled()
             && self.has_left_to_peer()
-            && (self.has_left_peers() && self.has_left_homes()
+            && (self.has_left_peers() && self.has_left_homes() && self.has_taken_home()
                 || self.drain.is_some_and(|drain| self.now >= drain.deadline))
             && (self.retiring.is_none() || self.drain.is_some() || self.has_left_cluster())
     }

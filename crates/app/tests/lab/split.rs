@@ -5,6 +5,7 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
+use super::motion::read_slowly;
 use super::{Folder, Lab, is_possible};
 
 pub(super) const VIP: &str = "10.77.0.100:80";
@@ -277,6 +278,28 @@ fn data_servers_die_under_load_and_no_client_hangs() {
     // One may have gone to the server that died second.
     assert!(ends.iter().all(|&ends| ends <= 3), "{ends:?}");
     lab.at("client1", || SIZES.iter().for_each(|&size| ask(&mut connect(), size)));
+}
+
+#[test]
+fn a_connection_server_that_is_upgraded_or_stopped_takes_home_what_data_servers_have() {
+    if !is_possible() {
+        return;
+    }
+    for delegation in ["full", "partial"] {
+        let (lab, folder) = (Lab::new(), Folder::new("home"));
+        write_cluster(&folder, 2, &format!("delegation = '{delegation}'\nsize_min = '64KiB'"));
+        lab.well(&["up", &folder.path("cluster.toml")]);
+        let size = SIZES[4];
+        let mut kept: Vec<TcpStream> = lab.at("client1", || (0..20).map(|_| connect()).collect());
+        kept.iter_mut().for_each(|stream| ask(stream, SIZES[3]));
+        let read_while = |signal: &(dyn Fn() + Sync)| {
+            let replies = read_slowly(&lab, 6, &size.to_string(), &content(size), signal);
+            assert!(replies.iter().all(|reply| matches!(reply, Ok(true))), "{delegation}: {replies:?}");
+        };
+        read_while(&|| super::spread::upgrade(&lab, "cs"));
+        kept.iter_mut().for_each(|stream| ask(stream, SIZES[3]));
+        read_while(&|| lab.tell_supervisor("cs", "-TERM"));
+    }
 }
 
 #[test]

@@ -1,5 +1,5 @@
 //! A connection server that is stopped, and its peer, which goes on in its place: the one gives it all connections and whatever begins, the other has
-//! them as its own when the first is empty and ends (`docs/decisions/0019-peer.md`).
+//! them as its own when the first is empty and ends (`docs/decisions/0019-peer.md`). Without a peer all connections come back to be ended here.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -132,6 +132,37 @@ impl<H: Host> Worker<H> {
     /// Whether nothing has to be done for the peer any more.
     pub(in crate::worker) fn has_left_to_peer(&self) -> bool {
         self.leaving().is_none_or(|leaving| leaving.is_done)
+    }
+
+    /// This connection server ends, and no peer goes on: what data servers have comes back, as nobody else would know of it.
+    pub(in crate::worker) fn take_home(&mut self) {
+        let now = self.now;
+        if let Some(home) = self.split_home() {
+            home.retire(now);
+        }
+    }
+
+    /// Whether data servers have nothing of a connection server's that ends, once it has no connection itself.
+    pub(in crate::worker) fn has_taken_home(&self) -> bool {
+        match self.cluster.as_ref().map(|cluster| &cluster.part) {
+            Some(Part::Home(home)) if home.split.is_some() && home.leaving.is_none() => home.flows.flow_count() == 0,
+            _ => true,
+        }
+    }
+
+    /// What hasn't come back by now is closed where it is.
+    pub(in crate::worker) fn give_up_what_is_away(&mut self) {
+        if self.split_home().is_some() {
+            self.give_up_flows();
+        }
+    }
+
+    /// A connection server's part, unless its peer goes on.
+    fn split_home(&mut self) -> Option<&mut Home> {
+        match &mut self.cluster.as_mut()?.part {
+            Part::Home(home) if home.split.is_some() && home.leaving.is_none() => Some(home),
+            _ => None,
+        }
     }
 
     fn leaving(&self) -> Option<&Leaving> {

@@ -138,7 +138,11 @@ impl<H: Host> Worker<H> {
     /// Whether a connection may pass to the next process: no other node is about to have it.
     pub(in crate::worker) fn flow_may_pass(&self, token: Token) -> bool {
         let (Some(flow), Some(cluster)) = (self.flow_at(token), &self.cluster) else { return true };
-        matches!(&cluster.part, Part::Peer(peer) if peer.flows.may_pass(flow))
+        match &cluster.part {
+            Part::Peer(peer) => peer.flows.may_pass(flow),
+            Part::Home(home) => home.flows.lives_here(flow),
+            Part::Node(_) | Part::Front(_) => false,
+        }
     }
 
     /// A connection passes to the next process: if it's a flow, that is none here any more.
@@ -147,7 +151,11 @@ impl<H: Host> Worker<H> {
         let flow = cluster.flows.remove_at(token)?;
         match &mut cluster.part {
             Part::Peer(peer) => peer.flows.pass(flow),
-            _ => None,
+            Part::Home(home) => {
+                home.flows.forget(flow);
+                None
+            }
+            Part::Node(_) | Part::Front(_) => None,
         }
     }
 
