@@ -80,8 +80,8 @@ pub(crate) fn select<B>(cases: Vec<Box<dyn Case<B>>>, wanted: &[String]) -> io::
     Ok(cases.into_iter().filter(|case| is_wanted(case.name())).collect())
 }
 
-/// Runs cases one after the other, and writes what there is after each: a run that is ended keeps what it had. A case that ends early is noted, and judged by
-/// what it has left.
+/// Runs cases one after the other, and writes what there is after each: a run that is ended keeps what it had. A case that ends early is noted, and
+/// judged by what it has left.
 ///
 /// # Errors
 /// The folder can't be written.
@@ -117,7 +117,8 @@ fn run_case<B: Bench>(case: &dyn Case<B>, bench: &mut B, result: &mut Experiment
     result.informative.extend(case.figures(samples));
 }
 
-/// Writes `result.json`, `samples.csv`, `table.md` and the plots of the cases. The table, which it returns, begins with a title, and how it was measured.
+/// Writes `result.json`, `samples.csv`, `table.md` and the plots of the cases. The table, which it returns, begins with a title, and how it was
+/// measured.
 fn write<B>(
     folder: &Path,
     (title, how): (&str, &str),

@@ -1,6 +1,6 @@
-//! What it takes a dispatcher's or a front's kernel to send a client's packet on to a node, beside its programs' own run time: bare acknowledgements on a
-//! connection that is at a node, sent by way of the dispatcher, less the same on a connection to the node's own address. In between are the dispatcher's link
-//! both ways, the bridge once more, and what the kernel does around an eBPF redirect.
+//! What it takes a dispatcher's or a front's kernel to send a client's packet on to a node, beside its programs' own run time: bare acknowledgements
+//! on a connection that is at a node, sent by way of the dispatcher, less the same on a connection to the node's own address. In between are the
+//! dispatcher's link both ways, the bridge once more, and what the kernel does around an eBPF redirect.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream};

@@ -1,5 +1,6 @@
-//! Decides when what nodes tell a home may lie unread for a moment. Most of it is only for the case that they die, and nobody waits for it: which replies have
-//! begun, which flows have ended. But to be woken for each such message takes a home several times what the message does. Who reads it is `link`'s business.
+//! Decides when what nodes tell a home may lie unread for a moment. Most of it is only for the case that they die, and nobody waits for it: which
+//! replies have begun, which flows have ended. But to be woken for each such message takes a home several times what the message does. Who reads it
+//! is `link`'s business.
 
 use std::time::Duration;
 
@@ -27,7 +28,8 @@ impl Lull {
         }
     }
 
-    /// All that was there has been read. Whether what comes next is left to lie until the lull is over: only where several messages are expected until then.
+    /// All that was there has been read. Whether what comes next is left to lie until the lull is over: only where several messages are expected
+    /// until then.
     pub(super) fn begins(&mut self, now: Instant) -> bool {
         let came_at = std::mem::replace(&mut self.came_at, now);
         let is_dense = now.since(came_at) < LULL / 2;
@@ -54,8 +56,8 @@ impl Lull {
     }
 }
 
-/// Whether a client, a connection or a server waits for what comes of it. A node's word that it has taken what it was offered is told from its word that
-/// something has begun there by the offer.
+/// Whether a client, a connection or a server waits for what comes of it. A node's word that it has taken what it was offered is told from its word
+/// that something has begun there by the offer.
 fn is_awaited(message: &Message) -> bool {
     !matches!(
         message,
