@@ -75,7 +75,7 @@ impl<H: Host> Worker<H> {
             return;
         }
         self.connections[token].flags.may_rest = false;
-        if self.is_at_work(token) || self.tells_all(token) {
+        if self.is_at_work(token) || self.is_lent(token) {
             return;
         }
         let connection = &self.connections[token];
