@@ -10,7 +10,7 @@ use super::schema::{Fallback::*, section};
 
 section! {
     /// Who may ask for some paths of the `[[site]]` above it, and how often. There may be any number of them; all whose `path` fits must let a request
-    /// in. Clients are told apart by their address, which is the one that a balancer tells if `[proxy_protocol]` has it.
+    /// in. Clients are told apart by their address, which is the one that a balancer tells if `[proxy_protocol]` or `[forwarded]` has it.
     Access "[[site.access]]" example "[[site.access]]\npath = \"/inside/*\"\nallow = [\"10.0.0.0/8\", \"2001:db8::/32\"]\n\n\
         [[site.access]]\npath = \"/login/*\"\nrequests = 10\nper = \"1m\"\n" {
         /// The paths as they are asked for: one and all below it. An index or a compressed sibling has a path of its own, so it's a directory that is

@@ -9,6 +9,7 @@ use leat_logic::http::{HEAD_BYTES_CEILING, HEADER_COUNT_CEILING};
 use leat_logic::serve::hosts::HostTable;
 
 use super::cluster::{Cluster, Role};
+use super::forwarded::Forwarded;
 use super::kinds::{
     Choice, Count, GIB, KIB, Nested, OPTIONAL_ADDRESS, Period, Rate, Repeated, SOCKET, Size, TIB, USER, Workers,
 };
@@ -83,6 +84,8 @@ section! {
         limits: Limits = Nested::<Limits>::new(), Otherwise("");
         /// Balancers in front.
         proxy_protocol: ProxyProtocol = Nested::<ProxyProtocol>::new(), Otherwise("");
+        /// Balancers in front that speak HTTP.
+        forwarded: Forwarded = Nested::<Forwarded>::new(), Otherwise("");
         /// Reading files.
         files: Files = Nested::<Files>::new(), Otherwise("");
         /// Messages about leat itself.

@@ -1,7 +1,5 @@
 //! Requests that a site's clients may not make, or not so often: `admission::judge` decides, here they're answered, before anything is looked for.
 
-use std::net::IpAddr;
-
 use leat_host::reactor::Token;
 use leat_logic::admission::{Denial, judge};
 use leat_logic::http::{Request, Status};
@@ -16,10 +14,10 @@ impl<H: Host> Worker<H> {
         if is_open || exchange.is_let_in || exchange.error.is_some() {
             return true;
         }
-        let client = self.client_asking(token);
+        let client = Request::read_again(&exchange.head).and_then(|request| self.asking(token, &request));
         let Some(exchange) = self.connections[token].exchange.as_mut() else { return false };
         let Some(site) = exchange.site.clone() else { return true };
-        let Err(denial) = judge(&site.access, &exchange.path, client, self.now) else {
+        let Err(denial) = judge(&site.access, &exchange.path, client.map(|client| client.ip()), self.now) else {
             exchange.is_let_in = true;
             return true;
         };
@@ -38,15 +36,5 @@ impl<H: Host> Worker<H> {
         };
         self.reply_error(token, status);
         false
-    }
-
-    /// Who asks: the client, also where another server of this cluster has passed its request on.
-    fn client_asking(&self, token: Token) -> Option<IpAddr> {
-        if !self.is_from_cluster(token) {
-            return self.client(token).map(|client| client.ip());
-        }
-        let head = &self.connections[token].exchange.as_ref()?.head;
-        let told = Request::read_again(head)?.headers.get(b"x-forwarded-for")?;
-        std::str::from_utf8(told).ok()?.parse().ok()
     }
 }

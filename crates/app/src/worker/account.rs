@@ -35,9 +35,11 @@ impl<H: Host> Worker<H> {
         let name = self.name_of(token, exchange, drawn);
         let head = &exchange.head;
         let line_end = head.iter().position(|&byte| byte == b'\r').unwrap_or(head.len());
+        let request = Request::read_again(head);
+        let peer = request.as_ref().map_or_else(|| self.client(token), |request| self.asking(token, request));
         let mut record = Record {
             date: self.date.as_bytes(),
-            peer: self.client(token).map(|address| address.ip()),
+            peer: peer.map(|address| address.ip()),
             site: &site.name,
             request_line: head[..line_end].trim_ascii_start(),
             host: b"",
@@ -50,7 +52,7 @@ impl<H: Host> Worker<H> {
             user_agent: b"",
             id: &name,
         };
-        if let Some(request) = Request::read_again(head) {
+        if let Some(request) = request {
             record.host = request.host.unwrap_or_default();
             record.referer = request.referer.unwrap_or_default();
             record.user_agent = request.user_agent.unwrap_or_default();

@@ -1,8 +1,11 @@
-//! Who a client is: whoever the socket says, or, where that is a balancer that is believed, whoever it tells before the client's first byte.
+//! Who a client is: whoever the socket says, or, where that is a balancer that is believed, whoever it tells before the client's first byte, or in each
+//! request.
 
 use std::net::{IpAddr, SocketAddr};
 
 use leat_host::reactor::{Reactor, Socket, Token};
+use leat_logic::http::client::Teller;
+use leat_logic::http::{Request, forwarded};
 use leat_logic::protocol::proxy_header;
 
 use super::{Host, Worker};
@@ -11,6 +14,26 @@ impl<H: Host> Worker<H> {
     /// A client's address, or `None` when the connection is gone.
     pub(super) fn client(&self, token: Token) -> Option<SocketAddr> {
         self.connections.told_client(token).or_else(|| self.reactor.peer(self.connections[token].socket))
+    }
+
+    /// Who asks by a request: the client, or whoever a balancer or a server of this cluster says that it's asked by.
+    pub(super) fn asking(&self, token: Token, request: &Request<'_>) -> Option<SocketAddr> {
+        let client = self.client(token)?;
+        if self.teller(token) == Teller::Nobody {
+            return Some(client);
+        }
+        let asking = forwarded::client(request, client.ip(), |address| self.config.forwarded.believes(address));
+        Some(SocketAddr::new(asking, 0))
+    }
+
+    /// Whose word counts of where requests on a connection come from.
+    pub(super) fn teller(&self, token: Token) -> Teller {
+        if self.is_from_cluster(token) {
+            return Teller::Cluster;
+        }
+        let is_any = !self.config.forwarded.from.is_empty();
+        let client = is_any.then(|| self.client(token)).flatten().map(|client| client.ip());
+        client.filter(|&client| self.config.forwarded.believes(client)).map_or(Teller::Nobody, Teller::Balancer)
     }
 
     /// Whether whoever is at the other end of a listener's new connection must tell who the client is.

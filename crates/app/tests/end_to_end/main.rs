@@ -18,6 +18,7 @@ mod ctl;
 mod elsewhere;
 mod fastcgi;
 mod files;
+mod forwarded;
 mod http;
 mod iiop;
 mod limits;

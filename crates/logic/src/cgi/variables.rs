@@ -19,8 +19,10 @@ pub struct Place<'a> {
     pub server_name: &'a [u8],
     /// The port that the client connected to.
     pub port: u16,
-    /// The client, if its connection still knows.
+    /// The client, if its connection still knows; port 0 where only its address is known.
     pub peer: Option<SocketAddr>,
+    /// The protocol that the client speaks.
+    pub scheme: &'a [u8],
     /// Bytes of the request's content, where there is one and that is known.
     pub content_length: Option<u64>,
     /// What the access logs of all servers call the request.
@@ -71,7 +73,13 @@ pub fn variables(request: &Request<'_>, place: &Place<'_>, mut tell: impl FnMut(
     }
     if let Some(peer) = place.peer {
         tell(b"REMOTE_ADDR", peer.ip().to_string().as_bytes());
-        tell(b"REMOTE_PORT", peer.port().to_string().as_bytes());
+        if peer.port() != 0 {
+            tell(b"REMOTE_PORT", peer.port().to_string().as_bytes());
+        }
+    }
+    tell(b"REQUEST_SCHEME", place.scheme);
+    if place.scheme == b"https" {
+        tell(b"HTTPS", b"on");
     }
     if let Some(length) = place.content_length {
         tell(b"CONTENT_LENGTH", length.to_string().as_bytes());
@@ -125,6 +133,7 @@ mod tests {
             server_name: b"site",
             port: 8080,
             peer: Some(SocketAddr::from(([192, 0, 2, 7], 4321))),
+            scheme: b"https",
             request_id: "0-1f-2",
             content_length: match request.body {
                 BodyLength::Length(length) => Some(length),
@@ -164,6 +173,8 @@ mod tests {
             ("PATH_TRANSLATED", "/srv/www/a b"),
             ("REMOTE_ADDR", "192.0.2.7"),
             ("REMOTE_PORT", "4321"),
+            ("REQUEST_SCHEME", "https"),
+            ("HTTPS", "on"),
             ("CONTENT_LENGTH", "5"),
             ("CONTENT_TYPE", "text/plain"),
             ("HTTP_HOST", "Example.org:81"),

@@ -11,6 +11,7 @@ mod date;
 mod diagnosis;
 mod entity_tag;
 mod field;
+pub mod forwarded;
 mod head;
 mod host;
 mod known_sections;

@@ -6,6 +6,8 @@ use std::rc::Rc;
 use leat_host::reactor::Token;
 use leat_logic::cgi::{Place, ReplyReader};
 use leat_logic::fastcgi::Conversation;
+use leat_logic::http::client::Teller;
+use leat_logic::http::forwarded::scheme;
 use leat_logic::http::{self, BodyLength, Rejection, Request, Status};
 use leat_logic::time::Instant;
 
@@ -229,7 +231,8 @@ impl<H: Host> Worker<H> {
             document_root: handler.root.as_os_str().as_bytes(),
             server_name: exchange.site.as_ref().map_or(b"", |site| site.name.as_bytes()),
             port: self.listeners[connection.listener as usize].sites.name.address.port(),
-            peer: self.client(token),
+            peer: self.asking(token, &request),
+            scheme: (self.teller(token) != Teller::Nobody).then(|| scheme(&request)).flatten().unwrap_or(b"http"),
             request_id: &request_id,
             content_length,
         };

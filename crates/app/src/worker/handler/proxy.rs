@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use leat_host::reactor::{Peer, Reactor, Token};
-use leat_logic::http::client::{Forward, ReplyReader, UpstreamLimits, Upstreams, is_repeatable, write_head};
+use leat_logic::http::client::{Forward, ReplyReader, Teller, UpstreamLimits, Upstreams, is_repeatable, write_head};
 use leat_logic::http::{BodyLength, Method, Request, Status};
 use leat_logic::serve::path_pattern::PathPattern;
 use leat_logic::time::Instant;
@@ -288,7 +288,13 @@ impl<H: Host> Worker<H> {
             return;
         }
         let request_id = self.request_name(token);
-        let (client, is_told) = (self.client(token), self.is_from_cluster(token));
+        let teller = self.teller(token);
+        let client = match (teller, &self.connections[token].exchange) {
+            (Teller::Balancer(_), Some(exchange)) => {
+                Request::read_again(&exchange.head).and_then(|request| self.asking(token, &request))
+            }
+            _ => self.client(token),
+        };
         let connection = &mut self.connections[token];
         let Some(exchange) = connection.exchange.as_mut() else { return };
         let Some(request) = Request::read_again(&exchange.head) else { return };
@@ -296,7 +302,7 @@ impl<H: Host> Worker<H> {
         let Some(stream) = self.streams.get(stream) else { return };
         let strips = matches!(&run.handler.kind, Kind::Proxy { proxy, .. } if proxy.strip_path);
         let without = strips.then_some((run.named, exchange.path.as_slice()));
-        let forward = Forward { client, request_id: &request_id, without, is_told };
+        let forward = Forward { client, request_id: &request_id, without, teller };
         write_head(stream.outbox(), &request, &forward);
         stream.flush(&mut self.reactor);
         run.heard_at = self.now;

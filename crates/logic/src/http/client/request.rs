@@ -1,8 +1,9 @@
 //! The head of a request that is passed on.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use super::super::body::BodyLength;
+use super::super::forwarded::scheme;
 use super::super::request::Request;
 use super::super::target::{has_encoded_slash, rest_after};
 use super::super::{Method, TargetForm, encode_path};
@@ -17,8 +18,19 @@ pub struct Forward<'a> {
     pub request_id: &'a str,
     /// How many bytes of the decoded path the next server doesn't know of, and that path; `None`: it's told the path as it came.
     pub without: Option<(usize, &'a [u8])>,
-    /// It comes from a server of this cluster, which has said all this already.
-    pub is_told: bool,
+    /// Who has said so already.
+    pub teller: Teller,
+}
+
+/// Whose word counts of where a request comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Teller {
+    /// Nobody's: what the request says is the client's own.
+    Nobody,
+    /// A balancer's in front, at this address: it's added to the list.
+    Balancer(IpAddr),
+    /// A server's of this cluster, which has said all that is to be said.
+    Cluster,
 }
 
 /// Whether a request may be sent once more when nobody knows what became of it (RFC 9110 section 9.2.2). One with a body can't: the body is gone.
@@ -30,7 +42,7 @@ pub fn is_repeatable(method: Method, has_content: bool) -> bool {
 /// Writes the head of `request` for the next server. The content is to follow in the same framing: chunked, or of the same length.
 ///
 /// Fields of the client's connection are left out. `Forwarded` (RFC 7239) and `X-Forwarded-For`, `-Host` and `-Proto` say who asked for what, and how,
-/// replacing what the client said of that itself: nobody between it and here is known to be trusted but the servers of this cluster, whose words stay.
+/// replacing what the client said of that itself: nobody between it and here is known to be trusted but balancers that the configuration names and the servers of this cluster.
 pub fn write_head(out: &mut Vec<u8>, request: &Request<'_>, forward: &Forward<'_>) {
     let mut put = |parts: &[&[u8]]| parts.iter().for_each(|part| out.extend_from_slice(part));
     let (mut prefix, mut below) = (Vec::new(), Vec::new());
@@ -53,7 +65,7 @@ pub fn write_head(out: &mut Vec<u8>, request: &Request<'_>, forward: &Forward<'_
     put(&[b" HTTP/1.1\r\nHost: ", host[0], host[1], b"\r\n"]);
     for (name, value) in request.headers.iter() {
         let is_in = |fields: &[&[u8]]| fields.iter().any(|known| name.eq_ignore_ascii_case(known));
-        let is_replaced = is_in(&REPLACED) || !forward.is_told && is_in(&TOLD);
+        let is_replaced = is_in(&REPLACED) || forward.teller != Teller::Cluster && is_in(&TOLD);
         if !is_replaced && !is_hop_by_hop(name, request.headers.all(b"connection")) {
             put(&[name, b": ", value, b"\r\n"]);
         }
@@ -67,7 +79,12 @@ pub fn write_head(out: &mut Vec<u8>, request: &Request<'_>, forward: &Forward<'_
         BodyLength::Length(length) => put(&[b"Content-Length: ", length.to_string().as_bytes(), b"\r\n"]),
         BodyLength::Chunked => put(&[b"Transfer-Encoding: chunked\r\n"]),
     }
-    if !forward.is_told {
+    if forward.teller != Teller::Cluster {
+        let told = |name: &[u8]| match forward.teller {
+            Teller::Balancer(_) => request.headers.get(name).filter(|value| !value.is_empty()),
+            Teller::Nobody | Teller::Cluster => None,
+        };
+        let scheme = told(b"x-forwarded-proto").and_then(|_| scheme(request)).unwrap_or(b"http");
         put(&[b"Forwarded: "]);
         let client = forward.client.map(|client| client.ip().to_canonical());
         if let Some(client) = client {
@@ -77,19 +94,29 @@ pub fn write_head(out: &mut Vec<u8>, request: &Request<'_>, forward: &Forward<'_
         if request.host.is_some() {
             put(&[b"host=\"", host[0], host[1], b"\";"]);
         }
-        put(&[b"proto=http\r\n"]);
-        if let Some(client) = client {
-            put(&[b"X-Forwarded-For: ", client.to_string().as_bytes(), b"\r\n"]);
+        put(&[b"proto=", scheme, b"\r\n"]);
+        let sender = match forward.teller {
+            Teller::Balancer(balancer) => Some(balancer.to_canonical()),
+            Teller::Nobody | Teller::Cluster => client,
+        };
+        if let Some(sender) = sender {
+            put(&[b"X-Forwarded-For: "]);
+            if forward.teller != Teller::Nobody {
+                request.headers.all(b"x-forwarded-for").for_each(|told| put(&[told, b", "]));
+            }
+            put(&[sender.to_string().as_bytes(), b"\r\n"]);
         }
-        if request.host.is_some() {
-            put(&[b"X-Forwarded-Host: ", host[0], host[1], b"\r\n"]);
+        match told(b"x-forwarded-host") {
+            Some(told) => put(&[b"X-Forwarded-Host: ", told, b"\r\n"]),
+            None if request.host.is_some() => put(&[b"X-Forwarded-Host: ", host[0], host[1], b"\r\n"]),
+            None => {}
         }
-        put(&[b"X-Forwarded-Proto: http\r\n"]);
+        put(&[b"X-Forwarded-Proto: ", scheme, b"\r\n"]);
     }
     if !prefix.is_empty() {
         put(&[b"X-Forwarded-Prefix: ", &prefix, b"\r\n"]);
     }
-    if !forward.is_told {
+    if forward.teller != Teller::Cluster {
         put(&[b"X-Request-Id: ", forward.request_id.as_bytes(), b"\r\n"]);
     }
     put(&[b"Via: 1.1 leat\r\n\r\n"]);
@@ -113,18 +140,18 @@ mod tests {
     use super::*;
 
     fn written(head: &str) -> String {
-        written_for(head, false)
+        written_for(head, Teller::Nobody)
     }
 
-    fn written_for(head: &str, is_told: bool) -> String {
-        written_without(head, is_told, None)
+    fn written_for(head: &str, teller: Teller) -> String {
+        written_without(head, teller, None)
     }
 
-    fn written_without(head: &str, is_told: bool, without: Option<(usize, &[u8])>) -> String {
+    fn written_without(head: &str, teller: Teller, without: Option<(usize, &[u8])>) -> String {
         let request = Request::read_again(head.as_bytes()).expect("a sound head");
         let client = Some("192.0.2.7:4711".parse().expect("an address"));
         let mut out = Vec::new();
-        write_head(&mut out, &request, &Forward { client, request_id: "1-2-3", without, is_told });
+        write_head(&mut out, &request, &Forward { client, request_id: "1-2-3", without, teller });
         String::from_utf8(out).expect("text")
     }
 
@@ -145,7 +172,7 @@ mod tests {
         let told = |client: Option<&str>| {
             let client = client.map(|client| client.parse().expect("an address"));
             let mut out = Vec::new();
-            write_head(&mut out, &request, &Forward { client, request_id: "1", without: None, is_told: false });
+            write_head(&mut out, &request, &Forward { client, request_id: "1", without: None, teller: Teller::Nobody });
             String::from_utf8(out).expect("text")
         };
         assert!(told(None).contains("\r\nForwarded: proto=http\r\nX-Forwarded-Proto: http\r\n"), "{}", told(None));
@@ -161,7 +188,7 @@ mod tests {
     fn a_part_of_the_path_can_stay_here() {
         let first_lines = |path: &str, known: usize, decoded: &str| {
             let head = format!("GET {path} HTTP/1.1\r\nHost: x\r\nX-Forwarded-Prefix: /y\r\n\r\n");
-            let written = written_without(&head, false, Some((known, decoded.as_bytes())));
+            let written = written_without(&head, Teller::Nobody, Some((known, decoded.as_bytes())));
             assert_eq!(written.matches("X-Forwarded-Prefix: /api\r\n").count(), 1, "{written}");
             assert!(!written.contains("/y"), "{written}");
             written.lines().next().map(str::to_owned)
@@ -175,7 +202,27 @@ mod tests {
     fn what_a_server_of_this_cluster_says_of_the_client_stays() {
         let told = "Forwarded: for=198.51.100.4\r\nX-Forwarded-For: 198.51.100.4\r\nX-Request-Id: 7\r\n";
         let head = format!("GET / HTTP/1.1\r\nHost: x\r\n{told}\r\n");
-        assert_eq!(written_for(&head, true), format!("GET / HTTP/1.1\r\nHost: x\r\n{told}Via: 1.1 leat\r\n\r\n"));
+        assert_eq!(
+            written_for(&head, Teller::Cluster),
+            format!("GET / HTTP/1.1\r\nHost: x\r\n{told}Via: 1.1 leat\r\n\r\n")
+        );
+    }
+
+    #[test]
+    fn a_balancer_in_front_is_believed_and_added() {
+        let balancer = Teller::Balancer("10.0.0.1".parse().expect("an address"));
+        let head = "GET / HTTP/1.1\r\nHost: x\r\nX-Forwarded-For: 6.6.6.6\r\nX-Forwarded-For: 192.0.2.7\r\nForwarded: for=y\r\n\
+            X-Forwarded-Proto: https\r\nX-Forwarded-Host: shop.example\r\nX-Request-Id: 7\r\n\r\n";
+        assert_eq!(
+            written_for(head, balancer),
+            "GET / HTTP/1.1\r\nHost: x\r\nForwarded: for=192.0.2.7;host=\"x\";proto=https\r\nX-Forwarded-For: 6.6.6.6, 192.0.2.7, 10.0.0.1\r\n\
+             X-Forwarded-Host: shop.example\r\nX-Forwarded-Proto: https\r\nX-Request-Id: 1-2-3\r\nVia: 1.1 leat\r\n\r\n"
+        );
+        let silent = written_for("GET / HTTP/1.1\r\nHost: x\r\n\r\n", balancer);
+        assert!(
+            silent.contains("X-Forwarded-For: 10.0.0.1\r\nX-Forwarded-Host: x\r\nX-Forwarded-Proto: http\r\n"),
+            "{silent}"
+        );
     }
 
     #[test]
