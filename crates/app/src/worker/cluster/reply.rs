@@ -386,3 +386,22 @@ impl<H: Host> Worker<H> {
 fn arrival_token(number: u16) -> Token {
     Token { index: ARRIVALS_INDEX, generation: number }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_the_contents_own_is_a_run_of_it() {
+        let content = bytes::Bytes::from_static(b"a resource's content");
+        let run = |first, length| Left::Content { first, length };
+        assert_eq!(run_of(&content, &content), run(0, 20));
+        assert_eq!(run_of(&content, &content.slice(2..10)), run(2, 8));
+        let none = content.slice(20..);
+        let copy = content.to_vec();
+        for bytes in [&none[..], &copy, b"HTTP/1.1 200 OK"] {
+            assert_eq!(run_of(&content, bytes), Left::Literal(bytes.to_vec()));
+        }
+        assert_eq!(run_of(&[], &content), Left::Literal(content.to_vec()), "it's in a file");
+    }
+}
