@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use super::motion::read_slowly;
-use super::{Folder, Lab, is_possible};
+use super::{Folder, Lab, is_possible, within};
 
 pub(super) const VIP: &str = "10.77.0.100:80";
 pub(super) const SIZES: [usize; 5] = [4 << 10, 64 << 10, 300_000, 1 << 20, 10 << 20];
@@ -307,8 +307,14 @@ fn a_connection_server_that_is_upgraded_or_stopped_takes_home_what_data_servers_
             let replies = read_slowly(&lab, 6, &size.to_string(), &content(size), signal);
             assert!(replies.iter().all(|reply| matches!(reply, Ok(true))), "{delegation}: {replies:?}");
         };
-        read_while(&|| super::spread::upgrade(&lab, "cs"));
+        let processes = || lab.processes("cs").split_whitespace().count();
+        read_while(&|| {
+            lab.tell_supervisor("cs", "-USR2");
+            within("another engine is there", || processes() == 3);
+        });
+        // The old one answers whoever is still there once more, and ends with that.
         kept.iter_mut().for_each(|stream| ask(stream, SIZES[3]));
+        within("the old one ends", || processes() == 2);
         read_while(&|| lab.tell_supervisor("cs", "-TERM"));
     }
 }
