@@ -73,6 +73,9 @@ pub(crate) struct ExperimentResult {
     pub(crate) date: String,
     pub(crate) rounds: u32,
     pub(crate) seconds: f64,
+    /// Cases that the run had still before it when this was written: a whole run has none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) not_run: Vec<String>,
     pub(crate) results: Vec<Mark>,
     pub(crate) informative: Vec<Figure>,
     /// What else the machine did, case by case.
@@ -95,6 +98,7 @@ impl ExperimentResult {
             date: utc(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |elapsed| elapsed.as_secs())),
             rounds,
             seconds,
+            not_run: Vec::new(),
             results: Vec::new(),
             informative: Vec::new(),
             conditions: Vec::new(),

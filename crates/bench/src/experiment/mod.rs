@@ -95,6 +95,7 @@ pub(crate) fn run<B: Bench>(
     let mut text = String::new();
     for (before, case) in cases.iter().enumerate() {
         run_case(case.as_ref(), bench, &mut result);
+        result.not_run = cases[before + 1..].iter().map(|case| case.name().to_owned()).collect();
         text = write(folder, heading, &result, &cases[..=before], bench.records())?;
     }
     println!("{text}");

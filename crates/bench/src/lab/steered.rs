@@ -25,13 +25,9 @@ pub(crate) fn steered_us(
 ) -> io::Result<f64> {
     lab.at(CLIENT, CLIENT_CORE, || {
         let streams = begin()?;
-        let mut least = [f64::MAX; 2];
-        for _ in 0..BATCHES {
-            for (stream, least) in streams.iter().zip(&mut least) {
-                *least = least.min(send_us(stream, processes)?);
-            }
-        }
-        Ok((least[0] - least[1]).max(0.0))
+        let [by_dispatcher, direct] = &streams;
+        let differences = (0..BATCHES).map(|_| Ok(send_us(by_dispatcher, processes)? - send_us(direct, processes)?));
+        Ok(median(differences.collect::<io::Result<_>>()?).unwrap_or_default().max(0.0))
     })
 }
 

@@ -78,11 +78,10 @@ impl Policy for MixLard {
         let remembers =
             |c: &&Candidate| entry.is_some_and(|entry| entry.nodes.contains(c.id) && entry.used > c.forgotten);
         let nodes = ask.candidates.iter().filter(remembers).fold(NodeSet::EMPTY, |set, c| set.with(c.id));
-        let least = ask.least(Candidate::load);
+        // Not to one node all that is new, or wants one more, until the next report.
+        let least = ask.least(Candidate::load_with_unheard);
         let mine = ask.least(|c| (!nodes.contains(c.id), c.load()));
         let (Some(entry), false) = (entry, nodes.is_empty()) else {
-            // Not to one node all that is new until the next report.
-            let least = ask.least(Candidate::load_with_unheard);
             return Plan { nodes: NodeSet::EMPTY.with(least.id), ..Plan::new(&least, Why::New) };
         };
         let has_too_much = self.has_too_much(&mine, &least, ask.candidates);
