@@ -162,6 +162,9 @@ pub(crate) fn print_shortfalls(options: &ShortfallOptions) -> io::Result<()> {
         let Ok(text) = fs::read_to_string(folder.join("result.json")) else { continue };
         let result: ExperimentResult = serde_json::from_str(&text)
             .map_err(|error| io::Error::other(format!("{}/result.json: {error}", folder.display())))?;
+        for case in &result.not_run {
+            println!("{}/{case}: not run ({})", result.experiment, result.date);
+        }
         for mark in &result.results {
             all += 1;
             if !mark.met {

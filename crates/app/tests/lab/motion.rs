@@ -477,27 +477,26 @@ fn rest_through_a_death(begun: Begun) {
 }
 
 #[test]
-fn what_a_dead_node_had_been_asked_is_answered_by_another() {
+fn what_a_dead_node_has_just_answered_goes_on_at_another() {
     if !is_possible() {
         return;
     }
-    let (lab, folder) = (Lab::new(), Folder::new("asked"));
+    let (lab, folder) = (Lab::new(), Folder::new("answered"));
     let files = BTreeMap::from([("small".to_owned(), content("small", 100))]);
     up(&lab, &folder, Begun::AtNode, &files, "policy = 'round_robin'\nreplies_told = 'all'");
-    // The node dies before clients' kernels send anything again: that would be acknowledged.
-    lab.well(&["exec", "client1", "sh", "-c", "ip route change $(ip route show default) rto_min 3s"]);
     let mut clients = lab.at("client1", || (0..12).map(|_| (connect(), Vec::new())).collect::<Vec<_>>());
     let reads = |(stream, rest): &mut Client| assert!(read_reply(stream, rest).expect("a reply") == files["small"]);
     let asks = |(stream, _): &mut Client| ask(stream, &["small"]);
     clients.iter_mut().for_each(asks);
     clients.iter_mut().for_each(reads);
-    let held = lab.number("n1", "leat_flows");
-    assert!(held >= 3, "{held}");
+    // It can't tell of a rest any more.
     lab.stop("n1");
-    clients.iter_mut().for_each(asks);
+    let held = lab.number("dispatcher", "leat_flows");
+    assert!(held > 0, "{held}");
     lab.kill("n1");
+    clients.iter_mut().for_each(asks);
     clients.iter_mut().for_each(reads);
-    assert!(lab.number("dispatcher", "leat_flows_recovered_total") >= held);
+    assert!(lab.number("dispatcher", "leat_flows_recovered_total") > 0);
     assert_eq!(lab.number("dispatcher", "leat_flows_cut_total"), 0);
 }
 

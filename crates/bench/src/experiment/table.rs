@@ -8,9 +8,13 @@ use crate::result::{ExperimentResult, Mark};
 /// Where and when it was measured, in words.
 pub(crate) fn heading(title: &str, result: &ExperimentResult, how: &str) -> String {
     let ExperimentResult { kernel, cpu, cores, congestion_control, date, commit, rounds, seconds, .. } = result;
+    let missing = match result.not_run.as_slice() {
+        [] => String::new(),
+        cases => format!("**Ended before its end. Not run: {}.**\n\n", cases.join(", ")),
+    };
     format!(
         "# {title}\n\nLinux {kernel}, {cpu}, {cores} cores, {congestion_control}, {date}, commit {commit}. {rounds} rounds of {seconds} s, \
-         medians, range in brackets. {how}\n\n"
+         medians, range in brackets. {how}\n\n{missing}"
     )
 }
 

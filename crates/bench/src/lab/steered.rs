@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::cost::program_time;
 use super::{CLIENT, CLIENT_CORE, Lab};
+use crate::experiment::samples::median;
 use crate::sys::socket;
 
 const BATCH: u32 = 20_000;

@@ -684,56 +684,6 @@ fn past_the_lease_the_end_of_what_is_over_is_acknowledged() {
     });
 }
 
-/// So a client's kernel has its request until it's answered, and sends it again to whoever goes on if this server dies. What takes longer is acknowledged,
-/// and so is all that a client may be waiting with.
-#[test]
-fn a_whole_request_is_acknowledged_by_its_answer() {
-    use std::io::{Read, Write};
-    use std::net::{TcpListener, TcpStream};
-    use std::os::fd::AsRawFd;
-    in_namespace("answers", |path| {
-        assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success());
-        let mut node = Node::load(path).unwrap();
-        let unacknowledged = |client: &TcpStream| crate::socket::unacknowledged_bytes(client.as_raw_fd());
-        for address in ["127.0.0.1:80", "[::1]:80"] {
-            let service = Service { vip: address.parse().unwrap(), own: None, marked: false, foreign: None };
-            node.add_service(&service).unwrap();
-        }
-        node.set_lease(u64::MAX - 1).unwrap();
-        node.attach("lo").unwrap();
-        for address in ["127.0.0.1:80", "[::1]:80"] {
-            let listener = TcpListener::bind(address).unwrap();
-            let mut client = TcpStream::connect(address).unwrap();
-            let mut server = listener.accept().unwrap().0;
-            for (text, is_kept_back) in [
-                ("GET / HTTP/1.1\r\n\r\n", true),
-                ("HEAD /a HTTP/1.1\r\nHost: a\r\n\r\n", true),
-                ("GET / HTTP/1.1\r\n", false),
-                ("\r\n", false),
-                ("POST / HTTP/1.1\r\nContent-Length: 0\r\n\r\n", false),
-                ("GET /b HTTP/1.1\r\n\r\n", true),
-            ] {
-                client.write_all(text.as_bytes()).unwrap();
-                server.read_exact(&mut vec![0; text.len()]).unwrap();
-                // What the kernel puts off is sent now.
-                rustix::net::sockopt::set_tcp_quickack(&server, true).unwrap();
-                assert_eq!(unacknowledged(&client) > 0, is_kept_back, "{text:?}");
-                server.write_all(b"x").unwrap();
-                client.read_exact(&mut [0]).unwrap();
-                assert_eq!(unacknowledged(&client), 0, "{text:?} is answered");
-            }
-            client.write_all(b"GET /late HTTP/1.1\r\n\r\n").unwrap();
-            let begun = std::time::Instant::now();
-            while unacknowledged(&client) > 0 {
-                assert!(
-                    begun.elapsed() < std::time::Duration::from_secs(5),
-                    "its kernel sends it again, and then it's acknowledged"
-                );
-            }
-        }
-    });
-}
-
 /// The same of a node's: `costs_of_a_node`.
 #[test]
 #[ignore = "a measurement"]

@@ -83,7 +83,8 @@ impl<H: Host> Worker<H> {
         let Part::Home(home) = &mut cluster.part else { return };
         let asked = home.settled(flow, Outcome::Failed, now).map(|asked| asked.at);
         home.came_back(flow, now);
-        let is_silent = home.are_all_told && progress.is_none();
+        // Data servers tell of each reply before they send any of it. Nodes that tell of all have some that can't be told of: a program's, one that's fetched.
+        let is_silent = home.split.is_some() && progress.is_none();
         let offered = asked.or((is_silent || birth == Birth::Unknown).then_some(kept));
         let recovered = (|| {
             let steering = home.steering.as_ref().ok_or(Impossible::Unknown)?;

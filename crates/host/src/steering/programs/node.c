@@ -220,66 +220,6 @@ static __always_inline int goes_on(const struct __sk_buff *skb)
 	return 1;
 }
 
-/* The end of the last request that was a whole, and whether its bare acknowledgement was kept back. */
-struct asked {
-	__u32 end;
-	__u32 is_kept_back;
-};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, int);
-	__type(value, struct asked);
-} asked SEC(".maps");
-
-#define REQUEST_BYTES_MIN 16 /* GET / HTTP/1.1 and an empty line have more */
-#define REQUEST_ENDS 0x0a0d0a0d
-
-/* Whether a segment begins as a request that may be repeated and ends as one without content does: then its client waits for nothing but the answer. */
-static __always_inline int is_whole_request(struct __sk_buff *skb, const struct packet *packet)
-{
-	__u32 first, last, at = packet->l4 + packet->tcp.doff * 4;
-	if (packet->payload < REQUEST_BYTES_MIN || bpf_skb_load_bytes(skb, at, &first, sizeof(first)) < 0)
-		return 0;
-	if (first != bpf_htonl(0x47455420 /* "GET " */) && first != bpf_htonl(0x48454144 /* "HEAD" */))
-		return 0;
-	return bpf_skb_load_bytes(skb, at + packet->payload - sizeof(last), &last, sizeof(last)) == 0 && last == REQUEST_ENDS;
-}
-
-/* Notes a request at its connection. */
-static __noinline int note_request(struct __sk_buff *skb, const struct packet *packet)
-{
-	if (!packet || !is_whole_request(skb, packet))
-		return 0;
-	struct bpf_sock *common = look_up(skb, packet);
-	if (!common)
-		return 0;
-	struct bpf_sock *connection = bpf_sk_fullsock(common);
-	struct asked *last = connection ? bpf_sk_storage_get(&asked, connection, NULL, BPF_SK_STORAGE_GET_F_CREATE) : NULL;
-	__u32 end = bpf_ntohl(packet->tcp.seq) + packet->payload;
-	if (last && last->end != end) {
-		last->end = end;
-		last->is_kept_back = 0;
-	}
-	bpf_sk_release(common);
-	return 0;
-}
-
-/* Whether a packet does nothing but acknowledge a request, for the first time. The answer will do that: until then the client's kernel has what it asked for, and
- * sends it again if this server dies, to whoever goes on in its place. After so long without an answer that it does, it's acknowledged. */
-static __always_inline int waits_for_answer(struct __sk_buff *skb, const struct packet *packet)
-{
-	if (packet->payload || !packet->tcp.ack || packet->tcp.syn || packet->tcp.fin || packet->tcp.rst)
-		return 0;
-	struct bpf_sock *connection = skb->sk ? bpf_sk_fullsock(skb->sk) : NULL;
-	struct asked *last = connection ? bpf_sk_storage_get(&asked, connection, NULL, 0) : NULL;
-	if (!last || last->is_kept_back || last->end != bpf_ntohl(packet->tcp.ack_seq))
-		return 0;
-	last->is_kept_back = 1;
-	return 1;
-}
-
 SEC("classifier")
 int node_ingress(struct __sk_buff *skb)
 {
@@ -316,8 +256,6 @@ int node_ingress(struct __sk_buff *skb)
 	/* Without a connection the kernel would reset it: it may be about to be taken, or just have been given. */
 	if (kind == SOCKET_NONE || (kind != SOCKET_CONNECTION && !packet.tcp.syn))
 		return begin(skb, &packet, kind, service);
-	if (packet.payload && !(service->flags & SERVICE_FOREIGN))
-		note_request(skb, &packet);
 	count(RECEIVED);
 	return TC_ACT_UNSPEC;
 }
@@ -361,7 +299,7 @@ int node_egress(struct __sk_buff *skb)
 		return drop(NODE_RESETS);
 	if ((packet.tcp.rst || packet.tcp.fin) && service->flags & SERVICE_MARKED && skb->mark != CLOSING_MARK)
 		return drop(GOODBYES);
-	return waits_for_answer(skb, &packet) ? TC_ACT_SHOT : TC_ACT_UNSPEC;
+	return TC_ACT_UNSPEC;
 }
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";

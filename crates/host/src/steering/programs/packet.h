@@ -162,11 +162,12 @@ enum socket_kind {
 	SOCKET_OVER, /* in TIME_WAIT */
 };
 
-/* The socket that a packet would come to; to be released. */
-static __always_inline struct bpf_sock *look_up(struct __sk_buff *skb, const struct packet *packet)
+static __always_inline int find_socket(struct __sk_buff *skb, const struct packet *packet)
 {
 	struct bpf_sock_tuple tuple = {};
 	__u32 size;
+	if (!packet)
+		return SOCKET_NONE;
 	if (packet->is_ipv4) {
 		tuple.ipv4.saddr = mapped_ipv4(packet->source);
 		tuple.ipv4.daddr = mapped_ipv4(packet->destination);
@@ -180,12 +181,7 @@ static __always_inline struct bpf_sock *look_up(struct __sk_buff *skb, const str
 		tuple.ipv6.dport = packet->destination_port;
 		size = sizeof(tuple.ipv6);
 	}
-	return bpf_skc_lookup_tcp(skb, &tuple, size, BPF_F_CURRENT_NETNS, 0);
-}
-
-static __always_inline int find_socket(struct __sk_buff *skb, const struct packet *packet)
-{
-	struct bpf_sock *socket = packet ? look_up(skb, packet) : NULL;
+	struct bpf_sock *socket = bpf_skc_lookup_tcp(skb, &tuple, size, BPF_F_CURRENT_NETNS, 0);
 	if (!socket)
 		return SOCKET_NONE;
 	int kind = SOCKET_CONNECTION;

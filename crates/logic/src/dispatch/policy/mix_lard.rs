@@ -227,6 +227,21 @@ mod tests {
     }
 
     #[test]
+    fn replicas_go_to_all_nodes_that_have_room() {
+        let mut lab = Lab::new(&[0, 9, 9]);
+        assert!((0..100).all(|key| lab.choose(key) == (0, Why::New)));
+        lab.load(&[31, 0, 1]);
+        let mut replicated = [0; 3];
+        for key in 0..100 {
+            let (node, _) = lab.choose(key);
+            lab.candidates[usize::from(node)].unheard += 1;
+            replicated[usize::from(node)] += 1;
+        }
+        assert_eq!(replicated[1] - replicated[2], 1, "both have as much: {replicated:?}");
+        assert!(replicated[2] > 0, "{replicated:?}");
+    }
+
+    #[test]
     fn overload_replicates_and_calm_takes_replicas_back() {
         let mut lab = Lab::new(&[0, 9, 9]);
         assert_eq!(lab.choose(1), (0, Why::New));
