@@ -262,8 +262,12 @@ impl Node {
         true
     }
 
-    /// [`Effect::AcceptAll`] has been done. What was asked for and hasn't begun by now never does.
+    /// [`Effect::AcceptAll`] has been done. What was asked for and hasn't begun by now never does; unless another process follows, which may have it:
+    /// only when the home knows that one it's told so.
     pub fn none_waits(&mut self) {
+        if self.is_waiting_to_leave() {
+            return;
+        }
         for flow in std::mem::take(&mut self.recalled) {
             if self.flows.contains_key(&flow) {
                 continue;
@@ -423,6 +427,9 @@ impl Node {
         self.leaves_at = now.after(self.limits.give_back_pause);
         if !self.is_draining {
             self.drain(true);
+            if !self.recalled.is_empty() {
+                self.effects.push_back(Effect::AcceptAll);
+            }
         }
         let live: Vec<FlowId> = self.live_flows().collect();
         live.into_iter().for_each(|flow| self.give_back(flow));

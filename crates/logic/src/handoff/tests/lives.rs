@@ -266,6 +266,27 @@ fn what_a_process_accepts_before_it_has_a_session_is_its_own() {
     assert!(matches!(desk.heard()[..], [(NEW, Message::Recall { .. })]));
 }
 
+#[test]
+fn what_the_process_before_hasnt_may_be_its_followers_until_the_home_knows_that_one() {
+    let mut node = Node::new(NodeLimits::default(), Incarnation(1));
+    let now = Instant::default();
+    let said = |node: &mut Node| std::iter::from_fn(|| node.poll_effect()).collect::<Vec<_>>();
+    let (flow, generation) = (FLOW, Generation::BORN);
+    let refused = Message::Refused { flow, generation, reason: RefuseReason::Absent };
+    let refused = Effect::Send { session: OLD, message: refused };
+    node.connected(now, OLD);
+    node.leave(now, true);
+    node.handle_message(now, OLD, Message::Recall { flow, generation, is_unheard: true });
+    assert!(said(&mut node).contains(&Effect::AcceptAll));
+    node.none_waits();
+    assert!(!said(&mut node).contains(&refused));
+    node.handle_message(now, OLD, Message::Followed);
+    node.handle_timeout(now);
+    assert!(said(&mut node).contains(&Effect::AcceptAll));
+    node.none_waits();
+    assert!(said(&mut node).contains(&refused));
+}
+
 /// The pair's node ends, with a flow.
 fn leaving(is_followed: bool) -> Pair {
     let mut pair = Pair::new();
