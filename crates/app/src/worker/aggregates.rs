@@ -4,11 +4,12 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+use leat_host::process;
 use leat_logic::admission::{AccessRule, Aggregate, ClientRate, ClientRates, Rate, Resource};
 use leat_logic::schedule::PolicyKind;
 use leat_logic::time::Instant;
 
-use crate::config::{Config, Owner, Quota, Site};
+use crate::config::{Access, Config, Owner, Quota, Site};
 
 /// What may be used at once after a pause, as a part of a second's.
 const BURSTS_EACH_SECOND: u64 = 20;
@@ -26,8 +27,8 @@ enum Of {
 
 type Known = BTreeMap<(Of, String), Weak<Aggregate>>;
 
-/// By the site's name and the paths.
-type KnownRates = BTreeMap<(String, String), Weak<ClientRates>>;
+/// By the site's name, the paths, the rate, and which it is of several that are the same.
+type KnownRates = BTreeMap<(String, String, ClientRate, usize), Weak<ClientRates>>;
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -63,16 +64,20 @@ impl Aggregates {
     }
 
     /// The rules of a site for who may ask and how often. What clients have asked for counts on for as long as the rate is the same. `seed`: for new rates.
-    pub(super) fn access_rules(&self, site: &Site, seed: u64) -> Vec<AccessRule> {
+    pub(super) fn access_rules(&self, site: &Site) -> Vec<AccessRule> {
         let mut all = self.rates.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|_, rates| rates.strong_count() > 0);
-        let rules = site.access.iter().map(|access| {
-            let rate = ClientRate { requests: access.requests, per: access.per };
-            let key = (site.name.clone(), access.path.to_string());
+        let rules = site.access.iter().enumerate().map(|(at, access)| {
+            let rate_of = |access: &Access| ClientRate { requests: access.requests, per: access.per };
+            let rate = rate_of(access);
+            let is_same = |before: &&Access| before.path == access.path && rate_of(before) == rate;
+            let before = site.access[..at].iter().filter(is_same).count();
+            let key = (site.name.clone(), access.path.to_string(), rate, before);
             let rates = (access.requests > 0).then(|| {
-                let known = all.get(&key).and_then(Weak::upgrade).filter(|known| known.rate() == rate);
+                let known = all.get(&key).and_then(Weak::upgrade);
                 known.unwrap_or_else(|| {
-                    let new = Arc::new(ClientRates::new(rate, seed));
+                    // Nobody outside may know who shares a place with whom.
+                    let new = Arc::new(ClientRates::new(rate, process::random_number()));
                     all.insert(key, Arc::downgrade(&new));
                     new
                 })
@@ -150,11 +155,18 @@ mod tests {
         let rates = |requests| {
             let access = vec![Access { requests, ..Access::default() }];
             let site = Site { name: "a".to_owned(), access, ..Site::default() };
-            aggregates.access_rules(&site, 1).pop().and_then(|rule| rule.rates)
+            aggregates.access_rules(&site).pop().and_then(|rule| rule.rates)
         };
         let (first, second) = (rates(5).unwrap(), rates(5).unwrap());
         assert!(Arc::ptr_eq(&first, &second) && rates(0).is_none());
         assert!(!Arc::ptr_eq(&first, &rates(6).unwrap()), "another rate begins anew");
+        let access = [5, 6, 5].map(|requests| Access { requests, ..Access::default() }).to_vec();
+        let site = Site { name: "a".to_owned(), access, ..Site::default() };
+        let both = [(); 2].map(|()| aggregates.access_rules(&site));
+        let same = |at: usize| Arc::ptr_eq(both[0][at].rates.as_ref().unwrap(), both[1][at].rates.as_ref().unwrap());
+        assert!([0, 1, 2].into_iter().all(same), "all of a path are, each its own");
+        assert!(!Arc::ptr_eq(both[0][0].rates.as_ref().unwrap(), both[0][2].rates.as_ref().unwrap()));
+        drop(both);
         drop((first, second));
         assert!(rates(0).is_none() && aggregates.rates.lock().unwrap().is_empty());
     }

@@ -279,6 +279,8 @@ pub struct Worker<H: Host> {
     path: Vec<u8>,
     /// The second in which a failure was last logged.
     accept_error_second: i64,
+    /// In which second the log last had that a program can't be started.
+    start_error_second: i64,
     storage_error_second: i64,
     completions: Vec<Completion>,
     storage_events: Vec<StorageEvent<File<H>>>,
@@ -348,6 +350,7 @@ impl<H: Host> Worker<H> {
             retiring: None,
             path: Vec::new(),
             accept_error_second: i64::MIN,
+            start_error_second: i64::MIN,
             storage_error_second: i64::MIN,
             sweep_at: now,
             flush_at: Instant::NEVER,

@@ -183,7 +183,7 @@ impl<H: Host> Worker<H> {
                 // A dispatcher's requests are judged by the nodes that answer them.
                 let kind = if config.role == Role::Dispatcher { SiteKind::Cluster } else { SiteKind::Files };
                 let access = match kind {
-                    SiteKind::Files => self.aggregates.access_rules(site, self.boundary),
+                    SiteKind::Files => self.aggregates.access_rules(site),
                     _ => Vec::new(),
                 };
                 self.put_site(&site.name, |number, metrics| Site {

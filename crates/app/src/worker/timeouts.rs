@@ -106,6 +106,11 @@ impl<H: Host> Worker<H> {
         let connection = &mut self.connections[token];
         let limits = &self.sites[connection.site as usize].limits;
         let mut due = match connection.awaits_us() {
+            // Nothing tells that the client has gone: what it sent last may lie for as long as a connection may be idle.
+            true if connection.flags.unread => {
+                let left = limits.idle_timeout.saturating_sub(self.reactor.since_arrival(connection.socket));
+                connection.http.poll_timeout(limits).max(self.now.after(left))
+            }
             true => Instant::NEVER,
             false => connection.http.poll_timeout(limits),
         };

@@ -109,6 +109,15 @@ fn an_encoded_slash_goes_on_as_it_came(reactor: Reactor) {
         assert_eq!(client.get(path).status, 404, "{path}");
     }
     assert_eq!(upstream.heads().len(), 3);
+    // The fallback's path has none, whatever the request's had.
+    let text = format!(
+        "[[site]]\nroot = \"site\"\nlisten = \"127.0.0.1:0\"\nfallback = \"/npm/index\"\n\
+         [[site.handler]]\npath = \"/npm/*\"\nproxy = {{ to = \"{to}\", strip_path = true }}\n",
+        to = upstream.address()
+    );
+    let server = Server::configured(reactor, &directory, &text);
+    assert_eq!(server.connect().get("/zzz/admin/users%2F").text(), "hello");
+    assert!(upstream.heads().pop().unwrap().starts_with("GET /index HTTP/1.1\r\n"), "{:?}", upstream.heads());
 }
 
 fn content_goes_both_ways(reactor: Reactor) {

@@ -64,8 +64,10 @@ pub fn judge(rules: &[AccessRule], path: &[u8], client: Option<IpAddr>, now: Ins
         return Err(Denial::Address);
     }
     let Some(client) = client else { return Ok(()) };
-    let mut rates = fitting().filter_map(|rule| rule.rates.as_ref());
-    rates.try_for_each(|rates| rates.ask(client, now)).map_err(Denial::Rate)
+    let rates = || fitting().filter_map(|rule| rule.rates.as_ref());
+    // What one of them refuses doesn't count for the others.
+    rates().try_for_each(|rates| rates.check(client, now)).map_err(Denial::Rate)?;
+    rates().try_for_each(|rates| rates.ask(client, now)).map_err(Denial::Rate)
 }
 
 #[cfg(test)]
@@ -103,6 +105,18 @@ mod tests {
         assert!(!may("/inside/x", "10.0.0.1") && may("/insider", "192.0.2.1"));
         assert!(may("/inside/own/x", "10.1.2.3") && !may("/inside/own/x", "10.2.3.4"));
         assert!(!may("/", "") && judge(&rules[1..], b"/", None, NOW).is_ok());
+    }
+
+    #[test]
+    fn what_one_rate_refuses_doesnt_count_for_another() {
+        let limited = |path: &str, requests| {
+            let rate = ClientRate { requests, per: Duration::from_secs(60) };
+            AccessRule { rates: Some(Arc::new(ClientRates::new(rate, 1))), ..rule(path, &[], &[]) }
+        };
+        let rules = [limited("/*", 5), limited("/login", 1)];
+        let may = |path: &str| judge(&rules, path.as_bytes(), Some([10, 0, 0, 1].into()), NOW).is_ok();
+        assert!(may("/login") && !(0..9).any(|_| may("/login")));
+        assert_eq!((0..9).filter(|_| may("/")).count(), 4);
     }
 
     #[test]

@@ -22,7 +22,7 @@ const TIME_BITS: u32 = 44;
 const TIME_MASK: u64 = (1 << TIME_BITS) - 1;
 
 /// So many requests in such a time, and as many at once after a pause.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ClientRate {
     /// At least 1.
     pub requests: u32,
@@ -35,7 +35,6 @@ pub struct ClientRate {
 pub struct ClientRates {
     words: Box<[AtomicU64]>,
     hasher: FixedState,
-    rate: ClientRate,
     /// What one request takes.
     interval_us: u64,
     /// What all that may be asked for at once takes.
@@ -51,16 +50,17 @@ impl ClientRates {
         ClientRates {
             words: std::iter::repeat_with(AtomicU64::default).take(CLIENTS_MAX).collect(),
             hasher: FixedState::with_seed(seed),
-            rate,
             interval_us,
             window_us: interval_us * requests,
         }
     }
 
-    /// The rate that is kept.
-    #[must_use]
-    pub fn rate(&self) -> ClientRate {
-        self.rate
+    /// Whether a client that asks now may.
+    ///
+    /// # Errors
+    /// The time after which it may.
+    pub fn check(&self, client: IpAddr, now: Instant) -> Result<(), Duration> {
+        self.next(client, now).map(|_| ())
     }
 
     /// A client asks. Else, the time after which it may: what is refused doesn't count.
@@ -68,6 +68,17 @@ impl ClientRates {
     /// # Errors
     /// That time.
     pub fn ask(&self, client: IpAddr, now: Instant) -> Result<(), Duration> {
+        // Another worker that was faster has changed it: then it's looked at again.
+        while let Some((word, value, next)) = self.next(client, now)? {
+            if word.compare_exchange(value, next, Relaxed, Relaxed).is_ok() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// The client's word, what is there, and what is to be there once it has asked.
+    fn next(&self, client: IpAddr, now: Instant) -> Result<Option<(&AtomicU64, u64, u64)>, Duration> {
         let hash = self.hasher.hash_one(match client.to_canonical() {
             IpAddr::V4(v4) => (true, u64::from(v4.to_bits())),
             IpAddr::V6(v6) => (false, (v6.to_bits() >> (128 - V6_BITS)) as u64),
@@ -75,23 +86,16 @@ impl ClientRates {
         let (mark, now_us) = (hash & !TIME_MASK, now.ns / 1_000);
         let start = hash as usize % (CLIENTS_MAX / CLIENTS_OF_BUCKET) * CLIENTS_OF_BUCKET;
         let bucket = &self.words[start..start + CLIENTS_OF_BUCKET];
-        loop {
-            let known = || bucket.iter().map(|word| (word, word.load(Relaxed)));
-            let own = known().find(|(_, value)| value & !TIME_MASK == mark);
-            let Some((word, value)) = own.or_else(|| known().min_by_key(|(_, value)| self.ahead_us(*value, now_us)))
-            else {
-                return Ok(());
-            };
-            let ahead_us = if own.is_some() { self.ahead_us(value, now_us) } else { 0 } + self.interval_us;
-            if ahead_us > self.window_us {
-                return Err(Duration::from_micros(ahead_us - self.window_us));
-            }
-            let next = mark | (now_us.wrapping_add(ahead_us) & TIME_MASK);
-            // Another worker that was faster has changed it: then it's looked at again.
-            if word.compare_exchange(value, next, Relaxed, Relaxed).is_ok() {
-                return Ok(());
-            }
+        let known = || bucket.iter().map(|word| (word, word.load(Relaxed)));
+        let own = known().find(|(_, value)| value & !TIME_MASK == mark);
+        let Some((word, value)) = own.or_else(|| known().min_by_key(|(_, value)| self.ahead_us(*value, now_us))) else {
+            return Ok(None);
+        };
+        let ahead_us = if own.is_some() { self.ahead_us(value, now_us) } else { 0 } + self.interval_us;
+        if ahead_us > self.window_us {
+            return Err(Duration::from_micros(ahead_us - self.window_us));
         }
+        Ok(Some((word, value, mark | (now_us.wrapping_add(ahead_us) & TIME_MASK))))
     }
 
     /// How far a word's time is ahead; nothing if it has passed. It's never further than the window: what seems to be has passed long ago.

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use crate::http::client::{TOLD, Teller};
 use crate::http::{Request, Version};
 
 /// What of the server's side a request meets.
@@ -21,6 +22,8 @@ pub struct Place<'a> {
     pub port: u16,
     /// The client, if its connection still knows; port 0 where only its address is known.
     pub peer: Option<SocketAddr>,
+    /// Whose word counts of where the request comes from: else the program isn't told what the request says of that.
+    pub teller: Teller,
     /// The protocol that the client speaks.
     pub scheme: &'a [u8],
     /// Bytes of the request's content, where there is one and that is known.
@@ -89,14 +92,21 @@ pub fn variables(request: &Request<'_>, place: &Place<'_>, mut tell: impl FnMut(
     }
     // As other servers get it; what the client may have called it says nothing here.
     tell(b"HTTP_X_REQUEST_ID", place.request_id.as_bytes());
-    tell_fields(request, &mut tell);
+    tell_fields(request, place.teller, &mut tell);
 }
 
 /// Every other field, as `HTTP_NAME`. A name with an underscore is left out: it would look like another one with a hyphen.
-fn tell_fields(request: &Request<'_>, tell: &mut impl FnMut(&[u8], &[u8])) {
+fn tell_fields(request: &Request<'_>, teller: Teller, tell: &mut impl FnMut(&[u8], &[u8])) {
     let is_told = |name: &[u8]| {
         let is_plain = name.iter().all(|&byte| byte.is_ascii_alphanumeric() || byte == b'-');
-        is_plain && !NOT_TOLD.iter().any(|known| name.eq_ignore_ascii_case(known))
+        let is_in = |fields: &[&[u8]]| fields.iter().any(|known| name.eq_ignore_ascii_case(known));
+        let is_believed = match teller {
+            Teller::Cluster => true,
+            // What a balancer says there isn't looked at.
+            Teller::Balancer(_) => !name.eq_ignore_ascii_case(b"forwarded"),
+            Teller::Nobody => !is_in(&TOLD),
+        };
+        is_plain && is_believed && !is_in(&NOT_TOLD)
     };
     let mut joined: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
     for (name, value) in request.headers.iter().filter(|(name, _)| is_told(name)) {
@@ -124,6 +134,10 @@ mod tests {
     use crate::http::BodyLength;
 
     fn told(head: &str) -> BTreeMap<String, String> {
+        told_by(head, Teller::Nobody)
+    }
+
+    fn told_by(head: &str, teller: Teller) -> BTreeMap<String, String> {
         let request = Request::read_again(head.as_bytes()).expect("a request");
         let place = Place {
             script_name: b"/app",
@@ -133,6 +147,7 @@ mod tests {
             server_name: b"site",
             port: 8080,
             peer: Some(SocketAddr::from(([192, 0, 2, 7], 4321))),
+            teller,
             scheme: b"https",
             request_id: "0-1f-2",
             content_length: match request.body {
@@ -152,6 +167,18 @@ mod tests {
     fn a_request_is_called_what_this_server_calls_it() {
         let told = told("GET /app HTTP/1.1\r\nHost: x\r\nX-Request-Id: mine\r\n\r\n");
         assert_eq!(told["HTTP_X_REQUEST_ID"], "0-1f-2");
+    }
+
+    #[test]
+    fn what_anybody_says_of_where_it_comes_from_isnt_told() {
+        let head = "GET /app HTTP/1.1\r\nHost: x\r\nForwarded: proto=https\r\nX-Forwarded-For: 10.0.0.1\r\nX-Forwarded-Proto: https\r\n\r\n";
+        let names = |teller| {
+            let told = told_by(head, teller);
+            ["HTTP_FORWARDED", "HTTP_X_FORWARDED_FOR", "HTTP_X_FORWARDED_PROTO"].map(|name| told.contains_key(name))
+        };
+        assert_eq!(names(Teller::Nobody), [false; 3]);
+        assert_eq!(names(Teller::Balancer([10, 0, 0, 1].into())), [false, true, true], "it may be the client's");
+        assert_eq!(names(Teller::Cluster), [true; 3]);
     }
 
     #[test]

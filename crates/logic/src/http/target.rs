@@ -172,11 +172,6 @@ pub(super) fn rest_after(path: &[u8], segments: usize) -> &[u8] {
     starts.nth(segments).map_or(b"", |at| &path[at..])
 }
 
-/// Whether a path has an encoded slash.
-pub(super) fn has_encoded_slash(path: &[u8]) -> bool {
-    path.windows(3).any(|escape| escape.eq_ignore_ascii_case(b"%2f"))
-}
-
 /// Decodes into `buffer`. How long that was when the first encoded slash came.
 fn decode(path: &[u8], buffer: &mut Vec<u8>) -> Result<Option<usize>, PathError> {
     buffer.clear();

@@ -126,7 +126,11 @@ impl<H: Host> Worker<H> {
         Ok((program, socket))
     }
 
-    pub(super) fn log_start_failure(&self, handler: &Handler, file: &Path, error: &io::Error) {
+    /// Once a second: clients may ask for it as often as they like.
+    pub(super) fn log_start_failure(&mut self, handler: &Handler, file: &Path, error: &io::Error) {
+        if std::mem::replace(&mut self.start_error_second, self.second) == self.second {
+            return;
+        }
         crate::log::warning(format_args!("{}: {} can't be started: {error}", handler.name, file.display()));
     }
 }

@@ -232,6 +232,7 @@ impl<H: Host> Worker<H> {
             server_name: exchange.site.as_ref().map_or(b"", |site| site.name.as_bytes()),
             port: self.listeners[connection.listener as usize].sites.name.address.port(),
             peer: self.asking(token, &request),
+            teller: self.teller(token),
             scheme: (self.teller(token) != Teller::Nobody).then(|| scheme(&request)).flatten().unwrap_or(b"http"),
             request_id: &request_id,
             content_length,

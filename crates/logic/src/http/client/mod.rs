@@ -9,6 +9,7 @@ mod request;
 mod upstreams;
 
 pub use reply::{BadReply, ReplyHead, ReplyReader, ReplyStep};
+pub(crate) use request::TOLD;
 pub use request::{Forward, Teller, is_repeatable, write_head};
 pub use upstreams::{UpstreamLimits, Upstreams};
 

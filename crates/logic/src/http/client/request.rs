@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use super::super::body::BodyLength;
 use super::super::forwarded::scheme;
 use super::super::request::Request;
-use super::super::target::{has_encoded_slash, rest_after};
+use super::super::target::rest_after;
 use super::super::{Method, TargetForm, encode_path};
 use super::is_hop_by_hop;
 
@@ -18,6 +18,8 @@ pub struct Forward<'a> {
     pub request_id: &'a str,
     /// How many bytes of the decoded path the next server doesn't know of, and that path; `None`: it's told the path as it came.
     pub without: Option<(usize, &'a [u8])>,
+    /// That path is the request's own and has an encoded slash: its rest goes on as it came.
+    pub has_encoded_slash: bool,
     /// Who has said so already.
     pub teller: Teller,
 }
@@ -52,7 +54,7 @@ pub fn write_head(out: &mut Vec<u8>, request: &Request<'_>, forward: &Forward<'_
             encode_path(known, &mut prefix);
             encode_path(rest, &mut below);
             let segments = known.iter().filter(|&&byte| byte == b'/').count();
-            if has_encoded_slash(request.target.path) { rest_after(request.target.path, segments) } else { &below }
+            if forward.has_encoded_slash { rest_after(request.target.path, segments) } else { &below }
         }
         None => request.target.path,
     };
@@ -126,7 +128,7 @@ pub fn write_head(out: &mut Vec<u8>, request: &Request<'_>, forward: &Forward<'_
 const REPLACED: [&[u8]; 3] = [b"host", b"content-length", b"expect"];
 
 /// Fields that say where a request came from.
-const TOLD: [&[u8]; 6] = [
+pub(crate) const TOLD: [&[u8]; 6] = [
     b"forwarded",
     b"x-forwarded-for",
     b"x-forwarded-host",
@@ -151,7 +153,8 @@ mod tests {
         let request = Request::read_again(head.as_bytes()).expect("a sound head");
         let client = Some("192.0.2.7:4711".parse().expect("an address"));
         let mut out = Vec::new();
-        write_head(&mut out, &request, &Forward { client, request_id: "1-2-3", without, teller });
+        let has_encoded_slash = request.target.path.windows(3).any(|escape| escape.eq_ignore_ascii_case(b"%2f"));
+        write_head(&mut out, &request, &Forward { client, request_id: "1-2-3", without, has_encoded_slash, teller });
         String::from_utf8(out).expect("text")
     }
 
@@ -172,7 +175,9 @@ mod tests {
         let told = |client: Option<&str>| {
             let client = client.map(|client| client.parse().expect("an address"));
             let mut out = Vec::new();
-            write_head(&mut out, &request, &Forward { client, request_id: "1", without: None, teller: Teller::Nobody });
+            let forward =
+                Forward { client, request_id: "1", without: None, has_encoded_slash: false, teller: Teller::Nobody };
+            write_head(&mut out, &request, &forward);
             String::from_utf8(out).expect("text")
         };
         assert!(told(None).contains("\r\nForwarded: proto=http\r\nX-Forwarded-Proto: http\r\n"), "{}", told(None));
