@@ -279,8 +279,8 @@ pub struct Worker<H: Host> {
     path: Vec<u8>,
     /// The second in which a failure was last logged.
     accept_error_second: i64,
-    /// In which second the log last had that a program can't be started.
-    start_error_second: i64,
+    /// In which second a program last couldn't be started, and how many of them since it began.
+    start_errors: (i64, u32),
     storage_error_second: i64,
     completions: Vec<Completion>,
     storage_events: Vec<StorageEvent<File<H>>>,
@@ -350,7 +350,7 @@ impl<H: Host> Worker<H> {
             retiring: None,
             path: Vec::new(),
             accept_error_second: i64::MIN,
-            start_error_second: i64::MIN,
+            start_errors: (i64::MIN, 0),
             storage_error_second: i64::MIN,
             sweep_at: now,
             flush_at: Instant::NEVER,

@@ -19,6 +19,9 @@ use super::pool::Pool;
 use super::program_run::Talk;
 use crate::config;
 
+/// Lines in the log of programs that can't be started.
+const START_ERRORS_A_SECOND: u32 = 10;
+
 /// Where programs find other programs.
 pub(super) const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
@@ -126,9 +129,13 @@ impl<H: Host> Worker<H> {
         Ok((program, socket))
     }
 
-    /// Once a second: clients may ask for it as often as they like.
+    /// A few times a second: clients may ask for it as often as they like.
     pub(super) fn log_start_failure(&mut self, handler: &Handler, file: &Path, error: &io::Error) {
-        if std::mem::replace(&mut self.start_error_second, self.second) == self.second {
+        if std::mem::replace(&mut self.start_errors.0, self.second) != self.second {
+            self.start_errors.1 = 0;
+        }
+        self.start_errors.1 = self.start_errors.1.saturating_add(1);
+        if self.start_errors.1 > START_ERRORS_A_SECOND {
             return;
         }
         crate::log::warning(format_args!("{}: {} can't be started: {error}", handler.name, file.display()));
