@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use rustix::net::{AddressFamily, SocketType};
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use crate::on_both_reactors;
 use crate::support::patience::PATIENCE;
@@ -267,7 +267,7 @@ fn a_drain_ends_relays_that_say_nothing_more(reactor: Reactor) {
 
 /// A listener at 127.0.0.2 whose queue is full: who connects hears nothing, neither yes nor no.
 fn deaf() -> (OwnedFd, TcpStream, u16) {
-    let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
     rustix::net::bind(&socket, &SocketAddr::from(([127, 0, 0, 2], 0))).unwrap();
     rustix::net::listen(&socket, 0).unwrap();
     let address = SocketAddr::try_from(rustix::net::getsockname(&socket).unwrap()).unwrap();

@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, Shutdown, SocketAddr, SocketAddrV4, TcpStream};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketType, bind, connect, socket, sockopt};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with, sockopt};
 
 use super::{Folder, Lab, is_possible, within};
 
@@ -19,7 +19,8 @@ const TURNS: usize = 100;
 
 /// A connection, from a port of its own or one that's named.
 pub(super) fn begin(port: u16) -> TcpStream {
-    let client = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
+    // Programs that another test starts meanwhile aren't to have it: it would stay open, and wrk counts descriptors.
+    let client = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None).expect("a socket");
     sockopt::set_socket_reuseaddr(&client, true).expect("it's allowed");
     bind(&client, &SocketAddr::from((Ipv4Addr::UNSPECIFIED, port))).expect("the port is free");
     // Until the other side has acknowledged the end of the port's last connection, this side still has it.
