@@ -207,7 +207,7 @@ impl Aggregate {
         self.held.fetch_sub(bytes, Relaxed);
     }
 
-    /// Whether so many bytes are more than may ever be held.
+    /// Whether so many bytes may be held at all.
     pub(super) fn can_hold(&self, bytes: u64) -> bool {
         bytes <= self.held_max.load(Relaxed)
     }
