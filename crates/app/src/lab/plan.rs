@@ -460,7 +460,10 @@ impl Planner<'_> {
     fn clients(&mut self) -> Result<(), String> {
         let leg = self.network(&CLIENTS);
         for number in 1..=self.lab.clients {
-            self.member(&format!("client{number}"), HostKind::Client, leg, &CLIENTS.hosts(number))?;
+            let name = format!("client{number}");
+            self.member(&name, HostKind::Client, leg, &CLIENTS.hosts(number))?;
+            // Ten thousand connections a second from one address have all of its ports in TIME_WAIT soon, and look for a free one for milliseconds.
+            self.sysctl(&name, "ipv4.tcp_tw_reuse=1");
         }
         Ok(())
     }
@@ -496,6 +499,7 @@ mod tests {
         has("ip -n x-n3 route add local 10.77.0.100/32 dev lo");
         has("ip netns exec x-n1 sysctl -qw net.ipv4.conf.all.arp_ignore=1");
         has("ip -n x-client1 addr add 198.18.0.1/24 dev eth0");
+        has("ip netns exec x-client1 sysctl -qw net.ipv4.tcp_tw_reuse=1");
         assert!(plan.steps.iter().all(|step| !step.contains("tbf") && !step.contains("ethtool")));
     }
 

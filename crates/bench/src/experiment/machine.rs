@@ -20,7 +20,8 @@ pub(crate) struct Conditions {
     pub(crate) wall_s: f64,
     /// One-minute load average when the case began, before it added its own.
     pub(crate) load_average: f64,
-    /// Processor time of other programs, of all that all processors have.
+    /// Processor time of other programs, of all that all processors have. Not the kernel's in interrupts: it carries the case's own packets in
+    /// them, and charges them to nobody.
     pub(crate) others_share: f64,
     /// Processor time that the hypervisor gave to other machines, likewise.
     pub(crate) steal_share: f64,
@@ -87,7 +88,7 @@ fn stolen_ticks(text: &str, cores: &[usize]) -> f64 {
     lines.map(|line| Ticks::parse(line).steal).sum()
 }
 
-/// Sums over all processors since the machine started.
+/// Sums over all processors since the machine started. `busy` is that of programs and of the kernel on their behalf.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Ticks {
     all: f64,
@@ -107,8 +108,8 @@ impl Ticks {
         let &[user, nice, system, idle, wait, interrupts, soft_interrupts, steal] = values.as_slice() else {
             return Self::default();
         };
-        let busy = user + nice + system + interrupts + soft_interrupts;
-        Self { all: busy + idle + wait + steal, busy, steal }
+        let busy = user + nice + system;
+        Self { all: busy + interrupts + soft_interrupts + idle + wait + steal, busy, steal }
     }
 }
 
@@ -119,7 +120,7 @@ mod tests {
     #[test]
     fn counters_are_summed() {
         let ticks = Ticks::parse("cpu  10 1 20 100 5 2 3 4 7 8\ncpu0 1 1 1 1 1 1 1 1 0 0\n");
-        assert_eq!(ticks, Ticks { all: 145.0, busy: 36.0, steal: 4.0 });
+        assert_eq!(ticks, Ticks { all: 145.0, busy: 31.0, steal: 4.0 });
         assert_eq!(Ticks::parse("nothing"), Ticks::default());
     }
 
