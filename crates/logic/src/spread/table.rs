@@ -75,7 +75,7 @@ impl Table {
             return Vec::new();
         }
         let before = self.buckets.clone();
-        self.renumber(members);
+        self.rename(members);
         let is_there =
             |number: u16| members.iter().any(|member| member.number == number && member.standing != Standing::Gone);
         for (bucket, owner) in self.buckets.iter_mut().zip(maglev::fill(&takers)) {
@@ -85,6 +85,17 @@ impl Table {
         }
         self.guess_previous(&takers);
         self.members = members.to_vec();
+        self.changes_since(&before)
+    }
+
+    /// Takes up nothing but other numbers of the nodes, and says what [`Table::update`] says: of the buckets of one that isn't there any more, its second.
+    pub fn renumber(&mut self, members: &[Member]) -> Vec<(u32, Owners)> {
+        let before = self.buckets.clone();
+        self.rename(members);
+        self.changes_since(&before)
+    }
+
+    fn changes_since(&self, before: &[Owners]) -> Vec<(u32, Owners)> {
         let pairs = (0..).zip(before.iter().zip(&self.buckets));
         pairs.filter(|(_, (before, after))| before != after).map(|(bucket, (_, after))| (bucket, *after)).collect()
     }
@@ -110,7 +121,7 @@ impl Table {
     }
 
     /// A configuration that was read anew may have given nodes other numbers.
-    fn renumber(&mut self, members: &[Member]) {
+    fn rename(&mut self, members: &[Member]) {
         let keeps = |old: &Member| members.iter().any(|new| (new.number, &new.name) == (old.number, &old.name));
         if self.members.iter().all(keeps) {
             return;
@@ -120,9 +131,19 @@ impl Table {
             members.iter().find(|member| member.name == old.name).map(|member| member.number)
         };
         for bucket in &mut self.buckets {
-            bucket.current = number_of(bucket.current).unwrap_or(0);
-            bucket.previous = number_of(bucket.previous).unwrap_or(0);
+            let [current, previous] = [bucket.current, bucket.previous].map(number_of);
+            *bucket = match current {
+                Some(current) => Owners { current, previous: previous.unwrap_or(0) },
+                None => Owners { current: previous.unwrap_or(0), previous: 0 },
+            };
         }
+        self.members.retain_mut(|old| match members.iter().find(|new| new.name == old.name) {
+            Some(new) => {
+                old.number = new.number;
+                true
+            }
+            None => false,
+        });
     }
 }
 
@@ -247,5 +268,13 @@ mod tests {
                 assert!(after.current == now || after.previous == now, "{before:?} became {after:?}");
             }
         }
+        // Also before it's known who can be reached: then nothing else changes.
+        let mut renumbered = before.clone();
+        renumbered.renumber(&others);
+        for (before, after) in before.buckets().iter().zip(renumbered.buckets()) {
+            let expected = if before.current > 1 { before.current } else { before.previous };
+            assert_eq!(after.current, expected - 1, "{before:?} became {after:?}");
+        }
+        assert!(renumbered.renumber(&others).is_empty());
     }
 }

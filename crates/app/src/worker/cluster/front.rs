@@ -20,6 +20,8 @@ use crate::ctl::{self, Command};
 /// Which nodes can be reached, and whose each bucket is.
 pub(super) struct Front {
     pub(super) dispatcher: Dispatcher,
+    /// In the configuration's order, by which everybody numbers them: places in the dispatcher are given to others.
+    names: Vec<String>,
     /// Where nodes are probed, by their places.
     pub(super) addresses: Vec<Option<SocketAddr>>,
     /// By the number of the stream.
@@ -47,6 +49,7 @@ impl Front {
     pub(super) fn new(cluster: &config::Cluster, key: &[u8; 32], seed: u64, table: Table) -> Front {
         Front {
             dispatcher: Dispatcher::new(cluster.settings(), key, seed),
+            names: Vec::new(),
             addresses: Vec::new(),
             probes: BTreeMap::new(),
             probe_timeout: cluster.health.timeout,
@@ -64,8 +67,10 @@ impl Front {
         self.dispatcher.set_nodes(&cluster.node_settings(), now);
         self.probe_timeout = cluster.health.timeout;
         self.fall = cluster.health.fall;
+        self.names = cluster.nodes.iter().map(|node| node.name.clone()).collect();
         self.addresses.clear();
         self.untried.retain(|node| known.contains(node));
+        self.refusing.retain(|node, _| known.contains(node));
         self.foreign.clear();
         for node in &cluster.nodes {
             let Some(id) = self.dispatcher.find(&node.name) else { continue };
@@ -119,9 +124,17 @@ impl Front {
         }
     }
 
+    /// The nodes in the configuration's order, with their numbers.
+    fn nodes(&self, now: Instant) -> impl Iterator<Item = (u16, NodeLine)> {
+        let mut nodes: Vec<_> = self.dispatcher.nodes(now).collect();
+        let place = |line: &NodeLine| self.names.iter().position(|name| *name == line.name).unwrap_or(usize::MAX);
+        nodes.sort_by_cached_key(place);
+        nodes.into_iter().enumerate().map(|(place, line)| (u16::try_from(number_of(place)).unwrap_or(0), line))
+    }
+
     /// The nodes as the table has them.
     pub(super) fn members(&self, now: Instant) -> Vec<Member> {
-        let member = |(place, line): (usize, NodeLine)| {
+        let member = |(number, line): (u16, NodeLine)| {
             let refuses = || self.dispatcher.find(&line.name).is_some_and(|node| self.refusing.contains_key(&node));
             let standing = match line.standing {
                 Standing::Draining => spread::Standing::Keeps,
@@ -129,21 +142,19 @@ impl Front {
                 Standing::Unfit(_) => spread::Standing::Gone,
                 _ => spread::Standing::Takes,
             };
-            let number = u16::try_from(number_of(place)).unwrap_or(0);
             Member { number, name: line.name, weight: line.weight, standing }
         };
-        self.dispatcher.nodes(now).enumerate().map(member).collect()
+        self.nodes(now).map(member).collect()
     }
 
     fn list_nodes(&self, now: Instant) -> Value {
-        let node = |(place, line): (usize, NodeLine)| {
-            let number = number_of(place);
-            let owned = self.table.buckets().iter().filter(|owners| u32::from(owners.current) == number).count();
+        let node = |(number, line): (u16, NodeLine)| {
+            let owned = self.table.buckets().iter().filter(|owners| owners.current == number).count();
             let percent = owned as f64 * 100.0 / spread::BUCKETS as f64;
             let figures = format!("weight {}, {percent:.1} % of new connections", line.weight);
             json!({ "name": line.name, "standing": line.standing.to_string(), "weight": line.weight, "figures": figures })
         };
-        ctl::list_nodes("maglev", self.dispatcher.nodes(now).enumerate().map(node).collect())
+        ctl::list_nodes("maglev", self.nodes(now).map(node).collect())
     }
 
     pub(super) fn answer(&mut self, command: &Command, now: Instant) -> Result<Value, String> {
@@ -189,6 +200,28 @@ mod tests {
         assert_eq!(front.members(now)[1].standing, Keeps);
         assert_eq!(standings(&mut front, Probed::Silent), [Gone, Gone]);
         assert_eq!(standings(&mut front, Probed::Well), [Takes, Takes]);
+    }
+
+    #[test]
+    fn nodes_have_the_numbers_of_their_places_in_the_configuration_whichever_came_and_went() {
+        let cluster = |names: &[&str]| Cluster {
+            nodes: names
+                .iter()
+                .map(|name| ClusterNode { name: (*name).to_owned(), ..ClusterNode::default() })
+                .collect(),
+            ..Cluster::default()
+        };
+        let now = Instant { ns: 1 };
+        let mut front = front(&cluster(&[]));
+        let mut numbered = |names: &[&str]| {
+            front.configure(&cluster(names), now);
+            let members = front.members(now);
+            members.iter().map(|member| format!("{}={}", member.name, member.number)).collect::<Vec<_>>()
+        };
+        assert_eq!(numbered(&["n1", "n2", "n3"]), ["n1=1", "n2=2", "n3=3"]);
+        assert_eq!(numbered(&["n1", "n3"]), ["n1=1", "n3=2"]);
+        assert_eq!(numbered(&["n1", "n3", "n4"]), ["n1=1", "n3=2", "n4=3"]);
+        assert_eq!(numbered(&["n4", "n1"]), ["n4=1", "n1=2"]);
     }
 
     #[test]

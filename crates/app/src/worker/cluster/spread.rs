@@ -86,9 +86,13 @@ impl Spread {
 
     /// Has the kernel told whose the buckets are by now.
     fn renew(&mut self, now: Instant) -> Result<(), String> {
-        let Some(front) = self.front.as_mut().filter(|front| front.untried.is_empty()) else { return Ok(()) };
+        let Some(front) = &mut self.front else { return Ok(()) };
         let members = front.members(now);
-        let changes = front.table.update(&members);
+        let changes = match front.untried.is_empty() {
+            true => front.table.update(&members),
+            // The kernel has the nodes' numbers by now.
+            false => front.table.renumber(&members),
+        };
         let Some(steering) = &mut self.steering else { return Ok(()) };
         for (bucket, owners) in &changes {
             steering.set_bucket(*bucket, *owners).map_err(|error| error.to_string())?;
