@@ -705,7 +705,7 @@ impl<H: Host> Worker<H> {
         let now = self.now;
         match self.cluster.as_mut().map(|cluster| &mut cluster.part) {
             Some(Part::Peer(peer)) => return peer.reported(server, load, now),
-            Some(Part::Front(_)) => return self.node_drains(server, load.is_draining),
+            Some(Part::Front(_)) => return self.node_drains(server, Some(load.is_draining)),
             _ => {}
         }
         let Some(Part::Home(home)) = self.cluster.as_mut().map(|cluster| &mut cluster.part) else { return };

@@ -331,7 +331,14 @@ impl<H: Host> Worker<H> {
         if link.is_open {
             cluster.part.disconnected(now, link.session.peer(), id);
         }
+        let has_another = |peer: &ServerId| {
+            cluster.links.sessions.values().any(|link| link.is_open && link.session.peer() == Some(*peer))
+        };
+        let left = link.session.peer().filter(|peer| matches!(cluster.part, Part::Front(_)) && !has_another(peer));
         self.close_stream(link.stream);
+        if let Some(peer) = left {
+            self.node_drains(peer, None);
+        }
     }
 
     /// Links that take too long, and homes that are to be tried.

@@ -2,7 +2,7 @@
 //! be reached; it sees no request. A node has the kernel send on what belongs to a connection that another node has; it serves as any server does, or has
 //! the kernel give what begins to a server that isn't leat. `docs/decisions/0017-spread.md` has the reasons.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -45,8 +45,9 @@ pub(in crate::worker) struct Spread {
     /// Connections that an earlier process has followed: nodes have until then to say that they still have them.
     left: Vec<FlowKey>,
     forget_at: Instant,
-    /// Workers that have said whether they drain.
+    /// Linked workers that have said whether they drain, and the numbers of nodes of which all do.
     draining: BTreeMap<ServerId, bool>,
+    drained: BTreeSet<u32>,
 }
 
 impl Spread {
@@ -65,7 +66,8 @@ impl Spread {
         let forget_at = if left.is_empty() { Instant::NEVER } else { now.after(LEFT_KEEP) };
         let server = server_of(config).map(|node| node.server.clone()).unwrap_or_default();
         let served = (!server.is_empty()).then(|| Served::new(foreign));
-        Ok(Spread { steering, front, served, server, count_at: now, left, forget_at, draining: BTreeMap::new() })
+        let (draining, drained) = (BTreeMap::new(), BTreeSet::new());
+        Ok(Spread { steering, front, served, server, count_at: now, left, forget_at, draining, drained })
     }
 
     /// Takes over what a configuration says of the nodes.
@@ -103,6 +105,30 @@ impl Spread {
             crate::log::info(format_args!("new connections go to {}", names.join(", ")));
         }
         Ok(())
+    }
+
+    /// A node's worker has said whether it takes anything on, or (`None`) its link has ended: the node does as long as one of them does. Whether that's new.
+    fn worker_drains(&mut self, node: &str, server: ServerId, drains: Option<bool>, now: Instant) -> bool {
+        let Some(front) = &mut self.front else { return false };
+        match drains {
+            Some(drains) => _ = self.draining.insert(server, drains),
+            None => _ = self.draining.remove(&server),
+        }
+        let number = server.server();
+        let mut of_node = self.draining.iter().filter(|(known, _)| known.server() == number).peekable();
+        let (is_linked, drains) = (of_node.peek().is_some(), of_node.all(|(_, drains)| *drains));
+        // Of one without links, what its workers have said last holds.
+        if !is_linked || drains == self.drained.contains(&number) {
+            return false;
+        }
+        match drains {
+            true => _ = self.drained.insert(number),
+            false => _ = self.drained.remove(&number),
+        }
+        if let Some(node) = front.dispatcher.find(node) {
+            front.dispatcher.set_draining(node, drains, now);
+        }
+        true
     }
 
     fn poll_timeout(&self) -> Instant {
@@ -279,21 +305,13 @@ impl<H: Host> Worker<H> {
         }
     }
 
-    /// A node's worker has said whether it takes anything on: the node does as long as one of them does.
-    pub(super) fn node_drains(&mut self, server: ServerId, is_draining: bool) {
+    /// See [`Spread::worker_drains`].
+    pub(super) fn node_drains(&mut self, server: ServerId, drains: Option<bool>) {
         let now = self.now;
         let place = server.server().checked_sub(number_of(0)).map(|place| place as usize);
-        let Some(name) = place.and_then(|place| self.config.cluster.nodes.get(place)).map(|node| &node.name) else {
-            return;
-        };
+        let name = place.and_then(|place| self.config.cluster.nodes.get(place)).map_or("", |node| &node.name);
         let Some(spread) = &mut self.spread else { return };
-        let Some(front) = &mut spread.front else { return };
-        if spread.draining.insert(server, is_draining) == Some(is_draining) {
-            return;
-        }
-        let mut of_node = spread.draining.iter().filter(|(known, _)| known.server() == server.server());
-        if let Some(node) = front.dispatcher.find(name) {
-            front.dispatcher.set_draining(node, of_node.all(|(_, drains)| *drains), now);
+        if spread.worker_drains(name, server, drains, now) {
             self.renew_spread();
         }
     }
@@ -318,6 +336,43 @@ impl<H: Host> Worker<H> {
 mod tests {
     use super::*;
     use crate::config::Cluster;
+
+    #[test]
+    fn a_node_drains_when_all_its_linked_workers_do_whichever_process_they_are_of() {
+        let cluster = Cluster {
+            nodes: vec![ClusterNode { name: "n1".to_owned(), ..ClusterNode::default() }],
+            ..Cluster::default()
+        };
+        let now = Instant { ns: 1 };
+        let mut front = Front::new(&cluster, &[0; 32], 1, Table::default());
+        front.configure(&cluster, now);
+        let (draining, drained) = (BTreeMap::new(), BTreeSet::new());
+        let mut spread = Spread {
+            steering: None,
+            front: Some(front),
+            served: None,
+            server: Vec::new(),
+            count_at: now,
+            left: Vec::new(),
+            forget_at: Instant::NEVER,
+            draining,
+            drained,
+        };
+        let mut drains = |worker, drains| {
+            spread.worker_drains("n1", ServerId::new(1, worker), drains, now);
+            let members = spread.front.as_ref().map(|front| front.members(now)).unwrap_or_default();
+            members[0].standing == spread::Standing::Keeps
+        };
+        assert!(!drains(0, Some(false)) && !drains(1, Some(false)));
+        assert!(!drains(0, Some(true)) && drains(1, Some(true)) && !drains(0, Some(false)));
+        // An upgrade: another process's workers follow, and the former ones end with their last word.
+        assert!(!drains(8, Some(false)) && !drains(9, Some(false)));
+        assert!(!drains(0, None) && !drains(1, Some(false)) && !drains(1, None));
+        assert!(!drains(8, Some(true)) && drains(9, Some(true)));
+        // One that is gone has said it; its next process says otherwise.
+        assert!(drains(8, None) && drains(9, None));
+        assert!(!drains(16, Some(false)));
+    }
 
     #[test]
     fn connections_begin_at_the_server_of_a_vips_family_and_fronts_find_it_at_the_nodes_own_addresses() {
