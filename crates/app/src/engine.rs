@@ -264,7 +264,7 @@ impl Engine<'_> {
                 self.sockets.entry(name).or_default().extend(message.descriptors);
                 Ok(())
             }
-            "apply" => match self.apply() {
+            "apply" => match self.apply(message.descriptors) {
                 Ok(()) => self.say("applied"),
                 Err(reason) => self.say(&format!("refused {reason}")),
             },
@@ -285,8 +285,11 @@ impl Engine<'_> {
         }
     }
 
-    fn apply(&mut self) -> Result<(), String> {
-        let mut config = self.source.load().map_err(|mistakes| mistakes.to_string())?;
+    fn apply(&mut self, text: Vec<OwnedFd>) -> Result<(), String> {
+        // As the supervisor has read it: the file may have changed since.
+        let text = text.into_iter().next().map(channel::text_of_descriptor).unwrap_or_else(|| Ok(String::new()));
+        let text = text.map_err(|error| format!("the supervisor's text of it can't be read: {error}"))?;
+        let mut config = self.source.load_text(&text).map_err(|mistakes| mistakes.to_string())?;
         descriptors::fit(&mut config, self.descriptors_max, self.config.as_deref());
         let config = Arc::new(config);
         let logs = Arc::new(self.logs.open(&config)?);

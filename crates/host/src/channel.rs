@@ -1,10 +1,12 @@
 //! Messages with descriptors between two processes of one server, over a Unix socket. What the messages mean is the caller's.
 
-use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::fs::File;
+use std::io::{self, IoSlice, IoSliceMut, Read, Seek, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
+use rustix::fs::MemfdFlags;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
 };
@@ -64,6 +66,25 @@ pub fn send_bytes(mut stream: &UnixStream, bytes: &[u8], descriptors: &[Borrowed
     };
     stream.write_all(&length[sent..])?;
     stream.write_all(bytes)
+}
+
+/// A text that may be longer than a message, as a descriptor to be sent with one.
+///
+/// # Errors
+/// Those of memfd_create(2): there is no memory.
+pub fn text_as_descriptor(text: &str) -> io::Result<OwnedFd> {
+    let mut file = File::from(rustix::fs::memfd_create(c"leat text", MemfdFlags::CLOEXEC)?);
+    file.write_all(text.as_bytes())?;
+    file.rewind()?;
+    Ok(file.into())
+}
+
+/// The text that a descriptor of [`text_as_descriptor`] brings.
+///
+/// # Errors
+/// Those of read(2), or what isn't UTF-8.
+pub fn text_of_descriptor(descriptor: OwnedFd) -> io::Result<String> {
+    io::read_to_string(File::from(descriptor))
 }
 
 /// Waits for a message; `Ok(None)` when the other process has closed its end.
@@ -134,6 +155,16 @@ mod tests {
         let second = receive(&right).unwrap().unwrap();
         assert!(second.text.is_empty() && second.descriptors.is_empty());
         assert!(receive(&right).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_text_longer_than_a_message_is_a_descriptor() {
+        let (left, right) = UnixStream::pair().unwrap();
+        let text = "x".repeat(MESSAGE_BYTES_MAX + 1);
+        assert!(send(&left, &text, &[]).is_err());
+        send(&left, "look", &[text_as_descriptor(&text).unwrap().as_fd()]).unwrap();
+        let Message { mut descriptors, .. } = receive(&right).unwrap().unwrap();
+        assert!(text_of_descriptor(descriptors.remove(0)).unwrap() == text);
     }
 
     #[test]

@@ -55,6 +55,15 @@ pub fn load_part(path: &Path, part: &Part) -> Result<Config, Mistakes> {
     check_part(path, part).map(|(config, _)| config)
 }
 
+/// The configuration that `path` had when it was this text, for a machine that has this part. Warnings are passed over.
+///
+/// # Errors
+///
+/// All that is wrong with it, warnings included.
+pub fn load_text(path: &Path, text: &str, part: &Part) -> Result<Config, Mistakes> {
+    check_text(path, text, part).map(|(config, _)| config)
+}
+
 /// The configuration in `text`, which stands on the command line. Relative paths start at the current directory.
 ///
 /// # Errors
@@ -101,22 +110,29 @@ pub fn parts(path: &Path) -> Vec<Part> {
 ///
 /// As [`check`].
 pub fn check_part(path: &Path, part: &Part) -> Result<(Config, Mistakes), Mistakes> {
-    let name = path.display().to_string();
-    let bytes = match read(path) {
-        Ok(bytes) => bytes,
-        Err((message, help)) => return Err(Mistakes::of_file(Source::new(name, ""), message, help)),
-    };
-    let text = match String::from_utf8(bytes) {
-        Ok(text) => text,
-        Err(error) => {
-            let valid = error.utf8_error().valid_up_to();
-            let source = Source::new(name, String::from_utf8_lossy(error.as_bytes()));
-            let mistake = Mistake::new(Severity::Error, valid..valid + 1, "this isn't UTF-8", "save the file in UTF-8");
-            return Err(Mistakes::new(source, vec![mistake]));
-        }
-    };
+    check_text(path, &read_text(path)?, part)
+}
+
+fn check_text(path: &Path, text: &str, part: &Part) -> Result<(Config, Mistakes), Mistakes> {
     let base = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    parse(&name, &text, base, part)
+    parse(&path.display().to_string(), text, base, part)
+}
+
+/// What stands in `path`.
+///
+/// # Errors
+///
+/// The reason why it can't be read.
+pub fn read_text(path: &Path) -> Result<String, Mistakes> {
+    let name = path.display().to_string();
+    let bytes =
+        read(path).map_err(|(message, help)| Mistakes::of_file(Source::new(name.clone(), ""), message, help))?;
+    String::from_utf8(bytes).map_err(|error| {
+        let valid = error.utf8_error().valid_up_to();
+        let source = Source::new(name, String::from_utf8_lossy(error.as_bytes()));
+        let mistake = Mistake::new(Severity::Error, valid..valid + 1, "this isn't UTF-8", "save the file in UTF-8");
+        Mistakes::new(source, vec![mistake])
+    })
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, (String, String)> {

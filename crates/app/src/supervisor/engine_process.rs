@@ -3,7 +3,7 @@
 //! | supervisor says | engine answers |
 //! |---|---|
 //! | `listen NAME`, with sockets to add to it | |
-//! | `apply`: read the configuration and put it in force | `applied`, or `refused REASON` |
+//! | `apply`, with the text of the configuration's file (see `channel::text_as_descriptor`): put it in force | `applied`, or `refused REASON` |
 //! | `drain MILLISECONDS idle\|busy`: accept no more; keep idle connections until the end, or not. With a socket: give them all to the engine at its other end | (it ends) |
 //! | `take`, with a socket: the engine at its other end gives its connections | |
 //! | `reopen`: open log files anew | |
@@ -52,6 +52,8 @@ pub(super) struct EngineProcess {
     pid: u32,
     channel: Arc<UnixStream>,
     started: Instant,
+    /// It has put a configuration in force.
+    pub(super) has_applied: bool,
     /// It has been told to accept no more.
     pub(super) is_draining: bool,
     /// The engine that gets its connections.
@@ -76,13 +78,13 @@ impl EngineProcess {
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .spawn()?;
         // Its end is noticed by SIGCHLD and reaped with the others.
-        Ok(EngineProcess::adopt(child.id(), ours.into(), false))
+        Ok(EngineProcess { has_applied: false, ..EngineProcess::adopt(child.id(), ours.into(), false) })
     }
 
     /// An engine that a predecessor of this process started.
     pub(super) fn adopt(pid: u32, channel: OwnedFd, is_draining: bool) -> EngineProcess {
         let channel = Arc::new(channel.into());
-        EngineProcess { pid, channel, started: Instant::now(), is_draining, passes_to: None }
+        EngineProcess { pid, channel, started: Instant::now(), has_applied: true, is_draining, passes_to: None }
     }
 
     pub(super) fn pid(&self) -> u32 {
@@ -115,8 +117,9 @@ impl EngineProcess {
         channel::send(&self.channel, &format!("listen {name}"), sockets)
     }
 
-    pub(super) fn apply(&self) -> io::Result<()> {
-        channel::send(&self.channel, "apply", &[])
+    /// Has it put in force what the configuration's file says, or said: `text`.
+    pub(super) fn apply(&self, text: &str) -> io::Result<()> {
+        channel::send(&self.channel, "apply", &[channel::text_as_descriptor(text)?.as_fd()])
     }
 
     /// Has it finish what it has, and close what is idle.

@@ -41,17 +41,21 @@ enum Event {
 struct Supervisor<'a> {
     source: &'a Source,
     config: Config,
+    /// What its file said, if it has one: an engine that is started again gets the same, whatever stands there by then.
+    text: String,
     listeners: Listeners,
     sender: Sender<Event>,
     events: Receiver<Event>,
     manager: ServiceManager,
     /// The one that accepts connections.
     engine: Option<EngineProcess>,
-    /// A configuration that the engine has been told to apply.
-    applying: Option<Config>,
+    /// A configuration that the engine has been told to apply, and its text.
+    applying: Option<(Config, String)>,
     /// Those that finish what they have.
     leaving: Vec<EngineProcess>,
     announced: bool,
+    /// A reload was asked for before the engine had said what has become of the last: it follows.
+    reload_next: bool,
     /// An upgrade was asked for while the engine wasn't ready: it follows.
     upgrade_next: bool,
     crashes: u32,
@@ -76,7 +80,7 @@ pub fn run(source: &Source) -> ExitCode {
 }
 
 fn start(source: &Source) -> Result<Supervisor<'_>, String> {
-    let config = source.load().map_err(|mistakes| {
+    let (config, text) = source.load().map_err(|mistakes| {
         eprint!("{mistakes}");
         String::new()
     })?;
@@ -102,6 +106,7 @@ fn start(source: &Source) -> Result<Supervisor<'_>, String> {
     let mut supervisor = Supervisor {
         source,
         config,
+        text,
         listeners,
         sender,
         events,
@@ -110,6 +115,7 @@ fn start(source: &Source) -> Result<Supervisor<'_>, String> {
         applying: None,
         leaving: Vec::new(),
         announced: false,
+        reload_next: false,
         upgrade_next: false,
         crashes: 0,
         restart_at: None,
@@ -148,11 +154,14 @@ impl Supervisor<'_> {
     fn start_engine(&mut self) -> io::Result<()> {
         self.restart_at = None;
         self.listeners.begin_again();
-        let user = self.applying.as_ref().unwrap_or(&self.config).user;
-        let engine = EngineProcess::start(self.source, user)?;
+        let (config, text) = match &self.applying {
+            Some((config, text)) => (config, text),
+            None => (&self.config, &self.text),
+        };
+        let engine = EngineProcess::start(self.source, config.user)?;
         engine.report_to(self.sender.clone())?;
         self.listeners.send_new(&engine)?;
-        engine.apply()?;
+        engine.apply(text)?;
         self.engine = Some(engine);
         Ok(())
     }
@@ -184,6 +193,9 @@ impl Supervisor<'_> {
                 }
                 Event::Notice(notice) => self.notice(notice),
                 Event::Report { pid, report } => self.reported(pid, report)?,
+            }
+            if std::mem::take(&mut self.reload_next) {
+                self.reload();
             }
         }
     }
@@ -252,9 +264,13 @@ impl Supervisor<'_> {
         if self.is_stopping() {
             return;
         }
+        if self.applying.is_some() || self.engine.as_ref().is_some_and(|engine| !engine.has_applied) {
+            self.reload_next = true;
+            return;
+        }
         self.manager.reloading();
-        let config = match self.source.load() {
-            Ok(config) => config,
+        let (config, text) = match self.source.load() {
+            Ok(read) => read,
             Err(mistakes) => return self.refuse(&format!("\n{mistakes}")),
         };
         if let Err(message) = self.listeners.bind(&config) {
@@ -262,14 +278,14 @@ impl Supervisor<'_> {
             return self.refuse(&message);
         }
         if self.engine.is_some() && self.needs_new_engine(&config) {
-            return self.replace_engine(config);
+            return self.replace_engine(config, text);
         }
         let Some(engine) = &self.engine else {
-            self.config = config;
+            (self.config, self.text) = (config, text);
             return;
         };
-        match self.listeners.send_new(engine).and_then(|()| engine.apply()) {
-            Ok(()) => self.applying = Some(config),
+        match self.listeners.send_new(engine).and_then(|()| engine.apply(&text)) {
+            Ok(()) => self.applying = Some((config, text)),
             Err(error) => self.refuse(&format!("the engine can't be told of it: {error}")),
         }
     }
@@ -293,9 +309,9 @@ impl Supervisor<'_> {
     }
 
     /// Starts an engine for a configuration that the running one can't be given; that one serves until the new one is ready.
-    fn replace_engine(&mut self, config: Config) {
+    fn replace_engine(&mut self, config: Config, text: String) {
         self.leaving.extend(self.engine.take());
-        self.applying = Some(config);
+        self.applying = Some((config, text));
         if let Err(error) = self.start_engine() {
             self.fall_back(&format!("can't start the engine: {error}"));
         }
@@ -326,6 +342,14 @@ impl Supervisor<'_> {
                 if !self.announced {
                     return Err(reason);
                 }
+                if let Some(engine) = self.engine.as_ref().filter(|engine| !engine.has_applied) {
+                    // It would serve nothing. Its end is noticed, and another is started.
+                    log::error(format_args!(
+                        "nothing is served: the engine can't use the configuration in force: {reason}"
+                    ));
+                    process::kill(engine.pid());
+                    return Ok(());
+                }
                 self.applying = None;
                 self.listeners.keep_only(&self.config);
                 self.refuse(&reason);
@@ -338,9 +362,12 @@ impl Supervisor<'_> {
     }
 
     fn applied(&mut self) {
-        if let Some(config) = self.applying.take() {
+        if let Some(engine) = &mut self.engine {
+            engine.has_applied = true;
+        }
+        if let Some((config, text)) = self.applying.take() {
             log::configure(&config.log);
-            self.config = config;
+            (self.config, self.text) = (config, text);
             self.listeners.keep_only(&self.config);
             log::info("the new configuration is in force");
         }

@@ -33,14 +33,23 @@ pub enum Source {
 }
 
 impl Source {
-    /// Reads it.
+    /// Reads it. Returns the text of its file as well, if it has one.
     ///
     /// # Errors
     /// Everything that is wrong with it.
-    pub fn load(&self) -> Result<Config, Mistakes> {
+    pub fn load(&self) -> Result<(Config, String), Mistakes> {
+        let text = self.file().map_or_else(|| Ok(String::new()), config::read_text)?;
+        Ok((self.load_text(&text)?, text))
+    }
+
+    /// What it says if `text` is that of its file.
+    ///
+    /// # Errors
+    /// As [`Source::load`].
+    pub fn load_text(&self, text: &str) -> Result<Config, Mistakes> {
         match self {
-            Source::File(path) => config::load(path),
-            Source::Member(path, part) => config::load_part(path, part),
+            Source::File(path) => config::load_text(path, text, &Part::default()),
+            Source::Member(path, part) => config::load_text(path, text, part),
             Source::Text(text) => config::from_text(text),
             Source::Directory { directory, listen, workers, follow_symlinks, reactor } => {
                 let mut config = config::from_directory(directory, listen, *workers, *reactor)?;

@@ -31,6 +31,7 @@ mod proxy;
 mod proxy_header;
 mod ranges;
 mod redis;
+mod refused;
 mod reload;
 mod service;
 mod shares;

@@ -1,0 +1,58 @@
+//! What a configuration that can't be used leaves behind: nothing. And what becomes of one that nobody could use at the time.
+
+use std::fs;
+
+use crate::on_both_reactors;
+use crate::reload::engines;
+use crate::support::server::signal;
+use crate::support::{Client, Directory, Reactor, Server, eventually};
+
+fn site() -> Directory {
+    Directory::with(&[("one/a.txt", b"one\n"), ("two/a.txt", b"two\n")])
+}
+
+fn text(workers: usize, listen: &str, root: &str) -> String {
+    format!("workers = {workers}\n[[site]]\nlisten = [{listen}]\nroot = \"{root}\"\n")
+}
+
+fn kill_engine(server: &Server) {
+    let before = engines(server);
+    before.iter().for_each(|&pid| signal(pid, "KILL"));
+    eventually("it's dead", || before.iter().all(|pid| !server.processes().contains(pid)).then_some(()));
+}
+
+/// The next engine answers. A dead process's ring may live for a moment and accept one more client, who is reset with it.
+fn answers(server: &Server, content: &str) {
+    eventually("the next engine answers", || {
+        let mut client = Client::try_connect(server.address()).ok()?;
+        client.try_send("GET /a.txt HTTP/1.1\r\nHost: localhost\r\n\r\n").ok()?;
+        assert_eq!(client.try_reply().ok()?.text(), content);
+        Some(())
+    });
+}
+
+fn the_next_engine_has_the_configuration_in_force(reactor: Reactor) {
+    let site = site();
+    let server = Server::configured(reactor, &site, &text(2, "\"127.0.0.1:0\"", "one"));
+    // It's being edited: nobody has asked for it yet.
+    for edited in ["[[site]\n".to_owned(), text(2, "\"127.0.0.1:0\"", "two")] {
+        site.write("leat.toml", &edited);
+        kill_engine(&server);
+        answers(&server, "one\n");
+    }
+}
+
+fn an_engine_that_can_serve_nothing_is_followed_by_others(reactor: Reactor) {
+    let site = site();
+    let server = Server::configured(reactor, &site, &text(2, "\"127.0.0.1:0\"", "one"));
+    fs::rename(site.at("one"), site.at("away")).unwrap();
+    kill_engine(&server);
+    server.wait_for_stderr(&["nothing is served"]);
+    fs::rename(site.at("away"), site.at("one")).unwrap();
+    answers(&server, "one\n");
+}
+
+on_both_reactors!(
+    the_next_engine_has_the_configuration_in_force,
+    an_engine_that_can_serve_nothing_is_followed_by_others,
+);
