@@ -10,6 +10,7 @@ use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::experiment::account;
 use crate::server::running::descendants;
 use crate::sys::process;
 
@@ -48,6 +49,7 @@ pub(crate) fn starting() -> MutexGuard<'static, ()> {
 /// Watches for signals from now on, on a thread of its own; called before any other thread is there.
 pub(crate) fn watch() -> io::Result<()> {
     process::lead_session();
+    account::open();
     process::block_end_signals()?;
     std::thread::Builder::new().name("signals".to_owned()).spawn(|| {
         let signal = process::await_end_signal();
@@ -56,6 +58,7 @@ pub(crate) fn watch() -> io::Result<()> {
         for (program, arguments) in locked(&COMMANDS).iter() {
             let _ = Command::new(program).args(arguments).status();
         }
+        account::close();
         for folder in locked(&FOLDERS).iter() {
             // A control group is removed as an empty directory, though files show in it.
             let _ = fs::remove_dir(folder).or_else(|_| fs::remove_dir_all(folder));

@@ -90,6 +90,7 @@ fn main() -> ExitCode {
         Command::Ways(options) => cleanup::watch().and_then(|()| ways::run(&options)),
         Command::Shortfalls(options) => result::print_shortfalls(&options),
     };
+    experiment::account::close();
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

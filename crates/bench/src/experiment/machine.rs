@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
-use crate::sys::process;
+use super::account;
 
 /// Above these shares of the machine, latencies and close calls mean little.
 const OTHERS_SHARE_MAX: f64 = 0.05;
@@ -57,16 +57,16 @@ impl Watch {
             began: Instant::now(),
             load_average: load.split(' ').next().and_then(|first| first.parse().ok()).unwrap_or(0.0),
             ticks: Ticks::now(),
-            own_s: process::own_and_children_cpu_time().as_secs_f64(),
+            own_s: account::spent().as_secs_f64(),
         }
     }
 
-    /// All servers of the case must have ended: until then, their time counts as that of others.
+    /// Without an account all servers of the case must have ended: until then their time counts as that of others.
     pub(crate) fn end(&self, case: &str) -> Conditions {
         let ticks = Ticks::now();
         let all_s = (ticks.all - self.ticks.all).max(1.0) / TICKS_PER_S;
         let busy_s = (ticks.busy - self.ticks.busy) / TICKS_PER_S;
-        let own_s = process::own_and_children_cpu_time().as_secs_f64() - self.own_s;
+        let own_s = account::spent().as_secs_f64() - self.own_s;
         Conditions {
             case: case.to_owned(),
             wall_s: self.began.elapsed().as_secs_f64(),

@@ -3,6 +3,7 @@
 //! A case is told its bench (the servers and settings of its experiment), collects samples, and judges them afterwards. Nothing here
 //! knows what is measured.
 
+pub(crate) mod account;
 mod clocks;
 pub(crate) mod leat_build;
 mod machine;
