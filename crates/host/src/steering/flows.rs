@@ -87,8 +87,8 @@ impl RawFlow {
     }
 
     fn heard(self, heard: &Heard) -> RawFlow {
-        let &Heard { client_next, acknowledged, window, timestamp } = heard;
-        RawFlow { client_next, acknowledged, window, timestamp, ..self }
+        let &Heard { client_next, acknowledged, window, timestamp, .. } = heard;
+        RawFlow { client_next, acknowledged, base: acknowledged, window, timestamp, ..self }
     }
 
     /// Without a flag, and with what was heard of it.
@@ -98,7 +98,7 @@ impl RawFlow {
 
     fn flow(self) -> Flow {
         let has = |flag| self.flags & flag != 0;
-        let RawFlow { client_next, acknowledged, window, timestamp, .. } = self;
+        let RawFlow { client_next, acknowledged, window, timestamp, wraps, base, .. } = self;
         Flow {
             id: self.id(),
             holder: ServerId(self.holder),
@@ -109,7 +109,7 @@ impl RawFlow {
             client_fin: self.client_fin != 0,
             node_closed: has(FLOW_NODE_CLOSED),
             reset: self.reset != 0,
-            heard: Heard { client_next, acknowledged, window, timestamp },
+            heard: Heard { client_next, acknowledged, window, timestamp, wraps, base },
             repeats: self.repeats,
         }
     }
@@ -126,6 +126,9 @@ pub struct Heard {
     pub window: u16,
     /// The client's clock, 0 when it tells none.
     pub timestamp: u32,
+    /// What it had acknowledged when the holder got the flow, and how often 2^32 bytes have been acknowledged since.
+    pub(super) base: u32,
+    pub(super) wraps: u16,
 }
 
 impl Heard {
@@ -138,7 +141,21 @@ impl Heard {
             acknowledged: state.unacknowledged(),
             window: u16::try_from(state.window.snd_wnd >> scale).unwrap_or(u16::MAX),
             timestamp: 0,
+            base: state.unacknowledged(),
+            wraps: 0,
         }
+    }
+
+    /// Bytes that the client has acknowledged since the holder got the flow as an image, of which this byte was the first that it hadn't. More than 2^32
+    /// are told from fewer, but of an entry that a program without that made. None: it has acknowledged less than it had then.
+    #[must_use]
+    pub fn acknowledged_since(&self, first: u32) -> Option<u64> {
+        if self.base == 0 && self.wraps == 0 {
+            return Some(self.acknowledged.wrapping_sub(first).into());
+        }
+        let since_base = u64::from(self.wraps) << 32 | u64::from(self.acknowledged.wrapping_sub(self.base));
+        // Packets of moments before may have come by, or been held.
+        since_base.checked_add_signed(self.base.wrapping_sub(first).cast_signed().into())
     }
 }
 

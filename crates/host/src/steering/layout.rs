@@ -70,12 +70,12 @@ pub(super) struct RawFlow {
     pub(super) client_fin: u8,
     pub(super) reset: u8,
     pub(super) repeats: u8,
-    pub(super) unused: [u8; 2],
+    pub(super) wraps: u16,
     pub(super) serial: u64,
     pub(super) home: u32,
     pub(super) generation: u32,
     pub(super) said: u32,
-    pub(super) unused_too: u32,
+    pub(super) base: u32,
 }
 
 /// `struct change`.

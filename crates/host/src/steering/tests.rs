@@ -226,7 +226,7 @@ fn id(serial: u64) -> FlowId {
 
 /// A flow at node 1 whose client would send byte 1000 next.
 fn steer(dispatcher: &Dispatcher, key: FlowKey, node: u32) {
-    let heard = Heard { client_next: 1000, acknowledged: 500, window: 1, timestamp: 0 };
+    let heard = Heard { client_next: 1000, acknowledged: 500, window: 1, timestamp: 0, base: 500, wraps: 0 };
     let holder = ServerId::new(node, 5);
     dispatcher.flows().offer(key, id(1), (holder, Generation(1)), heard, 0).unwrap();
     dispatcher.flows().unhold(key, id(1)).unwrap();
@@ -285,7 +285,8 @@ fn what_the_client_said_last_is_remembered() {
             (segment.acknowledged, segment.window, segment.timestamp) = (700, 44, Some(0x0102_0304));
             segment.payload = vec![1; 7];
             arrive(dispatcher, &segment);
-            let heard = Heard { client_next: 1007, acknowledged: 700, window: 44, timestamp: 0x0102_0304 };
+            let heard =
+                Heard { client_next: 1007, acknowledged: 700, window: 44, timestamp: 0x0102_0304, base: 500, wraps: 0 };
             assert_eq!(dispatcher.flows().get(segment.key()).unwrap().unwrap().heard, heard);
             // An old one, and one that somebody made up.
             segment.acknowledged = 600;
@@ -298,10 +299,31 @@ fn what_the_client_said_last_is_remembered() {
 }
 
 #[test]
+fn more_than_sequence_numbers_tell_is_counted() {
+    const STEP: u32 = 1 << 22;
+    in_lab("wraps", |dispatcher| {
+        let mut segment = Segment::new(CLIENT4, VIP4, ACK, 1000);
+        let (key, flows) = (segment.key(), dispatcher.flows());
+        let since = |first| flows.get(key).unwrap().unwrap().heard.acknowledged_since(first);
+        steer(dispatcher, key, 1);
+        assert_eq!((since(500), since(400), since(501)), (Some(0), Some(100), None));
+        for _ in 0..(2 << 32) / u64::from(STEP) + 1 {
+            segment.acknowledged = segment.acknowledged.wrapping_add(STEP);
+            arrive(dispatcher, &segment);
+        }
+        let acknowledged = (2 << 32) + u64::from(STEP);
+        assert_eq!((since(500), since(400)), (Some(acknowledged - 500), Some(acknowledged - 400)));
+        // Whoever gets it next, gets it as an image of now.
+        flows.steer(key, id(1), (ServerId::new(2, 5), Generation(2))).unwrap();
+        assert_eq!((since(STEP), since(STEP - 7)), (Some(0), Some(7)));
+    });
+}
+
+#[test]
 fn what_packets_say_and_what_leat_says_is_both_kept() {
     in_lab_by_both("both", |dispatcher| {
         let fin = Segment::new(CLIENT4, VIP4, FIN | ACK, 1000);
-        let heard = Heard { client_next: 1000, acknowledged: 0, window: 1, timestamp: 0 };
+        let heard = Heard { client_next: 1000, acknowledged: 0, window: 1, timestamp: 0, base: 0, wraps: 0 };
         for round in 0..500 {
             let (flows, key, id) = (dispatcher.flows(), fin.key(), id(round));
             flows.offer(key, id, (ServerId::new(1, 5), Generation(1)), heard, 0).unwrap();
@@ -421,7 +443,7 @@ fn acknowledgements_of_what_only_the_new_holder_can_have_said_do_not_wait() {
             let (flows, key) = (dispatcher.flows(), late.key());
             flows.hold(key, id(1)).unwrap();
             flows.hold(key, id(1)).unwrap();
-            let heard = Heard { client_next: 1000, acknowledged: 500, window: 1, timestamp: 0 };
+            let heard = Heard { client_next: 1000, acknowledged: 500, window: 1, timestamp: 0, base: 500, wraps: 0 };
             flows.offer(key, id(1), (ServerId::new(1, 5), Generation(1)), heard, 600).unwrap();
             let held = |segment: &Segment| {
                 // There is no tap, so what would wait is lost.

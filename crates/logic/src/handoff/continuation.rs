@@ -170,7 +170,9 @@ impl Known {
             return Err(Impossible::Unknown);
         }
         let is_complete = skipped == length;
-        let lost_bytes = seen.client_bytes.saturating_sub(self.client_bytes);
+        // Of the client's own bytes the home counts no more than sequence numbers tell.
+        let lost_bytes = wrap(seen.client_bytes).wrapping_sub(wrap(self.client_bytes)).cast_signed();
+        let lost_bytes = u64::try_from(lost_bytes).unwrap_or(0);
         if is_complete && lost_bytes > 0 {
             self.end_reply();
         }

@@ -91,7 +91,7 @@ impl<H: Host> Worker<H> {
             let entry = key.and_then(|key| steering.flows().get(key).ok().flatten());
             let entry = entry.filter(|entry| entry.id == flow).ok_or(Impossible::Unknown)?;
             let mut decoded = Image::decode(image).map_err(|_| Impossible::Unknown)?;
-            let witness = witness(&decoded, &entry.heard, now.since(kept)).ok_or(Impossible::NoTcp)?;
+            let witness = witness(&decoded, &entry.heard, now.since(kept))?;
             let is_as_it_was = match birth {
                 // Nobody has acknowledged any of it either: what the client has sent since, it sends again.
                 Birth::Denied => witness.acknowledged_bytes == 0,
@@ -153,13 +153,13 @@ impl Part {
 }
 
 /// What the steering program saw of the client since the image was made, so long ago.
-fn witness(image: &Image, heard: &Heard, age: Duration) -> Option<Witness> {
-    let tcp = image.tcp.as_ref()?;
+fn witness(image: &Image, heard: &Heard, age: Duration) -> Result<Witness, Impossible> {
+    let tcp = image.tcp.as_ref().ok_or(Impossible::NoTcp)?;
     let scale = tcp.window_scale.map_or(0, |scale| scale.send);
     // Clocks may differ in pace by 2 %, and a client drops what is from before what it has seen.
     let age_ms = (age + age / 50).as_millis() as u32;
-    Some(Witness {
-        acknowledged_bytes: u64::from(heard.acknowledged.wrapping_sub(tcp.unacknowledged())),
+    Ok(Witness {
+        acknowledged_bytes: heard.acknowledged_since(tcp.unacknowledged()).ok_or(Impossible::Unknown)?,
         window_bytes: u32::from(heard.window) << scale,
         client_bytes: u64::from(heard.client_next.wrapping_sub(tcp.first_unread())),
         timestamp: tcp.timestamp.map(|shown| shown.wrapping_add(age_ms)),

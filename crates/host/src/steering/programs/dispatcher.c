@@ -97,6 +97,8 @@ static __always_inline void remember(struct __sk_buff *skb, const struct packet 
 	if (packet->tcp.fin)
 		flow->client_fin = 1;
 	if (packet->tcp.ack && (__s32)(acknowledged - flow->acknowledged) >= 0) {
+		if (acknowledged - flow->base < flow->acknowledged - flow->base)
+			flow->wraps++;
 		flow->acknowledged = acknowledged;
 		flow->window = bpf_ntohs(packet->tcp.window);
 		__u32 timestamp = read_timestamp(skb, packet);
@@ -389,6 +391,8 @@ static __always_inline int make_change(__u32 data, __u32 data_end)
 		flow->holder = change.to.holder;
 		flow->generation = change.to.generation;
 		flow->said = change.to.said;
+		flow->base = flow->acknowledged;
+		flow->wraps = 0;
 	}
 	flow->seen_ns = change.to.seen_ns;
 	/* Last: by them packets go on their way. */

@@ -34,12 +34,12 @@ struct flow {
 	__u8 client_fin;    /* the client sends no more */
 	__u8 reset;         /* the client has given it up */
 	__u8 repeats;       /* segments in which the client said nothing new: a count that wraps */
-	__u8 unused[2];
+	__u16 wraps;        /* of what was acknowledged since `base`, which sequence numbers are too short to tell */
 	__u64 serial;       /* which flow of this key: a late deletion spares the next one */
 	__u32 home;         /* leat's: the worker that decides who has it */
 	__u32 generation;   /* leat's: under which the holder has it */
 	__u32 said;         /* leat's: with FLOW_OFFERED: the sequence number behind all that whoever had it before can have sent */
-	__u32 unused_too;
+	__u32 base;         /* what was acknowledged when the holder got it; 0 if that isn't known */
 };
 
 /* What leat wants of an entry: the packet that `change_flow` is run with. */
