@@ -192,6 +192,8 @@ pub(super) struct Flags {
     pub(super) closing: bool,
     /// With a reset.
     pub(super) cut: bool,
+    /// It lives on elsewhere: its client is to hear nothing of how it ends here.
+    pub(super) elsewhere: bool,
 }
 
 impl Flags {

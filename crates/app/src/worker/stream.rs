@@ -88,6 +88,8 @@ struct Flags {
     narrow: bool,
     /// Its owner says each time when more is received.
     paced: bool,
+    /// More had come than is received at a time.
+    plenty: bool,
 }
 
 impl Stream {
@@ -129,6 +131,11 @@ impl Stream {
     /// Whether its owner says when more is received.
     pub(super) fn is_paced(&self) -> bool {
         self.flags.paced
+    }
+
+    /// Whether so much had come last that there may be more by now.
+    pub(super) fn has_plenty(&self) -> bool {
+        self.flags.plenty
     }
 
     /// Takes the first `count` bytes, and asks for more.
@@ -280,6 +287,7 @@ impl Stream {
     fn received<R: Reactor>(&mut self, reactor: &mut R, buffer: ReceiveBuffer) {
         self.flags.receiving = false;
         let may_have_more = buffer.len() == RECEIVE_BUFFER_BYTES;
+        self.flags.plenty = may_have_more;
         if !self.flags.closing {
             self.inbox.extend_from_slice(reactor.bytes(&buffer));
         }

@@ -67,7 +67,10 @@ pub const RESEND_BYTES_MAX: u64 = 16 * 1024 * 1024;
 pub const LINK_INBOX_BYTES_MAX: usize = MESSAGE_BYTES_MAX + 64 * 1024;
 
 /// Messages that a link's peer hasn't made room for: then the link ends.
-pub const LINK_OUTBOX_BYTES_MAX: usize = 16 * 1024 * 1024;
+pub const LINK_OUTBOX_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+/// Messages that wait for a link's peer: then connections that nobody waits for are given away no further until there are fewer.
+pub const LINK_OUTBOX_BYTES_AMPLE: usize = 4 * 1024 * 1024;
 
 /// Contents of which a node remembers where they belong.
 pub const PLACES_MAX: usize = 1 << 16;

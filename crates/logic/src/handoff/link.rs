@@ -222,6 +222,12 @@ impl LinkSession {
         Ok(())
     }
 
+    /// Bytes that wait to be sent.
+    #[must_use]
+    pub fn waiting_bytes(&self) -> usize {
+        self.outbox.len()
+    }
+
     /// Appends to `out` what is to be sent now. Call it when the connection has taken what it was given before: what waits meanwhile is
     /// bounded here, not there.
     ///

@@ -328,9 +328,26 @@ fn a_home_that_stood_still_goes_on_with_nodes_that_are_alive() {
     pair.now = pair.now.after(Duration::from_secs(3));
     pair.node.handle_timeout(pair.now);
     assert!(pair.node.is_fenced(pair.now));
+    // What the node has said meanwhile lies unread.
+    pair.home.handle_timeout(pair.now);
+    assert!(pair.home_did.is_empty() && pair.collect_home().is_empty());
     pair.talk();
     pair.pass(Duration::from_millis(1));
     assert!(!pair.node.is_fenced(pair.now) && pair.home_did.is_empty());
+}
+
+#[test]
+fn a_node_that_says_nothing_though_its_session_is_there_is_waited_for_a_moment_longer() {
+    let mut pair = Pair::new();
+    pair.hand_over();
+    pair.now = pair.home.poll_timeout();
+    for is_over in [false, true] {
+        pair.home.handle_timeout(pair.now);
+        pair.collect_home();
+        let recovers = pair.home_did.iter().any(|effect| matches!(effect, Effect::Recover { .. }));
+        assert_eq!(recovers, is_over);
+        pair.now = pair.home.poll_timeout();
+    }
 }
 
 #[test]

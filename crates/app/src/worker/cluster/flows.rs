@@ -396,6 +396,7 @@ impl<H: Host> Worker<H> {
             // It lives here, as after a lease that ran out, and went on elsewhere. Its socket isn't marked: what the kernel says doesn't leave this host.
             Place::Slot { token, .. } if is_node => {
                 cluster.flows.at.remove(&token.index);
+                self.connections[token].flags.elsewhere = true;
                 self.cut(token);
             }
             Place::Slot { .. } | Place::Away => {}
@@ -485,8 +486,15 @@ impl<H: Host> Worker<H> {
         let requests_before = http.connection.requests.saturating_sub(u32::from(!http.head.is_empty()));
         let queued = (!http.head.is_empty()).then(|| queued(tcp));
         cluster.flows.all.insert(flow, Flow { key, base, known: None, queued, requests_before, place: Place::Away });
-        let socket = cluster.freezer.thaw(tcp).map_err(|error| refused(RefuseReason::Kernel, &error))?;
-        let socket = self.reactor.adopt(socket).map_err(|error| refused(RefuseReason::Kernel, &error))?;
+        let socket = cluster.freezer.thaw(tcp).map_err(|error| refused(RefuseReason::Kernel, &error));
+        let adopt = |socket| self.reactor.adopt(socket).map_err(|error| refused(RefuseReason::Kernel, &error));
+        let Ok(socket) = socket.and_then(adopt) else {
+            // Its home offers it to others, and a node hears of it no more.
+            if matches!(cluster.part, Part::Node(_)) {
+                cluster.flows.remove(flow);
+            }
+            return Err(RefuseReason::Kernel);
+        };
         let token = self.connections.open(self.now, socket, at);
         self.metrics.connections.set(self.connections.len() as u64);
         self.connections[token].arrived_us = self.now_us;

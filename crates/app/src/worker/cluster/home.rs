@@ -693,7 +693,10 @@ impl<H: Host> Worker<H> {
             cluster.flows.remove(flow);
             cluster.part.came_back(flow, self.now);
             match &mut cluster.part {
-                Part::Home(home) => home.flows.forget(flow),
+                Part::Home(home) => {
+                    home.settled(flow, Outcome::Unknown, self.now);
+                    home.flows.forget(flow);
+                }
                 Part::Node(node) => node.of(flow).into_iter().for_each(|flows| flows.ended(flow)),
                 Part::Peer(peer) => peer.flows.ended(flow),
                 Part::Front(_) => {}

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use leat_host::reactor::{Listener as ListeningSocket, Peer, Reactor, Socket, Token};
 use leat_host::{process, socket};
+use leat_logic::handoff::limits::LINK_OUTBOX_BYTES_AMPLE;
 use leat_logic::handoff::{LinkError, LinkSession, Message, ServerId, SessionId};
 use leat_logic::time::Instant;
 
@@ -106,6 +107,11 @@ impl Links {
         let homes = self.homes.values().filter(|home| home.session.is_none()).map(|home| home.try_at);
         let sessions = self.sessions.values().map(|link| link.session.poll_timeout().min(link.lull.poll_timeout()));
         homes.chain(sessions).min().unwrap_or(Instant::NEVER)
+    }
+
+    /// Whether so much waits for some peer that what nobody waits for isn't to be added.
+    pub(super) fn are_loaded(&self) -> bool {
+        self.sessions.values().any(|link| link.session.waiting_bytes() > LINK_OUTBOX_BYTES_AMPLE)
     }
 
     /// With which of a link's batches goes what is queued now.
@@ -225,11 +231,12 @@ impl<H: Host> Worker<H> {
         self.run_effects();
     }
 
-    /// Receives what comes next by a link, at once or when its lull is over.
+    /// Receives what comes next by a link, at once or when its lull is over. Where much has come, as while this process stood still, it's read on: leases
+    /// may hang on what it says.
     fn listen_on(&mut self, id: SessionId) {
         let Some(link) = self.cluster.as_mut().and_then(|cluster| cluster.links.sessions.get_mut(&id)) else { return };
         if let Some(stream) = self.streams.get(link.stream).filter(|stream| stream.is_paced())
-            && !link.lull.begins(self.now)
+            && (stream.has_plenty() || !link.lull.begins(self.now))
         {
             stream.go_on(&mut self.reactor);
         }
@@ -311,6 +318,7 @@ impl<H: Host> Worker<H> {
             }
         }
         failed.into_iter().for_each(|id| self.drop_session(id));
+        self.queue_turns();
         self.send_told();
     }
 

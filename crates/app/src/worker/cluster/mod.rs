@@ -57,6 +57,7 @@ mod waiting;
 
 use leat_host::handoff::Freezer;
 use leat_host::reactor::Token;
+use leat_logic::dispatch::Outcome;
 use leat_logic::handoff::limits::HOMES_MAX;
 use leat_logic::handoff::{Effect, FlowId, LinkKey, Sample, ServerId};
 use leat_logic::spread::{FRONT, Followed};
@@ -388,10 +389,11 @@ impl<H: Host> Worker<H> {
 
     /// A connection that belongs to a flow, or to a peer, is about to end: the kernel may say so to the client.
     pub(super) fn flow_ends(&mut self, token: Token) {
-        let socket = self.connections[token].socket;
+        let connection = &self.connections[token];
+        let (socket, is_elsewhere) = (connection.socket, connection.flags.elsewhere);
         if let Some(cluster) = &mut self.cluster
             && let Part::Node(node) = &cluster.part
-            && (node.is_peer || cluster.flows.at(token).is_some())
+            && (node.is_peer && !is_elsewhere || cluster.flows.at(token).is_some())
             && let Err(error) = leat_host::steering::mark_closing(&node::Borrowed(socket))
         {
             crate::log::warning(format_args!("a connection can't be marked as closing: {error}"));
@@ -448,6 +450,7 @@ impl<H: Host> Worker<H> {
         match &mut cluster.part {
             Part::Home(home) => {
                 home.dispatcher.connection_ended(requests);
+                home.settled(flow, Outcome::Unknown, self.now);
                 home.flows.forget(flow);
             }
             Part::Node(node) => {

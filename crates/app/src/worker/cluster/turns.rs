@@ -69,12 +69,13 @@ impl<F> Cluster<F> {
 }
 
 impl<H: Host> Worker<H> {
-    /// Freezes a flow's connection: when its turn comes if it's idle, else as soon as it can be.
+    /// Freezes a flow's connection: when its turn comes if nobody waits for it, else as soon as it can be. What is being sent on it goes along, so that a few
+    /// hundred at once would be more than a link takes; once that has begun, it's over soon.
     pub(super) fn freeze_in_turn(&mut self, flow: FlowId) {
         let Some(cluster) = &mut self.cluster else { return };
         let connection = cluster.flows.token(flow).map(|token| &self.connections[token]);
         let is_idle = connection.is_some_and(|known| known.exchange.is_none() && known.inbox.is_empty());
-        if is_idle && cluster.may_wait(flow) {
+        if (is_idle || !cluster.flows.is_freezing(flow)) && cluster.may_wait(flow) {
             cluster.turns.add(flow, Turn::Freeze);
             self.queue_turns();
         } else {
@@ -97,7 +98,7 @@ impl<H: Host> Worker<H> {
     pub(super) fn queue_turns(&mut self) {
         let Some(cluster) = &mut self.cluster else { return };
         let turns = &mut cluster.turns;
-        if turns.is_queued || turns.wanted.is_empty() {
+        if turns.is_queued || turns.wanted.is_empty() || cluster.links.are_loaded() {
             return;
         }
         // They are what work of an unknown site is: nobody's in particular, and with a share that nobody can take.
@@ -122,6 +123,9 @@ impl<H: Host> Worker<H> {
             cluster.turns.is_queued = false;
         }
         for _ in 0..TURN_COUNT {
+            if self.cluster.as_ref().is_some_and(|cluster| cluster.links.are_loaded()) {
+                break;
+            }
             match self.cluster.as_mut().and_then(|cluster| cluster.turns.next()) {
                 Some((flow, Turn::Freeze)) => self.freeze(flow),
                 Some((flow, Turn::Thaw(image))) => self.thaw_now(flow, *image),

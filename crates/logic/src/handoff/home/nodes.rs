@@ -2,6 +2,7 @@
 //! ends only with that life's lease. Both may be there at a time, as in an upgrade: what is new goes to the one that doesn't drain.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use super::super::effect::SessionId;
 use super::super::{Incarnation, ServerId};
@@ -10,6 +11,9 @@ use crate::time::Instant;
 
 /// Lives of a node that are listened to at a time: a process that follows another, which has replies to end, and may be followed itself.
 const LIVES_MAX: usize = 4;
+
+/// So long is listened on to a node whose lease has run out while its session is there: if this process stood still, its words may lie unread.
+const LISTEN_ON: Duration = Duration::from_millis(20);
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -39,6 +43,8 @@ pub(super) struct Late;
 struct Lease {
     /// When it surely sends no more; none while it never could.
     ends: Option<Instant>,
+    /// That this has come was first seen then.
+    overdue_at: Option<Instant>,
     /// It can be offered something: one that has only said what it holds hasn't had a lease from here.
     is_granted: bool,
     is_draining: bool,
@@ -204,25 +210,34 @@ impl Nodes {
     pub(super) fn owe(&mut self, life: Life, ends: Instant) {
         if let Some(lease) = self.lives.get_mut(&life) {
             lease.ends = lease.ends.max(Some(ends));
+            lease.overdue_at = None;
         }
     }
 
-    /// Whose lease has run out.
-    pub(super) fn lapsed(&self, now: Instant) -> Vec<Life> {
-        let has_lapsed = |lease: &Lease| lease.ends.is_some_and(|ends| ends <= now);
-        self.lives.iter().filter(|(_, lease)| has_lapsed(lease)).map(|(&life, _)| life).collect()
+    /// Whose lease has run out, and all that they said has been heard.
+    pub(super) fn lapsed(&mut self, now: Instant) -> Vec<Life> {
+        let overdue = self.lives.iter_mut().filter(|(_, lease)| lease.ends.is_some_and(|ends| ends <= now));
+        let lapsed = overdue.filter_map(|(&life, lease)| {
+            let overdue_at = *lease.overdue_at.get_or_insert(now);
+            (lease.session.is_none() || overdue_at.after(LISTEN_ON) <= now).then_some(life)
+        });
+        lapsed.collect()
     }
 
     /// Its flows have been taken back: nothing is owed to it any more.
     pub(super) fn settle_lapse(&mut self, life: Life) {
         if let Some(lease) = self.lives.get_mut(&life) {
-            (lease.ends, lease.is_granted) = (None, false);
+            (lease.ends, lease.overdue_at, lease.is_granted) = (None, None, false);
         }
         self.forget_if_nothing_is_owed(life);
     }
 
     pub(super) fn next_lapse(&self) -> Instant {
-        self.lives.values().filter_map(|lease| lease.ends).min().unwrap_or(Instant::NEVER)
+        let lapse = |lease: &Lease| match (lease.overdue_at, lease.session) {
+            (Some(overdue_at), Some(_)) => Some(overdue_at.after(LISTEN_ON)),
+            _ => lease.ends,
+        };
+        self.lives.values().filter_map(lapse).min().unwrap_or(Instant::NEVER)
     }
 
     fn forget_if_nothing_is_owed(&mut self, life: Life) {
