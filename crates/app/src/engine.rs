@@ -49,6 +49,8 @@ struct Engine<'a> {
     descriptors_max: u64,
     /// By address, in the order in which they began to listen: a worker's place in `workers` is that of its sockets. Workers have copies.
     sockets: BTreeMap<ListenerName, Vec<OwnedFd>>,
+    /// Those that are for the next configuration: closed if it's refused.
+    offered: Vec<(ListenerName, Vec<OwnedFd>)>,
     /// Which of them get new connections.
     share: Share,
     workers: Vec<Running>,
@@ -135,6 +137,7 @@ fn start(source: &Source) -> io::Result<Engine<'_>> {
         config: None,
         descriptors_max,
         sockets: BTreeMap::new(),
+        offered: Vec::new(),
         share: Share::default(),
         workers: Vec::new(),
         balance: Balance::default(),
@@ -261,12 +264,15 @@ impl Engine<'_> {
         match verb {
             "listen" => {
                 let name: ListenerName = rest.parse().map_err(|_| io::ErrorKind::InvalidData)?;
-                self.sockets.entry(name).or_default().extend(message.descriptors);
+                self.offered.push((name, message.descriptors));
                 Ok(())
             }
             "apply" => match self.apply(message.descriptors) {
                 Ok(()) => self.say("applied"),
-                Err(reason) => self.say(&format!("refused {reason}")),
+                Err(reason) => {
+                    self.offered.clear();
+                    self.say(&format!("refused {reason}"))
+                }
             },
             "drain" => {
                 let (milliseconds, idle) = rest.split_once(' ').unwrap_or((rest, ""));
@@ -296,6 +302,9 @@ impl Engine<'_> {
         // Old files may have been moved away: a reload opens all of them anew.
         self.logs.reopen();
         log::configure(&config.log);
+        for (name, sockets) in self.offered.drain(..) {
+            self.sockets.entry(name).or_default().extend(sockets);
+        }
         let before = self.config.replace(config.clone());
         if let Some(before) = before {
             for key in lasting_changes(&before, &config) {
@@ -349,6 +358,7 @@ impl Engine<'_> {
         }
         // The workers close their copies when they have emptied the queues.
         self.sockets.clear();
+        self.offered.clear();
         Ok(())
     }
 

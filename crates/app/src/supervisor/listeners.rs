@@ -21,6 +21,8 @@ pub(super) struct Group {
     pub(super) bound: SocketAddr,
     /// One for each worker, in the order in which they were bound.
     pub(super) sockets: Vec<OwnedFd>,
+    /// How many of them the configuration in force has.
+    in_force: usize,
     /// How many of them the engine has.
     pub(super) sent: usize,
     /// How many the engine before it has.
@@ -51,7 +53,14 @@ impl Listeners {
                 None => {
                     let socket = first_socket(name)?;
                     let bound = socket::local_address(&socket).map_err(|error| cannot(name.address, &error))?;
-                    self.groups.push(Group { name, bound, sockets: vec![socket], sent: 0, sent_before: 0 });
+                    self.groups.push(Group {
+                        name,
+                        bound,
+                        sockets: vec![socket],
+                        in_force: 0,
+                        sent: 0,
+                        sent_before: 0,
+                    });
                     self.groups.len() - 1
                 }
             };
@@ -63,16 +72,29 @@ impl Listeners {
         Ok(())
     }
 
-    /// Closes the addresses that the configuration doesn't have.
-    pub(super) fn keep_only(&mut self, config: &Config) {
+    /// The configuration is in force: addresses that it doesn't have are closed.
+    pub(super) fn applied(&mut self, config: &Config) {
         let wanted = wanted(config);
         self.groups.retain(|group| wanted.iter().any(|&(name, _)| name == group.name));
+        for group in &mut self.groups {
+            group.in_force = group.sockets.len();
+        }
+    }
+
+    /// What was last bound isn't used. Nobody would accept there, but the kernel would share connections out to it.
+    pub(super) fn refused(&mut self) {
+        for group in &mut self.groups {
+            group.sockets.truncate(group.in_force);
+            group.sent = group.sent.min(group.sockets.len());
+        }
+        self.groups.retain(|group| !group.sockets.is_empty());
     }
 
     /// The engine has closed its copies of all but the first `count` sockets of an address.
     pub(super) fn release(&mut self, name: ListenerName, count: usize) {
         if let Some(group) = self.groups.iter_mut().find(|group| group.name == name) {
             group.sockets.truncate(count.max(1));
+            group.in_force = group.in_force.min(group.sockets.len());
             group.sent = group.sent.min(group.sockets.len());
         }
     }
@@ -100,7 +122,7 @@ impl Listeners {
         let bound = socket::local_address(first)?;
         // The predecessor's engine has them all.
         let sent = sockets.len();
-        self.groups.push(Group { name, bound, sockets, sent, sent_before: 0 });
+        self.groups.push(Group { name, bound, sockets, in_force: sent, sent, sent_before: 0 });
         Ok(())
     }
 
@@ -108,6 +130,7 @@ impl Listeners {
     pub(super) fn fall_back(&mut self) {
         for group in &mut self.groups {
             group.sockets.truncate(group.sent_before);
+            group.in_force = group.sockets.len();
             group.sent = group.sockets.len();
         }
         self.groups.retain(|group| !group.sockets.is_empty());

@@ -274,7 +274,6 @@ impl Supervisor<'_> {
             Err(mistakes) => return self.refuse(&format!("\n{mistakes}")),
         };
         if let Err(message) = self.listeners.bind(&config) {
-            self.listeners.keep_only(&self.config);
             return self.refuse(&message);
         }
         if self.engine.is_some() && self.needs_new_engine(&config) {
@@ -291,7 +290,8 @@ impl Supervisor<'_> {
     }
 
     /// A new configuration can't be put in force.
-    fn refuse(&self, reason: &str) {
+    fn refuse(&mut self, reason: &str) {
+        self.listeners.refused();
         let message = "the new configuration isn't used; the old one stays in force";
         let space = if reason.starts_with('\n') { "" } else { " " };
         log::error(format_args!("{message}:{space}{reason}"));
@@ -351,7 +351,6 @@ impl Supervisor<'_> {
                     return Ok(());
                 }
                 self.applying = None;
-                self.listeners.keep_only(&self.config);
                 self.refuse(&reason);
             }
             Report::Released { name, count } if current => self.listeners.release(name, count),
@@ -368,8 +367,10 @@ impl Supervisor<'_> {
         if let Some((config, text)) = self.applying.take() {
             log::configure(&config.log);
             (self.config, self.text) = (config, text);
-            self.listeners.keep_only(&self.config);
+            self.listeners.applied(&self.config);
             log::info("the new configuration is in force");
+        } else {
+            self.listeners.applied(&self.config);
         }
         if !self.announced {
             self.announced = true;

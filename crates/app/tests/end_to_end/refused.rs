@@ -1,6 +1,7 @@
 //! What a configuration that can't be used leaves behind: nothing. And what becomes of one that nobody could use at the time.
 
 use std::fs;
+use std::net::TcpListener;
 
 use crate::on_both_reactors;
 use crate::reload::engines;
@@ -52,7 +53,50 @@ fn an_engine_that_can_serve_nothing_is_followed_by_others(reactor: Reactor) {
     answers(&server, "one\n");
 }
 
+/// A configuration that the supervisor takes and the engine doesn't: its access log can't be written.
+fn refused_by_engine(site: &Directory, workers: usize, listen: &str) -> String {
+    let link = site.at("access.log");
+    if !link.is_symlink() {
+        std::os::unix::fs::symlink(site.at("absent/access.log"), link).unwrap();
+    }
+    format!("{}[site.access_log]\npath = \"access.log\"\n", text(workers, listen, "one"))
+}
+
+fn all_are_answered(server: &Server) {
+    for _ in 0..32 {
+        assert_eq!(server.get("/a.txt").text(), "one\n");
+    }
+}
+
+fn sockets_of_a_refused_configuration_are_closed(reactor: Reactor) {
+    let site = site();
+    let server = Server::configured(reactor, &site, &text(1, "\"127.0.0.1:0\"", "one"));
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let listen = format!("\"127.0.0.1:0\", \"{}\"", taken.local_addr().unwrap());
+    let line = server.reload(reactor, &site, &text(4, &listen, "one"));
+    assert!(line.contains("the old one stays"), "{line}");
+    all_are_answered(&server);
+    let line = server.reload(reactor, &site, &refused_by_engine(&site, 4, "\"127.0.0.1:0\""));
+    assert!(line.contains("the old one stays"), "{line}");
+    all_are_answered(&server);
+}
+
+fn a_refused_address_can_be_had_later(reactor: Reactor) {
+    let site = site();
+    let server = Server::configured(reactor, &site, &text(2, "\"127.0.0.1:0\"", "one"));
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let listen = format!("\"127.0.0.1:0\", \"{free}\"");
+    let line = server.reload(reactor, &site, &refused_by_engine(&site, 2, &listen));
+    assert!(line.contains("the old one stays"), "{line}");
+    assert!(Client::try_connect(free).is_err(), "nobody serves there");
+    let line = server.reload(reactor, &site, &text(2, &listen, "one"));
+    assert!(line.contains("the new configuration is in force"), "{line}");
+    assert_eq!(Client::connect(free).get("/a.txt").text(), "one\n");
+}
+
 on_both_reactors!(
     the_next_engine_has_the_configuration_in_force,
     an_engine_that_can_serve_nothing_is_followed_by_others,
+    sockets_of_a_refused_configuration_are_closed,
+    a_refused_address_can_be_had_later,
 );
