@@ -51,7 +51,7 @@ impl Listeners {
             let place = match self.groups.iter().position(|group| group.name == name) {
                 Some(place) => place,
                 None => {
-                    let socket = first_socket(name)?;
+                    let socket = first_socket(name, self.overlaps(name.address))?;
                     let bound = socket::local_address(&socket).map_err(|error| cannot(name.address, &error))?;
                     self.groups.push(Group {
                         name,
@@ -70,6 +70,14 @@ impl Listeners {
             }
         }
         Ok(())
+    }
+
+    /// Whether one of our own addresses is at the same port, and includes this one or is included in it: one of them is `0.0.0.0` or `[::]`.
+    fn overlaps(&self, address: SocketAddr) -> bool {
+        self.groups.iter().map(|group| group.bound).any(|ours| {
+            let is_port = ours.port() == address.port() && ours.is_ipv4() == address.is_ipv4();
+            is_port && ours != address && (ours.ip().is_unspecified() || address.ip().is_unspecified())
+        })
     }
 
     /// The configuration is in force: addresses that it doesn't have are closed.
@@ -162,10 +170,11 @@ impl Listeners {
 const CLEARED_UP: Duration = Duration::from_secs(1);
 
 /// With `SO_REUSEPORT` alone, a second server of the same user would silently take half of our connections. A probe without it is refused when
-/// anybody listens there.
-fn first_socket(ListenerName { address, is_admin }: ListenerName) -> Result<OwnedFd, String> {
+/// anybody listens there: we too, if an address of ours `overlaps`.
+fn first_socket(ListenerName { address, is_admin }: ListenerName, overlaps: bool) -> Result<OwnedFd, String> {
     let start = Instant::now();
-    while address.port() != 0
+    while !overlaps
+        && address.port() != 0
         && let Err(error) = socket::listen_alone(address)
     {
         if error.kind() != io::ErrorKind::AddrInUse || start.elapsed() > CLEARED_UP {
@@ -211,8 +220,8 @@ mod tests {
             address: SocketAddr::new(text.parse().expect("an address"), port),
             is_admin: false,
         };
-        first_socket(name("::")).expect("nobody listens there on IPv6");
-        let taken = first_socket(name("0.0.0.0")).expect_err("somebody does on IPv4");
+        first_socket(name("::"), false).expect("nobody listens there on IPv6");
+        let taken = first_socket(name("0.0.0.0"), false).expect_err("somebody does on IPv4");
         assert!(taken.contains("another program listens there"), "{taken}");
     }
 }

@@ -94,9 +94,26 @@ fn a_refused_address_can_be_had_later(reactor: Reactor) {
     assert_eq!(Client::connect(free).get("/a.txt").text(), "one\n");
 }
 
+fn one_address_of_a_port_becomes_all_and_one_again(reactor: Reactor) {
+    let site = site();
+    let port = TcpListener::bind("0.0.0.0:0").unwrap().local_addr().unwrap().port();
+    let (one, all) = (format!("\"127.0.0.1:{port}\""), format!("\"0.0.0.0:{port}\""));
+    let server = Server::configured(reactor, &site, &text(2, &one, "one"));
+    for listen in [&all, &one] {
+        let line = server.reload(reactor, &site, &text(2, listen, "one"));
+        assert!(line.contains("the new configuration is in force"), "{line}");
+        eventually("it's answered", || {
+            let mut client = Client::try_connect(server.address()).ok()?;
+            client.try_send("GET /a.txt HTTP/1.1\r\nHost: localhost\r\n\r\n").ok()?;
+            Some(assert_eq!(client.try_reply().ok()?.text(), "one\n"))
+        });
+    }
+}
+
 on_both_reactors!(
     the_next_engine_has_the_configuration_in_force,
     an_engine_that_can_serve_nothing_is_followed_by_others,
     sockets_of_a_refused_configuration_are_closed,
     a_refused_address_can_be_had_later,
+    one_address_of_a_port_becomes_all_and_one_again,
 );
