@@ -280,7 +280,9 @@ impl Supervisor<'_> {
             return self.replace_engine(config, text);
         }
         let Some(engine) = &self.engine else {
-            (self.config, self.text) = (config, text);
+            // It's in force when the next engine says so, which needn't be waited for now.
+            self.applying = Some((config, text));
+            self.restart_at = Some(Instant::now());
             return;
         };
         match self.listeners.send_new(engine).and_then(|()| engine.apply(&text)) {
@@ -344,10 +346,13 @@ impl Supervisor<'_> {
                 }
                 if let Some(engine) = self.engine.as_ref().filter(|engine| !engine.has_applied) {
                     // It would serve nothing. Its end is noticed, and another is started.
-                    log::error(format_args!(
-                        "nothing is served: the engine can't use the configuration in force: {reason}"
-                    ));
                     process::kill(engine.pid());
+                    match self.applying.take() {
+                        Some(_) => self.refuse(&reason),
+                        None => log::error(format_args!(
+                            "nothing is served: the engine can't use the configuration in force: {reason}"
+                        )),
+                    }
                     return Ok(());
                 }
                 self.applying = None;
@@ -423,9 +428,11 @@ impl Supervisor<'_> {
             self.applying = None;
             return Ok(());
         }
-        self.applying = None;
         if !self.announced {
             return Err("the engine ended before it was ready".to_owned());
+        }
+        if self.applying.take().is_some() {
+            self.refuse("the engine has ended");
         }
         self.crashes = if lived >= STABLE { 0 } else { self.crashes + 1 };
         let delay = if self.crashes == 0 {

@@ -110,10 +110,26 @@ fn one_address_of_a_port_becomes_all_and_one_again(reactor: Reactor) {
     }
 }
 
+fn a_configuration_that_comes_while_no_engine_runs_is_put_in_force(reactor: Reactor) {
+    let site = site();
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let listen = format!("\"127.0.0.1:0\", \"{free}\"");
+    let server = Server::configured_with_listeners(reactor, &site, &text(2, &listen, "one"), 2);
+    fs::rename(site.at("one"), site.at("away")).unwrap();
+    kill_engine(&server);
+    // By now there's mostly none.
+    server.wait_for_stderr(&["starts again in 1.6s"]);
+    let line = server.reload(reactor, &site, &text(2, "\"127.0.0.1:0\"", "two"));
+    assert!(line.contains("the new configuration is in force"), "{line}");
+    answers(&server, "two\n");
+    assert!(Client::try_connect(free).is_err(), "it's no address any more");
+}
+
 on_both_reactors!(
     the_next_engine_has_the_configuration_in_force,
     an_engine_that_can_serve_nothing_is_followed_by_others,
     sockets_of_a_refused_configuration_are_closed,
     a_refused_address_can_be_had_later,
     one_address_of_a_port_becomes_all_and_one_again,
+    a_configuration_that_comes_while_no_engine_runs_is_put_in_force,
 );
