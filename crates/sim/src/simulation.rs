@@ -314,6 +314,9 @@ impl Run {
         if holdings.connections != 0 || holdings.events != 0 || self.metrics.connections.get() != 0 {
             world.violation(format!("the worker has ended and holds {holdings:?}"));
         }
+        if holdings.memory_bytes != 0 {
+            world.violation(format!("no connection is left, and sites hold {} bytes for them", holdings.memory_bytes));
+        }
         if world.storage.pending() != 0 {
             let pending = world.storage.pending();
             world.violation(format!("{pending} answers of the storage were never fetched"));

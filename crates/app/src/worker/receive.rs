@@ -89,9 +89,14 @@ impl<H: Host> Worker<H> {
                     if std::mem::take(&mut connection.flags.unread) {
                         self.gates[connection.site as usize].unread.forget(token);
                     }
-                    connection.site = site;
+                    let site_before = std::mem::replace(&mut connection.site, site);
                     connection.exchange = Some(exchange);
                     self.under_way.in_hand += 1;
+                    if site != site_before {
+                        // What that has of the connection is found by its site only.
+                        let held = std::mem::take(&mut connection.accounted_bytes);
+                        self.release_memory(site_before, held);
+                    }
                     match first {
                         First::Admit => self.admit(token),
                         First::TooLarge => self.refuse_length(token),
