@@ -15,6 +15,8 @@ use crate::spawn::{Start, spawn};
 
 /// Open files that a program may have, unless it raises its limit itself: more than 1,024 would break those that use select(2).
 const OPEN_FILES: u64 = 1024;
+/// From linux/sched.h, as proc(5) says of the flags in `stat`.
+const PF_EXITING: u64 = 4;
 /// Processes of one program that are looked for: itself and its descendants.
 const MEMBERS_MAX: usize = 64;
 
@@ -82,6 +84,9 @@ pub trait Programs {
     /// Whether the program or a descendant wants the processor. Descendants that it finds count from now on; those that stand still though the program was resumed
     /// are resumed too.
     fn is_runnable(&mut self, program: ProgramId) -> bool;
+
+    /// Whether the program has ended, or is about to: nothing keeps it from that but a moment of the processor. Not if it has only closed its output.
+    fn is_ending(&mut self, program: ProgramId) -> bool;
 
     /// How the program has ended, if it has; said once.
     fn reap(&mut self, program: ProgramId) -> Option<Ended>;
@@ -183,12 +188,24 @@ fn children(process: u32) -> Vec<u32> {
     list.split_ascii_whitespace().filter_map(|number| number.parse().ok()).collect()
 }
 
+/// What proc(5) has in a process's `stat` behind its name, which may have any bytes.
+fn stat(process: u32) -> Vec<u8> {
+    let stat = std::fs::read(format!("/proc/{process}/stat")).unwrap_or_default();
+    // It's in parentheses.
+    let after_name = stat.iter().rposition(|&byte| byte == b')').map_or(0, |place| place + 2);
+    stat.get(after_name..).unwrap_or_default().to_vec()
+}
+
 /// The letter that proc(5) has for what a process does: `R` where it waits for the processor or has it, `T` where it was stopped.
 fn state(process: u32) -> Option<u8> {
-    let stat = std::fs::read(format!("/proc/{process}/stat")).unwrap_or_default();
-    // Its name, in parentheses, may have any bytes.
-    let after_name = stat.iter().rposition(|&byte| byte == b')').map_or(0, |place| place + 2);
-    stat.get(after_name).copied()
+    stat(process).first().copied()
+}
+
+/// Whether the kernel has begun to end a process: it says so before it closes what that has open.
+fn is_exiting(process: u32) -> bool {
+    let stat = stat(process);
+    let flags = stat.split(|&byte| byte == b' ').nth(6).and_then(|flags| std::str::from_utf8(flags).ok()?.parse().ok());
+    flags.is_none_or(|flags: u64| flags & PF_EXITING != 0)
 }
 
 impl Programs for LocalPrograms {
@@ -279,6 +296,14 @@ impl Programs for LocalPrograms {
             }
         }
         wants
+    }
+
+    fn is_ending(&mut self, program: ProgramId) -> bool {
+        let is_ending = is_exiting(program.0);
+        if is_ending {
+            hasten(program.0);
+        }
+        is_ending
     }
 
     fn reap(&mut self, program: ProgramId) -> Option<Ended> {
@@ -454,6 +479,22 @@ mod tests {
         eventually("so does what it has started", || (state(child) != Some(b'T')).then_some(()));
         programs.kill(program);
         eventually("it ends", || programs.reap(program));
+    }
+
+    #[test]
+    fn a_program_that_closes_its_output_isnt_one_that_ends() {
+        let mut programs = LocalPrograms::new();
+        let (program, mut stream) = shell(&mut programs, "exec 1>&- 0<&-; while :; do :; done");
+        assert_eq!(stream.read(&mut [0; 1]).unwrap(), 0);
+        assert!(!programs.is_ending(program));
+        programs.kill(program);
+        eventually("it ends", || programs.reap(program));
+        for script in ["exit 3", "kill -9 $$"] {
+            let (program, mut stream) = shell(&mut programs, script);
+            assert_eq!(stream.read(&mut [0; 1]).unwrap(), 0);
+            assert!(programs.is_ending(program), "{script}");
+            eventually("it has ended", || programs.reap(program));
+        }
     }
 
     #[test]

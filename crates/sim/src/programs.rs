@@ -197,6 +197,10 @@ impl Programs for SimPrograms {
         self.with(program, |program| program.is_due && !program.has_ended).unwrap_or_default()
     }
 
+    fn is_ending(&mut self, program: ProgramId) -> bool {
+        self.with(program, |program| program.has_ended).unwrap_or_default()
+    }
+
     fn reap(&mut self, program: ProgramId) -> Option<Ended> {
         let used = self.with(program, |program| program.has_ended.then_some(program.used_in_all))??;
         self.0.borrow_mut().programs.all.remove(&program.0);

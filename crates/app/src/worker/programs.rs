@@ -23,14 +23,16 @@ const SLICE_MIN: Duration = Duration::from_micros(50);
 /// How often a program that waits for something is looked at: at first, and after a while.
 const LOOK_MIN: Duration = Duration::from_millis(1);
 const LOOK_MAX: Duration = Duration::from_millis(16);
+/// How often one is looked at that is about to end, while its reply waits for that.
+const END_LOOK: Duration = Duration::from_micros(100);
 /// How often a program is looked at that has nothing to do.
 const IDLE_LOOK: Duration = Duration::from_secs(1);
 
 /// What a program is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// One request.
-    Cgi,
+    /// One request, of this connection.
+    Cgi(Token),
     /// One request after the other.
     Responder,
 }
@@ -50,6 +52,8 @@ struct Program {
     /// When it's killed: its request is over.
     kill_at: Instant,
     is_killed: bool,
+    /// Its reply waits for its end.
+    is_awaited: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,6 +115,17 @@ impl<P: HostPrograms> Programs<P> {
         self.all.get(&token.index).is_some_and(|program| program.token == token)
     }
 
+    /// Whether a program that says nothing more is about to end: then how it has ended is told soon.
+    pub(super) fn await_end(&mut self, token: Token) -> bool {
+        let Some(id) = self.get(token).map(|program| program.id) else { return false };
+        let is_ending = self.host.is_ending(id);
+        if let Some(program) = self.get(token).filter(|_| is_ending) {
+            program.is_awaited = true;
+            self.look_at = Instant::default();
+        }
+        is_ending
+    }
+
     fn get(&mut self, token: Token) -> Option<&mut Program> {
         self.all.get_mut(&token.index).filter(|program| program.token == token)
     }
@@ -152,6 +167,7 @@ impl<H: Host> Worker<H> {
             charged: Duration::ZERO,
             kill_at: Instant::NEVER,
             is_killed: false,
+            is_awaited: false,
         };
         self.programs.all.insert(token.index, program);
         self.metrics.programs.set(self.programs.len() as u64);
@@ -317,6 +333,7 @@ impl<H: Host> Worker<H> {
     fn look_at_program(&mut self, token: Token) -> Instant {
         let Some(program) = self.programs.get(token) else { return Instant::NEVER };
         let (id, site, state, kill_at) = (program.id, program.site, program.state, program.kill_at);
+        let is_awaited = program.is_awaited;
         if let Some(ended) = self.programs.host.reap(id) {
             self.program_ended(token, ended);
             return Instant::NEVER;
@@ -328,6 +345,11 @@ impl<H: Host> Worker<H> {
                 program.is_killed = true;
             }
             return self.now.after(LOOK_MIN);
+        }
+        if is_awaited {
+            // It has its turn once more.
+            self.rouse_program(token);
+            return self.now.after(END_LOOK).min(kill_at);
         }
         let State::Waiting { look_at, pause } = state else { return self.now.after(LOOK_MAX).min(kill_at) };
         if self.now < look_at {

@@ -105,7 +105,6 @@ fn what_is_no_reply_is_502(reactor: Reactor) {
         ("silent", "exit 0"),
         ("garbage", "echo this is no header; echo; echo text"),
         ("short", "printf 'Content-Length: 10\\n\\nhalf'"),
-        ("dies", "printf 'X: y\\n\\nsomething'; kill -9 $$"),
         ("errors", "echo something went wrong >&2; printf 'X: y\\n\\n'"),
     ]);
     let server = serve(reactor, &directory, "");
@@ -115,13 +114,40 @@ fn what_is_no_reply_is_502(reactor: Reactor) {
     let mut client = server.connect();
     client.send("GET /cgi/short HTTP/1.1\r\nHost: it.test\r\n\r\n");
     assert!(client.try_reply().is_err(), "half a reply must not look whole");
-    assert_eq!(ask(&server, "GET /cgi/dies").text(), "something");
     assert_eq!(ask(&server, "GET /cgi/errors").status, 200);
     server.wait_for_stderr(&["something went wrong"]);
-    server.wait_for_stderr(&["ended by signal 9"]);
     for missing in ["/cgi/none", "/cgi/", "/cgi", "/cgi/.hidden", "/cgi/..%2fsite%2findex.html"] {
         assert_eq!(ask(&server, &format!("GET {missing}")).status, 404, "{missing}");
     }
+}
+
+/// Without a length only its end tells whether that was all.
+fn half_a_reply_of_a_killed_program_doesnt_look_whole(reactor: Reactor) {
+    let directory = programs(&[
+        ("dies", "printf 'X: y\\n\\nsomething'; kill -9 $$"),
+        ("goes-on", "printf 'X: y\\n\\nall of it'; exec 1>&- 0<&- 2>&-; while :; do :; done"),
+        ("fails", "printf 'X: y\\n\\nall of it'; exit 1"),
+    ]);
+    let server = serve(reactor, &directory, "[site.access_log]\npath = \"log\"\nformat = \"json\"");
+    for version in ["1.1", "1.0"] {
+        for (name, is_whole) in [("dies", false), ("goes-on", true), ("fails", true)] {
+            let mut client = server.connect();
+            client.send(format!("GET /cgi/{name} HTTP/{version}\r\nHost: it.test\r\n\r\n"));
+            match client.try_reply() {
+                Ok(reply) if is_whole => assert_eq!(reply.text(), "all of it", "{name}"),
+                reply => assert!(reply.is_err() && !is_whole, "{name}, {version}"),
+            }
+        }
+    }
+    server.wait_for_stderr(&["signal 9 ended it in the middle of its reply"]);
+    let told = || std::fs::read_to_string(directory.at("log")).unwrap_or_default();
+    eventually("the log tells them apart", || {
+        let lines = told();
+        let told_of =
+            |name: &str, state: &str| lines.lines().filter(|line| line.contains(name) && line.contains(state)).count();
+        let [cut, whole] = ["\"complete\":false", "\"complete\":true"];
+        (told_of("cgi/dies", cut) == 2 && told_of("cgi/fails", whole) == 2).then_some(())
+    });
 }
 
 fn a_program_that_cant_be_started_is_told(reactor: Reactor) {
@@ -468,6 +494,7 @@ on_both_reactors!(
     a_program_is_told_and_answers,
     statuses_and_redirects_are_passed_on,
     what_is_no_reply_is_502,
+    half_a_reply_of_a_killed_program_doesnt_look_whole,
     a_program_that_cant_be_started_is_told,
     content_reaches_the_program,
     a_client_that_awaits_leave_gets_it,

@@ -88,7 +88,7 @@ impl<H: Host> Worker<H> {
             }
         })?;
         let socket = socket.ok_or(Status::INTERNAL_SERVER_ERROR)?;
-        let program = self.add_program(program, handler, Purpose::Cgi);
+        let program = self.add_program(program, handler, Purpose::Cgi(token));
         let stream = self.open_stream(socket, false, Owner::Connection(token));
         self.run_has_begun(token, Talk::Cgi { stream, program });
         if self.program_run(token).is_some_and(|run| run.body == super::program_run::Body::Ended)

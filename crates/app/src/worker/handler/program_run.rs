@@ -3,6 +3,7 @@
 
 use std::rc::Rc;
 
+use leat_host::program::Ended;
 use leat_host::reactor::Token;
 use leat_logic::cgi::{Place, ReplyReader};
 use leat_logic::fastcgi::Conversation;
@@ -33,6 +34,8 @@ pub(in crate::worker) struct ProgramRun {
     pub(super) passing: Passing,
     /// What to answer in place of the program, which has been given up.
     pub(super) failed: Option<Status>,
+    /// How a CGI program has ended.
+    pub(super) ended: Option<Ended>,
     /// When the program last said or took something, or leat last didn't wait for it.
     pub(super) heard_at: Instant,
 }
@@ -86,6 +89,7 @@ impl ProgramRun {
             gathered: None,
             passing: Passing::default(),
             failed: None,
+            ended: None,
             heard_at: now,
         })
     }

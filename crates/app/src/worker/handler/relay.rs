@@ -40,6 +40,8 @@ enum Bad {
     Refused,
     #[error("it ended in the middle of its reply")]
     Ended,
+    #[error("signal {0} ended it in the middle of its reply, or after it")]
+    Killed(i32),
 }
 
 impl<H: Host> Worker<H> {
@@ -191,6 +193,14 @@ impl<H: Host> Worker<H> {
         }
         if !is_told {
             run.reader.handle_end()?;
+        }
+        if let Talk::Cgi { program, .. } = run.talk {
+            // It hasn't said how much there was to come: how it ends says whether that was all.
+            match run.ended.map(|ended| ended.signal) {
+                Some(Some(signal)) => return Err(Bad::Killed(signal)),
+                None if self.programs.await_end(program) => return Ok(Heard::More),
+                Some(None) | None => {}
+            }
         }
         if run.framing == Some(Framing::Chunked) {
             out.extend_from_slice(b"0\r\n\r\n");

@@ -6,8 +6,9 @@ use leat_host::program::{Ended, error_pipe, read_error_pipe};
 use leat_host::reactor::{Reactor, TOKEN_INDEX_MAX, Token};
 
 use super::super::programs::Purpose;
-use super::super::{Host, Worker};
+use super::super::{Host, Stage, Worker};
 use super::pool::{ErrorPipe, Pool};
+use super::program_run::{ProgramRun, Talk};
 use super::{Handler, Kind};
 
 /// Bytes read from the pipe for errors at a time, and how often at once: more than the pipe holds.
@@ -143,7 +144,13 @@ impl<H: Host> Worker<H> {
             }
         }
         match purpose {
-            Purpose::Cgi => {
+            Purpose::Cgi(connection) => {
+                let is_its =
+                    |run: &&mut ProgramRun| matches!(run.talk, Talk::Cgi { program: own, .. } if own == program);
+                if let Some(run) = self.program_run(connection).filter(is_its) {
+                    run.ended = Some(ended);
+                    self.queue(Stage::Transmit, connection);
+                }
                 if let Some(pool) = handler.pool() {
                     pool.end();
                 }
