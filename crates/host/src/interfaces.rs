@@ -5,6 +5,8 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::ptr;
 
+use crate::steering::is_tap_name;
+
 /// An address of an interface, or an interface without one.
 struct Entry {
     name: String,
@@ -13,7 +15,7 @@ struct Entry {
     address: Option<IpAddr>,
 }
 
-/// Interfaces that lead somewhere else and are up, each once.
+/// Interfaces that lead somewhere else and are up, each once; not those by which packets wait, of this process or another's.
 ///
 /// # Errors
 /// Those of getifaddrs(3).
@@ -61,7 +63,7 @@ fn entries() -> io::Result<Vec<Entry>> {
         // SAFETY: a name is a string of C, of the list's life.
         let name = unsafe { CStr::from_ptr(entry.ifa_name) }.to_string_lossy().into_owned();
         let has = |flag: i32| entry.ifa_flags & flag.cast_unsigned() != 0;
-        let is_outward = has(libc::IFF_UP) && !has(libc::IFF_LOOPBACK);
+        let is_outward = has(libc::IFF_UP) && !has(libc::IFF_LOOPBACK) && !is_tap_name(&name);
         // SAFETY: `ifa_addr` is null or an address of the list's life.
         entries.push(Entry { name, is_outward, address: unsafe { ip(entry.ifa_addr) } });
         at = entry.ifa_next;

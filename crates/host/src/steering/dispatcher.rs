@@ -21,6 +21,9 @@ use super::{Doing, Result, change, interface_index};
 static OBJECT: &[u8] = aya::include_bytes_aligned!("programs/dispatcher.o");
 static BORN_OBJECT: &[u8] = aya::include_bytes_aligned!("programs/dispatcher_born.o");
 
+/// Interfaces and taps that there can be at a time, of this process and of those that it follows.
+const TAPS_MAX: u32 = 4096;
+
 /// How a node's packets get to it. A node without an address of a family gets no flows of that family.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reach {
@@ -66,7 +69,7 @@ pub struct Dispatcher {
     nodes: Mutex<Array<MapData, RawNode>>,
     heirs: Mutex<HashMap<MapData, RawServiceKey, RawHeir>>,
     totals: Arc<Totals>,
-    taps: Mutex<HashMap<MapData, u32, u32>>,
+    pub(super) taps: Mutex<HashMap<MapData, u32, u32>>,
     counters: PerCpuArray<MapData, u64>,
     held: Mutex<Held>,
     was_left: bool,
@@ -97,7 +100,7 @@ impl Dispatcher {
             ("flows", Some(capacity)),
             ("nodes", None),
             ("heirs", None),
-            ("taps", None),
+            ("taps", Some(TAPS_MAX)),
             ("totals", None),
             ("dispatcher_counters", None),
         ];
@@ -114,14 +117,20 @@ impl Dispatcher {
         let totals = Array::try_from(programs.map("totals")?).doing(|| "map of numbers".to_owned())?;
         let totals = Arc::new(Mutex::new(totals));
         let flows = Flows::new(programs.map("flows")?, programs.descriptor(change::program())?, totals.clone())?;
-        let taps = HashMap::try_from(programs.map("taps")?).doing(|| "map of taps".to_owned())?;
+        let mut taps: HashMap<_, u32, u32> =
+            HashMap::try_from(programs.map("taps")?).doing(|| "map of taps".to_owned())?;
+        let known: Vec<u32> = taps.keys().flatten().collect();
+        // Each process that has ended has left some.
+        for gone in known.iter().filter(|interface| held::is_gone(**interface)) {
+            taps.remove(gone).doing(|| "map of taps".to_owned())?;
+        }
         Ok(Dispatcher {
             answered,
             flows: Arc::new(flows),
             nodes: Mutex::new(Array::try_from(programs.map("nodes")?).doing(|| "map of nodes".to_owned())?),
             heirs: Mutex::new(HashMap::try_from(programs.map("heirs")?).doing(|| "map of heirs".to_owned())?),
             totals,
-            was_left: !taps.keys().flatten().any(held::is_tap),
+            was_left: !known.into_iter().any(held::is_tap),
             taps: Mutex::new(taps),
             counters: PerCpuArray::try_from(programs.map("dispatcher_counters")?)
                 .doing(|| "map of counters".to_owned())?,
@@ -139,11 +148,12 @@ impl Dispatcher {
         let tap = held::make_tap()?;
         let other = interface_index(tap.name())?;
         let mut taps = lock(&self.taps);
-        taps.insert(other, uplink, 0).doing(|| "map of taps".to_owned())?;
+        let doing = || format!("noting the tap of {interface}, one of {TAPS_MAX} interfaces and taps at the most");
+        taps.insert(other, uplink, 0).doing(doing)?;
         // The tap dies with this process, so its program needn't outlive it.
         let mut programs = lock(&self.programs);
         programs.attach_for_now("tap_ingress", tap.name(), TcAttachType::Ingress)?;
-        taps.insert(uplink, other, 0).doing(|| "map of taps".to_owned())?;
+        taps.insert(uplink, other, 0).doing(doing)?;
         lock(&self.held).add(tap);
         programs.attach("dispatcher_egress", interface, TcAttachType::Egress)?;
         programs.attach("dispatcher_ingress", interface, TcAttachType::Ingress)

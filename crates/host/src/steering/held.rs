@@ -9,6 +9,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::time::Duration;
 
 use leat_logic::time::Instant;
+use rustix::io::Errno;
 
 use super::born::{Arrival, Segment};
 use super::flows::{Flow, FlowKey, Flows};
@@ -203,11 +204,24 @@ impl Packet<'_> {
 /// The kernel gives the first free of these names.
 const NAME_PATTERN: &[u8] = b"leat-hold%d";
 
-/// Whether an interface is a tap. It's gone with the process that made it, and its number isn't used again.
+/// Whether an interface is a tap, of whichever process: nothing but what waits goes by it.
+pub(crate) fn is_tap_name(name: &str) -> bool {
+    name.as_bytes().starts_with(NAME_PATTERN.strip_suffix(b"%d").unwrap_or(NAME_PATTERN))
+}
+
+/// The same of one by its number. It's gone with the process that made it, and its number isn't used again.
 pub(super) fn is_tap(interface: u32) -> bool {
-    let socket = rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::DGRAM, None);
-    let name = socket.and_then(|socket| rustix::net::netdevice::index_to_name(&socket, interface));
-    name.is_ok_and(|name| name.as_bytes().starts_with(NAME_PATTERN.strip_suffix(b"%d").unwrap_or(NAME_PATTERN)))
+    name_of(interface).is_ok_and(|name| is_tap_name(&name))
+}
+
+/// Whether there is no such interface any more.
+pub(super) fn is_gone(interface: u32) -> bool {
+    name_of(interface).is_err_and(|error| error == Errno::NODEV)
+}
+
+fn name_of(interface: u32) -> std::result::Result<String, Errno> {
+    let socket = rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::DGRAM, None)?;
+    rustix::net::netdevice::index_to_name(&socket, interface)
 }
 
 fn set_up(name: &str) -> io::Result<()> {

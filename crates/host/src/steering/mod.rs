@@ -28,6 +28,7 @@ pub use batch::{Batch, Place};
 pub use born::{Arrival, Birth, CookieKey, can_name};
 pub use dispatcher::{Dispatcher, DispatcherCounters, Reach};
 pub use flows::{Flow, FlowKey, Flows, Heard};
+pub(crate) use held::is_tap_name;
 pub use held::{HELD_BYTES_MAX, HELD_FRAMES_PER_FLOW_MAX};
 pub use layout::NO_LEASE;
 pub use node::{Node, NodeCounters, Service, boot_clock_ns, forget_dead, mark_closing};

@@ -729,6 +729,20 @@ fn costs_of_a_node() {
     });
 }
 
+#[test]
+fn processes_leave_no_taps_behind_and_none_steers_by_anothers() {
+    in_namespace("taps", |path| {
+        let other = Dispatcher::load(&path.join("other"), 100).unwrap();
+        other.attach("lo").unwrap();
+        assert_eq!(crate::interfaces::outward().unwrap(), Vec::<String>::new());
+        for _ in 0..3 {
+            let dispatcher = Dispatcher::load(path, 100).unwrap();
+            dispatcher.attach("lo").unwrap();
+            assert_eq!(dispatcher.taps.lock().unwrap().keys().count(), 2);
+        }
+    });
+}
+
 /// What the programs cost: `cargo test -p leat-host --release --lib steering -- --ignored --nocapture costs`.
 #[test]
 #[ignore = "a measurement"]
