@@ -64,7 +64,7 @@ impl<H: Host> Worker<H> {
             if self.now >= deadline && self.drain.is_none() {
                 let deadline = self.now.after(self.config.limits.drain_timeout);
                 self.drain = Some(super::Drain { deadline, keep_idle: true, since: self.now });
-                self.give_up_flows();
+                self.give_up_flows(|_| false);
             }
         }
         if self.listeners.iter().any(|listening| !listening.accepting && !listening.retired) {
@@ -177,7 +177,8 @@ impl<H: Host> Worker<H> {
             && self.ports.len() == 0
             && self.passages.are_settled()
             && self.has_left_to_peer()
-            && (self.has_left_peers() && self.has_left_homes() && self.has_taken_home()
+            && self.has_taken_home()
+            && (self.has_left_peers() && self.has_left_homes()
                 || self.drain.is_some_and(|drain| self.now >= drain.deadline))
             && (self.retiring.is_none() || self.drain.is_some() || self.has_left_cluster())
     }

@@ -320,6 +320,29 @@ fn a_connection_server_that_is_upgraded_or_stopped_takes_home_what_data_servers_
 }
 
 #[test]
+fn what_an_upgraded_connection_server_doesnt_get_back_in_time_is_reset() {
+    if !is_possible() {
+        return;
+    }
+    let (lab, folder) = (Lab::new(), Folder::new("given-up"));
+    let split = "delegation = 'full'\nsize_min = '64KiB'";
+    let file = Cluster { split, rest: "[limits]\ndrain_timeout = '1s'\n", ..ONLY }.write(&folder, "cluster");
+    let big = content(64 << 20);
+    fs::write(folder.path("site/big"), &big).expect("a file to serve");
+    lab.well(&["up", &file]);
+    let replies = read_slowly(&lab, 4, "big", &big, || {
+        // Nobody but the data servers that have it open can go on with it.
+        fs::write(folder.path("site/other"), "other").expect("a file");
+        fs::rename(folder.path("site/other"), folder.path("site/big")).expect("it's there");
+        lab.tell_supervisor("cs", "-USR2");
+    });
+    let kinds: Vec<_> = replies.iter().map(|reply| reply.as_ref().map_err(io::Error::kind)).collect();
+    assert!(kinds.iter().all(|kind| *kind == Err(io::ErrorKind::ConnectionReset)), "{kinds:?}");
+    let log = fs::read_to_string(format!("/run/leat-lab/{}/cs.log", lab.name)).expect("its log");
+    assert_eq!(log.matches("4 connections are cut: ").count(), 1, "{log}");
+}
+
+#[test]
 fn a_connection_that_comes_home_is_passed_on_without_a_socket() {
     if !is_possible() {
         return;

@@ -436,6 +436,35 @@ fn a_drain_asks_for_all_in_the_end_and_for_few_at_a_time() {
 }
 
 #[test]
+fn what_hasnt_come_back_in_time_is_given_up_and_counted() {
+    let mut pair = Pair::new();
+    let [here, freezing, thawing, kept] = [1, 2, 3, 4].map(|serial| FlowId { serial, ..FLOW });
+    [here, freezing, thawing, kept].into_iter().for_each(|flow| assert!(pair.home.open(flow)));
+    pair.connect_other();
+    pair.home.give(kept, OTHER).unwrap();
+    pair.home.frozen(pair.now, kept, IMAGE);
+    pair.home.give(thawing, NODE).unwrap();
+    pair.home.frozen(pair.now, thawing, IMAGE);
+    pair.talk();
+    pair.node.thawed(thawing);
+    pair.talk();
+    pair.node.give_back(thawing);
+    pair.talk();
+    pair.node.frozen(thawing, IMAGE);
+    pair.talk();
+    pair.home.place(thawing, Destination::Here).unwrap();
+    pair.home.give(freezing, NODE).unwrap();
+    pair.hand_over();
+    assert_eq!(pair.home.give_up(|node| node == OTHER), [thawing, FLOW]);
+    assert_eq!((pair.home.counters().cut, pair.home.flow_count()), (2, 3));
+    pair.talk();
+    // Both drop it: its client is told by the host.
+    let close = |flow| Effect::CloseSilently { flow };
+    assert!(pair.home_did.contains(&close(thawing)) && pair.node_did.contains(&close(FLOW)));
+    assert_eq!(pair.home.give_up(|node| node == OTHER), []);
+}
+
+#[test]
 fn a_home_that_starts_again_takes_up_what_nodes_hold_and_cuts_the_rest() {
     let mut pair = Pair::new();
     pair.hand_over();

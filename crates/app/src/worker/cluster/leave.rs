@@ -150,10 +150,10 @@ impl<H: Host> Worker<H> {
         }
     }
 
-    /// What hasn't come back by now is closed where it is.
+    /// What hasn't come back by now ends.
     pub(in crate::worker) fn give_up_what_is_away(&mut self) {
         if self.split_home().is_some() {
-            self.give_up_flows();
+            self.give_up_flows(|_| false);
         }
     }
 
@@ -176,23 +176,21 @@ impl<H: Host> Worker<H> {
     pub(super) fn handle_leaving(&mut self) {
         let now = self.now;
         let Some(leaving) = self.leaving().filter(|leaving| now >= leaving.poll_timeout()) else { return };
-        let (accepts, is_over) = (now < leaving.accepts_until, now >= leaving.deadline);
+        let (accepts, is_over, to) = (now < leaving.accepts_until, now >= leaving.deadline, leaving.to);
+        let is_heir = |server: ServerId| server.server() == to;
         if !accepts {
             self.end_accepting();
             self.close_admins();
         }
         let has_all_been_seen = self.offer_to_peer();
-        let is_empty = !accepts && self.connections.len() == 0;
-        let Some(Part::Home(home)) = self.cluster.as_mut().map(|cluster| &mut cluster.part) else { return };
-        let is_linked = home.leaving.as_ref().is_some_and(|leaving| home.is_linked(leaving.to));
-        let Some(leaving) = &mut home.leaving else { return };
-        let to = leaving.to;
-        let is_heir = |server: ServerId| server.server() == to;
         if is_over {
             // What is nowhere but at data servers ends as what is here does.
-            let away: Vec<FlowId> = home.flows.flows_of(|server| !is_heir(server)).collect();
-            away.into_iter().for_each(|flow| home.flows.forget(flow));
+            self.give_up_flows(is_heir);
         }
+        let is_empty = !accepts && self.connections.len() == 0;
+        let Some(Part::Home(home)) = self.cluster.as_mut().map(|cluster| &mut cluster.part) else { return };
+        let is_linked = home.is_linked(to);
+        let Some(leaving) = &mut home.leaving else { return };
         leaving.is_linked = is_linked;
         leaving.is_done = match is_linked {
             true => is_empty && home.flows.all_are_at(is_heir) && home.flows.bequeath(is_heir),

@@ -411,15 +411,6 @@ impl<H: Host> Worker<H> {
         self.run_effects();
     }
 
-    /// What hasn't come back by now is ended where it is.
-    pub(super) fn give_up_flows(&mut self) {
-        if let Some(Part::Home(home)) = self.cluster.as_mut().map(|cluster| &mut cluster.part) {
-            let away: Vec<FlowId> = home.flows.flows_of(|_| true).collect();
-            away.into_iter().for_each(|flow| home.flows.forget(flow));
-            self.run_effects();
-        }
-    }
-
     /// Whether no server has anything of this worker's any more.
     pub(super) fn has_left_cluster(&self) -> bool {
         match self.cluster.as_ref().map(|cluster| &cluster.part) {

@@ -131,6 +131,33 @@ impl<H: Host> Worker<H> {
         }
     }
 
+    /// What hasn't come back by now ends, but for what such nodes have: the clients of it are told by resets.
+    pub(in crate::worker) fn give_up_flows(&mut self, is_kept: impl Fn(ServerId) -> bool) {
+        let Some(cluster) = &mut self.cluster else { return };
+        let Part::Home(home) = &mut cluster.part else { return };
+        let away = home.flows.give_up(is_kept);
+        if away.is_empty() {
+            return;
+        }
+        let count = away.len();
+        crate::log::warning(format_args!(
+            "{count} connections are cut: the servers that have them haven't given them back in time"
+        ));
+        let heard = |flow: FlowId| {
+            let key = cluster.flows.key(flow)?;
+            cluster.part.heard(flow, key).map(|heard| (flow, key, heard))
+        };
+        let clients: Vec<_> = away.into_iter().filter_map(heard).collect();
+        // What is frozen here, or being made, has the ends of the socket that resets.
+        self.run_effects();
+        for (flow, key, heard) in clients {
+            if let Some(cluster) = &mut self.cluster {
+                cluster.part.let_go(flow, key, self.now);
+            }
+            self.reset_client(key, &heard);
+        }
+    }
+
     /// Resets a connection of which there is no socket anywhere, nor an entry.
     pub(super) fn reset_client(&mut self, key: FlowKey, heard: &Heard) {
         let Some(cluster) = &mut self.cluster else { return };

@@ -46,6 +46,16 @@ impl Home {
         is_left
     }
 
+    /// Time is over: forgets the flows that haven't come back, but for what such nodes have. Nobody speaks to their clients any more, who are to be told by the
+    /// caller: which flows.
+    pub fn give_up(&mut self, is_kept: impl Fn(ServerId) -> bool) -> Vec<FlowId> {
+        let has_socket = |record: &Flow| matches!(record.holder, Holder::Here | Holder::Freezing(_));
+        let away = self.flows_where(|record| !has_socket(record) && !record.is_at_any(&is_kept));
+        away.iter().for_each(|&flow| self.forget(flow));
+        self.counters.cut += away.len() as u64;
+        away
+    }
+
     /// The flows that such nodes hold: those that haven't been asked for, if there are any. And whether any are there, or may arrive.
     fn find_held(&self, is_asked: &impl Fn(ServerId) -> bool) -> (VecDeque<FlowId>, bool) {
         let (mut fresh, mut stale, mut is_left) = (VecDeque::new(), VecDeque::new(), false);

@@ -127,7 +127,7 @@ impl Home {
         self.effects.push_back(Effect::Disconnect { session });
     }
 
-    fn flows_where(&self, condition: impl Fn(&Flow) -> bool) -> Vec<FlowId> {
+    pub(super) fn flows_where(&self, condition: impl Fn(&Flow) -> bool) -> Vec<FlowId> {
         self.flows.iter().filter(|(_, record)| condition(record)).map(|(&flow, _)| flow).collect()
     }
 
