@@ -14,8 +14,8 @@ use crate::log;
 
 /// Connections accepted by one event: some twenty microseconds' work.
 const ACCEPTS_MAX: usize = 2;
-/// Connections accepted at a listener that is about to close.
-const LAST_ACCEPTS_MAX: usize = 1024;
+/// Connections accepted at a listener that is about to close: as many as its queue may hold.
+const LAST_ACCEPTS_MAX: usize = 4096;
 /// Connections that the admin address may have beside all others: it answers when the sites' clients have taken all.
 const ADMIN_CONNECTIONS_MAX: usize = 16;
 
@@ -118,11 +118,12 @@ impl<H: Host> Worker<H> {
         }
     }
 
-    fn accept_all(&mut self, index: usize) {
+    /// Accepts all who wait at a listener that is about to close; `is_owed`: even if there are too many, or too much to do.
+    pub(super) fn accept_all(&mut self, index: usize, is_owed: bool) {
         let listener = Token { index: index as u32, generation: 0 };
         for _ in 0..LAST_ACCEPTS_MAX {
             let listening = &self.listeners[index];
-            if !listening.accepting {
+            if !listening.accepting && !is_owed {
                 return;
             }
             let Ok(Some(accepted)) = self.reactor.accept(listening.socket) else { return };
@@ -271,7 +272,7 @@ impl<H: Host> Worker<H> {
     /// Stops accepting for good. Who has connected by now is still let in: the kernel would reset them.
     pub(super) fn end_accepting(&mut self) {
         for index in 0..self.listeners.len() {
-            self.accept_all(index);
+            self.accept_all(index, false);
             self.stop_accepting_at(index);
             let listening = &mut self.listeners[index];
             listening.retired = true;

@@ -59,6 +59,7 @@ impl<H: Host> Worker<H> {
             let (accept_until, deadline) = (retiring.accept_until, retiring.deadline);
             next = next.min(if self.now < accept_until { accept_until } else { deadline });
             if self.now >= accept_until {
+                self.accept_last_births();
                 self.end_accepting();
             }
             if self.now >= deadline && self.drain.is_none() {

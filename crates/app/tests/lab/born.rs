@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with, sockopt};
 
+use super::motion::tell;
 use super::{Folder, Lab, is_possible, within};
 
 const VIP: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 77, 0, 100), 80);
@@ -214,5 +215,39 @@ fn requests_that_a_node_never_took_are_answered_by_another() {
             stream.write_all(REQUEST).expect("it's open");
             assert!(is_answered(stream));
         }
+    });
+}
+
+#[test]
+fn who_waits_at_a_full_node_that_is_stopped_is_answered_by_another() {
+    if !is_possible() {
+        return;
+    }
+    let (lab, folder) = (Lab::new(), Folder::new("waits"));
+    fs::write(folder.path("site/page"), CONTENT).expect("a file to serve");
+    let socket = folder.path("leat.sock");
+    let text = format!(
+        "[admin]\nsocket = '{socket}'\n[limits]\nconnections = 16\n[cluster]\nvip = '10.77.0.100:80'\ndispatchers = '10.77.0.1'\n\
+         key_file = 'cluster.key'\npolicy = 'round_robin'\n[[cluster.node]]\nname = 'n1'\naddress = '10.77.0.11'\n\
+         [[cluster.node]]\nname = 'n2'\naddress = '10.77.0.12'\n[[site]]\nroot = 'site'\n"
+    );
+    fs::write(folder.path("cluster.toml"), text).expect("a configuration");
+    lab.well(&["up", &folder.path("cluster.toml")]);
+    tell(&socket, &["drain", "n2", "--timeout", "20"]);
+    lab.at("client1", || {
+        let mut clients: Vec<TcpStream> = (0..20).map(|_| begin(0)).collect();
+        // They do something that nobody else may do in its place.
+        let request = b"POST /page HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n";
+        clients.iter_mut().for_each(|stream| stream.write_all(request).expect("it's open"));
+        let answered = |stream: &mut TcpStream| {
+            let mut status = [0; 12];
+            stream.read_exact(&mut status).map(|()| assert_eq!(&status, b"HTTP/1.1 405")).map_err(|error| error.kind())
+        };
+        // The last ones wait until others have gone.
+        clients[..16].iter_mut().for_each(|stream| answered(stream).expect("a reply"));
+        tell(&socket, &["ctl", "resume", "n2"]);
+        lab.tell_supervisor("n1", "-TERM");
+        let rest: Vec<_> = clients[16..].iter_mut().map(answered).collect();
+        assert_eq!(rest, [Ok(()); 4]);
     });
 }

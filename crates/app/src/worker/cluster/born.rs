@@ -237,13 +237,30 @@ impl<H: Host> Worker<H> {
         }
     }
 
-    /// A home asks for connections that may wait to be accepted: those that do are accepted before it gets an answer.
-    pub(super) fn accept_all_births(&mut self) {
+    /// The listeners at which connections may begin.
+    fn birthplaces(&self) -> BTreeSet<u32> {
         let serves = |listening: &Listening| {
             !listening.retired && !listening.sites.name.is_admin && listening.sites.port.is_none()
         };
-        let at = (0..).zip(&self.listeners).filter(|(_, listening)| serves(listening)).map(|(index, _)| index);
-        let at: BTreeSet<u32> = at.collect();
+        (0..).zip(&self.listeners).filter(|(_, listening)| serves(listening)).map(|(index, _)| index).collect()
+    }
+
+    /// This worker accepts no more after that: nobody else would accept those that have begun here, and what the kernel says of them when their listener
+    /// closes doesn't leave a node.
+    pub(in crate::worker) fn accept_last_births(&mut self) {
+        let Some(Part::Node(node)) = self.cluster.as_ref().map(|cluster| &cluster.part) else { return };
+        if !node.guard.has_births() {
+            return;
+        }
+        for index in self.birthplaces() {
+            self.accept_all(index as usize, true);
+            self.none_waits_at(index);
+        }
+    }
+
+    /// A home asks for connections that may wait to be accepted: those that do are accepted before it gets an answer.
+    pub(super) fn accept_all_births(&mut self) {
+        let at = self.birthplaces();
         let Some(Part::Node(node)) = self.cluster.as_mut().map(|cluster| &mut cluster.part) else { return };
         if at.is_empty() {
             return node.none_waits();

@@ -98,6 +98,7 @@ impl<H: Host> Worker<H> {
             return Instant::NEVER;
         };
         if node.accepts_until.take_if(|until| *until <= self.now).is_some() {
+            self.accept_last_births();
             self.end_accepting();
             return Instant::NEVER;
         }
