@@ -28,7 +28,7 @@ pub struct NodeLimits {
     pub orphan_timeout: Duration,
     /// After a question that nobody answers, the request is served here.
     pub question_timeout: Duration,
-    /// How long a process that is followed stays whose home doesn't say so: its successor's link may take its time.
+    /// How long a process that is followed stays whose home doesn't say so, at most: its successor's link may take its time.
     pub follower_timeout: Duration,
     /// Until a process that ends gives back again what has been left to it.
     pub give_back_pause: Duration,
@@ -405,10 +405,11 @@ impl Node {
         }
     }
 
-    /// This process ends: it drains, and gives back what it has until it has nothing. One that is followed stays as it is until its home can give the other
-    /// process what is new, so that its node is never without one.
-    pub fn leave(&mut self, now: Instant, is_followed: bool) {
-        self.leaves_at = self.leaves_at.min(if is_followed { now.after(self.limits.follower_timeout) } else { now });
+    /// This process ends, at `end` at the latest: it drains, and gives back what it has until it has nothing. One that is followed stays as it is until its home
+    /// can give the other process what is new, so that its node is never without one; half of the time is for giving back, whatever its home says.
+    pub fn leave(&mut self, now: Instant, is_followed: bool, end: Instant) {
+        let patience = self.limits.follower_timeout.min(end.since(now) / 2);
+        self.leaves_at = self.leaves_at.min(if is_followed { now.after(patience) } else { now });
     }
 
     /// Whether nothing keeps a process that ends: its home knows that, and what has become of all that was here.

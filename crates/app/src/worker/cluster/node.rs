@@ -32,8 +32,8 @@ pub(super) struct Node {
     homes: BTreeMap<ServerId, Home>,
     pub(super) guard: Arc<NodeGuard>,
     is_draining: bool,
-    /// This process is to end, and whether another follows.
-    leaves: Option<bool>,
+    /// This process is to end, whether another follows, and by when.
+    leaves: Option<(bool, Instant)>,
     /// Until when connections are accepted nevertheless, as homes may have had some begin here.
     pub(super) accepts_until: Option<Instant>,
     /// It goes on in the connection server's place when that is stopped.
@@ -134,7 +134,7 @@ impl Node {
         let home = self.homes.entry(id).or_insert_with(|| {
             let mut flows = handoff::Node::new(NodeLimits::default(), Incarnation(process::random_number()));
             flows.drain(is_draining);
-            leaves.into_iter().for_each(|is_followed| flows.leave(now, is_followed));
+            leaves.into_iter().for_each(|(is_followed, end)| flows.leave(now, is_followed, end));
             // Its first heartbeat already says whose server this is.
             flows.set_load(foreign.unwrap_or_default());
             Home { flows, places: Places::default(), lease: Lease::default() }
@@ -204,10 +204,10 @@ impl Node {
     }
 
     /// This process is to end. Homes are given back what is here.
-    pub(super) fn leave(&mut self, now: Instant, is_followed: bool) {
-        self.leaves = Some(is_followed);
+    pub(super) fn leave(&mut self, now: Instant, is_followed: bool, end: Instant) {
+        self.leaves = Some((is_followed, end));
         self.guard.share(is_followed);
-        self.homes.values_mut().for_each(|home| home.flows.leave(now, is_followed));
+        self.homes.values_mut().for_each(|home| home.flows.leave(now, is_followed, end));
     }
 
     /// Whether homes have back what was here, and know who follows. `is_late`: those that there is no link to aren't waited for any more.

@@ -70,13 +70,13 @@ impl<H: Host> Worker<H> {
     /// This process ends: homes are given back what it has, and give that to others. If its node's server isn't leat it has nothing to give back, and homes
     /// needn't know of it any more: another that follows wants the same links.
     pub(in crate::worker) fn leave_homes(&mut self, is_followed: bool) {
-        let now = self.now;
+        let (now, end) = (self.now, self.drain.map_or(self.now, |drain| drain.deadline));
         let Some(cluster) = &mut self.cluster else { return };
         let Part::Node(node) = &mut cluster.part else { return };
         if node.is_foreign() {
             cluster.links.seek_none().into_iter().for_each(|session| self.end_session(session));
         } else {
-            node.leave(now, is_followed);
+            node.leave(now, is_followed, end);
         }
     }
 

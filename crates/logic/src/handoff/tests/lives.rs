@@ -275,7 +275,7 @@ fn what_the_process_before_hasnt_may_be_its_followers_until_the_home_knows_that_
     let refused = Message::Refused { flow, generation, reason: RefuseReason::Absent };
     let refused = Effect::Send { session: OLD, message: refused };
     node.connected(now, OLD);
-    node.leave(now, true);
+    node.leave(now, true, Instant::NEVER);
     node.handle_message(now, OLD, Message::Recall { flow, generation, is_unheard: true });
     assert!(said(&mut node).contains(&Effect::AcceptAll));
     node.none_waits();
@@ -291,7 +291,7 @@ fn what_the_process_before_hasnt_may_be_its_followers_until_the_home_knows_that_
 fn leaving(is_followed: bool) -> Pair {
     let mut pair = Pair::new();
     pair.hand_over();
-    pair.node.leave(pair.now, is_followed);
+    pair.node.leave(pair.now, is_followed, Instant::NEVER);
     pair.node.handle_timeout(pair.now);
     pair.talk();
     pair
@@ -332,13 +332,22 @@ fn a_process_that_is_followed_stays_until_its_home_knows_by_whom() {
 
     // It's stopped meanwhile, and its successor as well.
     let mut pair = leaving(true);
-    pair.node.leave(pair.now, false);
+    pair.node.leave(pair.now, false, Instant::NEVER);
     pair.pass(Duration::ZERO);
     assert_eq!(pair.node_did, [FREEZE]);
 
     // A home of an older version doesn't say so.
     let mut pair = leaving(true);
     (0..20).for_each(|_| pair.pass(Duration::from_millis(250)));
+    assert_eq!(pair.node_did, [FREEZE]);
+
+    // Nor is there always time to wait for it so long.
+    let mut pair = Pair::new();
+    pair.hand_over();
+    pair.node.leave(pair.now, true, pair.now.after(Duration::from_secs(2)));
+    (0..3).for_each(|_| pair.pass(Duration::from_millis(250)));
+    assert_eq!(pair.node_did, []);
+    pair.pass(Duration::from_millis(250));
     assert_eq!(pair.node_did, [FREEZE]);
 }
 
@@ -349,7 +358,7 @@ fn a_process_that_has_nothing_stays_as_well_until_it_is_followed() {
     pair.node.handle_message(pair.now, session, Message::Followed);
     pair.pass(Duration::ZERO);
     assert!(pair.node_did.is_empty(), "it doesn't end");
-    pair.node.leave(pair.now, true);
+    pair.node.leave(pair.now, true, Instant::NEVER);
     assert!(!pair.node.has_left());
     pair.node.handle_message(pair.now, session, Message::Followed);
     pair.node.handle_timeout(pair.now);
@@ -359,7 +368,7 @@ fn a_process_that_has_nothing_stays_as_well_until_it_is_followed() {
 
     // Without a link there is nobody to wait for.
     let mut pair = Pair::new();
-    pair.node.leave(pair.now, true);
+    pair.node.leave(pair.now, true, Instant::NEVER);
     pair.lose();
     assert!(pair.node.has_left());
 }

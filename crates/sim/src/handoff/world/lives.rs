@@ -1,5 +1,7 @@
 //! A node's processes that are upgraded or stopped: one that ends gives back what it has, beside the one that follows it on the same machine.
 
+use std::time::Duration;
+
 use super::*;
 
 /// A process that hasn't given back everything by then ends all the same.
@@ -63,10 +65,10 @@ impl World {
             return;
         }
         let Some(node) = state.node() else { return };
-        node.leave(now, is_followed);
+        let most_ns = if is_followed { DRAIN_NS } else { STOP_NS };
+        node.leave(now, is_followed, now.after(Duration::from_nanos(most_ns)));
         state.ends = true;
         self.trace(|| format!("{machine} is to end"));
-        let most_ns = if is_followed { DRAIN_NS } else { STOP_NS };
         self.after(most_ns, Happening::Expire { machine, life });
     }
 
