@@ -246,12 +246,11 @@ impl Node {
         }
     }
 
-    /// A home of which nothing is held here any more needn't have granted anything for the others' flows to go on.
+    /// A home of which nothing is held here any more needn't have granted anything for the others' flows to go on; one of which something has just begun must have.
     pub(super) fn settle_leases(&mut self) {
         for (&id, home) in &mut self.homes {
             let has_flows = home.flows.flow_count() > 0;
-            // One that has granted nothing yet counts when it does: until then its lease is with the process before.
-            if has_flows != home.lease.has_flows && home.lease.until_ns > 0 {
+            if has_flows != home.lease.has_flows {
                 home.lease.has_flows = has_flows;
                 self.guard.set_lease(self.id.worker(), id, home.lease);
             }

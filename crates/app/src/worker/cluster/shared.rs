@@ -253,7 +253,7 @@ impl NodeGuard {
         if self.is_followed.load(Ordering::Relaxed) && !leases.values().any(|lease| lease.has_flows) {
             return;
         }
-        let until_ns = common_lease_ns(leases, self.is_heir.load(Ordering::Relaxed));
+        let Some(until_ns) = common_lease_ns(leases, self.is_heir.load(Ordering::Relaxed)) else { return };
         if let Err(error) = lock(&self.steering).set_lease(until_ns) {
             crate::log::warning(format_args!("the lease can't be renewed: {error}"));
         }
@@ -266,11 +266,15 @@ impl NodeGuard {
 }
 
 /// The kernel doesn't know whose a flow is, so the shortest of all counts under which something is held: a home may only take back what nobody speaks
-/// for any more. Where nothing is held, the longest: something may just be about to be. An heir needs none then.
-fn common_lease_ns(leases: &Leases, is_heir: bool) -> u64 {
+/// for any more. Where nothing is held, the longest: something may just be about to be. An heir needs none then. `None` where something is held of a home that
+/// has granted nothing yet: it began by the lease of the process before, and none of another home's makes that longer.
+fn common_lease_ns(leases: &Leases, is_heir: bool) -> Option<u64> {
     let held = leases.values().filter(|lease| lease.has_flows).map(|lease| lease.until_ns).min();
     let longest = leases.values().map(|lease| lease.until_ns).max();
-    held.or(is_heir.then_some(steering::NO_LEASE)).or(longest).unwrap_or(0)
+    match held {
+        Some(0) => None,
+        held => held.or(is_heir.then_some(steering::NO_LEASE)).or(longest).or(Some(0)),
+    }
 }
 
 #[cfg(test)]
@@ -282,13 +286,25 @@ mod tests {
         let lease = |until_ns, has_flows| Lease { until_ns, has_flows };
         let home = |worker| ServerId::new(0, worker);
         let mut leases = Leases::from([((0, home(0)), lease(10, false)), ((1, home(0)), lease(20, false))]);
-        assert_eq!(common_lease_ns(&leases, false), 20);
+        assert_eq!(common_lease_ns(&leases, false), Some(20));
         leases.insert((1, home(1)), lease(15, true));
-        assert_eq!(common_lease_ns(&leases, false), 15, "what holds nothing doesn't count");
+        assert_eq!(common_lease_ns(&leases, false), Some(15), "what holds nothing doesn't count");
         leases.insert((0, home(0)), lease(10, true));
-        assert_eq!((common_lease_ns(&leases, false), common_lease_ns(&leases, true)), (10, 10));
-        assert_eq!(common_lease_ns(&Leases::new(), false), 0);
+        assert_eq!((common_lease_ns(&leases, false), common_lease_ns(&leases, true)), (Some(10), Some(10)));
+        assert_eq!(common_lease_ns(&Leases::new(), false), Some(0));
         leases.values_mut().for_each(|lease| lease.has_flows = false);
-        assert_eq!(common_lease_ns(&leases, true), steering::NO_LEASE, "an heir that holds nothing needs none");
+        assert_eq!(common_lease_ns(&leases, true), Some(steering::NO_LEASE), "an heir that holds nothing needs none");
+    }
+
+    #[test]
+    fn what_began_before_its_homes_first_lease_isnt_spoken_for_under_anothers() {
+        let home = |worker| ServerId::new(0, worker);
+        let mut leases = Leases::from([
+            ((0, home(0)), Lease { until_ns: 20, has_flows: true }),
+            ((0, home(1)), Lease { until_ns: 0, has_flows: true }),
+        ]);
+        assert_eq!(common_lease_ns(&leases, false), None);
+        leases.insert((0, home(1)), Lease { until_ns: 30, has_flows: true });
+        assert_eq!(common_lease_ns(&leases, false), Some(20));
     }
 }
