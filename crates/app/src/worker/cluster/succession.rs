@@ -141,8 +141,7 @@ impl<H: Host> Worker<H> {
         let (Some(flow), Some(cluster)) = (self.flow_at(token), &self.cluster) else { return true };
         match &cluster.part {
             Part::Peer(peer) => peer.flows.may_pass(flow),
-            Part::Home(home) => home.flows.lives_here(flow),
-            Part::Node(_) | Part::Front(_) => false,
+            Part::Home(_) | Part::Node(_) | Part::Front(_) => false,
         }
     }
 
@@ -152,11 +151,7 @@ impl<H: Host> Worker<H> {
         let flow = cluster.flows.remove_at(token)?;
         match &mut cluster.part {
             Part::Peer(peer) => peer.flows.pass(flow),
-            Part::Home(home) => {
-                home.flows.forget(flow);
-                None
-            }
-            Part::Node(_) | Part::Front(_) => None,
+            Part::Home(_) | Part::Node(_) | Part::Front(_) => None,
         }
     }
 

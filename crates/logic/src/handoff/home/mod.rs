@@ -451,12 +451,6 @@ impl Home {
         })
     }
 
-    /// Whether a flow has a live socket here, and isn't about to be anybody else's.
-    #[must_use]
-    pub fn lives_here(&self, flow: FlowId) -> bool {
-        self.flows.get(&flow).is_some_and(|record| record.holder == Holder::Here)
-    }
-
     /// Whether the node that has given back a flow which is here as an image has another process by now.
     #[must_use]
     pub fn is_giver_followed(&self, flow: FlowId) -> bool {
