@@ -74,6 +74,9 @@ pub(super) struct Home {
     /// This server is stopped, and its peer goes on.
     pub(super) leaving: Option<Leaving>,
     pub(super) recall_at: Instant,
+    /// Flows that didn't come back in time, and when their clients are told.
+    pub(super) given_up: Vec<(FlowId, FlowKey)>,
+    pub(super) reset_at: Instant,
     pub(super) sweep: Sweep,
     pub(super) probes: Probes,
     /// Flows whose clients hear nothing of the node that has them: they're asked for.
@@ -155,6 +158,8 @@ impl Home {
             is_retiring: false,
             leaving: None,
             recall_at: Instant::NEVER,
+            given_up: Vec::new(),
+            reset_at: Instant::NEVER,
             sweep: Sweep::new(is_first, now),
             probes: Probes::default(),
             taken_back: BTreeMap::new(),
@@ -262,7 +267,8 @@ impl Home {
         let leave_at = self.leaving.as_ref().map_or(Instant::NEVER, Leaving::poll_timeout);
         let waiting = self.waiting.poll_timeout();
         let direct = self.dispatcher.direct().poll_timeout().min(self.probes.poll_timeout());
-        self.flows.poll_timeout().min(sweep_at).min(self.recall_at).min(waiting).min(leave_at).min(direct)
+        let own = sweep_at.min(self.recall_at).min(self.reset_at);
+        self.flows.poll_timeout().min(own).min(waiting).min(leave_at).min(direct)
     }
 
     pub(super) fn handle_timeout(&mut self, now: Instant) {

@@ -145,7 +145,10 @@ impl<H: Host> Worker<H> {
     /// Whether data servers have nothing of a connection server's that ends, once it has no connection itself.
     pub(in crate::worker) fn has_taken_home(&self) -> bool {
         match self.cluster.as_ref().map(|cluster| &cluster.part) {
-            Some(Part::Home(home)) if home.split.is_some() && home.leaving.is_none() => home.flows.flow_count() == 0,
+            Some(Part::Home(home)) if home.split.is_some() && home.leaving.is_none() => {
+                home.flows.flow_count() == 0 && home.given_up.is_empty()
+            }
+            Some(Part::Home(home)) => home.given_up.is_empty(),
             _ => true,
         }
     }

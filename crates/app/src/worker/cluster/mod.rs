@@ -384,6 +384,7 @@ impl<H: Host> Worker<H> {
         }
         self.heed_replies();
         self.run_effects();
+        self.reset_given_up();
         self.handle_leaving();
     }
 
@@ -414,7 +415,7 @@ impl<H: Host> Worker<H> {
     /// Whether no server has anything of this worker's any more.
     pub(super) fn has_left_cluster(&self) -> bool {
         match self.cluster.as_ref().map(|cluster| &cluster.part) {
-            Some(Part::Home(home)) => home.flows.flow_count() == 0,
+            Some(Part::Home(home)) => home.flows.flow_count() == 0 && home.given_up.is_empty(),
             Some(Part::Node(node)) => node.flow_count() == 0,
             Some(Part::Peer(peer)) => peer.flows.owned() == 0,
             Some(Part::Front(_)) | None => true,

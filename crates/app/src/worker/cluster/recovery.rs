@@ -20,6 +20,9 @@ use super::home::Home;
 /// Of the segment that resets: it carries nothing.
 const RESET_MSS: u16 = 536;
 
+/// What a server has sent by the time that its connection is given up gets to its client within this time.
+const LAST_WORDS: Duration = Duration::from_millis(500);
+
 /// Entries that are read at a time.
 const ENTRIES_COUNT: u32 = 4096;
 
@@ -131,7 +134,7 @@ impl<H: Host> Worker<H> {
         }
     }
 
-    /// What hasn't come back by now ends, but for what such nodes have: the clients of it are told by resets.
+    /// What hasn't come back by now ends, but for what such nodes have: nodes drop it, and its clients are told by resets.
     pub(in crate::worker) fn give_up_flows(&mut self, is_kept: impl Fn(ServerId) -> bool) {
         let Some(cluster) = &mut self.cluster else { return };
         let Part::Home(home) = &mut cluster.part else { return };
@@ -143,18 +146,25 @@ impl<H: Host> Worker<H> {
         crate::log::warning(format_args!(
             "{count} connections are cut: the servers that have them haven't given them back in time"
         ));
-        let heard = |flow: FlowId| {
-            let key = cluster.flows.key(flow)?;
-            cluster.part.heard(flow, key).map(|heard| (flow, key, heard))
-        };
-        let clients: Vec<_> = away.into_iter().filter_map(heard).collect();
-        // What is frozen here, or being made, has the ends of the socket that resets.
+        home.given_up.extend(away.into_iter().filter_map(|flow| Some((flow, cluster.flows.key(flow)?))));
+        home.reset_at = self.now.after(LAST_WORDS);
         self.run_effects();
-        for (flow, key, heard) in clients {
-            if let Some(cluster) = &mut self.cluster {
-                cluster.part.let_go(flow, key, self.now);
+    }
+
+    /// Tells clients whose connections have been given up, once they've got what was on its way: a reset from before that would be an old one to them.
+    pub(super) fn reset_given_up(&mut self) {
+        let now = self.now;
+        let Some(Part::Home(home)) = self.cluster.as_mut().map(|cluster| &mut cluster.part) else { return };
+        if now < home.reset_at {
+            return;
+        }
+        home.reset_at = Instant::NEVER;
+        for (flow, key) in std::mem::take(&mut home.given_up) {
+            let Some(cluster) = &mut self.cluster else { return };
+            if let Some(heard) = cluster.part.heard(flow, key) {
+                cluster.part.let_go(flow, key, now);
+                self.reset_client(key, &heard);
             }
-            self.reset_client(key, &heard);
         }
     }
 
