@@ -16,6 +16,7 @@ use std::time::Duration;
 use leat_host::reuseport::Share;
 use leat_host::storage::{Pool, PoolLimits};
 use leat_host::{channel, clock, process};
+use leat_logic::time::Instant;
 
 use crate::access_log::AccessLogWriter;
 use crate::balance::{Balance, Member};
@@ -30,6 +31,9 @@ use crate::supervisor::Source;
 use crate::worker::control::Control;
 use crate::worker::{Aggregates, ClusterShared};
 use workers::Running;
+
+/// Who waits for the last requests says after so long for which; then each time after twice as long.
+const WAIT_TOLD: Duration = Duration::from_secs(1);
 
 /// What wakes the engine's main thread.
 enum Event {
@@ -64,6 +68,7 @@ struct Engine<'a> {
     sender: Sender<Event>,
     events: Receiver<Event>,
     draining: bool,
+    wait: Option<Wait>,
     /// Where connections of the engine before this one come in.
     doors: Arc<Doors>,
     /// Where connections go.
@@ -72,6 +77,15 @@ struct Engine<'a> {
     next_passage: u32,
     hears_questions: bool,
     fell_back: Arc<std::sync::Once>,
+}
+
+/// What is left to do while the workers drain.
+struct Wait {
+    /// When what is left is cut.
+    until: Instant,
+    /// When the log is told next of what that is, and how long after that once more.
+    tell_at: Instant,
+    pause: Duration,
 }
 
 /// What answers in this node's place, if that isn't leat.
@@ -150,6 +164,7 @@ fn start(source: &Source) -> io::Result<Engine<'_>> {
         sender,
         events,
         draining: false,
+        wait: None,
         doors: Arc::default(),
         passage: None,
         next_passage: 0,
@@ -199,13 +214,28 @@ impl Engine<'_> {
                 })
                 .collect();
             let pause = self.config.as_ref().and_then(|config| self.balance.step(config, &members, clock::now()));
-            let Some(pause) = pause else { return self.events.recv().map_err(|_| io::ErrorKind::BrokenPipe.into()) };
+            let Some(pause) = pause.into_iter().chain(self.tell_of_wait()).min() else {
+                return self.events.recv().map_err(|_| io::ErrorKind::BrokenPipe.into());
+            };
             match self.events.recv_timeout(pause) {
                 Ok(event) => return Ok(event),
                 Err(mpsc::RecvTimeoutError::Timeout) => {}
                 Err(mpsc::RecvTimeoutError::Disconnected) => return Err(io::ErrorKind::BrokenPipe.into()),
             }
         }
+    }
+
+    /// Says what a drain still waits for, if it's time. How long until the next time.
+    fn tell_of_wait(&mut self) -> Option<Duration> {
+        let now = clock::now();
+        let wait = self.wait.as_mut().filter(|_| !self.workers.is_empty())?;
+        if now >= wait.tell_at {
+            wait.pause *= 2;
+            wait.tell_at = now.after(wait.pause);
+            let (left, under_way) = (wait.until.since(now).as_secs(), self.metrics.under_way());
+            log::info(format_args!("still waiting, for {left} s at most: {under_way}"));
+        }
+        Some(wait.tell_at.since(now))
     }
 
     /// Answers a question, or passes it on to the workers, if they are the ones that can.
@@ -348,7 +378,9 @@ impl Engine<'_> {
             }
             None => None,
         };
-        let deadline = clock::now().after(within);
+        let now = clock::now();
+        let deadline = now.after(within);
+        self.wait = Some(Wait { until: deadline, tell_at: now.after(WAIT_TOLD), pause: WAIT_TOLD });
         for worker in &self.workers {
             worker.mailbox.send(Control::Drain { deadline, keep_idle, passage: passage.clone() });
         }

@@ -6,6 +6,7 @@ mod port;
 mod upstream;
 mod worker;
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -367,5 +368,30 @@ impl ServerMetrics {
     pub fn connections_passed(&self) -> u64 {
         let workers = self.workers.lock().unwrap_or_else(PoisonError::into_inner);
         workers.iter().map(|worker| worker.connections_passed.get()).sum()
+    }
+
+    /// What is under way, for people: connections, and whose requests have no whole reply yet.
+    #[must_use]
+    pub fn under_way(&self) -> String {
+        let workers = self.workers.lock().unwrap_or_else(PoisonError::into_inner);
+        let sum = |read: fn(&WorkerMetrics) -> &Number| workers.iter().map(|worker| read(worker).get()).sum::<u64>();
+        let mut by_site = BTreeMap::<String, u64>::new();
+        for site in workers.iter().flat_map(|worker| worker.sites()) {
+            let count = site.started.get() + site.waiting.get() + site.port.open.get();
+            if count > 0 {
+                *by_site.entry(site.name.clone()).or_default() += count;
+            }
+        }
+        let mut text = format!("connections: {}", sum(|worker| &worker.connections));
+        for (name, count) in [("flows", sum(|worker| &worker.flows)), ("programs", sum(|worker| &worker.programs))] {
+            if count > 0 {
+                text += &format!("; {name}: {count}");
+            }
+        }
+        let by_site: Vec<_> = by_site.iter().map(|(name, count)| format!("{name} {count}")).collect();
+        if !by_site.is_empty() {
+            text += &format!("; not answered yet: {}", by_site.join(", "));
+        }
+        text
     }
 }

@@ -169,6 +169,7 @@ fn sigterm_lets_a_download_finish(reactor: Reactor) {
     server.processes().into_iter().for_each(|pid| signal(pid, "TERM"));
     // New clients are turned away at once, so that they can go elsewhere.
     eventually("new connections are refused", || Client::try_connect(address).err());
+    server.wait_for_stderr(&["still waiting", "connections: 1", "not answered yet: "]);
     assert!(!server.has_ended());
     body.extend(client.read_content(content.len() - body.len()).unwrap());
     assert!(body == content);
