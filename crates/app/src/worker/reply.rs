@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use leat_host::reactor::{Reactor, Token, Transmit};
-use leat_logic::http::{Boundary, CachedDate, HeadWriter, Method, Persistence, Request, Status};
+use leat_logic::http::{Boundary, CachedDate, HeadWriter, Method, Persistence, Request, Status, as_uri};
 use leat_logic::schedule::Operation;
 use leat_logic::serve::error_page;
 use leat_logic::serve::reply::{self, Plan};
@@ -301,7 +301,7 @@ impl<H: Host> Worker<H> {
         let exchange = self.connections[token].exchange.as_ref();
         if let Some(query) = exchange.and_then(|exchange| Request::read_again(&exchange.head)?.target.query) {
             lines.push(b'?');
-            lines.extend_from_slice(query);
+            lines.extend_from_slice(&as_uri(query));
         }
         lines.extend_from_slice(b"\r\n");
         self.reply_page(token, Status::MOVED_PERMANENTLY, lines);

@@ -73,6 +73,7 @@ fn a_site_may_be_a_proxy_alone_and_keep_a_part_of_the_path(reactor: Reactor) {
         ("/api", "/", true),
         ("//api/./x", "/x", true),
         ("/other/x", "/other/x", false),
+        ("/other/é?é", "/other/%C3%A9?%C3%A9", false),
     ] {
         assert_eq!(client.get(path).text(), "hello", "{path}");
         let told = upstream.heads().pop().unwrap();
@@ -88,7 +89,7 @@ fn an_encoded_slash_goes_on_as_it_came(reactor: Reactor) {
     directory.write("site/a/index.html", "a file");
     let upstream = Upstream::saying(HELLO);
     let text = format!(
-        "[[site]]\nroot = \"site\"\nlisten = \"127.0.0.1:0\"\n\
+        "[[site]]\nroot = \"site\"\nlisten = \"127.0.0.1:0\"\n[[site.access]]\npath = \"/api/closed/*\"\ndeny = \"127.0.0.1\"\n\
          [[site.handler]]\npath = \"/api/own/*\"\nredirect = {{ to = \"/a/\" }}\n\
          [[site.handler]]\npath = \"/api/*\"\nproxy = {{ to = \"{to}\" }}\n\
          [[site.handler]]\npath = \"/npm/*\"\nproxy = {{ to = \"{to}\", strip_path = true }}\n",
@@ -107,6 +108,10 @@ fn an_encoded_slash_goes_on_as_it_came(reactor: Reactor) {
     // What another handler's, no handler's, or below another path could be if the slash is data.
     for path in ["/api/own%2Fx", "/api%2Fx", "/a%2Findex.html", "/own/..%2Fapi/x", "/api/..%2Fa/", "/api%2F..%2Fa/"] {
         assert_eq!(client.get(path).status, 404, "{path}");
+    }
+    // Whoever reads the slash as one finds what is kept from the client.
+    for path in ["/api/closed%2Fx", "/api/closed/%2f", "/api/%2fclosed/x"] {
+        assert_eq!(client.get(path).status, 403, "{path}");
     }
     assert_eq!(upstream.heads().len(), 3);
     // The fallback's path has none, whatever the request's had.

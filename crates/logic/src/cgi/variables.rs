@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use crate::http::client::{TOLD, Teller};
-use crate::http::{Request, Version};
+use crate::http::{Request, Version, as_uri};
 
 /// What of the server's side a request meets.
 #[derive(Clone, Copy, Debug)]
@@ -57,12 +57,12 @@ pub fn variables(request: &Request<'_>, place: &Place<'_>, mut tell: impl FnMut(
     tell(b"SERVER_NAME", host);
     tell(b"SERVER_PORT", request.port.unwrap_or(place.port).to_string().as_bytes());
     tell(b"REQUEST_METHOD", request.method_name);
-    let query = request.target.query.unwrap_or_default();
-    tell(b"QUERY_STRING", query);
-    let mut uri = request.target.path.to_vec();
+    let query = as_uri(request.target.query.unwrap_or_default());
+    tell(b"QUERY_STRING", &query);
+    let mut uri = as_uri(request.target.path).into_owned();
     if request.target.query.is_some() {
         uri.push(b'?');
-        uri.extend_from_slice(query);
+        uri.extend_from_slice(&query);
     }
     tell(b"REQUEST_URI", &uri);
     tell(b"SCRIPT_NAME", place.script_name);
@@ -210,6 +210,12 @@ mod tests {
             assert_eq!(told.get(name).map(String::as_str), Some(value), "{name}");
         }
         assert!(!told.contains_key("HTTP_CONTENT_TYPE") && !told.contains_key("HTTP_CONTENT_LENGTH"));
+    }
+
+    #[test]
+    fn bytes_that_came_raw_are_told_encoded() {
+        let told = told("GET /app/é?q=é HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert_eq!((told["QUERY_STRING"].as_str(), told["REQUEST_URI"].as_str()), ("q=%C3%A9", "/app/%C3%A9?q=%C3%A9"));
     }
 
     #[test]

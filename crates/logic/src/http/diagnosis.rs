@@ -50,7 +50,7 @@ fn diagnose_request_line(line: &[u8]) -> Option<RejectReason> {
         Some([b'H', b'T', b'T', b'P', b'/', b'0'..=b'9', b'.', b'0'..=b'9']) => return Some(RejectReason::Version),
         _ => return Some(RejectReason::RequestLine),
     }
-    if !target.iter().all(|&byte| byte > b' ' && byte != 0x7F) || std::str::from_utf8(target).is_err() {
+    if !target.iter().all(|&byte| byte > b' ' && byte != 0x7F) {
         return Some(RejectReason::TargetByte);
     }
     ending

@@ -10,7 +10,7 @@ use super::request::Version;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RequestLine<'i> {
     pub(super) method: &'i [u8],
-    /// Not empty, without white space or controls; UTF-8.
+    /// Not empty, without white space or controls.
     pub(super) target: &'i [u8],
     /// What kinds of bytes the target has.
     pub(super) kinds: TargetKinds,
@@ -39,7 +39,6 @@ impl TargetKinds {
     const STOP: u8 = 2;
     const QUESTION: u8 = 4;
     const HASH: u8 = 8;
-    const HIGH: u8 = 16;
     const PERCENT: u8 = 32;
     const SLASH: u8 = 64;
     /// Of a byte: a slash or a dot. Of a target: such a byte stands behind a slash.
@@ -53,9 +52,9 @@ impl TargetKinds {
         seen.all()
     }
 
-    /// A byte that may not stand in a target: white space, a control, `#`, or one above 0x7E.
+    /// A byte that may not stand in a target: white space, a control, `#`.
     pub(super) fn has_refused(self) -> bool {
-        self.0 & (TargetKinds::STOP | TargetKinds::HASH | TargetKinds::HIGH) != 0
+        self.0 & (TargetKinds::STOP | TargetKinds::HASH) != 0
     }
 
     pub(super) fn has_question_mark(self) -> bool {
@@ -96,7 +95,6 @@ static KINDS: [u8; 256] = {
         let c = byte as u8;
         table[byte] = match c {
             0..=b' ' | 0x7F => TargetKinds::STOP,
-            0x80.. => TargetKinds::HIGH,
             b'?' => TargetKinds::QUESTION,
             b'/' => TargetKinds::SLASH | TargetKinds::BEHIND_SLASH,
             // Token bytes too.
@@ -135,8 +133,7 @@ pub(super) fn request_line(input: &[u8]) -> Option<RequestLine<'_>> {
         [b' ', b'H', b'T', b'T', b'P', b'/', b'1', b'.', b'2'..=b'9', b'\r', b'\n'] => Version::Http11,
         _ => return None,
     };
-    let is_text = seen.0 & TargetKinds::HIGH == 0 || std::str::from_utf8(target).is_ok();
-    let is_sound = !method.is_empty() && !target.is_empty() && is_text;
+    let is_sound = !method.is_empty() && !target.is_empty();
     is_sound.then_some(RequestLine { method, target, kinds: seen, version, len: method_len + target_len + 12 })
 }
 
@@ -268,7 +265,6 @@ mod tests {
         ] {
             assert_eq!(request_line(line.as_bytes()), None, "{line:?}");
         }
-        assert_eq!(request_line(b"GET /\xff HTTP/1.1\r\n"), None);
-        assert!(request_line("GET /é HTTP/1.1\r\n".as_bytes()).is_some());
+        assert!(request_line(b"GET /\xff HTTP/1.1\r\n").is_some());
     }
 }

@@ -4,6 +4,11 @@
 //! section 5.2.4 has it, so no path names anything above it. An encoded slash (`%2F`) is data within a segment, and no file's name can
 //! hold a slash: such a path names no file, and is answered as not found rather than as something that it does not say. Whoever gets the path
 //! as it came ([`decode_path_to_pass_on`]) knows what it means.
+//!
+//! Bytes above 0x7F should come encoded (RFC 3986 section 2.1), and some clients leave them raw. Here they are what they'd be if they were encoded; others
+//! are told them encoded ([`as_uri`]), so that nobody can take them for something else.
+
+use std::borrow::Cow;
 
 use super::host::{self, Authority};
 use super::rejection::RejectReason;
@@ -115,8 +120,8 @@ fn strip_prefix_ignore_case<'i>(bytes: &'i [u8], prefix: &[u8]) -> Option<&'i [u
     head.eq_ignore_ascii_case(prefix).then_some(rest)
 }
 
-/// Path and query; refuses what may not stand in a target even leniently: controls, white space, `#`, and bytes above 0x7E. The bytes
-/// ``"<>\^`{|}`` should be encoded too, but browsers send them raw in queries, and nothing here gives them a meaning.
+/// Path and query; refuses what may not stand in a target even leniently: controls, white space and `#`. The bytes
+/// ``"<>\^`{|}`` and those above 0x7F should be encoded too, but browsers and scripts send them raw, and nothing here gives them a meaning.
 fn split(bytes: &[u8], kinds: TargetKinds) -> Result<(&[u8], Option<&[u8]>), RejectReason> {
     if kinds.has_refused() {
         return Err(RejectReason::TargetByte);
@@ -252,9 +257,24 @@ fn hex(digit: Option<&u8>) -> Option<u8> {
 /// Appends `path` with every byte escaped that may not stand raw in a path (RFC 3986 section 3.3), for a Location field or a link. A first
 /// segment is never empty in a path from [`decode_path`], so the result can't be taken for `//host`.
 pub fn encode_path(path: &[u8], out: &mut Vec<u8>) {
+    encode(path, |byte| byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:@/".contains(&byte), out);
+}
+
+/// A path or a query as it was sent, but for bytes above 0x7F, which are escaped.
+#[must_use]
+pub fn as_uri(sent: &[u8]) -> Cow<'_, [u8]> {
+    if sent.is_ascii() {
+        return Cow::Borrowed(sent);
+    }
+    let mut encoded = Vec::with_capacity(3 * sent.len());
+    encode(sent, |byte| byte.is_ascii(), &mut encoded);
+    Cow::Owned(encoded)
+}
+
+fn encode(bytes: &[u8], stays: impl Fn(u8) -> bool, out: &mut Vec<u8>) {
     const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
-    for &byte in path {
-        if byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:@/".contains(&byte) {
+    for &byte in bytes {
+        if stays(byte) {
             out.push(byte);
         } else {
             out.extend_from_slice(&[b'%', DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
@@ -375,8 +395,25 @@ mod tests {
         for raw in ["*", "a", "h:80", "ftp://h/", "http:/x", "http:///x", "http://u@h/", "https://"] {
             assert_eq!(form(raw, false), Err(RejectReason::TargetForm), "{raw}");
         }
-        for raw in ["/#", "/a b", "/\x7f", "/é", "http://h/#f", "http://h#f"] {
+        for raw in ["/#", "/a b", "/\x7f", "http://h/#f", "http://h#f"] {
             assert_eq!(form(raw, false), Err(RejectReason::TargetByte), "{raw}");
+        }
+        assert_eq!(form("http://é/", false), Err(RejectReason::TargetForm));
+    }
+
+    #[test]
+    fn a_raw_byte_is_what_it_would_be_if_it_were_encoded() {
+        let target = |raw: &'static [u8]| parse(raw, TargetKinds::of(raw), false).expect("sound").0;
+        for (raw, encoded) in [
+            (&b"/caf\xc3\xa9?q=\xc3\xa9"[..], &b"/caf%C3%A9?q=%C3%A9"[..]),
+            (b"/\xff/..\xc0\xaf/%41", b"/%FF/..%C0%AF/%41"),
+            (b"http://h/\x80", b"/%80"),
+        ] {
+            let (raw, encoded) = (target(raw), target(encoded));
+            let (mut left, mut right) = (Vec::new(), Vec::new());
+            assert_eq!(raw.decode_path(&mut left), encoded.decode_path(&mut right));
+            assert_eq!(as_uri(raw.path), encoded.path);
+            assert_eq!(raw.query.map(as_uri).as_deref(), encoded.query);
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::path_pattern::PathPattern;
-use crate::http::encode_path;
+use crate::http::{as_uri, encode_path};
 
 /// A place to be sent to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -66,7 +66,7 @@ impl Destination {
         }
         if let Some(query) = query {
             location.push(if self.base.contains('?') { b'&' } else { b'?' });
-            location.extend_from_slice(query);
+            location.extend_from_slice(&as_uri(query));
         }
         location
     }
@@ -96,6 +96,7 @@ mod tests {
         assert_eq!(location("https://www.example.org/*", "/x y", None), "https://www.example.org/x%20y");
         assert_eq!(location("http://example.org/a?b=c", "", Some("d")), "http://example.org/a?b=c&d");
         assert_eq!(location("/*", "", None), "/");
+        assert_eq!(location("/new/*", "/é", Some("é")), "/new/%C3%A9?%C3%A9");
     }
 
     #[test]

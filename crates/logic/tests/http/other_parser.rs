@@ -32,6 +32,10 @@ fn compare(head: &[u8]) {
         // leat takes later minor versions for 1.1 (RFC 9110 section 2.5), httparse none.
         return;
     }
+    if head.split(|&byte| byte == b' ').nth(1).is_some_and(|target| std::str::from_utf8(target).is_err()) {
+        // leat takes any byte above 0x7F in a target, httparse only text.
+        return;
+    }
     let mut slots = [httparse::EMPTY_HEADER; 16];
     let mut other = httparse::Request::new(&mut slots);
     let verdict = other.parse(head);

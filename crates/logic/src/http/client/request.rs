@@ -6,7 +6,7 @@ use super::super::body::BodyLength;
 use super::super::forwarded::scheme;
 use super::super::request::Request;
 use super::super::target::rest_after;
-use super::super::{Method, TargetForm, encode_path};
+use super::super::{Method, TargetForm, as_uri, encode_path};
 use super::is_hop_by_hop;
 
 /// What the next server is told of where a request came from.
@@ -58,9 +58,9 @@ pub fn write_head(out: &mut Vec<u8>, request: &Request<'_>, forward: &Forward<'_
         }
         None => request.target.path,
     };
-    put(&[request.method_name, b" ", if path.is_empty() { b"/" } else { path }]);
+    put(&[request.method_name, b" ", if path.is_empty() { b"/" } else { &as_uri(path) }]);
     if let Some(query) = request.target.query {
-        put(&[b"?", query]);
+        put(&[b"?", &as_uri(query)]);
     }
     let port = request.port.map(|port| format!(":{port}")).unwrap_or_default();
     let host = [request.host.unwrap_or_default(), port.as_bytes()];
