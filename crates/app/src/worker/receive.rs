@@ -231,6 +231,10 @@ impl<H: Host> Worker<H> {
             if connection.inbox.is_empty() {
                 let _ = connection.http.handle_end_of_input();
             }
+            // A tunnel's other end is told.
+            if connection.expects_content() {
+                self.queue(Stage::Transmit, token);
+            }
             // It was to leave as soon as receiving had stopped, and so it has: it's answered here if it can't any more.
             if was_pausing && !self.freeze_goes_on(token) {
                 self.passing_goes_on(token);

@@ -39,3 +39,4 @@ mod sites;
 mod smuggling;
 mod top;
 mod upgrade;
+mod websocket;

@@ -107,6 +107,17 @@ impl Conversation {
         let _ = self.stream.shutdown(Shutdown::Both);
     }
 
+    /// Says all back that comes, until leat ends its side.
+    pub fn echo(&mut self) {
+        loop {
+            let kept = std::mem::take(&mut self.kept);
+            self.say(kept);
+            if self.fill().is_none() {
+                return;
+            }
+        }
+    }
+
     /// Waits for leat to end the connection.
     pub fn until_closed(&mut self) {
         while self.fill().is_some() {}

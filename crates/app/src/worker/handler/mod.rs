@@ -10,6 +10,7 @@ mod program_run;
 mod proxy;
 mod redirect;
 mod relay;
+mod tunnel;
 mod upkeep;
 
 use std::path::PathBuf;
@@ -67,9 +68,10 @@ pub(super) enum Run {
 }
 
 impl Run {
-    /// Whether the client may still be told something: while that is so, a client that ends its side is taken to have gone.
+    /// Whether the client may still be told something: while that is so, a client that ends its side is taken to have gone. In a tunnel that means what both
+    /// sides make of it.
     pub(super) fn is_needed(&self) -> bool {
-        !matches!(self, Run::Program(run) if run.is_told())
+        !matches!(self, Run::Program(run) if run.is_told() || run.is_tunnel())
     }
 
     /// Bytes of the request's content and of the reply's head that lie here.
@@ -95,7 +97,7 @@ impl Run {
 
     /// Whether it takes the request's content, and not all of that has come.
     pub(super) fn expects_content(&self) -> bool {
-        matches!(self, Run::Program(run) if matches!(run.body, Body::Gathering | Body::Expected))
+        matches!(self, Run::Program(run) if matches!(run.body, Body::Gathering | Body::Expected | Body::Tunnel))
     }
 }
 

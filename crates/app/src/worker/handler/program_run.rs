@@ -51,6 +51,8 @@ pub(super) enum Talk {
     FastCgi { stream: Token, responder: usize, conversation: Conversation, reused: bool },
     /// HTTP/1.1, to the server at that place.
     Http { stream: Token, place: usize, reader: http::client::ReplyReader },
+    /// As client and server like: HTTP is over.
+    Tunnel { stream: Token },
 }
 
 /// How the reply's content is delimited.
@@ -73,6 +75,8 @@ pub(super) enum Body {
     Gathered,
     /// What the client sends, as it comes.
     Expected,
+    /// The same, whatever it is, until the client ends its side.
+    Tunnel,
     Ended,
 }
 
@@ -99,10 +103,18 @@ impl ProgramRun {
         self.framing == Some(Framing::Dropped) || self.reader.has_all()
     }
 
+    /// Whether client and server speak something else than HTTP by now.
+    pub(super) fn is_tunnel(&self) -> bool {
+        matches!(self.talk, Talk::Tunnel { .. })
+    }
+
     pub(super) fn stream(&self) -> Option<Token> {
         match self.talk {
             Talk::Waiting => None,
-            Talk::Cgi { stream, .. } | Talk::FastCgi { stream, .. } | Talk::Http { stream, .. } => Some(stream),
+            Talk::Cgi { stream, .. }
+            | Talk::FastCgi { stream, .. }
+            | Talk::Http { stream, .. }
+            | Talk::Tunnel { stream } => Some(stream),
         }
     }
 }
@@ -255,6 +267,7 @@ impl<H: Host> Worker<H> {
                     pool.give_up(token);
                 }
             }
+            Talk::Tunnel { stream } => self.close_stream(stream),
             Talk::Cgi { stream, program } => {
                 self.close_stream(stream);
                 self.leave_program(program, !is_whole);
@@ -299,13 +312,13 @@ impl<H: Host> Worker<H> {
         } else {
             connection.http.handle_transmit_progress(self.now);
         }
-        let timeout = run.handler.patience(is_connecting);
+        let timeout = run.handler.patience(is_connecting, run.is_tunnel());
         let due = run.heard_at.after(timeout);
         if self.now < due || run.failed.is_some() {
             return due;
         }
         let (handler, talk) = (run.handler.clone(), run.talk);
-        if let Talk::Http { .. } = talk {
+        if let Talk::Http { .. } | Talk::Tunnel { .. } = talk {
             run.passing.stop = Some(if is_connecting { Stop::Unreachable } else { Stop::Silent });
             self.queue(Stage::Transmit, token);
             return Instant::NEVER;

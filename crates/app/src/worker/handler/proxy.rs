@@ -11,7 +11,9 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use leat_host::reactor::{Peer, Reactor, Token};
-use leat_logic::http::client::{Forward, ReplyReader, Teller, UpstreamLimits, Upstreams, is_repeatable, write_head};
+use leat_logic::http::client::{
+    Forward, ReplyReader, Teller, UpstreamLimits, Upstreams, asks_for_websocket, is_repeatable, write_head,
+};
 use leat_logic::http::{BodyLength, Method, Request, Status};
 use leat_logic::serve::path_pattern::PathPattern;
 use leat_logic::time::Instant;
@@ -31,6 +33,7 @@ pub(super) struct Proxy {
     upstreams: RefCell<Upstreams<Peer, Token>>,
     connect_timeout: Duration,
     idle_timeout: Duration,
+    websocket_timeout: Duration,
     retries: u32,
     strip_path: bool,
     /// The second in which failures were last logged, and how many.
@@ -120,6 +123,7 @@ pub(super) fn kind(config: &config::Proxy) -> Kind {
         upstreams: RefCell::new(Upstreams::new(&config.to, limits)),
         connect_timeout: config.connect_timeout,
         idle_timeout: config.idle_timeout,
+        websocket_timeout: config.websocket_timeout,
         retries: config.retries,
         strip_path: config.strip_path,
         logged: RefCell::default(),
@@ -157,6 +161,11 @@ impl Proxy {
         passing.retries < retries_max
     }
 
+    /// A request is none any more, and its connection won't carry another: others may have its place.
+    pub(super) fn leave_place(&self, now: Instant, place: usize) {
+        self.upstreams.borrow_mut().end(now, place, None);
+    }
+
     fn address(&self, place: usize) -> Option<Peer> {
         self.upstreams.borrow().address(place).cloned()
     }
@@ -174,6 +183,7 @@ impl Handler {
             idle_timeout: Duration::from_secs(30),
             connect_timeout: Duration::from_secs(1),
             timeout: Duration::from_secs(60),
+            websocket_timeout: Duration::from_secs(3600),
             retries: 0,
         };
         let paths = PathPattern::default();
@@ -182,10 +192,11 @@ impl Handler {
         Rc::new(Handler { paths, name, root, config: own, kind: kind(&config) })
     }
 
-    /// How long whoever answers may be silent, or may take to be connected to.
-    pub(super) fn patience(&self, is_connecting: bool) -> Duration {
+    /// How long whoever answers may be silent, or may take to be connected to; how long both sides of a tunnel may be.
+    pub(super) fn patience(&self, is_connecting: bool, is_tunnel: bool) -> Duration {
         match &self.kind {
             Kind::Proxy { proxy, .. } if is_connecting => proxy.connect_timeout,
+            Kind::Proxy { proxy, .. } if is_tunnel => proxy.websocket_timeout,
             _ => self.timeout().unwrap_or_default(),
         }
     }
@@ -309,6 +320,9 @@ impl<H: Host> Worker<H> {
         run.heard_at = self.now;
         run.passing.is_given = true;
         run.passing.framing = if request.body == BodyLength::Chunked { Framing::Chunked } else { Framing::Plain };
+        if let (Talk::Http { reader, .. }, true) = (&mut run.talk, asks_for_websocket(&request)) {
+            reader.expect_websocket();
+        }
         let (handler, is_wanted) = (run.handler.clone(), run.body == Body::Expected);
         if let Kind::Proxy { proxy, .. } = &handler.kind
             && proxy.upstreams.borrow_mut().reached(place)

@@ -144,7 +144,8 @@ impl<H: Host> Worker<H> {
     /// Takes in what the program has said, and writes what the client is to get.
     fn hear(&mut self, token: Token, run: &mut ProgramRun, out: &mut Vec<u8>) -> Result<Heard, Bad> {
         if let Some(stop) = run.passing.stop {
-            return Ok(Heard::Lost(stop));
+            // Nobody owes anybody a reply in a tunnel.
+            return Ok(if run.is_tunnel() { Heard::All } else { Heard::Lost(stop) });
         }
         let is_told = run.is_told();
         let Some(stream) = run.stream().and_then(|stream| self.streams.get(stream)) else { return Ok(Heard::More) };
@@ -155,6 +156,13 @@ impl<H: Host> Worker<H> {
         match &mut run.talk {
             Talk::Waiting => {}
             Talk::Http { .. } => return self.hear_upstream(token, run, out),
+            Talk::Tunnel { .. } => {
+                let (count, has_ended) = (stream.bytes().len(), stream.has_ended());
+                out.extend_from_slice(stream.bytes());
+                stream.take(&mut self.reactor, count);
+                self.count_content(token, count as u64);
+                return Ok(if has_ended { Heard::All } else { Heard::More });
+            }
             Talk::Cgi { .. } => {
                 let count = stream.bytes().len();
                 run.output.extend_from_slice(stream.bytes());
@@ -258,6 +266,10 @@ impl<H: Host> Worker<H> {
         run.passing.has_spoken |= !bytes.is_empty();
         stream.take(&mut self.reactor, done);
         if let Some(http::client::ReplyHead { status, lines, length }) = head {
+            if status == Status::SWITCHING_PROTOCOLS {
+                self.begin_tunnel(token, run, &lines, out);
+                return self.hear(token, run, out);
+            }
             run.framing = Some(self.begin_reply(token, status, &lines, length, out));
             return self.hear_upstream(token, run, out);
         }
@@ -345,6 +357,9 @@ impl<H: Host> Worker<H> {
             if matches!(run.body, Body::Ended | Body::Gathering) || room == 0 {
                 return;
             }
+            if run.body == Body::Tunnel {
+                return self.relay_to_tunnel(token, room);
+            }
             let is_cgi = matches!(run.talk, Talk::Cgi { .. });
             let (mut consumed, mut is_all) = (0, false);
             if let (Body::Gathered, Some(gathered)) = (run.body, &mut run.gathered) {
@@ -418,7 +433,7 @@ fn encode_content(talk: &Talk, framing: Framing, content: &[u8], out: &mut Vec<u
     match talk {
         Talk::FastCgi { .. } => Encoder::input(content, out),
         Talk::Http { .. } if framing == Framing::Chunked => push_chunk(content, out),
-        Talk::Http { .. } | Talk::Cgi { .. } | Talk::Waiting => out.extend_from_slice(content),
+        Talk::Http { .. } | Talk::Tunnel { .. } | Talk::Cgi { .. } | Talk::Waiting => out.extend_from_slice(content),
     }
 }
 
@@ -426,7 +441,7 @@ fn encode_end(talk: &Talk, framing: Framing, out: &mut Vec<u8>) {
     match talk {
         Talk::FastCgi { .. } => Encoder::end_of_input(out),
         Talk::Http { .. } if framing == Framing::Chunked => out.extend_from_slice(b"0\r\n\r\n"),
-        Talk::Http { .. } | Talk::Cgi { .. } | Talk::Waiting => {}
+        Talk::Http { .. } | Talk::Tunnel { .. } | Talk::Cgi { .. } | Talk::Waiting => {}
     }
 }
 

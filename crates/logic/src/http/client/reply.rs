@@ -31,8 +31,8 @@ pub enum BadReply {
     /// A chunk.
     #[error("its chunked coding is wrong")]
     Chunk,
-    /// It changed the protocol without having been asked.
-    #[error("it switches protocols, which nobody asked for")]
+    /// It changed the protocol without having been asked, or to another one.
+    #[error("it switches to a protocol that nobody asked for")]
     Switched,
     /// Too many replies that aren't final.
     #[error("it sends interim replies and no final one")]
@@ -84,6 +84,8 @@ pub struct ReplyReader {
     searched: usize,
     interims: u8,
     is_persistent: bool,
+    /// The request asks for a WebSocket.
+    may_switch: bool,
 }
 
 impl ReplyReader {
@@ -91,7 +93,13 @@ impl ReplyReader {
     #[must_use]
     pub fn new(method: Method) -> ReplyReader {
         let is_head_request = method == Method::Head;
-        ReplyReader { is_head_request, phase: Phase::Head, searched: 0, interims: 0, is_persistent: false }
+        let phase = Phase::Head;
+        ReplyReader { is_head_request, phase, searched: 0, interims: 0, is_persistent: false, may_switch: false }
+    }
+
+    /// The request asks for a WebSocket: a reply of 101 that agrees is one, and all that follows is its content.
+    pub fn expect_websocket(&mut self) {
+        self.may_switch = true;
     }
 
     /// Takes in everything received and not consumed. Returns how many bytes are done with; call again with the rest until it needs more or
@@ -144,7 +152,15 @@ impl ReplyReader {
             if has_bare_ends { Cow::Owned(with_whole_ends(&window[..end])) } else { Cow::Borrowed(&window[..end]) };
         let Parsed { status, version_minor, section } = parse_status_line(&head)?;
         match status {
-            101 => return Err(BadReply::Switched),
+            101 => {
+                let fields = Fields::read(section)?;
+                if !(self.may_switch && fields.agrees_to_websocket) {
+                    return Err(BadReply::Switched);
+                }
+                self.phase = Phase::Rest;
+                let (status, lines) = (Status::SWITCHING_PROTOCOLS, fields.lines);
+                return Ok((end, ReplyStep::Head(ReplyHead { status, lines, length: None })));
+            }
             100..=199 if self.interims < INTERIM_MAX => {
                 self.interims += 1;
                 return Ok((end, ReplyStep::NeedInput));
@@ -227,6 +243,7 @@ struct Fields {
     is_coding_wrong: bool,
     closes: bool,
     keeps_alive: bool,
+    agrees_to_websocket: bool,
 }
 
 impl Fields {
@@ -261,6 +278,8 @@ impl Fields {
         } else if is(name, b"transfer-encoding") {
             self.is_coding_wrong |= self.is_chunked || !value.eq_ignore_ascii_case(b"chunked");
             self.is_chunked = true;
+        } else if is(name, b"upgrade") {
+            self.agrees_to_websocket = value.eq_ignore_ascii_case(b"websocket");
         } else if is(name, b"connection") {
             for option in value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii) {
                 self.closes |= option.eq_ignore_ascii_case(b"close");
@@ -378,6 +397,26 @@ mod tests {
         assert_eq!(reply.expect("a reply").head.lines, b"");
         assert_eq!(get("HTTP/1.1 101 Switching Protocols\r\n\r\n"), Err(BadReply::Switched));
         assert_eq!(get(&"HTTP/1.1 100 Continue\r\n\r\n".repeat(17)), Err(BadReply::Interim));
+    }
+
+    #[test]
+    fn who_asks_for_a_websocket_gets_that_or_a_reply() {
+        let read = |bytes: &str| {
+            let mut reader = ReplyReader::new(Method::Get);
+            reader.expect_websocket();
+            let (consumed, step) = reader.handle_input(bytes.as_bytes())?;
+            let ReplyStep::Head(head) = step else { panic!("{step:?}") };
+            let (_, rest) = reader.handle_input(&bytes.as_bytes()[consumed..])?;
+            assert_eq!((rest, reader.is_reusable()), (ReplyStep::Content(b"first"), false));
+            reader.handle_end().map(|()| (head.status, head.lines))
+        };
+        let lines = b"Sec-WebSocket-Accept: x\r\n".to_vec();
+        assert_eq!(
+            read("HTTP/1.1 101 Well\r\nUpgrade: WebSocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: x\r\n\r\nfirst"),
+            Ok((Status::SWITCHING_PROTOCOLS, lines))
+        );
+        assert_eq!(read("HTTP/1.1 101 Well\r\nUpgrade: h2c\r\nConnection: Upgrade\r\n\r\nfirst"), Err(BadReply::Switched));
+        assert_eq!(get("HTTP/1.1 101 Well\r\nUpgrade: websocket\r\n\r\n"), Err(BadReply::Switched));
     }
 
     #[test]

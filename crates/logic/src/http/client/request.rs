@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use super::super::body::BodyLength;
 use super::super::forwarded::scheme;
-use super::super::request::Request;
+use super::super::request::{Request, Version};
 use super::super::target::rest_after;
 use super::super::{Method, TargetForm, as_uri, encode_path};
 use super::is_hop_by_hop;
@@ -39,6 +39,21 @@ pub enum Teller {
 #[must_use]
 pub fn is_repeatable(method: Method, has_content: bool) -> bool {
     matches!(method, Method::Get | Method::Head | Method::Options) && !has_content
+}
+
+/// Whether a request asks that its connection become a WebSocket (RFC 6455 section 4.2.1). That is passed on; other protocols aren't, as h2c, in which requests
+/// would follow that nobody here sees.
+#[must_use]
+pub fn asks_for_websocket(request: &Request<'_>) -> bool {
+    let lists = |name: &[u8], option: &[u8]| {
+        let mut options = request.headers.all(name).flat_map(|value| value.split(|&byte| byte == b','));
+        options.any(|listed| listed.trim_ascii().eq_ignore_ascii_case(option))
+    };
+    request.method == Method::Get
+        && request.version == Version::Http11
+        && request.body == BodyLength::None
+        && lists(b"upgrade", b"websocket")
+        && lists(b"connection", b"upgrade")
 }
 
 /// Writes the head of `request` for the next server. The content is to follow in the same framing: chunked, or of the same length.
@@ -80,6 +95,9 @@ pub fn write_head(out: &mut Vec<u8>, request: &Request<'_>, forward: &Forward<'_
         BodyLength::None => {}
         BodyLength::Length(length) => put(&[b"Content-Length: ", length.to_string().as_bytes(), b"\r\n"]),
         BodyLength::Chunked => put(&[b"Transfer-Encoding: chunked\r\n"]),
+    }
+    if asks_for_websocket(request) {
+        put(&[WEBSOCKET]);
     }
     if forward.teller != Teller::Cluster {
         let told = |name: &[u8]| match forward.teller {
@@ -124,6 +142,9 @@ pub fn write_head(out: &mut Vec<u8>, request: &Request<'_>, forward: &Forward<'_
     put(&[b"Via: 1.1 leat\r\n\r\n"]);
 }
 
+/// What says that a connection is to become a WebSocket, or does.
+pub const WEBSOCKET: &[u8] = b"Connection: Upgrade\r\nUpgrade: websocket\r\n";
+
 /// Fields that are written anew, or that were acted upon here.
 const REPLACED: [&[u8]; 3] = [b"host", b"content-length", b"expect"];
 
@@ -167,6 +188,27 @@ mod tests {
             "GET /a?b HTTP/1.1\r\nHost: x:81\r\nx-yours: 2\r\nForwarded: for=192.0.2.7;host=\"x:81\";proto=http\r\n\
              X-Forwarded-For: 192.0.2.7\r\nX-Forwarded-Host: x:81\r\nX-Forwarded-Proto: http\r\nX-Request-Id: 1-2-3\r\nVia: 1.1 leat\r\n\r\n"
         );
+    }
+
+    #[test]
+    fn a_websocket_is_asked_for_and_no_other_protocol() {
+        let asks = |start: &str, fields: &str| {
+            let head = written(&format!("{start}\r\nHost: x\r\n{fields}Sec-WebSocket-Key: k\r\n\r\n"));
+            assert!(head.contains("\r\nSec-WebSocket-Key: k\r\n"), "{head}");
+            head.contains("\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n") && head.matches("pgrade").count() == 2
+        };
+        assert!(asks("GET / HTTP/1.1", "Connection: keep-alive, Upgrade\r\nUpgrade: WebSocket\r\n"));
+        assert!(asks("GET / HTTP/1.1", "Upgrade: h2c, websocket\r\nConnection: close\r\nConnection: upgrade\r\n"));
+        for (start, fields) in [
+            ("GET / HTTP/1.1", "Upgrade: websocket\r\n"),
+            ("GET / HTTP/1.1", "Connection: Upgrade\r\n"),
+            ("GET / HTTP/1.1", "Connection: Upgrade\r\nUpgrade: h2c\r\n"),
+            ("GET / HTTP/1.0", "Connection: Upgrade\r\nUpgrade: websocket\r\n"),
+            ("POST / HTTP/1.1", "Connection: Upgrade\r\nUpgrade: websocket\r\n"),
+            ("GET / HTTP/1.1", "Connection: Upgrade\r\nUpgrade: websocket\r\nContent-Length: 1\r\n"),
+        ] {
+            assert!(!asks(start, fields), "{start}: {fields}");
+        }
     }
 
     #[test]

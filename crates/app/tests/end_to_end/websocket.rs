@@ -1,0 +1,125 @@
+//! Connections through `proxy` that become WebSockets. What is said on them are bytes to leat, and to these tests.
+
+use std::io::{Read, Write};
+
+use crate::on_both_reactors;
+use crate::support::{Client, Directory, Reactor, Server, Upstream};
+
+const ASK: &str = "GET /live/x HTTP/1.1\r\nHost: it.test\r\nConnection: keep-alive, Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: abc\r\n\r\n";
+const AGREE: &str = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: def\r\n\r\n";
+
+/// Answers `/live/*` with an echo that says "hi" first and "bye" last, and everything else with a reply.
+fn upstream() -> Upstream {
+    Upstream::start(|conversation| {
+        while let Some(head) = conversation.head() {
+            if !head.contains("/live/") {
+                conversation.say("HTTP/1.1 400 No\r\nContent-Length: 2\r\n\r\nno");
+                continue;
+            }
+            assert!(head.contains("\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"), "{head}");
+            assert!(head.contains("\r\nSec-WebSocket-Key: abc\r\n"), "{head}");
+            conversation.say([AGREE, "hi"].concat());
+            conversation.echo();
+            conversation.say("bye");
+            conversation.end();
+            return;
+        }
+    })
+}
+
+fn serve(reactor: Reactor, to: &Upstream, limits: &str, keys: &str) -> (Directory, Server) {
+    let directory = Directory::new();
+    let text = format!(
+        "workers = 1\n[limits]\n{limits}\n[[site]]\nlisten = \"127.0.0.1:0\"\n\
+         [[site.handler]]\npath = \"/*\"\n[site.handler.proxy]\nto = \"{}\"\n{keys}\n",
+        to.address()
+    );
+    let server = Server::configured(reactor, &directory, &text);
+    (directory, server)
+}
+
+fn open(server: &Server) -> Client {
+    let mut client = server.connect();
+    client.send(ASK);
+    let head = client.reply_head().unwrap();
+    assert_eq!((head.status, head.must("upgrade"), head.must("connection")), (101, "websocket", "Upgrade"));
+    assert_eq!(head.must("sec-websocket-accept"), "def");
+    assert_eq!(client.read_content(2).unwrap(), b"hi");
+    client
+}
+
+fn what_is_said_goes_both_ways_until_one_side_ends(reactor: Reactor) {
+    let upstream = upstream();
+    let (_directory, server) = serve(reactor, &upstream, "", "connections = 1");
+    let mut client = open(&server);
+    for round in 0..100u8 {
+        let said = vec![round; 1000];
+        client.send(&said);
+        assert!(client.read_content(said.len()).unwrap() == said);
+    }
+    // Its place is free for requests, and for others like it.
+    assert_eq!(server.get("/").text(), "no");
+    let other = open(&server);
+    drop(other);
+    // More than all buffers hold, which nobody takes for a while.
+    let said: Vec<u8> = (0..8_000_000u32).map(|at| (at % 251) as u8).collect();
+    let mut sender = client.stream().try_clone().unwrap();
+    let sent = said.clone();
+    let sending = std::thread::spawn(move || {
+        sender.write_all(&sent).unwrap();
+        sender.shutdown(std::net::Shutdown::Write).unwrap();
+    });
+    let mut echoed = Vec::new();
+    client.stream().read_to_end(&mut echoed).unwrap();
+    sending.join().unwrap();
+    assert!(echoed == [&said[..], b"bye"].concat(), "{} bytes", echoed.len());
+}
+
+fn nobody_is_cut_for_being_silent_for_a_while(reactor: Reactor) {
+    let upstream = upstream();
+    let limits = "stall_timeout = \"200ms\"\nidle_timeout = \"200ms\"\nhead_timeout = \"1s\"";
+    let (_directory, server) = serve(reactor, &upstream, limits, "timeout = \"200ms\"");
+    let mut client = open(&server);
+    // Longer than a request may take, a reply may stall or a connection be idle: what is said by another one shows that time has passed.
+    let mut limited = server.connect();
+    limited.send("GET /live/y HTTP/1.1\r\nHost: it.test\r\nContent-Le");
+    limited.until_closed();
+    client.send("still there");
+    assert_eq!(client.read_content(11).unwrap(), b"still there");
+    let (_directory, server) = serve(reactor, &upstream, "", "websocket_timeout = \"200ms\"");
+    assert_eq!(open(&server).until_closed(), b"");
+}
+
+fn who_does_not_agree_answers(reactor: Reactor) {
+    let upstream = upstream();
+    let (_directory, server) = serve(reactor, &upstream, "", "");
+    let mut client = server.connect();
+    client.send(ASK.replace("/live/x", "/dead/x"));
+    assert_eq!(client.reply().status, 400);
+    assert_eq!(client.get("/").status, 400, "the connection goes on");
+    // Another protocol isn't asked for.
+    client.send(ASK.replace("/live/x", "/dead/x").replace("Upgrade: websocket", "Upgrade: h2c"));
+    assert_eq!(client.reply().status, 400);
+    assert!(!upstream.heads().pop().unwrap().contains("pgrade"));
+    assert_eq!(upstream.accepted(), 1);
+}
+
+fn a_reload_leaves_it_alone_and_a_stop_does_not_wait_for_ever(reactor: Reactor) {
+    let upstream = upstream();
+    let (directory, mut server) = serve(reactor, &upstream, "", "");
+    let mut client = open(&server);
+    let text = "workers = 1\n[limits]\ndrain_timeout = \"500ms\"\n[[site]]\nlisten = \"127.0.0.1:0\"\n\
+        [[site.handler]]\npath = \"/*\"\nredirect = { to = \"http://x.test/\" }\n";
+    assert!(server.reload(reactor, &directory, text).contains("is in force"));
+    client.send("on and on");
+    assert_eq!(client.read_content(9).unwrap(), b"on and on");
+    server.signal("TERM");
+    assert_eq!(server.wait_for_end().code(), Some(0));
+}
+
+on_both_reactors!(
+    what_is_said_goes_both_ways_until_one_side_ends,
+    nobody_is_cut_for_being_silent_for_a_while,
+    who_does_not_agree_answers,
+    a_reload_leaves_it_alone_and_a_stop_does_not_wait_for_ever,
+);
