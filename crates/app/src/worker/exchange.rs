@@ -24,6 +24,8 @@ pub(super) struct Exchange<F> {
     pub(super) head: Vec<u8>,
     /// Decoded, without dot segments.
     pub(super) path: Vec<u8>,
+    /// What came behind a path that is now a script's.
+    pub(super) path_info: Vec<u8>,
     /// How much of the path comes before the first slash that was encoded: then it's no file's, but may be passed on.
     pub(super) encoded_slash: Option<usize>,
     pub(super) site: Option<Rc<Site>>,
@@ -150,6 +152,7 @@ impl<F> Exchange<F> {
         Box::new(Exchange {
             head: Vec::new(),
             path: Vec::new(),
+            path_info: Vec::new(),
             encoded_slash: None,
             site: None,
             method: Method::Get,
@@ -223,6 +226,7 @@ impl<F> Exchange<F> {
     pub(super) fn reset(&mut self) {
         self.head.clear();
         self.path.clear();
+        self.path_info.clear();
         self.encoded_slash = None;
         self.site = None;
         self.method = Method::Get;

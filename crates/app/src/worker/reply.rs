@@ -89,8 +89,15 @@ impl<H: Host> Worker<H> {
         let exchange = self.connections[token].exchange.as_ref();
         let method =
             exchange.filter(|exchange| exchange.error.is_none()).map_or(Method::Get, |exchange| exchange.method);
+        // A script's part of a path is a file's or nobody's.
+        let is_of_script = exchange.is_some_and(|exchange| !exchange.path_info.is_empty());
+        let found = match found {
+            Found::HandledIndex(_) | Found::Redirect(_) | Found::Forbidden if is_of_script => Found::NotFound,
+            found => found,
+        };
         match found {
             Found::HandledIndex(path) => self.serve_at(token, &path),
+            Found::NotFound if self.serve_script_within(token) => {}
             Found::Resource(_) if self.asks_for_script(token) => self.serve_script(token),
             _ if !matches!(method, Method::Get | Method::Head) && !self.asks_for_script(token) => {
                 self.reply_unreadable(token, method)

@@ -63,7 +63,8 @@ impl<H: Host> Worker<H> {
         let may_be_handled = || {
             let site = exchange.site.as_ref();
             site.is_some_and(|site| {
-                site.files.may_have_handled_index(&exchange.path) || site.needs_file(&exchange.path)
+                let path = &exchange.path;
+                site.files.may_have_handled_index(path) || site.needs_file(path) || site.script_within(path).is_some()
             })
         };
         match kind {
@@ -107,8 +108,23 @@ impl<H: Host> Worker<H> {
         let Some(exchange) = self.connections[token].exchange.as_mut() else { return };
         exchange.path.clear();
         exchange.path.extend_from_slice(path);
+        exchange.path_info.clear();
         exchange.encoded_slash = None;
         self.queue(Stage::Serve, token);
+    }
+
+    /// The path names nothing. If it begins with what may be a script's, that is asked for, and the rest is for the script.
+    pub(super) fn serve_script_within(&mut self, token: Token) -> bool {
+        let Some(exchange) = self.connections[token].exchange.as_mut() else { return false };
+        let site = exchange.site.as_ref().filter(|_| exchange.error.is_none());
+        let Some(end) = site.and_then(|site| site.script_within(&exchange.path)) else { return false };
+        let mut script = std::mem::take(&mut exchange.path);
+        let rest = script.split_off(end);
+        self.serve_at(token, &script);
+        if let Some(exchange) = self.connections[token].exchange.as_mut() {
+            exchange.path_info = rest;
+        }
+        true
     }
 
     /// Has the site's fallback answer, if it has one for this request: once.

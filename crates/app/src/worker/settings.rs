@@ -78,6 +78,15 @@ impl Site {
         self.handler(path).is_some_and(|(place, _)| self.handlers[place].needs_file())
     }
 
+    /// How much of a path that no handler answers for is a script's, to which the rest is told.
+    pub(super) fn script_within(&self, path: &[u8]) -> Option<usize> {
+        let takers = || self.handlers.iter().filter(|handler| handler.takes_path_info());
+        if takers().next().is_none() || self.handler(path).is_some() {
+            return None;
+        }
+        takers().find_map(|handler| handler.paths.split_within(path))
+    }
+
     /// The place of the handler that answers for a path, and how much of the path names it.
     pub(super) fn handler(&self, path: &[u8]) -> Option<(usize, usize)> {
         let mut candidates = self.handlers.iter().enumerate();

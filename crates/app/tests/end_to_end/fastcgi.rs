@@ -129,6 +129,47 @@ fn a_script_must_be_a_file(reactor: Reactor) {
     assert_eq!(line(&server.get("/upload.jpg/x.run").text(), "SCRIPT_NAME="), "/upload.jpg/x.run");
 }
 
+/// As MediaWiki and Moodle want it.
+fn a_path_may_go_on_behind_a_script(reactor: Reactor) {
+    let directory = directory();
+    directory.write("site/a.run", "a script");
+    directory.write("site/dir.run/file", "a file");
+    directory.write("site/upload.jpg", "somebody's");
+    for keys in ["command = \"responder\", processes = 1", "command = \"responder\", processes = 1, needs_file = false"]
+    {
+        let text = format!(
+            "workers = 1\n[[site]]\nroot = \"site\"\nlisten = \"127.0.0.1:0\"\n[[site.access]]\npath = \"/a.run/closed/*\"\ndeny = \"127.0.0.1\"\n\
+             [[site.handler]]\npath = \"*.run\"\nfastcgi = {{ {keys} }}\n"
+        );
+        let server = Server::configured(reactor, &directory, &text);
+        let mut client = server.connect();
+        for (request, method) in [("GET /a.run/x%20y/z.txt?q", "GET"), ("POST /a.run/x%20y/z.txt?q", "POST")] {
+            let told = client.ask(format!("{request} HTTP/1.1\r\nHost: it.test\r\nContent-Length: 2\r\n\r\nhi")).text();
+            for (name, value) in [
+                ("SCRIPT_NAME=", "/a.run"),
+                ("PATH_INFO=", "/x y/z.txt"),
+                ("QUERY_STRING=", "q"),
+                ("REQUEST_URI=", "/a.run/x%20y/z.txt?q"),
+                ("REQUEST_METHOD=", method),
+                ("input ", "2"),
+            ] {
+                assert_eq!(line(&told, name), value, "{request}: {name}");
+            }
+            assert!(line(&told, "SCRIPT_FILENAME=").ends_with("/site/a.run"), "{told}");
+        }
+        assert_eq!(line(&client.get("/a.run/").text(), "PATH_INFO="), "/");
+        assert!(!client.get("/a.run").text().contains("PATH_INFO"), "nothing is left of the request before");
+        assert_eq!(client.get("/dir.run/file").text(), "a file");
+        assert_eq!(client.get("/a.run/closed/x").status, 403);
+        if keys.contains("needs_file") {
+            continue;
+        }
+        for path in ["/none.run/x", "/upload.jpg/x.run/y", "/dir.run/none", "/a.runs/x"] {
+            assert_eq!(client.get(path).status, 404, "{path}");
+        }
+    }
+}
+
 fn a_responder_that_fails_is_told_apart(reactor: Reactor) {
     let directory = directory();
     let server = serve(reactor, &directory, "command = \"responder\"\nprocesses = 1\ntimeout = \"400ms\"");
@@ -278,6 +319,7 @@ on_both_reactors!(
     a_responder_is_told_and_answers,
     chunks_come_with_their_length,
     a_script_must_be_a_file,
+    a_path_may_go_on_behind_a_script,
     a_responder_that_fails_is_told_apart,
     requests_wait_for_a_responder,
     an_endless_responder_leaves_others_their_share,

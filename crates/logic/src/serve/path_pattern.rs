@@ -54,6 +54,16 @@ impl PathPattern {
     }
 }
 
+impl PathPattern {
+    /// As [`PathPattern::split`], where an ending is a segment's and not the path's: `/a.php/b` by `*.php`. The first one counts.
+    #[must_use]
+    pub fn split_within(&self, path: &[u8]) -> Option<usize> {
+        let PathPattern::Ending(ending) = self else { return None };
+        let mut found = memchr::memmem::find_iter(path, ending.as_bytes()).map(|at| at + ending.len());
+        found.find(|&end| path.get(end) == Some(&b'/'))
+    }
+}
+
 impl fmt::Display for PathPattern {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -72,6 +82,18 @@ mod tests {
         let parsed = PathPattern::parse(pattern).expect("a pattern");
         assert_eq!(parsed.to_string(), pattern);
         parsed.split(path.as_bytes())
+    }
+
+    #[test]
+    fn an_ending_may_be_a_segments() {
+        let split = |pattern: &str, path: &str| {
+            PathPattern::parse(pattern).and_then(|pattern| pattern.split_within(path.as_bytes()))
+        };
+        assert_eq!(split("*.php", "/a.php/b"), Some(6));
+        assert_eq!(split("*.php", "/a.php5/b.php/c.php/"), Some(13));
+        for (pattern, path) in [("*.php", "/a.php"), ("*.php", "/a.phpx/b"), ("/a.php/*", "/a.php/b"), ("*.php", "/")] {
+            assert_eq!(split(pattern, path), None, "{pattern} {path}");
+        }
     }
 
     #[test]

@@ -175,6 +175,8 @@ impl<H: Host> Worker<H> {
         let exchange = self.connections[token].exchange.as_ref();
         let path = exchange.map_or(&[][..], |exchange| &exchange.path);
         let (script_name, path_info) = path.split_at(named.min(path.len()));
+        let path_info =
+            exchange.map(|exchange| &exchange.path_info[..]).filter(|rest| !rest.is_empty()).unwrap_or(path_info);
         let mut file = handler.root.as_os_str().as_bytes().to_vec();
         file.extend_from_slice(script_name);
         if let (Some(index), true) = (&config.index, script_name.ends_with(b"/")) {

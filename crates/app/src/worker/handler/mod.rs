@@ -133,6 +133,11 @@ impl Handler {
         config.needs_file.unwrap_or(is_ending && config.command.is_some())
     }
 
+    /// Whether what a path has behind its own is told to it.
+    pub(super) fn takes_path_info(&self) -> bool {
+        matches!((&self.kind, &self.paths), (Kind::FastCgi { .. }, PathPattern::Ending(_)))
+    }
+
     /// Whether requests go to other servers, with their paths as they came.
     pub(super) fn passes_on(&self) -> bool {
         matches!(self.kind, Kind::Proxy { .. })

@@ -412,10 +412,15 @@ mod tests {
         };
         let lines = b"Sec-WebSocket-Accept: x\r\n".to_vec();
         assert_eq!(
-            read("HTTP/1.1 101 Well\r\nUpgrade: WebSocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: x\r\n\r\nfirst"),
+            read(
+                "HTTP/1.1 101 Well\r\nUpgrade: WebSocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: x\r\n\r\nfirst"
+            ),
             Ok((Status::SWITCHING_PROTOCOLS, lines))
         );
-        assert_eq!(read("HTTP/1.1 101 Well\r\nUpgrade: h2c\r\nConnection: Upgrade\r\n\r\nfirst"), Err(BadReply::Switched));
+        assert_eq!(
+            read("HTTP/1.1 101 Well\r\nUpgrade: h2c\r\nConnection: Upgrade\r\n\r\nfirst"),
+            Err(BadReply::Switched)
+        );
         assert_eq!(get("HTTP/1.1 101 Well\r\nUpgrade: websocket\r\n\r\n"), Err(BadReply::Switched));
     }
 

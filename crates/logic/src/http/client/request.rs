@@ -73,7 +73,7 @@ pub fn write_head(out: &mut Vec<u8>, request: &Request<'_>, forward: &Forward<'_
         }
         None => request.target.path,
     };
-    put(&[request.method_name, b" ", if path.is_empty() { b"/" } else { &as_uri(path) }]);
+    put(&[request.method_name, b" ", &as_uri(if path.is_empty() { b"/" } else { path })]);
     if let Some(query) = request.target.query {
         put(&[b"?", &as_uri(query)]);
     }
