@@ -175,7 +175,7 @@ fn parse(head: &[u8]) -> Result<ReplyHead, BadReply> {
 fn parse_status(value: &[u8]) -> Option<Status> {
     let code = value.split(|&byte| byte == b' ').next()?;
     let code = decimal(code).filter(|_| code.len() == 3)?;
-    Status::new(u16::try_from(code).ok()?).filter(|status| status.code() >= 200)
+    Status::new(u16::try_from(code).ok()?).filter(|status| (200..600).contains(&status.code()))
 }
 
 fn decimal(digits: &[u8]) -> Option<u64> {

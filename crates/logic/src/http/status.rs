@@ -1,6 +1,6 @@
 //! Status codes that leat sends, with their reason phrases (RFC 9110 section 15, RFC 6585).
 
-/// A status code from 100 to 599.
+/// A status code from 100 to 999: those from 600 on mean nothing, and are some servers' all the same (RFC 9110 section 15).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Status(u16);
 
@@ -84,10 +84,10 @@ statuses! {
 }
 
 impl Status {
-    /// A status with any code from 100 to 599; `None` outside it.
+    /// A status with any code from 100 to 999; `None` outside it.
     #[must_use]
     pub const fn new(code: u16) -> Option<Status> {
-        if code >= 100 && code <= 599 { Some(Status(code)) } else { None }
+        if code >= 100 && code <= 999 { Some(Status(code)) } else { None }
     }
 
     /// The number.
@@ -117,7 +117,7 @@ mod tests {
             assert_eq!(Status::new(status.code()), Some(status));
         }
         assert_eq!(Status::new(99), None);
-        assert_eq!(Status::new(600), None);
+        assert_eq!(Status::new(1000), None);
         assert_eq!(Status::new(299).map(Status::reason), Some(""));
     }
 }

@@ -20,7 +20,7 @@ pub enum BadReply {
     #[error("its head is longer than 32 KiB")]
     TooLong,
     /// Not `HTTP/1.1 200 ...`.
-    #[error("its first line isn't a status line of HTTP/1.0 or HTTP/1.1")]
+    #[error("its first line isn't a status line of HTTP/1")]
     StatusLine,
     /// A line that isn't `name: value` with CRLF.
     #[error("header line {0} isn't a name, a colon, a value and CRLF")]
@@ -175,7 +175,7 @@ impl ReplyReader {
             return Err(BadReply::Framing);
         }
         let length = fields.length()?;
-        self.is_persistent = if version_minor == 1 { !fields.closes } else { fields.keeps_alive };
+        self.is_persistent = if version_minor > 0 { !fields.closes } else { fields.keeps_alive };
         let has_no_content = self.is_head_request || matches!(status.code(), 204 | 304);
         self.phase = match (fields.is_chunked, length) {
             _ if has_no_content => Phase::Ended,
@@ -220,11 +220,11 @@ struct Parsed<'i> {
 fn parse_status_line(head: &[u8]) -> Result<Parsed<'_>, BadReply> {
     let line_end = memchr::memmem::find(head, b"\r\n").ok_or(BadReply::StatusLine)?;
     let (line, section) = (&head[..line_end], &head[line_end + 2..]);
-    let [b'H', b'T', b'T', b'P', b'/', b'1', b'.', minor @ (b'0' | b'1'), b' ', code @ ..] = line else {
+    let [b'H', b'T', b'T', b'P', b'/', b'1', b'.', minor @ b'0'..=b'9', b' ', code @ ..] = line else {
         return Err(BadReply::StatusLine);
     };
-    let ([hundreds @ b'1'..=b'5', tens @ b'0'..=b'9', ones @ b'0'..=b'9']
-    | [hundreds @ b'1'..=b'5', tens @ b'0'..=b'9', ones @ b'0'..=b'9', b' ', ..]) = code
+    let ([hundreds @ b'1'..=b'9', tens @ b'0'..=b'9', ones @ b'0'..=b'9']
+    | [hundreds @ b'1'..=b'9', tens @ b'0'..=b'9', ones @ b'0'..=b'9', b' ', ..]) = code
     else {
         return Err(BadReply::StatusLine);
     };
@@ -375,6 +375,14 @@ mod tests {
         }
         assert_eq!(get("HTTP/1.1 200 OK\r\nX: y\nZ: z\r\n\r\n"), Err(BadReply::Line(1)));
         assert_eq!(get("garbage\n\n"), Err(BadReply::StatusLine));
+    }
+
+    #[test]
+    fn odd_statuses_and_later_versions_are_passed_on() {
+        for (head, code) in [("HTTP/1.1 999 Denied", 999), ("HTTP/1.1 600", 600), ("HTTP/1.2 200 OK", 200)] {
+            let reply = get(&format!("{head}\r\nContent-Length: 2\r\n\r\nok")).expect("a reply");
+            assert_eq!((reply.head.status.code(), &reply.content[..], reply.is_reusable), (code, &b"ok"[..], true));
+        }
     }
 
     #[test]
