@@ -1,5 +1,7 @@
 //! The serve stage: from a request to what is sent for it. The cache answers most; the storage the rest, at once or later.
 
+use std::sync::Arc;
+
 use leat_host::reactor::Token;
 use leat_host::storage::{Outcome, Storage};
 use leat_logic::http::{Method, Status};
@@ -9,7 +11,7 @@ use leat_logic::serve::path::LoadRequest;
 use leat_logic::serve::resource::{Found, Loaded};
 
 use super::exchange::Answer;
-use super::settings::SiteKind;
+use super::settings::{Site, SiteKind};
 use super::{File, Host, Stage, Worker, ticket_of};
 
 impl<H: Host> Worker<H> {
@@ -187,11 +189,14 @@ impl<H: Host> Worker<H> {
     pub(super) fn remember(&mut self, token: Token, loaded: Option<&Loaded<File<H>>>) {
         let Some(connection) = self.connections.get(token) else { return };
         let Some(exchange) = connection.exchange.as_ref() else { return };
-        match (&exchange.question, loaded) {
-            (Some(question), Some(loaded)) => self.cache.insert(connection.site, question, loaded, self.now),
+        let Some(question) = &exchange.question else { return };
+        if !is_by_rules_of(&self.sites[connection.site as usize], question) {
+            return;
+        }
+        match loaded {
+            Some(loaded) => self.cache.insert(connection.site, question, loaded, self.now),
             // What the cache had is as it was.
-            (Some(_), None) => self.cache.renew(connection.site, exchange.codings, &exchange.path, self.now),
-            (None, _) => {}
+            None => self.cache.renew(connection.site, exchange.codings, &exchange.path, self.now),
         }
     }
 
@@ -224,4 +229,10 @@ impl<H: Host> Worker<H> {
         };
         self.reply_found(token, found);
     }
+}
+
+/// Whether an answer to this may be kept for the site: one by the rules of a configuration from before would come with their header lines for as long
+/// as its file is the same.
+pub(super) fn is_by_rules_of(site: &Site, question: &LoadRequest) -> bool {
+    Arc::ptr_eq(&site.files, question.policy())
 }

@@ -186,6 +186,42 @@ fn an_address_can_come_and_go(reactor: Reactor) {
     assert_eq!(server.get("/a.txt").text(), "one\n");
 }
 
+/// Two sites at one address, of which the first sends a header of this value, and may send very little if it's held back.
+fn held_back(header: &str, is_held_back: bool, more: &str) -> String {
+    let quota = if is_held_back { "[site.quota]\nnetwork_rate = \"1B/s\"\n" } else { "" };
+    let first = "hosts = [\"a.test\"]\nlisten = [\"127.0.0.1:0\"]\nroot = \"one\"\n";
+    let second = "hosts = [\"b.test\"]\nlisten = [\"127.0.0.1:0\"]\nroot = \"two\"\n";
+    format!("workers = 1\n[[site]]\n{first}headers = {{ X-Version = \"{header}\" }}\n{more}{quota}[[site]]\n{second}")
+}
+
+fn request(path: &str, host: &str) -> String {
+    format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n")
+}
+
+/// A request that the server has read and that its site's quota holds back, and who holds it back.
+fn held_back_request(server: &Server, path: &str) -> (Client, Client) {
+    let mut first = server.connect();
+    first.send(request("/large.bin", "a.test"));
+    first.reply_head().unwrap();
+    let mut second = server.connect();
+    second.send(request(path, "a.test"));
+    // The worker has come to that before.
+    assert_eq!(server.request(request("/a.txt", "b.test")).text(), "two\n");
+    (first, second)
+}
+
+fn a_request_from_before_leaves_no_old_header_lines(reactor: Reactor) {
+    let site = site();
+    site.write("one/large.bin", crate::support::directory::noise(1 << 20, 3));
+    let server = Server::configured(reactor, &site, &held_back("old", true, ""));
+    let (_first, mut second) = held_back_request(&server, "/a.txt");
+    reload(&server, reactor, &site, &held_back("new", false, ""));
+    assert_eq!(second.reply().text(), "one\n");
+    for _ in 0..2 {
+        assert_eq!(second.ask(request("/a.txt", "a.test")).must("x-version"), "new");
+    }
+}
+
 fn a_new_binary_takes_over_and_drops_nothing(reactor: Reactor) {
     let site = site();
     // A copy, so that it can be replaced as a package manager does.
@@ -270,6 +306,7 @@ on_both_reactors!(
     a_download_outlives_its_worker,
     a_broken_configuration_keeps_the_old,
     an_address_can_come_and_go,
+    a_request_from_before_leaves_no_old_header_lines,
     a_new_binary_takes_over_and_drops_nothing,
     a_download_outlives_its_binary,
     a_broken_new_binary_keeps_the_old,

@@ -17,6 +17,7 @@ use leat_logic::serve::path::LoadRequest;
 use leat_logic::serve::resource::{Content, Found, Resource};
 
 use super::super::exchange::{Answer, Exchange, Piece};
+use super::super::serve::is_by_rules_of;
 use super::super::{ARRIVALS_INDEX, File, Host, Stage, Worker, ticket_of};
 use super::Part;
 use super::flows::{http_state, refused};
@@ -264,7 +265,9 @@ impl<H: Host> Worker<H> {
         };
         match answer {
             Answer::Loaded(Some(loaded)) => {
-                self.cache.insert(arrival.site, &arrival.request, &loaded, now);
+                if is_by_rules_of(&self.sites[arrival.site as usize], &arrival.request) {
+                    self.cache.insert(arrival.site, &arrival.request, &loaded, now);
+                }
                 self.arrival_found(number, Some(loaded.found));
             }
             Answer::Read(Ok(bytes)) if !bytes.is_empty() => {
