@@ -53,6 +53,30 @@ fn who_may_not_ask_is_told_nothing_of_what_is_there(reactor: Reactor) {
     assert_eq!((upstream.accepted(), denied(&server, "address"), denied(&server, "rate")), (0, 10, 0));
 }
 
+/// Servers resolve dot segments in ways of their own, or keep them.
+fn what_is_passed_on_is_the_path_that_was_judged(reactor: Reactor) {
+    let directory = folder();
+    let upstream = Upstream::saying("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+    let text = format!(
+        "{}[[site.access]]\npath = \"/admin/*\"\ndeny = \"127.0.0.1\"\n[[site.handler]]\npath = \"/*\"\nproxy = {{ to = \"{}\" }}\n",
+        site(""),
+        upstream.address()
+    );
+    let server = Server::configured(reactor, &directory, &text);
+    let mut client = server.connect();
+    for (path, told) in [
+        ("/admin//../secret", "/secret"),
+        ("/admin/../secret", "/secret"),
+        ("/admin/%2e%2E/secret?a=/..", "/secret?a=/.."),
+        ("//x/admin/%2Fsecret", "/x/admin/%2Fsecret"),
+    ] {
+        assert_eq!(client.get(path).status, 200, "{path}");
+        let head = upstream.heads().pop().unwrap();
+        assert!(head.starts_with(&format!("GET {told} HTTP/1.1\r\n")), "{path}: {head}");
+    }
+    assert_eq!((client.get("/secret/..//admin/").status, upstream.heads().len()), (403, 4));
+}
+
 fn a_client_is_who_its_balancer_says(reactor: Reactor) {
     let directory = folder();
     let text = format!("{}[[site.access]]\ndeny = \"192.0.2.0/24\"\n", site("[proxy_protocol]\nfrom = \"127.0.0.1\""));
@@ -87,6 +111,7 @@ fn who_asks_too_often_is_told_when_to_ask_again(reactor: Reactor) {
 
 on_both_reactors!(
     who_may_not_ask_is_told_nothing_of_what_is_there,
+    what_is_passed_on_is_the_path_that_was_judged,
     a_client_is_who_its_balancer_says,
     who_asks_too_often_is_told_when_to_ask_again,
 );

@@ -6,7 +6,7 @@ use super::super::body::BodyLength;
 use super::super::forwarded::scheme;
 use super::super::request::{Request, Version};
 use super::super::target::rest_after;
-use super::super::{Method, TargetForm, as_uri, encode_path};
+use super::super::{Method, TargetForm, as_uri, decode_path, encode_path};
 use super::is_hop_by_hop;
 
 /// What the next server is told of where a request came from.
@@ -16,7 +16,7 @@ pub struct Forward<'a> {
     pub client: Option<SocketAddr>,
     /// Names this request in every server's log.
     pub request_id: &'a str,
-    /// How many bytes of the decoded path the next server doesn't know of, and that path; `None`: it's told the path as it came.
+    /// How many bytes of the decoded path the next server doesn't know of, and that path; `None`: it's told the path as it came, but without dot segments.
     pub without: Option<(usize, &'a [u8])>,
     /// That path is the request's own and has an encoded slash: its rest goes on as it came.
     pub has_encoded_slash: bool,
@@ -71,7 +71,7 @@ pub fn write_head(out: &mut Vec<u8>, request: &Request<'_>, forward: &Forward<'_
             let segments = known.iter().filter(|&&byte| byte == b'/').count();
             if forward.has_encoded_slash { rest_after(request.target.path, segments) } else { &below }
         }
-        None => request.target.path,
+        None => without_dots(request.target.path, &mut below),
     };
     put(&[request.method_name, b" ", &as_uri(if path.is_empty() { b"/" } else { path })]);
     if let Some(query) = request.target.query {
@@ -144,6 +144,23 @@ pub fn write_head(out: &mut Vec<u8>, request: &Request<'_>, forward: &Forward<'_
 
 /// What says that a connection is to become a WebSocket, or does.
 pub const WEBSOCKET: &[u8] = b"Connection: Upgrade\r\nUpgrade: websocket\r\n";
+
+/// A path as it came, but without dot segments and with one slash at its beginning: who resolves those in another way, keeps them, or takes `//` for
+/// a host's beginning would find another path than has been judged here. Empty segments elsewhere may be data, as in `/archive/http://x/`.
+fn without_dots<'p>(path: &'p [u8], room: &'p mut Vec<u8>) -> &'p [u8] {
+    let is_dots = |segment: &[u8]| {
+        [".", "..", "%2e", ".%2e", "%2e.", "%2e%2e"].iter().any(|dots| segment.eq_ignore_ascii_case(dots.as_bytes()))
+    };
+    if path.split(|&byte| byte == b'/').any(is_dots) {
+        let mut decoded = Vec::new();
+        if let Ok(decoded) = decode_path(path, &mut decoded) {
+            encode_path(decoded, room);
+            return room;
+        }
+    }
+    let slashes = path.iter().take_while(|&&byte| byte == b'/').count();
+    &path[slashes.saturating_sub(1)..]
+}
 
 /// Fields that are written anew, or that were acted upon here.
 const REPLACED: [&[u8]; 3] = [b"host", b"content-length", b"expect"];
@@ -243,6 +260,26 @@ mod tests {
         assert_eq!(first_lines("/a%70i/x%20y?z=%20", 4, "/api/x y").as_deref(), Some("GET /x%20y?z=%20 HTTP/1.1"));
         assert_eq!(first_lines("//%61pi/x%2fy", 4, "/api/x/y").as_deref(), Some("GET /x%2fy HTTP/1.1"));
         assert_eq!(first_lines("/b/../api", 4, "/api").as_deref(), Some("GET / HTTP/1.1"));
+    }
+
+    #[test]
+    fn nobody_can_find_another_path_than_was_found_here() {
+        for (path, told) in [
+            ("/admin//../secret", "/secret"),
+            ("/admin/../a%20b%2541", "/a%20b%2541"),
+            ("/admin/%2E%2e/x?y=/../z", "/x?y=/../z"),
+            ("/a/.%2E", "/"),
+            ("/.", "/"),
+            ("//host/x%2Fy//z", "/host/x%2Fy//z"),
+            ("///", "/"),
+            // Nothing to be resolved: an empty segment may be part of a name.
+            ("/web/2020/http://x/%3b", "/web/2020/http://x/%3b"),
+            ("/..a/b../.../%2e%2e%2e", "/..a/b../.../%2e%2e%2e"),
+            ("/queues/%2F/.name", "/queues/%2F/.name"),
+        ] {
+            let written = written(&format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n"));
+            assert_eq!(written.lines().next(), Some(format!("GET {told} HTTP/1.1").as_str()), "{path}");
+        }
     }
 
     #[test]
