@@ -81,7 +81,7 @@ pub fn write_head(out: &mut Vec<u8>, request: &Request<'_>, forward: &Forward<'_
     let host = [request.host.unwrap_or_default(), port.as_bytes()];
     put(&[b" HTTP/1.1\r\nHost: ", host[0], host[1], b"\r\n"]);
     for (name, value) in request.headers.iter() {
-        let is_in = |fields: &[&[u8]]| fields.iter().any(|known| name.eq_ignore_ascii_case(known));
+        let is_in = |fields: &[&[u8]]| fields.iter().any(|known| looks_like(name, known));
         let is_replaced = is_in(&REPLACED) || forward.teller != Teller::Cluster && is_in(&TOLD);
         if !is_replaced && !is_hop_by_hop(name, request.headers.all(b"connection")) {
             put(&[name, b": ", value, b"\r\n"]);
@@ -162,8 +162,14 @@ fn without_dots<'p>(path: &'p [u8], room: &'p mut Vec<u8>) -> &'p [u8] {
     &path[slashes.saturating_sub(1)..]
 }
 
-/// Fields that are written anew, or that were acted upon here.
-const REPLACED: [&[u8]; 3] = [b"host", b"content-length", b"expect"];
+/// Whether a program that is told of fields by variables takes `name` for `known`, of lower case: `X_Forwarded_For` becomes `HTTP_X_FORWARDED_FOR` too.
+fn looks_like(name: &[u8], known: &[u8]) -> bool {
+    let lower = |&byte: &u8| if byte == b'_' { b'-' } else { byte.to_ascii_lowercase() };
+    name.len() == known.len() && name.iter().map(lower).eq(known.iter().copied())
+}
+
+/// Fields that are written anew, or that were acted upon here; and `Proxy`, which many programs take for the proxy they are to use (CVE-2016-5385).
+const REPLACED: [&[u8]; 4] = [b"host", b"content-length", b"expect", b"proxy"];
 
 /// Fields that say where a request came from.
 pub(crate) const TOLD: [&[u8]; 6] = [
@@ -226,6 +232,15 @@ mod tests {
         ] {
             assert!(!asks(start, fields), "{start}: {fields}");
         }
+    }
+
+    #[test]
+    fn no_name_that_programs_could_take_for_another_passes() {
+        let head = "GET / HTTP/1.1\r\nHost: x\r\nX_Forwarded_For: 1.2.3.4\r\nx_forwarded-HOST: y\r\nX-Forwarded_Proto: https\r\n\
+            X_Request_Id: 7\r\nContent_Length: 5\r\nproxy: http://evil\r\nx_yours: 2\r\nX-Proxy: 3\r\n\r\n";
+        let written = written(head);
+        let (_, fields) = written.split_once("Host: x\r\n").expect("a host");
+        assert!(fields.starts_with("x_yours: 2\r\nX-Proxy: 3\r\nForwarded: for=192.0.2.7;"), "{written}");
     }
 
     #[test]
