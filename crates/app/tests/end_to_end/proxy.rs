@@ -341,6 +341,32 @@ fn more_than_may_be_at_once_wait(reactor: Reactor) {
     assert_eq!(upstream.accepted(), 1);
 }
 
+fn who_has_waited_longest_is_next(reactor: Reactor) {
+    let directory = Directory::new();
+    let (leave, may_go) = mpsc::channel::<()>();
+    let may_go = std::sync::Mutex::new(may_go);
+    let upstream = Upstream::start(move |conversation| {
+        while conversation.head().is_some() {
+            may_go.lock().unwrap().recv().unwrap();
+            conversation.say(HELLO);
+        }
+    });
+    let server = serve(reactor, &directory, &[upstream.address()], "connections = 1\nqueue = 10");
+    let mut other = server.connect();
+    let mut clients: Vec<_> = (0..5).map(|_| server.connect()).collect();
+    for (number, client) in clients.iter_mut().enumerate() {
+        client.send(format!("GET /api/{number} HTTP/1.1\r\nHost: it.test\r\n\r\n"));
+        // The site's requests have their turns as they come: the one before this has a place now.
+        assert_eq!(other.get("/").text(), "a file");
+    }
+    (0..5).for_each(|_| leave.send(()).unwrap());
+    for client in &mut clients {
+        assert_eq!(client.reply().text(), "hello");
+    }
+    let asked: Vec<_> = upstream.heads().iter().filter_map(|head| head.split(' ').nth(1).map(str::to_owned)).collect();
+    assert_eq!(asked, ["/api/0", "/api/1", "/api/2", "/api/3", "/api/4"]);
+}
+
 on_both_reactors!(
     requests_go_on_over_connections_that_stay,
     a_site_may_be_a_proxy_alone_and_keep_a_part_of_the_path,
@@ -356,4 +382,5 @@ on_both_reactors!(
     a_kept_connection_that_ends_costs_nobody_a_reply,
     a_client_that_goes_is_noticed,
     more_than_may_be_at_once_wait,
+    who_has_waited_longest_is_next,
 );

@@ -67,6 +67,11 @@ impl Pool {
         has_room
     }
 
+    /// Puts the connection back that was [`Pool::next`]: there is no place for it yet.
+    pub(super) fn wait_on(&self, token: Token) {
+        self.state.borrow_mut().waiting.push_front(token);
+    }
+
     /// The connection that has waited longest.
     pub(super) fn next(&self) -> Option<Token> {
         self.state.borrow_mut().waiting.pop_front()

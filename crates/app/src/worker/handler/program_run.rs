@@ -154,27 +154,33 @@ impl<H: Host> Worker<H> {
 
     /// Finds a program for a request, or a place in the queue.
     pub(super) fn find_program(&mut self, token: Token, handler: &Rc<Handler>) -> Result<bool, Status> {
-        let is_found = match &handler.kind {
-            Kind::Burn { .. } | Kind::Redirect(_) => true,
-            Kind::Cgi { config, pool } => self.find_cgi(token, handler, config, pool)?,
-            Kind::FastCgi { .. } => self.find_responder(token, handler)?,
-            Kind::Proxy { proxy, .. } => self.find_upstream(token, handler, proxy)?,
-        };
+        let is_found = self.find_free_program(token, handler)?;
         if is_found || handler.pool().is_some_and(|pool| pool.wait(token)) {
             return Ok(is_found);
         }
         Err(Status::SERVICE_UNAVAILABLE)
     }
 
+    fn find_free_program(&mut self, token: Token, handler: &Rc<Handler>) -> Result<bool, Status> {
+        match &handler.kind {
+            Kind::Burn { .. } | Kind::Redirect(_) => Ok(true),
+            Kind::Cgi { config, pool } => self.find_cgi(token, handler, config, pool),
+            Kind::FastCgi { .. } => self.find_responder(token, handler),
+            Kind::Proxy { proxy, .. } => self.find_upstream(token, handler, proxy),
+        }
+    }
+
     /// A handler has a place again: who waits longest gets it.
     pub(super) fn serve_waiting(&mut self, handler: &Rc<Handler>) {
-        while let Some(token) = handler.pool().and_then(|pool| pool.next()) {
-            let now = self.now;
-            let Some(run) = self.program_run(token) else { continue };
-            run.heard_at = now;
-            match self.find_program(token, handler) {
+        let Some(pool) = handler.pool() else { return };
+        while let Some(token) = pool.next() {
+            if self.program_run(token).is_none() {
+                continue;
+            }
+            match self.find_free_program(token, handler) {
                 Ok(true) => {}
-                Ok(false) => return,
+                // It's still the first, and its time goes on.
+                Ok(false) => return pool.wait_on(token),
                 Err(status) => self.fail_run_later(token, status),
             }
         }
