@@ -89,8 +89,10 @@ impl Engine<'_> {
         let first = self.share.first.filter(|_| working == wanted);
         self.share_out(first, config);
         let added = self.next_worker..self.next_worker + (wanted - working);
-        let numbers = self.workers[..working].iter().map(|worker| worker.number).chain(added).take(config.workers);
-        self.shared.set_workers(numbers.map(worker_number).collect());
+        let numbers = self.workers[..working].iter().map(|worker| worker.number).chain(added).map(worker_number);
+        let numbers: Vec<u16> = numbers.collect();
+        let staying = &numbers[..numbers.len().min(config.workers)];
+        self.shared.set_workers(staying.into(), numbers.as_slice().into());
         let processors = processors::available()?;
         while working < wanted {
             let number = self.next_worker;

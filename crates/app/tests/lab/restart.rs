@@ -53,6 +53,44 @@ fn a_dispatcher_that_is_killed_and_started_again_cuts_nothing() {
     again.expect("it was started").wait().expect("it has ended");
 }
 
+#[test]
+fn a_dispatcher_that_is_upgraded_to_fewer_workers_cuts_nothing() {
+    if !is_possible() {
+        return;
+    }
+    let (lab, folder) = (Lab::new(), Folder::new("fewer"));
+    let small = content("small", 1_000);
+    fs::write(folder.path("site/small"), &small).expect("a file to serve");
+    let write = |workers: u32| {
+        let text = format!(
+            "workers = {workers}\n[cluster]\nvip = '10.77.0.100:80'\ndispatchers = '10.77.0.1'\nkey_file = 'cluster.key'\n\
+             policy = 'round_robin'\n[[cluster.node]]\nname = 'n1'\naddress = '10.77.0.11'\n\
+             [[cluster.node]]\nname = 'n2'\naddress = '10.77.0.12'\n[admin]\nlisten = '127.0.0.1:9180'\n[[site]]\nroot = 'site'\n"
+        );
+        fs::write(folder.path("cluster.toml"), text).expect("a configuration");
+    };
+    write(3);
+    lab.well(&["up", &folder.path("cluster.toml")]);
+    let mut idle = lab.at("client1", || {
+        let mut clients: Vec<_> = (0..30).map(|_| connect()).collect();
+        clients.iter_mut().for_each(|stream| read(stream, &small));
+        clients
+    });
+    write(1);
+    let before = lab.processes("dispatcher");
+    lab.tell_supervisor("dispatcher", "-USR2");
+    within("another engine has taken over", || {
+        let now = lab.processes("dispatcher");
+        now != before && now.split_whitespace().count() == 2
+    });
+    lab.at("client1", || {
+        idle.iter_mut().for_each(|stream| read(stream, &small));
+        read(&mut connect(), &small);
+    });
+    lab.at("client1", || idle.iter_mut().for_each(|stream| read(stream, &small)));
+    assert_eq!(lab.number("dispatcher", "leat_flows_cut_total"), 0);
+}
+
 fn read(stream: &mut std::net::TcpStream, content: &[u8]) {
     ask(stream, &["small"]);
     assert_eq!(read_reply(stream, &mut Vec::new()).expect("a reply"), content);

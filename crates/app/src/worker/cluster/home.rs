@@ -126,9 +126,9 @@ impl Home {
             }
         }
         let id = ServerId::new(DISPATCHER, u32::from(worker));
-        let workers = shared.workers();
+        let (workers, started) = (shared.workers(), shared.started());
         // A data server gives a lent flow back to who has lent it: a connection server that starts again knows of none.
-        let homes = if config.role == Role::Dispatcher { &workers[..] } else { &[] };
+        let homes = if config.role == Role::Dispatcher { &started[..] } else { &[] };
         let taken_up = match steering.as_ref().filter(|steering| steering.was_left()) {
             Some(steering) => recovery::take_up(steering, id, homes, now).map_err(|error| error.to_string())?,
             None => (handoff::Home::new(HomeLimits::default()), Vec::new()),

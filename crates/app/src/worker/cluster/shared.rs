@@ -26,6 +26,7 @@ const TOLD_MAX: usize = 4096;
 #[derive(Default)]
 pub struct Shared {
     workers: Mutex<Arc<[u16]>>,
+    started: Mutex<Arc<[u16]>>,
     dispatcher: OnceLock<Result<Arc<steering::Dispatcher>, String>>,
     node: OnceLock<Result<Arc<NodeGuard>, String>>,
     life: OnceLock<Result<Life, String>>,
@@ -36,12 +37,19 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// Says which workers there are that don't retire, by number, in the order of their listeners. The first of them is never retired.
-    pub fn set_workers(&self, workers: Arc<[u16]>) {
+    /// Says which workers there are that don't retire, by number, in the order of their listeners. The first of them is never retired. And which there are at
+    /// first: an engine may begin with more.
+    pub fn set_workers(&self, workers: Arc<[u16]>, started: Arc<[u16]>) {
         if let Some(Ok(node)) = self.node.get() {
             node.set_workers(&workers);
         }
         *lock(&self.workers) = workers;
+        *lock(&self.started) = started;
+    }
+
+    /// Those that have something from an engine before this one, if there was one: also some that retire at once.
+    pub(super) fn started(&self) -> Arc<[u16]> {
+        lock(&self.started).clone()
     }
 
     /// See [`Shared::set_workers`].
