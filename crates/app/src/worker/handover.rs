@@ -112,7 +112,7 @@ impl<H: Host> Worker<H> {
         let input = connection.inbox.bytes(&self.reactor).to_vec();
         connection.inbox.clear(&mut self.reactor);
         let client = self.connections.told_client(token);
-        self.flow_ended(token);
+        self.flow_ended(token, None);
         heir.send(Control::Adopt { socket, listener, site, input, client });
         let (exchange, left) = self.connections.close(token.index);
         exchange.into_iter().for_each(|exchange| self.recycle(exchange));

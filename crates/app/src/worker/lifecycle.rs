@@ -85,8 +85,10 @@ impl<H: Host> Worker<H> {
             return;
         }
         connection.inbox.clear(&mut self.reactor);
-        self.reactor.close(connection.socket, connection.flags.cut);
-        self.flow_ended(token);
+        let (socket, is_cut) = (connection.socket, connection.flags.cut);
+        let heard = if is_cut { self.last_heard(token) } else { None };
+        self.reactor.close(socket, is_cut);
+        self.flow_ended(token, heard);
         self.charge_apart(token, Operation::Close);
         let (_, left) = self.connections.close(token.index);
         self.leave_nothing(left);

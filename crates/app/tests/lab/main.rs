@@ -9,6 +9,7 @@ mod fronts;
 mod motion;
 mod peer;
 mod privileges;
+mod resets;
 mod restart;
 mod split;
 mod spread;

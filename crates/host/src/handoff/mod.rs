@@ -16,6 +16,10 @@ use std::os::fd::AsRawFd;
 
 pub use freeze::{Frozen, Known, Refused};
 use leat_logic::handoff::limits::{QUEUE_BYTES_MAX, UNREAD_BYTES_MAX};
+use repair::Queue;
+
+/// As the kernel counts states (include/net/tcp_states.h).
+const CLOSED: u8 = 7;
 
 /// Why a connection couldn't be frozen or thawed.
 #[derive(Debug, thiserror::Error)]
@@ -90,6 +94,28 @@ pub fn progress(socket: &impl AsRawFd) -> io::Result<(u64, u64)> {
     let counts = repair::info(socket)?.counts;
     let queued = [repair::unacknowledged_bytes(socket)?, repair::unread_bytes(socket)?].map(|bytes| bytes as u64);
     Ok((counts.acknowledged + queued[0], counts.received.saturating_sub(queued[1])))
+}
+
+/// Of a connection that is about to be reset: the first number that its client hasn't acknowledged, and the one that it would use next. None if there's nobody
+/// to be told, as the client has reset it.
+///
+/// # Errors
+/// What the kernel says. `EPERM`: the process lacks `CAP_NET_ADMIN`.
+pub fn last_numbers(socket: &impl AsRawFd) -> io::Result<Option<(u32, u32)>> {
+    let socket = socket.as_raw_fd();
+    if repair::info(socket)?.state == CLOSED {
+        return Ok(None);
+    }
+    repair::begin(socket)?;
+    let numbers = (|| {
+        repair::select(socket, Queue::Receive)?;
+        let receive_next = repair::sequence(socket)?;
+        repair::select(socket, Queue::Send)?;
+        let unacknowledged = repair::unacknowledged_bytes(socket)? as u32;
+        Ok((repair::sequence(socket)?.wrapping_sub(unacknowledged), receive_next))
+    })();
+    repair::end(socket, false)?;
+    numbers.map(Some)
 }
 
 impl Default for Freezer {

@@ -157,10 +157,10 @@ impl Arrival {
     }
 }
 
-/// Whether a packet that begins a connection can say that it's this worker's.
+/// Whether a packet that begins a connection can say that it's this worker's: the last two numbers together say that it's nobody's.
 #[must_use]
 pub fn can_name(worker: ServerId) -> bool {
-    worker.worker() < NAMED_WORKERS
+    worker.worker() < NAMED_WORKERS - 1
 }
 
 /// A connection that began by a cookie: which, and whose.

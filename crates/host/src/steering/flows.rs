@@ -12,9 +12,9 @@ use leat_logic::time::Instant;
 use super::batch::{self, Batch, Place};
 use super::dispatcher::lock;
 use super::layout::{
-    CHANGE_DELETES, CHANGE_HEARD, CHANGE_HOLDER, CHANGE_MAKES, CHANGE_REPLACES, FLOW_BORN, FLOW_FOREIGN, FLOW_HELD,
-    FLOW_HERE, FLOW_NODE_CLOSED, FLOW_OFFERED, FLOWS_MADE, FLOWS_OVER, RawChange, RawFlow, RawKey, raw_ip, raw_port,
-    socket_address,
+    CHANGE_DELETES, CHANGE_HEARD, CHANGE_HOLDER, CHANGE_MAKES, CHANGE_REPLACES, FLOW_BORN, FLOW_CUT, FLOW_FOREIGN,
+    FLOW_HELD, FLOW_HERE, FLOW_NODE_CLOSED, FLOW_OFFERED, FLOWS_MADE, FLOWS_OVER, RawChange, RawFlow, RawKey, raw_ip,
+    raw_port, socket_address,
 };
 use super::{Doing, Error, Result, change};
 
@@ -23,6 +23,10 @@ const SILENT: Duration = Duration::from_secs(5);
 
 /// An entry whose flow is over both ways stays this long: the last acknowledgement may have to be repeated.
 const OVER: Duration = Duration::from_secs(2);
+
+/// An entry of a connection that was cut stays this long without a packet: its cookie would begin it anew (`COOKIE_LIFETIME_MS` in
+/// `programs/answer.h`).
+const CUT: Duration = Duration::from_secs(64);
 
 /// An entry of which only one side has said that it's done stays this long without a packet: the other may be slow.
 const HALF_OVER: Duration = Duration::from_secs(120);
@@ -109,6 +113,7 @@ impl RawFlow {
             client_fin: self.client_fin != 0,
             node_closed: has(FLOW_NODE_CLOSED),
             reset: self.reset != 0,
+            cut: has(FLOW_CUT),
             heard: Heard { client_next, acknowledged, window, timestamp, wraps, base },
             repeats: self.repeats,
         }
@@ -132,6 +137,12 @@ pub struct Heard {
 }
 
 impl Heard {
+    /// What is known of a connection that is over.
+    #[must_use]
+    pub fn last(acknowledged: u32, client_next: u32) -> Heard {
+        Heard { client_next, acknowledged, ..Heard::default() }
+    }
+
     /// What a frozen connection had heard.
     #[must_use]
     pub fn of(state: &TcpState) -> Heard {
@@ -180,6 +191,8 @@ pub struct Flow {
     pub node_closed: bool,
     /// The client has given it up.
     pub reset: bool,
+    /// Nobody has it any more, and its client may not know.
+    pub cut: bool,
     /// What the client said last.
     pub heard: Heard,
     /// How often the client has said nothing new, in segments with something in them; the count wraps.
@@ -319,6 +332,16 @@ impl Flows {
         self.change(key, id, 0, 0, RawFlow { flags: FLOW_NODE_CLOSED, ..RawFlow::named(id) }).map(drop)
     }
 
+    /// Has whatever the client of a flow that nobody has any more still says answered with a reset, by this host's kernel. What packets said of the client
+    /// stays; the entry is made, with what was `heard`, if there is none. One of a later flow stays as it is.
+    ///
+    /// # Errors
+    /// [`Error::Full`], or what the kernel says.
+    pub fn cut(&self, key: FlowKey, id: FlowId, heard: &Heard) -> Result<()> {
+        let to = RawFlow { flags: FLOW_CUT, ..RawFlow::named(id) }.heard(heard);
+        self.change(key, id, CHANGE_MAKES, FLOW_HELD | FLOW_OFFERED | FLOW_NODE_CLOSED, to).map(drop)
+    }
+
     /// Lets a node's probe be seen ([`Flows::has_probe`]): one byte with this number, from a VIP to an address of this host's own. Nobody gets it. To be
     /// deleted as any other entry.
     ///
@@ -412,6 +435,9 @@ fn is_over(flow: &RawFlow, now_ns: u64) -> bool {
     }
     if has(FLOW_HELD) {
         return false;
+    }
+    if has(FLOW_CUT) && flow.reset == 0 {
+        return quiet >= CUT;
     }
     let client_fin = flow.client_fin != 0;
     if flow.reset != 0 || client_fin && has(FLOW_NODE_CLOSED) {

@@ -13,6 +13,7 @@ pub(super) const FLOW_BORN: u8 = 4;
 pub(super) const FLOW_HERE: u8 = 8;
 pub(super) const FLOW_FOREIGN: u8 = 16;
 pub(super) const FLOW_OFFERED: u8 = 32;
+pub(super) const FLOW_CUT: u8 = 64;
 
 pub(super) const CHANGE_MAKES: u8 = 1;
 pub(super) const CHANGE_REPLACES: u8 = 2;

@@ -485,6 +485,34 @@ fn a_flow_that_others_hold_is_not_reset_from_here() {
 }
 
 #[test]
+fn who_was_cut_is_reset_from_here_whatever_it_says() {
+    in_lab("cut", |dispatcher| {
+        let segment = |flags, sequence| Segment { acknowledged: 700, ..Segment::new(CLIENT4, VIP4, flags, sequence) };
+        let (key, flows) = (segment(0, 0).key(), dispatcher.flows());
+        let reset = Segment::new(VIP4, CLIENT4, RST, 5).frame();
+        steer(dispatcher, key, 1);
+        flows.hold(key, id(1)).unwrap();
+        assert_eq!(run(dispatcher, "dispatcher_egress", &reset).0, DROP);
+        flows.cut(key, id(1), &Heard::default()).unwrap();
+        assert_eq!(run(dispatcher, "dispatcher_egress", &reset).0, PASS);
+        // The kernel takes the number from it, and so does leat.
+        assert_eq!(arrive(dispatcher, &segment(ACK, 1000)), PASS);
+        let flow = flows.get(key).unwrap().unwrap();
+        assert!(flow.cut && !flow.held && !flow.reset && flow.heard.acknowledged == 700, "{flow:?}");
+        arrive(dispatcher, &segment(RST, 1000));
+        assert!(flows.get(key).unwrap().unwrap().reset, "it knows");
+        assert_eq!(arrive(dispatcher, &segment(SYN, 77)), PASS);
+        assert_eq!(flows.get(key).unwrap(), None, "it has begun anew");
+        // One that had a socket here has no entry, and the next one's is its own.
+        let heard = Heard::last(600, 1000);
+        flows.cut(key, id(2), &heard).unwrap();
+        assert_eq!(flows.get(key).unwrap().map(|flow| (flow.cut, flow.heard.acknowledged)), Some((true, 600)));
+        flows.cut(key, id(3), &Heard::default()).unwrap();
+        assert_eq!(flows.get(key).unwrap().map(|flow| (flow.id, flow.heard.acknowledged)), Some((id(2), 600)));
+    });
+}
+
+#[test]
 fn who_connects_does_not_wait_behind_replies_to_others() {
     in_lab("first", |dispatcher| {
         for (client, vip) in [(CLIENT4, VIP4), (CLIENT6, VIP6)] {

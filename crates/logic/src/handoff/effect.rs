@@ -95,6 +95,11 @@ pub enum Effect {
         /// Why.
         reason: CutReason,
     },
+    /// Home: a node has reset the connection, which its client may not have heard.
+    Reset {
+        /// Which.
+        flow: FlowId,
+    },
     /// Node: accept all connections that wait for that, then call `none_waits`.
     AcceptAll,
     /// Node: the kernel may let out what its sockets send until then, and no longer.

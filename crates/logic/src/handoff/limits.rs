@@ -78,5 +78,11 @@ pub const PLACES_MAX: usize = 1 << 16;
 /// What a node tells at a time of what it has seen.
 pub const SAMPLES_MAX: usize = 256;
 
+/// Connections that were cut, and whose clients are told so again. A client of one more is told once.
+pub const RESETS_MAX: usize = 4096;
+
+/// How often again, within 13 s: with a packet of twenty lost each way, one client in a million hears none of it.
+pub const RESET_REPEATS_MAX: u8 = 6;
+
 /// Flows that a node remembers not to begin: as many as may be late on their way when they're asked for.
 pub(super) const UNBORN_MAX: usize = 1024;

@@ -103,6 +103,8 @@ pub enum Message {
         flow: FlowId,
         /// Under which it was held.
         generation: Generation,
+        /// It was cut: its client may not have heard so.
+        is_cut: bool,
     },
     /// Home: give it back as soon as you can; an offer that isn't taken yet, too.
     Recall {
@@ -314,9 +316,10 @@ const PROBE: u8 = 40;
 const PROBED: u8 = 42;
 const FOLLOWED: u8 = 44;
 
-/// An offer's terms, a bit each, and a recall's; those that aren't known are ignored.
+/// An offer's terms, a bit each, a recall's, and how a flow has ended; those that aren't known are ignored.
 const LENT: u8 = 1;
 const UNHEARD: u8 = 1;
+const CUT: u8 = 1;
 
 /// The same of a node's load.
 const DRAINING: u8 = 1;
@@ -435,8 +438,11 @@ impl Message {
                 encode_key(*flow, *generation, out);
                 out.push(u8::from(*is_unheard));
             }
+            Message::Ended { flow, generation, is_cut } => {
+                encode_key(*flow, *generation, out);
+                out.push(u8::from(*is_cut));
+            }
             Message::Taken { flow, generation }
-            | Message::Ended { flow, generation }
             | Message::Release { flow, generation }
             | Message::Known { flow, generation } => encode_key(*flow, *generation, out),
             Message::Refused { flow, generation, reason } => {
@@ -529,7 +535,10 @@ fn decode_fields(kind: u8, reader: &mut Reader<'_>) -> Result<Option<Message>, D
             let (flow, generation) = decode_key(reader)?;
             match kind {
                 TAKEN => Message::Taken { flow, generation },
-                ENDED => Message::Ended { flow, generation },
+                ENDED => {
+                    let is_cut = !reader.is_empty() && reader.byte("the terms")? & CUT != 0;
+                    Message::Ended { flow, generation, is_cut }
+                }
                 RECALL => {
                     let is_unheard = !reader.is_empty() && reader.byte("the terms")? & UNHEARD != 0;
                     Message::Recall { flow, generation, is_unheard }
@@ -680,7 +689,8 @@ mod tests {
             Message::Taken { flow, generation },
             Message::Return { flow, generation, image: bytes.clone() },
             Message::Began { flow, generation, progress: bytes },
-            Message::Ended { flow, generation },
+            Message::Ended { flow, generation, is_cut: false },
+            Message::Ended { flow, generation, is_cut: true },
             Message::Recall { flow, generation, is_unheard: false },
             Message::Recall { flow, generation, is_unheard: true },
             Message::Release { flow, generation },

@@ -17,6 +17,7 @@ mod node;
 mod passage;
 mod placing;
 mod reply;
+mod resets;
 mod tcp;
 mod wire;
 
@@ -32,6 +33,7 @@ pub use node::{Node, NodeCounters, NodeLimits};
 pub use passage::{FileState, OFFER_BYTES_MAX, OFFERS_MAX, Offer, PassageMessage, Verdict};
 pub use placing::{Places, Question, Rules, Sample, There};
 pub use reply::{Piece, ReplyState};
+pub use resets::{Reset, Resets};
 pub use tcp::{Congestion, TcpState, TcpWindow, WindowScale};
 pub use wire::DecodeError;
 

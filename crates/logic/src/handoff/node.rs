@@ -388,10 +388,10 @@ impl Node {
         }
     }
 
-    /// A flow has ended here: its socket is closed.
-    pub fn ended(&mut self, flow: FlowId) {
+    /// A flow has ended here: its socket is closed. `is_cut`: with a reset, which its client may not have heard.
+    pub fn ended(&mut self, flow: FlowId, is_cut: bool) {
         if let Some(record) = self.flows.remove(&flow) {
-            self.tell_end(flow, record.generation);
+            self.tell_end(flow, record.generation, is_cut);
         }
     }
 
@@ -480,7 +480,7 @@ impl Node {
             for (flow, record) in std::mem::take(&mut self.flows) {
                 self.counters.orphaned += 1;
                 self.effects.push_back(Effect::CloseSilently { flow });
-                self.tell_end(flow, record.generation);
+                self.tell_end(flow, record.generation, false);
             }
         }
     }
@@ -669,9 +669,9 @@ impl Node {
     }
 
     /// A flow that was taken and has ended must not look like one whose offer was lost: it's told until it's known.
-    fn tell_end(&mut self, flow: FlowId, generation: Generation) {
+    fn tell_end(&mut self, flow: FlowId, generation: Generation, is_cut: bool) {
         self.ended.push_back((self.heartbeats + 1, flow, generation));
-        self.send(Message::Ended { flow, generation });
+        self.send(Message::Ended { flow, generation, is_cut });
     }
 
     fn refuse(&mut self, flow: FlowId, generation: Generation, reason: RefuseReason) {

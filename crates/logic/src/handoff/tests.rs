@@ -167,7 +167,7 @@ fn the_giver_closes_when_the_taker_has_it_and_not_before() {
     pair.node.thawed(FLOW);
     pair.talk();
     assert_eq!(pair.home_did[2..], [CLOSE]);
-    pair.node.ended(FLOW);
+    pair.node.ended(FLOW, false);
     pair.talk();
     assert_eq!(pair.home_did[3..], [unsteer(1)]);
     assert_eq!((pair.home.flow_count(), pair.home.kept_bytes(), pair.node.flow_count()), (0, 0, 0));
@@ -204,7 +204,7 @@ fn a_flow_that_was_taken_and_has_ended_isnt_taken_for_a_lost_offer() {
     pair.offer();
     pair.home_did.clear();
     pair.node.thawed(FLOW);
-    pair.node.ended(FLOW);
+    pair.node.ended(FLOW, false);
     pair.lose();
     pair.reconnect();
     assert_eq!(pair.home_did, [CLOSE, unsteer(1)]);
@@ -479,7 +479,7 @@ fn a_home_that_starts_again_takes_up_what_nodes_hold_and_cuts_the_rest() {
     let cut = Effect::Cut { flow: lost, reason: CutReason::LostOnTheWay };
     let steer = Effect::Steer { flow: FLOW, to: Target::Node(NODE), generation: Generation(1) };
     assert_eq!(pair.home_did, [steer, cut, Effect::Unsteer { flow: lost, generation: Generation(1) }]);
-    pair.node.ended(FLOW);
+    pair.node.ended(FLOW, false);
     pair.talk();
     assert_eq!(pair.home_did.last(), Some(&unsteer(1)));
 }
@@ -671,7 +671,7 @@ fn a_birth_is_an_offer_that_says_nothing() {
     // One that is over before anybody was told of it.
     let mut pair = be_born();
     assert!(pair.node.born(pair.now, FLOW));
-    pair.node.ended(FLOW);
+    pair.node.ended(FLOW, false);
     pair.node.tell_births();
     pair.talk();
     assert_eq!((pair.home_did.clone(), pair.home.flow_count()), (vec![unsteer(1)], 0));

@@ -91,7 +91,7 @@ impl Followed {
                     self.effects.push_back(Effect::Send { session, message: Message::Known { flow, generation } });
                 }
             }
-            Message::Ended { flow, generation } => self.over(now, flow, generation),
+            Message::Ended { flow, generation, .. } => self.over(now, flow, generation),
             Message::Holding { is_last: true, .. } => {
                 // Somebody else may have said meanwhile that he has it.
                 let is_its = |flow: &FlowId| self.entries.get(flow).is_some_and(|entry| entry.holder == peer);

@@ -390,7 +390,7 @@ impl Peer {
     /// Nothing of a flow is known here any more. Who has to do with it is told.
     fn forget(&mut self, id: FlowId) {
         let Some(flow) = self.flows.remove(&id) else { return };
-        let ended = Message::Ended { flow: id, generation: flow.generation };
+        let ended = Message::Ended { flow: id, generation: flow.generation, is_cut: false };
         flow.givers.iter().for_each(|giver| self.tell(Some(*giver), ended.clone()));
         if flow.is_elsewhere() {
             let fronts: Vec<_> =

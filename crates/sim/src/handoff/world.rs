@@ -421,7 +421,7 @@ impl World {
             }
             Effect::Told { flow, there } => self.told(machine, flow, there),
             Effect::Load { .. } | Effect::Rules(_) | Effect::Seen(_) | Effect::AcceptAll | Effect::Inherit { .. } => {}
-            Effect::Probe { .. } | Effect::Probed { .. } => unreachable!("nobody asks for it"),
+            Effect::Reset { .. } | Effect::Probe { .. } | Effect::Probed { .. } => unreachable!("nobody asks for it"),
             Effect::Follow { .. } | Effect::Unfollow { .. } => unreachable!("there is no front"),
         }
     }

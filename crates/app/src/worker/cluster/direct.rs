@@ -183,7 +183,8 @@ impl Home {
             let is_seen = is_there || holder.is_none();
             let entry = if is_seen { steering.flows().get(key).ok().flatten() } else { None };
             // Its client may have given it up, or begun another.
-            let entry = entry.filter(|entry| !entry.reset && look.flow.is_none_or(|flow| flow == entry.id));
+            let entry =
+                entry.filter(|entry| !entry.reset && !entry.cut && look.flow.is_none_or(|flow| flow == entry.id));
             let direct = self.dispatcher.direct_mut();
             if entry.is_none() && !is_coming {
                 direct.left(&look, now);
@@ -292,7 +293,7 @@ impl<H: Host> Worker<H> {
     fn give_up_unheard(&mut self, key: FlowKey, entry: &Flow) {
         self.metrics.replies_unheard.increment();
         if let Some(cluster) = &mut self.cluster {
-            cluster.part.let_go(entry.id, key, self.now);
+            cluster.part.keep_cut(entry.id, key, &entry.heard, self.now);
         }
         self.reset_client(key, &entry.heard);
     }

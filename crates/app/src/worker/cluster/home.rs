@@ -12,7 +12,7 @@ use leat_logic::dispatch::cost::{Side, Way, Ways, Work};
 use leat_logic::dispatch::{Dispatcher, Facts, LoadReport, NodeId, Outcome, Whence};
 use leat_logic::handoff;
 use leat_logic::handoff::{
-    CutReason, Destination, FlowId, Generation, HomeLimits, Image, Load, ServerId, SessionId, Target,
+    CutReason, Destination, FlowId, Generation, HomeLimits, Image, Load, Resets, ServerId, SessionId, Target,
 };
 use leat_logic::http::{Request, Status};
 use leat_logic::split::Loads;
@@ -81,6 +81,8 @@ pub(super) struct Home {
     pub(super) probes: Probes,
     /// Flows whose clients hear nothing of the node that has them: they're asked for.
     pub(super) taken_back: BTreeMap<FlowId, TakenBack>,
+    /// Connections that were cut, whose clients may not know.
+    pub(super) resets: Resets,
     /// Packets that waited were taken in on the way: connections may be among them that nobody has yet.
     pub(super) has_taken_in: bool,
 }
@@ -163,6 +165,7 @@ impl Home {
             sweep: Sweep::new(is_first, now),
             probes: Probes::default(),
             taken_back: BTreeMap::new(),
+            resets: Resets::default(),
             has_taken_in: false,
         })
     }
@@ -267,7 +270,7 @@ impl Home {
         let leave_at = self.leaving.as_ref().map_or(Instant::NEVER, Leaving::poll_timeout);
         let waiting = self.waiting.poll_timeout();
         let direct = self.dispatcher.direct().poll_timeout().min(self.probes.poll_timeout());
-        let own = sweep_at.min(self.recall_at).min(self.reset_at);
+        let own = sweep_at.min(self.recall_at).min(self.reset_at).min(self.resets.poll_timeout());
         self.flows.poll_timeout().min(own).min(waiting).min(leave_at).min(direct)
     }
 
@@ -703,7 +706,7 @@ impl<H: Host> Worker<H> {
                     home.settled(flow, Outcome::Unknown, self.now);
                     home.flows.forget(flow);
                 }
-                Part::Node(node) => node.of(flow).into_iter().for_each(|flows| flows.ended(flow)),
+                Part::Node(node) => node.of(flow).into_iter().for_each(|flows| flows.ended(flow, false)),
                 Part::Peer(peer) => peer.flows.ended(flow),
                 Part::Front(_) => {}
             }

@@ -263,8 +263,10 @@ impl<H: Host> Worker<H> {
             while let Some(message) = link.session.poll_message()? {
                 has_message = true;
                 link.lull.saw(&message, self.now);
+                // What is granted counts from now on: the node may have asked for it since this turn began.
+                let now = if matches!(message, Message::Heartbeat { .. }) { self.host.now() } else { self.now };
                 if let Some(peer) = link.session.peer() {
-                    cluster.part.handle_message(self.now, peer, id, message);
+                    cluster.part.handle_message(now, peer, id, message);
                 }
             }
             if !came || taken == 0 && !has_message {

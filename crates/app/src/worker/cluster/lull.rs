@@ -84,7 +84,7 @@ mod tests {
     }
 
     fn ended() -> Message {
-        Message::Ended { flow: FLOW, generation: Generation(1) }
+        Message::Ended { flow: FLOW, generation: Generation(1), is_cut: false }
     }
 
     fn release() -> Message {

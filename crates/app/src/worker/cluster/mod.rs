@@ -57,6 +57,7 @@ mod waiting;
 
 use leat_host::handoff::Freezer;
 use leat_host::reactor::Token;
+use leat_host::steering::Heard;
 use leat_logic::dispatch::Outcome;
 use leat_logic::handoff::limits::HOMES_MAX;
 use leat_logic::handoff::{Effect, FlowId, LinkKey, Sample, ServerId};
@@ -319,6 +320,7 @@ impl<H: Host> Worker<H> {
             }
             Effect::AcceptAll => self.accept_all_births(),
             Effect::Cut { flow, reason } => self.cut_flow(flow, reason),
+            Effect::Reset { flow } => self.was_reset(flow),
             Effect::LeaseUntil { until } => self.renew_lease(home, until),
             Effect::Send { session, message } => self.send_message(session, &message),
             Effect::Disconnect { session } => self.end_session(session),
@@ -385,6 +387,7 @@ impl<H: Host> Worker<H> {
         self.heed_replies();
         self.run_effects();
         self.reset_given_up();
+        self.repeat_resets();
         self.handle_leaving();
     }
 
@@ -434,9 +437,10 @@ impl<H: Host> Worker<H> {
         }
     }
 
-    /// A connection that belongs to a flow has ended.
-    pub(super) fn flow_ended(&mut self, token: Token) {
+    /// A connection that belongs to a flow has ended. `cut`: by a reset, and what its client said last.
+    pub(super) fn flow_ended(&mut self, token: Token, cut: Option<Heard>) {
         let Some(cluster) = &mut self.cluster else { return };
+        let key = cluster.flows.at(token).and_then(|flow| cluster.flows.key(flow));
         let Some(flow) = cluster.flows.remove_at(token) else { return };
         let requests = self.connections[token].http.request_count();
         match &mut cluster.part {
@@ -444,10 +448,13 @@ impl<H: Host> Worker<H> {
                 home.dispatcher.connection_ended(requests);
                 home.settled(flow, Outcome::Unknown, self.now);
                 home.flows.forget(flow);
+                if let (Some(key), Some(heard)) = (key, cut) {
+                    cluster.part.keep_cut(flow, key, &heard, self.now);
+                }
             }
             Part::Node(node) => {
                 node.samples.add(Sample::Connection { requests });
-                node.of(flow).into_iter().for_each(|flows| flows.ended(flow));
+                node.of(flow).into_iter().for_each(|flows| flows.ended(flow, cut.is_some()));
                 return node.tell_soon(self.now);
             }
             Part::Peer(peer) => {

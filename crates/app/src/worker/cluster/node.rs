@@ -238,9 +238,9 @@ impl Node {
         }
     }
 
-    fn renew_lease(&mut self, id: ServerId, left: Duration) {
+    fn renew_lease(&mut self, id: ServerId, until: Instant) {
         if let Some(home) = self.homes.get_mut(&id) {
-            home.lease.until_ns = NodeGuard::until_ns(left);
+            home.lease.until_ns = NodeGuard::until_ns(until);
             home.lease.has_flows = home.flows.flow_count() > 0;
             self.guard.set_lease(self.id.worker(), id, home.lease);
         }
@@ -276,10 +276,9 @@ impl AsRawFd for Borrowed {
 
 impl<H: Host> Worker<H> {
     pub(super) fn renew_lease(&mut self, home: ServerId, until: Instant) {
-        let left = until.since(self.now);
         let Some(cluster) = &mut self.cluster else { return };
         let Part::Node(node) = &mut cluster.part else { return };
-        node.renew_lease(home, left);
+        node.renew_lease(home, until);
         cluster.links.set_homes(0, &node.sought(), self.now);
     }
 

@@ -4,24 +4,29 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use leat_host::reactor::Reactor;
+use leat_host::handoff::Freezer;
+use leat_host::reactor::{Reactor, Token};
 use leat_host::steering::{self, Flow, FlowKey, Heard};
 use leat_logic::dispatch::Outcome;
 use leat_logic::handoff::{
-    self, Birth, CutReason, FlowId, HomeLimits, Image, Impossible, Progress, ServerId, Target, TcpState, TcpWindow,
-    Witness, continue_from, is_untouched,
+    self, Birth, CutReason, FlowId, HomeLimits, Image, Impossible, Progress, Reset, ServerId, Target, TcpState,
+    TcpWindow, Witness, continue_from, is_untouched,
 };
 use leat_logic::time::Instant;
 
 use super::super::{Host, Worker};
 use super::Part;
 use super::home::Home;
+use super::node::Borrowed;
 
 /// Of the segment that resets: it carries nothing.
 const RESET_MSS: u16 = 536;
 
 /// What a server has sent by the time that its connection is given up gets to its client within this time.
 const LAST_WORDS: Duration = Duration::from_millis(500);
+
+/// Clients that are told again at a time that they were cut.
+const RESETS_AT_ONCE: usize = 64;
 
 /// Entries that are read at a time.
 const ENTRIES_COUNT: u32 = 4096;
@@ -37,7 +42,7 @@ pub(super) fn take_up(
     let (mut left, mut entries, mut place) = (Vec::new(), Vec::new(), None);
     let is_first = homes.first().is_none_or(|first| *first == own.worker());
     // What is over goes by itself, as does what nobody has yet; what servers have that aren't leat is in no books.
-    let is_live = |flow: &Flow| !flow.born && !flow.node_closed && !flow.reset && !flow.foreign;
+    let is_live = |flow: &Flow| !flow.born && !flow.node_closed && !flow.reset && !flow.cut && !flow.foreign;
     loop {
         let (batch, next) = steering.flows().list(place, ENTRIES_COUNT)?;
         for (key, flow) in batch.into_iter().filter(|(_, flow)| is_live(flow)) {
@@ -124,7 +129,7 @@ impl<H: Host> Worker<H> {
         let Some(cluster) = &mut self.cluster else { return };
         let heard = cluster.flows.key(flow).and_then(|key| {
             let heard = cluster.part.heard(flow, key);
-            cluster.part.let_go(flow, key, self.now);
+            heard.iter().for_each(|heard| cluster.part.keep_cut(flow, key, heard, self.now));
             heard.map(|heard| (key, heard))
         });
         cluster.part.came_back(flow, self.now);
@@ -162,24 +167,79 @@ impl<H: Host> Worker<H> {
         for (flow, key) in std::mem::take(&mut home.given_up) {
             let Some(cluster) = &mut self.cluster else { return };
             if let Some(heard) = cluster.part.heard(flow, key) {
-                cluster.part.let_go(flow, key, now);
+                cluster.part.keep_cut(flow, key, &heard, now);
                 self.reset_client(key, &heard);
             }
         }
     }
 
-    /// Resets a connection of which there is no socket anywhere, nor an entry.
+    /// Resets a connection of which there is no socket anywhere, and whose entry says that it was cut.
     pub(super) fn reset_client(&mut self, key: FlowKey, heard: &Heard) {
         let Some(cluster) = &mut self.cluster else { return };
-        // Where the client has got more than it said, it answers, finds no socket here, and the kernel resets it.
         let Ok(socket) = cluster.freezer.thaw(&end_of(key, heard)) else { return };
         if let Ok(socket) = self.reactor.adopt(socket) {
             self.reactor.close(socket, true);
         }
     }
+
+    /// Tells clients again whose connections were cut, as far as it's time for that.
+    pub(super) fn repeat_resets(&mut self) {
+        for _ in 0..RESETS_AT_ONCE {
+            let Some(Part::Home(home)) = self.cluster.as_mut().map(|cluster| &mut cluster.part) else { return };
+            let Some(reset) = home.resets.poll(self.now) else { return };
+            let key = FlowKey::from(reset.ends);
+            let Some(heard) = self.waits_for_reset(&reset) else { continue };
+            if let Some(cluster) = &self.cluster {
+                probe_client(&cluster.freezer, key, &heard);
+            }
+            // A near one has answered by now.
+            let Some(heard) = self.waits_for_reset(&reset) else { continue };
+            self.reset_client(key, &heard);
+            if let Some(Part::Home(home)) = self.cluster.as_mut().map(|cluster| &mut cluster.part) {
+                home.resets.again(self.now, reset);
+            }
+        }
+    }
+
+    /// What was seen of the client of a connection that was cut, unless it knows, or has begun another.
+    fn waits_for_reset(&self, reset: &Reset) -> Option<Heard> {
+        let steering = self.cluster.as_ref()?.part.steering()?;
+        let entry = steering.flows().get(FlowKey::from(reset.ends)).ok().flatten()?;
+        (entry.id == reset.flow && entry.cut && !entry.reset).then_some(entry.heard)
+    }
+
+    /// A node has reset a connection.
+    pub(super) fn was_reset(&mut self, flow: FlowId) {
+        let Some(cluster) = &mut self.cluster else { return };
+        if let Some(key) = cluster.flows.key(flow)
+            && let Some(heard) = cluster.part.heard(flow, key)
+        {
+            cluster.part.keep_cut(flow, key, &heard, self.now);
+        }
+    }
+
+    /// Of a flow's connection that is about to be reset here: what its client said last, if it may have to be told again.
+    pub(in crate::worker) fn last_heard(&self, token: Token) -> Option<Heard> {
+        let cluster = self.cluster.as_ref()?;
+        cluster.flows.at(token)?;
+        let numbers = leat_host::handoff::last_numbers(&Borrowed(self.connections[token].socket));
+        let (acknowledged, client_next) = numbers.ok().flatten()?;
+        Some(Heard::last(acknowledged, client_next))
+    }
 }
 
 impl Part {
+    /// A connection was cut, and its client has been told once: whatever that still says is answered by a reset, and it's told again.
+    pub(super) fn keep_cut(&mut self, flow: FlowId, key: FlowKey, heard: &Heard, now: Instant) {
+        let Part::Home(home) = self else { return };
+        let Some(steering) = &home.steering else { return };
+        match steering.flows().cut(key, flow, heard) {
+            Ok(()) => home.resets.add(now, flow, key.ends()),
+            Err(error) => crate::log::warning(format_args!("a client may not hear that it was cut: {error}")),
+        }
+        self.release(key, now);
+    }
+
     /// What was seen of a client that isn't served here.
     fn heard(&self, flow: FlowId, key: FlowKey) -> Option<Heard> {
         let Part::Home(home) = self else { return None };
@@ -202,6 +262,18 @@ fn witness(image: &Image, heard: &Heard, age: Duration) -> Result<Witness, Impos
         timestamp: tcp.timestamp.map(|shown| shown.wrapping_add(age_ms)),
         is_exact: false,
     })
+}
+
+/// Has a client say what it has got, whatever that is: by a segment from before it, with nothing in it (RFC 9293, section 3.10.7.4). Nothing is left here that
+/// hears the answer, so the kernel resets it by that.
+fn probe_client(freezer: &Freezer, key: FlowKey, heard: &Heard) {
+    // Who is thawed with something that wasn't acknowledged asks for that.
+    let asking = TcpState { sent: vec![0], ..end_of(key, heard) };
+    if let Ok(socket) = freezer.thaw(&asking)
+        && let Ok(frozen) = freezer.freeze(socket)
+    {
+        frozen.close_silently();
+    }
 }
 
 /// A connection in which nothing is left but to end it.

@@ -267,9 +267,13 @@ impl NodeGuard {
         }
     }
 
-    /// How long a lease is from now on, by the kernel's clock.
-    pub(super) fn until_ns(left: std::time::Duration) -> u64 {
-        boot_clock_ns().saturating_add(u64::try_from(left.as_nanos()).unwrap_or(u64::MAX))
+    /// When a lease ends, by the kernel's clock.
+    pub(super) fn until_ns(until: Instant) -> u64 {
+        // In this order, and by the clock as it is now: a worker that stands still between any two steps has a lease that is shorter, never one that outlasts
+        // what its home has granted.
+        let boot_ns = boot_clock_ns();
+        let left = until.since(leat_host::clock::now());
+        boot_ns.saturating_add(u64::try_from(left.as_nanos()).unwrap_or(u64::MAX))
     }
 }
 
@@ -288,6 +292,15 @@ fn common_lease_ns(leases: &Leases, is_heir: bool) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_lease_that_is_renewed_late_is_not_longer_for_it() {
+        let until = leat_host::clock::now().after(std::time::Duration::from_millis(1));
+        let end_ns = NodeGuard::until_ns(until);
+        while leat_host::clock::now() < until {}
+        assert!(end_ns <= boot_clock_ns());
+        assert!(NodeGuard::until_ns(until) <= boot_clock_ns());
+    }
 
     #[test]
     fn a_node_is_silent_when_one_of_its_homes_may_take_something_back() {

@@ -148,6 +148,8 @@ static __noinline int name_workers(struct __sk_buff *skb, const struct packet *p
 	    bpf_ntohl(packet->tcp.ack_seq) != (__u32)flow->serial + 1)
 		return 1;
 	__u32 home = NUMBER_OF(flow->home), holder = NUMBER_OF(flow->holder);
+	if (flow->generation != GENERATION_BORN && !(flow->flags & FLOW_FOREIGN))
+		return set_urgent_pointer(skb, packet, bpf_htons(NAMES_NOBODY));
 	if (home >= NAMED_WORKERS || holder >= NAMED_WORKERS)
 		return 1;
 	return set_urgent_pointer(skb, packet, bpf_htons(home * NAMED_WORKERS + holder));
@@ -337,11 +339,17 @@ int dispatcher_ingress(struct __sk_buff *skb)
 		return leave_or_begin(skb, &packet);
 	if (packet.kind == PACKET_TCP && packet.tcp.syn) {
 		/* One that nobody has yet is known by its cookie, entry or not. */
-		if (flow->client_fin || flow->reset || flow->flags & (FLOW_NODE_CLOSED | FLOW_BORN)) {
+		if (flow->client_fin || flow->reset || flow->flags & (FLOW_NODE_CLOSED | FLOW_BORN | FLOW_CUT)) {
 			bpf_map_delete_elem(&flows, &key);
 			count(REPLACED);
 			return leave_or_begin(skb, &packet);
 		}
+	}
+	if (flow->flags & FLOW_CUT) {
+		/* Not looked at any further: what its client sends again has a cookie that would begin it anew. */
+		if (packet.kind == PACKET_TCP)
+			remember(skb, &packet, flow);
+		return TC_ACT_UNSPEC;
 	}
 	if (flow->flags & FLOW_BORN)
 		return go_on(skb, &packet, flow);
@@ -439,7 +447,8 @@ int dispatcher_egress(struct __sk_buff *skb)
 	__builtin_memcpy(key.vip, packet.source, 16);
 	key.client_port = packet.destination_port;
 	key.vip_port = packet.source_port;
-	return bpf_map_lookup_elem(&flows, &key) ? drop(RESETS) : TC_ACT_UNSPEC;
+	const struct flow *flow = bpf_map_lookup_elem(&flows, &key);
+	return flow && !(flow->flags & FLOW_CUT) ? drop(RESETS) : TC_ACT_UNSPEC;
 }
 
 /* What was held and is put back arrives anew at the interface where it had arrived. */

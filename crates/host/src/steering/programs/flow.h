@@ -18,6 +18,7 @@ enum flow_flags {
 	FLOW_HERE = 8,        /* with FLOW_BORN: this host's listener is to have it */
 	FLOW_FOREIGN = 16,    /* at a server that says nothing of it: it's over when its client is silent */
 	FLOW_OFFERED = 32,    /* with FLOW_HELD: on its way to its holder: acknowledgements of more than was `said` don't wait */
+	FLOW_CUT = 64,        /* nobody has it any more: this host's kernel resets whoever still says something */
 };
 
 /* Where a flow's packets go, as leat says, and what its client said last, as its packets say. Each field has one writer, and is written where it is: an
@@ -75,6 +76,10 @@ enum change_result {
 /* What a packet that begins a connection at a node names in its urgent pointer, which has no other meaning there: whose flow it is, and who is to have it.
  * So they have numbers below this; flows of others are moved. */
 #define NAMED_WORKERS 256
+
+/* The same where the flow has moved since it began: a packet that finds no connection doesn't make one, beside that which is being moved there. */
+#define NAMES_NOBODY 0xffff
+#define GENERATION_BORN 1
 
 enum node_reach {
 	NODE_UNREACHABLE = 0,

@@ -150,6 +150,8 @@ static __noinline int begin(struct __sk_buff *skb, const struct packet *packet, 
 	if (kind == SOCKET_OVER)
 		return end_time_wait(skb, packet, is_foreign && last ? &last->client_next : NULL);
 	if (!is_foreign) {
+		if (birth.names == NAMES_NOBODY)
+			return drop(STRAY);
 		__u32 worker = birth.names % NAMED_WORKERS;
 		const __u32 *place = bpf_map_lookup_elem(&places, &worker);
 		/* Which of the listeners the kernel takes goes by that (leat has told it so). */

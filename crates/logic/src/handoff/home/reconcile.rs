@@ -173,7 +173,7 @@ impl Home {
     fn compare(&mut self, life: Life, holding: Holding) {
         let Holding { flow, generation, phase } = holding;
         if phase == HoldingPhase::Ended {
-            self.hear_end(life, flow, generation);
+            self.hear_end(life, flow, generation, false);
             return;
         }
         self.find_birth(flow, life);
@@ -240,11 +240,14 @@ impl Home {
         true
     }
 
-    fn hear_end(&mut self, life: Life, flow: FlowId, generation: Generation) {
+    fn hear_end(&mut self, life: Life, flow: FlowId, generation: Generation, is_cut: bool) {
         self.find_birth(flow, life);
         let Some(record) = self.flows.get_mut(&flow) else { return };
         let is_its = record.is_at(life) || record.holder == Holder::Unclear(Some(life.0));
         if is_its && record.generation == generation {
+            if is_cut {
+                self.effects.push_back(Effect::Reset { flow });
+            }
             self.end(flow);
         } else if is_its && record.was_left_under(generation) {
             // It had dropped what it wanted to return, and was to keep: what it returned is here.
@@ -291,7 +294,7 @@ impl Home {
                 Standing::Holder if reason == RefuseReason::Absent => self.handle_absence(flow),
                 Standing::Holder | Standing::None => {}
             },
-            Message::Ended { flow, generation } => self.hear_end(life, flow, generation),
+            Message::Ended { flow, generation, is_cut } => self.hear_end(life, flow, generation, is_cut),
             Message::Began { flow, generation, progress }
                 if self.standing(life, flow, generation) == Standing::Holder =>
             {

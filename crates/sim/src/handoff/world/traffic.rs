@@ -265,7 +265,7 @@ impl World {
         if let Some(home) = self.machines[machine].home() {
             home.forget(flow);
         } else if let Some(node) = self.machines[machine].node() {
-            node.ended(flow);
+            node.ended(flow, false);
         }
         self.settle(machine);
     }

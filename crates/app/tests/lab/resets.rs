@@ -1,0 +1,107 @@
+//! Clients whose connections are cut hear so, though a reset is lost, or is from before what they have got. One that only waits says nothing by itself.
+
+use std::collections::BTreeMap;
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::process::Command;
+
+use super::motion::{self, Begun};
+use super::{Folder, Lab, is_possible, within};
+
+/// What has the clients' router drop the first reset to each of their ports.
+const FIRST_RESETS: &str = "add table ip test\nadd set ip test told { type inet_service; size 65535; flags dynamic; }\n\
+     add chain ip test forward { type filter hook forward priority 0; }\n\
+     add rule ip test forward ip saddr 10.77.0.100 tcp flags & rst == rst tcp dport != @told add @told { tcp dport } drop\n";
+
+/// What has it drop all that they acknowledge with nothing else to say.
+const ACKNOWLEDGEMENTS: &str = "add table ip test\nadd chain ip test forward { type filter hook forward priority 0; }\n\
+     add rule ip test forward ip daddr 10.77.0.100 tcp flags & (syn | fin | rst | psh | ack) == ack drop\n";
+
+/// A lab, if there can be one in which packets are dropped.
+fn lab(name: &str, begun: Begun) -> Option<(Lab, Folder, Vec<u8>)> {
+    if !is_possible() {
+        return None;
+    }
+    if Command::new("nft").arg("--version").output().is_err() {
+        println!("skipped: nft drops resets");
+        return None;
+    }
+    let (lab, folder, small) = (Lab::new(), Folder::new(name), motion::content("small", 100));
+    let files = BTreeMap::from([("small".to_owned(), small.clone())]);
+    motion::up(&lab, &folder, begun, &files, "policy = 'round_robin'");
+    Some((lab, folder, small))
+}
+
+fn drops(lab: &Lab, what: &str) {
+    lab.well(&["exec", "router", "nft", what]);
+}
+
+/// How many of them are told that they're cut; the others have something to read.
+fn told(clients: &mut [TcpStream]) -> usize {
+    let mut count = 0;
+    for stream in clients {
+        match stream.read(&mut [0; 4_096]) {
+            Ok(bytes) => assert!(bytes > 0, "an end that says that all is well"),
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{error}");
+                count += 1;
+            }
+        }
+    }
+    count
+}
+
+#[test]
+fn who_is_cut_at_home_hears_so_though_the_reset_is_lost() {
+    let Some((lab, _folder, _)) = lab("lost", Begun::AtDispatcher) else { return };
+    let mut clients: Vec<_> = lab.at("client1", || (0..12).map(|_| motion::connect()).collect());
+    drops(&lab, FIRST_RESETS);
+    lab.stop("n1");
+    // Nobody knows whether it was done there.
+    for stream in &mut clients {
+        stream.write_all(b"POST /small HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n").expect("it's open");
+    }
+    let count = told(&mut clients);
+    assert!(count > 0, "some were for n1");
+    assert!(lab.number("dispatcher", "leat_flows_cut_total") >= count as u64);
+}
+
+#[test]
+fn who_is_cut_at_a_node_hears_so_though_the_reset_is_lost() {
+    let Some((lab, _folder, small)) = lab("lost", Begun::AtNode) else { return };
+    let mut clients: Vec<_> = lab.at("client1", || (0..12).map(|_| motion::connect()).collect());
+    for stream in &mut clients {
+        motion::ask(stream, &["small"]);
+        assert!(motion::read_reply(stream, &mut Vec::new()).expect("a reply") == small);
+    }
+    let rests = || ["n1", "n2", "n3"].iter().map(|node| lab.number(node, "leat_rests_told_total")).sum::<u64>();
+    within("they rest", || rests() >= 12);
+    drops(&lab, FIRST_RESETS);
+    lab.stop("n1");
+    clients.iter_mut().for_each(|stream| motion::ask(stream, &["small"]));
+    let queues = || lab.well(&["exec", "client1", "ss", "-Htn", "dst", "10.77.0.100"]);
+    let is_acknowledged = |line: &str| line.split_whitespace().nth(2) == Some("0");
+    within("their kernels have all acknowledged", || queues().lines().all(is_acknowledged));
+    // It isn't sent again then: another node waits for it in vain.
+    lab.kill("n1");
+    assert!(told(&mut clients) > 0, "some were at n1");
+    assert_eq!(lab.number("dispatcher", "leat_flows_cut_total"), 0);
+}
+
+#[test]
+fn who_is_cut_hears_so_though_it_has_got_more_than_it_was_heard_to_say() {
+    let Some((lab, folder, small)) = lab("more", Begun::AtNode) else { return };
+    for node in ["n2", "n3"] {
+        motion::tell(&folder.path("leat.sock"), &["drain", node, "--timeout", "20"]);
+    }
+    drops(&lab, ACKNOWLEDGEMENTS);
+    let mut clients: Vec<_> = lab.at("client1", || (0..6).map(|_| motion::connect()).collect());
+    for stream in &mut clients {
+        motion::ask(stream, &["small"]);
+        assert!(motion::read_reply(stream, &mut Vec::new()).expect("a reply") == small);
+    }
+    lab.kill("n1");
+    within("they are cut", || lab.number("dispatcher", "leat_flows_cut_total") == 6);
+    drops(&lab, "delete table ip test");
+    assert_eq!(told(&mut clients), 6);
+}
