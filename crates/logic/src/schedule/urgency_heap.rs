@@ -20,8 +20,8 @@ const ARITY: usize = 4;
 #[derive(Debug)]
 pub(super) struct UrgencyHeap {
     entries: Vec<Entry>,
-    /// Counts up with what came in behind its equals, and down with what came in before them; begins anew when the heap is empty, so that it
-    /// never wraps in practice, and only swaps equals if it does.
+    /// Counts up with what came in behind its equals, and down with what came in before them. Begins anew when the heap is empty; one that hasn't been for
+    /// hours, as it's always busy, is numbered anew before it wraps.
     last: u32,
     first: u32,
 }
@@ -52,14 +52,32 @@ impl UrgencyHeap {
 
     #[inline]
     pub(super) fn insert(&mut self, key: u64, child: u32) {
+        if self.last == u32::MAX {
+            self.renumber();
+        }
         self.last = if self.entries.is_empty() { MIDDLE } else { self.last.wrapping_add(1) };
         self.put(key, self.last, child);
     }
 
     /// As [`UrgencyHeap::insert`], before its equals.
     pub(super) fn insert_first(&mut self, key: u64, child: u32) {
+        if self.first == 0 {
+            self.renumber();
+        }
         self.first = if self.entries.is_empty() { MIDDLE } else { self.first.wrapping_sub(1) };
         self.put(key, self.first, child);
+    }
+
+    /// Counts anew, in the order that there is: what is sorted is a heap.
+    #[cold]
+    #[inline(never)]
+    fn renumber(&mut self) {
+        self.entries.sort_unstable_by_key(|entry| entry.order);
+        (self.last, self.first) = (MIDDLE, MIDDLE);
+        for entry in &mut self.entries {
+            self.last += 1;
+            entry.order = entry.order >> 64 << 64 | u128::from(self.last) << 32 | u128::from(entry.child());
+        }
     }
 
     #[inline]
@@ -119,5 +137,26 @@ impl UrgencyHeap {
             at = first;
         }
         self.entries[at] = entry;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As after some hours in which there was always somebody.
+    #[test]
+    fn equals_are_in_the_order_of_coming_in_however_many_have_come_in() {
+        let mut heap = UrgencyHeap::new();
+        heap.insert(7, 0);
+        heap.last = u32::MAX - 3;
+        (1..6).for_each(|child| heap.insert(7, child));
+        heap.insert(6, 99);
+        assert_eq!([(); 7].map(|()| heap.take().unwrap()), [99, 0, 1, 2, 3, 4, 5]);
+        heap.insert(7, 0);
+        heap.first = 2;
+        (1..6).for_each(|child| heap.insert_first(7, child));
+        heap.insert(8, 99);
+        assert_eq!([(); 7].map(|()| heap.take().unwrap()), [5, 4, 3, 2, 1, 0, 99]);
     }
 }
