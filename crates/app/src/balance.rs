@@ -43,12 +43,26 @@ impl Counted {
     }
 }
 
+/// A worker's sites as they were last looked at. Their metrics are found by name once: there may be hundreds.
+struct Known {
+    metrics: Arc<WorkerMetrics>,
+    sites: Vec<(Arc<SiteMetrics>, Counted)>,
+}
+
+impl Known {
+    fn of(config: &Config, metrics: &Arc<WorkerMetrics>) -> Known {
+        let sites = config.sites.iter().map(|site| metrics.site(&site.name));
+        let sites = sites.map(|site| (site.clone(), Counted::of(&site))).collect();
+        Known { metrics: metrics.clone(), sites }
+    }
+}
+
 /// See the module.
 #[derive(Default)]
 pub struct Balance {
     balancer: Balancer,
     /// By worker, then by site.
-    counted: BTreeMap<usize, Vec<Counted>>,
+    known: BTreeMap<usize, Known>,
     looked: Instant,
     /// The configuration that the balancer's past is of.
     config: Option<Arc<Config>>,
@@ -65,17 +79,20 @@ impl Balance {
         }
         let elapsed = now.since(std::mem::replace(&mut self.looked, now));
         let mut loads = Vec::with_capacity(members.len());
-        let mut is_new = self.counted.len() != members.len();
-        for member in members {
-            let sites: Vec<_> = config.sites.iter().map(|site| member.metrics.site(&site.name)).collect();
-            let counted: Vec<Counted> = sites.iter().map(|site| Counted::of(site)).collect();
-            let before = self.counted.insert(member.number, counted.clone());
-            is_new |= before.is_none();
-            let before = before.unwrap_or_else(|| counted.clone());
-            let each = counted.iter().zip(&before).zip(&sites);
-            loads.push(each.map(|((now, before), site)| load(now, before, site, elapsed)).collect::<Vec<_>>());
+        let mut is_new = self.known.len() != members.len();
+        for Member { number, metrics, .. } in members {
+            if self.known.get(number).is_none_or(|known| !Arc::ptr_eq(&known.metrics, metrics)) {
+                is_new = true;
+                self.known.insert(*number, Known::of(config, metrics));
+            }
+            let sites = self.known.get_mut(number).into_iter().flat_map(|known| &mut known.sites);
+            let load = |(site, counted): &mut (Arc<SiteMetrics>, Counted)| {
+                let before = std::mem::replace(counted, Counted::of(site));
+                load(counted, &before, site, elapsed)
+            };
+            loads.push(sites.map(load).collect::<Vec<_>>());
         }
-        self.counted.retain(|number, _| members.iter().any(|member| member.number == *number));
+        self.known.retain(|number, _| members.iter().any(|member| member.number == *number));
         if is_new {
             return Some(INTERVAL);
         }

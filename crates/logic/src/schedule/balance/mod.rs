@@ -97,8 +97,10 @@ pub struct Plan {
 pub struct Balancer {
     /// How far each site's weights have been raised.
     factors: Vec<f64>,
-    /// Plans in a row that found that no weights would do.
+    /// Plans in a row that found that no weights would do, since moves were last looked for.
     short_plans: u32,
+    /// How often in a row none was found that helps.
+    looks_in_vain: u32,
 }
 
 impl Balancer {
@@ -153,16 +155,18 @@ impl Balancer {
 
     fn moves(&mut self, machine: &Machine, loads: &[Vec<SiteLoad>], demand: &Demand) -> Vec<Move> {
         if !moves::is_short(machine, loads, demand) {
-            self.short_plans = 0;
+            (self.short_plans, self.looks_in_vain) = (0, 0);
             return Vec::new();
         }
         self.short_plans += 1;
-        if self.short_plans < moves::PATIENCE_PLANS {
+        if self.short_plans < moves::PATIENCE_PLANS << self.looks_in_vain.min(moves::IN_VAIN_MAX) {
             return Vec::new();
         }
         // What was moved shows in what is measured next, and only then can be judged.
         self.short_plans = 0;
-        moves::choose(machine, loads, demand)
+        let moves = moves::choose(machine, loads, demand);
+        self.looks_in_vain = if moves.is_empty() { self.looks_in_vain + 1 } else { 0 };
+        moves
     }
 }
 

@@ -7,6 +7,10 @@ use super::{Demand, Machine, Move, SiteLoad, weights};
 
 /// Plans in a row that must find that weights don't do before a connection moves.
 pub(super) const PATIENCE_PLANS: u32 = 2;
+/// Looking for moves is dear: each time that none helps, twice as many plans pass before the next, until that has been so often.
+pub(super) const IN_VAIN_MAX: u32 = 4;
+/// What may be tried for one move, in sites on workers of which each try works out what they would get: as much as 16 sites on 4 workers take.
+const WORK_MAX: usize = 25_000;
 /// Part of its due that a site must miss.
 const SHORT_PART: f64 = 0.01;
 /// Moves in one plan.
@@ -43,19 +47,29 @@ pub(super) fn choose(machine: &Machine, loads: &[Vec<SiteLoad>], demand: &Demand
         let gets = best(machine, &loads, demand);
         let missing_now = missing(demand, &gets);
         let after = |moves: &[Move]| missing(demand, &best(machine, &all_moved(&loads, moves), demand));
-        let candidates = candidates(&loads, demand, &gets);
+        let mut candidates = candidates(&loads, demand, &gets);
+        let tries_max = tries_max(machine, &loads);
+        candidates.truncate(tries_max);
         let most_helpful = |tried: Vec<Vec<Move>>| {
             let tried = tried.into_iter().map(|moves| (after(&moves), moves));
             let least = tried.min_by(|(a, _), (b, _)| a.total_cmp(b));
             least.filter(|(missing_then, _)| missing_now - missing_then >= gain_min).map(|(_, moves)| moves)
         };
         let single = most_helpful(candidates.iter().map(|&it| vec![it]).collect());
-        let pair = || (moves.is_empty() && candidates.len() <= PAIRED_MAX).then(|| most_helpful(pairs(&candidates)))?;
+        let pair = || {
+            (moves.is_empty() && candidates.len() <= PAIRED_MAX.min(tries_max.isqrt()))
+                .then(|| most_helpful(pairs(&candidates)))?
+        };
         let Some(found) = single.or_else(pair) else { break };
         loads = all_moved(&loads, &found);
         moves.extend(found);
     }
     moves
+}
+
+/// How many moves may be tried: those of the sites first that are furthest from their due.
+pub(super) fn tries_max(machine: &Machine, loads: &[Vec<SiteLoad>]) -> usize {
+    WORK_MAX / (machine.sites.len() * loads.len()).max(1)
 }
 
 /// Moves of two sites each.

@@ -310,3 +310,23 @@ fn two_connections_may_sit_anywhere_for_2_to_1_without_slices() {
         assert_shares(&[2, 1], &[&[a, b], &[2 - a, 2 - b]], 4);
     }
 }
+
+/// A connection each on any of four workers, so that nothing brings all of them their dues: looking for moves among all took seconds at every second plan.
+#[test]
+fn hundreds_of_sites_that_nothing_brings_their_dues_are_planned_for_in_little_work() {
+    const SITES: usize = 300;
+    let (mut numbers, mut balancer, machine) =
+        (Numbers(1), Balancer::new(), Machine::of_sites(4, INTERVAL_NS, &[100; SITES]));
+    let load = SiteLoad { used_ns: 4 * INTERVAL_NS / SITES as u64, is_backlogged: true, connections: 1 };
+    let at: Vec<u64> = (0..SITES).map(|_| numbers.below(4)).collect();
+    let of_worker = |worker| at.iter().map(|&at| if at == worker { load } else { SiteLoad::default() }).collect();
+    let loads: Vec<Vec<SiteLoad>> = (0..4).map(of_worker).collect();
+    for _ in 0..1_000 {
+        balancer.plan(&machine, &loads);
+    }
+    let looks = balancer.looks_in_vain;
+    assert!((1..50).contains(&looks), "{looks} looks in a thousand plans");
+    let demand = Demand::of(&machine, &loads);
+    assert!(moves::is_short(&machine, &loads, &demand));
+    assert!(moves::tries_max(&machine, &loads) <= 20);
+}
