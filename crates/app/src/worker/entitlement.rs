@@ -1,6 +1,8 @@
 //! What part of a worker each site is entitled to among those that want something. The tree needs no such number: it's for admission control,
 //! the metrics and the dashboard.
 
+use std::collections::BTreeMap;
+
 use leat_logic::schedule::{PolicyKind, Share};
 
 use super::Stage;
@@ -27,10 +29,35 @@ pub(super) struct PlanWeights {
 /// is nobody's part, as it isn't used up.
 pub(super) fn parts(config: &Config, places: &[&Place], wants: &[bool], planned: &PlanWeights) -> Vec<f64> {
     let schedule = &config.schedule;
-    let mut division = Division { config, places, wants, planned, parts: vec![0.0; places.len()] };
+    let children = children(config, places, wants, planned);
+    let mut division = Division { config, children, parts: vec![0.0; places.len()] };
     let policy = if schedule.first == First::Sites { schedule.root } else { schedule.serve };
-    division.divide(None, policy, 1.0);
+    division.divide(config.owners.len(), policy, 1.0);
     division.parts
+}
+
+/// What is right below each owner, and at last what is right below the root, and wants something: in one pass, as there may be hundreds of each.
+fn children(config: &Config, places: &[&Place], wants: &[bool], planned: &PlanWeights) -> Vec<Vec<(Child, Share)>> {
+    let root = config.owners.len();
+    let owners: BTreeMap<&str, usize> =
+        config.owners.iter().enumerate().map(|(place, owner)| (owner.name.as_str(), place)).collect();
+    let above = |owner: &str| owners.get(owner).copied().unwrap_or(root);
+    let mut children = vec![Vec::new(); root + 1];
+    let mut is_wanting = vec![false; root];
+    for (site, place) in places.iter().enumerate().filter(|&(site, _)| wants[site]) {
+        let Place::Site { owner, share, .. } = place else { continue };
+        let weight = planned.sites.get(site).copied().filter(|&weight| weight > 0).unwrap_or(share.weight);
+        let mut owner = above(owner);
+        children[owner].push((Child::Site(site), Share { weight, ..*share }));
+        while owner != root && !std::mem::replace(&mut is_wanting[owner], true) {
+            owner = above(&config.owners[owner].owner);
+        }
+    }
+    for (place, owner) in config.owners.iter().enumerate().filter(|&(place, _)| is_wanting[place]) {
+        let weight = planned.owners.get(place).copied().unwrap_or(owner.weight);
+        children[above(&owner.owner)].push((Child::Owner(place), Share { weight, priority: owner.priority }));
+    }
+    children
 }
 
 /// The parts of a site's that its stages are entitled to, which are alike but for their priorities.
@@ -45,21 +72,14 @@ pub(super) fn stage_parts(policy: PolicyKind, wants: [bool; Stage::COUNT]) -> [f
 
 struct Division<'a> {
     config: &'a Config,
-    places: &'a [&'a Place],
-    wants: &'a [bool],
-    planned: &'a PlanWeights,
+    children: Vec<Vec<(Child, Share)>>,
     parts: Vec<f64>,
 }
 
 impl Division<'_> {
-    /// The owner with that name.
-    fn owner(&self, name: &str) -> Option<usize> {
-        self.config.owners.iter().position(|owner| owner.name == name)
-    }
-
     /// Divides `part` among all that is below an owner, or below the root.
-    fn divide(&mut self, owner: Option<usize>, policy: PolicyKind, part: f64) {
-        let mut children: Vec<(Child, Share)> = self.children(owner);
+    fn divide(&mut self, owner: usize, policy: PolicyKind, part: f64) {
+        let mut children = std::mem::take(&mut self.children[owner]);
         if policy == PolicyKind::StrictPriority {
             let highest = children.iter().map(|(_, share)| share.priority).max();
             children.retain(|(_, share)| Some(share.priority) == highest);
@@ -70,27 +90,9 @@ impl Division<'_> {
             let part = part * weight(share) / all;
             match *child {
                 Child::Site(site) => self.parts[site] = part,
-                Child::Owner(owner) => self.divide(Some(owner), self.config.owners[owner].policy, part),
+                Child::Owner(owner) => self.divide(owner, self.config.owners[owner].policy, part),
             }
         }
-    }
-
-    /// What is right below an owner, or below the root, and wants something.
-    fn children(&self, parent: Option<usize>) -> Vec<(Child, Share)> {
-        let sites = self.places.iter().enumerate().filter_map(|(site, place)| match place {
-            Place::Site { owner, share, .. } if self.wants[site] && self.owner(owner) == parent => {
-                let planned = self.planned.sites.get(site).copied().filter(|&weight| weight > 0);
-                Some((Child::Site(site), Share { weight: planned.unwrap_or(share.weight), ..*share }))
-            }
-            _ => None,
-        });
-        let owners = self.config.owners.iter().enumerate().filter_map(|(place, owner)| {
-            let weight = self.planned.owners.get(place).copied().unwrap_or(owner.weight);
-            let share = Share { weight, priority: owner.priority };
-            let is_here = self.owner(&owner.owner) == parent && parent != Some(place);
-            (is_here && !self.children(Some(place)).is_empty()).then_some((Child::Owner(place), share))
-        });
-        sites.chain(owners).collect()
     }
 }
 
@@ -148,6 +150,23 @@ mod tests {
         assert_eq!(stage_parts(PolicyKind::WeightedFair, wants), [0.5, 0.0, 0.5, 0.0]);
         assert_eq!(stage_parts(PolicyKind::StrictPriority, wants), [0.0, 0.0, 1.0, 0.0]);
         assert_eq!(stage_parts(PolicyKind::RoundRobin, [false; Stage::COUNT]), [0.0; Stage::COUNT]);
+    }
+
+    /// It's worked out every 10 ms: were each owner's children looked for among all, this would take minutes.
+    #[test]
+    fn of_hundreds_of_owners_with_sites_each_has_its_part() {
+        let owners = (0..400).map(|number| Owner {
+            name: format!("owner-{number}"),
+            owner: if number < 200 { format!("owner-{}", 200 + number % 4) } else { String::new() },
+            ..Owner::default()
+        });
+        let config = Config { owners: owners.collect(), ..Config::default() };
+        let sites: Vec<Place> = (0..800).map(|number| site(&format!("owner-{}", number % 200), 100, 0)).collect();
+        let places: Vec<&Place> = sites.iter().collect();
+        for _ in 0..100 {
+            let parts = parts(&config, &places, &[true; 800], &PlanWeights::default());
+            assert!(parts.iter().all(|part| (part * 800.0 - 1.0).abs() < 1e-9));
+        }
     }
 
     #[test]
