@@ -60,35 +60,40 @@ pub(super) struct Members {
 }
 
 impl Members {
-    /// Gives owners and sites other weights; `place` is where a site was among those that were planted.
+    /// Gives owners and sites other weights; `places` are where sites were, by name, among those that were planted.
     pub(super) fn weigh<E: Copy>(
         &self,
         tree: &mut Tree<E>,
         config: &Config,
         weights: (&[u32], &[u32]),
-        place: impl Fn(&str) -> Option<usize>,
+        places: &BTreeMap<&str, usize>,
     ) {
         let (owners, sites) = weights;
-        let mut below_root = 0;
+        let mut below_root = Vec::new();
         for (owner, &weight) in config.owners.iter().zip(owners) {
             if let Some(&node) = self.owners.get(&owner.name) {
-                below_root += u64::from(weight);
-                set_share(tree, node, Share { weight, priority: owner.priority });
+                below_root.push((node, Share { weight, priority: owner.priority }));
             }
         }
         for (site, &weight) in config.sites.iter().zip(sites) {
-            let place = place(&site.name);
-            if let Some(&(_, node)) = self.sites.iter().find(|&&(known, _)| Some(known) == place) {
-                let is_owned = self.owners.contains_key(&site.owner);
-                below_root += if is_owned { 0 } else { u64::from(weight) };
-                set_share(tree, node, Share { weight, priority: site.priority });
+            let at =
+                places.get(site.name.as_str()).map(|place| self.sites.binary_search_by_key(place, |&(known, _)| known));
+            if let Some(Ok(at)) = at {
+                let (node, share) = (self.sites[at].1, Share { weight, priority: site.priority });
+                if self.owners.contains_key(&site.owner) {
+                    set_share(tree, node, share);
+                } else {
+                    below_root.push((node, share));
+                }
             }
         }
         if let Some([admin, unknown]) = self.kept {
-            let weight = |share| Share::weight(kept_weight(&config.schedule, share, below_root).min(Share::WEIGHT_MAX));
+            let sum = fit(&config.schedule, &mut below_root);
+            let weight = |share| Share::weight(kept_weight(&config.schedule, share, sum).min(Share::WEIGHT_MAX));
             set_share(tree, admin, weight(config.schedule.admin_share));
             set_share(tree, unknown, weight(config.schedule.unknown_share));
         }
+        below_root.into_iter().for_each(|(node, share)| set_share(tree, node, share));
         self.let_lag(tree);
     }
 
@@ -165,6 +170,21 @@ fn keep(schedule: &Schedule, weight_of_rest: u64) -> Kept {
 fn kept_weight(schedule: &Schedule, share: u8, weight_of_rest: u64) -> u32 {
     let rest = WHOLE - u32::from(schedule.admin_share) - u32::from(schedule.unknown_share);
     u32::try_from((weight_of_rest * u64::from(share)).div_ceil(u64::from(rest))).unwrap_or(u32::MAX).max(1)
+}
+
+/// Makes the weights of all that is right below the root small enough, in the same proportion, for what is kept beside them to have its share with the
+/// greatest weight that there is: of hundreds of sites each has a plan's greatest. Their sum.
+fn fit(schedule: &Schedule, below_root: &mut [(NodeId, Share)]) -> u64 {
+    let sum = |shares: &[(NodeId, Share)]| shares.iter().map(|(_, share)| u64::from(share.weight)).sum::<u64>();
+    let (admin, unknown) = (u64::from(schedule.admin_share), u64::from(schedule.unknown_share));
+    let sum_max = u64::from(Share::WEIGHT_MAX) * (u64::from(WHOLE) - admin - unknown) / admin.max(unknown).max(1);
+    let all = sum(below_root);
+    if all > sum_max {
+        for (_, share) in below_root.iter_mut() {
+            share.weight = (u64::from(share.weight) * sum_max / all).max(1) as u32;
+        }
+    }
+    sum(below_root)
 }
 
 /// The weights of all that is right below the root, or below the node of the rest.
@@ -355,7 +375,8 @@ mod tests {
                 (0..events).map(pop).collect()
             };
             serve(&mut tree, &[0], 500);
-            members.weigh(&mut tree, &config, (&[], &[a, b]), |name| names.iter().position(|known| known == name));
+            let place = [("a", 0), ("b", 1)].into();
+            members.weigh(&mut tree, &config, (&[], &[a, b]), &place);
             let order = serve(&mut tree, &[0, 1], 1_000);
             let waits = order.iter().position(|&place| place == 0).unwrap();
             assert!(waits <= 122, "{a}:{b}: {waits} events of 0.1 ms");
@@ -378,6 +399,41 @@ mod tests {
         }
         let heavy = [Place::Unknown, Place::Admin, site("", 65_535), site("", 65_535), site("", 65_535)];
         assert_eq!(served(&config, &heavy, &[Stage::Receive], 10_000), [30, 10, 20, 20, 20]);
+    }
+
+    #[test]
+    fn what_is_kept_is_kept_whatever_weights_are_planned() {
+        const SITES: usize = 60;
+        let schedule = Schedule { admin_share: 5, unknown_share: 40, ..Schedule::default() };
+        let names: Vec<String> = (0..SITES).map(|number| number.to_string()).collect();
+        let sites = names.iter().map(|name| config::Site { name: name.clone(), ..config::Site::default() }).collect();
+        let config = Config { schedule, sites, ..Config::default() };
+        let mut places = vec![Place::Unknown, Place::Admin];
+        places.resize(2 + SITES, site("", 100));
+        let Planted { mut tree, leaves, members, .. } = plant(&config, &places.iter().collect::<Vec<_>>());
+        // One has twice what the others have, which is nearly the most that a plan says.
+        let mut planned = vec![15_000; SITES];
+        planned[7] = 30_000;
+        let place = names.iter().enumerate().map(|(number, name)| (name.as_str(), 2 + number)).collect();
+        members.weigh(&mut tree, &config, (&[], &planned), &place);
+        leaves.iter().enumerate().for_each(|(place, leaves)| tree.push(leaves[0], place).unwrap());
+        let mut counts = vec![0; places.len()];
+        for _ in 0..61_000 {
+            let (leaf, place) = tree.pop().unwrap();
+            counts[place] += 1;
+            tree.push(leaf, place).unwrap();
+            tree.charge(leaf, Cost::from_ns(EVENT_NS));
+        }
+        let expected = |place| match place {
+            0 => 0.40,
+            1 => 0.05,
+            9 => 0.55 * 2.0 / 61.0,
+            _ => 0.55 / 61.0,
+        };
+        for (place, &count) in counts.iter().enumerate() {
+            let part = f64::from(count) / 61_000.0 / expected(place);
+            assert!((part - 1.0).abs() < 0.02, "{place}: {part}");
+        }
     }
 
     #[test]

@@ -155,11 +155,11 @@ impl<H: Host> Worker<H> {
     /// Uses other weights than the configured ones, so that shares hold over all workers.
     pub(super) fn weigh(&mut self, config: &Arc<Config>, owners: &[u32], sites: &[u32]) {
         if Arc::ptr_eq(config, &self.config) {
-            let place = |name: &str| self.sites.iter().position(|site| site.name == name);
-            self.members.weigh(&mut self.tree, config, (owners, sites), place);
+            let places = self.sites.iter().enumerate().map(|(place, site)| (site.name.as_str(), place)).collect();
+            self.members.weigh(&mut self.tree, config, (owners, sites), &places);
             let mut of_places = vec![0; self.sites.len()];
             for (site, &weight) in config.sites.iter().zip(sites) {
-                if let Some(place) = place(&site.name) {
+                if let Some(&place) = places.get(site.name.as_str()) {
                     of_places[place] = weight;
                 }
             }
