@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leat_sim::crowd::{Asking, Demand, Got, What, run, run_workers};
+use leat_sim::crowd::{Asking, Demand, Got, What, run, run_reloaded, run_workers};
 
 /// Requests of 350 us on average.
 const BURN: What = What::Burn(200, 500);
@@ -205,6 +205,59 @@ fn a_flood_that_is_refused_takes_nothing_from_a_neighbour_within_its_share() {
         let kept = got.answered_ns.len() as f64 / got.offered as f64;
         assert!(kept > 0.99, "{flood:?}: {kept} answered");
         assert!(got.p99_ms() < late_ms, "{flood:?}: {} ms of {late_ms}", got.p99_ms());
+    }
+}
+
+/// What waits, and what has begun, is counted at the new weights: nothing is lost, and nobody is ahead or behind.
+#[test]
+fn weights_that_a_reload_changes_hold_from_then_on() {
+    let demands = [site(100, Asking::Again(8)), site(100, Asking::Again(8)), site(100, Asking::Again(1))];
+    let change = |config: &mut leat::config::Config| {
+        config.sites[0].weight = 600;
+        config.sites[1].weight = 200;
+        config.sites[2].weight = 1;
+    };
+    let window = Duration::from_secs(1);
+    let got = run_reloaded(change, &demands, 1, Duration::from_secs(1), window).unwrap();
+    let part = |site: usize| got[site].charged_ns as f64 / window.as_nanos() as f64;
+    // The last has a request in hand that may go on for a while.
+    for (site, due) in [(0, 0.749), (1, 0.2497), (2, 0.00125)] {
+        assert!((part(site) - due).abs() < 0.006, "site {site}: {} of {due}", part(site));
+        assert!(got[site].refused_ns.is_empty() && !got[site].answered_ns.is_empty(), "site {site}");
+    }
+}
+
+/// Each of them wants something now and then, so that little of the worker is any one's due.
+#[test]
+fn who_wants_too_much_beside_hundreds_that_want_little_is_answered_soon_or_not() {
+    let peak = peak();
+    let little = Demand { weight: 100, asking: Asking::Kept(1, 3.0), what: What::Burn(20, 30) };
+    for asking in [Asking::Kept(4_000, BURNS_PER_S * 5.0), Asking::Again(4_000)] {
+        let mut demands = vec![site(100, asking)];
+        demands.resize(300, little);
+        let got = got(&demands);
+        assert!(per_s(&got[0]) > peak * 0.9, "{asking:?}: {} of {peak}", per_s(&got[0]));
+        assert!(got[0].p99_ms() < P99_MS, "{asking:?}: {} ms", got[0].p99_ms());
+        assert!(got[1..].iter().all(|got| got.refused_ns.is_empty() && got.p99_ms() < 2.0));
+    }
+}
+
+/// Two connections each, of sites of equal weights, and beside one that has some hundred times their weight.
+#[test]
+fn hundreds_of_sites_that_want_all_they_can_get_have_it_by_weight() {
+    for (heavy, connections) in [(100, 2), (65_500, 16)] {
+        let mut demands = vec![site(100, Asking::Again(2)); 300];
+        demands[0] = site(heavy, Asking::Again(connections));
+        let got = got(&demands);
+        let weights = f64::from(heavy + 299 * 100);
+        let all_ns: u64 = got.iter().map(|got| got.charged_ns).sum();
+        for (number, (got, demand)) in got.iter().zip(&demands).enumerate() {
+            let part = got.charged_ns as f64 / (all_ns as f64 * f64::from(demand.weight) / weights);
+            // A request more or less.
+            let one = 500_000.0 / (all_ns as f64 * f64::from(demand.weight) / weights);
+            assert!((part - 1.0).abs() < 0.02 + one, "{heavy}: site {number} has {part} of its due");
+            assert_eq!(got.refused_ns.len(), 0, "{heavy}: site {number}");
+        }
     }
 }
 

@@ -71,7 +71,7 @@ impl RefusalBudget {
         self.cost_ns = cost.ns;
     }
 
-    /// For a site that is entitled to `share` of the worker, from 0 to 1, and has booked `own`.
+    /// For a site that has `share` of the worker, from 0 to 1, and has booked `own`.
     pub(super) fn refuse(&mut self, own: &mut Slots, share: f64, now: Instant) -> Refusal {
         let slot_ns = self.cost_ns.saturating_mul(REFUSAL_PART);
         self.all.book(slot_ns, now);

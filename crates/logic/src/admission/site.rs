@@ -122,10 +122,8 @@ pub(super) struct Site {
     refused_in_flight: u64,
     pub(super) refused_late: u64,
     is_within_share: bool,
-    /// The part of the worker that it's entitled to, more than 0.
+    /// The part of the worker that it has: what it's entitled to, or more where others leave some of theirs. More than 0.
     pub(super) share: f64,
-    /// The part that it has: more than `share` where others leave some of theirs.
-    part: f64,
     /// For what it has refused.
     pub(super) slots: Slots,
     /// Moving average of what requests cost; 0 when nothing is known.
@@ -145,7 +143,6 @@ impl Site {
             refused_late: 0,
             is_within_share: false,
             share: 1.0,
-            part: 1.0,
             slots: Slots::default(),
             cost_ns: 0,
         }
@@ -165,8 +162,7 @@ impl Site {
     pub(super) fn set_share(&mut self, given: f64, used: f64) {
         self.is_within_share = used < given * SHARE_USED_MIN;
         // One that is entitled to nothing now, as it wants nothing or has to wait for all others, has no turn to wait for.
-        self.share = if given > 0.0 { given } else { 1.0 };
-        self.part = self.share.max(used);
+        self.share = if given > 0.0 { given.max(used) } else { 1.0 };
     }
 
     /// How long its requests may wait when it's overloaded.
@@ -179,7 +175,7 @@ impl Site {
     /// Whether everybody who asks would be served soon enough if all did at once: then what waits is a round of few clients, which grows no further.
     fn is_small_crowd(&self) -> bool {
         let size = self.crowd.size();
-        size > 0 && f64::from(size) * self.cost_ns as f64 / self.part <= CROWD_DELAY_NS as f64
+        size > 0 && f64::from(size) * self.cost_ns as f64 / self.share <= CROWD_DELAY_NS as f64
     }
 
     /// Whether requests wait for too long to be served.
@@ -320,6 +316,9 @@ mod tests {
         assert_eq!(site(300, 0.01).late_ns(), 60_000_000, "two requests in a hundredth of a worker");
         assert_eq!(site(300, 0.0).late_ns(), OVERLOADED_DELAY_NS, "that of a site that is due nothing never comes");
         assert_eq!(Site::new(SiteLimits::default()).late_ns(), OVERLOADED_DELAY_NS);
+        let mut busy = site(300, 0.01);
+        busy.set_share(0.01, 0.95);
+        assert_eq!(busy.late_ns(), OVERLOADED_DELAY_NS, "its turns come often, as others leave theirs");
     }
 
     #[test]

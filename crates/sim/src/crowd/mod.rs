@@ -15,7 +15,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leat::access_log::AccessLogWriter;
+use leat::access_log::{AccessLogWriter, AccessLogs};
 use leat::balance::{Balance, Member};
 use leat::config::{Admin, Burn, Config, Handler, Limits, Listener, Log, LogLevel, Site};
 use leat::listener::ListenerName;
@@ -117,6 +117,25 @@ pub fn run_interrupted(
     Ok(engine.measure(warm_up, window)?.remove(0))
 }
 
+/// As [`run`], with a reload at the end of `warm_up`, by a configuration that `change` has changed; what each site got from then on.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_reloaded(
+    change: impl FnOnce(&mut Config),
+    demands: &[Demand],
+    seed: u64,
+    warm_up: Duration,
+    window: Duration,
+) -> io::Result<Vec<Got>> {
+    let mut engine = Engine::new(configure(demands), &[demands.to_vec()], seed)?;
+    engine.go_on(warm_up)?;
+    let mut config = configure(demands);
+    change(&mut config);
+    engine.reload(config)?;
+    Ok(engine.measure(Duration::ZERO, window)?.remove(0))
+}
+
 /// Runs several workers, each with the demands that fall on it: the same sites, in the same order. Connections stay where they are; what each
 /// worker has for each site is weighed as the engine does it. What each site got on each worker.
 ///
@@ -171,6 +190,15 @@ impl Engine {
         let scenes =
             scenes.map(|(number, demands)| Scene::new(demands, &config, &aggregates, seed + 2 * number as u64));
         Ok(Engine { scenes: scenes.collect::<io::Result<_>>()?, config, balance: Balance::default() })
+    }
+
+    fn reload(&mut self, config: Config) -> io::Result<()> {
+        self.config = Arc::new(config);
+        for scene in &self.scenes {
+            let (config, listeners) = (self.config.clone(), Vec::new());
+            scene.mailbox.send(Control::Configure { logs: open_logs(&config)?, config, listeners });
+        }
+        Ok(())
     }
 
     /// What each site gets on each worker after `warm_up`.
@@ -242,7 +270,7 @@ impl Scene {
         let mailbox = Arc::new(Mailbox::new()?);
         let metrics = Arc::new(WorkerMetrics::new(0));
         leat::log::configure(&Log { level: LogLevel::Error, ..Log::default() });
-        let logs = Arc::new(AccessLogWriter::start()?.open(config).map_err(io::Error::other)?);
+        let logs = open_logs(config)?;
         // Any descriptor: there is one listener.
         let descriptor = OwnedFd::from(File::open("/dev/null")?);
         let listeners = vec![(ListenerName::site(settings::address()), descriptor)];
@@ -276,6 +304,10 @@ impl Scene {
         };
         (0..self.sites).map(of).collect()
     }
+}
+
+fn open_logs(config: &Config) -> io::Result<Arc<AccessLogs>> {
+    Ok(Arc::new(AccessLogWriter::start()?.open(config).map_err(io::Error::other)?))
 }
 
 /// The name of a site, and of its only host.
