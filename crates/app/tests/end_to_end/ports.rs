@@ -317,6 +317,26 @@ fn without_a_node_a_client_is_cut(reactor: Reactor) {
     assert!(count(&server, "connect_failures_total") > 0 && count(&server, "failures_total") == 1);
 }
 
+fn nodes_that_no_way_leads_to_have_nothing_under_way(reactor: Reactor) {
+    let directory = Directory::new();
+    let nowhere = TcpListener::bind("127.0.0.2:0").unwrap().local_addr().unwrap().port();
+    let socket = directory.at("leat.sock").display().to_string();
+    // Nobody listens at the first, which is known after a moment; connecting to the second, a broadcast address, fails at once.
+    let text = configuration(2, nowhere, "policy = \"round_robin\"")
+        .replace("[admin]\n", &format!("[admin]\nsocket = \"{socket}\"\n"))
+        .replace("127.0.0.3", "127.255.255.255")
+        .replace("interval = \"100ms\"", "interval = \"0s\"\neject_after = 0");
+    let server = Server::configured(reactor, &directory, &text);
+    for _ in 0..4 {
+        let ended = connect(server.address()).read_to_end(&mut Vec::new());
+        assert_eq!(ended.expect_err("a reset").kind(), ErrorKind::ConnectionReset);
+    }
+    let (_, shown, errors) =
+        crate::support::server::run(&["ctl", "--socket", &socket, "ports"].map(std::ffi::OsStr::new));
+    assert!(shown.contains("  n1  may be chosen  under way 0\n"), "{shown}{errors}");
+    assert!(shown.contains("  n2  may be chosen  under way 0\n"), "{shown}{errors}");
+}
+
 fn connections_outlive_a_reload_and_their_port(reactor: Reactor) {
     let directory = Directory::new();
     let nodes = Nodes::start(2, echo);
@@ -485,5 +505,6 @@ on_both_reactors!(
     a_drain_ends_relays_and_probes_that_reach_nobody,
     who_says_nothing_is_let_go,
     without_a_node_a_client_is_cut,
+    nodes_that_no_way_leads_to_have_nothing_under_way,
     connections_outlive_a_reload_and_their_port,
 );

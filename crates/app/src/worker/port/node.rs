@@ -114,8 +114,12 @@ impl<H: Host> Worker<H> {
             return Err(End::NoNode);
         }
         let node = port.choose(relay.wanted.as_ref(), now)?;
-        (0..owed).for_each(|_| port.dispatcher.begin(node));
-        self.connect_leg(relay, leg, node, first, to.tries)
+        self.connect_leg(relay, leg, node, first, to.tries)?;
+        // That one may have given its place to another too.
+        if let (Some(to), Some(port)) = (&relay.legs[leg], self.ports.ports.get_mut(&relay.site)) {
+            (0..owed).for_each(|_| port.dispatcher.begin(to.node));
+        }
+        Ok(())
     }
 
     /// When a port has something to do by itself.
