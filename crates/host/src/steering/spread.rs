@@ -196,6 +196,14 @@ impl Spread {
         self.nodes.set(number, reach.raw()?, 0).doing(|| format!("node {number}"))
     }
 
+    /// There is no way to a node now: what is for it is dropped.
+    ///
+    /// # Errors
+    /// A number that is too large.
+    pub fn lose_node(&mut self, number: u32) -> Result<()> {
+        self.nodes.set(number, RawNode::default(), 0).doing(|| format!("node {number}"))
+    }
+
     /// Whose each bucket is by now, also by what an earlier process has left.
     ///
     /// # Errors

@@ -19,6 +19,7 @@ use super::super::{Host, LINK_LISTENER_INDEX, Worker};
 use super::Part;
 use super::lull::Lull;
 use super::node::Borrowed;
+use super::shared::set_nodes;
 use super::told::Batch;
 
 /// After a link that failed the next is tried, each time twice as late.
@@ -258,6 +259,9 @@ impl<H: Host> Worker<H> {
                     home.pause = PAUSE_MIN;
                 }
                 cluster.part.connected(self.now, peer, id, link.home.map(|(server, _)| server));
+                if let Some(steering) = cluster.part.steering().filter(|_| self.shared.is_way_lost()) {
+                    set_nodes(steering, &self.config, &self.shared);
+                }
             }
             let mut has_message = false;
             while let Some(message) = link.session.poll_message()? {

@@ -32,6 +32,8 @@ pub struct Shared {
     life: OnceLock<Result<Life, String>>,
     /// What is so, and was said by one of the workers: the others find out for themselves, and needn't say it again.
     told: Mutex<BTreeSet<String>>,
+    /// There is no way to some node.
+    is_way_lost: AtomicBool,
     /// Until when clients may be found that hear nothing of their nodes, as one has been.
     doubt_until_ns: AtomicU64,
 }
@@ -59,12 +61,17 @@ impl Shared {
 
     /// A dispatcher's programs.
     pub(super) fn dispatcher(&self, config: &Config) -> Result<Arc<steering::Dispatcher>, String> {
-        self.dispatcher.get_or_init(|| load_dispatcher(config).map(Arc::new)).clone()
+        self.dispatcher.get_or_init(|| load_dispatcher(config, self).map(Arc::new)).clone()
     }
 
     /// Which of its node's processes this is, where others may take over its flows.
     pub(super) fn life(&self, cluster: &config::Cluster) -> Result<&Life, String> {
         self.life.get_or_init(|| Life::begin(cluster)).as_ref().map_err(Clone::clone)
+    }
+
+    /// Whether there was no way to some node at the last look.
+    pub(super) fn is_way_lost(&self) -> bool {
+        self.is_way_lost.load(Ordering::Relaxed)
     }
 
     /// Has all workers look more closely at whether clients hear their nodes.
@@ -103,7 +110,7 @@ pub(super) fn vip_name(cluster: &config::Cluster) -> String {
     cluster.vip.first().map(ToString::to_string).unwrap_or_default()
 }
 
-fn load_dispatcher(config: &Config) -> Result<steering::Dispatcher, String> {
+fn load_dispatcher(config: &Config, shared: &Shared) -> Result<steering::Dispatcher, String> {
     let cluster = &config.cluster;
     let text = |error: steering::Error| error.to_string();
     let is_peer = cluster.is_spread();
@@ -120,10 +127,7 @@ fn load_dispatcher(config: &Config) -> Result<steering::Dispatcher, String> {
     if is_peer && steering.was_left() {
         super::peer::close_left(&steering).map_err(text)?;
     }
-    let others = cluster.nodes.iter().enumerate().filter(|(_, node)| !is_peer || node.name != cluster.name);
-    for (place, node) in others {
-        steering.set_node(super::number_of(place), &reach(node)?).map_err(text)?;
-    }
+    set_nodes(&steering, config, shared);
     // Whoever has gone on in this server's place isn't to any more.
     for &vip in &cluster.vip {
         steering.reclaim(vip, leave::peer_number(config)).map_err(text)?;
@@ -136,6 +140,30 @@ fn load_dispatcher(config: &Config) -> Result<steering::Dispatcher, String> {
         steering.answer(vip).map_err(text)?;
     }
     Ok(steering)
+}
+
+/// Tells the programs the ways to nodes. One to which there is none now gets nothing: that's tried again when a link begins.
+pub(super) fn set_nodes(steering: &steering::Dispatcher, config: &Config, shared: &Shared) {
+    let cluster = &config.cluster;
+    let others = cluster.nodes.iter().enumerate().filter(|(_, node)| !cluster.is_spread() || node.name != cluster.name);
+    let mut is_lost = false;
+    for (place, node) in others {
+        let number = super::number_of(place);
+        let text = |error: steering::Error| error.to_string();
+        let set = reach(node).and_then(|reach| steering.set_node(number, &reach).map_err(text));
+        let what = format!("no way to {}", node.name);
+        if let Err(error) = set {
+            is_lost = true;
+            let lost = steering.lose_node(number).map_err(text);
+            if shared.is_news(what, true) {
+                let error = lost.err().unwrap_or(error);
+                crate::log::warning(format_args!("connections can't be handed over to {}: {error}", node.name));
+            }
+        } else if shared.is_news(what, false) {
+            crate::log::info(format_args!("node {}: there is a way to it", node.name));
+        }
+    }
+    shared.is_way_lost.store(is_lost, Ordering::Relaxed);
 }
 
 pub(super) fn reach(node: &config::ClusterNode) -> Result<Reach, String> {

@@ -48,6 +48,8 @@ pub(in crate::worker) struct Spread {
     /// Linked workers that have said whether they drain, and the numbers of nodes of which all do.
     draining: BTreeMap<ServerId, bool>,
     drained: BTreeSet<u32>,
+    /// Names of nodes to which there is no way.
+    lost: BTreeSet<String>,
 }
 
 impl Spread {
@@ -67,23 +69,42 @@ impl Spread {
         let server = server_of(config).map(|node| node.server.clone()).unwrap_or_default();
         let served = (!server.is_empty()).then(|| Served::new(foreign));
         let (draining, drained) = (BTreeMap::new(), BTreeSet::new());
-        Ok(Spread { steering, front, served, server, count_at: now, left, forget_at, draining, drained })
+        let lost = BTreeSet::new();
+        Ok(Spread { steering, front, served, server, count_at: now, left, forget_at, draining, drained, lost })
     }
 
     /// Takes over what a configuration says of the nodes.
     fn configure(&mut self, cluster: &config::Cluster, now: Instant) -> Result<(), String> {
         let text = |error: steering::Error| error.to_string();
+        self.set_ways(cluster, |_| true);
         if let Some(steering) = &mut self.steering {
-            let others = cluster.nodes.iter().enumerate().filter(|(_, node)| node.name != cluster.name);
-            for (place, node) in others {
-                steering.set_node(number_of(place), &shared::reach(node)?).map_err(text)?;
-            }
             steering.set_services(&services(cluster, &self.server)).map_err(text)?;
         }
         if let Some(front) = &mut self.front {
             front.configure(cluster, now);
         }
         self.renew(now)
+    }
+
+    /// Tells the programs the ways to nodes. One to which there is none now gets nothing, until there is.
+    fn set_ways(&mut self, cluster: &config::Cluster, which: impl Fn(&str) -> bool) {
+        let Some(steering) = &mut self.steering else { return };
+        let text = |error: steering::Error| error.to_string();
+        let others =
+            cluster.nodes.iter().enumerate().filter(|(_, node)| node.name != cluster.name && which(&node.name));
+        for (place, node) in others {
+            let (number, name) = (number_of(place), &node.name);
+            let set = shared::reach(node).and_then(|reach| steering.set_node(number, &reach).map_err(text));
+            if let Err(error) = set {
+                let lost = steering.lose_node(number).map_err(text);
+                if self.lost.insert(name.clone()) {
+                    let error = lost.err().unwrap_or(error);
+                    crate::log::warning(format_args!("packets can't be sent to {name}, until there is a way: {error}"));
+                }
+            } else if self.lost.remove(name) {
+                crate::log::info(format_args!("node {name}: there is a way to it"));
+            }
+        }
     }
 
     /// Has the kernel told whose the buckets are by now.
@@ -238,6 +259,10 @@ impl<H: Host> Worker<H> {
     pub(super) fn handle_spread_timeout(&mut self) {
         let now = self.now;
         let Some(spread) = &mut self.spread else { return };
+        if now >= spread.count_at && !spread.lost.is_empty() {
+            let lost = spread.lost.clone();
+            spread.set_ways(&self.config.cluster, |node| lost.contains(node));
+        }
         spread.count(&self.metrics, now);
         if let Some(Part::Front(followed)) = self.cluster.as_ref().map(|cluster| &cluster.part) {
             spread.forget_left(|ends| followed.knows(ends), now);
@@ -357,6 +382,7 @@ mod tests {
             forget_at: Instant::NEVER,
             draining,
             drained,
+            lost: BTreeSet::new(),
         };
         let mut drains = |worker, drains| {
             spread.worker_drains("n1", ServerId::new(1, worker), drains, now);
