@@ -7,6 +7,7 @@ mod direct;
 mod foreign;
 mod fronts;
 mod motion;
+mod nodes;
 mod peer;
 mod privileges;
 mod resets;

@@ -25,7 +25,7 @@ use super::told::Batch;
 /// After a link that failed the next is tried, each time twice as late.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
-/// Links that haven't shown yet that they know the key.
+/// Links that haven't shown yet that they know the key: so many from the cluster's machines, and so many from elsewhere.
 const UNPROVED_MAX: usize = 64;
 
 /// All links of a worker.
@@ -49,6 +49,8 @@ pub(super) type Place = (usize, u16);
 struct Link {
     stream: Token,
     session: LinkSession,
+    /// The cluster has no machine of that address: it may have another that the file doesn't name, or be somebody else's.
+    is_strange: bool,
     /// Whether the machine knows of it.
     is_open: bool,
     /// The place in `homes`.
@@ -132,9 +134,30 @@ impl Links {
     fn add(&mut self, stream: Token, session: LinkSession, home: Option<Place>) -> SessionId {
         self.next_session += 1;
         let id = SessionId(self.next_session);
-        let link = Link { stream, session, is_open: false, home, batches: 0, flushed: 0, lull: Lull::default() };
+        let link = Link {
+            stream,
+            session,
+            is_strange: false,
+            is_open: false,
+            home,
+            batches: 0,
+            flushed: 0,
+            lull: Lull::default(),
+        };
         self.sessions.insert(id, link);
         id
+    }
+
+    /// Room for one more that is accepted: nobody else keeps the cluster's machines from it, and among others the newest has it. The one that ends for it.
+    fn make_room(&self, is_strange: bool) -> Result<Option<SessionId>, io::Error> {
+        let is_such = |link: &Link| !link.is_open && link.home.is_none() && link.is_strange == is_strange;
+        let mut unproved = self.sessions.iter().filter(|(_, link)| is_such(link)).map(|(&session, _)| session);
+        let oldest = unproved.next();
+        match 1 + unproved.count() {
+            ..UNPROVED_MAX => Ok(None),
+            _ if is_strange => Ok(oldest),
+            _ => Err(io::ErrorKind::ConnectionRefused.into()),
+        }
     }
 }
 
@@ -163,22 +186,29 @@ impl<H: Host> Worker<H> {
     /// A node has connected.
     fn link_accepted(&mut self, socket: Socket) {
         let now = self.now;
+        let from = self.reactor.peer(socket).map(|from| from.ip().to_canonical());
+        let is_strange = !from.is_some_and(|from| self.config.cluster.has_machine(from));
         let session = match &mut self.cluster {
-            Some(cluster) if cluster.links.sessions.values().filter(|link| !link.is_open).count() < UNPROVED_MAX => {
-                entropy().map(|entropy| LinkSession::accept(now, cluster.own, &cluster.key, entropy))
-            }
-            _ => Err(io::ErrorKind::ConnectionRefused.into()),
+            Some(cluster) => cluster.links.make_room(is_strange).and_then(|ended| {
+                let entropy = entropy()?;
+                Ok((ended, LinkSession::accept(now, cluster.own, &cluster.key, entropy)))
+            }),
+            None => Err(io::ErrorKind::ConnectionRefused.into()),
         };
-        let Ok(Ok(session)) = session else {
+        let Ok((ended, Ok(session))) = session else {
             self.reactor.close(socket, true);
             return;
         };
+        ended.into_iter().for_each(|ended| self.drop_session(ended));
         let stream = self.open_link(socket, false);
         if let Some(cluster) = &mut self.cluster {
             if let (Part::Home(_), Some(stream)) = (&cluster.part, self.streams.get(stream)) {
                 stream.pace();
             }
-            cluster.links.add(stream, session, None);
+            let id = cluster.links.add(stream, session, None);
+            if let Some(link) = cluster.links.sessions.get_mut(&id) {
+                link.is_strange = is_strange;
+            }
         }
     }
 
