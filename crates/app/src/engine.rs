@@ -98,11 +98,15 @@ fn lasting_changes(before: &Config, after: &Config) -> Vec<&'static str> {
     let has_foreign = after.role == Role::Node && !server_of(after).is_empty();
     // Fronts, and leat's own nodes behind them, have nothing but the table's programs, which are told of VIPs.
     let is_told_vips = after.role == Role::Server || after.cluster.is_spread() && !has_foreign;
+    let has_links = after.role != Role::Server && after.cluster.are_places_known();
     let keys = [
         ("role", before.role != after.role),
         ("cluster.born", after.role == Role::Node && after.cluster.born && !before.cluster.born),
         ("cluster.spread", before.cluster.spread != after.cluster.spread),
         ("cluster.vip", !is_told_vips && before.cluster.vip != after.cluster.vip),
+        ("cluster.key_file", has_links && before.cluster.key_file != after.cluster.key_file),
+        ("cluster.link_port", has_links && before.cluster.link_port != after.cluster.link_port),
+        ("cluster.dispatchers", has_links && before.cluster.dispatchers != after.cluster.dispatchers),
         ("cluster.health", has_foreign && before.cluster.health != after.cluster.health),
         ("cluster.node.for", server_of(before) != server_of(after)),
         ("admin.socket", before.admin.socket.is_some() && before.admin.socket != after.admin.socket),
@@ -327,6 +331,16 @@ impl Engine<'_> {
         let text = text.map_err(|error| format!("the supervisor's text of it can't be read: {error}"))?;
         let mut config = self.source.load_text(&text).map_err(|mistakes| mistakes.to_string())?;
         descriptors::fit(&mut config, self.descriptors_max, self.config.as_deref());
+        if let Some(before) = self.config.as_deref().filter(|before| before.cluster.are_places_known())
+            && !config.cluster.keep_places(&before.cluster.nodes)
+        {
+            let nodes: Vec<_> = config.cluster.nodes.iter().map(|node| node.name.as_str()).collect();
+            log::warning(format_args!(
+                "nodes are known by their places in [[cluster.node]]: until all leats of the cluster have been upgraded (SIGUSR2) or started anew with \
+                 this file, they have those of before: {}",
+                nodes.join(", ")
+            ));
+        }
         let config = Arc::new(config);
         let logs = Arc::new(self.logs.open(&config)?);
         // Old files may have been moved away: a reload opens all of them anew.
@@ -418,10 +432,14 @@ mod tests {
         let mut after = before.clone();
         after.cluster.vip = vec![([192, 0, 2, 1], 80).into()];
         after.cluster.health.fall += 1;
-        assert_eq!(lasting_changes(&before, &after), ["cluster.vip"]);
+        after.cluster.link_port += 1;
+        assert_eq!(lasting_changes(&before, &after), ["cluster.vip", "cluster.link_port"]);
         // Beside a server that isn't leat a thread goes by both.
         let server = vec![([127, 0, 0, 1], 8080).into()];
         after.cluster.nodes = vec![ClusterNode { server, ..ClusterNode::default() }];
-        assert_eq!(lasting_changes(&before, &after), ["cluster.vip", "cluster.health", "cluster.node.for"]);
+        assert_eq!(
+            lasting_changes(&before, &after),
+            ["cluster.vip", "cluster.link_port", "cluster.health", "cluster.node.for"]
+        );
     }
 }

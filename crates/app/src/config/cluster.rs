@@ -5,7 +5,7 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use leat_logic::dispatch::limits::{TABLE_ENTRIES_MAX, TABLE_ENTRIES_MIN, WEIGHT_MAX};
+use leat_logic::dispatch::limits::{NODES_MAX, TABLE_ENTRIES_MAX, TABLE_ENTRIES_MIN, WEIGHT_MAX};
 use leat_logic::dispatch::{
     DynamicRules, HandOver, HealthSettings, MixLardSettings, NodeSettings, PolicyKind, PolicySettings, QueryRule,
     Serves, Settings,
@@ -162,7 +162,9 @@ section! {
         dynamic: Dynamic = Nested::<Dynamic>::new(), Otherwise("");
         /// Whether nodes are fit.
         health: HealthChecks = Nested::<HealthChecks>::new(), Otherwise("");
-        /// The nodes, one for each `[[cluster.node]]`; 64 at most.
+        /// The nodes, one for each `[[cluster.node]]`; 64 at most. All machines have them in the same order, as they know each other by their places: new ones are
+        /// written at the end, or in the place of one that has gone. A reload takes up what has changed; a node that isn't there any more gives up its
+        /// connections and gets no others. If nodes follow it, these keep their places until leat is upgraded or started anew: then on all machines.
         nodes ("node"): Vec<ClusterNode> = Repeated::<ClusterNode>::new(), Otherwise("");
         /// A dispatcher's ports for other protocols, one for each `[[cluster.port]]`.
         ports ("port"): Vec<ClusterPort> = Repeated::<ClusterPort>::new(), Otherwise("");
@@ -291,6 +293,32 @@ impl Cluster {
         self.nodes.iter().map(node).collect()
     }
 
+    /// Whether others know nodes by their places, on links. Where a table alone spreads connections over them, all go by the file as it is.
+    #[must_use]
+    pub fn are_places_known(&self) -> bool {
+        !self.vip.is_empty() && (!self.is_spread() || self.hands_on())
+    }
+
+    /// Has nodes keep the places that they have under `before`, as those that run know each other by these; new ones follow, and one takes the place of one that's
+    /// gone if it has that in the file. Others that the file doesn't have any more stay, removed. Whether all are where the file has them.
+    #[must_use]
+    pub fn keep_places(&mut self, before: &[ClusterNode]) -> bool {
+        let after = std::mem::take(&mut self.nodes);
+        let is_new = |node: &&ClusterNode| before.iter().all(|known| known.name != node.name);
+        for (place, known) in before.iter().enumerate() {
+            let same = after.iter().find(|node| node.name == known.name);
+            let next = same.or_else(|| after.get(place).filter(is_new));
+            self.nodes.push(next.cloned().unwrap_or_else(|| ClusterNode { weight: 0, ..known.clone() }));
+        }
+        for node in &after {
+            if self.nodes.iter().all(|known| known.name != node.name) {
+                self.nodes.push(node.clone());
+            }
+        }
+        self.nodes.truncate(NODES_MAX);
+        after.iter().zip(&self.nodes).all(|(file, node)| file.name == node.name)
+    }
+
     /// Whether fronts send connections to nodes by a table.
     #[must_use]
     pub fn is_spread(&self) -> bool {
@@ -308,6 +336,12 @@ impl Cluster {
     #[must_use]
     pub fn has_machine(&self, address: IpAddr) -> bool {
         self.dispatchers.contains(&address) || self.nodes.iter().any(|node| node.address.contains(&address))
+    }
+
+    /// The place of the node that has this address.
+    #[must_use]
+    pub fn node_at(&self, address: IpAddr) -> Option<usize> {
+        self.nodes.iter().position(|node| !node.is_removed() && node.address.contains(&address))
     }
 
     /// The node that this machine is.
@@ -335,9 +369,50 @@ impl HealthChecks {
 }
 
 impl ClusterNode {
+    /// Whether a reload has taken it out of the file: it drains, and keeps its place (`Cluster::keep_places`). A file can't say a weight of 0.
+    #[must_use]
+    pub fn is_removed(&self) -> bool {
+        self.weight == 0
+    }
+
     /// Where its server listens for connections of a VIP, when that isn't leat.
     #[must_use]
     pub fn server_for(&self, vip: SocketAddr) -> Option<SocketAddr> {
         self.server.iter().copied().find(|server| server.is_ipv4() == vip.is_ipv4())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_keep_their_places_over_reloads() {
+        let nodes = |names: &str| {
+            let node = |name: &str| ClusterNode { name: name.to_owned(), weight: 100, ..ClusterNode::default() };
+            names.split_whitespace().map(node).collect::<Vec<_>>()
+        };
+        let mut cluster = Cluster { nodes: nodes("n1 n2 n3"), ..Cluster::default() };
+        let mut reloaded = |names: &str| {
+            let before = std::mem::replace(&mut cluster.nodes, nodes(names));
+            let are_as_written = cluster.keep_places(&before);
+            let name = |node: &ClusterNode| format!("{}{}", node.name, if node.is_removed() { " gone" } else { "" });
+            (cluster.nodes.iter().map(name).collect::<Vec<_>>().join(", "), are_as_written)
+        };
+        let mut is = |names: &str, places: &str, are_as_written: bool| {
+            assert_eq!(reloaded(names), (places.to_owned(), are_as_written), "{names}");
+        };
+        is("n1 n2 n3 n4", "n1, n2, n3, n4", true);
+        is("n1 n2 n3", "n1, n2, n3, n4 gone", true);
+        is("n1 n2 n3 n4", "n1, n2, n3, n4", true);
+        is("n1 n3 n4", "n1, n2 gone, n3, n4", false);
+        is("n1 n5 n3 n4", "n1, n5, n3, n4", true);
+        is("n3 n1 n4 n6", "n1, n5 gone, n3, n4, n6", false);
+        is("n1 n5 n3 n4 n6", "n1, n5, n3, n4, n6", true);
+        let all: String = (1..=64).map(|number| format!("n{number} ")).collect();
+        let others = all.replace("n1 ", "");
+        let mut cluster = Cluster { nodes: nodes(&format!("{others}m1")), ..Cluster::default() };
+        assert!(!cluster.keep_places(&nodes(&all)));
+        assert!(cluster.nodes.len() == NODES_MAX && cluster.nodes[0].is_removed() && cluster.nodes[63].name == "n64");
     }
 }

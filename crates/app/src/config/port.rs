@@ -127,7 +127,8 @@ impl ClusterPort {
     pub fn targets(&self, cluster: &Cluster) -> Vec<(NodeSettings, SocketAddr)> {
         let Some(listen) = self.listen.first() else { return Vec::new() };
         let port = if self.node_port == 0 { listen.port() } else { self.node_port };
-        let takes = |node: &&ClusterNode| self.nodes.is_empty() || self.nodes.contains(&node.name);
+        let is_named = |name: &String| self.nodes.is_empty() || self.nodes.contains(name);
+        let takes = |node: &&ClusterNode| !node.is_removed() && is_named(&node.name);
         let target = |node: &ClusterNode| {
             let same_family = node.address.iter().find(|address| address.is_ipv4() == listen.is_ipv4());
             let address = *same_family.or(node.address.first())?;

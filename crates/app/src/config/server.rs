@@ -219,7 +219,7 @@ impl Config {
         match self.role {
             Role::Server => sites,
             Role::Dispatcher => {
-                let nodes = count(self.cluster.nodes.len(), "node", "nodes");
+                let nodes = count(self.cluster.nodes.iter().filter(|node| !node.is_removed()).count(), "node", "nodes");
                 let ports = count(self.cluster.ports.len(), "port", "ports");
                 match (self.cluster.vip.is_empty(), self.cluster.ports.is_empty()) {
                     (_, true) => format!("dispatcher: {nodes} behind {vips}"),

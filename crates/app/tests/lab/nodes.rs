@@ -1,4 +1,4 @@
-//! Who wants to link and is no node.
+//! Nodes that a reload adds and removes, and who else wants to link.
 
 use std::fs;
 use std::io::{ErrorKind, Read};
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::motion::tell;
-use super::{Folder, Lab, is_possible, within};
+use super::{Folder, Lab, ask, is_possible, within};
 
 /// Writes the file of a cluster with these nodes, of weights.
 fn write(folder: &Folder, nodes: &[(u8, u32)]) {
@@ -21,6 +21,63 @@ fn write(folder: &Folder, nodes: &[(u8, u32)]) {
         nodes.iter().map(node).collect::<String>()
     );
     fs::write(folder.path("cluster.toml"), text).expect("a configuration");
+}
+
+#[test]
+fn a_reload_adds_and_removes_nodes_and_no_connection_is_cut() {
+    if !is_possible() {
+        return;
+    }
+    let (lab, folder) = (Lab::new(), Folder::new("nodes"));
+    write(&folder, &[(1, 100), (2, 100), (3, 100)]);
+    lab.well(&["up", &folder.path("cluster.toml")]);
+    let socket = folder.path("leat.sock");
+    let listed = || tell(&socket, &["ctl", "nodes"]);
+    let is = |what: &str| within(what, || listed().contains(what));
+    let flows = |node: &str| {
+        let answer = leat::ctl::ask(std::path::Path::new(&socket), &leat::ctl::Command::Flows).expect("an answer");
+        answer["nodes"][node].as_u64().expect("a number")
+    };
+    let mut clients: Vec<TcpStream> = Vec::new();
+    let connect = |clients: &mut Vec<TcpStream>, count: usize| {
+        lab.at("client1", || {
+            clients.extend((0..count).map(|_| TcpStream::connect("10.77.0.100:80").expect("the dispatcher listens")));
+            clients.iter_mut().for_each(|stream| ask(stream).expect("a node answers"));
+        });
+    };
+    ["  n1  may be chosen", "  n2  may be chosen", "  n3  may be chosen"].into_iter().for_each(is);
+    connect(&mut clients, 60);
+    assert!(["n1", "n2", "n3"].iter().all(|node| flows(node) > 10), "{}", tell(&socket, &["ctl", "flows"]));
+
+    // The first one goes. The others keep their places, whatever the file says.
+    write(&folder, &[(2, 300), (3, 100)]);
+    ["dispatcher", "n2", "n3"].into_iter().for_each(|host| lab.reload(host));
+    is("  n1  draining");
+    is("  n2  may be chosen  load 0, weight 300");
+    within("it's empty", || flows("n1") == 0);
+    connect(&mut clients, 40);
+    assert_eq!((flows("n1"), flows("n2") + flows("n3")), (0, 100));
+    assert!(flows("n2") > flows("n3") + 10, "by their new weights: {} and {}", flows("n2"), flows("n3"));
+
+    // It's back, and the last one goes.
+    write(&folder, &[(1, 100), (2, 100)]);
+    ["dispatcher", "n2"].into_iter().for_each(|host| lab.reload(host));
+    ["  n1  may be chosen", "  n3  draining"].into_iter().for_each(is);
+    within("it's empty", || flows("n3") == 0);
+    connect(&mut clients, 40);
+    assert!(flows("n1") > 10);
+
+    // One comes that this dispatcher has never heard of.
+    lab.kill_engine("dispatcher");
+    within("there are two nodes", || listed().matches("  may be chosen").count() == 2 && !listed().contains("  n3  "));
+    write(&folder, &[(1, 100), (2, 100), (3, 100)]);
+    ["dispatcher", "n1", "n2", "n3"].into_iter().for_each(|host| lab.reload(host));
+    is("  n3  may be chosen");
+    let mut others = Vec::new();
+    connect(&mut others, 30);
+    assert!(flows("n3") > 5);
+    assert_eq!(lab.number("dispatcher", "leat_flows_cut_total"), 0);
+    lab.at("client1", || clients.iter_mut().for_each(|stream| ask(stream).expect("a node answers")));
 }
 
 #[test]
@@ -65,4 +122,35 @@ fn who_only_connects_keeps_no_node_from_its_link() {
         is_over.store(true, Ordering::Relaxed);
         linked.expect("nobody keeps it from that");
     });
+}
+
+#[test]
+fn a_node_without_a_route_keeps_no_other_from_being_handed_connections() {
+    if !is_possible() {
+        return;
+    }
+    let (lab, folder) = (Lab::new(), Folder::new("routes"));
+    write(&folder, &[(1, 100), (2, 100)]);
+    lab.well(&["up", &folder.path("cluster.toml")]);
+    let path = folder.path("cluster.toml");
+    let text = fs::read_to_string(&path).expect("it's there");
+    let third = "[[cluster.node]]\nname = 'n3'\naddress = '10.99.0.9'\n[[site]]";
+    fs::write(&path, text.replace("[[site]]", third)).expect("a configuration");
+    lab.well(&["exec", "dispatcher", "ip", "route", "add", "unreachable", "10.99.0.9"]);
+    // Neither a reload nor the start of an engine does.
+    lab.reload("dispatcher");
+    lab.kill_engine("dispatcher");
+    let socket = folder.path("leat.sock");
+    let listed = || tell(&socket, &["ctl", "nodes"]);
+    within("the new engine has the others", || {
+        let listed = listed();
+        listed.contains("  n3  ") && listed.matches("  may be chosen").count() == 2
+    });
+    let clients = lab.at("client1", || {
+        let mut clients: Vec<_> =
+            (0..20).map(|_| TcpStream::connect("10.77.0.100:80").expect("the dispatcher listens")).collect();
+        clients.iter_mut().for_each(|stream| ask(stream).expect("a node answers"));
+        clients
+    });
+    assert_eq!(lab.number("dispatcher", "leat_flows"), clients.len() as u64, "nodes have them");
 }

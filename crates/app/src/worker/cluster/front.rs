@@ -22,6 +22,8 @@ pub(super) struct Front {
     pub(super) dispatcher: Dispatcher,
     /// In the configuration's order, by which everybody numbers them: places in the dispatcher are given to others.
     names: Vec<String>,
+    /// Those of them that a reload has removed.
+    removed: BTreeSet<String>,
     /// Where nodes are probed, by their places.
     pub(super) addresses: Vec<Option<SocketAddr>>,
     /// By the number of the stream.
@@ -50,6 +52,7 @@ impl Front {
         Front {
             dispatcher: Dispatcher::new(cluster.settings(), key, seed),
             names: Vec::new(),
+            removed: BTreeSet::new(),
             addresses: Vec::new(),
             probes: BTreeMap::new(),
             probe_timeout: cluster.health.timeout,
@@ -81,11 +84,17 @@ impl Front {
             if !node.server.is_empty() {
                 self.foreign.insert(id);
             }
+            if node.is_removed() {
+                self.dispatcher.set_draining(id, true, now);
+            } else if self.removed.contains(&node.name) {
+                self.dispatcher.set_draining(id, false, now);
+            }
             if !known.contains(&id) && !cluster.health.interval.is_zero() {
                 self.untried.insert(id);
                 self.dispatcher.link_changed(id, false, now);
             }
         }
+        self.removed = cluster.nodes.iter().filter(|node| node.is_removed()).map(|node| node.name.clone()).collect();
         if cluster.health.interval.is_zero() {
             self.untried.clear();
         }

@@ -27,7 +27,7 @@ use super::placing::ROUND_TRIP;
 use super::sweep::Sweep;
 use super::waiting::Waiting;
 use super::{DISPATCHER, Part, Shared, Split, born, number_of, placing, recovery};
-use crate::config::{Config, Role};
+use crate::config::{self, Config, Role};
 use crate::ctl::{self, Command, Question};
 
 /// Connections of draining nodes that are on their way at a time, and the time until more are asked for.
@@ -50,7 +50,10 @@ pub(super) struct Home {
     pub(super) split: Option<Split>,
     /// Without it nothing can be handed over, and everything is proxied.
     pub(super) steering: Option<Arc<steering::Dispatcher>>,
+    /// By their places in the configuration.
     pub(super) nodes: Vec<NodeId>,
+    /// Numbers of those that a reload has removed.
+    removed: BTreeSet<u32>,
     /// Nodes' workers whose link is up, and what each has to do.
     pub(super) linked: BTreeMap<ServerId, Load>,
     /// The one of each node that was asked last.
@@ -101,7 +104,6 @@ impl Home {
         let cluster = &config.cluster;
         let key = cluster.key_file.as_ref().ok_or("`key_file` is missing in [cluster]")?;
         let mut dispatcher = Dispatcher::new(cluster.settings(), key.bytes(), seed);
-        dispatcher.set_nodes(&cluster.node_settings(), now);
         let is_first = shared.workers().first() == Some(&worker);
         let steering = match shared.dispatcher(config) {
             Ok(steering) => Some(steering),
@@ -116,17 +118,6 @@ impl Home {
         };
         let bears = born::are_wanted(config);
         dispatcher.set_first_ways(born::first_ways(steering.as_ref(), bears));
-        let nodes = cluster
-            .nodes
-            .iter()
-            .map(|node| dispatcher.find(&node.name).ok_or_else(|| format!("there is no node {}", node.name)));
-        let nodes = nodes.collect::<Result<Vec<_>, _>>()?;
-        if steering.is_some() {
-            // Until its link is there.
-            for id in &nodes {
-                dispatcher.await_link(*id, now);
-            }
-        }
         let id = ServerId::new(DISPATCHER, u32::from(worker));
         let (workers, started) = (shared.workers(), shared.started());
         // A data server gives a lent flow back to who has lent it: a connection server that starts again knows of none.
@@ -137,7 +128,7 @@ impl Home {
         };
         let (mut flows, left) = taken_up;
         flows.set_homes(workers.to_vec());
-        Ok(Home {
+        let mut home = Home {
             flows,
             left,
             id,
@@ -147,7 +138,8 @@ impl Home {
             are_all_told: placing::are_all_told(config),
             split: (config.role == Role::ConnectionServer).then(|| Split::new(config.split.rules())),
             steering,
-            nodes,
+            nodes: Vec::new(),
+            removed: BTreeSet::new(),
             // Never one that an entry of an earlier life may have.
             next_serial: seed >> 1,
             linked: BTreeMap::new(),
@@ -167,7 +159,42 @@ impl Home {
             taken_back: BTreeMap::new(),
             resets: Resets::default(),
             has_taken_in: false,
-        })
+        };
+        home.set_nodes(cluster, now);
+        Ok(home)
+    }
+
+    /// Takes up the nodes of a configuration, whose places stay. One that it doesn't have any more is emptied. Returns numbers that somebody else has now.
+    pub(super) fn set_nodes(&mut self, cluster: &config::Cluster, now: Instant) -> Vec<u32> {
+        let name = |node: &NodeId| self.dispatcher.name(*node).to_owned();
+        let before: Vec<String> = self.nodes.iter().map(name).collect();
+        self.dispatcher.set_nodes(&cluster.node_settings(), now);
+        self.nodes = cluster.nodes.iter().filter_map(|node| self.dispatcher.find(&node.name)).collect();
+        let mut changed = Vec::new();
+        for (place, (node, &id)) in cluster.nodes.iter().zip(&self.nodes).enumerate() {
+            let number = number_of(place);
+            if before.get(place) != Some(&node.name) {
+                changed.push(number);
+                self.draining.remove(&number);
+                if self.steering.is_some() {
+                    // Until its link is there.
+                    self.dispatcher.await_link(id, now);
+                }
+            }
+            let has_changed = match node.is_removed() {
+                true => self.removed.insert(number),
+                false => self.removed.remove(&number),
+            };
+            if has_changed {
+                self.dispatcher.set_draining(id, node.is_removed(), now);
+                match node.is_removed() {
+                    true => _ = self.draining.insert(number),
+                    false => _ = self.draining.remove(&number),
+                }
+                self.recall_at = now;
+            }
+        }
+        changed
     }
 
     /// Readable when packets of flows on their way wait.
@@ -476,7 +503,7 @@ impl<H: Host> Worker<H> {
                 }
                 _ => continue,
             };
-            let place = config.cluster.nodes.iter().position(|node| node.address.contains(&peer.ip()));
+            let place = config.cluster.node_at(peer.ip());
             let Some(node) = place.and_then(|place| home.nodes.get(place).copied()) else { continue };
             let outcome = match outcome {
                 PassedOutcome::Begun => {

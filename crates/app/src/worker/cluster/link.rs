@@ -16,11 +16,11 @@ use leat_logic::time::Instant;
 
 use super::super::stream::Owner;
 use super::super::{Host, LINK_LISTENER_INDEX, Worker};
-use super::Part;
 use super::lull::Lull;
 use super::node::Borrowed;
 use super::shared::set_nodes;
 use super::told::Batch;
+use super::{Part, number_of};
 
 /// After a link that failed the next is tried, each time twice as late.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
@@ -49,6 +49,8 @@ pub(super) type Place = (usize, u16);
 struct Link {
     stream: Token,
     session: LinkSession,
+    /// Whence it has come, if it was accepted.
+    from: Option<IpAddr>,
     /// The cluster has no machine of that address: it may have another that the file doesn't name, or be somebody else's.
     is_strange: bool,
     /// Whether the machine knows of it.
@@ -127,6 +129,17 @@ impl Links {
         self.sessions.get(&session).map(|link| link.flushed)
     }
 
+    /// The servers from this place on are at these addresses from the next link on.
+    pub(super) fn move_to(&mut self, first: usize, addresses: impl Iterator<Item = IpAddr>) {
+        self.addresses.iter_mut().skip(first).zip(addresses).for_each(|(known, address)| known.set_ip(address));
+    }
+
+    /// Links to nodes of these numbers.
+    pub(super) fn sessions_of(&self, numbers: &[u32]) -> Vec<SessionId> {
+        let is_of = |link: &Link| link.session.peer().is_some_and(|peer| numbers.contains(&peer.server()));
+        self.sessions.iter().filter(|(_, link)| is_of(link)).map(|(&session, _)| session).collect()
+    }
+
     fn of_stream(&self, stream: Token) -> Option<SessionId> {
         self.sessions.iter().find(|(_, link)| link.stream == stream).map(|(&session, _)| session)
     }
@@ -137,6 +150,7 @@ impl Links {
         let link = Link {
             stream,
             session,
+            from: None,
             is_strange: false,
             is_open: false,
             home,
@@ -207,7 +221,7 @@ impl<H: Host> Worker<H> {
             }
             let id = cluster.links.add(stream, session, None);
             if let Some(link) = cluster.links.sessions.get_mut(&id) {
-                link.is_strange = is_strange;
+                (link.from, link.is_strange) = (from, is_strange);
             }
         }
     }
@@ -284,6 +298,21 @@ impl<H: Host> Worker<H> {
             if !link.is_open
                 && let Some(peer) = link.session.peer()
             {
+                if let Some(node) = link.from.and_then(|from| self.config.cluster.node_at(from))
+                    && number_of(node) != peer.server()
+                {
+                    let name = self.config.cluster.nodes[node].name.clone();
+                    if self.shared.is_news(format!("{name} misplaced"), true) {
+                        crate::log::warning(format_args!(
+                            "node {name} isn't linked: it says that it's the {}. in [[cluster.node]], and here it's the {}.: upgrade (SIGUSR2) or start \
+                             anew both with the same file",
+                            peer.server(),
+                            number_of(node)
+                        ));
+                    }
+                    self.drop_session(id);
+                    return Ok(());
+                }
                 link.is_open = true;
                 if let Some(home) = link.home.and_then(|home| cluster.links.homes.get_mut(&home)) {
                     home.pause = PAUSE_MIN;

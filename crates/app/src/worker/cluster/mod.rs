@@ -135,8 +135,11 @@ impl Part {
         }
     }
 
-    /// Takes over what may change.
-    fn configure(&mut self, config: &Config, shared: &Shared) {
+    /// Takes over what may change. Returns nodes' numbers that somebody else has now, or that nobody had.
+    fn configure(&mut self, config: &Config, shared: &Shared, now: Instant) -> Vec<u32> {
+        if let Some(steering) = self.steering() {
+            shared::set_nodes(steering, config, shared);
+        }
         match self {
             Part::Home(home) => {
                 home.flows.set_homes(shared.workers().to_vec());
@@ -144,10 +147,14 @@ impl Part {
                 home.dispatcher.configure(config.cluster.settings());
                 home.split.iter_mut().for_each(|split| split.balance.configure(config.split.rules()));
                 home.arrange_births(config, shared);
+                home.set_nodes(&config.cluster, now)
             }
-            Part::Node(node) => node.rules = config.split.rules(),
-            Part::Peer(peer) => peer.configure(config),
-            Part::Front(_) => {}
+            Part::Node(node) => {
+                node.rules = config.split.rules();
+                Vec::new()
+            }
+            Part::Peer(peer) => peer.configure(config, now),
+            Part::Front(_) => Vec::new(),
         }
     }
 
@@ -209,7 +216,14 @@ impl<H: Host> Worker<H> {
             return;
         }
         if let Some(cluster) = &mut self.cluster {
-            cluster.part.configure(config, &self.shared);
+            if let Part::Peer(peer) = &cluster.part {
+                cluster.links.move_to(peer.fronts(), peer::nodes_before(&config.cluster));
+            }
+            let changed = cluster.part.configure(config, &self.shared, self.now);
+            // Whoever has had such a number isn't who has it now, or was no node.
+            let of_others = cluster.links.sessions_of(&changed);
+            of_others.into_iter().for_each(|session| self.end_session(session));
+            self.run_effects();
         } else if !config.cluster.is_spread() || config.cluster.hands_on() && self.takes_part(config) {
             match self.make_cluster(config) {
                 Ok(cluster) => {

@@ -1,7 +1,7 @@
 //! A node behind fronts that chooses by content: it reads each request, and hands the connection on to the node where that belongs. Decides nothing itself:
 //! `dispatch::Dispatcher` names the node and the way, `spread::Peer` says who has a flow. `docs/decisions/0020-spread-by-content.md` has the reasons.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
@@ -45,6 +45,8 @@ pub(super) struct Peer {
     own: NodeId,
     /// By their places in the configuration.
     nodes: Vec<NodeId>,
+    /// Those of them that a reload has removed.
+    removed: BTreeSet<NodeId>,
     fronts: usize,
     /// Other nodes' workers whose link is up, and what each has to do.
     linked: BTreeMap<ServerId, Load>,
@@ -64,8 +66,13 @@ enum Then {
 
 /// Where a node makes links to: the fronts, and the nodes before it. One machine may have an address of each family: the first one's is enough.
 pub(super) fn sought(cluster: &config::Cluster) -> impl Iterator<Item = IpAddr> {
+    fronts(cluster).chain(nodes_before(cluster))
+}
+
+/// Where the nodes before it are.
+pub(super) fn nodes_before(cluster: &config::Cluster) -> impl Iterator<Item = IpAddr> {
     let own = cluster.nodes.iter().position(|node| node.name == cluster.name).unwrap_or(0);
-    fronts(cluster).chain(cluster.nodes.iter().take(own).filter_map(|node| node.address.first().copied()))
+    cluster.nodes.iter().take(own).filter_map(|node| node.address.first().copied())
 }
 
 fn fronts(cluster: &config::Cluster) -> impl Iterator<Item = IpAddr> {
@@ -88,18 +95,12 @@ impl Peer {
         let mut dispatcher = Dispatcher::new(settings(cluster), key.bytes(), seed);
         dispatcher.set_first_ways(Ways::of(&[Way::MovedThere]));
         dispatcher.set_nodes(&cluster.node_settings(), now);
-        let find = |node: &config::ClusterNode| dispatcher.find(&node.name);
-        let nodes: Vec<NodeId> = cluster.nodes.iter().filter_map(find).collect();
-        let own = *nodes.get(place).ok_or("there are too many nodes")?;
-        for node in nodes.iter().filter(|node| **node != own) {
-            // Until its link is there.
-            dispatcher.link_changed(*node, false, now);
-        }
+        let own = dispatcher.find(&cluster.name).ok_or("there are too many nodes")?;
         let steering = shared.dispatcher(config)?;
         let number = shared.life(cluster)?.worker(worker);
         let is_first = shared.workers().first() == Some(&worker);
         let fronts = fronts(cluster).count();
-        Ok(Peer {
+        let mut peer = Peer {
             id: ServerId::new(number_of(place), u32::from(number)),
             flows: spread::Peer::new(now, fronts),
             dispatcher,
@@ -108,7 +109,8 @@ impl Peer {
             sweep: Sweep::new(is_first, now),
             name: cluster.name.clone(),
             own,
-            nodes,
+            nodes: Vec::new(),
+            removed: BTreeSet::new(),
             fronts,
             linked: BTreeMap::new(),
             // Never one that an entry of an earlier life may have.
@@ -116,13 +118,38 @@ impl Peer {
             chooses: cluster.hands_on(),
             is_draining: false,
             give_at: Instant::NEVER,
-        })
+        };
+        peer.set_nodes(cluster, now);
+        Ok(peer)
     }
 
     /// Takes over what may change.
-    pub(super) fn configure(&mut self, config: &Config) {
+    pub(super) fn configure(&mut self, config: &Config, now: Instant) -> Vec<u32> {
         self.dispatcher.configure(settings(&config.cluster));
         self.chooses = config.cluster.hands_on();
+        self.set_nodes(&config.cluster, now)
+    }
+
+    /// Takes up the nodes of a configuration, whose places stay. One that it doesn't have any more is given nothing. Returns numbers that somebody else has now.
+    fn set_nodes(&mut self, cluster: &config::Cluster, now: Instant) -> Vec<u32> {
+        let name = |node: &NodeId| self.dispatcher.name(*node).to_owned();
+        let before: Vec<String> = self.nodes.iter().map(name).collect();
+        self.dispatcher.set_nodes(&cluster.node_settings(), now);
+        self.nodes = cluster.nodes.iter().filter_map(|node| self.dispatcher.find(&node.name)).collect();
+        self.removed.clear();
+        let mut changed = Vec::new();
+        for (place, (node, &id)) in cluster.nodes.iter().zip(&self.nodes).enumerate() {
+            if before.get(place) != Some(&node.name) && id != self.own {
+                changed.push(number_of(place));
+                // Until its link is there.
+                self.dispatcher.link_changed(id, false, now);
+            }
+            if node.is_removed() {
+                self.removed.insert(id);
+                self.dispatcher.set_draining(id, true, now);
+            }
+        }
+        changed
     }
 
     pub(super) fn connected(&mut self, now: Instant, peer: ServerId, session: SessionId, place: Option<usize>) {
@@ -149,7 +176,7 @@ impl Peer {
             .workers(server.server())
             .fold((0, true), |(active, drains), (_, load)| (active + load.requests, drains && load.is_draining));
         self.dispatcher.report(node, LoadReport { active, busy_permille: 0 }, now);
-        self.dispatcher.set_draining(node, drains, now);
+        self.dispatcher.set_draining(node, drains || self.removed.contains(&node), now);
         if is_new {
             self.dispatcher.link_changed(node, true, now);
             crate::log::info(format_args!("node {}: its link is up", self.dispatcher.name(node)));
