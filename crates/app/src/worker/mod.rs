@@ -152,6 +152,8 @@ struct Listening {
     shedding: Shedding,
     dropped: u32,
     retired: bool,
+    /// Since when the configuration hasn't its address: connections that were accepted there end.
+    gone_since: Option<Instant>,
 }
 
 /// An end in sight.

@@ -92,7 +92,17 @@ impl<H: Host> Worker<H> {
     pub(super) fn ends_after_reply(&mut self, token: Token) -> bool {
         let passes = self.passages.is_giving() && !self.connections[token].flags.unwanted;
         let goes_on = passes || self.goes_to_peer(token);
-        self.drain.is_some_and(|drain| !drain.keep_idle || !goes_on) && !self.goes_home(token)
+        let ends = match self.drain {
+            Some(drain) => !drain.keep_idle || !goes_on,
+            // What the address had goes on here, as it was, for who is connected: not for long.
+            None => self.gone_since(token).is_some(),
+        };
+        ends && !self.goes_home(token)
+    }
+
+    /// Since when the address at which a connection was accepted has gone from the configuration.
+    pub(super) fn gone_since(&self, token: Token) -> Option<Instant> {
+        self.listeners[self.connections[token].listener as usize].gone_since
     }
 
     /// Sends connections on their way, as many as may be under way at once. Returns when to look again.

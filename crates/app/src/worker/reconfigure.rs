@@ -260,15 +260,17 @@ impl<H: Host> Worker<H> {
                 shedding: Default::default(),
                 dropped: self.reactor.knocking(socket).dropped,
                 retired: false,
+                gone_since: None,
             };
             // Connections name their listener by its place: places are never given away.
             self.listeners.push(listening);
         }
         for (index, listening) in self.listeners.iter_mut().enumerate() {
             match wanted.iter().find(|listener| listener.name == listening.sites.name) {
-                Some(sites) => listening.sites = sites.clone(),
-                None if listening.retired => {}
+                Some(sites) => (listening.sites, listening.gone_since) = (sites.clone(), None),
                 None => {
+                    listening.gone_since = listening.gone_since.or(Some(self.now));
+                    self.sweep_at = self.now;
                     listening.retired = true;
                     if std::mem::take(&mut listening.accepting) {
                         let token = Token { index: index as u32, generation: 0 };

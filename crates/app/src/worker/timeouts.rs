@@ -15,7 +15,7 @@ const SWEEP_PAUSE_MIN: Duration = Duration::from_millis(20);
 const SWEEP_PAUSE_MAX: Duration = Duration::from_secs(1);
 /// How often a slow client's acknowledgements are looked at before the last bytes of a file go out.
 pub(super) const ACKNOWLEDGED_CHECK: Duration = Duration::from_millis(20);
-/// An idle connection of a draining worker is closed after so long without a request.
+/// An idle connection of a draining worker, or of an address that has gone from the configuration, is closed after so long without a request.
 const DRAIN_IDLE: Duration = Duration::from_millis(500);
 
 impl<H: Host> Worker<H> {
@@ -104,6 +104,10 @@ impl<H: Host> Worker<H> {
         };
         let acknowledged_check = acknowledged_check.min(run_due);
         let goes_home = self.goes_home(token);
+        let ends_since = match self.drain {
+            Some(drain) => (!drain.keep_idle).then_some(drain.since),
+            None => self.gone_since(token),
+        };
         let connection = &mut self.connections[token];
         let limits = &self.sites[connection.site as usize].limits;
         let mut due = match connection.awaits_us() {
@@ -115,13 +119,12 @@ impl<H: Host> Worker<H> {
             true => Instant::NEVER,
             false => connection.http.poll_timeout(limits),
         };
-        if let Some(drain) = self.drain
-            && !drain.keep_idle
+        if let Some(since) = ends_since
             && connection.http.is_idle()
             && connection.inbox.is_empty()
             && !goes_home
         {
-            due = due.min(drain.since.after(DRAIN_IDLE));
+            due = due.min(since.after(DRAIN_IDLE));
             if self.now >= due {
                 self.close(token);
                 return Instant::NEVER;

@@ -181,7 +181,20 @@ fn an_address_can_come_and_go(reactor: Reactor) {
     let both = format!("workers = 2\n[[site]]\nlisten = [\"127.0.0.1:0\", \"{free}\"]\nroot = \"one\"\n");
     reload(&server, reactor, &site, &both);
     assert_eq!(Client::connect(free).get("/a.txt").text(), "one\n");
+    // Who is connected there is answered once more, and let go of.
+    let mut idle = Client::connect(free);
+    assert_eq!(idle.get("/a.txt").text(), "one\n");
+    let mut begun = Client::connect(free);
+    begun.send("GET /a.txt HTTP/1.1\r\nHost: local");
+    let mut other = server.connect();
+    assert_eq!(other.get("/a.txt").text(), "one\n");
     reload(&server, reactor, &site, &text(2, "one"));
+    begun.send("host\r\n\r\n");
+    let last = begun.reply();
+    assert!(last.says_close() && last.text() == "one\n", "{last:?}");
+    assert_eq!(begun.until_closed(), b"");
+    assert_eq!(idle.until_closed(), b"");
+    assert!(!other.get("/a.txt").says_close(), "its address is still there");
     eventually("the address is given up", || Client::try_connect(free).err());
     assert_eq!(server.get("/a.txt").text(), "one\n");
 }
