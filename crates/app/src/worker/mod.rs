@@ -39,7 +39,7 @@ mod transmit;
 mod turn;
 mod usage;
 
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -245,6 +245,8 @@ pub struct Worker<H: Host> {
     passed: Vec<handler::Passed>,
     /// The sites of the configuration in force.
     current: Vec<u32>,
+    /// Those with handlers that others have taken the places of: requests in hand have them still.
+    former_sites: Vec<Weak<Site>>,
     /// The index of the next pipe's token.
     next_pipe: u32,
     /// Pipes that the reactor may still look at.
@@ -334,6 +336,7 @@ impl<H: Host> Worker<H> {
             peers: None,
             passed: Vec::new(),
             current: Vec::new(),
+            former_sites: Vec::new(),
             next_pipe: 0,
             closing_pipes: Vec::new(),
             spare: Vec::new(),

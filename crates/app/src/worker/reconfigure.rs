@@ -213,7 +213,11 @@ impl<H: Host> Worker<H> {
     fn put_site(&mut self, name: &str, make: impl FnOnce(u32, Arc<crate::metrics::SiteMetrics>) -> Site) -> u32 {
         match self.sites.iter().position(|known| known.name == name) {
             Some(place) => {
-                self.sites[place] = Rc::new(make(place as u32, self.sites[place].metrics.clone()));
+                let site = Rc::new(make(place as u32, self.sites[place].metrics.clone()));
+                let former = std::mem::replace(&mut self.sites[place], site);
+                if !former.handlers.is_empty() {
+                    self.former_sites.push(Rc::downgrade(&former));
+                }
                 place as u32
             }
             None => {

@@ -235,6 +235,36 @@ fn a_request_from_before_leaves_no_old_header_lines(reactor: Reactor) {
     }
 }
 
+fn a_request_from_before_has_its_handler(reactor: Reactor) {
+    let site = site();
+    site.write("one/large.bin", crate::support::directory::noise(1 << 20, 3));
+    site.write(
+        "say",
+        "#!/bin/sh\nhead -c 300000 /dev/zero | tr '\\0' '\\n' >&2\nprintf 'Content-Type: text/plain\\n\\nsaid'",
+    );
+    fs::set_permissions(site.at("say"), fs::Permissions::from_mode(0o755)).unwrap();
+    let source = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support/responder.c");
+    let built = std::process::Command::new("cc").arg("-o").arg(site.at("responder")).arg(source).status();
+    assert!(built.expect("a C compiler is there, as rustc needs one to link").success());
+    let handlers = |timeout: &str| {
+        let cgi = format!(
+            "[[site.handler]]\npath = \"/cgi/*\"\n[site.handler.cgi]\ncommand = \"say\"\ntimeout = \"{timeout}\"\n"
+        );
+        let fastcgi = format!(
+            "[[site.handler]]\npath = \"/app/*\"\n[site.handler.fastcgi]\ncommand = \"responder\"\nprocesses = 1\ntimeout = \"{timeout}\"\n"
+        );
+        format!("{cgi}{fastcgi}")
+    };
+    let server = Server::configured(reactor, &site, &held_back("old", true, &handlers("9s")));
+    let (_first, mut cgi) = held_back_request(&server, "/cgi/a");
+    let mut fastcgi = server.connect();
+    fastcgi.send(request("/app/a", "a.test"));
+    assert_eq!(server.request(request("/a.txt", "b.test")).text(), "two\n");
+    reload(&server, reactor, &site, &held_back("old", false, &handlers("8s")));
+    assert_eq!(fastcgi.reply().status, 200);
+    assert_eq!(cgi.reply().text(), "said");
+}
+
 fn a_new_binary_takes_over_and_drops_nothing(reactor: Reactor) {
     let site = site();
     // A copy, so that it can be replaced as a package manager does.
@@ -320,6 +350,7 @@ on_both_reactors!(
     a_broken_configuration_keeps_the_old,
     an_address_can_come_and_go,
     a_request_from_before_leaves_no_old_header_lines,
+    a_request_from_before_has_its_handler,
     a_new_binary_takes_over_and_drops_nothing,
     a_download_outlives_its_binary,
     a_broken_new_binary_keeps_the_old,

@@ -1,11 +1,13 @@
 //! What handlers with programs need beside requests: their list, the pipe for errors, and their end.
 
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
+use std::time::Duration;
 
 use leat_host::program::{Ended, error_pipe, read_error_pipe};
 use leat_host::reactor::{Reactor, TOKEN_INDEX_MAX, Token};
 
 use super::super::programs::Purpose;
+use super::super::settings::Site;
 use super::super::{Host, Stage, Worker};
 use super::pool::{ErrorPipe, Pool};
 use super::program_run::{ProgramRun, Talk};
@@ -14,6 +16,9 @@ use super::{Handler, Kind};
 /// Bytes read from the pipe for errors at a time, and how often at once: more than the pipe holds.
 const ERROR_BYTES: usize = 4096;
 const ERROR_READS_MAX: usize = 32;
+
+/// When to look again whether requests may come to a handler that the configuration hasn't any more.
+const LAST_REQUESTS_PAUSE: Duration = Duration::from_millis(100);
 
 /// The generation of pipes' tokens: no other polled descriptor has it.
 const PIPES: u16 = 1;
@@ -29,6 +34,7 @@ impl<H: Host> Worker<H> {
             }
         }
         self.current = sites.to_vec();
+        self.former_sites.retain(|site| site.strong_count() > 0);
         if !self.handlers.is_empty() {
             // Starts responders, and ends those of handlers that have gone.
             self.programs.look_at = self.now;
@@ -49,13 +55,24 @@ impl<H: Host> Worker<H> {
     pub(in crate::worker) fn keep_handlers(&mut self) -> leat_logic::time::Instant {
         let mut next = leat_logic::time::Instant::NEVER;
         for handler in self.handlers.clone() {
-            if self.is_current(&handler) {
+            let is_current = self.is_current(&handler);
+            if is_current || self.may_be_asked(&handler) {
                 next = next.min(self.start_responders(&handler)).min(self.close_idle_upstreams(&handler));
+                if !is_current {
+                    next = next.min(self.now.after(LAST_REQUESTS_PAUSE));
+                }
             } else if !handler.is_at_work() {
                 self.retire_handler(&handler);
             }
         }
         next
+    }
+
+    /// Whether a request in hand may yet come to a handler that the configuration hasn't any more: each has the site that there was when it came.
+    fn may_be_asked(&self, handler: &Rc<Handler>) -> bool {
+        let has = |site: &Rc<Site>| site.handlers.iter().any(|known| Rc::ptr_eq(known, handler));
+        self.sites.iter().any(|site| Rc::strong_count(site) > 1 && has(site))
+            || self.former_sites.iter().filter_map(Weak::upgrade).any(|site| has(&site))
     }
 
     fn retire_handler(&mut self, handler: &Rc<Handler>) {
