@@ -63,7 +63,8 @@ section! {
 section! {
     /// Programs that speak FastCGI: started by leat, or by somebody else who says where they listen. Those that leat starts run on the workers'
     /// cores, within the site's share, and are started again when they end. Content that comes in chunks is gathered, 16 MiB at most, and given with its
-    /// length. Where `path` is an ending, as `*.php`, a path that names nothing may go on behind one: `/index.php/some/page` is `/index.php`, whose PATH_INFO is the rest.
+    /// length. Where `path` is an ending, as `*.php`, a path that names nothing may go on behind a file that ends so: `/index.php/some/page` is `/index.php`, whose PATH_INFO is
+    /// the rest.
     FastCgi "[site.handler.fastcgi]" example "[[site.handler]]\npath = \"*.php\"\nfastcgi = { address = \"unix:/run/php/php-fpm.sock\" }\n" {
         /// The program to start; it accepts on its standard input.
         command: Option<Command> = Optional(CommandLine { or_directory: false }), Otherwise("none");

@@ -190,6 +190,11 @@ impl<F> Exchange<F> {
         })
     }
 
+    /// Whether its path is the beginning of what was asked for, and so has to be a script.
+    pub(super) fn is_script(&self) -> bool {
+        !self.path_info.is_empty()
+    }
+
     /// Whether its reply has begun and is made of content that has a strong tag, wherever that is.
     pub(super) fn can_go_on_elsewhere(&self) -> bool {
         let has_tag = self.resource.as_ref().is_some_and(|resource| resource.description.etag.is_some());

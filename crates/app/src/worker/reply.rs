@@ -90,7 +90,7 @@ impl<H: Host> Worker<H> {
         let method =
             exchange.filter(|exchange| exchange.error.is_none()).map_or(Method::Get, |exchange| exchange.method);
         // A script's part of a path is a file's or nobody's.
-        let is_of_script = exchange.is_some_and(|exchange| !exchange.path_info.is_empty());
+        let is_of_script = exchange.is_some_and(|exchange| exchange.is_script());
         let found = match found {
             Found::HandledIndex(_) | Found::Redirect(_) | Found::Forbidden if is_of_script => Found::NotFound,
             found => found,

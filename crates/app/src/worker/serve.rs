@@ -28,7 +28,9 @@ impl<H: Host> Worker<H> {
         let handler = match &exchange.site {
             Some(site) if !site.handlers.is_empty() && exchange.error.is_none() => {
                 let found = site.handler(&exchange.path);
-                let found = found.filter(|&(place, _)| exchange.is_file || !site.handlers[place].needs_file());
+                let found = found.filter(|&(place, _)| {
+                    exchange.is_file || !(exchange.is_script() || site.handlers[place].needs_file())
+                });
                 // What is passed on goes as it came, so all of the handler's path must be what it would be without decoding slashes.
                 found.filter(|&(place, named)| {
                     exchange.encoded_slash.is_none_or(|at| at > named && site.handlers[place].passes_on())
@@ -66,7 +68,8 @@ impl<H: Host> Worker<H> {
             let site = exchange.site.as_ref();
             site.is_some_and(|site| {
                 let path = &exchange.path;
-                site.files.may_have_handled_index(path) || site.needs_file(path) || site.script_within(path).is_some()
+                let may_be_script = exchange.is_script() || site.script_within(path).is_some();
+                may_be_script || site.files.may_have_handled_index(path) || site.needs_file(path)
             })
         };
         match kind {
@@ -94,7 +97,7 @@ impl<H: Host> Worker<H> {
     pub(super) fn asks_for_script(&self, token: Token) -> bool {
         let Some(exchange) = self.connections[token].exchange.as_ref() else { return false };
         let site = exchange.site.as_ref().filter(|site| !site.handlers.is_empty() && exchange.error.is_none());
-        site.is_some_and(|site| site.needs_file(&exchange.path))
+        site.is_some_and(|site| exchange.is_script() || site.needs_file(&exchange.path))
     }
 
     /// It is: the handler answers.
@@ -115,7 +118,8 @@ impl<H: Host> Worker<H> {
         self.queue(Stage::Serve, token);
     }
 
-    /// The path names nothing. If it begins with what may be a script's, that is asked for, and the rest is for the script.
+    /// The path names nothing. If it begins with what may be a script's, that is asked for, and the rest is for the script. It has to be a file,
+    /// whatever the handler says: else PHP would look for one in what comes before.
     pub(super) fn serve_script_within(&mut self, token: Token) -> bool {
         let Some(exchange) = self.connections[token].exchange.as_mut() else { return false };
         let site = exchange.site.as_ref().filter(|_| exchange.error.is_none());
