@@ -8,9 +8,11 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::time::Duration;
 
+use leat_host::append::append_to;
 use leat_logic::http::HTTP_DATE_BYTES;
 
 use crate::config::{AccessLogFormat, AccessLogTarget, Config};
@@ -18,6 +20,8 @@ use crate::log;
 
 /// Blocks of lines that may wait for the thread: 8 MB at the most.
 const BLOCKS_MAX: usize = 512;
+/// How long the end waits for the thread: as long as a supervisor that has had enough.
+const FINISH_WITHIN: Duration = Duration::from_secs(2);
 /// A worker passes a block on when it has this many bytes.
 const BLOCK_BYTES: usize = 16 * 1024;
 /// A field that a client sent is cut to this.
@@ -30,6 +34,7 @@ enum Order {
         block: Vec<u8>,
         lost: Arc<AtomicU64>,
     },
+    /// Sees to it that files are opened anew soon, see [`AccessLogWriter::reopens`].
     Reopen,
     End,
 }
@@ -37,6 +42,8 @@ enum Order {
 /// The thread that writes.
 pub struct AccessLogWriter {
     orders: SyncSender<Order>,
+    /// Files are to be opened anew, however much waits.
+    reopens: Arc<AtomicBool>,
     thread: std::thread::JoinHandle<()>,
 }
 
@@ -47,21 +54,34 @@ impl AccessLogWriter {
     /// No thread can be had.
     pub fn start() -> io::Result<AccessLogWriter> {
         let (orders, received) = sync_channel(BLOCKS_MAX);
-        let thread = std::thread::Builder::new().name("access log".into()).spawn(move || write_all(&received))?;
-        Ok(AccessLogWriter { orders, thread })
+        let reopens = Arc::new(AtomicBool::new(false));
+        let asked = reopens.clone();
+        let thread =
+            std::thread::Builder::new().name("access log".into()).spawn(move || write_all(&received, &asked))?;
+        Ok(AccessLogWriter { orders, reopens, thread })
     }
 
-    /// Writes what there is and ends the thread. After the workers: what they pass on later is lost.
+    /// Writes what there is, and ends the thread if no log stands still. After the workers: what they pass on later is lost.
     pub fn finish(self) {
-        let _ = self.orders.send(Order::End);
-        // A panic there has been told already; the lines are gone.
-        let _ = self.thread.join();
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        let wait = move || {
+            let _ = self.orders.send(Order::End);
+            // A panic there has been told already; the lines are gone.
+            let _ = self.thread.join();
+            drop(end);
+        };
+        // Where no thread can be had to wait, nobody does.
+        let _ = std::thread::Builder::new().spawn(wait);
+        if ended.recv_timeout(FINISH_WITHIN) == Err(RecvTimeoutError::Timeout) {
+            log::warning("an access log stands still: the lines that wait to be written are lost");
+        }
     }
 
     /// Has every file opened anew at its next line: the old one may have been moved away.
     pub fn reopen(&self) {
-        // Blocks while the thread is behind: this is the engine's thread, not a worker's.
-        let _ = self.orders.send(Order::Reopen);
+        self.reopens.store(true, Relaxed);
+        // A thread that has much to do sees that with its next line.
+        let _ = self.orders.try_send(Order::Reopen);
     }
 
     /// Opens the logs of a configuration.
@@ -82,20 +102,16 @@ impl AccessLogWriter {
     }
 }
 
-fn append_to(path: &std::path::Path) -> io::Result<File> {
-    File::options().create(true).append(true).open(path)
-}
-
-fn write_all(received: &Receiver<Order>) {
+fn write_all(received: &Receiver<Order>, reopens: &AtomicBool) {
     let mut files: BTreeMap<std::path::PathBuf, File> = BTreeMap::new();
     let mut failing: Vec<AccessLogTarget> = Vec::new();
     for order in received {
+        if reopens.swap(false, Relaxed) {
+            files.clear();
+        }
         let (target, block, lost) = match order {
             Order::End => return,
-            Order::Reopen => {
-                files.clear();
-                continue;
-            }
+            Order::Reopen => continue,
             Order::Write { target, block, lost } => (target, block, lost),
         };
         let result = match &target {
@@ -431,6 +447,53 @@ mod tests {
         assert_eq!((&line["time"], &line["id"]), (&"2026-11-21T02:16:57Z".into(), &"0-1f00c-3".into()));
         assert_eq!((&line["method"], &line["target"]), (&"GET".into(), &"/a\"b?c".into()));
         assert_eq!(line["user_agent"], "x\ny\u{fffd}");
+    }
+
+    /// A writer whose thread stands still as nobody reads the pipe that it writes to, and for which as much waits as may.
+    fn standing_still(name: &str) -> (AccessLogWriter, std::path::PathBuf, File) {
+        let path = std::env::temp_dir().join(format!("leat-access-log-{}-{name}", std::process::id()));
+        assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+        let reader = File::options().read(true).write(true).open(&path).unwrap();
+        let writer = AccessLogWriter::start().unwrap();
+        let (target, lost) = (AccessLogTarget::File(path.clone()), Arc::default());
+        let mut left = 64 * 1024 / BLOCK_BYTES + 1 + BLOCKS_MAX;
+        while left > 0 {
+            let block = vec![b'\n'; BLOCK_BYTES];
+            let order = Order::Write { target: target.clone(), block, lost: Arc::clone(&lost) };
+            match writer.orders.try_send(order) {
+                Ok(()) => left -= 1,
+                Err(_) => std::thread::yield_now(),
+            }
+        }
+        (writer, path, reader)
+    }
+
+    /// Does what mustn't wait for long.
+    fn promptly<T: Send + 'static>(act: impl FnOnce() -> T + Send + 'static) -> T {
+        let (done, is_done) = std::sync::mpsc::channel();
+        std::thread::spawn(move || done.send(act()));
+        is_done.recv_timeout(std::time::Duration::from_secs(10)).expect("it waits for the log")
+    }
+
+    #[test]
+    fn the_end_waits_for_no_log_that_stands_still() {
+        let (writer, path, _reader) = standing_still("end");
+        promptly(move || writer.finish());
+        std::fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn files_are_opened_anew_however_far_behind_the_thread_is() {
+        let (writer, path, mut reader) = standing_still("reopen");
+        std::fs::remove_file(&path).unwrap();
+        let writer = promptly(move || {
+            writer.reopen();
+            writer
+        });
+        std::thread::spawn(move || io::copy(&mut reader, &mut io::sink()));
+        writer.finish();
+        assert!(std::fs::metadata(&path).unwrap().len() > 0);
+        std::fs::remove_file(path).unwrap();
     }
 
     #[test]

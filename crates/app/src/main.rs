@@ -10,7 +10,7 @@ use std::time::Duration;
 use clap::{Parser, Subcommand};
 
 use leat::supervisor::{self, Source};
-use leat::{config, engine, top};
+use leat::{config, engine, log, top};
 
 /// A web server and balancer: sites, shares, workers, nodes.
 #[derive(Parser)]
@@ -199,12 +199,22 @@ fn main() -> ExitCode {
         Command::Lab(lab) => lab.run(),
         Command::Ctl(ctl) => ctl.run(),
         Command::Drain(drain) => drain.run(),
-        Command::Engine(serve) => engine::run(&serve.source()),
+        Command::Engine(serve) => run_engine(&serve.source()),
         Command::Check { file } => check(&file),
         Command::Top(top) => top.run(),
         Command::Reference { topic: Topic::Config } => print(&config::reference()),
         Command::Reference { topic: Topic::Metrics } => print(&leat::metrics::reference()),
     }
+}
+
+fn run_engine(source: &Source) -> ExitCode {
+    if let Err(error) = log::start_thread() {
+        log::error(format_args!("the engine can't be started: {error}"));
+        return ExitCode::FAILURE;
+    }
+    let code = engine::run(source);
+    log::finish();
+    code
 }
 
 fn print(text: &str) -> ExitCode {

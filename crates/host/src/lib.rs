@@ -2,6 +2,7 @@
 //!
 //! Nothing here decides: what is sent, in which order, to whom, is decided in `leat-logic` and wired together in `leat`.
 
+pub mod append;
 pub mod channel;
 pub mod clock;
 pub mod connections;

@@ -1,9 +1,13 @@
 //! Access logs: one line for each request, in the format that every analyser knows or as JSON, and nothing a client sends can break a line.
 
+use std::ffi::OsStr;
 use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use crate::on_both_reactors;
+use crate::support::server::{binary, run, write_configuration};
 use crate::support::{Client, Directory, Reactor, Server, eventually};
 
 const JSON_FIELDS: [&str; 15] = [
@@ -236,6 +240,59 @@ fn what_was_answered_before_the_end_is_in_the_log(reactor: Reactor) {
     assert_eq!(fs::read_to_string(directory.at("access.log")).unwrap().lines().count(), 50);
 }
 
+/// A server that `sh` starts, after `before` and with `after`: what it may do, and where its messages go.
+fn started_by_shell(reactor: Reactor, directory: &Directory, text: &str, before: &str, after: &str) -> Server {
+    let file = write_configuration(reactor, directory, text);
+    let command = format!("{before} exec '{}' serve --config '{}' {after}", binary().display(), file.display());
+    Server::start_program(Path::new("/bin/sh"), &[OsStr::new("-c"), OsStr::new(&command)], 1)
+}
+
+fn a_pipe_that_nobody_reads_is_told(reactor: Reactor) {
+    let directory = Directory::with(&[("site/a.txt", b"alpha\n")]);
+    directory.fifo("access.log");
+    let text = "[[site]]\nlisten = [\"127.0.0.1:0\"]\nroot = \"site\"\n[site.access_log]\npath = \"access.log\"\n";
+    let file = write_configuration(reactor, &directory, text);
+    let (code, _, told) = run(&[OsStr::new("serve"), OsStr::new("--config"), file.as_os_str()]);
+    assert!(code == Some(1) && told.contains("access.log can't be written"), "{code:?}: {told}");
+    let mut reader = pipe(&directory.at("access.log"));
+    let server = Server::configured(reactor, &directory, text);
+    server.get("/a.txt");
+    assert!(read_until(&mut reader, "\n").contains("\"GET /a.txt HTTP/1.1\" 200 6"));
+}
+
+/// Both ends of a named pipe, which don't wait.
+fn pipe(path: &Path) -> fs::File {
+    const O_NONBLOCK: i32 = 0o4000;
+    fs::File::options().read(true).write(true).custom_flags(O_NONBLOCK).open(path).unwrap()
+}
+
+fn read_until(pipe: &mut fs::File, end: &str) -> String {
+    let mut read = Vec::new();
+    eventually("it comes by the pipe", || {
+        let mut piece = [0; 64 << 10];
+        let count = pipe.read(&mut piece).unwrap_or_default();
+        read.extend_from_slice(&piece[..count]);
+        let text = String::from_utf8_lossy(&read);
+        text.contains(end).then(|| text.into_owned())
+    })
+}
+
+fn who_doesnt_read_messages_holds_nobody_up(reactor: Reactor) {
+    let directory = Directory::with(&[("site/a.txt", b"alpha\n"), ("cgi/none", b"not executable")]);
+    directory.fifo("messages");
+    let mut messages = pipe(&directory.at("messages"));
+    let text = "workers = 1\n[[site]]\nlisten = \"127.0.0.1:0\"\nroot = \"site\"\n\
+                [[site.handler]]\npath = \"/cgi/*\"\ncgi = { command = \"cgi\" }\n";
+    let to = format!("2> '{}'", directory.at("messages").display());
+    let server = started_by_shell(reactor, &directory, text, "", &to);
+    while messages.write(&[b'x'; 4096]).is_ok() {}
+    let mut client = server.connect();
+    for _ in 0..3 {
+        assert_eq!((client.get("/cgi/none").status, client.get("/a.txt").status), (500, 200));
+    }
+    assert!(read_until(&mut messages, "can't be started").contains("xxx"));
+}
+
 on_both_reactors!(
     combined_lines_have_exactly_their_fields,
     nothing_that_a_client_sends_breaks_a_line,
@@ -245,4 +302,6 @@ on_both_reactors!(
     a_log_that_was_moved_is_opened_anew,
     a_full_disk_holds_nobody_up_and_is_counted,
     what_was_answered_before_the_end_is_in_the_log,
+    a_pipe_that_nobody_reads_is_told,
+    who_doesnt_read_messages_holds_nobody_up,
 );
