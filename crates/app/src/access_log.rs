@@ -7,6 +7,7 @@ use std::fmt;
 use std::fs::File;
 use std::io::{self, Write};
 use std::net::IpAddr;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
@@ -102,44 +103,71 @@ impl AccessLogWriter {
     }
 }
 
+/// A log as the thread knows it.
+#[derive(Default)]
+struct Log {
+    /// `None` until something is to be written.
+    file: Option<File>,
+    is_failing: bool,
+    /// It ends within a line.
+    is_cut: bool,
+}
+
+impl Log {
+    /// Writes lines. `written` counts the bytes that are out, whatever comes of the others.
+    fn write(&mut self, target: &AccessLogTarget, block: &[u8], written: &mut usize) -> io::Result<()> {
+        if self.file.is_none() {
+            let file = match target {
+                AccessLogTarget::StandardOutput => File::from(io::stdout().as_fd().try_clone_to_owned()?),
+                AccessLogTarget::File(path) => append_to(path)?,
+            };
+            // It may be a new one.
+            self.is_cut &= file.metadata()?.len() > 0;
+            self.file = Some(file);
+        }
+        let Some(file) = &mut self.file else { return Ok(()) };
+        if self.is_cut {
+            file.write_all(b"\n")?;
+            self.is_cut = false;
+        }
+        while *written < block.len() {
+            match file.write(&block[*written..]) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(count) => {
+                    *written += count;
+                    self.is_cut = block[*written - 1] != b'\n';
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
 fn write_all(received: &Receiver<Order>, reopens: &AtomicBool) {
-    let mut files: BTreeMap<std::path::PathBuf, File> = BTreeMap::new();
-    let mut failing: Vec<AccessLogTarget> = Vec::new();
+    let mut logs: BTreeMap<AccessLogTarget, Log> = BTreeMap::new();
     for order in received {
         if reopens.swap(false, Relaxed) {
-            files.clear();
+            logs.retain(|_, log| {
+                log.file = None;
+                log.is_failing || log.is_cut
+            });
         }
         let (target, block, lost) = match order {
             Order::End => return,
             Order::Reopen => continue,
             Order::Write { target, block, lost } => (target, block, lost),
         };
-        let result = match &target {
-            AccessLogTarget::StandardOutput => io::stdout().write_all(&block),
-            AccessLogTarget::File(path) => match files.get_mut(path) {
-                Some(file) => file.write_all(&block),
-                None => append_to(path).and_then(|mut file| {
-                    file.write_all(&block)?;
-                    files.insert(path.clone(), file);
-                    Ok(())
-                }),
-            },
-        };
-        let known = failing.iter().position(|other| *other == target);
-        match (result, known) {
-            (Ok(()), None) => {}
-            (Ok(()), Some(place)) => {
-                failing.swap_remove(place);
-            }
-            (Err(error), _) => {
-                lost.fetch_add(block.iter().filter(|&&byte| byte == b'\n').count() as u64, Relaxed);
-                // Said when it begins, not for each block.
-                if known.is_none() {
-                    log::warning(format_args!(
-                        "the access log {target} can't be written: {error}; its lines are dropped"
-                    ));
-                    failing.push(target);
-                }
+        let (log, mut written) = (logs.entry(target.clone()).or_default(), 0);
+        let result = log.write(&target, &block, &mut written);
+        // Said when it begins, not for each block.
+        let was_failing = std::mem::replace(&mut log.is_failing, result.is_err());
+        if let Err(error) = result {
+            // The line that is cut too: its end is among the rest.
+            lost.fetch_add(block[written..].iter().filter(|&&byte| byte == b'\n').count() as u64, Relaxed);
+            if !was_failing {
+                log::warning(format_args!("the access log {target} can't be written: {error}; its lines are dropped"));
             }
         }
     }

@@ -51,7 +51,7 @@ pub struct MediaType {
 }
 
 /// Where an access log goes.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum AccessLogTarget {
     /// Standard output.
     StandardOutput,

@@ -247,6 +247,45 @@ fn started_by_shell(reactor: Reactor, directory: &Directory, text: &str, before:
     Server::start_program(Path::new("/bin/sh"), &[OsStr::new("-c"), OsStr::new(&command)], 1)
 }
 
+/// A limit for the size of files is as good as a disk that is full, but for the signal.
+fn a_full_disk_cuts_no_line_that_follows(reactor: Reactor) {
+    let directory = Directory::with(&[("site/a.txt", b"alpha\n")]);
+    let text = "workers = 1\n[admin]\nlisten = \"127.0.0.1:0\"\n[[site]]\nname = \"full\"\nlisten = [\"127.0.0.1:0\"]\nroot = \"site\"\n\
+                [site.access_log]\npath = \"access.log\"\n";
+    let server = started_by_shell(reactor, &directory, text, "trap '' XFSZ; ulimit -f 64;", "");
+    let (mut admin, mut client, mut asked) = (Client::connect(server.admin()), server.connect(), 0);
+    let mut count_dropped = || {
+        let metrics = admin.get("/metrics").text();
+        let start = "leat_access_log_lines_dropped_total{site=\"full\"} ";
+        metrics.lines().find_map(|line| line.strip_prefix(start)?.parse::<usize>().ok()).unwrap_or_default()
+    };
+    eventually("the disk is full", || {
+        (0..20).for_each(|_| assert_eq!(client.get("/a.txt").status, 200));
+        asked += 20;
+        (count_dropped() > 0).then_some(())
+    });
+    let log = directory.at("access.log");
+    let written = || fs::read_to_string(&log).unwrap().matches('\n').count();
+    // What was dropped last is told with the lines that follow.
+    let before = asked;
+    let counted = eventually("each line is written or counted", || {
+        assert_eq!(client.get("/a.txt").status, 200);
+        asked += 1;
+        Some(written() + count_dropped()).filter(|&counted| counted >= before)
+    });
+    assert!(counted <= asked, "{counted} of {asked}: lines are counted that were written");
+    assert!(!fs::read_to_string(&log).unwrap().ends_with('\n'), "the last line must be cut for what follows");
+    // Half of it is made free.
+    let file = fs::File::options().write(true).open(&log).unwrap();
+    let full = file.metadata().unwrap().len();
+    file.set_len(full / 2 - 7).unwrap();
+    let text = eventually("a line after that", || {
+        client.get("/a.txt?after");
+        fs::read_to_string(&log).ok().filter(|text| text.contains("?after") && text.ends_with('\n'))
+    });
+    assert!(text.lines().all(|line| line.matches("127.0.0.1").count() == 1), "{text}");
+}
+
 fn a_pipe_that_nobody_reads_is_told(reactor: Reactor) {
     let directory = Directory::with(&[("site/a.txt", b"alpha\n")]);
     directory.fifo("access.log");
@@ -302,6 +341,7 @@ on_both_reactors!(
     a_log_that_was_moved_is_opened_anew,
     a_full_disk_holds_nobody_up_and_is_counted,
     what_was_answered_before_the_end_is_in_the_log,
+    a_full_disk_cuts_no_line_that_follows,
     a_pipe_that_nobody_reads_is_told,
     who_doesnt_read_messages_holds_nobody_up,
 );
