@@ -163,8 +163,8 @@ section! {
         /// Whether nodes are fit.
         health: HealthChecks = Nested::<HealthChecks>::new(), Otherwise("");
         /// The nodes, one for each `[[cluster.node]]`; 64 at most. All machines have them in the same order, as they know each other by their places: new ones are
-        /// written at the end, or in the place of one that has gone. A reload takes up what has changed; a node that isn't there any more gives up its
-        /// connections and gets no others. If nodes follow it, these keep their places until leat is upgraded or started anew: then on all machines.
+        /// written at the end, or in the place of one that has gone. A reload takes up what has changed; a node that isn't there any more gets nothing new
+        /// and gives up its connections, behind fronts when it's drained itself. If nodes follow it, these keep their places until leat is upgraded or started anew: then on all machines.
         nodes ("node"): Vec<ClusterNode> = Repeated::<ClusterNode>::new(), Otherwise("");
         /// A dispatcher's ports for other protocols, one for each `[[cluster.port]]`.
         ports ("port"): Vec<ClusterPort> = Repeated::<ClusterPort>::new(), Otherwise("");

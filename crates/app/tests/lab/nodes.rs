@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::motion::tell;
+use super::spread::upgrade;
 use super::{Folder, Lab, ask, is_possible, within};
 
 /// Writes the file of a cluster with these nodes, of weights.
@@ -78,6 +79,40 @@ fn a_reload_adds_and_removes_nodes_and_no_connection_is_cut() {
     assert!(flows("n3") > 5);
     assert_eq!(lab.number("dispatcher", "leat_flows_cut_total"), 0);
     lab.at("client1", || clients.iter_mut().for_each(|stream| ask(stream).expect("a node answers")));
+}
+
+#[test]
+fn a_node_that_goes_by_other_places_is_linked_when_all_go_by_them() {
+    if !is_possible() {
+        return;
+    }
+    let (lab, folder) = (Lab::new(), Folder::new("places"));
+    write(&folder, &[(1, 100), (2, 100), (3, 100)]);
+    lab.well(&["up", &folder.path("cluster.toml")]);
+    let listed = || tell(&folder.path("leat.sock"), &["ctl", "nodes"]);
+    let are_linked = |count| within("they're linked", || listed().matches("  may be chosen").count() == count);
+    are_linked(3);
+    write(&folder, &[(2, 100), (3, 100)]);
+    ["dispatcher", "n2", "n3"].into_iter().for_each(|host| lab.reload(host));
+    // It's the second in its file, and the third to the dispatcher.
+    upgrade(&lab, "n3");
+    let log = format!("/run/leat-lab/{}/dispatcher.log", lab.name);
+    let is_told =
+        || fs::read_to_string(&log).unwrap_or_default().contains("node n3 isn't linked: it says that it's the 2.");
+    within("that is told", is_told);
+    are_linked(1);
+    lab.at("client1", || {
+        let mut stream = TcpStream::connect("10.77.0.100:80").expect("the dispatcher listens");
+        ask(&mut stream).expect("the other node answers");
+    });
+    ["n2", "dispatcher"].into_iter().for_each(|host| upgrade(&lab, host));
+    are_linked(2);
+    lab.at("client1", || {
+        for _ in 0..20 {
+            let mut stream = TcpStream::connect("10.77.0.100:80").expect("the dispatcher listens");
+            ask(&mut stream).expect("a node answers");
+        }
+    });
 }
 
 #[test]

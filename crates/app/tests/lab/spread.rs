@@ -211,6 +211,37 @@ fn nodes_choose_by_content_and_no_connection_depends_on_the_node_it_came_to() {
 }
 
 #[test]
+fn fronts_and_nodes_take_up_a_node_that_a_reload_adds_or_removes() {
+    if !is_possible() {
+        return;
+    }
+    let (lab, folder) = (Lab::new(), Folder::new("spreadreload"));
+    let small = content("small", 1_000);
+    fs::write(folder.path("site/small"), &small).expect("a file to serve");
+    up(&lab, &folder, BY_CONTENT);
+    let path = folder.path("cluster.toml");
+    let whole = fs::read_to_string(&path).expect("it's there");
+    let third = whole.find("[[cluster.node]]\nname = 'n3'").expect("it's there");
+    let without = format!("{}{}", &whole[..third], &whole[whole.find("[[site]]").expect("it's there")..]);
+    let others = ["front1", "front2", "n1", "n2"];
+    let all_say = |what: &str| {
+        let say = |host: &&str| tell(&folder.path(&format!("leat.sock.{host}")), &["ctl", "nodes"]).contains(what);
+        within(what, || others.iter().all(&say));
+    };
+    all_say("  n3  may be chosen");
+    let mut clients: Vec<TcpStream> = lab.at("client1", || (0..30).map(|_| connect()).collect());
+    for (text, said) in [(without, "  n3  draining"), (whole, "  n3  may be chosen")] {
+        fs::write(&path, text).expect("a configuration");
+        others.iter().for_each(|host| lab.reload(host));
+        all_say(said);
+        lab.at("client1", || {
+            (0..10).for_each(|_| clients.push(connect()));
+            clients.iter_mut().for_each(|stream| read(stream, &small));
+        });
+    }
+}
+
+#[test]
 fn connections_pass_to_the_next_process_of_a_node_that_spreads_nothing_further() {
     upgrades_cut_nothing("spreadupgrade", "");
 }
