@@ -96,6 +96,7 @@ impl Counts for handoff::Summary {
         self.served += other.served;
         self.cut += other.cut;
         self.lost_with_home += other.lost_with_home;
+        self.born += other.born;
         self.changes += other.changes;
         self.recovered += other.recovered;
         self.lent += other.lent;

@@ -21,13 +21,17 @@ fn runs_end_well() {
                 sum.lent += summary.lent;
                 sum.asked += summary.asked;
                 sum.upgrades += summary.upgrades;
+                sum.born += summary.born;
+                sum.expired += summary.expired;
             }
             Err(failure) => panic!("{failure}"),
         }
     }
     // Runs in which nothing happens prove nothing; runs in which most is cut, too.
     assert!(sum.changes > 10 * SEEDS && sum.recovered > SEEDS / 10 && sum.lent > SEEDS && sum.asked > SEEDS, "{sum:?}");
-    assert!(sum.upgrades > SEEDS, "{sum:?}");
+    assert!(sum.upgrades > SEEDS && sum.born > SEEDS, "{sum:?}");
+    // What a process that nobody follows hadn't given back in time is rare, too.
+    assert!(sum.expired * 100 < sum.flows, "{sum:?}");
     assert!(sum.served * 10 > sum.flows * 8, "{sum:?}");
 }
 

@@ -174,6 +174,11 @@ impl Client {
         Ok(())
     }
 
+    /// The reply that is coming may begin anew on another server, which may have other content.
+    pub(super) fn expects_another(&mut self) {
+        (self.head, self.version) = (None, None);
+    }
+
     pub(super) fn handle_reset(&mut self) {
         if !self.is_over {
             self.is_over = true;

@@ -37,6 +37,8 @@ pub(super) struct Socket {
     pub(super) is_told: bool,
     /// A freeze is under way: the application lets go.
     pub(super) is_freezing: bool,
+    /// Its process hasn't accepted it.
+    pub(super) is_unaccepted: bool,
     /// Its client may have asked a server that died: since then it's awaited again.
     pub(super) asked_before_ns: Option<u64>,
     /// The same when it came here.
@@ -67,6 +69,7 @@ impl Socket {
             is_asking: false,
             is_told: false,
             is_freezing: false,
+            is_unaccepted: false,
             asked_before_ns: None,
             begun_before: 0,
             base: (0, 0),
@@ -74,6 +77,17 @@ impl Socket {
             version: 0,
             last_heard_ns: now_ns,
         }
+    }
+
+    /// The image of a connection of which there has been no socket: its client's first bytes are unread.
+    pub(super) fn unborn(client: &Client, bytes: u64) -> Bytes {
+        let image = Socket::accepted(client.flow, 0).read_out(client, 0);
+        let mut image = Image::decode(&image).expect("written here");
+        if let Some(tcp) = &mut image.tcp {
+            tcp.receive_next = bytes as u32;
+            tcp.unread = (0..bytes / REQUEST_BYTES).flat_map(|_| request()).collect();
+        }
+        image.encode().expect("within the limits").into()
     }
 
     fn end(&self) -> u64 {
@@ -271,9 +285,10 @@ impl Socket {
             is_asking: false,
             is_told: false,
             is_freezing: false,
+            is_unaccepted: false,
             asked_before_ns: image.http.connection.expects_again().then_some(now_ns),
             begun_before: number,
-            base: (unacknowledged, u64::from(tcp.receive_next)),
+            base: (unacknowledged, u64::from(tcp.first_unread())),
             congestion_bytes: SEGMENT_BYTES,
             version,
             last_heard_ns: now_ns,

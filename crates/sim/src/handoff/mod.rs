@@ -69,6 +69,8 @@ pub struct Summary {
     pub cut: u64,
     /// Lost with the home's process.
     pub lost_with_home: u64,
+    /// Of the connections, begun at a node.
+    pub born: u64,
     /// Handoffs and returns that were taken.
     pub changes: u64,
     /// Requests whose place was asked for.

@@ -1,11 +1,13 @@
 //! Everything that happens: one agenda, and what each happening leads to.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use bytes::Bytes;
 use leat_logic::handoff::{
-    CutReason, Destination, Effect, FlowId, Generation, Home, HomeLimits, Image, Incarnation, Message, Node,
+    Birth, CutReason, Destination, Effect, FlowId, Generation, Home, HomeLimits, Image, Incarnation, Message, Node,
     NodeLimits, Progress, Question, RefuseReason, Rules, ServerId, SessionId, Target, There, Witness, continue_from,
+    is_untouched,
 };
 
 use super::client::{Client, Packet, WINDOW_BYTES};
@@ -55,6 +57,8 @@ pub(super) enum Happening {
         flow: FlowId,
         image: Bytes,
         progress: Option<Bytes>,
+        birth: Birth,
+        offered: Duration,
         is_probed: bool,
     },
     Steered {
@@ -76,7 +80,17 @@ pub(super) enum Happening {
     },
     Reset(FlowId),
     AtHome(Packet),
-    AtNode(usize, Packet),
+    /// Whether it may begin a connection there.
+    AtNode(usize, Packet, bool),
+    Accept {
+        machine: usize,
+        flow: FlowId,
+        life: u64,
+    },
+    TellBirths {
+        machine: usize,
+        life: u64,
+    },
     ClientTick(FlowId),
     NewClient,
     Connect {
@@ -118,6 +132,10 @@ pub(super) struct World {
     /// Pinned: outlives the home's process.
     steering: BTreeMap<FlowId, (Target, Generation)>,
     clients: BTreeMap<FlowId, Client>,
+    /// Of which nobody has anything yet, those that were to begin at a node, and which servers' processes have accepted them.
+    unborn: BTreeSet<FlowId>,
+    births: BTreeSet<FlowId>,
+    accepted: BTreeSet<(usize, FlowId)>,
     /// What the home's steering program has seen of each: bytes acknowledged, bytes sent.
     seen: BTreeMap<FlowId, (u64, u64)>,
     /// The highest generation that has sent anything.
@@ -158,6 +176,9 @@ impl World {
             sessions: Sessions::default(),
             steering: BTreeMap::new(),
             clients: BTreeMap::new(),
+            unborn: BTreeSet::new(),
+            births: BTreeSet::new(),
+            accepted: BTreeSet::new(),
             seen: BTreeMap::new(),
             highest: BTreeMap::new(),
             excuses: BTreeMap::new(),
@@ -267,6 +288,8 @@ impl World {
             | Happening::Frozen { machine, .. }
             | Happening::Thawed { machine, .. }
             | Happening::Connect { node: machine, .. }
+            | Happening::Accept { machine, .. }
+            | Happening::TellBirths { machine, .. }
             | Happening::End { machine, .. } => Some(*machine),
             _ => None,
         }
@@ -284,9 +307,9 @@ impl World {
             Happening::Thawed { machine, flow, operation, generation, image } => {
                 self.thaw_done(machine, flow, operation, generation, &image);
             }
-            Happening::Recovery { life, flow, image, progress, is_probed } => {
+            Happening::Recovery { life, flow, image, progress, birth, offered, is_probed } => {
                 if self.machines[HOME].life == life {
-                    self.recover(flow, &image, progress.as_deref(), is_probed);
+                    self.recover(flow, &image, progress.as_deref(), (birth, offered), is_probed);
                 }
             }
             Happening::Steered { flow, to, generation } => self.steer(flow, to, generation),
@@ -296,7 +319,16 @@ impl World {
             }
             Happening::Reset(flow) => self.client_reset(flow),
             Happening::AtHome(packet) => self.packet_at_home(packet),
-            Happening::AtNode(node, packet) => self.packet_at(self.receiver(node, packet.flow), packet),
+            Happening::AtNode(node, packet, may_begin) => {
+                let receiver = self.receiver(node, packet.flow);
+                if self.machines[receiver].sockets.contains_key(&packet.flow) {
+                    self.packet_at(receiver, packet);
+                } else if may_begin {
+                    self.begin_at(node, packet);
+                }
+            }
+            Happening::Accept { machine, flow, life } => self.accept(machine, flow, life),
+            Happening::TellBirths { machine, life } => self.tell_births(machine, life),
             Happening::ClientTick(flow) => self.client_tick(flow),
             Happening::NewClient => self.new_client(),
             Happening::Connect { node, life } => self.connect(node, life),
@@ -391,11 +423,12 @@ impl World {
                 self.machines[machine].sockets.remove(&flow);
             }
             Effect::Place { flow, giver, image } => self.place(flow, giver, &image),
-            Effect::Recover { flow, image, progress, .. } => {
+            Effect::Recover { flow, image, kept, progress, birth } => {
+                let offered = self.machines[HOME].clock(self.now_ns).since(kept);
                 let is_probed = self.random.percent(50);
                 let wait_ns = if is_probed && !self.has(Defect::ProbesEarly) { LATENCY_NS_MAX } else { 0 };
                 let life = self.machines[HOME].life;
-                self.after(wait_ns, Happening::Recovery { life, flow, image, progress, is_probed });
+                self.after(wait_ns, Happening::Recovery { life, flow, image, progress, birth, offered, is_probed });
             }
             Effect::Cut { flow, reason } => {
                 if self.faults == 0 && reason != CutReason::NoPlace {
@@ -420,7 +453,8 @@ impl World {
                 }
             }
             Effect::Told { flow, there } => self.told(machine, flow, there),
-            Effect::Load { .. } | Effect::Rules(_) | Effect::Seen(_) | Effect::AcceptAll | Effect::Inherit { .. } => {}
+            Effect::AcceptAll => self.accept_all(machine),
+            Effect::Load { .. } | Effect::Rules(_) | Effect::Seen(_) | Effect::Inherit { .. } => {}
             Effect::Reset { .. } | Effect::Probe { .. } | Effect::Probed { .. } => unreachable!("nobody asks for it"),
             Effect::Follow { .. } | Effect::Unfollow { .. } => unreachable!("there is no front"),
         }
@@ -493,7 +527,8 @@ impl World {
             forgets_resend: self.has(Defect::ForgetsResend),
         };
         let socket = Socket::thaw(image, rules, generation, self.now_ns)
-            .filter(|_| !self.random.percent(4) && !self.is_taken(machine, flow));
+            .filter(|_| !self.random.percent(4) && !self.is_taken(machine, flow))
+            .filter(|_| !self.machines[machine].sockets.contains_key(&flow));
         let is_made = socket.is_some();
         self.machines[machine].sockets.extend(socket.map(|socket| (flow, socket)));
         match (&mut self.machines[machine].process, is_made) {
@@ -509,7 +544,14 @@ impl World {
         }
     }
 
-    fn recover(&mut self, flow: FlowId, image: &[u8], progress: Option<&[u8]>, is_probed: bool) {
+    fn recover(
+        &mut self,
+        flow: FlowId,
+        image: &[u8],
+        progress: Option<&[u8]>,
+        (birth, offered): (Birth, Duration),
+        is_probed: bool,
+    ) {
         let client = &self.clients[&flow];
         let image = Image::decode(image).expect("written here");
         let tcp = image.tcp.as_ref().expect("every image here has one");
@@ -526,7 +568,19 @@ impl World {
             is_exact: answers,
         };
         let progress = progress.map(|progress| Progress::decode(progress).expect("written here"));
-        let outcome = continue_from(image, progress, &seen);
+        let is_as_it_was = match birth {
+            Birth::Denied => seen.acknowledged_bytes == 0,
+            Birth::Unknown => is_untouched(&image, &seen, offered),
+            Birth::Known => false,
+        };
+        let outcome = if is_as_it_was { Ok(image) } else { continue_from(image, progress, &seen) };
+        if is_as_it_was
+            && birth == Birth::Unknown
+            && let Some(client) = self.clients.get_mut(&flow)
+        {
+            // What it acknowledged may have been lost.
+            client.expects_another();
+        }
         self.trace(|| format!("{flow} after its node's death, {seen:?}: {:?}", outcome.as_ref().err()));
         let now = self.machines[HOME].clock(self.now_ns);
         let Some(home) = self.machines[HOME].home() else { return };
@@ -599,6 +653,7 @@ fn summarise(effect: &Effect) -> String {
     text
 }
 
+mod births;
 mod faults;
 mod lives;
 mod traffic;

@@ -15,7 +15,8 @@ impl World {
             let entries: Vec<_> =
                 self.steering.iter().map(|(&flow, &(to, generation))| (flow, to, generation)).collect();
             let mut home = Home::recover(now, self.limits.0.clone(), entries);
-            home.set_rules(Rules { is_asked: true, keep_ms: 1, ..Rules::default() });
+            let are_births_lent = self.random.percent(30);
+            home.set_rules(Rules { is_asked: true, keep_ms: 1, are_births_lent, ..Rules::default() });
             state.process = Process::Home(Box::new(home));
         } else {
             let incarnation = Incarnation(life * 100 + machine as u64);

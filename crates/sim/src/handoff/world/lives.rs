@@ -89,6 +89,9 @@ impl World {
         }
         let left: Vec<FlowId> = state.sockets.keys().chain(state.under_way.keys()).copied().collect();
         self.summary.expired += left.len() as u64;
+        if self.faults == 0 && !left.is_empty() && self.is_followed(machine) {
+            self.fail(format!("{machine} ends with {left:?}, and nothing has gone wrong"));
+        }
         self.excuses.extend(left.into_iter().map(|flow| (flow, "its node's process ended")));
         self.faults += 1;
         self.exit(machine);

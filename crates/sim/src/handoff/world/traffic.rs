@@ -9,13 +9,18 @@ impl World {
         let flow = FlowId { home: ServerId(0), serial };
         let servers = self.nodes as u64 + 1;
         let now_ns = self.now_ns;
+        let is_birth = self.random.percent(40);
         let Some(home) = self.machines[HOME].home() else { return };
-        if !home.open(flow) {
+        if !is_birth && !home.open(flow) {
             return;
         }
         self.clients.insert(flow, Client::new(&mut self.random, flow, servers, now_ns));
-        self.machines[HOME].sockets.insert(flow, Socket::accepted(flow, now_ns));
-        self.start_ticking(HOME, flow);
+        if is_birth {
+            self.unborn.insert(flow);
+        } else {
+            self.machines[HOME].sockets.insert(flow, Socket::accepted(flow, now_ns));
+            self.start_ticking(HOME, flow);
+        }
         self.after(0, Happening::ClientTick(flow));
     }
 
@@ -51,13 +56,14 @@ impl World {
         *seen = (seen.0.max(packet.acknowledgement), seen.1.max(packet.data.1));
         match self.steering.get(&flow) {
             Some((Target::Hold, _)) => {}
-            Some((Target::Node(node), _)) => {
-                let node = node.0 as usize;
+            Some((Target::Node(node), generation)) => {
+                let (node, may_begin) = (node.0 as usize, *generation == Generation::BORN);
                 if let Some(delay_ns) = self.way() {
-                    self.after(delay_ns, Happening::AtNode(node, packet));
+                    self.after(delay_ns, Happening::AtNode(node, packet, may_begin));
                 }
             }
             None if self.machines[HOME].sockets.contains_key(&flow) => self.packet_at(HOME, packet),
+            None if self.unborn.contains(&flow) => self.begin(packet),
             // Nobody knows it: the home's kernel says so.
             None => self.after(MILLISECOND, Happening::Reset(flow)),
         }
@@ -111,10 +117,14 @@ impl World {
         };
         let segments = socket.transmit();
         let (generation, acknowledged) = (socket.generation, socket.received);
+        let is_unaccepted = socket.is_unaccepted;
         if !is_open {
             return;
         }
-        self.check_owner(machine, flow, generation);
+        // A kernel acknowledges what waits to be accepted, and says nothing else of it.
+        if !is_unaccepted {
+            self.check_owner(machine, flow, generation);
+        }
         for (start, bytes) in segments {
             if let Some(delay_ns) = self.way() {
                 self.after(delay_ns, Happening::ToClient { flow, start, bytes, acknowledged });
@@ -131,7 +141,8 @@ impl World {
         }
         *highest = generation;
         let is_live = |other: usize| {
-            self.machines[other].sockets.get(&flow).is_some_and(|socket| !socket.is_frozen) && self.may_leave(other)
+            let socket = self.machines[other].sockets.get(&flow);
+            socket.is_some_and(|socket| !socket.is_frozen && !socket.is_unaccepted) && self.may_leave(other)
         };
         let other = (0..self.machines.len()).find(|&other| other != machine && is_live(other));
         if let Some(other) = other {
@@ -172,8 +183,10 @@ impl World {
         if !state.is_up() || state.stands_still_until_ns > self.now_ns {
             return;
         }
-        let Some(socket) =
-            state.sockets.get(&flow).filter(|socket| !socket.is_frozen && !socket.is_freezing && !socket.is_asking)
+        let Some(socket) = state
+            .sockets
+            .get(&flow)
+            .filter(|socket| !socket.is_frozen && !socket.is_freezing && !socket.is_asking && !socket.is_unaccepted)
         else {
             return;
         };
