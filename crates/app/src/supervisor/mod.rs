@@ -27,6 +27,8 @@ pub use source::Source;
 
 /// Time beyond the configured drain that a stopping engine gets before it's killed.
 const KILL_GRACE: Duration = Duration::from_secs(2);
+/// What an engine that is to be followed by one which takes up its flows has for its own connections. Who connects meanwhile waits for the next.
+const LAST_WORDS: Duration = Duration::from_millis(500);
 /// An engine that ran at least this long before it crashed is started again at once.
 const STABLE: Duration = Duration::from_secs(10);
 /// The longest pause before another start.
@@ -128,7 +130,7 @@ fn start(source: &Source) -> Result<Supervisor<'_>, String> {
     }
     // One of them may have ended before anybody listened. We hold the other end.
     let _ = supervisor.sender.send(Event::Notice(Notice::ChildEnded));
-    let start = |()| supervisor.start_engine().map_err(|error| format!("can't start the engine: {error}"));
+    let start = |()| supervisor.follow().map_err(|error| format!("can't start the engine: {error}"));
     match bound.and_then(start) {
         Err(message) if !supervisor.fall_back(&message) => Err(message),
         _ => Ok(supervisor),
@@ -151,6 +153,21 @@ fn warn_of_privileges(config: &Config) {
 }
 
 impl Supervisor<'_> {
+    /// Starts an engine beside those of a predecessor, or when they have ended.
+    fn follow(&mut self) -> io::Result<()> {
+        if self.leaving.is_empty() || !self.takes_up_flows() {
+            return self.start_engine();
+        }
+        self.leaving.iter_mut().for_each(|engine| engine.drain(LAST_WORDS));
+        self.restart_at = Some(Instant::now() + LAST_WORDS + KILL_GRACE);
+        Ok(())
+    }
+
+    /// Whether an engine takes up what nodes hold from one that has ended, and only then: two can't have the same flows in their books.
+    fn takes_up_flows(&self) -> bool {
+        self.config.role == Role::Dispatcher && !self.config.cluster.is_spread()
+    }
+
     fn start_engine(&mut self) -> io::Result<()> {
         self.restart_at = None;
         self.listeners.begin_again();
@@ -214,9 +231,14 @@ impl Supervisor<'_> {
             // Their ends are reported by SIGCHLD; nothing else is waited for.
             self.kill_at = Some(now + KILL_GRACE);
         }
-        if self.restart_at.is_some_and(|at| at <= now)
-            && let Err(error) = self.start_engine()
-        {
+        if self.restart_at.is_none_or(|at| at > now) {
+            return;
+        }
+        if self.takes_up_flows() && !self.leaving.is_empty() {
+            // Their ends start the next one.
+            self.leaving.iter().for_each(|engine| process::kill(engine.pid()));
+            self.restart_at = Some(now + KILL_GRACE);
+        } else if let Err(error) = self.start_engine() {
             log::error(format_args!("can't start the engine: {error}"));
             self.restart_at = Some(now + RESTART_DELAY_MAX);
         }
@@ -420,6 +442,9 @@ impl Supervisor<'_> {
             process::kill_programs_except(&others);
         }
         self.leaving.retain(|engine| engine.pid() != ended.pid);
+        if self.restart_at.is_some() && self.leaving.is_empty() && self.takes_up_flows() {
+            self.restart_at = Some(Instant::now());
+        }
         if self.engine.as_ref().is_none_or(|engine| engine.pid() != ended.pid) {
             return Ok(());
         }

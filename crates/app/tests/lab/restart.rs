@@ -1,6 +1,7 @@
 //! A dispatcher that dies and is started again: what nodes hold goes on as if nothing had been, and in the end the kernel has forgotten all of it.
 
 use std::fs;
+use std::io::Write;
 use std::process::{Command, Stdio};
 
 use super::motion::{ask, connect, content, read_reply, read_slowly};
@@ -89,6 +90,46 @@ fn a_dispatcher_that_is_upgraded_to_fewer_workers_cuts_nothing() {
     });
     lab.at("client1", || idle.iter_mut().for_each(|stream| read(stream, &small)));
     assert_eq!(lab.number("dispatcher", "leat_flows_cut_total"), 0);
+}
+
+#[test]
+fn a_dispatcher_that_is_upgraded_with_connections_of_its_own_cuts_nothing_that_nodes_have() {
+    if !is_possible() {
+        return;
+    }
+    let (lab, folder) = (Lab::new(), Folder::new("own"));
+    let (small, big) = (content("small", 1_000), content("big", 8 << 20));
+    fs::write(folder.path("site/small"), &small).expect("a file to serve");
+    fs::write(folder.path("site/big"), &big).expect("a file to serve");
+    let text = "[cluster]\nvip = '10.77.0.100:80'\ndispatchers = '10.77.0.1'\nkey_file = 'cluster.key'\n\
+                policy = 'round_robin'\n[[cluster.node]]\nname = 'n1'\naddress = '10.77.0.11'\n\
+                [[cluster.node]]\nname = 'n2'\naddress = '10.77.0.12'\n[admin]\nlisten = '127.0.0.1:9180'\n[[site]]\nroot = 'site'\n";
+    fs::write(folder.path("cluster.toml"), text).expect("a configuration");
+    lab.well(&["up", &folder.path("cluster.toml")]);
+    let (mut idle, half) = lab.at("client1", || {
+        let mut clients: Vec<_> = (0..20).map(|_| connect()).collect();
+        clients.iter_mut().for_each(|stream| read(stream, &small));
+        let mut half = connect();
+        half.write_all(b"GET /small HTTP/1.1\r\nHost:").expect("half a head");
+        (clients, half)
+    });
+    let established = ["exec", "dispatcher", "ss", "-Htn", "state", "established", "sport", "=", ":80"];
+    within("the dispatcher has it", || !lab.well(&established).is_empty());
+    let outcomes = read_slowly(&lab, 8, "big", &big, || {
+        for _ in 0..2 {
+            let before = lab.processes("dispatcher");
+            lab.tell_supervisor("dispatcher", "-USR2");
+            within("another engine has taken over", || {
+                let now = lab.processes("dispatcher");
+                now != before && now.split_whitespace().count() == 2
+            });
+            lab.at("client1", || read(&mut connect(), &small));
+        }
+    });
+    assert!(outcomes.iter().all(|outcome| matches!(outcome, Ok(true))), "{outcomes:?}");
+    lab.at("client1", || idle.iter_mut().for_each(|stream| read(stream, &small)));
+    assert_eq!(lab.number("dispatcher", "leat_flows_cut_total"), 0);
+    drop(half);
 }
 
 fn read(stream: &mut std::net::TcpStream, content: &[u8]) {

@@ -1,0 +1,149 @@
+//! Connections that begin by a cookie, with no socket until their request comes.
+
+use super::*;
+
+/// The answer to a SYN, as far as it matters: sequence number and timestamp.
+fn answer(dispatcher: &Dispatcher, syn: &Segment) -> Option<(u32, u32)> {
+    let (verdict, frame) = run(dispatcher, "dispatcher_ingress", &syn.frame());
+    if verdict != REDIRECT {
+        return None;
+    }
+    let l4 = if syn.from.is_ipv4() { 34 } else { 54 };
+    let tcp = &frame[l4..];
+    assert_eq!(checksum(&[&pseudo_header(syn.to.ip(), syn.from.ip(), 6, tcp.len()), tcp]), 0);
+    assert!(!syn.from.is_ipv4() || checksum(&[&frame[14..34]]) == 0);
+    let number = |at: usize| u32::from_be_bytes(tcp[at..at + 4].try_into().unwrap());
+    assert_eq!((number(8), tcp[13], number(32)), (syn.sequence.wrapping_add(1), SYN | ACK, syn.timestamp.unwrap()));
+    Some((number(4), number(28)))
+}
+
+fn urgent_pointer(frame: &[u8], from: SocketAddr) -> u16 {
+    let at = if from.is_ipv4() { 34 } else { 54 } + 18;
+    u16::from_be_bytes([frame[at], frame[at + 1]])
+}
+
+/// A segment that echoes our clock.
+fn echoing(segment: &Segment, echo: u32) -> Vec<u8> {
+    let mut frame = segment.frame();
+    let l4 = if segment.from.is_ipv4() { 34 } else { 54 };
+    frame[l4 + 28..l4 + 32].copy_from_slice(&echo.to_be_bytes());
+    frame
+}
+
+#[test]
+fn a_syn_is_answered_without_a_socket_and_who_got_the_answer_is_believed() {
+    in_namespace("cookie", |path| {
+        let dispatcher = &load_for_births(path);
+        assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success());
+        for (client, vip) in [(CLIENT4, VIP4), (CLIENT6, VIP6)] {
+            let mut syn = Segment::new(client, vip, SYN, 7000);
+            syn.timestamp = Some(99);
+            assert_eq!(answer(dispatcher, &syn), None, "it's no VIP");
+            dispatcher.answer(syn.to).unwrap();
+            assert_eq!(answer(dispatcher, &syn), None, "nobody listens");
+            let wide = if syn.to.is_ipv4() { "0.0.0.0:80" } else { "[::]:80" };
+            let _listener = crate::socket::listen(wide.parse().unwrap()).unwrap();
+            let old = Segment { timestamp: None, ..syn.clone() };
+            assert_eq!(arrive(dispatcher, &old), PASS, "without a clock it's the kernel's");
+            let (number, clock) = answer(dispatcher, &syn).expect("an answer");
+            assert_eq!(priority(dispatcher, "dispatcher_ingress", &syn.frame()), INTERACTIVE);
+
+            let mut ack = Segment { flags: ACK, sequence: 7001, ..syn.clone() };
+            let entry = || dispatcher.flows().get(ack.key()).unwrap();
+            let arrive = |segment: &Segment, echo| run(dispatcher, "dispatcher_ingress", &echoing(segment, echo)).0;
+            for (acknowledged, sequence, echo) in
+                [(number, 7001, clock), (number + 1, 7002, clock), (number + 1, 7001, clock ^ 64)]
+            {
+                let forged = Segment { acknowledged, sequence, ..ack.clone() };
+                assert_eq!((arrive(&forged, echo), entry()), (PASS, None));
+            }
+            ack.acknowledged = number + 1;
+            assert_eq!(arrive(&ack, clock), DROP, "it has said what it's for");
+            let flow = dispatcher.flows().get(ack.key()).unwrap().expect("an entry");
+            assert!(flow.born && flow.held && flow.heard.client_next == 7001 && flow.id.serial >> 63 == 1, "{flow:?}");
+            let (home, holder) = (ServerId::new(0, 2), ServerId::new(1, 7));
+            dispatcher.flows().bear(ack.key(), &flow, home, holder).unwrap();
+            ack.payload = b"GET / HTTP/1.1".to_vec();
+            for (segment, names) in [
+                (ack.clone(), 0x0207),
+                (Segment { payload: Vec::new(), ..ack.clone() }, 0),
+                (Segment { acknowledged: number + 2, ..ack.clone() }, 0),
+                (Segment { flags: ACK | URG, ..ack.clone() }, 0),
+            ] {
+                let (verdict, frame) = run(dispatcher, "dispatcher_ingress", &echoing(&segment, clock));
+                assert_eq!((verdict, urgent_pointer(&frame, segment.from)), (REDIRECT, names));
+            }
+            assert_eq!(arrive(&syn, 0), REDIRECT, "a flow that lives: the node's kernel challenges it");
+
+            let mut later = Segment { from: SocketAddr::new(syn.from.ip(), 40_001), ..syn.clone() };
+            let (number, clock) = answer(dispatcher, &later).expect("an answer");
+            dispatcher.stop_answering(syn.to).unwrap();
+            assert_eq!(arrive(&later, 0), PASS, "what begins is the listener's");
+            (later.flags, later.sequence, later.acknowledged) = (ACK, 7001, number + 1);
+            assert_eq!(arrive(&later, clock), DROP, "it had an answer, and goes on");
+            assert!(dispatcher.flows().get(later.key()).unwrap().is_some_and(|flow| flow.born));
+        }
+        let counters = dispatcher.counters().unwrap();
+        assert_eq!((counters.answered, counters.awaited), (6, 4));
+    });
+}
+
+#[test]
+fn a_connection_begins_once_though_two_processors_see_packets_of_it_at_once() {
+    in_namespace("at-once", |path| {
+        let dispatcher = &load_for_births(path);
+        assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success());
+        let syn = Segment { timestamp: Some(99), ..Segment::new(CLIENT4, VIP4, SYN, 7000) };
+        dispatcher.answer(syn.to).unwrap();
+        let _listener = crate::socket::listen("0.0.0.0:80".parse().unwrap()).unwrap();
+        for turn in 0..2_000 {
+            let (number, clock) = answer(dispatcher, &syn).expect("an answer");
+            let ack = Segment { flags: ACK, sequence: 7001, acknowledged: number + 1, ..syn.clone() };
+            let request = Segment { payload: b"GET / HTTP/1.1".to_vec(), ..ack.clone() };
+            let mut programs = dispatcher.programs.lock().unwrap();
+            let program = &*programs.classifier("dispatcher_ingress").unwrap();
+            let ready = AtomicUsize::new(0);
+            let arrive = |segment: &Segment| {
+                let frame = echoing(segment, clock);
+                ready.fetch_add(1, Ordering::AcqRel);
+                while ready.load(Ordering::Acquire) < 2 {
+                    std::thread::yield_now();
+                }
+                let options = TestRunOptions { data_in: Some(&frame), ..TestRunOptions::default() };
+                program.test_run(options).unwrap().return_value
+            };
+            let verdicts = std::thread::scope(|scope| {
+                let other = scope.spawn(|| arrive(&ack));
+                [arrive(&request), other.join().unwrap()]
+            });
+            assert!(!verdicts.contains(&PASS), "turn {turn}: {verdicts:?}: a packet is this host's own");
+        }
+        let counters = dispatcher.counters().unwrap();
+        assert_eq!((counters.awaited, counters.admitted), (2_000, 0));
+    });
+}
+
+#[test]
+fn a_node_believes_nobody_who_has_no_cookie() {
+    let Some(namespace) = namespace::for_test("forged") else { return };
+    let pins = Pins(std::env::temp_dir().join(format!("leat-{}-forged", std::process::id())));
+    std::fs::create_dir_all(&pins.0).unwrap();
+    assert!(Command::new("mount").args(["-t", "bpf", "bpf"]).arg(&pins.0).status().unwrap().success());
+    let path = pins.0.clone();
+    let work = move || {
+        let mut node = Node::load_for_births(&path, CookieKey::new([7; 16])).unwrap();
+        for (client, vip) in [(CLIENT4, VIP4), (CLIENT6, VIP6)] {
+            let service = Service { vip: vip.parse().unwrap(), own: None, marked: true, foreign: None };
+            node.add_service(&service).unwrap();
+            let mut ack = Segment::new(client, vip, ACK, 7001);
+            (ack.acknowledged, ack.timestamp, ack.payload) = (1234, Some(99), b"GET / HTTP/1.1".to_vec());
+            for frame in [ack.frame(), echoing(&ack, 55), Segment { timestamp: None, ..ack }.frame()] {
+                let options = TestRunOptions { data_in: Some(&frame), ..TestRunOptions::default() };
+                let program = node.programs.classifier("node_ingress").unwrap();
+                assert_eq!(program.test_run(options).unwrap().return_value, DROP);
+            }
+        }
+        assert_eq!(node.counters().unwrap(), NodeCounters { forged: 6, ..NodeCounters::default() });
+    };
+    namespace.run(work).unwrap();
+}
