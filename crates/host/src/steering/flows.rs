@@ -120,6 +120,9 @@ impl RawFlow {
     }
 }
 
+/// The largest window (RFC 7323 section 2.3).
+const DRIFT_BYTES_MAX: u32 = 1 << 30;
+
 /// What the client of a flow said last. A reply whose node has died goes on from there.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Heard {
@@ -161,12 +164,13 @@ impl Heard {
     /// are told from fewer, but of an entry that a program without that made. None: it has acknowledged less than it had then.
     #[must_use]
     pub fn acknowledged_since(&self, first: u32) -> Option<u64> {
-        if self.base == 0 && self.wraps == 0 {
+        // Packets of moments before may have come by, or been held: no more than a window.
+        let drift = self.base.wrapping_sub(first).cast_signed();
+        if self.base == 0 || drift.unsigned_abs() > DRIFT_BYTES_MAX {
             return Some(self.acknowledged.wrapping_sub(first).into());
         }
         let since_base = u64::from(self.wraps) << 32 | u64::from(self.acknowledged.wrapping_sub(self.base));
-        // Packets of moments before may have come by, or been held.
-        since_base.checked_add_signed(self.base.wrapping_sub(first).cast_signed().into())
+        since_base.checked_add_signed(drift.into())
     }
 }
 

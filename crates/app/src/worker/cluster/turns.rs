@@ -46,6 +46,17 @@ impl Turns {
         self.wanted.len()
     }
 
+    /// Whether the next one is given away: that adds to what waits for a link.
+    fn next_is_freeze(&mut self) -> bool {
+        while let Some(flow) = self.order.front() {
+            match self.wanted.get(flow) {
+                Some(turn) => return matches!(turn, Turn::Freeze),
+                None => drop(self.order.pop_front()),
+            }
+        }
+        false
+    }
+
     fn next(&mut self) -> Option<(FlowId, Turn)> {
         loop {
             let flow = self.order.pop_front()?;
@@ -75,7 +86,9 @@ impl<H: Host> Worker<H> {
         let Some(cluster) = &mut self.cluster else { return };
         let connection = cluster.flows.token(flow).map(|token| &self.connections[token]);
         let is_idle = connection.is_some_and(|known| known.exchange.is_none() && known.inbox.is_empty());
-        if (is_idle || !cluster.flows.is_freezing(flow)) && cluster.may_wait(flow) {
+        // Whoever asks a peer that isn't the request's own waits.
+        let is_first = !cluster.flows.is_freezing(flow) && !matches!(cluster.part, Part::Peer(_));
+        if (is_idle || is_first) && cluster.may_wait(flow) {
             cluster.turns.add(flow, Turn::Freeze);
             self.queue_turns();
         } else {
@@ -98,7 +111,7 @@ impl<H: Host> Worker<H> {
     pub(super) fn queue_turns(&mut self) {
         let Some(cluster) = &mut self.cluster else { return };
         let turns = &mut cluster.turns;
-        if turns.is_queued || turns.wanted.is_empty() || cluster.links.are_loaded() {
+        if turns.is_queued || turns.wanted.is_empty() || turns.next_is_freeze() && cluster.links.are_loaded() {
             return;
         }
         // They are what work of an unknown site is: nobody's in particular, and with a share that nobody can take.
@@ -123,7 +136,7 @@ impl<H: Host> Worker<H> {
             cluster.turns.is_queued = false;
         }
         for _ in 0..TURN_COUNT {
-            if self.cluster.as_ref().is_some_and(|cluster| cluster.links.are_loaded()) {
+            if self.cluster.as_mut().is_some_and(|it| it.turns.next_is_freeze() && it.links.are_loaded()) {
                 break;
             }
             match self.cluster.as_mut().and_then(|cluster| cluster.turns.next()) {

@@ -97,7 +97,7 @@ static __always_inline void remember(struct __sk_buff *skb, const struct packet 
 	if (packet->tcp.fin)
 		flow->client_fin = 1;
 	if (packet->tcp.ack && (__s32)(acknowledged - flow->acknowledged) >= 0) {
-		if (acknowledged - flow->base < flow->acknowledged - flow->base)
+		if (flow->base && acknowledged - flow->base < flow->acknowledged - flow->base)
 			flow->wraps++;
 		flow->acknowledged = acknowledged;
 		flow->window = bpf_ntohs(packet->tcp.window);
