@@ -197,14 +197,6 @@ impl Dispatcher {
         lock(&self.nodes).set(number, reach.raw()?, 0).doing(|| format!("node {number}"))
     }
 
-    /// There is no way to a node now: what is for it is dropped.
-    ///
-    /// # Errors
-    /// A number that is too large.
-    pub fn lose_node(&self, number: u32) -> Result<()> {
-        lock(&self.nodes).set(number, RawNode::default(), 0).doing(|| format!("node {number}"))
-    }
-
     /// From now on connections to a VIP begin at this node, and it gets whatever comes of those of which there is neither an entry nor a socket here; also
     /// after this process has ended. It is on the same network.
     ///

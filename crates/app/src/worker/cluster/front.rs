@@ -100,6 +100,10 @@ impl Front {
         }
     }
 
+    pub(super) fn is_removed(&self, node: &str) -> bool {
+        self.removed.contains(node)
+    }
+
     pub(super) fn poll_timeout(&self) -> Instant {
         let probes = self.probes.values().map(|probe| probe.until).min().unwrap_or(Instant::NEVER);
         self.dispatcher.poll_timeout().unwrap_or(Instant::NEVER).min(probes)

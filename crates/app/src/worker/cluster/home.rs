@@ -1,6 +1,7 @@
 //! A dispatcher's part: each request is given to a node with its connection, packets follow, and what no node takes is answered here.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
@@ -52,6 +53,8 @@ pub(super) struct Home {
     pub(super) steering: Option<Arc<steering::Dispatcher>>,
     /// By their places in the configuration.
     pub(super) nodes: Vec<NodeId>,
+    /// What addresses each of them has.
+    addresses: Vec<Vec<IpAddr>>,
     /// Numbers of those that a reload has removed.
     removed: BTreeSet<u32>,
     /// Nodes' workers whose link is up, and what each has to do.
@@ -140,6 +143,7 @@ impl Home {
             steering,
             nodes: Vec::new(),
             removed: BTreeSet::new(),
+            addresses: Vec::new(),
             // Never one that an entry of an earlier life may have.
             next_serial: seed >> 1,
             linked: BTreeMap::new(),
@@ -167,13 +171,16 @@ impl Home {
     /// Takes up the nodes of a configuration, whose places stay. One that it doesn't have any more is emptied. Returns numbers that somebody else has now.
     pub(super) fn set_nodes(&mut self, cluster: &config::Cluster, now: Instant) -> Vec<u32> {
         let name = |node: &NodeId| self.dispatcher.name(*node).to_owned();
-        let before: Vec<String> = self.nodes.iter().map(name).collect();
+        let before: Vec<(String, Vec<IpAddr>)> =
+            self.nodes.iter().map(name).zip(std::mem::take(&mut self.addresses)).collect();
+        self.addresses = cluster.nodes.iter().map(|node| node.address.clone()).collect();
         self.dispatcher.set_nodes(&cluster.node_settings(), now);
         self.nodes = cluster.nodes.iter().filter_map(|node| self.dispatcher.find(&node.name)).collect();
         let mut changed = Vec::new();
         for (place, (node, &id)) in cluster.nodes.iter().zip(&self.nodes).enumerate() {
             let number = number_of(place);
-            if before.get(place) != Some(&node.name) {
+            let is_same = |(name, address): &(String, Vec<IpAddr>)| *name == node.name && *address == node.address;
+            if !before.get(place).is_some_and(is_same) {
                 changed.push(number);
                 self.draining.remove(&number);
                 if self.steering.is_some() {

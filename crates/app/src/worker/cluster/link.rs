@@ -2,7 +2,7 @@
 //! home listens. Nodes behind fronts connect to these and to the nodes before them, and listen for the others. What the messages mean is the
 //! handoff's business.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
@@ -39,6 +39,8 @@ pub(super) struct Links {
     addresses: Vec<SocketAddr>,
     /// Keeps the socket open.
     listeners: Vec<OwnedFd>,
+    /// Numbers of nodes that a reload has given to other machines: those that had them may still be there.
+    pub(super) replaced: BTreeSet<u32>,
     /// Places of listeners where accepting has failed.
     unawaited: Vec<usize>,
 }
@@ -308,6 +310,18 @@ impl<H: Host> Worker<H> {
                              anew both with the same file",
                             peer.server(),
                             number_of(node)
+                        ));
+                    }
+                    self.drop_session(id);
+                    return Ok(());
+                }
+                if link.is_strange && cluster.links.replaced.contains(&peer.server()) {
+                    // Its packets go to the other by now.
+                    if let (Some(from), number) = (link.from, peer.server())
+                        && self.shared.is_news(format!("{from} replaced"), true)
+                    {
+                        crate::log::warning(format_args!(
+                            "{from} isn't linked as the {number}. of [[cluster.node]]: since the last reload that has other addresses"
                         ));
                     }
                     self.drop_session(id);

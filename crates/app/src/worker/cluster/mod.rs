@@ -220,6 +220,7 @@ impl<H: Host> Worker<H> {
                 cluster.links.move_to(peer.fronts(), peer::nodes_before(&config.cluster));
             }
             let changed = cluster.part.configure(config, &self.shared, self.now);
+            cluster.links.replaced.extend(&changed);
             // Whoever has had such a number isn't who has it now, or was no node.
             let of_others = cluster.links.sessions_of(&changed);
             of_others.into_iter().for_each(|session| self.end_session(session));

@@ -154,9 +154,8 @@ pub(super) fn set_nodes(steering: &steering::Dispatcher, config: &Config, shared
         let what = format!("no way to {}", node.name);
         if let Err(error) = set {
             is_lost = true;
-            let lost = steering.lose_node(number).map_err(text);
+            // Where there was one, packets go on that way: it may be back in a moment.
             if shared.is_news(what, true) {
-                let error = lost.err().unwrap_or(error);
                 crate::log::warning(format_args!("connections can't be handed over to {}: {error}", node.name));
             }
         } else if shared.is_news(what, false) {

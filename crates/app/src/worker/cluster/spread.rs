@@ -82,6 +82,12 @@ impl Spread {
         }
         if let Some(front) = &mut self.front {
             front.configure(cluster, now);
+            // One that was put back may be emptied all the same.
+            let drained =
+                cluster.nodes.iter().enumerate().filter(|(place, _)| self.drained.contains(&number_of(*place)));
+            for id in drained.filter_map(|(_, node)| front.dispatcher.find(&node.name)).collect::<Vec<_>>() {
+                front.dispatcher.set_draining(id, true, now);
+            }
         }
         self.renew(now)
     }
@@ -146,8 +152,8 @@ impl Spread {
             true => _ = self.drained.insert(number),
             false => _ = self.drained.remove(&number),
         }
-        if let Some(node) = front.dispatcher.find(node) {
-            front.dispatcher.set_draining(node, drains, now);
+        if let Some(id) = front.dispatcher.find(node) {
+            front.dispatcher.set_draining(id, drains || front.is_removed(node), now);
         }
         true
     }
