@@ -485,7 +485,9 @@ mod tests {
         let writer = AccessLogWriter::start().unwrap();
         let (target, lost) = (AccessLogTarget::File(path.clone()), Arc::default());
         let mut left = 64 * 1024 / BLOCK_BYTES + 1 + BLOCKS_MAX;
+        let began = std::time::Instant::now();
         while left > 0 {
+            assert!(began.elapsed() < Duration::from_secs(10), "a pipe takes less than 64 KB here");
             let block = vec![b'\n'; BLOCK_BYTES];
             let order = Order::Write { target: target.clone(), block, lost: Arc::clone(&lost) };
             match writer.orders.try_send(order) {

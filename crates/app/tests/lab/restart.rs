@@ -16,12 +16,9 @@ fn a_dispatcher_that_is_killed_and_started_again_cuts_nothing() {
     let (small, big) = (content("small", 1_000), content("big", 8 << 20));
     fs::write(folder.path("site/small"), &small).expect("a file to serve");
     fs::write(folder.path("site/big"), &big).expect("a file to serve");
-    let text = "workers = 2\n[cluster]\nvip = '10.77.0.100:80'\ndispatchers = '10.77.0.1'\nkey_file = 'cluster.key'\n\
-                policy = 'round_robin'\n[[cluster.node]]\nname = 'n1'\naddress = '10.77.0.11'\n\
-                [[cluster.node]]\nname = 'n2'\naddress = '10.77.0.12'\n[admin]\nlisten = '127.0.0.1:9180'\n[[site]]\nroot = 'site'\n";
     let file = folder.path("cluster.toml");
     let log = folder.path("again.log");
-    fs::write(&file, text).expect("a configuration");
+    fs::write(&file, configuration(2)).expect("a configuration");
     lab.well(&["up", &file]);
     // One that has ended is to go by itself, whoever lives then.
     lab.at("client1", || read(&mut connect(), &small));
@@ -63,12 +60,7 @@ fn a_dispatcher_that_is_upgraded_to_fewer_workers_cuts_nothing() {
     let small = content("small", 1_000);
     fs::write(folder.path("site/small"), &small).expect("a file to serve");
     let write = |workers: u32| {
-        let text = format!(
-            "workers = {workers}\n[cluster]\nvip = '10.77.0.100:80'\ndispatchers = '10.77.0.1'\nkey_file = 'cluster.key'\n\
-             policy = 'round_robin'\n[[cluster.node]]\nname = 'n1'\naddress = '10.77.0.11'\n\
-             [[cluster.node]]\nname = 'n2'\naddress = '10.77.0.12'\n[admin]\nlisten = '127.0.0.1:9180'\n[[site]]\nroot = 'site'\n"
-        );
-        fs::write(folder.path("cluster.toml"), text).expect("a configuration");
+        fs::write(folder.path("cluster.toml"), configuration(workers)).expect("a configuration");
     };
     write(3);
     lab.well(&["up", &folder.path("cluster.toml")]);
@@ -101,10 +93,7 @@ fn a_dispatcher_that_is_upgraded_with_connections_of_its_own_cuts_nothing_that_n
     let (small, big) = (content("small", 1_000), content("big", 8 << 20));
     fs::write(folder.path("site/small"), &small).expect("a file to serve");
     fs::write(folder.path("site/big"), &big).expect("a file to serve");
-    let text = "[cluster]\nvip = '10.77.0.100:80'\ndispatchers = '10.77.0.1'\nkey_file = 'cluster.key'\n\
-                policy = 'round_robin'\n[[cluster.node]]\nname = 'n1'\naddress = '10.77.0.11'\n\
-                [[cluster.node]]\nname = 'n2'\naddress = '10.77.0.12'\n[admin]\nlisten = '127.0.0.1:9180'\n[[site]]\nroot = 'site'\n";
-    fs::write(folder.path("cluster.toml"), text).expect("a configuration");
+    fs::write(folder.path("cluster.toml"), configuration(2)).expect("a configuration");
     lab.well(&["up", &folder.path("cluster.toml")]);
     let (mut idle, half) = lab.at("client1", || {
         let mut clients: Vec<_> = (0..20).map(|_| connect()).collect();
@@ -130,6 +119,15 @@ fn a_dispatcher_that_is_upgraded_with_connections_of_its_own_cuts_nothing_that_n
     lab.at("client1", || idle.iter_mut().for_each(|stream| read(stream, &small)));
     assert_eq!(lab.number("dispatcher", "leat_flows_cut_total"), 0);
     drop(half);
+}
+
+/// A dispatcher before two nodes.
+fn configuration(workers: u32) -> String {
+    format!(
+        "workers = {workers}\n[cluster]\nvip = '10.77.0.100:80'\ndispatchers = '10.77.0.1'\nkey_file = 'cluster.key'\n\
+         policy = 'round_robin'\n[[cluster.node]]\nname = 'n1'\naddress = '10.77.0.11'\n\
+         [[cluster.node]]\nname = 'n2'\naddress = '10.77.0.12'\n[admin]\nlisten = '127.0.0.1:9180'\n[[site]]\nroot = 'site'\n"
+    )
 }
 
 fn read(stream: &mut std::net::TcpStream, content: &[u8]) {
