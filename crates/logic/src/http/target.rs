@@ -177,6 +177,38 @@ pub(super) fn rest_after(path: &[u8], segments: usize) -> &[u8] {
     starts.nth(segments).map_or(b"", |at| &path[at..])
 }
 
+/// How many dots a segment consists of, encoded ones too, if it's a dot segment.
+pub(super) fn dots(segment: &[u8]) -> usize {
+    let (mut rest, mut count) = (segment, 0);
+    while let Some(after) = rest.strip_prefix(b".").or_else(|| strip_prefix_ignore_case(rest, b"%2e")) {
+        (rest, count) = (after, count + 1);
+    }
+    if rest.is_empty() && count <= 2 { count } else { 0 }
+}
+
+/// Merges empty segments and resolves dot segments as [`decode_path`], whose result is that of `out` too, and leaves all else as it came.
+pub(super) fn resolve(path: &[u8], out: &mut Vec<u8>) {
+    out.clear();
+    out.push(b'/');
+    let mut segments = path.split(|&byte| byte == b'/').peekable();
+    while let Some(segment) = segments.next() {
+        match dots(segment) {
+            0 if segment.is_empty() => {}
+            0 => {
+                out.extend_from_slice(segment);
+                if segments.peek().is_some() {
+                    out.push(b'/');
+                }
+            }
+            1 => {}
+            _ => {
+                let parent = out.len() - 1;
+                out.truncate(memchr::memrchr(b'/', &out[..parent]).map_or(1, |slash| slash + 1));
+            }
+        }
+    }
+}
+
 /// Decodes into `buffer`. How long that was when the first encoded slash came.
 fn decode(path: &[u8], buffer: &mut Vec<u8>) -> Result<Option<usize>, PathError> {
     buffer.clear();
@@ -321,6 +353,21 @@ mod tests {
             ("/a/...", "/a/..."),
         ] {
             assert_eq!(decoded(path).as_deref(), Ok(expected), "{path}");
+        }
+    }
+
+    #[test]
+    fn a_resolved_path_says_the_same_and_keeps_its_escapes() {
+        for number in 0..7u32.pow(6) {
+            let piece = |place| ["", "/", "/", ".", "%2E", "a", "%3b"][number as usize / 7usize.pow(place) % 7];
+            let path = ["/".to_owned(), (0..6).map(piece).collect()].concat();
+            let mut resolved = Vec::new();
+            resolve(path.as_bytes(), &mut resolved);
+            let resolved = String::from_utf8(resolved).expect("text");
+            assert_eq!(decoded(&resolved), decoded(&path), "{path}: {resolved}");
+            let is_dots = |segment: &str| dots(segment.as_bytes()) > 0;
+            assert!(!resolved.split('/').any(is_dots) && !resolved.contains("//"), "{path}: {resolved}");
+            assert!(!resolved.contains(';'), "{path}: {resolved}");
         }
     }
 

@@ -313,8 +313,7 @@ impl<H: Host> Worker<H> {
         let Some(stream) = self.streams.get(stream) else { return };
         let strips = matches!(&run.handler.kind, Kind::Proxy { proxy, .. } if proxy.strip_path);
         let without = strips.then_some((run.named, exchange.path.as_slice()));
-        let has_encoded_slash = exchange.encoded_slash.is_some();
-        let forward = Forward { client, request_id: &request_id, without, has_encoded_slash, teller };
+        let forward = Forward { client, request_id: &request_id, without, teller };
         write_head(stream.outbox(), &request, &forward);
         stream.flush(&mut self.reactor);
         run.heard_at = self.now;

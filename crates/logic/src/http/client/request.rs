@@ -5,8 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 use super::super::body::BodyLength;
 use super::super::forwarded::scheme;
 use super::super::request::{Request, Version};
-use super::super::target::rest_after;
-use super::super::{Method, TargetForm, as_uri, decode_path, encode_path};
+use super::super::target::{dots, resolve, rest_after};
+use super::super::{Method, TargetForm, as_uri, decode_path_to_pass_on, encode_path};
 use super::is_hop_by_hop;
 
 /// What the next server is told of where a request came from.
@@ -18,8 +18,6 @@ pub struct Forward<'a> {
     pub request_id: &'a str,
     /// How many bytes of the decoded path the next server doesn't know of, and that path; `None`: it's told the path as it came, but without dot segments.
     pub without: Option<(usize, &'a [u8])>,
-    /// That path is the request's own and has an encoded slash: its rest goes on as it came.
-    pub has_encoded_slash: bool,
     /// Who has said so already.
     pub teller: Teller,
 }
@@ -62,14 +60,17 @@ pub fn asks_for_websocket(request: &Request<'_>) -> bool {
 /// replacing what the client said of that itself: nobody between it and here is known to be trusted but balancers that the configuration names and the servers of this cluster.
 pub fn write_head(out: &mut Vec<u8>, request: &Request<'_>, forward: &Forward<'_>) {
     let mut put = |parts: &[&[u8]]| parts.iter().for_each(|part| out.extend_from_slice(part));
-    let (mut prefix, mut below) = (Vec::new(), Vec::new());
+    let (mut prefix, mut below, mut decoded, mut resolved) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let path: &[u8] = match forward.without.and_then(|(known, path)| path.split_at_checked(known)) {
         _ if request.target.form == TargetForm::Asterisk => b"*",
         Some((known, rest)) => {
             encode_path(known, &mut prefix);
             encode_path(rest, &mut below);
             let segments = known.iter().filter(|&&byte| byte == b'/').count();
-            if forward.has_encoded_slash { rest_after(request.target.path, segments) } else { &below }
+            let is_own = decode_path_to_pass_on(request.target.path, &mut decoded)
+                .is_ok_and(|(own, _)| forward.without.is_some_and(|(_, path)| own == path));
+            // What was asked for goes on as it came.
+            if is_own { rest_after(without_dots(request.target.path, &mut resolved), segments) } else { &below }
         }
         None => without_dots(request.target.path, &mut below),
     };
@@ -146,17 +147,12 @@ pub fn write_head(out: &mut Vec<u8>, request: &Request<'_>, forward: &Forward<'_
 pub const WEBSOCKET: &[u8] = b"Connection: Upgrade\r\nUpgrade: websocket\r\n";
 
 /// A path as it came, but without dot segments and with one slash at its beginning: who resolves those in another way, keeps them, or takes `//` for
-/// a host's beginning would find another path than has been judged here. Empty segments elsewhere may be data, as in `/archive/http://x/`.
+/// a host's beginning would find another path than has been judged here. Empty segments elsewhere may be data, as in `/archive/http://x/`, and so may
+/// escapes: to some servers `/a;b` isn't `/a%3Bb`.
 fn without_dots<'p>(path: &'p [u8], room: &'p mut Vec<u8>) -> &'p [u8] {
-    let is_dots = |segment: &[u8]| {
-        [".", "..", "%2e", ".%2e", "%2e.", "%2e%2e"].iter().any(|dots| segment.eq_ignore_ascii_case(dots.as_bytes()))
-    };
-    if path.split(|&byte| byte == b'/').any(is_dots) {
-        let mut decoded = Vec::new();
-        if let Ok(decoded) = decode_path(path, &mut decoded) {
-            encode_path(decoded, room);
-            return room;
-        }
+    if path.split(|&byte| byte == b'/').any(|segment| dots(segment) > 0) {
+        resolve(path, room);
+        return room;
     }
     let slashes = path.iter().take_while(|&&byte| byte == b'/').count();
     &path[slashes.saturating_sub(1)..]
@@ -197,8 +193,7 @@ mod tests {
         let request = Request::read_again(head.as_bytes()).expect("a sound head");
         let client = Some("192.0.2.7:4711".parse().expect("an address"));
         let mut out = Vec::new();
-        let has_encoded_slash = request.target.path.windows(3).any(|escape| escape.eq_ignore_ascii_case(b"%2f"));
-        write_head(&mut out, &request, &Forward { client, request_id: "1-2-3", without, has_encoded_slash, teller });
+        write_head(&mut out, &request, &Forward { client, request_id: "1-2-3", without, teller });
         String::from_utf8(out).expect("text")
     }
 
@@ -249,8 +244,7 @@ mod tests {
         let told = |client: Option<&str>| {
             let client = client.map(|client| client.parse().expect("an address"));
             let mut out = Vec::new();
-            let forward =
-                Forward { client, request_id: "1", without: None, has_encoded_slash: false, teller: Teller::Nobody };
+            let forward = Forward { client, request_id: "1", without: None, teller: Teller::Nobody };
             write_head(&mut out, &request, &forward);
             String::from_utf8(out).expect("text")
         };
@@ -275,6 +269,16 @@ mod tests {
         assert_eq!(first_lines("/a%70i/x%20y?z=%20", 4, "/api/x y").as_deref(), Some("GET /x%20y?z=%20 HTTP/1.1"));
         assert_eq!(first_lines("//%61pi/x%2fy", 4, "/api/x/y").as_deref(), Some("GET /x%2fy HTTP/1.1"));
         assert_eq!(first_lines("/b/../api", 4, "/api").as_deref(), Some("GET / HTTP/1.1"));
+        for (path, decoded, told) in [
+            ("/api/b%3Bc;d", "/api/b;c;d", "/b%3Bc;d"),
+            ("/x/..//api/./b%3Bc", "/api/b;c", "/b%3Bc"),
+            ("/api/http://x/", "/api/http:/x/", "/http://x/"),
+            ("/api/", "/api/", "/"),
+            // Another path than was asked for: it's known decoded only.
+            ("/else", "/api/b;c d", "/b;c%20d"),
+        ] {
+            assert_eq!(first_lines(path, 4, decoded), Some(format!("GET {told} HTTP/1.1")), "{path}");
+        }
     }
 
     #[test]
@@ -283,6 +287,9 @@ mod tests {
             ("/admin//../secret", "/secret"),
             ("/admin/../a%20b%2541", "/a%20b%2541"),
             ("/admin/%2E%2e/x?y=/../z", "/x?y=/../z"),
+            // An escape may be what keeps a byte from meaning something (RFC 3986 section 2.2).
+            ("/a/../b%3Bc%2c/%7e%41", "/b%3Bc%2c/%7e%41"),
+            ("/a/../b%3Bc;d/./%3a/..", "/b%3Bc;d/"),
             ("/a/.%2E", "/"),
             ("/.", "/"),
             ("//host/x%2Fy//z", "/host/x%2Fy//z"),
