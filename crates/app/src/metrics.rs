@@ -74,8 +74,8 @@ fn count_time(buckets: &[Number], bounds_us: &[u64], time_us: u64) {
 pub struct SiteMetrics {
     /// The site's name.
     pub name: String,
-    /// Requests answered, by the first digit of the status: `[0]` is 1xx.
-    pub requests: [Number; 5],
+    /// Requests answered, by the first digit of the status: `[0]` is 1xx, the last are those from 600 on.
+    pub requests: [Number; 6],
     /// Content bytes that the kernel has taken.
     pub body_bytes: Number,
     /// Requests by time from the whole head to the last byte handed to the kernel; the last is those above all bounds.

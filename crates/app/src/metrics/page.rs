@@ -65,7 +65,7 @@ impl ServerMetrics {
         };
         page.family(&REQUESTS);
         for (name, parts) in &sites {
-            for (class, label) in ["1xx", "2xx", "3xx", "4xx", "5xx"].iter().enumerate() {
+            for (class, label) in ["1xx", "2xx", "3xx", "4xx", "5xx", "other"].iter().enumerate() {
                 let count = sum(parts, &|part| part.requests[class].get());
                 if count > 0 {
                     page.line("", &[("site", name), ("status", label)], count);
@@ -225,7 +225,7 @@ const REQUESTS: Family = Family {
     name: "leat_requests_total",
     kind: "counter",
     labels: "site, status",
-    help: "Requests answered, by site and class of status.",
+    help: "Requests answered, by site and class of status; `other` from 600 on, as some servers behind `proxy` say.",
 };
 const BODY_BYTES: Family = Family {
     name: "leat_body_bytes_total",

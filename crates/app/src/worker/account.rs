@@ -25,7 +25,7 @@ impl<H: Host> Worker<H> {
         let Some(site) = &exchange.site else { return };
         let time_us = u64::try_from(ended.since(exchange.started).as_micros()).unwrap_or(u64::MAX);
         let metrics = &site.metrics;
-        let class = usize::from(exchange.status / 100).clamp(1, 5) - 1;
+        let class = usize::from(exchange.status / 100).clamp(1, 6) - 1;
         metrics.requests[class].increment();
         metrics.body_bytes.add(exchange.body_bytes);
         metrics.count_request_time(time_us);

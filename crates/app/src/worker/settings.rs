@@ -84,7 +84,9 @@ impl Site {
         if takers().next().is_none() || self.handler(path).is_some() {
             return None;
         }
-        takers().find_map(|handler| handler.paths.split_within(path))
+        let end = takers().find_map(|handler| handler.paths.split_within(path))?;
+        // One that comes before may answer for the script alone, and knows nothing of what is behind it.
+        self.handler(&path[..end]).filter(|&(place, _)| self.handlers[place].takes_path_info()).map(|_| end)
     }
 
     /// The place of the handler that answers for a path, and how much of the path names it.

@@ -133,12 +133,14 @@ fn a_script_must_be_a_file(reactor: Reactor) {
 fn a_path_may_go_on_behind_a_script(reactor: Reactor) {
     let directory = directory();
     directory.write("site/a.run", "a script");
+    directory.write("site/b.run", "a script");
     directory.write("site/dir.run/file", "a file");
     directory.write("site/upload.jpg", "somebody's");
     for keys in ["command = \"responder\", processes = 1", "command = \"responder\", processes = 1, needs_file = false"]
     {
         let text = format!(
             "workers = 1\n[[site]]\nroot = \"site\"\nlisten = \"127.0.0.1:0\"\n[[site.access]]\npath = \"/a.run/closed/*\"\ndeny = \"127.0.0.1\"\n\
+             [[site.handler]]\npath = \"/b.run\"\nredirect = {{ to = \"/\" }}\n\
              [[site.handler]]\npath = \"*.run\"\nfastcgi = {{ {keys} }}\n"
         );
         let server = Server::configured(reactor, &directory, &text);
@@ -161,7 +163,9 @@ fn a_path_may_go_on_behind_a_script(reactor: Reactor) {
         assert!(!client.get("/a.run").text().contains("PATH_INFO"), "nothing is left of the request before");
         assert_eq!(client.get("/dir.run/file").text(), "a file");
         assert_eq!(client.get("/a.run/closed/x").status, 403);
-        for path in ["/none.run/x", "/upload.jpg/x.run/y", "/dir.run/none", "/a.runs/x"] {
+        // Somebody else answers for it, and for nothing behind it.
+        assert_eq!(client.get("/b.run").status, 301);
+        for path in ["/b.run/x", "/none.run/x", "/upload.jpg/x.run/y", "/dir.run/none", "/a.runs/x"] {
             assert_eq!(client.get(path).status, 404, "{path}");
         }
     }

@@ -57,6 +57,17 @@ fn requests_go_on_over_connections_that_stay(reactor: Reactor) {
     assert_eq!(server.request("TRACE /api/ HTTP/1.1\r\nHost: it.test\r\n\r\n").status, 501);
 }
 
+/// Some servers say 999 to robots: that is no failure of a server.
+fn a_status_without_a_class_is_counted_apart(reactor: Reactor) {
+    let directory = Directory::new();
+    let upstream = Upstream::saying("HTTP/1.1 999 Denied\r\nContent-Length: 2\r\n\r\nno");
+    let server = serve(reactor, &directory, &[upstream.address()], "");
+    assert_eq!(server.get("/api/").status, 999);
+    let page = crate::support::Client::connect(server.admin()).get("/metrics").text();
+    let counted: Vec<_> = page.lines().filter(|line| line.starts_with("leat_requests_total{site=\"it\"")).collect();
+    assert_eq!(counted, ["leat_requests_total{site=\"it\",status=\"other\"} 1"]);
+}
+
 fn a_site_may_be_a_proxy_alone_and_keep_a_part_of_the_path(reactor: Reactor) {
     let directory = Directory::new();
     let upstream = Upstream::saying(HELLO);
@@ -369,6 +380,7 @@ fn who_has_waited_longest_is_next(reactor: Reactor) {
 
 on_both_reactors!(
     requests_go_on_over_connections_that_stay,
+    a_status_without_a_class_is_counted_apart,
     a_site_may_be_a_proxy_alone_and_keep_a_part_of_the_path,
     an_encoded_slash_goes_on_as_it_came,
     content_goes_both_ways,
