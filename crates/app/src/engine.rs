@@ -14,11 +14,11 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Duration;
 
 use leat_host::reuseport::Share;
-use leat_host::storage::{Pool, PoolLimits};
+use leat_host::storage::Pool;
 use leat_host::{channel, clock, process};
 use leat_logic::time::Instant;
 
-use crate::access_log::AccessLogWriter;
+use crate::access_log::{AccessLogWriter, AccessLogs};
 use crate::balance::{Balance, Member};
 use crate::config::{Config, Role};
 use crate::ctl;
@@ -30,7 +30,7 @@ use crate::passage::{self, Doors, Passage};
 use crate::supervisor::Source;
 use crate::worker::control::Control;
 use crate::worker::{Aggregates, ClusterShared};
-use workers::Running;
+use workers::{Prepared, Running};
 
 /// Who waits for the last requests says after so long for which; then each time after twice as long.
 const WAIT_TOLD: Duration = Duration::from_secs(1);
@@ -77,6 +77,13 @@ struct Engine<'a> {
     next_passage: u32,
     hears_questions: bool,
     fell_back: Arc<std::sync::Once>,
+}
+
+/// A configuration that can be put in force.
+struct Next {
+    config: Arc<Config>,
+    logs: Arc<AccessLogs>,
+    workers: Vec<Prepared>,
 }
 
 /// What is left to do while the workers drain.
@@ -301,8 +308,11 @@ impl Engine<'_> {
                 self.offered.push((name, message.descriptors));
                 Ok(())
             }
-            "apply" => match self.apply(message.descriptors) {
-                Ok(()) => self.say("applied"),
+            "apply" => match self.prepare(message.descriptors) {
+                Ok(next) => {
+                    self.apply(next)?;
+                    self.say("applied")
+                }
                 Err(reason) => {
                     self.offered.clear();
                     self.say(&format!("refused {reason}"))
@@ -325,7 +335,8 @@ impl Engine<'_> {
         }
     }
 
-    fn apply(&mut self, text: Vec<OwnedFd>) -> Result<(), String> {
+    /// Gets all that a configuration wants and that could be refused, and changes nothing that anybody sees.
+    fn prepare(&mut self, text: Vec<OwnedFd>) -> Result<Next, String> {
         // As the supervisor has read it: the file may have changed since.
         let text = text.into_iter().next().map(channel::text_of_descriptor).unwrap_or_else(|| Ok(String::new()));
         let text = text.map_err(|error| format!("the supervisor's text of it can't be read: {error}"))?;
@@ -341,8 +352,13 @@ impl Engine<'_> {
                 nodes.join(", ")
             ));
         }
-        let config = Arc::new(config);
+        let workers = self.prepare_workers(&config).map_err(|error| format!("a worker can't be started: {error}"))?;
         let logs = Arc::new(self.logs.open(&config)?);
+        Ok(Next { config: Arc::new(config), logs, workers })
+    }
+
+    /// Puts a configuration in force. Where that fails nobody knows what is in force: the supervisor starts another engine with the one before.
+    fn apply(&mut self, Next { config, logs, workers }: Next) -> io::Result<()> {
         // Old files may have been moved away: a reload opens all of them anew.
         self.logs.reopen();
         log::configure(&config.log);
@@ -356,10 +372,8 @@ impl Engine<'_> {
                     "the new value of `{key}` is used from the next start or upgrade (SIGUSR2) on"
                 ));
             }
-        } else {
-            self.pool = Some(Pool::new(PoolLimits { threads_max: config.files.io_threads, ..PoolLimits::default() }));
         }
-        self.arrange_workers(&config).map_err(|error| format!("a worker can't be started: {error}"))?;
+        self.arrange_workers(&config, workers);
         let configured = |name: &ListenerName| match name.is_admin {
             true => config.admin.listen == Some(name.address),
             false => config.listeners.iter().any(|listener| listener.address == name.address),
@@ -367,8 +381,9 @@ impl Engine<'_> {
         self.sockets.retain(|name, _| configured(name));
         for place in 0..self.workers.len() {
             if !self.workers[place].retiring {
-                let listeners =
-                    self.new_listeners(place).map_err(|error| format!("a listener can't be shared: {error}"))?;
+                let listeners = self
+                    .new_listeners(place)
+                    .map_err(|error| io::Error::new(error.kind(), format!("a listener can't be shared: {error}")))?;
                 let (config, logs) = (config.clone(), logs.clone());
                 self.workers[place].mailbox.send(Control::Configure { config, logs, listeners });
             }

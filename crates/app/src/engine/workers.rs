@@ -1,14 +1,16 @@
 //! The engine's workers: started on threads of their own with a kernel to run on, given their sockets, retired.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use leat_host::program::LocalPrograms;
 use leat_host::reactor::{self, Epoll, IoUring};
 use leat_host::reuseport::{self, Share};
-use leat_host::storage::{DiskStorage, Storage};
+use leat_host::storage::{DiskStorage, Pool, PoolLimits, Storage};
 use leat_host::{channel, clock, process, processors};
 use leat_logic::time::{Instant, UnixTime};
 
@@ -31,6 +33,44 @@ pub(super) struct Running {
     pub(super) retiring: bool,
     /// Addresses of which it has a socket.
     listening: Vec<ListenerName>,
+}
+
+/// A worker that has a thread and all else that the kernel could refuse. Dropped, it ends.
+pub(super) struct Prepared {
+    mailbox: Arc<Mailbox>,
+    is_ready: Receiver<io::Result<()>>,
+    begin: Sender<Setup>,
+}
+
+/// What a worker stands on.
+struct Ground {
+    storage: DiskStorage,
+    reactor: AnyReactor,
+}
+
+enum AnyReactor {
+    IoUring(IoUring),
+    Epoll(Epoll),
+}
+
+impl Ground {
+    fn new(pool: Arc<Pool>, reactor: Reactor, fell_back: &Once) -> io::Result<Ground> {
+        let storage = DiskStorage::new(pool)?;
+        let ring = match reactor {
+            Reactor::IoUring => IoUring::new().map(Some).or_else(|error| {
+                fell_back.call_once(|| {
+                    log::warning(format_args!("io_uring is refused ({error}): the workers use epoll"));
+                });
+                Ok::<_, io::Error>(None)
+            })?,
+            Reactor::Epoll => None,
+        };
+        let reactor = match ring {
+            Some(ring) => AnyReactor::IoUring(ring),
+            None => AnyReactor::Epoll(Epoll::new()?),
+        };
+        Ok(Ground { storage, reactor })
+    }
 }
 
 /// The kernel as a worker's host.
@@ -78,9 +118,8 @@ impl Engine<'_> {
     /// Starts or retires workers until there are as many as configured. Working ones are always the first in the list, so that a worker's
     /// place is that of its sockets. An engine that has just started has one for each socket: the engine before may have had more workers, and what
     /// waits in a socket's queue is somebody's. [`Engine::retire_surplus`] has those go that are too many.
-    pub(super) fn arrange_workers(&mut self, config: &Arc<Config>) -> io::Result<()> {
-        let sockets = self.sockets.values().map(Vec::len).max().filter(|_| self.workers.is_empty());
-        let wanted = config.workers.max(sockets.unwrap_or_default());
+    pub(super) fn arrange_workers(&mut self, config: &Arc<Config>, prepared: Vec<Prepared>) {
+        let wanted = self.workers_wanted(config, self.sockets.values().map(Vec::len).max());
         let mut working = self.workers.iter().filter(|worker| !worker.retiring).count();
         if working > wanted {
             self.retire_from(wanted, config);
@@ -93,17 +132,25 @@ impl Engine<'_> {
         let numbers: Vec<u16> = numbers.collect();
         let staying = &numbers[..numbers.len().min(config.workers)];
         self.shared.set_workers(staying.into(), numbers.as_slice().into());
-        let processors = processors::available()?;
-        while working < wanted {
+        for Prepared { mailbox, begin, .. } in prepared {
             let number = self.next_worker;
             self.next_worker += 1;
-            let mailbox = Arc::new(Mailbox::new()?);
-            let processor = processors.get(working % processors.len().max(1)).copied();
-            let metrics = self.start_worker(number, processor, mailbox.clone(), config)?;
+            let metrics = Arc::new(WorkerMetrics::new(number));
+            self.metrics.add_worker(metrics.clone());
+            let setup = Setup {
+                mailbox: mailbox.clone(),
+                metrics: metrics.clone(),
+                server_metrics: self.metrics.clone(),
+                config: config.clone(),
+                shared: self.shared.clone(),
+                aggregates: self.aggregates.clone(),
+                seed: process::random_number(),
+            };
+            // It waits for this.
+            let _ = begin.send(setup);
             self.workers.insert(working, Running { number, mailbox, metrics, retiring: false, listening: Vec::new() });
             working += 1;
         }
-        Ok(())
     }
 
     /// Has workers go that are there for their sockets only: they have them by now.
@@ -155,52 +202,78 @@ impl Engine<'_> {
         Ok(())
     }
 
-    fn start_worker(
+    /// Workers that a configuration wants and that aren't there yet, each with all that it needs of the kernel: without them, it can't be put in force.
+    pub(super) fn prepare_workers(&mut self, config: &Config) -> io::Result<Vec<Prepared>> {
+        let pool = self.pool.get_or_insert_with(|| {
+            Pool::new(PoolLimits { threads_max: config.files.io_threads, ..PoolLimits::default() })
+        });
+        let pool = pool.clone();
+        let mut sockets: BTreeMap<ListenerName, usize> = BTreeMap::new();
+        let has = self.sockets.iter().map(|(name, sockets)| (name, sockets.len()));
+        for (&name, count) in has.chain(self.offered.iter().map(|(name, sockets)| (name, sockets.len()))) {
+            *sockets.entry(name).or_default() += count;
+        }
+        let working = self.workers.iter().filter(|worker| !worker.retiring).count();
+        let wanted = self.workers_wanted(config, sockets.values().copied().max());
+        let processors = processors::available()?;
+        let mut prepared = Vec::new();
+        for (place, number) in (working..wanted).zip(self.next_worker..) {
+            let processor = processors.get(place % processors.len().max(1)).copied();
+            prepared.push(self.prepare_worker(number, processor, pool.clone(), config.reactor)?);
+        }
+        for worker in &prepared {
+            worker.is_ready.recv().unwrap_or_else(|_| Err(io::ErrorKind::BrokenPipe.into()))?;
+        }
+        Ok(prepared)
+    }
+
+    /// How many are to work, where the address with the most sockets has so many.
+    fn workers_wanted(&self, config: &Config, sockets: Option<usize>) -> usize {
+        config.workers.max(sockets.filter(|_| self.workers.is_empty()).unwrap_or_default())
+    }
+
+    fn prepare_worker(
         &self,
         number: usize,
         processor: Option<usize>,
-        mailbox: Arc<Mailbox>,
-        config: &Arc<Config>,
-    ) -> io::Result<Arc<WorkerMetrics>> {
-        let (config, sender, server_metrics) = (config.clone(), self.sender.clone(), self.metrics.clone());
-        let pool = self.pool.clone().ok_or(io::ErrorKind::NotConnected)?;
-        let (fell_back, shared, aggregates) = (self.fell_back.clone(), self.shared.clone(), self.aggregates.clone());
-        let metrics = Arc::new(WorkerMetrics::new(number));
-        self.metrics.add_worker(metrics.clone());
-        let known = metrics.clone();
+        pool: Arc<Pool>,
+        reactor: Reactor,
+    ) -> io::Result<Prepared> {
+        let mailbox = Arc::new(Mailbox::new()?);
+        let (sender, fell_back) = (self.sender.clone(), self.fell_back.clone());
+        let (begin, begun) = mpsc::channel::<Setup>();
+        let (tell, is_ready) = mpsc::channel();
         std::thread::Builder::new().name(format!("worker {number}")).spawn(move || {
             if let Some(processor) = processor
                 && let Err(error) = processors::pin(processor)
             {
                 log::warning(format_args!("worker {number} isn't pinned to processor {processor}: {error}"));
             }
-            let seed = process::random_number();
-            let setup = Setup { mailbox, metrics, server_metrics, config, shared, aggregates, seed };
-            let run = || -> io::Result<()> {
-                let storage = DiskStorage::new(pool)?;
-                let reactor = match setup.config.reactor {
-                    Reactor::IoUring => IoUring::new().map(Some).or_else(|error| {
-                        fell_back.call_once(|| {
-                            log::warning(format_args!("io_uring is refused ({error}): the workers use epoll"));
-                        });
-                        Ok::<_, io::Error>(None)
-                    })?,
-                    Reactor::Epoll => None,
-                };
-                match reactor {
-                    Some(reactor) => {
-                        let host = Kernel { reactor: std::marker::PhantomData::<IoUring> };
-                        Worker::new(host, reactor, storage, LocalPrograms::new(), setup).run()
-                    }
-                    None => {
-                        let host = Kernel { reactor: std::marker::PhantomData::<Epoll> };
-                        Worker::new(host, Epoll::new()?, storage, LocalPrograms::new(), setup).run()
-                    }
+            let ground = match Ground::new(pool, reactor, &fell_back) {
+                Ok(ground) => ground,
+                Err(error) => {
+                    // Nobody waits for it any more if another has failed before.
+                    let _ = tell.send(Err(error));
+                    return;
+                }
+            };
+            let _ = tell.send(Ok(()));
+            // Else the configuration isn't used.
+            let Ok(setup) = begun.recv() else { return };
+            let (programs, storage) = (LocalPrograms::new(), ground.storage);
+            let result = match ground.reactor {
+                AnyReactor::IoUring(reactor) => {
+                    let host = Kernel { reactor: std::marker::PhantomData::<IoUring> };
+                    Worker::new(host, reactor, storage, programs, setup).run()
+                }
+                AnyReactor::Epoll(reactor) => {
+                    let host = Kernel { reactor: std::marker::PhantomData::<Epoll> };
+                    Worker::new(host, reactor, storage, programs, setup).run()
                 }
             };
             // Nobody listens any more: the engine is ending.
-            let _ = sender.send(Event::WorkerEnded { worker: number, result: run() });
+            let _ = sender.send(Event::WorkerEnded { worker: number, result });
         })?;
-        Ok(known)
+        Ok(Prepared { mailbox, is_ready, begin })
     }
 }

@@ -12,6 +12,7 @@ mod upgrade;
 use std::io;
 use std::process::ExitCode;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use leat_host::process::{self, Ended, Notice};
@@ -33,6 +34,8 @@ const LAST_WORDS: Duration = Duration::from_millis(500);
 const STABLE: Duration = Duration::from_secs(10);
 /// The longest pause before another start.
 const RESTART_DELAY_MAX: Duration = Duration::from_secs(5);
+/// A reload has an engine that crashes all the time start sooner, as it may be the cure, but no sooner than so long after its last start.
+const RELOAD_DELAY: Duration = Duration::from_secs(1);
 
 /// What wakes the supervisor.
 enum Event {
@@ -61,6 +64,7 @@ struct Supervisor<'a> {
     /// An upgrade was asked for while the engine wasn't ready: it follows.
     upgrade_next: bool,
     crashes: u32,
+    started: Instant,
     /// When to start the engine again.
     restart_at: Option<Instant>,
     /// Set when stopping: when to kill what is left.
@@ -70,15 +74,14 @@ struct Supervisor<'a> {
 /// Runs until it's stopped by a signal.
 #[must_use]
 pub fn run(source: &Source) -> ExitCode {
-    match start(source).and_then(|mut supervisor| supervisor.watch()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(message) => {
-            if !message.is_empty() {
-                log::error(message);
-            }
-            ExitCode::FAILURE
-        }
+    let ended = start(source).and_then(|mut supervisor| supervisor.watch());
+    if let Err(message) = ended.as_ref()
+        && !message.is_empty()
+    {
+        log::error(message);
     }
+    log::finish();
+    if ended.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 fn start(source: &Source) -> Result<Supervisor<'_>, String> {
@@ -95,6 +98,8 @@ fn start(source: &Source) -> Result<Supervisor<'_>, String> {
         let _ = notices.send(Event::Notice(notice));
     })
     .map_err(|error| format!("can't listen for signals: {error}"))?;
+    // From now on nothing may wait for whoever reads the messages.
+    log::start_thread().map_err(|error| format!("can't start a thread for messages: {error}"))?;
     // A predecessor may have held them back.
     process::hold_notices(false);
     process::adopt_orphans();
@@ -120,6 +125,7 @@ fn start(source: &Source) -> Result<Supervisor<'_>, String> {
         reload_next: false,
         upgrade_next: false,
         crashes: 0,
+        started: Instant::now(),
         restart_at: None,
         kill_at: None,
     };
@@ -170,6 +176,7 @@ impl Supervisor<'_> {
 
     fn start_engine(&mut self) -> io::Result<()> {
         self.restart_at = None;
+        self.started = Instant::now();
         self.listeners.begin_again();
         let (config, text) = match &self.applying {
             Some((config, text)) => (config, text),
@@ -304,7 +311,8 @@ impl Supervisor<'_> {
         let Some(engine) = &self.engine else {
             // It's in force when the next engine says so, which needn't be waited for now.
             self.applying = Some((config, text));
-            self.restart_at = Some(Instant::now());
+            let soonest = self.started + RELOAD_DELAY;
+            self.restart_at = Some(self.restart_at.map_or(soonest, |at| at.min(soonest)));
             return;
         };
         match self.listeners.send_new(engine).and_then(|()| engine.apply(&text)) {
@@ -429,9 +437,13 @@ impl Supervisor<'_> {
         if let Some(admin) = self.listeners.admin_address() {
             text.push_str(&format!("admin on http://{admin}/\n"));
         }
-        let mut out = io::stdout();
-        // Standard output may be closed: serving goes on.
-        let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+        let write = move || {
+            let mut out = io::stdout();
+            // Standard output may be closed: serving goes on.
+            let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+        };
+        // It may be a pipe that is full of lines of access logs. Without a thread nobody is told, which keeps nobody from being served.
+        let _ = thread::Builder::new().name("announcement".into()).spawn(write);
     }
 
     fn ended(&mut self, ended: Ended) -> Result<(), String> {
@@ -505,6 +517,7 @@ impl Supervisor<'_> {
         }
         let error = match upgrade::probe(self.source) {
             Ok(executable) => {
+                log::finish();
                 process::hold_notices(true);
                 if !self.nothing_else_waits() {
                     process::hold_notices(false);

@@ -65,17 +65,24 @@ fn name_engine(engine: &EngineProcess) -> String {
 /// The binary on disk, if it's a leat that accepts the configuration. Anything else would end everything: exec can't be undone.
 pub(super) fn probe(source: &Source) -> io::Result<PathBuf> {
     let executable = executable()?;
+    // What it says of itself goes the way of all messages: nobody may read standard error.
     let run = |arguments: &[&OsStr]| {
-        Command::new(&executable).args(arguments).stdout(Stdio::null()).stdin(Stdio::null()).status()
+        let output = Command::new(&executable).args(arguments).stdout(Stdio::null()).stdin(Stdio::null()).output()?;
+        Ok::<_, io::Error>((output.status, String::from_utf8_lossy(&output.stderr).trim_end().to_owned()))
     };
-    let version = run(&["--version".as_ref()])?;
-    if !version.success() {
-        return Err(io::Error::other(format!("`{} --version` failed: {version}", executable.display())));
+    let (status, said) = run(&["--version".as_ref()])?;
+    if !status.success() {
+        return Err(io::Error::other(format!("`{} --version` failed: {status}\n{said}", executable.display())));
     }
-    if let Some(file) = source.file()
-        && !run(&["check".as_ref(), file.as_os_str()])?.success()
-    {
-        return Err(io::Error::other(format!("it doesn't accept the configuration {}", file.display())));
+    if let Some(file) = source.file() {
+        let (status, said) = run(&["check".as_ref(), file.as_os_str()])?;
+        if !status.success() {
+            let message = format!("it doesn't accept the configuration {}\n{said}", file.display());
+            return Err(io::Error::other(message));
+        }
+        if !said.is_empty() {
+            log::warning(said);
+        }
     }
     Ok(executable)
 }

@@ -7,7 +7,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use crate::on_both_reactors;
-use crate::support::server::{binary, run, write_configuration};
+use crate::support::server::{binary, run, signal, write_configuration};
 use crate::support::{Client, Directory, Reactor, Server, eventually};
 
 const JSON_FIELDS: [&str; 15] = [
@@ -332,6 +332,46 @@ fn who_doesnt_read_messages_holds_nobody_up(reactor: Reactor) {
     assert!(read_until(&mut messages, "can't be started").contains("xxx"));
 }
 
+fn who_doesnt_read_messages_keeps_no_engine_from_being_started(reactor: Reactor) {
+    let directory = Directory::with(&[("site/a.txt", b"alpha\n"), ("other/a.txt", b"beta\n")]);
+    directory.fifo("messages");
+    let mut messages = pipe(&directory.at("messages"));
+    let text = |root: &str| format!("workers = 1\n[[site]]\nlisten = \"127.0.0.1:0\"\nroot = \"{root}\"\n");
+    let to = format!("2> '{}'", directory.at("messages").display());
+    let mut server = started_by_shell(reactor, &directory, &text("site"), "", &to);
+    while messages.write(&[b'x'; 4096]).is_ok() {}
+    let answers = |content: &str| {
+        eventually("the engine answers", || {
+            let mut client = Client::try_connect(server.address()).ok()?;
+            client.try_send("GET /a.txt HTTP/1.1\r\nHost: localhost\r\n\r\n").ok()?;
+            (client.try_reply().ok()?.text() == content).then_some(())
+        });
+    };
+    for _ in 0..2 {
+        let before = crate::reload::engines(&server);
+        before.iter().for_each(|&pid| signal(pid, "KILL"));
+        eventually("it's dead", || before.iter().all(|pid| !server.processes().contains(pid)).then_some(()));
+        answers("alpha\n");
+    }
+    assert!(read_until(&mut messages, "starts again").contains("xxx"));
+    while messages.write(&[b'x'; 4096]).is_ok() {}
+    write_configuration(reactor, &directory, &text("other"));
+    server.signal("HUP");
+    answers("beta\n");
+    // A configuration that the new binary refuses is told of, and the engine goes on.
+    let before = crate::reload::engines(&server);
+    write_configuration(reactor, &directory, "[[sight]]\n");
+    server.signal("USR2");
+    // Nobody can hear when it has been looked at: if it takes longer than that, only less is tested.
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    write_configuration(reactor, &directory, &text("site"));
+    server.signal("USR2");
+    eventually("there's another engine", || (crate::reload::engines(&server) != before).then_some(()));
+    answers("alpha\n");
+    server.signal("TERM");
+    server.wait_for_end();
+}
+
 on_both_reactors!(
     combined_lines_have_exactly_their_fields,
     nothing_that_a_client_sends_breaks_a_line,
@@ -344,4 +384,5 @@ on_both_reactors!(
     a_full_disk_cuts_no_line_that_follows,
     a_pipe_that_nobody_reads_is_told,
     who_doesnt_read_messages_holds_nobody_up,
+    who_doesnt_read_messages_keeps_no_engine_from_being_started,
 );

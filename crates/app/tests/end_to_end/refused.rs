@@ -5,7 +5,7 @@ use std::net::TcpListener;
 
 use crate::on_both_reactors;
 use crate::reload::engines;
-use crate::support::server::signal;
+use crate::support::server::{signal, write_configuration};
 use crate::support::{Client, Directory, Reactor, Server, eventually};
 
 fn site() -> Directory {
@@ -126,6 +126,49 @@ fn a_configuration_that_comes_while_no_engine_runs_is_put_in_force(reactor: Reac
     assert!(Client::try_connect(free).is_err(), "it's no address any more");
 }
 
+fn reloads_do_not_have_an_engine_start_all_the_time(reactor: Reactor) {
+    let site = site();
+    let server = Server::configured(reactor, &site, &text(1, "\"127.0.0.1:0\"", "one"));
+    fs::rename(site.at("one"), site.at("away")).unwrap();
+    kill_engine(&server);
+    server.wait_for_stderr(&["starts again in 400ms"]);
+    let bad = refused_by_engine(&site, 1, "\"127.0.0.1:0\"").replace("\"one\"", "\"two\"");
+    write_configuration(reactor, &site, &bad);
+    let ends = || server.stderr().iter().filter(|line| line.contains("starts again in")).count();
+    let before = ends();
+    for _ in 0..40 {
+        server.signal("HUP");
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    let more = ends() - before;
+    assert!((1..=4).contains(&more), "{more} engines in two seconds");
+}
+
+fn workers_that_cannot_be_started_leave_all_as_it_was(reactor: Reactor) {
+    let site = site();
+    let server = Server::configured(reactor, &site, &text(1, "\"127.0.0.1:0\"", "one"));
+    all_are_answered(&server);
+    let engine = engines(&server)[0];
+    let open = fs::read_dir(format!("/proc/{engine}/fd")).unwrap().count();
+    let limit = |count: usize| {
+        let arguments = [format!("--pid={engine}"), format!("--nofile={count}:")];
+        assert!(std::process::Command::new("prlimit").args(arguments).status().unwrap().success());
+    };
+    // There is room for the new sockets, and not for all that each worker wants.
+    for room in [10, 14, 18] {
+        limit(open + room);
+        let line = server.reload(reactor, &site, &text(8, "\"127.0.0.1:0\"", "two"));
+        assert!(line.contains("the old one stays in force: a worker can't be started"), "room for {room}: {line}");
+        all_are_answered(&server);
+        assert_eq!(engines(&server), [engine]);
+    }
+    limit(open + 200);
+    let line = server.reload(reactor, &site, &text(8, "\"127.0.0.1:0\"", "two"));
+    assert!(line.contains("the new configuration is in force"), "{line}");
+    answers(&server, "two\n");
+    assert_eq!(engines(&server), [engine]);
+}
+
 on_both_reactors!(
     the_next_engine_has_the_configuration_in_force,
     an_engine_that_can_serve_nothing_is_followed_by_others,
@@ -133,4 +176,6 @@ on_both_reactors!(
     a_refused_address_can_be_had_later,
     one_address_of_a_port_becomes_all_and_one_again,
     a_configuration_that_comes_while_no_engine_runs_is_put_in_force,
+    reloads_do_not_have_an_engine_start_all_the_time,
+    workers_that_cannot_be_started_leave_all_as_it_was,
 );
