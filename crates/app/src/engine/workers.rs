@@ -49,8 +49,8 @@ struct Ground {
 }
 
 enum AnyReactor {
-    IoUring(IoUring),
-    Epoll(Epoll),
+    IoUring(Box<IoUring>),
+    Epoll(Box<Epoll>),
 }
 
 impl Ground {
@@ -66,8 +66,8 @@ impl Ground {
             Reactor::Epoll => None,
         };
         let reactor = match ring {
-            Some(ring) => AnyReactor::IoUring(ring),
-            None => AnyReactor::Epoll(Epoll::new()?),
+            Some(ring) => AnyReactor::IoUring(Box::new(ring)),
+            None => AnyReactor::Epoll(Box::new(Epoll::new()?)),
         };
         Ok(Ground { storage, reactor })
     }
@@ -264,11 +264,11 @@ impl Engine<'_> {
             let result = match ground.reactor {
                 AnyReactor::IoUring(reactor) => {
                     let host = Kernel { reactor: std::marker::PhantomData::<IoUring> };
-                    Worker::new(host, reactor, storage, programs, setup).run()
+                    Worker::new(host, *reactor, storage, programs, setup).run()
                 }
                 AnyReactor::Epoll(reactor) => {
                     let host = Kernel { reactor: std::marker::PhantomData::<Epoll> };
-                    Worker::new(host, reactor, storage, programs, setup).run()
+                    Worker::new(host, *reactor, storage, programs, setup).run()
                 }
             };
             // Nobody listens any more: the engine is ending.
