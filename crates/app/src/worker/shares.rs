@@ -1,7 +1,7 @@
 //! The worker's tree as the configuration wants it (decision 6): who is below whom, under which policy, with which share. What is done with
 //! it is the tree's.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use leat_logic::schedule::{Cost, LeafId, Member, NodeId, PolicyKind, Share, Tree};
 
@@ -55,36 +55,65 @@ pub(super) struct Members {
     kept: Option<[Member; 2]>,
     /// What sites and owners without an owner are below.
     top: Option<NodeId>,
-    sites: Vec<(usize, NodeId)>,
+    sites: Vec<SiteMember>,
     owners: BTreeMap<String, NodeId>,
 }
 
+/// A site's node.
+struct SiteMember {
+    place: usize,
+    node: NodeId,
+    /// As it's configured, or was.
+    share: Share,
+    /// It's below an owner.
+    has_owner: bool,
+}
+
+/// The weight of each place where owners and sites of the configuration have these; 0 where none is planned. A site that has gone from the configuration
+/// still has requests: it has the part of those around it that its own weight gave it beside theirs.
+pub(super) fn weights_of_places(config: &Config, places: &[(&str, &Place)], owners: &[u32], sites: &[u32]) -> Vec<u32> {
+    let planned: BTreeMap<&str, u32> =
+        config.sites.iter().map(|site| site.name.as_str()).zip(sites.iter().copied()).collect();
+    // What has been configured below each owner, and below none, and what is planned for that.
+    let mut sums: BTreeMap<Option<&str>, (u64, u64)> = BTreeMap::new();
+    let known: BTreeSet<&str> = config.owners.iter().map(|owner| owner.name.as_str()).collect();
+    let above = |owner: &str| known.get(owner).copied();
+    let of_owners = config.owners.iter().zip(owners).map(|(owner, planned)| (&owner.owner, owner.weight, planned));
+    let of_sites = config.sites.iter().zip(sites).map(|(site, planned)| (&site.owner, site.weight, planned));
+    for (owner, configured, &planned) in of_owners.chain(of_sites) {
+        let sum = sums.entry(above(owner)).or_default();
+        *sum = (sum.0 + u64::from(configured), sum.1 + u64::from(planned));
+    }
+    let of_gone = |owner: &str, weight: u32| match sums.get(&above(owner)) {
+        Some(&(configured, planned)) if configured > 0 => {
+            (u64::from(weight) * planned / configured).clamp(1, u64::from(Share::WEIGHT_MAX)) as u32
+        }
+        _ => weight,
+    };
+    let weight = |&(name, place): &(&str, &Place)| match (planned.get(name), place) {
+        (Some(&weight), _) => weight,
+        (None, Place::Site { owner, share, .. }) => of_gone(owner, share.weight),
+        (None, Place::Admin | Place::Unknown) => 0,
+    };
+    places.iter().map(weight).collect()
+}
+
 impl Members {
-    /// Gives owners and sites other weights; `places` are where sites were, by name, among those that were planted.
-    pub(super) fn weigh<E: Copy>(
-        &self,
-        tree: &mut Tree<E>,
-        config: &Config,
-        weights: (&[u32], &[u32]),
-        places: &BTreeMap<&str, usize>,
-    ) {
-        let (owners, sites) = weights;
+    /// Gives owners and sites other weights; sites by their places among those that were planted, 0 for none.
+    pub(super) fn weigh<E: Copy>(&self, tree: &mut Tree<E>, config: &Config, owners: &[u32], of_places: &[u32]) {
         let mut below_root = Vec::new();
         for (owner, &weight) in config.owners.iter().zip(owners) {
             if let Some(&node) = self.owners.get(&owner.name) {
                 below_root.push((node, Share { weight, priority: owner.priority }));
             }
         }
-        for (site, &weight) in config.sites.iter().zip(sites) {
-            let at =
-                places.get(site.name.as_str()).map(|place| self.sites.binary_search_by_key(place, |&(known, _)| known));
-            if let Some(Ok(at)) = at {
-                let (node, share) = (self.sites[at].1, Share { weight, priority: site.priority });
-                if self.owners.contains_key(&site.owner) {
-                    set_share(tree, node, share);
-                } else {
-                    below_root.push((node, share));
-                }
+        for site in &self.sites {
+            let weight = of_places.get(site.place).copied().filter(|&weight| weight > 0);
+            let share = Share { weight: weight.unwrap_or(site.share.weight), ..site.share };
+            if site.has_owner {
+                set_share(tree, site.node, share);
+            } else {
+                below_root.push((site.node, share));
             }
         }
         if let Some([admin, unknown]) = self.kept {
@@ -123,13 +152,15 @@ pub(super) fn plant<E: Copy>(config: &Config, places: &[&Place]) -> Planted<E> {
     let unknown = add_node(&mut tree, root, PolicyKind::WeightedFair, Share::weight(kept.unknown));
     tree.keep_charges(unknown).expect("it has just been added");
     let admin = add_leaf(&mut tree, root, Share::weight(kept.admin));
+    let known: BTreeSet<&str> = config.owners.iter().map(|owner| owner.name.as_str()).collect();
     let mut sites = Vec::new();
     let leaves = places.iter().enumerate().map(|(number, place)| match place {
         Place::Admin => [admin; Stage::COUNT],
         Place::Unknown => [add_leaf(&mut tree, unknown, Share::default()); Stage::COUNT],
         Place::Site { owner, share, stages } => {
             let (node, leaves) = branches.add_site(&mut tree, owner, *share, *stages);
-            sites.extend(node.map(|node| (number, node)));
+            let has_owner = known.contains(owner.as_str());
+            sites.extend(node.map(|node| SiteMember { place: number, node, share: *share, has_owner }));
             leaves
         }
     });
@@ -375,8 +406,7 @@ mod tests {
                 (0..events).map(pop).collect()
             };
             serve(&mut tree, &[0], 500);
-            let place = [("a", 0), ("b", 1)].into();
-            members.weigh(&mut tree, &config, (&[], &[a, b]), &place);
+            members.weigh(&mut tree, &config, &[], &[a, b]);
             let order = serve(&mut tree, &[0, 1], 1_000);
             let waits = order.iter().position(|&place| place == 0).unwrap();
             assert!(waits <= 122, "{a}:{b}: {waits} events of 0.1 ms");
@@ -414,8 +444,8 @@ mod tests {
         // One has twice what the others have, which is nearly the most that a plan says.
         let mut planned = vec![15_000; SITES];
         planned[7] = 30_000;
-        let place = names.iter().enumerate().map(|(number, name)| (name.as_str(), 2 + number)).collect();
-        members.weigh(&mut tree, &config, (&[], &planned), &place);
+        let named: Vec<_> = ["", ""].into_iter().chain(names.iter().map(String::as_str)).zip(&places).collect();
+        members.weigh(&mut tree, &config, &[], &weights_of_places(&config, &named, &[], &planned));
         leaves.iter().enumerate().for_each(|(place, leaves)| tree.push(leaves[0], place).unwrap());
         let mut counts = vec![0; places.len()];
         for _ in 0..61_000 {
@@ -435,6 +465,38 @@ mod tests {
             assert!((part - 1.0).abs() < 0.02, "{place}: {part}");
         }
     }
+
+    #[test]
+    fn who_has_gone_from_the_configuration_keeps_its_part_beside_planned_weights() {
+        let named = |name: &str, owner: &str, weight| config::Site {
+            name: name.to_owned(),
+            owner: owner.to_owned(),
+            weight,
+            ..config::Site::default()
+        };
+        let config = Config {
+            owners: vec![owner("press", "", 300), owner("alone", "", 100)],
+            sites: vec![named("a", "", 100), named("b", "press", 50), named("c", "press", 150)],
+            ..Config::default()
+        };
+        let places = [
+            ("a", &site("", 100)),
+            ("gone", &site("", 200)),
+            ("b", &site("press", 50)),
+            ("gone below", &site("press", 100)),
+            ("c", &site("press", 150)),
+            ("gone alone", &site("alone", 70)),
+            ("gone with its owner", &site("gone", 50)),
+            ("light", &site("press", 1)),
+            (UNKNOWN, &Place::Unknown),
+        ];
+        let weights = |owners: &[u32], sites: &[u32]| weights_of_places(&config, &places, owners, sites);
+        assert_eq!(weights(&[30_000, 10_000], &[10_000, 100, 500]), [10_000, 20_000, 100, 300, 500, 70, 5_000, 3, 0]);
+        assert_eq!(weights(&[40_000, 100], &[9_900, 1, 1]), [9_900, 20_000, 1, 1, 1, 70, 5_000, 1, 0]);
+        assert_eq!(weights(&[65_535, 65_535], &[65_535, 1, 1])[1], 65_535, "the most that there is");
+    }
+
+    const UNKNOWN: &str = "(unknown)";
 
     #[test]
     fn weights_are_never_below_one() {

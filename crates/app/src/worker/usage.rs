@@ -9,7 +9,7 @@ use leat_logic::time::Instant;
 
 use super::entitlement::PlanWeights;
 use super::settings::{Site, SiteKind};
-use super::shares::Place;
+use super::shares::{Place, weights_of_places};
 use super::{Host, Stage, Worker, entitlement};
 use crate::config::{self, Config, First};
 
@@ -155,14 +155,9 @@ impl<H: Host> Worker<H> {
     /// Uses other weights than the configured ones, so that shares hold over all workers.
     pub(super) fn weigh(&mut self, config: &Arc<Config>, owners: &[u32], sites: &[u32]) {
         if Arc::ptr_eq(config, &self.config) {
-            let places = self.sites.iter().enumerate().map(|(place, site)| (site.name.as_str(), place)).collect();
-            self.members.weigh(&mut self.tree, config, (owners, sites), &places);
-            let mut of_places = vec![0; self.sites.len()];
-            for (site, &weight) in config.sites.iter().zip(sites) {
-                if let Some(&place) = places.get(site.name.as_str()) {
-                    of_places[place] = weight;
-                }
-            }
+            let places: Vec<_> = self.sites.iter().map(|site| (site.name.as_str(), &site.place)).collect();
+            let of_places = weights_of_places(config, &places, owners, sites);
+            self.members.weigh(&mut self.tree, config, owners, &of_places);
             self.plan_weights = PlanWeights { owners: owners.to_vec(), sites: of_places };
         }
     }
