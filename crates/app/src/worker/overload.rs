@@ -234,6 +234,14 @@ impl<H: Host> Worker<H> {
         }
     }
 
+    /// A request has become something that isn't one and may last for hours: it keeps no other out, and what it costs from now on says nothing of requests.
+    pub(super) fn leave_requests(&mut self, token: Token) {
+        let Some(mut exchange) = self.connections[token].exchange.take() else { return };
+        self.forget(&exchange);
+        exchange.standing = Standing::Apart;
+        self.connections[token].exchange = Some(exchange);
+    }
+
     /// An exchange is over, however it ended.
     pub(super) fn forget(&mut self, exchange: &Exchange<File<H>>) {
         let Some(site) = &exchange.site else { return };

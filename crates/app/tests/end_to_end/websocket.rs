@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 
 use crate::on_both_reactors;
-use crate::support::{Client, Directory, Reactor, Server, Upstream};
+use crate::support::{Client, Directory, Reactor, Server, Upstream, eventually};
 
 const ASK: &str = "GET /live/x HTTP/1.1\r\nHost: it.test\r\nConnection: keep-alive, Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: abc\r\n\r\n";
 const AGREE: &str = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: def\r\n\r\n";
@@ -90,6 +90,29 @@ fn nobody_is_cut_for_being_silent_for_a_while(reactor: Reactor) {
     assert_eq!(open(&server).until_closed(), b"");
 }
 
+fn it_is_no_request_in_flight(reactor: Reactor) {
+    let upstream = upstream();
+    let directory = Directory::new();
+    let text = format!(
+        "workers = 1\n[admin]\nlisten = \"127.0.0.1:0\"\n[[site]]\nname = \"it\"\nmax_in_flight = 1\nlisten = \"127.0.0.1:0\"\n\
+         [[site.handler]]\npath = \"/*\"\n[site.handler.proxy]\nto = \"{}\"\n",
+        upstream.address()
+    );
+    let server = Server::configured(reactor, &directory, &text);
+    let mut clients = [open(&server), open(&server), open(&server)];
+    assert_eq!(server.get("/").text(), "no");
+    for client in &mut clients {
+        client.send("still there");
+        assert_eq!(client.read_content(11).unwrap(), b"still there");
+    }
+    drop(clients);
+    assert_eq!(server.get("/").text(), "no");
+    eventually("no request is left", || {
+        let page = Client::connect(server.admin()).get("/metrics").text();
+        page.contains("\nleat_requests_started{site=\"it\"} 0\n").then_some(())
+    });
+}
+
 fn who_does_not_agree_answers(reactor: Reactor) {
     let upstream = upstream();
     let (_directory, server) = serve(reactor, &upstream, "", "");
@@ -120,6 +143,7 @@ fn a_reload_leaves_it_alone_and_a_stop_does_not_wait_for_ever(reactor: Reactor) 
 on_both_reactors!(
     what_is_said_goes_both_ways_until_one_side_ends,
     nobody_is_cut_for_being_silent_for_a_while,
+    it_is_no_request_in_flight,
     who_does_not_agree_answers,
     a_reload_leaves_it_alone_and_a_stop_does_not_wait_for_ever,
 );

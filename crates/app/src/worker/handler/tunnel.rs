@@ -26,6 +26,7 @@ impl<H: Host> Worker<H> {
         if let Kind::Proxy { proxy, .. } = &run.handler.kind {
             proxy.leave_place(self.now, place);
         }
+        self.leave_requests(token);
         self.serve_waiting(&run.handler);
         // What the client has sent already.
         self.queue(Stage::Transmit, token);
