@@ -100,6 +100,14 @@ impl Front {
         }
     }
 
+    /// The numbers that a configuration gives to others than this one, each with the node that had it, if there was one.
+    pub(super) fn renumbered(&self, cluster: &config::Cluster) -> Vec<(u32, Option<NodeId>)> {
+        let places = 0..self.names.len().max(cluster.nodes.len());
+        let is_other = |place: &usize| self.names.get(*place) != cluster.nodes.get(*place).map(|node| &node.name);
+        let had = |place: usize| self.names.get(place).and_then(|name| self.dispatcher.find(name));
+        places.filter(is_other).map(|place| (number_of(place), had(place))).collect()
+    }
+
     pub(super) fn is_removed(&self, node: &str) -> bool {
         self.removed.contains(node)
     }

@@ -219,7 +219,8 @@ impl<H: Host> Worker<H> {
             if let Part::Peer(peer) = &cluster.part {
                 cluster.links.move_to(peer.fronts(), peer::nodes_before(&config.cluster));
             }
-            let changed = cluster.part.configure(config, &self.shared, self.now);
+            let mut changed = cluster.part.configure(config, &self.shared, self.now);
+            changed.extend(self.spread.iter_mut().flat_map(|spread| spread.renumber(&config.cluster, self.now)));
             cluster.links.replaced.extend(&changed);
             // Whoever has had such a number isn't who has it now, or was no node.
             let of_others = cluster.links.sessions_of(&changed);

@@ -76,6 +76,7 @@ impl Spread {
     /// Takes over what a configuration says of the nodes.
     fn configure(&mut self, cluster: &config::Cluster, now: Instant) -> Result<(), String> {
         let text = |error: steering::Error| error.to_string();
+        self.renumber(cluster, now);
         self.set_ways(cluster, |_| true);
         if let Some(steering) = &mut self.steering {
             steering.set_services(&services(cluster, &self.server)).map_err(text)?;
@@ -90,6 +91,20 @@ impl Spread {
             }
         }
         self.renew(now)
+    }
+
+    /// Forgets what was said under numbers that a configuration gives to others, who haven't said it. Returns these numbers.
+    pub(super) fn renumber(&mut self, cluster: &config::Cluster, now: Instant) -> Vec<u32> {
+        let Some(front) = &mut self.front else { return Vec::new() };
+        let renumbered = front.renumbered(cluster);
+        for (number, had) in &renumbered {
+            self.draining.retain(|server, _| server.server() != *number);
+            // It may be there under another number.
+            if let Some(had) = had.filter(|_| self.drained.remove(number)) {
+                front.dispatcher.set_draining(had, false, now);
+            }
+        }
+        renumbered.into_iter().map(|(number, _)| number).collect()
     }
 
     /// Tells the programs the ways to nodes. One to which there is none now gets nothing, until there is.
@@ -368,6 +383,54 @@ mod tests {
     use super::*;
     use crate::config::Cluster;
 
+    /// A front without programs.
+    fn front(cluster: &Cluster, now: Instant) -> Spread {
+        let mut spread = Spread {
+            steering: None,
+            front: Some(Front::new(cluster, &[0; 32], 1, Table::default())),
+            served: None,
+            server: Vec::new(),
+            count_at: now,
+            left: Vec::new(),
+            forget_at: Instant::NEVER,
+            draining: BTreeMap::new(),
+            drained: BTreeSet::new(),
+            lost: BTreeSet::new(),
+        };
+        spread.configure(cluster, now).expect("nothing to tell the kernel");
+        spread
+    }
+
+    #[test]
+    fn what_a_node_has_said_isnt_said_of_another_that_a_reload_gives_its_number() {
+        let cluster = |names: &[&str]| Cluster {
+            nodes: names
+                .iter()
+                .map(|name| ClusterNode { name: (*name).to_owned(), ..ClusterNode::default() })
+                .collect(),
+            ..Cluster::default()
+        };
+        let now = Instant { ns: 1 };
+        let mut spread = front(&cluster(&["n1", "n2", "n3"]), now);
+        let kept = |spread: &Spread| -> Vec<String> {
+            let members = spread.front.as_ref().map(|front| front.members(now)).unwrap_or_default();
+            let keeps = members.into_iter().filter(|member| member.standing == spread::Standing::Keeps);
+            keeps.map(|member| member.name).collect()
+        };
+        for (name, number) in [("n1", 1), ("n2", 2), ("n3", 3)] {
+            spread.worker_drains(name, ServerId::new(number, 0), Some(true), now);
+        }
+        assert_eq!(kept(&spread), ["n1", "n2", "n3"]);
+        // One stays, one has another's number from now on, and one is new: these two will say what they do by new links.
+        spread.configure(&cluster(&["n1", "n3", "n4"]), now).expect("nothing to tell the kernel");
+        assert_eq!(kept(&spread), ["n1"]);
+        spread.worker_drains("n3", ServerId::new(2, 0), Some(true), now);
+        assert_eq!(kept(&spread), ["n1", "n3"]);
+        // The last word of the one that had the number before is nothing to who has it now.
+        spread.worker_drains("n4", ServerId::new(3, 0), None, now);
+        assert_eq!(kept(&spread), ["n1", "n3"]);
+    }
+
     #[test]
     fn a_node_drains_when_all_its_linked_workers_do_whichever_process_they_are_of() {
         let cluster = Cluster {
@@ -375,21 +438,7 @@ mod tests {
             ..Cluster::default()
         };
         let now = Instant { ns: 1 };
-        let mut front = Front::new(&cluster, &[0; 32], 1, Table::default());
-        front.configure(&cluster, now);
-        let (draining, drained) = (BTreeMap::new(), BTreeSet::new());
-        let mut spread = Spread {
-            steering: None,
-            front: Some(front),
-            served: None,
-            server: Vec::new(),
-            count_at: now,
-            left: Vec::new(),
-            forget_at: Instant::NEVER,
-            draining,
-            drained,
-            lost: BTreeSet::new(),
-        };
+        let mut spread = front(&cluster, now);
         let mut drains = |worker, drains| {
             spread.worker_drains("n1", ServerId::new(1, worker), drains, now);
             let members = spread.front.as_ref().map(|front| front.members(now)).unwrap_or_default();
