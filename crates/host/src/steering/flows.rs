@@ -452,3 +452,27 @@ fn is_over(flow: &RawFlow, now_ns: u64) -> bool {
     }
     (client_fin || has(FLOW_NODE_CLOSED)) && quiet >= HALF_OVER
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_acknowledged_is_counted_from_where_the_holder_got_it_unless_the_entry_is_from_before_that_was_kept() {
+        let since = |acknowledged: u32, base: u32, wraps: u16, first: u32| {
+            Heard { acknowledged, base, wraps, ..Heard::default() }.acknowledged_since(first)
+        };
+        assert_eq!(since(1_500, 1_000, 0, 1_000), Some(500));
+        assert_eq!(since(1_500, 1_000, 2, 1_000), Some((2 << 32) + 500));
+        // Round the end of the numbers.
+        assert_eq!(since(100, u32::MAX - 99, 0, u32::MAX - 99), Some(200));
+        // A packet of moments before came by, or was held.
+        assert_eq!(since(1_500, 1_200, 0, 1_000), Some(500));
+        assert_eq!(since(1_500, 900, 0, 1_000), Some(500));
+        assert_eq!(since(950, 900, 0, 1_000), None, "less than it had then");
+        // An entry without a base, whatever was counted by zero.
+        assert_eq!(since(1_500, 0, 3, 1_000), Some(500));
+        // One whose base is of another holder's time.
+        assert_eq!(since(1_500, 1_000 + (1 << 30) + 1, 1, 1_000), Some(500));
+    }
+}

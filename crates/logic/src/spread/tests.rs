@@ -489,3 +489,46 @@ fn who_drains_takes_nothing_and_who_is_silent_is_gone() {
     world.pass(Duration::from_secs(4));
     assert!(world.links.is_empty() && !world.peers[0].give(flow, server(2 * WORKERS)));
 }
+
+/// A worker with a link to a giver and none to a front, and what it does but for saying that it's there.
+fn taker(giver: SessionId) -> Peer {
+    let mut peer = Peer::new(Instant { ns: 1 }, 0);
+    peer.connected(Instant { ns: 1 }, giver, server(0), None);
+    while peer.poll_effect().is_some() {}
+    peer
+}
+
+#[test]
+fn of_what_could_not_be_thawed_the_record_stays_as_it_was() {
+    let (now, giver) = (Instant { ns: 1 }, SessionId(1));
+    let mut peer = taker(giver);
+    let flow = FlowId { home: server(0), serial: 1 };
+    let offer = |generation| Message::Offer { flow, generation, image: Bytes::new(), is_lent: false };
+    let reason = RefuseReason::Kernel;
+    let refused = |generation| Effect::Send { session: giver, message: Message::Refused { flow, generation, reason } };
+    // One that was never here is nowhere.
+    peer.handle_message(now, giver, offer(Generation(1)));
+    assert!(matches!(peer.poll_effect(), Some(Effect::Thaw { .. })));
+    peer.thaw_failed(flow, reason);
+    assert_eq!((peer.poll_effect(), peer.flow_count()), (Some(refused(Generation(1))), 0));
+    // One that was sent on from here still is: whoever doesn't know better looks for it here.
+    peer.handle_message(now, giver, offer(Generation(2)));
+    peer.thawed(flow, Some(ends(flow)));
+    assert!(peer.give(flow, server(0)));
+    peer.frozen(flow, Bytes::new());
+    peer.handle_message(now, giver, Message::Taken { flow, generation: Generation(3) });
+    while peer.poll_effect().is_some() {}
+    peer.handle_message(now, giver, offer(Generation(4)));
+    assert!(matches!(peer.poll_effect(), Some(Effect::Thaw { .. })));
+    peer.thaw_failed(flow, reason);
+    assert_eq!((peer.poll_effect(), peer.flow_count()), (Some(refused(Generation(4))), 1));
+    assert!(peer.live().next().is_none(), "it isn't here");
+    // Its holder may offer it again, and what ends there is forgotten here.
+    peer.handle_message(now, giver, offer(Generation(4)));
+    assert!(matches!(peer.poll_effect(), Some(Effect::Thaw { .. })));
+    peer.thaw_failed(flow, reason);
+    while peer.poll_effect().is_some() {}
+    peer.handle_message(now, giver, Message::Ended { flow, generation: Generation(3), is_cut: false });
+    let did: Vec<Effect> = std::iter::from_fn(|| peer.poll_effect()).collect();
+    assert!(matches!(did.last(), Some(Effect::Unsteer { .. })) && peer.flow_count() == 0, "{did:?}");
+}

@@ -154,3 +154,30 @@ impl<H: Host> Worker<H> {
         cost
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use leat_logic::handoff::{HttpState, ServerId};
+
+    use super::*;
+
+    fn flow(serial: u64) -> FlowId {
+        FlowId { home: ServerId(0), serial }
+    }
+
+    #[test]
+    fn what_arrives_does_not_wait_for_links_behind_what_is_not_given_away_any_more() {
+        let mut turns = Turns::default();
+        let image = Image { flow: flow(2), tcp: None, congestion: None, http: HttpState::default(), reply: None };
+        turns.add(flow(1), Turn::Freeze);
+        turns.add(flow(2), Turn::Thaw(Box::new(image)));
+        turns.add(flow(3), Turn::Freeze);
+        assert!(turns.next_is_freeze());
+        turns.remove(flow(1));
+        assert!(!turns.next_is_freeze() && turns.len() == 2);
+        assert!(matches!(turns.next(), Some((next, Turn::Thaw(_))) if next == flow(2)));
+        assert!(turns.next_is_freeze());
+        turns.remove(flow(3));
+        assert!(!turns.next_is_freeze() && turns.next().is_none());
+    }
+}

@@ -372,3 +372,65 @@ fn a_process_that_has_nothing_stays_as_well_until_it_is_followed() {
     pair.lose();
     assert!(pair.node.has_left());
 }
+
+#[test]
+fn the_cut_of_a_giver_whose_flow_went_on_elsewhere_resets_nobody() {
+    let mut pair = Pair::new();
+    let node = pair.session();
+    pair.hand_over();
+    pair.hand_back();
+    let other = pair.connect_other();
+    pair.home.place(FLOW, Destination::Node(OTHER)).unwrap();
+    let cut = |generation| Message::Ended { flow: FLOW, generation: Generation(generation), is_cut: true };
+    let is_reset = |pair: &Pair| pair.home_did.contains(&Effect::Reset { flow: FLOW });
+    // While the other hasn't said that it has it, and after that.
+    for is_taken in [false, true] {
+        if is_taken {
+            let taken = Message::Taken { flow: FLOW, generation: Generation(3) };
+            pair.home.handle_message(pair.now, other, taken);
+        }
+        pair.home.handle_message(pair.now, node, cut(1));
+        pair.talk();
+        assert!(!is_reset(&pair) && pair.home.flow_count() == 1, "{:?}", pair.home_did);
+    }
+    assert_eq!(pair.home.holder(FLOW), Some(Some(OTHER)));
+    // Nor is it the giver's to say under the generation that the other has.
+    pair.home.handle_message(pair.now, node, cut(3));
+    pair.talk();
+    assert!(!is_reset(&pair) && pair.home.flow_count() == 1, "{:?}", pair.home_did);
+    pair.home.handle_message(pair.now, other, cut(3));
+    pair.talk();
+    assert!(is_reset(&pair) && pair.home.flow_count() == 0, "{:?}", pair.home_did);
+}
+
+#[test]
+fn what_could_not_be_frozen_while_its_home_ends_is_inherited_as_it_is() {
+    let mut pair = Pair::new();
+    pair.lend();
+    assert!(pair.node.replied(FLOW, 1));
+    pair.home.bequeath(|node| node == NODE);
+    pair.talk();
+    assert_eq!((pair.home.flow_count(), pair.node.flow_count()), (1, 1), "it's still under way");
+    pair.node_did.clear();
+    pair.node.freeze_failed(FLOW);
+    pair.talk();
+    assert_eq!(pair.node_did, [Effect::Inherit { flows: vec![FLOW] }]);
+    assert_eq!((pair.home.flow_count(), pair.node.flow_count()), (0, 0));
+}
+
+#[test]
+fn nothing_is_left_at_a_node_of_what_it_could_not_thaw() {
+    let mut pair = Pair::new();
+    pair.offer();
+    pair.node.thaw_failed(FLOW, RefuseReason::Kernel);
+    assert_eq!(pair.node.flow_count(), 0);
+    pair.lose();
+    // The refusal was lost; what the node says that it has doesn't name it.
+    pair.home_did.clear();
+    pair.reconnect();
+    let unfreeze = Effect::Unfreeze { flow: FLOW, generation: Generation(1) };
+    assert_eq!(pair.home_did, [unsteer(1), unfreeze]);
+    pair.node.thawed(FLOW);
+    pair.node.thaw_failed(FLOW, RefuseReason::Kernel);
+    assert!(pair.collect_node().is_empty(), "it's over");
+}
