@@ -7,9 +7,10 @@ use std::process::Command;
 const FOLDER: &str = "crates/host/src/steering/programs";
 const HASHES: &str = "objects.sha256";
 const PROGRAMS: [&str; 6] = ["dispatcher", "dispatcher_born", "node", "node_born", "spread", "spread_served"];
-const SOURCES: [&str; 17] = [
+const SOURCES: [&str; 18] = [
     "answer.h",
     "born.h",
+    "choice.h",
     "cookie.h",
     "dispatcher.c",
     "dispatcher_born.c",
@@ -87,8 +88,11 @@ fn compile(folder: &Path, program: &str, object: &PathBuf) -> Result<(), String>
     // The kernel's headers are in a folder named after the processor, which doesn't matter to what is used of them.
     let headers = format!("-I/usr/include/{}-linux-gnu", std::env::consts::ARCH);
     let source = format!("{program}.c");
+    // It compares and exchanges, which all kernels have that have what it's for.
+    let processor = (program == "dispatcher_born").then_some("-mcpu=v3");
     output(
         Command::new("clang")
+            .args(processor)
             .args(["-target", "bpf", "-O2", "-g", "-Wall", "-Wextra", "-Wno-unused-parameter", "-Werror"])
             .args([&headers, "-fdebug-compilation-dir=.", "-c", &source, "-o"])
             .arg(object)

@@ -186,6 +186,8 @@ pub struct WorkerMetrics {
     pub handoffs: Number,
     /// Connections that began at a node.
     pub births: Number,
+    /// Of these, by a choice that stood.
+    pub births_unasked: Number,
     /// Offers that were refused or lost.
     pub handoffs_refused: Number,
     /// Connections that came back from a node.
@@ -281,6 +283,7 @@ impl WorkerMetrics {
             packets_unserved: Number::default(),
             handoffs: Number::default(),
             births: Number::default(),
+            births_unasked: Number::default(),
             handoffs_refused: Number::default(),
             handoffs_returned: Number::default(),
             connections_inherited: Number::default(),

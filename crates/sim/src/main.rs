@@ -97,6 +97,7 @@ impl Counts for handoff::Summary {
         self.cut += other.cut;
         self.lost_with_home += other.lost_with_home;
         self.born += other.born;
+        self.unasked += other.unasked;
         self.changes += other.changes;
         self.recovered += other.recovered;
         self.lent += other.lent;

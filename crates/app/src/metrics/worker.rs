@@ -117,6 +117,15 @@ pub(super) const FAMILIES: &[(&Family, Read)] = &[
     ),
     (
         &Family {
+            name: "leat_births_unasked_total",
+            kind: "counter",
+            labels: "",
+            help: "The same at a dispatcher, where a choice stood: its kernel sent them there without asking.",
+        },
+        |worker| &worker.births_unasked,
+    ),
+    (
+        &Family {
             name: "leat_handoffs_refused_total",
             kind: "counter",
             labels: "",

@@ -251,3 +251,49 @@ fn who_waits_at_a_full_node_that_is_stopped_is_answered_by_another() {
         assert_eq!(rest, [Ok(()); 4]);
     });
 }
+
+/// Many ask for a few things, each over connections of its own: from the second one on the dispatcher's kernel knows where they begin.
+#[test]
+fn what_many_ask_for_begins_at_nodes_without_the_dispatcher_being_asked() {
+    const CLIENTS: usize = 8;
+    const REQUESTS: usize = 150;
+    if !is_possible() {
+        return;
+    }
+    let (lab, folder) = (Lab::new(), Folder::new("unasked"));
+    for page in 0..4 {
+        fs::write(folder.path(&format!("site/page{page}")), format!("page {page}")).expect("a file to serve");
+    }
+    let text = "workers = 2\n[cluster]\nvip = '10.77.0.100:80'\ndispatchers = '10.77.0.1'\nkey_file = 'cluster.key'\n\
+                [[cluster.node]]\nname = 'n1'\naddress = '10.77.0.11'\n[[cluster.node]]\nname = 'n2'\naddress = '10.77.0.12'\n\
+                [admin]\nlisten = '127.0.0.1:9180'\n[[site]]\nroot = 'site'\n";
+    fs::write(folder.path("cluster.toml"), text).expect("a configuration");
+    lab.well(&["up", &folder.path("cluster.toml")]);
+    lab.at("client1", || {
+        std::thread::scope(|scope| {
+            for client in 0..CLIENTS {
+                scope.spawn(move || {
+                    for turn in 0..REQUESTS {
+                        let (mut stream, mut reply, page) = (begin(0), Vec::new(), (client + turn) % 4);
+                        let request = format!(
+                            "GET /page{page} HTTP/1.1\r\nHost: x\r\nX-Turn: {turn}\r\nConnection: close\r\n\r\n"
+                        );
+                        stream.write_all(request.as_bytes()).expect("it's open");
+                        stream.read_to_end(&mut reply).expect("a reply");
+                        assert!(reply.ends_with(format!("page {page}").as_bytes()), "client {client}, turn {turn}");
+                    }
+                });
+            }
+        });
+    });
+    let at_home = |name| lab.number("dispatcher", name);
+    if at_home("leat_births_total") == 0 {
+        return println!("skipped: no connection can begin at a node here");
+    }
+    within("the books are empty", || at_home("leat_flows") == 0);
+    assert!(at_home("leat_births_unasked_total") > (CLIENTS * REQUESTS / 4) as u64, "most are asked for in time");
+    assert_eq!((at_home("leat_flows_cut_total"), at_home("leat_flows_recovered_total")), (0, 0));
+    // Each content has been at one node.
+    let answered = |node| lab.number(node, "leat_births_total");
+    assert_eq!(answered("n1") + answered("n2"), at_home("leat_births_total"));
+}

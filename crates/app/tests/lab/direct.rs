@@ -174,7 +174,8 @@ fn hears_nothing(begun: Begun) {
     let kinds: Vec<_> =
         outcomes.iter().filter_map(|outcome| outcome.as_ref().err().map(std::io::Error::kind)).collect();
     assert!(kinds.iter().all(|kind| *kind == ErrorKind::ConnectionReset), "{kinds:?}");
-    assert!(kinds.len() <= 20, "only those of n1: {kinds:?}");
+    // A third, as exactly as turns that are chosen in advance are taken.
+    assert!(kinds.len() <= 24, "only those of n1: {kinds:?}");
     is_tried(2);
 }
 

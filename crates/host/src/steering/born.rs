@@ -60,12 +60,12 @@ const TIMESTAMP_BYTES: u16 = 12;
 /// A TCP segment in a frame, as far as it's understood here.
 pub(super) struct Segment<'a> {
     pub(super) sequence: u32,
-    acknowledged: u32,
-    window: u16,
+    pub(super) acknowledged: u32,
+    pub(super) window: u16,
     /// What it echoes of our clock.
-    echo: Option<u32>,
-    has_fin: bool,
-    payload: &'a [u8],
+    pub(super) echo: Option<u32>,
+    pub(super) has_fin: bool,
+    pub(super) payload: &'a [u8],
 }
 
 impl Segment<'_> {

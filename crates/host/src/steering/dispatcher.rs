@@ -7,10 +7,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use aya::maps::{Array, HashMap, MapData, MapError, PerCpuArray};
 use aya::programs::tc::TcAttachType;
+use leat_logic::handoff::ServerId;
 use leat_logic::time::Instant;
 
 use super::attach::{Programs, RunTime};
 use super::born::{Arrival, CookieKey, for_this_kernel};
+use super::choice::{Begun, Choices, StandingChoice};
 use super::flows::{FlowKey, Flows, Totals};
 use super::held::{self, Held};
 use super::layout::{
@@ -75,6 +77,8 @@ pub struct Dispatcher {
     was_left: bool,
     /// The VIPs whose SYNs are answered without a socket, where that can be.
     answered: Option<Mutex<HashMap<MapData, RawServiceKey, u32>>>,
+    /// The same.
+    choices: Option<Choices>,
 }
 
 impl Dispatcher {
@@ -105,6 +109,7 @@ impl Dispatcher {
             ("dispatcher_counters", None),
         ];
         let mut programs = Programs::load(object, directory, &maps)?;
+        let choices = key.map(|key| Choices::new(&mut programs, key)).transpose()?;
         let answered = match key {
             Some(key) => {
                 let doing = || "map of the cookies' key".to_owned();
@@ -126,6 +131,7 @@ impl Dispatcher {
         }
         Ok(Dispatcher {
             answered,
+            choices,
             flows: Arc::new(flows),
             nodes: Mutex::new(Array::try_from(programs.map("nodes")?).doing(|| "map of nodes".to_owned())?),
             heirs: Mutex::new(HashMap::try_from(programs.map("heirs")?).doing(|| "map of heirs".to_owned())?),
@@ -286,6 +292,27 @@ impl Dispatcher {
     #[must_use]
     pub fn poll_arrival(&self) -> Option<Arrival> {
         lock(&self.held).poll_arrival()
+    }
+
+    /// What a connection's first bytes are for, by which standing choices are known; none where there can't be one.
+    #[must_use]
+    pub fn content(&self, payload: &[u8]) -> Option<u64> {
+        self.choices.as_ref()?.content(payload)
+    }
+
+    /// From now on connections whose first bytes are for that begin where the choice says. Each is to be read ([`Dispatcher::poll_begun`]) before anything
+    /// that its holder says of it.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn choose_for(&self, content: u64, choice: &StandingChoice<'_>) -> Result<()> {
+        self.choices.as_ref().map_or(Ok(()), |choices| choices.set(content, choice))
+    }
+
+    /// A connection of a home's that has begun by a standing choice.
+    #[must_use]
+    pub fn poll_begun(&self, home: ServerId) -> Option<Begun> {
+        self.choices.as_ref()?.poll(home)
     }
 
     /// Sends the packets of an arrival to where its entry says by now.

@@ -12,9 +12,9 @@ use leat_logic::time::Instant;
 use super::batch::{self, Batch, Place};
 use super::dispatcher::lock;
 use super::layout::{
-    CHANGE_DELETES, CHANGE_HEARD, CHANGE_HOLDER, CHANGE_MAKES, CHANGE_REPLACES, FLOW_BORN, FLOW_CUT, FLOW_FOREIGN,
-    FLOW_HELD, FLOW_HERE, FLOW_NODE_CLOSED, FLOW_OFFERED, FLOWS_MADE, FLOWS_OVER, RawChange, RawFlow, RawKey, raw_ip,
-    raw_port, socket_address,
+    CHANGE_BEGINS, CHANGE_DELETES, CHANGE_HEARD, CHANGE_HOLDER, CHANGE_MAKES, CHANGE_REPLACES, FLOW_BORN, FLOW_CUT,
+    FLOW_FOREIGN, FLOW_HELD, FLOW_HERE, FLOW_NODE_CLOSED, FLOW_OFFERED, FLOWS_MADE, FLOWS_OVER, RawChange, RawFlow,
+    RawKey, raw_ip, raw_port, socket_address,
 };
 use super::{Doing, Error, Result, change};
 
@@ -287,7 +287,7 @@ impl Flows {
     /// names both ([`super::can_name`]).
     ///
     /// # Errors
-    /// What the kernel says, or [`Error::Gone`]: the client has begun another connection.
+    /// What the kernel says, or [`Error::Gone`]: the client has begun another connection, or somebody has this one.
     pub fn bear(&self, key: FlowKey, flow: &Flow, home: ServerId, holder: ServerId) -> Result<()> {
         self.begin(
             key,
@@ -301,7 +301,9 @@ impl Flows {
     /// # Errors
     /// As [`Flows::bear`].
     pub fn entrust(&self, key: FlowKey, flow: &Flow, home: ServerId, node: ServerId) -> Result<()> {
-        self.begin(key, flow, RawFlow { home: home.0, holder: node.0, flags: FLOW_FOREIGN, ..RawFlow::of(flow) })
+        let generation = Generation::BORN.0;
+        let to = RawFlow { home: home.0, holder: node.0, generation, flags: FLOW_FOREIGN, ..RawFlow::of(flow) };
+        self.begin(key, flow, to)
     }
 
     /// Has it begin here: at this host's own listener.
@@ -309,11 +311,12 @@ impl Flows {
     /// # Errors
     /// As [`Flows::bear`].
     pub fn admit(&self, key: FlowKey, flow: &Flow) -> Result<()> {
-        self.begin(key, flow, RawFlow { flags: FLOW_BORN | FLOW_HERE, ..RawFlow::of(flow) })
+        let generation = Generation::BORN.0;
+        self.begin(key, flow, RawFlow { generation, flags: FLOW_BORN | FLOW_HERE, ..RawFlow::of(flow) })
     }
 
     fn begin(&self, key: FlowKey, flow: &Flow, to: RawFlow) -> Result<()> {
-        self.change_its_own(key, flow.id, CHANGE_MAKES | CHANGE_HOLDER, u8::MAX, to)
+        self.change_its_own(key, flow.id, CHANGE_MAKES | CHANGE_HOLDER | CHANGE_BEGINS, u8::MAX, to)
     }
 
     fn change_its_own(&self, key: FlowKey, id: FlowId, what: u8, cleared: u8, to: RawFlow) -> Result<()> {

@@ -20,6 +20,7 @@ pub(super) const CHANGE_REPLACES: u8 = 2;
 pub(super) const CHANGE_HOLDER: u8 = 4;
 pub(super) const CHANGE_HEARD: u8 = 8;
 pub(super) const CHANGE_DELETES: u8 = 16;
+pub(super) const CHANGE_BEGINS: u8 = 32;
 
 pub(super) const CHANGE_DONE: u32 = 0;
 pub(super) const CHANGE_GONE: u32 = 1;
@@ -139,6 +140,71 @@ pub(super) struct RawBirth {
     pub(super) unused: u32,
 }
 
+/// The most turns by which a standing choice divides connections.
+pub const CHOICE_TURNS: usize = 16;
+
+/// `struct choice`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct RawChoice {
+    pub(super) until_ns: u64,
+    pub(super) home: u32,
+    pub(super) limit: u32,
+    pub(super) used: u32,
+    pub(super) flags: u32,
+    pub(super) first: u32,
+    pub(super) turns: u32,
+    pub(super) holders: [u32; CHOICE_TURNS],
+}
+
+/// `struct begun`, without the payload that follows.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RawBegun {
+    pub(super) key: RawKey,
+    pub(super) home: u32,
+    pub(super) holder: u32,
+    pub(super) sequence: u32,
+    pub(super) acknowledged: u32,
+    pub(super) timestamp: u32,
+    pub(super) echo: u32,
+    pub(super) window: u32,
+    pub(super) serial: u64,
+    pub(super) content: u64,
+    pub(super) repeats: u32,
+    pub(super) bytes: u32,
+}
+
+/// Of `struct begun`.
+pub(super) const BEGUN_BYTES: usize = 88;
+
+impl RawBegun {
+    /// From what the program has written.
+    pub(super) fn read(bytes: &[u8]) -> Option<RawBegun> {
+        let word = |at: usize| Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
+        let long = |at: usize| Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
+        let key = RawKey {
+            client: bytes.get(..16)?.try_into().ok()?,
+            vip: bytes.get(16..32)?.try_into().ok()?,
+            client_port: bytes.get(32..34)?.try_into().ok()?,
+            vip_port: bytes.get(34..36)?.try_into().ok()?,
+        };
+        Some(RawBegun {
+            key,
+            home: word(36)?,
+            holder: word(40)?,
+            sequence: word(44)?,
+            acknowledged: word(48)?,
+            timestamp: word(52)?,
+            echo: word(56)?,
+            window: word(60)?,
+            serial: long(64)?,
+            content: long(72)?,
+            repeats: word(80)?,
+            bytes: word(84)?,
+        })
+    }
+}
+
 /// `struct heir`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
@@ -194,6 +260,8 @@ unsafe impl Pod for RawService {}
 unsafe impl Pod for RawCookieKey {}
 // SAFETY: as above.
 unsafe impl Pod for RawBirth {}
+// SAFETY: as above.
+unsafe impl Pod for RawChoice {}
 // SAFETY: as above.
 unsafe impl Pod for RawHeir {}
 // SAFETY: as above.

@@ -8,6 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use aya::programs::{TestRun, TestRunOptions};
 use leat_logic::handoff::{FlowId, Generation, ServerId};

@@ -68,6 +68,8 @@ pub struct Choice {
     pub class: Class,
     /// The request's content.
     pub key: ContentKey,
+    /// For a moment others for that content would be given it as well, or have their turns by nothing else than that they come ([`Why::Turn`]).
+    pub stands: bool,
 }
 
 /// Why nobody can be chosen.
@@ -263,7 +265,7 @@ impl Dispatcher {
             let ask = self.ask(facts, &candidates, now);
             let plan = self.policy.plan(&ask);
             self.policy.commit(&ask, &plan);
-            Choice { node: plan.node, why: plan.why, class: ask.class, key: ask.key }
+            self.choice(&ask, &plan)
         });
         self.candidates = candidates;
         self.random = next_random(self.random);
@@ -276,7 +278,15 @@ impl Dispatcher {
         self.candidates(facts, now, &mut candidates)?;
         let ask = self.ask(facts, &candidates, now);
         let plan = self.policy.plan(&ask);
-        Ok(Choice { node: plan.node, why: plan.why, class: ask.class, key: ask.key })
+        Ok(self.choice(&ask, &plan))
+    }
+
+    fn choice(&self, ask: &Ask<'_>, plan: &Plan) -> Choice {
+        // By a cookie a request may be dynamic whose content is static for others.
+        let is_by_content = !ask.class.is_dynamic() && self.settings.rules.cookies.is_empty();
+        let is_there = matches!(plan.why, Why::New | Why::Remembered(1) | Why::Hashed);
+        let stands = ask.candidates.len() == 1 || plan.why == Why::Turn || is_by_content && is_there;
+        Choice { node: plan.node, why: plan.why, class: ask.class, key: ask.key, stands }
     }
 
     /// What this server can do with a connection's first request; until told, everything.
@@ -498,8 +508,7 @@ impl Dispatcher {
         let ask = self.ask(facts, &candidates, now);
         let entry = self.policy.table().and_then(|table| table.get(ask.key)).copied();
         let chosen = allowed.map(|()| self.policy.plan(&ask));
-        let choice = |plan: &Plan| Choice { node: plan.node, why: plan.why, class: ask.class, key: ask.key };
-        let ways = chosen.as_ref().map(|plan| self.explain_ways(facts, &choice(plan))).unwrap_or_default();
+        let ways = chosen.as_ref().map(|plan| self.explain_ways(facts, &self.choice(&ask, plan))).unwrap_or_default();
         let serving = self.serving(facts);
         let standing = |id: NodeId, node: &Node| {
             let is_candidate = candidates.iter().any(|c| c.id == id);

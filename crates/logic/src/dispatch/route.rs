@@ -99,6 +99,7 @@ impl Dispatcher {
             why: Why::HasConnection,
             class,
             key,
+            stands: false,
         })
     }
 

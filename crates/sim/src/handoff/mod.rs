@@ -71,6 +71,8 @@ pub struct Summary {
     pub lost_with_home: u64,
     /// Of the connections, begun at a node.
     pub born: u64,
+    /// The same, without the home being asked.
+    pub unasked: u64,
     /// Handoffs and returns that were taken.
     pub changes: u64,
     /// Requests whose place was asked for.

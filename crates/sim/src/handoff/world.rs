@@ -135,6 +135,9 @@ pub(super) struct World {
     /// Of which nobody has anything yet, those that were to begin at a node, and which servers' processes have accepted them.
     unborn: BTreeSet<FlowId>,
     births: BTreeSet<FlowId>,
+    /// Until when connections for a node begin there without the home being asked, and those that it hasn't read of.
+    standing: BTreeMap<ServerId, u64>,
+    begun: Vec<(FlowId, ServerId, Bytes)>,
     accepted: BTreeSet<(usize, FlowId)>,
     /// What the home's steering program has seen of each: bytes acknowledged, bytes sent.
     seen: BTreeMap<FlowId, (u64, u64)>,
@@ -178,6 +181,8 @@ impl World {
             clients: BTreeMap::new(),
             unborn: BTreeSet::new(),
             births: BTreeSet::new(),
+            standing: BTreeMap::new(),
+            begun: Vec::new(),
             accepted: BTreeSet::new(),
             seen: BTreeMap::new(),
             highest: BTreeMap::new(),
@@ -260,7 +265,11 @@ impl World {
         let Some(((at_ns, serial), happening)) = self.agenda.pop_first() else { return false };
         self.now_ns = at_ns;
         self.summary.fingerprint = (self.summary.fingerprint ^ at_ns ^ serial).wrapping_mul(0x0100_0000_01B3);
-        if let Some(machine) = self.process_of(&happening)
+        let process = self.process_of(&happening);
+        if process == Some(HOME) {
+            self.read_begun();
+        }
+        if let Some(machine) = process
             && self.machines[machine].stands_still_until_ns > at_ns
         {
             let until_ns = self.machines[machine].stands_still_until_ns;

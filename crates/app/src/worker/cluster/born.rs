@@ -12,10 +12,10 @@ use bytes::Bytes;
 use leat_host::reactor::{Reactor, Token};
 use leat_host::socket;
 use leat_host::steering::{self, Arrival, Birth, CookieKey, FlowKey, can_name};
-use leat_logic::dispatch::Facts;
 use leat_logic::dispatch::cost::{Side, Way, Ways, Work};
+use leat_logic::dispatch::{Choice, Facts, NodeId};
 use leat_logic::handoff::{FlowId, HttpState, Image, ServerId, cookie_key};
-use leat_logic::http::{self, Progress};
+use leat_logic::http::{self, Progress, Request};
 use leat_logic::split::Delegation;
 use leat_logic::time::Instant;
 
@@ -37,6 +37,8 @@ struct Birthplace {
     node: ServerId,
     /// The server there isn't leat: it says nothing of what it has, and gives nothing back.
     is_foreign: bool,
+    /// Others for the same may begin there.
+    stands: bool,
 }
 
 /// The dispatcher's programs: those that answer SYNs where that's wanted and the kernel has what they need.
@@ -131,14 +133,15 @@ impl Node {
 impl<H: Host> Worker<H> {
     /// Gives every connection whose request has come to a node, or to this server's own listener.
     pub(super) fn place_arrivals(&mut self) {
+        self.read_begun();
         let (before, mut count) = (self.host.processor_time(), 0);
         while let Some(arrival) = self.home_steering().and_then(steering::Dispatcher::poll_arrival) {
             let node = self.bear(&arrival);
             let Some(steering) = self.home_steering() else { return };
             let (key, flow, flows) = (arrival.key, &arrival.flow, steering.flows());
             let entered = match node {
-                Some(Birthplace { home, node, is_foreign: true }) => flows.entrust(key, flow, home, node),
-                Some(Birthplace { home, node, is_foreign: false }) => flows.bear(key, flow, home, node),
+                Some(Birthplace { home, node, is_foreign: true, .. }) => flows.entrust(key, flow, home, node),
+                Some(Birthplace { home, node, is_foreign: false, .. }) => flows.bear(key, flow, home, node),
                 None => flows.admit(key, flow),
             };
             steering.deliver(key);
@@ -146,9 +149,12 @@ impl<H: Host> Worker<H> {
                 (Ok(()), Some(born)) => {
                     count += 1;
                     self.watch_birth(&arrival, born);
+                    if born.stands {
+                        self.let_stand(&arrival);
+                    }
                 }
                 (Ok(()), None) => {}
-                // Sent twice, it came to another worker as well, which was first; or its client has begun another connection.
+                // Sent twice, it came to another worker as well, or a choice stood by then; or its client has begun another connection.
                 (Err(steering::Error::Gone), Some(Birthplace { is_foreign: false, .. })) => self.unbear(flow.id.serial),
                 (Err(steering::Error::Gone), _) => {}
                 (Err(error), _) => {
@@ -172,10 +178,27 @@ impl<H: Host> Worker<H> {
         }
     }
 
+    /// The node at which a connection is to begin that brings a request.
+    pub(super) fn choose_birthplace(&mut self, request: &Request<'_>, arrival: &Arrival) -> Option<Choice> {
+        let now = self.now;
+        let is_split = self.cluster.as_mut().is_some_and(|cluster| cluster.part.split().is_some());
+        if is_split && !self.delegates_birth(request, &arrival.state()) {
+            return None;
+        }
+        let Part::Home(home) = &mut self.cluster.as_mut()?.part else { return None };
+        if home.is_retiring || !home.bears || !can_name(home.id) {
+            return None;
+        }
+        let facts = Facts::of(request);
+        if is_split {
+            return home.dispatcher.choose(&facts, now).ok();
+        }
+        home.dispatcher.bear(&facts, arrival.key.client.ip(), ROUND_TRIP, now)
+    }
+
     /// Where a connection is to begin. A node that is leat is in the books as its holder then. None when it's to begin here.
     fn bear(&mut self, arrival: &Arrival) -> Option<Birthplace> {
         let now = self.now;
-        let is_split = self.cluster.as_mut().is_some_and(|cluster| cluster.part.split().is_some());
         // What isn't simply for the nodes takes the way that knows all cases.
         let is_plain = |site: &super::super::settings::Site| site.kind != SiteKind::Cluster || site.handlers.is_empty();
         if arrival.has_fin || !self.sites.iter().all(|site| is_plain(site)) {
@@ -185,32 +208,32 @@ impl<H: Host> Worker<H> {
         let limits = &self.sites[UNKNOWN_SITE as usize].limits;
         let (_, progress) = connection.handle_input(now, &arrival.payload, limits);
         let Progress::Request(request) = progress else { return None };
-        if is_split && !self.delegates_birth(&request, &arrival.state()) {
-            return None;
-        }
+        let Choice { node, stands, .. } = self.choose_birthplace(&request, arrival)?;
         let cluster = self.cluster.as_mut()?;
         let Part::Home(home) = &mut cluster.part else { return None };
-        if home.is_retiring || !home.bears || !can_name(home.id) {
-            return None;
-        }
-        let (facts, client) = (Facts::of(&request), arrival.key.client.ip());
-        let node = match is_split {
-            true => home.dispatcher.choose(&facts, now).ok()?.node,
-            false => home.dispatcher.bear(&facts, client, ROUND_TRIP, now)?.node,
-        };
+        let client = arrival.key.client.ip();
         home.dispatcher.direct().allows(node, client, now).then_some(())?;
         let number = home.number(node)?;
         if let Some((server, can_bear)) = home.foreign(number) {
             // Nobody else ever has it, and whatever is lost the client sends again: there is nothing to keep or to be told.
             home.dispatcher.begin_unheard(node);
             home.entrusted += u64::from(can_bear);
-            return can_bear.then_some(Birthplace { home: home.id, node: server, is_foreign: true });
+            return can_bear.then_some(Birthplace { home: home.id, node: server, is_foreign: true, stands });
         }
         let server = home.workers(number).into_iter().find(|worker| can_name(*worker))?;
         let flow = FlowId { home: home.id, serial: arrival.flow.id.serial };
         let image = image(flow, arrival, now)?;
         home.flows.born(now, flow, server, image).ok()?;
-        cluster.flows.begin_away(flow, arrival.key);
+        let home = flow.home;
+        self.enter_birth(flow, arrival.key, node);
+        Some(Birthplace { home, node: server, is_foreign: false, stands })
+    }
+
+    /// A flow that has begun at a node is under way there.
+    pub(super) fn enter_birth(&mut self, flow: FlowId, key: FlowKey, node: NodeId) {
+        let Some(cluster) = &mut self.cluster else { return };
+        let Part::Home(home) = &mut cluster.part else { return };
+        cluster.flows.begin_away(flow, key);
         home.dispatcher.begin(node);
         match &mut home.split {
             Some(split) => {
@@ -219,7 +242,6 @@ impl<H: Host> Worker<H> {
             }
             None => drop(home.begun.insert(flow, node)),
         }
-        Some(Birthplace { home: flow.home, node: server, is_foreign: false })
     }
 
     /// Whether its client hears the node will be seen.
@@ -232,9 +254,12 @@ impl<H: Host> Worker<H> {
 
     /// A connection doesn't begin where it was to.
     fn unbear(&mut self, serial: u64) {
-        if let Some(Part::Home(home)) = self.cluster.as_mut().map(|cluster| &mut cluster.part) {
-            home.flows.forget(FlowId { home: home.id, serial });
-        }
+        let Some(cluster) = &mut self.cluster else { return };
+        let Part::Home(home) = &mut cluster.part else { return };
+        let flow = FlowId { home: home.id, serial };
+        home.flows.never_born(flow);
+        home.came_back(flow, self.now);
+        cluster.flows.remove(flow);
     }
 
     /// The listeners at which connections may begin.
@@ -325,7 +350,7 @@ impl<H: Host> Worker<H> {
 }
 
 /// What a socket here would have made of a connection: by that it goes on if its node never gets it.
-fn image(flow: FlowId, arrival: &Arrival, now: Instant) -> Option<Bytes> {
+pub(super) fn image(flow: FlowId, arrival: &Arrival, now: Instant) -> Option<Bytes> {
     let http = HttpState { connection: http::Connection::new(now).export(now), ..HttpState::default() };
     let image = Image { flow, tcp: Some(arrival.state()), congestion: None, http, reply: None };
     image.encode().ok().map(Bytes::from)

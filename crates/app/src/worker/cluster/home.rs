@@ -25,6 +25,7 @@ use super::super::{HELD_PACKETS_INDEX, Host, Worker};
 use super::direct::{Probes, TakenBack};
 use super::leave::Leaving;
 use super::placing::ROUND_TRIP;
+use super::standing::Standing;
 use super::sweep::Sweep;
 use super::waiting::Waiting;
 use super::{DISPATCHER, Part, Shared, Split, born, number_of, placing, recovery};
@@ -75,6 +76,8 @@ pub(super) struct Home {
     pub(super) begun: BTreeMap<FlowId, NodeId>,
     /// Connections that began at servers that aren't leat.
     pub(super) entrusted: u64,
+    /// Where others begin without being looked at.
+    pub(super) standing: Standing,
     /// This worker is to go, and with it this home: all flows come back.
     pub(super) is_retiring: bool,
     /// This server is stopped, and its peer goes on.
@@ -153,6 +156,7 @@ impl Home {
             draining: BTreeSet::new(),
             begun: BTreeMap::new(),
             entrusted: 0,
+            standing: Standing::default(),
             is_retiring: false,
             leaving: None,
             recall_at: Instant::NEVER,
@@ -231,12 +235,6 @@ impl Home {
         workers
     }
 
-    /// The node of this number, if the server there isn't leat, and whether connections can begin at it.
-    pub(super) fn foreign(&self, number: u32) -> Option<(ServerId, bool)> {
-        let server = self.linked.iter().find(|(server, _)| server.server() == number);
-        server.filter(|(_, load)| load.is_foreign).map(|(server, load)| (*server, load.can_bear))
-    }
-
     /// Has a flow that lives here given to a node. False when none of its workers can have it.
     fn give(&mut self, flow: FlowId, node: NodeId) -> bool {
         let workers = self.number(node).map(|number| self.workers(number)).unwrap_or_default();
@@ -305,7 +303,8 @@ impl Home {
         let waiting = self.waiting.poll_timeout();
         let direct = self.dispatcher.direct().poll_timeout().min(self.probes.poll_timeout());
         let own = sweep_at.min(self.recall_at).min(self.reset_at).min(self.resets.poll_timeout());
-        self.flows.poll_timeout().min(own).min(waiting).min(leave_at).min(direct)
+        let unread = if self.is_retiring { self.standing.poll_timeout() } else { Instant::NEVER };
+        self.flows.poll_timeout().min(own).min(waiting).min(leave_at).min(direct).min(unread)
     }
 
     pub(super) fn handle_timeout(&mut self, now: Instant) {
@@ -607,6 +606,7 @@ impl<H: Host> Worker<H> {
     /// Answers what was asked of the dispatcher, and does what it was told.
     pub(in crate::worker) fn answer_question(&mut self, question: Question) {
         let now = self.now;
+        self.read_begun();
         if let Command::Split { request } = &question.command {
             let answer = self.explain_split(request);
             return question.answer(answer);
@@ -678,7 +678,7 @@ impl<H: Host> Worker<H> {
         };
         let workers = chosen.ok().and_then(|node| home.number(node)).map(|number| home.workers(number));
         let mut workers = workers.unwrap_or_default();
-        let refusers = home.flows.refusers(flow).to_vec();
+        let refusers = home.flows.refusers(flow);
         // Its process drains and another has followed, which can't make a socket beside a frozen one.
         let followed = giver.filter(|_| home.flows.is_giver_followed(flow));
         if followed.is_some() || !refusers.is_empty() {

@@ -291,6 +291,8 @@ impl<H: Host> Worker<H> {
 
     fn hear_link(&mut self, id: SessionId) -> Result<(), LinkError> {
         loop {
+            // Before each word of a node's that has come by now.
+            self.read_begun();
             let Some(cluster) = &mut self.cluster else { return Ok(()) };
             let Some(link) = cluster.links.sessions.get_mut(&id) else { return Ok(()) };
             let Some(stream) = self.streams.get(link.stream) else { return Err(LinkError::Ended) };

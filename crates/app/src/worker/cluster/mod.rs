@@ -49,6 +49,7 @@ mod served;
 mod shared;
 mod split;
 mod spread;
+mod standing;
 mod succession;
 mod sweep;
 mod told;
@@ -367,6 +368,7 @@ impl<H: Host> Worker<H> {
 
     /// Does what is due.
     pub(super) fn handle_cluster_timeout(&mut self) {
+        self.read_begun();
         self.handle_spread_timeout();
         self.handle_link_timeout();
         self.queue_turns();
@@ -434,7 +436,10 @@ impl<H: Host> Worker<H> {
     /// Whether no server has anything of this worker's any more.
     pub(super) fn has_left_cluster(&self) -> bool {
         match self.cluster.as_ref().map(|cluster| &cluster.part) {
-            Some(Part::Home(home)) => home.flows.flow_count() == 0 && home.given_up.is_empty(),
+            Some(Part::Home(home)) => {
+                let is_all_read = home.standing.poll_timeout() == Instant::NEVER;
+                is_all_read && home.flows.flow_count() == 0 && home.given_up.is_empty()
+            }
             Some(Part::Node(node)) => node.flow_count() == 0,
             Some(Part::Peer(peer)) => peer.flows.owned() == 0,
             Some(Part::Front(_)) | None => true,

@@ -5,6 +5,7 @@
 
 #ifdef WITH_BIRTHS
 #include "answer.h"
+#include "choice.h"
 #else
 #include "packet.h"
 #endif
@@ -188,8 +189,48 @@ static __always_inline int hold(struct __sk_buff *skb)
 	return bpf_redirect(*tap, 0);
 }
 
+/* Instead of a verdict: a connection begins, if leat has said where. */
+#define IS_TO_BE_CHOSEN 1000
+
 #ifdef WITH_BIRTHS
 #define BEGINS 1
+
+/* A connection's first packet goes where leat has chosen for requests like its. Waits if it's to be asked. */
+static __noinline int begin_by_choice(struct __sk_buff *skb, const struct packet *packet, const struct flow_key *key)
+{
+	if (!packet || !key)
+		return TC_ACT_SHOT;
+	struct flow *flow = bpf_map_lookup_elem(&flows, key);
+	if (!flow)
+		return hold(skb);
+	struct first_packet *first = read_first_packet(skb, packet, flow);
+	if (!first)
+		return hold(skb);
+	__u64 content = first->begun.content;
+	struct choice *choice = bpf_map_lookup_elem(&choices, &content);
+	if (!choice || bpf_ktime_get_coarse_ns() >= choice->until_ns)
+		return hold(skb);
+	__u32 turn = __sync_fetch_and_add(&choice->used, 1);
+	if (turn >= choice->limit || !claim(flow))
+		return hold(skb);
+	__builtin_memcpy(&first->begun.key, key, sizeof(*key));
+	first->begun.home = choice->home;
+	first->begun.holder = choice->holders[(choice->first + turn) % choice->turns & (CHOICE_TURNS - 1)];
+	/* Before anybody who has the packet can say something of it. */
+	if (!tell_of(first)) {
+		flow->generation = 0;
+		return hold(skb);
+	}
+	flow->home = first->begun.home;
+	flow->holder = first->begun.holder;
+	flow->base = flow->acknowledged;
+	flow->wraps = 0;
+	/* Last: by them packets go on their way. */
+	asm volatile("" ::: "memory");
+	flow->flags = choice->flags;
+	remember(skb, packet, flow);
+	return send_to_node(skb, packet, flow);
+}
 
 /* A connection is this host's own. */
 static __always_inline int admit(struct __sk_buff *skb, const struct packet *packet, const struct handshake *handshake)
@@ -246,10 +287,10 @@ static __noinline int begin(struct __sk_buff *skb, const struct packet *packet)
 		return admit(skb, packet, &handshake);
 	if (!error)
 		count(AWAITED);
-	return packet->payload || packet->tcp.fin ? hold(skb) : TC_ACT_SHOT;
+	return packet->payload || packet->tcp.fin ? IS_TO_BE_CHOSEN : TC_ACT_SHOT;
 }
 
-/* A packet of a connection that no host has a socket of: leat says which is to have one, when it has seen the request. */
+/* A packet of a connection that no host has a socket of: leat says which is to have one, when it has seen the request, or has said so before. */
 static __noinline int go_on(struct __sk_buff *skb, const struct packet *packet, struct flow *flow)
 {
 	struct handshake handshake = {};
@@ -262,7 +303,7 @@ static __noinline int go_on(struct __sk_buff *skb, const struct packet *packet, 
 	if (packet->tcp.rst && bpf_ntohl(packet->tcp.seq) == flow->client_next)
 		flow->reset = 1;
 	/* Without data, what comes after the handshake says nothing that anybody has to know. */
-	return packet->payload || packet->tcp.fin ? hold(skb) : TC_ACT_SHOT;
+	return packet->payload || packet->tcp.fin ? IS_TO_BE_CHOSEN : TC_ACT_SHOT;
 }
 #else
 #define BEGINS 0
@@ -275,6 +316,16 @@ static __always_inline int begin(struct __sk_buff *skb, const struct packet *pac
 static __always_inline int go_on(struct __sk_buff *skb, const struct packet *packet, struct flow *flow)
 {
 	return hold(skb);
+}
+
+static __always_inline int begin_by_choice(struct __sk_buff *skb, const struct packet *packet, const struct flow_key *key)
+{
+	return TC_ACT_SHOT;
+}
+
+static __always_inline int claim(struct flow *flow)
+{
+	return 1;
 }
 #endif
 
@@ -320,6 +371,40 @@ static __always_inline int leave_or_begin(struct __sk_buff *skb, const struct pa
 	return packet->kind == PACKET_TCP ? begin(skb, packet) : TC_ACT_UNSPEC;
 }
 
+/* What becomes of a packet. */
+static __always_inline int steer(struct __sk_buff *skb, const struct packet *packet, const struct flow_key *key)
+{
+	if (!packet || !key)
+		return TC_ACT_SHOT;
+	struct flow *flow = bpf_map_lookup_elem(&flows, key);
+	if (!flow)
+		return leave_or_begin(skb, packet);
+	if (packet->kind == PACKET_TCP && packet->tcp.syn) {
+		/* One that nobody has yet is known by its cookie, entry or not. */
+		if (flow->client_fin || flow->reset || flow->flags & (FLOW_NODE_CLOSED | FLOW_BORN | FLOW_CUT)) {
+			bpf_map_delete_elem(&flows, key);
+			count(REPLACED);
+			return leave_or_begin(skb, packet);
+		}
+	}
+	if (flow->flags & FLOW_CUT) {
+		/* Not looked at any further: what its client sends again has a cookie that would begin it anew. */
+		if (packet->kind == PACKET_TCP)
+			remember(skb, packet, flow);
+		return TC_ACT_UNSPEC;
+	}
+	if (flow->flags & FLOW_BORN)
+		return go_on(skb, packet, flow);
+	if (flow->flags & FLOW_HELD)
+		return shows_holder(packet, flow) ? send_to_node(skb, packet, flow) : hold(skb);
+	if (packet->kind == PACKET_TCP) {
+		/* A SYN on a flow that lives is for the node's kernel to challenge (RFC 5961, section 4). */
+		if (!packet->tcp.syn)
+			remember(skb, packet, flow);
+	}
+	return send_to_node(skb, packet, flow);
+}
+
 SEC("classifier")
 int dispatcher_ingress(struct __sk_buff *skb)
 {
@@ -334,33 +419,8 @@ int dispatcher_ingress(struct __sk_buff *skb)
 	__builtin_memcpy(key.vip, packet.destination, 16);
 	key.client_port = packet.source_port;
 	key.vip_port = packet.destination_port;
-	struct flow *flow = bpf_map_lookup_elem(&flows, &key);
-	if (!flow)
-		return leave_or_begin(skb, &packet);
-	if (packet.kind == PACKET_TCP && packet.tcp.syn) {
-		/* One that nobody has yet is known by its cookie, entry or not. */
-		if (flow->client_fin || flow->reset || flow->flags & (FLOW_NODE_CLOSED | FLOW_BORN | FLOW_CUT)) {
-			bpf_map_delete_elem(&flows, &key);
-			count(REPLACED);
-			return leave_or_begin(skb, &packet);
-		}
-	}
-	if (flow->flags & FLOW_CUT) {
-		/* Not looked at any further: what its client sends again has a cookie that would begin it anew. */
-		if (packet.kind == PACKET_TCP)
-			remember(skb, &packet, flow);
-		return TC_ACT_UNSPEC;
-	}
-	if (flow->flags & FLOW_BORN)
-		return go_on(skb, &packet, flow);
-	if (flow->flags & FLOW_HELD)
-		return shows_holder(&packet, flow) ? send_to_node(skb, &packet, flow) : hold(skb);
-	if (packet.kind == PACKET_TCP) {
-		/* A SYN on a flow that lives is for the node's kernel to challenge (RFC 5961, section 4). */
-		if (!packet.tcp.syn)
-			remember(skb, &packet, flow);
-	}
-	return send_to_node(skb, &packet, flow);
+	int verdict = steer(skb, &packet, &key);
+	return verdict == IS_TO_BE_CHOSEN ? begin_by_choice(skb, &packet, &key) : verdict;
 }
 
 /* Fields that packets write stay as they are but where the change says what they are to be. */
@@ -386,6 +446,8 @@ static __always_inline int make_change(__u32 data, __u32 data_end)
 			return CHANGE_FAILED;
 		}
 	}
+	if (change.what & CHANGE_BEGINS && !claim(flow))
+		return CHANGE_GONE;
 	if (change.what & CHANGE_DELETES)
 		return bpf_map_delete_elem(&flows, &change.key) == 0 ? CHANGE_DONE : CHANGE_GONE;
 	if (change.what & CHANGE_HEARD) {

@@ -59,6 +59,7 @@ enum change_kind {
 	CHANGE_HOLDER = 4,    /* home, holder, generation, and what was said are new */
 	CHANGE_HEARD = 8,     /* so is what the client said: it goes on from there */
 	CHANGE_DELETES = 16,
+	CHANGE_BEGINS = 32,   /* nobody has it yet: only one can say who does */
 };
 
 enum change_result {
@@ -80,6 +81,37 @@ enum change_result {
 /* The same where the flow has moved since it began: a packet that finds no connection doesn't make one, beside that which is being moved there. */
 #define NAMES_NOBODY 0xffff
 #define GENERATION_BORN 1
+
+/* The most turns by which a standing choice divides connections. */
+#define CHOICE_TURNS 16
+
+/* Where connections begin whose first request is for the same, until leat has looked again. */
+struct choice {
+	__u64 until_ns; /* CLOCK_MONOTONIC */
+	__u32 home;     /* the worker that decides who has them */
+	__u32 limit;    /* so many may begin */
+	__u32 used;     /* so many have been about to */
+	__u32 flags;    /* of their entries */
+	__u32 first;    /* whose turn it is then */
+	__u32 turns;    /* how many there are */
+	__u32 holders[CHOICE_TURNS];
+};
+
+/* A connection that has begun by a standing choice, as leat is told of it. Its first packet's payload follows. */
+struct begun {
+	struct flow_key key;
+	__u32 home;
+	__u32 holder;
+	__u32 sequence;     /* of that packet */
+	__u32 acknowledged;
+	__u32 timestamp;    /* what it says of its client's clock */
+	__u32 echo;         /* and of ours */
+	__u32 window;
+	__u64 serial;
+	__u64 content;      /* which choice it was */
+	__u32 repeats;
+	__u32 bytes;        /* of the payload */
+};
 
 enum node_reach {
 	NODE_UNREACHABLE = 0,

@@ -147,3 +147,131 @@ fn a_node_believes_nobody_who_has_no_cookie() {
     };
     namespace.run(work).unwrap();
 }
+
+/// A client that has been answered, and its first packet.
+fn first_packet(dispatcher: &Dispatcher, syn: &Segment, payload: &[u8]) -> (Segment, Vec<u8>) {
+    let (number, clock) = answer(dispatcher, syn).expect("an answer");
+    let ack = Segment { flags: ACK, sequence: syn.sequence + 1, acknowledged: number + 1, ..syn.clone() };
+    assert_eq!(run(dispatcher, "dispatcher_ingress", &echoing(&ack, clock)).0, DROP, "it has said what it's for");
+    let request = Segment { payload: payload.to_vec(), ..ack };
+    let frame = echoing(&request, clock);
+    (request, frame)
+}
+
+#[test]
+fn a_choice_that_stands_sends_requests_for_the_same_on_and_tells_of_each() {
+    in_namespace("standing", |path| {
+        let dispatcher = &load_for_births(path);
+        assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success());
+        let (home, workers) = (ServerId::new(0, 0), [ServerId::new(1, 7), ServerId::new(1, 8)]);
+        for (client, vip) in [(CLIENT4, VIP4), (CLIENT6, VIP6)] {
+            let first = Segment { timestamp: Some(99), ..Segment::new(client, vip, SYN, 7000) };
+            dispatcher.answer(first.to).unwrap();
+            let wide = if first.to.is_ipv4() { "0.0.0.0:80" } else { "[::]:80" };
+            let _listener = crate::socket::listen(wide.parse().unwrap()).unwrap();
+            let plain = b"GET /a?b HTTP/1.1\r\nHost: c\r\n\r\n";
+            let content = dispatcher.content(plain).unwrap();
+            let mut port = 40_010;
+            let mut arrive = |payload: &[u8]| {
+                port += 1;
+                let syn = Segment { from: SocketAddr::new(first.from.ip(), port), ..first.clone() };
+                let (request, frame) = first_packet(dispatcher, &syn, payload);
+                let (verdict, frame) = run(dispatcher, "dispatcher_ingress", &frame);
+                // Nothing has been said of taps: what is to be looked at is dropped.
+                let names = (verdict == REDIRECT).then(|| urgent_pointer(&frame, request.from));
+                (names, request)
+            };
+            assert_eq!(arrive(plain).0, None, "nothing has been chosen");
+            let until = crate::clock::now().after(Duration::from_secs(60));
+            let choice = StandingChoice { until, home, limit: 3, holders: &workers, first: 0, are_foreign: false };
+            dispatcher.choose_for(content, &choice).unwrap();
+            for other in [
+                &b"GET /a HTTP/1.1\r\nHost: c\r\n\r\n"[..],
+                b"GET /a?b HTTP/1.1\r\nHost: d\r\n\r\n",
+                b"GET /a?b HTTP/1.1\r\nX: y\r\nHost: c\r\n\r\n",
+                b"GET /a?b HTTP/1.1\r\nHost: c\r\n",
+                b"POST /a?b HTTP/1.1\r\nHost: c\r\n\r\n",
+                b"GET /a?b HTTP/1.1\r\nHost: c\r\n\r\nmore",
+            ] {
+                assert_eq!(arrive(other).0, None, "{}", String::from_utf8_lossy(other));
+                assert!(dispatcher.poll_begun(home).is_none());
+            }
+            let long = b"GET /a?b HTTP/1.1\r\nHost: c\r\nCookie: whatever\r\n\r\n";
+            for (payload, holder) in [(&plain[..], workers[0]), (long, workers[1]), (plain, workers[0])] {
+                let (names, request) = arrive(payload);
+                assert_eq!(names, Some(holder.worker()));
+                let begun = dispatcher.poll_begun(home).expect("it's told");
+                assert_eq!((begun.holder, begun.content, begun.arrival.key), (holder, content, request.key()));
+                assert_eq!((&begun.arrival.payload[..], begun.arrival.has_fin), (payload, false));
+                let state = begun.arrival.state();
+                let next = request.sequence + payload.len() as u32;
+                assert_eq!((state.receive_next, state.send_next), (next, request.acknowledged));
+                let entry = dispatcher.flows().get(request.key()).unwrap().expect("an entry");
+                assert_eq!((entry.id, entry.holder), (begun.arrival.flow.id, holder));
+                assert!(!entry.born && !entry.held && entry.generation == Generation::BORN, "{entry:?}");
+                assert_eq!((entry.heard.client_next, entry.heard.acknowledged), (next, request.acknowledged));
+                // Nobody can say any more that somebody else has it.
+                let asked = Flow { id: FlowId { home: ServerId(0), ..entry.id }, ..entry };
+                let bear = |holder| dispatcher.flows().bear(request.key(), &asked, home, holder);
+                assert!(matches!(bear(workers[1]), Err(Error::Gone)));
+            }
+            assert_eq!(arrive(plain).0, None, "so many and no more");
+            dispatcher.choose_for(content, &StandingChoice { until: crate::clock::now(), ..choice }).unwrap();
+            std::iter::from_fn(|| (crate::clock::now() < until).then(|| arrive(plain).0))
+                .find(Option::is_none)
+                .expect("it's over, by a clock that may be a tick late");
+            while dispatcher.poll_begun(home).is_some() {}
+            assert!(dispatcher.poll_begun(ServerId::new(0, 5)).is_none());
+        }
+    });
+}
+
+#[test]
+fn a_connection_begins_once_though_two_say_where() {
+    in_namespace("once", |path| {
+        let dispatcher = &load_for_births(path);
+        assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success());
+        let first = Segment { timestamp: Some(99), ..Segment::new(CLIENT4, VIP4, SYN, 7000) };
+        dispatcher.answer(first.to).unwrap();
+        let _listener = crate::socket::listen("0.0.0.0:80".parse().unwrap()).unwrap();
+        let payload = b"GET / HTTP/1.1\r\nHost: c\r\n\r\n";
+        // The first worker's number is that of nobody.
+        let (home, workers) = (ServerId::new(0, 0), [ServerId::new(1, 0), ServerId::new(1, 1)]);
+        let until = crate::clock::now().after(Duration::from_secs(60));
+        let choice =
+            StandingChoice { until, home, limit: u32::MAX, holders: &workers[..1], first: 0, are_foreign: false };
+        let mut turns = [0; 2];
+        for turn in 0..2_000 {
+            dispatcher
+                .choose_for(dispatcher.content(payload).unwrap(), &StandingChoice { limit: 0, ..choice })
+                .unwrap();
+            let syn = Segment { from: SocketAddr::new(first.from.ip(), 20_000 + turn), ..first.clone() };
+            let (request, frame) = first_packet(dispatcher, &syn, payload);
+            let flow = dispatcher.flows().get(request.key()).unwrap().expect("an entry");
+            dispatcher.choose_for(dispatcher.content(payload).unwrap(), &choice).unwrap();
+            let ready = AtomicUsize::new(0);
+            let meet = || {
+                ready.fetch_add(1, Ordering::AcqRel);
+                while ready.load(Ordering::Acquire) < 2 {
+                    std::thread::yield_now();
+                }
+            };
+            let has_borne = std::thread::scope(|scope| {
+                let other = scope.spawn(|| {
+                    meet();
+                    dispatcher.flows().bear(request.key(), &flow, home, workers[1]).is_ok()
+                });
+                meet();
+                run(dispatcher, "dispatcher_ingress", &frame);
+                other.join().unwrap()
+            });
+            let is_told = dispatcher.poll_begun(home).is_some();
+            assert!(has_borne != is_told, "turn {turn}: {has_borne} {is_told}");
+            let entry = dispatcher.flows().get(request.key()).unwrap().expect("an entry");
+            assert_eq!(entry.holder, workers[usize::from(has_borne)]);
+            turns[usize::from(has_borne)] += 1;
+            assert!(dispatcher.flows().delete(request.key(), entry.id).unwrap());
+        }
+        println!("by the choice {}, by a worker {}", turns[0], turns[1]);
+    });
+}

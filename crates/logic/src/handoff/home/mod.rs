@@ -129,8 +129,8 @@ struct Flow {
     /// A node that has a frozen socket of it, to be released when the flow has settled.
     giver: Option<(Life, Generation)>,
     attempts: u8,
-    /// Who has refused it since it came.
-    refusers: Vec<ServerId>,
+    /// Who has refused it since it came, or says that it never came.
+    refusers: Vec<Life>,
     /// Whoever holds it has it for one request; then it lives here again.
     is_lent: bool,
 }
@@ -233,6 +233,42 @@ impl Home {
         self.births.push_back((now.after(self.limits.birth_timeout), flow));
         self.counters.born += 1;
         Ok(())
+    }
+
+    /// A flow has begun at a node by a choice that stands: nobody was asked, and it can't be refused. Otherwise as [`Home::born`]. To be said before anything
+    /// that the node says of it; without an image it's cut if the node dies.
+    pub fn begun(&mut self, now: Instant, flow: FlowId, node: ServerId, image: Option<Bytes>) {
+        if self.flows.contains_key(&flow) {
+            return;
+        }
+        let (generation, is_lent) = (Generation::BORN, self.rules.are_births_lent);
+        let lease = self.lease_as_seen_here();
+        let life = self.nodes.present(node, now.after(lease));
+        let holder = life.map_or(Holder::Unclear(Some(node)), |life| Holder::Offered { life, own: false });
+        self.flows.insert(flow, Flow { generation, is_lent, ..Flow::new(holder) });
+        if let Some(image) = image {
+            self.keep(now, flow, image);
+        }
+        match life {
+            Some(life) => {
+                self.nodes.take_credit(life);
+                self.births.push_back((now.after(self.limits.birth_timeout), flow));
+            }
+            // Its link has just gone. It says so itself when it's back, which it may do as long as its lease could run.
+            None => {
+                let end = if self.claims_end == Instant::NEVER { now } else { self.claims_end };
+                self.claims_end = end.max(now.after(lease));
+            }
+        }
+        self.counters.born += 1;
+    }
+
+    /// A flow that was to begin at a node has begun elsewhere, and no packet of it has gone there: as if nothing had been said.
+    pub fn never_born(&mut self, flow: FlowId) {
+        if self.flows.get(&flow).is_some_and(Flow::is_unheard_birth) {
+            self.answered(flow);
+            self.remove(flow);
+        }
     }
 
     /// A flow is over that is held here, or its addresses have been taken into use by another: whoever has something of it drops it.
@@ -472,8 +508,9 @@ impl Home {
 
     /// Who has refused a flow that is here as an image, since it came.
     #[must_use]
-    pub fn refusers(&self, flow: FlowId) -> &[ServerId] {
-        self.flows.get(&flow).map_or(&[], |record| &record.refusers)
+    pub fn refusers(&self, flow: FlowId) -> Vec<ServerId> {
+        let record = self.flows.get(&flow);
+        record.map_or_else(Vec::new, |record| record.refusers.iter().map(|life| life.0).collect())
     }
 
     /// Offers that a node hasn't answered yet, births among them.
@@ -582,7 +619,7 @@ impl Home {
         }
         self.answered(flow);
         let Some(record) = self.flows.get_mut(&flow) else { return };
-        record.refusers.push(life.0);
+        record.refusers.push(life);
         if own {
             self.take_up_again(flow);
         } else {

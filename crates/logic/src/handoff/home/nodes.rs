@@ -144,6 +144,16 @@ impl Nodes {
         self.lives.get(&follower).is_some_and(|lease| lease.is_granted && !lease.is_draining).then_some(follower)
     }
 
+    /// The lives of a node that may have what begins there, those that began last first: who drains has accepted its last.
+    pub(super) fn ready_lives(&self, node: ServerId) -> impl Iterator<Item = Life> {
+        let of_node = self.sessions.values().filter(|session| session.node == node && session.is_ready);
+        let lives = of_node.filter_map(|session| Some((self.lives.get(&session.life?)?, session.life?)));
+        let granted = lives.filter(|(lease, _)| lease.is_granted && !lease.is_draining);
+        let mut lives: Vec<(SessionId, Life)> = granted.map(|(lease, life)| (lease.first, life)).collect();
+        lives.sort_unstable_by_key(|(first, _)| std::cmp::Reverse(*first));
+        lives.into_iter().map(|(_, life)| life)
+    }
+
     /// Whether there is a session with a node that has said what it holds.
     pub(super) fn has_ready(&self, node: ServerId) -> bool {
         self.current.get(&node).and_then(|session| self.sessions.get(session)).is_some_and(|session| session.is_ready)
@@ -170,6 +180,16 @@ impl Nodes {
             .filter(|lease| lease.is_granted && !lease.is_draining)
             .ok_or(GiveError::NotConnected)?;
         if lease.unanswered < session.offers_max { Ok(life) } else { Err(GiveError::NoCredit) }
+    }
+
+    /// The life of a node that has what has just begun there, whatever else it takes on. It's waited for until then if it has had no lease yet.
+    pub(super) fn present(&mut self, node: ServerId, ends: Instant) -> Option<Life> {
+        let session = self.current.get(&node).and_then(|session| self.sessions.get(session));
+        let life = session.filter(|session| session.is_ready)?.life?;
+        if self.lives.get(&life).is_some_and(|lease| lease.ends.is_none()) {
+            self.owe(life, ends);
+        }
+        Some(life)
     }
 
     /// Offers to a node in its present life that wait for their answers.

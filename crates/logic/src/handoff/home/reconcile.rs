@@ -145,6 +145,7 @@ impl Home {
         for holding in list.values() {
             self.compare(life, *holding);
         }
+        self.expect_births(life);
         for flow in self.flows_where(|record| record.is_at(life)) {
             let record = self.flows.get(&flow);
             let is_known = |holding: &Holding| record.is_some_and(|record| record.is_held_under(holding.generation));
@@ -231,12 +232,35 @@ impl Home {
         }
     }
 
-    /// A connection never came to that process of its node, and may have come to the one that has followed. Whether that is asked.
-    fn ask_follower(&mut self, flow: FlowId, life: Life) -> bool {
-        let is_unheard = self.flows.get(&flow).is_some_and(Flow::is_unheard_birth);
-        let Some(follower) = self.nodes.follower(life).filter(|_| is_unheard) else { return false };
-        self.find_birth(flow, follower);
-        self.send(follower, Message::Recall { flow, generation: Generation::BORN, is_unheard: true });
+    /// What began at a node while there was no link with it is the life's that has come.
+    fn expect_births(&mut self, life: Life) {
+        for flow in self.flows_where(|record| record.is_unclear_birth(life.0) && record.image.is_some()) {
+            self.find_unclear_birth(flow, life);
+        }
+    }
+
+    /// The same of one.
+    fn find_unclear_birth(&mut self, flow: FlowId, life: Life) {
+        if let Some(record) = self.flows.get_mut(&flow).filter(|record| record.is_unclear_birth(life.0)) {
+            record.holder = Holder::Offered { life, own: false };
+            self.nodes.take_credit(life);
+            // Packets may have been held when the home's life before ended.
+            let (to, generation) = (Target::Node(life.0), Generation::BORN);
+            self.effects.push_back(Effect::Steer { flow, to, generation });
+        }
+    }
+
+    /// A connection never came to that process of its node, and may have come to another: one that has followed, or one that still accepts. Whether that is
+    /// asked. Only what all of them deny has never come.
+    fn ask_another(&mut self, flow: FlowId, life: Life) -> bool {
+        let Some(record) = self.flows.get_mut(&flow).filter(|record| record.is_unheard_birth()) else { return false };
+        record.refusers.push(life);
+        let Some(other) = self.nodes.ready_lives(life.0).find(|other| !record.refusers.contains(other)) else {
+            record.refusers.clear();
+            return false;
+        };
+        self.find_birth(flow, other);
+        self.send(other, Message::Recall { flow, generation: Generation::BORN, is_unheard: true });
         true
     }
 
@@ -281,6 +305,7 @@ impl Home {
     fn handle_claim(&mut self, now: Instant, life: Life, message: Message) {
         match message {
             Message::Taken { flow, generation } => {
+                self.find_unclear_birth(flow, life);
                 self.find_birth(flow, life);
                 match self.standing(life, flow, generation) {
                     Standing::Offered => self.settle_at_node(flow, life),
@@ -289,7 +314,7 @@ impl Home {
                 }
             }
             Message::Refused { flow, generation, reason } => match self.standing(life, flow, generation) {
-                Standing::Offered if self.ask_follower(flow, life) => {}
+                Standing::Offered if self.ask_another(flow, life) => {}
                 Standing::Offered => self.offer_failed(flow),
                 Standing::Holder if reason == RefuseReason::Absent => self.handle_absence(flow),
                 Standing::Holder | Standing::None => {}
@@ -393,6 +418,11 @@ impl Flow {
     /// Whether its node may rightly know it under that generation.
     fn is_held_under(&self, generation: Generation) -> bool {
         self.generation == generation || self.was_left_under(generation)
+    }
+
+    /// Whether it has begun at a node, as far as its steering entry says.
+    fn is_unclear_birth(&self, node: ServerId) -> bool {
+        self.generation == Generation::BORN && self.holder == Holder::Unclear(Some(node))
     }
 
     /// Whether its node was told to keep it, under that generation until then, and hasn't said that it does.

@@ -190,3 +190,92 @@ fn what_a_node_says_of_a_flow_that_has_just_begun_is_believed() {
     pair.talk();
     assert_eq!(pair.home_did, [Effect::Where { flow: FLOW, node: NODE, question }]);
 }
+
+/// A flow that has begun at the node by a choice that stood.
+fn begin_unasked() -> Pair {
+    let mut pair = Pair::new();
+    pair.home.forget(FLOW);
+    pair.home.begun(pair.now, FLOW, NODE, Some(IMAGE));
+    pair
+}
+
+#[test]
+fn what_has_begun_unasked_is_as_if_it_had_been_asked() {
+    let mut pair = begin_unasked();
+    assert!(pair.node.born(pair.now, FLOW));
+    pair.node.tell_births();
+    pair.talk();
+    assert_eq!((pair.home_did.clone(), pair.home.counters().born), (vec![], 1));
+    assert_eq!(pair.home.holder(FLOW), Some(Some(NODE)));
+
+    let mut pair = begin_unasked();
+    let kept = pair.now;
+    pair.pass(Duration::from_millis(150));
+    pair.node.none_waits();
+    pair.talk();
+    let recover = Effect::Recover { flow: FLOW, image: IMAGE, kept, progress: None, birth: Birth::Denied };
+    assert_eq!(pair.home_did, [steer(Target::Hold, 2), recover], "its packet was lost");
+}
+
+#[test]
+fn what_has_begun_unasked_while_the_link_was_down_is_asked_for_when_its_up_again() {
+    for is_accepted in [true, false] {
+        let mut pair = Pair::new();
+        pair.home.forget(FLOW);
+        pair.lose();
+        pair.home.begun(pair.now, FLOW, NODE, Some(IMAGE));
+        assert_eq!(pair.home.flows_of(|node| node == NODE).count(), 1);
+        if is_accepted {
+            assert!(pair.node.born(pair.now, FLOW));
+        }
+        pair.reconnect();
+        if !is_accepted {
+            assert_eq!(pair.node_did.last(), Some(&Effect::AcceptAll), "it may wait to be accepted");
+            pair.node.none_waits();
+            pair.talk();
+            let is_denied = |did: &Effect| matches!(did, Effect::Recover { birth: Birth::Denied, .. });
+            assert!(pair.home_did.iter().any(is_denied), "{:?}", pair.home_did);
+        } else {
+            pair.talk();
+            assert_eq!(pair.home.holder(FLOW), Some(Some(NODE)));
+        }
+    }
+}
+
+#[test]
+fn what_has_begun_unasked_at_a_node_that_never_comes_back_goes_on_elsewhere_after_its_lease() {
+    let mut pair = Pair::new();
+    pair.home.forget(FLOW);
+    pair.home.disconnected(pair.session());
+    pair.home.begun(pair.now, FLOW, NODE, Some(IMAGE));
+    pair.now = pair.now.after(Duration::from_millis(900));
+    pair.home.handle_timeout(pair.now);
+    assert_eq!(pair.home.poll_effect(), None, "it may have a lease yet");
+    assert!(pair.home.poll_timeout() <= pair.now.after(Duration::from_millis(200)));
+    pair.now = pair.now.after(Duration::from_millis(200));
+    pair.home.handle_timeout(pair.now);
+    pair.collect_home();
+    assert!(pair.home_did.iter().any(|did| matches!(did, Effect::Recover { .. })), "{:?}", pair.home_did);
+}
+
+#[test]
+fn a_word_of_a_birth_that_was_only_in_the_steering_entries_is_believed() {
+    let mut pair = Pair::new();
+    let entry = (FLOW, Target::Node(NODE), Generation::BORN);
+    pair.home = Home::recover(pair.now, HomeLimits::default(), [entry]);
+    pair.node.disconnected(pair.session());
+    pair.reconnect();
+    assert!(pair.node.born(pair.now, FLOW), "it had waited to be accepted");
+    pair.node.tell_births();
+    pair.talk();
+    assert_eq!(pair.home.holder(FLOW), Some(Some(NODE)));
+}
+
+#[test]
+fn what_began_elsewhere_leaves_nothing_behind() {
+    let mut pair = be_born();
+    pair.home.never_born(FLOW);
+    pair.talk();
+    assert_eq!((pair.home_did.clone(), pair.node_did.clone(), pair.home.flow_count()), (vec![], vec![], 0));
+    assert_eq!(pair.home.unanswered(NODE), 0);
+}

@@ -7,23 +7,35 @@ use super::*;
 const ACCEPT_NS_MAX: u64 = 150 * MILLISECOND;
 /// Between an accept and the word of it.
 const TELL_NS: u64 = 5 * MILLISECOND;
+/// A choice stands for so long: much longer than a real one, so that it outlives links and leases.
+const CHOICE_NS: u64 = SECOND;
 
 impl World {
     /// A packet of a connection that nobody has yet. Until its home looks at it, it waits for its client to send it again.
     pub(super) fn begin(&mut self, packet: Packet) {
         let flow = packet.flow;
+        if packet.data.1 == 0 {
+            return;
+        }
+        let client = &self.clients[&flow];
+        let (wanted, image) = (client.asked[0].wanted, Socket::unborn(client, packet.data.1));
+        if self.standing.get(&wanted).is_some_and(|until_ns| *until_ns > self.now_ns) {
+            return self.begin_by_choice(packet, wanted, image);
+        }
+        self.read_begun();
         let machine = &mut self.machines[HOME];
         let now = machine.clock(self.now_ns);
-        if packet.data.1 == 0 || machine.stands_still_until_ns > self.now_ns {
+        if machine.stands_still_until_ns > self.now_ns {
             return;
         }
         let Some(home) = machine.home() else { return };
         self.unborn.remove(&flow);
-        let client = &self.clients[&flow];
-        let (wanted, image) = (client.asked[0].wanted, Socket::unborn(client, packet.data.1));
         if wanted != ServerId(0) && home.born(now, flow, wanted, image).is_ok() {
             self.births.insert(flow);
             self.summary.born += 1;
+            if self.random.percent(50) {
+                self.standing.insert(wanted, self.now_ns + CHOICE_NS);
+            }
             self.steer(flow, Target::Node(wanted), Generation::BORN);
             return self.packet_at_home(packet);
         }
@@ -31,6 +43,34 @@ impl World {
             self.machines[HOME].sockets.insert(flow, Socket::accepted(flow, self.now_ns));
             self.start_ticking(HOME, flow);
             self.packet_at(HOME, packet);
+        }
+    }
+
+    /// The home's kernel sends it there by itself, also while its process stands still, or isn't there.
+    fn begin_by_choice(&mut self, packet: Packet, node: ServerId, image: Bytes) {
+        let flow = packet.flow;
+        self.unborn.remove(&flow);
+        self.births.insert(flow);
+        self.summary.unasked += 1;
+        self.steer(flow, Target::Node(node), Generation::BORN);
+        if self.machines[HOME].is_up() {
+            self.begun.push((flow, node, image));
+        } else {
+            self.excuses.entry(flow).or_insert("its home died");
+        }
+        self.packet_at_home(packet);
+    }
+
+    /// The home reads what has begun, before anything else that it does.
+    pub(super) fn read_begun(&mut self) {
+        let machine = &mut self.machines[HOME];
+        if machine.stands_still_until_ns > self.now_ns {
+            return;
+        }
+        let now = machine.clock(self.now_ns);
+        let Some(home) = machine.home() else { return };
+        for (flow, node, image) in self.begun.drain(..) {
+            home.begun(now, flow, node, Some(image));
         }
     }
 

@@ -12,6 +12,9 @@ impl World {
         let life = state.life;
         let now = state.clock(self.now_ns);
         if machine == HOME {
+            // Its programs take the place of those by which they were.
+            self.standing.clear();
+            self.begun.clear();
             let entries: Vec<_> =
                 self.steering.iter().map(|(&flow, &(to, generation))| (flow, to, generation)).collect();
             let mut home = Home::recover(now, self.limits.0.clone(), entries);

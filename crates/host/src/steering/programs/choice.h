@@ -1,0 +1,177 @@
+/* Connections that begin without leat being asked: it has said before where they do, for requests that are for the same. Decides which are; what
+ * becomes of them is `dispatcher.c`'s, and what is chosen leat's. docs/decisions/0012-born.md has the reasons. */
+#pragma once
+#include "cookie.h"
+
+/* By the hash of method, target and host: as much as is sure to be of one kind, whoever asks. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1 << 12);
+	__type(key, __u64);
+	__type(value, struct choice);
+} choices SEC(".maps");
+
+/* What has begun, until leat reads it. */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 20);
+} begun SEC(".maps");
+
+/* A request of one packet, as Ethernet has it. */
+#define REQUEST_BYTES_MAX 1460
+#define REQUEST_BYTES_MIN 24
+/* Its first two lines have fewer bytes. */
+#define LINES_BYTES_MAX 256
+#define WORDS_MAX (LINES_BYTES_MAX / 8)
+
+#define BYTES_4(a, b, c, d) bpf_htonl((__u32)(a) << 24 | (b) << 16 | (c) << 8 | (d))
+
+/* In a map and not on the stack: what is in a map may be anything, so the verifier doesn't follow each length of a line to its end. */
+struct first_packet {
+	struct begun begun;
+	__u8 payload[2048];
+	__u32 line_end;
+	__u32 host_end;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct first_packet);
+} first_packets SEC(".maps");
+
+/* Only one says who has a connection that nobody has: a worker, or a standing choice. */
+static __always_inline int claim(struct flow *flow)
+{
+	return flow->flags & FLOW_BORN && __sync_val_compare_and_swap(&flow->generation, 0, GENERATION_BORN) == 0;
+}
+
+/* Where bytes of a word are CR: the highest bit of each, sure of the first in memory's order. */
+static __always_inline __u64 find_returns(__u64 word)
+{
+	__u64 x = word ^ 0x0d0d0d0d0d0d0d0dULL;
+	return (x - 0x0101010101010101ULL) & ~x & 0x8080808080808080ULL;
+}
+
+/* The place of the first bit that is set, in bytes. Nothing if none is. */
+static __always_inline __u64 first_place(__u64 bits)
+{
+	return ((bits & -bits) >> 7) * 0x0001020304050607ULL >> 56;
+}
+
+/* All ones if any bit is set. Without a branch: the verifier would follow both, for each word anew. */
+static __always_inline __u64 any(__u64 bits)
+{
+	AS_IT_IS(bits);
+	return -((bits | -bits) >> 63);
+}
+
+/* Finds the ends of the first line and of the next one, which must be the host's. */
+static __noinline int find_lines(struct first_packet *first)
+{
+	if (!first)
+		return 0;
+	const __u64 *words = (const __u64 *)first->payload;
+	__u64 line_end = 0, host_end = 0, has_line = 0, has_host = 0;
+	for (__u32 i = 0; i < WORDS_MAX; i++) {
+		__u64 returns = find_returns(words[i]);
+		/* The line's own isn't the host's. */
+		__u64 others = returns & ((returns - 1) | has_line);
+		line_end |= (i * 8 + first_place(returns)) & any(returns) & ~has_line;
+		has_line |= any(returns);
+		host_end |= (i * 8 + first_place(others)) & any(others) & ~has_host;
+		has_host |= any(others);
+		AS_IT_IS(has_host);
+		if (has_host)
+			break;
+	}
+	first->line_end = line_end;
+	first->host_end = host_end;
+	AS_IT_IS(line_end);
+	if (!line_end || !host_end || line_end >= LINES_BYTES_MAX)
+		return 0;
+	const __u8 *host = first->payload + line_end;
+	return host[1] == '\n' && (host[2] | 32) == 'h' && (host[3] | 32) == 'o' && (host[4] | 32) == 's' && (host[5] | 32) == 't' && host[6] == ':';
+}
+
+/* SipHash-2-4 of both lines. */
+static __noinline __u64 hash_lines(struct first_packet *first, const struct cookie_key *key)
+{
+	if (!first || !key)
+		return 0;
+	const __u64 *words = (const __u64 *)first->payload;
+	__u64 a = key->first ^ 0x736f6d6570736575ULL, b = key->second ^ 0x646f72616e646f6dULL;
+	__u64 c = key->first ^ 0x6c7967656e657261ULL, d = key->second ^ 0x7465646279746573ULL;
+	for (__u32 i = 0; i < WORDS_MAX; i++) {
+		if (i >= first->host_end / 8)
+			break;
+		d ^= words[i];
+		SIP_ROUND;
+		SIP_ROUND;
+		a ^= words[i];
+	}
+	/* Read once more: by the loop's end the verifier knows it, which makes each end another. */
+	__u64 bytes = *(volatile __u32 *)&first->host_end;
+	/* The last block has the length in its top byte. */
+	__u64 rest = (words[bytes / 8 & (WORDS_MAX - 1)] & ((1ULL << (bytes % 8 * 8)) - 1)) | bytes << 56;
+	d ^= rest;
+	SIP_ROUND;
+	SIP_ROUND;
+	a ^= rest;
+	c ^= 0xff;
+	SIP_ROUND;
+	SIP_ROUND;
+	SIP_ROUND;
+	SIP_ROUND;
+	return a ^ b ^ c ^ d;
+}
+
+/* Reads a packet that may begin a connection: a whole request without a body, which goes on nowhere. NULL for all others: leat looks at those. */
+static __noinline struct first_packet *read_first_packet(struct __sk_buff *skb, const struct packet *packet, const struct flow *flow)
+{
+	__u32 zero = 0;
+	__be32 options[3];
+	const struct cookie_key *key = find_cookie_key();
+	struct first_packet *first = bpf_map_lookup_elem(&first_packets, &zero);
+	if (!packet || !flow || !key || !first || !packet->tcp.ack || packet->tcp.doff < 8)
+		return NULL;
+	if (packet->tcp.syn || packet->tcp.fin || packet->tcp.rst || packet->tcp.urg || skb->gso_segs > 1)
+		return NULL;
+	struct begun *begun = &first->begun;
+	begun->sequence = bpf_ntohl(packet->tcp.seq);
+	begun->acknowledged = bpf_ntohl(packet->tcp.ack_seq);
+	if (begun->sequence != flow->client_next || begun->acknowledged != (__u32)flow->serial + 1)
+		return NULL;
+	if (bpf_skb_load_bytes(skb, packet->l4 + sizeof(struct tcphdr), options, sizeof(options)) < 0 || options[0] != bpf_htonl(TIMESTAMP_OPTION))
+		return NULL;
+	__u64 bytes = packet->payload;
+	AS_IT_IS(bytes);
+	if (bytes < REQUEST_BYTES_MIN || bytes > REQUEST_BYTES_MAX ||
+	    bpf_skb_load_bytes(skb, packet->l4 + packet->tcp.doff * 4, first->payload, bytes) < 0)
+		return NULL;
+	if (*(__u32 *)first->payload != BYTES_4('G', 'E', 'T', ' ') || *(__u32 *)(first->payload + bytes - 4) != BYTES_4('\r', '\n', '\r', '\n'))
+		return NULL;
+	if (!find_lines(first) || first->host_end > bytes - 4)
+		return NULL;
+	begun->timestamp = bpf_ntohl(options[1]);
+	begun->echo = bpf_ntohl(options[2]);
+	begun->window = bpf_ntohs(packet->tcp.window);
+	begun->serial = flow->serial;
+	begun->content = hash_lines(first, key);
+	begun->repeats = flow->repeats;
+	begun->bytes = bytes;
+	return first;
+}
+
+/* Returns 0 when there is no room. Nobody is woken: who has the packet says something of it soon enough, and all is read before that. */
+static __noinline int tell_of(struct first_packet *first)
+{
+	if (!first)
+		return 0;
+	__u64 bytes = first->begun.bytes;
+	AS_IT_IS(bytes);
+	if (bytes > REQUEST_BYTES_MAX)
+		return 0;
+	return bpf_ringbuf_output(&begun, &first->begun, sizeof(struct begun) + bytes, BPF_RB_NO_WAKEUP) == 0;
+}
