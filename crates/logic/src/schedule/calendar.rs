@@ -9,7 +9,7 @@
 //!
 //! Keys from before the slots are overdue: their children are first, the last that came before the others.
 //!
-//! A key may go up or down while its child is in the calendar (`Seat::strayed` says so): the child is moved when its list's turn comes.
+//! A key may go up or down while its child is in the calendar: the list that it's in is marked, and the child is moved when the list's turn comes.
 
 use super::ready_list::ReadyList;
 use super::seat::{Seat, VIRTUAL_MAX};
@@ -58,7 +58,9 @@ enum Far {
 }
 
 /// The ready children of one node by key.
+// What each event needs of it, up to the lists, is together.
 #[derive(Debug)]
+#[repr(C, align(64))]
 pub(super) struct Calendar {
     /// Virtual time: the key of the child that was taken last, but for those that were overdue.
     now: u64,
@@ -66,15 +68,18 @@ pub(super) struct Calendar {
     first: u64,
     /// Which lists aren't empty, by bit, from the first slot's on.
     filled: u64,
-    /// The width of a slot, as a power of two.
-    width_bits: u32,
-    /// The slot before which a first child can be taken out of its slot at once: the period isn't over, and none beyond the slots comes before.
+    /// The slot before which a first child can be taken out of its slot at once: the period isn't over, none beyond the slots comes before, and all
+    /// children in the slots before have their places by their keys.
     end: u64,
     /// Children until the end of the period, and the slot at its beginning.
     children_left: i32,
+    /// The width of a slot, as a power of two.
+    width_bits: u32,
     period_start: u64,
     /// What is in an empty one means nothing.
     lists: [ReadyList; SLOTS as usize],
+    /// Lists of which a child's key may be of another slot, by bit, at the number of the list's slot modulo 64. Of empty ones it means nothing.
+    strayed: u64,
     /// Children beyond the slots, by how far their keys are ahead of `far_base`.
     far: UrgencyHeap,
     far_base: u64,
@@ -104,6 +109,7 @@ impl Calendar {
             children_left: PERIOD_CHILDREN,
             period_start: now >> WIDTH_BITS_FIRST,
             lists: [ReadyList::EMPTY; SLOTS as usize],
+            strayed: 0,
             far: UrgencyHeap::new(),
             far_base: now,
             far_count: 0,
@@ -151,18 +157,48 @@ impl Calendar {
     /// Adds a child, which isn't in the calendar.
     #[inline]
     pub(super) fn insert(&mut self, seats: &mut [Seat], child: u32) {
-        let slot = self.slot(seats[child as usize].key);
-        let lead = slot.wrapping_sub(self.first);
-        if lead < SLOTS {
-            self.enlist(seats, child, slot, lead);
-        } else {
+        if !self.insert_at_once(seats, child, seats[child as usize].key) {
             self.insert_elsewhere(seats, child);
         }
+    }
+
+    /// Gives a child another key and adds it, if that's in one of the slots; whether it is.
+    #[inline]
+    pub(super) fn insert_at_once(&mut self, seats: &mut [Seat], child: u32, key: u64) -> bool {
+        let slot = self.slot(key);
+        let lead = slot.wrapping_sub(self.first);
+        let is_in_slots = lead < SLOTS;
+        if is_in_slots {
+            seats[child as usize].key = key;
+            self.enlist(seats, child, slot, lead);
+        }
+        is_in_slots
+    }
+
+    /// The key of a child that may be in the calendar will be another: the list of the one that it has is marked.
+    pub(super) fn stray(&mut self, key: u64) {
+        let slot = self.slot(key);
+        if slot.wrapping_sub(self.first) < SLOTS {
+            self.mark(slot);
+        }
+    }
+
+    /// Marks the list of a slot as one with a child whose key may be of another.
+    fn mark(&mut self, slot: u64) {
+        self.strayed |= 1 << (slot % SLOTS);
+        self.end = self.end.min(slot);
     }
 
     /// Adds a child to the list of a slot, which is `lead` after the first.
     #[inline]
     fn enlist(&mut self, seats: &mut [Seat], child: u32, slot: u64, lead: u64) {
+        // That it's the only one can be foreseen, mostly: who comes alone is served sooner.
+        if self.filled == 0 {
+            // Not `1 << lead`, which the compiler would work out for both ways, in place of the bit instructions of the other.
+            self.filled = 1_u64.rotate_left(lead as u32);
+            *self.list(slot) = ReadyList::of(child);
+            return;
+        }
         let is_empty = self.filled >> lead & 1 == 0;
         self.filled |= 1 << lead;
         let list = self.list(slot);
@@ -175,8 +211,9 @@ impl Calendar {
 
     /// As [`Calendar::enlist`], to the list of the slot that is `lead` after the first, where the child's key may not be by its number.
     fn enlist_strayed(&mut self, seats: &mut [Seat], child: u32, lead: u64) {
-        seats[child as usize].strayed = true;
-        self.enlist(seats, child, self.first + lead, lead);
+        let slot = self.first + lead;
+        self.enlist(seats, child, slot, lead);
+        self.mark(slot);
     }
 
     /// Adds a child before all others.
@@ -184,8 +221,8 @@ impl Calendar {
         if self.filled & 1 == 0 {
             return self.enlist_strayed(seats, child, 0);
         }
-        seats[child as usize].strayed = true;
         seats[child as usize].next = std::mem::replace(&mut self.list(self.first).head, child);
+        self.mark(self.first);
     }
 
     /// Adds a child whose key is overdue, or beyond the slots, or in one whose number has begun anew.
@@ -224,18 +261,23 @@ impl Calendar {
     /// Takes the first child out, and turns virtual time to its key.
     #[inline]
     pub(super) fn take(&mut self, seats: &mut [Seat]) -> Option<u32> {
+        self.take_at_once(seats).or_else(|| self.take_anyhow(seats))
+    }
+
+    /// As [`Calendar::take`], if nothing has to be looked at but the slots; otherwise none is taken.
+    #[inline]
+    pub(super) fn take_at_once(&mut self, seats: &mut [Seat]) -> Option<u32> {
         if self.filled == 0 {
-            return if self.far.is_empty() { None } else { self.take_anyhow(seats) };
+            return None;
         }
         let ahead = self.filled.trailing_zeros();
         let slot = self.first + u64::from(ahead);
-        let child = self.list(slot).head;
-        let key = seats[child as usize].key;
         self.children_left -= 1;
-        if self.children_left < 0 || slot >= self.end || seats[child as usize].strayed {
-            return self.take_anyhow(seats);
+        if self.children_left < 0 || slot >= self.end {
+            return None;
         }
-        self.now = key;
+        let child = self.list(slot).head;
+        self.now = seats[child as usize].key;
         self.delist(seats, child, slot, ahead);
         Some(child)
     }
@@ -255,7 +297,9 @@ impl Calendar {
     fn set_end(&mut self) {
         let of_period = PERIOD_SLOTS.saturating_sub(self.first.wrapping_sub(self.period_start));
         let of_far = self.far.first().map_or(u64::MAX, |(key, _)| self.lead(self.far_base.wrapping_add(key)));
-        self.end = self.first + of_period.min(of_far);
+        let strayed = self.strayed.rotate_right((self.first % SLOTS) as u32) & self.filled;
+        let of_strayed = if strayed == 0 { u64::MAX } else { u64::from(strayed.trailing_zeros()) };
+        self.end = self.first + of_period.min(of_far).min(of_strayed);
     }
 
     /// Whether it's time to look at the slots' width.
@@ -293,7 +337,9 @@ impl Calendar {
             let child = self.list(self.slot(start)).head;
             let key = seats[child as usize].key;
             self.delist(seats, child, self.slot(start), ahead);
-            seats[child as usize].strayed = false;
+            if self.filled & 1 == 0 {
+                self.strayed &= !(1 << (self.first % SLOTS));
+            }
             if self.lead(key) == 0 {
                 self.now = key;
             } else if !is_before(key, start) {
@@ -399,6 +445,7 @@ impl Calendar {
         self.wide_periods_max = periods.clamp(WIDE_PERIODS_OF_FEW_MAX, WIDE_PERIODS_MAX).max(self.wide_periods_max / 2);
         self.wide_periods_min = self.wide_periods_min.min(self.wide_periods_max);
         self.filled = 0;
+        self.strayed = 0;
         self.width_bits = width_bits;
         self.first = self.slot(self.now);
         self.period_start = self.first;

@@ -249,8 +249,13 @@ impl<E: Copy> Tree<E> {
         if self.serving != NONE {
             self.put_off();
         }
+        if self.is_empty() { None } else { self.descend(ROOT) }
+    }
+
+    /// The event to run next of those below a member that is being taken.
+    #[inline]
+    fn descend(&mut self, mut at: u32) -> Option<(LeafId, E)> {
         let seats = self.seats.as_mut_slice();
-        let mut at = ROOT;
         loop {
             let seat = &mut seats[at as usize];
             let Some(policy) = self.policies.get_mut(seat.policy as usize) else {
@@ -258,8 +263,19 @@ impl<E: Copy> Tree<E> {
                 let event = self.events.take(&mut seat.queue);
                 return Some((LeafId { index: at, generation: seat.generation }, event));
             };
-            at = policy.take(seats)?;
+            let Some(child) = policy.take_at_once(seats) else {
+                return self.descend_by_call(at);
+            };
+            at = child;
         }
+    }
+
+    /// As [`Tree::descend`], where a node's policy can't tell its next child at once.
+    #[inline(never)]
+    fn descend_by_call(&mut self, node: u32) -> Option<(LeafId, E)> {
+        let policy = self.seats[node as usize].policy;
+        let child = self.policies[policy as usize].take(&mut self.seats)?;
+        self.descend(child)
     }
 
     /// Charges an event of `leaf` that has run: the one that was popped last if it is of that leaf, else one whose cost was put off, else
@@ -380,13 +396,18 @@ impl<E: Copy> Tree<E> {
     /// The event being served has cost `cost_ns`: its leaf and all above take their places again.
     #[inline]
     fn finish(&mut self, cost_ns: u64) {
-        let mut child = std::mem::replace(&mut self.serving, NONE);
+        let leaf = std::mem::replace(&mut self.serving, NONE);
         if self.is_urgent {
-            return self.finish_urgent(child, cost_ns);
+            return self.finish_urgent(leaf, cost_ns);
         }
+        let is_ready = self.seats[leaf as usize].serve(cost_ns);
+        self.ascend(leaf, cost_ns, is_ready);
+    }
+
+    /// A member that has been taken goes back with its cost, and all above it.
+    #[inline]
+    fn ascend(&mut self, mut child: u32, cost_ns: u64, mut is_ready: bool) {
         let seats = self.seats.as_mut_slice();
-        let seat = &mut seats[child as usize];
-        let mut is_ready = seat.serve(cost_ns);
         loop {
             let seat = &mut seats[child as usize];
             let parent = seat.parent;
@@ -395,9 +416,22 @@ impl<E: Copy> Tree<E> {
             }
             seat.pending = is_ready;
             let policy = seats[parent as usize].policy;
-            is_ready = self.policies[policy as usize].give_back(seats, child, cost_ns, is_ready);
+            let policy = &mut self.policies[policy as usize];
+            let Some(is_any_ready) = policy.give_back_at_once(seats, child, cost_ns, is_ready) else {
+                return self.ascend_by_call(child, cost_ns, is_ready);
+            };
+            is_ready = is_any_ready;
             child = parent;
         }
+    }
+
+    /// As [`Tree::ascend`], where the parent's policy can't take it back at once.
+    #[inline(never)]
+    fn ascend_by_call(&mut self, child: u32, cost_ns: u64, is_ready: bool) {
+        let parent = self.seats[child as usize].parent;
+        let policy = self.seats[parent as usize].policy;
+        let is_ready = self.policies[policy as usize].give_back(&mut self.seats, child, cost_ns, is_ready);
+        self.ascend(parent, cost_ns, is_ready);
     }
 
     /// As `finish`, and finds out how urgent each is by now.

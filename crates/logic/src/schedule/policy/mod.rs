@@ -39,6 +39,16 @@ pub(super) trait Policy {
     /// Takes the child to be served out of the order.
     fn take(&mut self, seats: &mut [Seat]) -> Option<u32>;
 
+    /// As [`Policy::take`] if that is done in a few instructions and without a call; otherwise nothing is.
+    fn take_at_once(&mut self, _seats: &mut [Seat]) -> Option<u32> {
+        None
+    }
+
+    /// As [`Policy::give_back`] if that is done in a few instructions and without a call, and whether any child is ready then; otherwise nothing is.
+    fn give_back_at_once(&mut self, _seats: &mut [Seat], _child: u32, _cost_ns: u64, _is_ready: bool) -> Option<bool> {
+        None
+    }
+
     /// The child that was taken has been served for `cost_ns`; it goes back into the order if it `is_ready`, else it's idle.
     fn give_back(&mut self, seats: &mut [Seat], child: u32, cost_ns: u64, is_ready: bool);
 
@@ -70,9 +80,10 @@ pub(super) trait Policy {
     fn rekey(&mut self, _seats: &mut [Seat], _child: u32) {}
 }
 
-/// Makes the list of policies into one type, so that a call is a jump and not a pointer chase.
+/// Makes the list of policies into one type, so that a call is a jump and not a pointer chase. Those that take and give back at once are named again:
+/// they are few enough to be found by comparisons, and as no other is called on the way, an event spares its registers.
 macro_rules! policies {
-    ($($variant:ident in $module:ident),+ $(,)?) => {
+    ($($variant:ident in $module:ident),+ $(,)?; at once: $($at_once:ident),+) => {
         /// A scheduling policy that a node may have.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
         pub enum PolicyKind {
@@ -116,9 +127,24 @@ macro_rules! policies {
                 match self { $(AnyPolicy::$variant(policy) => policy.join(seats, child),)+ }
             }
 
-            #[inline(always)]
             pub(super) fn is_empty(&self) -> bool {
                 match self { $(AnyPolicy::$variant(policy) => policy.is_empty(),)+ }
+            }
+
+            #[inline(always)]
+            pub(super) fn take_at_once(&mut self, seats: &mut [Seat]) -> Option<u32> {
+                match self {
+                    $(AnyPolicy::$at_once(policy) => policy.take_at_once(seats),)+
+                    _ => None,
+                }
+            }
+
+            #[inline(always)]
+            pub(super) fn give_back_at_once(&mut self, seats: &mut [Seat], child: u32, cost_ns: u64, is_ready: bool) -> Option<bool> {
+                match self {
+                    $(AnyPolicy::$at_once(policy) => policy.give_back_at_once(seats, child, cost_ns, is_ready),)+
+                    _ => None,
+                }
             }
 
             #[inline(always)]
@@ -178,7 +204,8 @@ policies! {
     WeightedFair in weighted_fair,
     StrictPriority in strict_priority,
     Deadline in deadline,
-    ShortestRemaining in shortest_remaining,
+    ShortestRemaining in shortest_remaining;
+    at once: RoundRobin, WeightedFair, StrictPriority
 }
 
 #[cfg(test)]

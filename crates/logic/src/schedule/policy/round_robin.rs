@@ -39,6 +39,17 @@ impl Policy for RoundRobin {
         }
     }
 
+    #[inline]
+    fn take_at_once(&mut self, seats: &mut [Seat]) -> Option<u32> {
+        self.turns.pop(seats)
+    }
+
+    #[inline]
+    fn give_back_at_once(&mut self, seats: &mut [Seat], child: u32, cost_ns: u64, is_ready: bool) -> Option<bool> {
+        self.give_back(seats, child, cost_ns, is_ready);
+        Some(!self.turns.is_empty())
+    }
+
     fn each_urgent(&self, seats: &[Seat], visit: &mut dyn FnMut(u32)) {
         self.turns.each(seats, visit);
     }

@@ -4,6 +4,7 @@ use super::Policy;
 use crate::schedule::ready_list::ReadyList;
 use crate::schedule::seat::Seat;
 use crate::schedule::share::Share;
+use std::hint::cold_path;
 
 const WORD_BITS: usize = 64;
 const WORDS: usize = 256 / WORD_BITS;
@@ -70,6 +71,20 @@ impl Policy for StrictPriority {
         let child = self.turns[priority].pop(seats);
         self.clear_if_empty(priority);
         child
+    }
+
+    #[inline]
+    fn take_at_once(&mut self, seats: &mut [Seat]) -> Option<u32> {
+        // Asked after the others: few nodes have it.
+        cold_path();
+        self.take(seats)
+    }
+
+    #[inline]
+    fn give_back_at_once(&mut self, seats: &mut [Seat], child: u32, cost_ns: u64, is_ready: bool) -> Option<bool> {
+        cold_path();
+        self.give_back(seats, child, cost_ns, is_ready);
+        Some(is_ready || !self.is_empty())
     }
 
     #[inline]

@@ -86,6 +86,22 @@ impl Policy for WeightedFair {
         }
     }
 
+    #[inline]
+    fn take_at_once(&mut self, seats: &mut [Seat]) -> Option<u32> {
+        self.ready.take_at_once(seats)
+    }
+
+    #[inline]
+    fn give_back_at_once(&mut self, seats: &mut [Seat], child: u32, cost_ns: u64, is_ready: bool) -> Option<bool> {
+        let seat = &mut seats[child as usize];
+        let key = seat.key.wrapping_add(seat.virtual_time(cost_ns));
+        if is_ready {
+            return self.ready.insert_at_once(seats, child, key).then_some(true);
+        }
+        seat.key = key;
+        Some(!self.ready.is_empty())
+    }
+
     fn correct(&mut self, seats: &mut [Seat], child: u32, delta_ns: i64) {
         let now = self.ready.now();
         let seat = &mut seats[child as usize];
@@ -94,7 +110,9 @@ impl Policy for WeightedFair {
             seat.key = earliest;
         }
         let delta = seat.virtual_time(delta_ns.unsigned_abs());
-        seat.strayed |= seat.pending;
+        if seat.pending {
+            self.ready.stray(seat.key);
+        }
         if delta_ns >= 0 {
             seat.key = seat.key.wrapping_add(delta);
             self.limit(seat);
