@@ -12,6 +12,8 @@ use crate::config::Role;
 
 /// Lines wait at most so long in a worker's memory.
 pub(super) const LOG_DELAY: std::time::Duration = std::time::Duration::from_millis(100);
+/// Stands for a status where nothing was answered, as in nginx's logs.
+const CLIENT_GONE: u16 = 499;
 /// No server of a cluster gives a request a longer name.
 const NAME_BYTES_MAX: usize = 64;
 
@@ -59,6 +61,16 @@ impl<H: Host> Worker<H> {
         }
         metrics.log_lines_dropped.add(log.add(&record));
         self.flush_at = self.flush_at.min(self.now.after(LOG_DELAY));
+    }
+
+    /// The client has gone while a handler was at work and had said nothing: who looks for what takes too long finds it in the log.
+    pub(super) fn account_unanswered(&mut self, token: Token) {
+        let is_unanswered = |exchange: &mut Box<Exchange<_>>| exchange.run.is_some() && exchange.status == 0;
+        let Some(mut exchange) = self.connections[token].exchange.take_if(is_unanswered) else { return };
+        exchange.status = CLIENT_GONE;
+        self.account(token, &exchange, self.now, false);
+        exchange.status = 0;
+        self.connections[token].exchange = Some(exchange);
     }
 
     /// The name of the request in hand.

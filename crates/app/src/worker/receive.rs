@@ -223,6 +223,7 @@ impl<H: Host> Worker<H> {
         } else if error.is_some() || connection.is_being_handled() {
             // A reset: there is nobody to answer. While a handler is at work an end is taken for one: who can't be told from somebody that
             // has gone would otherwise keep it at work for nobody.
+            self.account_unanswered(token);
             self.cut(token);
         } else if connection.exchange.is_none() {
             self.queue(Stage::Receive, token);

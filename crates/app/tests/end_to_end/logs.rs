@@ -8,7 +8,7 @@ use std::path::Path;
 
 use crate::on_both_reactors;
 use crate::support::server::{binary, run, signal, write_configuration};
-use crate::support::{Client, Directory, Reactor, Server, eventually};
+use crate::support::{Client, Directory, Reactor, Server, Upstream, eventually};
 
 const JSON_FIELDS: [&str; 15] = [
     "body_bytes",
@@ -299,6 +299,29 @@ fn a_pipe_that_nobody_reads_is_told(reactor: Reactor) {
     assert!(read_until(&mut reader, "\n").contains("\"GET /a.txt HTTP/1.1\" 200 6"));
 }
 
+/// Who looks for why pages are slow looks for those whose clients gave up.
+fn a_request_whose_client_did_not_wait_is_in_the_log(reactor: Reactor) {
+    let directory = Directory::new();
+    let (heard, is_heard) = std::sync::mpsc::channel();
+    let upstream = Upstream::start(move |conversation| {
+        conversation.head();
+        heard.send(()).unwrap();
+        conversation.until_closed();
+    });
+    let text = format!(
+        "workers = 1\n[[site]]\nlisten = \"127.0.0.1:0\"\n[site.access_log]\npath = \"access.log\"\n\
+         [[site.handler]]\npath = \"/*\"\nproxy = {{ to = \"{}\" }}\n",
+        upstream.address()
+    );
+    let server = Server::configured(reactor, &directory, &text);
+    let mut client = server.connect();
+    client.send("GET /slow HTTP/1.1\r\nHost: it.test\r\n\r\n");
+    is_heard.recv_timeout(std::time::Duration::from_secs(20)).unwrap();
+    drop(client);
+    let line = &lines(&directory.at("access.log"), 1)[0];
+    assert!(line.contains("\"GET /slow HTTP/1.1\" 499 0 "), "{line}");
+}
+
 /// Both ends of a named pipe, which don't wait.
 fn pipe(path: &Path) -> fs::File {
     const O_NONBLOCK: i32 = 0o4000;
@@ -383,6 +406,7 @@ on_both_reactors!(
     what_was_answered_before_the_end_is_in_the_log,
     a_full_disk_cuts_no_line_that_follows,
     a_pipe_that_nobody_reads_is_told,
+    a_request_whose_client_did_not_wait_is_in_the_log,
     who_doesnt_read_messages_holds_nobody_up,
     who_doesnt_read_messages_keeps_no_engine_from_being_started,
 );
