@@ -170,7 +170,8 @@ pub(super) struct RawBegun {
     pub(super) window: u32,
     pub(super) serial: u64,
     pub(super) content: u64,
-    pub(super) repeats: u32,
+    pub(super) repeats: u16,
+    pub(super) flags: u16,
     pub(super) bytes: u32,
 }
 
@@ -180,6 +181,7 @@ pub(super) const BEGUN_BYTES: usize = 88;
 impl RawBegun {
     /// From what the program has written.
     pub(super) fn read(bytes: &[u8]) -> Option<RawBegun> {
+        let half = |at: usize| Some(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?));
         let word = |at: usize| Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
         let long = |at: usize| Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
         let key = RawKey {
@@ -199,7 +201,8 @@ impl RawBegun {
             window: word(60)?,
             serial: long(64)?,
             content: long(72)?,
-            repeats: word(80)?,
+            repeats: half(80)?,
+            flags: half(82)?,
             bytes: word(84)?,
         })
     }

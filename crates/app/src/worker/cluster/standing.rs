@@ -202,7 +202,7 @@ impl<H: Host> Worker<H> {
         let flow = arrival.flow.id;
         let Some(Part::Home(home)) = self.cluster.as_mut().map(|cluster| &mut cluster.part) else { return };
         let node = home.node(holder);
-        if home.foreign(holder.server()).is_some() {
+        if arrival.flow.foreign {
             home.entrusted += 1;
             node.into_iter().for_each(|node| home.dispatcher.begin_unheard(node));
             return home.watch_birth(holder, arrival, None, now);

@@ -215,6 +215,7 @@ static __noinline int begin_by_choice(struct __sk_buff *skb, const struct packet
 		return hold(skb);
 	__builtin_memcpy(&first->begun.key, key, sizeof(*key));
 	first->begun.home = choice->home;
+	first->begun.flags = choice->flags;
 	first->begun.holder = choice->holders[(choice->first + turn) % choice->turns & (CHOICE_TURNS - 1)];
 	/* Before anybody who has the packet can say something of it. */
 	if (!tell_of(first)) {

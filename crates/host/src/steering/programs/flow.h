@@ -109,7 +109,8 @@ struct begun {
 	__u32 window;
 	__u64 serial;
 	__u64 content;      /* which choice it was */
-	__u32 repeats;
+	__u16 repeats;
+	__u16 flags;        /* of its entry */
 	__u32 bytes;        /* of the payload */
 };
 
