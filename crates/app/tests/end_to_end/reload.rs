@@ -184,7 +184,9 @@ fn an_address_can_come_and_go(reactor: Reactor) {
     // Who is connected there is answered once more, and let go of.
     let mut idle = Client::connect(free);
     assert_eq!(idle.get("/a.txt").text(), "one\n");
+    // Answered once, so that it's known to have been accepted: what waits for that goes with its address.
     let mut begun = Client::connect(free);
+    assert_eq!(begun.get("/a.txt").text(), "one\n");
     begun.send("GET /a.txt HTTP/1.1\r\nHost: local");
     let mut other = server.connect();
     assert_eq!(other.get("/a.txt").text(), "one\n");
