@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::Hasher;
+use std::net::SocketAddr;
 use std::sync::Mutex;
 
 use aya::maps::{HashMap, MapData, RingBuf};
@@ -14,7 +15,7 @@ use super::attach::Programs;
 use super::born::{Arrival, CookieKey, Segment};
 use super::dispatcher::lock;
 use super::flows::{Flow, Heard};
-use super::layout::{BEGUN_BYTES, CHOICE_TURNS, FLOW_FOREIGN, RawBegun, RawChoice};
+use super::layout::{BEGUN_BYTES, CHOICE_TURNS, FLOW_FOREIGN, RawBegun, RawChoice, raw_ip, raw_port};
 use super::{Doing, Result};
 
 /// As `programs/choice.h` has them.
@@ -73,11 +74,13 @@ impl Choices {
         })
     }
 
-    /// What a first packet's payload is for; none where nothing can be chosen before.
-    pub(super) fn content(&self, payload: &[u8]) -> Option<u64> {
-        let line = lines(payload)?;
+    /// What a first packet is for; none where nothing can be chosen before.
+    pub(super) fn content(&self, vip: SocketAddr, payload: &[u8]) -> Option<u64> {
+        let lines = lines(payload)?;
         let mut hasher = SipHasher24::new_with_keys(self.key[0], self.key[1]);
-        hasher.write(line);
+        hasher.write(&raw_ip(vip.ip()));
+        hasher.write(&u64::from(u16::from_ne_bytes(raw_port(vip))).to_ne_bytes());
+        hasher.write(lines);
         Some(hasher.finish())
     }
 
@@ -89,6 +92,7 @@ impl Choices {
         let turns = choice.holders.len().min(CHOICE_TURNS) as u32;
         let raw = RawChoice {
             until_ns: choice.until.ns,
+            content,
             home: choice.home.0,
             limit: if turns == 0 { 0 } else { choice.limit },
             first: choice.first % turns.max(1),

@@ -294,10 +294,10 @@ impl Dispatcher {
         lock(&self.held).poll_arrival()
     }
 
-    /// What a connection's first bytes are for, by which standing choices are known; none where there can't be one.
+    /// What a connection to a VIP is for that begins with these bytes, by which standing choices are known; none where there can't be one.
     #[must_use]
-    pub fn content(&self, payload: &[u8]) -> Option<u64> {
-        self.choices.as_ref()?.content(payload)
+    pub fn content(&self, vip: SocketAddr, payload: &[u8]) -> Option<u64> {
+        self.choices.as_ref()?.content(vip, payload)
     }
 
     /// From now on connections whose first bytes are for that begin where the choice says. Each is to be read ([`Dispatcher::poll_begun`]) before anything

@@ -148,6 +148,7 @@ pub const CHOICE_TURNS: usize = 16;
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct RawChoice {
     pub(super) until_ns: u64,
+    pub(super) content: u64,
     pub(super) home: u32,
     pub(super) limit: u32,
     pub(super) used: u32,

@@ -128,6 +128,12 @@ impl Balance {
         self.explain(asked, loads).reason.delegates() && self.decide(asked, loads).delegates()
     }
 
+    /// Whether nothing but a request's path and size decides.
+    #[must_use]
+    pub fn delegates_all(&self) -> bool {
+        self.rules.delegation == Delegation::Full && self.rules.fraction_percent >= 100 && self.rules.load_min == 0
+    }
+
     /// What [`Balance::decide`] would say, with what it goes by; changes nothing.
     #[must_use]
     pub fn explain(&self, asked: &Asked<'_>, loads: &Loads) -> Explanation {

@@ -181,6 +181,11 @@ impl<H: Host> Worker<H> {
     /// The node at which a connection is to begin that brings a request.
     pub(super) fn choose_birthplace(&mut self, request: &Request<'_>, arrival: &Arrival) -> Option<Choice> {
         let now = self.now;
+        // What isn't simply for the nodes takes the way that knows all cases.
+        let is_plain = |site: &super::super::settings::Site| site.kind != SiteKind::Cluster || site.handlers.is_empty();
+        if !self.sites.iter().all(|site| is_plain(site)) {
+            return None;
+        }
         let is_split = self.cluster.as_mut().is_some_and(|cluster| cluster.part.split().is_some());
         if is_split && !self.delegates_birth(request, &arrival.state()) {
             return None;
@@ -190,8 +195,11 @@ impl<H: Host> Worker<H> {
             return None;
         }
         let facts = Facts::of(request);
-        if is_split {
-            return home.dispatcher.choose(&facts, now).ok();
+        if let Some(split) = &home.split {
+            // Where some are kept, each is looked at.
+            let delegates_all = split.balance.delegates_all();
+            let choice = home.dispatcher.choose(&facts, now).ok()?;
+            return Some(Choice { stands: choice.stands && delegates_all, ..choice });
         }
         home.dispatcher.bear(&facts, arrival.key.client.ip(), ROUND_TRIP, now)
     }
@@ -199,9 +207,7 @@ impl<H: Host> Worker<H> {
     /// Where a connection is to begin. A node that is leat is in the books as its holder then. None when it's to begin here.
     fn bear(&mut self, arrival: &Arrival) -> Option<Birthplace> {
         let now = self.now;
-        // What isn't simply for the nodes takes the way that knows all cases.
-        let is_plain = |site: &super::super::settings::Site| site.kind != SiteKind::Cluster || site.handlers.is_empty();
-        if arrival.has_fin || !self.sites.iter().all(|site| is_plain(site)) {
+        if arrival.has_fin {
             return None;
         }
         let mut connection = http::Connection::new(now);

@@ -31,8 +31,10 @@ const CONTENTS_MAX: usize = 4096;
 #[derive(Default)]
 pub(super) struct Standing {
     contents: BTreeMap<u64, Content>,
-    /// Something may have begun until then that isn't read.
-    read_until: Option<Instant>,
+    /// When the last one has ended.
+    until: Option<Instant>,
+    /// Something has ever stood. What it let begin is looked for without end: a processor that was taken away may finish at any time.
+    has_any: bool,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -65,7 +67,7 @@ impl Standing {
         if let Some(known) = self.contents.get_mut(&content) {
             (known.until, known.limit, known.begun) = (until, limit, 0);
         }
-        self.read_until = Some(until.after(COARSE));
+        (self.until, self.has_any) = (Some(until.after(COARSE)), true);
         until
     }
 
@@ -78,16 +80,14 @@ impl Standing {
         known.until <= now.after(RENEWED) || known.begun > known.limit / 2
     }
 
-    /// When all can have been read, if it hasn't been.
+    /// When all that stood has ended, if it hasn't been read since.
     pub(super) fn poll_timeout(&self) -> Instant {
-        self.read_until.unwrap_or(Instant::NEVER)
+        self.until.unwrap_or(Instant::NEVER)
     }
 
-    /// Whether there may be something to read; once more when the last choice has ended.
-    fn is_to_be_read(&mut self, now: Instant) -> bool {
-        let is_to_be_read = self.read_until.is_some();
-        self.read_until = self.read_until.filter(|until| *until > now);
-        is_to_be_read
+    /// What has begun is being read.
+    fn reads(&mut self, now: Instant) {
+        self.until = self.until.filter(|until| *until > now);
     }
 }
 
@@ -126,7 +126,7 @@ impl<H: Host> Worker<H> {
             return;
         }
         let Some(steering) = home.steering.clone() else { return };
-        let Some(content) = steering.content(&arrival.payload) else { return };
+        let Some(content) = steering.content(arrival.key.vip, &arrival.payload) else { return };
         let Some((limit, first)) = home.standing.asked(content, now) else { return };
         let Some(Holders { servers, are_foreign }) = self.choose_holders(arrival) else { return };
         let Some(Part::Home(home)) = self.cluster.as_mut().map(|cluster| &mut cluster.part) else { return };
@@ -169,20 +169,23 @@ impl<H: Host> Worker<H> {
     pub(super) fn read_begun(&mut self) {
         let now = self.now;
         let Some(Part::Home(home)) = self.cluster.as_mut().map(|cluster| &mut cluster.part) else { return };
-        if !home.standing.is_to_be_read(now) {
+        if !home.standing.has_any {
             return;
         }
+        home.standing.reads(now);
         let (Some(steering), id) = (home.steering.clone(), home.id) else { return };
+        let mut next = steering.poll_begun(id);
+        if next.is_none() {
+            return;
+        }
         let before = self.host.processor_time();
         let mut contents: BTreeMap<u64, (u32, Begun)> = BTreeMap::new();
         let mut count = 0;
-        while let Some(begun) = steering.poll_begun(id) {
+        while let Some(begun) = next {
             self.enter_begun(&begun.arrival, begun.holder);
             count += 1;
             contents.entry(begun.content).and_modify(|(count, _)| *count += 1).or_insert((1, begun));
-        }
-        if count == 0 {
-            return;
+            next = steering.poll_begun(id);
         }
         for (content, (count, begun)) in contents {
             let Some(Part::Home(home)) = self.cluster.as_mut().map(|cluster| &mut cluster.part) else { return };
@@ -207,7 +210,9 @@ impl<H: Host> Worker<H> {
             node.into_iter().for_each(|node| home.dispatcher.begin_unheard(node));
             return home.watch_birth(holder, arrival, None, now);
         }
-        home.flows.begun(now, flow, holder, born::image(flow, arrival, now));
+        if !home.flows.begun(now, flow, holder, born::image(flow, arrival, now)) {
+            return;
+        }
         home.watch_birth(holder, arrival, Some(flow), now);
         match node {
             Some(node) => self.enter_birth(flow, arrival.key, node),
@@ -228,7 +233,6 @@ mod tests {
     #[test]
     fn what_is_asked_for_once_in_a_while_doesnt_stand() {
         let mut standing = Standing::default();
-        assert!(!standing.is_to_be_read(at(0)));
         assert_eq!(standing.asked(1, at(0)), None);
         assert_eq!(standing.asked(1, at(30)), None);
         assert_eq!(standing.asked(2, at(35)), None, "it's another's");
@@ -246,8 +250,10 @@ mod tests {
         assert_eq!(standing.asked(1, at(6)), Some((40, 10)), "turns are counted on");
         standing.stands(1, 40, at(6));
         assert!(!standing.has_begun(1, 1, at(15)) && standing.has_begun(1, 1, at(16)), "its end is near");
-        assert!(standing.is_to_be_read(at(35)), "it ends at 26, by a clock that may be late");
-        assert!(standing.is_to_be_read(at(40)) && !standing.is_to_be_read(at(41)), "once more when it has ended");
+        standing.reads(at(35));
+        assert_eq!(standing.poll_timeout(), at(36), "it ends at 26, by a clock that may be late");
+        standing.reads(at(36));
+        assert_eq!(standing.poll_timeout(), Instant::NEVER);
     }
 
     #[test]

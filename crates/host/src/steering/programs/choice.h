@@ -3,7 +3,7 @@
 #pragma once
 #include "cookie.h"
 
-/* By the hash of method, target and host: as much as is sure to be of one kind, whoever asks. */
+/* By the hash of the VIP with its port, method, target and host: as much as is sure to be of one kind, whoever asks. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 1 << 12);
@@ -95,14 +95,24 @@ static __noinline int find_lines(struct first_packet *first)
 	return host[1] == '\n' && (host[2] | 32) == 'h' && (host[3] | 32) == 'o' && (host[4] | 32) == 's' && (host[5] | 32) == 't' && host[6] == ':';
 }
 
-/* SipHash-2-4 of both lines. */
-static __noinline __u64 hash_lines(struct first_packet *first, const struct cookie_key *key)
+/* SipHash-2-4 of where a request is sent and of its first two lines. */
+static __noinline __u64 hash_request(const struct packet *packet, struct first_packet *first, const struct cookie_key *key)
 {
-	if (!first || !key)
+	__u64 place[3];
+	if (!packet || !first || !key)
 		return 0;
+	__builtin_memcpy(place, packet->destination, 16);
+	place[2] = packet->destination_port;
 	const __u64 *words = (const __u64 *)first->payload;
 	__u64 a = key->first ^ 0x736f6d6570736575ULL, b = key->second ^ 0x646f72616e646f6dULL;
 	__u64 c = key->first ^ 0x6c7967656e657261ULL, d = key->second ^ 0x7465646279746573ULL;
+#pragma clang loop unroll(full)
+	for (__u32 i = 0; i < 3; i++) {
+		d ^= place[i];
+		SIP_ROUND;
+		SIP_ROUND;
+		a ^= place[i];
+	}
 	for (__u32 i = 0; i < WORDS_MAX; i++) {
 		if (i >= first->host_end / 8)
 			break;
@@ -114,7 +124,7 @@ static __noinline __u64 hash_lines(struct first_packet *first, const struct cook
 	/* Read once more: by the loop's end the verifier knows it, which makes each end another. */
 	__u64 bytes = *(volatile __u32 *)&first->host_end;
 	/* The last block has the length in its top byte. */
-	__u64 rest = (words[bytes / 8 & (WORDS_MAX - 1)] & ((1ULL << (bytes % 8 * 8)) - 1)) | bytes << 56;
+	__u64 rest = (words[bytes / 8 & (WORDS_MAX - 1)] & ((1ULL << (bytes % 8 * 8)) - 1)) | (sizeof(place) + bytes) << 56;
 	d ^= rest;
 	SIP_ROUND;
 	SIP_ROUND;
@@ -158,7 +168,7 @@ static __noinline struct first_packet *read_first_packet(struct __sk_buff *skb, 
 	begun->echo = bpf_ntohl(options[2]);
 	begun->window = bpf_ntohs(packet->tcp.window);
 	begun->serial = flow->serial;
-	begun->content = hash_lines(first, key);
+	begun->content = hash_request(packet, first, key);
 	begun->repeats = flow->repeats;
 	begun->bytes = bytes;
 	return first;

@@ -217,8 +217,9 @@ static __noinline int begin_by_choice(struct __sk_buff *skb, const struct packet
 	first->begun.home = choice->home;
 	first->begun.flags = choice->flags;
 	first->begun.holder = choice->holders[(choice->first + turn) % choice->turns & (CHOICE_TURNS - 1)];
+	asm volatile("" ::: "memory");
 	/* Before anybody who has the packet can say something of it. */
-	if (!tell_of(first)) {
+	if (choice->content != content || !tell_of(first)) {
 		flow->generation = 0;
 		return hold(skb);
 	}
@@ -228,7 +229,7 @@ static __noinline int begin_by_choice(struct __sk_buff *skb, const struct packet
 	flow->wraps = 0;
 	/* Last: by them packets go on their way. */
 	asm volatile("" ::: "memory");
-	flow->flags = choice->flags;
+	flow->flags = first->begun.flags;
 	remember(skb, packet, flow);
 	return send_to_node(skb, packet, flow);
 }

@@ -88,6 +88,7 @@ enum change_result {
 /* Where connections begin whose first request is for the same, until leat has looked again. */
 struct choice {
 	__u64 until_ns; /* CLOCK_MONOTONIC */
+	__u64 content;  /* its key once more: the kernel uses an element that has been replaced for another, whoever looks at it */
 	__u32 home;     /* the worker that decides who has them */
 	__u32 limit;    /* so many may begin */
 	__u32 used;     /* so many have been about to */

@@ -170,7 +170,7 @@ fn a_choice_that_stands_sends_requests_for_the_same_on_and_tells_of_each() {
             let wide = if first.to.is_ipv4() { "0.0.0.0:80" } else { "[::]:80" };
             let _listener = crate::socket::listen(wide.parse().unwrap()).unwrap();
             let plain = b"GET /a?b HTTP/1.1\r\nHost: c\r\n\r\n";
-            let content = dispatcher.content(plain).unwrap();
+            let content = dispatcher.content(first.to, plain).unwrap();
             let mut port = 40_010;
             let mut arrive = |payload: &[u8]| {
                 port += 1;
@@ -243,12 +243,12 @@ fn a_connection_begins_once_though_two_say_where() {
         let mut turns = [0; 2];
         for turn in 0..2_000 {
             dispatcher
-                .choose_for(dispatcher.content(payload).unwrap(), &StandingChoice { limit: 0, ..choice })
+                .choose_for(dispatcher.content(first.to, payload).unwrap(), &StandingChoice { limit: 0, ..choice })
                 .unwrap();
             let syn = Segment { from: SocketAddr::new(first.from.ip(), 20_000 + turn), ..first.clone() };
             let (request, frame) = first_packet(dispatcher, &syn, payload);
             let flow = dispatcher.flows().get(request.key()).unwrap().expect("an entry");
-            dispatcher.choose_for(dispatcher.content(payload).unwrap(), &choice).unwrap();
+            dispatcher.choose_for(dispatcher.content(first.to, payload).unwrap(), &choice).unwrap();
             let ready = AtomicUsize::new(0);
             let meet = || {
                 ready.fetch_add(1, Ordering::AcqRel);

@@ -236,10 +236,10 @@ impl Home {
     }
 
     /// A flow has begun at a node by a choice that stands: nobody was asked, and it can't be refused. Otherwise as [`Home::born`]. To be said before anything
-    /// that the node says of it; without an image it's cut if the node dies.
-    pub fn begun(&mut self, now: Instant, flow: FlowId, node: ServerId, image: Option<Bytes>) {
+    /// that the node says of it; without an image it's cut if the node dies. False if it's known already.
+    pub fn begun(&mut self, now: Instant, flow: FlowId, node: ServerId, image: Option<Bytes>) -> bool {
         if self.flows.contains_key(&flow) {
-            return;
+            return false;
         }
         let (generation, is_lent) = (Generation::BORN, self.rules.are_births_lent);
         let lease = self.lease_as_seen_here();
@@ -261,6 +261,7 @@ impl Home {
             }
         }
         self.counters.born += 1;
+        true
     }
 
     /// A flow that was to begin at a node has begun elsewhere, and no packet of it has gone there: as if nothing had been said.

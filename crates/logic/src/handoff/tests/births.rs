@@ -195,7 +195,8 @@ fn what_a_node_says_of_a_flow_that_has_just_begun_is_believed() {
 fn begin_unasked() -> Pair {
     let mut pair = Pair::new();
     pair.home.forget(FLOW);
-    pair.home.begun(pair.now, FLOW, NODE, Some(IMAGE));
+    assert!(pair.home.begun(pair.now, FLOW, NODE, Some(IMAGE)));
+    assert!(!pair.home.begun(pair.now, FLOW, OTHER, None), "it's known");
     pair
 }
 
