@@ -482,7 +482,8 @@ impl Supervisor<'_> {
             (None, Some(signal)) => format!("by signal {signal}"),
             (None, None) => "in an unknown way".to_owned(),
         };
-        log::error(format_args!("the engine (process {}) has ended {how}; it starts again in {delay:?}", ended.pid));
+        let when = if delay.is_zero() { "at once".to_owned() } else { format!("in {delay:?}") };
+        log::error(format_args!("the engine (process {}) has ended {how}; it starts again {when}", ended.pid));
         self.restart_at = Some(Instant::now() + delay);
         Ok(())
     }

@@ -104,37 +104,20 @@ static __noinline __u64 hash_request(const struct packet *packet, struct first_p
 	__builtin_memcpy(place, packet->destination, 16);
 	place[2] = packet->destination_port;
 	const __u64 *words = (const __u64 *)first->payload;
-	__u64 a = key->first ^ 0x736f6d6570736575ULL, b = key->second ^ 0x646f72616e646f6dULL;
-	__u64 c = key->first ^ 0x6c7967656e657261ULL, d = key->second ^ 0x7465646279746573ULL;
+	SIP_START(key);
 #pragma clang loop unroll(full)
-	for (__u32 i = 0; i < 3; i++) {
-		d ^= place[i];
-		SIP_ROUND;
-		SIP_ROUND;
-		a ^= place[i];
-	}
+	for (__u32 i = 0; i < 3; i++)
+		SIP_WORD(place[i]);
 	for (__u32 i = 0; i < WORDS_MAX; i++) {
 		if (i >= first->host_end / 8)
 			break;
-		d ^= words[i];
-		SIP_ROUND;
-		SIP_ROUND;
-		a ^= words[i];
+		SIP_WORD(words[i]);
 	}
 	/* Read once more: by the loop's end the verifier knows it, which makes each end another. */
 	__u64 bytes = *(volatile __u32 *)&first->host_end;
-	/* The last block has the length in its top byte. */
 	__u64 rest = (words[bytes / 8 & (WORDS_MAX - 1)] & ((1ULL << (bytes % 8 * 8)) - 1)) | (sizeof(place) + bytes) << 56;
-	d ^= rest;
-	SIP_ROUND;
-	SIP_ROUND;
-	a ^= rest;
-	c ^= 0xff;
-	SIP_ROUND;
-	SIP_ROUND;
-	SIP_ROUND;
-	SIP_ROUND;
-	return a ^ b ^ c ^ d;
+	SIP_WORD(rest);
+	return SIP_END;
 }
 
 /* Reads a packet that may begin a connection: a whole request without a body, which goes on nowhere. NULL for all others: leat looks at those. */

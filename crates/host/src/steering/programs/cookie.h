@@ -66,6 +66,27 @@ static __always_inline __u32 now_ms(void)
 		c += b; b = ROTATE(b, 17); b ^= c; c = ROTATE(c, 32);                                    \
 	} while (0)
 
+#define SIP_START(key)                                                                                   \
+	__u64 a = (key)->first ^ 0x736f6d6570736575ULL, b = (key)->second ^ 0x646f72616e646f6dULL;       \
+	__u64 c = (key)->first ^ 0x6c7967656e657261ULL, d = (key)->second ^ 0x7465646279746573ULL
+#define SIP_WORD(word)                                                                                   \
+	do {                                                                                             \
+		d ^= (word);                                                                             \
+		SIP_ROUND;                                                                               \
+		SIP_ROUND;                                                                               \
+		a ^= (word);                                                                             \
+	} while (0)
+/* The last word, with the length in its top byte, has been before. */
+#define SIP_END                                                                                          \
+	({                                                                                               \
+		c ^= 0xff;                                                                               \
+		SIP_ROUND;                                                                               \
+		SIP_ROUND;                                                                               \
+		SIP_ROUND;                                                                               \
+		SIP_ROUND;                                                                               \
+		a ^ b ^ c ^ d;                                                                           \
+	})
+
 /* Of a connection: `packet` comes from its client. */
 static __noinline __u64 cookie_hash(const struct packet *packet, __u32 client_isn, __u32 timestamp, const struct cookie_key *key)
 {
@@ -75,23 +96,12 @@ static __noinline __u64 cookie_hash(const struct packet *packet, __u32 client_is
 	__builtin_memcpy(words, packet->source, 16);
 	__builtin_memcpy(words + 2, packet->destination, 16);
 	words[4] = (__u64)packet->source_port << 48 | (__u64)packet->destination_port << 32 | client_isn;
-	/* The last block has the length in its top byte. */
 	words[5] = timestamp | 44ULL << 56;
-	__u64 a = key->first ^ 0x736f6d6570736575ULL, b = key->second ^ 0x646f72616e646f6dULL;
-	__u64 c = key->first ^ 0x6c7967656e657261ULL, d = key->second ^ 0x7465646279746573ULL;
+	SIP_START(key);
 #pragma clang loop unroll(full)
-	for (int i = 0; i < 6; i++) {
-		d ^= words[i];
-		SIP_ROUND;
-		SIP_ROUND;
-		a ^= words[i];
-	}
-	c ^= 0xff;
-	SIP_ROUND;
-	SIP_ROUND;
-	SIP_ROUND;
-	SIP_ROUND;
-	return a ^ b ^ c ^ d;
+	for (int i = 0; i < 6; i++)
+		SIP_WORD(words[i]);
+	return SIP_END;
 }
 
 /* Four sizes of segment in two bits: the largest that isn't above what the client said. */
