@@ -214,6 +214,8 @@ pub struct Worker<H: Host> {
     looks: Looks,
     /// Several sites wanted something when that was last looked at: turns are short.
     is_shared: bool,
+    /// One of them used clearly less than its share: turns are shorter still.
+    is_prompt: bool,
     early_end: handler::EarlyEnd,
     /// By site number.
     aggregates: Arc<Aggregates>,
@@ -316,6 +318,7 @@ impl<H: Host> Worker<H> {
             looks: Looks { next: Instant::NEVER, count: 0 },
             aggregates,
             is_shared: false,
+            is_prompt: false,
             early_end: handler::EarlyEnd::default(),
             gates: Vec::new(),
             watched_gates: Vec::new(),

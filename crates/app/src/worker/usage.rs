@@ -17,6 +17,8 @@ use crate::config::{self, Config, First};
 const INTERVAL: Duration = Duration::from_millis(10);
 /// Connections are counted with each of so many looks: that takes longer.
 const LOOKS_EACH_COUNT: u32 = 4;
+/// Who uses less than this part of its share has always been served at once: it can't have wanted more.
+const MODEST: f64 = 0.75;
 /// What is left after each interval of what was used before: half after some 50 ms.
 const KEPT: f64 = 0.875;
 
@@ -66,11 +68,14 @@ impl<H: Host> Worker<H> {
         let places: Vec<&Place> = self.sites.iter().map(|site| &site.place).collect();
         let wants: Vec<bool> = (0..places.len()).map(|site| self.wants(site)).collect();
         let is_served = |site: &Site| matches!(site.kind, SiteKind::Files | SiteKind::Cluster);
-        self.is_shared = self.sites.iter().zip(&wants).filter(|(site, wants)| **wants && is_served(site)).count() > 1;
+        let wanting = self.sites.iter().zip(&wants).filter(|(site, wants)| **wants && is_served(site)).count();
+        self.is_shared = wanting > 1;
+        let mut is_prompt = false;
         let given = entitlement::parts(&self.config, &places, &wants, &self.plan_weights);
         let all_ns: f64 = self.usages.iter().map(Usage::recent_ns).sum();
         for (site, given) in given.into_iter().enumerate() {
             let used = if all_ns > 0.0 { self.usages[site].recent_ns() / all_ns } else { 0.0 };
+            is_prompt |= wants[site] && is_served(&self.sites[site]) && used < given * MODEST;
             self.admission.set_share(site, given, used);
             self.judge_gate(site as u32);
             let counts = self.admission.counts(site);
@@ -89,6 +94,7 @@ impl<H: Host> Worker<H> {
             metrics.started.set(u64::from(counts.started));
             metrics.memory_held_bytes.set(self.gates[site].held_bytes());
         }
+        self.is_prompt = is_prompt;
         self.metrics.cost_model_error.set_ratio(self.meter.model().relative_error());
     }
 
