@@ -1,5 +1,5 @@
 //! Who is let in when there is more to do than can be done, and what each may use: queue delay, not queue length, is what is controlled
-//! (decision 5). Decides whether a request is served or refused and whether to read and accept on; how a refusal is sent, and in which
+//! (decision 24). Decides whether a request is served or refused and whether to read and accept on; how a refusal is sent, and in which
 //! order what was let in is served, is for others.
 //!
 //! | file | decides |
