@@ -7,7 +7,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 
-use crate::{Chore, packages, root};
+use crate::{packages, root};
 
 /// For the suite, its building included: a test that hangs is named by the harness after a minute, and ended by this.
 const SUITE_TIME: &str = "25m";
@@ -18,36 +18,36 @@ const AGAIN_MAX: usize = 5;
 /// Tests of who gets how much of the processor: they have it for themselves.
 const TIMED: [&str; 2] = ["shares::", "burning::"];
 
-/// Runs every test. Errors: which failed.
-pub(crate) fn run() -> Chore {
+/// Runs every test; how many there were. Errors: which failed.
+pub(crate) fn run() -> Result<usize, String> {
     let all = ["--workspace", "--no-fail-fast", "--"];
     let skipped = TIMED.iter().flat_map(|name| ["--skip", name]);
-    suite(&all.into_iter().chain(skipped).collect::<Vec<_>>())?;
+    let most = suite(&all.into_iter().chain(skipped).collect::<Vec<_>>())?;
     let timed = ["--package", "leat", "--test", "end_to_end", "--", "--test-threads", "1"];
-    suite(&timed.into_iter().chain(TIMED).collect::<Vec<_>>())
+    Ok(most + suite(&timed.into_iter().chain(TIMED).collect::<Vec<_>>())?)
 }
 
-fn suite(arguments: &[&str]) -> Chore {
-    let (well, failed) = cargo_test(SUITE_TIME, arguments)?;
+fn suite(arguments: &[&str]) -> Result<usize, String> {
+    let (well, Report { passed, failed, .. }) = cargo_test(SUITE_TIME, arguments)?;
     if well {
-        return Ok(());
+        return Ok(passed);
     }
     if failed.is_empty() || failed.len() > AGAIN_MAX {
         return Err(format!("failed: {}", if failed.is_empty() { "see above".to_owned() } else { failed.join(", ") }));
     }
     println!("== again, alone: {}", failed.join(", "));
     let alone = ["--workspace", "--", "--test-threads", "1", "--exact"];
-    let (well, failed_again) =
+    let (well, again) =
         cargo_test(AGAIN_TIME, &alone.into_iter().chain(failed.iter().map(String::as_str)).collect::<Vec<_>>())?;
     if !well {
-        return Err(format!("failed twice: {}", failed_again.join(", ")));
+        return Err(format!("failed twice: {}", again.failed.join(", ")));
     }
     println!("== passed only at the second try, alone: {}", failed.join(", "));
-    Ok(())
+    Ok(passed + failed.len())
 }
 
-/// Runs `cargo test`, shows what it says, and returns whether it went well and the names of the tests that failed.
-fn cargo_test(time: &str, arguments: &[&str]) -> Result<(bool, Vec<String>), String> {
+/// Runs `cargo test`, shows what it says, and returns whether it went well and what it said.
+fn cargo_test(time: &str, arguments: &[&str]) -> Result<(bool, Report), String> {
     let mut command = Command::new("timeout");
     command.args(["--kill-after=10", time, "cargo", "test", "--quiet"]).args(arguments).current_dir(root());
     // As root, tests that need namespaces fail where they can't have them; others are told that they're skipped.
@@ -55,49 +55,55 @@ fn cargo_test(time: &str, arguments: &[&str]) -> Result<(bool, Vec<String>), Str
         command.env("LEAT_REQUIRE_NAMESPACES", "1");
     }
     let mut child = command.stdout(Stdio::piped()).spawn().map_err(|error| format!("{command:?}: {error}"))?;
-    let mut failed = Failures::default();
+    let mut report = Report::default();
     if let Some(output) = child.stdout.take() {
         for line in BufReader::new(output).split(b'\n') {
             let line = line.map_err(|error| format!("{command:?}: {error}"))?;
             let line = String::from_utf8_lossy(&line);
             // A closed standard output doesn't end the tests.
             let _ = writeln!(std::io::stdout(), "{line}");
-            failed.read(&line);
+            report.read(&line);
         }
     }
     let status = child.wait().map_err(|error| format!("{command:?}: {error}"))?;
     if status.code() == Some(124) {
         return Err(format!("not done after {time}; the test that hangs is named above"));
     }
-    Ok((status.success(), failed.names))
+    Ok((status.success(), report))
 }
 
-/// Reads the names of failed tests from what the test harness prints: a line `failures:`, then names, indented.
+/// What the test harness prints: a line `failures:`, then the names of failed tests, indented; `test result: ok. 3 passed; 0 failed; ...`.
 #[derive(Default)]
-struct Failures {
-    names: Vec<String>,
+struct Report {
+    passed: usize,
+    failed: Vec<String>,
     listing: bool,
 }
 
-impl Failures {
+impl Report {
     fn read(&mut self, line: &str) {
         match line.strip_prefix("    ") {
             _ if line == "failures:" => self.listing = true,
-            Some(name) if self.listing && !name.contains(char::is_whitespace) => self.names.push(name.to_owned()),
+            Some(name) if self.listing && !name.contains(char::is_whitespace) => self.failed.push(name.to_owned()),
             _ => self.listing = false,
         }
+        let result = line.strip_prefix("test result: ").and_then(|result| result.split_once(". "));
+        let passed = result.and_then(|(_, counts)| counts.split_once(" passed;")?.0.parse::<usize>().ok());
+        self.passed += passed.unwrap_or(0);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Failures;
+    use super::Report;
 
     #[test]
-    fn the_names_of_failed_tests_are_read() {
-        let mut failures = Failures::default();
-        let output = "running 3 tests\n.F.\nfailures:\n\n---- a::b stdout ----\n    indented output\n\nfailures:\n    a::b\n    c\n\ntest result: FAILED. 1 passed";
-        output.lines().for_each(|line| failures.read(line));
-        assert_eq!(failures.names, ["a::b", "c"]);
+    fn what_passed_is_counted_and_what_failed_is_named() {
+        let mut report = Report::default();
+        let output = "running 3 tests\n.F.\nfailures:\n\n---- a::b stdout ----\n    indented output\n\nfailures:\n    a::b\n    c\n\n\
+                      test result: FAILED. 1 passed; 2 failed; 0 ignored\n\ntest result: ok. 34 passed; 0 failed; 3 ignored";
+        output.lines().for_each(|line| report.read(line));
+        assert_eq!(report.failed, ["a::b", "c"]);
+        assert_eq!(report.passed, 35);
     }
 }

@@ -21,7 +21,7 @@ pub enum Standing {
     /// They may be refused.
     #[default]
     Ordinary,
-    /// They're never refused: the admin address, health checks.
+    /// They're never refused: those of the admin address.
     Reserved,
     /// They aren't requests yet: connections and heads whose site isn't known. While they wait for too long, nothing is accepted.
     Unknown,
