@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::AsFd;
 
 use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
-use rustix::process::{Pid, Signal, WaitOptions, kill_process, wait};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, kill_process_group, wait};
 
 /// A signal that a server's operator sends, or the kernel when a child has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,6 +104,14 @@ pub fn kill(pid: u32) {
     }
 }
 
+/// Ends a process that we started at the head of a group of its own, and its group, at once.
+pub fn kill_group(leader: u32) {
+    if let Some(pid) = i32::try_from(leader).ok().and_then(Pid::from_raw) {
+        // As above.
+        let _ = kill_process_group(pid, Signal::KILL);
+    }
+}
+
 /// Makes this process the parent of what its children leave behind, for [`kill_programs_except`].
 pub fn adopt_orphans() {
     // A kernel that refuses gives orphans to somebody else: they aren't ended then.
@@ -122,7 +130,7 @@ pub fn kill_programs_except(keep: &[u32]) {
         let is_program = unsafe { libc::sched_getscheduler(child.cast_signed()) } == libc::SCHED_IDLE;
         if let Some(pid) = i32::try_from(child).ok().and_then(Pid::from_raw).filter(|_| is_program) {
             // It leads a group unless a program has made it: then it goes alone.
-            let _ = rustix::process::kill_process_group(pid, Signal::KILL);
+            let _ = kill_process_group(pid, Signal::KILL);
             let _ = kill_process(pid, Signal::KILL);
             crate::program::hasten(child);
         }

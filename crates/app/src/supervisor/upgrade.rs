@@ -6,9 +6,11 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::mpsc::channel;
+use std::time::Duration;
 
-use leat_host::process::{inherit, keep_over_exec};
+use leat_host::process::{inherit, keep_over_exec, kill_group};
 
 use super::Source;
 use super::engine_process::EngineProcess;
@@ -19,6 +21,9 @@ use crate::log;
 pub(super) const VARIABLE: &str = "LEAT_INHERITED";
 /// Names the engines that the predecessor had told to end: `PID:CHANNEL`, joined by `;`. One of its own, as older binaries don't know it.
 pub(super) const LEAVING_VARIABLE: &str = "LEAT_LEAVING";
+
+/// Time that each question to a new binary may take: nothing else is done meanwhile, not even for an engine that crashes.
+const ANSWER_TIME: Duration = Duration::from_secs(5);
 
 /// What a predecessor left.
 pub(super) struct Inherited {
@@ -65,17 +70,12 @@ fn name_engine(engine: &EngineProcess) -> String {
 /// The binary on disk, if it's a leat that accepts the configuration. Anything else would end everything: exec can't be undone.
 pub(super) fn probe(source: &Source) -> io::Result<PathBuf> {
     let executable = executable()?;
-    // What it says of itself goes the way of all messages: nobody may read standard error.
-    let run = |arguments: &[&OsStr]| {
-        let output = Command::new(&executable).args(arguments).stdout(Stdio::null()).stdin(Stdio::null()).output()?;
-        Ok::<_, io::Error>((output.status, String::from_utf8_lossy(&output.stderr).trim_end().to_owned()))
-    };
-    let (status, said) = run(&["--version".as_ref()])?;
+    let (status, said) = ask(&executable, &["--version".as_ref()])?;
     if !status.success() {
         return Err(io::Error::other(format!("`{} --version` failed: {status}\n{said}", executable.display())));
     }
     if let Some(file) = source.file() {
-        let (status, said) = run(&["check".as_ref(), file.as_os_str()])?;
+        let (status, said) = ask(&executable, &["check".as_ref(), file.as_os_str()])?;
         if !status.success() {
             let message = format!("it doesn't accept the configuration {}\n{said}", file.display());
             return Err(io::Error::other(message));
@@ -85,6 +85,24 @@ pub(super) fn probe(source: &Source) -> io::Result<PathBuf> {
         }
     }
     Ok(executable)
+}
+
+/// Runs a binary to its end; how it ended, and what it said on standard error, which goes the way of all messages: nobody may read ours.
+fn ask(executable: &Path, arguments: &[&OsStr]) -> io::Result<(ExitStatus, String)> {
+    let mut command = Command::new(executable);
+    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    // Whatever it starts can be ended with it.
+    let child = command.process_group(0).spawn()?;
+    let (leader, (answer, answers)) = (child.id(), channel());
+    std::thread::spawn(move || answer.send(child.wait_with_output()));
+    let Ok(output) = answers.recv_timeout(ANSWER_TIME) else {
+        kill_group(leader);
+        let asked = arguments.join(" ".as_ref());
+        let message = format!("`{} {}` took longer than {ANSWER_TIME:?}", executable.display(), asked.display());
+        return Err(io::Error::new(io::ErrorKind::TimedOut, message));
+    };
+    let output = output?;
+    Ok((output.status, String::from_utf8_lossy(&output.stderr).trim_end().to_owned()))
 }
 
 /// Becomes `executable`; returns only if that fails, with everything as it was. The caller holds notices back.

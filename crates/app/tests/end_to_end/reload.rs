@@ -312,13 +312,26 @@ fn a_broken_new_binary_keeps_the_old(reactor: Reactor) {
     fs::copy(binary(), site.at("leat")).unwrap();
     let server = start_copy(&site, reactor);
     Load::during(server.address(), |load| {
-        site.write("leat.new", "#!/bin/sh\nexit 1\n");
-        fs::set_permissions(site.at("leat.new"), fs::Permissions::from_mode(0o755)).unwrap();
-        fs::rename(site.at("leat.new"), site.at("leat")).unwrap();
+        replace_copy(&site, "#!/bin/sh\nexit 1\n");
         server.signal("USR2");
         server.wait_for_stderr(&["old one goes on"]);
         load.more_answers(100);
     });
+}
+
+fn a_new_binary_that_hangs_keeps_the_old(reactor: Reactor) {
+    let site = site();
+    fs::copy(binary(), site.at("leat")).unwrap();
+    let mut server = start_copy(&site, reactor);
+    // What it starts holds its standard error, too.
+    replace_copy(&site, "#!/bin/sh\nsleep 1000\n");
+    server.signal("USR2");
+    server.wait_for_stderr(&["old one goes on", "took longer than"]);
+    assert_eq!(server.get("/a.txt").text(), "one\n");
+    let is_left = || server.processes().iter().any(|pid| command_of(*pid).contains("sleep"));
+    eventually("nothing is left of it", || (!is_left()).then_some(()));
+    server.signal("TERM");
+    assert_eq!(server.wait_for_end().code(), Some(0));
 }
 
 fn signals_in_a_row_do_no_harm(reactor: Reactor) {
@@ -335,6 +348,17 @@ fn signals_in_a_row_do_no_harm(reactor: Reactor) {
 /// Every process of the server but the one that watches.
 pub fn engines(server: &Server) -> Vec<u32> {
     server.processes().into_iter().filter(|pid| *pid != server.pid()).collect()
+}
+
+/// As a package manager does.
+fn replace_copy(site: &Directory, script: &str) {
+    site.write("leat.new", script);
+    fs::set_permissions(site.at("leat.new"), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::rename(site.at("leat.new"), site.at("leat")).unwrap();
+}
+
+fn command_of(pid: u32) -> String {
+    fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default()
 }
 
 /// `leat serve` from the copy of the binary in `site`.
@@ -356,5 +380,6 @@ on_both_reactors!(
     a_new_binary_takes_over_and_drops_nothing,
     a_download_outlives_its_binary,
     a_broken_new_binary_keeps_the_old,
+    a_new_binary_that_hangs_keeps_the_old,
     signals_in_a_row_do_no_harm,
 );
