@@ -13,6 +13,7 @@ use leat_logic::time::Instant;
 
 use super::exchange::{Exchange, Piece};
 use super::handler::Run;
+use super::stream::Rooms;
 
 /// Bytes received and not yet consumed.
 ///
@@ -62,6 +63,30 @@ impl Inbox {
             self.kept = Vec::new();
         } else {
             self.kept.drain(..count);
+        }
+    }
+
+    /// What has moved to memory of its own: everything, after [`Inbox::keep`].
+    pub(super) fn kept(&self) -> &[u8] {
+        &self.kept
+    }
+
+    /// Where to receive more behind what is there: memory of its own, with room for `bytes` in all.
+    pub(super) fn room<R: Reactor>(&mut self, reactor: &mut R, rooms: &mut Rooms, bytes: usize) -> &mut Vec<u8> {
+        self.keep(reactor);
+        if self.kept.capacity() < bytes {
+            let mut room = rooms.take();
+            room.extend_from_slice(&self.kept);
+            self.kept = room;
+        }
+        &mut self.kept
+    }
+
+    /// As [`Inbox::consume`] of what is kept, for a connection from which much comes: the memory is for the next of those.
+    pub(super) fn consume_kept(&mut self, count: usize, rooms: &mut Rooms) {
+        if count > 0 {
+            let rest = self.kept[count..].to_vec();
+            rooms.give(std::mem::replace(&mut self.kept, rest));
         }
     }
 
@@ -160,6 +185,10 @@ pub(super) struct Flags {
     pub(super) receiving: bool,
     /// Receiving ends with the next bytes.
     pub(super) once: bool,
+    /// The last bytes filled a receive buffer: there may be more.
+    pub(super) behind: bool,
+    /// Its last request had long content, which is received in few large parts.
+    pub(super) uploads: bool,
     /// The reactor has been asked to stop receiving.
     pub(super) pausing: bool,
     /// A send is with the reactor.

@@ -74,7 +74,7 @@ use ready::ReadyReplies;
 use settings::{Listener, Site};
 use shares::Members;
 use storage::ticket_of;
-use stream::Streams;
+use stream::{Rooms, Streams};
 use turn::end_of_second;
 use usage::{Looks, Usage};
 
@@ -231,6 +231,7 @@ pub struct Worker<H: Host> {
     listener_queue_max: Option<u32>,
     connections: Connections<File<H>>,
     streams: Streams,
+    rooms: Rooms,
     /// Where other protocols than HTTP are passed on.
     ports: Ports,
     /// The worker's part in a cluster, if the server has one.
@@ -329,6 +330,7 @@ impl<H: Host> Worker<H> {
             listener_queue_max: None,
             connections: Connections::new(),
             streams: Streams::default(),
+            rooms: Rooms::default(),
             ports: Ports::default(),
             cluster: None,
             spread: None,

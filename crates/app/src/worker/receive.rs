@@ -196,7 +196,7 @@ impl<H: Host> Worker<H> {
                 connection.http.handle_unread(since, self.now);
             }
             // No more is taken in at once than can be where too much is held already.
-            let once = once || is_full;
+            let once = once || is_full || connection.flags.uploads;
             let flags = &mut connection.flags;
             flags.receiving = true;
             flags.pausing = false;
@@ -206,6 +206,31 @@ impl<H: Host> Worker<H> {
                 false => self.reactor.receive(connection.socket, token),
             }
         }
+    }
+
+    /// Stops receiving until further notice, where that is under way and much content comes.
+    pub(super) fn receive_by_parts(&mut self, token: Token) {
+        let connection = &mut self.connections[token];
+        let flags = &mut connection.flags;
+        if flags.uploads && flags.receiving && !flags.once && !flags.pausing {
+            flags.pausing = true;
+            self.reactor.pause(connection.socket, token);
+        }
+    }
+
+    /// Receives what else of a request's content has come behind a receive buffer that it filled: as the request's turn is, and not before. A
+    /// broken connection is the next receive's to tell.
+    pub(super) fn receive_content(&mut self, token: Token) {
+        let Some(connection) = self.connections.get(token) else { return };
+        let flags = &mut connection.flags;
+        let is_behind = std::mem::take(&mut flags.behind) && !flags.receiving && !flags.ended && !flags.closing;
+        let space = INBOX_BYTES_MAX.saturating_sub(connection.inbox.len());
+        if !is_behind || space == 0 || self.gates[connection.site as usize].is_full() {
+            return;
+        }
+        let room = connection.inbox.room(&mut self.reactor, &mut self.rooms, INBOX_BYTES_MAX);
+        let received = self.reactor.receive_now(connection.socket, token, room, space);
+        connection.flags.behind = received.is_ok_and(|count| count == space);
     }
 
     /// The client will send no more, or can't.

@@ -18,6 +18,8 @@ use super::{Host, Stage, Worker};
 const INBOX_BYTES_MAX: usize = 64 * 1024;
 /// Bytes that wait to be sent.
 const OUTBOX_BYTES_MAX: usize = 64 * 1024;
+/// Buffers kept for those from whom much comes.
+const ROOMS_MAX: usize = 16;
 
 /// Who is told what comes by a stream.
 pub(super) enum Owner {
@@ -90,6 +92,8 @@ struct Flags {
     paced: bool,
     /// More had come than is received at a time.
     plenty: bool,
+    /// That is received when the request's turn comes: [`Stream::catch_up`].
+    behind: bool,
 }
 
 impl Stream {
@@ -193,6 +197,27 @@ impl Stream {
         }
     }
 
+    /// Whether there may be more in the kernel, which is received when its owner's turn comes.
+    pub(super) fn is_behind(&self) -> bool {
+        self.flags.behind
+    }
+
+    /// Receives what has come beyond a full buffer, as its owner is about to look: read and sent on in one go, bytes are still in the processor's cache.
+    pub(super) fn catch_up<R: Reactor>(&mut self, reactor: &mut R) {
+        let space = self.inbox_bytes_max().saturating_sub(self.inbox.len());
+        if !self.flags.behind || space == 0 {
+            return;
+        }
+        match reactor.receive_now(self.socket, self.token, &mut self.inbox, space) {
+            Ok(count) => self.flags.behind = count == space,
+            Err(_) => {
+                self.flags.behind = false;
+                self.ended(true);
+            }
+        }
+        self.ask(reactor);
+    }
+
     /// Bytes that lie here, in both directions.
     pub(super) fn held_bytes(&self) -> usize {
         self.inbox.len() - self.taken + self.outbox.len() - self.sent
@@ -251,13 +276,15 @@ impl Stream {
         }
     }
 
-    /// Sends bytes that there is room for. What can't be sent now waits in the outbox; the rest never was there.
-    fn say<R: Reactor>(&mut self, reactor: &mut R, mut bytes: &[u8]) {
+    /// Sends bytes that there is room for, from where they lie. What can't be sent now waits in the outbox; the rest never was there.
+    pub(super) fn say<R: Reactor>(&mut self, reactor: &mut R, mut bytes: &[u8]) {
         let Flags { connecting, awaiting, closing, deaf, .. } = self.flags;
-        if self.sent == self.outbox.len() && !(connecting || awaiting || closing || deaf) && !bytes.is_empty() {
-            match reactor.send_now(self.socket, bytes, false) {
+        if !(connecting || awaiting || closing || deaf || bytes.is_empty()) {
+            match reactor.send_both_now(self.socket, &self.outbox[self.sent..], bytes) {
                 SendNow::Sent(count) => {
-                    bytes = &bytes[count..];
+                    let of_outbox = count.min(self.outbox.len() - self.sent);
+                    self.sent += of_outbox;
+                    bytes = &bytes[count - of_outbox..];
                     self.flags.untold = false;
                 }
                 SendNow::Blocked => {}
@@ -276,22 +303,29 @@ impl Stream {
 
     /// Receives what comes next, if there is a place for it.
     pub(super) fn go_on<R: Reactor>(&mut self, reactor: &mut R) {
-        let Flags { connecting, receiving, ended, closing, .. } = self.flags;
+        let Flags { connecting, receiving, ended, closing, behind, .. } = self.flags;
         let has_place = self.inbox.len() + RECEIVE_BUFFER_BYTES <= self.inbox_bytes_max();
-        if !connecting && !receiving && !ended && !closing && has_place {
+        if !connecting && !receiving && !ended && !closing && !behind && has_place {
             self.flags.receiving = true;
             reactor.receive_once(self.socket, self.token);
         }
     }
 
-    fn received<R: Reactor>(&mut self, reactor: &mut R, buffer: ReceiveBuffer) {
+    fn received<R: Reactor>(&mut self, reactor: &mut R, buffer: ReceiveBuffer, rooms: &mut Rooms) {
         self.flags.receiving = false;
         let may_have_more = buffer.len() == RECEIVE_BUFFER_BYTES;
         self.flags.plenty = may_have_more;
+        self.flags.behind = may_have_more && matches!(self.owner, Owner::Connection(_));
+        if self.flags.behind && self.inbox.is_empty() {
+            self.inbox = rooms.take();
+        }
         if !self.flags.closing {
             self.inbox.extend_from_slice(reactor.bytes(&buffer));
         }
         reactor.release(buffer);
+        if self.flags.behind {
+            return;
+        }
         let space = self.inbox_bytes_max().saturating_sub(self.inbox.len());
         if may_have_more
             && space > 0
@@ -358,6 +392,24 @@ pub(super) enum News {
 #[derive(Default)]
 pub(super) struct Streams(BTreeMap<u32, Stream>);
 
+/// Empty buffers with room for all that an inbox may hold. The last one used is taken first: the processor's cache still has it.
+#[derive(Default)]
+pub(super) struct Rooms(Vec<Vec<u8>>);
+
+impl Rooms {
+    pub(super) fn take(&mut self) -> Vec<u8> {
+        self.0.pop().unwrap_or_default()
+    }
+
+    /// Takes back a buffer that isn't needed any more; a small one isn't worth keeping.
+    pub(super) fn give(&mut self, mut room: Vec<u8>) {
+        if room.capacity() > RECEIVE_BUFFER_BYTES && self.0.len() < ROOMS_MAX {
+            room.clear();
+            self.0.push(room);
+        }
+    }
+}
+
 impl Streams {
     pub(super) fn get(&mut self, token: Token) -> Option<&mut Stream> {
         self.0.get_mut(&token.index).filter(|stream| stream.token == token && !stream.flags.closing)
@@ -365,6 +417,29 @@ impl Streams {
 
     pub(super) fn len(&self) -> usize {
         self.0.len()
+    }
+
+    /// What has come by a stream and hasn't been taken, until [`Streams::take_back`]. Nothing is received meanwhile.
+    pub(super) fn lend(&mut self, token: Token) -> Option<Lent> {
+        let stream = self.get(token)?;
+        Some(Lent { inbox: std::mem::take(&mut stream.inbox), taken: std::mem::take(&mut stream.taken) })
+    }
+
+    /// Of what was lent, so much has been taken.
+    pub(super) fn take_back<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        rooms: &mut Rooms,
+        token: Token,
+        lent: Lent,
+        count: usize,
+    ) {
+        let Some(stream) = self.get(token) else { return };
+        (stream.inbox, stream.taken) = (lent.inbox, lent.taken);
+        stream.take(reactor, count);
+        if stream.inbox.is_empty() && stream.inbox.capacity() > RECEIVE_BUFFER_BYTES {
+            rooms.give(std::mem::take(&mut stream.inbox));
+        }
     }
 
     /// Passes the first `count` bytes that one has received on to another, which has room for them.
@@ -379,6 +454,18 @@ impl Streams {
             source.inbox = inbox;
             source.take(reactor, count);
         }
+    }
+}
+
+/// An inbox that is being read, and how much of it had been taken before.
+pub(super) struct Lent {
+    inbox: Vec<u8>,
+    taken: usize,
+}
+
+impl Lent {
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.inbox[self.taken..]
     }
 }
 
@@ -418,7 +505,7 @@ impl<H: Host> Worker<H> {
             return;
         };
         match news {
-            News::Received(buffer) => stream.received(&mut self.reactor, buffer),
+            News::Received(buffer) => stream.received(&mut self.reactor, buffer, &mut self.rooms),
             News::Ended { broken } => stream.ended(broken),
             News::Writable => stream.writable(&mut self.reactor),
         }

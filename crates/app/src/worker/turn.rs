@@ -4,7 +4,7 @@
 use std::io;
 use std::time::Duration;
 
-use leat_host::reactor::{Completion, Reactor};
+use leat_host::reactor::{Completion, RECEIVE_BUFFER_BYTES, Reactor};
 use leat_host::storage::Storage;
 use leat_logic::schedule::Operation;
 use leat_logic::time::{Instant, UnixTime};
@@ -202,6 +202,7 @@ impl<H: Host> Worker<H> {
         match completion {
             Completion::Received { token, buffer } => match self.connections.get(token) {
                 Some(connection) => {
+                    connection.flags.behind = buffer.len() == RECEIVE_BUFFER_BYTES;
                     connection.inbox.add(&mut self.reactor, buffer);
                     if self.reactor.free_buffers() < FREE_BUFFERS_MIN {
                         // They're for everybody: who has to wait for a turn waits with a copy.

@@ -171,6 +171,53 @@ fn content_goes_both_ways(reactor: Reactor) {
     assert_eq!(upstream.accepted(), 1);
 }
 
+/// Replies of which the first bytes are exactly what is received at a time, or one more or less, for a client that doesn't read before it has asked for all.
+fn long_replies_arrive_whole_and_in_order(reactor: Reactor) {
+    const LENGTHS: [usize; 9] = [4_095, 4_096, 8_191, 8_192, 8_193, 65_536, 73_728, 3_000_000, 1];
+    let directory = Directory::new();
+    let content = |number: usize| -> Vec<u8> { (0..LENGTHS[number]).map(|at| ((at + number) % 251) as u8).collect() };
+    let upstream = Upstream::start(move |conversation| {
+        while let Some(head) = conversation.head() {
+            let number: usize = head.split(['/', ' ']).nth(3).unwrap().parse().unwrap();
+            let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", LENGTHS[number]);
+            // Head and content together are what's named; the rest follows.
+            let together = [head.as_bytes(), &content(number)].concat();
+            let (first, rest) = together.split_at(LENGTHS[number].min(together.len()));
+            conversation.say(first);
+            conversation.say(rest);
+        }
+    });
+    let server = serve(reactor, &directory, &[upstream.address()], "");
+    let mut client = server.connect();
+    for number in 0..LENGTHS.len() {
+        client.send(format!("GET /api/{number} HTTP/1.1\r\nHost: it.test\r\n\r\n"));
+    }
+    for number in 0..LENGTHS.len() {
+        assert!(client.reply().body == content(number), "{number}");
+    }
+}
+
+fn what_follows_long_content_is_the_next_request(reactor: Reactor) {
+    let directory = Directory::new();
+    let upstream = Upstream::start(|conversation| {
+        while let Some(head) = conversation.head() {
+            let length = head.lines().find_map(|line| line.strip_prefix("Content-Length: ")?.parse().ok());
+            let Some(content) = conversation.content(length.unwrap_or_default()) else { return };
+            conversation.say(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", content.len()));
+            conversation.say(content);
+        }
+    });
+    let server = serve(reactor, &directory, &[upstream.address()], "");
+    let mut client = server.connect();
+    for length in [30_000, 33_000, 200_000, 65_536 - 8_192, 1_000_000, 10] {
+        let content: Vec<u8> = (0..length).map(|at| (at % 251) as u8).collect();
+        let head = format!("POST /api/ HTTP/1.1\r\nHost: it.test\r\nContent-Length: {length}\r\n\r\n");
+        client.send([head.as_bytes(), &content, b"GET / HTTP/1.1\r\nHost: it.test\r\n\r\n"].concat());
+        assert!(client.reply().body == content, "{length}");
+        assert_eq!(client.reply().text(), "a file");
+    }
+}
+
 fn leave_to_send_content_is_given(reactor: Reactor) {
     let directory = Directory::new();
     let upstream = Upstream::start(|conversation| {
@@ -384,6 +431,8 @@ on_both_reactors!(
     a_site_may_be_a_proxy_alone_and_keep_a_part_of_the_path,
     an_encoded_slash_goes_on_as_it_came,
     content_goes_both_ways,
+    long_replies_arrive_whole_and_in_order,
+    what_follows_long_content_is_the_next_request,
     leave_to_send_content_is_given,
     an_early_reply_gets_through,
     half_a_reply_never_looks_whole,

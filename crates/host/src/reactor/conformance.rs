@@ -432,10 +432,12 @@ fn one_end_of_a_pair_is_a_connection_like_any<R: Reactor>(reactor: R) {
     other.write_all(b"two").unwrap();
     assert_eq!(bench.take(token), b"two");
     assert!(matches!(bench.reactor.send_now(socket, b"three", false), SendNow::Sent(5)));
+    assert!(matches!(bench.reactor.send_both_now(socket, b", ", b"four"), SendNow::Sent(6)));
+    assert!(matches!(bench.reactor.send_both_now(socket, b"", b", five"), SendNow::Sent(6)));
     bench.reactor.shutdown(socket, token, false);
     let mut got = String::new();
     other.read_to_string(&mut got).unwrap();
-    assert_eq!(got, "three");
+    assert_eq!(got, "three, four, five");
     bench.reactor.receive_once(socket, token);
     drop(other);
     bench.ended(token);

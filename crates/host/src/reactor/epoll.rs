@@ -402,6 +402,13 @@ impl Reactor for Epoll {
         socket::send(raw(socket), bytes, more)
     }
 
+    fn send_both_now(&mut self, socket: Socket, first: &[u8], second: &[u8]) -> SendNow {
+        match first.is_empty() {
+            true => socket::send(raw(socket), second, false),
+            false => socket::send_both(raw(socket), first, second),
+        }
+    }
+
     fn send_file_now(&mut self, socket: Socket, _token: Token, file: &Self::File, offset: u64, len: usize) -> SendNow {
         socket::send_file(raw(socket), file.as_raw_fd(), offset, len)
     }

@@ -257,6 +257,12 @@ pub trait Reactor {
     /// Sends as much as fits now. `more` tells the kernel that a file follows, so that head and file share a segment.
     fn send_now(&mut self, socket: Socket, bytes: &[u8], more: bool) -> SendNow;
 
+    /// Sends as much as fits now of two runs of bytes, one after the other.
+    fn send_both_now(&mut self, socket: Socket, first: &[u8], second: &[u8]) -> SendNow {
+        let (bytes, more) = if first.is_empty() { (second, false) } else { (first, !second.is_empty()) };
+        self.send_now(socket, bytes, more)
+    }
+
     /// Sends file bytes `offset..offset + len`, as many as fit now, from the page cache. The caller has made sure that they are there.
     fn send_file_now(&mut self, socket: Socket, token: Token, file: &Self::File, offset: u64, len: usize) -> SendNow;
 

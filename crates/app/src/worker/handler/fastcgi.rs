@@ -200,7 +200,7 @@ impl<H: Host> Worker<H> {
     pub(super) fn release_responder(&mut self, handler: &Rc<Handler>, place: usize, stream: Token, may_stay: bool) {
         let Kind::FastCgi { config, responders, .. } = &handler.kind else { return };
         let may_stay = may_stay && config.keeps_connections();
-        let is_usable = self.streams.get(stream).is_some_and(|stream| !stream.has_ended());
+        let is_usable = self.streams.get(stream).is_some_and(|stream| !stream.has_ended() && !stream.is_behind());
         if may_stay && is_usable {
             if let Some(stream) = self.streams.get(stream) {
                 stream.owner = Owner::Kept { handler: handler.clone(), responder: place };

@@ -17,6 +17,9 @@ use super::gather::Gathered;
 use super::proxy::{Outcome, Passing, Stop};
 use super::{Handler, Kind, Run};
 
+/// Content of a request that is received in few large parts, each when it's passed on.
+const LONG_CONTENT_BYTES: u64 = 32 * 1024;
+
 /// See the module.
 pub(in crate::worker) struct ProgramRun {
     pub(super) handler: Rc<Handler>,
@@ -140,6 +143,12 @@ impl<H: Host> Worker<H> {
         run.passing = passing;
         run.gathered = gathered;
         exchange.run = Some(Run::Program(run));
+        self.connections[token].flags.uploads = match length {
+            BodyLength::None => false,
+            BodyLength::Length(length) => length > LONG_CONTENT_BYTES,
+            BodyLength::Chunked => true,
+        };
+        self.receive_by_parts(token);
         if is_gathering {
             self.give_leave(token);
             self.queue(Stage::Transmit, token);

@@ -315,7 +315,10 @@ impl<H: Host> Worker<H> {
         let without = strips.then_some((run.named, exchange.path.as_slice()));
         let forward = Forward { client, request_id: &request_id, without, teller };
         write_head(stream.outbox(), &request, &forward);
-        stream.flush(&mut self.reactor);
+        // Content that has come with it goes out with it: `relay_content` is next.
+        if run.body != Body::Expected || connection.inbox.is_empty() || stream.room() == 0 {
+            stream.flush(&mut self.reactor);
+        }
         run.heard_at = self.now;
         run.passing.is_given = true;
         run.passing.framing = if request.body == BodyLength::Chunked { Framing::Chunked } else { Framing::Plain };
@@ -404,7 +407,7 @@ impl<H: Host> Worker<H> {
         let Kind::Proxy { proxy, .. } = &handler.kind else { return };
         let known = self.streams.get(stream).filter(|known| {
             // What was said beyond the reply would be taken for the next.
-            may_stay && !known.has_ended() && known.bytes().is_empty() && known.is_flushed()
+            may_stay && !known.has_ended() && known.bytes().is_empty() && !known.is_behind() && known.is_flushed()
         });
         let is_usable = known.is_some();
         if let Some(known) = known {

@@ -1,10 +1,11 @@
 //! Between a client and a program: the request's content to the one, the reply to the other. Neither is read from faster than the other takes.
 
 use bytes::Bytes;
-use leat_host::reactor::Token;
+use leat_host::reactor::{Reactor, SendNow, Token};
 use leat_logic::cgi::{BadReply, ReplyHead, ReplyStep};
 use leat_logic::fastcgi::{Encoder, Step};
 use leat_logic::http::{self, HeadWriter, Method, Progress, Request, Status, Version};
+use leat_logic::schedule::Operation;
 
 use super::super::exchange::Piece;
 use super::super::{Host, Stage, Worker};
@@ -14,6 +15,10 @@ use super::proxy::Stop;
 
 /// Bytes of a reply that wait for the client before the program is held up.
 const PENDING_BYTES_MAX: u64 = 64 * 1024;
+/// Parts of a request's content that are received beyond the first in one turn, of 64 KB at most.
+const CONTENT_PARTS_MAX: u32 = 2;
+/// Less is copied behind its head: one piece to be sent.
+const SENT_THROUGH_BYTES_MIN: usize = 4096;
 
 /// What has come of a program's output.
 enum Heard {
@@ -25,6 +30,16 @@ enum Heard {
     Stale,
     /// The server can't be reached, or has ended before it said anything.
     Lost(Stop),
+}
+
+/// How far another server's reply has been read.
+enum Said {
+    /// As far as it has come.
+    Some,
+    /// To its end.
+    All,
+    /// It's none: with these field lines, HTTP is over.
+    Switched(Vec<u8>),
 }
 
 /// Why a program's reply can't go on.
@@ -82,8 +97,8 @@ impl<H: Host> Worker<H> {
     pub(in crate::worker) fn awaits_program(&mut self, token: Token, has_sent: bool) -> bool {
         let Some(run) = self.program_run(token) else { return false };
         let stream = run.stream();
-        let has_spoken =
-            stream.and_then(|stream| self.streams.get(stream)).is_some_and(|stream| !stream.bytes().is_empty());
+        let stream = stream.and_then(|stream| self.streams.get(stream));
+        let has_spoken = stream.is_some_and(|stream| !stream.bytes().is_empty() || stream.is_behind());
         let had_leave_to_send =
             has_sent && self.connections[token].exchange.as_ref().is_some_and(|exchange| exchange.status == 0);
         if has_spoken || had_leave_to_send {
@@ -100,6 +115,9 @@ impl<H: Host> Worker<H> {
             return false;
         }
         let mut out = Vec::new();
+        if let Some(stream) = run.stream().and_then(|stream| self.streams.get(stream)) {
+            stream.catch_up(&mut self.reactor);
+        }
         let heard = self.hear(token, &mut run, &mut out);
         self.send_on(token, out);
         match heard {
@@ -235,61 +253,99 @@ impl<H: Host> Worker<H> {
 
     /// Takes in what another server has said. What comes before the reply's end is never more than the reply.
     fn hear_upstream(&mut self, token: Token, run: &mut ProgramRun, out: &mut Vec<u8>) -> Result<Heard, Bad> {
-        let Talk::Http { stream: stream_token, reader, .. } = &mut run.talk else { return Ok(Heard::More) };
-        let Some(stream) = self.streams.get(*stream_token) else { return Ok(Heard::More) };
-        if stream.is_connecting() {
+        let Talk::Http { stream: stream_token, .. } = run.talk else { return Ok(Heard::More) };
+        let Some(stream) = self.streams.get(stream_token).filter(|stream| !stream.is_connecting()) else {
             return Ok(Heard::More);
-        }
-        let mut is_all = false;
-        let mut done = 0;
-        let (bytes, has_ended, is_broken) = (stream.bytes(), stream.has_ended(), stream.is_broken());
-        let mut head = None;
-        while !is_all {
-            let (consumed, step) = reader.handle_input(&bytes[done..])?;
-            done += consumed;
-            match step {
-                http::client::ReplyStep::NeedInput if consumed == 0 => break,
-                http::client::ReplyStep::NeedInput => {}
-                http::client::ReplyStep::Head(found) => {
-                    head = Some(found);
-                    break;
-                }
-                http::client::ReplyStep::Content(content) => {
-                    let count = push_content(content, run.framing, out);
-                    if let Some(exchange) = self.connections[token].exchange.as_mut() {
-                        exchange.body_bytes += count;
-                    }
-                }
-                http::client::ReplyStep::End => is_all = true,
-            }
-        }
-        run.passing.has_spoken |= !bytes.is_empty();
-        stream.take(&mut self.reactor, done);
-        if let Some(http::client::ReplyHead { status, lines, length }) = head {
-            if status == Status::SWITCHING_PROTOCOLS {
+        };
+        let (has_ended, is_broken) = (stream.has_ended(), stream.is_broken());
+        let Some(lent) = self.streams.lend(stream_token) else { return Ok(Heard::More) };
+        run.passing.has_spoken |= !lent.bytes().is_empty();
+        let (count, said) = self.read_upstream(token, run, lent.bytes(), out)?;
+        self.streams.take_back(&mut self.reactor, &mut self.rooms, stream_token, lent, count);
+        match said {
+            Said::Switched(lines) => {
                 self.begin_tunnel(token, run, &lines, out);
                 return self.hear(token, run, out);
             }
-            run.framing = Some(self.begin_reply(token, status, &lines, length, out));
-            return self.hear_upstream(token, run, out);
-        }
-        if !is_all && has_ended {
-            if !run.passing.has_spoken {
+            Said::Some if !has_ended => return Ok(Heard::More),
+            Said::Some if !run.passing.has_spoken => {
                 return Ok(Heard::Lost(if run.passing.is_given { Stop::Ended } else { Stop::Refused }));
             }
-            if is_broken {
-                return Err(Bad::Ended);
+            Said::Some if is_broken => return Err(Bad::Ended),
+            Said::Some => {
+                if let Talk::Http { reader, .. } = &run.talk {
+                    reader.handle_end()?;
+                }
             }
-            reader.handle_end()?;
-            is_all = true;
-        }
-        if !is_all {
-            return Ok(Heard::More);
+            Said::All => {}
         }
         if run.framing == Some(Framing::Chunked) {
             out.extend_from_slice(b"0\r\n\r\n");
         }
         Ok(Heard::All)
+    }
+
+    /// Reads a reply as far as it has come; how many bytes that were.
+    fn read_upstream(
+        &mut self,
+        token: Token,
+        run: &mut ProgramRun,
+        bytes: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<(usize, Said), Bad> {
+        let mut done = 0;
+        loop {
+            let Talk::Http { reader, .. } = &mut run.talk else { return Ok((done, Said::Some)) };
+            let (consumed, step) = reader.handle_input(&bytes[done..])?;
+            done += consumed;
+            match step {
+                http::client::ReplyStep::NeedInput if consumed == 0 => return Ok((done, Said::Some)),
+                http::client::ReplyStep::NeedInput => {}
+                http::client::ReplyStep::Head(head) if head.status == Status::SWITCHING_PROTOCOLS => {
+                    return Ok((done, Said::Switched(head.lines)));
+                }
+                http::client::ReplyStep::Head(http::client::ReplyHead { status, lines, length }) => {
+                    run.framing = Some(self.begin_reply(token, status, &lines, length, out));
+                }
+                http::client::ReplyStep::Content(content) => {
+                    let count = match run.framing {
+                        Some(Framing::Plain) => self.send_through(token, content, out),
+                        framing => push_content(content, framing, out),
+                    };
+                    self.count_content(token, count);
+                }
+                http::client::ReplyStep::End => return Ok((done, Said::All)),
+            }
+        }
+    }
+
+    /// Sends content of a reply, behind what is in `out`, from where it lies: what is copied before it's sent costs half as much again. What can't be sent
+    /// now is put in `out`. Returns how much content it was.
+    fn send_through(&mut self, token: Token, content: &[u8], out: &mut Vec<u8>) -> u64 {
+        let connection = &mut self.connections[token];
+        let most = self.gates[connection.site as usize].bytes_max(usize::MAX, self.now);
+        let Some(exchange) = connection.exchange.as_mut() else { return 0 };
+        let flags = &mut connection.flags;
+        let is_first = exchange.pieces.is_empty() && !flags.awaiting && !flags.sending;
+        let mut rest = content;
+        if is_first && content.len() >= SENT_THROUGH_BYTES_MIN && out.len() + content.len() <= most {
+            let outcome = self.reactor.send_both_now(connection.socket, out, content);
+            let count = if let SendNow::Sent(count) = outcome { count } else { 0 };
+            self.meter.did(Operation::Send, count as u64);
+            if count > 0 {
+                connection.http.handle_transmit_progress(self.now);
+            }
+            if count < out.len() + content.len() && matches!(outcome, SendNow::Sent(_) | SendNow::Blocked) {
+                exchange.blocked_since.get_or_insert(self.now);
+                flags.awaiting = true;
+                self.reactor.await_writable(connection.socket, token);
+            }
+            let of_out = count.min(out.len());
+            out.drain(..of_out);
+            rest = &content[count - of_out..];
+        }
+        out.extend_from_slice(rest);
+        content.len() as u64
     }
 
     fn count_content(&mut self, token: Token, count: u64) {
@@ -344,6 +400,7 @@ impl<H: Host> Worker<H> {
 
     /// The request's content to the program, as far as it has come and has a place.
     fn relay_content(&mut self, token: Token) {
+        let mut parts_left = CONTENT_PARTS_MAX;
         loop {
             let Some(connection) = self.connections.get(token) else { return };
             let Some(exchange) = connection.exchange.as_mut() else { return };
@@ -360,6 +417,11 @@ impl<H: Host> Worker<H> {
             if run.body == Body::Tunnel {
                 return self.relay_to_tunnel(token, room);
             }
+            if run.body == Body::Expected && connection.flags.behind && parts_left > 0 {
+                parts_left -= 1;
+                self.receive_content(token);
+                continue;
+            }
             let is_cgi = matches!(run.talk, Talk::Cgi { .. });
             let (mut consumed, mut is_all) = (0, false);
             if let (Body::Gathered, Some(gathered)) = (run.body, &mut run.gathered) {
@@ -368,12 +430,16 @@ impl<H: Host> Worker<H> {
                 encode_content(&run.talk, run.passing.framing, content, stream.outbox());
             } else {
                 let limits = &self.sites[connection.site as usize].limits;
-                let input = connection.inbox.bytes(&self.reactor);
+                connection.inbox.keep(&mut self.reactor);
+                let input = connection.inbox.kept();
                 let input = &input[..input.len().min(room)];
                 let progress;
                 (consumed, progress) = connection.http.handle_input(self.now, input, limits);
                 match progress {
-                    Progress::Body(content) => encode_content(&run.talk, run.passing.framing, content, stream.outbox()),
+                    Progress::Body(content) => match (run.talk, run.passing.framing) {
+                        (Talk::Http { .. }, Framing::Plain) => stream.say(&mut self.reactor, content),
+                        (talk, framing) => encode_content(&talk, framing, content, stream.outbox()),
+                    },
                     Progress::BodyEnd => is_all = true,
                     Progress::Reject(rejection) => {
                         connection.inbox.clear(&mut self.reactor);
@@ -385,8 +451,11 @@ impl<H: Host> Worker<H> {
                         return;
                     }
                     Progress::NeedInput | Progress::Request(_) | Progress::Ended => {
-                        connection.inbox.consume(&mut self.reactor, consumed);
+                        connection.inbox.consume_kept(consumed, &mut self.rooms);
                         stream.flush(&mut self.reactor);
+                        if connection.flags.behind && parts_left > 0 {
+                            continue;
+                        }
                         self.arm_receive(token);
                         return;
                     }
@@ -398,7 +467,7 @@ impl<H: Host> Worker<H> {
                 encode_end(&run.talk, run.passing.framing, stream.outbox());
             }
             run.heard_at = self.now;
-            connection.inbox.consume(&mut self.reactor, consumed);
+            connection.inbox.consume_kept(consumed, &mut self.rooms);
             if is_all && is_cgi {
                 stream.finish(&mut self.reactor);
             } else {
