@@ -142,7 +142,7 @@ impl Stream {
         self.flags.plenty
     }
 
-    /// Takes the first `count` bytes, and asks for more.
+    /// Takes the first `count` bytes, and asks for more; for a request, who takes asks ([`Stream::ask`]) once it knows that more is wanted.
     pub(super) fn take<R: Reactor>(&mut self, reactor: &mut R, count: usize) {
         self.taken += count;
         if self.taken == self.inbox.len() {
@@ -151,7 +151,13 @@ impl Stream {
         } else if self.taken > self.inbox_bytes_max() / 2 {
             self.inbox.drain(..std::mem::take(&mut self.taken));
         }
-        self.ask(reactor);
+        if !self.is_requests() {
+            self.ask(reactor);
+        }
+    }
+
+    fn is_requests(&self) -> bool {
+        matches!(self.owner, Owner::Connection(_))
     }
 
     /// Whether the peer will send no more than what is in the inbox.
@@ -215,7 +221,6 @@ impl Stream {
                 self.ended(true);
             }
         }
-        self.ask(reactor);
     }
 
     /// Bytes that lie here, in both directions.
@@ -295,7 +300,8 @@ impl Stream {
         self.flush(reactor);
     }
 
-    fn ask<R: Reactor>(&mut self, reactor: &mut R) {
+    /// Receives what comes next, unless its owner says when.
+    pub(super) fn ask<R: Reactor>(&mut self, reactor: &mut R) {
         if !self.flags.paced {
             self.go_on(reactor);
         }
@@ -315,7 +321,7 @@ impl Stream {
         self.flags.receiving = false;
         let may_have_more = buffer.len() == RECEIVE_BUFFER_BYTES;
         self.flags.plenty = may_have_more;
-        self.flags.behind = may_have_more && matches!(self.owner, Owner::Connection(_));
+        self.flags.behind = may_have_more && self.is_requests();
         if self.flags.behind && self.inbox.is_empty() {
             self.inbox = rooms.take();
         }
@@ -323,7 +329,7 @@ impl Stream {
             self.inbox.extend_from_slice(reactor.bytes(&buffer));
         }
         reactor.release(buffer);
-        if self.flags.behind {
+        if self.is_requests() {
             return;
         }
         let space = self.inbox_bytes_max().saturating_sub(self.inbox.len());

@@ -204,6 +204,7 @@ impl<H: Host> Worker<H> {
         if may_stay && is_usable {
             if let Some(stream) = self.streams.get(stream) {
                 stream.owner = Owner::Kept { handler: handler.clone(), responder: place };
+                stream.ask(&mut self.reactor);
             }
             responders.set_free(place, Some(stream));
         } else {

@@ -412,6 +412,7 @@ impl<H: Host> Worker<H> {
         let is_usable = known.is_some();
         if let Some(known) = known {
             known.owner = Owner::Kept { handler: handler.clone(), responder: place };
+            known.ask(&mut self.reactor);
             self.programs.look_at = self.programs.look_at.min(self.now.after(proxy.idle_timeout));
         }
         let excess = proxy.upstreams.borrow_mut().end(self.now, place, is_usable.then_some(stream));

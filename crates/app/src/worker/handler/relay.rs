@@ -122,6 +122,9 @@ impl<H: Host> Worker<H> {
         self.send_on(token, out);
         match heard {
             Ok(Heard::More) => {
+                if let Some(stream) = run.stream().and_then(|stream| self.streams.get(stream)) {
+                    stream.ask(&mut self.reactor);
+                }
                 if let Some(exchange) = self.connections[token].exchange.as_mut() {
                     exchange.run = Some(Run::Program(run));
                 }
@@ -410,8 +413,14 @@ impl<H: Host> Worker<H> {
                 // Who can't be reached is to have had nothing of it.
                 return;
             }
+            if matches!(run.body, Body::Ended | Body::Gathering) {
+                return;
+            }
+            if stream.room() == 0 {
+                stream.flush(&mut self.reactor);
+            }
             let room = stream.room();
-            if matches!(run.body, Body::Ended | Body::Gathering) || room == 0 {
+            if room == 0 {
                 return;
             }
             if run.body == Body::Tunnel {
@@ -428,6 +437,7 @@ impl<H: Host> Worker<H> {
                 let content;
                 (content, is_all) = gathered.next(room);
                 encode_content(&run.talk, run.passing.framing, content, stream.outbox());
+                stream.flush(&mut self.reactor);
             } else {
                 let limits = &self.sites[connection.site as usize].limits;
                 connection.inbox.keep(&mut self.reactor);
@@ -461,19 +471,19 @@ impl<H: Host> Worker<H> {
                     }
                 }
             }
-            if is_all {
-                run.body = Body::Ended;
-                run.gathered = None;
-                encode_end(&run.talk, run.passing.framing, stream.outbox());
-            }
             run.heard_at = self.now;
             connection.inbox.consume_kept(consumed, &mut self.rooms);
-            if is_all && is_cgi {
-                stream.finish(&mut self.reactor);
-            } else {
-                stream.flush(&mut self.reactor);
+            if !is_all {
+                continue;
             }
-            if is_all && connection.inbox.is_empty() {
+            run.body = Body::Ended;
+            run.gathered = None;
+            encode_end(&run.talk, run.passing.framing, stream.outbox());
+            match is_cgi {
+                true => stream.finish(&mut self.reactor),
+                false => stream.flush(&mut self.reactor),
+            }
+            if connection.inbox.is_empty() {
                 // Hears of a client that goes away.
                 self.arm_receive(token);
             }
