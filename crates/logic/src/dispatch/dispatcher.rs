@@ -314,6 +314,16 @@ impl Dispatcher {
         plan
     }
 
+    /// The same where a node has it, has been asked for it and has nothing to do for it: it stays there if that node may be chosen. Moved for nothing it could
+    /// come to one that is about to stop.
+    ///
+    /// # Errors
+    /// There is no node.
+    pub fn choose_for_idle(&mut self, holder: Option<NodeId>, now: Instant) -> Result<NodeId, Refusal> {
+        let anything = Facts { path: b"/", ..Facts::default() };
+        holder.filter(|holder| self.may_choose(*holder, &anything, now)).map_or_else(|| self.choose_any(now), Ok)
+    }
+
     /// Those that may be chosen for a request: their weights together, and the requests that they have under way.
     pub fn capacity(&mut self, facts: &Facts<'_>, now: Instant) -> (u32, u32) {
         let mut candidates = std::mem::take(&mut self.candidates);

@@ -102,7 +102,7 @@ pub struct Node {
     lease_until: Instant,
     homes: Vec<u16>,
     is_draining: bool,
-    /// The first heartbeat that says so, until one has been answered.
+    /// The first heartbeat after what its home is to know before this process ends, until one has been answered.
     drain_told: Option<u64>,
     /// When this process, which ends, gives back what it has.
     leaves_at: Instant,
@@ -121,7 +121,7 @@ pub struct Node {
     newborn: Vec<FlowId>,
     /// Flows that the home asks for and that haven't begun: they may be among those that wait to be accepted.
     recalled: Vec<FlowId>,
-    /// Flows of which the home was told that they aren't here, the oldest first: they don't begin here any more.
+    /// Flows of which the home was told that they aren't here, or has said so itself, the oldest first: they don't begin here any more.
     unborn: VecDeque<FlowId>,
     /// Flows that have ended, each with the heartbeat whose answer shows that the home knows.
     ended: VecDeque<(u64, FlowId, Generation)>,
@@ -272,10 +272,7 @@ impl Node {
             if self.flows.contains_key(&flow) {
                 continue;
             }
-            self.unborn.push_back(flow);
-            if self.unborn.len() > UNBORN_MAX {
-                self.unborn.pop_front();
-            }
+            self.never_begin(flow);
             self.refuse(flow, Generation::BORN, RefuseReason::Absent);
         }
     }
@@ -397,6 +394,8 @@ impl Node {
 
     /// Takes nothing on any more, or does again.
     pub fn drain(&mut self, is_draining: bool) {
+        // First, as its home asks no process that drains for what may have begun there.
+        self.tell_births();
         self.is_draining = is_draining;
         self.drain_told = is_draining.then_some(self.heartbeats + 1);
         if self.session.is_some() {
@@ -553,10 +552,22 @@ impl Node {
     }
 
     fn handle_release(&mut self, flow: FlowId, generation: Generation) {
-        if self.flows.get(&flow).is_some_and(|record| record.generation == generation) {
-            self.flows.remove(&flow);
-            self.counters.released += 1;
-            self.effects.push_back(Effect::CloseSilently { flow });
+        match self.flows.get(&flow) {
+            Some(record) if record.generation == generation => {
+                self.flows.remove(&flow);
+                self.counters.released += 1;
+                self.effects.push_back(Effect::CloseSilently { flow });
+            }
+            // Its packet may be late, or it waits to be accepted: it goes on elsewhere.
+            None if generation == Generation::BORN => self.never_begin(flow),
+            _ => {}
+        }
+    }
+
+    fn never_begin(&mut self, flow: FlowId) {
+        self.unborn.push_back(flow);
+        if self.unborn.len() > UNBORN_MAX {
+            self.unborn.pop_front();
         }
     }
 
@@ -676,6 +687,10 @@ impl Node {
 
     fn refuse(&mut self, flow: FlowId, generation: Generation, reason: RefuseReason) {
         self.counters.refused += 1;
+        if self.is_draining {
+            // This may be its last word: a process that ends stays until it's known, or the flow would look as if it had died with it.
+            self.drain_told = Some(self.heartbeats + 1);
+        }
         self.send(Message::Refused { flow, generation, reason });
     }
 

@@ -23,6 +23,8 @@ pub(super) struct Machine {
     pub(super) process: Process,
     /// It's to end, and has been told so.
     pub(super) ends: bool,
+    /// Until then it stays, as connections may begin with it: nobody else accepts them.
+    pub(super) accepts_until_ns: u64,
     /// Counts the process's lives.
     pub(super) life: u64,
     /// The process does nothing until then; the kernel does.
@@ -45,6 +47,7 @@ impl Machine {
             server,
             process: Process::Down,
             ends: false,
+            accepts_until_ns: 0,
             life: 0,
             stands_still_until_ns: 0,
             session: None,
@@ -63,6 +66,7 @@ impl Machine {
             server: self.server,
             process: Process::Down,
             ends: false,
+            accepts_until_ns: 0,
             life: 0,
             stands_still_until_ns: 0,
             session: None,
@@ -133,6 +137,7 @@ impl Machine {
         let counters = self.home().map(|home| home.counters()).unwrap_or_default();
         self.process = Process::Down;
         self.ends = false;
+        self.accepts_until_ns = 0;
         self.sockets.clear();
         self.under_way.clear();
         self.session = None;

@@ -118,6 +118,18 @@ impl Home {
         self.node(server).zip(client).is_none_or(|(node, client)| direct.allows(node, client, now))
     }
 
+    /// The node of a worker that has given a connection back, if that may have it as before: it's linked and hasn't another process, and the client hears it.
+    pub(super) fn can_stay(
+        &self,
+        flow: FlowId,
+        giver: ServerId,
+        image: Option<&Image>,
+        now: Instant,
+    ) -> Option<NodeId> {
+        let is_there = self.linked.contains_key(&giver) && !self.flows.is_giver_followed(flow);
+        self.node(giver).filter(|_| is_there && self.is_heard(giver, image, now))
+    }
+
     /// A node's link is up: whatever it's probed for, it's to be used after that.
     fn begin_probes(&mut self, node: NodeId, now: Instant) {
         let of_node = self.probes.ways.keys().filter(|(known, _)| *known == node);

@@ -674,7 +674,10 @@ impl<H: Host> Worker<H> {
         let request = decoded.as_ref().and_then(|image| Request::read_again(image.next_bytes()));
         let chosen = match &request {
             Some(request) => home.dispatcher.choose(&Facts::of(request), now).map(|choice| choice.node),
-            None => home.dispatcher.choose_any(now),
+            None => {
+                let holder = giver.and_then(|giver| home.can_stay(flow, giver, decoded.as_ref(), now));
+                home.dispatcher.choose_for_idle(holder, now)
+            }
         };
         let workers = chosen.ok().and_then(|node| home.number(node)).map(|number| home.workers(number));
         let mut workers = workers.unwrap_or_default();

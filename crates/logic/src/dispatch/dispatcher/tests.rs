@@ -49,6 +49,20 @@ fn only_nodes_that_serve_a_request_are_chosen() {
 }
 
 #[test]
+fn a_connection_at_rest_stays_where_it_is_as_long_as_that_may_be_chosen() {
+    let mut dispatcher = dispatcher(PolicyKind::RoundRobin, &[node("a", &[]), node("b", &[]), node("c", &[])]);
+    let (a, b) = (dispatcher.find("a"), dispatcher.find("b"));
+    for _ in 0..6 {
+        assert_eq!(dispatcher.choose_for_idle(b, at(1)).ok(), b);
+    }
+    assert_eq!(dispatcher.choose_for_idle(None, at(1)).ok(), a, "nobody's turn has passed");
+    dispatcher.set_draining(b.expect("configured"), true, at(1));
+    for _ in 0..6 {
+        assert!(dispatcher.choose_for_idle(b, at(1)).is_ok_and(|chosen| Some(chosen) != b), "it's being emptied");
+    }
+}
+
+#[test]
 fn a_dead_node_loses_its_contents_and_is_chosen_again_when_it_is_back() {
     let mut dispatcher = dispatcher(PolicyKind::MixLard, &[node("a", &[]), node("b", &[])]);
     let first = name(&mut dispatcher, "/x", 1).expect("there is one");

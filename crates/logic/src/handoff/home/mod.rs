@@ -13,7 +13,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::effect::{Birth, CutReason, Effect, Target};
-use super::limits::ATTEMPTS_MAX;
+use super::limits::{ATTEMPTS_MAX, UNBORN_MAX};
 use super::message::Message;
 use super::placing::{Rules, There};
 use super::{Ends, FlowId, Generation, Incarnation, ServerId};
@@ -144,6 +144,8 @@ pub struct Home {
     lists: Lists,
     /// Flows that were to begin at a node, and until when that is waited for, the oldest first.
     births: VecDeque<(Instant, FlowId)>,
+    /// Flows that were to begin at a node and have been given up, the oldest first. What follows a process that died there doesn't know which those are.
+    unborn: VecDeque<(ServerId, FlowId)>,
     /// When flows are given up that no node has claimed since this home's start.
     claims_end: Instant,
     recalls: Recalls,
@@ -168,6 +170,7 @@ impl Home {
             nodes: Nodes::default(),
             lists: Lists::default(),
             births: VecDeque::new(),
+            unborn: VecDeque::new(),
             claims_end: Instant::NEVER,
             recalls: Recalls::default(),
             kept_bytes: 0,
@@ -666,6 +669,7 @@ impl Home {
     /// Has the host look how a flow goes on that nobody has any more.
     fn take_up(&mut self, flow: FlowId, birth: Birth) {
         self.answered(flow);
+        self.never_begin(flow);
         // Its frozen socket is from before what the node may have done: the flow goes on from the recovered image only.
         self.release_giver(flow);
         let Some(record) = self.flows.get_mut(&flow) else { return };
@@ -683,6 +687,22 @@ impl Home {
         }
         if !is_kept {
             self.cut(flow, CutReason::NoImage);
+        }
+    }
+
+    /// If it was to begin at a node: none of the node's processes is to let that happen any more, nor one that follows (see `hear_list`).
+    fn never_begin(&mut self, flow: FlowId) {
+        let Some(record) = self.flows.get(&flow).filter(|record| record.generation == Generation::BORN) else { return };
+        let (Holder::Offered { life: (node, _), own: false } | Holder::Unclear(Some(node))) = record.holder else {
+            return;
+        };
+        let generation = Generation::BORN;
+        for (session, _) in self.nodes.ready_nodes().filter(|(_, known)| *known == node) {
+            self.effects.push_back(Effect::Send { session, message: Message::Release { flow, generation } });
+        }
+        self.unborn.push_back((node, flow));
+        if self.unborn.len() > UNBORN_MAX {
+            self.unborn.pop_front();
         }
     }
 

@@ -144,7 +144,7 @@ impl Nodes {
         self.lives.get(&follower).is_some_and(|lease| lease.is_granted && !lease.is_draining).then_some(follower)
     }
 
-    /// The lives of a node that may have what begins there, those that began last first: who drains has accepted its last.
+    /// The lives of a node that may have what begins there, those that began last first: who drains has accepted its last, and has said so.
     pub(super) fn ready_lives(&self, node: ServerId) -> impl Iterator<Item = Life> {
         let of_node = self.sessions.values().filter(|session| session.node == node && session.is_ready);
         let lives = of_node.filter_map(|session| Some((self.lives.get(&session.life?)?, session.life?)));

@@ -163,6 +163,11 @@ impl Home {
             // Should it be lost before its first lease.
             self.nodes.owe(life, now.after(self.lease_as_seen_here()));
         }
+        for &(_, flow) in self.unborn.iter().filter(|(node, _)| *node == life.0) {
+            // Before its first lease.
+            self.effects
+                .push_back(Effect::Send { session, message: Message::Release { flow, generation: Generation::BORN } });
+        }
         self.nodes.is_heard(session);
         self.known.insert(life.0);
         if self.rules != super::Rules::default() {

@@ -280,3 +280,40 @@ fn what_began_elsewhere_leaves_nothing_behind() {
     assert_eq!((pair.home_did.clone(), pair.node_did.clone(), pair.home.flow_count()), (vec![], vec![], 0));
     assert_eq!(pair.home.unanswered(NODE), 0);
 }
+
+#[test]
+fn what_was_given_up_at_a_process_doesnt_begin_at_the_one_that_follows() {
+    for is_denied in [true, false] {
+        let mut pair = be_born();
+        if is_denied {
+            pair.pass(Duration::from_millis(150));
+            pair.node.none_waits();
+            pair.talk();
+        }
+        pair.lose();
+        pair.now = pair.now.after(Duration::from_secs(3));
+        pair.home.handle_timeout(pair.now);
+        pair.collect_home();
+        assert!(pair.home_did.iter().any(|did| matches!(did, Effect::Recover { .. })), "{:?}", pair.home_did);
+        pair.node = Node::new(NodeLimits::default(), Incarnation(2));
+        pair.reconnect();
+        assert!(!pair.node.born(pair.now, FLOW), "its packet was late, or it had waited to be accepted");
+    }
+}
+
+#[test]
+fn what_was_given_up_at_a_process_doesnt_begin_at_another_that_is_there() {
+    let mut pair = be_born();
+    // Of the same node: it hasn't had a lease, and isn't asked.
+    let session = SessionId(1_000);
+    pair.home.connected(NODE, session);
+    let hello = Message::Hello { incarnation: Incarnation(2), number: 1, offers_max: 9 };
+    for message in [hello, Message::Holding { flows: vec![], is_last: true }] {
+        pair.home.handle_message(pair.now, session, message);
+    }
+    let denied = Message::Refused { flow: FLOW, generation: Generation::BORN, reason: RefuseReason::Absent };
+    pair.home.handle_message(pair.now, pair.session(), denied);
+    let release = Message::Release { flow: FLOW, generation: Generation::BORN };
+    let said: Vec<Effect> = std::iter::from_fn(|| pair.home.poll_effect()).collect();
+    assert!(said.contains(&Effect::Send { session, message: release }), "{said:?}");
+}

@@ -193,6 +193,22 @@ fn a_birth_is_whose_process_has_accepted_it() {
 }
 
 #[test]
+fn a_process_says_what_it_has_accepted_before_it_says_that_it_drains() {
+    let mut node = Node::new(NodeLimits::default(), Incarnation(1));
+    let now = Instant::default();
+    node.connected(now, OLD);
+    while node.poll_effect().is_some() {}
+    assert!(node.born(now, FLOW));
+    node.leave(now, false, Instant::NEVER);
+    node.handle_timeout(now);
+    let said = std::iter::from_fn(|| node.poll_effect()).filter_map(|effect| match effect {
+        Effect::Send { message, .. } => Some(message),
+        _ => None,
+    });
+    assert!(matches!(&said.collect::<Vec<_>>()[..], [told, Message::Heartbeat { .. }] if *told == taken()));
+}
+
+#[test]
 fn a_birth_isnt_asked_for_at_a_process_that_has_no_lease() {
     let mut desk = Desk::with_old();
     desk.be_born();
@@ -317,6 +333,20 @@ fn a_process_that_ends_gives_back_what_it_has() {
     pair.home.place(FLOW, Destination::Here).unwrap();
     pair.home.thawed(FLOW);
     pair.talk();
+    assert!(pair.node.has_left());
+}
+
+#[test]
+fn a_process_that_ends_stays_until_its_home_knows_what_it_refused() {
+    let mut pair = Pair::new();
+    pair.offer();
+    pair.node.leave(pair.now, false, Instant::NEVER);
+    pair.pass(Duration::ZERO);
+    assert!(!pair.node.has_left(), "it's being thawed");
+    pair.node.thaw_failed(FLOW, RefuseReason::Kernel);
+    assert!(!pair.node.has_left(), "its home would have to take it for one that had begun here");
+    pair.talk();
+    pair.pass(Duration::from_millis(250));
     assert!(pair.node.has_left());
 }
 

@@ -4,11 +4,11 @@
 use super::*;
 
 /// A process that has much to do accepts late.
-const ACCEPT_NS_MAX: u64 = 150 * MILLISECOND;
+pub(super) const ACCEPT_NS_MAX: u64 = 150 * MILLISECOND;
 /// Between an accept and the word of it.
 const TELL_NS: u64 = 5 * MILLISECOND;
 /// A choice stands for so long: much longer than a real one, so that it outlives links and leases.
-const CHOICE_NS: u64 = SECOND;
+pub(super) const CHOICE_NS: u64 = SECOND;
 
 impl World {
     /// A packet of a connection that nobody has yet. Until its home looks at it, it waits for its client to send it again.
@@ -98,6 +98,7 @@ impl World {
     }
 
     pub(super) fn accept(&mut self, machine: usize, flow: FlowId, life: u64) {
+        let (machine, life) = self.accepter(machine, flow, life);
         let state = &mut self.machines[machine];
         let waits = state.sockets.get(&flow).is_some_and(|socket| socket.is_unaccepted);
         if state.life != life || !waits {
@@ -115,6 +116,21 @@ impl World {
         }
         self.start_ticking(machine, flow);
         self.after(TELL_NS, Happening::TellBirths { machine, life });
+    }
+
+    /// A process that ends and is followed accepts no more: what waits at the listener, which both have, is the other's.
+    fn accepter(&mut self, machine: usize, flow: FlowId, life: u64) -> (usize, u64) {
+        let new = self.youngest(self.machines[machine].server);
+        let state = &mut self.machines[machine];
+        if new == machine || state.life != life || !state.ends || !self.machines[new].is_up() {
+            return (machine, life);
+        }
+        let waits = |socket: &&Socket| socket.is_unaccepted;
+        if let Some(socket) = self.machines[machine].sockets.get(&flow).filter(waits).cloned() {
+            self.machines[machine].sockets.remove(&flow);
+            self.machines[new].sockets.insert(flow, socket);
+        }
+        (new, self.machines[new].life)
     }
 
     pub(super) fn tell_births(&mut self, machine: usize, life: u64) {

@@ -8,6 +8,8 @@ use super::*;
 const DRAIN_NS: u64 = 30 * SECOND;
 /// The same of one that nobody follows.
 const STOP_NS: u64 = 3 * SECOND;
+/// What begins at one that nobody follows before everybody knows that it ends has come by then: by the last choice that stands, and a way each.
+const BIRTHS_WITHIN_NS: u64 = births::CHOICE_NS + births::ACCEPT_NS_MAX + 2 * LATENCY_NS_MAX;
 
 impl World {
     /// Which of a server's processes is the youngest, or the one before.
@@ -18,7 +20,7 @@ impl World {
         if up.is_empty() || self.random.percent(50) { youngest } else { *self.random.pick(&up) }
     }
 
-    fn youngest(&self, server: usize) -> usize {
+    pub(super) fn youngest(&self, server: usize) -> usize {
         self.machines.iter().rposition(|machine| machine.server == server).unwrap_or(server)
     }
 
@@ -68,6 +70,10 @@ impl World {
         let most_ns = if is_followed { DRAIN_NS } else { STOP_NS };
         node.leave(now, is_followed, now.after(Duration::from_nanos(most_ns)));
         state.ends = true;
+        if !is_followed {
+            state.accepts_until_ns = self.now_ns + BIRTHS_WITHIN_NS;
+            self.after(BIRTHS_WITHIN_NS, Happening::Wake(machine));
+        }
         self.trace(|| format!("{machine} is to end"));
         self.after(most_ns, Happening::Expire { machine, life });
     }
@@ -75,7 +81,10 @@ impl World {
     /// A process ends that has nothing any more.
     pub(super) fn exit_if_done(&mut self, machine: usize) {
         let state = &mut self.machines[machine];
-        let is_done = state.ends && state.sockets.is_empty() && state.under_way.is_empty();
+        let is_done = state.ends
+            && state.accepts_until_ns <= self.now_ns
+            && state.sockets.is_empty()
+            && state.under_way.is_empty();
         if is_done && state.node().is_some_and(|node| node.has_left()) {
             self.exit(machine);
         }
