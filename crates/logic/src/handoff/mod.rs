@@ -1,5 +1,5 @@
 //! Handing connections from server to server while their clients notice nothing: what travels, who owns a flow at every moment, and how a
-//! reply goes on when its server has died. `docs/decisions/0008-handoff.md` and `docs/decisions/0030-recovery.md` say why it is so, `docs/link.md` how it
+//! reply goes on when its server has died. `docs/decisions/0008-handoff.md` and `docs/decisions/0026-recovery.md` say why it is so, `docs/link.md` how it
 //! looks on the wire.
 //!
 //! Decides when to freeze, steer, thaw, close and cut. Leaves to the host: sockets, steering entries, the connection between the servers; and to

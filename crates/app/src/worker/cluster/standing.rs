@@ -1,6 +1,6 @@
 //! Standing choices: where connections begin whose first requests are for what many ask for, is left to the steering program for a moment. Decides which
 //! choices stand, for how long and for how many, and reads what has begun by them. What is chosen is `born`'s.
-//! `docs/decisions/0034-standing-choices.md` has the reasons.
+//! `docs/decisions/0030-standing-choices.md` has the reasons.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
