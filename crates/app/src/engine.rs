@@ -75,7 +75,8 @@ struct Engine<'a> {
     passage: Option<Passage>,
     /// The next passage's number.
     next_passage: u32,
-    hears_questions: bool,
+    /// By which `leat ctl` asks.
+    questions: Option<ctl::Socket>,
     fell_back: Arc<std::sync::Once>,
 }
 
@@ -179,7 +180,7 @@ fn start(source: &Source) -> io::Result<Engine<'_>> {
         doors: Arc::default(),
         passage: None,
         next_passage: 0,
-        hears_questions: false,
+        questions: None,
         fell_back: Arc::new(std::sync::Once::new()),
     })
 }
@@ -288,10 +289,10 @@ impl Engine<'_> {
 
     /// Makes the control socket, once.
     fn listen_for_questions(&mut self, config: &Config) {
-        let Some(path) = config.admin.socket.as_ref().filter(|_| !self.hears_questions) else { return };
+        let Some(path) = config.admin.socket.as_ref().filter(|_| self.questions.is_none()) else { return };
         let sender = self.sender.clone();
         match ctl::serve(path, move |question| sender.send(Event::Asked(question)).is_ok()) {
-            Ok(()) => self.hears_questions = true,
+            Ok(socket) => self.questions = Some(socket),
             Err(error) => log::warning(format_args!("leat ctl can't be heard at {}: {error}", path.display())),
         }
     }

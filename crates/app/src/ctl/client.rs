@@ -55,7 +55,7 @@ mod tests {
         std::fs::write(&socket, "what an earlier leat left").expect("it can be written");
         let told = ask(&socket, &Command::Nodes).expect_err("nobody listens");
         assert!(told.contains("is leat running there"), "{told}");
-        serve(&socket, |question| {
+        let listening = serve(&socket, |question| {
             let answer = match &question.command {
                 Command::Nodes => Ok(json!({ "text": "two\n", "nodes": 2 })),
                 Command::Flows => return false,
@@ -73,6 +73,7 @@ mod tests {
         stream.write_all(b"{}\n\xff\n").expect("it reads");
         let lines: Vec<_> = BufReader::new(stream).lines().take(2).map(|line| line.expect("an answer")).collect();
         assert!(lines.iter().all(|line| line.contains("\"error\"")), "{lines:?}");
-        std::fs::remove_file(socket).expect("it's there");
+        drop(listening);
+        assert!(!socket.exists());
     }
 }

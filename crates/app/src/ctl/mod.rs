@@ -19,4 +19,4 @@ pub use answer::{answer, offline};
 pub use client::{ask, show};
 pub use command::Command;
 pub(crate) use merge::{drain, list_flows, list_nodes, list_ports};
-pub use server::{Question, serve};
+pub use server::{Question, Socket, serve};

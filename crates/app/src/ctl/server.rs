@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -47,12 +47,28 @@ impl Question {
     }
 }
 
+/// A socket's place in the file system. It's gone with this, unless another has taken it since.
+#[must_use]
+pub struct Socket {
+    path: PathBuf,
+    inode: u64,
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        if fs::symlink_metadata(&self.path).is_ok_and(|found| found.ino() == self.inode) {
+            // Who was root when it was made may not be any more: then it stays, and says that nobody is there.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
 /// Listens at `path`, which takes the place of whatever stands there, for its owner alone; `ask` gets every question, on a thread of its
 /// connection, and returns false when nobody answers any more.
 ///
 /// # Errors
 /// The socket can't be made.
-pub fn serve(path: &Path, ask: impl Fn(Question) -> bool + Clone + Send + 'static) -> io::Result<()> {
+pub fn serve(path: &Path, ask: impl Fn(Question) -> bool + Clone + Send + 'static) -> io::Result<Socket> {
     // Renamed into place, so that there is never a moment without a socket while a new engine takes over.
     let mut fresh = PathBuf::from(path).into_os_string();
     fresh.push(format!(".{}", std::process::id()));
@@ -60,6 +76,7 @@ pub fn serve(path: &Path, ask: impl Fn(Question) -> bool + Clone + Send + 'stati
     let _ = fs::remove_file(&fresh);
     let listener = UnixListener::bind(&fresh)?;
     fs::set_permissions(&fresh, fs::Permissions::from_mode(0o600))?;
+    let inode = fs::symlink_metadata(&fresh)?.ino();
     fs::rename(&fresh, path)?;
     thread::Builder::new().name("ctl".into()).spawn(move || {
         let open = Arc::new(AtomicUsize::new(0));
@@ -79,7 +96,7 @@ pub fn serve(path: &Path, ask: impl Fn(Question) -> bool + Clone + Send + 'stati
             }
         }
     })?;
-    Ok(())
+    Ok(Socket { path: path.to_owned(), inode })
 }
 
 fn converse(stream: &UnixStream, ask: &impl Fn(Question) -> bool) -> io::Result<()> {

@@ -134,7 +134,11 @@ impl Lab {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 Err(format!("{}: {error}", self.state().display()))
             }
-            _ => Ok(()),
+            _ => {
+                // Unless another lab is there.
+                let _ = fs::remove_dir(STATE);
+                Ok(())
+            }
         }
     }
 

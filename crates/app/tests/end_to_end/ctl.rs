@@ -15,7 +15,7 @@ fn a_running_server_answers_at_its_socket() {
     let directory = Directory::new();
     directory.write("site/a.txt", "alpha\n");
     let text = "workers = 1\n[admin]\nlisten = \"\"\nsocket = \"ctl.sock\"\n[[site]]\nlisten = [\"127.0.0.1:0\"]\nroot = \"site\"\n";
-    let server = Server::configured(Reactor::Epoll, &directory, text);
+    let mut server = Server::configured(Reactor::Epoll, &directory, text);
     let socket = directory.at("ctl.sock");
     let ask = |arguments: &[&str]| {
         let socket = socket.to_str().expect("a path in UTF-8");
@@ -37,6 +37,9 @@ fn a_running_server_answers_at_its_socket() {
     let engine = server.processes().into_iter().find(|pid| *pid != server.pid()).expect("an engine");
     signal(engine, "KILL");
     eventually("the next engine answers", || (ask(&["status"]).0 == Some(0)).then_some(()));
+    server.signal("TERM");
+    assert!(server.wait_for_end().success());
+    assert!(!socket.exists(), "nobody is there to be asked");
 }
 
 #[test]
