@@ -565,6 +565,9 @@ impl Node {
     }
 
     fn never_begin(&mut self, flow: FlowId) {
+        if self.unborn.contains(&flow) {
+            return;
+        }
         self.unborn.push_back(flow);
         if self.unborn.len() > UNBORN_MAX {
             self.unborn.pop_front();

@@ -1,5 +1,6 @@
 //! Connections that begin at the node: who has one of which the other hasn't heard yet.
 
+use super::super::limits::UNBORN_MAX;
 use super::*;
 
 /// A flow that begins at the node, as far as its home knows.
@@ -299,6 +300,18 @@ fn what_was_given_up_at_a_process_doesnt_begin_at_the_one_that_follows() {
         pair.reconnect();
         assert!(!pair.node.born(pair.now, FLOW), "its packet was late, or it had waited to be accepted");
     }
+}
+
+#[test]
+fn who_is_told_again_what_isnt_to_begin_forgets_nothing_for_that() {
+    let mut node = Node::new(NodeLimits::default(), Incarnation(1));
+    let (now, session) = (Instant::default(), SessionId(1));
+    node.connected(now, session);
+    let other = FlowId { serial: FLOW.serial + 1, ..FLOW };
+    for flow in std::iter::once(FLOW).chain(std::iter::repeat_n(other, UNBORN_MAX)) {
+        node.handle_message(now, session, Message::Release { flow, generation: Generation::BORN });
+    }
+    assert!(!node.born(now, FLOW) && !node.born(now, other));
 }
 
 #[test]
