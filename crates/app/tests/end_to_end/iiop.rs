@@ -4,7 +4,7 @@
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
-use std::sync::OnceLock;
+use std::sync::{Arc, Mutex, Weak};
 
 use crate::on_both_reactors;
 use crate::ports::{count, dispatch};
@@ -66,28 +66,32 @@ int main(int count, char** arguments) {
 }
 "#;
 
-/// Where both programs are, made once; `None` where they can't be.
-fn programs() -> Option<&'static Directory> {
-    static PROGRAMS: OnceLock<Option<Directory>> = OnceLock::new();
-    let made = PROGRAMS.get_or_init(|| {
-        let directory = Directory::with(&[
-            ("echo.idl", IDL.as_bytes()),
-            ("server.cc", SERVER.as_bytes()),
-            ("client.cc", CLIENT.as_bytes()),
-        ]);
-        let run = |program: &str, arguments: &[&str]| {
-            let mut command = Command::new(program);
-            let done = command.args(arguments).current_dir(directory.path()).stderr(Stdio::null()).status();
-            done.is_ok_and(|status| status.success())
-        };
-        let build =
-            |name: &str| run("g++", &["-o", name, &format!("{name}.cc"), "echoSK.cc", "-lomniORB4", "-lomnithread"]);
-        (run("omniidl", &["-bcxx", "echo.idl"]) && build("server") && build("client")).then_some(directory)
-    });
-    if made.is_none() {
-        eprintln!("skipped: no omniORB (apt-get install g++ omniidl libomniorb4-dev)");
+/// Where both programs are, made for all tests that need them at the same time; `None` where they can't be.
+fn programs() -> Option<Arc<Directory>> {
+    static PROGRAMS: Mutex<Weak<Directory>> = Mutex::new(Weak::new());
+    let mut known = PROGRAMS.lock().unwrap();
+    if let Some(made) = known.upgrade() {
+        return Some(made);
     }
-    made.as_ref()
+    let directory = Directory::with(&[
+        ("echo.idl", IDL.as_bytes()),
+        ("server.cc", SERVER.as_bytes()),
+        ("client.cc", CLIENT.as_bytes()),
+    ]);
+    let run = |program: &str, arguments: &[&str]| {
+        let mut command = Command::new(program);
+        let done = command.args(arguments).current_dir(directory.path()).stderr(Stdio::null()).status();
+        done.is_ok_and(|status| status.success())
+    };
+    let build =
+        |name: &str| run("g++", &["-o", name, &format!("{name}.cc"), "echoSK.cc", "-lomniORB4", "-lomnithread"]);
+    if !(run("omniidl", &["-bcxx", "echo.idl"]) && build("server") && build("client")) {
+        eprintln!("skipped: no omniORB (apt-get install g++ omniidl libomniorb4-dev)");
+        return None;
+    }
+    let made = Arc::new(directory);
+    *known = Arc::downgrade(&made);
+    Some(made)
 }
 
 /// Ends with the test.
