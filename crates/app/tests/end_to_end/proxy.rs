@@ -338,6 +338,48 @@ fn who_refuses_is_left_out(reactor: Reactor) {
     assert_eq!(alone.get("/api/").status, 502);
 }
 
+/// What comes with a request is kept for the server that can be reached.
+fn content_waits_for_who_can_be_reached(reactor: Reactor) {
+    let directory = Directory::new();
+    let upstream = Upstream::start(|conversation| {
+        while let Some(head) = conversation.head() {
+            let content = match head.contains("Transfer-Encoding: chunked") {
+                true => conversation.chunks(),
+                false => conversation.content(8),
+            };
+            let Some(content) = content else { return };
+            conversation.say(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", content.len()));
+            conversation.say(content);
+        }
+    });
+    for (fields, content, passed_on) in [
+        ("Content-Length: 8", "all of i", "all of i"),
+        ("Transfer-Encoding: chunked", "3\r\nall\r\n3\r\n of\r\n0\r\n\r\n", "3\r\nall\r\n3\r\n of\r\n0\r\n\r\n"),
+        ("Transfer-Encoding: chunked", "0\r\n\r\n", "0\r\n\r\n"),
+    ] {
+        let server = serve(reactor, &directory, &[nobody(), upstream.address()], "");
+        let request = format!("PUT /api/ HTTP/1.1\r\nHost: it.test\r\n{fields}\r\n\r\n{content}");
+        assert_eq!(server.request(&request).text(), passed_on, "{fields}");
+        assert_eq!(count(&server, "retries"), 1, "{fields}");
+    }
+}
+
+/// Content that a server has had can't be sent to another: its request would be followed by the next in its place.
+fn content_is_never_sent_twice(reactor: Reactor) {
+    let directory = Directory::new();
+    let upstream = Upstream::start(|conversation| {
+        conversation.head();
+        conversation.content(5);
+        conversation.end();
+    });
+    let server = serve(reactor, &directory, &[upstream.address()], "");
+    for method in ["GET", "OPTIONS"] {
+        let request = format!("{method} /api/ HTTP/1.1\r\nHost: it.test\r\nContent-Length: 5\r\n\r\nhello");
+        assert_eq!(server.request(&request).status, 502, "{method}");
+    }
+    assert_eq!((upstream.accepted(), count(&server, "retries")), (2, 0));
+}
+
 fn a_kept_connection_that_ends_costs_nobody_a_reply(reactor: Reactor) {
     let directory = Directory::new();
     // Each connection answers once, and ends when it is asked again.
@@ -440,6 +482,8 @@ on_both_reactors!(
     what_is_no_reply_is_502,
     who_says_nothing_is_given_up,
     who_refuses_is_left_out,
+    content_waits_for_who_can_be_reached,
+    content_is_never_sent_twice,
     a_kept_connection_that_ends_costs_nobody_a_reply,
     a_client_that_goes_is_noticed,
     more_than_may_be_at_once_wait,

@@ -345,8 +345,10 @@ impl<H: Host> Worker<H> {
         let Some(exchange) = self.connections[token].exchange.as_mut() else { return };
         let is_harmless = match stop {
             Stop::Refused | Stop::Unreachable => true,
+            // Content that was sent is gone, whether all of it had come or not.
             Stop::Ended => {
-                is_repeatable(exchange.method, run.body == Body::Expected || run.passing.framing == Framing::Chunked)
+                let length = Request::read_again(&exchange.head).map(|request| request.body);
+                is_repeatable(exchange.method, length != Some(BodyLength::None))
             }
             Stop::Silent => false,
         };

@@ -409,7 +409,8 @@ impl<H: Host> Worker<H> {
             let Some(exchange) = connection.exchange.as_mut() else { return };
             let Some(Run::Program(run)) = exchange.run.as_mut() else { return };
             let Some(stream) = run.stream().and_then(|stream| self.streams.get(stream)) else { return };
-            if stream.is_connecting() {
+            let is_untold = matches!(run.talk, Talk::Http { .. }) && !run.passing.is_given;
+            if stream.is_connecting() || is_untold {
                 // Who can't be reached is to have had nothing of it.
                 return;
             }
