@@ -268,7 +268,8 @@ impl Stream {
                     reactor.await_writable(self.socket, self.token);
                     return;
                 }
-                SendNow::EndOfFile | SendNow::Failed(_) => self.flags.deaf = true,
+                SendNow::EndOfFile => self.flags.deaf = true,
+                SendNow::Failed(error) => self.is_deaf(&error),
             }
         }
         if self.flags.deaf && self.flags.untold {
@@ -279,6 +280,12 @@ impl Stream {
         if self.flags.finishing && !std::mem::replace(&mut self.flags.finished, true) {
             reactor.shutdown(self.socket, self.token, false);
         }
+    }
+
+    /// A send has failed. A reset is told of once: a receive would take what follows it for an end in order.
+    fn is_deaf(&mut self, error: &io::Error) {
+        self.flags.deaf = true;
+        self.flags.broken |= error.kind() == io::ErrorKind::ConnectionReset;
     }
 
     /// Sends bytes that there is room for, from where they lie. What can't be sent now waits in the outbox; the rest never was there.
@@ -293,7 +300,8 @@ impl Stream {
                     self.flags.untold = false;
                 }
                 SendNow::Blocked => {}
-                SendNow::EndOfFile | SendNow::Failed(_) => self.flags.deaf = true,
+                SendNow::EndOfFile => self.flags.deaf = true,
+                SendNow::Failed(error) => self.is_deaf(&error),
             }
         }
         self.outbox.extend_from_slice(bytes);
