@@ -293,6 +293,33 @@ fn half_a_reply_without_a_length_ends_with_a_reset(reactor: Reactor) {
     assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
 }
 
+/// A server that resets the connection while it's sent content: who is told of that by a send sees an end in order when receiving.
+fn a_reset_in_the_middle_of_an_upload_is_no_end(reactor: Reactor) {
+    let directory = Directory::new();
+    let upstream = Upstream::start(|conversation| {
+        conversation.head();
+        // What it hasn't read has its kernel reset the connection.
+        conversation.content(1);
+        conversation.say("HTTP/1.1 200 OK\r\n\r\nhalf");
+    });
+    let server = serve(reactor, &directory, &[upstream.address()], "");
+    let content = vec![b'x'; 1 << 20];
+    for _ in 0..50 {
+        let mut client = server.connect();
+        let mut sender = client.stream().try_clone().unwrap();
+        let content = content.clone();
+        let sending = std::thread::spawn(move || {
+            use std::io::Write;
+            let head = format!("POST /api/ HTTP/1.1\r\nHost: it.test\r\nContent-Length: {}\r\n\r\n", content.len());
+            let _ = sender.write_all(head.as_bytes()).and_then(|()| sender.write_all(&content));
+        });
+        let reply = client.try_reply();
+        assert!(reply.as_ref().map_or(true, |reply| reply.status == 502), "{reply:?}");
+        drop(client);
+        sending.join().unwrap();
+    }
+}
+
 fn what_is_no_reply_is_502(reactor: Reactor) {
     let directory = Directory::new();
     let upstream = Upstream::start(|conversation| {
@@ -417,6 +444,28 @@ fn a_client_that_goes_is_noticed(reactor: Reactor) {
     is_gone.recv_timeout(std::time::Duration::from_secs(20)).unwrap();
 }
 
+/// The end comes while a reply is under way that needs no handler, and half of the next request's content before it.
+fn a_client_that_ends_in_the_middle_of_its_content_is_noticed(reactor: Reactor) {
+    let directory = Directory::new();
+    let (gone, is_gone) = mpsc::channel();
+    let upstream = Upstream::start(move |conversation| {
+        conversation.head();
+        conversation.until_closed();
+        gone.send(()).unwrap();
+    });
+    let file = vec![b'f'; 8 << 20];
+    directory.write("site/long", &file);
+    let server = serve(reactor, &directory, &[upstream.address()], "");
+    let mut client = server.connect();
+    client.send("GET /long HTTP/1.1\r\nHost: it.test\r\n\r\n");
+    client.reply_head().unwrap();
+    client.send("PUT /api/ HTTP/1.1\r\nHost: it.test\r\nContent-Length: 10\r\n\r\nhalf");
+    client.finish_sending();
+    assert_eq!(client.read_content(file.len()).unwrap().len(), file.len());
+    is_gone.recv_timeout(std::time::Duration::from_secs(20)).unwrap();
+    assert!(client.try_reply().is_err());
+}
+
 fn more_than_may_be_at_once_wait(reactor: Reactor) {
     let directory = Directory::new();
     let (leave, may_go) = mpsc::channel::<()>();
@@ -479,6 +528,7 @@ on_both_reactors!(
     an_early_reply_gets_through,
     half_a_reply_never_looks_whole,
     half_a_reply_without_a_length_ends_with_a_reset,
+    a_reset_in_the_middle_of_an_upload_is_no_end,
     what_is_no_reply_is_502,
     who_says_nothing_is_given_up,
     who_refuses_is_left_out,
@@ -486,6 +536,7 @@ on_both_reactors!(
     content_is_never_sent_twice,
     a_kept_connection_that_ends_costs_nobody_a_reply,
     a_client_that_goes_is_noticed,
+    a_client_that_ends_in_the_middle_of_its_content_is_noticed,
     more_than_may_be_at_once_wait,
     who_has_waited_longest_is_next,
 );

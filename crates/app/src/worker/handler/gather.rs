@@ -123,7 +123,7 @@ impl<H: Host> Worker<H> {
                 }
                 Progress::NeedInput | Progress::Request(_) | Progress::Ended => {
                     connection.inbox.consume(&mut self.reactor, consumed);
-                    return self.arm_receive(token);
+                    return self.receive_more_content(token);
                 }
             };
             connection.inbox.consume(&mut self.reactor, consumed);
@@ -142,6 +142,18 @@ impl<H: Host> Worker<H> {
             }
         };
         self.fail_run_later(token, failure);
+    }
+
+    /// Has what follows of a content be received. A client that ended its side before a handler was at work won't send it.
+    pub(super) fn receive_more_content(&mut self, token: Token) {
+        let connection = &self.connections[token];
+        if !connection.flags.ended {
+            return self.arm_receive(token);
+        }
+        let has_begun = connection.exchange.as_ref().is_some_and(|exchange| exchange.status != 0);
+        self.account_unanswered(token);
+        // A reset would have replies lost that it may still read.
+        if has_begun { self.cut(token) } else { self.close(token) }
     }
 
     /// Tells a client that waits for it that it may send its content. That is on its way before the reply.

@@ -467,7 +467,7 @@ impl<H: Host> Worker<H> {
                         if connection.flags.behind && parts_left > 0 {
                             continue;
                         }
-                        self.arm_receive(token);
+                        self.receive_more_content(token);
                         return;
                     }
                 }
