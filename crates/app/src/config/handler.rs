@@ -107,7 +107,7 @@ section! {
         /// Requests that wait on each worker while all servers have that many. More are answered with 503.
         queue: usize = QUEUE, Toml("256");
         /// Connections to each server that each worker keeps for later.
-        idle_connections: usize = QUEUE, Toml("16");
+        idle_connections: usize = QUEUE, Toml("64");
         /// How long they are kept. Shorter than the servers' own time is best.
         idle_timeout: Duration = TIMEOUT, Toml("\"30s\"");
         /// Time for a connection to be made: then another server is asked, or the reply is 504.

@@ -168,8 +168,11 @@ impl<H: Host> Worker<H> {
             self.connections[token].site = ADMIN_SITE;
             return token;
         }
-        let client = self.reactor.peer(socket).map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |address| address.ip());
-        self.connections[token].leaf = self.leaf_of_client(client, listener);
+        let client = self.reactor.peer(socket);
+        let address = client.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |client| client.ip());
+        let leaf = self.leaf_of_client(address, listener);
+        let connection = &mut self.connections[token];
+        (connection.client, connection.leaf) = (client, leaf);
         token
     }
 

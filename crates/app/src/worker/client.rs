@@ -11,9 +11,10 @@ use leat_logic::protocol::proxy_header;
 use super::{Host, Worker};
 
 impl<H: Host> Worker<H> {
-    /// A client's address, or `None` when the connection is gone.
+    /// A client's address, or `None` where that isn't known any more.
     pub(super) fn client(&self, token: Token) -> Option<SocketAddr> {
-        self.connections.told_client(token).or_else(|| self.reactor.peer(self.connections[token].socket))
+        let connection = &self.connections[token];
+        connection.client.or_else(|| self.reactor.peer(connection.socket))
     }
 
     /// Who asks by a request: the client, or whoever a balancer or a server of this cluster says that it's asked by.
@@ -75,10 +76,11 @@ impl<H: Host> Worker<H> {
 
     /// What waits of it, until its site is known, waits where others of its network do.
     pub(super) fn know_client(&mut self, token: Token, client: SocketAddr) {
-        let listener = self.connections[token].listener;
-        self.connections.tell_client(token, client);
-        let leaf = self.leaf_of_client(client.ip(), listener);
-        self.connections[token].leaf = leaf.or(self.connections[token].leaf);
+        let leaf = self.leaf_of_client(client.ip(), self.connections[token].listener);
+        let connection = &mut self.connections[token];
+        connection.client = Some(client);
+        connection.flags.told = true;
+        connection.leaf = leaf.or(connection.leaf);
     }
 
     /// Says and counts that a balancer hasn't told who its client is; once in a second.

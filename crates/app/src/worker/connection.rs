@@ -2,7 +2,6 @@
 //!
 //! The protocol's state is `http::Connection`'s; what a request in progress needs is the [`Exchange`]'s.
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use leat_host::reactor::{Reactor, ReceiveBuffer, Socket, Token};
@@ -116,6 +115,8 @@ pub(super) struct Connection<F> {
     /// The request in progress.
     pub(super) exchange: Option<Box<Exchange<F>>>,
     pub(super) socket: Socket,
+    /// Who is at its other end, or whoever a balancer has said that is; `None` where it was gone as it was accepted, and for the admin address.
+    pub(super) client: Option<SocketAddr>,
     /// The site of the last request, which pays for receiving the next.
     pub(super) site: u32,
     /// Where its events wait while its site isn't known; else at its listener's.
@@ -163,6 +164,11 @@ impl<F> Connection<F> {
     /// Whether not all of that has come.
     pub(super) fn awaits_content(&self) -> bool {
         self.is_gathering() && self.expects_content()
+    }
+
+    /// Who a balancer has said that the client is.
+    pub(super) fn told_client(&self) -> Option<SocketAddr> {
+        self.client.filter(|_| self.flags.told)
     }
 
     /// The stream to the program that answers its request.
@@ -215,6 +221,8 @@ pub(super) struct Flags {
     pub(super) was_hidden: bool,
     /// A balancer hasn't told yet who the client is.
     pub(super) untold: bool,
+    /// A balancer has told.
+    pub(super) told: bool,
     /// Its home is to be told when it rests.
     pub(super) may_rest: bool,
     /// It closes as soon as nothing is under way.
@@ -247,8 +255,6 @@ pub(super) struct Connections<F> {
     free: Vec<u32>,
     /// Slots lent to what isn't a connection.
     lent: usize,
-    /// Clients of which a balancer has told, by slot.
-    told: BTreeMap<u32, SocketAddr>,
 }
 
 /// Slots added at a time: doubling would leave half of the memory of many thousand idle connections unused.
@@ -256,7 +262,7 @@ const GROWTH: usize = 1024;
 
 impl<F> Connections<F> {
     pub(super) fn new() -> Connections<F> {
-        Connections { slots: Vec::new(), free: Vec::new(), lent: 0, told: BTreeMap::new() }
+        Connections { slots: Vec::new(), free: Vec::new(), lent: 0 }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -287,6 +293,7 @@ impl<F> Connections<F> {
                     inbox: Inbox::default(),
                     exchange: None,
                     socket,
+                    client: None,
                     site: 0,
                     leaf: None,
                     generation: 0,
@@ -302,6 +309,7 @@ impl<F> Connections<F> {
         };
         let slot = &mut self.slots[index as usize];
         slot.socket = socket;
+        slot.client = None;
         slot.listener = listener;
         slot.leaf = None;
         slot.site = super::UNKNOWN_SITE;
@@ -338,21 +346,7 @@ impl<F> Connections<F> {
             flags: std::mem::take(&mut slot.flags),
         };
         self.free.push(index);
-        let exchange = slot.exchange.take();
-        if !self.told.is_empty() {
-            self.told.remove(&index);
-        }
-        (exchange, left)
-    }
-
-    /// Who a balancer has said that a connection's client is.
-    pub(super) fn told_client(&self, token: Token) -> Option<SocketAddr> {
-        if self.told.is_empty() { None } else { self.told.get(&token.index).copied() }
-    }
-
-    /// A balancer has said who the client is.
-    pub(super) fn tell_client(&mut self, token: Token, client: SocketAddr) {
-        self.told.insert(token.index, client);
+        (slot.exchange.take(), left)
     }
 
     /// The connection that a token names, if it's still that one.

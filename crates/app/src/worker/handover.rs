@@ -111,7 +111,7 @@ impl<H: Host> Worker<H> {
         let site = self.sites[connection.site as usize].name.clone();
         let input = connection.inbox.bytes(&self.reactor).to_vec();
         connection.inbox.clear(&mut self.reactor);
-        let client = self.connections.told_client(token);
+        let client = connection.told_client();
         self.flow_ended(token, None);
         heir.send(Control::Adopt { socket, listener, site, input, client });
         let (exchange, left) = self.connections.close(token.index);

@@ -206,7 +206,7 @@ impl<H: Host> Worker<H> {
         let image = Image { flow, tcp: None, congestion: None, http, reply }.encode().ok()?;
         // What a balancer has told is told again.
         let mut told = Vec::new();
-        if let Some(client) = self.connections.told_client(token) {
+        if let Some(client) = self.connections[token].told_client() {
             let listener = self.listeners[connection.listener as usize].sites.name.address;
             proxy_header::write(proxy_header::Version::V2, Some((client, listener)), &mut told);
         }

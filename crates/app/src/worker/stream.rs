@@ -404,7 +404,11 @@ pub(super) enum News {
 
 /// All streams of a worker, by slot.
 #[derive(Default)]
-pub(super) struct Streams(BTreeMap<u32, Stream>);
+pub(super) struct Streams {
+    by_slot: BTreeMap<u32, Stream>,
+    /// Those that are flushed when the turn ends.
+    unsent: Vec<Token>,
+}
 
 /// Empty buffers with room for all that an inbox may hold. The last one used is taken first: the processor's cache still has it.
 #[derive(Default)]
@@ -426,11 +430,28 @@ impl Rooms {
 
 impl Streams {
     pub(super) fn get(&mut self, token: Token) -> Option<&mut Stream> {
-        self.0.get_mut(&token.index).filter(|stream| stream.token == token && !stream.flags.closing)
+        self.by_slot.get_mut(&token.index).filter(|stream| stream.token == token && !stream.flags.closing)
     }
 
     pub(super) fn len(&self) -> usize {
-        self.0.len()
+        self.by_slot.len()
+    }
+
+    /// Sends what was put into a stream when the turn ends. A server that is sent several requests in a row is woken once for all of them; with
+    /// other work in between it has gone to sleep again, and waking it costs as much as half a send.
+    pub(super) fn flush_soon(&mut self, token: Token) {
+        self.unsent.push(token);
+    }
+
+    /// Sends what [`Streams::flush_soon`] has put off.
+    pub(super) fn flush_now<R: Reactor>(&mut self, reactor: &mut R) {
+        let mut unsent = std::mem::take(&mut self.unsent);
+        for token in unsent.drain(..) {
+            if let Some(stream) = self.get(token) {
+                stream.flush(reactor);
+            }
+        }
+        self.unsent = unsent;
     }
 
     /// What has come by a stream and hasn't been taken, until [`Streams::take_back`]. Nothing is received meanwhile.
@@ -489,7 +510,7 @@ impl<H: Host> Worker<H> {
         let token = self.connections.lend();
         let mut stream = Stream::new(token, owner, socket, connecting);
         stream.begin(&mut self.reactor);
-        self.streams.0.insert(token.index, stream);
+        self.streams.by_slot.insert(token.index, stream);
         token
     }
 
@@ -503,16 +524,16 @@ impl<H: Host> Worker<H> {
 
     /// Closes a stream, now or as soon as nothing is under way.
     pub(super) fn close_stream(&mut self, token: Token) {
-        let stream = self.streams.0.get_mut(&token.index).filter(|stream| stream.token == token);
+        let stream = self.streams.by_slot.get_mut(&token.index).filter(|stream| stream.token == token);
         if stream.is_some_and(|stream| stream.close(&mut self.reactor)) {
-            self.streams.0.remove(&token.index);
+            self.streams.by_slot.remove(&token.index);
             self.connections.take_back(token);
         }
     }
 
     /// The reactor says something of a token that is no connection's.
     pub(super) fn stream_news(&mut self, token: Token, news: News) {
-        let Some(stream) = self.streams.0.get_mut(&token.index).filter(|stream| stream.token == token) else {
+        let Some(stream) = self.streams.by_slot.get_mut(&token.index).filter(|stream| stream.token == token) else {
             if let News::Received(buffer) = news {
                 self.reactor.release(buffer);
             }

@@ -76,6 +76,7 @@ impl<H: Host> Worker<H> {
             self.look_at_gates();
         }
         self.flush_links();
+        self.streams.flush_now(&mut self.reactor);
         Ok(())
     }
 
@@ -158,6 +159,7 @@ impl<H: Host> Worker<H> {
             if turn_ns > 0 && is_long {
                 // What was done before goes out before that, which takes long.
                 self.flush_links();
+                self.streams.flush_now(&mut self.reactor);
                 self.meter.did(Operation::Turn, 0);
                 self.reactor.wait(Some(Duration::ZERO), &mut self.completions)?;
             }

@@ -490,6 +490,26 @@ fn more_than_may_be_at_once_wait(reactor: Reactor) {
     assert_eq!(upstream.accepted(), 1);
 }
 
+/// Between two waves of requests all connections are unused.
+fn as_many_connections_are_kept_as_have_been_used(reactor: Reactor) {
+    const CLIENTS: usize = 40;
+    let directory = Directory::new();
+    let all_have_asked = std::sync::Barrier::new(CLIENTS);
+    let upstream = Upstream::start(move |conversation| {
+        while conversation.head().is_some() {
+            all_have_asked.wait();
+            conversation.say(HELLO);
+        }
+    });
+    let server = serve(reactor, &directory, &[upstream.address()], "");
+    let mut clients: Vec<_> = (0..CLIENTS).map(|_| server.connect()).collect();
+    for _ in 0..2 {
+        clients.iter_mut().for_each(|client| client.send("GET /api/ HTTP/1.1\r\nHost: it.test\r\n\r\n"));
+        clients.iter_mut().for_each(|client| assert_eq!(client.reply().text(), "hello"));
+    }
+    assert_eq!(upstream.accepted(), CLIENTS);
+}
+
 fn who_has_waited_longest_is_next(reactor: Reactor) {
     let directory = Directory::new();
     let (leave, may_go) = mpsc::channel::<()>();
@@ -538,5 +558,6 @@ on_both_reactors!(
     a_client_that_goes_is_noticed,
     a_client_that_ends_in_the_middle_of_its_content_is_noticed,
     more_than_may_be_at_once_wait,
+    as_many_connections_are_kept_as_have_been_used,
     who_has_waited_longest_is_next,
 );

@@ -151,7 +151,7 @@ impl<H: Host> Worker<H> {
         if let Some(known) = self.streams.get(stream) {
             known.owner = Owner::Connection(token);
             known.outbox().extend_from_slice(&request);
-            known.flush(&mut self.reactor);
+            self.streams.flush_soon(stream);
         }
         // What has content, or an effect, isn't asked again if the connection turns out to have ended.
         let reused = kept.is_some() && !has_body && is_safe;

@@ -293,8 +293,8 @@ impl<H: Host> Worker<H> {
     /// Writes the request's head to a server that has just been reached.
     pub(super) fn give_request(&mut self, token: Token) {
         let Some(run) = self.program_run(token) else { return };
-        let Talk::Http { stream, place, .. } = run.talk else { return };
-        let is_there = self.streams.get(stream).is_some_and(|stream| !stream.is_connecting() && !stream.is_broken());
+        let Talk::Http { stream: server, place, .. } = run.talk else { return };
+        let is_there = self.streams.get(server).is_some_and(|stream| !stream.is_connecting() && !stream.is_broken());
         if !is_there || self.program_run(token).is_none_or(|run| run.passing.is_given) {
             return;
         }
@@ -310,14 +310,14 @@ impl<H: Host> Worker<H> {
         let Some(exchange) = connection.exchange.as_mut() else { return };
         let Some(request) = Request::read_again(&exchange.head) else { return };
         let Some(Run::Program(run)) = exchange.run.as_mut() else { return };
-        let Some(stream) = self.streams.get(stream) else { return };
+        let Some(stream) = self.streams.get(server) else { return };
         let strips = matches!(&run.handler.kind, Kind::Proxy { proxy, .. } if proxy.strip_path);
         let without = strips.then_some((run.named, exchange.path.as_slice()));
         let forward = Forward { client, request_id: &request_id, without, teller };
         write_head(stream.outbox(), &request, &forward);
         // Content that has come with it goes out with it: `relay_content` is next.
         if run.body != Body::Expected || connection.inbox.is_empty() || stream.room() == 0 {
-            stream.flush(&mut self.reactor);
+            self.streams.flush_soon(server);
         }
         run.heard_at = self.now;
         run.passing.is_given = true;
