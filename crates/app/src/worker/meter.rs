@@ -8,6 +8,9 @@ use leat_logic::schedule::{Batch, Cost, CostModel, LeafId, Operation};
 /// Charges between two readings of the thread's clock: it takes half a microsecond.
 const MEASURE_NS: u64 = 1_000_000;
 
+/// What an event costs in which nothing was done: a leaf with free ones would have all turns.
+const EVENT_NS_MIN: u64 = 100;
+
 /// Of the events that may be measured by themselves, one in so many is.
 const EVENTS_EACH_SAMPLE: u32 = 32;
 
@@ -127,9 +130,10 @@ impl Meter {
     /// What the event that has run cost in all, for `leaf` to pay.
     #[inline]
     pub(super) fn charge(&mut self, leaf: LeafId) -> Cost {
-        let spent_ns = std::mem::take(&mut self.spent_ns);
+        let measured_ns = std::mem::take(&mut self.measured_ns);
+        let spent_ns = std::mem::take(&mut self.spent_ns).max(EVENT_NS_MIN.saturating_sub(measured_ns));
         self.batch.charge(leaf, Cost::from_ns(spent_ns));
-        Cost::from_ns(spent_ns + std::mem::take(&mut self.measured_ns))
+        Cost::from_ns(spent_ns + measured_ns)
     }
 
     /// Something has been done for `leaf` by no event of its own; what it cost. Nothing while an event is measured: it's in that.
@@ -212,6 +216,19 @@ mod tests {
         meter.measure(Duration::from_secs(5) + used, |_, delta_ns| charged_ns += delta_ns);
         assert_eq!(charged_ns, used.as_nanos() as i64);
         assert!(!meter.is_due());
+    }
+
+    #[test]
+    fn no_event_is_free() {
+        let mut tree: Tree<()> = Tree::new(PolicyKind::WeightedFair);
+        let leaf = tree.add_leaf(tree.root(), Share::default()).unwrap();
+        let mut meter = Meter::new(Duration::ZERO);
+        assert_eq!(meter.charge(leaf).ns, EVENT_NS_MIN);
+        meter.measured(Cost::from_ns(1));
+        assert_eq!(meter.charge(leaf).ns, EVENT_NS_MIN);
+        while !meter.is_due() {
+            meter.charge(leaf);
+        }
     }
 
     #[test]
