@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::mpsc;
 
 use crate::on_both_reactors;
-use crate::support::{Directory, Reactor, Server, Upstream};
+use crate::support::{Directory, Reactor, Server, Upstream, eventually};
 
 const HELLO: &str =
     "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nX-Own: yes\r\nServer: other\r\nConnection: X-Hop\r\nX-Hop: 1\r\n\r\nhello";
@@ -320,6 +320,37 @@ fn a_reset_in_the_middle_of_an_upload_is_no_end(reactor: Reactor) {
     }
 }
 
+/// The rest is waited for, not looked for.
+fn half_a_line_keeps_no_worker_busy(reactor: Reactor) {
+    for half in ["HTTP/1.1 200 OK\r\nX-Half: ", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n1"] {
+        let directory = Directory::new();
+        let (said, is_said) = mpsc::channel();
+        let upstream = Upstream::start(move |conversation| {
+            conversation.head();
+            conversation.say(half);
+            said.send(()).unwrap();
+            conversation.until_closed();
+        });
+        let server = serve(reactor, &directory, &[upstream.address()], "");
+        let mut client = server.connect();
+        client.send("GET /api/ HTTP/1.1\r\nHost: it.test\r\n\r\n");
+        is_said.recv_timeout(std::time::Duration::from_secs(20)).unwrap();
+        let mut other = server.connect();
+        for _ in 0..200 {
+            assert_eq!(other.get("/").text(), "a file");
+        }
+        let events = |stage: &str| {
+            let page = crate::support::Client::connect(server.admin()).get("/metrics").text();
+            let sample = format!("leat_events_total{{site=\"it\",stage=\"{stage}\"}} ");
+            page.lines().find_map(|line| line.strip_prefix(&sample)?.parse::<u32>().ok()).unwrap_or_default()
+        };
+        // They're told of now and then.
+        eventually("the requests' events are counted", || (events("serve") >= 200).then_some(()));
+        let count = events("transmit");
+        assert!(count < 20, "{count} events for {half:?}");
+    }
+}
+
 fn what_is_no_reply_is_502(reactor: Reactor) {
     let directory = Directory::new();
     let upstream = Upstream::start(|conversation| {
@@ -549,6 +580,7 @@ on_both_reactors!(
     half_a_reply_never_looks_whole,
     half_a_reply_without_a_length_ends_with_a_reset,
     a_reset_in_the_middle_of_an_upload_is_no_end,
+    half_a_line_keeps_no_worker_busy,
     what_is_no_reply_is_502,
     who_says_nothing_is_given_up,
     who_refuses_is_left_out,

@@ -98,7 +98,8 @@ impl<H: Host> Worker<H> {
         let Some(run) = self.program_run(token) else { return false };
         let stream = run.stream();
         let stream = stream.and_then(|stream| self.streams.get(stream));
-        let has_spoken = stream.is_some_and(|stream| !stream.bytes().is_empty() || stream.is_behind());
+        // What lies there though nothing had to be sent first is the beginning of something: more has to come.
+        let has_spoken = stream.is_some_and(|stream| has_sent && !stream.bytes().is_empty() || stream.is_behind());
         let had_leave_to_send =
             has_sent && self.connections[token].exchange.as_ref().is_some_and(|exchange| exchange.status == 0);
         if has_spoken || had_leave_to_send {
