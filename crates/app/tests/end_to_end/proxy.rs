@@ -234,6 +234,47 @@ fn leave_to_send_content_is_given(reactor: Reactor) {
     assert_eq!(client.reply().text(), "hello");
 }
 
+fn interim_replies_come_as_they_are_said(reactor: Reactor) {
+    const HINTS: &str =
+        "HTTP/1.1 103 Early Hints\r\nLink: </a.css>; rel=preload\r\nConnection: X-Hop\r\nX-Hop: 1\r\n\r\n";
+    let directory = Directory::new();
+    let (leave, may_go) = mpsc::channel::<()>();
+    let may_go = std::sync::Mutex::new(may_go);
+    let upstream = Upstream::start(move |conversation| {
+        while conversation.head().is_some() {
+            for _ in 0..2 {
+                conversation.say(HINTS);
+                may_go.lock().unwrap().recv().unwrap();
+            }
+            conversation.say(format!("{HINTS}{HELLO}"));
+        }
+    });
+    let server = serve(reactor, &directory, &[upstream.address()], "");
+    let mut client = server.connect();
+    for _ in 0..2 {
+        client.send("GET /api/ HTTP/1.1\r\nHost: it.test\r\n\r\n");
+        for said in 0..3 {
+            let hints = client.reply_head().unwrap();
+            assert_eq!((hints.status, hints.must("link"), hints.field("x-hop")), (103, "</a.css>; rel=preload", None));
+            if said < 2 {
+                leave.send(()).unwrap();
+            }
+        }
+        assert_eq!(client.reply().text(), "hello");
+    }
+    // Who speaks HTTP/1.0 doesn't know that there is such a thing.
+    (0..2).for_each(|_| leave.send(()).unwrap());
+    let old = server.connect().ask("GET /api/ HTTP/1.0\r\n\r\n");
+    assert_eq!((old.status, old.text()), (200, "hello".to_owned()));
+    // A server that ends after hints has said nothing that could be the reply.
+    let upstream = Upstream::saying(HINTS);
+    let server = serve(reactor, &directory, &[upstream.address()], "timeout = \"500ms\"");
+    let mut client = server.connect();
+    client.send("GET /api/ HTTP/1.1\r\nHost: it.test\r\n\r\n");
+    assert_eq!(client.reply_head().unwrap().status, 103);
+    assert_eq!(client.reply_head().unwrap().status, 504);
+}
+
 fn an_early_reply_gets_through(reactor: Reactor) {
     let directory = Directory::new();
     let upstream = Upstream::start(|conversation| {
@@ -576,6 +617,7 @@ on_both_reactors!(
     long_replies_arrive_whole_and_in_order,
     what_follows_long_content_is_the_next_request,
     leave_to_send_content_is_given,
+    interim_replies_come_as_they_are_said,
     an_early_reply_gets_through,
     half_a_reply_never_looks_whole,
     half_a_reply_without_a_length_ends_with_a_reset,

@@ -39,7 +39,7 @@ pub use outcome::{AfterReply, EndOfInput, Expired, Persistence, Progress};
 pub use range::{Boundary, ByteRange, ByteRanges, MultipartRanges, RANGE_COUNT_MAX, RangeOutcome};
 pub use rejection::{RejectReason, Rejection};
 pub use request::{Headers, Request, Version};
-pub use response::{CONTINUE, HeadWriter, PreparedFields};
+pub use response::{CONTINUE, HeadWriter, PreparedFields, write_interim};
 pub use status::Status;
 pub use target::{PathError, Target, TargetForm, as_uri, decode_path, decode_path_to_pass_on, encode_path};
 

@@ -11,6 +11,24 @@ use super::status::Status;
 /// The interim reply that lets a client send its body (RFC 9110 section 15.2.1).
 pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
+/// Writes an interim reply of another server (RFC 9110 section 15.2): its field lines, each with its CRLF, are all that it has.
+pub fn write_interim(out: &mut Vec<u8>, status: Status, lines: &[u8]) {
+    write_status_line(out, status);
+    out.extend_from_slice(lines);
+    out.extend_from_slice(b"\r\n");
+}
+
+fn write_status_line(out: &mut Vec<u8>, status: Status) {
+    match status.line() {
+        Some(line) => out.extend_from_slice(line.as_bytes()),
+        None => {
+            out.extend_from_slice(b"HTTP/1.1 ");
+            push_decimal(out, u64::from(status.code()));
+            out.extend_from_slice(b" \r\n");
+        }
+    }
+}
+
 /// A head under construction. Fields stand in the order of the calls.
 #[derive(Debug)]
 #[must_use = "a head ends with `finish`"]
@@ -21,14 +39,7 @@ pub struct HeadWriter<'v> {
 impl<'v> HeadWriter<'v> {
     /// Status line, Server and Date.
     pub fn start(out: &'v mut Vec<u8>, status: Status, date: &CachedDate) -> HeadWriter<'v> {
-        match status.line() {
-            Some(line) => out.extend_from_slice(line.as_bytes()),
-            None => {
-                out.extend_from_slice(b"HTTP/1.1 ");
-                push_decimal(out, u64::from(status.code()));
-                out.extend_from_slice(b" \r\n");
-            }
-        }
+        write_status_line(out, status);
         // One copy for what never changes but the date.
         let mut block = *b"Server: leat\r\nDate: _____________________________\r\n";
         block[20..49].copy_from_slice(date.as_bytes());

@@ -305,6 +305,7 @@ impl<H: Host> Worker<H> {
             match step {
                 http::client::ReplyStep::NeedInput if consumed == 0 => return Ok((done, Said::Some)),
                 http::client::ReplyStep::NeedInput => {}
+                http::client::ReplyStep::Interim(head) => self.pass_interim(token, &head, out),
                 http::client::ReplyStep::Head(head) if head.status == Status::SWITCHING_PROTOCOLS => {
                     return Ok((done, Said::Switched(head.lines)));
                 }
@@ -363,6 +364,16 @@ impl<H: Host> Worker<H> {
             self.upstream_failed(token, run, place, format_args!("the reply is wrong: {bad}"));
         } else {
             crate::log::warning(format_args!("{}: the program's reply is wrong: {bad}", run.handler.name));
+        }
+    }
+
+    /// Writes an interim reply, which a client of HTTP/1.0 wouldn't understand. With nothing before the reply's own head but that, it's sent as leave to
+    /// send content is.
+    fn pass_interim(&self, token: Token, head: &http::client::ReplyHead, out: &mut Vec<u8>) {
+        let exchange = self.connections[token].exchange.as_ref();
+        let request = exchange.and_then(|exchange| Request::read_again(&exchange.head));
+        if request.is_some_and(|request| request.version == Version::Http11) {
+            http::write_interim(out, head.status, &head.lines);
         }
     }
 

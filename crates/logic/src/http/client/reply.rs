@@ -10,8 +10,8 @@ use super::is_hop_by_hop;
 /// Bytes of a reply's head.
 const HEAD_BYTES_MAX: usize = 32 * 1024;
 
-/// Interim replies (1xx) that are passed over before the reply itself.
-const INTERIM_MAX: u8 = 16;
+/// Interim replies (1xx) before the reply itself: a server may say every few seconds that it's still at it.
+const INTERIM_MAX: u8 = 128;
 
 /// Why what a server sent is no reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -58,6 +58,9 @@ pub struct ReplyHead {
 pub enum ReplyStep<'i> {
     /// More has to come.
     NeedInput,
+    /// An interim reply (1xx), which the client is to get too (RFC 9110 section 15.2); the reply itself is to come. Never 100: leave to send content is
+    /// for whoever holds that to give.
+    Interim(ReplyHead),
     /// The head.
     Head(ReplyHead),
     /// Content without any framing: never empty.
@@ -163,7 +166,11 @@ impl ReplyReader {
             }
             100..=199 if self.interims < INTERIM_MAX => {
                 self.interims += 1;
-                return Ok((end, ReplyStep::NeedInput));
+                let Some(status) = Status::new(status).filter(|&status| status != Status::CONTINUE) else {
+                    return Ok((end, ReplyStep::NeedInput));
+                };
+                let Fields { lines, .. } = Fields::read(section)?;
+                return Ok((end, ReplyStep::Interim(ReplyHead { status, lines, length: None })));
             }
             100..=199 => return Err(BadReply::Interim),
             _ => {}
@@ -304,6 +311,7 @@ mod tests {
 
     #[derive(Debug, PartialEq, Eq)]
     struct Read {
+        interims: Vec<ReplyHead>,
         head: ReplyHead,
         content: Vec<u8>,
         has_ended: bool,
@@ -314,6 +322,7 @@ mod tests {
     fn read(method: Method, bytes: &[u8], piece: usize) -> Result<Read, BadReply> {
         let mut reader = ReplyReader::new(method);
         let (mut head, mut content, mut kept, mut has_ended) = (None, Vec::new(), Vec::new(), false);
+        let mut interims = Vec::new();
         for more in bytes.chunks(piece) {
             kept.extend_from_slice(more);
             while !has_ended {
@@ -321,6 +330,7 @@ mod tests {
                 let waits = step == ReplyStep::NeedInput && consumed == 0;
                 match step {
                     ReplyStep::NeedInput => {}
+                    ReplyStep::Interim(found) => interims.push(found),
                     ReplyStep::Head(found) => head = Some(found),
                     ReplyStep::Content(bytes) => content.extend_from_slice(bytes),
                     ReplyStep::End => has_ended = true,
@@ -335,7 +345,7 @@ mod tests {
             reader.handle_end()?;
         }
         let head = head.ok_or(BadReply::Ended)?;
-        Ok(Read { head, content, has_ended, is_reusable: reader.is_reusable(), left: kept.len() })
+        Ok(Read { interims, head, content, has_ended, is_reusable: reader.is_reusable(), left: kept.len() })
     }
 
     fn get(bytes: &str) -> Result<Read, BadReply> {
@@ -398,13 +408,22 @@ mod tests {
     }
 
     #[test]
-    fn interim_replies_are_passed_over() {
-        let reply = get(
-            "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
+    fn interim_replies_go_before_the_reply() {
+        let hints = "HTTP/1.1 103 Early Hints\r\nLink: x\r\nConnection: A\r\nA: b\r\nDate: now\r\n\r\n";
+        let reply = get(&format!(
+            "HTTP/1.1 100 Continue\r\n\r\n{hints}HTTP/1.1 104\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
+        ));
+        let reply = reply.expect("a reply");
+        let told: Vec<_> = reply.interims.iter().map(|head| (head.status.code(), head.lines.as_slice())).collect();
+        assert_eq!(
+            (told, reply.head.lines.as_slice()),
+            (vec![(103, b"Link: x\r\n".as_slice()), (104, b"")], b"".as_slice())
         );
-        assert_eq!(reply.expect("a reply").head.lines, b"");
         assert_eq!(get("HTTP/1.1 101 Switching Protocols\r\n\r\n"), Err(BadReply::Switched));
-        assert_eq!(get(&"HTTP/1.1 100 Continue\r\n\r\n".repeat(17)), Err(BadReply::Interim));
+        assert_eq!(get("HTTP/1.1 103 Early Hints\r\nLink x\r\n\r\n"), Err(BadReply::Line(1)));
+        for interim in ["HTTP/1.1 100 Continue\r\n\r\n", hints] {
+            assert_eq!(get(&interim.repeat(usize::from(INTERIM_MAX) + 1)), Err(BadReply::Interim));
+        }
     }
 
     #[test]
