@@ -85,6 +85,6 @@ fn is_sound(head: &[u8]) -> bool {
         && !target.is_empty()
         && is_line(target)
         && !target.contains('\t')
-        && matches!(version, "HTTP/1.1" | "HTTP/1.0")
+        && version.strip_prefix("HTTP/1.").is_some_and(|minor| minor.len() == 1 && minor.as_bytes()[0].is_ascii_digit())
         && lines.all(|line| line.split_once(':').is_some_and(|(name, value)| is_token(name) && is_line(value)))
 }
