@@ -2,7 +2,7 @@
 //!
 //! `nothing` is the floor that a server stands on, `load` the generator, `serve` the experiment of serving files, `shares`
 //! those of shares and overload, `handoff` those of a cluster, `nodes` those of its nodes, `foreign` those of nodes that run other servers, `iiop` that
-//! of CORBA calls, `split` those of request splitting, `spread` those of fronts that see no request, `squid` that of a cluster cache, `ways` that of
+//! of CORBA calls, `split` those of request splitting, `spread` those of fronts that see no request, `squid` that of a cluster cache, `proxy` that of a front before a server, `ways` that of
 //! handing over or proxying, and `shortfalls` says which results miss their mark. Not shipped.
 #![deny(unsafe_code)]
 
@@ -15,6 +15,7 @@ mod lab;
 mod load;
 mod nodes;
 mod nothing;
+mod proxy;
 mod result;
 mod serve;
 mod server;
@@ -62,6 +63,8 @@ enum Command {
     Split(split::SplitOptions),
     /// Measure a cluster of Squid's caches, by how content is spread over them.
     Squid(squid::SquidOptions),
+    /// Measure passing requests on to a server behind, beside nginx and HAProxy: GET, POST and chunks, over HTTP/1.1 on one machine.
+    Proxy(proxy::ProxyOptions),
     /// Split requests while packets are lost and data servers die, every reply compared.
     SplitFaults(split::FaultOptions),
     /// Measure fronts that spread connections, beside HAProxy in TCP mode, and what becomes of connections while fronts and nodes come and go.
@@ -85,6 +88,7 @@ fn main() -> ExitCode {
         Command::Iiop(options) => cleanup::watch().and_then(|()| iiop::run(&options)),
         Command::Split(options) => cleanup::watch().and_then(|()| split::run(&options)),
         Command::Squid(options) => cleanup::watch().and_then(|()| squid::run(&options)),
+        Command::Proxy(options) => cleanup::watch().and_then(|()| proxy::run(&options)),
         Command::SplitFaults(options) => cleanup::watch().and_then(|()| split::run_faults(&options)),
         Command::Spread(options) => cleanup::watch().and_then(|()| spread::run(&options)),
         Command::Ways(options) => cleanup::watch().and_then(|()| ways::run(&options)),

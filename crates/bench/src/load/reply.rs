@@ -41,15 +41,38 @@ pub(crate) struct ReplyReader {
 
 struct BodyState {
     offset: u64,
+    /// Of the content, or of the chunk that is under way.
     left: u64,
     close: bool,
     is_refusal: bool,
+    chunks: Option<Chunks>,
+}
+
+/// Where content that comes in chunks stands between them.
+#[derive(Default)]
+struct Chunks {
+    /// A line of which only a part has come.
+    line: Vec<u8>,
+    next: ChunkLine,
+}
+
+/// What the next line is.
+#[derive(Default)]
+enum ChunkLine {
+    #[default]
+    Size,
+    /// The empty one behind a chunk.
+    EndOfChunk,
+    /// Behind the last chunk: fields, then an empty one.
+    Trailer,
 }
 
 struct Head {
     status: u16,
     bytes: usize,
+    /// 0 where it comes in chunks.
     content_length: u64,
+    is_chunked: bool,
     close: bool,
 }
 
@@ -67,13 +90,18 @@ impl ReplyReader {
             }
             if let Some(wanted) = target.body_bytes
                 && wanted != head.content_length
+                && !head.is_chunked
                 && !is_refusal
             {
                 return Err(Fault::Length { got: head.content_length, wanted });
             }
-            self.body = Some(BodyState { offset: 0, left: head.content_length, close: head.close, is_refusal });
+            let chunks = head.is_chunked.then(Chunks::default);
+            self.body = Some(BodyState { offset: 0, left: head.content_length, close: head.close, is_refusal, chunks });
         }
         let Some(state) = self.body.as_mut() else { return Ok(Progress::More) };
+        if state.chunks.is_some() {
+            return self.take_chunks(bytes, target, verify);
+        }
         let count = (bytes.len() as u64).min(state.left);
         let (now, rest) = bytes.split_at(count as usize);
         *bytes = rest;
@@ -88,7 +116,7 @@ impl ReplyReader {
         self.advance(count)
     }
 
-    /// Bytes of the body still to come; `None` while in a head.
+    /// Bytes of the body still to come, of its chunk where it comes in chunks; `None` while in a head.
     pub(crate) fn body_left(&self) -> Option<u64> {
         self.body.as_ref().map(|body| body.left)
     }
@@ -97,12 +125,58 @@ impl ReplyReader {
         let Some(state) = self.body.as_mut() else { return Progress::More };
         state.offset += count;
         state.left -= count.min(state.left);
-        if state.left > 0 {
+        if state.left > 0 || state.chunks.is_some() {
             return Progress::More;
         }
         let BodyState { close, is_refusal, .. } = *state;
         self.body = None;
         Progress::Complete { close, is_refusal }
+    }
+
+    /// Takes chunks and the lines around them; the length is known at their end.
+    fn take_chunks(&mut self, bytes: &mut &[u8], target: &Target, verify: bool) -> Result<Progress, Fault> {
+        while let Some(state) = self.body.as_mut()
+            && let Some(chunks) = state.chunks.as_mut()
+            && !bytes.is_empty()
+        {
+            if state.left > 0 {
+                let (now, rest) = bytes.split_at((bytes.len() as u64).min(state.left) as usize);
+                *bytes = rest;
+                if verify && !state.is_refusal && !target.body.matches(state.offset, now) {
+                    return Err(Fault::Body);
+                }
+                state.offset += now.len() as u64;
+                state.left -= now.len() as u64;
+                continue;
+            }
+            let end = memchr::memchr(b'\n', bytes).map_or(bytes.len(), |end| end + 1);
+            chunks.line.extend_from_slice(&bytes[..end]);
+            *bytes = &bytes[end..];
+            if chunks.line.last() != Some(&b'\n') {
+                let is_endless = chunks.line.len() > HEAD_BYTES_MAX;
+                return if is_endless { Err(Fault::MalformedHead) } else { Ok(Progress::More) };
+            }
+            let line = std::mem::take(&mut chunks.line);
+            let line = line.trim_ascii_end();
+            match chunks.next {
+                ChunkLine::Size => {
+                    state.left = chunk_bytes(line).ok_or(Fault::MalformedHead)?;
+                    chunks.next = if state.left == 0 { ChunkLine::Trailer } else { ChunkLine::EndOfChunk };
+                }
+                ChunkLine::EndOfChunk if line.is_empty() => chunks.next = ChunkLine::Size,
+                ChunkLine::EndOfChunk => return Err(Fault::MalformedHead),
+                ChunkLine::Trailer if line.is_empty() => {
+                    let BodyState { offset: got, close, is_refusal, .. } = *state;
+                    self.body = None;
+                    return match target.body_bytes {
+                        Some(wanted) if wanted != got && !is_refusal => Err(Fault::Length { got, wanted }),
+                        _ => Ok(Progress::Complete { close, is_refusal }),
+                    };
+                }
+                ChunkLine::Trailer => {}
+            }
+        }
+        Ok(Progress::More)
     }
 
     fn take_head(&mut self, bytes: &mut &[u8]) -> Result<Option<Head>, Fault> {
@@ -134,6 +208,7 @@ impl ReplyReader {
 pub(crate) fn lengths(bytes: &[u8]) -> Result<Option<(usize, u64)>, Fault> {
     match parse_head(bytes)? {
         Some(head) if head.status != 200 => Err(Fault::Status(head.status)),
+        Some(head) if head.is_chunked => Err(Fault::MalformedHead),
         head => Ok(head.map(|head| (head.bytes, head.content_length))),
     }
 }
@@ -150,6 +225,7 @@ fn parse_head(bytes: &[u8]) -> Result<Option<Head>, Fault> {
     }
     let status = digits.iter().fold(0, |status, digit| status * 10 + u16::from(digit - b'0'));
     let mut content_length = None;
+    let mut is_chunked = false;
     let mut close = lines[7] == b'0';
     let mut start = 0;
     for line_end in memchr::memchr_iter(b'\n', lines) {
@@ -157,7 +233,11 @@ fn parse_head(bytes: &[u8]) -> Result<Option<Head>, Fault> {
         start = line_end + 1;
         match line.first() {
             Some(b'C' | b'c') => {}
-            Some(b'T' | b't') if field(line, b"transfer-encoding:").is_some() => return Err(Fault::MalformedHead),
+            Some(b'T' | b't') => match field(line, b"transfer-encoding:") {
+                Some(coding) if coding.eq_ignore_ascii_case(b"chunked") => is_chunked = true,
+                Some(_) => return Err(Fault::MalformedHead),
+                None => continue,
+            },
             _ => continue,
         }
         if let Some(value) = field(line, b"content-length:") {
@@ -167,8 +247,18 @@ fn parse_head(bytes: &[u8]) -> Result<Option<Head>, Fault> {
             close = value.eq_ignore_ascii_case(b"close");
         }
     }
-    let content_length = content_length.ok_or(Fault::MalformedHead)?;
-    Ok(Some(Head { status, bytes: end + 4, content_length, close }))
+    let content_length = match (content_length, is_chunked) {
+        (Some(length), false) => length,
+        (None, true) => 0,
+        _ => return Err(Fault::MalformedHead),
+    };
+    Ok(Some(Head { status, bytes: end + 4, content_length, is_chunked, close }))
+}
+
+/// A chunk's length, by its first line.
+fn chunk_bytes(line: &[u8]) -> Option<u64> {
+    let digits = line.split(|&byte| byte == b';').next()?.trim_ascii();
+    u64::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
 }
 
 /// The value of a line if its name is `name` (in lower case, with its colon).
@@ -212,6 +302,46 @@ mod tests {
         }
     }
 
+    /// Chunks of 20 and 10 bytes.
+    fn chunked(content: Content) -> Vec<u8> {
+        let bytes = content.bytes(30);
+        let head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n".as_slice();
+        [head, b"14\r\n", &bytes[..20], b"\r\nA;x\r\n", &bytes[20..], b"\r\n0\r\nX: y\r\n\r\n"].concat()
+    }
+
+    #[test]
+    fn chunks_are_read_however_they_are_split() {
+        let content = Content::new(1);
+        let reply = chunked(content);
+        let target = target(content, 30);
+        for first in 0..reply.len() {
+            for second in first..reply.len() {
+                let mut reader = ReplyReader::default();
+                let mut last = Progress::More;
+                for mut part in [&reply[..first], &reply[first..second], &reply[second..]] {
+                    assert_eq!(last, Progress::More);
+                    last = reader.take(&mut part, &target, true).expect("it is the right reply");
+                    assert!(part.is_empty());
+                }
+                assert_eq!(last, Progress::Complete { close: false, is_refusal: false });
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_skipped_of_a_chunk_counts() {
+        let content = Content::new(1);
+        let reply = chunked(content);
+        let data = memchr::memmem::find(&reply, b"14\r\n").expect("the first chunk") + 4;
+        let target = target(content, 30);
+        let mut reader = ReplyReader::default();
+        assert_eq!(reader.take(&mut &reply[..data], &target, false), Ok(Progress::More));
+        assert_eq!(reader.body_left(), Some(20));
+        assert_eq!(reader.skip(20), Progress::More);
+        let end = Ok(Progress::Complete { close: false, is_refusal: false });
+        assert_eq!(reader.take(&mut &reply[data + 20..], &target, false), end);
+    }
+
     #[test]
     fn pipelined_replies_are_told_apart() {
         let content = Content::new(1);
@@ -240,8 +370,13 @@ mod tests {
         assert_eq!(fault(b"HTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n", &target(content, 30)), Fault::Status(404));
         assert_eq!(fault(b"SMTP please, thank you\r\n\r\n", &target(content, 30)), Fault::MalformedHead);
         assert_eq!(fault(b"HTTP/1.1 200 OK\r\n\r\n", &target(content, 30)), Fault::MalformedHead);
-        let chunked = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
-        assert_eq!(fault(chunked, &target(content, 30)), Fault::MalformedHead);
+        let both = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Length: 30\r\n\r\n";
+        assert_eq!(fault(both, &target(content, 30)), Fault::MalformedHead);
+        let chunked = chunked(content);
+        assert_eq!(fault(&chunked, &target(content, 31)), Fault::Length { got: 30, wanted: 31 });
+        assert_eq!(fault(&chunked, &target(Content::new(2), 30)), Fault::Body);
+        let no_number = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nx\r\n";
+        assert_eq!(fault(no_number, &target(content, 30)), Fault::MalformedHead);
     }
 
     #[test]

@@ -5,7 +5,7 @@
 
 mod bench;
 mod case;
-mod confidence;
+pub(crate) mod confidence;
 mod leat;
 mod meter;
 mod pairs;

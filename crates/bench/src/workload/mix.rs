@@ -62,6 +62,18 @@ impl Target {
         Self { repeated, request_bytes, statuses: 200..=200, body_bytes: None, body: Body::Unknown }
     }
 
+    /// A POST of some bytes, for connections with one request outstanding at a time: it's kept once.
+    pub(crate) fn post(path: &str, close: bool, content: &[u8]) -> Self {
+        let fields = if close { CLOSE } else { "" };
+        let bytes = content.len();
+        let head = format!(
+            "POST {path} HTTP/1.1\r\nHost: localhost\r\nUser-Agent: leat-bench\r\nContent-Length: {bytes}\r\n{fields}\r\n"
+        );
+        let repeated: &'static [u8] = [head.as_bytes(), content].concat().leak();
+        let request_bytes = repeated.len();
+        Self { repeated, request_bytes, statuses: 200..=200, body_bytes: None, body: Body::Unknown }
+    }
+
     /// What the reply has to bring.
     pub(crate) fn with_body(self, body_bytes: Option<u64>, body: Body) -> Self {
         Self { body_bytes, body, ..self }
