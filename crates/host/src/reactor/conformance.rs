@@ -514,6 +514,48 @@ fn waiting_for_room_can_end<R: Reactor>(reactor: R) {
     assert_eq!(got.len(), sent_bytes);
 }
 
+fn who_has_ended_its_side_and_reads_nothing_has_no_room<R: Reactor>(reactor: R) {
+    let mut bench = Bench::new(reactor);
+    let (mut client, socket, token) = bench.connect();
+    bench.reactor.receive(socket, token);
+    client.shutdown(std::net::Shutdown::Write).unwrap();
+    bench.ended(token);
+    for _ in 0..2 {
+        let sent_bytes = fill(&mut bench, socket, token);
+        client.read_exact(&mut vec![0; sent_bytes]).unwrap();
+        bench.until(|_, completion| {
+            matches!(completion, Completion::Writable { token: told } if *told == token).then_some(())
+        });
+    }
+    fill(&mut bench, socket, token);
+    bench.reactor.stop_awaiting_writable(socket, token);
+    bench.until(|_, completion| {
+        matches!(completion, Completion::Writable { token: told } if *told == token).then_some(())
+    });
+    bench.reactor.close(socket, true);
+}
+
+/// Sends until there is no room for good: what is on its way arrives, and makes room for more. Returns how much that was; room is awaited then.
+fn fill<R: Reactor>(bench: &mut Bench<R>, socket: Socket, token: Token) -> usize {
+    let piece = [7; 64 * 1024];
+    let mut sent_bytes = 0;
+    for _ in 0..50 {
+        while let SendNow::Sent(count) = bench.reactor.send_now(socket, &piece, false) {
+            sent_bytes += count;
+        }
+        bench.reactor.await_writable(socket, token);
+        let until = Instant::now() + Duration::from_millis(50);
+        while Instant::now() < until && bench.waiting.is_empty() {
+            bench.reactor.wait(Some(until - Instant::now()), &mut bench.waiting).unwrap();
+        }
+        if bench.waiting.is_empty() {
+            return sent_bytes;
+        }
+        bench.waiting.clear();
+    }
+    panic!("there is always room");
+}
+
 fn accepting_stops_and_goes_on<R: Reactor>(reactor: R) {
     let mut bench = Bench::new(reactor);
     let listener = Listener(bench.listener.as_raw_fd() as u32);
@@ -612,6 +654,7 @@ for_every_reactor! {
     one_end_of_a_pair_is_a_connection_like_any
     connecting_to_a_peer
     waiting_for_room_can_end
+    who_has_ended_its_side_and_reads_nothing_has_no_room
     accepting_stops_and_goes_on
     waiting_for_several_ends_in_time
 }

@@ -3,6 +3,7 @@
 //! System calls for a small request on a kept connection: its share of one io_uring_enter, which submits the sends of a batch and
 //! waits for what comes next. A small send that the kernel takes at once makes no completion: the enter's return says so for all of them.
 
+mod half_closed;
 mod provided_buffers;
 mod receive;
 mod send;
@@ -26,6 +27,7 @@ use super::{
 use crate::knocking::{self, Knocking};
 use crate::socket;
 use crate::storage::OpenFile;
+use half_closed::{HalfClosed, ROOM_OR_NEVER};
 use provided_buffers::ProvidedBuffers;
 use send::InFlight;
 
@@ -50,16 +52,18 @@ enum Operation {
     Send,
     Writable,
     Readable,
+    HalfClosed,
 }
 
 impl Operation {
-    const ALL: [Operation; 6] = [
+    const ALL: [Operation; 7] = [
         Operation::Unwatched,
         Operation::Listener,
         Operation::Receive,
         Operation::Send,
         Operation::Writable,
         Operation::Readable,
+        Operation::HalfClosed,
     ];
 }
 
@@ -86,6 +90,8 @@ struct Slot {
     pausing: bool,
     /// The descriptor has O_NONBLOCK, which sendfile wants and io_uring's own operations don't.
     nonblocking: bool,
+    /// Room for it is waited for as for one whose client has ended its side.
+    is_half_closed: bool,
     in_flight: Option<Box<InFlight>>,
 }
 
@@ -105,6 +111,8 @@ pub struct IoUring {
     known_listeners: Vec<RawFd>,
     /// With whether others poll it, too.
     polled: Vec<(Token, RawFd, bool)>,
+    /// Made when the first client has ended its side and has no room.
+    half_closed: Option<HalfClosed>,
     /// Sends that the next enter decides.
     undecided: Vec<Token>,
     /// Somebody waits to hear of one of them.
@@ -148,6 +156,7 @@ impl IoUring {
             listeners: Vec::new(),
             known_listeners: Vec::new(),
             polled: Vec::new(),
+            half_closed: None,
             undecided: Vec::new(),
             hurried: false,
             sent: VecDeque::new(),
@@ -206,6 +215,54 @@ impl IoUring {
         self.push(&entry);
     }
 
+    /// There is no room yet for a client that has ended its side.
+    fn await_half_closed(&mut self, token: Token) {
+        let slot = &mut self.slots[token.index as usize];
+        if slot.generation != token.generation {
+            return;
+        }
+        let socket = slot.socket;
+        match self.watch_half_closed(socket, token) {
+            Ok(()) => self.slots[token.index as usize].is_half_closed = true,
+            // No descriptors left: the worker will ask again, which is dear but right.
+            Err(_) => self.completed.push_back(Completion::Writable { token }),
+        }
+    }
+
+    fn watch_half_closed(&mut self, socket: RawFd, token: Token) -> io::Result<()> {
+        if self.half_closed.is_none() {
+            self.half_closed = Some(HalfClosed::new()?);
+            self.poll_half_closed();
+        }
+        self.half_closed.as_ref().map_or(Ok(()), |set| set.watch(socket, pack(Operation::Writable, token)))
+    }
+
+    fn poll_half_closed(&mut self) {
+        let Some(set) = &self.half_closed else { return };
+        let entry = opcode::PollAdd::new(Fd(set.descriptor()), libc::POLLIN as u32)
+            .multi(true)
+            .build()
+            .user_data(pack(Operation::HalfClosed, Token { index: 0, generation: 0 }));
+        self.push(&entry);
+    }
+
+    /// Some of those may have room; `more`: the ring tells of the next too.
+    fn half_closed_told(&mut self, more: bool) {
+        for data in self.half_closed.as_ref().map(HalfClosed::told).unwrap_or_default() {
+            self.half_closed_writable(unpack(data).1);
+        }
+        if !more {
+            self.poll_half_closed();
+        }
+    }
+
+    fn half_closed_writable(&mut self, token: Token) {
+        let slot = &mut self.slots[token.index as usize];
+        if slot.generation == token.generation && std::mem::take(&mut slot.is_half_closed) {
+            self.completed.push_back(Completion::Writable { token });
+        }
+    }
+
     /// A listener's poll has ended, by a connection or by being cancelled.
     fn connections_wait(&mut self, listener: Token) {
         if let Some(place) = self.listeners.iter().position(|known| *known == listener) {
@@ -225,7 +282,9 @@ impl IoUring {
                 Operation::Listener => self.connections_wait(token),
                 Operation::Receive => self.received(token, result, flags),
                 Operation::Send => self.send_completed(token, result),
+                Operation::Writable if result >= 0 && result & ROOM_OR_NEVER == 0 => self.await_half_closed(token),
                 Operation::Writable => self.completed.push_back(Completion::Writable { token }),
+                Operation::HalfClosed => self.half_closed_told(cqueue::more(flags)),
                 Operation::Readable => {
                     let polled = self.polled.iter().find(|(known, ..)| *known == token).copied();
                     if let (false, Some((_, descriptor, is_shared))) = (cqueue::more(flags), polled) {
@@ -388,14 +447,21 @@ impl Reactor for IoUring {
     }
 
     fn await_writable(&mut self, socket: Socket, token: Token) {
+        self.slot(socket, token);
         let entry = opcode::PollAdd::new(Fd(raw(socket)), libc::POLLOUT as u32)
             .build()
             .user_data(pack(Operation::Writable, token));
         self.push(&entry);
     }
 
-    fn stop_awaiting_writable(&mut self, _socket: Socket, token: Token) {
-        self.cancel(pack(Operation::Writable, token));
+    fn stop_awaiting_writable(&mut self, socket: Socket, token: Token) {
+        match &self.half_closed {
+            Some(set) if self.slots[token.index as usize].is_half_closed => {
+                set.forget(raw(socket));
+                self.half_closed_writable(token);
+            }
+            _ => self.cancel(pack(Operation::Writable, token)),
+        }
     }
 
     fn unacknowledged_bytes(&self, socket: Socket) -> usize {
