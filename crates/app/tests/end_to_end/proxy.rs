@@ -361,6 +361,38 @@ fn a_reset_in_the_middle_of_an_upload_is_no_end(reactor: Reactor) {
     }
 }
 
+/// Where a site holds too much, nothing is heard that comes while something waits for the client. Some of these replies wait as a whole as the end comes.
+fn an_end_is_heard_that_comes_while_the_client_is_behind(reactor: Reactor) {
+    const LENGTHS: std::ops::Range<usize> = 8..40;
+    let directory = Directory::new();
+    let together = std::sync::Arc::new(std::sync::Barrier::new(LENGTHS.len() + 1));
+    let theirs = together.clone();
+    let upstream = Upstream::start(move |conversation| {
+        let head = conversation.head().unwrap();
+        let bytes: usize = head.split(['/', ' ']).nth(3).and_then(|bytes| bytes.parse().ok()).unwrap();
+        conversation.say("HTTP/1.0 200 OK\r\n\r\n");
+        theirs.wait();
+        conversation.say(vec![b'x'; bytes]);
+        theirs.wait();
+        theirs.wait();
+        conversation.end();
+    });
+    let server = serve(reactor, &directory, &[upstream.address()], "[site.quota]\nmemory = \"256KiB\"");
+    let mut clients: Vec<_> = LENGTHS.map(|count| (server.connect(), count << 14)).collect();
+    for (client, bytes) in &mut clients {
+        client.send(format!("GET /api/{bytes} HTTP/1.0\r\nHost: it.test\r\n\r\n"));
+        assert_eq!(client.reply_head().unwrap().status, 200);
+    }
+    together.wait();
+    together.wait();
+    // The worker has taken in what had come by then.
+    assert_eq!(crate::support::Client::connect(server.admin()).get("/health").status, 200);
+    together.wait();
+    for (client, bytes) in &mut clients {
+        assert_eq!(client.until_closed().len(), *bytes);
+    }
+}
+
 /// The rest is waited for, not looked for.
 fn half_a_line_keeps_no_worker_busy(reactor: Reactor) {
     for half in ["HTTP/1.1 200 OK\r\nX-Half: ", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n1"] {
@@ -622,6 +654,7 @@ on_both_reactors!(
     half_a_reply_never_looks_whole,
     half_a_reply_without_a_length_ends_with_a_reset,
     a_reset_in_the_middle_of_an_upload_is_no_end,
+    an_end_is_heard_that_comes_while_the_client_is_behind,
     half_a_line_keeps_no_worker_busy,
     what_is_no_reply_is_502,
     who_says_nothing_is_given_up,

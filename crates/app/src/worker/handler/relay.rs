@@ -96,13 +96,15 @@ impl<H: Host> Worker<H> {
     /// Whether a program still has something to say for a reply of which everything has been sent so far, some of it in this turn if `has_sent`.
     pub(in crate::worker) fn awaits_program(&mut self, token: Token, has_sent: bool) -> bool {
         let Some(run) = self.program_run(token) else { return false };
+        let is_given_up = run.failed.is_some() || run.passing.stop.is_some();
         let stream = run.stream();
         let stream = stream.and_then(|stream| self.streams.get(stream));
-        // What lies there though nothing had to be sent first is the beginning of something: more has to come.
-        let has_spoken = stream.is_some_and(|stream| has_sent && !stream.bytes().is_empty() || stream.is_behind());
+        // Nobody has looked while there was enough to be sent first. What lies there though nothing was is the beginning of something: more has to come.
+        let has_more = is_given_up || stream.as_ref().is_some_and(|it| !it.bytes().is_empty() || it.has_ended());
+        let is_behind = stream.is_some_and(|stream| stream.is_behind());
         let had_leave_to_send =
             has_sent && self.connections[token].exchange.as_ref().is_some_and(|exchange| exchange.status == 0);
-        if has_spoken || had_leave_to_send {
+        if has_sent && has_more || is_behind || had_leave_to_send {
             self.queue(Stage::Transmit, token);
         }
         true
