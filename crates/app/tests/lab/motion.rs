@@ -104,6 +104,38 @@ fn requests_of_a_kept_connection_go_where_their_content_is_if_begun_at_a_node() 
     go_where_content_is(Begun::AtNode);
 }
 
+/// A reply with the node's kernel and not yet with the client would be lost by a connection that is closed as more comes, and the node's reset goes
+/// nowhere: its client would wait for the rest until it gives up.
+#[test]
+fn who_says_more_than_it_was_to_gets_its_last_reply_whole() {
+    for begun in [Begun::AtDispatcher, Begun::AtNode] {
+        more_is_said(begun);
+    }
+}
+
+fn more_is_said(begun: Begun) {
+    if !is_possible() {
+        return;
+    }
+    let (lab, folder) = (Lab::new(), Folder::new("more"));
+    let large = content("large", 128 << 10);
+    up(&lab, &folder, begun, &BTreeMap::from([("large".to_owned(), large.clone())]), "policy = 'round_robin'");
+    let mut stream = lab.at("client1", || {
+        let mut stream = connect();
+        stream.write_all(b"GET /large HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").expect("it's open");
+        stream
+    });
+    // The client's has no room for more than four fifths of it.
+    let numbers = |node| lab.well(&["exec", node, "curl", "-s", "http://127.0.0.1:9180/metrics"]);
+    let has_replied = |node| numbers(node).contains("leat_requests_total{site=\"default\",status=\"2xx\"} 1\n");
+    within("the reply is with the node's kernel", || ["n1", "n2", "n3"].into_iter().any(has_replied));
+    ask(&mut stream, &["large"]);
+    let reply = read_reply(&mut stream, &mut Vec::new()).expect("the rest comes");
+    assert!(reply == large, "it's as it should be");
+    let end = stream.read(&mut [0; 1]);
+    assert!(end.is_ok_and(|count| count == 0), "the second one isn't answered");
+}
+
 #[test]
 fn clients_that_have_said_all_they_want_are_answered_wherever_that_is() {
     for begun in [Begun::AtDispatcher, Begun::AtNode] {

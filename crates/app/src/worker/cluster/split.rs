@@ -28,6 +28,8 @@ const UNACKNOWLEDGED_MAX: usize = 4096;
 const LOOKS: usize = 2;
 /// But so many are looked at once at most.
 const LOOKS_MAX: usize = 64;
+/// What a connection's first flight can take of a reply, its end included: ten segments. More of it may have yet to leave when it is all with the kernel.
+const FLIGHT_BYTES: usize = 14_600;
 
 /// What a connection server keeps of what it delegates.
 #[derive(Default)]
@@ -362,12 +364,21 @@ impl<H: Host> Worker<H> {
     }
 
     /// Whether a connection that is to be closed stays until its client has ended it, as its last reply counts as under way until then: a socket that
-    /// is closed can't be asked, and a reply on a slow link is nearly always wholly with the kernel when the last of it has been sent.
+    /// is closed can't be asked, and a reply on a slow link is nearly always wholly with the kernel when the last of it has been sent. At a node one stays of whose
+    /// last reply there may be some that has yet to leave: a client that says more would have the kernel drop that, and wouldn't hear the reset.
     pub(in crate::worker) fn waits_for_acknowledgement(&mut self, token: Token) -> bool {
         let splits = self.cluster.as_mut().is_some_and(|cluster| cluster.part.split().is_some());
         let counts = splits || self.is_lent(token);
+        let is_nodes = self
+            .cluster
+            .as_ref()
+            .is_some_and(|cluster| matches!(cluster.part, Part::Node(_)) && cluster.flows.at(token).is_some());
+        if !counts && !is_nodes {
+            return false;
+        }
         let connection = &mut self.connections[token];
-        counts && self.reactor.unacknowledged_bytes(connection.socket) > 0 && connection.http.linger(self.now)
+        let least = if counts { 1 } else { FLIGHT_BYTES };
+        self.reactor.unacknowledged_bytes(connection.socket) >= least && connection.http.linger(self.now)
     }
 
     /// What it takes of the processor to serve so many bytes.
