@@ -150,6 +150,20 @@ fn json_lines_have_exactly_their_fields(reactor: Reactor) {
     assert_eq!(second["user_agent"], "tester/1.0");
 }
 
+fn a_refused_head_has_a_number_of_its_own(reactor: Reactor) {
+    let directory = Directory::new();
+    let server = logging(reactor, &directory, "json");
+    let mut client = server.connect();
+    client.get("/a.txt");
+    assert_eq!(client.ask("GET /b.txt HTTP/1.1\r\nHost: localhost\r\nno colon\r\n\r\n").status, 400);
+    let told: Vec<_> = lines(&directory.at("access.log"), 2)
+        .iter()
+        .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap())
+        .map(|entry| (entry["status"].as_u64(), entry["request_number"].as_u64()))
+        .collect();
+    assert_eq!(told, [(Some(200), Some(1)), (Some(400), Some(2))]);
+}
+
 fn every_request_is_logged_once(reactor: Reactor) {
     let directory = Directory::new();
     let server = logging(reactor, &directory, "combined");
@@ -399,6 +413,7 @@ on_both_reactors!(
     combined_lines_have_exactly_their_fields,
     nothing_that_a_client_sends_breaks_a_line,
     json_lines_have_exactly_their_fields,
+    a_refused_head_has_a_number_of_its_own,
     every_request_is_logged_once,
     the_log_can_go_to_standard_output,
     a_log_that_was_moved_is_opened_anew,

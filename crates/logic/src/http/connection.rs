@@ -270,8 +270,16 @@ impl Connection {
         (consumed, Progress::BodyEnd)
     }
 
-    fn reject<'i>(&mut self, now: Instant, reason: RejectReason) -> Progress<'i> {
+    /// A head that is refused is a request too: it's answered, logged, and not to have the number of the one before.
+    fn enter_rejected(&mut self) {
+        if matches!(self.phase, Phase::Idle | Phase::Head) {
+            self.requests.increment();
+        }
         self.phase = Phase::Rejected;
+    }
+
+    fn reject<'i>(&mut self, now: Instant, reason: RejectReason) -> Progress<'i> {
+        self.enter_rejected();
         self.since = now;
         Progress::Reject(reason.into())
     }
@@ -346,7 +354,7 @@ impl Connection {
     }
 
     fn refuse_late(&mut self, now: Instant, reason: RejectReason) -> Expired {
-        self.phase = Phase::Rejected;
+        self.enter_rejected();
         self.since = now;
         Expired::Late(reason.into())
     }
@@ -435,7 +443,7 @@ impl Connection {
         self.phase == Phase::Lingering
     }
 
-    /// Requests handed out so far.
+    /// Requests handed out so far, and the one that was refused.
     #[must_use]
     pub fn request_count(&self) -> u32 {
         self.requests.get()
