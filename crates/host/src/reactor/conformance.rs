@@ -626,6 +626,42 @@ fn one_wait_brings_as_many_as_are_wanted() {
     writer.join().unwrap();
 }
 
+/// The kernel waits on threads of its own for room in their sockets.
+#[test]
+fn clients_that_ended_their_side_and_read_nothing_have_few_threads() {
+    const BYTES: usize = 8 << 20;
+    let threads = || {
+        let name = format!("iou-wrk-{}\n", rustix::thread::gettid().as_raw_nonzero());
+        let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+        tasks
+            .filter(|task| {
+                std::fs::read(task.as_ref().unwrap().path().join("comm")).is_ok_and(|it| it == name.as_bytes())
+            })
+            .count()
+    };
+    let mut bench = Bench::new(IoUring::new().expect("io_uring works here"));
+    let clients: Vec<_> = (0..80).map(|_| bench.connect()).collect();
+    let body = Bytes::from(vec![7; BYTES]);
+    for (client, socket, token) in &clients {
+        client.shutdown(std::net::Shutdown::Write).unwrap();
+        bench.reactor.send(*socket, *token, Transmit { body: body.clone(), ..Transmit::default() });
+    }
+    let start = Instant::now();
+    while threads() < 64 && start.elapsed() < PATIENCE {
+        bench.reactor.wait(Some(Duration::from_millis(10)), &mut bench.waiting).unwrap();
+    }
+    // More would come at once.
+    bench.reactor.wait(Some(Duration::from_millis(100)), &mut bench.waiting).unwrap();
+    assert_eq!(threads(), 64);
+    let (clients, tokens): (Vec<_>, Vec<_>) = clients.into_iter().map(|(client, _, token)| (client, token)).unzip();
+    let readers: Vec<_> = clients
+        .into_iter()
+        .map(|mut client| std::thread::spawn(move || client.read_exact(&mut vec![0; BYTES]).unwrap()))
+        .collect();
+    tokens.into_iter().for_each(|token| assert!(bench.sent(token)));
+    readers.into_iter().for_each(|reader| reader.join().unwrap());
+}
+
 macro_rules! for_every_reactor {
     ($($case:ident)*) => {
         mod io_uring {

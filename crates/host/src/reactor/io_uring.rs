@@ -41,6 +41,9 @@ const BUFFER_GROUP: u16 = 0;
 const UNHURRIED_MAX: Duration = Duration::from_millis(10);
 /// How long a wait for several lasts that nothing else limits.
 const GATHER_LIMIT: Duration = Duration::from_secs(1);
+/// Threads on which the kernel waits for room in sockets. It does so only for clients that have ended their side, where its polls end at once
+/// (`half_closed.rs`); without a limit each that reads nothing has one. More wait for one of these to be free, which comes when a stalled client is cut.
+const KERNEL_THREADS_MAX: u32 = 64;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -144,6 +147,8 @@ impl IoUring {
             ring.submitter().register_buf_ring_with_flags(buffers.ring() as u64, RECEIVE_BUFFERS, BUFFER_GROUP, 0)?;
         }
         buffers.publish();
+        // Linux 5.15 has it; that it's refused is no reason to do without the ring.
+        let _ = ring.submitter().register_iowq_max_workers(&mut [0, KERNEL_THREADS_MAX]);
         // Only spares a look-up for each call.
         let _ = ring.submitter().register_ring_fd();
         Ok(IoUring {
