@@ -25,6 +25,7 @@ mod limits;
 mod logs;
 mod methods;
 mod negotiation;
+mod port_ends;
 mod ports;
 mod process;
 mod proxy;

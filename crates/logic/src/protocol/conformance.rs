@@ -192,3 +192,58 @@ fn what_is_said_to_all_nodes_is_said_to_those_that_come_later_too() {
     assert_eq!(session.node_step(second, b"$-1\r\n"), Ok(NodeStep::Give(5)));
     assert!(session.gave(second, 5) && !session.is_needed(second));
 }
+
+#[test]
+fn who_says_the_same_to_all_nodes_again_and_again_is_not_cut() {
+    let mut session = Session::new(Protocol::Redis, LIMITS, true);
+    let (auth, selects) = (&b"AUTH x\r\n"[..], [&b"SELECT 1\r\n"[..], b"SELECT 2\r\n"]);
+    assert_eq!(session.client_step(auth, false), Ok(ClientStep::Open));
+    let (first, _) = session.open().expect("there is room");
+    for said in std::iter::once(auth).chain(selects.into_iter().cycle().take(1001)).chain([auth]) {
+        assert_eq!(session.client_step(said, false), Ok(ClientStep::Everywhere(said.len())));
+        session.took_everywhere(said);
+        assert_eq!(session.node_step(first, b"+OK\r\n"), Ok(NodeStep::Give(5)));
+        session.gave(first, 5);
+    }
+    // Whoever comes later is told no more than it takes, in an order that means the same.
+    let (second, prologue) = session.open().expect("there is room");
+    assert_eq!(prologue, b"AUTH x\r\nSELECT 2\r\nSELECT 1\r\nAUTH x\r\n");
+    for _ in 0..4 {
+        assert_eq!(session.node_step(second, b"+OK\r\n"), Ok(NodeStep::Drop(5)));
+        session.gave(second, 5);
+    }
+    assert!(!session.is_needed(second) && session.node_step(second, b"+OK\r\n").is_err());
+}
+
+#[test]
+fn what_is_no_request_is_dropped_and_nothing_waits_for_its_answer() {
+    let mut session = Session::new(Protocol::Redis, LIMITS, true);
+    assert_eq!(session.client_step(b"\r\n*0\r\n", true), Ok(ClientStep::Drop(2)));
+    session.took(2);
+    assert_eq!(session.client_step(b"*0\r\n", true), Ok(ClientStep::Drop(4)));
+    session.took(4);
+    assert_eq!(session.client_step(b"", true), Ok(ClientStep::NeedMore));
+    assert!(session.is_idle() && session.requests() == 0);
+}
+
+#[test]
+fn whose_answer_depends_on_others_is_told_apart_once_it_is_next() {
+    let mut session = Session::new(Protocol::Redis, LIMITS, true);
+    let (get, pop) = (&b"GET a\r\n"[..], &b"BLPOP a 0\r\n"[..]);
+    let mut leg = None;
+    for request in [get, pop] {
+        assert!(matches!(session.client_step(request, false), Ok(ClientStep::Choose(Some(_)))));
+        let leg = *leg.get_or_insert_with(|| session.open().expect("there is room").0);
+        assert!(session.assign(leg));
+        assert_eq!(session.client_step(request, false), Ok(ClientStep::Forward(leg, request.len())));
+        session.took(request.len());
+    }
+    let leg = leg.expect("it was opened");
+    assert_eq!((session.awaited(), session.owed(leg)), (None, 2), "its turn comes after another's");
+    assert_eq!(session.node_step(leg, b"$-1\r\n"), Ok(NodeStep::Give(5)));
+    assert!(session.gave(leg, 5));
+    assert_eq!((session.awaited(), session.owed(leg)), (Some(leg), 1));
+    assert_eq!(session.node_step(leg, b"*-1\r\n"), Ok(NodeStep::Give(5)));
+    assert!(session.gave(leg, 5));
+    assert_eq!((session.awaited(), session.owed(leg)), (None, 0));
+}

@@ -63,7 +63,10 @@ pub enum Scope<'i> {
     /// Any.
     Any,
     /// Every node that the client has or will have to do with, as it changes how they take what follows; the first one's answer counts.
-    Every,
+    Every {
+        /// The same said again makes up for it: nothing that was said in between depends on it.
+        is_replaced: bool,
+    },
     /// Whoever has the request of this number.
     Follows(u32),
     /// Nobody: it's answered with these bytes.
@@ -83,13 +86,15 @@ pub struct Request<'i> {
     pub is_answered: bool,
     /// Whether it goes on in others that follow it.
     pub has_followers: bool,
+    /// Whether its answer may wait for what other clients do. A client that ends meanwhile doesn't want it.
+    pub waits: bool,
 }
 
 impl<'i> Request<'i> {
     /// A request that gets one answer, in its turn.
     #[must_use]
     pub fn new(scope: Scope<'i>) -> Request<'i> {
-        Request { scope, id: None, is_answered: true, has_followers: false }
+        Request { scope, id: None, is_answered: true, has_followers: false, waits: false }
     }
 }
 
@@ -98,6 +103,8 @@ impl<'i> Request<'i> {
 pub enum Begin<'i> {
     /// More must have come to say.
     NeedMore,
+    /// So many bytes that are no request's, and for nobody.
+    Nothing(usize),
     /// A request, of which nothing has been consumed yet.
     Request(Request<'i>),
 }

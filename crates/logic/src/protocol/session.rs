@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::{
-    Answers, Begin, LEGS_MAX, Limits, Mistake, Order, PROLOGUE_BYTES_MAX, Parser, Protocol, REQUESTS_MAX, Scope,
-    Separable,
+    Answers, Begin, LEGS_MAX, Limits, Mistake, Order, PROLOGUE_BYTES_MAX, Parser, Protocol, REQUESTS_MAX, Request,
+    Scope, Separable,
 };
 use crate::dispatch::Facts;
 
@@ -70,6 +70,7 @@ struct Beginning {
     id: Option<u32>,
     is_answered: bool,
     has_followers: bool,
+    waits: bool,
 }
 
 /// Who speaks to the client next.
@@ -92,6 +93,8 @@ struct Sent {
 enum Expected {
     /// It's the client's, and one piece of work.
     Answer,
+    /// The same, and it may wait for what other clients do.
+    Awaited,
     /// It's the client's, for what all nodes were told.
     ForAll,
     /// It's for nobody: another node's is the client's.
@@ -113,6 +116,13 @@ struct Node {
     id: Option<u32>,
 }
 
+impl Expected {
+    /// Whether it's the answer of a request that was assigned.
+    fn is_work(self) -> bool {
+        matches!(self, Expected::Answer | Expected::Awaited)
+    }
+}
+
 impl Node {
     /// Whether the client waits for something of it.
     fn owes(&self) -> bool {
@@ -130,15 +140,17 @@ pub struct Session {
     limits: Limits,
     state: State,
     beginning: Beginning,
+    /// The request for all nodes that begins makes up for the same said before.
+    is_replaced: bool,
     left: Left,
     nodes: Vec<Node>,
     turns: VecDeque<Turn>,
     /// Where answers say whose they are: who is speaking, and what is somewhere.
     speaking: Option<Leg>,
     sent: BTreeMap<u32, Sent>,
-    /// What every node is told before all else, and how many answers that has.
+    /// What every node is told before all else, and the bytes of each request in it.
     prologue: Vec<u8>,
-    prologue_answers: usize,
+    prologue_requests: Vec<usize>,
     requests: u64,
 }
 
@@ -154,13 +166,14 @@ impl Session {
             limits,
             state: State::Between,
             beginning: Beginning::default(),
+            is_replaced: false,
             left: Left::default(),
             nodes: Vec::new(),
             turns: VecDeque::new(),
             speaking: None,
             sent: BTreeMap::new(),
             prologue: Vec::new(),
-            prologue_answers: 0,
+            prologue_requests: Vec::new(),
             requests: 0,
         }
     }
@@ -211,8 +224,15 @@ impl Session {
         if self.state == State::Passing(leg) {
             return 1;
         }
-        let count = |node: &Node| node.expected.iter().filter(|&&expected| expected == Expected::Answer).count();
+        let count = |node: &Node| node.expected.iter().filter(|expected| expected.is_work()).count();
         self.nodes.get(leg).map_or(0, |node| node.unanswered + count(node))
+    }
+
+    /// The leg whose answer is next and may wait for what other clients do.
+    #[must_use]
+    pub fn awaited(&self) -> Option<Leg> {
+        let Some(&Turn::Leg(leg)) = self.turns.front() else { return None };
+        (self.nodes[leg].expected.front() == Some(&Expected::Awaited)).then_some(leg)
     }
 
     /// What is to be done with what the client has said and nobody has taken. `is_all`: it says no more.
@@ -243,19 +263,21 @@ impl Session {
         if self.turns.len() >= REQUESTS_MAX || self.sent.len() >= REQUESTS_MAX {
             return Ok(ClientStep::Wait);
         }
-        let Begin::Request(request) = self.parser.begin(input, is_all)? else {
-            return if input.len() < self.limits.head_bytes_max {
-                Ok(ClientStep::NeedMore)
-            } else {
-                Err(Mistake::TooLong)
-            };
+        let request = match self.parser.begin(input, is_all)? {
+            Begin::Request(request) => request,
+            Begin::Nothing(bytes) => return Ok(ClientStep::Drop(bytes)),
+            Begin::NeedMore if input.len() < self.limits.head_bytes_max => return Ok(ClientStep::NeedMore),
+            Begin::NeedMore => return Err(Mistake::TooLong),
         };
-        let (id, is_answered, has_followers) = (request.id, request.is_answered, request.has_followers);
-        self.beginning = Beginning { id, is_answered, has_followers };
-        match request.scope {
+        let Request { scope, id, is_answered, has_followers, waits } = request;
+        self.beginning = Beginning { id, is_answered, has_followers, waits };
+        match scope {
             Scope::Content(facts) => Ok(ClientStep::Choose(Some(facts))),
-            Scope::Every if self.order.is_some() => self.begin_everywhere(input),
-            Scope::Any | Scope::Every => Ok(ClientStep::Choose(None)),
+            Scope::Every { is_replaced } if self.order.is_some() => {
+                self.is_replaced = is_replaced;
+                self.begin_everywhere(input)
+            }
+            Scope::Any | Scope::Every { .. } => Ok(ClientStep::Choose(None)),
             Scope::Follows(id) => {
                 let to = self.sent.get(&id).map(|sent| sent.leg);
                 if !has_followers && self.sent.get(&id).is_some_and(|sent| !sent.is_answered) {
@@ -292,7 +314,8 @@ impl Session {
                 Err(Mistake::TooLong)
             };
         }
-        if self.prologue.len() + piece.bytes > PROLOGUE_BYTES_MAX {
+        let said = self.said_before(&input[..piece.bytes]).map_or(0, |(place, _)| self.prologue_requests[place]);
+        if self.prologue.len() - said + piece.bytes > PROLOGUE_BYTES_MAX {
             return Err(Mistake::TooLong);
         }
         Ok(ClientStep::Everywhere(piece.bytes))
@@ -301,8 +324,11 @@ impl Session {
     /// The bytes of a request for all nodes are with all of them.
     pub fn took_everywhere(&mut self, bytes: &[u8]) {
         self.requests += 1;
+        if let Some((place, at)) = self.said_before(bytes) {
+            self.prologue.drain(at..at + self.prologue_requests.remove(place));
+        }
         self.prologue.extend_from_slice(bytes);
-        self.prologue_answers += 1;
+        self.prologue_requests.push(bytes.len());
         let mut expected = Expected::ForAll;
         for (leg, node) in self.nodes.iter_mut().enumerate().filter(|(_, node)| node.is_open) {
             node.expected.push_back(expected);
@@ -310,6 +336,20 @@ impl Session {
                 self.turns.push_back(Turn::Leg(leg));
             }
         }
+    }
+
+    /// The place among what all nodes are told of these bytes, if they needn't be told both, and where it begins. What was said last may be said
+    /// again; what nothing depends on that came after it, too.
+    fn said_before(&self, bytes: &[u8]) -> Option<(usize, usize)> {
+        let mut at = 0;
+        for (place, &size) in self.prologue_requests.iter().enumerate() {
+            let is_last = place + 1 == self.prologue_requests.len();
+            if &self.prologue[at..at + size] == bytes && (self.is_replaced || is_last) {
+                return Some((place, at));
+            }
+            at += size;
+        }
+        None
     }
 
     /// A leg for one more node, and what that is to be told before all else; `None` when there are too many.
@@ -322,7 +362,7 @@ impl Session {
             }
             None => return None,
         };
-        let expected = std::iter::repeat_n(Expected::Nobody, self.prologue_answers).collect();
+        let expected = std::iter::repeat_n(Expected::Nobody, self.prologue_requests.len()).collect();
         self.nodes[leg] = Node { is_open: true, answers: self.answers.map(|make| make()), expected, ..Node::default() };
         Some((leg, &self.prologue))
     }
@@ -336,7 +376,7 @@ impl Session {
 
     /// The request that begins goes to this leg. Whether it's work for it until [`Session::gave`] says that it has been answered.
     pub fn assign(&mut self, leg: Leg) -> bool {
-        let Beginning { id, is_answered, has_followers } = self.beginning;
+        let Beginning { id, is_answered, has_followers, waits } = self.beginning;
         self.requests += 1;
         match self.order {
             None => {
@@ -345,7 +385,7 @@ impl Session {
             }
             Some(Order::Requests) if is_answered => {
                 self.turns.push_back(Turn::Leg(leg));
-                self.nodes[leg].expected.push_back(Expected::Answer);
+                self.nodes[leg].expected.push_back(if waits { Expected::Awaited } else { Expected::Answer });
             }
             Some(Order::Answers) => {
                 self.nodes[leg].unanswered += usize::from(is_answered);
@@ -454,7 +494,7 @@ impl Session {
                 if expected != Some(Expected::Nobody) {
                     self.turns.pop_front();
                 }
-                expected == Some(Expected::Answer)
+                expected.is_some_and(Expected::is_work)
             }
             Order::Answers => {
                 if self.speaking == Some(leg) {

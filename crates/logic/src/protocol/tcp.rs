@@ -42,7 +42,7 @@ mod tests {
         let scope = |first_bytes, input: &'static [u8], is_all| {
             let begin = Tcp { limits: Limits { head_bytes_max: 100, first_bytes } }.begin(input, is_all);
             match begin.expect("anything goes") {
-                Begin::NeedMore => None,
+                Begin::NeedMore | Begin::Nothing(_) => None,
                 Begin::Request(request) => Some(request.scope),
             }
         };

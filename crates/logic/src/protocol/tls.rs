@@ -175,7 +175,7 @@ pub(super) mod tests {
     fn begin(input: &[u8]) -> Result<Option<(String, String)>, Mistake> {
         let mut parser = Tls { limits: Limits { head_bytes_max: 4096, first_bytes: 0 }, hello: Vec::new() };
         Ok(match parser.begin(input, false)? {
-            Begin::NeedMore => None,
+            Begin::NeedMore | Begin::Nothing(_) => None,
             Begin::Request(Request { scope: Scope::Content(facts), .. }) => {
                 let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
                 Some((text(facts.host), text(facts.method)))

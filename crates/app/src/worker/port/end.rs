@@ -36,7 +36,9 @@ pub(super) enum End {
     BadHeader(BadHeader),
     /// More than this worker takes on.
     Overloaded,
-    /// The server ends, or has no such port any more.
+    /// The server ends, and nothing is under way.
+    Stopped,
+    /// It ends, and won't wait any longer for what is.
     Drained,
 }
 
@@ -47,9 +49,9 @@ impl From<Mistake> for End {
 }
 
 impl End {
-    /// Whether what both have heard is all there was.
-    fn is_clean(self) -> bool {
-        matches!(self, End::Done | End::Idle)
+    /// Whether what both have heard is all there was; `is_held`: bytes lie here that they haven't heard.
+    fn is_clean(self, is_held: bool) -> bool {
+        matches!(self, End::Done) || matches!(self, End::Idle | End::Stopped) && !is_held
     }
 }
 
@@ -66,6 +68,7 @@ impl fmt::Display for End {
             End::Mistake(mistake) => mistake.fmt(f),
             End::BadHeader(error) => error.fmt(f),
             End::Overloaded => f.write_str("overloaded"),
+            End::Stopped => f.write_str("stopped"),
             End::Drained => f.write_str("drained"),
         }
     }
@@ -76,6 +79,12 @@ impl<H: Host> Worker<H> {
     pub(super) fn end_relay(&mut self, token: Token, end: End) {
         let Some(mut relay) = self.ports.relays.remove(&token.index) else { return };
         let is_passing = relay.session.is_passing();
+        let is_held = relay
+            .open_legs()
+            .map(|(_, to)| to.stream)
+            .chain([relay.token])
+            .any(|stream| self.streams.get(stream).is_some_and(|stream| stream.held_bytes() > 0));
+        let is_clean = end.is_clean(is_held);
         // Who has said something and breaks off may have its reasons.
         let outcome = match end {
             End::NodeGone if relay.sent_bytes == 0 => Outcome::Failed,
@@ -90,12 +99,12 @@ impl<H: Host> Worker<H> {
                     port.dispatcher.end(to.node, outcome, self.now);
                 });
             }
-            match end.is_clean() || !is_passing {
+            match is_clean || !is_passing {
                 true => self.close_stream(to.stream),
                 false => self.cut_stream(to.stream),
             }
         }
-        match end.is_clean() {
+        match is_clean {
             true => self.close_stream(relay.token),
             false => self.cut_stream(relay.token),
         }
@@ -143,19 +152,22 @@ impl<H: Host> Worker<H> {
         let mut unreached = Vec::new();
         for relay in self.ports.relays.values() {
             let settings = &relay.settings;
+            let is_idle = !relay.session.is_passing() && relay.session.is_idle();
             if let Some(Drain { deadline, keep_idle, .. }) = self.drain {
-                if self.now >= deadline || !keep_idle && !relay.session.is_passing() && relay.session.is_idle() {
-                    over.push((relay.token, End::Drained));
+                let is_heard = self.streams.get(relay.token).is_none_or(|client| client.held_bytes() == 0);
+                let is_over = is_idle && is_heard;
+                if self.now >= deadline || !keep_idle && is_over {
+                    over.push((relay.token, if is_over { End::Stopped } else { End::Drained }));
                     continue;
                 }
                 next = next.min(deadline);
             }
             let mut due = relay.moved_at.after(settings.idle_timeout);
             let mut end = End::Idle;
-            let has_half = self.streams.get(relay.token).is_some_and(|client| !client.bytes().is_empty());
             let is_new = relay.session.requests() == 0;
-            if !relay.session.is_passing() && relay.session.is_idle() && (has_half || is_new) {
-                let late = relay.moved_at.after(settings.head_timeout);
+            let since = relay.head_since.or(is_new.then_some(relay.began));
+            if let Some(since) = since.filter(|_| is_idle) {
+                let late = since.after(settings.head_timeout);
                 (due, end) = if late < due { (late, End::Late) } else { (due, end) };
             }
             if self.now >= due {

@@ -36,6 +36,8 @@ pub(super) struct Relay {
     pub(super) began: Instant,
     /// When bytes last moved.
     pub(super) moved_at: Instant,
+    /// When the first byte came of a request of which isn't known yet where it goes.
+    pub(super) head_since: Option<Instant>,
     pub(super) received_bytes: u64,
     pub(super) sent_bytes: u64,
     /// Names of its nodes, for the log.
@@ -100,6 +102,7 @@ impl Relay {
             must_tell: false,
             began: now,
             moved_at: now,
+            head_since: None,
             received_bytes: 0,
             sent_bytes: 0,
             nodes: Vec::new(),
@@ -178,7 +181,10 @@ impl<H: Host> Worker<H> {
             return Err(End::ClientGone);
         }
         let (bytes, is_all) = (client.bytes(), client.has_ended());
-        match relay.session.client_step(bytes, is_all)? {
+        let step = relay.session.client_step(bytes, is_all)?;
+        let is_head = step == ClientStep::NeedMore && !bytes.is_empty();
+        relay.head_since = is_head.then(|| relay.head_since.unwrap_or(self.now));
+        match step {
             ClientStep::NeedMore if is_all && (!bytes.is_empty() || relay.session.is_in_request()) => {
                 Err(End::Unfinished)
             }
@@ -294,6 +300,7 @@ impl<H: Host> Worker<H> {
         }
         to.connect_by = None;
         to.has_spoken |= !stream.bytes().is_empty();
+        let is_finished = to.finished;
         let (has_ended, is_broken) = (stream.has_ended(), stream.is_gone());
         match relay.session.node_step(leg, stream.bytes())? {
             NodeStep::Give(bytes) => {
@@ -313,7 +320,8 @@ impl<H: Host> Worker<H> {
             NodeStep::NeedMore if is_broken && relay.session.is_needed(leg) => Err(End::NodeGone),
             NodeStep::NeedMore if has_ended && !relay.session.is_passing() => {
                 if relay.session.is_needed(leg) {
-                    return Err(End::NodeGone);
+                    // Told that the client has ended, it gives up what the client waited for.
+                    return Err(if is_finished { End::ClientGone } else { End::NodeGone });
                 }
                 // Between requests it may: the next one is told by another stream.
                 relay.session.close(leg);
@@ -340,6 +348,14 @@ impl<H: Host> Worker<H> {
         let client_is_done = client.has_ended() && client.bytes().is_empty();
         let client_is_flushed = client.is_flushed();
         if !is_passing {
+            // An answer that waits for what others do isn't wanted without end: the node is told that its client has ended.
+            if client_is_done
+                && let Some(to) = relay.session.awaited().and_then(|leg| relay.legs[leg].as_mut())
+                && let Some(stream) = self.streams.get(to.stream)
+                && !std::mem::replace(&mut to.finished, true)
+            {
+                stream.finish(&mut self.reactor);
+            }
             let is_over = client_is_done || relay.session.has_said_goodbye();
             return if is_over && relay.session.is_idle() && client_is_flushed { Err(End::Done) } else { Ok(()) };
         }

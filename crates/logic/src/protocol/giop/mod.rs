@@ -173,7 +173,7 @@ fn locate_request<'i>(reader: &mut Reader<'i>, minor: u8) -> Option<Request<'i>>
 
 fn about<'i>(id: u32, is_answered: bool, path: &'i [u8], method: &'i [u8]) -> Request<'i> {
     let scope = Scope::Content(Facts { method, path, ..Facts::default() });
-    Request { scope, id: Some(id), is_answered, has_followers: false }
+    Request { id: Some(id), is_answered, ..Request::new(scope) }
 }
 
 #[cfg(test)]

@@ -87,7 +87,7 @@ fn parser() -> Giop {
 
 fn begin(input: &[u8]) -> Result<Option<Request<'_>>, Mistake> {
     Ok(match parser().begin(input, false)? {
-        Begin::NeedMore => None,
+        Begin::NeedMore | Begin::Nothing(_) => None,
         Begin::Request(request) => Some(request),
     })
 }
@@ -153,7 +153,7 @@ fn what_follows_a_request_names_it_or_comes_at_once() {
     let mut parser = parser();
     let mut scope = |message: &[u8]| match parser.begin(message, false) {
         Ok(Begin::Request(request)) => Ok((format!("{:?}", request.scope), request.has_followers)),
-        Ok(Begin::NeedMore) => panic!("it's whole"),
+        Ok(Begin::NeedMore | Begin::Nothing(_)) => panic!("it's whole"),
         Err(mistake) => Err(mistake),
     };
     assert_eq!(scope(&fragment(2, 9, false)), Ok(("Follows(9)".to_owned(), false)));

@@ -170,6 +170,18 @@ pub(super) fn goes(name: &[u8]) -> Goes {
     }
 }
 
+/// Whether a command that goes everywhere needn't be told again once the same has been said anew: nothing else depends on it.
+pub(super) fn is_replaced(name: &[u8]) -> bool {
+    [&b"SELECT"[..], b"READONLY", b"READWRITE"].iter().any(|known| name.eq_ignore_ascii_case(known))
+}
+
+/// Whether a command may wait until another client has done something.
+pub(super) fn waits(name: &[u8]) -> bool {
+    const WAITING: [&[u8]; 8] =
+        [b"BLMOVE", b"BLMPOP", b"BLPOP", b"BRPOP", b"BRPOPLPUSH", b"BZMPOP", b"BZPOPMAX", b"BZPOPMIN"];
+    WAITING.iter().any(|known| name.eq_ignore_ascii_case(known))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

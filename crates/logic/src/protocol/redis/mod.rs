@@ -64,23 +64,38 @@ struct Redis {
 impl Parser for Redis {
     fn begin<'i>(&mut self, input: &'i [u8], _is_all: bool) -> Result<Begin<'i>, Mistake> {
         self.hand = Hand::Nothing;
-        // Empty lines between requests mean nothing: they go along with the next one's bytes.
-        let mut head = Head { rest: skip_blank(input), arguments: [b""; SEEN_MAX], seen: 0, count: 0, is_whole: false };
-        match head.rest.first() {
+        let mut head =
+            Head { rest: input, arguments: [b""; SEEN_MAX], seen: 0, count: 0, escaped: None, is_whole: false };
+        match input.first() {
             None => return Ok(Begin::NeedMore),
+            // Empty lines, empty arrays and lines of blanks aren't answered.
+            Some(b'\r' | b'\n') => {
+                return Ok(Begin::Nothing(input.iter().take_while(|byte| b"\r\n".contains(byte)).count()));
+            }
             Some(b'*') => {
                 if !head.read_array()? {
                     return Ok(Begin::NeedMore);
                 }
+                if head.count == 0 {
+                    return Ok(Begin::Nothing(input.len() - head.rest.len()));
+                }
             }
-            Some(byte) if byte.is_ascii_alphabetic() => {
-                let Some(end) = memchr::memchr(b'\n', head.rest) else { return Ok(Begin::NeedMore) };
-                head.read_words(head.rest[..end].trim_ascii());
+            Some(byte) if byte.is_ascii_alphabetic() || b" \t\"'".contains(byte) => {
+                let Some(end) = memchr::memchr(b'\n', input) else { return Ok(Begin::NeedMore) };
+                if !head.read_words(input[..end].trim_ascii()) {
+                    return Ok(Begin::Request(Request::new(Scope::Nobody(QUOTES.to_vec()))));
+                }
+                if head.count == 0 {
+                    return Ok(Begin::Nothing(end + 1));
+                }
             }
             Some(_) => return Err(NOT_REDIS),
         }
         let goes = command::goes(head.arguments[0]);
         let scope = match goes {
+            Goes::ByKey(keys) if head.escaped.is_some_and(|place| place < 2 || keys != Keys::At(1)) => {
+                Scope::Nobody(QUOTES.to_vec())
+            }
             Goes::ByKey(keys) => match head.key(keys)? {
                 Some(Key::One(key)) => Scope::Content(Facts { path: hashed(key), ..Facts::default() }),
                 Some(Key::Several) => Scope::Nobody(CROSS_SLOT.to_vec()),
@@ -89,25 +104,24 @@ impl Parser for Redis {
                 None => return Ok(Begin::NeedMore),
             },
             Goes::Anywhere => Scope::Any,
-            Goes::Everywhere => Scope::Every,
+            Goes::Everywhere => Scope::Every { is_replaced: command::is_replaced(head.arguments[0]) },
             Goes::Nowhere => Scope::Nobody(refusal(head.arguments[0])),
             Goes::Away => Scope::Ends(b"+OK\r\n".to_vec()),
         };
-        Ok(Begin::Request(Request::new(scope)))
+        Ok(Begin::Request(Request { waits: command::waits(head.arguments[0]), ..Request::new(scope) }))
     }
 
     fn go_on(&mut self, input: &[u8]) -> Result<Piece, Mistake> {
         let mut at = 0;
         if self.hand == Hand::Nothing {
-            at = input.len() - skip_blank(input).len();
-            self.hand = match input.get(at) {
-                None => return Ok(Piece { bytes: at, is_last: false }),
-                Some(b'*') => match number_line(&input[at..], ARGUMENTS_MAX).map_err(|()| NOT_REDIS)? {
+            self.hand = match input.first() {
+                None => return Ok(Piece { bytes: 0, is_last: false }),
+                Some(b'*') => match number_line(input, ARGUMENTS_MAX).map_err(|()| NOT_REDIS)? {
                     Some((count, bytes)) => {
                         at += bytes;
                         Hand::Arguments(count.max(0).cast_unsigned())
                     }
-                    None => return Ok(Piece { bytes: at, is_last: false }),
+                    None => return Ok(Piece { bytes: 0, is_last: false }),
                 },
                 Some(_) => Hand::Line,
             };
@@ -154,6 +168,9 @@ impl Parser for Redis {
 const CROSS_SLOT: &[u8] =
     b"-CROSSSLOT leat: the keys of one request must be at one node; put what they have in common in {braces}\r\n";
 
+const QUOTES: &[u8] =
+    b"-ERR leat: quotes in a line must be around whole words, and without escapes in what says where it goes; an array needs none\r\n";
+
 fn refusal(name: &[u8]) -> Vec<u8> {
     let name: String =
         name.iter().take(32).map(|byte| if byte.is_ascii_graphic() { char::from(*byte) } else { '?' }).collect();
@@ -161,11 +178,6 @@ fn refusal(name: &[u8]) -> Vec<u8> {
         "-ERR leat: {name} needs a connection to one node, or all of them at once: ask a node itself, or write schedule = \"connection\" for the port\r\n"
     )
     .into_bytes()
-}
-
-fn skip_blank(input: &[u8]) -> &[u8] {
-    let blank = input.iter().take_while(|&&byte| byte == b'\r' || byte == b'\n').count();
-    &input[blank..]
 }
 
 /// `$length\r\n`.
@@ -200,6 +212,8 @@ struct Head<'i> {
     seen: usize,
     /// All that it has.
     count: u64,
+    /// The first whose bytes aren't those that it stands for.
+    escaped: Option<u64>,
     /// No more come: it's a line.
     is_whole: bool,
 }
@@ -226,14 +240,23 @@ impl<'i> Head<'i> {
         Ok(self.seen > 0 || self.count == 0)
     }
 
-    fn read_words(&mut self, line: &'i [u8]) {
-        let mut words = line.split(|byte| byte.is_ascii_whitespace()).filter(|word| !word.is_empty());
-        for word in words.by_ref().take(SEEN_MAX) {
-            self.arguments[self.seen] = word;
-            self.seen += 1;
-        }
-        self.count = self.seen as u64 + words.count() as u64;
+    /// Reads a line's words. False if it isn't known what they stand for.
+    fn read_words(&mut self, line: &'i [u8]) -> bool {
         self.is_whole = true;
+        let mut rest = line.trim_ascii_start();
+        while !rest.is_empty() {
+            let Some((word, after)) = next_word(rest) else { return false };
+            if word.contains(&b'\\') && b"\"'".contains(&rest[0]) {
+                self.escaped = self.escaped.or(Some(self.count));
+            }
+            if self.seen < SEEN_MAX {
+                self.arguments[self.seen] = word;
+                self.seen += 1;
+            }
+            self.count += 1;
+            rest = after.trim_ascii_start();
+        }
+        true
     }
 
     /// One of the first arguments; `None` until it's there.
@@ -245,6 +268,27 @@ impl<'i> Head<'i> {
     fn number(&self, place: usize) -> Option<u64> {
         std::str::from_utf8(self.argument(place)?).ok()?.parse().ok()
     }
+}
+
+/// The first word of a line, without its quotes, and what follows it; `None` if quotes aren't around a whole word.
+fn next_word(line: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (&first, inner) = line.split_first()?;
+    let is_quoted = first == b'"' || first == b'\'';
+    let mut end = 0;
+    if is_quoted {
+        while *inner.get(end)? != first {
+            end += if inner[end] == b'\\' { 2 } else { 1 };
+        }
+        let after = &inner[end + 1..];
+        return after.first().is_none_or(u8::is_ascii_whitespace).then_some((&inner[..end], after));
+    }
+    while line.get(end).is_some_and(|byte| !byte.is_ascii_whitespace()) {
+        if b"\"'".contains(&line[end]) {
+            return None;
+        }
+        end += 1;
+    }
+    Some(line.split_at(end))
 }
 
 fn next_argument<'i>(rest: &mut &'i [u8]) -> Result<Option<&'i [u8]>, Mistake> {

@@ -1,0 +1,146 @@
+//! How connections end at a dispatcher's ports: what is cut, what ends in order, and what is heard before.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::on_both_reactors;
+use crate::ports::{Nodes, configuration, connect, count, dispatch, rest};
+use crate::support::patience::PATIENCE;
+use crate::support::{Directory, Reactor, Server, eventually};
+
+const GET: &[u8] = b"*2\r\n$3\r\nGET\r\n$1\r\nk\r\n";
+const POP: &[u8] = b"*3\r\n$5\r\nBLPOP\r\n$1\r\nk\r\n$1\r\n0\r\n";
+
+/// Answers each GET with this value.
+fn answer_gets(mut stream: &TcpStream, value: &[u8]) {
+    let answer = [format!("${}\r\n", value.len()).as_bytes(), value, b"\r\n"].concat();
+    while stream.read_exact(&mut [0; GET.len()]).is_ok() {
+        let _ = stream.write_all(&answer);
+    }
+}
+
+fn hear(stream: &mut TcpStream, expected: &[u8]) {
+    let mut heard = vec![0; expected.len()];
+    stream.read_exact(&mut heard).unwrap();
+    assert!(heard == expected, "{} instead of {}", heard.escape_ascii(), expected.escape_ascii());
+}
+
+fn assert_is_cut(stream: &mut TcpStream) {
+    let error = stream.read_to_end(&mut Vec::new()).expect_err("a reset");
+    assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+}
+
+fn a_request_s_time_begins_with_its_first_byte(reactor: Reactor) {
+    let directory = Directory::new();
+    let nodes = Nodes::start(1, |_, stream| answer_gets(&stream, b"v"));
+    let tick = format!("[[cluster.port]]\nname = \"tick\"\nlisten = \"127.0.0.4:0\"\nnode_port = {}\n", nodes.port);
+    let keys = format!("protocol = \"redis\"\nhead_timeout = \"2s\"\n{tick}idle_timeout = \"100ms\"");
+    let text = configuration(1, nodes.port, &keys).replace("[admin]", "[limits]\nstall_timeout = \"100ms\"\n[admin]");
+    let server = Server::configured_with_listeners(reactor, &directory, &text, 2);
+    let mut kept = connect(server.address());
+    kept.write_all(GET).unwrap();
+    hear(&mut kept, b"$1\r\nv\r\n");
+    // Whoever says half of something now is cut when a request's time is over.
+    let mut half = connect(server.address());
+    half.write_all(&GET[..9]).unwrap();
+    assert_is_cut(&mut half);
+    // That time begins now for the other one, whoever is looked at meanwhile.
+    kept.write_all(&GET[..9]).unwrap();
+    assert_eq!(rest(&mut connect(server.addresses()[1])), b"");
+    kept.write_all(&GET[9..]).unwrap();
+    hear(&mut kept, b"$1\r\nv\r\n");
+    assert_eq!(count(&server, "mistakes_total"), 1);
+}
+
+fn a_server_that_ends_says_all_that_it_has(reactor: Reactor) {
+    let directory = Directory::new();
+    let value = vec![b'v'; 200_000];
+    let sent = value.clone();
+    let nodes = Nodes::start(1, move |_, stream| answer_gets(&stream, &sent));
+    let mut server = dispatch(reactor, &directory, 1, nodes.port, "protocol = \"redis\"");
+    let mut idle = connect(server.address());
+    idle.write_all(GET).unwrap();
+    let expected = [b"$200000\r\n", &value[..], b"\r\n"].concat();
+    hear(&mut idle, &expected);
+    let mut slow = connect(server.address());
+    slow.write_all(GET).unwrap();
+    let size = expected.len() as u64;
+    eventually("the answer is on its way", || (count(&server, "sent_bytes_total") == 2 * size).then_some(()));
+    let mut busy = connect(server.address());
+    busy.write_all(&GET.repeat(100)).unwrap();
+    eventually("it's told", || (count(&server, "requests_total") == 102).then_some(()));
+    server.signal("TERM");
+    assert_eq!(rest(&mut idle), b"", "nothing was under way");
+    assert!(rest(&mut slow) == expected, "all of it");
+    assert!(rest(&mut busy) == expected.repeat(100), "all of them");
+    assert!(server.wait_for_end().success());
+}
+
+fn who_is_let_go_before_hearing_all_is_cut(reactor: Reactor) {
+    let directory = Directory::new();
+    let nodes = Nodes::start(1, |_, mut stream| {
+        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        let _ = stream.write_all(&vec![b'x'; 50_000_000]);
+    });
+    let server = dispatch(reactor, &directory, 1, nodes.port, "idle_timeout = \"300ms\"");
+    let mut client = connect(server.address());
+    client.read_exact(&mut [0; 10]).unwrap();
+    eventually("it's let go", || (count(&server, "connections") == 0).then_some(()));
+    assert_is_cut(&mut client);
+}
+
+fn who_waits_for_others_and_goes_takes_nothing(reactor: Reactor) {
+    let directory = Directory::new();
+    let (asked, ended) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (asking, ending) = (asked.clone(), ended.clone());
+    // As Redis does: it forgets who ends while nobody has pushed anything.
+    let nodes = Nodes::start(1, move |_, mut stream| {
+        if stream.read_exact(&mut [0; POP.len()]).is_err() {
+            return;
+        }
+        if asking.fetch_add(1, Ordering::SeqCst) == 1 {
+            stream.write_all(b"*2\r\n$1\r\nk\r\n$3\r\njob\r\n").unwrap();
+        }
+        if matches!(stream.read(&mut [0; 1]), Ok(0)) {
+            ending.fetch_add(1, Ordering::SeqCst);
+        }
+    });
+    let server = dispatch(reactor, &directory, 1, nodes.port, "protocol = \"redis\"");
+    let mut gone = connect(server.address());
+    gone.write_all(POP).unwrap();
+    eventually("the node is asked", || (asked.load(Ordering::SeqCst) == 1).then_some(()));
+    drop(gone);
+    eventually("the node hears that the client has gone", || (ended.load(Ordering::SeqCst) == 1).then_some(()));
+    // Who only ends its side hears what there is.
+    let mut half_closed = connect(server.address());
+    half_closed.write_all(POP).unwrap();
+    half_closed.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(rest(&mut half_closed), b"*2\r\n$1\r\nk\r\n$3\r\njob\r\n");
+    eventually("both are over", || (count(&server, "connections") == 0).then_some(()));
+    assert_eq!(count(&server, "failures_total"), 0, "no node has failed");
+}
+
+fn empty_lines_and_empty_requests_wait_for_nothing(reactor: Reactor) {
+    let directory = Directory::new();
+    let nodes = Nodes::start(2, |_, stream| answer_gets(&stream, b"v"));
+    let server = dispatch(reactor, &directory, 2, nodes.port, "protocol = \"redis\"");
+    let mut client = connect(server.address());
+    for nothing in [&b"\r\n"[..], b"*0\r\n", b"*-1\r\n\r\n", b" \r\n"] {
+        client.write_all(&[nothing, GET, nothing].concat()).unwrap();
+        hear(&mut client, b"$1\r\nv\r\n");
+    }
+    client.write_all(&[GET, b"\r\n"].concat()).unwrap();
+    client.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(rest(&mut client), b"$1\r\nv\r\n", "an empty line at the end is no half request");
+    assert_eq!(count(&server, "requests_total"), 5);
+}
+
+on_both_reactors!(
+    a_request_s_time_begins_with_its_first_byte,
+    a_server_that_ends_says_all_that_it_has,
+    who_is_let_go_before_hearing_all_is_cut,
+    who_waits_for_others_and_goes_takes_nothing,
+    empty_lines_and_empty_requests_wait_for_nothing,
+);
