@@ -299,11 +299,17 @@ pub fn send(socket: RawFd, bytes: &[u8], more: bool) -> SendNow {
     send_with(|| rustix::net::send(borrow(socket), bytes, flags))
 }
 
-/// Sends what fits of two runs of bytes, one after the other, without waiting.
-pub fn send_both(socket: RawFd, first: &[u8], second: &[u8]) -> SendNow {
-    let parts = [IoSlice::new(first), IoSlice::new(second)];
-    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-    send_with(|| rustix::net::sendmsg(borrow(socket), &parts, &mut SendAncillaryBuffer::default(), flags))
+/// Sends what fits of several runs of bytes, one after the other, without waiting.
+pub fn send_parts(socket: RawFd, parts: &[IoSlice<'_>]) -> SendNow {
+    let empty = parts.iter().take_while(|part| part.is_empty()).count();
+    match &parts[empty..] {
+        [] => SendNow::Sent(0),
+        [only] => send(socket, only, false),
+        parts => {
+            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+            send_with(|| rustix::net::sendmsg(borrow(socket), parts, &mut SendAncillaryBuffer::default(), flags))
+        }
+    }
 }
 
 /// Sends what fits of a file's range from the page cache. The socket must be non-blocking: sendfile(2) has no flag for it.

@@ -6,7 +6,7 @@
 //! Back-pressure is by credit: a receive is asked for only while its bytes have a place, and an owner puts in no more than [`Stream::room`].
 
 use std::collections::BTreeMap;
-use std::io;
+use std::io::{self, IoSlice};
 use std::rc::Rc;
 
 use leat_host::reactor::{RECEIVE_BUFFER_BYTES, Reactor, ReceiveBuffer, SendNow, Socket, Token};
@@ -16,8 +16,8 @@ use super::{Host, Stage, Worker};
 
 /// Bytes received that the owner hasn't taken.
 const INBOX_BYTES_MAX: usize = 64 * 1024;
-/// Bytes that wait to be sent.
-const OUTBOX_BYTES_MAX: usize = 64 * 1024;
+/// Bytes that wait to be sent: all that a client's or another stream's inbox may hold goes out in one piece, behind a head.
+const OUTBOX_BYTES_MAX: usize = INBOX_BYTES_MAX + RECEIVE_BUFFER_BYTES;
 /// Buffers kept for those from whom much comes.
 const ROOMS_MAX: usize = 16;
 
@@ -292,7 +292,7 @@ impl Stream {
     pub(super) fn say<R: Reactor>(&mut self, reactor: &mut R, mut bytes: &[u8]) {
         let Flags { connecting, awaiting, closing, deaf, .. } = self.flags;
         if !(connecting || awaiting || closing || deaf || bytes.is_empty()) {
-            match reactor.send_both_now(self.socket, &self.outbox[self.sent..], bytes) {
+            match reactor.send_parts_now(self.socket, &[IoSlice::new(&self.outbox[self.sent..]), IoSlice::new(bytes)]) {
                 SendNow::Sent(count) => {
                     let of_outbox = count.min(self.outbox.len() - self.sent);
                     self.sent += of_outbox;

@@ -289,6 +289,39 @@ fn an_early_reply_gets_through(reactor: Reactor) {
     assert_eq!((reply.status, reply.text()), (413, "no".to_owned()));
 }
 
+/// Some too small to be sent from where they lie, more than are sent together, and larger than what is received at once.
+fn chunks_of_any_size_come_through(reactor: Reactor) {
+    let directory = Directory::new();
+    let sizes =
+        [[1; 300].as_slice(), &[20_000, 1, 4095, 4096, 4097], &[7; 1000], &[100_000, 2, 65_536, 8192, 3]].concat();
+    let content: Vec<u8> = (0..sizes.iter().sum::<usize>()).map(|at| (at % 251) as u8).collect();
+    let mut reply = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec();
+    let mut rest = content.as_slice();
+    for &size in &sizes {
+        let chunk;
+        (chunk, rest) = rest.split_at(size);
+        reply.extend_from_slice(format!("{size:x}{}\r\n", if size > 1000 { ";it=said" } else { "" }).as_bytes());
+        reply.extend_from_slice(chunk);
+        reply.extend_from_slice(b"\r\n");
+    }
+    reply.extend_from_slice(b"0\r\nX-Trailer: 1\r\n\r\n");
+    let upstream = Upstream::start(move |conversation| {
+        while conversation.head().is_some() {
+            conversation.say(&reply);
+        }
+    });
+    let server = serve(reactor, &directory, &[upstream.address()], "");
+    let mut client = server.connect();
+    for _ in 0..3 {
+        let reply = client.get("/api/");
+        assert_eq!((reply.status, reply.field("content-length")), (200, None));
+        assert!(reply.body == content, "what came isn't what was sent");
+    }
+    let mut old = server.connect();
+    old.send("GET /api/ HTTP/1.0\r\nHost: it.test\r\n\r\n");
+    assert!(old.until_closed().ends_with(&content), "what came isn't what was sent");
+}
+
 fn half_a_reply_never_looks_whole(reactor: Reactor) {
     let directory = Directory::new();
     let upstream = Upstream::start(|conversation| {
@@ -651,6 +684,7 @@ on_both_reactors!(
     leave_to_send_content_is_given,
     interim_replies_come_as_they_are_said,
     an_early_reply_gets_through,
+    chunks_of_any_size_come_through,
     half_a_reply_never_looks_whole,
     half_a_reply_without_a_length_ends_with_a_reset,
     a_reset_in_the_middle_of_an_upload_is_no_end,

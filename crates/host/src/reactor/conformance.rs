@@ -1,6 +1,6 @@
 //! What every reactor must do, run for each of them against real sockets. Waits are for completions, never for time to pass.
 
-use std::io::{Read, Write};
+use std::io::{IoSlice, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -432,8 +432,9 @@ fn one_end_of_a_pair_is_a_connection_like_any<R: Reactor>(reactor: R) {
     other.write_all(b"two").unwrap();
     assert_eq!(bench.take(token), b"two");
     assert!(matches!(bench.reactor.send_now(socket, b"three", false), SendNow::Sent(5)));
-    assert!(matches!(bench.reactor.send_both_now(socket, b", ", b"four"), SendNow::Sent(6)));
-    assert!(matches!(bench.reactor.send_both_now(socket, b"", b", five"), SendNow::Sent(6)));
+    let parts = [b"", &b", "[..], b"four", b"", b", five"].map(IoSlice::new);
+    assert!(matches!(bench.reactor.send_parts_now(socket, &parts[..3]), SendNow::Sent(6)));
+    assert!(matches!(bench.reactor.send_parts_now(socket, &parts[3..]), SendNow::Sent(6)));
     bench.reactor.shutdown(socket, token, false);
     let mut got = String::new();
     other.read_to_string(&mut got).unwrap();

@@ -3,7 +3,7 @@
 //! System calls for a small request on a kept connection: its share of one epoll_wait, one recv, one send.
 
 use std::collections::VecDeque;
-use std::io;
+use std::io::{self, IoSlice};
 use std::mem;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
@@ -188,13 +188,10 @@ impl Epoll {
             let head_left = unsent.transmit.head.get(unsent.done_bytes..).unwrap_or_default();
             let body_done = unsent.done_bytes.saturating_sub(unsent.transmit.head.len());
             let body_left = &unsent.transmit.body[body_done..];
-            let outcome = match (head_left.is_empty(), body_left.is_empty()) {
-                (true, true) => break None,
-                (false, true) => socket::send(descriptor, head_left, false),
-                (true, false) => socket::send(descriptor, body_left, false),
-                (false, false) => socket::send_both(descriptor, head_left, body_left),
-            };
-            match outcome {
+            if head_left.is_empty() && body_left.is_empty() {
+                break None;
+            }
+            match socket::send_parts(descriptor, &[IoSlice::new(head_left), IoSlice::new(body_left)]) {
                 SendNow::Sent(count) => unsent.done_bytes += count,
                 SendNow::Blocked => {
                     self.slots[token.index as usize].unsent = Some(unsent);
@@ -377,7 +374,7 @@ impl Reactor for Epoll {
         let whole = transmit.len();
         let first = match transmit.one_piece() {
             Some(bytes) => socket::send(raw(socket), bytes, false),
-            None => socket::send_both(raw(socket), &transmit.head, &transmit.body),
+            None => socket::send_parts(raw(socket), &[IoSlice::new(&transmit.head), IoSlice::new(&transmit.body)]),
         };
         let done_bytes = match first {
             SendNow::Sent(count) if count == whole => {
@@ -402,11 +399,8 @@ impl Reactor for Epoll {
         socket::send(raw(socket), bytes, more)
     }
 
-    fn send_both_now(&mut self, socket: Socket, first: &[u8], second: &[u8]) -> SendNow {
-        match first.is_empty() {
-            true => socket::send(raw(socket), second, false),
-            false => socket::send_both(raw(socket), first, second),
-        }
+    fn send_parts_now(&mut self, socket: Socket, parts: &[IoSlice<'_>]) -> SendNow {
+        socket::send_parts(raw(socket), parts)
     }
 
     fn send_file_now(&mut self, socket: Socket, _token: Token, file: &Self::File, offset: u64, len: usize) -> SendNow {

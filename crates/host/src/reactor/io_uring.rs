@@ -9,7 +9,7 @@ mod receive;
 mod send;
 
 use std::collections::VecDeque;
-use std::io;
+use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
@@ -439,11 +439,8 @@ impl Reactor for IoUring {
         socket::send(raw(socket), bytes, more)
     }
 
-    fn send_both_now(&mut self, socket: Socket, first: &[u8], second: &[u8]) -> SendNow {
-        match first.is_empty() {
-            true => socket::send(raw(socket), second, false),
-            false => socket::send_both(raw(socket), first, second),
-        }
+    fn send_parts_now(&mut self, socket: Socket, parts: &[IoSlice<'_>]) -> SendNow {
+        socket::send_parts(raw(socket), parts)
     }
 
     fn send_file_now(&mut self, socket: Socket, token: Token, file: &Self::File, offset: u64, len: usize) -> SendNow {

@@ -7,7 +7,7 @@ mod buffers;
 mod epoll;
 mod io_uring;
 
-use std::io;
+use std::io::{self, IoSlice};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -20,6 +20,8 @@ pub use io_uring::IoUring;
 
 /// Bytes in one receive buffer. A browser's request head is 0.6 to 2 KB: one buffer holds it whole, and a page of other protocols with what goes before it.
 pub const RECEIVE_BUFFER_BYTES: usize = 8192;
+/// Runs of bytes in one [`Reactor::send_parts_now`]; the kernel takes 1,024 (`UIO_MAXIOV`).
+pub const PARTS_MAX: usize = 64;
 
 /// Receive buffers of one worker: 4 MB, of which only what has been touched is resident. When all are taken, receiving waits until the
 /// worker has processed some: that is the back-pressure on clients.
@@ -257,10 +259,10 @@ pub trait Reactor {
     /// Sends as much as fits now. `more` tells the kernel that a file follows, so that head and file share a segment.
     fn send_now(&mut self, socket: Socket, bytes: &[u8], more: bool) -> SendNow;
 
-    /// Sends as much as fits now of two runs of bytes, one after the other.
-    fn send_both_now(&mut self, socket: Socket, first: &[u8], second: &[u8]) -> SendNow {
-        let (bytes, more) = if first.is_empty() { (second, false) } else { (first, !second.is_empty()) };
-        self.send_now(socket, bytes, more)
+    /// Sends as much as fits now of several runs of bytes, one after the other; [`PARTS_MAX`] at most.
+    fn send_parts_now(&mut self, socket: Socket, parts: &[IoSlice<'_>]) -> SendNow {
+        let first = parts.iter().find(|part| !part.is_empty());
+        self.send_now(socket, first.map_or(&[], |part| &part[..]), false)
     }
 
     /// Sends file bytes `offset..offset + len`, as many as fit now, from the page cache. The caller has made sure that they are there.

@@ -1,7 +1,9 @@
 //! Between a client and a program: the request's content to the one, the reply to the other. Neither is read from faster than the other takes.
 
+use std::io::{IoSlice, Write};
+
 use bytes::Bytes;
-use leat_host::reactor::{Reactor, SendNow, Token};
+use leat_host::reactor::{PARTS_MAX, Reactor, SendNow, Token};
 use leat_logic::cgi::{BadReply, ReplyHead, ReplyStep};
 use leat_logic::fastcgi::{Encoder, Step};
 use leat_logic::http::{self, HeadWriter, Method, Progress, Request, Status, Version};
@@ -17,6 +19,8 @@ use super::proxy::Stop;
 const PENDING_BYTES_MAX: u64 = 64 * 1024;
 /// Parts of a request's content that are received beyond the first in one turn, of 64 KB at most.
 const CONTENT_PARTS_MAX: u32 = 2;
+/// Parts of a reply's content that are sent together: chunks, as they came.
+const CONTENT_SLICES_MAX: usize = PARTS_MAX - 2;
 /// Less is copied behind its head: one piece to be sent.
 const SENT_THROUGH_BYTES_MIN: usize = 4096;
 
@@ -282,21 +286,36 @@ impl<H: Host> Worker<H> {
                 if let Talk::Http { reader, .. } = &run.talk {
                     reader.handle_end()?;
                 }
+                if run.framing == Some(Framing::Chunked) {
+                    out.extend_from_slice(b"0\r\n\r\n");
+                }
             }
             Said::All => {}
-        }
-        if run.framing == Some(Framing::Chunked) {
-            out.extend_from_slice(b"0\r\n\r\n");
         }
         Ok(Heard::All)
     }
 
-    /// Reads a reply as far as it has come; how many bytes that were.
+    /// Reads a reply as far as it has come, and sends its content on; how many bytes that were.
     fn read_upstream(
         &mut self,
         token: Token,
         run: &mut ProgramRun,
         bytes: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<(usize, Said), Bad> {
+        let mut content = Vec::new();
+        let read = self.read_reply_parts(token, run, bytes, &mut content, out);
+        let is_all = matches!(read, Ok((_, Said::All)));
+        self.send_content(token, run.framing, &content, is_all, out);
+        read
+    }
+
+    fn read_reply_parts<'b>(
+        &mut self,
+        token: Token,
+        run: &mut ProgramRun,
+        bytes: &'b [u8],
+        parts: &mut Vec<&'b [u8]>,
         out: &mut Vec<u8>,
     ) -> Result<(usize, Said), Bad> {
         let mut done = 0;
@@ -315,44 +334,78 @@ impl<H: Host> Worker<H> {
                     run.framing = Some(self.begin_reply(token, status, &lines, length, out));
                 }
                 http::client::ReplyStep::Content(content) => {
-                    let count = match run.framing {
-                        Some(Framing::Plain) => self.send_through(token, content, out),
-                        framing => push_content(content, framing, out),
-                    };
-                    self.count_content(token, count);
+                    parts.push(content);
+                    if parts.len() == CONTENT_SLICES_MAX {
+                        self.send_content(token, run.framing, parts, false, out);
+                        parts.clear();
+                    }
                 }
                 http::client::ReplyStep::End => return Ok((done, Said::All)),
             }
         }
     }
 
-    /// Sends content of a reply, behind what is in `out`, from where it lies: what is copied before it's sent costs half as much again. What can't be sent
-    /// now is put in `out`. Returns how much content it was.
-    fn send_through(&mut self, token: Token, content: &[u8], out: &mut Vec<u8>) -> u64 {
+    /// Sends content of a reply, its last if `is_all`, behind what is in `out`: in one chunk, whatever chunks it came in.
+    fn send_content(
+        &mut self,
+        token: Token,
+        framing: Option<Framing>,
+        content: &[&[u8]],
+        is_all: bool,
+        out: &mut Vec<u8>,
+    ) {
+        let count: usize = content.iter().map(|part| part.len()).sum();
+        match framing {
+            Some(Framing::Dropped) | None => return,
+            Some(Framing::Plain) => self.send_through(token, content, b"", out),
+            Some(Framing::Chunked) => {
+                if count > 0 {
+                    begin_chunk(count, out);
+                }
+                let end: &[u8] = match (count > 0, is_all) {
+                    (true, false) => b"\r\n",
+                    (true, true) => b"\r\n0\r\n\r\n",
+                    (false, true) => b"0\r\n\r\n",
+                    (false, false) => b"",
+                };
+                self.send_through(token, content, end, out);
+            }
+        }
+        self.count_content(token, count as u64);
+    }
+
+    /// Sends `content`, and `end` behind it, after what is in `out`, from where it lies: what is copied before it's sent costs half as much again. What
+    /// can't be sent now is put in `out`.
+    fn send_through(&mut self, token: Token, content: &[&[u8]], end: &[u8], out: &mut Vec<u8>) {
         let connection = &mut self.connections[token];
         let most = self.gates[connection.site as usize].bytes_max(usize::MAX, self.now);
-        let Some(exchange) = connection.exchange.as_mut() else { return 0 };
+        let Some(exchange) = connection.exchange.as_mut() else { return };
         let flags = &mut connection.flags;
         let is_first = exchange.pieces.is_empty() && !flags.awaiting && !flags.sending;
-        let mut rest = content;
-        if is_first && content.len() >= SENT_THROUGH_BYTES_MIN && out.len() + content.len() <= most {
-            let outcome = self.reactor.send_both_now(connection.socket, out, content);
-            let count = if let SendNow::Sent(count) = outcome { count } else { 0 };
-            self.meter.did(Operation::Send, count as u64);
-            if count > 0 {
+        let bytes = out.len() + content.iter().map(|part| part.len()).sum::<usize>() + end.len();
+        let mut done = 0;
+        if is_first && bytes >= SENT_THROUGH_BYTES_MIN && bytes <= most {
+            let parts: Vec<_> = [&out[..]].iter().chain(content).chain(&[end]).map(|part| IoSlice::new(part)).collect();
+            let outcome = self.reactor.send_parts_now(connection.socket, &parts);
+            done = if let SendNow::Sent(count) = outcome { count } else { 0 };
+            self.meter.did(Operation::Send, done as u64);
+            if done > 0 {
                 connection.http.handle_transmit_progress(self.now);
             }
-            if count < out.len() + content.len() && matches!(outcome, SendNow::Sent(_) | SendNow::Blocked) {
+            if done < bytes && matches!(outcome, SendNow::Sent(_) | SendNow::Blocked) {
                 exchange.blocked_since.get_or_insert(self.now);
                 flags.awaiting = true;
                 self.reactor.await_writable(connection.socket, token);
             }
-            let of_out = count.min(out.len());
-            out.drain(..of_out);
-            rest = &content[count - of_out..];
         }
-        out.extend_from_slice(rest);
-        content.len() as u64
+        let of_out = done.min(out.len());
+        out.drain(..of_out);
+        done -= of_out;
+        for part in content.iter().chain(&[end]) {
+            let of_part = done.min(part.len());
+            out.extend_from_slice(&part[of_part..]);
+            done -= of_part;
+        }
     }
 
     fn count_content(&mut self, token: Token, count: u64) {
@@ -516,8 +569,13 @@ fn push_content(content: &[u8], framing: Option<Framing>, out: &mut Vec<u8>) -> 
     content.len() as u64
 }
 
+fn begin_chunk(bytes: usize, out: &mut Vec<u8>) {
+    // Writing to a vector can't fail.
+    let _ = write!(out, "{bytes:x}\r\n");
+}
+
 fn push_chunk(content: &[u8], out: &mut Vec<u8>) {
-    out.extend_from_slice(format!("{:x}\r\n", content.len()).as_bytes());
+    begin_chunk(content.len(), out);
     out.extend_from_slice(content);
     out.extend_from_slice(b"\r\n");
 }
