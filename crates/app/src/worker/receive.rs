@@ -16,7 +16,7 @@ use super::stream::News;
 use super::{Host, Stage, Worker, before};
 
 /// Unread bytes after which a connection stops receiving: the client's kernel keeps the rest.
-const INBOX_BYTES_MAX: usize = 64 * 1024;
+const INBOX_BYTES_MAX: usize = 128 * 1024;
 /// Exchanges kept for use by later requests.
 const SPARE_EXCHANGES_MAX: usize = 256;
 /// Bytes that are read and discarded after a last reply: enough for what was on its way when the client saw it.

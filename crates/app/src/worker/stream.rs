@@ -15,7 +15,7 @@ use super::handler::Handler;
 use super::{Host, Stage, Worker};
 
 /// Bytes received that the owner hasn't taken.
-const INBOX_BYTES_MAX: usize = 64 * 1024;
+const INBOX_BYTES_MAX: usize = 128 * 1024;
 /// Bytes that wait to be sent: all that a client's or another stream's inbox may hold goes out in one piece, behind a head.
 const OUTBOX_BYTES_MAX: usize = INBOX_BYTES_MAX + RECEIVE_BUFFER_BYTES;
 /// Buffers kept for those from whom much comes.

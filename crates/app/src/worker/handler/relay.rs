@@ -17,7 +17,7 @@ use super::proxy::Stop;
 
 /// Bytes of a reply that wait for the client before the program is held up.
 const PENDING_BYTES_MAX: u64 = 64 * 1024;
-/// Parts of a request's content that are received beyond the first in one turn, of 64 KB at most.
+/// Parts of a request's content that are received beyond the first in one turn, of 128 KB at most.
 const CONTENT_PARTS_MAX: u32 = 2;
 /// Parts of a reply's content that are sent together: chunks, as they came.
 const CONTENT_SLICES_MAX: usize = PARTS_MAX - 2;
