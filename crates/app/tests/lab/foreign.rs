@@ -220,6 +220,38 @@ fn nginx_answers_under_the_vip_and_sees_the_clients() {
     within("it's back", || state(&folder, "n1") == FIT);
 }
 
+#[test]
+fn who_is_cut_as_soon_as_a_connection_has_begun_hears_so() {
+    if !is_possible() || !has_nginx() {
+        return;
+    }
+    let (lab, folder) = (Lab::new(), Folder::new("foreign"));
+    let mut servers = up(&lab, &folder, true);
+    // More than the kernels on its way take.
+    let large = fs::File::create(folder.path("site/large")).expect("a file to serve");
+    large.set_len(64 << 20).expect("it's empty");
+    // Heads of several packets are proxied, so connections begin at the dispatcher.
+    let mut clients: Vec<_> = lab.at("client1", || {
+        let begin = |_| {
+            let mut stream = super::motion::connect();
+            stream.set_nodelay(true).expect("it's allowed");
+            for part in ["GET /large", " HTTP/1.1\r\nHost: x\r\n\r\n"] {
+                stream.write_all(part.as_bytes()).expect("it's open");
+            }
+            stream
+        };
+        (0..4).map(begin).collect()
+    });
+    for stream in &mut clients {
+        stream.read_exact(&mut [0; 100]).expect("a reply begins");
+    }
+    servers.iter_mut().for_each(Nginx::kill);
+    for stream in &mut clients {
+        let error = stream.read_to_end(&mut Vec::new()).expect_err("it can't be all of it");
+        assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset, "{error}");
+    }
+}
+
 fn byte() -> [u8; 1] {
     [0]
 }

@@ -487,8 +487,20 @@ int change_flow_as_packet(struct __sk_buff *skb)
 	return make_change(skb->data, skb->data_end);
 }
 
+/* Longer than a connection's first packet takes from leat to its socket. */
+#define OVERTAKEN_NS 1000000000LL
+
 /* The longest frame whose segment says nothing but what its header does. */
 #define BARE_BYTES_MAX (ETH_HLEN + sizeof(struct ipv6hdr) + 60)
+
+/* Whether a reset is of a connection that began here: a socket says so by an acknowledgement. Where there is none, a packet may have overtaken the one that
+ * makes it, but not for long. */
+static __always_inline int is_own(const struct packet *packet, const struct flow *flow)
+{
+	if (!(flow->flags & FLOW_HERE))
+		return 0;
+	return packet->tcp.ack || (__s64)(bpf_ktime_get_coarse_ns() - flow->seen_ns) >= OVERTAKEN_NS;
+}
 
 /* While others hold a flow, this host must not reset it: packets that were past the ingress when the entry was made still find no socket. And who connects
  * doesn't wait behind this machine's replies to others: the request may be for a node whose link is idle. */
@@ -512,7 +524,7 @@ int dispatcher_egress(struct __sk_buff *skb)
 	key.client_port = packet.destination_port;
 	key.vip_port = packet.source_port;
 	const struct flow *flow = bpf_map_lookup_elem(&flows, &key);
-	return flow && !(flow->flags & FLOW_CUT) ? drop(RESETS) : TC_ACT_UNSPEC;
+	return flow && !(flow->flags & FLOW_CUT) && !is_own(&packet, flow) ? drop(RESETS) : TC_ACT_UNSPEC;
 }
 
 /* What was held and is put back arrives anew at the interface where it had arrived. */

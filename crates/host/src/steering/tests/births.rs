@@ -275,3 +275,24 @@ fn a_connection_begins_once_though_two_say_where() {
         println!("by the choice {}, by a worker {}", turns[0], turns[1]);
     });
 }
+
+#[test]
+fn what_began_here_is_reset_from_here() {
+    in_lab("own", |dispatcher| {
+        let segment = |flags| Segment::new(VIP4, CLIENT4, flags, 5);
+        let leave = |flags| run(dispatcher, "dispatcher_egress", &segment(flags).frame()).0;
+        let key = FlowKey { client: segment(0).to, vip: segment(0).from };
+        dispatcher.flows().hold(key, id(1)).unwrap();
+        assert_eq!((leave(RST), leave(RST | ACK)), (DROP, DROP), "nobody has it yet");
+        let flow = dispatcher.flows().get(key).unwrap().unwrap();
+        dispatcher.flows().delete(key, flow.id).unwrap();
+        dispatcher.flows().admit(key, &flow).unwrap();
+        assert_eq!(leave(RST | ACK), PASS, "its socket says so");
+        assert_eq!(leave(RST), DROP, "a packet may have overtaken the first");
+        let began = std::time::Instant::now();
+        while leave(RST) == DROP {
+            assert!(began.elapsed().as_secs() < 10, "the first is here by now");
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
+    });
+}
