@@ -114,7 +114,8 @@ section! {
     Admin "[admin]" example "[admin]\nlisten = \"127.0.0.1:9180\"\n" {
         /// Where to listen; `""` turns it off. Whoever can reach it can read the metrics: keep it on a private address.
         listen: Option<SocketAddr> = OPTIONAL_ADDRESS, Toml("\"127.0.0.1:9180\"");
-        /// A Unix socket for `leat ctl`; `""` for none. Only its owner can use it. It's made at the first start that has it.
+        /// A Unix socket for `leat ctl`; `""` for none. Only its owner can use it. It's made at the first start that has it, in the place of a socket
+        /// that an earlier one has left, and never of another file.
         socket: Option<PathBuf> = SOCKET, Toml("\"\"");
     }
 }

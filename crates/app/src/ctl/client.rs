@@ -48,11 +48,17 @@ mod tests {
     use super::super::server::serve;
     use super::*;
     use serde_json::json;
+    use std::os::unix::net::UnixListener;
 
     #[test]
     fn a_question_is_asked_and_answered_over_the_socket() {
         let socket = std::env::temp_dir().join(format!("leat-ctl-test-{}.sock", std::process::id()));
-        std::fs::write(&socket, "what an earlier leat left").expect("it can be written");
+        std::fs::write(&socket, "somebody's").expect("it can be written");
+        assert!(serve(&socket, |_| true).is_err(), "it would be lost");
+        assert_eq!(std::fs::read(&socket).expect("it's there"), b"somebody's");
+        std::fs::remove_file(&socket).expect("it's there");
+        // As an earlier leat leaves it that was killed.
+        drop(UnixListener::bind(&socket).expect("the name is free"));
         let told = ask(&socket, &Command::Nodes).expect_err("nobody listens");
         assert!(told.contains("is leat running there"), "{told}");
         let listening = serve(&socket, |question| {

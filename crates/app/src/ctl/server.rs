@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -63,12 +63,15 @@ impl Drop for Socket {
     }
 }
 
-/// Listens at `path`, which takes the place of whatever stands there, for its owner alone; `ask` gets every question, on a thread of its
+/// Listens at `path`, in the place of a socket that stands there, for its owner alone; `ask` gets every question, on a thread of its
 /// connection, and returns false when nobody answers any more.
 ///
 /// # Errors
 /// The socket can't be made.
 pub fn serve(path: &Path, ask: impl Fn(Question) -> bool + Clone + Send + 'static) -> io::Result<Socket> {
+    if fs::metadata(path).is_ok_and(|found| !found.file_type().is_socket()) {
+        return Err(io::Error::new(io::ErrorKind::AlreadyExists, "what stands there is no socket"));
+    }
     // Renamed into place, so that there is never a moment without a socket while a new engine takes over.
     let mut fresh = PathBuf::from(path).into_os_string();
     fresh.push(format!(".{}", std::process::id()));

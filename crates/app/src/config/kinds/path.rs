@@ -1,5 +1,6 @@
 //! Files and directories, and the names of files within a site.
 
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use super::{Text, Wrong};
@@ -53,8 +54,13 @@ fn parse_socket(written: &str, base: &Path) -> Result<Option<PathBuf>, Wrong> {
     if path.as_os_str().len() > SOCKET_BYTES_MAX {
         return Wrong::new("is too long for a socket", format!("write a path of {SOCKET_BYTES_MAX} bytes at most"));
     }
+    // What stands there would be replaced.
+    let is_free = std::fs::metadata(&path).map_or(true, |found| found.file_type().is_socket());
     match path.parent() {
-        Some(parent) if parent.is_dir() && !path.is_dir() => Ok(Some(path)),
+        Some(parent) if parent.is_dir() && is_free => Ok(Some(path)),
+        Some(parent) if parent.is_dir() => {
+            Wrong::new("is there, and no socket", "write a name that nothing else has, as in \"/run/leat.sock\"")
+        }
         _ => Wrong::new("can't be a socket", "write a name in a directory that exists, as in \"/run/leat.sock\""),
     }
 }
