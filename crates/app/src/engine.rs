@@ -381,13 +381,17 @@ impl Engine<'_> {
         };
         self.sockets.retain(|name, _| configured(name));
         for place in 0..self.workers.len() {
-            if !self.workers[place].retiring {
-                let listeners = self
+            // One that retires answers what follows on its connections, accepts for a while, and is to close what listens at addresses that have
+            // gone. Its part in a cluster is as it was.
+            let listeners = match self.workers[place].retiring {
+                true if config.role != Role::Server => continue,
+                true => Vec::new(),
+                false => self
                     .new_listeners(place)
-                    .map_err(|error| io::Error::new(error.kind(), format!("a listener can't be shared: {error}")))?;
-                let (config, logs) = (config.clone(), logs.clone());
-                self.workers[place].mailbox.send(Control::Configure { config, logs, listeners });
-            }
+                    .map_err(|error| io::Error::new(error.kind(), format!("a listener can't be shared: {error}")))?,
+            };
+            let (config, logs) = (config.clone(), logs.clone());
+            self.workers[place].mailbox.send(Control::Configure { config, logs, listeners });
         }
         self.retire_surplus(&config);
         self.open_doors();

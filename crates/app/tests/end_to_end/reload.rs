@@ -156,6 +156,25 @@ fn a_download_outlives_its_worker(reactor: Reactor) {
     }
 }
 
+fn what_follows_at_a_worker_that_goes_is_the_new_configurations(reactor: Reactor) {
+    let site = site();
+    let content = crate::support::directory::noise(30 << 20, 3);
+    site.write("one/large.bin", &content);
+    let server = Server::configured(reactor, &site, &text(4, "one"));
+    let mut clients: Vec<_> = (0..12).map(|_| server.connect()).collect();
+    for client in &mut clients {
+        // The second is there before the first has been answered, so that it can't be another worker's.
+        let requests = ["/large.bin", "/a.txt"].map(|path| format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n"));
+        client.send(requests.concat());
+        client.reply_head().unwrap();
+    }
+    reload(&server, reactor, &site, &text(1, "two"));
+    for client in &mut clients {
+        assert!(client.read_content(content.len()).unwrap() == content);
+        assert_eq!(client.reply().text(), "two\n");
+    }
+}
+
 fn a_broken_configuration_keeps_the_old(reactor: Reactor) {
     let site = site();
     let server = Server::configured(reactor, &site, &text(2, "one"));
@@ -202,6 +221,24 @@ fn an_address_can_come_and_go(reactor: Reactor) {
 }
 
 /// Two sites at one address, of which the first sends a header of this value, and may send very little if it's held back.
+fn an_address_that_leaving_workers_had_can_come_back(reactor: Reactor) {
+    let site = site();
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let both = |workers: usize| {
+        format!("workers = {workers}\n[[site]]\nlisten = [\"127.0.0.1:0\", \"{free}\"]\nroot = \"one\"\n")
+    };
+    let server = Server::configured_with_listeners(reactor, &site, &both(4), 2);
+    // Workers that go accept for two more seconds what was on its way to them: nothing at addresses that go too.
+    for _ in 0..2 {
+        reload(&server, reactor, &site, &text(1, "one"));
+        reload(&server, reactor, &site, &both(4));
+        reload(&server, reactor, &site, &both(1));
+        reload(&server, reactor, &site, &text(1, "one"));
+        reload(&server, reactor, &site, &both(4));
+        assert_eq!(Client::connect(free).get("/a.txt").text(), "one\n");
+    }
+}
+
 fn held_back(header: &str, is_held_back: bool, more: &str) -> String {
     let quota = if is_held_back { "[site.quota]\nnetwork_rate = \"1B/s\"\n" } else { "" };
     let first = "hosts = [\"a.test\"]\nlisten = [\"127.0.0.1:0\"]\nroot = \"one\"\n";
@@ -373,8 +410,10 @@ on_both_reactors!(
     reloads_drop_nothing,
     the_number_of_workers_changes_and_drops_nothing,
     a_download_outlives_its_worker,
+    what_follows_at_a_worker_that_goes_is_the_new_configurations,
     a_broken_configuration_keeps_the_old,
     an_address_can_come_and_go,
+    an_address_that_leaving_workers_had_can_come_back,
     a_request_from_before_leaves_no_old_header_lines,
     a_request_from_before_has_its_handler,
     a_new_binary_takes_over_and_drops_nothing,
