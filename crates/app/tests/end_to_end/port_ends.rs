@@ -137,7 +137,39 @@ fn empty_lines_and_empty_requests_wait_for_nothing(reactor: Reactor) {
     assert_eq!(count(&server, "requests_total"), 5);
 }
 
+fn each_request_to_a_node_that_is_away_goes_where_its_key_is_asked_for_later(reactor: Reactor) {
+    let directory = Directory::new();
+    let requests: Vec<_> = (0..60).map(|key| format!("*2\r\n$3\r\nGET\r\n$3\r\nk{key:02}\r\n")).collect();
+    let size = requests[0].len();
+    let nodes = Nodes::start(3, move |number, mut stream| {
+        while stream.read_exact(&mut vec![0; size]).is_ok() {
+            let _ = stream.write_all(format!(":{number}\r\n").as_bytes());
+        }
+    });
+    // Nobody listens at the fourth, and no probe has said so.
+    let text = configuration(4, nodes.port, "protocol = \"redis\"").replace("100ms", "1m");
+    let server = Server::configured(reactor, &directory, &text);
+    server.signal("STOP");
+    let mut client = connect(server.address());
+    client.write_all(requests.concat().as_bytes()).unwrap();
+    server.signal("CONT");
+    let hear = |client: &mut TcpStream| {
+        let mut answer = [0; 4];
+        client.read_exact(&mut answer).unwrap();
+        answer[1]
+    };
+    let first: Vec<u8> = requests.iter().map(|_| hear(&mut client)).collect();
+    assert!(count(&server, "connect_failures_total") > 0);
+    let mut later = connect(server.address());
+    let ask = |request: &String| {
+        later.write_all(request.as_bytes()).unwrap();
+        hear(&mut later)
+    };
+    assert_eq!(requests.iter().map(ask).collect::<Vec<u8>>(), first);
+}
+
 on_both_reactors!(
+    each_request_to_a_node_that_is_away_goes_where_its_key_is_asked_for_later,
     a_request_s_time_begins_with_its_first_byte,
     a_server_that_ends_says_all_that_it_has,
     who_is_let_go_before_hearing_all_is_cut,

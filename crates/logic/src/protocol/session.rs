@@ -190,6 +190,12 @@ impl Session {
         matches!(self.state, State::Passing(_))
     }
 
+    /// Whether answers come in the order of the requests, each of which may go to another node.
+    #[must_use]
+    pub fn answers_in_order(&self) -> bool {
+        self.order == Some(Order::Requests)
+    }
+
     /// Whether a request has begun whose end hasn't come.
     #[must_use]
     pub fn is_in_request(&self) -> bool {

@@ -49,7 +49,7 @@ impl Port {
 
 impl<H: Host> Worker<H> {
     /// A stream to a node, as one more leg. Another node, if that can't be reached.
-    pub(super) fn open_leg(&mut self, relay: &mut Relay, node: NodeId) -> Result<Leg, End> {
+    pub(super) fn open_leg(&mut self, relay: &mut Relay, node: NodeId, wanted: Option<Wanted>) -> Result<Leg, End> {
         let Some((leg, prologue)) = relay.session.open() else { return Err(End::Overloaded) };
         let mut first = Vec::new();
         if let Some(version) = relay.settings.send_proxy {
@@ -59,12 +59,20 @@ impl<H: Host> Worker<H> {
         if relay.legs.len() <= leg {
             relay.legs.resize_with(leg + 1, || None);
         }
-        self.connect_leg(relay, leg, node, first, 0)?;
+        self.connect_leg(relay, leg, node, first, wanted, 0)?;
         Ok(leg)
     }
 
     /// Connects a leg to a node, or to others as long as that fails at once, and has it told `first`.
-    fn connect_leg(&mut self, relay: &mut Relay, leg: Leg, node: NodeId, first: Vec<u8>, tried: u8) -> Result<(), End> {
+    fn connect_leg(
+        &mut self,
+        relay: &mut Relay,
+        leg: Leg,
+        node: NodeId,
+        first: Vec<u8>,
+        wanted: Option<Wanted>,
+        tried: u8,
+    ) -> Result<(), End> {
         let (mut node, mut tries) = (node, tried);
         loop {
             let Some(port) = self.ports.ports.get_mut(&relay.site) else { return Err(End::NoNode) };
@@ -79,7 +87,7 @@ impl<H: Host> Worker<H> {
                     }
                     let connect_by = self.now.after(relay.settings.connect_timeout);
                     let stream = self.open_stream(socket, true, Owner::Relay(relay.token));
-                    relay.legs[leg] = Some(To::new(stream, node, connect_by, tries));
+                    relay.legs[leg] = Some(To::new(stream, node, connect_by, wanted, tries));
                     if let Some(stream) = self.streams.get(stream) {
                         *stream.outbox() = first;
                     }
@@ -90,7 +98,7 @@ impl<H: Host> Worker<H> {
                     if tries >= TRIES_MAX {
                         return Err(End::NoNode);
                     }
-                    node = port.choose(relay.wanted.as_ref(), self.now)?;
+                    node = port.choose(wanted.as_ref(), self.now)?;
                 }
             }
         }
@@ -113,8 +121,8 @@ impl<H: Host> Worker<H> {
         if to.tries >= TRIES_MAX {
             return Err(End::NoNode);
         }
-        let node = port.choose(relay.wanted.as_ref(), now)?;
-        self.connect_leg(relay, leg, node, first, to.tries)?;
+        let node = port.choose(to.wanted.as_ref(), now)?;
+        self.connect_leg(relay, leg, node, first, to.wanted, to.tries)?;
         // That one may have given its place to another too.
         if let (Some(to), Some(port)) = (&relay.legs[leg], self.ports.ports.get_mut(&relay.site)) {
             (0..owed).for_each(|_| port.dispatcher.begin(to.node));

@@ -26,8 +26,6 @@ pub(super) struct Relay {
     pub(super) session: Session,
     /// The client's address, and the one that it came to.
     pub(super) ends: Option<(SocketAddr, SocketAddr)>,
-    /// What the last request to a node that wasn't there yet is about: another may have to be found for it.
-    pub(super) wanted: Option<Wanted>,
     /// By the session's numbers.
     pub(super) legs: Vec<Option<To>>,
     pub(super) is_queued: bool,
@@ -48,6 +46,7 @@ pub(super) struct Relay {
 }
 
 /// What a request is about.
+#[derive(Clone, PartialEq, Eq)]
 pub(super) struct Wanted {
     method: Vec<u8>,
     host: Vec<u8>,
@@ -70,14 +69,16 @@ pub(super) struct To {
     pub(super) node: NodeId,
     /// When it must be connected; `None` once it is.
     pub(super) connect_by: Option<Instant>,
+    /// What it's to be asked as soon as it is: another node may have to be found for that.
+    pub(super) wanted: Option<Wanted>,
     pub(super) tries: u8,
     has_spoken: bool,
     finished: bool,
 }
 
 impl To {
-    pub(super) fn new(stream: Token, node: NodeId, connect_by: Instant, tries: u8) -> To {
-        To { stream, node, connect_by: Some(connect_by), tries, has_spoken: false, finished: false }
+    pub(super) fn new(stream: Token, node: NodeId, connect_by: Instant, wanted: Option<Wanted>, tries: u8) -> To {
+        To { stream, node, connect_by: Some(connect_by), wanted, tries, has_spoken: false, finished: false }
     }
 }
 
@@ -96,7 +97,6 @@ impl Relay {
             settings,
             session,
             ends,
-            wanted: None,
             legs: Vec::new(),
             is_queued: false,
             must_tell: false,
@@ -193,17 +193,14 @@ impl<H: Host> Worker<H> {
                 let Some(port) = self.ports.ports.get_mut(&relay.site) else { return Err(End::NoNode) };
                 // What any node may have goes where the client has one already.
                 let kept = relay.open_legs().map(|(_, to)| to.node).next().filter(|_| facts.is_none());
+                let wanted = facts.as_ref().map(Wanted::of);
                 let chosen = match (&facts, kept) {
                     (_, Some(node)) => Ok(node),
                     (Some(facts), None) => port.dispatcher.choose(facts, self.now).map(|choice| choice.node),
                     (None, None) => port.dispatcher.choose_any(self.now),
                 };
                 match chosen {
-                    Ok(node) => {
-                        let is_open = relay.open_legs().any(|(_, to)| to.node == node);
-                        relay.wanted = facts.filter(|_| !is_open).map(|facts| Wanted::of(&facts));
-                        self.begin_request(relay, node).map(|()| true)
-                    }
+                    Ok(node) => self.begin_request(relay, node, wanted),
                     Err(_) if relay.session.refuse() => Ok(true),
                     Err(_) => Err(End::NoNode),
                 }
@@ -211,8 +208,7 @@ impl<H: Host> Worker<H> {
             ClientStep::Open => {
                 let Some(port) = self.ports.ports.get_mut(&relay.site) else { return Err(End::NoNode) };
                 let node = port.dispatcher.choose_any(self.now).map_err(|_| End::NoNode)?;
-                relay.wanted = None;
-                self.open_leg(relay, node).map(|_| true)
+                self.open_leg(relay, node, None).map(|_| true)
             }
             ClientStep::Forward(leg, bytes) => {
                 let Some(to) = relay.legs[leg].as_ref() else { return Err(End::NodeGone) };
@@ -255,12 +251,33 @@ impl<H: Host> Worker<H> {
         }
     }
 
-    /// Gives a request that begins to this node.
-    fn begin_request(&mut self, relay: &mut Relay, node: NodeId) -> Result<(), End> {
-        let known = relay.open_legs().find(|(_, to)| to.node == node).map(|(leg, _)| leg);
+    /// Gives a request that begins to this node. False if it must wait.
+    fn begin_request(&mut self, relay: &mut Relay, node: NodeId, wanted: Option<Wanted>) -> Result<bool, End> {
+        // Two are the same node's where one took the place of another that couldn't be reached. What one has been asked comes before what follows.
+        let mut known = None;
+        let mut are_asked = 0;
+        for (leg, _) in relay.open_legs().filter(|(_, to)| to.node == node) {
+            let is_asked = relay.session.is_needed(leg);
+            are_asked += usize::from(is_asked);
+            if is_asked || known.is_none() {
+                known = Some(leg);
+            }
+        }
+        if are_asked > 1 && relay.session.answers_in_order() {
+            return Ok(false);
+        }
         let leg = match known {
-            Some(leg) => leg,
-            None => self.open_leg(relay, node)?,
+            Some(leg) => {
+                // If that can't be reached, another takes all that it was to be asked, which must be one thing.
+                if let (Some(wanted), Some(to)) = (wanted, &mut relay.legs[leg])
+                    && to.connect_by.is_some()
+                    && *to.wanted.get_or_insert_with(|| wanted.clone()) != wanted
+                {
+                    return Ok(false);
+                }
+                leg
+            }
+            None => self.open_leg(relay, node, wanted)?,
         };
         // One that couldn't be reached has given its place to another.
         let node = relay.legs[leg].as_ref().map_or(node, |to| to.node);
@@ -269,7 +286,7 @@ impl<H: Host> Worker<H> {
         {
             port.dispatcher.begin(node);
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Says to the client what is to be said here. Whether there was something.
