@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use clap::{Args, Subcommand};
 use leat::config::{self, ClusterFlags, Part, Role};
 use leat::supervisor::Source;
-use leat::{ctl, lab};
+use leat::{console, ctl, lab};
 use leat_logic::dispatch::PolicyKind;
 
 /// `leat dispatch`.
@@ -190,11 +190,11 @@ impl Lab {
         });
         match done {
             Ok(text) => {
-                print!("{text}");
+                console::print(text);
                 ExitCode::SUCCESS
             }
             Err(message) => {
-                eprintln!("leat lab: {}", message.trim_end());
+                console::complain(format_args!("leat lab: {}\n", message.trim_end()));
                 ExitCode::FAILURE
             }
         }
@@ -300,7 +300,7 @@ impl Drain {
         match self.wait() {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
-                eprintln!("leat: {error}");
+                console::complain(format_args!("leat: {error}\n"));
                 ExitCode::FAILURE
             }
         }
@@ -309,13 +309,13 @@ impl Drain {
     fn wait(&self) -> Result<(), String> {
         let started = Instant::now();
         let begun = ctl::ask(&self.socket, &ctl::Command::Drain { node: self.node.clone() })?;
-        print!("{}", ctl::show(&begun, false));
+        console::print(ctl::show(&begun, false));
         loop {
             let answer = ctl::ask(&self.socket, &ctl::Command::Flows)?;
             let left = answer["nodes"][&self.node].as_u64().unwrap_or(0);
             // Who has none at the moment may not be known yet to take none.
             if left == 0 && answer["may_begin"].as_u64().unwrap_or(0) == 0 {
-                println!("{} is empty after {:.1} s", self.node, started.elapsed().as_secs_f64());
+                console::print(format_args!("{} is empty after {:.1} s\n", self.node, started.elapsed().as_secs_f64()));
                 return Ok(());
             }
             if answer["is_in_use"].as_u64().unwrap_or(0) > 0 {
@@ -369,11 +369,11 @@ impl Ctl {
         };
         match answer {
             Ok(answer) => {
-                print!("{}", ctl::show(&answer, self.json));
+                console::print(ctl::show(&answer, self.json));
                 ExitCode::SUCCESS
             }
             Err(message) => {
-                eprintln!("leat ctl: {}", message.trim_end());
+                console::complain(format_args!("leat ctl: {}\n", message.trim_end()));
                 ExitCode::FAILURE
             }
         }

@@ -5,6 +5,7 @@
 pub mod access_log;
 pub mod balance;
 pub mod config;
+pub mod console;
 pub mod ctl;
 mod descriptors;
 pub mod engine;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use clap::{Parser, Subcommand};
 
 use leat::supervisor::{self, Source};
-use leat::{config, engine, log, top};
+use leat::{config, console, engine, log, top};
 
 /// A web server and balancer: sites, shares, workers, nodes.
 #[derive(Parser)]
@@ -143,14 +143,14 @@ impl Top {
             Some(Ok((config, _))) => match config.admin.listen {
                 Some(address) => address,
                 None => {
-                    eprintln!(
-                        "leat top: the configuration turns the admin address off: give `listen` under [admin] a value"
+                    console::complain(
+                        "leat top: the configuration turns the admin address off: give `listen` under [admin] a value\n",
                     );
                     return ExitCode::FAILURE;
                 }
             },
             Some(Err(mistakes)) => {
-                eprint!("{mistakes}");
+                console::complain(mistakes);
                 return ExitCode::FAILURE;
             }
         };
@@ -218,9 +218,7 @@ fn run_engine(source: &Source) -> ExitCode {
 }
 
 fn print(text: &str) -> ExitCode {
-    use std::io::Write;
-    // A reader that has seen enough (`| head`) is no failure.
-    let _ = std::io::stdout().write_all(text.as_bytes());
+    console::print(text);
     ExitCode::SUCCESS
 }
 
@@ -229,7 +227,7 @@ fn check(file: &std::path::Path) -> ExitCode {
     // Most is the same for all machines of a cluster.
     let mut tell = |mistakes: String| {
         if !told.contains(&mistakes) {
-            eprint!("{mistakes}");
+            console::complain(&mistakes);
             told.push(mistakes);
         }
     };
@@ -238,7 +236,7 @@ fn check(file: &std::path::Path) -> ExitCode {
         match config::check_part(file, &part) {
             Ok((config, warnings)) => {
                 tell(warnings.to_string());
-                println!("{} is well: {}", file.display(), config.summary());
+                console::print(format_args!("{} is well: {}\n", file.display(), config.summary()));
             }
             Err(mistakes) => {
                 tell(mistakes.to_string());

@@ -88,7 +88,7 @@ pub fn check(path: &Path) -> Result<(Config, Mistakes), Mistakes> {
 pub fn parts(path: &Path) -> Vec<Part> {
     let alone = vec![Part::default()];
     // What is wrong with it is told when it's checked.
-    let Ok(text) = fs::read_to_string(path) else { return alone };
+    let Ok(text) = read_text(path) else { return alone };
     let (document, _) = DeTable::parse_recoverable(&text);
     let root = document.get_ref();
     if root.contains_key("role") || !root.contains_key("cluster") {

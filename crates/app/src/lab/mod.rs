@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::config::{self, Config, Part, Role};
+use crate::console;
 use carry::End;
 pub use line::Traits;
 use plan::{Host, HostKind, Member, Plan, SWITCH};
@@ -149,7 +150,7 @@ impl Lab {
     pub fn be_line(&self, client: &str, port: &str, traits: Traits, offloads: bool) -> Result<(), String> {
         let [near, far] = [client, SWITCH].map(|host| Path::new(NAMESPACES).join(self.namespace(host)));
         let ends = [End { namespace: &near, device: "eth0" }, End { namespace: &far, device: port }];
-        let up = || println!("listening on both ends of the line to {client}");
+        let up = || console::print(format_args!("listening on both ends of the line to {client}\n"));
         carry::carry(ends, traits, offloads, up).map_err(|error| format!("the line to {client}: {error}"))
     }
 

@@ -19,6 +19,7 @@ use leat_host::process::{self, Ended, Notice};
 use leat_host::users;
 
 use crate::config::{Config, Role};
+use crate::console;
 use crate::log;
 use engine_process::{EngineProcess, Report};
 use listeners::Listeners;
@@ -86,7 +87,7 @@ pub fn run(source: &Source) -> ExitCode {
 
 fn start(source: &Source) -> Result<Supervisor<'_>, String> {
     let (config, text) = source.load().map_err(|mistakes| {
-        eprint!("{mistakes}");
+        console::complain(mistakes);
         String::new()
     })?;
     log::configure(&config.log);

@@ -10,7 +10,7 @@ mod table;
 mod text;
 mod view;
 
-use std::io::{self, Write};
+use std::io;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -20,6 +20,8 @@ use std::time::{Duration, Instant};
 
 use leat_host::process::{Notice, hear_notices};
 use ratatui::crossterm::event::{self, Event};
+
+use crate::console;
 
 pub use column::Subject;
 pub use fetch::{FetchError, Reading, fetch};
@@ -68,7 +70,7 @@ pub fn run(options: &Options) -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("leat top: {error}");
+            console::complain(format_args!("leat top: {error}\n"));
             ExitCode::FAILURE
         }
     }
@@ -82,8 +84,7 @@ fn once(options: &Options) -> Result<(), FetchError> {
         Output::Json => format!("{}\n", table.json()),
         _ => text::plain(&table, options.grouping, options.sorting),
     };
-    // A reader that has seen enough (`| head`) is no failure.
-    let _ = io::stdout().write_all(text.as_bytes());
+    console::print(text);
     Ok(())
 }
 

@@ -1,7 +1,9 @@
 //! The program as a process: its command line, its messages, how it stops, and what happens when a part of it is killed.
 
 use std::ffi::OsStr;
+use std::fs::File;
 use std::net::TcpListener;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::on_both_reactors;
@@ -120,6 +122,33 @@ fn check_passes_what_is_well() {
     let (code, out, err) = leat(&["check", path.to_str().unwrap()]);
     assert_eq!(code, Some(0), "{err}");
     assert!(out.contains("leat.toml"), "{out}");
+}
+
+#[test]
+fn what_is_no_file_is_refused_without_reading_it() {
+    let directory = Directory::new();
+    let pipe = directory.at("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let (code, _, err) = leat(&["check", pipe.to_str().unwrap()]);
+    assert!(code == Some(1) && err.contains("isn't a regular file"), "{code:?}: {err}");
+}
+
+#[test]
+fn what_nobody_can_read_changes_no_exit_code() {
+    let directory = Directory::with(&[("site/index.html", b"x")]);
+    let text = "[[site]]\nroot = \"site\"\nlisten = [\"127.0.0.1:8080\"]\n";
+    let well = directory.write("leat.toml", text);
+    let wrong = directory.write("wrong.toml", "workers = 0\n");
+    let full = || File::options().write(true).open("/dev/full").unwrap();
+    let code = |arguments: &[&OsStr]| {
+        Command::new(binary()).args(arguments).stdout(full()).stderr(full()).status().unwrap().code()
+    };
+    let (check, config) = (OsStr::new("check"), OsStr::new("--config"));
+    assert_eq!(code(&[check, well.as_os_str()]), Some(0));
+    assert_eq!(code(&[check, wrong.as_os_str()]), Some(1));
+    assert_eq!(code(&[OsStr::new("serve"), config, wrong.as_os_str()]), Some(1));
+    assert_eq!(code(&["ctl", "status", "--socket", "/nowhere/leat.sock"].map(OsStr::new)), Some(1));
+    assert_eq!(code(&["top", "--once", "127.0.0.1:1"].map(OsStr::new)), Some(1));
 }
 
 fn a_port_in_use_is_named(reactor: Reactor) {
