@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io::{Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::process::Command;
@@ -32,7 +33,19 @@ fn a_first_request_takes_the_way_that_hand_over_names() {
         lab.number("dispatcher", "leat_births_total") + lab.number("dispatcher", "leat_handoffs_total")
     };
     let explain = || motion::tell(&socket, &["ctl", "explain", "GET /small"]);
+    let status_of = |method: &str| {
+        lab.at("client1", || {
+            let mut stream = motion::connect();
+            write!(stream, "{method} /small HTTP/1.1\r\nHost: files.test\r\nConnection: close\r\n\r\n").expect("sent");
+            let mut reply = String::new();
+            stream.read_to_string(&mut reply).expect("a reply");
+            reply.split(' ').nth(1).map(str::to_owned)
+        })
+    };
     assert_eq!(ask_some(), 0, "all were proxied");
+    let methods = ["TRACE", "PATCH", "UNHEARD-OF"];
+    let proxied = methods.map(status_of);
+    assert_eq!(proxied[0].as_deref(), Some("405"), "as a node says");
     let said = explain();
     assert!(said.contains("first request: proxy: `hand_over` in [cluster] says so ("), "{said}");
     let file = folder.path("cluster.toml");
@@ -40,6 +53,7 @@ fn a_first_request_takes_the_way_that_hand_over_names() {
     fs::write(&file, text.replace("'never'", "'always'")).expect("a configuration");
     lab.reload("dispatcher");
     assert_eq!(ask_some(), 20, "every connection went to a node");
+    assert_eq!(methods.map(status_of), proxied, "whichever way");
     let said = explain();
     assert!(!said.contains("first request: proxy: it takes the least") && said.contains(", proxy "), "{said}");
 }

@@ -229,7 +229,9 @@ impl<H: Host> Worker<H> {
     pub(super) fn find_upstream(&mut self, token: Token, handler: &Handler, proxy: &Proxy) -> Result<bool, Status> {
         let Some(exchange) = self.connections[token].exchange.as_ref() else { return Ok(true) };
         let method = exchange.method;
-        if matches!(method, Method::Connect | Method::Trace) {
+        // A node says itself what it thinks of it.
+        let is_peers = self.program_run(token).is_some_and(|run| !run.passing.peers.is_empty());
+        if method == Method::Connect || method == Method::Trace && !is_peers {
             return Err(Status::NOT_IMPLEMENTED);
         }
         loop {
