@@ -14,9 +14,12 @@ use super::cluster::Role;
 use super::handler::Handler;
 use super::kinds::{cores, reason, show_size};
 use super::mistake::{Mistake, Severity};
-use super::server::Config;
+use super::server::{Config, Reactor};
 use super::site::Site;
 use super::{check_cluster, check_schedule, check_sites};
+
+/// Errors that are told before it's known which site they're of, or what they'd be an answer to.
+const OWN_PAGES: [u16; 5] = [408, 414, 417, 421, 431];
 
 /// A parsed file and the configuration that was read from it.
 pub(super) struct Judge<'a> {
@@ -50,6 +53,7 @@ pub(super) fn judge(root: &DeTable<'_>, is_whole: bool, config: &Config, mistake
     let bad = mistakes.iter().filter_map(|mistake| mistake.span.clone()).collect();
     let mut judge = Judge { root, config, mistakes, bad };
     judge.limits();
+    judge.gathering();
     judge.workers();
     judge.user();
     let sites = judge.tables("site", &config.sites);
@@ -161,6 +165,19 @@ impl<'a> Judge<'a> {
         }
     }
 
+    fn gathering(&mut self) {
+        if let Some(span) = self.written("schedule", "gather_us")
+            && self.config.schedule.gather_us > 0
+            && self.config.reactor == Reactor::Epoll
+        {
+            self.warning(
+                span,
+                "`gather_us` counts for nothing under reactor = \"epoll\"",
+                "take it out, or write reactor = \"io_uring\"",
+            );
+        }
+    }
+
     fn workers(&mut self) {
         let (workers, cores) = (self.config.workers, cores());
         let Some(value) = self.root.get("workers").filter(|value| self.is_good(&value.span())) else { return };
@@ -238,6 +255,15 @@ impl<'a> Judge<'a> {
             if says_nothing && !["allow", "deny", "requests"].into_iter().any(is_wrong) {
                 let message = format!("the access to {} is everybody's, as without this section", rule.path);
                 self.warning(span, message, "write `allow`, `deny` or `requests`");
+            } else if let Some(per) = table.nested_item("access", index, "per")
+                && rule.requests == 0
+                && !is_wrong("requests")
+            {
+                self.warning(
+                    per.span(),
+                    "`per` counts for nothing without `requests`",
+                    "add `requests`, or take it out",
+                );
             }
         }
     }
@@ -246,6 +272,19 @@ impl<'a> Judge<'a> {
     fn handlers(&mut self, table: SiteTable<'a>) {
         for (index, handler) in table.section.handlers.iter().enumerate() {
             let Some(span) = table.item("handler", index).filter(|span| self.is_good(span)) else { continue };
+            let path_at = |index| table.nested_item("handler", index, "path").map(Spanned::span);
+            let is_meant = |index| path_at(index).is_some_and(|path| self.is_good(&path));
+            let earlier = &table.section.handlers[..index];
+            if let Some(first) = earlier.iter().position(|earlier| earlier.path.covers(&handler.path))
+                && is_meant(index)
+                && is_meant(first)
+                && let Some(place) = path_at(first)
+            {
+                let message = format!("the handler of {} never answers: the first whose path fits does", handler.path);
+                let help = format!("write it before that of {}, or take it out", earlier[first].path);
+                let mistake = Mistake::new(Severity::Warning, span.clone(), message, help);
+                self.mistakes.push(mistake.with_note(place, "that one's path is"));
+            }
             let sections = handler.sections();
             if sections.len() != 1 {
                 let message = match sections.len() {
@@ -302,6 +341,10 @@ impl<'a> Judge<'a> {
             let Some(value) = table.value("error_pages").and_then(|pages| pages.get_ref().get(status)) else {
                 continue;
             };
+            if OWN_PAGES.contains(&page.status) {
+                let message = format!("`error_pages`: {} has leat's own page, whatever the site has", page.status);
+                self.warning(value.span(), message, "take it out");
+            }
             let is_source = |paths: &PathPattern| {
                 matches!(paths, PathPattern::Ending(_)) && paths.split(page.path.as_bytes()).is_some()
             };

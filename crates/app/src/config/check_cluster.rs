@@ -279,6 +279,13 @@ fn nodes(judge: &mut Judge<'_>) {
             let message = format!("two nodes have the address {address}");
             judge.error_with_note(span.clone(), message, "a node is a machine of its own", (place, "the other is"));
         }
+        let written = judge.value(&["cluster", "node"]).and_then(|nodes| nodes.get_ref().get(index));
+        if let Some(written) = written.and_then(|node| node.get_ref().get("address"))
+            && written.get_ref().as_array().is_some_and(|list| list.is_empty())
+        {
+            let help = "write one, as in address = \"192.0.2.11\"";
+            judge.error(written.span(), format!("node `{}` has no address", node.name), help);
+        }
         addresses(judge, node, &span);
         if !node.server.is_empty() {
             server(judge, node, &span);

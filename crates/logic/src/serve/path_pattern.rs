@@ -55,6 +55,20 @@ impl PathPattern {
 }
 
 impl PathPattern {
+    /// Whether every path of `other` is one of these.
+    #[must_use]
+    pub fn covers(&self, other: &PathPattern) -> bool {
+        match (self, other) {
+            (_, PathPattern::Exact(path)) => self.split(path.as_bytes()).is_some(),
+            (PathPattern::Below(ours), PathPattern::Below(theirs)) => {
+                ours == theirs || self.split(theirs.as_bytes()).is_some()
+            }
+            (PathPattern::Below(ours), PathPattern::Ending(_)) => ours.is_empty(),
+            (PathPattern::Ending(ours), PathPattern::Ending(theirs)) => theirs.ends_with(&**ours),
+            (PathPattern::Exact(_), _) | (PathPattern::Ending(_), PathPattern::Below(_)) => false,
+        }
+    }
+
     /// As [`PathPattern::split`], where an ending is a segment's and not the path's: `/a.php/b` by `*.php`. The first one counts.
     #[must_use]
     pub fn split_within(&self, path: &[u8]) -> Option<usize> {
@@ -82,6 +96,37 @@ mod tests {
         let parsed = PathPattern::parse(pattern).expect("a pattern");
         assert_eq!(parsed.to_string(), pattern);
         parsed.split(path.as_bytes())
+    }
+
+    #[test]
+    fn one_may_cover_another() {
+        let covers = |one: &str, other: &str| {
+            let [one, other] = [one, other].map(|pattern| PathPattern::parse(pattern).expect("a pattern"));
+            one.covers(&other)
+        };
+        for (one, other) in [
+            ("/*", "/*"),
+            ("/*", "/"),
+            ("/*", "*.php"),
+            ("/a/*", "/a"),
+            ("/a/*", "/a/b/*"),
+            ("*.php", "*.x.php"),
+            ("*.php", "/a.php"),
+            ("/a", "/a"),
+        ] {
+            assert!(covers(one, other), "{one} {other}");
+        }
+        for (one, other) in [
+            ("/a/*", "/*"),
+            ("/a/*", "/ab/*"),
+            ("/a/*", "/ab"),
+            ("/a", "/a/*"),
+            ("*.php", "/*"),
+            ("/a/*", "*.php"),
+            ("*.x.php", "*.php"),
+        ] {
+            assert!(!covers(one, other), "{one} {other}");
+        }
     }
 
     #[test]

@@ -63,8 +63,14 @@ pub fn address_argument(written: &str) -> Result<SocketAddr, String> {
 }
 
 fn parse_address(written: &str, _: &Path) -> Result<SocketAddr, Wrong> {
-    if let Ok(address) = written.parse() {
-        return Ok(address);
+    if let Ok(address) = written.parse::<SocketAddr>() {
+        return match address.ip().to_canonical() {
+            ip if ip == address.ip() => Ok(address),
+            // No socket of IPv6 alone can have it.
+            ip => {
+                Wrong::new("is an IPv4 address in IPv6", format!("write \"{}\"", SocketAddr::new(ip, address.port())))
+            }
+        };
     }
     if let Ok(ip) = written.trim_matches(['[', ']']).parse::<IpAddr>() {
         return Wrong::new("has no port", format!("write \"{}\"", SocketAddr::new(ip, 80)));

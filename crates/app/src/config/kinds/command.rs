@@ -113,7 +113,10 @@ fn parse_peer(written: &str, base: &Path) -> Result<Option<Peer>, Wrong> {
     if let Some(path) = written.strip_prefix("unix:") {
         return Ok(Some(Peer::Unix(resolve(path, base)?)));
     }
-    (ADDRESS.parse)(written, base).map(|address| Some(Peer::Internet(address)))
+    match (ADDRESS.parse)(written, base)? {
+        address if address.port() == 0 => Wrong::new("has no port", "write the port at which it listens"),
+        address => Ok(Some(Peer::Internet(address))),
+    }
 }
 
 /// A program's environment variable.
