@@ -347,6 +347,12 @@ pub fn send_first(socket: &impl AsRawFd) -> io::Result<()> {
     set_option(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PRIORITY, PRIORITY_INTERACTIVE)
 }
 
+/// Whether bytes have come that nobody has received.
+#[must_use]
+pub fn has_unread(socket: RawFd) -> bool {
+    rustix::io::ioctl_fionread(borrow(socket)).is_ok_and(|bytes| bytes > 0)
+}
+
 /// Bytes sent and not acknowledged, with those not sent yet.
 #[must_use]
 pub fn unacknowledged_bytes(socket: RawFd) -> usize {

@@ -297,6 +297,10 @@ impl Reactor for SimReactor {
         }
     }
 
+    fn has_unread(&self, _socket: Socket) -> bool {
+        false
+    }
+
     fn unacknowledged_bytes(&self, socket: Socket) -> usize {
         self.world.borrow().network.unacknowledged_bytes(socket.0)
     }

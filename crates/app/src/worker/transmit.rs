@@ -246,8 +246,18 @@ impl<H: Host> Worker<H> {
                 }
                 self.flow_is_between_requests(token);
             }
-            AfterReply::Close { linger } if linger || self.waits_for_acknowledgement(token) => self.finish(token),
+            AfterReply::Close { linger: true } => self.finish(token),
+            AfterReply::Close { .. } if self.waits_for_acknowledgement(token) || self.has_said_more(token) => {
+                self.finish(token);
+            }
             AfterReply::Close { .. } => self.close(token),
         }
+    }
+
+    /// Whether a client has said more though its request was the last. With that unread, the kernel would reset the connection as it's closed, and drop
+    /// what it has yet to send.
+    fn has_said_more(&mut self, token: Token) -> bool {
+        let connection = &mut self.connections[token];
+        self.reactor.has_unread(connection.socket) && connection.http.linger(self.now)
     }
 }

@@ -57,6 +57,20 @@ fn close_is_said_and_done(reactor: Reactor) {
     assert_eq!(client.until_closed(), b"");
 }
 
+/// Most of it is with the kernel when it's closed, which drops all that's yet to be sent where it resets.
+fn who_says_more_than_a_last_request_gets_its_whole_reply(reactor: Reactor) {
+    let site = site();
+    let large = noise(16_000_000, 3);
+    site.write("large.bin", &large);
+    let server = Server::of(reactor, site.path());
+    let mut client = server.connect();
+    client.send("GET /large.bin HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    let head = client.reply_head().unwrap();
+    assert_eq!(head.status, 200);
+    client.send(GET);
+    assert!(client.until_closed() == large, "less than the whole reply");
+}
+
 fn pipelined_requests_in_one_segment_are_answered_in_order(reactor: Reactor) {
     let site = site();
     let server = Server::of(reactor, site.path());
@@ -342,6 +356,7 @@ on_both_reactors!(
     an_empty_file_has_length_zero,
     a_connection_serves_many_requests,
     close_is_said_and_done,
+    who_says_more_than_a_last_request_gets_its_whole_reply,
     pipelined_requests_in_one_segment_are_answered_in_order,
     a_pipeline_ends_where_a_request_says_close,
     a_pipeline_behind_a_large_reply_waits_its_turn,

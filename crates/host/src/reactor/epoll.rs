@@ -427,6 +427,10 @@ impl Reactor for Epoll {
         }
     }
 
+    fn has_unread(&self, socket: Socket) -> bool {
+        socket::has_unread(raw(socket))
+    }
+
     fn unacknowledged_bytes(&self, socket: Socket) -> usize {
         socket::unacknowledged_bytes(raw(socket))
     }

@@ -466,6 +466,10 @@ impl Reactor for IoUring {
         }
     }
 
+    fn has_unread(&self, socket: Socket) -> bool {
+        socket::has_unread(raw(socket))
+    }
+
     fn unacknowledged_bytes(&self, socket: Socket) -> usize {
         socket::unacknowledged_bytes(raw(socket))
     }

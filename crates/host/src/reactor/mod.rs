@@ -274,6 +274,9 @@ pub trait Reactor {
     /// Has the [`Completion::Writable`] that is awaited come now, whatever room there is.
     fn stop_awaiting_writable(&mut self, socket: Socket, token: Token);
 
+    /// Whether bytes have come that weren't received. A socket that is closed on them is reset, and what was sent last may not be read.
+    fn has_unread(&self, socket: Socket) -> bool;
+
     /// Bytes that the client hasn't acknowledged yet: tells a slow reader from one that has stopped.
     fn unacknowledged_bytes(&self, socket: Socket) -> usize;
 

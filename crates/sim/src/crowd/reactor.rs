@@ -247,6 +247,10 @@ impl Reactor for CrowdReactor {
         // It has been told at once.
     }
 
+    fn has_unread(&self, _socket: Socket) -> bool {
+        false
+    }
+
     fn unacknowledged_bytes(&self, _socket: Socket) -> usize {
         0
     }
