@@ -3,7 +3,7 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::on_both_reactors;
 use crate::ports::{Nodes, configuration, connect, count, dispatch, rest};
@@ -168,7 +168,36 @@ fn each_request_to_a_node_that_is_away_goes_where_its_key_is_asked_for_later(rea
     assert_eq!(requests.iter().map(ask).collect::<Vec<u8>>(), first);
 }
 
+fn a_client_that_is_cut_counts_as_one_failed_request_however_much_it_has_asked(reactor: Reactor) {
+    let directory = Directory::new();
+    let breaks_off = Arc::new(AtomicBool::new(false));
+    let breaking = breaks_off.clone();
+    let nodes = Nodes::start(2, move |number, mut stream| {
+        while stream.read_exact(&mut [0; GET.len()]).is_ok() {
+            if number == 2 && breaking.load(Ordering::SeqCst) {
+                return;
+            }
+            let _ = stream.write_all(format!(":{number}\r\n").as_bytes());
+        }
+    });
+    let server = dispatch(reactor, &directory, 2, nodes.port, "protocol = \"redis\"");
+    let ask = |key: char| {
+        let mut client = connect(server.address());
+        client.write_all(format!("*2\r\n$3\r\nGET\r\n$1\r\n{key}\r\n").as_bytes()).unwrap();
+        let mut answer = [0; 4];
+        client.read_exact(&mut answer).map(|()| answer[1])
+    };
+    let second = ('a'..='z').find(|&key| ask(key).unwrap() == b'2').expect("a key of the second node");
+    breaks_off.store(true, Ordering::SeqCst);
+    let mut client = connect(server.address());
+    client.write_all(format!("*2\r\n$3\r\nGET\r\n$1\r\n{second}\r\n").repeat(100).as_bytes()).unwrap();
+    assert_is_cut(&mut client);
+    let error = ask(second).expect_err("the key is asked for where it is, and not at the other node");
+    assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+}
+
 on_both_reactors!(
+    a_client_that_is_cut_counts_as_one_failed_request_however_much_it_has_asked,
     each_request_to_a_node_that_is_away_goes_where_its_key_is_asked_for_later,
     a_request_s_time_begins_with_its_first_byte,
     a_server_that_ends_says_all_that_it_has,

@@ -85,19 +85,21 @@ impl<H: Host> Worker<H> {
             .chain([relay.token])
             .any(|stream| self.streams.get(stream).is_some_and(|stream| stream.held_bytes() > 0));
         let is_clean = end.is_clean(is_held);
-        // Who has said something and breaks off may have its reasons.
-        let outcome = match end {
-            End::NodeGone if relay.sent_bytes == 0 => Outcome::Failed,
-            End::NodeGone => Outcome::Unknown,
-            _ => Outcome::Served,
-        };
         for leg in 0..relay.legs.len() {
             let Some(to) = relay.legs[leg].take() else { continue };
             let owed = relay.session.owed(leg);
+            // Of the nodes of a client one has broken off. If it has said something it may have its reasons; what it was asked besides isn't failed anew.
+            let has_ended = self.streams.get(to.stream).is_none_or(|stream| stream.has_ended());
+            let has_failed = end == End::NodeGone && has_ended && !to.has_spoken();
             if let Some(port) = self.ports.ports.get_mut(&relay.site) {
-                (0..owed).for_each(|_| {
+                for place in 0..owed {
+                    let outcome = match end {
+                        End::NodeGone if has_failed && place == 0 => Outcome::Failed,
+                        End::NodeGone => Outcome::Unknown,
+                        _ => Outcome::Served,
+                    };
                     port.dispatcher.end(to.node, outcome, self.now);
-                });
+                }
             }
             match is_clean || !is_passing {
                 true => self.close_stream(to.stream),

@@ -115,8 +115,8 @@ impl<H: Host> Worker<H> {
             port.failed(to.node, now);
         }
         let owed = relay.session.owed(leg);
-        (0..owed).for_each(|_| {
-            port.dispatcher.end(to.node, Outcome::Failed, now);
+        (0..owed).for_each(|place| {
+            port.dispatcher.end(to.node, if place == 0 { Outcome::Failed } else { Outcome::Unknown }, now);
         });
         if to.tries >= TRIES_MAX {
             return Err(End::NoNode);

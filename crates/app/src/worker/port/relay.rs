@@ -80,6 +80,11 @@ impl To {
     pub(super) fn new(stream: Token, node: NodeId, connect_by: Instant, wanted: Option<Wanted>, tries: u8) -> To {
         To { stream, node, connect_by: Some(connect_by), wanted, tries, has_spoken: false, finished: false }
     }
+
+    /// Whether it has said anything.
+    pub(super) fn has_spoken(&self) -> bool {
+        self.has_spoken
+    }
 }
 
 impl Relay {
