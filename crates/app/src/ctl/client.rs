@@ -1,6 +1,6 @@
 //! The side of `leat ctl`: asks, and shows what comes back. What can be asked is `command`'s.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
@@ -24,9 +24,19 @@ pub fn ask(socket: &Path, command: &Command) -> Result<Value, String> {
     };
     let mut stream = UnixStream::connect(socket).map_err(wrong)?;
     stream.set_read_timeout(Some(TIMEOUT)).map_err(wrong)?;
-    stream.write_all(format!("{}\n", command.to_json()).as_bytes()).map_err(wrong)?;
+    // Who can't be heard may have said why.
+    let asked = stream.write_all(format!("{}\n", command.to_json()).as_bytes());
     let mut line = Vec::new();
-    BufReader::new(stream.take(ANSWER_BYTES_MAX)).read_until(b'\n', &mut line).map_err(wrong)?;
+    let heard = BufReader::new(stream.take(ANSWER_BYTES_MAX)).read_until(b'\n', &mut line);
+    if line.last() != Some(&b'\n') {
+        return match asked.and(heard) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                Err(format!("{}: there was no answer in {} s", socket.display(), TIMEOUT.as_secs()))
+            }
+            Err(error) => Err(wrong(error)),
+            Ok(_) => Err(format!("{}: there was no whole answer", socket.display())),
+        };
+    }
     let answer: Value = serde_json::from_slice(&line).map_err(|error| format!("the answer isn't JSON: {error}"))?;
     match answer.get("error").and_then(Value::as_str) {
         Some(error) => Err(error.to_owned()),
@@ -49,6 +59,26 @@ mod tests {
     use super::*;
     use serde_json::json;
     use std::os::unix::net::UnixListener;
+
+    #[test]
+    fn who_answers_half_is_told() {
+        let socket = std::env::temp_dir().join(format!("leat-ctl-half-{}.sock", std::process::id()));
+        let listener = UnixListener::bind(&socket).expect("the name is free");
+        let answering = std::thread::spawn(move || {
+            for said in ["", "{\"text\": \"hal"] {
+                let (mut stream, _) = listener.accept().expect("somebody asks");
+                let mut line = String::new();
+                BufReader::new(&stream).read_line(&mut line).expect("a question");
+                stream.write_all(said.as_bytes()).expect("it reads");
+            }
+        });
+        for _ in 0..2 {
+            let told = ask(&socket, &Command::Nodes).expect_err("it's no answer");
+            assert!(told.ends_with("there was no whole answer"), "{told}");
+        }
+        answering.join().expect("both were answered");
+        std::fs::remove_file(&socket).expect("it's there");
+    }
 
     #[test]
     fn a_question_is_asked_and_answered_over_the_socket() {
@@ -77,8 +107,13 @@ mod tests {
         assert_eq!(ask(&socket, &Command::Flows), Err("leat is ending".to_owned()));
         let mut stream = UnixStream::connect(&socket).expect("it listens");
         stream.write_all(b"{}\n\xff\n").expect("it reads");
-        let lines: Vec<_> = BufReader::new(stream).lines().take(2).map(|line| line.expect("an answer")).collect();
+        let lines: Vec<_> = BufReader::new(&stream).lines().take(2).map(|line| line.expect("an answer")).collect();
         assert!(lines.iter().all(|line| line.contains("\"error\"")), "{lines:?}");
+        // As many as may be at once, of whom this is one.
+        let others: Vec<_> = (1..16).map(|_| UnixStream::connect(&socket).expect("it listens")).collect();
+        // They come first, as they have connected first.
+        assert_eq!(ask(&socket, &Command::Nodes), Err("too many are asking at once".to_owned()));
+        drop((stream, others));
         drop(listening);
         assert!(!socket.exists());
     }

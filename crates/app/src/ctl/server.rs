@@ -20,6 +20,8 @@ use super::merge::merge;
 const LINE_BYTES_MAX: u64 = 64 * 1024;
 /// Connections at once; further ones are closed.
 const CONNECTIONS_MAX: usize = 16;
+/// After accepting has failed, for want of descriptors mostly.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// For a client to write its next question or read its answer.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(60);
 /// For a question to be answered.
@@ -83,9 +85,16 @@ pub fn serve(path: &Path, ask: impl Fn(Question) -> bool + Clone + Send + 'stati
     fs::rename(&fresh, path)?;
     thread::Builder::new().name("ctl".into()).spawn(move || {
         let open = Arc::new(AtomicUsize::new(0));
-        for stream in listener.incoming().flatten() {
+        loop {
+            let Ok((stream, _)) = listener.accept() else {
+                // Who connects goes on waiting, and would wake this thread again at once.
+                thread::sleep(ACCEPT_PAUSE);
+                continue;
+            };
             if open.fetch_add(1, Ordering::Relaxed) >= CONNECTIONS_MAX {
                 open.fetch_sub(1, Ordering::Relaxed);
+                // There is room for so little.
+                let _ = (&stream).write_all(b"{\"error\":\"too many are asking at once\"}\n");
                 continue;
             }
             let (ask, still_open) = (ask.clone(), open.clone());

@@ -1,13 +1,40 @@
 //! `leat ctl`: what a running server answers over its socket, also after its engine was started again, and what a file alone answers.
 
 use std::ffi::OsStr;
+use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
 
-use crate::support::server::{run, signal};
-use crate::support::{Directory, Reactor, Server, eventually};
+use crate::support::server::{binary, run, signal, write_configuration};
+use crate::support::{Client, Directory, Reactor, Server, eventually};
 
 fn ctl(arguments: &[&str]) -> (Option<i32>, String, String) {
     run(&["ctl"].iter().chain(arguments).map(OsStr::new).collect::<Vec<_>>())
+}
+
+#[test]
+fn who_asks_when_no_descriptor_is_left_keeps_no_processor_busy() {
+    let directory = Directory::with(&[("site/a.txt", b"alpha\n")]);
+    let text = "workers = 1\n[admin]\nlisten = \"\"\nsocket = \"ctl.sock\"\n[[site]]\nlisten = [\"127.0.0.1:0\"]\nroot = \"site\"\n";
+    let file = write_configuration(Reactor::Epoll, &directory, text);
+    let command = format!("ulimit -n 28; exec {} serve --config {}", binary().display(), file.display());
+    let server = Server::start_program(Path::new("sh"), &["-c", &command].map(OsStr::new), 1);
+    let _clients: Vec<_> = (0..20).map(|_| Client::connect(server.address())).collect();
+    let mut asking = Vec::new();
+    eventually("nobody can be heard any more", || {
+        let mut stream = UnixStream::connect(directory.at("ctl.sock")).ok()?;
+        stream.set_read_timeout(Some(Duration::from_millis(300))).ok()?;
+        stream.write_all(b"{}\n").ok()?;
+        let is_unheard = stream.read(&mut [0; 100]).is_err_and(|error| error.kind() == ErrorKind::WouldBlock);
+        asking.push(stream);
+        is_unheard.then_some(())
+    });
+    let before = server.processor_time();
+    std::thread::sleep(Duration::from_secs(1));
+    let used = server.processor_time() - before;
+    assert!(used < Duration::from_millis(300), "{used:?} of one second");
 }
 
 #[test]
