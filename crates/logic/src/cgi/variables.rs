@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use crate::http::client::{TOLD, Teller};
-use crate::http::{Request, Version, as_uri};
+use crate::http::{Request, TargetForm, Version, as_uri};
 
 /// What of the server's side a request meets.
 #[derive(Clone, Copy, Debug)]
@@ -92,11 +92,18 @@ pub fn variables(request: &Request<'_>, place: &Place<'_>, mut tell: impl FnMut(
     }
     // As other servers get it; what the client may have called it says nothing here.
     tell(b"HTTP_X_REQUEST_ID", place.request_id.as_bytes());
-    tell_fields(request, place.teller, &mut tell);
+    let is_absolute = request.target.form == TargetForm::Absolute;
+    if is_absolute {
+        // The Host field says nothing beside it (RFC 9112 section 3.2.2): the site was found by this one.
+        let port = request.port.map_or(String::new(), |port| format!(":{port}"));
+        tell(b"HTTP_HOST", &[host, port.as_bytes()].concat());
+    }
+    tell_fields(request, place.teller, is_absolute, &mut tell);
 }
 
-/// Every other field, as `HTTP_NAME`. A name with an underscore is left out: it would look like another one with a hyphen.
-fn tell_fields(request: &Request<'_>, teller: Teller, tell: &mut impl FnMut(&[u8], &[u8])) {
+/// Every other field, as `HTTP_NAME`. A name with an underscore is left out: it would look like another one with a hyphen. `has_host`:
+/// the host has been told already.
+fn tell_fields(request: &Request<'_>, teller: Teller, has_host: bool, tell: &mut impl FnMut(&[u8], &[u8])) {
     let is_told = |name: &[u8]| {
         let is_plain = name.iter().all(|&byte| byte.is_ascii_alphanumeric() || byte == b'-');
         let is_in = |fields: &[&[u8]]| fields.iter().any(|known| name.eq_ignore_ascii_case(known));
@@ -106,7 +113,8 @@ fn tell_fields(request: &Request<'_>, teller: Teller, tell: &mut impl FnMut(&[u8
             Teller::Balancer(_) => !name.eq_ignore_ascii_case(b"forwarded"),
             Teller::Nobody => !is_in(&TOLD),
         };
-        is_plain && is_believed && !is_in(&NOT_TOLD)
+        let is_known = is_in(&NOT_TOLD) || has_host && name.eq_ignore_ascii_case(b"host");
+        is_plain && is_believed && !is_known
     };
     let mut joined: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
     for (name, value) in request.headers.iter().filter(|(name, _)| is_told(name)) {
@@ -216,6 +224,14 @@ mod tests {
     fn bytes_that_came_raw_are_told_encoded() {
         let told = told("GET /app/é?q=é HTTP/1.1\r\nHost: a\r\n\r\n");
         assert_eq!((told["QUERY_STRING"].as_str(), told["REQUEST_URI"].as_str()), ("q=%C3%A9", "/app/%C3%A9?q=%C3%A9"));
+    }
+
+    #[test]
+    fn the_host_of_an_absolute_target_is_the_only_one() {
+        for (target, host) in [("http://a.example/app", "a.example"), ("http://a.example:81/app", "a.example:81")] {
+            let told = told(&format!("GET {target} HTTP/1.1\r\nHost: evil.example\r\n\r\n"));
+            assert_eq!((told["SERVER_NAME"].as_str(), told["HTTP_HOST"].as_str()), ("a.example", host));
+        }
     }
 
     #[test]
