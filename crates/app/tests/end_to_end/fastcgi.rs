@@ -1,5 +1,7 @@
 //! FastCGI: responders that leat starts, and those of somebody else.
 
+use std::io::Write;
+use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -260,6 +262,33 @@ fn a_connection_to_somebody_elses_responder_is_not_kept(reactor: Reactor) {
     child.wait().unwrap();
 }
 
+/// The client has all of its reply, to HEAD or by the reply's length, and its connection goes on, whatever becomes of the responder.
+fn what_fails_after_its_reply_takes_nothing_back(reactor: Reactor) {
+    let directory = directory();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let keys = format!("address = \"{}\"\nprocesses = 1\ntimeout = \"400ms\"", listener.local_addr().unwrap());
+    let server = serve(reactor, &directory, &keys);
+    let refusal = [&[1, 3, 0, 1, 0, 8, 0, 0][..], &[0, 0, 0, 0, 1, 0, 0, 0]].concat();
+    for (method, content) in [("HEAD", ""), ("GET", "hello")] {
+        // It ends, says what is no record, refuses after all, or says nothing.
+        for (last, stays) in [(&b""[..], false), (b"no record", true), (&refusal[..], true), (b"", true)] {
+            let mut client = server.connect();
+            client.send(format!("{method} /app HTTP/1.1\r\nHost: it.test\r\n\r\n"));
+            let (mut responder, _) = listener.accept().unwrap();
+            let said = format!("Content-Length: 5\n\n{content}");
+            responder.write_all(&[1, 6, 0, 1, 0, u8::try_from(said.len()).unwrap(), 0, 0]).unwrap();
+            responder.write_all(said.as_bytes()).unwrap();
+            let head = client.reply_head().unwrap();
+            assert_eq!((head.status, head.must("content-length")), (200, "5"));
+            assert_eq!(client.read_content(content.len()).unwrap(), content.as_bytes());
+            responder.write_all(last).unwrap();
+            let kept = stays.then_some(responder);
+            assert_eq!(client.get("/").text(), "a file", "{method}, then {last:?}");
+            drop(kept);
+        }
+    }
+}
+
 fn with_processes(processes: u32) -> String {
     format!(
         "workers = 1\n[[site]]\nroot = \"site\"\nlisten = \"127.0.0.1:0\"\n[[site.handler]]\npath = \"/app/*\"\n\
@@ -326,6 +355,7 @@ on_both_reactors!(
     an_endless_responder_leaves_others_their_share,
     somebody_elses_responder_is_connected_to,
     a_connection_to_somebody_elses_responder_is_not_kept,
+    what_fails_after_its_reply_takes_nothing_back,
     a_reload_lets_content_come_to_its_end,
     a_server_that_stops_still_answers,
     a_reload_keeps_what_it_does_not_change,

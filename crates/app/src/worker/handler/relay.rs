@@ -117,9 +117,12 @@ impl<H: Host> Worker<H> {
     /// Whether the reply goes on, or is complete.
     fn hear_run(&mut self, token: Token, mut run: Box<ProgramRun>) -> bool {
         if let Some(status) = run.failed {
+            let is_told = run.is_told();
             self.abort_run(token, Some(Run::Program(run)));
-            self.fail_run(token, status);
-            return false;
+            if !is_told {
+                self.fail_run(token, status);
+            }
+            return is_told;
         }
         let mut out = Vec::new();
         if let Some(stream) = run.stream().and_then(|stream| self.streams.get(stream)) {
@@ -154,6 +157,10 @@ impl<H: Host> Worker<H> {
             Err(bad) => {
                 self.log_bad_reply(token, &run, &bad);
                 self.release_run(token, &run, false);
+                if run.is_told() {
+                    // A responder that fails after its reply has been told takes nothing of it back.
+                    return true;
+                }
                 let is_refused = matches!(bad, Bad::Refused);
                 self.fail_run(token, if is_refused { Status::SERVICE_UNAVAILABLE } else { Status::BAD_GATEWAY });
                 false
