@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -29,6 +30,8 @@ pub struct ProgramId(pub u32);
 pub enum Standard {
     /// One socket for both, whose other end the worker gets.
     Conversation,
+    /// Nothing to read, and a socket for what it prints: its end is heard as soon as the program closes its output alone.
+    Output,
     /// Standard input is a listening socket; what it prints goes where its errors go.
     Listener(OwnedFd),
 }
@@ -214,6 +217,10 @@ impl Programs for LocalPrograms {
             Standard::Conversation => {
                 let (ours, theirs) = UnixStream::pair()?;
                 (Some(ours.into()), OwnedFd::from(theirs.try_clone()?), OwnedFd::from(theirs))
+            }
+            Standard::Output => {
+                let (ours, theirs) = UnixStream::pair()?;
+                (Some(ours.into()), OwnedFd::from(File::open("/dev/null")?), OwnedFd::from(theirs))
             }
             Standard::Listener(listener) => (None, listener, order.error.try_clone_to_owned()?),
         };

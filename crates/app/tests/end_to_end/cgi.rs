@@ -126,12 +126,13 @@ fn half_a_reply_of_a_killed_program_doesnt_look_whole(reactor: Reactor) {
     use std::io::Read;
     let directory = programs(&[
         ("dies", "printf 'X: y\\n\\nsomething'; kill -9 $$"),
+        ("closes", "printf 'X: y\\n\\nall of it'; exec 1>&-; exec sleep 1000"),
         ("goes-on", "printf 'X: y\\n\\nall of it'; exec 1>&- 0<&- 2>&-; while :; do :; done"),
         ("fails", "printf 'X: y\\n\\nall of it'; exit 1"),
     ]);
     let server = serve(reactor, &directory, "[site.access_log]\npath = \"log\"\nformat = \"json\"");
     for version in ["1.1", "1.0"] {
-        for (name, is_whole) in [("dies", false), ("goes-on", true), ("fails", true)] {
+        for (name, is_whole) in [("dies", false), ("closes", true), ("goes-on", true), ("fails", true)] {
             let mut client = server.connect();
             client.send(format!("GET /cgi/{name} HTTP/{version}\r\nHost: it.test\r\n\r\n"));
             if version == "1.0" {

@@ -61,7 +61,7 @@ impl<H: Host> Worker<H> {
 
     fn start_cgi(&mut self, token: Token, handler: &Rc<Handler>, config: &config::Cgi) -> Result<bool, Status> {
         let run = self.program_run(token).ok_or(Status::INTERNAL_SERVER_ERROR)?;
-        let named = run.named;
+        let (named, has_body) = (run.named, run.body != super::program_run::Body::Ended);
         let exchange = self.connections[token].exchange.as_ref().ok_or(Status::INTERNAL_SERVER_ERROR)?;
         let path = exchange.path.clone();
         let is_directory = config.command.program.is_dir();
@@ -75,7 +75,8 @@ impl<H: Host> Worker<H> {
             config.environment.iter().map(|variable| (variable.name.clone().into(), variable.value.clone().into()));
         environment.extend(own);
         let arguments = &config.command.arguments[..];
-        let started = self.start_program(handler, &script.file, arguments, environment, Standard::Conversation);
+        let standard = if has_body { Standard::Conversation } else { Standard::Output };
+        let started = self.start_program(handler, &script.file, arguments, environment, standard);
         let (program, socket) = started.map_err(|error| {
             // Of a directory, clients may name what isn't there. One that is there and can't be started is whoever put it there's to hear of.
             if is_directory && !script.file.is_file() {
@@ -91,9 +92,7 @@ impl<H: Host> Worker<H> {
         let program = self.add_program(program, handler, Purpose::Cgi(token));
         let stream = self.open_stream(socket, false, Owner::Connection(token));
         self.run_has_begun(token, Talk::Cgi { stream, program });
-        if self.program_run(token).is_some_and(|run| run.body == super::program_run::Body::Ended)
-            && let Some(stream) = self.streams.get(stream)
-        {
+        if !has_body && let Some(stream) = self.streams.get(stream) {
             stream.finish(&mut self.reactor);
         }
         Ok(true)
