@@ -29,11 +29,11 @@ const BLOCK_BYTES: usize = 16 * 1024;
 const FIELD_BYTES_MAX: usize = 2048;
 
 enum Order {
-    /// `lost` counts the lines that couldn't be written.
+    /// `dropped` counts the lines that can't be written.
     Write {
         target: AccessLogTarget,
         block: Vec<u8>,
-        lost: Arc<AtomicU64>,
+        dropped: Arc<AtomicU64>,
     },
     /// Sees to it that files are opened anew soon, see [`AccessLogWriter::reopens`].
     Reopen,
@@ -154,10 +154,10 @@ fn write_all(received: &Receiver<Order>, reopens: &AtomicBool) {
                 log.is_failing || log.is_cut
             });
         }
-        let (target, block, lost) = match order {
+        let (target, block, dropped) = match order {
             Order::End => return,
             Order::Reopen => continue,
-            Order::Write { target, block, lost } => (target, block, lost),
+            Order::Write { target, block, dropped } => (target, block, dropped),
         };
         let (log, mut written) = (logs.entry(target.clone()).or_default(), 0);
         let result = log.write(&target, &block, &mut written);
@@ -165,7 +165,7 @@ fn write_all(received: &Receiver<Order>, reopens: &AtomicBool) {
         let was_failing = std::mem::replace(&mut log.is_failing, result.is_err());
         if let Err(error) = result {
             // The line that is cut too: its end is among the rest.
-            lost.fetch_add(block[written..].iter().filter(|&&byte| byte == b'\n').count() as u64, Relaxed);
+            dropped.fetch_add(block[written..].iter().filter(|&&byte| byte == b'\n').count() as u64, Relaxed);
             if !was_failing {
                 log::warning(format_args!("the access log {target} can't be written: {error}; its lines are dropped"));
             }
@@ -180,9 +180,9 @@ pub struct AccessLogs {
 }
 
 impl AccessLogs {
-    /// A worker's own end of a site's log, if the site has one.
+    /// A worker's own end of a site's log, if the site has one. `dropped` counts lines that aren't written: the thread is behind, or can't write.
     #[must_use]
-    pub fn handle(&self, place: usize) -> Option<AccessLogHandle> {
+    pub fn handle(&self, place: usize, dropped: &Arc<AtomicU64>) -> Option<AccessLogHandle> {
         let (target, format) = self.sites.get(place)?.clone()?;
         Some(AccessLogHandle {
             orders: self.orders.clone(),
@@ -190,7 +190,7 @@ impl AccessLogs {
             format,
             block: RefCell::default(),
             lines: 0.into(),
-            lost: Arc::default(),
+            dropped: Arc::clone(dropped),
         })
     }
 }
@@ -203,48 +203,48 @@ pub struct AccessLogHandle {
     block: RefCell<Vec<u8>>,
     /// Lines in the block.
     lines: std::cell::Cell<u64>,
-    /// Lines that the thread couldn't write, and nobody has heard of.
-    lost: Arc<AtomicU64>,
+    dropped: Arc<AtomicU64>,
 }
 
 impl AccessLogHandle {
-    /// Adds a line. Returns how many lines were dropped meanwhile: the thread is behind, or can't write.
-    pub fn add(&self, record: &Record<'_>) -> u64 {
+    /// Adds a line.
+    pub fn add(&self, record: &Record<'_>) {
         self.add_line(|format, block| match format {
             AccessLogFormat::Combined => record.write_combined(block, false),
             AccessLogFormat::CombinedWithId => record.write_combined(block, true),
             AccessLogFormat::Json => record.write_json(block),
-        })
+        });
     }
 
     /// As [`AccessLogHandle::add`], of a connection to a port.
-    pub fn add_connection(&self, record: &ConnectionRecord<'_>) -> u64 {
+    pub fn add_connection(&self, record: &ConnectionRecord<'_>) {
         self.add_line(|format, block| match format {
             AccessLogFormat::Combined | AccessLogFormat::CombinedWithId => record.write_text(block),
             AccessLogFormat::Json => record.write_json(block),
-        })
+        });
     }
 
-    fn add_line(&self, write: impl FnOnce(AccessLogFormat, &mut Vec<u8>)) -> u64 {
+    fn add_line(&self, write: impl FnOnce(AccessLogFormat, &mut Vec<u8>)) {
         let mut block = self.block.borrow_mut();
         write(self.format, &mut block);
         self.lines.set(self.lines.get() + 1);
         let full = block.len() >= BLOCK_BYTES;
         drop(block);
-        if full { self.flush() } else { 0 }
+        if full {
+            self.flush();
+        }
     }
 
-    /// Passes on what there is. Returns how many lines were dropped.
-    pub fn flush(&self) -> u64 {
+    /// Passes on what there is.
+    pub fn flush(&self) {
         let block = std::mem::take(&mut *self.block.borrow_mut());
         let lines = self.lines.take();
-        let lost = self.lost.swap(0, Relaxed);
         if block.is_empty() {
-            return lost;
+            return;
         }
-        match self.orders.try_send(Order::Write { target: self.target.clone(), block, lost: self.lost.clone() }) {
-            Ok(()) => lost,
-            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => lost + lines,
+        let order = Order::Write { target: self.target.clone(), block, dropped: self.dropped.clone() };
+        if let Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) = self.orders.try_send(order) {
+            self.dropped.fetch_add(lines, Relaxed);
         }
     }
 }
@@ -483,13 +483,13 @@ mod tests {
         assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
         let reader = File::options().read(true).write(true).open(&path).unwrap();
         let writer = AccessLogWriter::start().unwrap();
-        let (target, lost) = (AccessLogTarget::File(path.clone()), Arc::default());
+        let (target, dropped) = (AccessLogTarget::File(path.clone()), Arc::default());
         let mut left = 64 * 1024 / BLOCK_BYTES + 1 + BLOCKS_MAX;
         let began = std::time::Instant::now();
         while left > 0 {
             assert!(began.elapsed() < Duration::from_secs(10), "a pipe takes less than 64 KB here");
             let block = vec![b'\n'; BLOCK_BYTES];
-            let order = Order::Write { target: target.clone(), block, lost: Arc::clone(&lost) };
+            let order = Order::Write { target: target.clone(), block, dropped: Arc::clone(&dropped) };
             match writer.orders.try_send(order) {
                 Ok(()) => left -= 1,
                 Err(_) => std::thread::yield_now(),
@@ -535,10 +535,13 @@ mod tests {
             format: AccessLogFormat::Combined,
             block: RefCell::default(),
             lines: 0.into(),
-            lost: Arc::default(),
+            dropped: Arc::default(),
         };
-        assert_eq!(handle.add(&record()) + handle.flush(), 0);
-        assert_eq!(handle.add(&record()) + handle.add(&record()) + handle.flush(), 2);
+        for (lines, dropped) in [(1, 0), (2, 2), (3, 5)] {
+            (0..lines).for_each(|_| handle.add(&record()));
+            handle.flush();
+            assert_eq!(handle.dropped.load(Relaxed), dropped);
+        }
         drop(received);
     }
 }

@@ -114,8 +114,8 @@ pub struct SiteMetrics {
     pub upstream: UpstreamMetrics,
     /// If it's a dispatcher's port for another protocol.
     pub port: PortMetrics,
-    /// Access log lines that were dropped because the log couldn't keep up.
-    pub log_lines_dropped: Number,
+    /// Access log lines that were dropped because the log couldn't keep up. Whoever drops one counts it: the worker, or the thread that writes.
+    pub log_lines_dropped: Arc<AtomicU64>,
 }
 
 /// The stages of a request's life, by their names in metrics.

@@ -87,7 +87,7 @@ impl ServerMetrics {
         }
         page.family(&LOG_LINES_DROPPED);
         for (name, parts) in &sites {
-            page.line("", &[("site", name)], sum(parts, &|part| part.log_lines_dropped.get()));
+            page.line("", &[("site", name)], sum(parts, &|part| part.log_lines_dropped.load(Ordering::Relaxed)));
         }
         for (family, read, show) in STAGE_FAMILIES {
             page.family(family);

@@ -59,7 +59,7 @@ impl<H: Host> Worker<H> {
             record.referer = request.referer.unwrap_or_default();
             record.user_agent = request.user_agent.unwrap_or_default();
         }
-        metrics.log_lines_dropped.add(log.add(&record));
+        log.add(&record);
         self.flush_at = self.flush_at.min(self.now.after(LOG_DELAY));
     }
 
@@ -111,10 +111,8 @@ impl<H: Host> Worker<H> {
 
     /// Passes the access logs' lines on.
     pub(super) fn flush_logs(&mut self) {
-        for site in &self.sites {
-            if let Some(log) = &site.log {
-                site.metrics.log_lines_dropped.add(log.flush());
-            }
+        for log in self.sites.iter().filter_map(|site| site.log.as_ref()) {
+            log.flush();
         }
         self.flush_at = Instant::NEVER;
     }

@@ -201,7 +201,7 @@ impl<H: Host> Worker<H> {
                         .map(|page| (page.status, page.path.clone().into_bytes().into()))
                         .collect(),
                     fallback: site.fallback.clone().map(Bytes::from),
-                    log: logs.handle(place),
+                    log: logs.handle(place, &metrics.log_lines_dropped),
                     metrics,
                     place: Place::new(site),
                 })

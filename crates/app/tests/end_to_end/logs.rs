@@ -226,14 +226,19 @@ fn a_full_disk_holds_nobody_up_and_is_counted(reactor: Reactor) {
     let text = "[admin]\nlisten = \"127.0.0.1:0\"\n[[site]]\nname = \"full\"\nlisten = [\"127.0.0.1:0\"]\nroot = \"site\"\n\
                 [site.access_log]\npath = \"/dev/full\"\n";
     let server = Server::configured(reactor, &directory, text);
-    let mut admin = Client::connect(server.admin());
-    eventually("what couldn't be written is counted", || {
-        assert_eq!(server.get("/a.txt").status, 200);
-        let metrics = admin.get("/metrics").text();
-        let line =
-            metrics.lines().find(|line| line.starts_with("leat_access_log_lines_dropped_total{site=\"full\"}"))?;
-        (!line.ends_with(" 0")).then_some(())
-    });
+    let (mut admin, mut asked) = (Client::connect(server.admin()), 0);
+    for count in [1, 30] {
+        (0..count).for_each(|_| assert_eq!(server.get("/a.txt").status, 200));
+        asked += count;
+        // No line has to follow for that.
+        eventually("what couldn't be written is counted", || {
+            let metrics = admin.get("/metrics").text();
+            let start = "leat_access_log_lines_dropped_total{site=\"full\"} ";
+            let dropped = metrics.lines().find_map(|line| line.strip_prefix(start)?.parse::<u32>().ok())?;
+            assert!(dropped <= asked, "{dropped} of {asked}");
+            (dropped == asked).then_some(())
+        });
+    }
     assert!(server.wait_for_stderr(&["can't be written"]).contains("/dev/full"));
     assert_eq!(
         server.stderr().iter().filter(|line| line.contains("can't be written")).count(),
@@ -280,14 +285,11 @@ fn a_full_disk_cuts_no_line_that_follows(reactor: Reactor) {
     });
     let log = directory.at("access.log");
     let written = || fs::read_to_string(&log).unwrap().matches('\n').count();
-    // What was dropped last is told with the lines that follow.
-    let before = asked;
-    let counted = eventually("each line is written or counted", || {
-        assert_eq!(client.get("/a.txt").status, 200);
-        asked += 1;
-        Some(written() + count_dropped()).filter(|&counted| counted >= before)
+    eventually("each line is written or counted", || {
+        let counted = written() + count_dropped();
+        assert!(counted <= asked, "{counted} of {asked}: lines are counted that were written");
+        (counted == asked).then_some(())
     });
-    assert!(counted <= asked, "{counted} of {asked}: lines are counted that were written");
     assert!(!fs::read_to_string(&log).unwrap().ends_with('\n'), "the last line must be cut for what follows");
     // Half of it is made free.
     let file = fs::File::options().write(true).open(&log).unwrap();

@@ -143,7 +143,7 @@ impl<H: Host> Worker<H> {
             time_us: u64::try_from(self.now.since(relay.began).as_micros()).unwrap_or(u64::MAX),
             end: &end.to_string(),
         };
-        relay.settings.site.metrics.log_lines_dropped.add(log.add_connection(&record));
+        log.add_connection(&record);
         self.flush_at = self.flush_at.min(self.now.after(LOG_DELAY));
     }
 
