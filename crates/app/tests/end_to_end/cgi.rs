@@ -52,19 +52,19 @@ fn a_program_is_told_and_answers(reactor: Reactor) {
     let directory = programs(&[(
         "tell",
         "printf 'Content-Type: text/plain\\nX-Own: yes\\n\\n'\n\
-         echo \"$REQUEST_METHOD $SCRIPT_NAME|$PATH_INFO|$QUERY_STRING|$SERVER_PROTOCOL|$HTTP_X_SAID|$APP_MODE|$REMOTE_ADDR\"\n",
+         echo \"$REQUEST_METHOD $SCRIPT_NAME|$PATH_INFO|$QUERY_STRING|$SERVER_PROTOCOL|$HTTP_X_SAID|$APP_MODE|$REMOTE_ADDR|$SERVER_ADDR\"\n",
     )]);
     let server = serve(reactor, &directory, "environment = { APP_MODE = \"test\" }");
     let mut client = server.connect();
     let reply = client.ask("GET /cgi/tell/more%20of/it?a=b&c HTTP/1.1\r\nHost: it.test\r\nX-Said: hello\r\n\r\n");
     assert_eq!((reply.status, reply.must("content-type"), reply.must("x-own")), (200, "text/plain", "yes"));
     assert_eq!(reply.must("transfer-encoding"), "chunked");
-    assert_eq!(reply.text(), "GET /cgi/tell|/more of/it|a=b&c|HTTP/1.1|hello|test|127.0.0.1\n");
+    assert_eq!(reply.text(), "GET /cgi/tell|/more of/it|a=b&c|HTTP/1.1|hello|test|127.0.0.1|127.0.0.1\n");
     // The connection goes on, and so does the server.
     assert_eq!(client.get("/").text(), "a file");
     assert_eq!(
         client.get("/cgi/tell").text(),
-        "GET /cgi/tell||||||127.0.0.1\n".replace("||||||", "|||HTTP/1.1||test|")
+        "GET /cgi/tell||||||127.0.0.1|127.0.0.1\n".replace("||||||", "|||HTTP/1.1||test|")
     );
     let old = server.connect().ask("GET /cgi/tell HTTP/1.0\r\n\r\n");
     assert_eq!((old.says_close(), old.field("transfer-encoding")), (true, None));

@@ -1,6 +1,6 @@
 //! Meta-variables (RFC 3875 section 4.1): what a program is told of a request.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use crate::http::client::{TOLD, Teller};
 use crate::http::{Request, TargetForm, Version, as_uri};
@@ -18,7 +18,9 @@ pub struct Place<'a> {
     pub document_root: &'a [u8],
     /// The site's name, for a request that has no host.
     pub server_name: &'a [u8],
-    /// The port that the client connected to.
+    /// The address that the client connected to, if its connection still knows.
+    pub own: Option<IpAddr>,
+    /// The port that it connected to.
     pub port: u16,
     /// The client, if its connection still knows; port 0 where only its address is known.
     pub peer: Option<SocketAddr>,
@@ -55,6 +57,9 @@ pub fn variables(request: &Request<'_>, place: &Place<'_>, mut tell: impl FnMut(
     tell(b"SERVER_PROTOCOL", if request.version == Version::Http10 { b"HTTP/1.0" } else { b"HTTP/1.1" });
     let host = request.host.filter(|host| !host.is_empty()).unwrap_or(place.server_name);
     tell(b"SERVER_NAME", host);
+    if let Some(own) = place.own {
+        tell(b"SERVER_ADDR", own.to_string().as_bytes());
+    }
     tell(b"SERVER_PORT", request.port.unwrap_or(place.port).to_string().as_bytes());
     tell(b"REQUEST_METHOD", request.method_name);
     let query = as_uri(request.target.query.unwrap_or_default());
@@ -153,6 +158,7 @@ mod tests {
             script_file: b"/srv/app.cgi",
             document_root: b"/srv/www",
             server_name: b"site",
+            own: Some([192, 0, 2, 1].into()),
             port: 8080,
             peer: Some(SocketAddr::from(([192, 0, 2, 7], 4321))),
             teller,
@@ -198,6 +204,7 @@ mod tests {
             ("GATEWAY_INTERFACE", "CGI/1.1"),
             ("SERVER_PROTOCOL", "HTTP/1.1"),
             ("SERVER_NAME", "Example.org"),
+            ("SERVER_ADDR", "192.0.2.1"),
             ("SERVER_PORT", "81"),
             ("REQUEST_METHOD", "POST"),
             ("QUERY_STRING", "x=1&y"),

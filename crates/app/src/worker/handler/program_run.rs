@@ -4,7 +4,7 @@
 use std::rc::Rc;
 
 use leat_host::program::Ended;
-use leat_host::reactor::Token;
+use leat_host::reactor::{Reactor, Token};
 use leat_logic::cgi::{Place, ReplyReader};
 use leat_logic::fastcgi::Conversation;
 use leat_logic::http::client::Teller;
@@ -261,6 +261,7 @@ impl<H: Host> Worker<H> {
             script_file,
             document_root: handler.root.as_os_str().as_bytes(),
             server_name: exchange.site.as_ref().map_or(b"", |site| site.name.as_bytes()),
+            own: self.reactor.own_address(connection.socket).map(|own| own.ip().to_canonical()),
             port: self.listeners[connection.listener as usize].sites.name.address.port(),
             peer: self.asking(token, &request),
             teller: self.teller(token),
