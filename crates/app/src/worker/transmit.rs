@@ -13,6 +13,8 @@ use super::exchange::{Answer, Piece};
 use super::stream::News;
 use super::{Host, Stage, Worker, ticket_of};
 
+/// What a connection's first flight can take of a reply, its end included: ten segments. More of it may have yet to leave when it is all with the kernel.
+pub(super) const FLIGHT_BYTES: usize = 14_600;
 /// Bytes sent in one turn: then other events get theirs.
 const TURN_BYTES_MAX: usize = 512 * 1024;
 /// The same while several sites want something: some thirty microseconds' work.
@@ -222,6 +224,7 @@ impl<H: Host> Worker<H> {
         let connection = &mut self.connections[token];
         let Some(exchange) = connection.exchange.take() else { return };
         let after = connection.http.handle_reply_sent(self.now);
+        let is_long = exchange.body_bytes >= FLIGHT_BYTES as u64;
         self.account(token, &exchange, taken, true);
         self.recycle(exchange);
         self.reply_is_on_its_way(token);
@@ -247,15 +250,14 @@ impl<H: Host> Worker<H> {
                 self.flow_is_between_requests(token);
             }
             AfterReply::Close { linger: true } => self.finish(token),
-            AfterReply::Close { .. } if self.waits_for_acknowledgement(token) || self.has_said_more(token) => {
-                self.finish(token);
-            }
+            AfterReply::Close { .. } if self.waits_for_acknowledgement(token) => self.finish(token),
+            AfterReply::Close { .. } if is_long && self.has_said_more(token) => self.finish(token),
             AfterReply::Close { .. } => self.close(token),
         }
     }
 
     /// Whether a client has said more though its request was the last. With that unread, the kernel would reset the connection as it's closed, and drop
-    /// what it has yet to send.
+    /// what it has yet to send. All of a short reply is on its way.
     fn has_said_more(&mut self, token: Token) -> bool {
         let connection = &mut self.connections[token];
         self.reactor.has_unread(connection.socket) && connection.http.linger(self.now)

@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 
 use super::super::connection::Connection;
 use super::super::settings::SiteKind;
+use super::super::transmit::FLIGHT_BYTES;
 use super::super::{ADMIN_SITE, File, Host, Stage, UNKNOWN_SITE, Worker};
 use super::Part;
 use super::flows::MEASURED_EVERY;
@@ -28,8 +29,6 @@ const UNACKNOWLEDGED_MAX: usize = 4096;
 const LOOKS: usize = 2;
 /// But so many are looked at once at most.
 const LOOKS_MAX: usize = 64;
-/// What a connection's first flight can take of a reply, its end included: ten segments. More of it may have yet to leave when it is all with the kernel.
-const FLIGHT_BYTES: usize = 14_600;
 
 /// What a connection server keeps of what it delegates.
 #[derive(Default)]
