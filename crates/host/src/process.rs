@@ -126,9 +126,10 @@ pub fn kill_programs_except(keep: &[u32]) {
         .flat_map(|list| list.split_ascii_whitespace().filter_map(|n| n.parse().ok()).collect::<Vec<_>>())
         .collect();
     for child in children.into_iter().filter(|child| !keep.contains(child)) {
-        // SAFETY: takes and returns integers; the child is ours, so that its number is nobody else's.
-        let is_program = unsafe { libc::sched_getscheduler(child.cast_signed()) } == libc::SCHED_IDLE;
-        if let Some(pid) = i32::try_from(child).ok().and_then(Pid::from_raw).filter(|_| is_program) {
+        // The child is ours, so that its number is nobody else's.
+        if let Some(pid) =
+            i32::try_from(child).ok().and_then(Pid::from_raw).filter(|_| crate::program::is_program(child))
+        {
             // It leads a group unless a program has made it: then it goes alone.
             let _ = kill_process_group(pid, Signal::KILL);
             let _ = kill_process(pid, Signal::KILL);

@@ -16,6 +16,8 @@ use crate::spawn::{Start, spawn};
 
 /// Open files that a program may have, unless it raises its limit itself: more than 1,024 would break those that use select(2).
 const OPEN_FILES: u64 = 1024;
+/// How nice a program is while it competes with others.
+const NICE_AMONG_OTHERS: i32 = 5;
 /// From linux/sched.h, as proc(5) says of the flags in `stat`.
 const PF_EXITING: u64 = 4;
 /// Processes of one program that are looked for: itself and its descendants.
@@ -94,6 +96,13 @@ pub trait Programs {
     /// How the program has ended, if it has; said once.
     fn reap(&mut self, program: ProgramId) -> Option<Ended>;
 
+    /// Has a program, and the descendants last seen, compete with other processes of its core for a while: it runs even where the core always has
+    /// something else to do. Needs privileges; without them nothing changes.
+    fn raise(&mut self, program: ProgramId);
+
+    /// Takes back what [`Programs::raise`] did.
+    fn lower(&mut self, program: ProgramId);
+
     /// Leaves the core to programs.
     fn step_aside(&mut self, time: Duration);
 }
@@ -147,6 +156,24 @@ fn set_class(process: u32, class: libc::c_int) -> io::Result<()> {
 /// Puts a process below all others: it runs when its core has nothing else to do. Those that it starts inherit that.
 fn put_last(process: u32) -> io::Result<()> {
     set_class(process, libc::SCHED_IDLE)
+}
+
+/// Has a process that was put last compete with others: for a quarter of the core beside one that computes all the time. A worker that wakes is
+/// preferred.
+fn put_among_others(process: u32) {
+    if set_class(process, libc::SCHED_BATCH).is_ok() {
+        let _ = rustix::process::setpriority_process(pid(process), NICE_AMONG_OTHERS);
+    }
+}
+
+/// Whether a process is a program, or was started by one: by its class and how nice it is.
+pub(crate) fn is_program(process: u32) -> bool {
+    // SAFETY: takes and returns integers.
+    match unsafe { libc::sched_getscheduler(process.cast_signed()) } {
+        libc::SCHED_IDLE => true,
+        libc::SCHED_BATCH => rustix::process::getpriority_process(pid(process)) == Ok(NICE_AMONG_OTHERS),
+        _ => false,
+    }
 }
 
 /// Lets a process that has been killed end soon: that takes a moment of a core that may be busy. Only with privileges.
@@ -324,6 +351,21 @@ impl Programs for LocalPrograms {
         Some(ended)
     }
 
+    fn raise(&mut self, program: ProgramId) {
+        for member in self.members.get(&program).into_iter().flatten() {
+            put_among_others(member.pid);
+        }
+    }
+
+    fn lower(&mut self, program: ProgramId) {
+        // Also what it has started meanwhile, which inherited its class.
+        self.is_runnable(program);
+        for member in self.members.get(&program).into_iter().flatten() {
+            // It may have ended.
+            let _ = put_last(member.pid);
+        }
+    }
+
     fn step_aside(&mut self, time: Duration) {
         std::thread::sleep(time);
     }
@@ -447,6 +489,31 @@ mod tests {
         let ended = eventually("it ends", || programs.reap(program));
         assert_eq!((ended.code, ended.signal), (None, Some(libc::SIGKILL)));
         assert!(ended.used > Duration::ZERO);
+    }
+
+    #[test]
+    fn a_program_competes_with_others_for_a_while_and_so_does_what_it_starts() {
+        let mut programs = LocalPrograms::new();
+        let (program, mut stream) = shell(&mut programs, "read line; sleep 100 & echo $!; wait");
+        // SAFETY: takes and returns integers.
+        let class = |process: u32| unsafe { libc::sched_getscheduler(process.cast_signed()) };
+        assert_eq!(class(program.0), libc::SCHED_IDLE);
+        programs.raise(program);
+        if !rustix::process::geteuid().is_root() {
+            println!("skipped: needs root");
+            return;
+        }
+        assert_eq!(class(program.0), libc::SCHED_BATCH);
+        stream.write_all(b"go on\n").unwrap();
+        let mut digits = [0; 16];
+        let count = stream.read(&mut digits).unwrap();
+        let child: u32 = std::str::from_utf8(&digits[..count]).unwrap().trim().parse().unwrap();
+        assert_eq!(class(child), libc::SCHED_BATCH);
+        assert!(is_program(program.0) && is_program(child) && !is_program(std::process::id()));
+        programs.lower(program);
+        assert_eq!((class(program.0), class(child)), (libc::SCHED_IDLE, libc::SCHED_IDLE));
+        programs.kill(program);
+        eventually("it ends", || programs.reap(program));
     }
 
     #[test]

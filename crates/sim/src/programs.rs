@@ -207,6 +207,11 @@ impl Programs for SimPrograms {
         Some(Ended { code: Some(0), signal: None, used })
     }
 
+    /// Nobody else is on its core.
+    fn raise(&mut self, _: ProgramId) {}
+
+    fn lower(&mut self, _: ProgramId) {}
+
     fn step_aside(&mut self, time: Duration) {
         let mut world = self.0.borrow_mut();
         let until_ns = world.agenda.now_ns() + time.as_nanos() as u64;

@@ -28,6 +28,10 @@ const END_LOOK: Duration = Duration::from_micros(100);
 /// How often a program is looked at that has nothing to do.
 const IDLE_LOOK: Duration = Duration::from_secs(1);
 
+/// What others of the machine have to take of a program's slices before it competes with them (decision 7), and the most that is made good.
+const OWED_MIN: Duration = Duration::from_millis(3);
+const OWED_MAX: Duration = Duration::from_millis(50);
+
 /// What a program is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
@@ -49,6 +53,10 @@ struct Program {
     is_stopped: bool,
     /// Processor time that has been charged.
     charged: Duration,
+    /// Time of its slices that it wanted and that processes outside leat had.
+    owed: Duration,
+    /// It competes with those until it has got it.
+    is_raised: bool,
     /// When it's killed: its request is over.
     kill_at: Instant,
     is_killed: bool,
@@ -130,6 +138,16 @@ impl<P: HostPrograms> Programs<P> {
         self.all.get_mut(&token.index).filter(|program| program.token == token)
     }
 
+    /// A program wanted its slice and others of the machine had so much of it.
+    fn owe(&mut self, token: Token, missed: Duration) {
+        let Some(program) = self.get(token) else { return };
+        program.owed = (program.owed + missed).min(OWED_MAX);
+        if program.owed >= OWED_MIN && !std::mem::replace(&mut program.is_raised, true) {
+            let id = program.id;
+            self.host.raise(id);
+        }
+    }
+
     /// Gives a program the core, and keeps the one before from it.
     fn grant(&mut self, token: Token) {
         if let Some(before) = self.resumed.replace(token).filter(|&before| before != token)
@@ -165,6 +183,8 @@ impl<H: Host> Worker<H> {
             state: State::Queued,
             is_stopped: true,
             charged: Duration::ZERO,
+            owed: Duration::ZERO,
+            is_raised: false,
             kill_at: Instant::NEVER,
             is_killed: false,
             is_awaited: false,
@@ -273,7 +293,11 @@ impl<H: Host> Worker<H> {
         if let Some(program) = self.programs.get(slice.program) {
             self.sites[program.site as usize].metrics.slices.increment();
         }
-        if lasted >= SLICE_MIN && used * 2 < lasted {
+        let is_starved = lasted >= SLICE_MIN && used * 10 < lasted && self.programs.host.is_runnable(id);
+        if is_starved {
+            self.programs.owe(slice.program, lasted - used);
+        }
+        if lasted >= SLICE_MIN && used * 2 < lasted && !is_starved {
             self.watch_program(slice.program, LOOK_MIN);
             self.look_at_program(slice.program);
         } else {
@@ -285,6 +309,12 @@ impl<H: Host> Worker<H> {
     fn note_used(&mut self, token: Token, used: Duration) {
         let Some(program) = self.programs.get(token) else { return };
         program.charged += used;
+        program.owed = program.owed.saturating_sub(used);
+        if program.owed.is_zero() && std::mem::take(&mut program.is_raised) {
+            let id = program.id;
+            self.programs.host.lower(id);
+        }
+        let Some(program) = self.programs.get(token) else { return };
         let site = program.site;
         self.sites[site as usize].metrics.compute_ns.add(used.as_nanos() as u64);
         if self.gates[site as usize].is_limited() {

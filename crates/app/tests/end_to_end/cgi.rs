@@ -1,6 +1,6 @@
 //! CGI (RFC 3875): what programs are told, what becomes of what they say, and that nothing of them stays.
 
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
 use crate::on_both_reactors;
 use crate::support::{Client, Directory, Reactor, Reply, Server, eventually};
@@ -423,6 +423,48 @@ fn an_endless_program_leaves_others_their_share(reactor: Reactor) {
     eventually("all have ended", || (count(&server, "endless") == 0).then_some(()));
 }
 
+/// A process that computes on one core until it's dropped.
+struct Outsider(std::process::Child);
+
+impl Outsider {
+    fn on(core: &str) -> Outsider {
+        let hog = ["-c", core, "sh", "-c", "while :; do :; done"];
+        Outsider(std::process::Command::new("taskset").args(hog).spawn().expect("taskset, of util-linux"))
+    }
+}
+
+impl Drop for Outsider {
+    fn drop(&mut self) {
+        self.0.kill().and_then(|()| self.0.wait()).expect("it's a child of ours");
+    }
+}
+
+/// The core that a server's only worker is pinned to.
+fn workers_core(server: &Server) -> String {
+    let engine = server.processes().into_iter().find(|&pid| pid != server.pid()).expect("an engine");
+    let threads = std::fs::read_dir(format!("/proc/{engine}/task")).unwrap();
+    let mut statuses = threads.map(|thread| std::fs::read_to_string(thread.unwrap().path().join("status")).unwrap());
+    let worker = statuses.find(|status| status.starts_with("Name:\tworker")).expect("a worker");
+    let cores = worker.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:\t"));
+    cores.expect("proc(5) has it").to_owned()
+}
+
+fn programs_dont_starve_beside_a_busy_process(reactor: Reactor) {
+    if std::fs::metadata("/proc/self").unwrap().uid() != 0 {
+        println!("skipped: needs root");
+        return;
+    }
+    let texts = [("compute", "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; printf 'X: y\\n\\ndone'")];
+    let directory = programs(&texts);
+    let server = serve(reactor, &directory, "");
+    let outsider = Outsider::on(&workers_core(&server));
+    let started = std::time::Instant::now();
+    assert_eq!(ask(&server, "GET /cgi/compute").text(), "done");
+    // Below everything else on the core it would take ten seconds and more, of which it computes 0.03.
+    assert!(started.elapsed() < std::time::Duration::from_secs(3), "{:?}", started.elapsed());
+    drop(outsider);
+}
+
 fn programs_compute_no_more_than_their_sites_quota(reactor: Reactor) {
     let directory = programs(&[("endless", "while :; do :; done")]);
     let server = serve(reactor, &directory, "[site.quota]\ncpu = \"20%\"\n[admin]\nlisten = \"127.0.0.1:0\"");
@@ -516,6 +558,7 @@ on_both_reactors!(
     what_programs_say_to_slow_clients_counts_as_their_sites_memory,
     uploads_are_all_answered_however_little_their_site_may_hold,
     an_endless_program_leaves_others_their_share,
+    programs_dont_starve_beside_a_busy_process,
     programs_compute_no_more_than_their_sites_quota,
     nothing_stays_when_the_server_goes,
     an_engine_that_is_killed_leaves_no_program,
