@@ -31,6 +31,9 @@ impl<H: Host> Worker<H> {
         metrics.requests[class].increment();
         metrics.body_bytes.add(exchange.body_bytes);
         metrics.count_request_time(time_us);
+        if exchange.is_passed_on {
+            return;
+        }
         let drawn = if exchange.drawn == 0 && site.log.is_some() { self.draw() } else { exchange.drawn };
         let Some(log) = &site.log else { return };
         let connection = &self.connections[token];

@@ -83,6 +83,8 @@ pub(super) struct Exchange<F> {
     pub(super) resource: Option<Arc<Resource<F>>>,
     /// The reply is a file's, and another server is asked for it.
     pub(super) is_fetched: bool,
+    /// Another server of the cluster is asked for the reply: it logs the request.
+    pub(super) is_passed_on: bool,
     /// By which it's known if it has no other name; 0 until somebody wants to know.
     pub(super) drawn: u64,
 }
@@ -185,6 +187,7 @@ impl<F> Exchange<F> {
             placing: Placing::Unknown,
             content: ContentKey::default(),
             is_fetched: false,
+            is_passed_on: false,
             drawn: 0,
             resource: None,
         })
@@ -262,6 +265,7 @@ impl<F> Exchange<F> {
         self.placing = Placing::Unknown;
         self.content = ContentKey::default();
         self.is_fetched = false;
+        self.is_passed_on = false;
         self.drawn = 0;
         self.resource = None;
     }

@@ -1,7 +1,7 @@
 //! Connections in motion between nodes: the next request of a kept connection, and replies under way when their node drains or dies. All of it
 //! must be so wherever a connection began.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -152,6 +152,10 @@ fn half_closed_are_answered(begun: Begun) {
     let files: BTreeMap<String, Vec<u8>> =
         names.iter().enumerate().map(|(place, name)| (name.clone(), content(name, 1_000 + 3_000 * place))).collect();
     up(&lab, &folder, begun, &files, "policy = 'consistent_hash'");
+    let logged = fs::read_to_string(folder.path("cluster.toml")).expect("it's there");
+    let logged = format!("{logged}[site.access_log]\npath = 'access.log'\nformat = 'json'\n");
+    fs::write(folder.path("cluster.toml"), logged).expect("a configuration");
+    ["dispatcher", "n1", "n2", "n3"].iter().for_each(|host| lab.reload(host));
     let clients = 500;
     lab.at("client1", || {
         for turn in 0..clients {
@@ -175,6 +179,13 @@ fn half_closed_are_answered(begun: Begun) {
     });
     let moved = lab.number("dispatcher", "leat_handoffs_returned_total") + total(&lab, "leat_fetches_total");
     assert!(moved > 10, "{moved} requests were for others");
+    // One that was fetched is logged by who answered it, and by nobody else.
+    let ids = || super::ways::ids(&folder.path("access.log"));
+    let count = |ids: &BTreeMap<String, Vec<String>>| ids.values().map(Vec::len).sum::<usize>();
+    super::within("all are logged", || count(&ids()) >= 2 * clients);
+    let ids = ids();
+    let known: BTreeSet<&String> = ids.values().flatten().collect();
+    assert_eq!((count(&ids), known.len()), (2 * clients, 2 * clients));
 }
 
 fn go_where_content_is(begun: Begun) {

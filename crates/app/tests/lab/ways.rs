@@ -59,7 +59,7 @@ fn a_first_request_takes_the_way_that_hand_over_names() {
 }
 
 /// What each request of a lab's log is called, by its target; lines of all servers in one file.
-fn ids(log: &str) -> BTreeMap<String, Vec<String>> {
+pub(super) fn ids(log: &str) -> BTreeMap<String, Vec<String>> {
     let mut ids: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for line in fs::read_to_string(log).unwrap_or_default().lines() {
         let line: serde_json::Value = serde_json::from_str(line).expect("a whole line");

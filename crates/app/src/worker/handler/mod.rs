@@ -213,6 +213,7 @@ impl<H: Host> Worker<H> {
     fn fail_run(&mut self, token: Token, status: Status) {
         let Some(exchange) = self.connections[token].exchange.as_mut() else { return };
         exchange.run = None;
+        exchange.is_passed_on = false;
         if exchange.status != 0 {
             // A reply has begun: nothing else can be said.
             self.cut(token);

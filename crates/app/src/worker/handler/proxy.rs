@@ -210,6 +210,9 @@ impl<H: Host> Worker<H> {
         if !self.handlers.iter().any(|known| Rc::ptr_eq(known, &handler)) {
             self.handlers.push(handler.clone());
         }
+        if let Some(exchange) = self.connections[token].exchange.as_mut() {
+            exchange.is_passed_on = true;
+        }
         self.begin_run_with(token, &handler, 0, Passing::to(peers));
         self.arm_receive(token);
     }
