@@ -35,6 +35,8 @@ pub(super) struct Exchange<F> {
     pub(super) codings: CodingOrder,
     /// When the last of the head had arrived.
     pub(super) started: Instant,
+    /// Since when it has waited for its turn: not while it was found out where in a cluster it belongs.
+    pub(super) queued: Instant,
     pub(super) standing: Standing,
     /// The reply says that the request isn't served.
     pub(super) refusal: Option<Refusal>,
@@ -161,6 +163,7 @@ impl<F> Exchange<F> {
             conditional: false,
             codings: CodingOrder::NONE,
             started: Instant::default(),
+            queued: Instant::default(),
             standing: Standing::Apart,
             refusal: None,
             cost_ns: 0,

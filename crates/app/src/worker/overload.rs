@@ -95,6 +95,7 @@ impl<H: Host> Worker<H> {
         } else {
             self.admission.arrive(site, self.now)
         };
+        exchange.queued = exchange.started;
         match verdict {
             Verdict::Admit => {
                 exchange.standing = Standing::Waiting;
@@ -111,9 +112,9 @@ impl<H: Host> Worker<H> {
             return true;
         }
         let Some(site) = &exchange.site else { return true };
-        site.metrics.count_delay(self.now.since(exchange.started));
+        site.metrics.count_delay(self.now.since(exchange.queued));
         let number = site.number;
-        let verdict = self.admission.start(number as usize, exchange.started, self.now);
+        let verdict = self.admission.start(number as usize, exchange.queued, self.now);
         if verdict == Verdict::Admit {
             exchange.standing = Standing::Started;
         }

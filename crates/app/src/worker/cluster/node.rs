@@ -285,7 +285,8 @@ impl<H: Host> Worker<H> {
     /// A connection has arrived, or is back: on with what is there of it.
     pub(in crate::worker) fn begin_with(&mut self, token: Token) {
         let connection = &mut self.connections[token];
-        if let Some(exchange) = &connection.exchange {
+        if let Some(exchange) = &mut connection.exchange {
+            exchange.queued = self.now;
             let is_begun = exchange.status != 0;
             self.queue(if is_begun { Stage::Transmit } else { Stage::Serve }, token);
         } else if !connection.inbox.is_empty() || connection.flags.ended {

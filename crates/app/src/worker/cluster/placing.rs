@@ -192,6 +192,7 @@ impl<H: Host> Worker<H> {
             if let Some(home) = node.home(flow.home) {
                 home.places.put(exchange.content, there, now);
             }
+            exchange.queued = now;
             self.queue(Stage::Serve, token);
         }
     }

@@ -48,7 +48,9 @@ impl<H: Host> Worker<H> {
         let Some(Part::Home(home)) = self.cluster.as_mut().map(|cluster| &mut cluster.part) else { return };
         for token in std::mem::take(&mut home.waiting.all) {
             // The client may have gone meanwhile.
-            if self.connections.get(token).is_some_and(|connection| connection.exchange.is_some()) {
+            let connection = self.connections.get(token);
+            if let Some(exchange) = connection.and_then(|connection| connection.exchange.as_mut()) {
+                exchange.queued = self.now;
                 self.queue(Stage::Serve, token);
             }
         }
