@@ -1,6 +1,6 @@
 //! What is wrong with a file and how it is told: place, line, caret, cure. What counts as a mistake is left to the kinds and to `check`.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::ops::Range;
 
 use super::source::Source;
@@ -101,19 +101,33 @@ impl fmt::Display for Mistakes {
     }
 }
 
+/// Text that may have come from the file, whose control characters mean nothing to a terminal or to a log: they're shown as TOML writes them.
+struct Harmless<'a>(&'a str);
+
+impl fmt::Display for Harmless<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.chars().try_for_each(|character| match character {
+            '\n' => formatter.write_str("\\n"),
+            _ if character.is_control() => write!(formatter, "\\u{:04X}", u32::from(character)),
+            _ => formatter.write_char(character),
+        })
+    }
+}
+
 impl Mistakes {
     fn show(&self, mistake: &Mistake, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let severity = match mistake.severity {
             Severity::Error => "error",
             Severity::Warning => "warning",
         };
-        let name = self.source.name();
+        let name = Harmless(self.source.name());
+        let (message, help) = (Harmless(&mistake.message), Harmless(&mistake.help));
         let Some(span) = &mistake.span else {
-            writeln!(formatter, "{name}: {severity}: {}", mistake.message)?;
-            return if mistake.help.is_empty() { Ok(()) } else { writeln!(formatter, "  = help: {}", mistake.help) };
+            writeln!(formatter, "{name}: {severity}: {message}")?;
+            return if mistake.help.is_empty() { Ok(()) } else { writeln!(formatter, "  = help: {help}") };
         };
         let (line, column) = self.source.position(span.start);
-        writeln!(formatter, "{name}:{line}:{column}: {severity}: {}", mistake.message)?;
+        writeln!(formatter, "{name}:{line}:{column}: {severity}: {message}")?;
         let gutter = " ".repeat(line.to_string().len());
         let excerpt = self.source.excerpt(span);
         writeln!(formatter, "{gutter} |")?;
@@ -121,10 +135,11 @@ impl Mistakes {
         writeln!(formatter, "{gutter} | {}{}", " ".repeat(excerpt.indent), "^".repeat(excerpt.width))?;
         if let Some((place, text)) = &mistake.note {
             let (line, column) = self.source.position(place.start);
+            let text = Harmless(text);
             writeln!(formatter, "{gutter} = note: {text} at {name}:{line}:{column}")?;
         }
         if !mistake.help.is_empty() {
-            writeln!(formatter, "{gutter} = help: {}", mistake.help)?;
+            writeln!(formatter, "{gutter} = help: {help}")?;
         }
         Ok(())
     }
