@@ -256,6 +256,17 @@ fn item(judge: &Judge<'_>, path: &[&str], index: usize) -> Option<Range<usize>> 
     judge.is_good(&span).then_some(span)
 }
 
+/// Where item `at` of the list `key` in the section that is at `index` of those at `path` is.
+fn item_in(judge: &Judge<'_>, path: &[&str], index: usize, key: &str, at: usize) -> Option<Range<usize>> {
+    let sections = judge.value(path)?;
+    let section = match sections.get_ref() {
+        DeValue::Array(items) => items.get(index)?,
+        _ => sections,
+    };
+    let value = section.get_ref().get(key)?;
+    Some(value.get_ref().get(at).unwrap_or(value).span())
+}
+
 fn nodes(judge: &mut Judge<'_>) {
     let nodes = &judge.config.cluster.nodes;
     for (index, node) in nodes.iter().enumerate() {
@@ -286,42 +297,48 @@ fn nodes(judge: &mut Judge<'_>) {
             let help = "write one, as in address = \"192.0.2.11\"";
             judge.error(written.span(), format!("node `{}` has no address", node.name), help);
         }
-        addresses(judge, node, &span);
+        addresses(judge, index, &span);
         if !node.server.is_empty() {
-            server(judge, node, &span);
+            server(judge, index, &span);
         }
     }
 }
 
 /// A server that answers in a node's place and isn't leat.
-fn server(judge: &mut Judge<'_>, node: &ClusterNode, span: &Range<usize>) {
+fn server(judge: &mut Judge<'_>, index: usize, span: &Range<usize>) {
+    let node = &judge.config.cluster.nodes[index];
     let name = &node.name;
+    let place = |judge: &Judge<'_>, at| item_in(judge, &["cluster", "node"], index, "for", at);
     if judge.config.role == Role::ConnectionServer {
         let message = format!("the data server `{name}` isn't leat");
         let help = "take `for` out: a connection server lends connections, and only leat gives them back";
         judge.error(span.clone(), message, help);
     }
-    for server in &node.server {
+    for (at, server) in node.server.iter().enumerate() {
         let wrong = match server.ip().is_unspecified() {
             true => "is every address",
             false if server.port() == 0 => "has no port",
             false => continue,
         };
         let help = "write one address at which the server listens, as in for = \"127.0.0.1:8080\"";
-        judge.error(span.clone(), format!("node `{name}`: `for` {server} {wrong}"), help);
+        let span = place(judge, at).unwrap_or_else(|| span.clone());
+        judge.error(span, format!("node `{name}`: `for` {server} {wrong}"), help);
     }
     for vip in &judge.config.cluster.vip {
         let family = if vip.is_ipv4() { "IPv4" } else { "IPv6" };
-        match node.server.iter().filter(|server| server.is_ipv4() == vip.is_ipv4()).count() {
-            1 => {}
-            0 => {
+        let of_family: Vec<usize> =
+            (0..node.server.len()).filter(|&at| node.server[at].is_ipv4() == vip.is_ipv4()).collect();
+        match of_family[..] {
+            [_] => {}
+            [] => {
                 let message = format!("node `{name}`: `for` has no {family} address, and {vip} is one");
                 let help = "have the server listen there as well and add that address: a connection begins where its family is";
-                judge.error(span.clone(), message, help);
+                judge.error(place(judge, 0).unwrap_or_else(|| span.clone()), message, help);
             }
-            _ => {
+            [_, second, ..] => {
                 let message = format!("node `{name}`: `for` has several {family} addresses");
-                judge.error(span.clone(), message, "write one: a node stands for one server");
+                let span = place(judge, second).unwrap_or_else(|| span.clone());
+                judge.error(span, message, "write one: a node stands for one server");
                 return;
             }
         }
@@ -436,13 +453,12 @@ fn ports(judge: &mut Judge<'_>) {
             let help = "add node_port = ..., the port at which nodes take it";
             judge.error(span.clone(), format!("nobody says where nodes take what comes to the port `{name}`"), help);
         }
-        if let Some(node) = port.nodes.iter().find(|name| cluster.nodes.iter().all(|node| node.name != **name)) {
-            let help = "write the name of a [[cluster.node]]";
-            judge.error(
-                span.clone(),
-                format!("the port `{name}` has a node `{node}`, and there is none of that name"),
-                help,
-            );
+        for (at, node) in port.nodes.iter().enumerate() {
+            if cluster.nodes.iter().all(|known| known.name != *node) {
+                let span = item_in(judge, &["cluster", "port"], index, "nodes", at).unwrap_or_else(|| span.clone());
+                let message = format!("the port `{name}` has a node `{node}`, and there is none of that name");
+                judge.error(span, message, "write the name of a [[cluster.node]]");
+            }
         }
         let protocol = port.protocol;
         if port.first_bytes > 0 && protocol != Protocol::Tcp {
@@ -458,18 +474,24 @@ fn ports(judge: &mut Judge<'_>) {
     }
 }
 
-fn addresses(judge: &mut Judge<'_>, node: &ClusterNode, span: &Range<usize>) {
+fn addresses(judge: &mut Judge<'_>, index: usize, span: &Range<usize>) {
+    let node = &judge.config.cluster.nodes[index];
+    let place = |judge: &Judge<'_>, at| {
+        item_in(judge, &["cluster", "node"], index, "address", at).unwrap_or_else(|| span.clone())
+    };
     let of_family = |is_ipv4: bool| node.address.iter().filter(|address| address.is_ipv4() == is_ipv4).count();
-    if of_family(true) > 1 || of_family(false) > 1 {
+    let is_second =
+        |at: &usize| node.address[..*at].iter().any(|earlier| earlier.is_ipv4() == node.address[*at].is_ipv4());
+    if let Some(second) = (0..node.address.len()).find(is_second) {
         let message = format!("node `{}` has several addresses of one family", node.name);
-        judge.error(span.clone(), message, "write one IPv4 address, one IPv6 address, or one of each");
+        judge.error(place(judge, second), message, "write one IPv4 address, one IPv6 address, or one of each");
         return;
     }
     let lacking = judge.config.cluster.vip.iter().find(|vip| of_family(vip.is_ipv4()) == 0);
     if let (true, Some(vip), false) = (node.routed, lacking, node.address.is_empty()) {
         let family = if vip.is_ipv4() { "IPv4" } else { "IPv6" };
         let message = format!("the routed node `{}` has no {family} address, and {vip} is one", node.name);
-        judge.error(span.clone(), message, format!("add its {family} address: packets to a routed node carry it"));
+        judge.error(place(judge, 0), message, format!("add its {family} address: packets to a routed node carry it"));
     }
 }
 
