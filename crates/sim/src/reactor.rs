@@ -353,7 +353,7 @@ impl Reactor for SimReactor {
         world.network.ready.remove(&socket.0);
     }
 
-    fn give_up(&mut self, _socket: Socket) -> io::Result<OwnedFd> {
+    fn give_up(&mut self, _socket: Socket, _token: Token) -> io::Result<OwnedFd> {
         Err(io::ErrorKind::Unsupported.into())
     }
 

@@ -103,11 +103,9 @@ impl<H: Host> Worker<H> {
             }),
         };
         let listener = self.listeners[connection.listener as usize].sites.name;
-        let (true, Some(heir), Ok(socket)) = (is_between, heir, self.reactor.give_up(connection.socket)) else {
-            // Nobody takes it: it goes on here.
-            self.go_on_here(token);
-            return;
-        };
+        // Nobody takes it: it goes on here.
+        let (true, Some(heir)) = (is_between, heir) else { return self.go_on_here(token) };
+        let Ok(socket) = self.reactor.give_up(connection.socket, token) else { return self.go_on_here(token) };
         let site = self.sites[connection.site as usize].name.clone();
         let input = connection.inbox.bytes(&self.reactor).to_vec();
         connection.inbox.clear(&mut self.reactor);

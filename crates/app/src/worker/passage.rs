@@ -165,7 +165,7 @@ impl<H: Host> Worker<H> {
         let file = connection.exchange.as_ref().and_then(|exchange| file_of(exchange));
         let exported = file.map(|file| self.storage.export(file));
         let (None | Some(Some(_))) = &exported else { return self.stay(token) };
-        let Ok(socket) = self.reactor.give_up(connection.socket) else { return self.stay(token) };
+        let Ok(socket) = self.reactor.give_up(connection.socket, token) else { return self.stay(token) };
         let listener = self.listeners[connection.listener as usize].sites.name;
         let site = self.sites[connection.site as usize].name.clone();
         let file = exported.flatten();

@@ -410,12 +410,27 @@ fn a_socket_that_is_given_up_works_elsewhere<R: Reactor>(reactor: R) {
         Completion::ReceiveStopped { token: stopped, .. } if *stopped == token => Some(()),
         _ => None,
     });
-    let given = bench.reactor.give_up(socket).unwrap();
+    let given = bench.reactor.give_up(socket, token).unwrap();
     let again = bench.reactor.adopt(given).unwrap();
     let token = Token { index: 4, generation: 1 };
     bench.reactor.receive(again, token);
     client.write_all(b"y").unwrap();
     assert_eq!(bench.take(token), b"y");
+    // The same again, by the same token, as of a connection that couldn't be handed over.
+    bench.reactor.pause(again, token);
+    bench.until(|_, completion| match completion {
+        Completion::ReceiveStopped { token: stopped, .. } if *stopped == token => Some(()),
+        _ => None,
+    });
+    let given = bench.reactor.give_up(again, token).unwrap();
+    let again = bench.reactor.adopt(given).unwrap();
+    bench.reactor.receive(again, token);
+    client.write_all(b"z").unwrap();
+    assert_eq!(bench.take(token), b"z");
+    bench.reactor.await_writable(again, token);
+    bench.until(|_, completion| {
+        matches!(completion, Completion::Writable { token: told } if *told == token).then_some(())
+    });
 }
 
 fn one_end_of_a_pair_is_a_connection_like_any<R: Reactor>(reactor: R) {
@@ -509,7 +524,7 @@ fn waiting_for_room_can_end<R: Reactor>(reactor: R) {
     bench.until(|_, completion| {
         matches!(completion, Completion::Writable { token: told } if *told == token).then_some(())
     });
-    drop(bench.reactor.give_up(socket).unwrap());
+    drop(bench.reactor.give_up(socket, token).unwrap());
     let mut got = Vec::new();
     client.read_to_end(&mut got).unwrap();
     assert_eq!(got.len(), sent_bytes);

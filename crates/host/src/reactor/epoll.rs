@@ -485,9 +485,11 @@ impl Reactor for Epoll {
         socket::close(raw(socket));
     }
 
-    fn give_up(&mut self, socket: Socket) -> io::Result<OwnedFd> {
+    fn give_up(&mut self, socket: Socket, token: Token) -> io::Result<OwnedFd> {
         // It may never have been registered: then there is nothing to undo.
         let _ = self.control(libc::EPOLL_CTL_DEL, raw(socket), 0, 0);
+        // Who can't get rid of it takes it back by the same token: it's watched anew then.
+        *self.slot(socket, token) = Slot::default();
         Ok(socket::into_owned(raw(socket)))
     }
 

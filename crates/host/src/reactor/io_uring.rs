@@ -514,7 +514,7 @@ impl Reactor for IoUring {
         self.push(&entry);
     }
 
-    fn give_up(&mut self, socket: Socket) -> io::Result<OwnedFd> {
+    fn give_up(&mut self, socket: Socket, _token: Token) -> io::Result<OwnedFd> {
         Ok(socket::into_owned(raw(socket)))
     }
 

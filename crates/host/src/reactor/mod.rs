@@ -305,11 +305,11 @@ pub trait Reactor {
     /// Closes. With `reset`, what is queued is thrown away and the client sees a reset: how a reply is cut.
     fn close(&mut self, socket: Socket, reset: bool);
 
-    /// Lets go of a socket for which nothing is under way, so that another reactor can have it.
+    /// Lets go of a socket for which nothing is under way, so that another reactor can have it, or this one again ([`Reactor::adopt`]).
     ///
     /// # Errors
     /// This reactor can't: then the socket is still its own.
-    fn give_up(&mut self, socket: Socket) -> io::Result<std::os::fd::OwnedFd>;
+    fn give_up(&mut self, socket: Socket, token: Token) -> io::Result<std::os::fd::OwnedFd>;
 
     /// Takes over a connected stream socket that it didn't accept: one end of a pair, or what another reactor has given up.
     ///

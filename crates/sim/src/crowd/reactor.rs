@@ -284,7 +284,7 @@ impl Reactor for CrowdReactor {
         self.crowd.borrow_mut().closed(socket.0);
     }
 
-    fn give_up(&mut self, _socket: Socket) -> io::Result<OwnedFd> {
+    fn give_up(&mut self, _socket: Socket, _token: Token) -> io::Result<OwnedFd> {
         Err(io::ErrorKind::Unsupported.into())
     }
 

@@ -344,7 +344,7 @@ impl<H: Host> Worker<H> {
             return true;
         }
         // Where it can't be frozen it's closed unmarked: what the kernel says then doesn't leave this host.
-        if let Ok(socket) = self.reactor.give_up(socket)
+        if let Ok(socket) = self.reactor.give_up(socket, token)
             && let Ok(frozen) = cluster.freezer.freeze(socket)
         {
             frozen.close_silently();

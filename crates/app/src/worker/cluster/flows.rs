@@ -256,7 +256,7 @@ impl<H: Host> Worker<H> {
         let before = self.measures(flow).then(|| self.host.processor_time());
         let connection = &mut self.connections[token];
         let input = connection.inbox.bytes(&self.reactor).to_vec();
-        let Ok(socket) = self.reactor.give_up(connection.socket) else { return self.freeze_failed(flow) };
+        let Ok(socket) = self.reactor.give_up(connection.socket, token) else { return self.freeze_failed(flow) };
         let Some(cluster) = &mut self.cluster else { return };
         let key = match cluster.flows.key(flow) {
             Some(known) => Ok(known),
