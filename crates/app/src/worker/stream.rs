@@ -461,6 +461,14 @@ impl Streams {
     }
 
     /// Of what was lent, so much has been taken.
+    fn restore<R: Reactor>(&mut self, reactor: &mut R, token: Token, lent: Lent, count: usize) -> Option<&mut Stream> {
+        let stream = self.get(token)?;
+        (stream.inbox, stream.taken) = (lent.inbox, lent.taken);
+        stream.take(reactor, count);
+        Some(stream)
+    }
+
+    /// The same; an empty inbox of those that are much received into is kept for another stream.
     pub(super) fn take_back<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -469,9 +477,7 @@ impl Streams {
         lent: Lent,
         count: usize,
     ) {
-        let Some(stream) = self.get(token) else { return };
-        (stream.inbox, stream.taken) = (lent.inbox, lent.taken);
-        stream.take(reactor, count);
+        let Some(stream) = self.restore(reactor, token, lent, count) else { return };
         if stream.inbox.is_empty() && stream.inbox.capacity() > RECEIVE_BUFFER_BYTES {
             rooms.give(std::mem::take(&mut stream.inbox));
         }
@@ -479,16 +485,11 @@ impl Streams {
 
     /// Passes the first `count` bytes that one has received on to another, which has room for them.
     pub(super) fn pass<R: Reactor>(&mut self, reactor: &mut R, from: Token, to: Token, count: usize) {
-        let Some(source) = self.get(from) else { return };
-        let inbox = std::mem::take(&mut source.inbox);
-        let taken = source.taken;
+        let Some(lent) = self.lend(from) else { return };
         if let Some(sink) = self.get(to) {
-            sink.say(reactor, &inbox[taken..taken + count]);
+            sink.say(reactor, &lent.bytes()[..count]);
         }
-        if let Some(source) = self.get(from) {
-            source.inbox = inbox;
-            source.take(reactor, count);
-        }
+        self.restore(reactor, from, lent, count);
     }
 }
 
