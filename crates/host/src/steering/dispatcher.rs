@@ -16,7 +16,8 @@ use super::choice::{Begun, Choices, StandingChoice};
 use super::flows::{FlowKey, Flows, Totals};
 use super::held::{self, Held};
 use super::layout::{
-    HEIRS, NODE_NEIGHBOUR, NODE_ROUTED, RawHeir, RawNode, RawServiceKey, raw_ip, raw_ipv4, raw_ipv6, raw_port,
+    HEIRS, NODE_NEIGHBOUR, NODE_PEER, NODE_ROUTED, RawHeir, RawNode, RawServiceKey, raw_ip, raw_ipv4, raw_ipv6,
+    raw_port,
 };
 use super::{Doing, Result, change, interface_index};
 
@@ -37,6 +38,8 @@ pub struct Reach {
     pub ipv6: Option<Ipv6Addr>,
     /// It's behind routers: packets travel under its own address, and the node's program puts the VIP back.
     pub routed: bool,
+    /// It sends packets on as this host does, so each time counts as a hop: none goes round for ever. Not for one behind routers.
+    pub forwards: bool,
 }
 
 /// What the programs have counted since the maps were made.
@@ -374,7 +377,11 @@ impl Reach {
             address6: raw_ipv6(self.ipv6),
             address4: raw_ipv4(self.ipv4),
             ifindex: interface_index(&self.interface)?,
-            reach: if self.routed { NODE_ROUTED } else { NODE_NEIGHBOUR },
+            reach: match (self.routed, self.forwards) {
+                (true, _) => NODE_ROUTED,
+                (false, true) => NODE_PEER,
+                (false, false) => NODE_NEIGHBOUR,
+            },
         })
     }
 }

@@ -35,6 +35,7 @@ pub(super) const NAMED_WORKERS: u16 = 256;
 
 pub(super) const NODE_NEIGHBOUR: u32 = 1;
 pub(super) const NODE_ROUTED: u32 = 2;
+pub(super) const NODE_PEER: u32 = 3;
 
 pub(super) const SERVICE_OWN: u32 = 1;
 pub(super) const SERVICE_MARKED: u32 = 2;

@@ -59,7 +59,7 @@ fn in_namespace(name: &str, test: impl FnOnce(&Path) + Send + 'static) {
 /// How nodes are reached in these tests.
 fn reach(routed: bool) -> Reach {
     let (ipv4, ipv6) = (Some([203, 0, 113, 9].into()), Some("2001:db8:9::9".parse().unwrap()));
-    Reach { interface: "lo".to_owned(), ipv4, ipv6, routed }
+    Reach { interface: "lo".to_owned(), ipv4, ipv6, routed, forwards: false }
 }
 
 /// With programs that answer SYNs, and once more with those that don't.
@@ -92,6 +92,7 @@ fn load_for_births(path: &Path) -> Dispatcher {
 fn with_nodes(dispatcher: Dispatcher) -> Dispatcher {
     dispatcher.set_node(1, &reach(false)).unwrap();
     dispatcher.set_node(2, &reach(true)).unwrap();
+    dispatcher.set_node(4, &Reach { forwards: true, ..reach(false) }).unwrap();
     dispatcher
 }
 
@@ -434,6 +435,29 @@ fn packets_for_a_routed_node_get_its_address_and_right_checksums() {
             assert_eq!(run(dispatcher, "dispatcher_ingress", &too_big(router, &stranger)).0, PASS);
         }
         assert_eq!(dispatcher.counters().unwrap().errors, 2);
+    });
+}
+
+#[test]
+fn packets_that_nodes_send_each_other_dont_go_round_for_ever() {
+    in_lab("hops", |dispatcher| {
+        for (client, vip, hops_at) in [(CLIENT4, VIP4, 22), (CLIENT6, VIP6, 21)] {
+            let segment = Segment::new(client, vip, ACK, 1000);
+            steer(dispatcher, segment.key(), 4);
+            let arrived = segment.frame();
+            let (verdict, sent) = run(dispatcher, "dispatcher_ingress", &arrived);
+            assert_eq!((verdict, sent[hops_at]), (REDIRECT, arrived[hops_at] - 1));
+            if segment.from.is_ipv4() {
+                assert_eq!(checksum(&[&sent[14..34]]), 0);
+            }
+            let (mut last, mut rounds) = (sent, 0);
+            while let (REDIRECT, next) = run(dispatcher, "dispatcher_ingress", &last) {
+                (last, rounds) = (next, rounds + 1);
+                assert!(rounds < 256, "it goes round");
+            }
+            assert_eq!(last[hops_at], 1);
+        }
+        assert_eq!(dispatcher.counters().unwrap().lost, 2);
     });
 }
 

@@ -94,6 +94,7 @@ pub(crate) fn load_dispatcher(lab: &Lab, capacity: u32) -> Dispatcher {
                 ipv4: Some([10, network, 0, last as u8].into()),
                 ipv6: Some(format!("fd{network}::{last}").parse().unwrap()),
                 routed,
+                forwards: false,
             };
             dispatcher.set_node(1, &reach(11, 77, false)).unwrap();
             dispatcher.set_node(2, &reach(12, 78, true)).unwrap();

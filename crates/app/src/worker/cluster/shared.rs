@@ -150,7 +150,9 @@ pub(super) fn set_nodes(steering: &steering::Dispatcher, config: &Config, shared
     for (place, node) in others {
         let number = super::number_of(place);
         let text = |error: steering::Error| error.to_string();
-        let set = reach(node).and_then(|reach| steering.set_node(number, &reach).map_err(text));
+        // Nodes behind fronts send on what has left them.
+        let reach = reach(node).map(|reach| Reach { forwards: cluster.is_spread(), ..reach });
+        let set = reach.and_then(|reach| steering.set_node(number, &reach).map_err(text));
         let what = format!("no way to {}", node.name);
         if let Err(error) = set {
             is_lost = true;
@@ -176,7 +178,7 @@ pub(super) fn reach(node: &config::ClusterNode) -> Result<Reach, String> {
         IpAddr::V6(address) => Some(*address),
         IpAddr::V4(_) => None,
     });
-    Ok(Reach { interface, ipv4, ipv6, routed: node.routed })
+    Ok(Reach { interface, ipv4, ipv6, routed: node.routed, forwards: false })
 }
 
 /// A node's programs, and the leases that its workers have from their homes.

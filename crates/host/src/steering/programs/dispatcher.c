@@ -174,6 +174,8 @@ static __always_inline int send_to_node(struct __sk_buff *skb, const struct pack
 		skb->priority = TC_PRIO_INTERACTIVE;
 	if (node->reach == NODE_NEIGHBOUR)
 		return send_to_neighbour(packet, node);
+	if (node->reach == NODE_PEER)
+		return count_hop(skb, packet) ? send_to_neighbour(packet, node) : drop(LOST);
 	if (node->reach == NODE_ROUTED)
 		return send_through_routers(skb, packet, node);
 	return drop(LOST);

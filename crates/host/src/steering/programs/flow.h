@@ -119,6 +119,7 @@ enum node_reach {
 	NODE_UNREACHABLE = 0,
 	NODE_NEIGHBOUR = 1, /* on the same network: it gets the packets as they are */
 	NODE_ROUTED = 2,    /* behind routers: packets get its address */
+	NODE_PEER = 3,      /* on the same network, and sends packets on as this host does */
 };
 
 /* Their numbers are below this: each has its place, which is unreachable as long as nobody says how it's reached. */
