@@ -377,6 +377,15 @@ impl Flows {
         self.change(key, id, CHANGE_DELETES, 0, RawFlow::named(id))
     }
 
+    /// Deletes the entry of a connection whose socket is here by now, whichever flow it's of: an earlier one between the same ports may have left it.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn clear(&self, key: FlowKey) -> Result<()> {
+        let Some(entry) = self.look_up(&key.raw())? else { return Ok(()) };
+        self.delete(key, entry.id()).map(drop)
+    }
+
     /// Looks for entries of flows that are over, and deletes those. At most some `count` entries are looked at, from where the last call
     /// stopped; returns how many are left of these, and where to go on, nowhere when all have been seen.
     ///

@@ -439,6 +439,20 @@ fn packets_for_a_routed_node_get_its_address_and_right_checksums() {
 }
 
 #[test]
+fn what_an_earlier_flow_has_left_is_cleared_away() {
+    in_lab("cleared", |dispatcher| {
+        let segment = Segment::new(CLIENT4, VIP4, ACK, 1000);
+        steer(dispatcher, segment.key(), 1);
+        dispatcher.flows().close(segment.key(), id(1)).unwrap();
+        assert_eq!(arrive(dispatcher, &segment), REDIRECT);
+        assert!(!dispatcher.flows().delete(segment.key(), id(2)).unwrap(), "it's the later flow's to say");
+        dispatcher.flows().clear(segment.key()).unwrap();
+        assert_eq!(arrive(dispatcher, &segment), PASS);
+        dispatcher.flows().clear(segment.key()).unwrap();
+    });
+}
+
+#[test]
 fn packets_that_nodes_send_each_other_dont_go_round_for_ever() {
     in_lab("hops", |dispatcher| {
         for (client, vip, hops_at) in [(CLIENT4, VIP4, 22), (CLIENT6, VIP6, 21)] {

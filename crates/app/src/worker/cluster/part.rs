@@ -50,7 +50,13 @@ impl Part {
     /// The flow's packets come here again.
     pub(super) fn let_go(&mut self, flow: FlowId, key: FlowKey, now: Instant) {
         let Some(steering) = self.steering() else { return };
-        if let Err(error) = steering.flows().delete(key, flow) {
+        let flows = steering.flows();
+        let deleted = match self {
+            // The packet that began it may have gone past this node, and past what is left here of its client's connection before.
+            Part::Peer(_) => flows.clear(key),
+            _ => flows.delete(key, flow).map(drop),
+        };
+        if let Err(error) = deleted {
             crate::log::warning(format_args!("an entry of a flow can't be deleted: {error}"));
         }
         self.release(key, now);
