@@ -92,7 +92,8 @@ fn ask(executable: &Path, arguments: &[&OsStr]) -> io::Result<(ExitStatus, Strin
     let mut command = Command::new(executable);
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     // Whatever it starts can be ended with it.
-    let child = command.process_group(0).spawn()?;
+    let no_start = |error| io::Error::other(format!("{} can't be started: {error}", executable.display()));
+    let child = command.process_group(0).spawn().map_err(no_start)?;
     let (leader, (answer, answers)) = (child.id(), channel());
     std::thread::spawn(move || answer.send(child.wait_with_output()));
     let Ok(output) = answers.recv_timeout(ANSWER_TIME) else {

@@ -353,6 +353,10 @@ fn a_broken_new_binary_keeps_the_old(reactor: Reactor) {
         server.signal("USR2");
         server.wait_for_stderr(&["old one goes on"]);
         load.more_answers(100);
+        fs::remove_file(site.at("leat")).unwrap();
+        server.signal("USR2");
+        server.wait_for_stderr(&["leat can't be started: no such file"]);
+        load.more_answers(100);
     });
 }
 
