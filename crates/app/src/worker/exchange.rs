@@ -85,7 +85,8 @@ pub(super) struct Exchange<F> {
     pub(super) resource: Option<Arc<Resource<F>>>,
     /// The reply is a file's, and another server is asked for it.
     pub(super) is_fetched: bool,
-    /// Another server of the cluster is asked for the reply: it logs the request.
+    /// Another server of the cluster is asked for the reply: it logs the request. Not where the request is refused or fails here after all: then the reply is
+    /// this server's, and logged here.
     pub(super) is_passed_on: bool,
     /// By which it's known if it has no other name; 0 until somebody wants to know.
     pub(super) drawn: u64,

@@ -177,6 +177,7 @@ impl<H: Host> Worker<H> {
         exchange.standing = Standing::Apart;
         exchange.refusal = Some(refusal);
         exchange.run = None;
+        exchange.is_passed_on = false;
         if let Some(site) = &exchange.site {
             site.metrics.stages[stage as usize].refused.increment();
         }
