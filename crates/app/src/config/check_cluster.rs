@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use leat_logic::dispatch::limits::NODES_MAX;
 use leat_logic::protocol::Protocol;
+use toml::Spanned;
 use toml::de::DeValue;
 
 use super::check::Judge;
@@ -256,14 +257,19 @@ fn item(judge: &Judge<'_>, path: &[&str], index: usize) -> Option<Range<usize>> 
     judge.is_good(&span).then_some(span)
 }
 
-/// Where item `at` of the list `key` in the section that is at `index` of those at `path` is.
-fn item_in(judge: &Judge<'_>, path: &[&str], index: usize, key: &str, at: usize) -> Option<Range<usize>> {
+/// What is written for `key` in the section that is at `index` of those at `path`.
+fn written_in<'a>(judge: &Judge<'a>, path: &[&str], index: usize, key: &str) -> Option<&'a Spanned<DeValue<'a>>> {
     let sections = judge.value(path)?;
     let section = match sections.get_ref() {
         DeValue::Array(items) => items.get(index)?,
         _ => sections,
     };
-    let value = section.get_ref().get(key)?;
+    section.get_ref().get(key)
+}
+
+/// Where item `at` of the list `key` in the section that is at `index` of those at `path` is.
+fn item_in(judge: &Judge<'_>, path: &[&str], index: usize, key: &str, at: usize) -> Option<Range<usize>> {
+    let value = written_in(judge, path, index, key)?;
     Some(value.get_ref().get(at).unwrap_or(value).span())
 }
 
@@ -290,8 +296,7 @@ fn nodes(judge: &mut Judge<'_>) {
             let message = format!("two nodes have the address {address}");
             judge.error_with_note(span.clone(), message, "a node is a machine of its own", (place, "the other is"));
         }
-        let written = judge.value(&["cluster", "node"]).and_then(|nodes| nodes.get_ref().get(index));
-        if let Some(written) = written.and_then(|node| node.get_ref().get("address"))
+        if let Some(written) = written_in(judge, &["cluster", "node"], index, "address")
             && written.get_ref().as_array().is_some_and(|list| list.is_empty())
         {
             let help = "write one, as in address = \"192.0.2.11\"";
@@ -403,9 +408,11 @@ fn ports(judge: &mut Judge<'_>) {
             );
             continue;
         }
-        if port.listen.is_empty() {
+        if let Some(written) = written_in(judge, &["cluster", "port"], index, "listen")
+            && written.get_ref().as_array().is_some_and(|list| list.is_empty())
+        {
             judge.error(
-                span.clone(),
+                written.span(),
                 format!("`listen` of the port `{name}` is empty"),
                 "write an address: nobody could reach it",
             );
@@ -499,7 +506,9 @@ fn vips(judge: &mut Judge<'_>) {
     let cluster = &judge.config.cluster;
     let owned = |ip: IpAddr| cluster.nodes.iter().find(|node| node.address.contains(&ip));
     for (index, vip) in cluster.vip.iter().enumerate() {
-        let wrong = if vip.ip().is_unspecified() {
+        let wrong = if vip.ip().is_multicast() {
+            Some((format!("{} is a group's address", vip.ip()), "write the one address that clients use".to_owned()))
+        } else if vip.ip().is_unspecified() {
             Some((format!("{vip} is every address"), "write the one address that clients use".to_owned()))
         } else if vip.port() == 0 {
             Some((format!("{vip} has no port"), "write the port that clients use".to_owned()))

@@ -1,6 +1,6 @@
 //! Addresses to listen on.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 
 use leat_logic::network::Network;
@@ -17,7 +17,7 @@ pub(in crate::config) const OPTIONAL_ADDRESS: Text<Option<SocketAddr>> =
 
 /// An IP address alone.
 pub(in crate::config) const IP_ADDRESS: Text<IpAddr> =
-    Text { description: "IP address", example: "192.0.2.11", parse: parse_ip };
+    Text { description: "IP address", example: "192.0.2.11", parse: parse_machine };
 
 /// A network.
 pub(in crate::config) const NETWORK: Text<Network> =
@@ -48,6 +48,19 @@ fn parse_ip(written: &str, _: &Path) -> Result<IpAddr, Wrong> {
         Err(_) => "write an address as in \"192.0.2.11\" or \"2001:db8::11\": names aren't looked up".to_owned(),
     };
     Wrong::new("isn't an IP address", help)
+}
+
+fn parse_machine(written: &str, base: &Path) -> Result<IpAddr, Wrong> {
+    let ip = parse_ip(written, base)?;
+    let help = "write the machine's own address, as in \"192.0.2.11\"";
+    match ip.to_canonical() {
+        plain if plain != ip => Wrong::new("is an IPv4 address in IPv6", format!("write \"{plain}\"")),
+        _ if ip.is_unspecified() => Wrong::new("is every address", help),
+        _ if ip.is_multicast() || ip == IpAddr::V4(Ipv4Addr::BROADCAST) => {
+            Wrong::new("is no single machine's address", help)
+        }
+        _ => Ok(ip),
+    }
 }
 
 fn parse_optional(written: &str, base: &Path) -> Result<Option<SocketAddr>, Wrong> {
