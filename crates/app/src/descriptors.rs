@@ -2,11 +2,30 @@
 //! other servers' connections) has some to spare, and clients' connections get the rest. Whoever takes the last descriptor for a connection
 //! can't open the file that it asks for.
 
-use crate::config::Config;
+use crate::config::{Config, Role};
 use crate::log;
 
 /// Descriptors for what is neither a client's connection nor a file kept open, where there are enough.
 const SPARE: usize = 256;
+
+/// Descriptors that a start wants for connections and files, or nobody would be served.
+const ROOM_MIN: usize = 8;
+
+/// Descriptors of what a cluster's member has beside its workers: links, programs and their maps.
+const CLUSTER: usize = 32;
+
+/// Whether `limit` leaves room for clients, where an engine that starts has opened `open` and will open `more`.
+pub(crate) fn suffice(config: &Config, limit: u64, open: usize, more: usize) -> Result<(), String> {
+    let more = if config.role == Role::Server { more } else { more + CLUSTER };
+    let wanted = (open + more + ROOM_MIN) as u64;
+    match limit < wanted {
+        true => Err(format!(
+            "this process may have {limit} descriptors, and needs {wanted} before the first connection: raise the limit (ulimit -Hn, or LimitNOFILE in \
+             systemd), to some thousands rather than to that"
+        )),
+        false => Ok(()),
+    }
+}
 
 /// Lowers what a configuration allows to what `limit`, the process's limit on descriptors, has room for, and says so unless it's as `before`.
 pub(crate) fn fit(config: &mut Config, limit: u64, before: Option<&Config>) {

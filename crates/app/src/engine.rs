@@ -355,6 +355,12 @@ impl Engine<'_> {
         }
         let workers = self.prepare_workers(&config).map_err(|error| format!("a worker can't be started: {error}"))?;
         let logs = Arc::new(self.logs.open(&config)?);
+        // Later clients have descriptors too, and there are workers that serve them.
+        if self.config.is_none() {
+            // Each worker has copies of its sockets.
+            let copies = self.offered.iter().map(|(_, sockets)| sockets.len()).sum();
+            descriptors::suffice(&config, self.descriptors_max, process::open_files(), copies)?;
+        }
         Ok(Next { config: Arc::new(config), logs, workers })
     }
 

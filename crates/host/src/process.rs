@@ -158,6 +158,13 @@ pub fn raise_open_files_limit() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
+/// How many descriptors are open; 0 where nobody can tell.
+#[must_use]
+pub fn open_files() -> usize {
+    // The one by which they're read is among them.
+    std::fs::read_dir("/proc/self/fd").map_or(0, |descriptors| descriptors.count().saturating_sub(1))
+}
+
 /// Descriptors that room is made for at the start: a megabyte of the kernel's memory, which is what the default number of connections takes.
 const DESCRIPTORS_RESERVED_MAX: u64 = 1 << 17;
 

@@ -2,9 +2,9 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::io::{ErrorKind, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::on_both_reactors;
@@ -252,6 +252,37 @@ fn connections_leave_descriptors_for_files(reactor: Reactor) {
     assert_eq!(last.get("/a.txt").status, 200);
 }
 
+fn who_starts_with_few_descriptors_serves(reactor: Reactor) {
+    let site = site();
+    let (mut refused, mut served) = (0, 0);
+    for limit in (8..48).step_by(2) {
+        let mut command = Command::new("prlimit");
+        command.arg(format!("--nofile={limit}:{limit}")).arg(binary()).arg("serve").arg(site.path());
+        command.args(["--listen", "127.0.0.1:0", "--workers", "2", "--reactor", reactor.name()]);
+        let mut leat = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("prlimit can be run");
+        let mut line = String::new();
+        BufReader::new(leat.stdout.take().expect("it's a pipe")).read_line(&mut line).expect("a line or none");
+        match line.trim_end().strip_prefix("listening on http://") {
+            Some(address) => {
+                let address = address.trim_end_matches('/').parse().expect("an address");
+                let status = Client::connect(address).get("/a.txt").status;
+                leat.kill().and_then(|()| leat.wait()).expect("it's there");
+                assert_eq!(status, 200, "{limit} descriptors");
+                served += 1;
+            }
+            None => {
+                let output = leat.wait_with_output().expect("it ends");
+                let said = String::from_utf8_lossy(&output.stderr);
+                assert!(output.status.code() == Some(1), "{limit} descriptors: {said}");
+                let is_named = said.contains("Too many open files") || said.contains("raise the limit");
+                assert!(is_named, "{limit} descriptors: {said}");
+                refused += 1;
+            }
+        }
+    }
+    assert!(refused > 3 && served > 3, "{refused} refused, {served} served");
+}
+
 fn three_thousand_connections_are_served(reactor: Reactor) {
     // Both ends need descriptors. The server must see to its own.
     let own = std::process::id().to_string();
@@ -312,6 +343,7 @@ on_both_reactors!(
     a_connection_can_be_limited_to_some_requests,
     past_the_connection_limit_new_ones_wait,
     connections_leave_descriptors_for_files,
+    who_starts_with_few_descriptors_serves,
     three_thousand_connections_are_served,
     slow_heads_do_not_hold_up_others,
     a_flood_of_new_connections_is_served,
