@@ -56,10 +56,10 @@ mod tests {
     #[test]
     fn what_is_there_and_is_no_key_is_neither_waited_for_nor_to_be_written_over() {
         for written in ["/dev/zero", "/dev/null", "/", "/proc/self/exe", "/proc/self/status"] {
-            let wrong = parse_key(written, Path::new("/")).err().expect("it isn't a key");
+            let wrong = parse_key(written, Path::new("/")).expect_err("it isn't a key");
             assert!(!wrong.help.contains(&format!("> {written})")), "{written}: {}", wrong.help);
         }
-        let wrong = parse_key("/proc/self/404.key", Path::new("/")).err().expect("there is none");
+        let wrong = parse_key("/proc/self/404.key", Path::new("/")).expect_err("there is none");
         assert!(wrong.help.ends_with("> /proc/self/404.key)"), "{}", wrong.help);
     }
 }
