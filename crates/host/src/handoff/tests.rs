@@ -88,6 +88,21 @@ fn a_client_without_options_is_moved_without_them() {
 }
 
 #[test]
+fn a_client_with_a_small_window_gets_segments_that_fit_into_it() {
+    in_namespace("small", &[("net.ipv4.tcp_rmem", "4096 4096 4096")], || {
+        for address in ["127.0.0.1:0", "[::1]:0"] {
+            let (mut client, server) = connection(address);
+            let segment = |socket: i32| socket::option(socket, libc::IPPROTO_TCP, libc::TCP_MAXSEG).unwrap();
+            let before = segment(server.as_raw_fd());
+            let (mut server, state) = moved(server);
+            let after = segment(server.as_raw_fd());
+            assert!(after <= before && after >= before / 2, "{after} in place of {before}: {state:?}");
+            exchange(&mut server, &mut client, &[b'x'; 1_000]);
+        }
+    });
+}
+
+#[test]
 fn what_was_not_read_and_what_was_not_sent_go_along() {
     in_namespace("queues", &[("net.ipv4.tcp_wmem", "4096 16384 1000000")], || {
         let (mut client, server) = connection("127.0.0.1:0");

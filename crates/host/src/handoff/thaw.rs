@@ -97,9 +97,18 @@ fn place(socket: RawFd, state: &TcpState) -> Result<()> {
     repair::set_sequence(socket, state.receive_next.wrapping_sub(state.unread.len() as u32))
         .step("TCP_QUEUE_SEQ of the receive queue")?;
     // Before the connect, which fixes the size of segments: without it they have 524 bytes until the path's MTU changes.
-    let mss = state.mss.clamp(*MSS.start(), *MSS.end());
+    let mss = mss_within(state.mss, state.window.max_window).clamp(*MSS.start(), *MSS.end());
     set_option(socket, libc::IPPROTO_TCP, libc::TCP_MAXSEG, i32::from(mss)).step("TCP_MAXSEG")?;
     rustix::net::connect(socket::borrow(socket), &state.remote).step("connect")
+}
+
+/// The largest segment for a client with this `max_window`: half of it, all of it where it's tiny (the kernel's own rule, `tcp_bound_to_half_wnd`).
+/// The kernel sends no segment larger than the window but as a probe: one each 200 ms.
+fn mss_within(mss: u16, max_window: u32) -> u16 {
+    /// TCP_MSS_DEFAULT.
+    const TINY: u32 = 536;
+    let most = if max_window > TINY { max_window / 2 } else { max_window };
+    if most == 0 { mss } else { mss.min(u16::try_from(most).unwrap_or(u16::MAX)) }
 }
 
 /// What the handshake agreed on.
