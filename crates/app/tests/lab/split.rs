@@ -343,6 +343,26 @@ fn what_an_upgraded_connection_server_doesnt_get_back_in_time_is_reset() {
 }
 
 #[test]
+fn clients_of_a_connection_server_that_died_are_reset_wherever_their_connections_were() {
+    if !is_possible() {
+        return;
+    }
+    let (lab, folder) = (Lab::new(), Folder::new("orphans"));
+    write_cluster(&folder, 1, "delegation = 'full'\nsize_min = '4KiB'");
+    lab.well(&["up", &folder.path("cluster.toml")]);
+    let mut idle: Vec<TcpStream> = lab.at("client1", || (0..6).map(|_| connect()).collect());
+    idle.iter_mut().for_each(|stream| ask(stream, SIZES[1]));
+    assert_eq!(lab.number("ds1", "leat_flows") + lab.number("ds2", "leat_flows"), 6, "data servers have them");
+    lab.kill_engine("cs");
+    // They say nothing themselves: nobody but the next engine can tell them.
+    for mut stream in idle {
+        let heard = stream.read(&mut [0]).map_err(|error| error.kind());
+        assert_eq!(heard, Err(io::ErrorKind::ConnectionReset));
+    }
+    within("no entry is left", || lab.number("cs", "leat_flow_entries") == 0);
+}
+
+#[test]
 fn a_connection_that_comes_home_is_passed_on_without_a_socket() {
     if !is_possible() {
         return;

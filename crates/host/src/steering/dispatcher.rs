@@ -217,20 +217,27 @@ impl Dispatcher {
         self.count_heirs(&heirs)
     }
 
-    /// Connections to a VIP begin here again. Who had them in between ([`Dispatcher::bequeath`]), if it's this node, still gets what comes of those.
+    /// Connections to a VIP begin here again. Who had them in between ([`Dispatcher::bequeath`]), if it's this node, still gets what comes of those. Whether
+    /// they have begun elsewhere until now.
     ///
     /// # Errors
     /// What the kernel says.
-    pub fn reclaim(&self, vip: SocketAddr, node: Option<u32>) -> Result<()> {
+    pub fn reclaim(&self, vip: SocketAddr, node: Option<u32>) -> Result<bool> {
         let (mut heirs, key) = (lock(&self.heirs), service_key(vip));
-        match heirs.get(&key, 0) {
-            Ok(heir) if Some(heir.node) == node => heirs.insert(key, RawHeir { begins: 0, ..heir }, 0),
-            Ok(_) => heirs.remove(&key),
-            Err(MapError::KeyNotFound) => Ok(()),
+        let has_begun_elsewhere = match heirs.get(&key, 0) {
+            Ok(heir) => {
+                let done = match Some(heir.node) == node {
+                    true => heirs.insert(key, RawHeir { begins: 0, ..heir }, 0),
+                    false => heirs.remove(&key),
+                };
+                done.map(|()| heir.begins != 0)
+            }
+            Err(MapError::KeyNotFound) => Ok(false),
             Err(error) => Err(error),
         }
         .doing(|| format!("VIP {vip}"))?;
-        self.count_heirs(&heirs)
+        self.count_heirs(&heirs)?;
+        Ok(has_begun_elsewhere)
     }
 
     /// The programs look for heirs only where there are any.

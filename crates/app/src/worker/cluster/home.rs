@@ -13,7 +13,7 @@ use leat_logic::dispatch::cost::{Side, Way, Ways, Work};
 use leat_logic::dispatch::{Dispatcher, Facts, LoadReport, NodeId, Outcome, Whence};
 use leat_logic::handoff;
 use leat_logic::handoff::{
-    CutReason, Destination, FlowId, Generation, HomeLimits, Image, Load, Resets, ServerId, SessionId, Target,
+    CutReason, Destination, FlowId, Generation, Image, Load, Resets, ServerId, SessionId, Target,
 };
 use leat_logic::http::{Request, Status};
 use leat_logic::split::Loads;
@@ -126,17 +126,16 @@ impl Home {
         dispatcher.set_first_ways(born::first_ways(steering.as_ref(), bears));
         let id = ServerId::new(DISPATCHER, u32::from(worker));
         let (workers, started) = (shared.workers(), shared.started());
-        // A data server gives a lent flow back to who has lent it: a connection server that starts again knows of none.
         let homes = if config.role == Role::Dispatcher { &started[..] } else { &[] };
-        let taken_up = match steering.as_ref().filter(|steering| steering.was_left()) {
-            Some(steering) => recovery::take_up(steering, id, homes, now).map_err(|error| error.to_string())?,
-            None => (handoff::Home::new(HomeLimits::default()), Vec::new()),
+        let left = match steering.as_ref().filter(|steering| steering.was_left()) {
+            Some(steering) => recovery::take_up(steering, id, homes, is_first, now)?,
+            None => recovery::Left::nothing(),
         };
-        let (mut flows, left) = taken_up;
+        let recovery::Left { home: mut flows, known, lost } = left;
         flows.set_homes(workers.to_vec());
         let mut home = Home {
             flows,
-            left,
+            left: known,
             id,
             dispatcher,
             changes_told: None,
@@ -160,8 +159,8 @@ impl Home {
             is_retiring: false,
             leaving: None,
             recall_at: Instant::NEVER,
-            given_up: Vec::new(),
-            reset_at: Instant::NEVER,
+            reset_at: if lost.is_empty() { Instant::NEVER } else { now.after(recovery::LAST_WORDS) },
+            given_up: lost,
             sweep: Sweep::new(is_first, now),
             probes: Probes::default(),
             taken_back: BTreeMap::new(),

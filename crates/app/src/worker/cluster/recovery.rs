@@ -23,7 +23,7 @@ use super::node::Borrowed;
 const RESET_MSS: u16 = 536;
 
 /// What a server has sent by the time that its connection is given up gets to its client within this time.
-const LAST_WORDS: Duration = Duration::from_millis(500);
+pub(super) const LAST_WORDS: Duration = Duration::from_millis(500);
 
 /// Clients that are told again at a time that they were cut.
 const RESETS_AT_ONCE: usize = 64;
@@ -31,36 +31,65 @@ const RESETS_AT_ONCE: usize = 64;
 /// Entries that are read at a time.
 const ENTRIES_COUNT: u32 = 4096;
 
-/// A home that knows the flows that an earlier life of it has left at nodes, and the names of these. `homes`: the numbers of all homes; the first of them
-/// sees to it that nothing is left of others' flows, which nobody would ever ask for.
+/// What an earlier life of a home has left at nodes, as the kernel's entries say.
+pub(super) struct Left {
+    /// A home that knows the flows that are its own.
+    pub(super) home: handoff::Home,
+    /// Their names.
+    pub(super) known: Vec<(FlowId, FlowKey)>,
+    /// Those that no home will ever ask for: their clients are to be told.
+    pub(super) lost: Vec<(FlowId, FlowKey)>,
+}
+
+impl Left {
+    pub(super) fn nothing() -> Left {
+        Left { home: handoff::Home::new(HomeLimits::default()), known: Vec::new(), lost: Vec::new() }
+    }
+}
+
+/// What has been left. `homes`: the numbers of all homes; the first of them sees to what is of others. None at a connection server: a data server gives a lent
+/// flow back to who has lent it, and one that starts again knows of none.
 pub(super) fn take_up(
     steering: &steering::Dispatcher,
     own: ServerId,
     homes: &[u16],
+    is_first: bool,
     now: Instant,
-) -> Result<(handoff::Home, Vec<(FlowId, FlowKey)>), steering::Error> {
-    let (mut left, mut entries, mut place) = (Vec::new(), Vec::new(), None);
-    let is_first = homes.first().is_none_or(|first| *first == own.worker());
-    // What is over goes by itself, as does what nobody has yet; what servers have that aren't leat is in no books.
-    let is_live = |flow: &Flow| !flow.born && !flow.node_closed && !flow.reset && !flow.cut && !flow.foreign;
-    loop {
-        let (batch, next) = steering.flows().list(place, ENTRIES_COUNT)?;
-        for (key, flow) in batch.into_iter().filter(|(_, flow)| is_live(flow)) {
-            if flow.id.home == own && homes.contains(&own.worker()) {
-                // It was never given to anybody if it has no holder: then only its first socket had it.
-                let target = if flow.holder == ServerId(0) { Target::Hold } else { Target::Node(flow.holder) };
-                entries.push((flow.id, target, flow.generation));
-                left.push((flow.id, key));
-            } else if is_first && !homes.contains(&flow.id.home.worker()) {
-                steering.flows().delete(key, flow.id)?;
-            }
-        }
-        place = next;
-        if place.is_none() {
-            break;
+) -> Result<Left, String> {
+    let (mut known, mut lost, mut entries) = (Vec::new(), Vec::new(), Vec::new());
+    for (key, flow) in live_entries(steering).map_err(|error| error.to_string())? {
+        if flow.id.home == own && homes.contains(&own.worker()) {
+            // It was never given to anybody if it has no holder: then only its first socket had it.
+            let target = if flow.holder == ServerId(0) { Target::Hold } else { Target::Node(flow.holder) };
+            entries.push((flow.id, target, flow.generation));
+            known.push((flow.id, key));
+        } else if is_first && !homes.contains(&flow.id.home.worker()) {
+            lost.push((flow.id, key));
         }
     }
-    Ok((handoff::Home::recover(now, HomeLimits::default(), entries), left))
+    Ok(Left { home: handoff::Home::recover(now, HomeLimits::default(), entries), known, lost })
+}
+
+/// Forgets flows that another server has as its own since this one was stopped.
+pub(super) fn forget_inherited(steering: &steering::Dispatcher) -> Result<(), steering::Error> {
+    for (key, flow) in live_entries(steering)? {
+        steering.flows().delete(key, flow.id)?;
+    }
+    Ok(())
+}
+
+/// Entries of flows that somebody has. What is over goes by itself, as does what nobody has yet; what servers have that aren't leat is in no books.
+fn live_entries(steering: &steering::Dispatcher) -> Result<Vec<(FlowKey, Flow)>, steering::Error> {
+    let is_live = |flow: &Flow| !flow.born && !flow.node_closed && !flow.reset && !flow.cut && !flow.foreign;
+    let (mut entries, mut place) = (Vec::new(), None);
+    loop {
+        let (batch, next) = steering.flows().list(place, ENTRIES_COUNT)?;
+        entries.extend(batch.into_iter().filter(|(_, flow)| is_live(flow)));
+        place = next;
+        if place.is_none() {
+            return Ok(entries);
+        }
+    }
 }
 
 impl Home {

@@ -129,8 +129,12 @@ fn load_dispatcher(config: &Config, shared: &Shared) -> Result<steering::Dispatc
     }
     set_nodes(&steering, config, shared);
     // Whoever has gone on in this server's place isn't to any more.
+    let mut has_been_away = false;
     for &vip in &cluster.vip {
-        steering.reclaim(vip, leave::peer_number(config)).map_err(text)?;
+        has_been_away |= steering.reclaim(vip, leave::peer_number(config)).map_err(text)?;
+    }
+    if has_been_away {
+        super::recovery::forget_inherited(&steering).map_err(text)?;
     }
     for interface in interfaces::outward().map_err(|error| format!("interfaces: {error}"))? {
         steering.attach(&interface).map_err(text)?;
