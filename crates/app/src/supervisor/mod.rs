@@ -172,7 +172,9 @@ impl Supervisor<'_> {
 
     /// Whether an engine takes up what nodes hold from one that has ended, and only then: two can't have the same flows in their books.
     fn takes_up_flows(&self) -> bool {
-        self.config.role == Role::Dispatcher && !self.config.cluster.is_spread()
+        let Config { role, cluster, .. } = &self.config;
+        // Without VIPs nodes hold nothing: a dispatcher of ports is joined, as their clients stay with the engine that they came to.
+        *role == Role::Dispatcher && !cluster.is_spread() && !cluster.vip.is_empty()
     }
 
     fn start_engine(&mut self) -> io::Result<()> {

@@ -437,6 +437,11 @@ impl Streams {
         self.by_slot.len()
     }
 
+    /// Whether some are still to be closed with a reset. Were the process to end first, their peers would see an end in order.
+    pub(super) fn are_cut(&self) -> bool {
+        self.by_slot.values().any(|stream| stream.flags.closing && stream.flags.cut)
+    }
+
     /// Sends what was put into a stream when the turn ends. A server that is sent several requests in a row is woken once for all of them; with
     /// other work in between it has gone to sleep again, and waking it costs as much as half a send.
     pub(super) fn flush_soon(&mut self, token: Token) {

@@ -179,6 +179,7 @@ impl<H: Host> Worker<H> {
         leaving
             && self.connections.len() == 0
             && self.ports.len() == 0
+            && !self.streams.are_cut()
             && self.passages.are_settled()
             && self.has_left_to_peer()
             && self.has_taken_home()

@@ -91,6 +91,22 @@ fn who_is_let_go_before_hearing_all_is_cut(reactor: Reactor) {
     assert_is_cut(&mut client);
 }
 
+fn who_is_let_go_as_the_server_ends_is_cut(reactor: Reactor) {
+    let directory = Directory::new();
+    let nodes = Nodes::start(1, |_, mut stream| {
+        let _ = stream.write_all(b"half of it");
+        let _ = stream.read(&mut [0; 1]);
+    });
+    let limits = "[limits]\ndrain_timeout = \"300ms\"\n[cluster.health]";
+    let text = configuration(1, nodes.port, "").replace("[cluster.health]", limits);
+    let mut server = Server::configured(reactor, &directory, &text);
+    let mut clients = [(); 8].map(|()| connect(server.address()));
+    clients.iter_mut().for_each(|client| hear(client, b"half of it"));
+    server.signal("TERM");
+    clients.iter_mut().for_each(assert_is_cut);
+    assert!(server.wait_for_end().success());
+}
+
 fn who_waits_for_others_and_goes_takes_nothing(reactor: Reactor) {
     let directory = Directory::new();
     let (asked, ended) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
@@ -202,6 +218,7 @@ on_both_reactors!(
     a_request_s_time_begins_with_its_first_byte,
     a_server_that_ends_says_all_that_it_has,
     who_is_let_go_before_hearing_all_is_cut,
+    who_is_let_go_as_the_server_ends_is_cut,
     who_waits_for_others_and_goes_takes_nothing,
     empty_lines_and_empty_requests_wait_for_nothing,
 );

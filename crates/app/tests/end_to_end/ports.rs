@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use crate::on_both_reactors;
+use crate::reload::engines;
 use crate::support::patience::PATIENCE;
 use crate::support::{Client, Directory, Reactor, Server, eventually};
 
@@ -357,6 +358,25 @@ fn connections_outlive_a_reload_and_their_port(reactor: Reactor) {
     assert_eq!(nodes.accepted().iter().filter(|&&count| count > 0).count(), 2);
 }
 
+fn connections_outlive_an_upgrade(reactor: Reactor) {
+    let directory = Directory::new();
+    let nodes = Nodes::start(1, echo);
+    let server = dispatch(reactor, &directory, 1, nodes.port, "");
+    let mut before = connect(server.address());
+    assert_eq!(name(&mut before), "n1");
+    let old = engines(&server);
+    server.signal("USR2");
+    // The old one still has a client.
+    eventually("a new engine tells what it has", || (count(&server, "connections") == 0).then_some(()));
+    assert_eq!(name(&mut connect(server.address())), "n1");
+    before.write_all(b"hello").unwrap();
+    let mut heard = [0; 5];
+    before.read_exact(&mut heard).unwrap();
+    assert_eq!(&heard, b"hello");
+    drop(before);
+    eventually("the old engine ends", || engines(&server).iter().all(|pid| !old.contains(pid)).then_some(()));
+}
+
 fn who_only_listens_hears_and_who_ends_in_a_request_is_cut(reactor: Reactor) {
     let directory = Directory::new();
     let nodes = Nodes::start(1, |_, mut stream| {
@@ -507,4 +527,5 @@ on_both_reactors!(
     without_a_node_a_client_is_cut,
     nodes_that_no_way_leads_to_have_nothing_under_way,
     connections_outlive_a_reload_and_their_port,
+    connections_outlive_an_upgrade,
 );

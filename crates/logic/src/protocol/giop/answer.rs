@@ -34,12 +34,13 @@ impl Answers for Answering {
         }
         let bytes = self.left.min(input.len() as u64);
         self.left -= bytes;
-        // The session asks who is answered once a piece is the last: where others are open still, it's told with the last of all.
-        let is_last = self.left == 0;
+        // The session asks who is answered once a piece is the last: where others are open still, it's told with the last of all. What goes on in
+        // fragments that name nobody (GIOP 1.1) isn't over: nobody else may speak in between.
+        let is_whole = self.left == 0;
         Ok(Answer {
-            piece: Piece { bytes: bytes as usize, is_last },
+            piece: Piece { bytes: bytes as usize, is_last: is_whole && self.last.is_none() },
             is_aside: self.is_aside,
-            id: self.id.filter(|_| is_last),
+            id: self.id.filter(|_| is_whole),
         })
     }
 }

@@ -1,6 +1,6 @@
 //! Messages as CORBA programs write them, in every version and byte order: whose they are, and where they end.
 
-use super::super::Answers;
+use super::super::{Answers, ClientStep, NodeStep, Protocol, Session};
 use super::*;
 
 /// Writes values as [`Reader`] reads them.
@@ -198,6 +198,38 @@ fn answers_say_whose_they_are_with_their_last_byte() {
     }
     assert_eq!(id(b"GIOP\x01\x02\x00\x05\0\0\0\0"), Ok((true, None)));
     assert!(id(&request_of(2, false, 1, true, b"k")).is_err(), "it calls back");
+}
+
+#[test]
+fn fragments_that_name_nobody_follow_what_they_go_on_with() {
+    for minor in [1, 2] {
+        let limits = Limits { head_bytes_max: 4096, first_bytes: 0 };
+        let mut session = Session::new(Protocol::Iiop, limits, true);
+        for id in 0..2 {
+            let request = request_of(minor, false, id, true, b"k");
+            assert!(matches!(session.client_step(&request, false), Ok(ClientStep::Choose(Some(_)))));
+            let leg = session.open().expect("there is room").0;
+            assert!(session.assign(leg));
+            session.client_step(&request, false).expect("it's GIOP");
+            session.took(request.len());
+        }
+        let (first, second) = (reply_of(minor, false, 0, true), reply_of(minor, false, 1, false));
+        assert_eq!(session.node_step(0, &first), Ok(NodeStep::Give(first.len())));
+        assert!(!session.gave(0, first.len()));
+        let others = if minor == 1 { NodeStep::NotItsTurn } else { NodeStep::Give(second.len()) };
+        assert_eq!(session.node_step(1, &second), Ok(others), "1.{minor}");
+        if minor == 2 {
+            assert!(session.gave(1, second.len()));
+        }
+        let rest = fragment(minor, 0, false);
+        assert_eq!(session.node_step(0, &rest), Ok(NodeStep::Give(rest.len())));
+        assert!(session.gave(0, rest.len()), "that was the last");
+        if minor == 1 {
+            assert_eq!(session.node_step(1, &second), Ok(NodeStep::Give(second.len())));
+            assert!(session.gave(1, second.len()));
+        }
+        assert!(session.is_idle());
+    }
 }
 
 #[test]
