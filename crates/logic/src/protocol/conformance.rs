@@ -227,6 +227,17 @@ fn what_is_no_request_is_dropped_and_nothing_waits_for_its_answer() {
 }
 
 #[test]
+fn what_several_nodes_cannot_do_is_passed_on_where_one_has_the_connection() {
+    for request in [&b"MULTI\r\n"[..], b"SUBSCRIBE news\r\n", b"*3\r\n$4\r\nMGET\r\n$1\r\na\r\n$1\r\nb\r\n"] {
+        let mut session = Session::new(Protocol::Redis, LIMITS, false);
+        assert_eq!(session.client_step(request, false), Ok(ClientStep::Choose(None)));
+        let leg = session.open().expect("there is room").0;
+        assert!(session.assign(leg) && session.is_passing());
+        assert_eq!(session.client_step(request, false), Ok(ClientStep::Forward(leg, request.len())));
+    }
+}
+
+#[test]
 fn whose_answer_depends_on_others_is_told_apart_once_it_is_next() {
     let mut session = Session::new(Protocol::Redis, LIMITS, true);
     let (get, pop) = (&b"GET a\r\n"[..], &b"BLPOP a 0\r\n"[..]);

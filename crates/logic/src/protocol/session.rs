@@ -284,6 +284,8 @@ impl Session {
                 self.begin_everywhere(input)
             }
             Scope::Any | Scope::Every { .. } => Ok(ClientStep::Choose(None)),
+            // What can't be done with several nodes can with the one that gets all of the connection.
+            Scope::Nobody(_) if self.order.is_none() => Ok(ClientStep::Choose(None)),
             Scope::Follows(id) => {
                 let to = self.sent.get(&id).map(|sent| sent.leg);
                 if !has_followers && self.sent.get(&id).is_some_and(|sent| !sent.is_answered) {
