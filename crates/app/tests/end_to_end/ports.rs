@@ -425,6 +425,15 @@ fn the_control_socket_shows_ports_and_drains_their_nodes(reactor: Reactor) {
     let mut again: Vec<TcpStream> = (0..4).map(|_| connect(server.address())).collect();
     assert!(again.iter_mut().any(|client| name(client) == "n1"));
     assert_eq!(ctl(&["drain", "n9"]).0, Some(1));
+    // A port that is gone is shown for as long as it has clients.
+    let moved = configuration(2, nodes.port, "").replace("\"127.0.0.1:0\"\nnode_port", "\"127.0.0.4:0\"\nnode_port");
+    server.reload(reactor, &directory, &with_socket(&moved.replace("\"it\"", "\"other\"")));
+    others.extend(again);
+    drop(others);
+    let shown = eventually("one is left", || Some(ctl(&["ports"]).1).filter(|shown| shown.contains("connections 1\n")));
+    assert!(shown.starts_with("it  tcp") && shown.contains("\nother  tcp"), "{shown}");
+    drop(client);
+    eventually("the port is gone", || ctl(&["ports"]).1.starts_with("other  tcp").then_some(()));
 }
 
 fn nodes_are_told_the_client(reactor: Reactor) {

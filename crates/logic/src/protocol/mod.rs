@@ -69,6 +69,8 @@ pub enum Scope<'i> {
     },
     /// Whoever has the request of this number.
     Follows(u32),
+    /// The same, and nobody waits for its answer any more. It may come all the same.
+    Cancels(u32),
     /// Nobody: it's answered with these bytes.
     Nobody(Vec<u8>),
     /// Nobody, and the client wants to end.

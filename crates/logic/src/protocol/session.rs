@@ -148,6 +148,8 @@ pub struct Session {
     /// Where answers say whose they are: who is speaking, and what is somewhere.
     speaking: Option<Leg>,
     sent: BTreeMap<u32, Sent>,
+    /// Who has a request that nobody waits for any more, which the caller hasn't heard yet.
+    given_up: Option<Leg>,
     /// What every node is told before all else, and the bytes of each request in it.
     prologue: Vec<u8>,
     prologue_requests: Vec<usize>,
@@ -172,6 +174,7 @@ impl Session {
             turns: VecDeque::new(),
             speaking: None,
             sent: BTreeMap::new(),
+            given_up: None,
             prologue: Vec::new(),
             prologue_requests: Vec::new(),
             requests: 0,
@@ -231,7 +234,13 @@ impl Session {
             return 1;
         }
         let count = |node: &Node| node.expected.iter().filter(|expected| expected.is_work()).count();
-        self.nodes.get(leg).map_or(0, |node| node.unanswered + count(node))
+        let given_up = usize::from(self.given_up == Some(leg));
+        self.nodes.get(leg).map_or(0, |node| node.unanswered + count(node)) + given_up
+    }
+
+    /// A leg that had a request which the client has just given up: that is its work no more.
+    pub fn given_up(&mut self) -> Option<Leg> {
+        self.given_up.take()
     }
 
     /// The leg whose answer is next and may wait for what other clients do.
@@ -292,6 +301,18 @@ impl Session {
                     self.sent.remove(&id);
                 }
                 self.state = State::Request(to);
+                self.client_step(input, is_all)
+            }
+            Scope::Cancels(id) => {
+                let sent = self.sent.remove(&id);
+                // Another node may have answered in its place.
+                if let Some(&Sent { leg, is_answered: true }) = sent.as_ref()
+                    && self.nodes[leg].unanswered > 0
+                {
+                    self.nodes[leg].unanswered -= 1;
+                    self.given_up = Some(leg);
+                }
+                self.state = State::Request(sent.map(|sent| sent.leg));
                 self.client_step(input, is_all)
             }
             Scope::Nobody(words) => {

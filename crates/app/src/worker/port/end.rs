@@ -113,6 +113,9 @@ impl<H: Host> Worker<H> {
         if let Some(port) = self.ports.ports.get_mut(&relay.site) {
             port.relays -= 1;
             port.settings.site.metrics.port.open.set(port.relays as u64);
+            if port.is_gone && port.relays == 0 {
+                self.ports.ports.remove(&relay.site);
+            }
         }
         let site = relay.settings.site.clone();
         let metrics = &site.metrics.port;

@@ -39,6 +39,8 @@ struct Port {
     addresses: Vec<Option<SocketAddr>>,
     /// Relays that go on.
     relays: usize,
+    /// The configuration doesn't have it any more: it goes with its last relay.
+    is_gone: bool,
     probes: BTreeMap<u32, Probe>,
 }
 
@@ -88,7 +90,10 @@ impl<H: Host> Worker<H> {
         let wanted: Vec<(u32, usize)> =
             numbers.iter().zip(&config.sites).filter_map(|(&number, site)| Some((number, site.port?))).collect();
         let Ports { ports, .. } = &mut self.ports;
-        ports.retain(|number, port| port.relays > 0 || wanted.iter().any(|(wanted, _)| wanted == number));
+        ports.retain(|number, port| {
+            port.is_gone = wanted.iter().all(|(wanted, _)| wanted != number);
+            port.relays > 0 || !port.is_gone
+        });
         for (number, place) in wanted {
             let (wanted, cluster) = (&config.cluster.ports[place], &config.cluster);
             let settings = Rc::new(Settings {
@@ -110,6 +115,7 @@ impl<H: Host> Worker<H> {
                 dispatcher: Dispatcher::new(choices.clone(), &key, self.boundary),
                 addresses: Vec::new(),
                 relays: 0,
+                is_gone: false,
                 probes: BTreeMap::new(),
             });
             port.settings = settings;

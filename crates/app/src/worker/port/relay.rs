@@ -187,6 +187,11 @@ impl<H: Host> Worker<H> {
         }
         let (bytes, is_all) = (client.bytes(), client.has_ended());
         let step = relay.session.client_step(bytes, is_all)?;
+        if let Some(leg) = relay.session.given_up()
+            && let (Some(to), Some(port)) = (&relay.legs[leg], self.ports.ports.get_mut(&relay.site))
+        {
+            port.dispatcher.end(to.node, Outcome::Unknown, self.now);
+        }
         let is_head = step == ClientStep::NeedMore && !bytes.is_empty();
         relay.head_since = is_head.then(|| relay.head_since.unwrap_or(self.now));
         match step {

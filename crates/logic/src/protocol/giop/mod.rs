@@ -102,7 +102,7 @@ impl Parser for Giop {
             Kind::Request => request(&mut reader, header.minor),
             Kind::LocateRequest => locate_request(&mut reader, header.minor),
             Kind::CancelRequest => {
-                reader.number().map(|id| Request { is_answered: false, ..Request::new(Scope::Follows(id)) })
+                reader.number().map(|id| Request { is_answered: false, ..Request::new(Scope::Cancels(id)) })
             }
             Kind::Fragment if header.minor == 1 => {
                 let id = self.fragmented.ok_or(NOT_GIOP)?;
@@ -116,8 +116,7 @@ impl Parser for Giop {
         };
         match found {
             Some(mut request) => {
-                // A request that is given up isn't over: whoever has it may still answer.
-                request.has_followers = header.has_followers || header.kind == Kind::CancelRequest;
+                request.has_followers = header.has_followers;
                 if header.minor == 1 && header.kind != Kind::CancelRequest {
                     let id = request.id.or(self.fragmented);
                     self.fragmented = id.filter(|_| header.has_followers);

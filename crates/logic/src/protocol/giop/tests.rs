@@ -165,7 +165,7 @@ fn what_follows_a_request_names_it_or_comes_at_once() {
     assert_eq!(scope(&fragment(1, 0, false)), Ok(("Follows(5)".to_owned(), false)));
     assert_eq!(scope(&fragment(1, 0, false)), Err(NOT_GIOP), "that was the last");
     let cancel = Writer::message(2, 0, false, false, |writer| writer.long(3));
-    assert_eq!(scope(&cancel), Ok(("Follows(3)".to_owned(), true)));
+    assert_eq!(scope(&cancel), Ok(("Cancels(3)".to_owned(), false)));
     let locate = Writer::message(3, 0, false, false, |writer| {
         writer.long(4);
         writer.bytes(b"k");
@@ -229,6 +229,34 @@ fn fragments_that_name_nobody_follow_what_they_go_on_with() {
             assert!(session.gave(1, second.len()));
         }
         assert!(session.is_idle());
+    }
+}
+
+#[test]
+fn what_is_given_up_is_waited_for_no_more_and_passed_on_if_it_comes() {
+    let limits = Limits { head_bytes_max: 4096, first_bytes: 0 };
+    for minor in 0..3 {
+        let mut session = Session::new(Protocol::Iiop, limits, true);
+        let request = request_of(minor, false, 3, true, b"k");
+        assert!(matches!(session.client_step(&request, false), Ok(ClientStep::Choose(Some(_)))));
+        let leg = session.open().expect("there is room").0;
+        assert!(session.assign(leg));
+        session.client_step(&request, false).expect("it's GIOP");
+        session.took(request.len());
+        assert_eq!((session.owed(leg), session.given_up()), (1, None));
+        let cancel = Writer::message(2, minor, false, false, |writer| writer.long(3));
+        assert_eq!(session.client_step(&cancel, false), Ok(ClientStep::Forward(leg, cancel.len())));
+        assert_eq!(session.owed(leg), 1, "until that is heard");
+        assert_eq!((session.given_up(), session.owed(leg)), (Some(leg), 0));
+        session.took(cancel.len());
+        assert!(session.is_idle() && !session.is_needed(leg));
+        // Again, and there is nothing left that it could be of.
+        assert_eq!(session.client_step(&cancel, false), Ok(ClientStep::Drop(cancel.len())));
+        session.took(cancel.len());
+        assert_eq!(session.given_up(), None);
+        let reply = reply_of(minor, false, 3, false);
+        assert_eq!(session.node_step(leg, &reply), Ok(NodeStep::Give(reply.len())));
+        assert!(!session.gave(leg, reply.len()));
     }
 }
 
