@@ -11,7 +11,7 @@ use leat_logic::handoff::TcpState;
 use super::{Error, Freezer, repair};
 use crate::namespace;
 use crate::reactor::SendNow;
-use crate::socket;
+use crate::socket::{self, set_option};
 
 /// Runs a test in a namespace of its own, or says that it can't.
 fn in_namespace(name: &str, parameters: &'static [(&str, &str)], test: impl FnOnce() + Send + 'static) {
@@ -89,7 +89,9 @@ fn a_client_without_options_is_moved_without_them() {
 
 #[test]
 fn a_client_with_a_small_window_gets_segments_that_fit_into_it() {
-    in_namespace("small", &[("net.ipv4.tcp_rmem", "4096 4096 4096")], || {
+    const SMALL: &[(&str, &str)] =
+        &[("net.ipv4.tcp_rmem", "2304 2304 2304"), ("net.ipv4.tcp_wmem", "4096 16384 100000")];
+    in_namespace("small", SMALL, || {
         for address in ["127.0.0.1:0", "[::1]:0"] {
             let (mut client, server) = connection(address);
             let segment = |socket: i32| socket::option(socket, libc::IPPROTO_TCP, libc::TCP_MAXSEG).unwrap();
@@ -98,6 +100,20 @@ fn a_client_with_a_small_window_gets_segments_that_fit_into_it() {
             let after = segment(server.as_raw_fd());
             assert!(after <= before && after >= before / 2, "{after} in place of {before}: {state:?}");
             exchange(&mut server, &mut client, &[b'x'; 1_000]);
+            // More than it reads: what waits goes along, in as many small segments as it takes.
+            let (server, content) = (OwnedFd::from(server), vec![b'y'; 1_000_000]);
+            socket::set_nonblocking(server.as_raw_fd(), true).unwrap();
+            set_option(server.as_raw_fd(), libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, 1 << 20).unwrap();
+            let mut written = 0;
+            while let SendNow::Sent(count) = send(&server, &content[written..]) {
+                written += count;
+            }
+            let (server, state) = moved(server);
+            assert!(state.unsent.len() > 10 * after as usize, "{} unsent", state.unsent.len());
+            drop(server);
+            let mut received = Vec::new();
+            client.read_to_end(&mut received).unwrap();
+            assert!(received == content[..written], "{} of {written}", received.len());
         }
     });
 }

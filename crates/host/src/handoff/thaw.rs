@@ -17,6 +17,9 @@ use crate::socket::{self, set_option};
 /// The kernel takes a piece of a receive queue as one allocation.
 const UNREAD_PIECE_BYTES: usize = 32 * 1024;
 
+/// At least what the kernel counts for a segment that waits, beside its bytes.
+const SEGMENT_OVERHEAD_BYTES: usize = 1024;
+
 /// What the kernel lets be set (TCP_MIN_MSS, MAX_TCP_WINDOW). Only a loopback has larger segments.
 const MSS: RangeInclusive<u16> = 88..=32_767;
 
@@ -89,7 +92,9 @@ fn place(socket: RawFd, state: &TcpState) -> Result<()> {
     // Before the connect, which derives the largest window from the buffer.
     let incoming = state.unread.len() + state.window.rcv_wnd as usize;
     make_room(socket, libc::SO_RCVBUFFORCE, libc::SO_RCVBUF, incoming).step("SO_RCVBUFFORCE")?;
-    make_room(socket, libc::SO_SNDBUFFORCE, libc::SO_SNDBUF, outstanding).step("SO_SNDBUFFORCE")?;
+    let mss = mss_within(state.mss, state.window.max_window).clamp(*MSS.start(), *MSS.end());
+    let outgoing = outstanding + outstanding.div_ceil(usize::from(mss)) * SEGMENT_OVERHEAD_BYTES;
+    make_room(socket, libc::SO_SNDBUFFORCE, libc::SO_SNDBUF, outgoing).step("SO_SNDBUFFORCE")?;
     repair::select(socket, Queue::Send).step("TCP_REPAIR_QUEUE send")?;
     repair::set_sequence(socket, state.send_next.wrapping_sub(outstanding as u32))
         .step("TCP_QUEUE_SEQ of the send queue")?;
@@ -97,7 +102,6 @@ fn place(socket: RawFd, state: &TcpState) -> Result<()> {
     repair::set_sequence(socket, state.receive_next.wrapping_sub(state.unread.len() as u32))
         .step("TCP_QUEUE_SEQ of the receive queue")?;
     // Before the connect, which fixes the size of segments: without it they have 524 bytes until the path's MTU changes.
-    let mss = mss_within(state.mss, state.window.max_window).clamp(*MSS.start(), *MSS.end());
     set_option(socket, libc::IPPROTO_TCP, libc::TCP_MAXSEG, i32::from(mss)).step("TCP_MAXSEG")?;
     rustix::net::connect(socket::borrow(socket), &state.remote).step("connect")
 }
