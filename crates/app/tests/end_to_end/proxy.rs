@@ -322,6 +322,47 @@ fn chunks_of_any_size_come_through(reactor: Reactor) {
     assert!(old.until_closed().ends_with(&content), "what came isn't what was sent");
 }
 
+/// More lies there than can wait for the server, which is told the host three times, and nothing more comes: wherever that is cut, the rest follows.
+fn content_that_lies_there_goes_on_by_itself(reactor: Reactor) {
+    const CHUNKS: usize = 21_000;
+    let directory = Directory::new();
+    let (leave, may_go) = mpsc::channel::<()>();
+    let may_go = std::sync::Mutex::new(may_go);
+    let (heard, is_heard) = mpsc::channel();
+    let upstream = Upstream::start(move |conversation| {
+        while let Some(head) = conversation.head() {
+            if head.starts_with("POST") {
+                let content = conversation.chunks().unwrap_or_default();
+                let count = content.iter().filter(|&&byte| byte == b'x').count();
+                conversation.say(format!("HTTP/1.1 200 OK\r\nX-Count: {count}\r\nContent-Length: 0\r\n\r\n"));
+            } else {
+                heard.send(()).unwrap();
+                may_go.lock().unwrap().recv().unwrap();
+                conversation.say(HELLO);
+            }
+        }
+    });
+    let server = serve(reactor, &directory, &[upstream.address()], "[site.quota]\nmemory = \"64MiB\"");
+    let held_bytes = || {
+        let page = crate::support::Client::connect(server.admin()).get("/metrics").text();
+        let line = page.lines().find(|line| line.starts_with("leat_memory_held_bytes{site=\"it\"}"));
+        line.and_then(|line| line.rsplit(' ').next()?.parse::<usize>().ok()).unwrap_or_default()
+    };
+    for pad in 0..6 {
+        let mut client = server.connect();
+        client.send("GET /api/ HTTP/1.1\r\nHost: it.test\r\n\r\n");
+        is_heard.recv_timeout(std::time::Duration::from_secs(20)).unwrap();
+        let (host, pad) = ("h".repeat(4500), "p".repeat(pad));
+        let head = format!("POST /api/ HTTP/1.1\r\nHost: {host}\r\nX-Pad: {pad}\r\nTransfer-Encoding: chunked\r\n\r\n");
+        let request = [head, "1\r\nx\r\n".repeat(CHUNKS), "0\r\n\r\n".to_owned()].concat();
+        client.send(&request);
+        eventually("all of it lies there", || (held_bytes() >= request.len()).then_some(()));
+        leave.send(()).unwrap();
+        assert_eq!(client.reply().text(), "hello");
+        assert_eq!(client.reply().must("x-count"), CHUNKS.to_string());
+    }
+}
+
 fn half_a_reply_never_looks_whole(reactor: Reactor) {
     let directory = Directory::new();
     let upstream = Upstream::start(|conversation| {
@@ -685,6 +726,7 @@ on_both_reactors!(
     interim_replies_come_as_they_are_said,
     an_early_reply_gets_through,
     chunks_of_any_size_come_through,
+    content_that_lies_there_goes_on_by_itself,
     half_a_reply_never_looks_whole,
     half_a_reply_without_a_length_ends_with_a_reset,
     a_reset_in_the_middle_of_an_upload_is_no_end,

@@ -43,6 +43,17 @@ pub enum Peer {
     Unix(std::path::PathBuf),
 }
 
+impl Peer {
+    /// What a Host field calls it.
+    #[must_use]
+    pub fn authority(&self) -> String {
+        match self {
+            Peer::Internet(address) => address.to_string(),
+            Peer::Unix(_) => "localhost".to_owned(),
+        }
+    }
+}
+
 impl std::fmt::Display for Peer {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {

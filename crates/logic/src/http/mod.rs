@@ -41,7 +41,10 @@ pub use rejection::{RejectReason, Rejection};
 pub use request::{Headers, Request, Version};
 pub use response::{CONTINUE, HeadWriter, PreparedFields, write_interim};
 pub use status::Status;
-pub use target::{PathError, Target, TargetForm, as_uri, decode_path, decode_path_to_pass_on, encode_path};
+pub use target::{
+    PathError, Target, TargetForm, as_uri, complete_path, decode_path, decode_path_to_pass_on, encode_path,
+    rest_as_sent,
+};
 
 /// No head can be longer than this, whatever [`Limits::head_bytes_max`] says: a connection remembers its place in 16 bits.
 pub const HEAD_BYTES_CEILING: usize = 65_535;

@@ -170,15 +170,45 @@ pub fn decode_path_to_pass_on<'p>(
     Ok((buffer, first))
 }
 
-/// What of a path with an encoded slash follows its first `segments`, as it came.
-pub(super) fn rest_after(path: &[u8], segments: usize) -> &[u8] {
+/// What follows the first `known` bytes of a decoded `path`: as it was `sent`, but for dot segments, if that's what it was decoded from, since to some `/a;b`
+/// isn't `/a%3Bb`, nor `/a//b` the same as `/a/b`. Begins with one slash, or is empty.
+#[must_use]
+pub fn rest_as_sent(sent: &[u8], path: &[u8], known: usize) -> Vec<u8> {
+    let Some((known, rest)) = path.split_at_checked(known) else { return Vec::new() };
+    let (mut room, mut out) = (Vec::new(), Vec::new());
+    if decode_path_to_pass_on(sent, &mut room).is_ok_and(|(own, _)| own == path) {
+        let segments = known.iter().filter(|&&byte| byte == b'/').count();
+        out.extend_from_slice(rest_after(without_dots(sent, &mut room), segments));
+        if out.is_empty() && !rest.is_empty() {
+            out.push(b'/');
+        }
+    } else {
+        encode_path(rest, &mut out);
+    }
+    out
+}
+
+/// A path as it came, but without dot segments and with one slash at its beginning: who resolves those in another way, keeps them, or takes `//` for
+/// a host's beginning would find another path than has been judged here. Empty segments elsewhere may be data, as in `/archive/http://x/`, and so may
+/// escapes: to some servers `/a;b` isn't `/a%3Bb`.
+pub(super) fn without_dots<'p>(path: &'p [u8], room: &'p mut Vec<u8>) -> &'p [u8] {
+    if path.split(|&byte| byte == b'/').any(|segment| dots(segment) > 0) {
+        resolve(path, room);
+        return room;
+    }
+    let slashes = path.iter().take_while(|&&byte| byte == b'/').count();
+    &path[slashes.saturating_sub(1)..]
+}
+
+/// What of a path follows its first `segments`, as it came.
+fn rest_after(path: &[u8], segments: usize) -> &[u8] {
     let starts = path.iter().zip(path.iter().skip(1)).enumerate();
     let mut starts = starts.filter(|(_, (byte, next))| **byte == b'/' && **next != b'/').map(|(at, _)| at);
     starts.nth(segments).map_or(b"", |at| &path[at..])
 }
 
 /// How many dots a segment consists of, encoded ones too, if it's a dot segment.
-pub(super) fn dots(segment: &[u8]) -> usize {
+fn dots(segment: &[u8]) -> usize {
     let (mut rest, mut count) = (segment, 0);
     while let Some(after) = rest.strip_prefix(b".").or_else(|| strip_prefix_ignore_case(rest, b"%2e")) {
         (rest, count) = (after, count + 1);
@@ -187,7 +217,7 @@ pub(super) fn dots(segment: &[u8]) -> usize {
 }
 
 /// Merges empty segments and resolves dot segments as [`decode_path`], whose result is that of `out` too, and leaves all else as it came.
-pub(super) fn resolve(path: &[u8], out: &mut Vec<u8>) {
+fn resolve(path: &[u8], out: &mut Vec<u8>) {
     out.clear();
     out.push(b'/');
     let mut segments = path.split(|&byte| byte == b'/').peekable();
@@ -289,7 +319,16 @@ fn hex(digit: Option<&u8>) -> Option<u8> {
 /// Appends `path` with every byte escaped that may not stand raw in a path (RFC 3986 section 3.3), for a Location field or a link. A first
 /// segment is never empty in a path from [`decode_path`], so the result can't be taken for `//host`.
 pub fn encode_path(path: &[u8], out: &mut Vec<u8>) {
-    encode(path, |byte| byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:@/".contains(&byte), out);
+    encode(path, is_path_byte, out);
+}
+
+/// As [`encode_path`], for a path whose escapes are sound and stay.
+pub fn complete_path(path: &[u8], out: &mut Vec<u8>) {
+    encode(path, |byte| byte == b'%' || is_path_byte(byte), out);
+}
+
+fn is_path_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:@/".contains(&byte)
 }
 
 /// A path or a query as it was sent, but for bytes above 0x7F, which are escaped.
@@ -414,6 +453,18 @@ mod tests {
             ("/a%2F", 0, "/a%2F"),
         ] {
             assert_eq!(rest_after(path.as_bytes(), segments), rest.as_bytes(), "{path}");
+        }
+        for (sent, path, known, rest) in [
+            ("/%6Fld/a%3Bb//c", "/old/a;b/c", 4, "/a%3Bb//c"),
+            ("/x/../old/%7E", "/old/~", 4, "/%7E"),
+            ("/old/", "/old/", 4, "/"),
+            ("/old", "/old", 4, ""),
+            ("/", "/", 0, "/"),
+            ("//a%2F", "/a/", 0, "/a%2F"),
+            // Another path than was asked for.
+            ("/else", "/old/a;b c", 4, "/a;b%20c"),
+        ] {
+            assert_eq!(rest_as_sent(sent.as_bytes(), path.as_bytes(), known), rest.as_bytes(), "{sent}");
         }
     }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::path_pattern::PathPattern;
-use crate::http::{as_uri, encode_path};
+use crate::http::{as_uri, complete_path};
 
 /// A place to be sent to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -52,14 +52,14 @@ impl Destination {
             && (paths.split(path.as_bytes()).is_some() || self.appends && paths.split(below.as_bytes()).is_some())
     }
 
-    /// The value of the Location field for a decoded path that ends in `rest` after the pattern's own part, and a query.
+    /// The value of the Location field for a path that ends in `rest` after the pattern's own part, with the escapes that it came with, and a query.
     #[must_use]
     pub fn location(&self, rest: &[u8], query: Option<&[u8]>) -> Vec<u8> {
         let mut location = self.base.clone().into_bytes();
         if self.appends {
             // A path that began with two slashes would be taken for a host.
             let doubled = if self.base.is_empty() { rest.iter().take_while(|&&byte| byte == b'/').count() } else { 1 };
-            encode_path(&rest[doubled.saturating_sub(1).min(rest.len())..], &mut location);
+            complete_path(&rest[doubled.saturating_sub(1).min(rest.len())..], &mut location);
         }
         if location.is_empty() {
             location.push(b'/');
@@ -97,6 +97,7 @@ mod tests {
         assert_eq!(location("http://example.org/a?b=c", "", Some("d")), "http://example.org/a?b=c&d");
         assert_eq!(location("/*", "", None), "/");
         assert_eq!(location("/new/*", "/é", Some("é")), "/new/%C3%A9?%C3%A9");
+        assert_eq!(location("/new/*", "/a%2Fb%3Bc;d", None), "/new/a%2Fb%3Bc;d");
     }
 
     #[test]

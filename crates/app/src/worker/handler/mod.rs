@@ -138,9 +138,9 @@ impl Handler {
         matches!((&self.kind, &self.paths), (Kind::FastCgi { .. }, PathPattern::Ending(_)))
     }
 
-    /// Whether requests go to other servers, with their paths as they came.
+    /// Whether requests, or their clients, go to other servers, with their paths as they came.
     pub(super) fn passes_on(&self) -> bool {
-        matches!(self.kind, Kind::Proxy { .. })
+        matches!(self.kind, Kind::Proxy { .. } | Kind::Redirect(_))
     }
 
     /// How long its programs may be silent.

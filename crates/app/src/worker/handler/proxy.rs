@@ -318,7 +318,15 @@ impl<H: Host> Worker<H> {
         let Some(stream) = self.streams.get(server) else { return };
         let strips = matches!(&run.handler.kind, Kind::Proxy { proxy, .. } if proxy.strip_path);
         let without = strips.then_some((run.named, exchange.path.as_slice()));
-        let forward = Forward { client, request_id: &request_id, without, teller };
+        let default_host = match &run.handler.kind {
+            // A node finds the site without a host as this server does.
+            Kind::Proxy { proxy, .. } if request.host.is_none_or(<[u8]>::is_empty) && run.passing.peers.is_empty() => {
+                proxy.address(place).map(|peer| peer.authority())
+            }
+            _ => None,
+        };
+        let default_host = default_host.as_deref();
+        let forward = Forward { client, request_id: &request_id, without, teller, default_host };
         write_head(stream.outbox(), &request, &forward);
         // Content that has come with it goes out with it: `relay_content` is next.
         if run.body != Body::Expected || connection.inbox.is_empty() || stream.room() == 0 {

@@ -1,7 +1,7 @@
 //! The redirecting handler: sends clients to another place. Which one, `serve::redirect` says.
 
 use leat_host::reactor::Token;
-use leat_logic::http::Request;
+use leat_logic::http::{Request, rest_as_sent};
 
 use super::super::{Host, Worker};
 use crate::config;
@@ -13,8 +13,8 @@ impl<H: Host> Worker<H> {
             return;
         }
         let Some(exchange) = self.connections[token].exchange.as_ref() else { return };
-        let query = Request::read_again(&exchange.head).and_then(|request| request.target.query);
-        let location = redirect.to.location(exchange.path.get(named..).unwrap_or_default(), query);
+        let Some(Request { target, .. }) = Request::read_again(&exchange.head) else { return };
+        let location = redirect.to.location(&rest_as_sent(target.path, &exchange.path, named), target.query);
         let mut lines = Vec::with_capacity(location.len() + 128);
         lines.extend_from_slice(b"Location: ");
         lines.extend_from_slice(&location);

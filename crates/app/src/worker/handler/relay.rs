@@ -516,8 +516,9 @@ impl<H: Host> Worker<H> {
             } else {
                 let limits = &self.sites[connection.site as usize].limits;
                 connection.inbox.keep(&mut self.reactor);
-                let input = connection.inbox.kept();
-                let input = &input[..input.len().min(room)];
+                let kept = connection.inbox.kept();
+                let input = &kept[..kept.len().min(room)];
+                let is_part = input.len() < kept.len();
                 let progress;
                 (consumed, progress) = connection.http.handle_input(self.now, input, limits);
                 match progress {
@@ -535,6 +536,8 @@ impl<H: Host> Worker<H> {
                         }
                         return;
                     }
+                    // Framing takes no room: nobody else may ever ask for the rest.
+                    Progress::NeedInput if is_part => {}
                     Progress::NeedInput | Progress::Request(_) | Progress::Ended => {
                         connection.inbox.consume_kept(consumed, &mut self.rooms);
                         stream.flush(&mut self.reactor);

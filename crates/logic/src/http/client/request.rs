@@ -5,8 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 use super::super::body::BodyLength;
 use super::super::forwarded::scheme;
 use super::super::request::{Request, Version};
-use super::super::target::{dots, resolve, rest_after};
-use super::super::{Method, TargetForm, as_uri, decode_path_to_pass_on, encode_path};
+use super::super::target::without_dots;
+use super::super::{Method, TargetForm, as_uri, encode_path, rest_as_sent};
 use super::is_hop_by_hop;
 
 /// What the next server is told of where a request came from.
@@ -20,6 +20,8 @@ pub struct Forward<'a> {
     pub without: Option<(usize, &'a [u8])>,
     /// Who has said so already.
     pub teller: Teller,
+    /// The host that is asked for where the request names none, as HTTP/1.0 may: some servers refuse an empty one. `None` leaves it empty.
+    pub default_host: Option<&'a str>,
 }
 
 /// Whose word counts of where a request comes from.
@@ -60,17 +62,13 @@ pub fn asks_for_websocket(request: &Request<'_>) -> bool {
 /// replacing what the client said of that itself: nobody between it and here is known to be trusted but balancers that the configuration names and the servers of this cluster.
 pub fn write_head(out: &mut Vec<u8>, request: &Request<'_>, forward: &Forward<'_>) {
     let mut put = |parts: &[&[u8]]| parts.iter().for_each(|part| out.extend_from_slice(part));
-    let (mut prefix, mut below, mut decoded, mut resolved) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    let path: &[u8] = match forward.without.and_then(|(known, path)| path.split_at_checked(known)) {
+    let (mut prefix, mut below) = (Vec::new(), Vec::new());
+    let path: &[u8] = match forward.without {
         _ if request.target.form == TargetForm::Asterisk => b"*",
-        Some((known, rest)) => {
-            encode_path(known, &mut prefix);
-            encode_path(rest, &mut below);
-            let segments = known.iter().filter(|&&byte| byte == b'/').count();
-            let is_own = decode_path_to_pass_on(request.target.path, &mut decoded)
-                .is_ok_and(|(own, _)| forward.without.is_some_and(|(_, path)| own == path));
-            // What was asked for goes on as it came.
-            if is_own { rest_after(without_dots(request.target.path, &mut resolved), segments) } else { &below }
+        Some((known, path)) => {
+            encode_path(path.get(..known).unwrap_or_default(), &mut prefix);
+            below = rest_as_sent(request.target.path, path, known);
+            &below
         }
         None => without_dots(request.target.path, &mut below),
     };
@@ -79,7 +77,8 @@ pub fn write_head(out: &mut Vec<u8>, request: &Request<'_>, forward: &Forward<'_
         put(&[b"?", &as_uri(query)]);
     }
     let port = request.port.map(|port| format!(":{port}")).unwrap_or_default();
-    let host = [request.host.unwrap_or_default(), port.as_bytes()];
+    let named = request.host.filter(|host| !host.is_empty()).map(|host| [host, port.as_bytes()]);
+    let host = named.unwrap_or([forward.default_host.unwrap_or_default().as_bytes(), b""]);
     put(&[b" HTTP/1.1\r\nHost: ", host[0], host[1], b"\r\n"]);
     for (name, value) in request.headers.iter() {
         let is_in = |fields: &[&[u8]]| fields.iter().any(|known| looks_like(name, known));
@@ -112,7 +111,7 @@ pub fn write_head(out: &mut Vec<u8>, request: &Request<'_>, forward: &Forward<'_
             let [open, close] = if client.is_ipv4() { ["", ""] } else { ["\"[", "]\""] };
             put(&[format!("for={open}{client}{close};").as_bytes()]);
         }
-        if request.host.is_some() {
+        if named.is_some() {
             put(&[b"host=\"", host[0], host[1], b"\";"]);
         }
         put(&[b"proto=", scheme, b"\r\n"]);
@@ -129,7 +128,7 @@ pub fn write_head(out: &mut Vec<u8>, request: &Request<'_>, forward: &Forward<'_
         }
         match told(b"x-forwarded-host") {
             Some(told) => put(&[b"X-Forwarded-Host: ", told, b"\r\n"]),
-            None if request.host.is_some() => put(&[b"X-Forwarded-Host: ", host[0], host[1], b"\r\n"]),
+            None if named.is_some() => put(&[b"X-Forwarded-Host: ", host[0], host[1], b"\r\n"]),
             None => {}
         }
         put(&[b"X-Forwarded-Proto: ", scheme, b"\r\n"]);
@@ -145,18 +144,6 @@ pub fn write_head(out: &mut Vec<u8>, request: &Request<'_>, forward: &Forward<'_
 
 /// What says that a connection is to become a WebSocket, or does.
 pub const WEBSOCKET: &[u8] = b"Connection: Upgrade\r\nUpgrade: websocket\r\n";
-
-/// A path as it came, but without dot segments and with one slash at its beginning: who resolves those in another way, keeps them, or takes `//` for
-/// a host's beginning would find another path than has been judged here. Empty segments elsewhere may be data, as in `/archive/http://x/`, and so may
-/// escapes: to some servers `/a;b` isn't `/a%3Bb`.
-fn without_dots<'p>(path: &'p [u8], room: &'p mut Vec<u8>) -> &'p [u8] {
-    if path.split(|&byte| byte == b'/').any(|segment| dots(segment) > 0) {
-        resolve(path, room);
-        return room;
-    }
-    let slashes = path.iter().take_while(|&&byte| byte == b'/').count();
-    &path[slashes.saturating_sub(1)..]
-}
 
 /// Whether a program that is told of fields by variables takes `name` for `known`, of lower case: `X_Forwarded_For` becomes `HTTP_X_FORWARDED_FOR` too.
 fn looks_like(name: &[u8], known: &[u8]) -> bool {
@@ -193,7 +180,7 @@ mod tests {
         let request = Request::read_again(head.as_bytes()).expect("a sound head");
         let client = Some("192.0.2.7:4711".parse().expect("an address"));
         let mut out = Vec::new();
-        write_head(&mut out, &request, &Forward { client, request_id: "1-2-3", without, teller });
+        write_head(&mut out, &request, &Forward { client, request_id: "1-2-3", without, teller, default_host: None });
         String::from_utf8(out).expect("text")
     }
 
@@ -244,7 +231,8 @@ mod tests {
         let told = |client: Option<&str>| {
             let client = client.map(|client| client.parse().expect("an address"));
             let mut out = Vec::new();
-            let forward = Forward { client, request_id: "1", without: None, teller: Teller::Nobody };
+            let forward =
+                Forward { client, request_id: "1", without: None, teller: Teller::Nobody, default_host: None };
             write_head(&mut out, &request, &forward);
             String::from_utf8(out).expect("text")
         };
@@ -255,6 +243,26 @@ mod tests {
             "{by_v6}"
         );
         assert!(told(Some("[::ffff:192.0.2.7]:1")).contains("Forwarded: for=192.0.2.7;proto=http\r\n"));
+    }
+
+    #[test]
+    fn who_names_no_host_asks_for_the_server_itself() {
+        for (head, host) in [
+            ("GET / HTTP/1.0\r\n\r\n", "192.0.2.1:80"),
+            ("GET / HTTP/1.1\r\nHost:\r\n\r\n", "192.0.2.1:80"),
+            ("GET / HTTP/1.0\r\nHost: x:1\r\n\r\n", "x:1"),
+        ] {
+            let request = Request::read_again(head.as_bytes()).expect("a sound head");
+            let default_host = Some("192.0.2.1:80");
+            let forward =
+                Forward { client: None, request_id: "1", without: None, teller: Teller::Nobody, default_host };
+            let mut out = Vec::new();
+            write_head(&mut out, &request, &forward);
+            let out = String::from_utf8(out).expect("text");
+            assert!(out.starts_with(&format!("GET / HTTP/1.1\r\nHost: {host}\r\n")), "{out}");
+            // What isn't the client's word isn't told as such.
+            assert_eq!(out.to_lowercase().matches("host").count(), if host == "x:1" { 3 } else { 1 }, "{out}");
+        }
     }
 
     #[test]
