@@ -15,17 +15,15 @@ impl<H: Host> Worker<H> {
                 let text = self.server_metrics.render();
                 self.reply_text(token, Status::OK, "text/plain; version=0.0.4; charset=utf-8", text);
             }
-            b"/health" => match self.drain {
-                None => self.reply_text(token, Status::OK, "text/plain; charset=utf-8", "well\n".into()),
-                Some(_) => {
-                    self.reply_text(
-                        token,
-                        Status::SERVICE_UNAVAILABLE,
-                        "text/plain; charset=utf-8",
-                        "draining\n".into(),
-                    );
-                }
-            },
+            b"/health" => {
+                let (status, text) = match (&self.drain, self.spreads_nothing()) {
+                    (Some(_), _) => (Status::SERVICE_UNAVAILABLE, "draining\n"),
+                    // Who routes packets may ask here where to.
+                    (None, true) => (Status::SERVICE_UNAVAILABLE, "connections aren't spread over nodes\n"),
+                    (None, false) => (Status::OK, "well\n"),
+                };
+                self.reply_text(token, status, "text/plain; charset=utf-8", text.into());
+            }
             b"/" => {
                 let page = "<!doctype html><html lang=en><meta charset=utf-8><title>leat</title><h1>leat</h1>\
                             <ul><li><a href=/health>health</a><li><a href=/metrics>metrics</a></ul>";

@@ -7,7 +7,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::process::{Child, Command, Stdio};
 
 use super::motion::{self, Begun};
-use super::{Folder, Lab, is_possible, within};
+use super::{Folder, Lab, is_possible, spread, within};
 
 /// A host of the lab, and how leat is started there.
 type Member<'a> = (&'a str, &'a [&'a str]);
@@ -35,6 +35,34 @@ fn start_as_nobody(lab: &Lab, (host, part): Member<'_>, folder: &Folder, capabil
     (command.spawn().expect("nsenter can be run"), log)
 }
 
+/// Has anybody write there, and execute leat.
+fn open_to_all(folder: &Folder) {
+    fs::set_permissions(folder.path(""), fs::Permissions::from_mode(0o777)).expect("it's the test's");
+    let program = std::env::var_os("LEAT_BINARY").unwrap_or_else(|| env!("CARGO_BIN_EXE_leat").into());
+    fs::copy(program, folder.path("leat")).expect("it's a file");
+}
+
+#[test]
+fn a_front_that_may_not_spread_connections_is_not_well() {
+    if !is_possible() {
+        return;
+    }
+    let (lab, folder) = (Lab::new(), Folder::new("blind"));
+    fs::write(folder.path("site/small"), "small").expect("a file to serve");
+    spread::up(&lab, &folder, "");
+    let health = || lab.curl("front1", "http://127.0.0.1:9180/health");
+    within("with all that it needs it is", || health() == "200");
+    open_to_all(&folder);
+    let front: Member<'_> = ("front1", &["dispatch", "--name", "front1"]);
+    let (mut blind, log) = start_as_nobody(&lab, front, &folder, &ALL.replace("+perfmon,", ""));
+    within("it says what it lacks", || {
+        fs::read_to_string(&log).unwrap_or_default().contains("this process lacks CAP_PERFMON, which")
+    });
+    assert_eq!(health(), "503", "routers that ask for it send it nothing");
+    lab.kill("front1");
+    blind.wait().expect("it has been killed");
+}
+
 #[test]
 fn a_cluster_needs_capabilities_and_not_root() {
     if !is_possible() {
@@ -43,10 +71,7 @@ fn a_cluster_needs_capabilities_and_not_root() {
     let (lab, folder) = (Lab::new(), Folder::new("privileges"));
     let files = BTreeMap::from([("small".to_owned(), motion::content("small", 1_000))]);
     motion::up(&lab, &folder, Begun::AtNode, &files, "policy = 'round_robin'");
-    fs::set_permissions(folder.path(""), fs::Permissions::from_mode(0o777)).expect("it's the test's");
-    // Where anybody may execute it.
-    let program = std::env::var_os("LEAT_BINARY").unwrap_or_else(|| env!("CARGO_BIN_EXE_leat").into());
-    fs::copy(program, folder.path("leat")).expect("it's a file");
+    open_to_all(&folder);
     let (dispatcher, node): (Member<'_>, Member<'_>) =
         (("dispatcher", &["dispatch"]), ("n1", &["node", "--name", "n1"]));
     // Without one of them, it's said which, and requests are answered all the same.

@@ -20,7 +20,7 @@ fn read_file(stream: &mut TcpStream, name: &str, content: &[u8]) {
 }
 
 /// Two fronts and three nodes.
-fn up(lab: &Lab, folder: &Folder, settings: &str) {
+pub(super) fn up(lab: &Lab, folder: &Folder, settings: &str) {
     let node =
         |number| format!("[[cluster.node]]\nname = 'n{number}'\naddress = ['10.77.0.1{number}', 'fd77::1{number}']\n");
     let text = format!(

@@ -272,6 +272,11 @@ impl<H: Host> Worker<H> {
         }
     }
 
+    /// Whether this is a front of whose table the kernel has nothing from this process: a connection that comes to it may get nowhere.
+    pub(in crate::worker) fn spreads_nothing(&self) -> bool {
+        self.config.role == Role::Dispatcher && self.config.cluster.is_spread() && self.spread.is_none()
+    }
+
     pub(super) fn spread_timeout(&self) -> Instant {
         self.spread.as_ref().map_or(Instant::NEVER, |spread| spread.poll_timeout())
     }
