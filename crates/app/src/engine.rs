@@ -200,7 +200,9 @@ impl Engine<'_> {
                 Event::WorkerEnded { worker, result } => {
                     // Only a whole engine is known to work: the supervisor starts a new one.
                     result?;
-                    self.workers.retain(|running| running.number != worker);
+                    for ended in self.workers.extract_if(.., |running| running.number == worker) {
+                        ended.metrics.ended.set(1);
+                    }
                     self.release_sockets()?;
                 }
             }
@@ -402,7 +404,7 @@ impl Engine<'_> {
         self.retire_surplus(&config);
         self.open_doors();
         self.listen_for_questions(&config);
-        self.metrics.set_owners(&config);
+        self.metrics.set_configured(&config);
         self.metrics.reloads.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }

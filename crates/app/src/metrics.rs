@@ -156,6 +156,8 @@ impl SiteMetrics {
 pub struct WorkerMetrics {
     /// The worker's number.
     pub worker: usize,
+    /// 1 once it has ended: it has nothing any more, and what it has counted stays.
+    pub ended: Number,
     /// Connections accepted.
     pub accepted: Number,
     /// Times that accepting failed.
@@ -268,6 +270,7 @@ impl WorkerMetrics {
     pub fn new(worker: usize) -> WorkerMetrics {
         WorkerMetrics {
             worker,
+            ended: Number::default(),
             accepted: Number::default(),
             accept_failures: Number::default(),
             headers_refused: Number::default(),

@@ -1,6 +1,7 @@
 //! Owners in the metrics: who belongs to whom, and what of an owner's own quotas is used. All else of an owner is its sites' together, which whoever reads the
 //! page can add up.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError};
 
 use leat_logic::admission::Resource;
@@ -20,6 +21,8 @@ pub struct OwnerMetrics {
 /// Who belongs to whom, by name: an empty one for nobody.
 #[derive(Debug, Default)]
 pub(super) struct Belonging {
+    /// Every site that is configured; none before a configuration is in force.
+    names: Option<BTreeSet<String>>,
     sites: Vec<[String; 2]>,
     owners: Vec<[String; 2]>,
 }
@@ -60,15 +63,22 @@ impl WorkerMetrics {
 }
 
 impl ServerMetrics {
-    /// Notes who belongs to whom in a configuration.
-    pub fn set_owners(&self, config: &Config) {
+    /// Notes which sites a configuration has, and who belongs to whom.
+    pub fn set_configured(&self, config: &Config) {
         let pair = |name: &String, owner: &String| [name.clone(), owner.clone()];
         let owned = config.sites.iter().filter(|site| !site.owner.is_empty());
         let belonging = Belonging {
+            names: Some(config.sites.iter().map(|site| site.name.clone()).collect()),
             sites: owned.map(|site| pair(&site.name, &site.owner)).collect(),
             owners: config.owners.iter().map(|owner| pair(&owner.name, &owner.owner)).collect(),
         };
         *self.belonging.lock().unwrap_or_else(PoisonError::into_inner) = belonging;
+    }
+
+    /// Who tells the sites that are configured from those that a reload has taken away. leat's own always are.
+    pub(super) fn configured(&self) -> impl Fn(&str) -> bool {
+        let names = self.belonging.lock().unwrap_or_else(PoisonError::into_inner).names.clone();
+        move |name| name.starts_with('(') || names.as_ref().is_none_or(|names| names.contains(name))
     }
 
     pub(super) fn render_owners(&self, page: &mut Page, workers: &[Arc<WorkerMetrics>]) {
@@ -113,7 +123,7 @@ mod tests {
         }
         let owner = |name: &str, owner: &str| Owner { name: name.into(), owner: owner.into(), ..Owner::default() };
         let sites = vec![Site { name: "s".into(), owner: "b".into(), ..Site::default() }, Site::default()];
-        server.set_owners(&Config { owners: vec![owner("a", ""), owner("b", "a")], sites, ..Config::default() });
+        server.set_configured(&Config { owners: vec![owner("a", ""), owner("b", "a")], sites, ..Config::default() });
         let text = server.render();
         for line in [
             "leat_site_info{site=\"s\",owner=\"b\"} 1",
@@ -123,7 +133,7 @@ mod tests {
         ] {
             assert!(text.lines().any(|found| found == line), "{line} in {text}");
         }
-        server.set_owners(&Config::default());
+        server.set_configured(&Config::default());
         assert!(!server.render().contains("owner=\""), "a reload has taken them away");
     }
 }

@@ -17,12 +17,13 @@ impl ServerMetrics {
     pub fn render(&self) -> String {
         let workers = self.workers.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let mut page = Page::default();
+        let at_work: Vec<_> = workers.iter().filter(|worker| worker.ended.get() == 0).collect();
         page.family(&CONNECTIONS);
-        for worker in &workers {
+        for worker in &at_work {
             page.line("", &[("worker", &worker.worker.to_string())], worker.connections.get());
         }
         page.family(&COST_MODEL_ERROR);
-        for worker in &workers {
+        for worker in &at_work {
             let number = worker.worker.to_string();
             page.value("", &[("worker", &number)], &ratio(worker.cost_model_error.get()));
         }
@@ -113,30 +114,39 @@ impl ServerMetrics {
         for (name, parts) in &sites {
             page.value("", &[("site", name)], &seconds_of_ns(sum(parts, &|part| part.quota_wait_ns.get())));
         }
+        // Counters of a site that a reload has taken away stay; what it has now is told as long as that is something.
+        let is_configured = self.configured();
+        let is_told = |family: &Family, name: &str, value| family.kind != "gauge" || value > 0 || is_configured(name);
         for (family, read) in SITE_GAUGES.iter().chain(upstream::FAMILIES) {
             page.family(family);
             for (name, parts) in &sites {
-                page.line("", &[("site", name)], sum(parts, &|part| read(part).get()));
+                let value = sum(parts, &|part| read(part).get());
+                if is_told(family, name, value) {
+                    page.line("", &[("site", name)], value);
+                }
             }
         }
         for (family, read) in port::FAMILIES {
             page.family(family);
             for (name, parts) in sites.iter().filter(|(_, parts)| sum(parts, &|part| part.port.accepted.get()) > 0) {
-                page.line("", &[("site", name)], sum(parts, &|part| read(part).get()));
+                let value = sum(parts, &|part| read(part).get());
+                if is_told(family, name, value) {
+                    page.line("", &[("site", name)], value);
+                }
             }
         }
         for (family, read) in SHARE_FAMILIES {
             page.family(family);
-            for worker in workers {
-                for site in worker.sites() {
+            for worker in workers.iter().filter(|worker| worker.ended.get() == 0) {
+                for site in worker.sites().iter().filter(|site| is_configured(&site.name)) {
                     let labels = [("site", site.name.as_str()), ("worker", &worker.worker.to_string())];
-                    page.value("", &labels, &ratio(read(&site).get()));
+                    page.value("", &labels, &ratio(read(site).get()));
                 }
             }
         }
         page.family(&STAGE_SHARE_GIVEN);
-        for worker in workers {
-            for site in worker.sites() {
+        for worker in workers.iter().filter(|worker| worker.ended.get() == 0) {
+            for site in worker.sites().iter().filter(|site| is_configured(&site.name)) {
                 for (stage, label) in site.stages.iter().zip(STAGES).filter(|(stage, _)| stage.events.get() > 0) {
                     let labels = [("site", &*site.name), ("stage", label), ("worker", &worker.worker.to_string())];
                     page.value("", &labels, &ratio(stage.share_given.get()));
@@ -482,6 +492,7 @@ impl Page {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::{Config, Site};
     use std::time::Duration;
 
     #[test]
@@ -511,6 +522,44 @@ mod tests {
             assert!(page.contains(&format!("\nleat_turn_seconds{turns}\n")), "{page}");
         }
         assert!(page.contains("\nleat_turn_seconds_sum{worker=\"0\"} 0.060050001\n"), "{page}");
+    }
+
+    #[test]
+    fn of_a_site_that_has_gone_counters_stay_and_gauges_go() {
+        let server = ServerMetrics::default();
+        let metrics = Arc::new(WorkerMetrics::new(0));
+        for name in ["(admin)", "stays", "goes"] {
+            let site = metrics.site(name);
+            site.body_bytes.add(7);
+            site.share_given.set_ratio(0.5);
+            site.stages[1].events.add(1);
+            site.port.accepted.add(1);
+        }
+        metrics.site("goes").started.set(2);
+        server.add_worker(metrics.clone());
+        let site = |name: &str| Site { name: name.into(), ..Site::default() };
+        let gauges_of = |name: &str| {
+            let page = server.render();
+            let kinds: Vec<_> = page.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' ')).collect();
+            let is_gauge = |line: &&str| {
+                kinds.iter().any(|(family, kind)| *kind == "gauge" && line.split('{').next() == Some(family))
+            };
+            let has_it = |line: &&str| line.contains(&format!("{{site=\"{name}\""));
+            assert!(page.contains(&format!("leat_body_bytes_total{{site=\"{name}\"}} 7\n")), "{page}");
+            page.lines().filter(has_it).filter(is_gauge).map(str::to_owned).collect::<Vec<_>>()
+        };
+        server.set_configured(&Config { sites: vec![site("stays"), site("goes")], ..Config::default() });
+        let all = gauges_of("goes").len();
+        assert!(all > 5 && gauges_of("(admin)").len() == all, "{:?}", gauges_of("goes"));
+        server.set_configured(&Config { sites: vec![site("stays")], ..Config::default() });
+        assert_eq!([gauges_of("(admin)").len(), gauges_of("stays").len()], [all, all]);
+        assert_eq!(gauges_of("goes"), ["leat_requests_started{site=\"goes\"} 2"], "its requests are under way");
+        metrics.site("goes").started.set(0);
+        assert_eq!(gauges_of("goes"), Vec::<String>::new());
+        let of_worker = || server.render().lines().filter(|line| line.contains("worker=\"0\"}")).count();
+        assert!(of_worker() > 4);
+        metrics.ended.set(1);
+        assert_eq!(of_worker(), 2, "the sum and the count of its turns stay");
     }
 
     #[test]
