@@ -469,7 +469,7 @@ impl Supervisor<'_> {
             return Ok(());
         }
         if !self.announced {
-            return Err("the engine ended before it was ready".to_owned());
+            return Err(format!("the engine has ended {} before it was ready", how(&ended)));
         }
         if self.applying.take().is_some() {
             self.refuse("the engine has ended");
@@ -480,11 +480,7 @@ impl Supervisor<'_> {
         } else {
             (Duration::from_millis(50) * 2u32.saturating_pow(self.crashes - 1)).min(RESTART_DELAY_MAX)
         };
-        let how = match (ended.code, ended.signal) {
-            (Some(code), _) => format!("with exit code {code}"),
-            (None, Some(signal)) => format!("by signal {signal}"),
-            (None, None) => "in an unknown way".to_owned(),
-        };
+        let how = how(&ended);
         let when = if delay.is_zero() { "at once".to_owned() } else { format!("in {delay:?}") };
         log::error(format_args!("the engine (process {}) has ended {how}; it starts again {when}", ended.pid));
         self.restart_at = Some(Instant::now() + delay);
@@ -535,5 +531,28 @@ impl Supervisor<'_> {
             Err(error) => error,
         };
         log::error(format_args!("the new binary isn't used; the old one goes on: {error}"));
+    }
+}
+
+/// How an engine has ended.
+fn how(ended: &Ended) -> String {
+    match (ended.code, ended.signal) {
+        (Some(code), _) => format!("with exit code {code}"),
+        (None, Some(9)) => "by signal 9, which the kernel sends where memory is short".to_owned(),
+        (None, Some(signal)) => format!("by signal {signal}"),
+        (None, None) => "in an unknown way".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_engine_that_was_killed_is_told_from_one_that_has_failed() {
+        let ended = |code, signal| how(&Ended { pid: 1, code, signal });
+        assert_eq!(ended(Some(1), None), "with exit code 1");
+        assert_eq!(ended(None, Some(6)), "by signal 6");
+        assert!(ended(None, Some(9)).contains("memory is short"));
     }
 }
