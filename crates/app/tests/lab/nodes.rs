@@ -100,11 +100,15 @@ fn a_node_that_goes_by_other_places_is_linked_when_all_go_by_them() {
     let is_told =
         || fs::read_to_string(&log).unwrap_or_default().contains("node n3 isn't linked: it says that it's the 2.");
     within("that is told", is_told);
+    // It's told there too, and not with each attempt.
+    let said = || fs::read_to_string(format!("/run/leat-lab/{}/n3.log", lab.name)).unwrap_or_default();
+    within("where to look is told", || said().contains("10.77.0.1:7450 ends each link as soon as it's made"));
     are_linked(1);
     lab.at("client1", || {
         let mut stream = TcpStream::connect("10.77.0.100:80").expect("the dispatcher listens");
         ask(&mut stream).expect("the other node answers");
     });
+    assert!(said().matches("10.77.0.1:7450").count() < 5, "{}", said());
     ["n2", "dispatcher"].into_iter().for_each(|host| upgrade(&lab, host));
     are_linked(2);
     lab.at("client1", || {
@@ -157,6 +161,10 @@ fn who_only_connects_keeps_no_node_from_its_link() {
         is_over.store(true, Ordering::Relaxed);
         linked.expect("nobody keeps it from that");
     });
+    let said = fs::read_to_string(format!("/run/leat-lab/{}/dispatcher.log", lab.name)).expect("a lab's logs");
+    // One is from the node, perhaps, as its engine was killed.
+    assert_eq!(said.matches("no link from 198.18.0.1: ").count(), 1, "{said}");
+    assert!(said.matches("a link is down: ").count() < 3, "{said}");
 }
 
 #[test]

@@ -57,6 +57,8 @@ struct Link {
     is_strange: bool,
     /// Whether the machine knows of it.
     is_open: bool,
+    /// Whether something has been said by it: who doesn't want it ends it without a word.
+    is_heard: bool,
     /// The place in `homes`.
     home: Option<Place>,
     /// Batches of messages that have been made, and up to which the kernel has them.
@@ -155,6 +157,7 @@ impl Links {
             from: None,
             is_strange: false,
             is_open: false,
+            is_heard: false,
             home,
             batches: 0,
             flushed: 0,
@@ -330,8 +333,8 @@ impl<H: Host> Worker<H> {
                     return Ok(());
                 }
                 link.is_open = true;
-                if let Some(home) = link.home.and_then(|home| cluster.links.homes.get_mut(&home)) {
-                    home.pause = PAUSE_MIN;
+                if let Some(from) = link.from {
+                    self.shared.is_news(unproved(from), false);
                 }
                 cluster.part.connected(self.now, peer, id, link.home.map(|(server, _)| server));
                 if let Some(steering) = cluster.part.steering().filter(|_| self.shared.is_way_lost()) {
@@ -341,6 +344,13 @@ impl<H: Host> Worker<H> {
             let mut has_message = false;
             while let Some(message) = link.session.poll_message()? {
                 has_message = true;
+                if !std::mem::replace(&mut link.is_heard, true)
+                    && let Some((place, _)) = link.home
+                    && let Some(home) = link.home.and_then(|home| cluster.links.homes.get_mut(&home))
+                {
+                    home.pause = PAUSE_MIN;
+                    self.shared.is_news(unwanted(place), false);
+                }
                 link.lull.saw(&message, self.now);
                 // What is granted counts from now on: the node may have asked for it since this turn began.
                 let now = if matches!(message, Message::Heartbeat { .. }) { self.host.now() } else { self.now };
@@ -364,8 +374,22 @@ impl<H: Host> Worker<H> {
             Some((address, _)) if !link.is_open => {
                 crate::log::info(format_args!("no link to {address} yet: {error}; it's tried again"));
             }
+            Some((address, _)) if !link.is_heard => {
+                if link.home.is_some_and(|(place, _)| self.shared.is_news(unwanted(place), true)) {
+                    crate::log::warning(format_args!(
+                        "{address} ends each link as soon as it's made, and its log says why; it's tried again"
+                    ));
+                }
+            }
             Some((address, _)) => crate::log::warning(format_args!("the link to {address} is down: {error}")),
-            None => crate::log::warning(format_args!("a link is down: {error}")),
+            None if link.is_open => crate::log::warning(format_args!("a link is down: {error}")),
+            // Anybody can connect, and as often as they like: each is told once.
+            None => match link.from {
+                Some(from) if self.shared.is_news(unproved(from), true) => {
+                    crate::log::warning(format_args!("no link from {from}: {error}"));
+                }
+                _ => {}
+            },
         }
     }
 
@@ -498,6 +522,16 @@ impl Part {
             Part::Front(front) => front.handle_message(now, session, message),
         }
     }
+}
+
+/// What was told of who connects and doesn't know the key.
+fn unproved(from: IpAddr) -> String {
+    format!("{from} unproved")
+}
+
+/// What was told of a server, by its place, that ends links.
+fn unwanted(place: usize) -> String {
+    format!("{place} unwanted")
 }
 
 fn entropy() -> io::Result<[u8; 32]> {
