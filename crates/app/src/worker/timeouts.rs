@@ -83,7 +83,10 @@ impl<H: Host> Worker<H> {
         if let Some(drain) = self.drain
             && self.now >= drain.deadline
         {
-            self.cut(token);
+            match connection.http.is_idle() && connection.inbox.is_empty() {
+                true => self.close(token),
+                false => self.cut(token),
+            }
             return Instant::NEVER;
         }
         let mut acknowledged_check = Instant::NEVER;

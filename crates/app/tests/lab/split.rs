@@ -330,6 +330,8 @@ fn what_an_upgraded_connection_server_doesnt_get_back_in_time_is_reset() {
     let big = content(64 << 20);
     fs::write(folder.path("site/big"), &big).expect("a file to serve");
     lab.well(&["up", &file]);
+    let mut idle = lab.at("client1", connect);
+    ask(&mut idle, SIZES[0]);
     let replies = read_slowly(&lab, 4, "big", &big, || {
         // Nobody but the data servers that have it open can go on with it.
         fs::write(folder.path("site/other"), "other").expect("a file");
@@ -340,6 +342,7 @@ fn what_an_upgraded_connection_server_doesnt_get_back_in_time_is_reset() {
     assert!(kinds.iter().all(|kind| *kind == Err(io::ErrorKind::ConnectionReset)), "{kinds:?}");
     let log = fs::read_to_string(format!("/run/leat-lab/{}/cs.log", lab.name)).expect("its log");
     assert_eq!(log.matches("4 connections are cut: ").count(), 1, "{log}");
+    assert_eq!(idle.read(&mut [0]).expect("an end in order, as nothing was under way"), 0);
 }
 
 #[test]
