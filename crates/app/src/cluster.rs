@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
-use leat::config::{self, ClusterFlags, Part, Role};
+use leat::config::{self, ClusterFlags, NodeFlags, Part, Role};
 use leat::supervisor::Source;
 use leat::{console, ctl, lab};
 use leat_logic::dispatch::PolicyKind;
@@ -71,33 +71,44 @@ struct ClusterArgs {
     /// An address and port that clients use; may be repeated.
     #[arg(long, value_name = "ADDR", conflicts_with = "config")]
     vip: Vec<SocketAddr>,
-    /// A node and its addresses, as in n1=192.0.2.11,2001:db8::11; repeated for each node, in the same order at all machines.
+    /// A node and its addresses, as in n1=192.0.2.11,2001:db8::11; repeated for each node, in the same order at all machines. Further items say its weight and
+    /// what it serves, as in n2=192.0.2.12,weight=200,hosts=a.example,paths=/a/*
     #[arg(long, value_name = "NAME=IP,...", value_parser = node, conflicts_with = "config")]
-    node: Vec<NodeAddresses>,
+    node: Vec<NodeFlags>,
     /// The file with the key that all machines of the cluster share: 64 hexadecimal digits.
     #[arg(long, value_name = "FILE", conflicts_with = "config")]
     key_file: Option<PathBuf>,
+    /// Make a socket for `leat ctl` and `leat drain`; a node's has the node's name at its end.
+    #[arg(long, value_name = "PATH", conflicts_with = "config")]
+    socket: Option<PathBuf>,
 }
 
 impl ClusterArgs {
     fn flags(self) -> ClusterFlags {
         ClusterFlags {
             vip: texts(&self.vip),
-            nodes: self.node.into_iter().map(|node| (node.name, node.addresses)).collect(),
+            nodes: self.node,
             key_file: self.key_file.unwrap_or_default(),
+            socket: self.socket,
         }
     }
 }
 
-#[derive(Clone)]
-struct NodeAddresses {
-    name: String,
-    addresses: Vec<String>,
-}
-
-fn node(text: &str) -> Result<NodeAddresses, String> {
-    let (name, addresses) = text.split_once('=').ok_or("write a name, =, and addresses, as in n1=192.0.2.11")?;
-    Ok(NodeAddresses { name: name.to_owned(), addresses: addresses.split(',').map(str::to_owned).collect() })
+fn node(text: &str) -> Result<NodeFlags, String> {
+    let (name, items) = text.split_once('=').ok_or("write a name, =, and addresses, as in n1=192.0.2.11")?;
+    let mut node = NodeFlags { name: name.to_owned(), ..NodeFlags::default() };
+    for item in items.split(',') {
+        match item.split_once('=') {
+            None => node.addresses.push(item.to_owned()),
+            Some(("weight", weight)) => {
+                node.weight = Some(weight.parse().map_err(|_| format!("`{weight}` is no weight, as in weight=200"))?);
+            }
+            Some(("hosts", host)) => node.hosts.push(host.to_owned()),
+            Some(("paths", path)) => node.paths.push(path.to_owned()),
+            Some((other, _)) => return Err(format!("`{other}` isn't said here: weight, hosts and paths are")),
+        }
+    }
+    Ok(node)
 }
 
 /// A role by its name.

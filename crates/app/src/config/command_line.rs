@@ -10,10 +10,27 @@ use super::cluster::Role;
 pub struct ClusterFlags {
     /// Addresses and ports that clients use.
     pub vip: Vec<String>,
-    /// Each node's name and addresses, in the same order everywhere.
-    pub nodes: Vec<(String, Vec<String>)>,
+    /// In the same order everywhere.
+    pub nodes: Vec<NodeFlags>,
     /// The file with the key that they share.
     pub key_file: PathBuf,
+    /// Where `leat ctl` is heard.
+    pub socket: Option<PathBuf>,
+}
+
+/// `--node NAME=IP,...`.
+#[derive(Clone, Debug, Default)]
+pub struct NodeFlags {
+    /// How everybody calls it.
+    pub name: String,
+    /// Its own.
+    pub addresses: Vec<String>,
+    /// As written.
+    pub weight: Option<u32>,
+    /// What it serves; all when empty.
+    pub hosts: Vec<String>,
+    /// The same.
+    pub paths: Vec<String>,
 }
 
 /// `leat dispatch --vip ADDR --node NAME=IP --key-file FILE`.
@@ -23,9 +40,7 @@ pub fn dispatcher_text(cluster: &ClusterFlags, policy: Option<&str>) -> String {
     if let Some(policy) = policy {
         set(&mut text, "policy", &quoted(policy));
     }
-    for (name, addresses) in &cluster.nodes {
-        add_node(&mut text, name, addresses);
-    }
+    cluster.nodes.iter().for_each(|node| add_node(&mut text, node));
     text
 }
 
@@ -41,9 +56,9 @@ pub fn node_text(
     let mut text = start(Role::Node, cluster);
     set(&mut text, "dispatchers", &list(dispatchers));
     set(&mut text, "name", &quoted(name));
-    for (node, addresses) in &cluster.nodes {
-        add_node(&mut text, node, addresses);
-        if node == name && !server.is_empty() {
+    for node in &cluster.nodes {
+        add_node(&mut text, node);
+        if node.name == name && !server.is_empty() {
             set(&mut text, "for", &list(server));
         }
     }
@@ -58,16 +73,25 @@ pub fn node_text(
 fn start(role: Role, cluster: &ClusterFlags) -> String {
     let mut text = String::new();
     set(&mut text, "role", &quoted(role.name()));
+    if let Some(socket) = &cluster.socket {
+        text.push_str("[admin]\n");
+        set(&mut text, "socket", &quoted(&socket.to_string_lossy()));
+    }
     text.push_str("[cluster]\n");
     set(&mut text, "vip", &list(&cluster.vip));
     set(&mut text, "key_file", &quoted(&cluster.key_file.to_string_lossy()));
     text
 }
 
-fn add_node(text: &mut String, name: &str, addresses: &[String]) {
+fn add_node(text: &mut String, node: &NodeFlags) {
     text.push_str("[[cluster.node]]\n");
-    set(text, "name", &quoted(name));
-    set(text, "address", &list(addresses));
+    set(text, "name", &quoted(&node.name));
+    set(text, "address", &list(&node.addresses));
+    if let Some(weight) = node.weight {
+        set(text, "weight", &weight.to_string());
+    }
+    set(text, "hosts", &list(&node.hosts));
+    set(text, "paths", &list(&node.paths));
 }
 
 fn set(text: &mut String, key: &str, value: &str) {
@@ -106,13 +130,23 @@ mod tests {
 
     #[test]
     fn flags_mean_what_a_file_would() {
+        let texts = |all: &[&str]| all.iter().map(|&text| text.to_owned()).collect();
+        let node = |name: &str, addresses| NodeFlags {
+            name: name.to_owned(),
+            addresses: texts(addresses),
+            ..NodeFlags::default()
+        };
+        let big = NodeFlags {
+            weight: Some(200),
+            hosts: texts(&["a.example"]),
+            paths: texts(&["/a/*", "*.css"]),
+            ..node("n1", &["192.0.2.11", "2001:db8::11"])
+        };
         let cluster = ClusterFlags {
-            vip: vec!["192.0.2.100:80".to_owned()],
-            nodes: vec![
-                ("n1".to_owned(), vec!["192.0.2.11".to_owned(), "2001:db8::11".to_owned()]),
-                ("n2".to_owned(), vec!["192.0.2.12".to_owned()]),
-            ],
+            vip: texts(&["192.0.2.100:80"]),
+            nodes: vec![big, node("n2", &["192.0.2.12"])],
             key_file: "cluster.key".into(),
+            socket: Some("/run/leat.sock".into()),
         };
         let read = |text: &str| {
             parse("x", text, &cases(), &Part::default()).unwrap_or_else(|mistakes| panic!("{text}{mistakes}")).0
@@ -120,6 +154,10 @@ mod tests {
         let config = read(&dispatcher_text(&cluster, Some("round_robin")));
         assert_eq!((config.role, config.cluster.nodes[0].address.len()), (Role::Dispatcher, 2));
         assert_eq!(config.cluster.policy.name(), "round_robin");
+        let of = |place: usize| &config.cluster.nodes[place];
+        assert_eq!((of(0).weight, of(0).hosts.len(), of(0).paths.len()), (200, 1, 2));
+        assert_eq!((of(1).weight, of(1).hosts.len(), of(1).paths.len()), (100, 0, 0));
+        assert_eq!(config.admin.socket.as_deref(), Some(Path::new("/run/leat.sock")));
         let dispatchers = ["192.0.2.1".to_owned()];
         let node = |server: &[String]| read(&node_text(&cluster, "n2", &dispatchers, Path::new("site"), server));
         let config = node(&[]);
