@@ -122,6 +122,9 @@ mod tests {
         let explain = |path: &str| Command::Explain { request: path.to_owned() };
         assert_eq!(ask(explain("GET /x")).expect("it's a request")["node"], "n1");
         assert!(ask(explain("x")).is_err());
+        let mut asks_for_host =
+            |request| said(&ask(explain(request)).expect("it's a request")).contains("without a host");
+        assert!(asks_for_host("GET /x") && !asks_for_host("GET http://example.org/x"));
         ask(Command::Weight { node: node(), weight: 7 }).expect("there is n1");
         ask(Command::Drain { node: node() }).expect("there is n1");
         assert_eq!(ask(explain("GET /x")).expect("it's a request")["node"], Value::Null);

@@ -534,6 +534,8 @@ impl Dispatcher {
             class: ask.class,
             key: ask.key,
             policy: self.settings.policy,
+            lacks_host: facts.host.is_empty()
+                && (!ask.class.is_dynamic() && self.settings.policy.goes_by_content() || self.serve_different_things()),
             chosen: chosen.map(|Plan { node, why, .. }| (self.name(node).to_owned(), why)),
             ways,
             entry: entry.map(|entry| (self.names(entry.nodes), now.since(entry.used))),

@@ -37,6 +37,8 @@ pub struct Explanation {
     pub key: ContentKey,
     /// Under which policy.
     pub policy: PolicyKind,
+    /// Whether it may go elsewhere for the host that clients name: none is known.
+    pub lacks_host: bool,
     /// The node's name and the reason, or why there is none.
     pub chosen: Result<(String, Why), Refusal>,
     /// How it would get there, as a connection's first request and from another node that has the connection.
@@ -53,6 +55,12 @@ impl fmt::Display for Explanation {
         match &self.chosen {
             Ok((name, why)) => writeln!(f, "  goes to {name}: {why}")?,
             Err(refusal) => writeln!(f, "  goes nowhere: {refusal}")?,
+        }
+        if self.lacks_host {
+            writeln!(
+                f,
+                "  that is without a host, which counts: name the one that clients ask, as in 'GET http://www.example.org/path'"
+            )?;
         }
         for (place, decision) in &self.ways {
             let whence = match place {

@@ -40,7 +40,9 @@ impl<'i> Facts<'i> {
             Some((_, rest)) => rest.split_at(rest.find('/')?),
             None => ("", target),
         };
-        let host = host.rsplit_once(':').map_or(host, |(name, _)| name);
+        // An IPv6 address has colons of its own, within its brackets.
+        let is_port = |port: &str| !port.contains(']');
+        let host = host.rsplit_once(':').filter(|(_, port)| is_port(port)).map_or(host, |(name, _)| name);
         let (path, query) = target.split_once('?').map_or((target, None), |(path, query)| (path, Some(query)));
         let path = path.starts_with('/').then_some(path)?;
         Some(Facts {
@@ -129,6 +131,9 @@ mod tests {
         assert_eq!((facts.method, facts.host, facts.path), (&b"POST"[..], &b"Example.org"[..], &b"/a/b.php"[..]));
         assert_eq!((facts.query, facts.extension()), (Some(&b"x=1"[..]), Some(&b"php"[..])));
         assert_eq!(Facts::written("/x").map(|facts| facts.method), Some(&b"GET"[..]));
+        for address in ["http://[2001:db8::1]/x", "http://[2001:db8::1]:80/x"] {
+            assert_eq!(Facts::written(address).map(|facts| facts.host), Some(&b"[2001:db8::1]"[..]));
+        }
         assert!(Facts::written("nothing").is_none());
         assert!(Facts::written("http://host").is_none());
     }
