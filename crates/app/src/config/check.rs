@@ -196,7 +196,7 @@ impl<'a> Judge<'a> {
             && self.config.role != Role::Server
         {
             let message = format!("`user` can't be given under role = \"{}\"", self.config.role.name());
-            self.error(span, message, "take it out: connections are handed over with root's privileges");
+            self.error(span, message, "take it out: handing connections over takes privileges; docs/service.md says how to run as another user all the same");
         }
     }
 

@@ -207,13 +207,15 @@ section! {
 }
 
 section! {
-    /// Whether a node is fit to be given requests: by probes, and by what becomes of its requests.
+    /// Whether a node is fit to be given requests: by probes, and by what becomes of its requests. A dispatcher doesn't probe leat's own nodes, whose links
+    /// tell that they live. A port's nodes and fronts' are probed by connecting to them; a server that isn't leat (`for`) is asked for `path` by the leat
+    /// beside it.
     HealthChecks "[cluster.health]" example "[cluster.health]\ninterval = \"1s\"\npath = \"/health\"\n" {
         /// Time from one probe of a node to the next; 0 for no probes.
         interval: Duration = Period { min_ms: 0, max_ms: 3_600_000 }, Toml("\"2s\"");
         /// Time that a probe may take.
         timeout: Duration = Period { min_ms: 10, max_ms: 60_000 }, Toml("\"1s\"");
-        /// What a probe asks for. A status below 500 is an answer.
+        /// What a server that isn't leat is asked for. A status below 500 is an answer.
         path: String = URL_PATH, Toml("\"/health\"");
         /// Probes that must fail in a row before a node is down.
         fall: u32 = Count::<u32> { min: 1, max: 1000 }, Toml("3");

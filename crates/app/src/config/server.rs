@@ -73,7 +73,7 @@ section! {
         reactor: Reactor = Choice(&[("io_uring", Reactor::IoUring), ("epoll", Reactor::Epoll)]), Toml("\"io_uring\"");
         /// Who serves, where leat is started by root: files are read, access logs written and programs run as this user, with the user's own group
         /// and no other. Only the process that listens at ports and starts the others stays root's. `""` for whoever starts leat. It can't be
-        /// given for a part of a cluster, which needs root.
+        /// given for a part of a cluster, which needs privileges as long as it runs.
         user: Option<User> = USER, Toml("\"\"");
         /// What this process is: a server on its own, the dispatcher of a cluster, one of its nodes, or a connection server, which
         /// serves and delegates.
