@@ -96,12 +96,27 @@ pub fn parts(path: &Path) -> Vec<Part> {
     }
     let context = Context::new(path.parent().unwrap_or(Path::new(".")), Some(root));
     let cluster = Config::read(&Reader::new(root, document.span(), Config::SCHEMA, &context)).cluster;
-    let home = if root.contains_key("split") { Role::ConnectionServer } else { Role::Dispatcher };
-    let mut parts = vec![Part { role: Some(home), ..Part::default() }];
+    let mut parts = vec![Part { role: Some(first_role_in(root)), ..Part::default() }];
     // Behind ports alone, nodes are other servers.
     let nodes = cluster.nodes.into_iter().filter(|_| !cluster.vip.is_empty());
     parts.extend(nodes.map(|node| Part { role: Some(Role::Node), name: Some(node.name), ..Part::default() }));
     parts
+}
+
+/// The role of the machine that the others of a file's cluster go by, whatever else is wrong with the file.
+#[must_use]
+pub fn first_role(path: &Path) -> Role {
+    first_role_of(&read_text(path).unwrap_or_default())
+}
+
+pub(super) fn first_role_of(text: &str) -> Role {
+    first_role_in(DeTable::parse_recoverable(text).0.get_ref())
+}
+
+fn first_role_in(root: &DeTable<'_>) -> Role {
+    let written = root.get("role").map(|role| role.get_ref().as_str());
+    let is_split = written.map_or(root.contains_key("split"), |role| role == Some(Role::ConnectionServer.name()));
+    if is_split { Role::ConnectionServer } else { Role::Dispatcher }
 }
 
 /// As [`check`], for a machine that has this part in the file's cluster.

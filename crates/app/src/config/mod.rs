@@ -38,7 +38,9 @@ pub use forwarded::Forwarded;
 pub use handler::{Burn, Cgi, Command, FastCgi, Handler, Proxy, Redirect, Variable};
 pub use kinds::address_argument;
 pub use lab::Lab;
-pub use load::{Part, check, check_part, from_directory, from_text, load, load_part, load_text, parts, read_text};
+pub use load::{
+    Part, check, check_part, first_role, from_directory, from_text, load, load_part, load_text, parts, read_text,
+};
 pub use mistake::{Mistake, Mistakes, Severity};
 pub use port::{ClusterPort, Each, PortLog};
 pub use proxy_protocol::ProxyProtocol;

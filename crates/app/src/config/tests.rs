@@ -9,7 +9,7 @@ use leat_logic::serve::hosts::HostTable;
 use toml::de::DeValue;
 
 use super::kinds::cores;
-use super::load::{Part, parse};
+use super::load::{Part, first_role_of, parse};
 use super::schema::{Fallback, Schema, Section};
 use super::suggest::visit;
 use super::{AccessLogFormat, Config, Reactor, Role, Site, from_directory};
@@ -30,6 +30,19 @@ fn told(text: &str) -> String {
     match parse("x.toml", text, &cases(), &Part::default()) {
         Ok((_, warnings)) => warnings.to_string(),
         Err(mistakes) => mistakes.to_string(),
+    }
+}
+
+#[test]
+fn the_role_of_a_cluster_s_first_machine_is_known_though_the_file_has_mistakes() {
+    for (text, role) in [
+        ("role = 'connection_server'\nno_key = 1\n[split]\n", Role::ConnectionServer),
+        ("[cluster]\n[split]\n", Role::ConnectionServer),
+        ("[cluster]\n[[site]]\nroot = \n", Role::Dispatcher),
+        ("role = 'dispatcher'\n[split]\n", Role::Dispatcher),
+        ("role = 7\n", Role::Dispatcher),
+    ] {
+        assert_eq!(first_role_of(text), role, "{text}");
     }
 }
 

@@ -14,7 +14,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::config::{self, Config, Part, Role};
+use crate::config::{self, Config, Part};
 use crate::console;
 use carry::End;
 pub use line::Traits;
@@ -26,12 +26,10 @@ pub struct Lab {
     name: String,
 }
 
-/// A file for all machines of a cluster with a dispatcher says nothing of roles.
+/// A file for all machines of a cluster, by what its first machine makes of it.
 fn load(file: &Path) -> Result<Config, String> {
-    let is_split = config::load(file).is_ok_and(|config| config.role == Role::ConnectionServer);
-    let role = if is_split { Role::ConnectionServer } else { Role::Dispatcher };
-    config::load_part(file, &Part { role: Some(role), name: None, server: Vec::new() })
-        .map_err(|mistakes| mistakes.to_string())
+    let part = Part { role: Some(config::first_role(file)), ..Part::default() };
+    config::load_part(file, &part).map_err(|mistakes| mistakes.to_string())
 }
 
 /// Where labs keep logs and what `status` shows.
