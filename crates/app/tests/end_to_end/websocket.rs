@@ -75,6 +75,22 @@ fn what_is_said_goes_both_ways_until_one_side_ends(reactor: Reactor) {
     assert!(echoed == [&said[..], b"bye"].concat(), "{} bytes", echoed.len());
 }
 
+/// More is said at once than waits for the server, who answers when all of it has come.
+fn a_long_message_goes_on_by_itself(reactor: Reactor) {
+    const BYTES: usize = 1 << 20;
+    let upstream = Upstream::start(|conversation| {
+        let _ = conversation.head();
+        conversation.say([AGREE, "hi"].concat());
+        let said = conversation.content(BYTES).unwrap_or_default();
+        conversation.say(if said.iter().all(|&byte| byte == b'm') { "all" } else { "???" });
+        conversation.until_closed();
+    });
+    let (_directory, server) = serve(reactor, &upstream, "", "");
+    let mut client = open(&server);
+    client.send(vec![b'm'; BYTES]);
+    assert_eq!(client.read_content(3).unwrap(), b"all");
+}
+
 fn nobody_is_cut_for_being_silent_for_a_while(reactor: Reactor) {
     let upstream = upstream();
     let limits = "stall_timeout = \"200ms\"\nidle_timeout = \"200ms\"\nhead_timeout = \"1s\"";
@@ -142,6 +158,7 @@ fn a_reload_leaves_it_alone_and_a_stop_does_not_wait_for_ever(reactor: Reactor) 
 
 on_both_reactors!(
     what_is_said_goes_both_ways_until_one_side_ends,
+    a_long_message_goes_on_by_itself,
     nobody_is_cut_for_being_silent_for_a_while,
     it_is_no_request_in_flight,
     who_does_not_agree_answers,

@@ -53,8 +53,12 @@ impl<H: Host> Worker<H> {
         } else {
             stream.flush(&mut self.reactor);
         }
+        let has_room = stream.room() > 0;
         if has_all {
             self.arm_receive(token);
+        } else if has_room {
+            // Nobody else may ever ask for the rest: the client is silent until it's answered, and so is the server.
+            self.queue(Stage::Transmit, token);
         }
     }
 }
