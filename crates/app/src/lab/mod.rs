@@ -88,7 +88,10 @@ impl Lab {
 
     fn build(&self, files: &[PathBuf], configs: &[Config], plan: &Plan) -> Result<String, String> {
         let directory = self.state();
-        let wrong = |error: std::io::Error| format!("{}: {error}", directory.display());
+        let wrong = |error: std::io::Error| match error.kind() {
+            std::io::ErrorKind::PermissionDenied => format!("{}: {error}: a lab needs root", directory.display()),
+            _ => format!("{}: {error}", directory.display()),
+        };
         fs::create_dir_all(&directory).map_err(wrong)?;
         pins::mount()?;
         ground::run_all(&plan.steps)?;
@@ -163,7 +166,8 @@ impl Lab {
             return Ok(format!("the lab {} isn't up\n", self.name));
         }
         let about = fs::read_to_string(self.state().join("about"));
-        let mut text = about.unwrap_or_else(|_| format!("the lab {} isn't whole: leat lab down\n", self.name));
+        let mut text =
+            about.unwrap_or_else(|_| format!("the lab {0} isn't whole: leat lab down --name {0}\n", self.name));
         text += "\n";
         for namespace in &namespaces {
             let count = ground::processes(namespace)?.len();

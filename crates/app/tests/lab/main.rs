@@ -271,6 +271,9 @@ fn a_cluster_is_built_reached_and_removed() {
     assert!(String::from_utf8_lossy(&again.stderr).contains("is up already"));
     let nowhere = lab.leat(&["exec", "n9", "true"]);
     assert!(String::from_utf8_lossy(&nowhere.stderr).contains("there is no host n9: they are "));
+    // As who was killed in building it has left it.
+    fs::remove_file(format!("/run/leat-lab/{}/about", lab.name)).expect("it's what status shows");
+    assert!(lab.well(&["status"]).contains(&format!("isn't whole: leat lab down --name {}\n", lab.name)));
     lab.well(&["down"]);
     assert_eq!(lab.remains(), Vec::<String>::new());
     assert!(lab.well(&["status"]).contains("isn't up"));
