@@ -205,11 +205,12 @@ impl Session {
         matches!(self.state, State::Request(_))
     }
 
-    /// Whether no request is in hand, and all are answered.
+    /// Whether no request is in hand, and all are answered, to the last byte.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         let is_waiting = self.nodes.iter().any(Node::owes);
-        matches!(self.state, State::Between | State::Ended) && self.turns.is_empty() && !is_waiting
+        let is_hearing = self.speaking.is_some();
+        matches!(self.state, State::Between | State::Ended) && self.turns.is_empty() && !is_waiting && !is_hearing
     }
 
     /// Whether a node owes something, or is being told something.

@@ -255,8 +255,11 @@ fn what_is_given_up_is_waited_for_no_more_and_passed_on_if_it_comes() {
         session.took(cancel.len());
         assert_eq!(session.given_up(), None);
         let reply = reply_of(minor, false, 3, false);
-        assert_eq!(session.node_step(leg, &reply), Ok(NodeStep::Give(reply.len())));
-        assert!(!session.gave(leg, reply.len()));
+        let (first, rest) = reply.split_at(20);
+        assert_eq!(session.node_step(leg, first), Ok(NodeStep::Give(20)));
+        assert!(!session.gave(leg, 20) && !session.is_idle(), "what begins ends too");
+        assert_eq!(session.node_step(leg, rest), Ok(NodeStep::Give(rest.len())));
+        assert!(!session.gave(leg, rest.len()) && session.is_idle());
     }
 }
 
