@@ -2,7 +2,9 @@
 //! other servers' connections) has some to spare, and clients' connections get the rest. Whoever takes the last descriptor for a connection
 //! can't open the file that it asks for.
 
-use crate::config::{Config, Role};
+use leat_logic::protocol::LEGS_MAX;
+
+use crate::config::{ClusterPort, Config, Role};
 use crate::log;
 
 /// Descriptors for what is neither a client's connection nor a file kept open, where there are enough.
@@ -31,6 +33,7 @@ pub(crate) fn suffice(config: &Config, limit: u64, open: usize, more: usize) -> 
 pub(crate) fn fit(config: &mut Config, limit: u64, before: Option<&Config>) {
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
     let (connections, files) = divide(limit, config.files.open_files_max);
+    let connections = (connections / of_a_client(config)).max(1);
     config.files.open_files_max = files;
     if connections < config.limits.connections {
         let wanted = std::mem::replace(&mut config.limits.connections, connections);
@@ -44,6 +47,15 @@ pub(crate) fn fit(config: &mut Config, limit: u64, before: Option<&Config>) {
     }
 }
 
+/// Descriptors that a client takes for as long as it's there: one at a port of a dispatcher has its nodes' connections with it.
+fn of_a_client(config: &Config) -> usize {
+    let nodes = |port: &ClusterPort| match port.is_by_request() {
+        true => port.targets(&config.cluster).len().min(LEGS_MAX),
+        false => 1,
+    };
+    1 + config.cluster.ports.iter().map(nodes).max().unwrap_or(0)
+}
+
 /// How many connections and how many files kept open `limit` has room for, where `files` are wanted.
 fn divide(limit: usize, files: usize) -> (usize, usize) {
     let files = files.min(limit / 4);
@@ -52,7 +64,12 @@ fn divide(limit: usize, files: usize) -> (usize, usize) {
 
 #[cfg(test)]
 mod tests {
-    use super::divide;
+    use std::net::IpAddr;
+
+    use leat_logic::protocol::Protocol;
+
+    use super::*;
+    use crate::config::ClusterNode;
 
     #[test]
     fn connections_get_what_files_and_others_leave() {
@@ -61,5 +78,24 @@ mod tests {
         assert_eq!(divide(1024, 10), (1024 - 10 - 256, 10));
         assert_eq!(divide(64, 4096), (32, 16));
         assert_eq!(divide(0, 4096), (1, 0));
+    }
+
+    #[test]
+    fn a_client_of_a_port_brings_its_nodes_connections() {
+        let node = |name: &str| ClusterNode {
+            name: name.to_owned(),
+            address: vec![IpAddr::from([10, 0, 0, 1])],
+            ..ClusterNode::default()
+        };
+        let port = ClusterPort { listen: vec![([127, 0, 0, 1], 1).into()], ..ClusterPort::default() };
+        let mut config = Config::default();
+        config.cluster.nodes = ["a", "b", "c"].map(node).into();
+        assert_eq!(of_a_client(&config), 1);
+        config.cluster.ports = vec![port.clone()];
+        assert_eq!(of_a_client(&config), 2);
+        config.cluster.ports.push(ClusterPort { protocol: Protocol::Redis, ..port });
+        assert_eq!(of_a_client(&config), 4);
+        fit(&mut config, 1024, None);
+        assert_eq!(config.limits.connections, 128);
     }
 }
