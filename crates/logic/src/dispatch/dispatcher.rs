@@ -530,12 +530,13 @@ impl Dispatcher {
                 state => Standing::Unfit(state),
             }
         };
+        let goes_by_content = !ask.class.is_dynamic() && self.settings.policy.goes_by_content();
+        let goes_by_host = self.groups.iter().any(|(serves, _)| serves.goes_by_host());
         Explanation {
             class: ask.class,
             key: ask.key,
             policy: self.settings.policy,
-            lacks_host: facts.host.is_empty()
-                && (!ask.class.is_dynamic() && self.settings.policy.goes_by_content() || self.serve_different_things()),
+            lacks_host: facts.host.is_empty() && (goes_by_content || goes_by_host),
             chosen: chosen.map(|Plan { node, why, .. }| (self.name(node).to_owned(), why)),
             ways,
             entry: entry.map(|entry| (self.names(entry.nodes), now.since(entry.used))),

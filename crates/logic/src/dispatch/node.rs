@@ -93,6 +93,12 @@ impl Serves {
         Serves { hosts: (!hosts.is_empty()).then(table), paths: paths.to_vec() }
     }
 
+    /// Whether it has some hosts only.
+    #[must_use]
+    pub fn goes_by_host(&self) -> bool {
+        self.hosts.is_some()
+    }
+
     /// Whether it has what is asked for.
     #[must_use]
     pub fn has(&self, facts: &Facts<'_>) -> bool {

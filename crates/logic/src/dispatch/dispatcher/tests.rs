@@ -181,7 +181,7 @@ dynamic (by its extension) request under the policy mix_lard
 ";
     assert_eq!(text, expected);
     let text = dispatcher.explain(&facts("/x"), at(10)).to_string();
-    assert!(text.contains(": last used 2.0 s ago, at "), "{text}");
+    assert!(text.contains(": last used 2.0 s ago, at ") && text.contains("that is without a host"), "{text}");
     dispatcher.set_nodes(&[], at(11));
     let text = dispatcher.explain(&facts("/x"), at(11)).to_string();
     assert!(text.contains("goes nowhere: no node serves this host and path"), "{text}");
