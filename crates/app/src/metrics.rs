@@ -64,6 +64,9 @@ pub const DELAY_BOUNDS_US: [u64; 11] = [100, 250, 500, 1_000, 2_500, 5_000, 10_0
 /// Upper bounds of the histogram of workers' turns, in microseconds.
 pub const TURN_BOUNDS_US: [u64; 12] = [25, 50, 75, 100, 150, 250, 500, 1_000, 2_500, 5_000, 10_000, 50_000];
 
+/// Upper bounds of the histogram of hand-overs, in microseconds.
+pub const HANDOFF_BOUNDS_US: [u64; 12] = [50, 75, 100, 125, 150, 200, 300, 500, 1_000, 5_000, 50_000, 1_000_000];
+
 /// Counts a time in the bucket that is its own among those that these bounds separate; the last is for what's above all.
 fn count_time(buckets: &[Number], bounds_us: &[u64], time_us: u64) {
     buckets[bounds_us.iter().take_while(|&&bound| time_us > bound).count()].increment();
@@ -232,6 +235,10 @@ pub struct WorkerMetrics {
     pub turns: [Number; TURN_BOUNDS_US.len() + 1],
     /// The sum of those times, in nanoseconds.
     pub turn_ns: Number,
+    /// Connections given to a node, by the time from their freeze to its word that it has them; the last is those above all bounds.
+    pub handoff_times: [Number; HANDOFF_BOUNDS_US.len() + 1],
+    /// The sum of those times.
+    pub handoff_time_us: Number,
     /// Waits for several requests instead of the first.
     pub gathers: Number,
     /// Packets of those who knocked that were dropped while there was too much to do.
@@ -308,6 +315,8 @@ impl WorkerMetrics {
             requests_kept: Number::default(),
             turns: Default::default(),
             turn_ns: Number::default(),
+            handoff_times: Default::default(),
+            handoff_time_us: Number::default(),
             gathers: Number::default(),
             knocks_dropped: Number::default(),
             cache_hits: Number::default(),
@@ -333,6 +342,13 @@ impl WorkerMetrics {
         let turn_ns = u64::try_from(turn.as_nanos()).unwrap_or(u64::MAX);
         count_time(&self.turns, &TURN_BOUNDS_US, turn_ns.div_ceil(1_000));
         self.turn_ns.add(turn_ns);
+    }
+
+    /// Counts a connection that a node has taken so long after it was frozen here.
+    pub fn count_handoff(&self, time: Duration) {
+        let time_us = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        count_time(&self.handoff_times, &HANDOFF_BOUNDS_US, time_us);
+        self.handoff_time_us.add(time_us);
     }
 
     /// The numbers of a site, which stay over reloads.

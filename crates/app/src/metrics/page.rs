@@ -7,8 +7,8 @@ use leat_logic::admission::{Denial, Resource};
 use leat_logic::http::RejectReason;
 
 use super::{
-    DELAY_BOUNDS_US, Number, STAGES, ServerMetrics, SiteMetrics, StageMetrics, TIME_BOUNDS_US, TURN_BOUNDS_US,
-    WorkerMetrics, owner, port, upstream, worker,
+    DELAY_BOUNDS_US, HANDOFF_BOUNDS_US, Number, STAGES, ServerMetrics, SiteMetrics, StageMetrics, TIME_BOUNDS_US,
+    TURN_BOUNDS_US, WorkerMetrics, owner, port, upstream, worker,
 };
 
 impl ServerMetrics {
@@ -32,6 +32,12 @@ impl ServerMetrics {
             let label = ("worker", &*worker.worker.to_string());
             let turn = |index: usize| worker.turns[index].get();
             page.histogram(label, &TURN_BOUNDS_US, turn, &seconds_of_ns(worker.turn_ns.get()));
+        }
+        page.family(&HANDOFF_SECONDS);
+        for worker in &workers {
+            let label = ("worker", &*worker.worker.to_string());
+            let handoff = |index: usize| worker.handoff_times[index].get();
+            page.histogram(label, &HANDOFF_BOUNDS_US, handoff, &seconds(worker.handoff_time_us.get()));
         }
         for (family, read) in worker::FAMILIES {
             page.family(family);
@@ -225,6 +231,12 @@ const TURN_SECONDS: Family = Family {
     labels: "worker",
     help: "Time from when a worker looks at what has come to when it looks again, or has nothing to do: whoever comes meanwhile waits for the rest of it.",
 };
+const HANDOFF_SECONDS: Family = Family {
+    name: "leat_handoff_seconds",
+    kind: "histogram",
+    labels: "worker",
+    help: "Time from when a dispatcher, or connection server, froze a connection to when it heard that the other server has it. Connections that begin at nodes aren't among them.",
+};
 const REJECTIONS: Family = Family {
     name: "leat_rejections_total",
     kind: "counter",
@@ -410,7 +422,7 @@ fn families() -> Vec<&'static Family> {
     all.extend(SITE_GAUGES.iter().chain(SHARE_FAMILIES).map(|(family, _)| *family));
     all.extend(owner::FAMILIES);
     all.extend(upstream::FAMILIES.iter().chain(port::FAMILIES).map(|(family, _)| *family));
-    all.extend([&COST_MODEL_ERROR, &TURN_SECONDS]);
+    all.extend([&COST_MODEL_ERROR, &TURN_SECONDS, &HANDOFF_SECONDS]);
     all.extend([
         &REJECTIONS,
         &REQUESTS,

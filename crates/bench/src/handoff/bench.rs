@@ -5,24 +5,29 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::time::Duration;
 
+use leat::ctl::Command;
+
 use super::HandoffOptions;
 use crate::experiment::{self, Records};
 use crate::lab::asking::ask_for;
 use crate::lab::cost::Meter;
+use crate::lab::placed::Placed;
 use crate::lab::proxy::{Place, Proxy};
 use crate::lab::steered::steered_us;
 use crate::lab::{self, CLIENT, CLIENT_CORE, Lab};
 use crate::load::{self, Outcome, Plan};
 use crate::server::running::WorkFolder;
+use crate::server::{self, Site};
 use crate::workload::file_set::FileSet;
 use crate::workload::mix::{Body, CLOSE, Mix, Target};
+use crate::workload::specweb99::SetFile;
 
 pub(super) const LEAT: &str = "leat";
 pub(super) const HAPROXY: &str = "haproxy";
 /// A node itself, without anybody in between.
 pub(super) const DIRECT: &str = "direct";
 
-const DISPATCHER: &str = "dispatcher";
+pub(super) const DISPATCHER: &str = "dispatcher";
 /// Name and address of each node.
 pub(super) const NODES: [(&str, &str); 2] = [("n1", "10.77.0.11"), ("n2", "10.77.0.12")];
 const VIP: &str = "10.77.0.100";
@@ -48,6 +53,14 @@ pub(super) const SIZES: [Size; 4] = [
     Size { name: "10 MB", file: "10m", bytes: 10 << 20 },
 ];
 
+/// Of these sizes, from the smallest on, there are as many files as contents that are spread over the nodes.
+pub(super) const SPREAD_SIZES: usize = 3;
+const SPREAD_FILES: usize = 24;
+
+fn spread_file(size: &Size, number: usize) -> String {
+    format!("spread/{}-{number}", size.file)
+}
+
 /// One measurement.
 pub(super) struct Trial {
     pub(super) outcome: Outcome,
@@ -59,6 +72,8 @@ pub(crate) struct Bench {
     pub(super) options: HandoffOptions,
     pub(crate) records: Records,
     proxies: Vec<Proxy>,
+    /// At the nodes, where these aren't leat's own.
+    _servers: Vec<Placed>,
     pub(super) lab: Lab,
     dispatcher: Vec<u32>,
     /// What the dispatcher's kernel takes for a packet that it sends on.
@@ -79,8 +94,9 @@ impl Bench {
         let programs_are_timed = leat_host::steering::measure_run_time().map_err(io::Error::other)?;
         let folder = WorkFolder::create("handoff")?;
         let root = folder.path().join("files");
-        let files = FileSet::of_sizes(&root, &SIZES.map(|size| (size.file, size.bytes)), options.run.seed)?;
-        let lab = Lab::up(program, folder.path(), &[configuration(folder.path(), &root)])?;
+        let files = FileSet::create(&root, all_files(), options.run.seed)?;
+        let lab = Lab::up(program, folder.path(), &[configuration(folder.path(), &root, &options)])?;
+        let servers = if options.nginx { nginx_at_nodes(&lab, &root, folder.path())? } else { Vec::new() };
         let dispatcher = lab.processes(DISPATCHER)?;
         let mut records = Records::default();
         let place = Place { lab: &lab, folder: folder.path(), host: DISPATCHER, address: VIP, servers: &NODES };
@@ -99,7 +115,19 @@ impl Bench {
         })?;
         let _folder = folder;
         let _programs_are_timed = programs_are_timed;
-        Ok(Self { options, records, proxies, lab, dispatcher, steered_us, files, _folder, _programs_are_timed })
+        let _servers = servers;
+        Ok(Self {
+            options,
+            records,
+            proxies,
+            _servers,
+            lab,
+            dispatcher,
+            steered_us,
+            files,
+            _folder,
+            _programs_are_timed,
+        })
     }
 
     /// Who stands between client and nodes, and where.
@@ -118,13 +146,41 @@ impl Bench {
         proxy.map_or_else(|| self.dispatcher.clone(), Proxy::processes)
     }
 
-    /// Requests for one file, on connections that the server closes after each where `close` says so.
-    pub(super) fn requests(&self, file: &str, close: bool) -> Mix {
-        let content = self.files.content(file);
-        let body = content.map_or(Body::Unknown, |(_, content)| Body::Seeded(content));
+    /// Requests for files by their weights, on connections that the server closes after each where `close` says so.
+    pub(super) fn requests(&self, files: &[(&str, f64)], close: bool) -> Mix {
         let fields = if close { CLOSE } else { "" };
-        let target = Target::of_host(VIP, &format!("/{file}"), fields);
-        Mix::new(vec![(target.with_body(content.map(|(bytes, _)| bytes), body), 1.0)])
+        let target = |&(file, weight): &(&str, f64)| {
+            let content = self.files.content(file);
+            let body = content.map_or(Body::Unknown, |(_, content)| Body::Seeded(content));
+            let target = Target::of_host(VIP, &format!("/{file}"), fields);
+            (target.with_body(content.map(|(bytes, _)| bytes), body), weight)
+        };
+        Mix::new(files.iter().map(target).collect())
+    }
+
+    /// Requests for many files of a size, by Zipf with alpha 1.
+    pub(super) fn spread_requests(&self, size: &Size) -> Mix {
+        let names: Vec<String> = (0..SPREAD_FILES).map(|number| spread_file(size, number)).collect();
+        let weights = (1..).map(|rank| 1.0 / f64::from(rank));
+        self.requests(&names.iter().map(String::as_str).zip(weights).collect::<Vec<_>>(), false)
+    }
+
+    /// How often connections have come to a node so far, and requests have been answered there.
+    pub(super) fn changes(&self) -> io::Result<Changes> {
+        let answer = self.lab.ask(&Command::Flows)?;
+        let number = |key: &str| answer[key].as_u64().unwrap_or_default() as f64;
+        Ok(Changes { moved: number("moved"), born: number("born") })
+    }
+
+    /// The dispatcher's histogram of hand-overs so far.
+    pub(super) fn handoffs(&self) -> io::Result<Handoffs> {
+        let answer = self.lab.ask(&Command::Counters)?;
+        let text = answer["text"].as_str().unwrap_or_default();
+        let sum = |suffix| -> f64 {
+            let lines = text.lines().filter_map(|line| line.strip_prefix("leat_handoff_seconds")?.strip_prefix(suffix));
+            lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
+        };
+        Ok(Handoffs { count: sum("_count"), sum_s: sum("_sum") })
     }
 
     /// A closed loop, for one measurement. Every eighth body is compared.
@@ -151,18 +207,79 @@ impl Bench {
     }
 }
 
-/// All nodes serve `root`.
-fn configuration(folder: &Path, root: &Path) -> String {
-    let nodes: String = NODES
+/// Flows that came to nodes: moved ones, and those that began there.
+#[derive(Clone, Copy)]
+pub(super) struct Changes {
+    moved: f64,
+    born: f64,
+}
+
+impl Changes {
+    pub(super) fn since(self, before: Changes) -> Changes {
+        Changes { moved: self.moved - before.moved, born: self.born - before.born }
+    }
+
+    /// Moves for each request, where all connections begin at nodes and have so many.
+    pub(super) fn for_each_of(self, requests: u32) -> f64 {
+        self.moved / (self.born * f64::from(requests)).max(1.0)
+    }
+}
+
+/// Hand-overs and their times in sum.
+#[derive(Clone, Copy)]
+pub(super) struct Handoffs {
+    pub(super) count: f64,
+    sum_s: f64,
+}
+
+impl Handoffs {
+    pub(super) fn since(self, before: Handoffs) -> Handoffs {
+        Handoffs { count: self.count - before.count, sum_s: self.sum_s - before.sum_s }
+    }
+
+    pub(super) fn mean_us(self) -> f64 {
+        self.sum_s * 1e6 / self.count.max(1.0)
+    }
+}
+
+fn all_files() -> Vec<SetFile> {
+    let file = |path, bytes| SetFile { path, bytes, weight: 1.0 };
+    let spread = SIZES[..SPREAD_SIZES]
         .iter()
-        .map(|(name, address)| format!("[[cluster.node]]\nname = '{name}'\naddress = '{address}'\n"))
-        .collect();
+        .flat_map(|size| (0..SPREAD_FILES).map(move |number| file(spread_file(size, number), size.bytes)));
+    SIZES.iter().map(|size| file(size.file.to_owned(), size.bytes)).chain(spread).collect()
+}
+
+/// Has nginx serve `root` at all nodes; returns when the dispatcher gives them connections.
+fn nginx_at_nodes(lab: &Lab, root: &Path, folder: &Path) -> io::Result<Vec<Placed>> {
+    let servers = server::all(None).present;
+    let nginx = servers.iter().find(|server| server.name() == "nginx");
+    let nginx = nginx.ok_or_else(|| io::Error::other("nginx isn't installed: apt-get install nginx-light"))?;
+    let site = Site { root: root.to_owned(), only_file: None, close: false };
+    let start = |(host, address): (&str, &str)| {
+        let address = SocketAddr::new(address.parse().map_err(io::Error::other)?, 80);
+        Placed::start(lab, host, nginx.as_ref(), &site, (address, lab::node_core()), folder)
+    };
+    let placed = NODES.into_iter().map(start).collect::<io::Result<Vec<_>>>()?;
+    lab.await_fit(&NODES.map(|(name, _)| name))?;
+    Ok(placed)
+}
+
+/// All nodes serve `root`, by themselves or by nginx.
+fn configuration(folder: &Path, root: &Path, options: &HandoffOptions) -> String {
+    let server = |address| if options.nginx { format!("port = 80\nfor = '{address}:80'\n") } else { String::new() };
+    let node =
+        |(name, address)| format!("[[cluster.node]]\nname = '{name}'\naddress = '{address}'\n{}", server(address));
+    let nodes: String = NODES.into_iter().map(node).collect();
+    let health = if options.nginx { "[cluster.health]\npath = '/1k'\nslow_start = '0s'\n" } else { "" };
+    let site = format!("[[site]]\nroot = '{}'\nlisten = '0.0.0.0:80'\n", root.display());
     format!(
         "[admin]\nlisten = ''\nsocket = '{}'\n[cluster]\nvip = '{VIP}:80'\ndispatchers = '10.77.0.1'\n\
-         key_file = 'cluster.key'\npolicy = 'round_robin'\n{nodes}[[site]]\nroot = '{}'\nlisten = '0.0.0.0:80'\n{}",
+         key_file = 'cluster.key'\npolicy = 'round_robin'\n{health}{nodes}{}{}{}",
         Lab::socket(folder).display(),
-        root.display(),
+        if options.nginx { "" } else { &site },
         lab::processors(),
+        if options.frames { "offloads = false\n" } else { "" },
     )
 }
 

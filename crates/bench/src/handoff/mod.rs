@@ -13,11 +13,7 @@ use clap::Args;
 use crate::experiment::{self, About, RunOptions};
 use bench::Bench;
 
-const ABOUT: About = About {
-    folder: "handoff",
-    title: "Connections are handed over",
-    how: "Dispatcher and proxies on one core, the client on another, the nodes on the others.",
-};
+const HOW: &str = "Dispatcher and proxies on one core, the client on another, the nodes on the others.";
 
 /// `leat-bench handoff`
 #[derive(Args, Clone, Debug)]
@@ -27,6 +23,23 @@ pub(crate) struct HandoffOptions {
     /// Connections that are drained idle.
     #[arg(long, default_value_t = 10_000)]
     idle: usize,
+    /// Packets are those of the wire, none larger than a frame. Results go to a folder of their own.
+    #[arg(long)]
+    frames: bool,
+    /// The nodes' server is nginx, where connections begin and stay. Results go to a folder of their own.
+    #[arg(long, conflicts_with = "frames")]
+    nginx: bool,
+}
+
+impl HandoffOptions {
+    fn about(&self) -> About {
+        let (folder, title) = match (self.frames, self.nginx) {
+            (true, _) => ("handoff-frames", "Connections are handed over, packets no larger than frames"),
+            (false, true) => ("handoff-nginx", "Connections begin at nginx"),
+            (false, false) => ("handoff", "Connections are handed over"),
+        };
+        About { folder, title, how: HOW }
+    }
 }
 
 /// Runs the cases and writes what they brought.
@@ -34,5 +47,6 @@ pub(crate) struct HandoffOptions {
 /// # Errors
 /// As [`experiment::run_cases`].
 pub(crate) fn run(options: &HandoffOptions) -> io::Result<()> {
-    experiment::run_cases(ABOUT, case::all(), &options.run, |program| Bench::new(options.clone(), program))
+    let cases = if options.nginx { case::of_foreign_nodes() } else { case::all() };
+    experiment::run_cases(options.about(), cases, &options.run, |program| Bench::new(options.clone(), program))
 }

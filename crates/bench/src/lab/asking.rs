@@ -15,8 +15,26 @@ const REPLY_BYTES: usize = 16 << 10;
 /// # Errors
 /// The connection is cut, is silent, or brings something else.
 pub(crate) fn ask_for(stream: &mut TcpStream, (file, bytes): (&str, u64)) -> io::Result<Instant> {
+    stream.write_all(head(file).as_bytes())?;
+    receive(stream, bytes)
+}
+
+/// The same, the request's head in two packets.
+pub(crate) fn ask_in_two_packets(stream: &mut TcpStream, (file, bytes): (&str, u64)) -> io::Result<Instant> {
+    stream.set_nodelay(true)?;
+    let head = head(file);
+    let (first, second) = head.split_at(head.len() / 2);
+    stream.write_all(first.as_bytes())?;
+    stream.write_all(second.as_bytes())?;
+    receive(stream, bytes)
+}
+
+fn head(file: &str) -> String {
+    format!("GET /{file} HTTP/1.1\r\nHost: localhost\r\n\r\n")
+}
+
+fn receive(stream: &mut TcpStream, bytes: u64) -> io::Result<Instant> {
     stream.set_read_timeout(Some(TIMEOUT))?;
-    stream.write_all(format!("GET /{file} HTTP/1.1\r\nHost: localhost\r\n\r\n").as_bytes())?;
     let mut reply = [0; REPLY_BYTES];
     let (mut filled, mut first) = (0, None);
     loop {

@@ -181,7 +181,12 @@ impl Drop for Lab {
 /// `[lab]` as every bench has it: who the clients know has the first processor, the nodes have all from the third on.
 pub(crate) fn processors() -> String {
     let last = all_cores().len() - 1;
-    format!("[lab]\ndispatcher_cpus = '0'\nnode_cpus = '{}-{last}'\n", last.min(2))
+    format!("[lab]\ndispatcher_cpus = '0'\nnode_cpus = '{}-{last}'\n", node_core())
+}
+
+/// The first of the nodes' processors there.
+pub(crate) fn node_core() -> usize {
+    (all_cores().len() - 1).min(2)
 }
 
 /// The same for the `number`-th of so many servers that the clients know: each machine has a processor of its own, beside the client's, as far as there

@@ -7,6 +7,7 @@ use crate::experiment::{Case, Plot, Samples, plot::Scale};
 use crate::handoff::bench::{Bench, HAPROXY, LEAT, SIZES, Size, Trial};
 use crate::load::Plan;
 use crate::result::{Figure, Mark};
+use crate::workload::mix::Mix;
 
 pub(in crate::handoff) const NAME: &str = "dispatcher-cpu";
 const TOTAL: &str = "cpu_us";
@@ -17,6 +18,19 @@ const WAITED_MAX: f64 = 0.3;
 const KINDS: [(u32, &str, [Option<f64>; SIZES.len()]); 2] = [
     (1, "one request a connection", [Some(1.0), Some(0.5), Some(0.1), None]),
     (10, "ten requests a connection", [Some(1.0 / 3.0), Some(1.0 / 6.0), Some(0.05), None]),
+];
+
+/// What [`turns`] records.
+pub(super) const COLUMNS: [(&str, &str, usize); 9] = [
+    (TOTAL, "us a request", 2),
+    ("process_us", "its process", 2),
+    ("programs_us", "eBPF", 2),
+    ("forwarding_us", "forwarding", 2),
+    ("packets_in", "packets in", 1),
+    ("program_runs", "eBPF runs", 1),
+    ("answered_per_s", "answered/s", 0),
+    ("waited_percent", "waited, %", 0),
+    ("failed", "failed", 0),
 ];
 
 pub(super) struct DispatcherCpu;
@@ -35,7 +49,8 @@ impl Case<Bench> for DispatcherCpu {
         for round in 0..bench.options.run.rounds {
             for (requests, kind, _) in KINDS {
                 for size in &SIZES {
-                    turns(bench, round, requests, (&point(size, kind), size));
+                    let mix = bench.requests(&[(size.file, 1.0)], requests == 1);
+                    turns(bench, (NAME, &point(size, kind), round), requests, size, &mix);
                 }
             }
         }
@@ -45,7 +60,7 @@ impl Case<Bench> for DispatcherCpu {
     fn marks(&self, samples: &Samples) -> Vec<Mark> {
         let of_kind = |(_, kind, factors): (u32, &'static str, [Option<f64>; SIZES.len()])| {
             let pairs = SIZES.iter().zip(factors).filter_map(|(size, factor)| Some((size, factor?)));
-            pairs.map(move |(size, factor)| mark(samples, &point(size, kind), factor)).collect::<Vec<_>>()
+            pairs.map(move |(size, factor)| mark(samples, (NAME, &point(size, kind)), factor)).collect::<Vec<_>>()
         };
         KINDS.into_iter().flat_map(of_kind).collect()
     }
@@ -63,18 +78,9 @@ impl Case<Bench> for DispatcherCpu {
     }
 
     fn columns(&self) -> Vec<(&'static str, &'static str, usize)> {
-        vec![
-            (TOTAL, "us a request", 2),
-            ("process_us", "its process", 2),
-            ("programs_us", "eBPF", 2),
-            ("forwarding_us", "forwarding", 2),
-            ("packets_in", "packets in", 1),
-            ("program_runs", "eBPF runs", 1),
-            ("answered_per_s", "answered/s", 0),
-            ("waited_percent", "waited, %", 0),
-            ("failed", "failed", 0),
-            (STEERED, "us to send a packet on", 2),
-        ]
+        let mut columns = COLUMNS.to_vec();
+        columns.push((STEERED, "us to send a packet on", 2));
+        columns
     }
 
     fn plots(&self, samples: &Samples) -> Vec<Plot> {
@@ -107,18 +113,18 @@ fn line(samples: &Samples, kind: &str, server: &str) -> Vec<(f64, f64)> {
 }
 
 /// Everybody's turn at one point, the order moved on by one in each round.
-fn turns(bench: &mut Bench, round: u32, requests: u32, (point, size): (&str, &Size)) {
+pub(super) fn turns(bench: &mut Bench, at: (&str, &str, u32), requests: u32, size: &Size, mix: &Mix) {
     let mut dispatchers = bench.dispatchers();
+    let (case, point, round) = at;
     let first = round as usize % dispatchers.len();
     dispatchers.rotate_left(first);
     // Enough to keep both nodes busy; fewer of the long ones, which would only wait for each other.
     let connections = if size.bytes > 1 << 17 { 8 } else { 32 };
-    let mix = bench.requests(size.file, requests == 1);
     for (name, address) in dispatchers {
         let plan = Plan { requests_per_connection: Some(requests), ..bench.saturate(address, connections) };
-        match bench.measure(name, &plan, &mix) {
-            Ok(trial) => record(bench, (NAME, point, round), name, &trial),
-            Err(error) => bench.records.note(NAME, &format!("{name}, {point}, round {round}: {error}")),
+        match bench.measure(name, &plan, mix) {
+            Ok(trial) => record(bench, at, name, &trial),
+            Err(error) => bench.records.note(case, &format!("{name}, {point}, round {round}: {error}")),
         }
     }
 }
@@ -151,11 +157,12 @@ fn record(bench: &mut Bench, at: (&str, &str, u32), name: &str, trial: &Trial) {
     }
 }
 
-fn mark(samples: &Samples, point: &str, factor: f64) -> Mark {
-    let limit = samples.median(NAME, point, HAPROXY, TOTAL).map(|median| median * factor);
-    let failed: f64 = samples.values(NAME, point, LEAT, "failed").iter().sum();
+/// leat's cost must be at most that part of HAProxy's.
+pub(super) fn mark(samples: &Samples, (case, point): (&str, &str), factor: f64) -> Mark {
+    let limit = samples.median(case, point, HAPROXY, TOTAL).map(|median| median * factor);
+    let failed: f64 = samples.values(case, point, LEAT, "failed").iter().sum();
     let doubt = if failed > 0.0 { format!("{failed} failures") } else { String::new() };
     let text =
         if factor >= 1.0 { "less than HAProxy's".to_owned() } else { format!("1/{:.0} of HAProxy's", 1.0 / factor) };
-    at_most((NAME, point), &text, samples.median(NAME, point, LEAT, TOTAL), limit, "us", doubt)
+    at_most((case, point), &text, samples.median(case, point, LEAT, TOTAL), limit, "us", doubt)
 }

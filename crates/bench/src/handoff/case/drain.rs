@@ -88,7 +88,7 @@ fn drain(bench: &Bench) -> io::Result<Drained> {
     lab.ask(&Command::Drain { node: to.to_owned() })?;
     await_flows(lab, to, |flows| flows == 0)?;
     let mut idle = lab.at(CLIENT, CLIENT_CORE, || open(bench.options.idle))?;
-    let mix = bench.requests(SIZES[1].file, false);
+    let mix = bench.requests(&[(SIZES[1].file, 1.0)], false);
     let plan = Plan { window: Duration::from_secs(5), ..bench.saturate(vip(), BUSY) };
     let (moved, time, busy) = thread::scope(|scope| {
         let busy = scope.spawn(|| lab.at(CLIENT, CLIENT_CORE, || load::run(&plan, &mix, &mut Unobserved)));

@@ -3,6 +3,8 @@
 mod dispatcher_cpu;
 mod drain;
 mod first_byte;
+mod ready;
+mod spread;
 
 use super::bench::Bench;
 use crate::experiment::Case;
@@ -12,7 +14,18 @@ pub(super) use dispatcher_cpu::NAME as COST;
 
 /// All, in the order of the table.
 pub(super) fn all() -> Vec<Box<dyn Case<Bench>>> {
-    vec![Box::new(dispatcher_cpu::DispatcherCpu), Box::new(first_byte::FirstByte), Box::new(drain::Drain)]
+    vec![
+        Box::new(dispatcher_cpu::DispatcherCpu),
+        Box::new(spread::Spread),
+        Box::new(first_byte::FirstByte),
+        Box::new(ready::Ready),
+        Box::new(drain::Drain),
+    ]
+}
+
+/// Those that don't move what lives at a node, as another server's connections stay.
+pub(super) fn of_foreign_nodes() -> Vec<Box<dyn Case<Bench>>> {
+    vec![Box::new(dispatcher_cpu::DispatcherCpu), Box::new(first_byte::FirstByte)]
 }
 
 /// leat's `value` must be at most `limit`; `doubt` says why it doesn't count, and is empty otherwise.
