@@ -235,7 +235,7 @@ pub struct WorkerMetrics {
     pub turns: [Number; TURN_BOUNDS_US.len() + 1],
     /// The sum of those times, in nanoseconds.
     pub turn_ns: Number,
-    /// Connections given to a node, by the time from their freeze to its word that it has them; the last is those above all bounds.
+    /// Connections that others have taken, by the time from their freeze to that word; the last is those above all bounds.
     pub handoff_times: [Number; HANDOFF_BOUNDS_US.len() + 1],
     /// The sum of those times.
     pub handoff_time_us: Number,
@@ -344,7 +344,7 @@ impl WorkerMetrics {
         self.turn_ns.add(turn_ns);
     }
 
-    /// Counts a connection that a node has taken so long after it was frozen here.
+    /// Counts a connection that somebody else has taken, so long after it was frozen here.
     pub fn count_handoff(&self, time: Duration) {
         let time_us = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         count_time(&self.handoff_times, &HANDOFF_BOUNDS_US, time_us);

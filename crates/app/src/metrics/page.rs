@@ -235,7 +235,7 @@ const HANDOFF_SECONDS: Family = Family {
     name: "leat_handoff_seconds",
     kind: "histogram",
     labels: "worker",
-    help: "Time from when a dispatcher, or connection server, froze a connection to when it heard that the other server has it. Connections that begin at nodes aren't among them.",
+    help: "Time for which a connection is nobody's: from when it's frozen here to when the word has come that another server has it. Connections that begin at nodes aren't among them.",
 };
 const REJECTIONS: Family = Family {
     name: "leat_rejections_total",

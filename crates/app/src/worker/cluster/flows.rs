@@ -74,6 +74,7 @@ struct Parts<F> {
     exchange: Option<Box<Exchange<F>>>,
     listener: u16,
     site: u32,
+    frozen_at: Instant,
 }
 
 impl<F> Default for Flows<F> {
@@ -254,6 +255,7 @@ impl<H: Host> Worker<H> {
 
     fn freeze_now(&mut self, flow: FlowId, token: Token) {
         let before = self.measures(flow).then(|| self.host.processor_time());
+        let begun_at = self.host.now();
         let connection = &mut self.connections[token];
         let input = connection.inbox.bytes(&self.reactor).to_vec();
         let Ok(socket) = self.reactor.give_up(connection.socket, token) else { return self.freeze_failed(flow) };
@@ -279,7 +281,7 @@ impl<H: Host> Worker<H> {
                 let (http, listener, site) = (connection.http.clone(), connection.listener, connection.site);
                 self.admission.uncount_connection(site as usize, connection.last_asked);
                 let (exchange, left) = self.connections.close(token.index);
-                let parts = Parts { http, input, exchange, listener, site };
+                let parts = Parts { http, input, exchange, listener, site, frozen_at: begun_at };
                 cluster.flows.leave(flow, Place::Frozen { frozen: Box::new(frozen), parts });
                 if let Some(known) = cluster.flows.all.get_mut(&flow) {
                     (known.key, known.base, known.queued) = (key.ok(), base, queued);
@@ -384,6 +386,7 @@ impl<H: Host> Worker<H> {
         }
         match place {
             Place::Frozen { frozen, parts } => {
+                self.metrics.count_handoff(self.host.now().since(parts.frozen_at));
                 frozen.close_silently();
                 if let Some(key) = key {
                     cluster.part.unhold(flow, key, self.now);

@@ -788,11 +788,10 @@ impl<H: Host> Worker<H> {
             // It's the data server's until the connection comes back.
             if let Some(asked) = home.asked.remove(&flow) {
                 split.taken(flow, asked.node);
-                self.metrics.count_handoff(now.since(asked.at));
             }
-        } else if let Some(asked) = home.settled(flow, Outcome::Served, now) {
-            self.metrics.count_handoff(now.since(asked.at));
-            if let Some(spent) = asked.spent {
+        } else {
+            let asked = home.settled(flow, Outcome::Served, now);
+            if let Some(spent) = asked.and_then(|asked| asked.spent) {
                 home.dispatcher.measured(Work::Moved, Side::Dispatcher, 0, spent);
             }
         }
