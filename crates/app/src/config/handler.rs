@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use leat_host::reactor::Peer;
 use leat_logic::http::Status;
+use leat_logic::protocol::proxy_header;
 use leat_logic::serve::path_pattern::PathPattern;
 use leat_logic::serve::redirect::Destination;
 
@@ -12,6 +13,7 @@ use super::kinds::{
     Choice, CommandLine, Count, DESTINATION, FILE_NAME_OR_NONE, Flag, ListOf, Maybe, Optional, OrBlank, PATH_PATTERN,
     PEER, Pairs, Period, UPSTREAM, VARIABLE_NAME, VARIABLE_VALUE,
 };
+use super::proxy_protocol::SEND_PROXY;
 use super::schema::{Fallback::*, section};
 
 section! {
@@ -102,11 +104,14 @@ section! {
         /// Whether the servers are asked for the path without that of the handler, which ends in `/*`: with `/api/*`, for `/users` in place of
         /// `/api/users`. They're told by `X-Forwarded-Prefix`.
         strip_path: bool = Flag, Toml("false");
+        /// Whether servers are told the client's address before its request, by the PROXY protocol, in which version. They must expect it. A connection
+        /// then carries one request, as it speaks for one client.
+        send_proxy: Option<proxy_header::Version> = SEND_PROXY, Toml("\"none\"");
         /// Requests at once to each server, of each worker.
         connections: usize = PROCESSES, Toml("64");
         /// Requests that wait on each worker while all servers have that many. More are answered with 503.
         queue: usize = QUEUE, Toml("256");
-        /// Connections to each server that each worker keeps for later.
+        /// Connections to each server that each worker keeps for later; none with `send_proxy`.
         idle_connections: usize = QUEUE, Toml("64");
         /// How long they are kept. Shorter than the servers' own time is best.
         idle_timeout: Duration = TIMEOUT, Toml("\"30s\"");

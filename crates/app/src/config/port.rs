@@ -12,6 +12,7 @@ use super::kinds::{
     ACCESS_LOG, ADDRESS, Choice, Count, DISPATCH_POLICY, KIB, ListOf, NAME, Nested, Optional, OrBlank, PROTOCOL,
     Period, Size,
 };
+use super::proxy_protocol::SEND_PROXY;
 use super::schema::{Fallback::*, section};
 use super::site::{AccessLog, AccessLogFormat, AccessLogTarget, Site, SiteLimits};
 
@@ -51,9 +52,7 @@ section! {
         /// first: nothing happens before they have come.
         first_bytes: usize = Count::<usize> { min: 0, max: 1024 }, Toml("0");
         /// Whether nodes are told the client's address before its first byte, by the PROXY protocol, in which version. They must expect it.
-        send_proxy: Option<proxy_header::Version> = Choice(&[
-            ("none", None), ("v1", Some(proxy_header::Version::V1)), ("v2", Some(proxy_header::Version::V2)),
-        ]), Toml("\"none\"");
+        send_proxy: Option<proxy_header::Version> = SEND_PROXY, Toml("\"none\"");
         /// Bytes that may have to be seen before it's known where a request goes. A client that needs more is cut.
         head_size: usize = Size::<usize>::between(64, HEAD_SIZE_MAX), Toml("\"16KiB\"");
         /// Time from the connection's start, or from a request's first byte, until it's known where it goes. After that, the client is cut.

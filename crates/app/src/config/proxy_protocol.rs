@@ -3,9 +3,14 @@
 use std::net::SocketAddr;
 
 use leat_logic::network::Network;
+use leat_logic::protocol::proxy_header::Version;
 
-use super::kinds::{ADDRESS, ListOf, NETWORK};
+use super::kinds::{ADDRESS, Choice, ListOf, NETWORK};
 use super::schema::{Fallback::*, section};
+
+/// Whether whoever is behind is told of the client in turn, and in which version.
+pub(super) const SEND_PROXY: Choice<Option<Version>> =
+    Choice(&[("none", None), ("v1", Some(Version::V1)), ("v2", Some(Version::V2))]);
 
 section! {
     /// Balancers in front that tell the client's address by the PROXY protocol (version 1 or 2). Their connections must begin with it, and are cut else; to

@@ -125,7 +125,27 @@ fn who_the_client_is_goes_along_with_its_connection(reactor: Reactor) {
     assert!(logged.iter().all(|line| line.starts_with("192.0.2.77 ")), "{logged:?}");
 }
 
+/// Each request has a connection of its own: one that was told of a client speaks for no other, and a second header would be no request.
+fn a_server_behind_is_told_who_the_client_is(reactor: Reactor) {
+    for (version, name) in [(Version::V1, "v1"), (Version::V2, "v2")] {
+        let (behind, directory) = (Directory::new(), Directory::new());
+        let told = serve(reactor, &behind, "127.0.0.1", "");
+        let handler = format!(
+            "[[site.handler]]\npath = \"/api/*\"\n[site.handler.proxy]\nto = [\"{}\"]\nstrip_path = true\nsend_proxy = \"{name}\"\n",
+            told.address()
+        );
+        let server = serve(reactor, &directory, "127.0.0.1", &handler);
+        let mut client = server.connect();
+        client.send([&header(version)[..], b"GET /api/ HTTP/1.1\r\nHost: x\r\n\r\n"].concat());
+        assert_eq!(client.reply().text(), "a file");
+        assert_eq!(client.get("/api/").text(), "a file");
+        let logged = lines(&behind, 2);
+        assert!(logged.iter().all(|line| line.starts_with("192.0.2.77 ")), "{logged:?}");
+    }
+}
+
 on_both_reactors!(
+    a_server_behind_is_told_who_the_client_is,
     who_the_client_is_goes_along_with_its_connection,
     the_client_is_who_the_balancer_says,
     a_balancer_that_speaks_for_itself_is_the_client,

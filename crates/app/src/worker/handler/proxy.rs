@@ -15,6 +15,7 @@ use leat_logic::http::client::{
     Forward, ReplyReader, Teller, UpstreamLimits, Upstreams, asks_for_websocket, is_repeatable, write_head,
 };
 use leat_logic::http::{BodyLength, Method, Request, Status};
+use leat_logic::protocol::proxy_header;
 use leat_logic::serve::path_pattern::PathPattern;
 use leat_logic::time::Instant;
 
@@ -36,6 +37,7 @@ pub(super) struct Proxy {
     websocket_timeout: Duration,
     retries: u32,
     strip_path: bool,
+    send_proxy: Option<proxy_header::Version>,
     /// The second in which failures were last logged, and how many.
     logged: RefCell<(i64, u32)>,
 }
@@ -116,7 +118,8 @@ impl Stop {
 pub(super) fn kind(config: &config::Proxy) -> Kind {
     let limits = UpstreamLimits {
         requests_max: config.connections,
-        kept_max: config.idle_connections,
+        // One that has been told of a client speaks for no other.
+        kept_max: if config.send_proxy.is_some() { 0 } else { config.idle_connections },
         kept_for: config.idle_timeout,
     };
     let proxy = Proxy {
@@ -126,6 +129,7 @@ pub(super) fn kind(config: &config::Proxy) -> Kind {
         websocket_timeout: config.websocket_timeout,
         retries: config.retries,
         strip_path: config.strip_path,
+        send_proxy: config.send_proxy,
         logged: RefCell::default(),
     };
     Kind::Proxy { proxy, pool: Pool::new(config.connections, config.queue, config.timeout) }
@@ -177,6 +181,7 @@ impl Handler {
         let config = config::Proxy {
             to: Vec::new(),
             strip_path: false,
+            send_proxy: None,
             connections: usize::MAX,
             queue: 0,
             idle_connections: 64,
@@ -316,6 +321,10 @@ impl<H: Host> Worker<H> {
         let Some(request) = Request::read_again(&exchange.head) else { return };
         let Some(Run::Program(run)) = exchange.run.as_mut() else { return };
         let Some(stream) = self.streams.get(server) else { return };
+        if let Kind::Proxy { proxy: Proxy { send_proxy: Some(version), .. }, .. } = &run.handler.kind {
+            let ends = client.zip(self.reactor.own_address(connection.socket));
+            proxy_header::write(*version, ends, stream.outbox());
+        }
         let strips = matches!(&run.handler.kind, Kind::Proxy { proxy, .. } if proxy.strip_path);
         let without = strips.then_some((run.named, exchange.path.as_slice()));
         let default_host = match &run.handler.kind {
