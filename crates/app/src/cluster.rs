@@ -6,11 +6,10 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use clap::{Args, Subcommand};
+use clap::{ArgMatches, Args, FromArgMatches, Subcommand};
 use leat::config::{self, ClusterFlags, NodeFlags, Part, Role};
 use leat::supervisor::Source;
 use leat::{console, ctl, lab};
-use leat_logic::dispatch::PolicyKind;
 
 /// `leat dispatch`.
 #[derive(Args)]
@@ -228,66 +227,60 @@ pub(crate) struct Ctl {
     json: bool,
 }
 
-#[derive(Subcommand)]
-enum CtlCommand {
-    /// What the process is and serves.
-    Status,
-    /// Every metric.
-    Counters,
-    /// Every node with its load and health.
-    Nodes,
-    /// The contents that were asked for last, and the nodes that they went to.
-    Table {
-        /// How many to list.
-        #[arg(long, default_value_t = 20)]
-        limit: usize,
-    },
-    /// The connections that were handed over.
-    Flows,
-    /// The ports for other protocols than HTTP, with their nodes.
-    Ports,
-    /// Where a request would go and why, as in 'GET /path' or 'GET http://host/path'.
-    Explain {
-        /// The request.
-        request: String,
-    },
-    /// What a connection server delegates.
-    Split {
-        #[command(subcommand)]
-        command: SplitCommand,
-    },
-    /// Give a node another weight until the next reload.
-    Weight {
-        /// Its name.
-        node: String,
-        /// 100 for an ordinary one.
-        weight: u32,
-    },
-    /// Choose nodes by another policy until the next reload.
-    Policy {
-        /// Its name.
-        #[arg(value_parser = policy)]
-        policy: PolicyKind,
-    },
-    /// Give a node nothing new.
-    Drain {
-        /// Its name.
-        node: String,
-    },
-    /// Let a node be chosen again.
-    Resume {
-        /// Its name.
-        node: String,
-    },
+/// A command of `leat ctl`, as its form has it.
+struct CtlCommand(ctl::Command);
+
+impl Subcommand for CtlCommand {
+    fn augment_subcommands(command: clap::Command) -> clap::Command {
+        let command = command.subcommand_required(true).arg_required_else_help(true);
+        ctl::Command::FORMS.iter().fold(command, |command, form| with_words(command, form.words, form))
+    }
+
+    fn augment_subcommands_for_update(command: clap::Command) -> clap::Command {
+        Self::augment_subcommands(command)
+    }
+
+    fn has_subcommand(name: &str) -> bool {
+        ctl::Command::FORMS.iter().any(|form| form.words.first() == Some(&name))
+    }
 }
 
-#[derive(Subcommand)]
-enum SplitCommand {
-    /// Whether a request would be delegated and why, and what that costs, as in 'GET /path' or 'GET http://host/path'.
-    Explain {
-        /// The request.
-        request: String,
-    },
+/// Adds the command that these words stand for.
+fn with_words(command: clap::Command, words: &'static [&'static str], form: &'static ctl::Form) -> clap::Command {
+    let about = |text: &str| text.trim().trim_end_matches('.').to_owned();
+    let [word, rest @ ..] = words else { return command };
+    let own = clap::Command::new(*word).about(about(form.about));
+    if !rest.is_empty() {
+        let own = own.subcommand_required(true).arg_required_else_help(true);
+        return command.subcommand(with_words(own, rest, form));
+    }
+    let argument = |parameter: &'static ctl::Parameter| {
+        let argument = clap::Arg::new(parameter.name).help(about(parameter.about));
+        match parameter.default {
+            Some(default) => argument.long(parameter.name).default_value(default),
+            None => argument.required(true),
+        }
+    };
+    command.subcommand(own.args(form.parameters.iter().map(argument)))
+}
+
+impl FromArgMatches for CtlCommand {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<CtlCommand, clap::Error> {
+        let (mut words, mut matches) = (Vec::new(), matches);
+        while let Some((word, of_word)) = matches.subcommand() {
+            words.push(word);
+            matches = of_word;
+        }
+        let form = ctl::Command::FORMS.iter().find(|form| form.words == words).expect("clap knows no others");
+        let command = form.command(|name| matches.get_one::<String>(name).map(String::as_str));
+        let wrong = |reason| clap::Error::raw(clap::error::ErrorKind::ValueValidation, format!("{reason}\n"));
+        command.map(CtlCommand).map_err(wrong)
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
 }
 
 /// `leat drain`.
@@ -343,33 +336,9 @@ impl Drain {
     }
 }
 
-fn policy(name: &str) -> Result<PolicyKind, String> {
-    let names = || PolicyKind::ALL.iter().map(|kind| kind.name()).collect::<Vec<_>>().join(", ");
-    PolicyKind::from_name(name).ok_or_else(|| format!("they are {}", names()))
-}
-
-impl From<CtlCommand> for ctl::Command {
-    fn from(command: CtlCommand) -> ctl::Command {
-        match command {
-            CtlCommand::Status => ctl::Command::Status,
-            CtlCommand::Counters => ctl::Command::Counters,
-            CtlCommand::Nodes => ctl::Command::Nodes,
-            CtlCommand::Table { limit } => ctl::Command::Table { limit },
-            CtlCommand::Flows => ctl::Command::Flows,
-            CtlCommand::Ports => ctl::Command::Ports,
-            CtlCommand::Explain { request } => ctl::Command::Explain { request },
-            CtlCommand::Split { command: SplitCommand::Explain { request } } => ctl::Command::Split { request },
-            CtlCommand::Weight { node, weight } => ctl::Command::Weight { node, weight },
-            CtlCommand::Policy { policy } => ctl::Command::Policy { policy },
-            CtlCommand::Drain { node } => ctl::Command::Drain { node },
-            CtlCommand::Resume { node } => ctl::Command::Resume { node },
-        }
-    }
-}
-
 impl Ctl {
     pub(crate) fn run(self) -> ExitCode {
-        let command = self.command.into();
+        let CtlCommand(command) = self.command;
         let answer = match &self.config {
             None => ctl::ask(&self.socket, &command),
             Some(file) => {

@@ -39,7 +39,7 @@ const WAIT_TOLD: Duration = Duration::from_secs(1);
 enum Event {
     /// The supervisor says something; `None` when it has gone.
     Message(Option<channel::Message>),
-    /// Somebody asks by the control socket.
+    /// Somebody asks by the control socket or the admin address.
     Asked(ctl::Question),
     /// A worker's thread has returned.
     WorkerEnded { worker: usize, result: io::Result<()> },
@@ -75,6 +75,8 @@ struct Engine<'a> {
     passage: Option<Passage>,
     /// The next passage's number.
     next_passage: u32,
+    /// Where commands of the admin address are left.
+    desk: ctl::Desk,
     /// By which `leat ctl` asks.
     questions: Option<ctl::Socket>,
     fell_back: Arc<std::sync::Once>,
@@ -155,6 +157,8 @@ fn start(source: &Source) -> io::Result<Engine<'_>> {
             }
         }
     })?;
+    let asking = sender.clone();
+    let desk = ctl::Desk::open(move |question| asking.send(Event::Asked(question)).is_ok())?;
     let metrics = Arc::new(ServerMetrics::default());
     metrics.started_seconds.store(clock::wall().seconds.cast_unsigned(), Ordering::Relaxed);
     Ok(Engine {
@@ -180,6 +184,7 @@ fn start(source: &Source) -> io::Result<Engine<'_>> {
         doors: Arc::default(),
         passage: None,
         next_passage: 0,
+        desk,
         questions: None,
         fell_back: Arc::new(std::sync::Once::new()),
     })

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use leat::access_log::{AccessLogWriter, AccessLogs};
 use leat::config::{Config, Log, LogLevel};
+use leat::ctl::Desk;
 use leat::listener::ListenerName;
 use leat::metrics::{ServerMetrics, WorkerMetrics};
 use leat::worker::control::{Control, Mailbox};
@@ -185,6 +186,7 @@ impl Run {
             config: first,
             shared: Arc::default(),
             aggregates: Arc::default(),
+            desk: Desk::default(),
             seed,
         };
         let worker = Worker::new(SimHost::new(&world), reactor, storage, SimPrograms(world.clone()), setup);

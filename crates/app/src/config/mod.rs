@@ -47,7 +47,7 @@ pub use proxy_protocol::ProxyProtocol;
 pub use quota::{OwnerQuota, Quota};
 pub use reference::reference;
 pub use schedule::{First, OWNER_LEVELS_MAX, Owner, Schedule};
-pub use server::{Admin, Config, Files, Limits, Listener, Log, LogFormat, LogLevel, Reactor};
+pub use server::{Admin, AdminToken, Config, Files, Limits, Listener, Log, LogFormat, LogLevel, Reactor};
 pub use site::{
     AccessLog, AccessLogFormat, AccessLogTarget, ErrorPage, Header, MediaType, PathHeaders, Site, SiteLimits,
 };

@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use leat_host::users::User;
 use leat_logic::http::{HEAD_BYTES_CEILING, HEADER_COUNT_CEILING};
-use leat_logic::serve::hosts::HostTable;
+use leat_logic::serve::hosts::{HostPattern, HostTable};
 
 use super::cluster::{Cluster, Role};
 use super::forwarded::Forwarded;
 use super::kinds::{
-    Choice, Count, GIB, KIB, Nested, OPTIONAL_ADDRESS, Period, Rate, Repeated, SOCKET, Size, TIB, USER, Workers,
+    ADMIN_TOKEN, Choice, Count, GIB, HOST, KIB, ListOf, Nested, OPTIONAL_ADDRESS, Period, Rate, Repeated, SOCKET, Size,
+    TIB, USER, Workers,
 };
 use super::lab::Lab;
 use super::port::ClusterPort;
@@ -110,13 +111,47 @@ section! {
 }
 
 section! {
-    /// Metrics for Prometheus at `/metrics` and a health page at `/health`, on an address of their own.
+    /// Metrics for Prometheus at `/metrics`, a health page at `/health`, and what `leat ctl` has at `/ctl`, on an address of their own.
     Admin "[admin]" example "[admin]\nlisten = \"127.0.0.1:9180\"\n" {
         /// Where to listen; `""` turns it off. Whoever can reach it can read the metrics: keep it on a private address.
         listen: Option<SocketAddr> = OPTIONAL_ADDRESS, Toml("\"127.0.0.1:9180\"");
         /// A Unix socket for `leat ctl`; `""` for none. Only its owner can use it. It's made at the first start that has it, in the place of a socket
         /// that an earlier one has left, and never of another file.
         socket: Option<PathBuf> = SOCKET, Toml("\"\"");
+        /// A file with a token of 32 to 512 visible ASCII characters. Who sends it (`Authorization: Bearer TOKEN`) may change by `POST /ctl/...`
+        /// what `leat ctl` can change, and read at `GET /ctl/table` what clients have asked for. `""` for none: nobody may. It travels unencrypted.
+        /// The file must be readable for whoever leat runs as, `user` included, and not for everybody; a reload reads it again.
+        token_file: Option<AdminToken> = ADMIN_TOKEN, Toml("\"\"");
+        /// Names by which `/ctl` may be asked, beside IP addresses and `localhost`. Other names are refused, as anybody can have one point here and
+        /// have a browser ask.
+        hosts: Vec<HostPattern> = ListOf(HOST), Toml("[]");
+    }
+}
+
+/// What whoever changes something over HTTP has to know. Never shown.
+#[derive(Clone, PartialEq, Eq)]
+pub struct AdminToken(Box<[u8]>);
+
+impl AdminToken {
+    /// Bytes of a token. Fewer could be guessed.
+    pub(crate) const BYTES: std::ops::RangeInclusive<usize> = 32..=512;
+
+    /// `None` if it's too short or long, or has other bytes than visible ASCII.
+    pub(crate) fn new(bytes: &[u8]) -> Option<AdminToken> {
+        let is_good = Self::BYTES.contains(&bytes.len()) && bytes.iter().all(u8::is_ascii_graphic);
+        is_good.then(|| AdminToken(bytes.into()))
+    }
+
+    /// Whether somebody has written it. The time that takes says nothing of where they differ.
+    pub(crate) fn is(&self, written: &[u8]) -> bool {
+        let differences = |all: u8, (own, other): (&u8, &u8)| std::hint::black_box(all | (own ^ other));
+        written.len() == self.0.len() && self.0.iter().zip(written).fold(0, differences) == 0
+    }
+}
+
+impl std::fmt::Debug for AdminToken {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("AdminToken")
     }
 }
 

@@ -1,84 +1,136 @@
-//! What can be asked of a running leat. On the socket: `{"command": "weight", "node": "n1", "weight": 50}`.
+//! What can be asked of a running leat. On the socket: `{"command": "weight", "node": "n1", "weight": 50}`; the command line and the admin
+//! address have their forms of it from the same declaration.
 
 use leat_logic::dispatch::PolicyKind;
 use leat_logic::dispatch::limits::WEIGHT_MAX;
 use serde_json::{Map, Value, json};
 
-/// A question, or an order.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Command {
-    /// What the process is and serves.
-    Status,
-    /// Every metric, as Prometheus reads it.
-    Counters,
-    /// Every node with its load and health.
-    Nodes,
-    /// The contents that were asked for last, and their nodes.
-    Table {
-        /// How many.
-        limit: usize,
-    },
-    /// The connections that were handed over.
-    Flows,
-    /// The ports for other protocols than HTTP.
-    Ports,
-    /// Where a request would go and why.
-    Explain {
-        /// As in `GET http://host/path`.
-        request: String,
-    },
-    /// Whether a connection server would delegate a request, and why.
-    Split {
-        /// As in `GET http://host/path`.
-        request: String,
-    },
-    /// Give a node another weight until the next reload.
-    Weight {
-        /// Its name.
-        node: String,
-        /// 100 for an ordinary one.
-        weight: u32,
-    },
-    /// Choose nodes by another policy until the next reload.
-    Policy {
-        /// Which.
-        policy: PolicyKind,
-    },
-    /// Give a node nothing new.
-    Drain {
-        /// Its name.
-        node: String,
-    },
-    /// Undo a drain.
-    Resume {
-        /// Its name.
-        node: String,
-    },
-}
+use super::form::{Access, Argument, Form, Parameter};
 
 /// Contents listed at once, at most.
 pub(super) const LIMIT_MAX: usize = 10_000;
 
-impl Command {
-    /// As on the socket.
-    #[must_use]
-    pub fn to_json(&self) -> Value {
-        match self {
-            Command::Status => json!({ "command": "status" }),
-            Command::Counters => json!({ "command": "counters" }),
-            Command::Nodes => json!({ "command": "nodes" }),
-            Command::Table { limit } => json!({ "command": "table", "limit": limit }),
-            Command::Flows => json!({ "command": "flows" }),
-            Command::Ports => json!({ "command": "ports" }),
-            Command::Explain { request } => json!({ "command": "explain", "request": request }),
-            Command::Split { request } => json!({ "command": "split", "request": request }),
-            Command::Weight { node, weight } => json!({ "command": "weight", "node": node, "weight": weight }),
-            Command::Policy { policy } => json!({ "command": "policy", "policy": policy.name() }),
-            Command::Drain { node } => json!({ "command": "drain", "node": node }),
-            Command::Resume { node } => json!({ "command": "resume", "node": node }),
-        }
-    }
+/// A parameter's default, where it has one.
+macro_rules! default {
+    () => {
+        None
+    };
+    ($default:literal) => {
+        Some($default)
+    };
+}
 
+/// Declares all commands: the enum, how each is written and read, and its [`Form`] for the command line and the admin address.
+macro_rules! commands {
+    ($(
+        #[doc = $doc:literal]
+        $command:ident $name:literal as [$($word:literal),+], $access:ident $({
+            $( #[doc = $about:literal] $field:ident: $kind:ty $(= $default:literal)?, )+
+        })?
+    )*) => {
+        /// A question, or an order.
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub enum Command {
+            $(
+                #[doc = $doc]
+                $command $({ $( #[doc = $about] $field: $kind, )+ })?,
+            )*
+        }
+
+        impl Command {
+            /// Every command there is.
+            pub const FORMS: &'static [Form] = &[$(
+                Form {
+                    name: $name,
+                    words: &[$($word),+],
+                    about: $doc,
+                    access: Access::$access,
+                    parameters: &[$($(
+                        Parameter {
+                            name: stringify!($field),
+                            about: $about,
+                            is_number: <$kind as Argument>::IS_NUMBER,
+                            default: default!($($default)?),
+                        },
+                    )+)?],
+                },
+            )*];
+
+            /// As on the socket.
+            #[must_use]
+            pub fn to_json(&self) -> Value {
+                match self {
+                    $(
+                        Command::$command $({ $($field),+ })? => {
+                            json!({ "command": $name $($(, stringify!($field): $field.write())+)? })
+                        }
+                    )*
+                }
+            }
+
+            pub(super) fn from_object(object: &Map<String, Value>) -> Result<Command, String> {
+                match String::read(object, "command")?.as_str() {
+                    $(
+                        $name => Ok(Command::$command $({ $($field: <$kind>::read(object, stringify!($field))?),+ })?),
+                    )*
+                    other => Err(format!("there is no command `{other}`")),
+                }
+            }
+        }
+    };
+}
+
+commands! {
+    /// What the process is and serves.
+    Status "status" as ["status"], Open
+    /// Every metric.
+    Counters "counters" as ["counters"], Open
+    /// Every node with its load and health.
+    Nodes "nodes" as ["nodes"], Open
+    /// The contents that were asked for last, and the nodes that they went to.
+    Table "table" as ["table"], Private {
+        /// How many to list.
+        limit: usize = "20",
+    }
+    /// The connections that were handed over.
+    Flows "flows" as ["flows"], Open
+    /// The ports for other protocols than HTTP, with their nodes.
+    Ports "ports" as ["ports"], Open
+    /// Where a request would go and why.
+    Explain "explain" as ["explain"], Open {
+        /// The request, as in 'GET /path' or 'GET http://host/path'.
+        request: String,
+    }
+    /// Whether a connection server would delegate a request and why, and what that costs.
+    Split "split" as ["split", "explain"], Open {
+        /// The request, as in 'GET /path' or 'GET http://host/path'.
+        request: String,
+    }
+    /// Give a node another weight until the next reload.
+    Weight "weight" as ["weight"], Change {
+        /// Its name.
+        node: String,
+        /// 100 for an ordinary one.
+        weight: u32,
+    }
+    /// Choose nodes by another policy until the next reload.
+    Policy "policy" as ["policy"], Change {
+        /// Its name.
+        policy: PolicyKind,
+    }
+    /// Give a node nothing new.
+    Drain "drain" as ["drain"], Change {
+        /// Its name.
+        node: String,
+    }
+    /// Let a node be chosen again.
+    Resume "resume" as ["resume"], Change {
+        /// Its name.
+        node: String,
+    }
+}
+
+impl Command {
     /// Reads a line of the socket.
     ///
     /// # Errors
@@ -86,38 +138,64 @@ impl Command {
     pub fn from_json(line: &[u8]) -> Result<Command, String> {
         let value: Value = serde_json::from_slice(line).map_err(|error| format!("this isn't JSON: {error}"))?;
         let object = value.as_object().ok_or("a command is an object, as in {\"command\": \"nodes\"}")?;
-        let node = || text(object, "node");
-        match text(object, "command")?.as_str() {
-            "status" => Ok(Command::Status),
-            "counters" => Ok(Command::Counters),
-            "nodes" => Ok(Command::Nodes),
-            "table" => Ok(Command::Table { limit: number(object, "limit", LIMIT_MAX as u64)? as usize }),
-            "flows" => Ok(Command::Flows),
-            "ports" => Ok(Command::Ports),
-            "explain" => Ok(Command::Explain { request: text(object, "request")? }),
-            "split" => Ok(Command::Split { request: text(object, "request")? }),
-            "weight" => {
-                Ok(Command::Weight { node: node()?, weight: number(object, "weight", WEIGHT_MAX.into())? as u32 })
-            }
-            "policy" => Ok(Command::Policy { policy: policy(&text(object, "policy")?)? }),
-            "drain" => Ok(Command::Drain { node: node()? }),
-            "resume" => Ok(Command::Resume { node: node()? }),
-            other => Err(format!("there is no command `{other}`")),
-        }
+        Command::from_object(object)
     }
 }
 
-/// The policy of this name.
-pub(super) fn policy(name: &str) -> Result<PolicyKind, String> {
-    PolicyKind::from_name(name).ok_or_else(|| {
-        let names: Vec<_> = PolicyKind::ALL.iter().map(|kind| kind.name()).collect();
-        format!("there is no policy `{name}`: they are {}", names.join(", "))
-    })
+impl Argument for String {
+    const IS_NUMBER: bool = false;
+
+    fn read(object: &Map<String, Value>, key: &str) -> Result<String, String> {
+        let value =
+            object.get(key).and_then(Value::as_str).ok_or_else(|| format!("`{key}` is missing, or no string"))?;
+        Ok(value.to_owned())
+    }
+
+    fn write(&self) -> Value {
+        self.as_str().into()
+    }
 }
 
-fn text(object: &Map<String, Value>, key: &str) -> Result<String, String> {
-    let value = object.get(key).and_then(Value::as_str).ok_or_else(|| format!("`{key}` is missing, or no string"))?;
-    Ok(value.to_owned())
+impl Argument for PolicyKind {
+    const IS_NUMBER: bool = false;
+
+    fn read(object: &Map<String, Value>, key: &str) -> Result<PolicyKind, String> {
+        let name = String::read(object, key)?;
+        PolicyKind::from_name(&name).ok_or_else(|| {
+            let names: Vec<_> = PolicyKind::ALL.iter().map(|kind| kind.name()).collect();
+            format!("there is no policy `{name}`: they are {}", names.join(", "))
+        })
+    }
+
+    fn write(&self) -> Value {
+        self.name().into()
+    }
+}
+
+/// How many contents to list.
+impl Argument for usize {
+    const IS_NUMBER: bool = true;
+
+    fn read(object: &Map<String, Value>, key: &str) -> Result<usize, String> {
+        number(object, key, LIMIT_MAX as u64).map(|number| number as usize)
+    }
+
+    fn write(&self) -> Value {
+        (*self).into()
+    }
+}
+
+/// A weight.
+impl Argument for u32 {
+    const IS_NUMBER: bool = true;
+
+    fn read(object: &Map<String, Value>, key: &str) -> Result<u32, String> {
+        number(object, key, WEIGHT_MAX.into()).map(|number| number as u32)
+    }
+
+    fn write(&self) -> Value {
+        (*self).into()
+    }
 }
 
 fn number(object: &Map<String, Value>, key: &str, max: u64) -> Result<u64, String> {
@@ -140,11 +218,13 @@ mod tests {
             Command::Flows,
             Command::Ports,
             Command::Explain { request: "GET /\"x\"\n".to_owned() },
+            Command::Split { request: "GET /".to_owned() },
             Command::Weight { node: node(), weight: 50 },
             Command::Policy { policy: PolicyKind::PowerOfTwo },
             Command::Drain { node: node() },
             Command::Resume { node: node() },
         ];
+        assert_eq!(commands.len(), Command::FORMS.len());
         for command in commands {
             let line = command.to_json().to_string();
             assert!(!line.contains('\n'), "it's one line");

@@ -1,8 +1,12 @@
-//! `leat ctl`: showing and changing a running leat, by a Unix socket. A question is one line of JSON, and so is its answer.
+//! `leat ctl`: showing and changing a running leat, by a Unix socket. A question is one line of JSON, and so is its answer. The admin address
+//! takes the same commands over HTTP.
 //!
 //! | file | decides |
 //! |---|---|
 //! | `command` | what can be asked, and how it's written |
+//! | `form` | how it's asked for on a command line and over HTTP |
+//! | `http` | which requests of the admin address ask for it, and who may |
+//! | `desk` | nothing: has workers not wait for the answers |
 //! | `answer` | what a dispatcher says to it |
 //! | `merge` | what several workers' answers are as one |
 //! | `server` | nothing: takes questions to whoever can answer them |
@@ -11,6 +15,9 @@
 mod answer;
 mod client;
 mod command;
+mod desk;
+mod form;
+pub(crate) mod http;
 mod merge;
 mod server;
 
@@ -18,5 +25,7 @@ pub(crate) use answer::done;
 pub use answer::{answer, offline};
 pub use client::{ask, show};
 pub use command::Command;
+pub use desk::Desk;
+pub use form::{Access, Form, Parameter};
 pub(crate) use merge::{drain, list_flows, list_nodes, list_ports};
 pub use server::{Question, Socket, serve};

@@ -49,6 +49,28 @@ impl Question {
     }
 }
 
+/// Why there is no answer, in words for whoever asked.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Failure {
+    /// Whoever could answer doesn't, as it isn't what this leat does, or names what isn't there.
+    Refused(String),
+    /// Nobody could be asked.
+    Unheard(String),
+}
+
+/// Has a command answered, and waits for that.
+pub(super) fn put(command: &Command, ask: &impl Fn(Question) -> bool) -> Result<Value, Failure> {
+    let (reply, answers) = mpsc::channel();
+    if !ask(Question { command: command.clone(), others: 0, reply }) {
+        return Err(Failure::Unheard("leat is ending".to_owned()));
+    }
+    let late = "there was no answer in time".to_owned();
+    let (others, first) = answers.recv_timeout(ANSWER_TIMEOUT).map_err(|_| Failure::Unheard(late))?;
+    // One that has ended meanwhile has nothing to say.
+    let others = (0..others).map_while(|_| answers.recv_timeout(ANSWER_TIMEOUT).ok()).map(|(_, answer)| answer);
+    merge(command, std::iter::once(first).chain(others).collect()).map_err(Failure::Refused)
+}
+
 /// A socket's place in the file system. It's gone with this, unless another has taken it since.
 #[must_use]
 pub struct Socket {
@@ -121,18 +143,11 @@ fn converse(stream: &UnixStream, ask: &impl Fn(Question) -> bool) -> io::Result<
         if line.last() != Some(&b'\n') {
             return Ok(());
         }
-        let answer = Command::from_json(&line).and_then(|command| {
-            let (reply, answers) = mpsc::channel();
-            if !ask(Question { command: command.clone(), others: 0, reply }) {
-                return Err("leat is ending".to_owned());
-            }
-            let late = "there was no answer in time".to_owned();
-            let (others, first) = answers.recv_timeout(ANSWER_TIMEOUT).map_err(|_| late)?;
-            // One that has ended meanwhile has nothing to say.
-            let others = (0..others).map_while(|_| answers.recv_timeout(ANSWER_TIMEOUT).ok()).map(|(_, answer)| answer);
-            merge(&command, std::iter::once(first).chain(others).collect())
+        let answer = Command::from_json(&line).map_err(Failure::Refused).and_then(|command| put(&command, ask));
+        let answer = answer.unwrap_or_else(|failure| {
+            let (Failure::Refused(error) | Failure::Unheard(error)) = failure;
+            json!({ "error": error })
         });
-        let answer = answer.unwrap_or_else(|error| json!({ "error": error }));
         let mut writer = stream;
         writer.write_all(format!("{answer}\n").as_bytes())?;
     }

@@ -144,6 +144,7 @@ impl Engine<'_> {
                 config: config.clone(),
                 shared: self.shared.clone(),
                 aggregates: self.aggregates.clone(),
+                desk: self.desk.clone(),
                 seed: process::random_number(),
             };
             // It waits for this.

@@ -5,6 +5,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::{Mutex, PoisonError};
 
+use leat_host::reactor::Token;
 use leat_host::wake::Bell;
 use leat_logic::handoff::Verdict;
 use leat_logic::time::Instant;
@@ -12,6 +13,7 @@ use leat_logic::time::Instant;
 use crate::access_log::AccessLogs;
 use crate::config::Config;
 use crate::ctl::Question;
+use crate::ctl::http::Told;
 use crate::listener::ListenerName;
 use crate::passage::{Answer, Key, Passage, Passenger};
 
@@ -46,6 +48,13 @@ pub enum Control {
     },
     /// Somebody asks what only a dispatcher knows.
     Ask(Question),
+    /// The answer to a command that came over the admin address.
+    Told {
+        /// The connection.
+        token: Token,
+        /// What is replied.
+        told: Box<Told>,
+    },
     /// A connection between two requests, from another worker.
     Adopt {
         /// Its socket.

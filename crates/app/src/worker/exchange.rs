@@ -17,6 +17,7 @@ use leat_logic::time::Instant;
 
 use super::handler::Run;
 use super::settings::Site;
+use crate::ctl::http::Told;
 
 /// See the module. Used again for later requests, so that a request needs no allocation.
 pub(super) struct Exchange<F> {
@@ -60,6 +61,8 @@ pub(super) struct Exchange<F> {
     /// Content bytes of the reply, and how many the kernel has taken.
     pub(super) body_bytes: u64,
     pub(super) question: Option<LoadRequest>,
+    /// The engine has been asked for the answer.
+    pub(super) asks: bool,
     pub(super) answer: Option<Answer<F>>,
     pub(super) pieces: VecDeque<Piece<F>>,
     /// The file that the pieces are from, until it has been seen unchanged after all but the last of them.
@@ -139,11 +142,12 @@ pub(super) enum Standing {
     Replied,
 }
 
-/// What the storage said.
+/// What the storage said, or for the admin address the engine.
 pub(super) enum Answer<F> {
     Loaded(Option<Loaded<F>>),
     Resident(Result<(), leat_logic::serve::resource::Cause>),
     Read(Result<Bytes, leat_logic::serve::resource::Cause>),
+    Told(Box<Told>),
 }
 
 /// A part of a reply that doesn't fit in one send.
@@ -178,6 +182,7 @@ impl<F> Exchange<F> {
             error_fields: Vec::new(),
             body_bytes: 0,
             question: None,
+            asks: false,
             answer: None,
             pieces: VecDeque::new(),
             unchecked: None,
@@ -231,7 +236,7 @@ impl<F> Exchange<F> {
 
     /// Whether something has been done for it that another server can't take over with the request.
     pub(super) fn is_begun(&self) -> bool {
-        self.status != 0 || self.placing == Placing::Here || self.run.is_some() || self.question.is_some()
+        self.status != 0 || self.placing == Placing::Here || self.run.is_some() || self.question.is_some() || self.asks
     }
 
     /// Makes it ready for another request.
@@ -256,6 +261,7 @@ impl<F> Exchange<F> {
         self.error_fields.clear();
         self.body_bytes = 0;
         self.question = None;
+        self.asks = false;
         self.answer = None;
         self.pieces.clear();
         self.unchecked = None;

@@ -52,6 +52,7 @@ use leat_logic::serve::cache::Cache;
 use leat_logic::time::{Instant, UnixTime};
 
 use crate::config::Config;
+use crate::ctl::Desk;
 use crate::metrics::{ServerMetrics, WorkerMetrics};
 use accept::UnknownBranch;
 pub use aggregates::Aggregates;
@@ -126,6 +127,8 @@ pub struct Setup {
     pub shared: Arc<ClusterShared>,
     /// What sites and owners with quotas have used on all workers.
     pub aggregates: Arc<Aggregates>,
+    /// Where commands of the admin address are left.
+    pub desk: Desk,
     /// A number that clients can't foresee.
     pub seed: u64,
 }
@@ -269,6 +272,7 @@ pub struct Worker<H: Host> {
     mailbox: Arc<Mailbox>,
     metrics: Arc<WorkerMetrics>,
     server_metrics: Arc<ServerMetrics>,
+    desk: Desk,
     now: Instant,
     /// The same in microseconds, from the clock's low bits: for differences.
     now_us: u32,
@@ -296,7 +300,7 @@ pub struct Worker<H: Host> {
 impl<H: Host> Worker<H> {
     /// A worker that serves nothing until its mailbox tells it a configuration.
     pub fn new(host: H, reactor: H::Reactor, storage: H::Storage, programs: H::Programs, setup: Setup) -> Worker<H> {
-        let Setup { mailbox, metrics, server_metrics, config, shared, aggregates, seed } = setup;
+        let Setup { mailbox, metrics, server_metrics, config, shared, aggregates, desk, seed } = setup;
         let (now, wall) = (host.now(), host.wall());
         let meter = Meter::new(host.processor_time());
         let operations = [Operation::Receive, Operation::Serve, Operation::Refuse];
@@ -353,6 +357,7 @@ impl<H: Host> Worker<H> {
             mailbox,
             metrics,
             server_metrics,
+            desk,
             now,
             now_us: microseconds(now),
             date: CachedDate::new(wall),

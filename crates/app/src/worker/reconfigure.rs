@@ -58,6 +58,7 @@ impl<H: Host> Worker<H> {
                     self.sweep_at = self.now;
                 }
                 Control::Ask(question) => self.answer_question(question),
+                Control::Told { token, told } => self.command_answered(token, told),
                 Control::Adopt { socket, listener, site, input, client } => {
                     self.adopt(socket, listener, &site, input, client)
                 }

@@ -13,6 +13,7 @@ use leat_logic::serve::resource::{Found, Loaded};
 use super::exchange::Answer;
 use super::settings::{Site, SiteKind};
 use super::{File, Host, Stage, Worker, ticket_of};
+use crate::ctl::http::is_command;
 
 impl<H: Host> Worker<H> {
     /// Answers the request in hand, or asks the storage what to answer.
@@ -77,6 +78,7 @@ impl<H: Host> Worker<H> {
                 Some(Answer::Loaded(loaded)) => self.loaded(token, loaded),
                 _ => self.look_up(token),
             },
+            SiteKind::Admin if is_command(&exchange.path) => self.reply_command(token),
             _ if !is_read => self.reply_unreadable(token, method),
             SiteKind::Admin => self.reply_admin(token),
             SiteKind::Files | SiteKind::Unknown | SiteKind::Cluster => self.reply_misdirected(token),

@@ -9,6 +9,7 @@ mod support;
 
 mod access;
 mod admin;
+mod admin_commands;
 mod bodies;
 mod burning;
 mod cgi;

@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::{ErrorKind, Read};
 use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -196,4 +197,36 @@ fn a_node_without_a_route_keeps_no_other_from_being_handed_connections() {
         clients
     });
     assert_eq!(lab.number("dispatcher", "leat_flows"), clients.len() as u64, "nodes have them");
+}
+
+#[test]
+fn a_weight_that_is_changed_over_http_counts_on_every_worker() {
+    if !is_possible() {
+        return;
+    }
+    let (lab, folder) = (Lab::new(), Folder::new("http"));
+    write(&folder, &[(1, 100), (2, 100)]);
+    let token = "1f0c4a3be2d95778a0c1d2e3f4a5b6c7";
+    fs::write(folder.path("token"), token).expect("it can be written");
+    fs::set_permissions(folder.path("token"), fs::Permissions::from_mode(0o600)).expect("it's ours");
+    let text = fs::read_to_string(folder.path("cluster.toml")).expect("it's there");
+    let text = text.replace("[admin]\n", "workers = 2\n[admin]\ntoken_file = 'token'\n");
+    fs::write(folder.path("cluster.toml"), text).expect("a configuration");
+    lab.well(&["up", &folder.path("cluster.toml")]);
+    let ask = |arguments: &[&str]| lab.well(&[&["exec", "dispatcher", "curl", "-s"], arguments].concat());
+    let listed = || ask(&["http://127.0.0.1:9180/ctl/nodes"]);
+    within("they're linked", || listed().matches("  may be chosen  ").count() == 2);
+    let change = "http://127.0.0.1:9180/ctl/weight?node=n1&weight=50";
+    let refused = ask(&["-X", "POST", change]);
+    assert!(refused.starts_with("it takes the token of `token_file`"), "{refused}");
+    assert!(!listed().contains("weight 50"), "{}", listed());
+    let changed = ask(&["-X", "POST", "-H", &format!("Authorization: Bearer {token}"), change]);
+    assert_eq!(changed, "n1 has weight 50 until the next reload\n");
+    let nodes = listed();
+    assert!(nodes.contains("  n1  may be chosen  load 0, weight 50"), "{nodes}");
+    assert!(nodes.contains("  n2  may be chosen  load 0, weight 100"), "{nodes}");
+    assert!(tell(&folder.path("leat.sock"), &["ctl", "nodes"]).contains("load 0, weight 50"));
+    let explained =
+        ask(&["-G", "--data-urlencode", "request=GET http://10.77.0.100/", "http://127.0.0.1:9180/ctl/explain"]);
+    assert!(explained.contains("  goes to n"), "{explained}");
 }

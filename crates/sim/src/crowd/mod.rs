@@ -18,6 +18,7 @@ use std::time::Duration;
 use leat::access_log::{AccessLogWriter, AccessLogs};
 use leat::balance::{Balance, Member};
 use leat::config::{Admin, Burn, Config, Handler, Limits, Listener, Log, LogLevel, Site};
+use leat::ctl::Desk;
 use leat::listener::ListenerName;
 use leat::metrics::{ServerMetrics, WorkerMetrics};
 use leat::worker::control::{Control, Mailbox};
@@ -286,6 +287,7 @@ impl Scene {
             config,
             shared: Arc::default(),
             aggregates: aggregates.clone(),
+            desk: Desk::default(),
             seed,
         };
         let host = SimHost::new(&world);

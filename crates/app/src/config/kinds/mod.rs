@@ -33,7 +33,7 @@ pub(super) use path::{
 };
 pub(super) use pattern::{BELOW, DESTINATION, PATH_PATTERN};
 pub(super) use policy::{DISPATCH_POLICY, POLICY, PROTOCOL};
-pub(super) use secret::CLUSTER_KEY;
+pub(super) use secret::{ADMIN_TOKEN, CLUSTER_KEY};
 pub(super) use text::{CHARSET, CPU_LIST, Choice, Flag, ListOf, NAME, OWNER, Pairs, STATUS, TOKEN, Text, Wrong};
 pub(super) use user::USER;
 

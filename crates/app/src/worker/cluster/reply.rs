@@ -274,7 +274,9 @@ impl<H: Host> Worker<H> {
                 arrival.resent.extend_from_slice(&bytes);
                 self.read_arrival(number);
             }
-            Answer::Loaded(None) | Answer::Resident(_) | Answer::Read(_) => self.arrival_found(number, None),
+            Answer::Loaded(None) | Answer::Resident(_) | Answer::Read(_) | Answer::Told(_) => {
+                self.arrival_found(number, None)
+            }
         }
         self.run_effects();
     }
