@@ -257,7 +257,9 @@ fn with_words(command: clap::Command, words: &'static [&'static str], form: &'st
     let argument = |parameter: &'static ctl::Parameter| {
         let argument = clap::Arg::new(parameter.name).help(about(parameter.about));
         match parameter.default {
-            Some(default) => argument.long(parameter.name).default_value(default),
+            Some(default) => {
+                argument.long(parameter.name).default_value(default).hide_default_value(default.is_empty())
+            }
             None => argument.required(true),
         }
     };

@@ -28,6 +28,12 @@ impl Network {
         is_first.then_some(Network { address, prefix })
     }
 
+    /// How many bits all its addresses have in common.
+    #[must_use]
+    pub fn prefix(&self) -> u8 {
+        self.prefix
+    }
+
     /// Whether an address is of it. IPv4 in IPv6 is IPv4.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {

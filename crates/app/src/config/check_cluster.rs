@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use leat_logic::dispatch::limits::NODES_MAX;
 use leat_logic::protocol::Protocol;
+use leat_logic::split::Near;
 use toml::Spanned;
 use toml::de::DeValue;
 
@@ -53,6 +54,7 @@ pub(super) fn judge(judge: &mut Judge<'_>) {
     nodes(judge);
     vips(judge);
     peer(judge);
+    near(judge);
     if judge.config.cluster.is_spread() {
         spread(judge);
     }
@@ -129,6 +131,34 @@ fn peer(judge: &mut Judge<'_>) {
             judge.error(span, format!("there is no data server `{name}` to be the peer"), help);
         }
         _ => {}
+    }
+}
+
+/// Who is near to whom counts where requests are split.
+fn near(judge: &mut Judge<'_>) {
+    let config = judge.config;
+    let nodes = &config.cluster.nodes;
+    if config.role == Role::Dispatcher {
+        for (index, node) in nodes.iter().enumerate().filter(|(_, node)| !node.near.is_empty()) {
+            if let Some(written) = written_in(judge, &["cluster", "node"], index, "near") {
+                let message = format!("node `{}` has `near`, which role = \"dispatcher\" doesn't go by", node.name);
+                let help = "take it out, or write role = \"connection_server\": a dispatcher's nodes are chosen by content and load";
+                judge.error(written.span(), message, help);
+            }
+        }
+        return;
+    }
+    let is_written = |index| written_in(judge, &["cluster", "node"], index, "near").is_some();
+    let is_any = nodes.iter().enumerate().any(|(index, node)| !node.near.is_empty() || is_written(index));
+    if config.split.near == Near::Always
+        && !is_any
+        && let Some(span) = judge.written_at(&["split", "near"])
+    {
+        judge.warning(
+            span,
+            "`near` counts for nothing: no data server is near to anybody",
+            "add its clients' networks to a data server, as in near = \"10.8.0.0/16\" at its [[cluster.node]]",
+        );
     }
 }
 

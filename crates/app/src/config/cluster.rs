@@ -10,12 +10,13 @@ use leat_logic::dispatch::{
     DynamicRules, HandOver, HealthSettings, MixLardSettings, NodeSettings, PolicyKind, PolicySettings, QueryRule,
     Serves, Settings,
 };
+use leat_logic::network::Network;
 use leat_logic::serve::hosts::HostPattern;
 use leat_logic::serve::path_pattern::PathPattern;
 
 use super::kinds::{
-    ADDRESS, CLUSTER_KEY, Choice, Count, DISPATCH_POLICY, EXTENSION, Flag, HOST, IP_ADDRESS, ListOf, NAME, Nested,
-    OrBlank, PATH_PATTERN, Period, Repeated, TOKEN, URL_PATH,
+    ADDRESS, CLUSTER_KEY, Choice, Count, DISPATCH_POLICY, EXTENSION, Flag, HOST, IP_ADDRESS, ListOf, NAME, NETWORK,
+    Nested, OrBlank, PATH_PATTERN, Period, Repeated, TOKEN, URL_PATH,
 };
 use super::port::ClusterPort;
 use super::schema::{Fallback::*, section};
@@ -247,6 +248,10 @@ section! {
         hosts: Vec<HostPattern> = ListOf(HOST), Toml("[]");
         /// Paths that it serves, compared as they are sent; all when empty.
         paths: Vec<PathPattern> = ListOf(PATH_PATTERN), Toml("[]");
+        /// The networks whose clients it's near to, where it's a connection server's data server: what they ask for goes to it, if it's delegated (`near` in `[split]`
+        /// says more) and it's up. Of several networks the one with the longest prefix counts; data servers that are equally near are chosen of by `policy`. What counts is
+        /// the address from which a connection comes, whatever a balancer tells. A dispatcher refuses it.
+        near: Vec<Network> = ListOf(NETWORK), Toml("[]");
         /// Where a server listens that isn't leat and answers in this node's place: nginx, Apache, whatever speaks HTTP. One address of each family of
         /// the VIPs. Connections begin at it, with the client's own address; what can't begin there is proxied to it (nothing is under `spread = "l4"`).
         /// `leat node --for` says the same.
@@ -292,6 +297,7 @@ impl Cluster {
             name: node.name.clone(),
             weight: node.weight,
             serves: Serves::new(&node.hosts, &node.paths),
+            near: node.near.clone(),
         };
         self.nodes.iter().map(node).collect()
     }

@@ -133,7 +133,10 @@ impl ClusterPort {
             let address = *same_family.or(node.address.first())?;
             let serves = Serves::new(&node.hosts, &[]);
             let weight = node.weight.min(WEIGHT_MAX);
-            Some((NodeSettings { name: node.name.clone(), weight, serves }, SocketAddr::new(address, port)))
+            Some((
+                NodeSettings { name: node.name.clone(), weight, serves, near: Vec::new() },
+                SocketAddr::new(address, port),
+            ))
         };
         cluster.nodes.iter().filter(takes).filter_map(target).collect()
     }

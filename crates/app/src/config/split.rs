@@ -1,7 +1,7 @@
 //! The section of request splitting: what a connection server has data servers answer in its place. Who they are is in `cluster`.
 
 use leat_logic::serve::path_pattern::PathPattern;
-use leat_logic::split::{Delegation, Rules};
+use leat_logic::split::{Delegation, Near, Rules};
 
 use super::kinds::{Choice, Count, ListOf, NAME, OrBlank, PATH_PATTERN, Percent, Size, TIB};
 use super::schema::{Fallback::*, section};
@@ -22,6 +22,10 @@ section! {
         fraction: u8 = Percent(Count { min: 1, max: 100 }), Toml("\"100%\"");
         /// Requests under way at the connection server, from which on it delegates.
         load_min: u32 = Count::<u32> { min: 0, max: 1_000_000 }, Toml("0");
+        /// What it changes that a data server is near to the client (`near` in `[[cluster.node]]`). `"prefer"`: it gets what is delegated of that client's
+        /// requests, and how much that is goes by its load beside this server's. `"always"`: it gets all that the other rules let through, but for `load_min` and
+        /// the balance, which don't count. Where none is near, or none of those is up, the others get what is delegated.
+        near: Near = Choice(&[("prefer", Near::Prefer), ("always", Near::Always)]), Toml("\"prefer\"");
         /// Requests that a data server answers on one connection before the connection goes back with the next.
         requests_max: u32 = Count::<u32> { min: 1, max: 1_000_000 }, Toml("10");
         /// The data server that goes on in the connection server's place when that is stopped (SIGTERM): it gets all connections, replies under way included,
@@ -41,6 +45,7 @@ impl Split {
             size_bytes_min: self.size_min,
             fraction_percent: self.fraction,
             load_min: self.load_min,
+            near: self.near,
             requests_max: self.requests_max,
         }
     }

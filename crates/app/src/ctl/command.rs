@@ -1,6 +1,8 @@
 //! What can be asked of a running leat. On the socket: `{"command": "weight", "node": "n1", "weight": 50}`; the command line and the admin
 //! address have their forms of it from the same declaration.
 
+use std::net::IpAddr;
+
 use leat_logic::dispatch::PolicyKind;
 use leat_logic::dispatch::limits::WEIGHT_MAX;
 use serde_json::{Map, Value, json};
@@ -105,6 +107,8 @@ commands! {
     Split "split" as ["split", "explain"], Open {
         /// The request, as in 'GET /path' or 'GET http://host/path'.
         request: String,
+        /// The address of the client, where it counts which data server is near.
+        client: Option<IpAddr> = "",
     }
     /// Give a node another weight until the next reload.
     Weight "weight" as ["weight"], Change {
@@ -198,6 +202,22 @@ impl Argument for u32 {
     }
 }
 
+/// An address that may be missing, or blank.
+impl Argument for Option<IpAddr> {
+    const IS_NUMBER: bool = false;
+
+    fn read(object: &Map<String, Value>, key: &str) -> Result<Option<IpAddr>, String> {
+        let is_written = |value: &&Value| !value.is_null() && value.as_str() != Some("");
+        let Some(value) = object.get(key).filter(is_written) else { return Ok(None) };
+        let address = value.as_str().and_then(|text| text.parse().ok());
+        address.map(Some).ok_or_else(|| format!("`{key}` is no address as in \"192.0.2.1\" or \"2001:db8::1\""))
+    }
+
+    fn write(&self) -> Value {
+        self.map(|address| address.to_string()).into()
+    }
+}
+
 fn number(object: &Map<String, Value>, key: &str, max: u64) -> Result<u64, String> {
     let value = object.get(key).and_then(Value::as_u64).filter(|number| (1..=max).contains(number));
     value.ok_or_else(|| format!("`{key}` is missing, or no whole number from 1 to {max}"))
@@ -218,7 +238,7 @@ mod tests {
             Command::Flows,
             Command::Ports,
             Command::Explain { request: "GET /\"x\"\n".to_owned() },
-            Command::Split { request: "GET /".to_owned() },
+            Command::Split { request: "GET /".to_owned(), client: "2001:db8::1".parse().ok() },
             Command::Weight { node: node(), weight: 50 },
             Command::Policy { policy: PolicyKind::PowerOfTwo },
             Command::Drain { node: node() },
@@ -230,6 +250,8 @@ mod tests {
             assert!(!line.contains('\n'), "it's one line");
             assert_eq!(Command::from_json(line.as_bytes()), Ok(command));
         }
+        let without = Command::Split { request: "GET /".to_owned(), client: None };
+        assert_eq!(Command::from_json(without.to_json().to_string().as_bytes()), Ok(without));
     }
 
     #[test]
@@ -243,6 +265,7 @@ mod tests {
                 "{\"command\": \"weight\", \"node\": \"n1\", \"weight\": 0}",
                 "`weight` is missing, or no whole number from 1 to",
             ),
+            ("{\"command\": \"split\", \"request\": \"/\", \"client\": \"x\"}", "`client` is no address as in"),
             ("{\"command\": \"policy\", \"policy\": \"lard\"}", "there is no policy `lard`: they are mix_lard, "),
         ];
         for (line, message) in wrong {

@@ -77,7 +77,11 @@ mod tests {
     #[test]
     fn every_command_is_had_by_its_form() {
         for form in Command::FORMS {
-            let value = |name: &str| Some(if name == "policy" { "round_robin" } else { "7" });
+            let value = |name: &str| match name {
+                "policy" => Some("round_robin"),
+                "client" => Some("192.0.2.1"),
+                _ => Some("7"),
+            };
             let command = form.command(value).expect("all is written");
             assert_eq!(command.to_json()["command"], form.name);
             assert_eq!(command.to_json().as_object().map(Map::len), Some(1 + form.parameters.len()));

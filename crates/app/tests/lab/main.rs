@@ -13,6 +13,7 @@ mod privileges;
 mod resets;
 mod restart;
 mod split;
+mod split_near;
 mod split_shared;
 mod spread;
 mod ways;

@@ -128,7 +128,7 @@ fn requests_are_split_and_no_client_can_tell() {
         "{given} given, {taken} taken: the others came home, and went back to the same"
     );
     assert_eq!(lab.number("cs", "leat_flows_cut_total"), 0);
-    let explained = leat::ctl::Command::Split { request: format!("GET /{}", SIZES[1]) };
+    let explained = leat::ctl::Command::Split { request: format!("GET /{}", SIZES[1]), client: None };
     let explained = leat::ctl::ask(folder.path("cluster.sock").as_ref(), &explained).expect("it answers");
     assert_eq!(explained["delegated"], true, "{explained}");
     assert!(explained["delegating_us"].as_f64().is_some_and(|us| us > 0.0), "{explained}");

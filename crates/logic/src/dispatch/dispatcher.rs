@@ -14,6 +14,7 @@ use super::node::{Load, LoadReport, Node, NodeId, NodeSet, Serves};
 use super::policy::{AnyPolicy, Ask, Candidate, Plan, PolicyKind, PolicySettings, Why};
 use super::route::HandOver;
 use super::table::TableEntry;
+use crate::network::Network;
 use crate::time::Instant;
 
 /// How a dispatcher dispatches. All of it can be changed while it runs.
@@ -55,6 +56,8 @@ pub struct NodeSettings {
     pub weight: u32,
     /// What it has.
     pub serves: Serves,
+    /// The networks whose clients it's near to.
+    pub near: Vec<Network>,
 }
 
 /// What a request was given.
@@ -83,12 +86,27 @@ pub enum Refusal {
     NobodyUp,
 }
 
+/// What those that may be chosen for a request can take together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Capacity {
+    /// Their weights.
+    pub weight: u32,
+    /// Requests that they have under way.
+    pub active: u32,
+    /// Whether they are near to the client.
+    pub is_near: bool,
+}
+
 /// Why a node is a candidate, or why not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
     /// It may be chosen.
     Candidate,
-    /// So it may, but its own replies don't reach all clients.
+    /// So it may, as it's near to the client.
+    Near,
+    /// Another one is nearer to the client.
+    Farther,
+    /// It may be chosen, but its own replies don't reach all clients.
     Proxied(Detour),
     /// It's configured for other hosts or paths.
     ServesOther,
@@ -104,6 +122,8 @@ impl fmt::Display for Standing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Standing::Candidate => f.write_str("may be chosen"),
+            Standing::Near => f.write_str("may be chosen, near to the client"),
+            Standing::Farther => f.write_str("another one is nearer to the client"),
             Standing::Proxied(detour) => write!(f, "may be chosen, {detour}"),
             Standing::ServesOther => f.write_str("serves other hosts or paths"),
             Standing::Draining => f.write_str("draining"),
@@ -203,6 +223,7 @@ impl Dispatcher {
             };
             if let Some(node) = self.node_mut(id) {
                 node.weight = weight;
+                node.near.clone_from(&settings.near);
             }
             match self.groups.iter_mut().find(|(serves, _)| *serves == settings.serves) {
                 Some((_, set)) => *set = set.with(id),
@@ -216,6 +237,7 @@ impl Dispatcher {
             name: name.to_owned(),
             weight: 1,
             seed: self.keys.node(name),
+            near: Vec::new(),
             is_draining: false,
             health: Health::new(now),
             load: Load::default(),
@@ -324,15 +346,26 @@ impl Dispatcher {
         holder.filter(|holder| self.may_choose(*holder, &anything, now)).map_or_else(|| self.choose_any(now), Ok)
     }
 
-    /// Those that may be chosen for a request: their weights together, and the requests that they have under way.
-    pub fn capacity(&mut self, facts: &Facts<'_>, now: Instant) -> (u32, u32) {
+    /// What those that may be chosen for a request can take; nothing if there is none.
+    pub fn capacity(&mut self, facts: &Facts<'_>, now: Instant) -> Capacity {
         let mut candidates = std::mem::take(&mut self.candidates);
         let is_any = self.candidates(facts, now, &mut candidates).is_ok();
-        let sum = candidates.iter().filter(|_| is_any).fold((0, 0_u32), |(share, active), candidate| {
+        let (share, active) = candidates.iter().filter(|_| is_any).fold((0, 0_u32), |(share, active), candidate| {
             (share + candidate.share / 1000, active.saturating_add(candidate.active))
         });
+        let is_near = is_any && candidates.first().is_some_and(|first| self.nearness(first.id, facts).is_some());
         self.candidates = candidates;
-        (u32::try_from(sum.0).unwrap_or(u32::MAX), sum.1)
+        Capacity { weight: u32::try_from(share).unwrap_or(u32::MAX), active, is_near }
+    }
+
+    /// Whether it may count who asks: some node is near to some clients.
+    #[must_use]
+    pub fn goes_by_client(&self) -> bool {
+        self.iter().any(|(_, node)| !node.near.is_empty())
+    }
+
+    fn nearness(&self, id: NodeId, facts: &Facts<'_>) -> Option<u8> {
+        facts.client.zip(self.node(id)).and_then(|(client, node)| node.nearness(client))
     }
 
     fn ask<'a>(&self, facts: &Facts<'_>, candidates: &'a [Candidate], now: Instant) -> Ask<'a> {
@@ -355,6 +388,10 @@ impl Dispatcher {
         if candidates.is_empty() {
             let ejected = fit(|state| matches!(state, State::Ejected(_)));
             candidates.extend(ejected.map(|(id, node)| self.candidate(id, node, now)));
+        }
+        // Of several, those that are nearest to the client; all where none is near.
+        if let Some(nearest) = candidates.iter().filter_map(|candidate| self.nearness(candidate.id, facts)).max() {
+            candidates.retain(|candidate| self.nearness(candidate.id, facts) == Some(nearest));
         }
         if candidates.is_empty() { Err(Refusal::NobodyUp) } else { Ok(()) }
     }
@@ -525,6 +562,10 @@ impl Dispatcher {
             match node.health.state(now) {
                 _ if !serving.contains(id) => Standing::ServesOther,
                 _ if node.is_draining => Standing::Draining,
+                State::Up if !is_candidate => Standing::Farther,
+                State::Up if self.nearness(id, facts).is_some() => {
+                    self.direct.detour(id).map_or(Standing::Near, Standing::Proxied)
+                }
                 State::Up => self.candidate_standing(id),
                 _ if is_candidate => Standing::LastResort,
                 state => Standing::Unfit(state),

@@ -1,5 +1,7 @@
 //! What of a request counts for a choice, and the key by which its content is remembered. Parsing is the protocol's.
 
+use std::net::IpAddr;
+
 use crate::http::Request;
 
 /// What a policy may go by. For other protocols than HTTP, `path` is whatever names the content: an object's key, a server's name.
@@ -15,6 +17,8 @@ pub struct Facts<'i> {
     pub query: Option<&'i [u8]>,
     /// The Cookie field's value (its first line).
     pub cookies: Option<&'i [u8]>,
+    /// Who asks, where it counts which nodes are near.
+    pub client: Option<IpAddr>,
 }
 
 impl<'i> Facts<'i> {
@@ -27,6 +31,7 @@ impl<'i> Facts<'i> {
             path: request.target.path,
             query: request.target.query,
             cookies: request.headers.get(b"cookie"),
+            client: None,
         }
     }
 
@@ -51,7 +56,14 @@ impl<'i> Facts<'i> {
             path: path.as_bytes(),
             query: query.map(str::as_bytes),
             cookies: None,
+            client: None,
         })
+    }
+
+    /// The same of this client's, if it's known.
+    #[must_use]
+    pub fn by(self, client: Option<IpAddr>) -> Facts<'i> {
+        Facts { client, ..self }
     }
 
     /// The last segment's ending, without its dot; `None` when it has none.

@@ -36,7 +36,7 @@ mod queueing;
 mod simulation;
 
 pub use classify::{Class, DynamicRules, QueryRule, Rule};
-pub use dispatcher::{Choice, Dispatcher, NodeSettings, Refusal, Settings, Standing};
+pub use dispatcher::{Capacity, Choice, Dispatcher, NodeSettings, Refusal, Settings, Standing};
 pub use explain::{Explanation, NodeLine};
 pub use facts::{ContentKey, Facts, KeyMaker};
 pub use health::{Health, HealthSettings, Outcome, State};

@@ -1,10 +1,12 @@
 //! What is known of a node: what it serves, and how much it has to do. Whether it's fit is `health`'s.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use super::facts::Facts;
 use super::health::Health;
 use super::limits::NODES_MAX;
+use crate::network::Network;
 use crate::serve::hosts::{HostPattern, HostTable};
 use crate::serve::path_pattern::PathPattern;
 use crate::time::Instant;
@@ -191,11 +193,20 @@ pub(super) struct Node {
     pub(super) weight: u32,
     /// Of its name; the same on every machine.
     pub(super) seed: u64,
+    /// Whose clients it's near to.
+    pub(super) near: Vec<Network>,
     pub(super) is_draining: bool,
     pub(super) health: Health,
     pub(super) load: Load,
     /// What was remembered of it up to here holds no more.
     pub(super) forgotten: Instant,
+}
+
+impl Node {
+    /// How near it is to a client: the prefix of the smallest of its networks that has it.
+    pub(super) fn nearness(&self, client: IpAddr) -> Option<u8> {
+        self.near.iter().filter(|network| network.contains(client)).map(Network::prefix).max()
+    }
 }
 
 #[cfg(test)]

@@ -105,7 +105,12 @@ fn contents(directories: usize, dynamic_share: f64) -> (Vec<Content>, Vec<f64>) 
 impl Cluster {
     fn new(settings: Settings, directories: usize, dynamic_share: f64) -> Cluster {
         let mut dispatcher = Dispatcher::new(settings, &[3; 32], 11);
-        let node = |name: &str| NodeSettings { name: name.to_owned(), weight: 100, serves: Serves::default() };
+        let node = |name: &str| NodeSettings {
+            name: name.to_owned(),
+            weight: 100,
+            serves: Serves::default(),
+            near: Vec::new(),
+        };
         let names: Vec<String> = (1..=NODES).map(|number| format!("n{number}")).collect();
         dispatcher.set_nodes(&names.iter().map(|name| node(name)).collect::<Vec<_>>(), Instant::default());
         let ids = names.iter().map(|name| dispatcher.find(name).expect("configured")).collect();

@@ -204,7 +204,8 @@ mod tests {
     fn dispatcher(policy: PolicyKind) -> Dispatcher {
         let rules = DynamicRules { methods: vec!["POST".into()], ..DynamicRules::default() };
         let mut dispatcher = Dispatcher::new(Settings { policy, rules, ..Settings::default() }, &[7; 32], 1);
-        let node = |name: &str| NodeSettings { name: name.into(), weight: 100, serves: Serves::default() };
+        let node =
+            |name: &str| NodeSettings { name: name.into(), weight: 100, serves: Serves::default(), near: Vec::new() };
         dispatcher.set_nodes(&[node("a"), node("b"), node("c")], Instant::default());
         dispatcher
     }

@@ -27,7 +27,12 @@ impl Cluster {
         let now = Instant { ns: 1_000_000_000 };
         let mut dispatcher = Dispatcher::new(Settings { policy, ..Settings::default() }, &[3; 32], 11);
         let serves = Serves::default();
-        let node = |name: &&str| NodeSettings { name: name.to_string(), weight: 100, serves: serves.clone() };
+        let node = |name: &&str| NodeSettings {
+            name: name.to_string(),
+            weight: 100,
+            serves: serves.clone(),
+            near: Vec::new(),
+        };
         dispatcher.set_nodes(&nodes.iter().map(node).collect::<Vec<_>>(), now);
         let (mut sum, weight) = (0.0, |rank: usize| 1.0 / (rank as f64 + 1.0).powf(0.8));
         let total: f64 = (0..CONTENTS).map(weight).sum();
@@ -130,7 +135,8 @@ fn a_node_that_is_busy_otherwise_sheds_its_contents() {
 #[test]
 fn what_an_entry_takes() {
     let mut dispatcher = Dispatcher::new(Settings::default(), &[3; 32], 11);
-    let node = |name: &str| NodeSettings { name: name.to_owned(), weight: 100, serves: Serves::default() };
+    let node =
+        |name: &str| NodeSettings { name: name.to_owned(), weight: 100, serves: Serves::default(), near: Vec::new() };
     dispatcher.set_nodes(&["a", "b"].map(node), Instant::default());
     let entries_max = MixLardSettings::default().entries_max;
     let now = Instant { ns: 1_000_000_000 };

@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use super::rules::{Delegation, Rules};
+use super::rules::{Delegation, Near, Rules};
 use super::{Explanation, Reason};
 use crate::dispatch::cost::{CostModel, Side, Work};
 
@@ -48,6 +48,8 @@ pub struct Loads {
     pub servers_percent: u32,
     /// Requests under way at all of them together.
     pub delegated: u32,
+    /// They are near to the client: where any is, the others don't count.
+    pub is_near: bool,
 }
 
 /// What delegating takes, of each processor.
@@ -118,7 +120,7 @@ impl Balance {
 
     /// Whether a request stays here whatever data servers have to do; then that is decided, and nobody needs to look.
     pub fn keeps(&mut self, asked: &Asked<'_>, own: &Loads) -> bool {
-        let idle_others = Loads { servers_percent: 100, delegated: 0, ..*own };
+        let idle_others = Loads { servers_percent: 100, delegated: 0, is_near: true, ..*own };
         let is_kept = !self.judge(asked, &idle_others, self.next_turn(), self.credit_ns(own)).delegates();
         is_kept && !self.decide(asked, &idle_others).delegates()
     }
@@ -178,6 +180,9 @@ impl Balance {
         if loads.servers_percent == 0 {
             return Reason::Nobody;
         }
+        if loads.is_near && self.rules.near == Near::Always {
+            return Reason::Near;
+        }
         if loads.own < self.rules.load_min {
             return Reason::Idle;
         }
@@ -205,7 +210,8 @@ mod tests {
     use super::*;
 
     const ASKED: Asked<'_> = Asked { path: b"/a", bytes: 65_536, serving: Duration::from_micros(20), is_here: true };
-    const LOADS: Loads = Loads { own: 8, at_link: 6, idle: Duration::from_secs(1), servers_percent: 100, delegated: 3 };
+    const LOADS: Loads =
+        Loads { own: 8, at_link: 6, idle: Duration::from_secs(1), servers_percent: 100, delegated: 3, is_near: false };
 
     fn balance(rules: Rules) -> Balance {
         let mut balance = Balance::default();
@@ -271,6 +277,24 @@ mod tests {
         let mut balance = balance(Rules { delegation: Delegation::Full, fraction_percent: 30, ..Rules::default() });
         let delegated = (0..1000).filter(|_| balance.decide(&ASKED, &LOADS).delegates()).count();
         assert_eq!(delegated, 300);
+    }
+
+    #[test]
+    fn what_has_a_data_server_near_is_delegated_where_that_is_said() {
+        let near = Loads { own: 1, at_link: 0, delegated: 99, is_near: true, ..LOADS };
+        let mut prefers = balance(Rules::default());
+        assert_eq!(prefers.decide(&ASKED, &near), Reason::Balanced, "nearness alone says to whom");
+        let rules = Rules { near: Near::Always, load_min: 5, size_bytes_min: 1000, ..Rules::default() };
+        let mut always = balance(rules.clone());
+        assert_eq!(always.decide(&ASKED, &near), Reason::Near);
+        assert_eq!(always.decide(&ASKED, &Loads { is_near: false, ..near }), Reason::Idle);
+        assert_eq!(always.decide(&Asked { bytes: 999, ..ASKED }, &near), Reason::Small, "other rules hold");
+        assert_eq!(always.decide(&ASKED, &Loads { servers_percent: 0, ..near }), Reason::Nobody);
+        let own = Loads { servers_percent: 0, delegated: 0, is_near: false, ..near };
+        assert!(!always.keeps(&ASKED, &own), "a data server may be near");
+        let mut halves = balance(Rules { fraction_percent: 50, ..rules });
+        let delegated = (0..100).filter(|_| halves.decide(&ASKED, &near).delegates()).count();
+        assert_eq!(delegated, 50);
     }
 
     #[test]

@@ -26,7 +26,7 @@ pub struct Explanation {
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let us = |time: Duration| time.as_secs_f64() * 1e6;
-        let Loads { own, at_link, servers_percent, delegated, .. } = self.loads;
+        let Loads { own, at_link, servers_percent, delegated, is_near, .. } = self.loads;
         let what = if self.reason.delegates() { "is delegated" } else { "is answered here" };
         writeln!(f, "{what}: {}", self.reason)?;
         writeln!(f, "  {} bytes: serving them takes {:.1} us of the processor here", self.bytes, us(self.serving))?;
@@ -34,6 +34,7 @@ impl fmt::Display for Explanation {
         writeln!(f, "  delegating them takes {:.1} us here and {:.1} us more there", us(here), us(data_server))?;
         writeln!(f, "  under way here: {own}, {at_link} of them waiting for its link")?;
         writeln!(f, "  idle time to spend: {:.1} ms", us(self.credit) / 1e3)?;
-        writeln!(f, "  under way at data servers: {delegated}, for a weight of {servers_percent}")
+        let which = if is_near { "data servers near to the client" } else { "data servers" };
+        writeln!(f, "  under way at {which}: {delegated}, for a weight of {servers_percent}")
     }
 }

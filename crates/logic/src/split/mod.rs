@@ -18,7 +18,7 @@ mod simulation;
 
 pub use balance::{Asked, Balance, DELEGATING, Loads, Price};
 pub use explain::Explanation;
-pub use rules::{Delegation, Rules};
+pub use rules::{Delegation, Near, Rules};
 
 /// Why a request is delegated, or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -26,6 +26,9 @@ pub enum Reason {
     /// `delegation = "full"`.
     #[error("everything that may be delegated is")]
     Full,
+    /// A data server is near to the client, and `near = "always"`.
+    #[error("a data server is near to the client, and `near` is \"always\"")]
+    Near,
     /// The data servers have less to do.
     #[error("the data servers have less to do than this server")]
     Relieves,
@@ -62,6 +65,6 @@ impl Reason {
     /// Whether it's one for delegating.
     #[must_use]
     pub fn delegates(self) -> bool {
-        matches!(self, Reason::Full | Reason::Relieves)
+        matches!(self, Reason::Full | Reason::Near | Reason::Relieves)
     }
 }

@@ -14,6 +14,16 @@ pub enum Delegation {
     Full,
 }
 
+/// What a data server that is near to the client changes, beside whose the request is if it's delegated.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Near {
+    /// Nothing: how much is delegated goes by the loads.
+    #[default]
+    Prefer,
+    /// What may be delegated is, whatever there is to do.
+    Always,
+}
+
 /// What may be delegated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rules {
@@ -27,6 +37,8 @@ pub struct Rules {
     pub fraction_percent: u8,
     /// Requests under way at the connection server, from which on.
     pub load_min: u32,
+    /// What nearness changes.
+    pub near: Near,
     /// Requests that a data server answers on one connection before it gives it back; 1 and more.
     pub requests_max: u32,
 }
@@ -39,6 +51,7 @@ impl Default for Rules {
             size_bytes_min: 0,
             fraction_percent: 100,
             load_min: 0,
+            near: Near::default(),
             requests_max: 10,
         }
     }

@@ -179,6 +179,7 @@ impl World {
             idle: self.own.idle(now_ns),
             servers_percent: 100 * self.data.len() as u32,
             delegated: self.data.iter().map(|server| server.under_way).sum(),
+            is_near: false,
         };
         let asked = Asked { path: b"/", bytes: 1, serving: Duration::from_nanos(self.costs.serving_ns), is_here: true };
         self.balance.decide(&asked, &loads).delegates()

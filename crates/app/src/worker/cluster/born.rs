@@ -196,10 +196,10 @@ impl<H: Host> Worker<H> {
         }
         let facts = Facts::of(request);
         if let Some(split) = &home.split {
-            // Where some are kept, each is looked at.
-            let delegates_all = split.balance.delegates_all();
-            let choice = home.dispatcher.choose(&facts, now).ok()?;
-            return Some(Choice { stands: choice.stands && delegates_all, ..choice });
+            // Where some are kept, each is looked at; and where another client's may begin elsewhere.
+            let are_alike = split.balance.delegates_all() && !home.dispatcher.goes_by_client();
+            let choice = home.dispatcher.choose(&facts.by(Some(arrival.key.client.ip())), now).ok()?;
+            return Some(Choice { stands: choice.stands && are_alike, ..choice });
         }
         home.dispatcher.bear(&facts, arrival.key.client.ip(), ROUND_TRIP, now)
     }

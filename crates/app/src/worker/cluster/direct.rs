@@ -111,6 +111,12 @@ impl Home {
         ends.map(|(_, client)| client.ip())
     }
 
+    /// The client of a connection, where it counts which data server is near to it.
+    pub(super) fn client_who_counts(&self, socket: Socket) -> Option<IpAddr> {
+        let ends = self.dispatcher.goes_by_client().then(|| socket::ends(&Borrowed(socket)).ok()).flatten();
+        ends.map(|(_, client)| client.ip())
+    }
+
     /// Whether the client of a connection that is here as an image may hear a node's worker.
     pub(super) fn is_heard(&self, server: ServerId, image: Option<&Image>, now: Instant) -> bool {
         let client = image.and_then(|image| image.tcp.as_ref()).map(|tcp| tcp.remote.ip());

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use leat_host::reactor::{Reactor, Token};
 use leat_host::steering::{self, FlowKey, Heard};
 use leat_logic::dispatch::cost::{Side, Way, Ways, Work};
-use leat_logic::dispatch::{Dispatcher, Facts, LoadReport, NodeId, Outcome, Whence};
+use leat_logic::dispatch::{Capacity, Dispatcher, Facts, LoadReport, NodeId, Outcome, Whence};
 use leat_logic::handoff;
 use leat_logic::handoff::{
     CutReason, Destination, FlowId, Generation, Image, Load, Resets, ServerId, SessionId, Target,
@@ -287,8 +287,8 @@ impl Home {
 
     /// Beside what there is to do here, how much there is at those nodes that may be chosen for a request.
     pub(super) fn loads(&mut self, own: Loads, facts: &Facts<'_>, now: Instant) -> Loads {
-        let (servers_percent, delegated) = self.dispatcher.capacity(facts, now);
-        Loads { servers_percent, delegated, ..own }
+        let Capacity { weight, active, is_near } = self.dispatcher.capacity(facts, now);
+        Loads { servers_percent: weight, delegated: active, is_near, ..own }
     }
 
     /// Which node would get a request and why, in words.
@@ -606,8 +606,8 @@ impl<H: Host> Worker<H> {
     pub(in crate::worker) fn answer_question(&mut self, question: Question) {
         let now = self.now;
         self.read_begun();
-        if let Command::Split { request } = &question.command {
-            let answer = self.explain_split(request);
+        if let Command::Split { request, client } = &question.command {
+            let answer = self.explain_split(request, *client);
             return question.answer(answer);
         }
         if question.command == Command::Ports {

@@ -2,6 +2,7 @@
 //! with the first request that is this server's again. And the data server's: which request that is (`docs/decisions/0013-request-splitting.md`).
 
 use std::collections::{BTreeMap, VecDeque};
+use std::net::IpAddr;
 use std::time::Duration;
 
 use leat_host::reactor::{Reactor, Token};
@@ -168,13 +169,15 @@ impl<H: Host> Worker<H> {
         let own = self.own_load();
         // This one is under way and waits for nothing.
         let own = Loads { at_link: own.at_link.saturating_sub(1), ..own };
+        let socket = self.connections[token].socket;
         let Some(exchange) = self.connections[token].exchange.as_mut() else { return false };
         let Some(Part::Home(home)) = self.cluster.as_mut().map(|cluster| &mut cluster.part) else { return false };
         let asked = Asked { path: &exchange.path, bytes, serving, is_here: true };
         let is_kept = home.split.as_mut().is_none_or(|split| split.balance.keeps(&asked, &own));
         let is_delegated = !is_kept && {
             let request = Request::read_again(&exchange.head);
-            let loads = home.loads(own, &request.as_ref().map(Facts::of).unwrap_or_default(), self.now);
+            let facts = request.as_ref().map(Facts::of).unwrap_or_default().by(home.client_who_counts(socket));
+            let loads = home.loads(own, &facts, self.now);
             home.split.as_mut().is_some_and(|split| split.balance.decide(&asked, &loads).delegates())
         };
         if !is_delegated {
@@ -198,8 +201,10 @@ impl<H: Host> Worker<H> {
         let cluster = self.cluster.as_mut()?;
         let Part::Home(home) = &mut cluster.part else { return None };
         home.steering.as_ref()?;
-        let node = home.dispatcher.choose(&Facts::of(&request), self.now).ok()?.node;
-        let client = home.client_in_doubt(self.connections[token].socket);
+        let socket = self.connections[token].socket;
+        let facts = Facts::of(&request).by(home.client_who_counts(socket));
+        let node = home.dispatcher.choose(&facts, self.now).ok()?.node;
+        let client = home.client_in_doubt(socket);
         client.is_none_or(|client| home.dispatcher.direct().allows(node, client, self.now)).then_some(())?;
         let flow = match cluster.flows.at(token) {
             Some(flow) => flow,
@@ -216,11 +221,11 @@ impl<H: Host> Worker<H> {
     /// request is this server's. A socket that is made for it would be taken apart again at once.
     pub(super) fn lends_on(&mut self, flow: FlowId, image: &Image, giver: ServerId) -> Option<ServerId> {
         let request = Request::read_again(&image.http.head)?;
-        let is_delegated = self.judge_elsewhere(&request, image.tcp.as_ref()?, |balance, asked, loads| {
-            balance.decide(asked, loads).delegates()
-        })?;
+        let tcp = image.tcp.as_ref()?;
+        let is_delegated =
+            self.judge_elsewhere(&request, tcp, |balance, asked, loads| balance.decide(asked, loads).delegates())?;
         let Some(Part::Home(home)) = self.cluster.as_mut().map(|cluster| &mut cluster.part) else { return None };
-        let facts = Facts::of(&request);
+        let facts = Facts::of(&request).by(Some(tcp.remote.ip()));
         let server = is_delegated.then(|| home.lend_on(self.now, flow, giver, (&facts, image))).flatten();
         match (server, &mut home.split) {
             (Some(_), _) => self.metrics.requests_delegated.increment(),
@@ -265,7 +270,7 @@ impl<H: Host> Worker<H> {
         let own = self.own_load();
         let own = Loads { own: own.own + 1, ..own };
         let Some(Part::Home(home)) = self.cluster.as_mut().map(|cluster| &mut cluster.part) else { return None };
-        let loads = home.loads(own, &Facts::of(request), self.now);
+        let loads = home.loads(own, &Facts::of(request).by(Some(tcp.remote.ip())), self.now);
         Some(judge(&mut home.split.as_mut()?.balance, &asked, &loads))
     }
 
@@ -401,8 +406,9 @@ impl<H: Host> Worker<H> {
     }
 
     /// What would become of a request, and why.
-    pub(super) fn explain_split(&mut self, written: &str) -> Result<Value, String> {
+    pub(super) fn explain_split(&mut self, written: &str, client: Option<IpAddr>) -> Result<Value, String> {
         let facts = Facts::written(written).ok_or("write a request as in 'GET /path' or 'GET http://host/path'")?;
+        let facts = facts.by(client);
         let now = self.now;
         let (path, bytes) = self.size_of(&facts)?;
         let (own, serving) = (self.own_load(), self.serving_time(bytes));
@@ -414,6 +420,12 @@ impl<H: Host> Worker<H> {
         let choice = home.explain_choice(&facts, now);
         let Some(split) = &home.split else { return Err("this leat isn't a connection server".to_owned()) };
         let explanation = split.balance.explain(&Asked { path: &path, bytes, serving, is_here: true }, &loads);
+        let lacks_client = client.is_none() && home.dispatcher.goes_by_client();
+        let note = if lacks_client {
+            "that is of a client to whom no data server is near: name one by --client\n"
+        } else {
+            ""
+        };
         let us = |time: Duration| time.as_secs_f64() * 1e6;
         Ok(json!({
             "delegated": explanation.reason.delegates(),
@@ -423,7 +435,8 @@ impl<H: Host> Worker<H> {
             "data_server_us": us(explanation.price.data_server),
             "under_way": loads.own,
             "under_way_delegated": loads.delegated,
-            "text": format!("{explanation}if it were delegated: {choice}"),
+            "near": loads.is_near,
+            "text": format!("{explanation}{note}if it were delegated: {choice}"),
         }))
     }
 

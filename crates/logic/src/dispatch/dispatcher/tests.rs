@@ -10,7 +10,7 @@ fn at(seconds: u64) -> Instant {
 
 fn node(name: &str, paths: &[&str]) -> NodeSettings {
     let paths: Vec<_> = paths.iter().map(|path| PathPattern::parse(path).expect("a pattern")).collect();
-    NodeSettings { name: name.to_owned(), weight: 100, serves: Serves::new(&[], &paths) }
+    NodeSettings { name: name.to_owned(), weight: 100, serves: Serves::new(&[], &paths), near: Vec::new() }
 }
 
 fn dispatcher(policy: PolicyKind, nodes: &[NodeSettings]) -> Dispatcher {
@@ -186,4 +186,58 @@ dynamic (by its extension) request under the policy mix_lard
     let text = dispatcher.explain(&facts("/x"), at(11)).to_string();
     assert!(text.contains("goes nowhere: no node serves this host and path"), "{text}");
     assert_eq!(dispatcher.settings().rules.classify(&facts("/y.php")), Class::Dynamic(Rule::Extension));
+}
+
+#[test]
+fn the_nearest_nodes_that_are_well_are_chosen_of() {
+    let network = |text: &str, prefix| Network::new(text.parse().expect("an address"), prefix).expect("a network");
+    let near = |name: &str, near: &[Network]| NodeSettings { near: near.to_vec(), ..node(name, &[]) };
+    let (wide, narrow) = (network("10.0.0.0", 8), network("10.8.0.0", 16));
+    let nodes = [
+        near("a", &[wide]),
+        near("b", &[wide, narrow]),
+        near("c", &[narrow]),
+        near("d", &[network("2001:db8:8::", 48)]),
+        node("e", &[]),
+    ];
+    let mut dispatcher = dispatcher(PolicyKind::RoundRobin, &nodes);
+    assert!(dispatcher.goes_by_client());
+    let chosen = |dispatcher: &mut Dispatcher, client: &str| {
+        let facts = facts("/x").by(client.parse().ok());
+        let mut names: Vec<_> = (0..10)
+            .map(|_| {
+                dispatcher.choose(&facts, at(1)).map(|choice| dispatcher.name(choice.node).to_owned()).expect("one")
+            })
+            .collect();
+        names.sort();
+        names.dedup();
+        names.concat()
+    };
+    assert_eq!(chosen(&mut dispatcher, "10.8.1.1"), "bc", "the longest prefix counts");
+    assert_eq!(chosen(&mut dispatcher, "10.9.1.1"), "ab");
+    assert_eq!(chosen(&mut dispatcher, "::ffff:10.9.1.1"), "ab", "it's an IPv4 address");
+    assert_eq!(chosen(&mut dispatcher, "2001:db8:8::1"), "d");
+    assert_eq!(chosen(&mut dispatcher, "192.0.2.1"), "abcde", "near to none");
+    assert_eq!(chosen(&mut dispatcher, ""), "abcde", "nobody knows whose it is");
+
+    let far = Capacity { weight: 500, active: 0, is_near: false };
+    assert_eq!(dispatcher.capacity(&facts("/x").by("192.0.2.1".parse().ok()), at(1)), far);
+    let client = "10.8.1.1".parse().ok();
+    let (b, c) = (dispatcher.find("b").expect("configured"), dispatcher.find("c").expect("configured"));
+    dispatcher.begin(b);
+    let two = Capacity { weight: 200, active: 1, is_near: true };
+    assert_eq!(dispatcher.capacity(&facts("/x").by(client), at(1)), two, "only those that are near");
+    let explanation = dispatcher.explain(&facts("/x").by(client), at(1));
+    let standings: Vec<_> = explanation.nodes.iter().map(|line| line.standing).collect();
+    let (near, farther) = (Standing::Near, Standing::Farther);
+    assert_eq!(standings, [farther, near, near, farther, farther]);
+
+    dispatcher.set_draining(c, true, at(1));
+    assert_eq!(chosen(&mut dispatcher, "10.8.1.1"), "b");
+    dispatcher.link_changed(b, false, at(1));
+    assert_eq!(chosen(&mut dispatcher, "10.8.1.1"), "a", "the next one");
+    let a = dispatcher.find("a").expect("configured");
+    dispatcher.set_draining(a, true, at(1));
+    assert_eq!(chosen(&mut dispatcher, "10.8.1.1"), "de", "as if there were no networks");
+    assert!(!dispatcher.capacity(&facts("/x").by(client), at(1)).is_near);
 }
