@@ -6,6 +6,8 @@
 mod half_closed;
 mod provided_buffers;
 mod receive;
+#[cfg(test)]
+mod refused;
 mod send;
 
 use std::collections::VecDeque;
@@ -131,7 +133,7 @@ impl IoUring {
     /// # Errors
     /// io_uring is refused (seccomp, sysctl), lacks something we need (Linux 6.1), or locked memory is used up: use epoll then.
     pub fn new() -> io::Result<IoUring> {
-        let ring: Ring = Ring::builder()
+        let mut ring: Ring = Ring::builder()
             .setup_single_issuer()
             .setup_defer_taskrun()
             .setup_taskrun_flag()
@@ -151,6 +153,7 @@ impl IoUring {
         let _ = ring.submitter().register_iowq_max_workers(&mut [0, KERNEL_THREADS_MAX]);
         // Only spares a look-up for each call.
         let _ = ring.submitter().register_ring_fd();
+        try_out(&mut ring)?;
         Ok(IoUring {
             ring,
             buffers,
@@ -353,6 +356,22 @@ impl IoUring {
         let count = self.completed.len().min(COMPLETIONS_MAX - count);
         completions.extend(self.completed.drain(..count));
         Ok(())
+    }
+}
+
+/// Some sandboxes have rings made and refuse to have them entered: that must show while epoll can be used instead.
+fn try_out(ring: &mut Ring) -> io::Result<()> {
+    // SAFETY: what does nothing points to nothing.
+    unsafe { ring.submission().push(&opcode::Nop::new().build()) }.map_err(io::Error::other)?;
+    while let Err(error) = ring.submit_and_wait(1) {
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+    match ring.completion().next().map(|entry| entry.result()) {
+        Some(result) if result < 0 => Err(io::Error::from_raw_os_error(-result)),
+        Some(_) => Ok(()),
+        None => Err(io::Error::other("nothing is completed")),
     }
 }
 
