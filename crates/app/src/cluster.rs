@@ -10,6 +10,7 @@ use clap::{ArgMatches, Args, FromArgMatches, Subcommand};
 use leat::config::{self, ClusterFlags, NodeFlags, Part, Role};
 use leat::supervisor::Source;
 use leat::{console, ctl, lab};
+use serde_json::Value;
 
 /// `leat dispatch`.
 #[derive(Args)]
@@ -314,10 +315,10 @@ impl Drain {
 
     fn wait(&self) -> Result<(), String> {
         let started = Instant::now();
-        let begun = ctl::ask(&self.socket, &ctl::Command::Drain { node: self.node.clone() })?;
+        let begun = self.ask(started, &ctl::Command::Drain { node: self.node.clone() })?;
         console::print(ctl::show(&begun, false));
         loop {
-            let answer = ctl::ask(&self.socket, &ctl::Command::Flows)?;
+            let answer = self.ask(started, &ctl::Command::Flows)?;
             let left = answer["nodes"][&self.node].as_u64().unwrap_or(0);
             // Who has none at the moment may not be known yet to take none.
             if left == 0 && answer["may_begin"].as_u64().unwrap_or(0) == 0 {
@@ -335,6 +336,16 @@ impl Drain {
             }
             thread::sleep(DRAIN_LOOK);
         }
+    }
+
+    /// The timeout is that of the whole command: who doesn't answer is waited for no longer than there is time left, or a moment if there is none.
+    fn ask(&self, started: Instant, command: &ctl::Command) -> Result<Value, String> {
+        let timeout = Duration::from_secs(self.timeout);
+        let left = timeout.saturating_sub(started.elapsed()).max(DRAIN_LOOK);
+        ctl::ask_within(&self.socket, command, left).map_err(|error| match started.elapsed() >= timeout {
+            true => format!("{error}; {} may still have connections after {} s", self.node, self.timeout),
+            false => error,
+        })
     }
 }
 

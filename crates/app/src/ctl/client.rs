@@ -3,6 +3,8 @@
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::sync::mpsc;
+use std::thread;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -19,6 +21,27 @@ const ANSWER_BYTES_MAX: u64 = 64 << 20;
 /// # Errors
 /// It can't be reached, or says why it can't answer.
 pub fn ask(socket: &Path, command: &Command) -> Result<Value, String> {
+    ask_within(socket, command, TIMEOUT)
+}
+
+/// The same for somebody who waits no longer than this, however far it has come. No longer than [`ask`] in any case.
+///
+/// # Errors
+/// As [`ask`], or the time is over.
+pub fn ask_within(socket: &Path, command: &Command, time: Duration) -> Result<Value, String> {
+    let time = time.min(TIMEOUT);
+    let (told, answer) = mpsc::channel();
+    let (path, command) = (socket.to_owned(), command.clone());
+    // A connect waits without limit where nobody accepts and the queue is full, and a limit for each read is none for all of them. What still waits
+    // when the time is over ends by its own timeout, or with the process.
+    thread::spawn(move || told.send(converse(&path, &command)));
+    answer.recv_timeout(time).unwrap_or_else(|_| {
+        let tenths = (time.as_secs_f64() * 10.0).ceil() / 10.0;
+        Err(format!("{}: there was no answer in {tenths} s", socket.display()))
+    })
+}
+
+fn converse(socket: &Path, command: &Command) -> Result<Value, String> {
     let wrong = |error: std::io::Error| {
         format!("{}: {error}; is leat running there, with `socket` in [admin]?", socket.display())
     };
@@ -77,6 +100,17 @@ mod tests {
             assert!(told.ends_with("there was no whole answer"), "{told}");
         }
         answering.join().expect("both were answered");
+        std::fs::remove_file(&socket).expect("it's there");
+    }
+
+    #[test]
+    fn who_does_not_answer_is_waited_for_no_longer_than_asked() {
+        let socket = std::env::temp_dir().join(format!("leat-ctl-still-{}.sock", std::process::id()));
+        let _listener = UnixListener::bind(&socket).expect("the name is free");
+        let began = std::time::Instant::now();
+        let told = ask_within(&socket, &Command::Nodes, Duration::from_millis(120)).expect_err("it stands still");
+        assert!(told.ends_with("there was no answer in 0.2 s"), "{told}");
+        assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
         std::fs::remove_file(&socket).expect("it's there");
     }
 

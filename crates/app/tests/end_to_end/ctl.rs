@@ -3,9 +3,9 @@
 use std::ffi::OsStr;
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::support::server::{binary, run, signal, write_configuration};
 use crate::support::{Client, Directory, Reactor, Server, eventually};
@@ -67,6 +67,20 @@ fn a_running_server_answers_at_its_socket() {
     server.signal("TERM");
     assert!(server.wait_for_end().success());
     assert!(!socket.exists(), "nobody is there to be asked");
+}
+
+#[test]
+fn a_drain_gives_up_in_time_where_nobody_answers() {
+    // As a process that stands still: the kernel takes the connection, and that's all.
+    let directory = Directory::new();
+    let socket = directory.at("ctl.sock");
+    let _listener = UnixListener::bind(&socket).unwrap();
+    let began = Instant::now();
+    let arguments = [OsStr::new("drain"), OsStr::new("n1"), OsStr::new("--timeout"), OsStr::new("1")];
+    let (code, _, errors) = run(&[&arguments[..], &[OsStr::new("--socket"), socket.as_os_str()]].concat());
+    assert!(began.elapsed() < Duration::from_secs(8), "{:?}", began.elapsed());
+    assert!(code == Some(1) && errors.contains("there was no answer"), "{errors}");
+    assert!(errors.contains("n1 may still have connections"), "{errors}");
 }
 
 #[test]
