@@ -370,6 +370,19 @@ mod tests {
     }
 
     #[test]
+    fn without_a_limit_only_overload_refuses() {
+        let at = |ms: u64| Instant { ns: 1_000_000_000 + ms * 1_000_000 };
+        for (limit_ns, waits_on) in [(u64::MAX, true), (QUEUE_DELAY_MAX_NS, false)] {
+            let limits = SiteLimits { queue_delay_max_ns: limit_ns, ..SiteLimits::default() };
+            let mut site = Site { limits, ..site(300, 1.0) };
+            (0..200).for_each(|_| assert!(site.arrive()));
+            // An hour late, and the first that is: that's no overload yet.
+            assert_eq!(site.start(at(0), at(3_600_000), true), waits_on);
+            assert!(!site.start(at(0), at(3_600_060), true), "all have been late for longer than a burst");
+        }
+    }
+
+    #[test]
     fn what_waits_between_two_turns_of_a_small_share_is_not_refused() {
         let mut site = site(300, 0.01);
         for turn in 1..100_u64 {
