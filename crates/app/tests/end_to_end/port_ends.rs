@@ -212,7 +212,23 @@ fn a_client_that_is_cut_counts_as_one_failed_request_however_much_it_has_asked(r
     assert_eq!(error.kind(), ErrorKind::ConnectionReset);
 }
 
+fn a_mistake_is_told_after_the_answers_to_what_came_before(reactor: Reactor) {
+    let directory = Directory::new();
+    let nodes = Nodes::start(2, |_, stream| answer_gets(&stream, b"v"));
+    let server = dispatch(reactor, &directory, 2, nodes.port, "protocol = \"redis\"");
+    let gets: String = ('a'..='z').map(|key| format!("*2\r\n$3\r\nGET\r\n$1\r\n{key}\r\n")).collect();
+    for (turn, wrong) in (1..).zip([&b"!\r\n"[..], b"*x\r\n", b"*2\r\n$3\r\nGET\r\n!1\r\na\r\n"]) {
+        let mut client = connect(server.address());
+        client.write_all(&[gets.as_bytes(), wrong].concat()).unwrap();
+        hear(&mut client, &b"$1\r\nv\r\n".repeat(26));
+        let told = rest(&mut client);
+        assert!(told.starts_with(b"-ERR Protocol error: ") && told.ends_with(b"\r\n"), "{}", told.escape_ascii());
+        assert_eq!((count(&server, "mistakes_total"), count(&server, "failures_total")), (turn, 0));
+    }
+}
+
 on_both_reactors!(
+    a_mistake_is_told_after_the_answers_to_what_came_before,
     a_client_that_is_cut_counts_as_one_failed_request_however_much_it_has_asked,
     each_request_to_a_node_that_is_away_goes_where_its_key_is_asked_for_later,
     a_request_s_time_begins_with_its_first_byte,

@@ -164,7 +164,9 @@ fn who_does_not_say_where_a_request_goes_is_refused_in_time() {
         (Protocol::Iiop, [giop::tests::request_of(2, false, 1, true, &[b'k'; 5000])].concat()),
     ] {
         let mut session = Session::new(protocol, LIMITS, true);
-        assert!(session.client_step(&endless[..LIMITS.head_bytes_max], false).is_err(), "{protocol}");
+        let step = session.client_step(&endless[..LIMITS.head_bytes_max], false);
+        let is_told = session.mistake().is_some() && step == Ok(ClientStep::End);
+        assert!(is_told || step.is_err(), "{protocol}");
     }
 }
 
@@ -257,4 +259,48 @@ fn whose_answer_depends_on_others_is_told_apart_once_it_is_next() {
     assert_eq!(session.node_step(leg, b"*-1\r\n"), Ok(NodeStep::Give(5)));
     assert!(session.gave(leg, 5));
     assert_eq!((session.awaited(), session.owed(leg)), (None, 0));
+}
+
+#[test]
+fn a_mistake_is_told_after_the_answers_that_are_owed() {
+    let (get, half) = (&b"GET a\r\n"[..], &b"*3\r\n$3\r\nSET\r\n$1\r\na\r\n"[..]);
+    for begun in [&[get][..], &[get, half]] {
+        let mut session = Session::new(Protocol::Redis, LIMITS, true);
+        let mut leg = None;
+        for said in begun {
+            assert!(matches!(session.client_step(said, false), Ok(ClientStep::Choose(Some(_)))));
+            let leg = *leg.get_or_insert_with(|| session.open().expect("there is room").0);
+            assert!(session.assign(leg));
+            assert_eq!(session.client_step(said, false), Ok(ClientStep::Forward(leg, said.len())));
+            session.took(said.len());
+        }
+        let leg = leg.expect("it was opened");
+        assert_eq!(session.client_step(b"!\r\n", false), Ok(ClientStep::End));
+        assert!(session.mistake().is_some() && session.has_said_goodbye() && !session.is_idle());
+        assert_eq!(session.given_up(), (begun.len() == 2).then_some(leg), "what was begun is nobody's work any more");
+        assert_eq!((session.owed(leg), session.own_words()), (1, None), "another's turn comes first");
+        assert_eq!(session.node_step(leg, b"$-1\r\n"), Ok(NodeStep::Give(5)));
+        assert!(session.gave(leg, 5));
+        let told = session.own_words().expect("words");
+        assert!(told.starts_with(b"-ERR Protocol error: ") && told.ends_with(b"\r\n"), "{}", told.escape_ascii());
+        assert!(session.is_idle() && !session.is_needed(leg));
+    }
+}
+
+#[test]
+fn a_mistake_in_a_request_whose_answer_has_begun_is_told_after_it() {
+    let mut session = Session::new(Protocol::Redis, LIMITS, true);
+    let half = b"*3\r\n$3\r\nSET\r\n$1\r\na\r\n";
+    assert!(matches!(session.client_step(half, false), Ok(ClientStep::Choose(Some(_)))));
+    let leg = session.open().expect("there is room").0;
+    session.assign(leg);
+    assert_eq!(session.client_step(half, false), Ok(ClientStep::Forward(leg, half.len())));
+    session.took(half.len());
+    // As a node may that wants no more of it.
+    assert_eq!(session.node_step(leg, b"-ERR no\r\n"), Ok(NodeStep::Give(9)));
+    assert!(!session.gave(leg, 4));
+    assert_eq!(session.client_step(b"!\r\n", false), Ok(ClientStep::End));
+    assert_eq!((session.given_up(), session.own_words()), (None, None));
+    assert!(session.gave(leg, 5));
+    assert!(session.own_words().is_some() && session.is_idle());
 }

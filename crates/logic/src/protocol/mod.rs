@@ -149,6 +149,11 @@ pub trait Parser: Send + fmt::Debug {
     fn unavailable(&self) -> &'static [u8] {
         b""
     }
+
+    /// What a client is told of its mistake before the connection ends; empty where there are no words for it.
+    fn explain(&self, _mistake: Mistake) -> Vec<u8> {
+        Vec::new()
+    }
 }
 
 /// Finds answers in what a node says.

@@ -150,6 +150,7 @@ pub struct Session {
     sent: BTreeMap<u32, Sent>,
     /// Who has a request that nobody waits for any more, which the caller hasn't heard yet.
     given_up: Option<Leg>,
+    mistake: Option<Mistake>,
     /// What every node is told before all else, and the bytes of each request in it.
     prologue: Vec<u8>,
     prologue_requests: Vec<usize>,
@@ -175,6 +176,7 @@ impl Session {
             speaking: None,
             sent: BTreeMap::new(),
             given_up: None,
+            mistake: None,
             prologue: Vec::new(),
             prologue_requests: Vec::new(),
             requests: 0,
@@ -228,6 +230,12 @@ impl Session {
         self.state == State::Ended
     }
 
+    /// What the client has said that isn't the protocol. It's told by words of our own.
+    #[must_use]
+    pub fn mistake(&self) -> Option<Mistake> {
+        self.mistake
+    }
+
     /// Requests that count as a leg's work: those that were assigned to it and aren't answered.
     #[must_use]
     pub fn owed(&self, leg: Leg) -> usize {
@@ -254,8 +262,40 @@ impl Session {
     /// What is to be done with what the client has said and nobody has taken. `is_all`: it says no more.
     ///
     /// # Errors
-    /// It can't go on.
+    /// It can't go on, and there are no words for it.
     pub fn client_step<'i>(&mut self, input: &'i [u8], is_all: bool) -> Result<ClientStep<'i>, Mistake> {
+        match self.next_step(input, is_all) {
+            Err(mistake) if self.explain(mistake) => Ok(ClientStep::End),
+            step => step,
+        }
+    }
+
+    /// Has the client hear what is wrong once it has heard all that it's owed. False where there is no way to say so.
+    fn explain(&mut self, mistake: Mistake) -> bool {
+        let words = self.parser.explain(mistake);
+        if words.is_empty() || self.order == Some(Order::Answers) {
+            return false;
+        }
+        if let State::Request(Some(leg)) = self.state {
+            self.give_up_last(leg);
+        }
+        self.say(words);
+        self.state = State::Ended;
+        self.mistake = Some(mistake);
+        true
+    }
+
+    /// The last request can't be told to the end: its node will never answer it, unless it has begun to already.
+    fn give_up_last(&mut self, leg: Leg) {
+        let node = &mut self.nodes[leg];
+        let is_speaking = node.left.bytes > 0 && node.expected.len() == 1;
+        if self.beginning.is_answered && !is_speaking && node.expected.pop_back().is_some() {
+            self.turns.pop_back();
+            self.given_up = Some(leg);
+        }
+    }
+
+    fn next_step<'i>(&mut self, input: &'i [u8], is_all: bool) -> Result<ClientStep<'i>, Mistake> {
         match self.state {
             State::Ended => Ok(ClientStep::End),
             State::Passing(leg) if !input.is_empty() => Ok(ClientStep::Forward(leg, input.len())),
@@ -302,7 +342,7 @@ impl Session {
                     self.sent.remove(&id);
                 }
                 self.state = State::Request(to);
-                self.client_step(input, is_all)
+                self.next_step(input, is_all)
             }
             Scope::Cancels(id) => {
                 let sent = self.sent.remove(&id);
@@ -314,13 +354,13 @@ impl Session {
                     self.given_up = Some(leg);
                 }
                 self.state = State::Request(sent.map(|sent| sent.leg));
-                self.client_step(input, is_all)
+                self.next_step(input, is_all)
             }
             Scope::Nobody(words) => {
                 self.requests += 1;
                 self.say(words);
                 self.state = State::Request(None);
-                self.client_step(input, is_all)
+                self.next_step(input, is_all)
             }
             Scope::Ends(words) => {
                 self.say(words);

@@ -32,6 +32,8 @@ pub(super) enum End {
     Late,
     /// Somebody doesn't keep to the protocol.
     Mistake(Mistake),
+    /// The client doesn't, and has been told so after all that it was owed.
+    Told(Mistake),
     /// A balancer doesn't tell who its client is.
     BadHeader(BadHeader),
     /// More than this worker takes on.
@@ -51,7 +53,7 @@ impl From<Mistake> for End {
 impl End {
     /// Whether what both have heard is all there was; `is_held`: bytes lie here that they haven't heard.
     fn is_clean(self, is_held: bool) -> bool {
-        matches!(self, End::Done) || matches!(self, End::Idle | End::Stopped) && !is_held
+        matches!(self, End::Done | End::Told(_)) || matches!(self, End::Idle | End::Stopped) && !is_held
     }
 }
 
@@ -65,7 +67,7 @@ impl fmt::Display for End {
             End::NoNode => f.write_str("no node"),
             End::Idle => f.write_str("idle"),
             End::Late => f.write_str("late"),
-            End::Mistake(mistake) => mistake.fmt(f),
+            End::Mistake(mistake) | End::Told(mistake) => mistake.fmt(f),
             End::BadHeader(error) => error.fmt(f),
             End::Overloaded => f.write_str("overloaded"),
             End::Stopped => f.write_str("stopped"),
@@ -119,7 +121,7 @@ impl<H: Host> Worker<H> {
         }
         let site = relay.settings.site.clone();
         let metrics = &site.metrics.port;
-        if matches!(end, End::Mistake(_) | End::Late | End::Unfinished) {
+        if matches!(end, End::Mistake(_) | End::Told(_) | End::Late | End::Unfinished) {
             metrics.mistakes.increment();
         }
         if matches!(end, End::NodeGone | End::NoNode) {

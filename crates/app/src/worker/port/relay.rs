@@ -198,7 +198,13 @@ impl<H: Host> Worker<H> {
             ClientStep::NeedMore if is_all && (!bytes.is_empty() || relay.session.is_in_request()) => {
                 Err(End::Unfinished)
             }
-            ClientStep::NeedMore | ClientStep::Wait | ClientStep::End => Ok(false),
+            ClientStep::NeedMore | ClientStep::Wait => Ok(false),
+            ClientStep::End => {
+                // Nobody wants what else has come, and a socket that is closed on it would be reset before the client has read all.
+                let bytes = client.bytes().len();
+                self.drop_from(relay.token, bytes);
+                Ok(false)
+            }
             ClientStep::Choose(facts) => {
                 let Some(port) = self.ports.ports.get_mut(&relay.site) else { return Err(End::NoNode) };
                 // What any node may have goes where the client has one already.
@@ -384,7 +390,8 @@ impl<H: Host> Worker<H> {
                 stream.finish(&mut self.reactor);
             }
             let is_over = client_is_done || relay.session.has_said_goodbye();
-            return if is_over && relay.session.is_idle() && client_is_flushed { Err(End::Done) } else { Ok(()) };
+            let is_done = is_over && relay.session.is_idle() && client_is_flushed;
+            return if is_done { Err(relay.session.mistake().map_or(End::Done, End::Told)) } else { Ok(()) };
         }
         let Some(to) = relay.legs.iter_mut().flatten().next() else { return Err(End::NodeGone) };
         let Some(stream) = self.streams.get(to.stream) else { return Err(End::NodeGone) };

@@ -163,6 +163,14 @@ impl Parser for Redis {
     fn unavailable(&self) -> &'static [u8] {
         b"-ERR leat: no node is up that could have this key\r\n"
     }
+
+    fn explain(&self, mistake: Mistake) -> Vec<u8> {
+        // Clients go by what Redis says, up to the colon.
+        match mistake {
+            Mistake::Client(what) => format!("-ERR Protocol error: {what}\r\n").into_bytes(),
+            mistake => format!("-ERR Protocol error: {mistake}\r\n").into_bytes(),
+        }
+    }
 }
 
 const CROSS_SLOT: &[u8] =
