@@ -416,7 +416,12 @@ pub fn shutdown(socket: RawFd, both: bool) {
 
 /// Makes the close that follows throw away what is queued and reset the connection.
 pub fn reset_on_close(socket: RawFd) {
-    let linger = libc::linger { l_onoff: 1, l_linger: 0 };
+    set_reset_on_close(socket, true);
+}
+
+/// Whether the close that follows does that.
+pub(crate) fn set_reset_on_close(socket: RawFd, resets: bool) {
+    let linger = libc::linger { l_onoff: resets.into(), l_linger: 0 };
     // SAFETY: pointer and length describe `linger`.
     unsafe {
         libc::setsockopt(

@@ -94,6 +94,8 @@ struct Flags {
     plenty: bool,
     /// That is received when the request's turn comes: [`Stream::catch_up`].
     behind: bool,
+    /// The kernel resets it unless it's closed in order.
+    fragile: bool,
 }
 
 impl Stream {
@@ -101,6 +103,12 @@ impl Stream {
         let untold = connecting && matches!(owner, Owner::Relay(_));
         let flags = Flags { connecting, untold, ..Flags::default() };
         Stream { token, owner, socket, inbox: Vec::new(), taken: 0, outbox: Vec::new(), sent: 0, flags }
+    }
+
+    /// Has the peer see a reset if the process ends before the stream does: an end in order would pass off a part of what was to be said as all of it.
+    pub(super) fn fail_with_the_process<R: Reactor>(&mut self, reactor: &mut R) {
+        self.flags.fragile = true;
+        reactor.set_reset_on_close(self.socket, true);
     }
 
     /// Gets things going.
@@ -377,6 +385,9 @@ impl Stream {
     fn close<R: Reactor>(&mut self, reactor: &mut R) -> bool {
         let was_closing = std::mem::replace(&mut self.flags.closing, true);
         let is_busy = self.flags.receiving || self.flags.awaiting;
+        if !self.flags.cut && std::mem::take(&mut self.flags.fragile) {
+            reactor.set_reset_on_close(self.socket, false);
+        }
         match is_busy {
             // A shutdown would have the peer see an end in order before the reset.
             true if !was_closing && self.flags.cut => {

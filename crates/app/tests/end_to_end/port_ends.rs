@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::on_both_reactors;
 use crate::ports::{Nodes, configuration, connect, count, dispatch, rest};
+use crate::reload::engines;
 use crate::support::patience::PATIENCE;
+use crate::support::server::signal;
 use crate::support::{Directory, Reactor, Server, eventually};
 
 const GET: &[u8] = b"*2\r\n$3\r\nGET\r\n$1\r\nk\r\n";
@@ -227,8 +229,22 @@ fn a_mistake_is_told_after_the_answers_to_what_came_before(reactor: Reactor) {
     }
 }
 
+fn who_has_heard_a_part_when_the_engine_dies_is_cut(reactor: Reactor) {
+    let directory = Directory::new();
+    let nodes = Nodes::start(1, |_, mut stream| {
+        let _ = stream.write_all(b"a part");
+        let _ = stream.read(&mut [0]);
+    });
+    let server = dispatch(reactor, &directory, 1, nodes.port, "protocol = \"tcp\"");
+    let mut client = connect(server.address());
+    hear(&mut client, b"a part");
+    engines(&server).into_iter().for_each(|pid| signal(pid, "KILL"));
+    assert_is_cut(&mut client);
+}
+
 on_both_reactors!(
     a_mistake_is_told_after_the_answers_to_what_came_before,
+    who_has_heard_a_part_when_the_engine_dies_is_cut,
     a_client_that_is_cut_counts_as_one_failed_request_however_much_it_has_asked,
     each_request_to_a_node_that_is_away_goes_where_its_key_is_asked_for_later,
     a_request_s_time_begins_with_its_first_byte,

@@ -522,6 +522,10 @@ impl Reactor for IoUring {
         }
     }
 
+    fn set_reset_on_close(&mut self, socket: Socket, resets: bool) {
+        socket::set_reset_on_close(raw(socket), resets);
+    }
+
     fn close(&mut self, socket: Socket, reset: bool) {
         if reset {
             socket::reset_on_close(raw(socket));

@@ -313,6 +313,10 @@ pub trait Reactor {
     /// Ends sending (a FIN goes out after what is queued); with `both`, receiving too, which completes everything that is under way.
     fn shutdown(&mut self, socket: Socket, token: Token, both: bool);
 
+    /// Whether the close that follows is a reset, whoever it's by: the kernel closes the sockets of a process that is killed. [`Reactor::close`] leaves
+    /// it at that. A pretended host has no such end.
+    fn set_reset_on_close(&mut self, _socket: Socket, _resets: bool) {}
+
     /// Closes. With `reset`, what is queued is thrown away and the client sees a reset: how a reply is cut.
     fn close(&mut self, socket: Socket, reset: bool);
 

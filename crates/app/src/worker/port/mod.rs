@@ -149,6 +149,7 @@ impl<H: Host> Worker<H> {
         let token = self.open_stream(socket, false, Owner::Probe);
         if let Some(stream) = self.streams.get(token) {
             stream.owner = Owner::Relay(token);
+            stream.fail_with_the_process(&mut self.reactor);
         }
         let mut relay = Relay::new(token, site, settings, session, client.zip(server), now);
         relay.must_tell = must_tell;

@@ -90,6 +90,7 @@ impl<H: Host> Worker<H> {
                     relay.legs[leg] = Some(To::new(stream, node, connect_by, wanted, tries));
                     if let Some(stream) = self.streams.get(stream) {
                         *stream.outbox() = first;
+                        stream.fail_with_the_process(&mut self.reactor);
                     }
                     return Ok(());
                 }
