@@ -221,6 +221,8 @@ pub struct WorkerMetrics {
     pub replies_unheard: Number,
     /// Prefixes of clients, or whole families, for which nodes are proxied.
     pub detours: Number,
+    /// Nodes whose own health checks fail.
+    pub nodes_unwell: Number,
     /// Connections that the next engine has taken.
     pub connections_passed: Number,
     /// Connections that the next engine didn't take, or not as they were.
@@ -308,6 +310,7 @@ impl WorkerMetrics {
             flows_taken_back: Number::default(),
             replies_unheard: Number::default(),
             detours: Number::default(),
+            nodes_unwell: Number::default(),
             connections_passed: Number::default(),
             connections_returned: Number::default(),
             connections_taken: Number::default(),

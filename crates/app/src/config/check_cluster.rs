@@ -12,6 +12,7 @@ use toml::de::DeValue;
 use super::check::Judge;
 use super::cluster::{ClusterNode, Role};
 use super::load::CLUSTER_SITE;
+use super::site::Site;
 
 pub(super) fn judge(judge: &mut Judge<'_>) {
     let config = judge.config;
@@ -52,6 +53,7 @@ pub(super) fn judge(judge: &mut Judge<'_>) {
         Role::Node | Role::Server => node(judge, &role),
     }
     nodes(judge);
+    checks(judge);
     vips(judge);
     peer(judge);
     near(judge);
@@ -258,6 +260,7 @@ fn node(judge: &mut Judge<'_>, role: &Range<usize>) {
         judge.error(span, format!("no node has the name `{}`", cluster.name), help);
     }
     vips_are_served(judge);
+    checks_are_served(judge);
 }
 
 /// Connections of a VIP are served by the sites that listen on it.
@@ -336,6 +339,58 @@ fn nodes(judge: &mut Judge<'_>) {
         if !node.server.is_empty() {
             server(judge, index, &span);
         }
+    }
+}
+
+/// What is written of health checks must be asked of somebody, and be answered by whom it's meant for.
+fn checks(judge: &mut Judge<'_>) {
+    let (config, cluster) = (judge.config, &judge.config.cluster);
+    let health = &cluster.health;
+    let own = |node: &&ClusterNode| node.server.is_empty();
+    let has_own = cluster.nodes.iter().any(|node| own(&node));
+    if let Some(span) = judge.written_at(&["cluster", "health", "path"]) {
+        if health.interval.is_zero() {
+            let help = "take it out, or make `interval` longer than 0, as in interval = \"2s\"";
+            judge.warning(span.clone(), "`path` isn't asked for, as `interval` is 0", help);
+        } else if has_own && cluster.is_spread() && !cluster.hands_on() {
+            let help = "write policy = \"consistent_hash\" in [cluster]: then nodes hand on what they can't answer; fronts only connect to nodes";
+            judge.warning(
+                span.clone(),
+                "leat's own nodes aren't asked for `path` under spread = \"l4\" without a `policy`",
+                help,
+            );
+        }
+    }
+    let Some(host) = &health.host else { return };
+    let Some(span) = judge.written_at(&["cluster", "health", "host"]) else { return };
+    if host.is_wildcard() {
+        let message = format!("`host` {host} stands for several");
+        judge.error(span, message, format!("write one, as in host = \"www.{}\"", host.name()));
+    } else if health.path.is_none() && !cluster.nodes.iter().any(|node| !own(&node)) {
+        let help = "add `path`, as in path = \"/health\": without it leat's own nodes aren't asked for anything";
+        judge.warning(span, "`host` counts for nothing without `path`", help);
+    } else if config.role == Role::Node && cluster.own_node().as_ref().is_some_and(own) {
+        let serves = |site: &Site| site.hosts.is_empty() || site.hosts.iter().any(|known| known.covers(host));
+        if !config.sites.is_empty() && !config.sites.iter().any(serves) {
+            let help = "write one of the `hosts` of a site: the answer would be that of whichever site has requests for other hosts";
+            judge.warning(span, format!("no site has the host {host}"), help);
+        }
+    }
+}
+
+/// Where a node's own sites are asked for `path`, one of them must listen.
+fn checks_are_served(judge: &mut Judge<'_>) {
+    let cluster = &judge.config.cluster;
+    let Some(span) = judge.written_at(&["cluster", "health", "path"]) else { return };
+    let Some(node) = cluster.own_node().filter(|node| node.server.is_empty()) else { return };
+    let Some(at) = cluster.vip.first().and_then(|&vip| cluster.proxy_address(node, vip)) else { return };
+    let sites = &judge.config.sites;
+    let hears = |address: &SocketAddr| address.port() == at.port() && (*address == at || address.ip().is_unspecified());
+    if !sites.is_empty() && !sites.iter().flat_map(|site| &site.listen).any(hears) {
+        let help = format!(
+            "add \"{at}\" to the `listen` of a site: requests that are proxied to this node come there as well"
+        );
+        judge.error(span, format!("`path` is asked for at {at}, where no site listens"), help);
     }
 }
 

@@ -16,7 +16,7 @@ use leat_logic::serve::path_pattern::PathPattern;
 
 use super::kinds::{
     ADDRESS, CLUSTER_KEY, Choice, Count, DISPATCH_POLICY, EXTENSION, Flag, HOST, IP_ADDRESS, ListOf, NAME, NETWORK,
-    Nested, OrBlank, PATH_PATTERN, Period, Repeated, TOKEN, URL_PATH,
+    Nested, Optional, OrBlank, PATH_PATTERN, Period, Repeated, TOKEN, URL_PATH,
 };
 use super::port::ClusterPort;
 use super::schema::{Fallback::*, section};
@@ -208,16 +208,20 @@ section! {
 }
 
 section! {
-    /// Whether a node is fit to be given requests: by probes, and by what becomes of its requests. A dispatcher doesn't probe leat's own nodes, whose links
-    /// tell that they live. A port's nodes and fronts' are probed by connecting to them; a server that isn't leat (`for`) is asked for `path` by the leat
-    /// beside it.
+    /// Whether a node is fit to be given requests: by probes, and by what becomes of its requests. leat's own nodes tell by their links that they live. Where
+    /// `path` is written, each also asks its own sites for that and tells what came of it, so that one whose application is broken is given nothing new; behind
+    /// fronts that is so where nodes choose by content (`policy`). A server that isn't leat (`for`) is asked by the leat beside it. A port's nodes and fronts' are
+    /// probed by connecting to them.
     HealthChecks "[cluster.health]" example "[cluster.health]\ninterval = \"1s\"\npath = \"/health\"\n" {
         /// Time from one probe of a node to the next; 0 for no probes.
         interval: Duration = Period { min_ms: 0, max_ms: 3_600_000 }, Toml("\"2s\"");
         /// Time that a probe may take.
         timeout: Duration = Period { min_ms: 10, max_ms: 60_000 }, Toml("\"1s\"");
-        /// What a server that isn't leat is asked for. A status below 500 is an answer.
-        path: String = URL_PATH, Toml("\"/health\"");
+        /// What nodes are asked for. A status below 500 is an answer. A node isn't chosen before it has answered once. It's asked at its own address and port, as
+        /// when requests are proxied to it. Such requests aren't refused for overload, and are in no access log.
+        path: Option<String> = Optional(URL_PATH), Otherwise("none; `\"/health\"` where the server isn't leat");
+        /// The host that is asked for, where that tells sites apart.
+        host: Option<HostPattern> = Optional(HOST), Otherwise("the address that is asked");
         /// Probes that must fail in a row before a node is down.
         fall: u32 = Count::<u32> { min: 1, max: 1000 }, Toml("3");
         /// Probes that must succeed in a row before it is up again.
@@ -368,7 +372,16 @@ impl Cluster {
     }
 }
 
+/// What servers that aren't leat are asked for if nothing else is said.
+const HEALTH_PATH: &str = "/health";
+
 impl HealthChecks {
+    /// What is asked for.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        self.path.as_deref().unwrap_or(HEALTH_PATH)
+    }
+
     /// When something counts as unfit, and as fit again.
     #[must_use]
     pub fn settings(&self) -> HealthSettings {

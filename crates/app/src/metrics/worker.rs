@@ -279,6 +279,15 @@ pub(super) const FAMILIES: &[(&Family, Read)] = &[
     ),
     (
         &Family {
+            name: "leat_nodes_unwell",
+            kind: "gauge",
+            labels: "",
+            help: "Nodes whose own health checks fail, so that they are given nothing new; at such a node, that one. Each worker counts.",
+        },
+        |worker| &worker.nodes_unwell,
+    ),
+    (
+        &Family {
             name: "leat_detours",
             kind: "gauge",
             labels: "",

@@ -259,6 +259,7 @@ impl<H: Host> Worker<H> {
         if most.is_none() && !is_new {
             return;
         }
+        self.shared.few_are_let_in(self.now);
         for listening in self.listeners.iter_mut().filter(|it| !it.retired && !it.sites.name.is_admin) {
             if is_new {
                 self.reactor.set_queue_max(listening.socket, most);

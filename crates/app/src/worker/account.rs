@@ -20,6 +20,9 @@ const NAME_BYTES_MAX: usize = 64;
 impl<H: Host> Worker<H> {
     /// Counts a request whose reply ended at `ended`, whole or not.
     pub(super) fn account(&mut self, token: Token, exchange: &Exchange<File<H>>, ended: Instant, is_complete: bool) {
+        if exchange.is_check {
+            return;
+        }
         if self.cluster.is_some() && is_complete {
             self.note_reply(exchange);
             self.may_rest(token);

@@ -91,6 +91,8 @@ pub(super) struct Exchange<F> {
     /// Another server of the cluster is asked for the reply: it logs the request. Not where the request is refused or fails here after all: then the reply is
     /// this server's, and logged here.
     pub(super) is_passed_on: bool,
+    /// It's this node's check of itself: nobody's request.
+    pub(super) is_check: bool,
     /// By which it's known if it has no other name; 0 until somebody wants to know.
     pub(super) drawn: u64,
 }
@@ -197,6 +199,7 @@ impl<F> Exchange<F> {
             content: ContentKey::default(),
             is_fetched: false,
             is_passed_on: false,
+            is_check: false,
             drawn: 0,
             resource: None,
         })
@@ -276,6 +279,7 @@ impl<F> Exchange<F> {
         self.content = ContentKey::default();
         self.is_fetched = false;
         self.is_passed_on = false;
+        self.is_check = false;
         self.drawn = 0;
         self.resource = None;
     }

@@ -82,9 +82,16 @@ impl RefusalText {
 impl<H: Host> Worker<H> {
     /// A request is known: it waits for its turn, or is refused.
     pub(super) fn admit(&mut self, token: Token) {
+        let is_check = self.is_check(token);
         let connection = &mut self.connections[token];
         let Some(exchange) = connection.exchange.as_mut() else { return };
         let Some(site) = &exchange.site else { return };
+        if is_check {
+            // A node that has too much to do isn't ill: others would have its part as well.
+            exchange.is_check = true;
+            exchange.queued = exchange.started;
+            return self.queue(Stage::Serve, token);
+        }
         let site = site.number as usize;
         self.admission.count_connection(site, &mut connection.last_asked, self.now);
         let verdict = if std::mem::take(&mut connection.flags.was_hidden) {
@@ -103,6 +110,13 @@ impl<H: Host> Worker<H> {
             }
             Verdict::Refuse(refusal) => self.refuse(token, Stage::Receive, refusal),
         }
+    }
+
+    /// Whether a connection is this node's check of itself. Nobody else has the port it comes from, as long as it's there.
+    fn is_check(&self, token: Token) -> bool {
+        let client = self.connections[token].client.filter(|client| self.shared.is_check_port(client.port()));
+        let own = || self.config.cluster.own_node().map_or(&[][..], |node| &node.address);
+        client.is_some_and(|client| own().contains(&client.ip().to_canonical()))
     }
 
     /// The tree has chosen a request: whether it's still worth serving. If not, it has been refused.

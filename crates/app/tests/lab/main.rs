@@ -2,6 +2,7 @@
 //! curl; says so and ends where they are missing, and fails where `LEAT_REQUIRE_NAMESPACES` is set.
 
 mod born;
+mod checks;
 mod clients;
 mod direct;
 mod foreign;

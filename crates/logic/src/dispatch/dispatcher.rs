@@ -500,7 +500,7 @@ impl Dispatcher {
         self.change(id, now, |node| node.health.probe_ended(is_well, &health, now))
     }
 
-    /// Tells what a node's own probes have come to. True when the node has just gone down.
+    /// Tells what a node's own checks have come to. True when the node has just gone down.
     pub fn told_failing(&mut self, id: NodeId, is_failing: bool, now: Instant) -> bool {
         self.change(id, now, |node| node.health.told_failing(is_failing, now))
     }
@@ -537,6 +537,12 @@ impl Dispatcher {
     }
 
     /// What is remembered of a node that has just gone is forgotten.
+    /// How many nodes say of themselves that they aren't well.
+    #[must_use]
+    pub fn unwell(&self) -> usize {
+        self.iter().filter(|(_, node)| node.health.is_unwell()).count()
+    }
+
     fn change(&mut self, id: NodeId, now: Instant, change: impl FnOnce(&mut Node) -> bool) -> bool {
         let Some(node) = self.node_mut(id) else { return false };
         let has_gone = change(node);

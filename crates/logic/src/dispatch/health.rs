@@ -1,4 +1,4 @@
-//! Whether a node is fit to be chosen: by probes, by what becomes of its requests, and by the link to it. Probing is for others; so is what
+//! Whether a node is fit to be chosen: by probes, by what it says of itself, by what becomes of its requests, and by the link to it. Probing is for others; so is what
 //! happens to the requests of a node that fails.
 
 use std::time::Duration;
@@ -57,6 +57,8 @@ pub enum State {
     Up,
     /// Its probes fail.
     Failing,
+    /// It asks itself by its health path, and says that this fails.
+    Unwell,
     /// The link to it is lost.
     Unlinked,
     /// Its requests failed; it is tried again after this long.
@@ -68,6 +70,7 @@ impl std::fmt::Display for State {
         match self {
             State::Up => f.write_str("up"),
             State::Failing => f.write_str("down: its probes fail"),
+            State::Unwell => f.write_str("down: its own health checks fail, and its log says how"),
             State::Unlinked => f.write_str("down: the link to it is lost"),
             State::Ejected(left) => write!(f, "ejected for {:.1} s more: its requests failed", left.as_secs_f64()),
         }
@@ -78,6 +81,8 @@ impl std::fmt::Display for State {
 #[derive(Clone, Debug)]
 pub struct Health {
     is_failing: bool,
+    /// By its own word, which is no probe's: whoever reaches it needn't be served well.
+    is_unwell: bool,
     is_unlinked: bool,
     /// A first link that is there by then was there from the start.
     awaited_until: Instant,
@@ -99,6 +104,7 @@ impl Health {
     pub fn new(now: Instant) -> Health {
         Health {
             is_failing: false,
+            is_unwell: false,
             is_unlinked: false,
             awaited_until: Instant::default(),
             contrary_probes: 0,
@@ -119,6 +125,8 @@ impl Health {
             State::Unlinked
         } else if self.is_failing {
             State::Failing
+        } else if self.is_unwell {
+            State::Unwell
         } else if now < self.ejected_until {
             State::Ejected(self.ejected_until.since(now))
         } else {
@@ -171,9 +179,14 @@ impl Health {
         self.is_failing
     }
 
-    /// Tells what the node's own probes have come to. True when the node has just gone down by it.
+    /// Says at once what probes would come to by and by.
+    pub fn set_failing(&mut self, is_failing: bool, now: Instant) {
+        (self.is_failing, self.contrary_probes, self.up_since) = (is_failing, 0, Some(now));
+    }
+
+    /// Tells what the node's own checks have come to. True when the node has just gone down by it.
     pub fn told_failing(&mut self, is_failing: bool, now: Instant) -> bool {
-        let was_failing = std::mem::replace(&mut self.is_failing, is_failing);
+        let was_failing = std::mem::replace(&mut self.is_unwell, is_failing);
         if was_failing && !is_failing {
             self.up_since = Some(now);
         }
@@ -183,6 +196,12 @@ impl Health {
     /// Nothing is to be had of it before its first link is there. If that comes soon, the node doesn't come back with it: it owes no slow start.
     pub fn await_link(&mut self, now: Instant) {
         (self.is_unlinked, self.awaited_until) = (true, now.after(FIRST_LINK_TIME));
+    }
+
+    /// Whether it says itself that it isn't well.
+    #[must_use]
+    pub fn is_unwell(&self) -> bool {
+        self.is_unwell
     }
 
     /// Tells of the link to the node. True when the node has just gone down by it.
@@ -265,6 +284,21 @@ mod tests {
         assert_eq!(probe(15, true), (false, State::Up));
         let shares = [15, 16, 18, 24, 60].map(|second| health.share_permille(&SETTINGS, at(second)));
         assert_eq!(shares, [100, 200, 400, 1000, 1000]);
+    }
+
+    #[test]
+    fn what_a_node_says_of_itself_and_probes_are_two_things() {
+        let mut health = Health::new(at(1));
+        assert!(health.told_failing(true, at(1)) && !health.told_failing(true, at(2)), "it goes down once");
+        for second in [3, 5, 7] {
+            assert!(!health.probe_ended(true, &SETTINGS, at(second)));
+        }
+        assert_eq!(health.state(at(7)), State::Unwell, "that it can be reached makes it no better");
+        assert!(!health.told_failing(false, at(8)));
+        assert_eq!((health.state(at(8)), health.share_permille(&SETTINGS, at(8))), (State::Up, 100));
+        (0..3).for_each(|_| _ = health.probe_ended(false, &SETTINGS, at(9)));
+        assert!(!health.told_failing(false, at(10)));
+        assert_eq!(health.state(at(10)), State::Failing, "its word doesn't make it reachable");
     }
 
     #[test]

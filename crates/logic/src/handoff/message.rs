@@ -242,7 +242,7 @@ pub struct Load {
     pub is_foreign: bool,
     /// Connections can begin at that server all the same.
     pub can_bear: bool,
-    /// Its probes fail.
+    /// By its own checks it isn't well.
     pub is_failing: bool,
 }
 

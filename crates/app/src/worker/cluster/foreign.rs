@@ -1,8 +1,8 @@
 //! Beside a server that isn't leat (`for` of a node): whether it answers, and how much it has to do, for the node's reports and for fronts. Asking may take its
 //! time, so that a thread of its own does it. What follows from that is the dispatcher's to say, or the fronts'. `docs/decisions/0015-foreign.md` has the reasons.
 
-use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -13,12 +13,9 @@ use leat_host::{clock, connections};
 use leat_logic::dispatch::{Health, State};
 use leat_logic::handoff::Load;
 
+use super::checks::{self, Ill};
 use crate::config::{ClusterNode, Config, HealthChecks};
 
-/// The status line of a reply, at most.
-const STATUS_LINE: usize = 12;
-/// More of a reply isn't read.
-const REPLY_MAX: u64 = 1 << 20;
 /// Time between two looks at a server that hasn't answered yet.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 
@@ -95,7 +92,7 @@ impl Watch {
     fn run(&self, ended: &mpsc::Receiver<()>) {
         let mut health = Health::new(clock::now());
         // Until it has answered once.
-        health.told_failing(true, clock::now());
+        health.set_failing(true, clock::now());
         let mut is_new = true;
         while ended.recv_timeout(if is_new { FIRST_PAUSE } else { self.pause }) == Err(RecvTimeoutError::Timeout) {
             if let Err(error) = self.count() {
@@ -121,7 +118,7 @@ impl Watch {
         let settings = self.checks.settings();
         if let Some(silent) = self.servers.iter().find(|server| !connections::has_listener(**server).unwrap_or(true)) {
             *is_new = true;
-            health.told_failing(true, clock::now());
+            health.set_failing(true, clock::now());
             return Err(format!("nothing listens at {silent}"));
         }
         if !health.begin_probe(&settings, clock::now()) && !*is_new {
@@ -129,14 +126,14 @@ impl Watch {
         }
         let probed = match settings.interval.is_zero() {
             true => Ok(()),
-            false => self.servers.iter().try_for_each(|&server| self.probe(server)),
+            false => self.servers.iter().try_for_each(|&server| checks::ask(server, &self.checks, |_| ())),
         };
         health.probe_ended(probed.is_ok(), &settings, clock::now());
         if *is_new && probed.is_ok() {
             *is_new = false;
-            health.told_failing(false, clock::now());
+            health.set_failing(false, clock::now());
         }
-        probed
+        probed.map_err(|Ill { why, .. }| why)
     }
 
     fn count(&self) -> io::Result<()> {
@@ -149,28 +146,5 @@ impl Watch {
         self.seen.connections.store(connections, Ordering::Relaxed);
         self.seen.busy.store(busy, Ordering::Relaxed);
         Ok(())
-    }
-
-    /// Asks for the page that shows whether it's well.
-    fn probe(&self, server: SocketAddr) -> Result<(), String> {
-        let path = &self.checks.path;
-        let request = format!("GET {path} HTTP/1.1\r\nHost: {server}\r\nUser-Agent: leat\r\nConnection: close\r\n\r\n");
-        let ask = || -> io::Result<[u8; STATUS_LINE]> {
-            let mut stream = TcpStream::connect_timeout(&server, self.checks.timeout)?;
-            stream.set_read_timeout(Some(self.checks.timeout))?;
-            stream.set_write_timeout(Some(self.checks.timeout))?;
-            stream.write_all(request.as_bytes())?;
-            let mut line = [0; STATUS_LINE];
-            stream.read_exact(&mut line)?;
-            // To its end if it comes, so that it isn't reset.
-            let _ = io::copy(&mut stream.take(REPLY_MAX), &mut io::sink());
-            Ok(line)
-        };
-        let line = ask().map_err(|error| format!("{server} doesn't answer to GET {path}: {error}"))?;
-        match line.strip_prefix(b"HTTP/1.").and_then(|rest| rest.get(2)) {
-            Some(b'1'..=b'4') => Ok(()),
-            Some(b'5') => Err(format!("{server} answers to GET {path} with {}", String::from_utf8_lossy(&line[9..]))),
-            _ => Err(format!("what {server} answers to GET {path} isn't HTTP")),
-        }
     }
 }

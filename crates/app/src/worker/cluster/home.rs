@@ -761,11 +761,12 @@ impl<H: Host> Worker<H> {
             home.leave_out(now, server);
         } else if let Some(node) = home.node(server) {
             let is_new = home.linked.insert(server, load).is_none();
-            if home.dispatcher.told_failing(node, load.is_failing, now) {
-                crate::log::warning(format_args!("node {}: its server doesn't answer", home.dispatcher.name(node)));
-            }
             let workers = home.linked.iter().filter(|(known, _)| known.server() == server.server());
             let (workers, loads): (Vec<&ServerId>, Vec<&Load>) = workers.unzip();
+            // As long as one of them says otherwise: of a process that has just begun nothing may be known yet.
+            if home.dispatcher.told_failing(node, loads.iter().all(|load| load.is_failing), now) {
+                crate::log::warning(format_args!("node {}: its health checks fail", home.dispatcher.name(node)));
+            }
             // They don't know yet what waits to be accepted.
             let unanswered: u32 = workers.into_iter().map(|worker| home.flows.unanswered(*worker)).sum();
             let busy_permille = loads.iter().map(|load| load.cpu_permille).sum::<u32>() / loads.len().max(1) as u32;

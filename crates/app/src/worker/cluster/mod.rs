@@ -9,6 +9,7 @@
 //! | `turns` | those that nobody waits for, each in its turn |
 //! | `home` | a dispatcher's: from a request to a node, and back when nobody takes it |
 //! | `born` | connections that begin at a node, both sides |
+//! | `checks` | a node's: whether its own sites answer well, and how any server is asked |
 //! | `direct` | both: whether a node's own replies reach clients |
 //! | `foreign` | a node's whose server isn't leat: whether that answers, and how much it has to do |
 //! | `node` | a node's: connections that arrive, and their end |
@@ -30,6 +31,7 @@
 //! | `split` | a connection server's, and its data servers': which requests are delegated, and when a connection comes home |
 
 mod born;
+mod checks;
 mod direct;
 mod flows;
 mod foreign;
@@ -152,9 +154,10 @@ impl Part {
             }
             Part::Node(node) => {
                 node.rules = config.split.rules();
+                node.checks = shared.checks(config);
                 Vec::new()
             }
-            Part::Peer(peer) => peer.configure(config, now),
+            Part::Peer(peer) => peer.configure(config, shared, now),
             Part::Front(_) => Vec::new(),
         }
     }
@@ -185,6 +188,7 @@ impl Part {
                 metrics.flows_recovered.set(counters.recovered);
                 metrics.flows_cut.set(counters.cut);
                 count(&metrics.detours, home.dispatcher.direct().detours());
+                count(&metrics.nodes_unwell, home.dispatcher.unwell());
             }
             Part::Node(node) => {
                 let counters = node.counters();
@@ -195,6 +199,7 @@ impl Part {
                 metrics.handoffs_returned.set(counters.returned);
                 metrics.connections_inherited.set(counters.inherited);
                 metrics.flows_cut.set(counters.orphaned);
+                count(&metrics.nodes_unwell, usize::from(node.is_failing()));
             }
             Part::Peer(peer) => {
                 let counters = peer.flows.counters();
@@ -203,6 +208,7 @@ impl Part {
                 metrics.handoffs.set(counters.taken);
                 metrics.handoffs_refused.set(counters.refused);
                 metrics.flows_cut.set(counters.lost);
+                count(&metrics.nodes_unwell, peer.dispatcher.unwell());
             }
             Part::Front(front) => metrics.flow_entries.set(front.len() as u64),
         }

@@ -16,6 +16,7 @@ use leat_logic::time::Instant;
 
 use super::super::{Host, Stage, Worker};
 use super::Part;
+use super::checks::Checks;
 use super::foreign::Foreign;
 use super::placing::Samples;
 use super::rest::Resting;
@@ -32,6 +33,7 @@ pub(super) struct Node {
     homes: BTreeMap<ServerId, Home>,
     pub(super) guard: Arc<NodeGuard>,
     is_draining: bool,
+    was_told_failing: bool,
     /// This process is to end, whether another follows, and by when.
     leaves: Option<(bool, Instant)>,
     /// Until when connections are accepted nevertheless, as homes may have had some begin here.
@@ -45,6 +47,8 @@ pub(super) struct Node {
     pub(super) rules: Rules,
     /// The server in whose place this node stands, if that isn't leat.
     foreign: Option<Foreign>,
+    /// Where that is leat and `path` is written.
+    pub(super) checks: Option<Arc<Checks>>,
     /// Listeners at which connections may wait that homes have asked for.
     pub(super) unaccepted: BTreeSet<u32>,
     /// Connections that were accepted here.
@@ -73,10 +77,12 @@ impl Node {
         let foreign = own.map(|node| Foreign::watch(config, node)).transpose();
         Ok(Node {
             foreign: foreign.map_err(|error| format!("no thread can be started: {error}"))?,
+            checks: shared.checks(config),
             id,
             homes: BTreeMap::new(),
             guard: shared.node(config)?,
             is_draining: false,
+            was_told_failing: false,
             leaves: None,
             accepts_until: None,
             is_peer: config.split.peer == cluster.name,
@@ -130,13 +136,14 @@ impl Node {
     }
 
     fn begin_home(&mut self, now: Instant, id: ServerId) -> &mut handoff::Node {
-        let (is_draining, leaves, foreign) = (self.is_draining, self.leaves, self.foreign_load());
+        let (is_draining, leaves) = (self.is_draining, self.leaves);
+        let first = self.foreign_load().unwrap_or(Load { is_failing: self.is_failing(), ..Load::default() });
         let home = self.homes.entry(id).or_insert_with(|| {
             let mut flows = handoff::Node::new(NodeLimits::default(), Incarnation(process::random_number()));
             flows.drain(is_draining);
             leaves.into_iter().for_each(|(is_followed, end)| flows.leave(now, is_followed, end));
-            // Its first heartbeat already says whose server this is.
-            flows.set_load(foreign.unwrap_or_default());
+            // Its first heartbeat already says whose server this is, and whether it's well.
+            flows.set_load(first);
             Home { flows, places: Places::default(), lease: Lease::default() }
         });
         &mut home.flows
@@ -196,8 +203,13 @@ impl Node {
     /// Takes nothing on any more, and gives back what is here as soon as each reply has ended.
     pub(super) fn drain(&mut self) {
         self.is_draining = true;
+        self.homes.values_mut().for_each(|home| home.flows.drain(true));
+        self.give_back_all();
+    }
+
+    /// Gives back what is here as soon as each reply has ended.
+    fn give_back_all(&mut self) {
         for home in self.homes.values_mut() {
-            home.flows.drain(true);
             let live: Vec<FlowId> = home.flows.live_flows().collect();
             live.into_iter().for_each(|flow| home.flows.give_back(flow));
         }
@@ -221,15 +233,25 @@ impl Node {
         self.foreign.as_ref().map(|foreign| foreign.load(self.guard.has_births()))
     }
 
+    /// Whether this node's own checks say that it isn't well.
+    pub(super) fn is_failing(&self) -> bool {
+        self.checks.as_ref().is_some_and(|checks| checks.is_failing())
+    }
+
     /// How much there is to do, and what was seen.
     pub(super) fn report(&mut self, connections: u32, requests: u32, now: Instant) {
-        let own = Load { flows: connections, requests, ..Load::default() };
+        let own = Load { flows: connections, requests, is_failing: self.is_failing(), ..Load::default() };
         let load = self.foreign_load().unwrap_or(own);
         for home in self.homes.values_mut() {
             home.flows.set_load(load);
         }
         if now >= self.tell_at {
             self.tell_at = now.after(TELL_PAUSE);
+            if self.was_told_failing && self.is_failing() {
+                self.give_back_all();
+            }
+            // What is given back before homes know could only come here again.
+            self.was_told_failing = self.is_failing();
             let samples = self.samples.take();
             if !samples.is_empty() {
                 // What is so for one home's flows is so for the others'.

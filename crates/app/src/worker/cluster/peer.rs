@@ -22,6 +22,7 @@ use serde_json::Value;
 
 use super::super::exchange::Placing;
 use super::super::{Host, Worker};
+use super::checks::Checks;
 use super::node::Borrowed;
 use super::placing::ROUND_TRIP;
 use super::sweep::Sweep;
@@ -54,6 +55,7 @@ pub(super) struct Peer {
     /// Whether requests are looked at: a reload may have it otherwise.
     chooses: bool,
     is_draining: bool,
+    checks: Option<Arc<Checks>>,
     give_at: Instant,
 }
 
@@ -117,6 +119,7 @@ impl Peer {
             next_serial: seed >> 1,
             chooses: cluster.hands_on(),
             is_draining: false,
+            checks: shared.checks(config),
             give_at: Instant::NEVER,
         };
         peer.set_nodes(cluster, now);
@@ -124,9 +127,10 @@ impl Peer {
     }
 
     /// Takes over what may change.
-    pub(super) fn configure(&mut self, config: &Config, now: Instant) -> Vec<u32> {
+    pub(super) fn configure(&mut self, config: &Config, shared: &Shared, now: Instant) -> Vec<u32> {
         self.dispatcher.configure(settings(&config.cluster));
         self.chooses = config.cluster.hands_on();
+        self.checks = shared.checks(config);
         self.set_nodes(&config.cluster, now)
     }
 
@@ -172,9 +176,13 @@ impl Peer {
         let Some(node) = self.node(server.server()) else { return };
         let is_new = self.workers(server.server()).next().is_none();
         self.linked.insert(server, load);
-        let (active, drains) = self
-            .workers(server.server())
-            .fold((0, true), |(active, drains), (_, load)| (active + load.requests, drains && load.is_draining));
+        let (active, drains, fails) =
+            self.workers(server.server()).fold((0, true, true), |(active, drains, fails), (_, load)| {
+                (active + load.requests, drains && load.is_draining, fails && load.is_failing)
+            });
+        if self.dispatcher.told_failing(node, fails, now) {
+            crate::log::warning(format_args!("node {}: its health checks fail", self.dispatcher.name(node)));
+        }
         self.dispatcher.report(node, LoadReport { active, busy_permille: 0 }, now);
         self.dispatcher.set_draining(node, drains || self.removed.contains(&node), now);
         if is_new {
@@ -201,7 +209,10 @@ impl Peer {
 
     pub(super) fn handle_timeout(&mut self, workers: &[u16], requests: u32, now: Instant) {
         let flows = u32::try_from(self.flows.owned()).unwrap_or(u32::MAX);
-        self.flows.set_load(Load { flows, requests, is_draining: self.is_draining, ..Load::default() }, workers);
+        let is_failing = self.checks.as_ref().is_some_and(|checks| checks.is_failing());
+        let load = Load { flows, requests, is_draining: self.is_draining, is_failing, ..Load::default() };
+        self.flows.set_load(load, workers);
+        self.dispatcher.told_failing(self.own, is_failing, now);
         // What this worker has to do, the others of this node have, more or less.
         let active = requests.saturating_mul(u32::try_from(workers.len()).unwrap_or(1));
         self.dispatcher.report(self.own, LoadReport { active, busy_permille: 0 }, now);

@@ -11,6 +11,7 @@ use leat_host::steering::{self, Birth, FlowKey, Reach, Service, boot_clock_ns};
 use leat_logic::handoff::ServerId;
 use leat_logic::time::Instant;
 
+use super::checks::{Checks, Told};
 use super::succession::Life;
 use super::{born, leave};
 use crate::config::{self, Config};
@@ -36,6 +37,8 @@ pub struct Shared {
     is_way_lost: AtomicBool,
     /// Until when clients may be found that hear nothing of their nodes, as one has been.
     doubt_until_ns: AtomicU64,
+    checks: Mutex<Option<Arc<Checks>>>,
+    of_checks: Arc<Told>,
 }
 
 impl Shared {
@@ -91,6 +94,26 @@ impl Shared {
             told.clear();
         }
         if is_so { told.insert(what) } else { told.remove(&what) }
+    }
+
+    /// A node's checks of itself, as a configuration wants them.
+    pub(super) fn checks(&self, config: &Config) -> Option<Arc<Checks>> {
+        let mut checks = lock(&self.checks);
+        match Checks::arrange(checks.as_ref(), config, &self.of_checks) {
+            Ok(arranged) => *checks = arranged,
+            Err(error) => crate::log::warning(format_args!("this node can't check itself: no thread: {error}")),
+        }
+        checks.clone()
+    }
+
+    /// Whether a connection of this port is this node's check of itself, if it's from this machine.
+    pub(in crate::worker) fn is_check_port(&self, port: u16) -> bool {
+        self.of_checks.is_check_port(port)
+    }
+
+    /// A worker lets in few of those who connect: a check may be among the others.
+    pub(in crate::worker) fn few_are_let_in(&self, now: Instant) {
+        self.of_checks.few_are_let_in(now);
     }
 
     /// A node's programs.
