@@ -571,7 +571,7 @@ mod tests {
         let of_worker = || server.render().lines().filter(|line| line.contains("worker=\"0\"}")).count();
         assert!(of_worker() > 4);
         metrics.ended.set(1);
-        assert_eq!(of_worker(), 2, "the sum and the count of its turns stay");
+        assert_eq!(of_worker(), 4, "the sums and the counts of its turns and hand-overs stay");
     }
 
     #[test]

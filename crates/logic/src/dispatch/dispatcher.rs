@@ -536,13 +536,13 @@ impl Dispatcher {
         }
     }
 
-    /// What is remembered of a node that has just gone is forgotten.
     /// How many nodes say of themselves that they aren't well.
     #[must_use]
     pub fn unwell(&self) -> usize {
         self.iter().filter(|(_, node)| node.health.is_unwell()).count()
     }
 
+    /// What is remembered of a node that has just gone is forgotten.
     fn change(&mut self, id: NodeId, now: Instant, change: impl FnOnce(&mut Node) -> bool) -> bool {
         let Some(node) = self.node_mut(id) else { return false };
         let has_gone = change(node);

@@ -1,5 +1,5 @@
-//! Whether a node is fit to be chosen: by probes, by what it says of itself, by what becomes of its requests, and by the link to it. Probing is for others; so is what
-//! happens to the requests of a node that fails.
+//! Whether a node is fit to be chosen: by probes, by what it says of itself, by what becomes of its requests, and by the link to it. Probing is for
+//! others; so is what happens to the requests of a node that fails.
 
 use std::time::Duration;
 
