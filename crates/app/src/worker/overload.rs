@@ -114,7 +114,10 @@ impl<H: Host> Worker<H> {
 
     /// Whether a connection is this node's check of itself. Nobody else has the port it comes from, as long as it's there.
     fn is_check(&self, token: Token) -> bool {
-        let client = self.connections[token].client.filter(|client| self.shared.is_check_port(client.port()));
+        if !self.shared.is_checked() {
+            return false;
+        }
+        let client = self.client(token).filter(|client| self.shared.is_check_port(client.port()));
         let own = || self.config.cluster.own_node().map_or(&[][..], |node| &node.address);
         client.is_some_and(|client| own().contains(&client.ip().to_canonical()))
     }

@@ -81,16 +81,25 @@ impl What {
 /// What the checks and the workers tell each other.
 #[derive(Debug, Default)]
 pub(super) struct Told {
-    /// Where the check that is under way comes from, or 0.
+    /// Where the check comes from that is under way, or was given up last; 0 if neither is so.
     port: AtomicU16,
     /// Until then it may be for want of room that one isn't answered.
     unheard_until_ns: AtomicU64,
 }
 
 impl Told {
+    fn port(&self) -> u16 {
+        self.port.load(Ordering::Acquire)
+    }
+
+    /// Whether a check is under way.
+    pub(super) fn is_under_way(&self) -> bool {
+        self.port() != 0
+    }
+
     /// Whether it's a check that comes from this port, if it's from this machine.
     pub(super) fn is_check_port(&self, port: u16) -> bool {
-        port != 0 && self.port.load(Ordering::Acquire) == port
+        port != 0 && self.port() == port
     }
 
     /// A worker lets in few of those who connect.
@@ -167,7 +176,10 @@ impl Watch {
             let was_failing = health.state(clock::now()) == State::Failing;
             let port = &self.told.port;
             let asked = ask(self.what.server, &self.what.checks, |from| port.store(from.port(), Ordering::Release));
-            port.store(0, Ordering::Release);
+            // One that was given up may yet be read.
+            if asked.as_ref().err().is_none_or(|ill| ill.has_answered) {
+                port.store(0, Ordering::Release);
+            }
             pause = settings.interval;
             if asked.as_ref().is_err_and(|ill| !ill.has_answered) && self.told.may_be_unheard(clock::now()) {
                 // A node that has too much to do isn't ill: the others would have its part as well.

@@ -106,6 +106,11 @@ impl Shared {
         checks.clone()
     }
 
+    /// Whether this node is checking itself now.
+    pub(in crate::worker) fn is_checked(&self) -> bool {
+        self.of_checks.is_under_way()
+    }
+
     /// Whether a connection of this port is this node's check of itself, if it's from this machine.
     pub(in crate::worker) fn is_check_port(&self, port: u16) -> bool {
         self.of_checks.is_check_port(port)
