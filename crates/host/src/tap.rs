@@ -87,9 +87,22 @@ impl AsFd for Tap {
     }
 }
 
+/// Where taps are made.
+const DEVICE: &str = "/dev/net/tun";
+
+/// The cure with it, as udev has seen to on most systems.
+fn unopened(error: io::Error) -> io::Error {
+    let cure = match error.kind() {
+        io::ErrorKind::PermissionDenied => "let whoever leat runs as open it: chmod 666 /dev/net/tun",
+        io::ErrorKind::NotFound => "modprobe tun makes it, or mknod -m 666 /dev/net/tun c 10 200",
+        _ => return error,
+    };
+    io::Error::new(error.kind(), format!("{DEVICE} can't be opened ({error}); {cure}"))
+}
+
 fn open(name: &[u8], offloads: bool) -> io::Result<Tap> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    let descriptor = rustix::fs::open("/dev/net/tun", flags, Mode::empty())?;
+    let descriptor = rustix::fs::open(DEVICE, flags, Mode::empty()).map_err(|error| unopened(error.into()))?;
     let mut request = interface_request(name);
     request.ifr_ifru.ifru_flags = (libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR) as libc::c_short;
     // SAFETY: TUNSETIFF reads and writes a `struct ifreq`, which `request` is.

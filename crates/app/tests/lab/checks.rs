@@ -4,8 +4,9 @@ use std::fs;
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 
+use super::foreign::held;
 use super::motion::tell;
-use super::{Folder, Lab, ask, is_possible, within};
+use super::{Folder, Lab, connect_and_ask, is_possible, within};
 
 /// A cluster of two nodes with a program that says whether a node is well: not while there is a file of its address.
 fn up(lab: &Lab, folder: &Folder) {
@@ -41,17 +42,9 @@ fn a_node_whose_health_path_fails_is_given_nothing_and_comes_back_with_it() {
     up(&lab, &folder);
     let socket = folder.path("leat.sock");
     let is = |what: &str| within(what, || tell(&socket, &["ctl", "nodes"]).contains(what));
-    let flows = |node: &str| {
-        let answer = leat::ctl::ask(std::path::Path::new(&socket), &leat::ctl::Command::Flows).expect("an answer");
-        answer["nodes"][node].as_u64().expect("a number")
-    };
+    let flows = |node: &str| held(&folder, node);
     let mut clients: Vec<TcpStream> = Vec::new();
-    let connect = |clients: &mut Vec<TcpStream>, count: usize| {
-        lab.at("client1", || {
-            clients.extend((0..count).map(|_| TcpStream::connect("10.77.0.100:80").expect("the dispatcher listens")));
-            clients.iter_mut().for_each(|stream| ask(stream).expect("a node answers"));
-        });
-    };
+    let connect = |clients: &mut Vec<TcpStream>, count: usize| connect_and_ask(&lab, clients, count);
     ["  n1  may be chosen", "  n2  may be chosen"].into_iter().for_each(is);
     connect(&mut clients, 20);
     assert!(flows("n1") > 5 && flows("n2") > 5, "{}", tell(&socket, &["ctl", "flows"]));

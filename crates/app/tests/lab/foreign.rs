@@ -112,7 +112,8 @@ fn state(folder: &Folder, node: &str) -> String {
     found.and_then(|node| node["standing"].as_str()).unwrap_or_default().to_owned()
 }
 
-fn held(folder: &Folder, node: &str) -> u64 {
+/// Connections that a node has, by its dispatcher's books.
+pub(super) fn held(folder: &Folder, node: &str) -> u64 {
     ask(folder, leat::ctl::Command::Flows)["nodes"][node].as_u64().expect("a number")
 }
 
@@ -319,9 +320,11 @@ pub(super) fn kill_leat(lab: &Lab, node: &str) {
         lab.processes(node).split_whitespace().filter(|pid| is_leat(pid)).map(str::to_owned).collect();
     assert!(leat.len() >= 2, "a supervisor and an engine");
     // An engine that outlives its supervisor by a moment would put its books in order.
-    for signal in ["-STOP", "-KILL"] {
-        assert!(Command::new("kill").arg(signal).args(&leat).status().is_ok_and(|status| status.success()));
-    }
+    let send = |signal| Command::new("kill").arg(signal).args(&leat).status().expect("there is kill").success();
+    assert!(send("-STOP"));
+    // An engine that has died with its supervisor can't be sent anything any more: what counts is that none is left.
+    send("-KILL");
+    within("leat dies", || !lab.processes(node).split_whitespace().any(|pid| leat.iter().any(|killed| killed == pid)));
 }
 
 fn is_leat(pid: &str) -> bool {

@@ -7,9 +7,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use super::foreign::held;
 use super::motion::tell;
 use super::spread::upgrade;
-use super::{Folder, Lab, ask, is_possible, within};
+use super::{Folder, Lab, ask, connect_and_ask, is_possible, within};
 
 /// Writes the file of a cluster with these nodes, of weights.
 fn write(folder: &Folder, nodes: &[(u8, u32)]) {
@@ -36,17 +37,9 @@ fn a_reload_adds_and_removes_nodes_and_no_connection_is_cut() {
     let socket = folder.path("leat.sock");
     let listed = || tell(&socket, &["ctl", "nodes"]);
     let is = |what: &str| within(what, || listed().contains(what));
-    let flows = |node: &str| {
-        let answer = leat::ctl::ask(std::path::Path::new(&socket), &leat::ctl::Command::Flows).expect("an answer");
-        answer["nodes"][node].as_u64().expect("a number")
-    };
+    let flows = |node: &str| held(&folder, node);
     let mut clients: Vec<TcpStream> = Vec::new();
-    let connect = |clients: &mut Vec<TcpStream>, count: usize| {
-        lab.at("client1", || {
-            clients.extend((0..count).map(|_| TcpStream::connect("10.77.0.100:80").expect("the dispatcher listens")));
-            clients.iter_mut().for_each(|stream| ask(stream).expect("a node answers"));
-        });
-    };
+    let connect = |clients: &mut Vec<TcpStream>, count: usize| connect_and_ask(&lab, clients, count);
     ["  n1  may be chosen", "  n2  may be chosen", "  n3  may be chosen"].into_iter().for_each(is);
     connect(&mut clients, 60);
     assert!(["n1", "n2", "n3"].iter().all(|node| flows(node) > 10), "{}", tell(&socket, &["ctl", "flows"]));

@@ -27,7 +27,15 @@ fn start_as_nobody(lab: &Lab, (host, part): Member<'_>, folder: &Folder, capabil
     }
     let log = folder.path(&format!("{host}.log"));
     let mut command = Command::new("nsenter");
-    command.arg(format!("--net={namespace}")).args(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]);
+    // A device for taps of its own, as the machine's may be root's.
+    let mount =
+        ["unshare", "--mount", "sh", "-c", "mount --bind \"$0\" /dev/net/tun && exec \"$@\"", &folder.path("tun")];
+    command.arg(format!("--net={namespace}")).args(mount).args([
+        "setpriv",
+        "--reuid=65534",
+        "--regid=65534",
+        "--clear-groups",
+    ]);
     command.args(["--no-new-privs", &format!("--bounding-set=-all,{capabilities}")]);
     command.args([format!("--inh-caps={capabilities}"), format!("--ambient-caps={capabilities}")]);
     command.arg(folder.path("leat")).args(part).args(["--config", &folder.path("cluster.toml")]);
@@ -35,8 +43,10 @@ fn start_as_nobody(lab: &Lab, (host, part): Member<'_>, folder: &Folder, capabil
     (command.spawn().expect("nsenter can be run"), log)
 }
 
-/// Has anybody write there, and execute leat.
+/// Has anybody write there, execute leat, and make taps.
 fn open_to_all(folder: &Folder) {
+    let made = Command::new("mknod").args(["-m", "666", &folder.path("tun"), "c", "10", "200"]).status();
+    assert!(made.is_ok_and(|status| status.success()));
     fs::set_permissions(folder.path(""), fs::Permissions::from_mode(0o777)).expect("it's the test's");
     let program = std::env::var_os("LEAT_BINARY").unwrap_or_else(|| env!("CARGO_BIN_EXE_leat").into());
     fs::copy(program, folder.path("leat")).expect("it's a file");
@@ -80,8 +90,19 @@ fn a_cluster_needs_capabilities_and_not_root() {
     within("it says what it lacks", || said().contains("this process lacks CAP_PERFMON, which"));
     assert!(said().contains("requests are proxied") && said().len() < 2_000, "{}", said());
     within("nodes answer", || lab.curl("client1", "http://10.77.0.100/small") == "200");
-    let members = [dispatcher, node].map(|member| start_as_nobody(&lab, member, &folder, ALL));
+    // The same of the device for taps.
+    let device = |mode| fs::set_permissions(folder.path("tun"), fs::Permissions::from_mode(mode)).expect("it's ours");
+    device(0o600);
+    let (mut without, log) = start_as_nobody(&lab, dispatcher, &folder, ALL);
     lesser.wait().expect("it has been killed");
+    let told = || fs::read_to_string(&log).unwrap_or_default();
+    within("it says what it can't open", || {
+        told().contains("let whoever leat runs as open it: chmod 666 /dev/net/tun")
+    });
+    within("nodes answer", || lab.curl("client1", "http://10.77.0.100/small") == "200");
+    device(0o666);
+    let members = [dispatcher, node].map(|member| start_as_nobody(&lab, member, &folder, ALL));
+    without.wait().expect("it has been killed");
     let linked = |log: &str| fs::read_to_string(log).unwrap_or_default().matches("its link is up").count();
     within("all nodes are known", || linked(&members[0].1) >= 3);
     lab.at("client1", || {
