@@ -73,10 +73,7 @@ fn a_node_whose_health_path_fails_is_given_nothing_and_comes_back_with_it() {
 
     // Requests of people are logged, by whom they were asked for.
     let logged = fs::read_to_string(folder.path("access.log")).unwrap_or_default();
-    assert!(logged.contains("GET /large"), "{logged}");
-    // Those that waited for their node to start, and were given up, are a client's that has gone.
-    let is_check = |line: &&str| line.contains("/health") && !line.contains("\" 499 0 ");
-    assert_eq!(logged.lines().find(is_check), None);
+    assert!(logged.contains("GET /large") && !logged.contains("/health"), "{logged}");
     lab.at("client1", || {
         use std::io::{Read, Write};
         let mut stream = TcpStream::connect("10.77.0.100:80").expect("the dispatcher listens");

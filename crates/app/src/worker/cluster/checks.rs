@@ -120,6 +120,8 @@ pub(super) struct Checks {
 }
 
 struct Seen {
+    /// Somebody is there to be asked: what came before would lie in the queue, and be given up.
+    is_served: AtomicBool,
     is_failing: AtomicBool,
     /// They have come to something.
     is_known: AtomicBool,
@@ -138,11 +140,18 @@ impl Checks {
         }
         // Nothing is known at first: requests come when it has answered, as nobody knows what it was started with.
         let (is_failing, is_known) = before.map_or((true, false), |before| before.seen.load());
-        let seen = Arc::new(Seen { is_failing: is_failing.into(), is_known: is_known.into() });
+        let seen =
+            Seen { is_served: before.is_some().into(), is_failing: is_failing.into(), is_known: is_known.into() };
+        let seen = Arc::new(seen);
         let watch = Watch { what: what.clone(), seen: seen.clone(), told: told.clone() };
         let (alive, ended) = mpsc::channel();
         thread::Builder::new().name("leat-checks".to_owned()).spawn(move || watch.run(&ended))?;
         Ok(Some(Arc::new(Checks { what, seen, _alive: alive })))
+    }
+
+    /// A worker is at work: checks may begin.
+    pub(super) fn begin(&self) {
+        self.seen.is_served.store(true, Ordering::Release);
     }
 
     /// Whether this node isn't well, or hasn't answered yet.
@@ -173,6 +182,10 @@ impl Watch {
         health.set_failing(was_failing, clock::now());
         let (mut is_new, mut pause) = (!is_known, Duration::ZERO);
         while ended.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
+            if !self.seen.is_served.load(Ordering::Acquire) {
+                pause = FIRST_PAUSE;
+                continue;
+            }
             let was_failing = health.state(clock::now()) == State::Failing;
             let port = &self.told.port;
             let asked = ask(self.what.server, &self.what.checks, |from| port.store(from.port(), Ordering::Release));

@@ -240,6 +240,7 @@ impl Node {
 
     /// How much there is to do, and what was seen.
     pub(super) fn report(&mut self, connections: u32, requests: u32, now: Instant) {
+        self.checks.iter().for_each(|checks| checks.begin());
         let own = Load { flows: connections, requests, is_failing: self.is_failing(), ..Load::default() };
         let load = self.foreign_load().unwrap_or(own);
         for home in self.homes.values_mut() {

@@ -209,6 +209,7 @@ impl Peer {
 
     pub(super) fn handle_timeout(&mut self, workers: &[u16], requests: u32, now: Instant) {
         let flows = u32::try_from(self.flows.owned()).unwrap_or(u32::MAX);
+        self.checks.iter().for_each(|checks| checks.begin());
         let is_failing = self.checks.as_ref().is_some_and(|checks| checks.is_failing());
         let load = Load { flows, requests, is_draining: self.is_draining, is_failing, ..Load::default() };
         self.flows.set_load(load, workers);
