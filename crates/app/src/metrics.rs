@@ -217,6 +217,10 @@ pub struct WorkerMetrics {
     pub flows_cut: Number,
     /// Connections that were asked back from nodes that their clients didn't hear.
     pub flows_taken_back: Number,
+    /// Connections that went from one server that isn't leat to another.
+    pub transplants: Number,
+    /// Connections that could have and stay where they are.
+    pub transplants_impossible: Number,
     /// Connections that couldn't be asked back.
     pub replies_unheard: Number,
     /// Prefixes of clients, or whole families, for which nodes are proxied.
@@ -308,6 +312,8 @@ impl WorkerMetrics {
             flows_recovered: Number::default(),
             flows_cut: Number::default(),
             flows_taken_back: Number::default(),
+            transplants: Number::default(),
+            transplants_impossible: Number::default(),
             replies_unheard: Number::default(),
             detours: Number::default(),
             nodes_unwell: Number::default(),

@@ -19,6 +19,7 @@ const MESSAGE: usize = 72;
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
 const TCPDIAG_GETSOCK: u16 = 18;
+const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const SOCK_DESTROY: u16 = 21;
 const REQUEST_DUMP: u16 = 0x301;
 const REQUEST_ACKNOWLEDGED: u16 = 0x5;
@@ -30,8 +31,11 @@ const OPEN: u32 = 1 << 1 | 1 << 4 | 1 << 8 | 1 << 9 | 1 << 11;
 /// FIN_WAIT1, LAST_ACK, CLOSING: this side's end hasn't been acknowledged.
 const ENDING: u32 = 1 << 4 | 1 << 9 | 1 << 11;
 /// `struct inet_diag_req_v2`, whose end, as that of a message's head, says which socket.
-const DESTROY: usize = 56;
+const ONE: usize = 56;
 const SOCKET_ID: usize = 48;
+/// What of `struct inet_diag_msg` says how much waits to be read, and how much hasn't been acknowledged.
+const RECEIVED: usize = 56;
+const QUEUED: usize = 60;
 
 /// Connections of one local address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -71,6 +75,50 @@ pub fn open_at(address: SocketAddr) -> io::Result<Open> {
     Ok(open)
 }
 
+/// Whether this host's end of a connection, at `local`, is open both ways and has nothing left to do: its process has read all that has come, and all that it
+/// has written has been sent. Its other end may still have to say that it has got it.
+///
+/// # Errors
+/// What the kernel says; not that there is no such connection.
+pub fn is_quiet(local: SocketAddr, remote: SocketAddr) -> io::Result<bool> {
+    const ESTABLISHED: u8 = 1;
+    /// In `struct tcp_info`.
+    const NOT_SENT: usize = 144;
+    let socket = socket(AddressFamily::NETLINK, SocketType::DGRAM, Some(netlink::SOCK_DIAG))?;
+    let (family, id) = socket_id(local, remote);
+    let mut request = about(SOCK_DIAG_BY_FAMILY, family, &id);
+    request[HEADER + 2] = 1 << (INET_DIAG_INFO - 1);
+    send(&socket, &request, SendFlags::empty())?;
+    let mut is_quiet = false;
+    let seen = receive(&socket, |message| {
+        let info = find(message.get(MESSAGE..).unwrap_or_default(), INET_DIAG_INFO);
+        let is_all_sent = info.is_some_and(|info| info.len() >= NOT_SENT + 4 && number_at(info, NOT_SENT) == 0);
+        is_quiet = message.get(1) == Some(&ESTABLISHED) && number_at(message, RECEIVED) == 0 && is_all_sent;
+    });
+    match seen {
+        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(false),
+        seen => seen.map(|()| is_quiet),
+    }
+}
+
+/// `struct inet_diag_sockid`, with the family that it's of.
+fn socket_id(local: SocketAddr, remote: SocketAddr) -> (u8, [u8; SOCKET_ID]) {
+    let (local_ip, remote_ip) = (local.ip().to_canonical(), remote.ip().to_canonical());
+    let family = if local_ip.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let mut id = [0; SOCKET_ID];
+    id[..2].copy_from_slice(&local.port().to_be_bytes());
+    id[2..4].copy_from_slice(&remote.port().to_be_bytes());
+    for (at, ip) in [(4, local_ip), (20, remote_ip)] {
+        match ip {
+            IpAddr::V4(ip) => id[at..at + 4].copy_from_slice(&ip.octets()),
+            IpAddr::V6(ip) => id[at..at + 16].copy_from_slice(&ip.octets()),
+        }
+    }
+    // Whatever its cookie is.
+    id[40..].fill(0xff);
+    (family.as_raw() as u8, id)
+}
+
 /// Has the kernel forget the connections of `address` that no process has any more and whose ends aren't acknowledged, unless they were closed under `mark`:
 /// while it tries to end them, nobody else here can have them. Returns how many there were; none on kernels before 6.11, which would keep them for ever
 /// instead, as they end no socket that no process has but stop its timers.
@@ -89,7 +137,7 @@ pub fn forget_orphans(address: SocketAddr, mark: u32) -> io::Result<usize> {
     })?;
     let socket = socket(AddressFamily::NETLINK, SocketType::DGRAM, Some(netlink::SOCK_DIAG))?;
     for (family, id) in &orphans {
-        send(&socket, &destruction(*family, id), SendFlags::empty())?;
+        send(&socket, &about(SOCK_DESTROY, *family, id), SendFlags::empty())?;
         match receive(&socket, |_| {}) {
             // It has ended meanwhile.
             Err(error) if error.raw_os_error() != Some(libc::ENOENT) => return Err(error),
@@ -131,12 +179,13 @@ fn begin(message: &mut [u8], kind: u16, flags: u16) -> &mut [u8] {
     &mut message[HEADER..]
 }
 
-fn destruction(family: u8, id: &[u8; SOCKET_ID]) -> [u8; HEADER + DESTROY] {
-    let mut bytes = [0; HEADER + DESTROY];
-    let body = begin(&mut bytes, SOCK_DESTROY, REQUEST_ACKNOWLEDGED);
+/// A request about one socket.
+fn about(kind: u16, family: u8, id: &[u8; SOCKET_ID]) -> [u8; HEADER + ONE] {
+    let mut bytes = [0; HEADER + ONE];
+    let body = begin(&mut bytes, kind, REQUEST_ACKNOWLEDGED);
     (body[0], body[1]) = (family, libc::IPPROTO_TCP as u8);
     body[4..8].copy_from_slice(&u32::MAX.to_ne_bytes());
-    body[DESTROY - SOCKET_ID..].copy_from_slice(id);
+    body[ONE - SOCKET_ID..].copy_from_slice(id);
     bytes
 }
 
@@ -165,7 +214,7 @@ fn receive(socket: &OwnedFd, mut see: impl FnMut(&[u8])) -> io::Result<()> {
                     let number = message.first_chunk().map_or(libc::EPROTO, |number| -i32::from_ne_bytes(*number));
                     return if number == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(number)) };
                 }
-                TCPDIAG_GETSOCK => see(message),
+                TCPDIAG_GETSOCK | SOCK_DIAG_BY_FAMILY => see(message),
                 _ => {}
             }
             rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
@@ -183,7 +232,7 @@ impl Entry {
         } else {
             Some(IpAddr::from(local).to_canonical())
         };
-        let has_queued = number(56)? > 0 || number(60)? > 0;
+        let has_queued = number(RECEIVED)? > 0 || number(QUEUED)? > 0;
         let attributes = message.get(MESSAGE..)?;
         Some(Entry {
             family: *message.first()?,
@@ -223,7 +272,7 @@ fn is_owing(info: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
+    use std::io::{Read, Write};
     use std::net::{TcpListener, TcpStream};
     use std::os::fd::AsRawFd;
 
@@ -271,10 +320,17 @@ mod tests {
             assert!(has_listener(address).expect("the kernel tells"), "{any}");
             assert_eq!(open_at(address).expect("the kernel tells"), Open::default());
             let mut client = TcpStream::connect(address).expect("it listens");
-            let (_server, _) = listener.accept().expect("a connection");
+            let (mut server, _) = listener.accept().expect("a connection");
             assert_eq!(open_at(address).expect("the kernel tells").connections, 1, "{any}");
             client.write_all(b"a question").expect("it's open");
             assert_eq!(open_at(address).expect("the kernel tells"), Open { connections: 1, busy: 1 }, "{any}");
+            let of_client = client.local_addr().expect("it's connected");
+            assert!(!is_quiet(address, of_client).expect("the kernel tells"), "{any}: nobody has read it");
+            assert_eq!(server.read(&mut [0; 100]).expect("it's open"), 10);
+            assert!(is_quiet(address, of_client).expect("the kernel tells"), "{any}");
+            client.shutdown(std::net::Shutdown::Write).expect("it's open");
+            assert!(!is_quiet(address, of_client).expect("the kernel tells"), "{any}: its client has ended it");
+            assert!(!is_quiet(of_client, of_client).expect("the kernel tells"), "{any}: there is none");
             // A child that another test has just forked may have a copy, so closing isn't enough.
             rustix::net::shutdown(&listener, rustix::net::Shutdown::Both).expect("it's a socket");
             assert!(!has_listener(address).expect("the kernel tells"), "{any}");

@@ -270,6 +270,24 @@ pub(super) const FAMILIES: &[(&Family, Read)] = &[
     ),
     (
         &Family {
+            name: "leat_transplants_total",
+            kind: "counter",
+            labels: "",
+            help: "Connections that went from a server that isn't leat to another one between two requests: given to it (dispatcher), given up (node).",
+        },
+        |worker| &worker.transplants,
+    ),
+    (
+        &Family {
+            name: "leat_transplants_impossible_total",
+            kind: "counter",
+            labels: "",
+            help: "Connections at servers that aren't leat whose requests aren't looked at any more, as it can't be told where they begin or whether they're answered.",
+        },
+        |worker| &worker.transplants_impossible,
+    ),
+    (
+        &Family {
             name: "leat_replies_unheard_total",
             kind: "counter",
             labels: "",

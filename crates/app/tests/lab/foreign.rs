@@ -17,6 +17,7 @@ pub(super) const SIZES: [usize; 3] = [1 << 10, 64 << 10, 3 << 20];
 pub(super) struct Nginx {
     process: Child,
     log: String,
+    errors: String,
 }
 
 impl Nginx {
@@ -39,7 +40,7 @@ impl Nginx {
         let namespace = format!("--net=/run/netns/leat-lab-{}-{node}", lab.name);
         let mut command = Command::new("nsenter");
         command.args([&namespace, "nginx", "-c", &at("nginx.conf")]).stderr(Stdio::null());
-        Nginx { process: command.spawn().expect("nsenter can be run"), log: at("access.log") }
+        Nginx { process: command.spawn().expect("nsenter can be run"), log: at("access.log"), errors: at("error.log") }
     }
 
     /// Client, what was forwarded, and path, of every request but probes.
@@ -48,6 +49,11 @@ impl Nginx {
         let fields = log.lines().map(|line| line.split('|').map(str::to_owned).collect::<Vec<_>>());
         let requests = fields.filter_map(|fields| <[String; 3]>::try_from(fields).ok().map(Into::into));
         requests.filter(|(_, _, path): &(String, String, String)| path != "/health").collect()
+    }
+
+    /// What it has complained of.
+    pub(super) fn complaints(&self) -> String {
+        fs::read_to_string(&self.errors).unwrap_or_default()
     }
 
     /// At once, with all its connections.
@@ -83,16 +89,22 @@ pub(super) fn content(size: usize) -> Vec<u8> {
 
 /// Two nodes with nginx, of which the dispatcher knows that they answer.
 fn up(lab: &Lab, folder: &Folder, born: bool) -> [Nginx; 2] {
+    up_with(lab, folder, &format!("born = {born}\npolicy = 'round_robin'"), ["", ""])
+}
+
+/// The same, with other words in `[cluster]` and at the nodes.
+pub(super) fn up_with(lab: &Lab, folder: &Folder, cluster: &str, of_nodes: [&str; 2]) -> [Nginx; 2] {
     for size in SIZES {
         fs::write(folder.path(&format!("site/{size}")), content(size)).expect("a file to serve");
     }
     let servers = "for = ['127.0.0.1:8080', '[::1]:8080']";
+    let [of_n1, of_n2] = of_nodes;
     let text = format!(
-        "[admin]\nlisten = '127.0.0.1:9180'\nsocket = '{}'\n[cluster]\nborn = {born}\nvip = ['10.77.0.100:80', '[fd77::100]:80']\n\
-         dispatchers = ['10.77.0.1', 'fd77::1']\nkey_file = 'cluster.key'\npolicy = 'round_robin'\nreport_interval = '50ms'\n\
+        "[admin]\nlisten = '127.0.0.1:9180'\nsocket = '{}'\n[cluster]\n{cluster}\nvip = ['10.77.0.100:80', '[fd77::100]:80']\n\
+         dispatchers = ['10.77.0.1', 'fd77::1']\nkey_file = 'cluster.key'\nreport_interval = '50ms'\n\
          [cluster.health]\nslow_start = '0s'\n\
-         [[cluster.node]]\nname = 'n1'\naddress = ['10.77.0.11', 'fd77::11']\n{servers}\n\
-         [[cluster.node]]\nname = 'n2'\naddress = ['10.77.0.12', 'fd77::12']\n{servers}\n",
+         [[cluster.node]]\nname = 'n1'\naddress = ['10.77.0.11', 'fd77::11']\n{servers}\n{of_n1}\n\
+         [[cluster.node]]\nname = 'n2'\naddress = ['10.77.0.12', 'fd77::12']\n{servers}\n{of_n2}\n",
         folder.path("leat.sock")
     );
     fs::write(folder.path("cluster.toml"), text).expect("a configuration");
@@ -123,7 +135,7 @@ pub(super) fn get(stream: &mut TcpStream, size: usize, end: &str) -> std::io::Re
 }
 
 /// A reply's content, by its length.
-fn read_reply(stream: &mut TcpStream) -> std::io::Result<Vec<u8>> {
+pub(super) fn read_reply(stream: &mut TcpStream) -> std::io::Result<Vec<u8>> {
     let (mut head, mut byte) = (Vec::new(), [0]);
     while !head.ends_with(b"\r\n\r\n") {
         stream.read_exact(&mut byte)?;

@@ -49,7 +49,9 @@ pub(super) fn for_this_kernel(object: &[u8]) -> Result<Vec<u8>> {
 }
 
 /// The places of fields that a SYN's answer packs into its timestamp, as `programs/cookie.h` does.
-const NO_WINDOW_SCALE: u32 = 15;
+pub(super) const NO_WINDOW_SCALE: u32 = 15;
+/// The span of time that a cookie's options take the place of.
+pub(super) const OPTIONS_SPAN_MS: u32 = 1 << 7;
 const MSS_OF_IPV4: [u16; 4] = [536, 1300, 1440, 1460];
 const MSS_OF_IPV6: [u16; 4] = [1220, 1360, 1420, 1440];
 const OWN_WINDOW_SCALE: u8 = 7;
@@ -62,8 +64,8 @@ pub(super) struct Segment<'a> {
     pub(super) sequence: u32,
     pub(super) acknowledged: u32,
     pub(super) window: u16,
-    /// What it echoes of our clock.
-    pub(super) echo: Option<u32>,
+    /// What it says of its client's clock, and what it echoes of ours.
+    pub(super) stamps: Option<(u32, u32)>,
     pub(super) has_fin: bool,
     pub(super) payload: &'a [u8],
 }
@@ -82,19 +84,21 @@ impl Segment<'_> {
             sequence: number(4)?,
             acknowledged: number(8)?,
             window: u16::from_be_bytes(content.get(14..16)?.try_into().ok()?),
-            echo: echo(content.get(20..header)?),
+            stamps: stamps(content.get(20..header)?),
             has_fin: content.get(13)? & 1 != 0,
             payload: content.get(header..)?,
         })
     }
 }
 
-/// What a timestamp option echoes.
-fn echo(mut options: &[u8]) -> Option<u32> {
+/// What a timestamp option says, and what it echoes.
+fn stamps(mut options: &[u8]) -> Option<(u32, u32)> {
     loop {
         match options {
             [1, rest @ ..] => options = rest,
-            [8, 10, _, _, _, _, a, b, c, d, ..] => return Some(u32::from_be_bytes([*a, *b, *c, *d])),
+            [8, 10, a, b, c, d, e, f, g, h, ..] => {
+                return Some((u32::from_be_bytes([*a, *b, *c, *d]), u32::from_be_bytes([*e, *f, *g, *h])));
+            }
             [2..=255, length @ 2..=255, ..] => options = options.get(usize::from(*length)..)?,
             _ => return None,
         }
@@ -120,20 +124,16 @@ pub struct Arrival {
 
 impl Arrival {
     pub(super) fn new(key: FlowKey, flow: Flow, first: &Segment<'_>) -> Arrival {
-        let &Segment { sequence, acknowledged, window, echo, has_fin, payload } = first;
-        let echo = echo.unwrap_or_default();
+        let &Segment { sequence, acknowledged, window, stamps, has_fin, payload } = first;
+        let echo = stamps.map_or(0, |(_, echo)| echo);
         Arrival { key, flow, payload: payload.to_vec(), has_fin, sequence, acknowledged, window, echo }
     }
 
     /// The connection as a socket would have it that has received the payload, and whose application hasn't read it.
     #[must_use]
     pub fn state(&self) -> TcpState {
-        let is_ipv4 = self.key.vip.is_ipv4();
-        let scale = self.echo & 15;
-        let window_scale =
-            (scale != NO_WINDOW_SCALE).then(|| WindowScale { send: scale.min(14) as u8, receive: OWN_WINDOW_SCALE });
+        let Options { mss, window_scale, sack } = Options::of(self.echo, self.key.vip.is_ipv4(), OWN_WINDOW_SCALE);
         let snd_wnd = u32::from(self.window) << window_scale.map_or(0, |scale| scale.send);
-        let mss = if is_ipv4 { MSS_OF_IPV4 } else { MSS_OF_IPV6 }[(self.echo >> 4 & 3) as usize];
         TcpState {
             local: self.key.vip,
             remote: self.key.client,
@@ -148,11 +148,31 @@ impl Arrival {
             },
             mss: mss - TIMESTAMP_BYTES,
             window_scale,
-            sack: self.echo >> 6 & 1 != 0,
+            sack,
             timestamp: Some(self.echo),
             unread: self.payload.clone(),
             sent: Vec::new(),
             unsent: Vec::new(),
+        }
+    }
+}
+
+/// What both sides of a connection have agreed on, as far as a cookie has it.
+pub(super) struct Options {
+    /// The client's, without what options take.
+    pub(super) mss: u16,
+    pub(super) window_scale: Option<WindowScale>,
+    pub(super) sack: bool,
+}
+
+impl Options {
+    /// From a cookie's lowest bits. `scale`: of the windows that the client is told.
+    pub(super) fn of(bits: u32, is_ipv4: bool, scale: u8) -> Options {
+        let send = bits & 15;
+        Options {
+            mss: if is_ipv4 { MSS_OF_IPV4 } else { MSS_OF_IPV6 }[(bits >> 4 & 3) as usize],
+            window_scale: (send != NO_WINDOW_SCALE).then(|| WindowScale { send: send.min(14) as u8, receive: scale }),
+            sack: bits >> 6 & 1 != 0,
         }
     }
 }

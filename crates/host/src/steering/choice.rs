@@ -14,8 +14,8 @@ use siphasher::sip::SipHasher24;
 use super::attach::Programs;
 use super::born::{Arrival, CookieKey, Segment};
 use super::dispatcher::lock;
-use super::flows::{Flow, Heard};
-use super::layout::{BEGUN_BYTES, CHOICE_TURNS, FLOW_FOREIGN, RawBegun, RawChoice, raw_ip, raw_port};
+use super::flows::{Flow, Heard, Watch};
+use super::layout::{BEGUN_BYTES, CHOICE_TURNS, FLOW_FOREIGN, FLOW_WATCHED, RawBegun, RawChoice, raw_ip, raw_port};
 use super::{Doing, Result};
 
 /// As `programs/choice.h` has them.
@@ -37,6 +37,8 @@ pub struct StandingChoice<'a> {
     pub first: u32,
     /// They aren't leat: their connections are in nobody's books.
     pub are_foreign: bool,
+    /// And each of their requests is looked at.
+    pub are_watched: bool,
 }
 
 /// A connection that has begun by a standing choice.
@@ -90,6 +92,11 @@ impl Choices {
             *turn = holder.0;
         }
         let turns = choice.holders.len().min(CHOICE_TURNS) as u32;
+        let flags = match (choice.are_foreign, choice.are_watched) {
+            (true, true) => FLOW_FOREIGN | FLOW_WATCHED,
+            (true, false) => FLOW_FOREIGN,
+            (false, _) => 0,
+        };
         let raw = RawChoice {
             until_ns: choice.until.ns,
             content,
@@ -97,7 +104,7 @@ impl Choices {
             limit: if turns == 0 { 0 } else { choice.limit },
             first: choice.first % turns.max(1),
             turns: turns.max(1),
-            flags: if choice.are_foreign { FLOW_FOREIGN.into() } else { 0 },
+            flags: flags.into(),
             holders,
             ..RawChoice::default()
         };
@@ -153,8 +160,11 @@ fn read(record: &[u8]) -> Option<(ServerId, Begun)> {
         cut: false,
         heard,
         repeats: raw.repeats as u8,
+        watched: raw.flags & u16::from(FLOW_WATCHED) != 0,
+        watch: Watch::default(),
     };
-    let first = Segment { sequence, acknowledged, window, echo: Some(echo), has_fin: false, payload };
+    let stamps = Some((timestamp, echo));
+    let first = Segment { sequence, acknowledged, window, stamps, has_fin: false, payload };
     let arrival = Arrival::new(raw.key.key(), flow, &first);
     Some((home, Begun { arrival, holder: ServerId(raw.holder), content: raw.content }))
 }

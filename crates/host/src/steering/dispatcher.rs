@@ -13,16 +13,20 @@ use leat_logic::time::Instant;
 use super::attach::{Programs, RunTime};
 use super::born::{Arrival, CookieKey, for_this_kernel};
 use super::choice::{Begun, Choices, StandingChoice};
-use super::flows::{FlowKey, Flows, Totals};
+use super::flows::{Flow, FlowKey, Flows, Totals};
 use super::held::{self, Held};
 use super::layout::{
     HEIRS, NODE_NEIGHBOUR, NODE_PEER, NODE_ROUTED, RawHeir, RawNode, RawServiceKey, raw_ip, raw_ipv4, raw_ipv6,
     raw_port,
 };
+use super::transplant::Next;
 use super::{Doing, Result, change, interface_index};
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!("programs/dispatcher.o");
 static BORN_OBJECT: &[u8] = aya::include_bytes_aligned!("programs/dispatcher_born.o");
+
+/// How often it's looked at whether a packet that was put in has been seen: that takes as long as one look at the most.
+const RESET_LOOKS: u32 = 50;
 
 /// Interfaces and taps that there can be at a time, of this process and of those that it follows.
 const TAPS_MAX: u32 = 4096;
@@ -65,6 +69,24 @@ pub struct DispatcherCounters {
     pub stale: u64,
     /// Connections that were given to this server's own listener after all.
     pub admitted: u64,
+    /// Packets of watched connections that waited for this server's word.
+    pub asked: u64,
+}
+
+/// A connection that another server has been given, as long as its client hasn't heard from that.
+#[derive(Debug)]
+pub struct Planted {
+    key: FlowKey,
+    flow: Flow,
+    frames: Vec<Box<[u8]>>,
+}
+
+impl Planted {
+    /// Who talks to whom.
+    #[must_use]
+    pub fn key(&self) -> FlowKey {
+        self.key
+    }
 }
 
 /// See the module. All its methods may be called from any thread.
@@ -82,6 +104,7 @@ pub struct Dispatcher {
     answered: Option<Mutex<HashMap<MapData, RawServiceKey, u32>>>,
     /// The same.
     choices: Option<Choices>,
+    key: Option<CookieKey>,
 }
 
 impl Dispatcher {
@@ -135,6 +158,7 @@ impl Dispatcher {
         Ok(Dispatcher {
             answered,
             choices,
+            key,
             flows: Arc::new(flows),
             nodes: Mutex::new(Array::try_from(programs.map("nodes")?).doing(|| "map of nodes".to_owned())?),
             heirs: Mutex::new(HashMap::try_from(programs.map("heirs")?).doing(|| "map of heirs".to_owned())?),
@@ -325,6 +349,95 @@ impl Dispatcher {
         self.choices.as_ref()?.poll(home)
     }
 
+    /// What a client says next on a connection at a server that isn't leat ([`Flows::entrust`]), if a standing choice doesn't say that it belongs there:
+    /// [`Dispatcher::let_go_on`] or [`Dispatcher::plant`] is to be said, or [`Dispatcher::drop_waiting`]; it doesn't come again before.
+    #[must_use]
+    pub fn poll_next(&self) -> Option<Next> {
+        lock(&self.held).poll_next(&self.flows)
+    }
+
+    /// The same of one connection, as it is by now.
+    #[must_use]
+    pub fn next_of(&self, key: FlowKey) -> Option<Next> {
+        lock(&self.held).next_of(key, &self.flows)
+    }
+
+    /// What a client says is for the server that has its connection. `stays`: and so is all that follows.
+    ///
+    /// # Errors
+    /// What the kernel says, or [`super::Error::Gone`].
+    pub fn let_go_on(&self, next: &Next, stays: bool) -> Result<()> {
+        let done = self.flows.let_go_on(next.key, &next.flow, next.end(), stays);
+        let mut held = lock(&self.held);
+        held.seen_to(next.key);
+        held.release(next.key);
+        done
+    }
+
+    /// What waits of a connection comes again by another way.
+    pub fn drop_waiting(&self, key: FlowKey) {
+        let mut held = lock(&self.held);
+        held.seen_to(key);
+        held.forget(key);
+    }
+
+    /// Takes a connection from the server that has it and gives it to another that isn't leat either, with what its client says next. The one that has had it
+    /// has nothing left to say: its kernel is told that the client has reset it. Returns what the other one may not have got yet, to be sent again
+    /// ([`Dispatcher::plant_again`]) until the client has heard from it: nobody else sends it.
+    ///
+    /// # Errors
+    /// What the kernel says, or [`super::Error::Gone`].
+    pub fn plant(&self, next: &Next, to: (ServerId, ServerId), now: Instant) -> Result<Planted> {
+        if !next.flow.is_planted() {
+            self.reset_holder(next);
+        }
+        let frames = self.frames(next, false, now);
+        let planted = self.flows.plant(next.key, &next.flow, to, &next.heard(), next.end());
+        let mut held = lock(&self.held);
+        held.forget(next.key);
+        held.seen_to(next.key);
+        planted?;
+        held.put_in(&frames);
+        Ok(Planted { key: next.key, flow: next.flow, frames })
+    }
+
+    /// Takes a connection from the server that has it: this host's own listener gets it, with what its client says next.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn take_back(&self, next: &Next, now: Instant) -> Result<()> {
+        self.reset_holder(next);
+        // As long as there is the entry, whatever else the client says waits.
+        lock(&self.held).put_in(&self.frames(next, true, now));
+        let deleted = self.flows.delete(next.key, next.flow.id);
+        let mut held = lock(&self.held);
+        held.seen_to(next.key);
+        held.release(next.key);
+        deleted.map(drop)
+    }
+
+    /// Tells the kernel of the server that has a connection that its client has reset it.
+    fn reset_holder(&self, next: &Next) {
+        lock(&self.held).put_in(&[next.planting().reset()]);
+        // It goes where the entry still says.
+        let has_gone = || self.flows.get(next.key).ok().flatten().is_none_or(|flow| flow.reset);
+        let _ = (0..RESET_LOOKS).any(|_| has_gone());
+    }
+
+    fn frames(&self, next: &Next, is_here: bool, now: Instant) -> Vec<Box<[u8]>> {
+        self.key.map(|key| next.planting().frames(&next.payload, key, is_here, now)).unwrap_or_default()
+    }
+
+    /// Sends once more what a server may not have got. False when its client has heard from that one, or has gone.
+    pub fn plant_again(&self, planted: &Planted) -> bool {
+        let flow = self.flows.get(planted.key).ok().flatten();
+        let is_unheard = flow.is_some_and(|flow| flow.id.serial == planted.flow.id.serial && flow.is_unheard());
+        if is_unheard {
+            lock(&self.held).put_in(&planted.frames);
+        }
+        is_unheard
+    }
+
     /// Sends the packets of an arrival to where its entry says by now.
     pub fn deliver(&self, key: FlowKey) {
         lock(&self.held).release(key);
@@ -347,6 +460,7 @@ impl Dispatcher {
             awaited: count(7)?,
             stale: count(8)?,
             admitted: count(9)?,
+            asked: count(10)?,
         })
     }
 

@@ -12,9 +12,10 @@ use leat_logic::time::Instant;
 use super::batch::{self, Batch, Place};
 use super::dispatcher::lock;
 use super::layout::{
-    CHANGE_BEGINS, CHANGE_DELETES, CHANGE_HEARD, CHANGE_HOLDER, CHANGE_MAKES, CHANGE_REPLACES, FLOW_BORN, FLOW_CUT,
-    FLOW_FOREIGN, FLOW_HELD, FLOW_HERE, FLOW_NODE_CLOSED, FLOW_OFFERED, FLOWS_MADE, FLOWS_OVER, RawChange, RawFlow,
-    RawKey, raw_ip, raw_port, socket_address,
+    CHANGE_BEGINS, CHANGE_DELETES, CHANGE_HEARD, CHANGE_HOLDER, CHANGE_LOOKED, CHANGE_MAKES, CHANGE_REPLACES,
+    FLOW_BORN, FLOW_CUT, FLOW_FOREIGN, FLOW_HELD, FLOW_HERE, FLOW_NODE_CLOSED, FLOW_OFFERED, FLOW_WATCHED, FLOWS_MADE,
+    FLOWS_OVER, RawChange, RawFlow, RawKey, TURN_CLIENT, TURN_LEAT, TURN_NOBODY, TURN_PLANTED, raw_ip, raw_port,
+    socket_address,
 };
 use super::{Doing, Error, Result, change};
 
@@ -97,7 +98,12 @@ impl RawFlow {
 
     /// Without a flag, and with what was heard of it.
     fn of(flow: &Flow) -> RawFlow {
-        RawFlow::named(flow.id).heard(&flow.heard)
+        RawFlow::named(flow.id).heard(&flow.heard).watched(&flow.watch)
+    }
+
+    fn watched(self, watch: &Watch) -> RawFlow {
+        let &Watch { looked_to, turn, options, scale } = watch;
+        RawFlow { looked_to, turn: turn as u8, options, scale, ..self }
     }
 
     fn flow(self) -> Flow {
@@ -116,6 +122,13 @@ impl RawFlow {
             cut: has(FLOW_CUT),
             heard: Heard { client_next, acknowledged, window, timestamp, wraps, base },
             repeats: self.repeats,
+            watched: has(FLOW_WATCHED),
+            watch: Watch {
+                looked_to: self.looked_to,
+                turn: Turn::of(self.turn),
+                options: self.options,
+                scale: self.scale,
+            },
         }
     }
 }
@@ -201,6 +214,62 @@ pub struct Flow {
     pub heard: Heard,
     /// How often the client has said nothing new, in segments with something in them; the count wraps.
     pub repeats: u8,
+    /// This server is asked where each of its requests belongs.
+    pub watched: bool,
+    /// How that stands.
+    pub(super) watch: Watch,
+}
+
+impl Flow {
+    /// Its client's packets wait until this server has said where a request belongs, or until its new holder has been heard.
+    pub(super) fn is_looked_at(&self) -> bool {
+        self.foreign && self.watched && matches!(self.watch.turn, Turn::Leat | Turn::Planted)
+    }
+
+    /// A connection was made anew at its holder, and its client hasn't said anything since.
+    #[must_use]
+    pub fn is_planted(&self) -> bool {
+        self.watch.turn == Turn::Planted
+    }
+
+    /// And it hasn't acknowledged anything of that one's.
+    pub(super) fn is_unheard(&self) -> bool {
+        self.is_planted() && self.heard.acknowledged == self.heard.base && !self.reset
+    }
+}
+
+/// What is looked at of a connection at a server that isn't leat.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Watch {
+    /// What its client has said before that sequence number is for its holder.
+    pub(super) looked_to: u32,
+    pub(super) turn: Turn,
+    /// Its client's, as cookies have them.
+    pub(super) options: u8,
+    /// Of the windows that its client is told.
+    pub(super) scale: u8,
+}
+
+/// Whose turn it is to say something of a connection that is watched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[repr(u8)]
+pub(super) enum Turn {
+    #[default]
+    Client = TURN_CLIENT,
+    Leat = TURN_LEAT,
+    Planted = TURN_PLANTED,
+    Nobody = TURN_NOBODY,
+}
+
+impl Turn {
+    fn of(number: u8) -> Turn {
+        match number {
+            TURN_CLIENT => Turn::Client,
+            TURN_LEAT => Turn::Leat,
+            TURN_PLANTED => Turn::Planted,
+            _ => Turn::Nobody,
+        }
+    }
 }
 
 /// All entries. Every one of them has the name that its flow's home gives: two flows of one key, one after the other, differ in it.
@@ -296,14 +365,54 @@ impl Flows {
         )
     }
 
-    /// As [`Flows::bear`], at a node that says nothing of it: the entry is over by what its client says or leaves unsaid.
+    /// As [`Flows::bear`], at a node that says nothing of it: the entry is over by what its client says or leaves unsaid. `is_watched`: what follows
+    /// after so many bytes waits here ([`super::Dispatcher::poll_next`]).
     ///
     /// # Errors
     /// As [`Flows::bear`].
-    pub fn entrust(&self, key: FlowKey, flow: &Flow, home: ServerId, node: ServerId) -> Result<()> {
+    pub fn entrust(
+        &self,
+        key: FlowKey,
+        flow: &Flow,
+        (home, node): (ServerId, ServerId),
+        bytes: usize,
+        is_watched: bool,
+    ) -> Result<()> {
         let generation = Generation::BORN.0;
-        let to = RawFlow { home: home.0, holder: node.0, generation, flags: FLOW_FOREIGN, ..RawFlow::of(flow) };
-        self.begin(key, flow, to)
+        let flags = FLOW_FOREIGN | if is_watched { FLOW_WATCHED } else { 0 };
+        let looked_to = flow.heard.client_next.wrapping_add(bytes as u32);
+        let to = RawFlow { home: home.0, holder: node.0, generation, flags, looked_to, ..RawFlow::of(flow) };
+        self.begin_with(key, flow, to, CHANGE_LOOKED)
+    }
+
+    /// What a client has said before that sequence number is for its holder. `stays`: and all that follows.
+    ///
+    /// # Errors
+    /// What the kernel says, or [`Error::Gone`].
+    pub(super) fn let_go_on(&self, key: FlowKey, flow: &Flow, looked_to: u32, stays: bool) -> Result<()> {
+        let turn = if stays { Turn::Nobody } else { Turn::Client };
+        let to = RawFlow::named(flow.id).watched(&Watch { looked_to, turn, ..flow.watch });
+        self.change_its_own(key, flow.id, CHANGE_LOOKED, 0, to)
+    }
+
+    /// A flow's packets go to another server that isn't leat, which has had nothing of it before that; its client goes on from what was `heard`, and what it
+    /// has said before `looked_to` is that server's. What it says waits until it has heard that one.
+    ///
+    /// # Errors
+    /// What the kernel says, or [`Error::Gone`].
+    pub(super) fn plant(
+        &self,
+        key: FlowKey,
+        flow: &Flow,
+        (home, node): (ServerId, ServerId),
+        heard: &Heard,
+        looked_to: u32,
+    ) -> Result<()> {
+        let generation = Generation::BORN.0;
+        let watch = Watch { looked_to, turn: Turn::Planted, ..flow.watch };
+        let to = RawFlow { holder: node.0, generation, ..RawFlow::named(flow.id) };
+        let to = RawFlow { home: home.0, ..to.heard(heard).watched(&watch) };
+        self.change_its_own(key, flow.id, CHANGE_HOLDER | CHANGE_HEARD | CHANGE_LOOKED, 0, to)
     }
 
     /// Has it begin here: at this host's own listener.
@@ -316,7 +425,11 @@ impl Flows {
     }
 
     fn begin(&self, key: FlowKey, flow: &Flow, to: RawFlow) -> Result<()> {
-        self.change_its_own(key, flow.id, CHANGE_MAKES | CHANGE_HOLDER | CHANGE_BEGINS, u8::MAX, to)
+        self.begin_with(key, flow, to, 0)
+    }
+
+    fn begin_with(&self, key: FlowKey, flow: &Flow, to: RawFlow, what: u8) -> Result<()> {
+        self.change_its_own(key, flow.id, CHANGE_MAKES | CHANGE_HOLDER | CHANGE_BEGINS | what, u8::MAX, to)
     }
 
     fn change_its_own(&self, key: FlowKey, id: FlowId, what: u8, cleared: u8, to: RawFlow) -> Result<()> {

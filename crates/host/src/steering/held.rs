@@ -2,7 +2,7 @@
 //! for each interface.
 
 use std::collections::hash_map::Entry;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -13,6 +13,7 @@ use rustix::io::Errno;
 
 use super::born::{Arrival, Segment};
 use super::flows::{Flow, FlowKey, Flows};
+use super::transplant::Next;
 use super::{Doing, Result};
 use crate::tap::{self, OFFLOADS, Tap, interface_request};
 
@@ -49,6 +50,10 @@ pub(super) struct Held {
     waiting: HashMap<FlowKey, Waiting>,
     /// Flows that nobody has yet, whose first packet is among those that wait.
     arrived: VecDeque<(FlowKey, Flow)>,
+    /// Those at servers that aren't leat, of whose clients something waits.
+    next: VecDeque<FlowKey>,
+    /// Those of them that somebody sees to.
+    seen_to: HashSet<FlowKey>,
     bytes: usize,
     buffer: Box<[u8]>,
 }
@@ -56,7 +61,15 @@ pub(super) struct Held {
 impl Held {
     pub(super) fn new() -> Held {
         let buffer = vec![0; tap::FRAME_BYTES_MAX].into_boxed_slice();
-        Held { taps: Vec::new(), waiting: HashMap::new(), arrived: VecDeque::new(), bytes: 0, buffer }
+        Held {
+            taps: Vec::new(),
+            waiting: HashMap::new(),
+            arrived: VecDeque::new(),
+            next: VecDeque::new(),
+            seen_to: HashSet::new(),
+            bytes: 0,
+            buffer,
+        }
     }
 
     pub(super) fn add(&mut self, tap: Tap) {
@@ -83,7 +96,8 @@ impl Held {
     fn take_in(&mut self, tap: usize, frame: &[u8], flows: &Flows, now: Instant) {
         // What the kernel itself says on a new interface is nobody's.
         let Some(key) = frame.get(OFFLOADS..).and_then(read_key) else { return };
-        let Some(flow) = flows.get(key).ok().flatten().filter(|flow| flow.held) else {
+        let waits = |flow: &Flow| flow.held || flow.is_looked_at();
+        let Some(flow) = flows.get(key).ok().flatten().filter(waits) else {
             self.taps[tap].write(frame);
             return;
         };
@@ -99,6 +113,8 @@ impl Held {
             self.bytes += frame.len();
             if flow.born && first_segment(frame, &flow).is_some() {
                 self.arrived.push_back((key, flow));
+            } else if !flow.held && !self.seen_to.contains(&key) {
+                self.next.push_back(key);
             }
         }
     }
@@ -113,6 +129,44 @@ impl Held {
             }
         }
         None
+    }
+
+    /// What the next client says that is to be looked at.
+    pub(super) fn poll_next(&mut self, flows: &Flows) -> Option<Next> {
+        while let Some(key) = self.next.pop_front() {
+            if !self.seen_to.contains(&key)
+                && let Some(next) = self.next_of(key, flows)
+            {
+                self.seen_to.insert(key);
+                return Some(next);
+            }
+        }
+        None
+    }
+
+    /// Nobody sees to it any more.
+    pub(super) fn seen_to(&mut self, key: FlowKey) {
+        self.seen_to.remove(&key);
+    }
+
+    /// What waits of a connection at a server that isn't leat.
+    pub(super) fn next_of(&self, key: FlowKey, flows: &Flows) -> Option<Next> {
+        let flow = flows.get(key).ok().flatten().filter(Flow::is_looked_at)?;
+        Next::read(key, flow, &self.waiting.get(&key)?.frames)
+    }
+
+    /// What a flow's client has said and waits is said in another way, or again by itself.
+    pub(super) fn forget(&mut self, key: FlowKey) {
+        if let Some(waiting) = self.waiting.remove(&key) {
+            self.bytes -= waiting.frames.iter().map(|frame| frame.len()).sum::<usize>();
+        }
+    }
+
+    /// Lets packets arrive that were made here.
+    pub(super) fn put_in(&self, frames: &[Box<[u8]>]) {
+        // Whichever it is: they're known by their flow.
+        let tap = self.taps.first();
+        tap.into_iter().for_each(|tap| frames.iter().for_each(|frame| tap.write(frame)));
     }
 
     /// Puts a flow's packets back; its entry says where they go from there.

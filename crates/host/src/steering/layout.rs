@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use aya::Pod;
 
 /// Changes whenever a layout does: programs of another version must not find these maps.
-pub(super) const VERSION: &str = "11";
+pub(super) const VERSION: &str = "12";
 
 pub(super) const FLOW_HELD: u8 = 1;
 pub(super) const FLOW_NODE_CLOSED: u8 = 2;
@@ -14,6 +14,13 @@ pub(super) const FLOW_HERE: u8 = 8;
 pub(super) const FLOW_FOREIGN: u8 = 16;
 pub(super) const FLOW_OFFERED: u8 = 32;
 pub(super) const FLOW_CUT: u8 = 64;
+pub(super) const FLOW_WATCHED: u8 = 128;
+
+/// `enum flow_turn`.
+pub(super) const TURN_CLIENT: u8 = 0;
+pub(super) const TURN_LEAT: u8 = 1;
+pub(super) const TURN_PLANTED: u8 = 2;
+pub(super) const TURN_NOBODY: u8 = 3;
 
 pub(super) const CHANGE_MAKES: u8 = 1;
 pub(super) const CHANGE_REPLACES: u8 = 2;
@@ -21,6 +28,7 @@ pub(super) const CHANGE_HOLDER: u8 = 4;
 pub(super) const CHANGE_HEARD: u8 = 8;
 pub(super) const CHANGE_DELETES: u8 = 16;
 pub(super) const CHANGE_BEGINS: u8 = 32;
+pub(super) const CHANGE_LOOKED: u8 = 64;
 
 pub(super) const CHANGE_DONE: u32 = 0;
 pub(super) const CHANGE_GONE: u32 = 1;
@@ -79,6 +87,11 @@ pub(super) struct RawFlow {
     pub(super) generation: u32,
     pub(super) said: u32,
     pub(super) base: u32,
+    pub(super) looked_to: u32,
+    pub(super) turn: u8,
+    pub(super) options: u8,
+    pub(super) scale: u8,
+    pub(super) unused: u8,
 }
 
 /// `struct change`.
@@ -139,6 +152,36 @@ pub(super) struct RawBirth {
     pub(super) is_accepted: u16,
     pub(super) client_next: u32,
     pub(super) unused: u32,
+}
+
+/// `PLANTING_KIND`, `PLANTING_NUMBER`, and the bits of a planting's terms.
+pub(super) const PLANTING_KIND: u8 = 253;
+pub(super) const PLANTING_NUMBER: u16 = 0x6c74;
+pub(super) const PLANTING_SACK: u8 = 1;
+pub(super) const PLANTING_TIMESTAMPS: u8 = 2;
+pub(super) const PLANTING_GOES_ON: u8 = 4;
+pub(super) const PLANTING_HERE: u8 = 8;
+
+/// As much of a reply as is noted.
+pub(super) const REPLY_BYTES_MAX: usize = 1024;
+
+/// `struct reply`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RawReply {
+    pub(super) next: u32,
+    pub(super) begin: u32,
+    pub(super) end: u32,
+    pub(super) shown: u32,
+    pub(super) request: [u8; 4],
+    pub(super) is_awaited: u8,
+    pub(super) is_muddled: u8,
+    pub(super) is_given: u8,
+    pub(super) is_whole: u8,
+    pub(super) tail: [u8; 8],
+    pub(super) tail_bytes: u16,
+    pub(super) bytes: u16,
+    pub(super) head: [u8; REPLY_BYTES_MAX],
 }
 
 /// The most turns by which a standing choice divides connections.
@@ -265,6 +308,8 @@ unsafe impl Pod for RawService {}
 unsafe impl Pod for RawCookieKey {}
 // SAFETY: as above.
 unsafe impl Pod for RawBirth {}
+// SAFETY: as above.
+unsafe impl Pod for RawReply {}
 // SAFETY: as above.
 unsafe impl Pod for RawChoice {}
 // SAFETY: as above.

@@ -15,9 +15,11 @@ mod flows;
 mod held;
 mod layout;
 mod node;
+mod replies;
 mod spread;
 #[cfg(test)]
 mod tests;
+mod transplant;
 
 use std::io;
 use std::path::PathBuf;
@@ -28,13 +30,15 @@ pub use attach::{RunTime, measure_run_time};
 pub use batch::{Batch, Place};
 pub use born::{Arrival, Birth, CookieKey, can_name};
 pub use choice::{Begun, StandingChoice};
-pub use dispatcher::{Dispatcher, DispatcherCounters, Reach};
+pub use dispatcher::{Dispatcher, DispatcherCounters, Planted, Reach};
 pub use flows::{Flow, FlowKey, Flows, Heard};
 pub(crate) use held::is_tap_name;
 pub use held::{HELD_BYTES_MAX, HELD_FRAMES_PER_FLOW_MAX};
 pub use layout::{CHOICE_TURNS, NO_LEASE};
 pub use node::{Node, NodeCounters, Service, boot_clock_ns, forget_dead, mark_closing};
+pub use replies::Reply;
 pub use spread::{Spread, SpreadCounters, SpreadPart, SpreadService};
+pub use transplant::Next;
 
 /// Why packets can't be steered, or these not.
 #[derive(Debug, thiserror::Error)]

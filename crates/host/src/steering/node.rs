@@ -14,6 +14,7 @@ use super::flows::FlowKey;
 use super::layout::{
     CLOSING_MARK, NO_LEASE, RawService, RawServiceKey, SERVICE_FOREIGN, SERVICE_MARKED, SERVICE_OWN, raw_ip, raw_port,
 };
+use super::replies::{Replies, Reply};
 use super::{Doing, Result};
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!("programs/node.o");
@@ -56,6 +57,10 @@ pub struct NodeCounters {
     pub forged: u64,
     /// Connections that couldn't begin, as the foreign server didn't listen: refused.
     pub unheard: u64,
+    /// Packets of connections that another server has been given: kept back.
+    pub given: u64,
+    /// Connections that had begun elsewhere and go on at a foreign server here.
+    pub planted: u64,
 }
 
 /// See the module.
@@ -67,6 +72,7 @@ pub struct Node {
     needs_no_lease: bool,
     counters: PerCpuArray<MapData, u64>,
     births: Option<Births>,
+    replies: Option<Replies>,
 }
 
 impl Node {
@@ -85,15 +91,18 @@ impl Node {
     /// # Errors
     /// As [`Node::load`], or an older kernel than 6.9.
     pub fn load_for_births(directory: &Path, key: CookieKey) -> Result<Node> {
-        let maps = [("services", None), ("lease", None), ("node_counters", None), ("births", None)];
+        let maps = [("services", None), ("lease", None), ("node_counters", None), ("births", None), ("replies", None)];
         let mut programs = Programs::load(&for_this_kernel(BORN_OBJECT)?, directory, &maps)?;
         let births = Births::new(&mut programs, key)?;
-        Node::new(programs, Some(births))
+        let replies = Replies::new(&mut programs)?;
+        Node::new(programs, Some((births, replies)))
     }
 
-    fn new(mut programs: Programs, births: Option<Births>) -> Result<Node> {
+    fn new(mut programs: Programs, born: Option<(Births, Replies)>) -> Result<Node> {
+        let (births, replies) = born.unzip();
         Ok(Node {
             births,
+            replies,
             services: HashMap::try_from(programs.map("services")?).doing(|| "map of services".to_owned())?,
             needs_no_lease: false,
             lease: Array::try_from(programs.map("lease")?).doing(|| "map of the lease".to_owned())?,
@@ -190,6 +199,30 @@ impl Node {
         self.births.is_some()
     }
 
+    /// Notes from now on what is said on connections of servers that aren't leat ([`Node::last_reply`]), or doesn't.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn watch(&mut self, is_watching: bool) -> Result<()> {
+        self.replies.as_mut().map_or(Ok(()), |replies| replies.watch(is_watching))
+    }
+
+    /// What was said last on a connection that is watched.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn last_reply(&self, key: FlowKey) -> Result<Option<Reply>> {
+        self.replies.as_ref().map_or(Ok(None), |replies| replies.last(key))
+    }
+
+    /// Nothing leaves any more on a connection that is watched, until its client's reset has come; or does again.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn set_given(&mut self, key: FlowKey, is_given: bool) -> Result<()> {
+        self.replies.as_mut().map_or(Ok(()), |replies| replies.set_given(key, is_given))
+    }
+
     /// Until when this server may speak for its VIPs, by [`boot_clock_ns`]. Past it the kernel lets nothing out. With [`NO_LEASE`] nobody else speaks for
     /// them, and it needs none, also after this process has ended. Means nothing where all servers are foreign.
     ///
@@ -227,6 +260,8 @@ impl Node {
             repeated: count(7)?,
             forged: count(8)?,
             unheard: count(9)?,
+            given: count(10)?,
+            planted: count(11)?,
         })
     }
 

@@ -410,7 +410,8 @@ impl Dispatcher {
     }
 
     /// Whether not every node may have every request.
-    pub(super) fn serve_different_things(&self) -> bool {
+    #[must_use]
+    pub fn serve_different_things(&self) -> bool {
         self.groups.len() > 1
     }
 

@@ -158,6 +158,26 @@ pub enum Effect {
         /// Whether it was sent.
         is_sent: bool,
     },
+    /// Node: keep back what a server that isn't leat says on this connection, if it has answered all that it was asked. Answer with `yielded`.
+    Yield {
+        /// Which.
+        ends: Ends,
+        /// The sequence number behind what its client has been let say.
+        next: u32,
+        /// What its client has of what was said to it.
+        acknowledged: u32,
+    },
+    /// Home: what a node has done about that.
+    Yielded {
+        /// Which.
+        ends: Ends,
+        /// As asked.
+        next: u32,
+        /// The answer.
+        answer: super::Yielding,
+        /// What the server's packets have said last of its clock; 0 where they say nothing of it.
+        shown: u32,
+    },
     /// Home, peer, front: how much a node has to do.
     Load {
         /// Which.

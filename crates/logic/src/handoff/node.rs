@@ -10,9 +10,9 @@ use bytes::Bytes;
 
 use super::effect::{Effect, SessionId};
 use super::limits::{FLOWS_PER_MESSAGE_MAX, HEARTBEATS_MAX, UNBORN_MAX};
-use super::message::{Holding, HoldingPhase, Load, Message, RefuseReason};
+use super::message::{Holding, HoldingPhase, Load, Message, RefuseReason, Yielding};
 use super::placing::{Question, Rules, Sample, There};
-use super::{FlowId, Generation, Incarnation};
+use super::{Ends, FlowId, Generation, Incarnation};
 use crate::time::Instant;
 
 /// What a node takes, and how often it says that it's here.
@@ -212,6 +212,9 @@ impl Node {
                 self.effects.push_back(Effect::Rules(rules));
             }
             Message::Probe { ends, sequence } => self.effects.push_back(Effect::Probe { ends, sequence }),
+            Message::Yield { ends, next, acknowledged } => {
+                self.effects.push_back(Effect::Yield { ends, next, acknowledged });
+            }
             Message::Followed if self.is_waiting_to_leave() => self.leaves_at = now,
             Message::Followed => {}
             Message::Bequeath => {
@@ -320,6 +323,11 @@ impl Node {
     /// What became of [`Effect::Probe`].
     pub fn probed(&mut self, sequence: u32, is_sent: bool) {
         self.send(Message::Probed { sequence, is_sent });
+    }
+
+    /// What became of [`Effect::Yield`].
+    pub fn yielded(&mut self, ends: Ends, next: u32, (answer, shown): (Yielding, u32)) {
+        self.send(Message::Yielded { ends, next, answer, shown });
     }
 
     /// Tells the home what was seen, if there is a session with it.

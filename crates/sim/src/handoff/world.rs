@@ -464,7 +464,11 @@ impl World {
             Effect::Told { flow, there } => self.told(machine, flow, there),
             Effect::AcceptAll => self.accept_all(machine),
             Effect::Load { .. } | Effect::Rules(_) | Effect::Seen(_) | Effect::Inherit { .. } => {}
-            Effect::Reset { .. } | Effect::Probe { .. } | Effect::Probed { .. } => unreachable!("nobody asks for it"),
+            Effect::Reset { .. }
+            | Effect::Probe { .. }
+            | Effect::Probed { .. }
+            | Effect::Yield { .. }
+            | Effect::Yielded { .. } => unreachable!("nobody asks for it"),
             Effect::Follow { .. } | Effect::Unfollow { .. } => unreachable!("there is no front"),
         }
     }

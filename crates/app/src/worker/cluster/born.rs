@@ -37,6 +37,8 @@ struct Birthplace {
     node: ServerId,
     /// The server there isn't leat: it says nothing of what it has, and gives nothing back.
     is_foreign: bool,
+    /// Its next requests are looked at.
+    is_watched: bool,
     /// Others for the same may begin there.
     stands: bool,
 }
@@ -140,7 +142,9 @@ impl<H: Host> Worker<H> {
             let Some(steering) = self.home_steering() else { return };
             let (key, flow, flows) = (arrival.key, &arrival.flow, steering.flows());
             let entered = match node {
-                Some(Birthplace { home, node, is_foreign: true, .. }) => flows.entrust(key, flow, home, node),
+                Some(Birthplace { home, node, is_foreign: true, is_watched, .. }) => {
+                    flows.entrust(key, flow, (home, node), arrival.payload.len(), is_watched)
+                }
                 Some(Birthplace { home, node, is_foreign: false, .. }) => flows.bear(key, flow, home, node),
                 None => flows.admit(key, flow),
             };
@@ -162,7 +166,7 @@ impl<H: Host> Worker<H> {
                 }
             }
         }
-        self.run_effects();
+        self.place_next_requests();
         if let Some(Part::Home(home)) = self.cluster.as_mut().map(|cluster| &mut cluster.part)
             && count > 0
         {
@@ -171,7 +175,7 @@ impl<H: Host> Worker<H> {
         }
     }
 
-    fn home_steering(&self) -> Option<&steering::Dispatcher> {
+    pub(super) fn home_steering(&self) -> Option<&steering::Dispatcher> {
         match &self.cluster.as_ref()?.part {
             Part::Home(home) => home.steering.as_deref(),
             _ => None,
@@ -224,7 +228,13 @@ impl<H: Host> Worker<H> {
             // Nobody else ever has it, and whatever is lost the client sends again: there is nothing to keep or to be told.
             home.dispatcher.begin_unheard(node);
             home.entrusted += u64::from(can_bear);
-            return can_bear.then_some(Birthplace { home: home.id, node: server, is_foreign: true, stands });
+            return can_bear.then_some(Birthplace {
+                home: home.id,
+                node: server,
+                is_foreign: true,
+                is_watched: home.watches(),
+                stands,
+            });
         }
         let server = home.workers(number).into_iter().find(|worker| can_name(*worker))?;
         let flow = FlowId { home: home.id, serial: arrival.flow.id.serial };
@@ -232,7 +242,7 @@ impl<H: Host> Worker<H> {
         home.flows.born(now, flow, server, image).ok()?;
         let home = flow.home;
         self.enter_birth(flow, arrival.key, node);
-        Some(Birthplace { home, node: server, is_foreign: false, stands })
+        Some(Birthplace { home, node: server, is_foreign: false, is_watched: false, stands })
     }
 
     /// A flow that has begun at a node is under way there.

@@ -27,10 +27,11 @@ use super::leave::Leaving;
 use super::placing::ROUND_TRIP;
 use super::standing::Standing;
 use super::sweep::Sweep;
+use super::transplant::Transplants;
 use super::waiting::Waiting;
 use super::{DISPATCHER, Part, Shared, Split, born, number_of, placing, recovery};
 use crate::config::{self, Config, Role};
-use crate::ctl::{self, Command, Question};
+use crate::ctl;
 
 /// Connections of draining nodes that are on their way at a time, and the time until more are asked for.
 const RECALL_COUNT: usize = 512;
@@ -78,6 +79,8 @@ pub(super) struct Home {
     pub(super) entrusted: u64,
     /// Where others begin without being looked at.
     pub(super) standing: Standing,
+    /// Those of which a next request is looked at, and those that go on at another of such servers.
+    pub(super) transplants: Transplants,
     /// This worker is to go, and with it this home: all flows come back.
     pub(super) is_retiring: bool,
     /// This server is stopped, and its peer goes on.
@@ -156,6 +159,7 @@ impl Home {
             begun: BTreeMap::new(),
             entrusted: 0,
             standing: Standing::default(),
+            transplants: Transplants::default(),
             is_retiring: false,
             leaving: None,
             recall_at: Instant::NEVER,
@@ -303,7 +307,8 @@ impl Home {
         let direct = self.dispatcher.direct().poll_timeout().min(self.probes.poll_timeout());
         let own = sweep_at.min(self.recall_at).min(self.reset_at).min(self.resets.poll_timeout());
         let unread = if self.is_retiring { self.standing.poll_timeout() } else { Instant::NEVER };
-        self.flows.poll_timeout().min(own).min(waiting).min(leave_at).min(direct).min(unread)
+        let next = self.transplants.poll_timeout().min(unread);
+        self.flows.poll_timeout().min(own).min(waiting).min(leave_at).min(direct).min(next)
     }
 
     pub(super) fn handle_timeout(&mut self, now: Instant) {
@@ -346,33 +351,12 @@ impl Home {
         }
     }
 
-    /// How many flows each node holds.
-    fn list_flows(&self) -> Value {
-        let (mut foreign, mut nodes) = (0, Vec::new());
-        let mut held = vec![0_u64; self.nodes.len()];
-        for server in self.flows.holders() {
-            let place = server.server().checked_sub(number_of(0)).and_then(|place| held.get_mut(place as usize));
-            place.into_iter().for_each(|count| *count += 1);
-        }
-        for (place, (node, held)) in self.nodes.iter().zip(held).enumerate() {
-            let number = number_of(place);
-            // What is at a server that isn't leat is as many as that node says.
-            let load = self.foreign(number).and_then(|(server, _)| self.linked.get(&server));
-            let told = load.map_or(0, |load| u64::from(load.flows));
-            foreign += told;
-            nodes.push((self.dispatcher.name(*node).to_owned(), held + told));
-        }
-        let handoff::HomeCounters { born, taken, .. } = self.flows.counters();
-        let flows = self.flows.flow_count() as u64 + foreign;
-        ctl::list_flows([flows, born + self.entrusted, taken], &nodes)
-    }
-
     fn flows_at(&self, number: u32) -> impl Iterator<Item = FlowId> {
         self.flows.flows_of(move |server| server.server() == number)
     }
 
     /// Has a node that is given nothing new asked for what it has.
-    fn begin_drain(&mut self, node: &str, now: Instant) -> Value {
+    pub(super) fn begin_drain(&mut self, node: &str, now: Instant) -> Value {
         let number = self.dispatcher.find(node).and_then(|node| self.number(node));
         let count = number.map_or(0, |number| self.flows_at(number).count());
         self.draining.extend(number);
@@ -381,7 +365,7 @@ impl Home {
     }
 
     /// A node may have new flows again, and keeps those that it has.
-    fn end_drain(&mut self, node: &str) {
+    pub(super) fn end_drain(&mut self, node: &str) {
         if let Some(number) = self.dispatcher.find(node).and_then(|node| self.number(node)) {
             self.draining.remove(&number);
         }
@@ -600,47 +584,6 @@ impl<H: Host> Worker<H> {
             cluster.part.came_back(flow, self.now);
             cluster.flows.remove(flow);
         }
-    }
-
-    /// Answers what was asked of the dispatcher, and does what it was told.
-    pub(in crate::worker) fn answer_question(&mut self, question: Question) {
-        let now = self.now;
-        self.read_begun();
-        if let Command::Split { request, client } = &question.command {
-            let answer = self.explain_split(request, *client);
-            return question.answer(answer);
-        }
-        if question.command == Command::Ports {
-            return question.answer(Ok(self.list_ports()));
-        }
-        if let Some(answer) = self.answer_by_front(&question.command) {
-            return question.answer(answer);
-        }
-        if let Some(answer) = self.answer_by_peer(&question.command) {
-            return question.answer(answer);
-        }
-        let is_ports = self.tell_ports(&question.command);
-        let Some(Part::Home(home)) = self.cluster.as_mut().map(|cluster| &mut cluster.part) else {
-            if is_ports {
-                return question.answer(Ok(ctl::done("every port does so, until the next reload")));
-            }
-            question.answer(Err("this leat is no dispatcher, or couldn't become one: its log says why".to_owned()));
-            return;
-        };
-        let answer = match &question.command {
-            Command::Flows => Ok(home.list_flows()),
-            command => ctl::answer(&mut home.dispatcher, command, now).map(|answer| match command {
-                Command::Drain { node } => home.begin_drain(node, now),
-                Command::Resume { node } => {
-                    home.end_drain(node);
-                    answer
-                }
-                _ => answer,
-            }),
-        };
-        home.renew_rules();
-        question.answer(answer);
-        self.run_effects();
     }
 
     /// A flow is here as an image: which node is to have it?

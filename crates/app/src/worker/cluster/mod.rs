@@ -44,6 +44,7 @@ mod node;
 mod part;
 mod peer;
 mod placing;
+mod questions;
 mod recovery;
 mod reply;
 mod rest;
@@ -55,6 +56,7 @@ mod standing;
 mod succession;
 mod sweep;
 mod told;
+mod transplant;
 mod turns;
 mod waiting;
 
@@ -354,6 +356,8 @@ impl<H: Host> Worker<H> {
             Effect::Seen(samples) => self.learn(samples),
             Effect::Probe { ends, sequence } => self.send_probe(home, ends, sequence),
             Effect::Probed { sequence, is_sent } => self.probe_was_sent(sequence, is_sent),
+            Effect::Yield { ends, next, acknowledged } => self.answer_yield(home, ends, next, acknowledged),
+            Effect::Yielded { ends, next, answer, shown } => self.was_yielded(ends, next, (answer, shown)),
             Effect::Load { node, load, .. } => self.node_reported(node, load),
             Effect::Follow { ends, node, is_over } => self.follow(ends, node, is_over),
             Effect::Unfollow { ends } => self.unfollow(ends),
@@ -409,6 +413,7 @@ impl<H: Host> Worker<H> {
             self.dispatch_waiting();
         }
         self.heed_replies();
+        self.handle_transplants();
         self.run_effects();
         self.reset_given_up();
         self.repeat_resets();

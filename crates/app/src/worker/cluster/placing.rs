@@ -202,6 +202,11 @@ impl<H: Host> Worker<H> {
             && let Some(home) = node.home(home)
         {
             home.places.begin(Duration::from_millis(u64::from(rules.keep_ms)));
+            if node.is_foreign()
+                && let Err(error) = node.guard.steering().watch(rules.is_asked)
+            {
+                crate::log::warning(format_args!("what the server says can't be noted: {error}"));
+            }
         }
     }
 

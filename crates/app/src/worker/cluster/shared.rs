@@ -301,6 +301,11 @@ impl NodeGuard {
         if steering.has_births() { steering.birth(key) } else { Ok(None) }
     }
 
+    /// The programs.
+    pub(super) fn steering(&self) -> MutexGuard<'_, steering::Node> {
+        lock(&self.steering)
+    }
+
     /// Whether connections can begin here.
     pub(super) fn has_births(&self) -> bool {
         lock(&self.steering).has_births()

@@ -132,7 +132,8 @@ impl<H: Host> Worker<H> {
         let Some(Holders { servers, are_foreign }) = self.choose_holders(arrival) else { return };
         let Some(Part::Home(home)) = self.cluster.as_mut().map(|cluster| &mut cluster.part) else { return };
         let until = home.standing.stands(content, limit, now);
-        let choice = StandingChoice { until, home: home.id, limit, holders: &servers, first, are_foreign };
+        let are_watched = are_foreign && home.watches();
+        let choice = StandingChoice { until, home: home.id, limit, holders: &servers, first, are_foreign, are_watched };
         if let Err(error) = steering.choose_for(content, &choice)
             && self.shared.is_news("standing choices".to_owned(), true)
         {

@@ -37,11 +37,11 @@ static __noinline int give_to_listener(struct __sk_buff *skb, const struct packe
 		.rcv_tsval = options->timestamp,
 		.rcv_tsecr = options->echo,
 		.mss = options->mss,
-		.rcv_wscale = has_scale ? OWN_WINDOW_SCALE : 0,
+		.rcv_wscale = has_scale ? handshake->scale : 0,
 		.snd_wscale = has_scale ? options->window_scale : 0,
 		.wscale_ok = has_scale,
 		.sack_ok = options->sack,
-		.tstamp_ok = 1,
+		.tstamp_ok = options->has_timestamp,
 	};
 	int is_foreign = service && service->flags & SERVICE_FOREIGN;
 	struct bpf_sock *common = is_foreign ? find_listener(skb, packet, service->listener, service->listener_port)

@@ -120,23 +120,15 @@ static __noinline __u64 hash_request(const struct packet *packet, struct first_p
 	return SIP_END;
 }
 
-/* Reads a packet that may begin a connection: a whole request without a body, which goes on nowhere. NULL for all others: leat looks at those. */
-static __noinline struct first_packet *read_first_packet(struct __sk_buff *skb, const struct packet *packet, const struct flow *flow)
+/* Reads a packet that is a whole request without a body, which goes on nowhere. NULL for all others: leat looks at those. */
+static __noinline struct first_packet *read_request(struct __sk_buff *skb, const struct packet *packet)
 {
 	__u32 zero = 0;
-	__be32 options[3];
 	const struct cookie_key *key = find_cookie_key();
 	struct first_packet *first = bpf_map_lookup_elem(&first_packets, &zero);
-	if (!packet || !flow || !key || !first || !packet->tcp.ack || packet->tcp.doff < 8)
+	if (!packet || !key || !first || !packet->tcp.ack)
 		return NULL;
 	if (packet->tcp.syn || packet->tcp.fin || packet->tcp.rst || packet->tcp.urg || skb->gso_segs > 1)
-		return NULL;
-	struct begun *begun = &first->begun;
-	begun->sequence = bpf_ntohl(packet->tcp.seq);
-	begun->acknowledged = bpf_ntohl(packet->tcp.ack_seq);
-	if (begun->sequence != flow->client_next || begun->acknowledged != (__u32)flow->serial + 1)
-		return NULL;
-	if (bpf_skb_load_bytes(skb, packet->l4 + sizeof(struct tcphdr), options, sizeof(options)) < 0 || options[0] != bpf_htonl(TIMESTAMP_OPTION))
 		return NULL;
 	__u64 bytes = packet->payload;
 	AS_IT_IS(bytes);
@@ -147,14 +139,50 @@ static __noinline struct first_packet *read_first_packet(struct __sk_buff *skb, 
 		return NULL;
 	if (!find_lines(first) || first->host_end > bytes - 4)
 		return NULL;
+	first->begun.content = hash_request(packet, first, key);
+	first->begun.bytes = bytes;
+	return first;
+}
+
+/* The same of one that may begin a connection. */
+static __noinline struct first_packet *read_first_packet(struct __sk_buff *skb, const struct packet *packet, const struct flow *flow)
+{
+	__be32 options[3];
+	if (!packet || !flow || packet->tcp.doff < 8)
+		return NULL;
+	__u32 sequence = bpf_ntohl(packet->tcp.seq), acknowledged = bpf_ntohl(packet->tcp.ack_seq);
+	if (sequence != flow->client_next || acknowledged != (__u32)flow->serial + 1)
+		return NULL;
+	if (bpf_skb_load_bytes(skb, packet->l4 + sizeof(struct tcphdr), options, sizeof(options)) < 0 || options[0] != bpf_htonl(TIMESTAMP_OPTION))
+		return NULL;
+	struct first_packet *first = read_request(skb, packet);
+	if (!first)
+		return NULL;
+	struct begun *begun = &first->begun;
+	begun->sequence = sequence;
+	begun->acknowledged = acknowledged;
 	begun->timestamp = bpf_ntohl(options[1]);
 	begun->echo = bpf_ntohl(options[2]);
 	begun->window = bpf_ntohs(packet->tcp.window);
 	begun->serial = flow->serial;
-	begun->content = hash_request(packet, first, key);
 	begun->repeats = flow->repeats;
-	begun->bytes = bytes;
 	return first;
+}
+
+/* Whether a request of a connection that `holder` has belongs there, as far as leat has said where the like of it do. */
+static __noinline int belongs_to(struct __sk_buff *skb, const struct packet *packet, __u32 holder)
+{
+	const struct first_packet *first = packet ? read_request(skb, packet) : NULL;
+	if (!first)
+		return 0;
+	__u64 content = first->begun.content;
+	const struct choice *choice = bpf_map_lookup_elem(&choices, &content);
+	if (!choice || choice->content != content || bpf_ktime_get_coarse_ns() >= choice->until_ns)
+		return 0;
+	__u32 is_among = 0;
+	for (__u32 turn = 0; turn < CHOICE_TURNS; turn++)
+		is_among |= turn < choice->turns && choice->holders[turn] == holder;
+	return is_among;
 }
 
 /* Returns 0 when there is no room. Nobody is woken: who has the packet says something of it soon enough, and all is read before that. */

@@ -27,6 +27,8 @@ struct handshake {
 	__u64 serial; /* which connection of all */
 	struct syn_options options;
 	__u32 age_ms; /* by the clock of who answered the SYN */
+	__u32 made;   /* by the same: when the cookie was */
+	__u8 scale;   /* of the windows that the client is told */
 };
 
 /* The compiler forgets what it knows of a number, and so compares that very one where the verifier is to learn its bounds. */
@@ -235,6 +237,8 @@ static __noinline int check_cookie(struct __sk_buff *skb, const struct packet *p
 		return 0;
 	handshake->serial = hash | BORN_SERIAL;
 	handshake->age_ms = now_ms() - (echo & ~OPTIONS_MASK);
+	handshake->made = echo;
+	handshake->scale = OWN_WINDOW_SCALE;
 	unpack_options(echo & OPTIONS_MASK, packet->is_ipv4, &handshake->options);
 	return 1;
 }

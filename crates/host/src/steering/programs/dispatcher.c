@@ -6,6 +6,8 @@
 #ifdef WITH_BIRTHS
 #include "answer.h"
 #include "choice.h"
+#include "planted.h"
+#include "watch.h"
 #else
 #include "packet.h"
 #endif
@@ -191,8 +193,9 @@ static __always_inline int hold(struct __sk_buff *skb)
 	return bpf_redirect(*tap, 0);
 }
 
-/* Instead of a verdict: a connection begins, if leat has said where. */
+/* Instead of a verdict: a connection begins, if leat has said where, or goes on at its holder, if that is where its client's request belongs. */
 #define IS_TO_BE_CHOSEN 1000
+#define IS_TO_BE_LOOKED_AT 1001
 
 #ifdef WITH_BIRTHS
 #define BEGINS 1
@@ -229,6 +232,7 @@ static __noinline int begin_by_choice(struct __sk_buff *skb, const struct packet
 	flow->holder = first->begun.holder;
 	flow->base = flow->acknowledged;
 	flow->wraps = 0;
+	flow->looked_to = first->begun.sequence + first->begun.bytes;
 	/* Last: by them packets go on their way. */
 	asm volatile("" ::: "memory");
 	flow->flags = first->begun.flags;
@@ -249,14 +253,24 @@ static __always_inline int admit(struct __sk_buff *skb, const struct packet *pac
 	return TC_ACT_UNSPEC;
 }
 
+/* A connection that leat takes back from a server that isn't leat: this host's own listener is to have it. */
+static __noinline int admit_planted(struct __sk_buff *skb, const struct packet *packet)
+{
+	struct handshake handshake = {};
+	if (!packet)
+		return TC_ACT_SHOT;
+	if (find_socket(skb, packet) == SOCKET_CONNECTION)
+		return TC_ACT_UNSPEC;
+	return check_planting(skb, packet, &handshake, PLANTING_HERE) ? admit(skb, packet, &handshake) : TC_ACT_SHOT;
+}
+
 /* A packet of no flow: a connection that begins, or one of this host's own. */
-static __noinline int begin(struct __sk_buff *skb, const struct packet *packet)
+static __noinline int begin(struct __sk_buff *skb, const struct packet *packet, const struct flow_key *key)
 {
 	struct handshake handshake = {};
 	struct flow flow = {};
-	struct flow_key key;
 	const __u32 *is_answered = packet ? find_born_vip(packet) : NULL;
-	if (!is_answered)
+	if (!is_answered || !key)
 		return TC_ACT_UNSPEC;
 	int kind = find_socket(skb, packet);
 	if (kind == SOCKET_CONNECTION)
@@ -274,10 +288,6 @@ static __noinline int begin(struct __sk_buff *skb, const struct packet *packet)
 		count(STALE);
 		return TC_ACT_UNSPEC;
 	}
-	__builtin_memcpy(key.client, packet->source, 16);
-	__builtin_memcpy(key.vip, packet->destination, 16);
-	key.client_port = packet->source_port;
-	key.vip_port = packet->destination_port;
 	flow.serial = handshake.serial;
 	flow.seen_ns = bpf_ktime_get_coarse_ns();
 	flow.client_next = bpf_ntohl(packet->tcp.seq);
@@ -285,7 +295,9 @@ static __noinline int begin(struct __sk_buff *skb, const struct packet *packet)
 	flow.timestamp = handshake.options.timestamp;
 	flow.window = bpf_ntohs(packet->tcp.window);
 	flow.flags = FLOW_HELD | FLOW_BORN;
-	long error = make(&key, &flow, BPF_NOEXIST);
+	flow.options = handshake.options.echo & OPTIONS_MASK;
+	flow.scale = OWN_WINDOW_SCALE;
+	long error = make(key, &flow, BPF_NOEXIST);
 	/* Another processor may have another packet of it at this moment: whoever is second goes on as who was first. */
 	if (error < 0 && error != -EEXIST)
 		return admit(skb, packet, &handshake);
@@ -312,7 +324,7 @@ static __noinline int go_on(struct __sk_buff *skb, const struct packet *packet, 
 #else
 #define BEGINS 0
 
-static __always_inline int begin(struct __sk_buff *skb, const struct packet *packet)
+static __always_inline int begin(struct __sk_buff *skb, const struct packet *packet, const struct flow_key *key)
 {
 	return TC_ACT_UNSPEC;
 }
@@ -330,6 +342,21 @@ static __always_inline int begin_by_choice(struct __sk_buff *skb, const struct p
 static __always_inline int claim(struct flow *flow)
 {
 	return 1;
+}
+
+static __always_inline int goes_on_unasked(struct __sk_buff *skb, const struct packet *packet, struct flow *flow)
+{
+	return 1;
+}
+
+static __always_inline int is_planting(struct __sk_buff *skb, const struct packet *packet)
+{
+	return 0;
+}
+
+static __always_inline int admit_planted(struct __sk_buff *skb, const struct packet *packet)
+{
+	return TC_ACT_SHOT;
 }
 #endif
 
@@ -367,12 +394,12 @@ static __noinline int leave(struct __sk_buff *skb, const struct packet *packet)
 	return send_to_neighbour(packet, node);
 }
 
-static __always_inline int leave_or_begin(struct __sk_buff *skb, const struct packet *packet)
+static __always_inline int leave_or_begin(struct __sk_buff *skb, const struct packet *packet, const struct flow_key *key)
 {
 	int left = leave(skb, packet);
 	if (left)
 		return left;
-	return packet->kind == PACKET_TCP ? begin(skb, packet) : TC_ACT_UNSPEC;
+	return packet->kind == PACKET_TCP ? begin(skb, packet, key) : TC_ACT_UNSPEC;
 }
 
 /* What becomes of a packet. */
@@ -382,13 +409,13 @@ static __always_inline int steer(struct __sk_buff *skb, const struct packet *pac
 		return TC_ACT_SHOT;
 	struct flow *flow = bpf_map_lookup_elem(&flows, key);
 	if (!flow)
-		return leave_or_begin(skb, packet);
+		return leave_or_begin(skb, packet, key);
 	if (packet->kind == PACKET_TCP && packet->tcp.syn) {
 		/* One that nobody has yet is known by its cookie, entry or not. */
 		if (flow->client_fin || flow->reset || flow->flags & (FLOW_NODE_CLOSED | FLOW_BORN | FLOW_CUT)) {
 			bpf_map_delete_elem(&flows, key);
 			count(REPLACED);
-			return leave_or_begin(skb, packet);
+			return leave_or_begin(skb, packet, key);
 		}
 	}
 	if (flow->flags & FLOW_CUT) {
@@ -401,11 +428,32 @@ static __always_inline int steer(struct __sk_buff *skb, const struct packet *pac
 		return go_on(skb, packet, flow);
 	if (flow->flags & FLOW_HELD)
 		return shows_holder(packet, flow) ? send_to_node(skb, packet, flow) : hold(skb);
+	if (BEGINS && flow->flags & FLOW_WATCHED && packet->kind == PACKET_TCP && !packet->tcp.syn)
+		return IS_TO_BE_LOOKED_AT;
 	if (packet->kind == PACKET_TCP) {
 		/* A SYN on a flow that lives is for the node's kernel to challenge (RFC 5961, section 4). */
 		if (!packet->tcp.syn)
 			remember(skb, packet, flow);
 	}
+	return send_to_node(skb, packet, flow);
+}
+
+/* A packet of a connection that is watched goes to its holder, or waits until leat has said where it belongs. */
+static __noinline int go_on_if_it_belongs(struct __sk_buff *skb, const struct packet *packet, const struct flow_key *key)
+{
+	if (!packet || !key)
+		return TC_ACT_SHOT;
+	struct flow *flow = bpf_map_lookup_elem(&flows, key);
+	if (!flow)
+		return TC_ACT_SHOT;
+	if (flow->turn == TURN_LEAT && packet->payload && is_planting(skb, packet))
+		return admit_planted(skb, packet);
+	if (!goes_on_unasked(skb, packet, flow)) {
+		flow->seen_ns = bpf_ktime_get_coarse_ns();
+		count(ASKED);
+		return hold(skb);
+	}
+	remember(skb, packet, flow);
 	return send_to_node(skb, packet, flow);
 }
 
@@ -419,12 +467,11 @@ int dispatcher_ingress(struct __sk_buff *skb)
 	read_packet(skb, &packet);
 	if (packet.kind == PACKET_OTHER)
 		return TC_ACT_UNSPEC;
-	__builtin_memcpy(key.client, packet.source, 16);
-	__builtin_memcpy(key.vip, packet.destination, 16);
-	key.client_port = packet.source_port;
-	key.vip_port = packet.destination_port;
+	set_key(&key, &packet);
 	int verdict = steer(skb, &packet, &key);
-	return verdict == IS_TO_BE_CHOSEN ? begin_by_choice(skb, &packet, &key) : verdict;
+	if (verdict == IS_TO_BE_CHOSEN)
+		return begin_by_choice(skb, &packet, &key);
+	return verdict == IS_TO_BE_LOOKED_AT ? go_on_if_it_belongs(skb, &packet, &key) : verdict;
 }
 
 /* Fields that packets write stay as they are but where the change says what they are to be. */
@@ -467,6 +514,14 @@ static __always_inline int make_change(__u32 data, __u32 data_end)
 		flow->said = change.to.said;
 		flow->base = flow->acknowledged;
 		flow->wraps = 0;
+	}
+	if (change.what & CHANGE_LOOKED) {
+		flow->looked_to = change.to.looked_to;
+		flow->turn = change.to.turn;
+		flow->options = change.to.options;
+		flow->scale = change.to.scale;
+		/* The reset with which leat takes it from its last holder. */
+		flow->reset = 0;
 	}
 	flow->seen_ns = change.to.seen_ns;
 	/* Last: by them packets go on their way. */

@@ -19,6 +19,15 @@ enum flow_flags {
 	FLOW_FOREIGN = 16,    /* at a server that says nothing of it: it's over when its client is silent */
 	FLOW_OFFERED = 32,    /* with FLOW_HELD: on its way to its holder: acknowledgements of more than was `said` don't wait */
 	FLOW_CUT = 64,        /* nobody has it any more: this host's kernel resets whoever still says something */
+	FLOW_WATCHED = 128,   /* with FLOW_FOREIGN: leat is asked where its next requests belong */
+};
+
+/* Whose turn it is, with FLOW_WATCHED. */
+enum flow_turn {
+	TURN_CLIENT,  /* what its client says next is looked at */
+	TURN_LEAT,    /* a request waits, and all that follows: leat is to say where it belongs */
+	TURN_PLANTED, /* leat has had the connection made at its holder: until its client has heard that one, what it says waits as well */
+	TURN_NOBODY,  /* it stays at its holder */
 };
 
 /* Where a flow's packets go, as leat says, and what its client said last, as its packets say. Each field has one writer, and is written where it is: an
@@ -41,6 +50,11 @@ struct flow {
 	__u32 generation;   /* leat's: under which the holder has it */
 	__u32 said;         /* leat's: with FLOW_OFFERED: the sequence number behind all that whoever had it before can have sent */
 	__u32 base;         /* what was acknowledged when the holder got it; 0 if that isn't known */
+	__u32 looked_to;    /* with FLOW_WATCHED: what its client has said before this sequence number is for its holder */
+	__u8 turn;          /* the programs' and leat's: `flow_turn` */
+	__u8 options;       /* its client's, as a cookie has them in 7 bits */
+	__u8 scale;         /* of the windows that its client is told */
+	__u8 unused;
 };
 
 /* What leat wants of an entry: the packet that `change_flow` is run with. */
@@ -60,6 +74,7 @@ enum change_kind {
 	CHANGE_HEARD = 8,     /* so is what the client said: it goes on from there */
 	CHANGE_DELETES = 16,
 	CHANGE_BEGINS = 32,   /* nobody has it yet: only one can say who does */
+	CHANGE_LOOKED = 64,   /* its client's next requests have been looked at, or where it's to begin with that is new */
 };
 
 enum change_result {
@@ -162,6 +177,49 @@ struct birth {
 	__u32 unused;
 };
 
+/* An option for experiments (RFC 6994): kind, length, and a number that says whose. */
+#define PLANTING_KIND 253
+#define PLANTING_NUMBER 0x6c74
+/* Its place, behind the header and in front of the other options. */
+#define PLANTING_AT 20
+#define PLANTING_WORD ((__u32)PLANTING_KIND << 24 | (__u32)sizeof(struct planting) << 16 | PLANTING_NUMBER)
+
+/* Of `terms`. */
+#define PLANTING_SACK 1
+#define PLANTING_TIMESTAMPS 2
+#define PLANTING_GOES_ON 4 /* what doesn't fit into the packet that makes the connection */
+#define PLANTING_HERE 8    /* at the dispatcher's own listener, and not at a node's server */
+
+struct planting {
+	__be32 word;
+	__be32 made;   /* when, in ms, by the clock of who makes cookies */
+	__be16 mss;
+	__u8 scales;   /* the client's in the upper four bits, NO_WINDOW_SCALE without the option, and that of the windows that it's told */
+	__u8 terms;
+	__u64 hash;
+} __attribute__((packed));
+
+/* As much of a reply as nearly all heads have at most. */
+#define REPLY_BYTES_MAX 1024
+#define TAIL_BYTES 8
+
+/* What was said last on a connection of a foreign server that is watched. leat writes `is_given`, and no more. */
+struct reply {
+	__u32 next;        /* the sequence number behind what its client has said */
+	__u32 begin;       /* of the reply's first byte */
+	__u32 end;         /* behind what the server has said */
+	__u32 shown;       /* what its packets said last of its clock; 0 without the option */
+	__u8 request[4];   /* the first bytes of the request */
+	__u8 is_awaited;   /* of the reply nothing has been said */
+	__u8 is_muddled;   /* which request the reply is of isn't known */
+	__u8 is_given;     /* another server has the connection: nothing of it leaves any more */
+	__u8 is_whole;     /* the request: it ends as heads do */
+	__u8 tail[TAIL_BYTES]; /* the last bytes of what was said last */
+	__u16 tail_bytes;
+	__u16 bytes;       /* of `head` */
+	__u8 head[REPLY_BYTES_MAX];
+};
+
 /* Who has the connections of a VIP that this host knows nothing of. */
 struct heir {
 	__u32 node;
@@ -225,6 +283,7 @@ enum dispatcher_counter {
 	AWAITED,       /* handshakes that have ended: the request is to come */
 	STALE,         /* cookies that are too old */
 	ADMITTED,      /* connections given to this host's own listener */
+	ASKED,         /* next requests that leat is to look at */
 	DISPATCHER_COUNTERS
 };
 
@@ -239,6 +298,8 @@ enum node_counter {
 	REPEATED,      /* packets that would have made a connection a second time: dropped */
 	FORGED,        /* for the VIP, without a connection, and with a cookie that isn't right: dropped */
 	UNHEARD,       /* connections that would have begun at a foreign server that doesn't listen */
+	GIVEN,         /* packets of a connection that another server has been given: dropped */
+	PLANTED,       /* connections that began here, and had begun elsewhere */
 	NODE_COUNTERS
 };
 

@@ -4,6 +4,8 @@
 
 #ifdef WITH_BIRTHS
 #include "born.h"
+#include "planted.h"
+#include "replies.h"
 #else
 #include "packet.h"
 #endif
@@ -128,12 +130,10 @@ static __noinline int begin(struct __sk_buff *skb, const struct packet *packet, 
 	if (!packet || !service)
 		return TC_ACT_UNSPEC;
 	__u32 is_foreign = service->flags & SERVICE_FOREIGN;
-	__builtin_memcpy(key.client, packet->source, 16);
-	__builtin_memcpy(key.vip, packet->destination, 16);
-	key.client_port = packet->source_port;
-	key.vip_port = packet->destination_port;
+	set_key(&key, packet);
 	const struct birth *last = bpf_map_lookup_elem(&births, &key);
-	if (!check_cookie(skb, packet, &handshake)) {
+	int is_planted = 0;
+	if (!check_cookie(skb, packet, &handshake) && !(is_foreign && (is_planted = check_planting(skb, packet, &handshake, 0)))) {
 		if (kind == SOCKET_OVER)
 			return TC_ACT_UNSPEC;
 		/* One of several that came at once: the first will have made the connection when this is looked at. */
@@ -142,7 +142,7 @@ static __noinline int begin(struct __sk_buff *skb, const struct packet *packet, 
 		return drop(packet->payload ? FORGED : STRAY);
 	}
 	birth.serial = handshake.serial;
-	birth.echo = handshake.options.echo;
+	birth.echo = handshake.made;
 	birth.names = bpf_ntohs(packet->tcp.urg_ptr);
 	/* What was late on its way must not ask for the same again. */
 	if (last && (last->serial == birth.serial ? last->is_accepted : (__s32)(birth.echo - last->echo) < 0))
@@ -161,9 +161,11 @@ static __noinline int begin(struct __sk_buff *skb, const struct packet *packet, 
 	if (bpf_map_update_elem(&births, &key, &birth, BPF_ANY) < 0)
 		return drop(STRAY);
 	if (give_to_listener(skb, packet, &handshake, service)) {
-		count(BORN);
+		count(is_planted ? PLANTED : BORN);
 		if (is_foreign)
 			note_course(packet);
+		if (is_watching())
+			note_request(skb, packet, 1);
 		return TC_ACT_UNSPEC;
 	}
 	if (!is_foreign)
@@ -175,6 +177,20 @@ static __noinline int begin(struct __sk_buff *skb, const struct packet *packet, 
 	return TC_ACT_UNSPEC;
 }
 #else
+static __always_inline int is_watching(void)
+{
+	return 0;
+}
+
+static __always_inline void note_request(struct __sk_buff *skb, const struct packet *packet, int begins)
+{
+}
+
+static __always_inline int note_reply(struct __sk_buff *skb)
+{
+	return 0;
+}
+
 static __always_inline int is_over(const struct packet *packet, int is_outward)
 {
 	return 0;
@@ -226,11 +242,17 @@ SEC("classifier")
 int node_ingress(struct __sk_buff *skb)
 {
 	struct packet packet;
-	if (goes_on(skb)) {
+	int goes = goes_on(skb);
+	if (goes && !is_watching()) {
 		count(RECEIVED);
 		return TC_ACT_UNSPEC;
 	}
 	read_packet(skb, &packet);
+	if (goes) {
+		note_request(skb, &packet, 0);
+		count(RECEIVED);
+		return TC_ACT_UNSPEC;
+	}
 	if (packet.kind != PACKET_TCP)
 		return TC_ACT_UNSPEC;
 	struct service *service = find_service(packet.destination, packet.destination_port);
@@ -254,6 +276,8 @@ int node_ingress(struct __sk_buff *skb)
 			is_over(&packet, 0);
 		else if (kind == SOCKET_CONNECTION)
 			note_course(&packet);
+		if (kind == SOCKET_CONNECTION && is_watching())
+			note_request(skb, &packet, 0);
 	}
 	/* Without a connection the kernel would reset it: it may be about to be taken, or just have been given. */
 	if (kind == SOCKET_NONE || (kind != SOCKET_CONNECTION && !packet.tcp.syn))
@@ -276,6 +300,8 @@ int node_egress(struct __sk_buff *skb)
 	struct packet packet;
 	__u32 zero = 0;
 	__u64 *until_ns = bpf_map_lookup_elem(&lease, &zero);
+	if (is_watching() && note_reply(skb))
+		return drop(GIVEN);
 	/* What foreign servers say is looked at only where it may end something. */
 	if (until_ns && *until_ns == NO_LEASE && !may_be_goodbye(skb))
 		return TC_ACT_UNSPEC;

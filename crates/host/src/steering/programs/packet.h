@@ -104,6 +104,14 @@ static __always_inline void turn_round(struct packet *packet)
 	packet->destination_port = port;
 }
 
+static __always_inline void set_key(struct flow_key *key, const struct packet *packet)
+{
+	__builtin_memcpy(key->client, packet->source, 16);
+	__builtin_memcpy(key->vip, packet->destination, 16);
+	key->client_port = packet->source_port;
+	key->vip_port = packet->destination_port;
+}
+
 static __always_inline void read_quoted(struct __sk_buff *skb, struct packet *packet)
 {
 	__u32 at = packet->l4 + 8, unused;

@@ -54,14 +54,6 @@ static __always_inline const struct spread_service *find_service(const struct pa
 	return bpf_map_lookup_elem(&spread_services, &key);
 }
 
-static __always_inline void set_key(struct flow_key *key, const struct packet *packet)
-{
-	__builtin_memcpy(key->client, packet->source, 16);
-	__builtin_memcpy(key->vip, packet->destination, 16);
-	key->client_port = packet->source_port;
-	key->vip_port = packet->destination_port;
-}
-
 /* Mixes one more word in, so that each of its bits changes about half of the others (the finalizer of MurmurHash3, by Appleby). */
 static __always_inline __u64 mix(__u64 hash, __u64 word)
 {

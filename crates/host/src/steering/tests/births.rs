@@ -183,7 +183,15 @@ fn a_choice_that_stands_sends_requests_for_the_same_on_and_tells_of_each() {
             };
             assert_eq!(arrive(plain).0, None, "nothing has been chosen");
             let until = crate::clock::now().after(Duration::from_secs(60));
-            let choice = StandingChoice { until, home, limit: 3, holders: &workers, first: 0, are_foreign: false };
+            let choice = StandingChoice {
+                until,
+                home,
+                limit: 3,
+                holders: &workers,
+                first: 0,
+                are_foreign: false,
+                are_watched: false,
+            };
             dispatcher.choose_for(content, &choice).unwrap();
             for other in [
                 &b"GET /a HTTP/1.1\r\nHost: c\r\n\r\n"[..],
@@ -238,8 +246,15 @@ fn a_connection_begins_once_though_two_say_where() {
         // The first worker's number is that of nobody.
         let (home, workers) = (ServerId::new(0, 0), [ServerId::new(1, 0), ServerId::new(1, 1)]);
         let until = crate::clock::now().after(Duration::from_secs(60));
-        let choice =
-            StandingChoice { until, home, limit: u32::MAX, holders: &workers[..1], first: 0, are_foreign: false };
+        let choice = StandingChoice {
+            until,
+            home,
+            limit: u32::MAX,
+            holders: &workers[..1],
+            first: 0,
+            are_foreign: false,
+            are_watched: false,
+        };
         let mut turns = [0; 2];
         for turn in 0..2_000 {
             dispatcher

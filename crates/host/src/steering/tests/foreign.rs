@@ -3,7 +3,10 @@
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 
+use super::born::Options;
+use super::transplant::Planting;
 use super::*;
+use crate::tap;
 
 /// Where another server answers, what leaves is let pass, but for a goodbye that nobody may hear: one that answers what found no connection.
 #[test]
@@ -75,5 +78,42 @@ fn what_goes_on_at_another_server_needs_no_look() {
         ] {
             assert_eq!(arrive(from, flags, sequence), verdict, "{from}: {flags}, {sequence}");
         }
+    });
+}
+
+/// What the dispatcher has made of a client's next packet makes a connection at another server; what somebody else makes, or changes, doesn't.
+#[test]
+fn only_what_the_dispatcher_has_made_makes_a_connection_once_more() {
+    in_namespace("planted", |path| {
+        let key = CookieKey::new([7; 16]);
+        let mut node = Node::load_for_births(path, key).unwrap();
+        let foreign = Some("127.0.0.1:8080".parse().unwrap());
+        for (client, vip) in [(CLIENT4, VIP4), (CLIENT6, VIP6)] {
+            node.add_service(&Service { vip: vip.parse().unwrap(), own: None, marked: false, foreign }).unwrap();
+            let options = Options { mss: 1440, window_scale: None, sack: true };
+            let of = Segment::new(client, vip, ACK, 5000);
+            let (key_of, stamps) = (of.key(), Some((1, 2)));
+            let ethernet = *of.frame().first_chunk().unwrap();
+            let (sequence, acknowledged, window) = (5000, 9000, 100);
+            let planting = Planting { key: key_of, sequence, acknowledged, window, stamps, options, ethernet };
+            let [first, second] = planting.frames(&[b'x'; 2000], key, false, crate::clock::now()).try_into().unwrap();
+            let mut arrive = |frame: &[u8]| run_program(&mut node.programs, "node_ingress", &frame[tap::OFFLOADS..]).0;
+            assert_eq!(arrive(&second), DROP, "{vip}: what goes on from another makes none");
+            // All of the option, the timestamps and the numbers.
+            let tcp = tap::OFFLOADS + 14 + if vip == VIP4 { 20 } else { 40 };
+            for place in (tcp + 4..tcp + 12).chain(tcp + 22..tcp + 40).chain(tcp + 44..tcp + 52) {
+                let mut changed = first.clone();
+                changed[place] ^= 1;
+                assert_eq!(arrive(&changed), DROP, "{vip}: byte {}", place - tcp);
+            }
+            let other = planting.frames(b"GET", CookieKey::new([8; 16]), false, crate::clock::now());
+            assert_eq!(arrive(&other[0]), DROP, "{vip}: another cluster's");
+            let dispatchers = planting.frames(b"GET", key, true, crate::clock::now());
+            assert_eq!(arrive(&dispatchers[0]), DROP, "{vip}: it's for the dispatcher itself");
+            // Nobody listens: the kernel is to refuse it.
+            assert_eq!(arrive(&first), PASS, "{vip}");
+        }
+        let counters = node.counters().unwrap();
+        assert_eq!((counters.unheard, counters.planted, counters.forged), (2, 0, 2 * (1 + 34 + 2)));
     });
 }

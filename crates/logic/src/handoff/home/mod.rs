@@ -458,6 +458,15 @@ impl Home {
         life.is_ok()
     }
 
+    /// Asks a node for a connection that a server which isn't leat has there ([`Effect::Yielded`]). False if that can't be said to it now.
+    pub fn ask_to_yield(&mut self, node: ServerId, ends: Ends, next: u32, acknowledged: u32) -> bool {
+        let life = self.nodes.ready(node);
+        if let Ok(life) = life {
+            self.send(life, Message::Yield { ends, next, acknowledged });
+        }
+        life.is_ok()
+    }
+
     /// What nodes go by from now on. They forget what was answered before.
     pub fn set_rules(&mut self, rules: Rules) {
         self.rules = rules;

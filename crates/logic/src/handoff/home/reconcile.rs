@@ -340,6 +340,9 @@ impl Home {
                 self.flows_where(|record| record.is_left_with(life)).into_iter().for_each(|flow| self.end(flow));
             }
             Message::Probed { sequence, is_sent } => self.effects.push_back(Effect::Probed { sequence, is_sent }),
+            Message::Yielded { ends, next, answer, shown } => {
+                self.effects.push_back(Effect::Yielded { ends, next, answer, shown });
+            }
             Message::Seen(samples) => self.effects.push_back(Effect::Seen(samples)),
             Message::Return { flow, generation, image } => self.take_back(now, life, flow, generation, image),
             _ => {}

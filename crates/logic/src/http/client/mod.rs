@@ -4,10 +4,12 @@
 //!
 //! When a request is sent again, and how bytes travel, is for others.
 
+mod ending;
 mod reply;
 mod request;
 mod upstreams;
 
+pub use ending::{Ending, Seen, ending};
 pub use reply::{BadReply, ReplyHead, ReplyReader, ReplyStep};
 pub(crate) use request::TOLD;
 pub use request::{Forward, Teller, WEBSOCKET, asks_for_websocket, is_repeatable, write_head};

@@ -141,6 +141,16 @@ impl ReplyReader {
         matches!(self.phase, Phase::Ended) && self.is_persistent
     }
 
+    /// Whether the server hasn't said that it closes after this reply; once its head was read.
+    pub(super) fn is_persistent(&self) -> bool {
+        self.is_persistent
+    }
+
+    /// Whether the reply has no other end than the connection's.
+    pub(super) fn ends_with_connection(&self) -> bool {
+        matches!(self.phase, Phase::Rest)
+    }
+
     fn read_head<'i>(&mut self, input: &'i [u8]) -> Result<(usize, ReplyStep<'i>), BadReply> {
         let window = &input[..input.len().min(HEAD_BYTES_MAX)];
         let from = self.searched.saturating_sub(3).min(window.len());

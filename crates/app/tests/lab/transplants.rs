@@ -1,0 +1,219 @@
+//! Connections that go from one server that isn't leat to another between two requests: Debian's nginx, unmodified, in the nodes' namespaces.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use super::foreign::{Nginx, SIZES, content, has_nginx, held, read_reply, up_with};
+use super::{Folder, Lab, is_possible, within};
+
+const VIPS: [&str; 2] = ["10.77.0.100:80", "[fd77::100]:80"];
+
+/// Two servers, of which each has what the other hasn't.
+fn up(lab: &Lab, folder: &Folder) -> [Nginx; 2] {
+    for side in ["a", "b"] {
+        fs::create_dir_all(folder.path(&format!("site/{side}"))).expect("a folder to serve");
+        for size in SIZES {
+            fs::write(folder.path(&format!("site/{side}/{size}")), content(size)).expect("a file to serve");
+        }
+    }
+    up_with(lab, folder, "policy = 'round_robin'", ["paths = '/a/*'", "paths = '/b/*'"])
+}
+
+fn get(stream: &mut TcpStream, path: &str) -> Vec<u8> {
+    stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes()).expect("it's open");
+    read_reply(stream).expect("a reply")
+}
+
+/// Whether each of them was asked for what it has, and has nothing to complain of.
+fn each_has_its_own(servers: &[Nginx; 2], count: usize) {
+    within("all is logged", || servers.iter().map(|server| server.requests().len()).sum::<usize>() >= count);
+    for (server, side) in servers.iter().zip(["/a/", "/b/"]) {
+        let requests = server.requests();
+        assert!(requests.iter().all(|(_, _, path)| path.starts_with(side)), "{side}: {requests:?}");
+        assert_eq!(server.complaints(), "", "{side}");
+    }
+}
+
+#[test]
+fn each_request_of_a_connection_is_answered_by_the_server_that_has_it() {
+    if !is_possible() || !has_nginx() {
+        return;
+    }
+    let (lab, folder) = (Lab::new(), Folder::new("transplants"));
+    let servers = up(&lab, &folder);
+    let turns = 40;
+    lab.at("client1", || {
+        for vip in VIPS {
+            let mut stream = TcpStream::connect(vip).expect("the dispatcher listens");
+            for turn in 0..turns {
+                let (side, size) = (["a", "b"][turn / 2 % 2], SIZES[turn % SIZES.len()]);
+                assert!(get(&mut stream, &format!("/{side}/{size}")) == content(size), "{vip}: turn {turn}");
+            }
+            let mut end = Vec::new();
+            stream.shutdown(std::net::Shutdown::Write).expect("it's open");
+            stream.read_to_end(&mut end).expect("an end, and no reset");
+        }
+    });
+    if lab.number("dispatcher", "leat_births_total") == 0 {
+        return println!("skipped: this kernel makes no connection of a packet");
+    }
+    each_has_its_own(&servers, VIPS.len() * turns);
+    let moved = lab.number("dispatcher", "leat_transplants_total") as usize;
+    assert_eq!(moved, VIPS.len() * (turns / 2 - 1));
+    assert_eq!(lab.number("dispatcher", "leat_transplants_impossible_total"), 0);
+}
+
+/// A client, and what it sends.
+struct Client(TcpStream);
+
+impl Client {
+    /// One whose connection is at the first server.
+    fn new(vip: &str) -> Client {
+        let mut stream = TcpStream::connect(vip).expect("the dispatcher listens");
+        stream.set_nodelay(true).expect("it's allowed");
+        assert!(get(&mut stream, "/a/1024") == content(SIZES[0]));
+        Client(stream)
+    }
+
+    fn send(&mut self, method: &str, path: &str, rest: &str) {
+        self.0.write_all(format!("{method} {path} HTTP/1.1\r\nHost: x\r\n{rest}").as_bytes()).expect("it's open");
+    }
+
+    /// A reply's status, without content.
+    fn status(&mut self) -> String {
+        let (mut head, mut byte) = (Vec::new(), [0]);
+        while !head.ends_with(b"\r\n\r\n") {
+            self.0.read_exact(&mut byte).expect("a reply");
+            head.push(byte[0]);
+        }
+        String::from_utf8_lossy(&head[9..12]).into_owned()
+    }
+
+    fn reads(&mut self, size: usize) {
+        assert!(read_reply(&mut self.0).expect("a reply") == content(size), "{size} bytes");
+    }
+
+    /// What follows is answered by who has it.
+    fn goes_on(mut self) {
+        for side in ["b", "a", "b"] {
+            assert!(get(&mut self.0, &format!("/{side}/1024")) == content(SIZES[0]));
+        }
+    }
+}
+
+/// Whatever a request looks like, and however it comes.
+#[test]
+fn what_is_asked_in_odd_ways_is_answered_by_who_has_it() {
+    if !is_possible() || !has_nginx() {
+        return;
+    }
+    let (lab, folder) = (Lab::new(), Folder::new("odd"));
+    let servers = up(&lab, &folder);
+    let small = SIZES[0];
+    lab.at("client1", || {
+        for vip in VIPS {
+            // Heads that with an option more don't fit into a packet, and that don't anyway.
+            for bytes in [1_380, 3_000, 10_000 - 2_500] {
+                let mut client = Client::new(vip);
+                client.send("GET", "/b/1024", &format!("Cookie: {}\r\n\r\n", "x".repeat(bytes)));
+                client.reads(small);
+                client.goes_on();
+            }
+            // Content in the same packet, in another one, and more than comes at once.
+            for (first, second) in [(5, 0), (0, 5), (0, 300_000)] {
+                let mut client = Client::new(vip);
+                let length = first + second;
+                client.send("POST", "/b/1024", &format!("Content-Length: {length}\r\n\r\n{}", "y".repeat(first)));
+                client.0.write_all(&vec![b'y'; second]).expect("it's open");
+                let reply = read_reply(&mut client.0).expect("a reply");
+                assert!(reply.starts_with(b"<html>"), "nginx's own page");
+                client.goes_on();
+            }
+            // Content that its client doesn't send unasked.
+            let mut client = Client::new(vip);
+            client.send("PUT", "/b/1024", "Content-Length: 5000\r\nExpect: 100-continue\r\n\r\n");
+            let status = client.status();
+            assert!(["100", "405"].contains(&&status[..]), "{status}");
+            // A reply without content, whose length is told.
+            let mut client = Client::new(vip);
+            client.send("HEAD", "/b/1024", "\r\n");
+            assert_eq!(client.status(), "200");
+            client.send("HEAD", "/a/1024", "\r\n");
+            assert_eq!(client.status(), "200");
+            client.goes_on();
+            // Byte by byte.
+            let mut client = Client::new(vip);
+            for byte in b"GET /b/1024 HTTP/1.1\r\nHost: x\r\n\r\n" {
+                client.0.write_all(&[*byte]).expect("it's open");
+                std::thread::yield_now();
+            }
+            client.reads(small);
+            client.goes_on();
+            // Before the one before it is answered.
+            let mut client = Client::new(vip);
+            client.send("GET", &format!("/a/{}", SIZES[2]), "\r\n");
+            client.send("GET", "/b/1024", "\r\n");
+            client.reads(SIZES[2]);
+            client.reads(small);
+            client.goes_on();
+            // Three at once.
+            let mut client = Client::new(vip);
+            client.send("GET", "/b/1024", &"\r\nGET /b/1024 HTTP/1.1\r\nHost: x\r\n".repeat(2));
+            client.0.write_all(b"\r\n").expect("it's open");
+            (0..3).for_each(|_| client.reads(small));
+            // The last ones: each side may end it.
+            let mut client = Client::new(vip);
+            client.send("GET", "/b/1024", "\r\n");
+            client.0.shutdown(std::net::Shutdown::Write).expect("it's open");
+            client.reads(small);
+            assert_eq!(client.0.read(&mut [0]).expect("an end, and no reset"), 0);
+            let mut client = Client::new(vip);
+            client.send("GET", "/b/1024", "Connection: close\r\n\r\n");
+            client.reads(small);
+            assert_eq!(client.0.read(&mut [0]).expect("an end, and no reset"), 0);
+        }
+    });
+    if lab.number("dispatcher", "leat_births_total") > 0 {
+        each_has_its_own(&servers, 2 * 50);
+        assert!(lab.number("dispatcher", "leat_transplants_total") > 0);
+    }
+}
+
+/// Connections of a node that drains leave it with their next requests, where content decides.
+#[test]
+fn a_drained_node_is_left_with_the_next_request() {
+    if !is_possible() || !has_nginx() {
+        return;
+    }
+    let (lab, folder) = (Lab::new(), Folder::new("drained"));
+    let _servers = up_with(&lab, &folder, "policy = 'mix_lard'", ["", ""]);
+    let mut clients = lab.at("client1", || {
+        let connect = |_| TcpStream::connect(VIPS[0]).expect("the dispatcher listens");
+        let mut clients: Vec<TcpStream> = (0..12).map(connect).collect();
+        for (turn, client) in clients.iter_mut().enumerate() {
+            client.write_all(format!("GET /1024?{turn} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes()).expect("it's open");
+            assert!(read_reply(client).expect("a reply") == content(SIZES[0]));
+        }
+        clients
+    });
+    if lab.number("dispatcher", "leat_births_total") == 0 {
+        return println!("skipped: this kernel makes no connection of a packet");
+    }
+    within("they are counted", || held(&folder, "n1") + held(&folder, "n2") == 12);
+    let (drained, other) = if held(&folder, "n1") > 0 { ("n1", "n2") } else { ("n2", "n1") };
+    lab.well(&[
+        "exec",
+        "dispatcher",
+        env!("CARGO_BIN_EXE_leat"),
+        "ctl",
+        "--socket",
+        &folder.path("leat.sock"),
+        "drain",
+        drained,
+    ]);
+    for client in &mut clients {
+        assert!(get(client, "/1024") == content(SIZES[0]));
+    }
+    within("the drained one is empty", || held(&folder, drained) == 0 && held(&folder, other) == 12);
+}

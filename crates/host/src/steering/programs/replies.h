@@ -1,0 +1,121 @@
+/* At a node whose server isn't leat, and where connections may be asked for between two requests: notes what was said last on each, by which leat knows whether the
+ * server has answered all that it was asked, and keeps back what it says on those that another server has been given. docs/decisions/0033-transplants.md has the
+ * reasons. */
+#pragma once
+#include "cookie.h"
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1 << 13);
+	__type(key, struct flow_key);
+	__type(value, struct reply);
+} replies SEC(".maps");
+
+/* Too much for the stack: what nothing has been said on. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct reply);
+} no_reply SEC(".maps");
+
+/* Whether there is anything to note. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} watching SEC(".maps");
+
+static __always_inline int is_watching(void)
+{
+	__u32 zero = 0;
+	const __u32 *value = bpf_map_lookup_elem(&watching, &zero);
+	return value && *value;
+}
+
+/* What a client says on a connection that is there, or begins: `packet` has come from it. */
+static __noinline void note_request(struct __sk_buff *skb, const struct packet *packet, int begins)
+{
+	struct flow_key key;
+	__u32 zero = 0;
+	if (!packet)
+		return;
+	set_key(&key, packet);
+	__u32 end = bpf_ntohl(packet->tcp.seq) + packet->payload, acknowledged = bpf_ntohl(packet->tcp.ack_seq);
+	struct reply *reply = bpf_map_lookup_elem(&replies, &key);
+	if (packet->tcp.rst) {
+		/* Nothing is left to be kept back. */
+		if (reply && reply->is_given)
+			bpf_map_delete_elem(&replies, &key);
+		return;
+	}
+	if (!packet->payload)
+		return;
+	/* A connection that another server has had and that is back here. */
+	if (begins) {
+		const struct reply *none = bpf_map_lookup_elem(&no_reply, &zero);
+		if (!none || bpf_map_update_elem(&replies, &key, none, BPF_ANY) < 0)
+			return;
+		reply = bpf_map_lookup_elem(&replies, &key);
+		if (!reply)
+			return;
+		reply->end = acknowledged;
+	} else if (!reply || (__s32)(end - reply->next) <= 0) {
+		return;
+	} else if (reply->is_awaited ? reply->is_whole : acknowledged != reply->end) {
+		/* One came before the one before it was answered. */
+		reply->is_muddled = 1;
+	}
+	__u32 payload_at = packet->l4 + packet->tcp.doff * 4;
+	if (!reply->is_awaited)
+		bpf_skb_load_bytes(skb, payload_at, reply->request, sizeof(reply->request));
+	__be32 last = 0;
+	bpf_skb_load_bytes(skb, payload_at + packet->payload - sizeof(last), &last, sizeof(last));
+	reply->is_whole = last == bpf_htonl(0x0d0a0d0a);
+	reply->next = end;
+	reply->is_awaited = 1;
+}
+
+/* What the server says. Returns whether it's to be kept back. */
+static __noinline int note_reply(struct __sk_buff *skb)
+{
+	struct packet packet;
+	struct flow_key key;
+	read_packet(skb, &packet);
+	if (packet.kind != PACKET_TCP)
+		return 0;
+	turn_round(&packet);
+	set_key(&key, &packet);
+	struct reply *reply = bpf_map_lookup_elem(&replies, &key);
+	if (!reply)
+		return 0;
+	if (reply->is_given)
+		return 1;
+	__u32 shown = read_timestamp(skb, &packet);
+	if (shown)
+		reply->shown = shown;
+	__u32 sequence = bpf_ntohl(packet.tcp.seq), payload_at = packet.l4 + packet.tcp.doff * 4;
+	if (!packet.payload || (__s32)(sequence + packet.payload - reply->end) <= 0)
+		return 0;
+	if (reply->is_awaited) {
+		__u64 bytes = packet.payload;
+		AS_IT_IS(bytes);
+		if (bytes > REPLY_BYTES_MAX)
+			bytes = REPLY_BYTES_MAX;
+		if (bytes < 1 || bpf_skb_load_bytes(skb, payload_at, reply->head, bytes) < 0)
+			bytes = 0;
+		reply->bytes = bytes;
+		reply->begin = sequence;
+		reply->is_awaited = 0;
+	}
+	reply->end = sequence + packet.payload;
+	__u64 tail = packet.payload;
+	AS_IT_IS(tail);
+	if (tail > TAIL_BYTES)
+		tail = TAIL_BYTES;
+	if (tail < 1 || bpf_skb_load_bytes(skb, payload_at + packet.payload - tail, reply->tail, tail) < 0)
+		tail = 0;
+	reply->tail_bytes = tail;
+	return 0;
+}

@@ -1,0 +1,48 @@
+/* Connections at servers that aren't leat, on which leat is asked for each request where it belongs: which packets go on to their holder unasked. What becomes of
+ * those that wait is leat's to say. docs/decisions/0033-transplants.md has the reasons. */
+#pragma once
+#include "choice.h"
+
+/* Whether leat has made this packet of what the client has said. A client that makes one has no key, and ends its own connection by it. */
+static __always_inline int is_planting(struct __sk_buff *skb, const struct packet *packet)
+{
+	__be32 word;
+	return packet->tcp.doff >= 10 && bpf_skb_load_bytes(skb, packet->l4 + PLANTING_AT, &word, sizeof(word)) == 0 &&
+	       word == bpf_htonl(PLANTING_WORD);
+}
+
+/* Whether a packet goes on to its connection's holder. If not, it waits. */
+static __noinline int goes_on_unasked(struct __sk_buff *skb, const struct packet *packet, struct flow *flow)
+{
+	if (!packet || !flow)
+		return 0;
+	__u32 sequence = bpf_ntohl(packet->tcp.seq), end = sequence + packet->payload;
+	/* Who only acknowledges, resets, or sends no more after its last request, asks for nothing. */
+	if (!packet->payload && !(packet->tcp.fin && flow->turn != TURN_CLIENT))
+		return 1;
+	if (flow->turn == TURN_NOBODY)
+		return 1;
+	if (flow->turn == TURN_PLANTED) {
+		if (is_planting(skb, packet))
+			return 1;
+		if ((__s32)(bpf_ntohl(packet->tcp.ack_seq) - flow->base) <= 0)
+			return 0;
+		flow->turn = TURN_CLIENT;
+	}
+	if (flow->turn == TURN_LEAT)
+		return 0;
+	/* Sent again. */
+	if ((__s32)(end - flow->looked_to) <= 0)
+		return 1;
+	/* Where a request begins isn't known any more. */
+	if (sequence != flow->looked_to) {
+		flow->turn = TURN_NOBODY;
+		return 1;
+	}
+	if (belongs_to(skb, packet, flow->holder)) {
+		flow->looked_to = end;
+		return 1;
+	}
+	flow->turn = TURN_LEAT;
+	return 0;
+}

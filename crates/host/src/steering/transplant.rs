@@ -1,0 +1,253 @@
+//! Connections at servers that aren't leat, and what their clients say next: as it waits here, and made anew for another server, whose kernel makes the connection
+//! of it (`programs/planted.h`). Where it belongs is decided elsewhere. `docs/decisions/0033-transplants.md` has the reasons.
+
+use std::hash::Hasher;
+use std::net::IpAddr;
+
+use leat_logic::handoff::WindowScale;
+use leat_logic::time::Instant;
+use siphasher::sip::SipHasher24;
+
+use super::born::{Arrival, CookieKey, NO_WINDOW_SCALE, OPTIONS_SPAN_MS, Options, Segment};
+use super::flows::{Flow, FlowKey, Heard};
+use super::held::ETHERNET;
+use super::layout::{
+    PLANTING_GOES_ON, PLANTING_HERE, PLANTING_KIND, PLANTING_NUMBER, PLANTING_SACK, PLANTING_TIMESTAMPS, raw_ip,
+    raw_port,
+};
+use crate::tap::OFFLOADS;
+
+/// The payload of a packet that's made here: with all headers it's within what every link takes.
+const PAYLOAD_BYTES_MAX: usize = 1160;
+
+const PLANTING_BYTES: usize = 20;
+const STAMPS_BYTES: usize = 12;
+const TCP: u8 = 6;
+const PUSH_AND_ACK: u8 = 0x18;
+const RESET_AND_ACK: u8 = 0x14;
+
+/// What a client says next on a connection that is at a server which isn't leat.
+#[derive(Debug)]
+pub struct Next {
+    /// Who talks to whom.
+    pub key: FlowKey,
+    /// Its entry.
+    pub flow: Flow,
+    /// What waits, from where its last request ended: as much as has come in order.
+    pub payload: Vec<u8>,
+    /// The client sends no more after it.
+    pub has_fin: bool,
+    /// Of the first byte.
+    sequence: u32,
+    /// What the first packet says besides, or a later one without content.
+    acknowledged: u32,
+    window: u16,
+    stamps: Option<(u32, u32)>,
+    /// How it came here.
+    ethernet: [u8; ETHERNET],
+}
+
+impl Next {
+    /// What waits of a flow, by its frames; none where its beginning isn't among them.
+    pub(super) fn read(key: FlowKey, flow: Flow, frames: &[Box<[u8]>]) -> Option<Next> {
+        let mut segments: Vec<Segment<'_>> =
+            frames.iter().filter_map(|frame| Segment::read(frame.get(OFFLOADS..)?)).collect();
+        segments.retain(|segment| !segment.payload.is_empty() || segment.has_fin);
+        segments.sort_by_key(|segment| segment.sequence.wrapping_sub(flow.watch.looked_to).cast_signed());
+        // What was made anew is sent again by its client from where it begins, which isn't known any more.
+        let begins = |segment: &&Segment<'_>| flow.is_planted() || segment.sequence == flow.watch.looked_to;
+        let first = segments.iter().find(begins).filter(|first| !first.payload.is_empty())?;
+        let &Segment { sequence, acknowledged, window, stamps, .. } = first;
+        let ethernet = *frames.first()?.get(OFFLOADS..)?.first_chunk()?;
+        let payload = Vec::new();
+        let mut next = Next { key, flow, payload, has_fin: false, sequence, acknowledged, window, stamps, ethernet };
+        for segment in &segments {
+            if segment.sequence == next.end() {
+                next.payload.extend_from_slice(segment.payload);
+                next.has_fin |= segment.has_fin;
+            }
+        }
+        Some(next)
+    }
+
+    /// The sequence number behind what waits.
+    #[must_use]
+    pub fn end(&self) -> u32 {
+        self.sequence.wrapping_add(self.payload.len() as u32)
+    }
+
+    /// The one of its first byte: all that the client has said before is its holder's.
+    #[must_use]
+    pub fn sequence(&self) -> u32 {
+        self.sequence
+    }
+
+    /// What the client has of what was said to it: so much is sure to have been sent.
+    #[must_use]
+    pub fn acknowledged(&self) -> u32 {
+        self.acknowledged
+    }
+
+    /// What the client has said since, by its connection's entry: it acknowledges replies before those to what waits.
+    pub fn hear(&mut self, flow: &Flow) {
+        if flow.id == self.flow.id && flow.heard.acknowledged.wrapping_sub(self.acknowledged).cast_signed() > 0 {
+            self.acknowledged = flow.heard.acknowledged;
+            self.window = flow.heard.window;
+        }
+    }
+
+    /// Its last server may have told the client more of its clock than that echoed here: the next one goes on from there.
+    pub fn was_shown(&mut self, clock: u32) {
+        if let Some((_, echo)) = &mut self.stamps
+            && clock.wrapping_sub(*echo).cast_signed() > 0
+        {
+            *echo = clock;
+        }
+    }
+
+    pub(super) fn heard(&self) -> Heard {
+        Heard {
+            window: self.window,
+            timestamp: self.stamps.map_or(0, |(own, _)| own),
+            ..Heard::last(self.acknowledged, self.sequence)
+        }
+    }
+
+    /// The connection as the next server is to have it.
+    pub(super) fn planting(&self) -> Planting {
+        let watch = &self.flow.watch;
+        Planting {
+            key: self.key,
+            sequence: self.sequence,
+            acknowledged: self.acknowledged,
+            window: self.window,
+            stamps: self.stamps,
+            options: Options::of(watch.options.into(), self.key.vip.is_ipv4(), watch.scale),
+            ethernet: self.ethernet,
+        }
+    }
+}
+
+impl From<Next> for Arrival {
+    /// As if the connection began with it.
+    fn from(next: Next) -> Arrival {
+        let Next { key, flow, ref payload, has_fin, sequence, acknowledged, window, stamps, .. } = next;
+        Arrival::new(key, flow, &Segment { sequence, acknowledged, window, stamps, has_fin, payload })
+    }
+}
+
+/// A connection between two requests, of which nothing is under way, as another server's kernel can make it.
+pub(super) struct Planting {
+    pub(super) key: FlowKey,
+    pub(super) sequence: u32,
+    pub(super) acknowledged: u32,
+    /// As it stands in a segment.
+    pub(super) window: u16,
+    pub(super) stamps: Option<(u32, u32)>,
+    pub(super) options: Options,
+    pub(super) ethernet: [u8; ETHERNET],
+}
+
+impl Planting {
+    /// The client's packets, with what it says, for a node's server, or for the listener here. `now`: by the clock of cookies.
+    pub(super) fn frames(&self, payload: &[u8], key: CookieKey, is_here: bool, now: Instant) -> Vec<Box<[u8]>> {
+        // Later than all cookies that were made until now: their lowest bits aren't of the time.
+        let made = (now.ns / 1_000_000) as u32;
+        let made = made.wrapping_add(OPTIONS_SPAN_MS);
+        let pieces = payload.chunks(PAYLOAD_BYTES_MAX).enumerate();
+        pieces.map(|(place, piece)| self.frame(place * PAYLOAD_BYTES_MAX, piece, key, (is_here, made))).collect()
+    }
+
+    fn frame(&self, at: usize, payload: &[u8], key: CookieKey, (is_here, made): (bool, u32)) -> Box<[u8]> {
+        let sequence = self.sequence.wrapping_add(at as u32);
+        let scale = |scale: u8| scale & 15;
+        let scales = match self.options.window_scale {
+            Some(WindowScale { send, receive }) => scale(send) << 4 | scale(receive),
+            None => (NO_WINDOW_SCALE as u8) << 4,
+        };
+        let terms = if self.options.sack { PLANTING_SACK } else { 0 }
+            | if self.stamps.is_some() { PLANTING_TIMESTAMPS } else { 0 }
+            | if at > 0 { PLANTING_GOES_ON } else { 0 }
+            | if is_here { PLANTING_HERE } else { 0 };
+        let (own, echo) = self.stamps.unwrap_or_default();
+        // As `struct planting_text` in `programs/planted.h`, and what is echoed.
+        let FlowKey { client, vip } = self.key;
+        let mut text = [raw_ip(client.ip()), raw_ip(vip.ip())].concat();
+        text.extend([raw_port(client), raw_port(vip)].concat());
+        text.extend([sequence, self.acknowledged, made].map(u32::to_be_bytes).concat());
+        text.extend(self.options.mss.to_be_bytes());
+        text.extend([scales, terms]);
+        text.extend([own, echo].map(u32::to_be_bytes).concat());
+        let [first, second] = key.raw().halves;
+        let mut hasher = SipHasher24::new_with_keys(first, second);
+        hasher.write(&text);
+
+        let mut options = vec![PLANTING_KIND, PLANTING_BYTES as u8];
+        options.extend(PLANTING_NUMBER.to_be_bytes());
+        options.extend(made.to_be_bytes());
+        options.extend(self.options.mss.to_be_bytes());
+        options.extend([scales, terms]);
+        options.extend(hasher.finish().to_le_bytes());
+        if self.stamps.is_some() {
+            options.extend([1, 1, 8, 10]);
+            options.extend([own, echo].map(u32::to_be_bytes).concat());
+        }
+        debug_assert!(options.len() <= PLANTING_BYTES + STAMPS_BYTES);
+        self.segment((sequence, self.acknowledged), PUSH_AND_ACK, &options, payload)
+    }
+
+    /// What ends the connection at the server that has it: a reset of its client's, of which that server's kernel tells nobody.
+    pub(super) fn reset(&self) -> Box<[u8]> {
+        self.segment((self.sequence, self.acknowledged), RESET_AND_ACK, &[], &[])
+    }
+
+    /// A segment from a client to a VIP, as a tap has it.
+    fn segment(&self, (sequence, acknowledged): (u32, u32), flags: u8, options: &[u8], payload: &[u8]) -> Box<[u8]> {
+        let FlowKey { client, vip } = self.key;
+        let header = 20 + options.len();
+        let mut tcp = [client.port().to_be_bytes(), vip.port().to_be_bytes()].concat();
+        tcp.extend([sequence, acknowledged].map(u32::to_be_bytes).concat());
+        tcp.extend([(header as u8 / 4) << 4, flags]);
+        tcp.extend(self.window.to_be_bytes());
+        tcp.extend([0; 4]);
+        tcp.extend(options);
+        tcp.extend(payload);
+        let mut frame = vec![0; OFFLOADS];
+        frame.extend(self.ethernet);
+        match (client.ip().to_canonical(), vip.ip().to_canonical()) {
+            (IpAddr::V4(from), IpAddr::V4(to)) => {
+                let addresses = [from.octets(), to.octets()].concat();
+                let pseudo = [&addresses[..], &[0, TCP], &(tcp.len() as u16).to_be_bytes()].concat();
+                let sum = checksum([&pseudo, &tcp]);
+                tcp[16..18].copy_from_slice(&sum.to_be_bytes());
+                let length = (20 + tcp.len()) as u16;
+                let mut ip =
+                    [&[0x45, 0][..], &length.to_be_bytes(), &[0, 0, 0x40, 0, 64, TCP, 0, 0], &addresses].concat();
+                let sum = checksum([&ip, &[]]);
+                ip[10..12].copy_from_slice(&sum.to_be_bytes());
+                frame.extend(ip);
+            }
+            (from, to) => {
+                let addresses = [raw_ip(from), raw_ip(to)].concat();
+                let pseudo = [&addresses[..], &(tcp.len() as u32).to_be_bytes(), &[0, 0, 0, TCP]].concat();
+                let sum = checksum([&pseudo, &tcp]);
+                tcp[16..18].copy_from_slice(&sum.to_be_bytes());
+                frame.extend([0x60, 0, 0, 0]);
+                frame.extend((tcp.len() as u16).to_be_bytes());
+                frame.extend([TCP, 64]);
+                frame.extend(addresses);
+            }
+        }
+        frame.extend(tcp);
+        frame.into()
+    }
+}
+
+/// The Internet checksum of two pieces (RFC 1071); the first has whole words.
+fn checksum(pieces: [&[u8]; 2]) -> u16 {
+    let words = pieces.into_iter().flat_map(|piece| piece.chunks(2));
+    let sum: u32 =
+        words.map(|word| u32::from(u16::from_be_bytes([word[0], word.get(1).copied().unwrap_or_default()]))).sum();
+    let sum = (sum & 0xffff) + (sum >> 16);
+    !((sum & 0xffff) + (sum >> 16)) as u16
+}
