@@ -362,12 +362,12 @@ impl Dispatcher {
         lock(&self.held).next_of(key, &self.flows)
     }
 
-    /// What a client says is for the server that has its connection. `stays`: and so is all that follows.
+    /// So many bytes of what a client says are for the server that has its connection. What follows is looked at again, unless it `stays` there as well.
     ///
     /// # Errors
     /// What the kernel says, or [`super::Error::Gone`].
-    pub fn let_go_on(&self, next: &Next, stays: bool) -> Result<()> {
-        let done = self.flows.let_go_on(next.key, &next.flow, next.end(), stays);
+    pub fn let_go_on(&self, next: &Next, bytes: usize, stays: bool) -> Result<()> {
+        let done = self.flows.let_go_on(next.key, &next.flow, next.sequence().wrapping_add(bytes as u32), stays);
         let mut held = lock(&self.held);
         held.seen_to(next.key);
         held.release(next.key);

@@ -93,8 +93,8 @@ enum To {
 enum Verdict {
     /// More of it has to come.
     Unread,
-    /// It goes where the connection is.
-    GoesOn,
+    /// So many bytes of it go where the connection is: a request.
+    GoesOn(usize),
     /// So does all that follows: where its requests begin isn't known.
     Stays,
     /// It belongs elsewhere.
@@ -136,7 +136,7 @@ impl Home {
             }
         }
         match belongs {
-            None if is_whole && rest.is_empty() && !next.has_fin => Verdict::GoesOn,
+            None if is_whole && !next.has_fin => Verdict::GoesOn(next.payload.len() - rest.len()),
             None => Verdict::Stays,
             Some(to) if is_whole && !next.has_fin => Verdict::Belongs(to),
             Some(_) if !is_whole && comes_at_once && !next.has_fin => Verdict::Unread,
@@ -197,7 +197,7 @@ impl<H: Host> Worker<H> {
         }
         let mut verdict = match home.transplants.count() < COUNT_MAX {
             true => home.judge(&next, &self.sites[UNKNOWN_SITE as usize].limits, now),
-            false => Verdict::GoesOn,
+            false => Verdict::GoesOn(next.payload.len()),
         };
         let since = home.transplants.unread.remove(&ends).unwrap_or(now);
         if matches!(verdict, Verdict::Unread) && now.since(since) >= WHOLE_BY {
@@ -215,19 +215,20 @@ impl<H: Host> Worker<H> {
                 let asked = Asked { next, to, since: now, pause: ASK_PAUSE_MIN, at, is_answered: false };
                 home.transplants.asked.insert(ends, asked);
             }
-            Verdict::GoesOn | Verdict::Belongs(_) => {
-                self.let_go_on(&next, false);
+            Verdict::GoesOn(bytes) => {
+                self.let_go_on(&next, bytes, false);
                 self.let_stand(&Arrival::from(next));
             }
-            Verdict::Stays => self.let_go_on(&next, true),
+            Verdict::Belongs(_) => self.let_go_on(&next, next.payload.len(), false),
+            Verdict::Stays => self.let_go_on(&next, next.payload.len(), true),
         }
     }
 
-    fn let_go_on(&mut self, next: &Next, stays: bool) {
+    fn let_go_on(&mut self, next: &Next, bytes: usize, stays: bool) {
         if stays {
             self.metrics.transplants_impossible.increment();
         }
-        let done = self.home_steering().map(|steering| steering.let_go_on(next, stays));
+        let done = self.home_steering().map(|steering| steering.let_go_on(next, bytes, stays));
         if let Some(Err(error)) = done.filter(|done| !matches!(done, Err(steering::Error::Gone))) {
             crate::log::warning(format_args!("a request can't be sent on: {error}"));
         }
@@ -268,8 +269,8 @@ impl<H: Host> Worker<H> {
                 asked.pause = (asked.pause * 2).min(ASK_PAUSE_MAX);
                 home.transplants.asked.insert(ends, asked);
             }
-            Yielding::Later => self.let_go_on(&asked.next, false),
-            Yielding::Never => self.let_go_on(&asked.next, true),
+            Yielding::Later => self.let_go_on(&asked.next, asked.next.payload.len(), false),
+            Yielding::Never => self.let_go_on(&asked.next, asked.next.payload.len(), true),
         }
     }
 
@@ -332,7 +333,7 @@ impl<H: Host> Worker<H> {
         if is_read {
             home.transplants.read_at = None;
         }
-        late.iter().for_each(|next| self.let_go_on(next, false));
+        late.iter().for_each(|next| self.let_go_on(next, next.payload.len(), false));
         for ends in unread {
             let next = self.home_steering().and_then(|steering| steering.next_of(FlowKey::from(ends)));
             match next {
