@@ -168,6 +168,21 @@ impl Dispatcher {
         programs.attach("dispatcher_ingress", interface, TcAttachType::Ingress)
     }
 
+    /// Gives up what is pinned to the process that loads it next: that finds it as left ([`Dispatcher::was_left`]), though this process goes on. Until then
+    /// packets that would have to wait are lost, and their clients send them again. Nothing is to be steered by this any more.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn resign(&self) -> Result<()> {
+        let mut taps = lock(&self.taps);
+        let own: Vec<u32> = lock(&self.held).names().filter_map(|name| interface_index(name).ok()).collect();
+        let known: Vec<(u32, u32)> = taps.iter().flatten().collect();
+        for (one, other) in known.into_iter().filter(|(one, other)| own.contains(one) || own.contains(other)) {
+            taps.remove(&one).doing(|| format!("forgetting the tap of interface {one} or {other}"))?;
+        }
+        Ok(())
+    }
+
     /// Lets an interface's packets pass again.
     ///
     /// # Errors
