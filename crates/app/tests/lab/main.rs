@@ -17,6 +17,7 @@ mod split;
 mod split_near;
 mod split_shared;
 mod spread;
+mod upgrade;
 mod ways;
 
 use std::fs;

@@ -28,7 +28,7 @@ const TOLD_MAX: usize = 4096;
 pub struct Shared {
     workers: Mutex<Arc<[u16]>>,
     started: Mutex<Arc<[u16]>>,
-    dispatcher: OnceLock<Result<Arc<steering::Dispatcher>, String>>,
+    dispatcher: Mutex<Option<Result<Arc<steering::Dispatcher>, String>>>,
     node: OnceLock<Result<Arc<NodeGuard>, String>>,
     life: OnceLock<Result<Life, String>>,
     /// What is so, and was said by one of the workers: the others find out for themselves, and needn't say it again.
@@ -64,7 +64,16 @@ impl Shared {
 
     /// A dispatcher's programs.
     pub(super) fn dispatcher(&self, config: &Config) -> Result<Arc<steering::Dispatcher>, String> {
-        self.dispatcher.get_or_init(|| load_dispatcher(config, self).map(Arc::new)).clone()
+        lock(&self.dispatcher).get_or_insert_with(|| load_dispatcher(config, self).map(Arc::new)).clone()
+    }
+
+    /// Another process is to have what a dispatcher has in the kernel, now that none of the workers goes by it any more.
+    pub fn resign(&self) {
+        if let Some(Ok(steering)) = lock(&self.dispatcher).take()
+            && let Err(error) = steering.resign()
+        {
+            crate::log::warning(format_args!("the next engine may not take up what nodes have: {error}"));
+        }
     }
 
     /// Which of its node's processes this is, where others may take over its flows.

@@ -1,0 +1,369 @@
+//! A dispatcher is upgraded, several times in a row and under load: what nodes have goes on, and so does what is its own. That is half a head, a connection
+//! that was never handed over, a request that it passes on with the body or the reply under way. None is cut, and every byte is right.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Command, Stdio};
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use super::motion::{ask, connect, content, read_reply};
+use super::{Folder, Lab, is_possible, within};
+
+const UPGRADES: usize = 4;
+const UPLOAD_BYTES: usize = 1_000_000;
+const SMALL_BYTES: usize = 10_000;
+/// More than the buffers of all sockets on the way have room for.
+const LONG_BYTES: usize = 48 << 20;
+
+/// A dispatcher before two nodes, whose program tells the sum of what it was sent.
+fn up(lab: &Lab, folder: &Folder, settings: &str) {
+    fs::write(folder.path("site/small"), content("small", SMALL_BYTES)).expect("a file to serve");
+    fs::write(folder.path("site/long"), content("long", LONG_BYTES)).expect("a file to serve");
+    let program = folder.path("sum");
+    fs::write(&program, "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\n'\nexec cksum\n").expect("a program");
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("it's ours");
+    let text = format!(
+        "workers = 2\n[cluster]\nvip = '10.77.0.100:80'\ndispatchers = '10.77.0.1'\nkey_file = 'cluster.key'\npolicy = 'round_robin'\n{settings}\
+         [[cluster.node]]\nname = 'n1'\naddress = '10.77.0.11'\n[[cluster.node]]\nname = 'n2'\naddress = '10.77.0.12'\n\
+         [admin]\nlisten = '127.0.0.1:9180'\n[[site]]\nroot = 'site'\n[site.limits]\nbody_size = '8MiB'\n\
+         [[site.handler]]\npath = '/sum'\n[site.handler.cgi]\ncommand = '{program}'\n"
+    );
+    fs::write(folder.path("cluster.toml"), text).expect("a configuration");
+    lab.well(&["up", &folder.path("cluster.toml")]);
+}
+
+fn log_of(lab: &Lab) -> String {
+    fs::read_to_string(format!("/run/leat-lab/{}/dispatcher.log", lab.name)).expect("its log")
+}
+
+/// Has a new engine take over, and waits until it has: the supervisor says then where it listens.
+fn upgrade(lab: &Lab) {
+    let starts = || log_of(lab).matches("listening on http://").count();
+    let before = starts();
+    lab.tell_supervisor("dispatcher", "-USR2");
+    within("another engine has taken over", || starts() > before);
+}
+
+/// What `cksum` says of these bytes.
+fn sum(bytes: &[u8]) -> String {
+    let mut child = Command::new("cksum").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("there is cksum");
+    child.stdin.take().expect("it's piped").write_all(bytes).expect("it reads");
+    String::from_utf8(child.wait_with_output().expect("it ends").stdout).expect("digits")
+}
+
+fn read_small(stream: &mut TcpStream, rest: &mut Vec<u8>) -> io::Result<()> {
+    let reply = read_reply(stream, rest)?;
+    if reply == content("small", SMALL_BYTES) { Ok(()) } else { Err(io::ErrorKind::InvalidData.into()) }
+}
+
+/// Half a head at first, and the rest of it in pieces, one in each round.
+fn half_a_head(stream: &mut TcpStream, round: usize) -> io::Result<()> {
+    let pieces: [&[u8]; UPGRADES + 1] = [b"GET /sm", b"all HTT", b"P/1.1\r\nHo", b"st: x\r", b"\n\r\n"];
+    stream.write_all(pieces[round])?;
+    if round == UPGRADES { read_small(stream, &mut Vec::new()) } else { Ok(()) }
+}
+
+/// A body that comes in pieces, one in each round.
+fn upload(stream: &mut TcpStream, round: usize, body: &[u8], expected: &str) -> io::Result<()> {
+    if round == 0 {
+        let head = format!("POST /sum HTTP/1.1\r\nHost: x\r\nContent-Length: {UPLOAD_BYTES}\r\n\r\n");
+        stream.write_all(head.as_bytes())?;
+    }
+    let piece = body.len() / (UPGRADES + 1);
+    stream.write_all(&body[round * piece..(round + 1) * piece])?;
+    if round < UPGRADES {
+        return Ok(());
+    }
+    let (mut reply, mut room) = (String::new(), [0; 4096]);
+    while !reply.contains(expected.trim_end()) {
+        match stream.read(&mut room)? {
+            0 => return Err(io::Error::other(format!("an end after {reply}"))),
+            count => reply.push_str(&String::from_utf8_lossy(&room[..count])),
+        }
+    }
+    // The same connection goes on.
+    ask(stream, &["small"]);
+    let mut rest = Vec::new();
+    while !rest.windows(4).any(|bytes| bytes == b"HTTP") {
+        let count = stream.read(&mut room)?;
+        if count == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        rest.extend_from_slice(&room[..count]);
+    }
+    let begin = rest.windows(4).position(|bytes| bytes == b"HTTP").unwrap_or(0);
+    rest.drain(..begin);
+    read_small(stream, &mut rest)
+}
+
+/// A long reply that is read in pieces, one in each round.
+fn download(stream: &mut TcpStream, round: usize, came: &mut Vec<u8>, long: &[u8]) -> io::Result<()> {
+    if round == 0 {
+        ask(stream, &["long"]);
+    }
+    let until = if round < UPGRADES { LONG_BYTES / (UPGRADES + 2) * (round + 1) } else { usize::MAX };
+    let mut room = vec![0; 65_536];
+    while came.len() < until {
+        let count = stream.read(&mut room)?;
+        came.extend_from_slice(&room[..count]);
+        let head = came.windows(4).take(1_024).position(|bytes| bytes == b"\r\n\r\n").map(|at| at + 4);
+        match head {
+            Some(head) if came.len() - head >= LONG_BYTES => {
+                let is_right = came[head..] == *long;
+                return if is_right { Ok(()) } else { Err(io::ErrorKind::InvalidData.into()) };
+            }
+            _ if count == 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// What a client does in each round.
+type Step<'a> = Box<dyn FnMut(&mut TcpStream, usize) -> io::Result<()> + Send + 'a>;
+
+/// Clients of all kinds go on while the dispatcher is upgraded. Returns what went wrong, by kind.
+fn upgrade_under_load(lab: &Lab) -> BTreeMap<String, usize> {
+    let long = content("long", LONG_BYTES);
+    let body: Vec<u8> = content("body", UPLOAD_BYTES);
+    let expected = sum(&body);
+    let failures = std::sync::Mutex::new(BTreeMap::<String, usize>::new());
+    let failed = |kind: &str, round: usize, error: &io::Error| {
+        *failures.lock().expect("nobody panics").entry(format!("{kind} in round {round}: {error}")).or_default() += 1;
+    };
+    let (is_over, asked) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let kinds = [("idle", 30), ("half a head", 24), ("upload", 8), ("download", 6)];
+    let steppers: usize = kinds.iter().map(|(_, count)| count).sum();
+    let (begun, done) = (Barrier::new(steppers + 1), Barrier::new(steppers + 1));
+    lab.at("client1", || {
+        std::thread::scope(|scope| {
+            for (kind, count) in kinds {
+                for _ in 0..count {
+                    let (begun, done, failed, body, expected, long) = (&begun, &done, &failed, &body, &expected, &long);
+                    scope.spawn(move || {
+                        let mut came = Vec::new();
+                        let mut step: Step<'_> = match kind {
+                            "idle" => Box::new(|stream, round| {
+                                // One in two rounds: what rests in between has passed.
+                                if round % 2 == 0 {
+                                    ask(stream, &["small"]);
+                                    return read_small(stream, &mut Vec::new());
+                                }
+                                Ok(())
+                            }),
+                            "half a head" => Box::new(half_a_head),
+                            "upload" => Box::new(|stream, round| upload(stream, round, body, expected)),
+                            _ => Box::new(|stream, round| download(stream, round, &mut came, long)),
+                        };
+                        let mut stream = Some(connect());
+                        for round in 0..=UPGRADES {
+                            let outcome = stream.as_mut().map_or(Ok(()), |stream| step(stream, round));
+                            if let Err(error) = outcome {
+                                failed(kind, round, &error);
+                                stream = None;
+                            }
+                            begun.wait();
+                            done.wait();
+                        }
+                    });
+                }
+            }
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    let mut stream = connect();
+                    while !is_over.load(Ordering::Relaxed) {
+                        asked.fetch_add(1, Ordering::Relaxed);
+                        ask(&mut stream, &["small"]);
+                        if let Err(error) = read_small(&mut stream, &mut Vec::new()) {
+                            failed("busy", 0, &error);
+                            stream = connect();
+                        }
+                    }
+                });
+            }
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    while !is_over.load(Ordering::Relaxed) {
+                        let mut stream = connect();
+                        ask(&mut stream, &["small"]);
+                        if let Err(error) = read_small(&mut stream, &mut Vec::new()) {
+                            failed("new", 0, &error);
+                        }
+                    }
+                });
+            }
+            for round in 0..=UPGRADES {
+                begun.wait();
+                if round < UPGRADES {
+                    upgrade(lab);
+                }
+                done.wait();
+            }
+            is_over.store(true, Ordering::Relaxed);
+        });
+    });
+    assert!(asked.load(Ordering::Relaxed) > 100, "the busy ones were");
+    failures.into_inner().expect("nobody panics")
+}
+
+fn cuts_nothing(name: &str, settings: &str) {
+    if !is_possible() {
+        return;
+    }
+    let (lab, folder) = (Lab::new(), Folder::new(name));
+    up(&lab, &folder, settings);
+    let failures = upgrade_under_load(&lab);
+    if !failures.is_empty() {
+        lab.show_logs();
+    }
+    assert_eq!(failures, BTreeMap::new());
+    within("what is left is the last engine", || lab.processes("dispatcher").split_whitespace().count() == 2);
+    assert_eq!(lab.number("dispatcher", "leat_flows_cut_total"), 0, "{}", log_of(&lab));
+}
+
+#[test]
+fn upgrades_of_a_dispatcher_under_load_cut_nothing() {
+    cuts_nothing("upgrades", "");
+}
+
+#[test]
+fn upgrades_of_a_dispatcher_that_passes_everything_on_cut_nothing() {
+    cuts_nothing("proxying", "hand_over = 'never'\n");
+}
+
+/// Those of these that aren't the supervisor, which was there first and starts the others.
+fn engines(before: &BTreeSet<u32>) -> impl Iterator<Item = u32> {
+    let parent = |pid: &u32| {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        status.lines().find_map(|line| line.strip_prefix("PPid:")?.trim().parse::<u32>().ok())
+    };
+    before.iter().copied().filter(move |pid| parent(pid).is_some_and(|parent| before.contains(&parent)))
+}
+
+fn kill(pids: impl Iterator<Item = u32>) {
+    let pids: Vec<String> = pids.map(|pid| pid.to_string()).collect();
+    // One may have ended by itself.
+    let killed = Command::new("kill").arg("-KILL").args(pids).stderr(Stdio::null()).status();
+    killed.expect("there is kill");
+}
+
+/// The processes at the dispatcher.
+fn processes(lab: &Lab) -> BTreeSet<u32> {
+    lab.processes("dispatcher").split_whitespace().flat_map(str::parse).collect()
+}
+
+#[test]
+fn a_new_engine_that_refuses_or_dies_leaves_a_dispatcher_as_it_was() {
+    if !is_possible() {
+        return;
+    }
+    let (lab, folder) = (Lab::new(), Folder::new("stays"));
+    up(&lab, &folder, "");
+    let file = folder.path("cluster.toml");
+    let text = fs::read_to_string(&file).expect("it's there");
+    let read_all = |clients: &mut [TcpStream]| {
+        lab.at("client1", || {
+            for stream in clients {
+                ask(stream, &["small"]);
+                read_small(stream, &mut Vec::new()).expect("a reply");
+            }
+        });
+    };
+    let mut idle: Vec<TcpStream> = lab.at("client1", || (0..30).map(|_| connect()).collect());
+    read_all(&mut idle);
+    let mut half = lab.at("client1", connect);
+    half.write_all(b"GET /small HTTP/1.1\r\nHost:").expect("half a head");
+    let said = |words: &str| log_of(&lab).matches(words).count();
+    let before = processes(&lab);
+    fs::write(&file, format!("nonsense = 1\n{text}")).expect("a configuration");
+    lab.tell_supervisor("dispatcher", "-USR2");
+    within("the new binary refuses it", || said("the new binary isn't used") == 1);
+    assert_eq!((processes(&lab), said("another engine follows")), (before, 0), "nobody was in its way");
+    read_all(&mut idle);
+    half.write_all(b" x\r\n\r\n").expect("it's open");
+    read_small(&mut half, &mut Vec::new()).expect("a reply");
+    fs::write(&file, &text).expect("a configuration");
+    // It dies when the old one has begun to give up what nodes have, or has given it up: that one has it again. Where it dies later, yet another follows.
+    for _ in 0..30 {
+        let (before, follows) = (processes(&lab), said("another engine follows"));
+        lab.tell_supervisor("dispatcher", "-USR2");
+        let start = Instant::now();
+        while said("another engine follows") == follows {
+            assert!(start.elapsed() < Duration::from_secs(20), "the new engine never gets ready");
+        }
+        let resumed = said("no other engine follows");
+        kill(processes(&lab).difference(&before).copied());
+        within("one engine is left", || {
+            let now = processes(&lab);
+            now.len() == 2 && (now == before || !now.is_subset(&before))
+        });
+        read_all(&mut idle);
+        read_all(&mut [lab.at("client1", connect)]);
+        if said("no other engine follows") > resumed && said("no other engine follows") >= 3 {
+            break;
+        }
+    }
+    assert!(said("no other engine follows") >= 3, "{}", log_of(&lab));
+    assert_eq!(lab.number("dispatcher", "leat_flows_cut_total"), 0, "{}", log_of(&lab));
+    upgrade(&lab);
+    read_all(&mut idle);
+}
+
+#[test]
+fn an_old_engine_that_dies_in_an_upgrade_is_followed() {
+    if !is_possible() {
+        return;
+    }
+    let (lab, folder) = (Lab::new(), Folder::new("followed"));
+    up(&lab, &folder, "");
+    let mut idle: Vec<TcpStream> = lab.at("client1", || (0..30).map(|_| connect()).collect());
+    let read_all = |clients: &mut [TcpStream]| {
+        lab.at("client1", || {
+            for stream in clients {
+                ask(stream, &["small"]);
+                read_small(stream, &mut Vec::new()).expect("a reply");
+            }
+        });
+    };
+    read_all(&mut idle);
+    let long = content("long", LONG_BYTES);
+    let outcomes = super::motion::read_slowly(&lab, 4, "long", &long, || {
+        for _ in 0..3 {
+            let before = processes(&lab);
+            lab.tell_supervisor("dispatcher", "-USR2");
+            within("another engine is there", || !processes(&lab).is_subset(&before));
+            // Whatever it has given up by then.
+            kill(engines(&before));
+            within("the new one is left", || {
+                let now = processes(&lab);
+                now.len() == 2 && !now.is_subset(&before)
+            });
+        }
+    });
+    assert!(outcomes.iter().all(|outcome| matches!(outcome, Ok(true))), "{outcomes:?}");
+    read_all(&mut idle);
+    assert_eq!(lab.number("dispatcher", "leat_flows_cut_total"), 0, "{}", log_of(&lab));
+}
+
+#[test]
+fn a_stop_in_the_middle_of_a_dispatchers_upgrade_ends_both_engines() {
+    if !is_possible() {
+        return;
+    }
+    let (lab, folder) = (Lab::new(), Folder::new("stopped"));
+    up(&lab, &folder, "");
+    let mut own = lab.at("client1", connect);
+    own.write_all(b"GET /small HTTP/1.1\r\nHost:").expect("half a head");
+    let before = processes(&lab);
+    lab.tell_supervisor("dispatcher", "-USR2");
+    within("another engine is there", || !processes(&lab).is_subset(&before));
+    lab.tell_supervisor("dispatcher", "-TERM");
+    own.write_all(b" x\r\n\r\n").expect("it's open");
+    read_small(&mut own, &mut Vec::new()).expect("a last reply");
+    within("all have ended", || processes(&lab).is_empty());
+}
