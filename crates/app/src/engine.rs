@@ -211,8 +211,9 @@ impl Engine<'_> {
                 Event::Message(None) => {}
                 Event::Asked(question) => self.hear(question),
                 Event::Resigned { time } if time == self.resignations => {
-                    self.shared.resign();
+                    let given_up = self.shared.resign();
                     self.say("resigned")?;
+                    drop(given_up);
                 }
                 // It was taken back meanwhile.
                 Event::Resigned { .. } => {}
@@ -332,6 +333,7 @@ impl Engine<'_> {
             }
             "prepare" => match self.prepare(message.descriptors) {
                 Ok(next) => {
+                    self.shared.prepare(&next.config);
                     self.prepared = Some(next);
                     self.say("prepared")
                 }

@@ -97,9 +97,15 @@ impl<H: Host> Worker<H> {
         let (Some(resignation), Part::Home(home)) = (&mut cluster.resignation, &mut cluster.part) else { return };
         match &mut resignation.stage {
             Stage::Settling { look_at, until } if now >= *look_at => {
-                if !home.flows.is_settled() && now < *until {
+                let is_settled = home.flows.is_settled();
+                if !is_settled && now < *until {
                     *look_at = now.after(LOOK_PAUSE);
                     return;
+                }
+                if !is_settled {
+                    crate::log::warning(
+                        "connections are lost that have been on their way to or from nodes for too long",
+                    );
                 }
                 self.give_up_home();
             }
