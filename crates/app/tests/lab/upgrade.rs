@@ -15,6 +15,9 @@ use super::motion::{connect, content};
 use super::{Folder, Lab, is_possible, within};
 
 const UPGRADES: usize = 4;
+/// Small files. Those who ask for one after the other belong to one node after the other, where content says which.
+const NAMES: [&str; 8] = ["small", "f1", "f2", "f3", "f4", "f5", "f6", "f7"];
+const ROUND_ROBIN: &str = "policy = 'round_robin'";
 /// For a client to be heard and to be answered.
 const PATIENCE: Duration = Duration::from_secs(10);
 const UPLOAD_BYTES: usize = 1_000_000;
@@ -24,13 +27,15 @@ const LONG_BYTES: usize = 48 << 20;
 
 /// A dispatcher before two nodes, whose program tells the sum of what it was sent.
 fn up(lab: &Lab, folder: &Folder, settings: &str) {
-    fs::write(folder.path("site/small"), content("small", SMALL_BYTES)).expect("a file to serve");
+    for name in NAMES {
+        fs::write(folder.path(&format!("site/{name}")), content(name, SMALL_BYTES)).expect("a file to serve");
+    }
     fs::write(folder.path("site/long"), content("long", LONG_BYTES)).expect("a file to serve");
     let program = folder.path("sum");
     fs::write(&program, "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\n'\nexec cksum\n").expect("a program");
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("it's ours");
     let text = format!(
-        "workers = 2\n[cluster]\nvip = '10.77.0.100:80'\ndispatchers = '10.77.0.1'\nkey_file = 'cluster.key'\npolicy = 'round_robin'\n{settings}\
+        "workers = 2\n[cluster]\nvip = '10.77.0.100:80'\ndispatchers = '10.77.0.1'\nkey_file = 'cluster.key'\n{settings}\n\
          [[cluster.node]]\nname = 'n1'\naddress = '10.77.0.11'\n[[cluster.node]]\nname = 'n2'\naddress = '10.77.0.12'\n\
          [[cluster.port]]\nname = 'port'\nlisten = '10.77.0.1:8080'\nnode_port = 80\n\
          [admin]\nlisten = '127.0.0.1:9180'\n[[site]]\nroot = 'site'\n[site.limits]\nbody_size = '8MiB'\n\
@@ -71,8 +76,12 @@ fn ask(stream: &mut TcpStream, name: &str) -> io::Result<()> {
     stream.write_all(format!("GET /{name} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes())
 }
 
-/// Reads a reply of the small file, after what may be left of the one before.
 fn read_small(stream: &mut TcpStream) -> io::Result<()> {
+    read_file(stream, "small")
+}
+
+/// Reads a reply of a small file, after what may be left of the one before.
+fn read_file(stream: &mut TcpStream, name: &str) -> io::Result<()> {
     let (mut came, mut room) = (Vec::new(), [0; 16_384]);
     loop {
         let begin = came.windows(9).position(|bytes: &[u8]| bytes == b"HTTP/1.1 ").unwrap_or(came.len());
@@ -82,7 +91,7 @@ fn read_small(stream: &mut TcpStream) -> io::Result<()> {
                 return Err(io::Error::other(String::from_utf8_lossy(&reply[..end.min(20)]).into_owned()));
             }
             if reply.len() >= end + 4 + SMALL_BYTES {
-                let is_right = reply[end + 4..] == content("small", SMALL_BYTES);
+                let is_right = reply[end + 4..] == content(name, SMALL_BYTES);
                 return if is_right { Ok(()) } else { Err(io::ErrorKind::InvalidData.into()) };
             }
         }
@@ -213,8 +222,11 @@ fn upgrade_under_load(lab: &Lab) -> BTreeMap<String, usize> {
                 scope.spawn(|| {
                     let mut stream = reach("busy");
                     while !is_over.load(Ordering::Relaxed) {
-                        asked.fetch_add(1, Ordering::Relaxed);
-                        let asks = |mut stream: TcpStream| ask_small(&mut stream).map(|()| stream);
+                        let name = NAMES[asked.fetch_add(1, Ordering::Relaxed) % NAMES.len()];
+                        let asks = |mut stream: TcpStream| {
+                            ask(&mut stream, name)?;
+                            read_file(&mut stream, name).map(|()| stream)
+                        };
                         stream = stream.and_then(asks).or_else(|error| {
                             failed("busy", 0, &error);
                             reach("busy")
@@ -262,12 +274,17 @@ fn cuts_nothing(name: &str, settings: &str) {
 
 #[test]
 fn upgrades_of_a_dispatcher_under_load_cut_nothing() {
-    cuts_nothing("upgrades", "");
+    cuts_nothing("upgrades", ROUND_ROBIN);
 }
 
 #[test]
 fn upgrades_of_a_dispatcher_that_passes_everything_on_cut_nothing() {
-    cuts_nothing("proxying", "hand_over = 'never'\n");
+    cuts_nothing("proxying", "policy = 'round_robin'\nhand_over = 'never'");
+}
+
+#[test]
+fn upgrades_of_a_dispatcher_whose_nodes_give_connections_to_each_other_cut_nothing() {
+    cuts_nothing("wandering", "policy = 'consistent_hash'");
 }
 
 /// Those of these that aren't the supervisor, which was there first and starts the others.
@@ -297,7 +314,7 @@ fn a_new_engine_that_refuses_or_dies_leaves_a_dispatcher_as_it_was() {
         return;
     }
     let (lab, folder) = (Lab::new(), Folder::new("stays"));
-    up(&lab, &folder, "");
+    up(&lab, &folder, ROUND_ROBIN);
     let file = folder.path("cluster.toml");
     let text = fs::read_to_string(&file).expect("it's there");
     let read_all = |clients: &mut [TcpStream]| {
@@ -358,7 +375,7 @@ fn an_old_engine_that_dies_in_an_upgrade_is_followed() {
         return;
     }
     let (lab, folder) = (Lab::new(), Folder::new("followed"));
-    up(&lab, &folder, "");
+    up(&lab, &folder, ROUND_ROBIN);
     let mut idle: Vec<TcpStream> = lab.at("client1", || (0..30).map(|_| connect()).collect());
     let read_all = |clients: &mut [TcpStream]| {
         lab.at("client1", || {
@@ -393,7 +410,7 @@ fn a_stop_in_the_middle_of_a_dispatchers_upgrade_ends_both_engines() {
         return;
     }
     let (lab, folder) = (Lab::new(), Folder::new("stopped"));
-    up(&lab, &folder, "");
+    up(&lab, &folder, ROUND_ROBIN);
     let mut own = lab.at("client1", connect);
     own.write_all(b"GET /small HTTP/1.1\r\nHost:").expect("half a head");
     let before = processes(&lab);
