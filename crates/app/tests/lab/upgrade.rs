@@ -35,7 +35,7 @@ fn up(lab: &Lab, folder: &Folder, settings: &str) {
     fs::write(&program, "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\n'\nexec cksum\n").expect("a program");
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("it's ours");
     let text = format!(
-        "workers = 2\n[cluster]\nvip = '10.77.0.100:80'\ndispatchers = '10.77.0.1'\nkey_file = 'cluster.key'\n{settings}\n\
+        "workers = 2\n[limits]\nhead_timeout = '2m'\n[cluster]\nvip = '10.77.0.100:80'\ndispatchers = '10.77.0.1'\nkey_file = 'cluster.key'\n{settings}\n\
          [[cluster.node]]\nname = 'n1'\naddress = '10.77.0.11'\n[[cluster.node]]\nname = 'n2'\naddress = '10.77.0.12'\n\
          [[cluster.port]]\nname = 'port'\nlisten = '10.77.0.1:8080'\nnode_port = 80\n\
          [admin]\nlisten = '127.0.0.1:9180'\n[[site]]\nroot = 'site'\n[site.limits]\nbody_size = '8MiB'\n\
@@ -167,6 +167,11 @@ fn reach(kind: &str) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
+/// Clients that ask and ask do it at this pace: where processors have more to do than they can, nodes' leases run out, and that isn't what is looked at here.
+fn pace() {
+    std::thread::sleep(Duration::from_millis(5));
+}
+
 /// What a client does in each round.
 type Step<'a> = Box<dyn FnMut(&mut TcpStream, usize) -> io::Result<()> + Send + 'a>;
 
@@ -222,6 +227,7 @@ fn upgrade_under_load(lab: &Lab) -> BTreeMap<String, usize> {
                 scope.spawn(|| {
                     let mut stream = reach("busy");
                     while !is_over.load(Ordering::Relaxed) {
+                        pace();
                         let name = NAMES[asked.fetch_add(1, Ordering::Relaxed) % NAMES.len()];
                         let asks = |mut stream: TcpStream| {
                             ask(&mut stream, name)?;
@@ -237,6 +243,7 @@ fn upgrade_under_load(lab: &Lab) -> BTreeMap<String, usize> {
             for _ in 0..2 {
                 scope.spawn(|| {
                     while !is_over.load(Ordering::Relaxed) {
+                        pace();
                         if let Err(error) = reach("new").and_then(|mut stream| ask_small(&mut stream)) {
                             failed("new", 0, &error);
                         }
@@ -267,7 +274,7 @@ fn cuts_nothing(name: &str, settings: &str) {
     if !failures.is_empty() {
         lab.show_logs();
     }
-    assert_eq!(failures, BTreeMap::new());
+    assert_eq!(failures, BTreeMap::new(), "{}", log_of(&lab));
     within("what is left is the last engine", || lab.processes("dispatcher").split_whitespace().count() == 2);
     assert_eq!(lab.number("dispatcher", "leat_flows_cut_total"), 0, "{}", log_of(&lab));
 }
