@@ -303,11 +303,11 @@ fn engines(before: &BTreeSet<u32>) -> impl Iterator<Item = u32> {
     before.iter().copied().filter(move |pid| parent(pid).is_some_and(|parent| before.contains(&parent)))
 }
 
-fn kill(pids: impl Iterator<Item = u32>) {
+fn send(signal: &str, pids: impl Iterator<Item = u32>) {
     let pids: Vec<String> = pids.map(|pid| pid.to_string()).collect();
     // One may have ended by itself.
-    let killed = Command::new("kill").arg("-KILL").args(pids).stderr(Stdio::null()).status();
-    killed.expect("there is kill");
+    let sent = Command::new("kill").arg(signal).args(pids).stderr(Stdio::null()).status();
+    sent.expect("there is kill");
 }
 
 /// The processes at the dispatcher.
@@ -359,7 +359,7 @@ fn a_new_engine_that_refuses_or_dies_leaves_a_dispatcher_as_it_was() {
         while said("another engine follows") == follows {
             assert!(start.elapsed() < Duration::from_secs(20), "the new engine never gets ready");
         }
-        kill(new.iter().copied());
+        send("-KILL", new.iter().copied());
         within("one engine is left", || {
             let now = processes(&lab);
             now.len() == 2 && now.is_disjoint(&new)
@@ -399,7 +399,7 @@ fn an_old_engine_that_dies_in_an_upgrade_is_followed() {
             lab.tell_supervisor("dispatcher", "-USR2");
             within("another engine is there", || !processes(&lab).is_subset(&before));
             // Whatever it has given up by then.
-            kill(engines(&before));
+            send("-KILL", engines(&before));
             within("the new one is left", || {
                 let now = processes(&lab);
                 now.len() == 2 && !now.is_subset(&before)
@@ -408,6 +408,24 @@ fn an_old_engine_that_dies_in_an_upgrade_is_followed() {
     });
     assert!(outcomes.iter().all(|outcome| matches!(outcome, Ok(true))), "{outcomes:?}");
     read_all(&mut idle);
+    assert_eq!(lab.number("dispatcher", "leat_flows_cut_total"), 0, "{}", log_of(&lab));
+}
+
+#[test]
+fn an_old_engine_that_stands_still_holds_up_no_upgrade() {
+    if !is_possible() {
+        return;
+    }
+    let (lab, folder) = (Lab::new(), Folder::new("still"));
+    up(&lab, &folder, ROUND_ROBIN);
+    let mut idle: Vec<TcpStream> = lab.at("client1", || (0..10).map(|_| connect()).collect());
+    lab.at("client1", || idle.iter_mut().for_each(|stream| ask_small(stream).expect("a reply")));
+    assert_eq!(lab.number("dispatcher", "leat_flows"), 10, "nodes have them, and it knows");
+    let before = processes(&lab);
+    send("-STOP", engines(&before));
+    assert!(upgrade(&lab), "{}", log_of(&lab));
+    within("the old one has been killed", || processes(&lab).intersection(&before).count() == 1);
+    lab.at("client1", || idle.iter_mut().for_each(|stream| ask_small(stream).expect("a reply")));
     assert_eq!(lab.number("dispatcher", "leat_flows_cut_total"), 0, "{}", log_of(&lab));
 }
 

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 use leat_host::interfaces;
 use leat_host::steering::{self, Birth, FlowKey, Reach, Service, boot_clock_ns};
@@ -19,6 +20,10 @@ use crate::pins;
 
 /// Entries for flows, 150 bytes each while they exist.
 pub(super) const FLOWS_MAX: u32 = 1 << 20;
+
+/// How long the kernel may take to clean up after a process, and how often it's looked. Longer: somebody else does steer.
+const CLEANED_UP_WITHIN: Duration = Duration::from_secs(2);
+const CLEANED_UP_LOOK: Duration = Duration::from_millis(5);
 
 /// Of what was said, so much is remembered.
 const TOLD_MAX: usize = 4096;
@@ -72,7 +77,19 @@ impl Shared {
     /// Gets ready for a dispatcher's part what takes the kernel a moment, and is in no other process's way.
     pub fn prepare(&self, config: &Config) {
         if config.keeps_books() {
-            *lock(&self.loaded) = Some(load_programs(config));
+            lock(&self.loaded).get_or_insert_with(|| load_programs(config));
+        }
+    }
+
+    /// No other process is there any more that steers. The kernel may still be cleaning up after one that has died: as long as its taps are there, it looks as
+    /// if it lived, and what it has left as if it was its own.
+    pub fn await_left(&self) {
+        let start = std::time::Instant::now();
+        while let Some(Ok(steering)) = &*lock(&self.loaded)
+            && !steering.was_left()
+            && start.elapsed() < CLEANED_UP_WITHIN
+        {
+            std::thread::sleep(CLEANED_UP_LOOK);
         }
     }
 
