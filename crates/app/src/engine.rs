@@ -28,7 +28,7 @@ use crate::log;
 use crate::metrics::ServerMetrics;
 use crate::passage::{self, Doors, Passage};
 use crate::supervisor::Source;
-use crate::worker::control::Control;
+use crate::worker::control::{Control, Resigned};
 use crate::worker::{Aggregates, ClusterShared};
 use workers::{Prepared, Running};
 
@@ -41,6 +41,8 @@ enum Event {
     Message(Option<channel::Message>),
     /// Somebody asks by the control socket or the admin address.
     Asked(ctl::Question),
+    /// No worker has anything to do with nodes any more; which time that was asked for.
+    Resigned { time: u32 },
     /// A worker's thread has returned.
     WorkerEnded { worker: usize, result: io::Result<()> },
 }
@@ -68,6 +70,10 @@ struct Engine<'a> {
     sender: Sender<Event>,
     events: Receiver<Event>,
     draining: bool,
+    /// How often this engine has resigned as a home, or taken that back.
+    resignations: u32,
+    /// What can be put in force as soon as the supervisor says so.
+    prepared: Option<Next>,
     wait: Option<Wait>,
     /// Where connections of the engine before this one come in.
     doors: Arc<Doors>,
@@ -180,6 +186,8 @@ fn start(source: &Source) -> io::Result<Engine<'_>> {
         sender,
         events,
         draining: false,
+        resignations: 0,
+        prepared: None,
         wait: None,
         doors: Arc::default(),
         passage: None,
@@ -202,6 +210,13 @@ impl Engine<'_> {
                 }
                 Event::Message(None) => {}
                 Event::Asked(question) => self.hear(question),
+                Event::Resigned { time } if time == self.resignations => {
+                    let given_up = self.shared.resign();
+                    self.say("resigned")?;
+                    drop(given_up);
+                }
+                // It was taken back meanwhile.
+                Event::Resigned { .. } => {}
                 Event::WorkerEnded { worker, result } => {
                     // Only a whole engine is known to work: the supervisor starts a new one.
                     result?;
@@ -316,20 +331,44 @@ impl Engine<'_> {
                 self.offered.push((name, message.descriptors));
                 Ok(())
             }
-            "apply" => match self.prepare(message.descriptors) {
+            "prepare" => match self.prepare(message.descriptors) {
                 Ok(next) => {
-                    self.apply(next)?;
-                    self.say("applied")
+                    self.shared.prepare(&next.config);
+                    self.prepared = Some(next);
+                    self.say("prepared")
                 }
-                Err(reason) => {
-                    self.offered.clear();
-                    self.say(&format!("refused {reason}"))
-                }
+                Err(reason) => self.refuse(&reason),
             },
+            "apply" => {
+                let next = self.prepared.take().map_or_else(|| self.prepare(message.descriptors), Ok);
+                match next {
+                    Ok(next) => {
+                        if self.config.is_none() {
+                            self.shared.prepare(&next.config);
+                            self.shared.await_left();
+                        }
+                        self.apply(next)?;
+                        self.say("applied")
+                    }
+                    Err(reason) => self.refuse(&reason),
+                }
+            }
             "drain" => {
                 let (milliseconds, idle) = rest.split_once(' ').unwrap_or((rest, ""));
                 let within = Duration::from_millis(milliseconds.parse().map_err(|_| io::ErrorKind::InvalidData)?);
-                self.drain(within, idle == "idle", message.descriptors.into_iter().next())
+                match idle {
+                    "resigning" if self.config.as_ref().is_some_and(|config| config.keeps_books()) => {
+                        self.resign(within);
+                        Ok(())
+                    }
+                    _ => self.drain(within, idle == "idle", message.descriptors.into_iter().next()),
+                }
+            }
+            "resume" => {
+                log::info("no other engine follows: this one has again what nodes have");
+                self.resignations += 1;
+                self.workers.iter().for_each(|worker| worker.mailbox.send(Control::Resume));
+                Ok(())
             }
             "take" => {
                 let Some(descriptor) = message.descriptors.into_iter().next() else { return Ok(()) };
@@ -340,6 +379,23 @@ impl Engine<'_> {
                 Ok(())
             }
             _ => Err(io::Error::new(io::ErrorKind::InvalidData, format!("the supervisor said `{}`", message.text))),
+        }
+    }
+
+    fn refuse(&mut self, reason: &str) -> io::Result<()> {
+        self.offered.clear();
+        self.say(&format!("refused {reason}"))
+    }
+
+    /// Has the workers give up what they have of nodes, and go on without. The supervisor hears when they have.
+    fn resign(&mut self, within: Duration) {
+        log::info("another engine follows: it's to have what nodes have");
+        self.resignations += 1;
+        let (sender, time) = (self.sender.clone(), self.resignations);
+        // Nobody listens any more: the engine is ending.
+        let resigned = Arc::new(Resigned::new(move || _ = sender.send(Event::Resigned { time })));
+        for worker in &self.workers {
+            worker.mailbox.send(Control::Resign { within, resigned: resigned.clone() });
         }
     }
 

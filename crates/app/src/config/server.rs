@@ -238,6 +238,11 @@ impl Config {
         self.cluster.ports.iter().find(|port| is_home && port.listen.contains(&address))
     }
 
+    /// Whether it's a dispatcher that has in its books what nodes hold: one process at a time has those.
+    pub(crate) fn keeps_books(&self) -> bool {
+        self.role == Role::Dispatcher && !self.cluster.is_spread() && !self.cluster.vip.is_empty()
+    }
+
     /// Whether it starts programs.
     pub(crate) fn starts_programs(&self) -> bool {
         let mut handlers = self.sites.iter().flat_map(|site| &site.handlers);

@@ -4,7 +4,10 @@
 //! |---|---|
 //! | `listen NAME`, with sockets to add to it | |
 //! | `apply`, with the text of the configuration's file (see `channel::text_as_descriptor`): put it in force | `applied`, or `refused REASON` |
+//! | `prepare`, with the same: get all that it takes. `apply` without a text puts it in force | `prepared`, or `refused REASON` |
 //! | `drain MILLISECONDS idle\|busy`: accept no more; keep idle connections until the end, or not. With a socket: give them all to the engine at its other end | (it ends) |
+//! | `drain MILLISECONDS resigning`: give up what another dispatcher's engine is to have of nodes, and go on without. One that can't drains | `resigned`, or (it ends) |
+//! | `resume`: have that again | |
 //! | `take`, with a socket: the engine at its other end gives its connections | |
 //! | `reopen`: open log files anew | |
 //! | | `released NAME COUNT`: all sockets after the first COUNT are closed here |
@@ -28,7 +31,9 @@ use crate::log;
 /// What an engine says.
 pub(super) enum Report {
     Applied,
+    Prepared,
     Refused(String),
+    Resigned,
     Released { name: ListenerName, count: usize },
 }
 
@@ -37,6 +42,8 @@ impl Report {
         let (verb, rest) = text.split_once(' ').unwrap_or((text, ""));
         match verb {
             "applied" => Some(Report::Applied),
+            "prepared" => Some(Report::Prepared),
+            "resigned" => Some(Report::Resigned),
             "refused" => Some(Report::Refused(rest.to_owned())),
             "released" => {
                 let (name, count) = rest.split_once(' ')?;
@@ -54,8 +61,14 @@ pub(super) struct EngineProcess {
     started: Instant,
     /// It has put a configuration in force.
     pub(super) has_applied: bool,
+    /// It can put one in force, and waits for that.
+    pub(super) is_prepared: bool,
     /// It has been told to accept no more.
     pub(super) is_draining: bool,
+    /// It has been told to give up what it has of nodes.
+    is_resigning: bool,
+    /// It has.
+    pub(super) has_resigned: bool,
     /// The engine that gets its connections.
     passes_to: Option<u32>,
 }
@@ -84,7 +97,17 @@ impl EngineProcess {
     /// An engine that a predecessor of this process started.
     pub(super) fn adopt(pid: u32, channel: OwnedFd, is_draining: bool) -> EngineProcess {
         let channel = Arc::new(channel.into());
-        EngineProcess { pid, channel, started: Instant::now(), has_applied: true, is_draining, passes_to: None }
+        EngineProcess {
+            pid,
+            channel,
+            started: Instant::now(),
+            has_applied: true,
+            is_prepared: false,
+            is_draining,
+            is_resigning: false,
+            has_resigned: false,
+            passes_to: None,
+        }
     }
 
     pub(super) fn pid(&self) -> u32 {
@@ -120,6 +143,37 @@ impl EngineProcess {
     /// Has it put in force what the configuration's file says, or said: `text`.
     pub(super) fn apply(&self, text: &str) -> io::Result<()> {
         channel::send(&self.channel, "apply", &[channel::text_as_descriptor(text)?.as_fd()])
+    }
+
+    /// Has it get all that what the configuration's file says takes: `text`. It's put in force when that is said.
+    pub(super) fn prepare(&self, text: &str) -> io::Result<()> {
+        channel::send(&self.channel, "prepare", &[channel::text_as_descriptor(text)?.as_fd()])
+    }
+
+    /// Has it put that in force.
+    pub(super) fn apply_prepared(&mut self) {
+        self.is_prepared = false;
+        self.tell("apply", &[]);
+    }
+
+    /// Whether it may have in its books what nodes hold. One that drains has given that up before.
+    pub(super) fn may_keep_books(&self) -> bool {
+        !self.is_draining && !self.has_resigned
+    }
+
+    /// Has it give up what it has of nodes, and live on for what is its own.
+    pub(super) fn resign(&mut self, within: Duration) {
+        if !std::mem::replace(&mut self.is_resigning, true) {
+            self.tell(&format!("drain {} resigning", within.as_millis()), &[]);
+        }
+    }
+
+    /// It's needed again after all.
+    pub(super) fn resume(&mut self) {
+        if std::mem::take(&mut self.is_resigning) {
+            self.has_resigned = false;
+            self.tell("resume", &[]);
+        }
     }
 
     /// Has it finish what it has, and close what is idle.

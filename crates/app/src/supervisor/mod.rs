@@ -29,8 +29,9 @@ pub use source::Source;
 
 /// Time beyond the configured drain that a stopping engine gets before it's killed.
 const KILL_GRACE: Duration = Duration::from_secs(2);
-/// What an engine that is to be followed by one which takes up its flows has for its own connections. Who connects meanwhile waits for the next.
-const LAST_WORDS: Duration = Duration::from_millis(500);
+/// What is on its way between a dispatcher's engine and nodes gets there within this time, as another engine is about to have both. A node that has died is
+/// known to have by then.
+const RESIGNED_WITHIN: Duration = Duration::from_millis(1500);
 /// An engine that ran at least this long before it crashed is started again at once.
 const STABLE: Duration = Duration::from_secs(10);
 /// The longest pause before another start.
@@ -68,6 +69,8 @@ struct Supervisor<'a> {
     started: Instant,
     /// When to start the engine again.
     restart_at: Option<Instant>,
+    /// Set while another engine is to give up what the new one waits for: when to kill it.
+    resign_by: Option<Instant>,
     /// Set when stopping: when to kill what is left.
     kill_at: Option<Instant>,
 }
@@ -128,6 +131,7 @@ fn start(source: &Source) -> Result<Supervisor<'_>, String> {
         crashes: 0,
         started: Instant::now(),
         restart_at: None,
+        resign_by: None,
         kill_at: None,
     };
     for engine in predecessors {
@@ -137,7 +141,7 @@ fn start(source: &Source) -> Result<Supervisor<'_>, String> {
     }
     // One of them may have ended before anybody listened. We hold the other end.
     let _ = supervisor.sender.send(Event::Notice(Notice::ChildEnded));
-    let start = |()| supervisor.follow().map_err(|error| format!("can't start the engine: {error}"));
+    let start = |()| supervisor.start_engine().map_err(|error| format!("can't start the engine: {error}"));
     match bound.and_then(start) {
         Err(message) if !supervisor.fall_back(&message) => Err(message),
         _ => Ok(supervisor),
@@ -160,25 +164,41 @@ fn warn_of_privileges(config: &Config) {
 }
 
 impl Supervisor<'_> {
-    /// Starts an engine beside those of a predecessor, or when they have ended.
-    fn follow(&mut self) -> io::Result<()> {
-        if self.leaving.is_empty() || !self.takes_up_flows() {
-            return self.start_engine();
-        }
-        self.leaving.iter_mut().for_each(|engine| engine.drain(LAST_WORDS));
-        self.restart_at = Some(Instant::now() + LAST_WORDS + KILL_GRACE);
-        Ok(())
+    /// Whether another engine may have in its books what nodes hold. Two can't: the new one gets everything ready, and has it when the other has given it up.
+    fn waits_for_books(&self) -> bool {
+        // Without VIPs nodes hold nothing.
+        self.config.keeps_books() && self.leaving.iter().any(EngineProcess::may_keep_books)
     }
 
-    /// Whether an engine takes up what nodes hold from one that has ended, and only then: two can't have the same flows in their books.
-    fn takes_up_flows(&self) -> bool {
-        let Config { role, cluster, .. } = &self.config;
-        // Without VIPs nodes hold nothing: a dispatcher of ports is joined, as their clients stay with the engine that they came to.
-        *role == Role::Dispatcher && !cluster.is_spread() && !cluster.vip.is_empty()
+    /// The new engine has all that it needs but what another has of nodes.
+    fn prepared(&mut self) {
+        if let Some(engine) = &mut self.engine {
+            engine.is_prepared = true;
+        }
+        if self.waits_for_books() {
+            self.leaving
+                .iter_mut()
+                .filter(|engine| engine.may_keep_books())
+                .for_each(|old| old.resign(RESIGNED_WITHIN));
+            self.resign_by = Some(Instant::now() + RESIGNED_WITHIN + KILL_GRACE);
+        }
+        self.apply_prepared();
+    }
+
+    /// Has the new engine serve that has waited for others, once none of them is in its way.
+    fn apply_prepared(&mut self) {
+        if self.is_stopping() || self.waits_for_books() {
+            return;
+        }
+        if let Some(engine) = self.engine.as_mut().filter(|engine| engine.is_prepared) {
+            self.resign_by = None;
+            engine.apply_prepared();
+        }
     }
 
     fn start_engine(&mut self) -> io::Result<()> {
         self.restart_at = None;
+        let waits = self.waits_for_books();
         self.started = Instant::now();
         self.listeners.begin_again();
         let (config, text) = match &self.applying {
@@ -188,7 +208,7 @@ impl Supervisor<'_> {
         let engine = EngineProcess::start(self.source, config.user)?;
         engine.report_to(self.sender.clone())?;
         self.listeners.send_new(&engine)?;
-        engine.apply(text)?;
+        if waits { engine.prepare(text) } else { engine.apply(text) }?;
         self.engine = Some(engine);
         Ok(())
     }
@@ -196,7 +216,7 @@ impl Supervisor<'_> {
     /// The loop: until everything has ended.
     fn watch(&mut self) -> Result<(), String> {
         loop {
-            let deadline = [self.restart_at, self.kill_at].into_iter().flatten().min();
+            let deadline = [self.restart_at, self.resign_by, self.kill_at].into_iter().flatten().min();
             let event = match deadline {
                 None => self.events.recv().map_err(|_| "the signal thread has ended".to_owned())?,
                 Some(deadline) => match self.events.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
@@ -241,14 +261,17 @@ impl Supervisor<'_> {
             // Their ends are reported by SIGCHLD; nothing else is waited for.
             self.kill_at = Some(now + KILL_GRACE);
         }
+        if self.resign_by.is_some_and(|at| at <= now) {
+            log::warning("the old engine doesn't give up what it has: it's killed");
+            // Their ends let the new one go on.
+            let old = self.leaving.iter().filter(|engine| engine.may_keep_books());
+            old.for_each(|engine| process::kill(engine.pid()));
+            self.resign_by = Some(now + KILL_GRACE);
+        }
         if self.restart_at.is_none_or(|at| at > now) {
             return;
         }
-        if self.takes_up_flows() && !self.leaving.is_empty() {
-            // Their ends start the next one.
-            self.leaving.iter().for_each(|engine| process::kill(engine.pid()));
-            self.restart_at = Some(now + KILL_GRACE);
-        } else if let Err(error) = self.start_engine() {
+        if let Err(error) = self.start_engine() {
             log::error(format_args!("can't start the engine: {error}"));
             self.restart_at = Some(now + RESTART_DELAY_MAX);
         }
@@ -279,7 +302,7 @@ impl Supervisor<'_> {
         let drain = self.config.limits.drain_timeout;
         log::info(format_args!("stopping: requests under way have {} s to end", drain.as_secs()));
         self.manager.stopping();
-        self.restart_at = None;
+        (self.restart_at, self.resign_by) = (None, None);
         self.kill_at = Some(Instant::now() + drain + KILL_GRACE);
         // Closed here first: with the engine's closed too, new clients are refused at once and can go elsewhere.
         self.listeners.close_all();
@@ -355,7 +378,10 @@ impl Supervisor<'_> {
     /// The new engine can't be used, and the one before it hasn't been told to go: that one goes on. Whether there is one.
     fn fall_back(&mut self, reason: &str) -> bool {
         let Some(place) = self.leaving.iter().position(|engine| !engine.is_draining) else { return false };
-        if let Some(engine) = self.engine.replace(self.leaving.remove(place)) {
+        let mut old = self.leaving.remove(place);
+        old.resume();
+        self.resign_by = None;
+        if let Some(engine) = self.engine.replace(old) {
             process::kill(engine.pid());
         }
         self.applying = None;
@@ -370,6 +396,12 @@ impl Supervisor<'_> {
         let current = self.engine.as_ref().is_some_and(|engine| engine.pid() == pid);
         match report {
             Report::Applied if current => self.applied(),
+            Report::Prepared if current => self.prepared(),
+            Report::Resigned => {
+                let old = self.leaving.iter_mut().filter(|engine| engine.pid() == pid);
+                old.for_each(|engine| engine.has_resigned = true);
+                self.apply_prepared();
+            }
             Report::Refused(reason) if current => {
                 if self.fall_back(&reason) {
                     return Ok(());
@@ -393,7 +425,7 @@ impl Supervisor<'_> {
             }
             Report::Released { name, count } if current => self.listeners.release(name, count),
             // A leaving engine's listeners are the new one's as well.
-            Report::Applied | Report::Refused(_) | Report::Released { .. } => {}
+            Report::Applied | Report::Prepared | Report::Refused(_) | Report::Released { .. } => {}
         }
         Ok(())
     }
@@ -415,11 +447,11 @@ impl Supervisor<'_> {
             self.announce();
         }
         self.manager.ready(&self.config.summary());
-        // The new engine accepts now, so the old one needn't. Flows of a dispatcher's stay: it counts on where they are.
-        let has_home = self.config.role != Role::Server && !self.config.cluster.is_spread();
+        // The new engine accepts now, so the old one needn't. What nodes and connection servers have is in books elsewhere, or here, that don't pass.
+        let may_pass = matches!(self.config.role, Role::Server | Role::Dispatcher) || self.config.cluster.is_spread();
         if let Some(next) = &self.engine {
             for engine in &mut self.leaving {
-                engine.make_way(next, self.config.limits.drain_timeout, !has_home);
+                engine.make_way(next, self.config.limits.drain_timeout, may_pass);
             }
         }
         if std::mem::take(&mut self.upgrade_next) {
@@ -457,9 +489,7 @@ impl Supervisor<'_> {
             process::kill_programs_except(&others);
         }
         self.leaving.retain(|engine| engine.pid() != ended.pid);
-        if self.restart_at.is_some() && self.leaving.is_empty() && self.takes_up_flows() {
-            self.restart_at = Some(Instant::now());
-        }
+        self.apply_prepared();
         if self.engine.as_ref().is_none_or(|engine| engine.pid() != ended.pid) {
             return Ok(());
         }

@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use leat_host::reactor::Token;
 use leat_host::wake::Bell;
@@ -37,6 +38,15 @@ pub enum Control {
         /// Where connections go meanwhile.
         passage: Option<Passage>,
     },
+    /// Another process is about to have what this dispatcher has of nodes: give that up, and live on for what is its own.
+    Resign {
+        /// How long what is on its way has to get there.
+        within: Duration,
+        /// Dropped when it's given up.
+        resigned: Arc<Resigned>,
+    },
+    /// There is no other process after all: have it again.
+    Resume,
     /// This worker is to go: hand every connection over to the others as soon as it is between two requests.
     Retire {
         /// New connections don't come here any more, but handshakes under way do: accept until then.
@@ -121,6 +131,22 @@ pub enum Control {
         /// Who gets them.
         to: Arc<Mailbox>,
     },
+}
+
+/// Says, when the last worker has dropped it, that none has anything to do with nodes any more.
+pub struct Resigned(Box<dyn Fn() + Send + Sync>);
+
+impl Resigned {
+    /// What is done then.
+    pub fn new(say: impl Fn() + Send + Sync + 'static) -> Resigned {
+        Resigned(Box::new(say))
+    }
+}
+
+impl Drop for Resigned {
+    fn drop(&mut self) {
+        (self.0)();
+    }
 }
 
 /// See the module.

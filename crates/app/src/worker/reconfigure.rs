@@ -51,6 +51,8 @@ impl<H: Host> Worker<H> {
                         self.pass_to(passage);
                     }
                 }
+                Control::Resign { within, resigned } => self.resign_home(within, resigned),
+                Control::Resume => self.resume_home(),
                 Control::Retire { accept_until, deadline, heirs } => {
                     self.retiring = Some(Retiring { accept_until, deadline, heirs });
                     self.leave_cluster();

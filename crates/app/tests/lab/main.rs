@@ -18,6 +18,7 @@ mod split_near;
 mod split_shared;
 mod spread;
 mod transplants;
+mod upgrade;
 mod ways;
 
 use std::fs;

@@ -153,6 +153,7 @@ fn read(record: &[u8]) -> Option<(ServerId, Begun)> {
         generation: Generation::BORN,
         held: false,
         born: false,
+        own: false,
         foreign: raw.flags & u16::from(FLOW_FOREIGN) != 0,
         client_fin: false,
         node_closed: false,

@@ -99,7 +99,6 @@ pub struct Dispatcher {
     pub(super) taps: Mutex<HashMap<MapData, u32, u32>>,
     counters: PerCpuArray<MapData, u64>,
     held: Mutex<Held>,
-    was_left: bool,
     /// The VIPs whose SYNs are answered without a socket, where that can be.
     answered: Option<Mutex<HashMap<MapData, RawServiceKey, u32>>>,
     /// The same.
@@ -152,8 +151,8 @@ impl Dispatcher {
             HashMap::try_from(programs.map("taps")?).doing(|| "map of taps".to_owned())?;
         let known: Vec<u32> = taps.keys().flatten().collect();
         // Each process that has ended has left some.
-        for gone in known.iter().filter(|interface| held::is_gone(**interface)) {
-            taps.remove(gone).doing(|| "map of taps".to_owned())?;
+        for gone in known.into_iter().filter(|interface| held::is_gone(*interface)) {
+            taps.remove(&gone).doing(|| "map of taps".to_owned())?;
         }
         Ok(Dispatcher {
             answered,
@@ -163,7 +162,6 @@ impl Dispatcher {
             nodes: Mutex::new(Array::try_from(programs.map("nodes")?).doing(|| "map of nodes".to_owned())?),
             heirs: Mutex::new(HashMap::try_from(programs.map("heirs")?).doing(|| "map of heirs".to_owned())?),
             totals,
-            was_left: !known.into_iter().any(held::is_tap),
             taps: Mutex::new(taps),
             counters: PerCpuArray::try_from(programs.map("dispatcher_counters")?)
                 .doing(|| "map of counters".to_owned())?,
@@ -192,6 +190,21 @@ impl Dispatcher {
         programs.attach("dispatcher_ingress", interface, TcAttachType::Ingress)
     }
 
+    /// Gives up what is pinned to the process that loads it next: that finds it as left ([`Dispatcher::was_left`]), though this process goes on. Until then
+    /// packets that would have to wait are lost, and their clients send them again. Nothing is to be steered by this any more.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn resign(&self) -> Result<()> {
+        let own = self.own_taps();
+        let mut taps = lock(&self.taps);
+        let known: Vec<(u32, u32)> = taps.iter().flatten().collect();
+        for (one, other) in known.into_iter().filter(|(one, other)| own.contains(one) || own.contains(other)) {
+            taps.remove(&one).doing(|| format!("forgetting the tap of interface {one} or {other}"))?;
+        }
+        Ok(())
+    }
+
     /// Lets an interface's packets pass again.
     ///
     /// # Errors
@@ -216,10 +229,16 @@ impl Dispatcher {
         &self.flows
     }
 
-    /// Whether nobody has steered by the entries that were found when this was loaded: the process that made them has died, if there were any.
+    /// Whether no other process steers by the entries that there are: who made them has died or given them up ([`Dispatcher::resign`]), if it wasn't this one.
     #[must_use]
     pub fn was_left(&self) -> bool {
-        self.was_left
+        let own = self.own_taps();
+        let known: Vec<u32> = lock(&self.taps).keys().flatten().collect();
+        !known.into_iter().any(|interface| !own.contains(&interface) && held::is_tap(interface))
+    }
+
+    fn own_taps(&self) -> Vec<u32> {
+        lock(&self.held).names().filter_map(|name| interface_index(name).ok()).collect()
     }
 
     /// Says how a node is reached, at once for all its flows.

@@ -115,6 +115,7 @@ impl RawFlow {
             generation: Generation(self.generation),
             held: has(FLOW_HELD),
             born: has(FLOW_BORN) && !has(FLOW_HERE) && self.reset == 0,
+            own: has(FLOW_HERE),
             foreign: has(FLOW_FOREIGN),
             client_fin: self.client_fin != 0,
             node_closed: has(FLOW_NODE_CLOSED),
@@ -200,6 +201,8 @@ pub struct Flow {
     pub held: bool,
     /// No server has a socket of it yet.
     pub born: bool,
+    /// It was given to this host's own listener ([`Flows::admit`]): whoever accepts there has it.
+    pub own: bool,
     /// At a server that isn't leat: in nobody's books.
     pub foreign: bool,
     /// The client sends no more.

@@ -81,6 +81,11 @@ impl Held {
         self.taps.iter().map(|tap| tap.as_fd())
     }
 
+    /// The taps' names.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.taps.iter().map(Tap::name)
+    }
+
     /// Takes in what has come. Packets of flows that wait no longer go back at once: they were on their way when it was decided.
     pub(super) fn receive(&mut self, flows: &Flows, now: Instant) {
         for tap in 0..self.taps.len() {

@@ -665,6 +665,30 @@ fn processes_leave_no_taps_behind_and_none_steers_by_anothers() {
     });
 }
 
+#[test]
+fn what_a_process_has_given_up_is_found_as_left_by_the_next_one_beside_it() {
+    in_namespace("resigned", |path| {
+        let load = || Dispatcher::load(path, 100).unwrap();
+        let (id, key) = (
+            FlowId { home: ServerId(0), serial: 9 },
+            FlowKey { client: CLIENT4.parse().unwrap(), vip: VIP4.parse().unwrap() },
+        );
+        let before = load();
+        before.attach("lo").unwrap();
+        before.flows().hold(key, id).unwrap();
+        before.flows().steer(key, id, (ServerId(1), Generation(1))).unwrap();
+        assert!(!load().was_left(), "it steers by them");
+        before.resign().unwrap();
+        let next = load();
+        assert!(next.was_left());
+        assert_eq!(next.flows().get(key).unwrap().map(|flow| flow.id), Some(id), "what there is stays");
+        next.attach("lo").unwrap();
+        drop(before);
+        assert_eq!(next.taps.lock().unwrap().keys().count(), 2, "its taps are its own");
+        assert!(!load().was_left());
+    });
+}
+
 /// What the programs cost: `cargo test -p leat-host --release --lib steering -- --ignored --nocapture costs`.
 #[test]
 #[ignore = "a measurement"]

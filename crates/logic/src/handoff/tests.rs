@@ -250,6 +250,32 @@ fn what_comes_back_stays_frozen_there_until_it_lives_elsewhere() {
 }
 
 #[test]
+fn a_home_is_settled_while_nothing_is_on_its_way_that_only_it_knows_of() {
+    let mut pair = Pair::new();
+    let is_settled = |pair: &Pair| (pair.home.is_settled(), pair.home.freezing());
+    assert_eq!(is_settled(&pair), (true, vec![]));
+    pair.home.give(FLOW, NODE).unwrap();
+    assert_eq!(is_settled(&pair), (false, vec![FLOW]), "it's being frozen");
+    pair.home.freeze_failed(FLOW);
+    assert!(pair.home.is_settled(), "it's here");
+    pair.offer();
+    assert_eq!(is_settled(&pair), (false, vec![]), "nobody has taken it yet");
+    pair.node.thawed(FLOW);
+    pair.talk();
+    assert!(pair.home.is_settled(), "a node has it, and will say so to whoever asks");
+    pair.hand_back();
+    assert!(!pair.home.is_settled(), "its image waits for a place");
+    pair.home.place(FLOW, Destination::Here).unwrap();
+    pair.talk();
+    assert!(!pair.home.is_settled(), "a socket is being made");
+    pair.home.thawed(FLOW);
+    assert!(pair.home.is_settled());
+    let begun = FlowId { serial: 10, ..FLOW };
+    pair.home.born(pair.now, begun, NODE, IMAGE).unwrap();
+    assert!(pair.home.is_settled(), "its packet is on the way, and the node will say what became of it");
+}
+
+#[test]
 fn what_finds_no_other_place_goes_on_at_its_giver_though_messages_are_lost() {
     let mut pair = Pair::new();
     pair.hand_over();

@@ -314,7 +314,7 @@ impl<H: Host> Worker<H> {
         }
     }
 
-    fn freeze_failed(&mut self, flow: FlowId) {
+    pub(super) fn freeze_failed(&mut self, flow: FlowId) {
         let Some(cluster) = &mut self.cluster else { return };
         cluster.part.freeze_failed(flow);
         let token = cluster.flows.token(flow);

@@ -18,7 +18,6 @@ use leat_logic::handoff::{
 use leat_logic::http::{Request, Status};
 use leat_logic::split::Loads;
 use leat_logic::time::Instant;
-use serde_json::Value;
 
 use super::super::handler::{Passed, PassedOutcome};
 use super::super::{HELD_PACKETS_INDEX, Host, Worker};
@@ -31,12 +30,7 @@ use super::transplant::Transplants;
 use super::waiting::Waiting;
 use super::{DISPATCHER, Part, Shared, Split, born, number_of, placing, recovery};
 use crate::config::{self, Config, Role};
-use crate::ctl;
 
-/// Connections of draining nodes that are on their way at a time, and the time until more are asked for.
-const RECALL_COUNT: usize = 512;
-const RECALL_PAUSE: Duration = Duration::from_millis(5);
-const ARRIVAL_PAUSE: Duration = Duration::from_millis(200);
 /// Nodes that a request is offered to before it's refused.
 const OFFERS_MAX: u8 = 3;
 
@@ -63,7 +57,7 @@ pub(super) struct Home {
     pub(super) linked: BTreeMap<ServerId, Load>,
     /// The one of each node that was asked last.
     asked_last: BTreeMap<u32, ServerId>,
-    next_serial: u64,
+    pub(super) next_serial: u64,
     /// Requests that are on their way to a node: which, and how many have been asked before.
     pub(super) asked: BTreeMap<FlowId, Asked>,
     pub(super) waiting: Waiting,
@@ -83,6 +77,8 @@ pub(super) struct Home {
     pub(super) transplants: Transplants,
     /// This worker is to go, and with it this home: all flows come back.
     pub(super) is_retiring: bool,
+    /// Another process is about to have this home: nothing is given away any more.
+    pub(super) is_resigning: bool,
     /// This server is stopped, and its peer goes on.
     pub(super) leaving: Option<Leaving>,
     pub(super) recall_at: Instant,
@@ -101,7 +97,7 @@ pub(super) struct Home {
 
 #[derive(Clone, Copy)]
 pub(super) struct Asked {
-    node: NodeId,
+    pub(super) node: NodeId,
     pub(super) at: Instant,
     offers: u8,
     /// Processor time, if the connection was frozen at once.
@@ -109,7 +105,14 @@ pub(super) struct Asked {
 }
 
 impl Home {
-    pub(super) fn new(config: &Config, shared: &Shared, worker: u16, now: Instant, seed: u64) -> Result<Home, String> {
+    /// `resumed`: the last flow's number, where this worker has given up its home and has it back.
+    pub(super) fn new(
+        config: &Config,
+        shared: &Shared,
+        worker: u16,
+        now: Instant,
+        (seed, resumed): (u64, Option<u64>),
+    ) -> Result<Home, String> {
         let cluster = &config.cluster;
         let key = cluster.key_file.as_ref().ok_or("`key_file` is missing in [cluster]")?;
         let mut dispatcher = Dispatcher::new(cluster.settings(), key.bytes(), seed);
@@ -130,7 +133,7 @@ impl Home {
         let id = ServerId::new(DISPATCHER, u32::from(worker));
         let (workers, started) = (shared.workers(), shared.started());
         let homes = if config.role == Role::Dispatcher { &started[..] } else { &[] };
-        let left = match steering.as_ref().filter(|steering| steering.was_left()) {
+        let left = match steering.as_ref().filter(|steering| resumed.is_some() || steering.was_left()) {
             Some(steering) => recovery::take_up(steering, id, homes, is_first, now)?,
             None => recovery::Left::nothing(),
         };
@@ -150,7 +153,7 @@ impl Home {
             removed: BTreeSet::new(),
             addresses: Vec::new(),
             // Never one that an entry of an earlier life may have.
-            next_serial: seed >> 1,
+            next_serial: resumed.unwrap_or(seed >> 1),
             linked: BTreeMap::new(),
             asked_last: BTreeMap::new(),
             asked: BTreeMap::new(),
@@ -161,6 +164,7 @@ impl Home {
             standing: Standing::default(),
             transplants: Transplants::default(),
             is_retiring: false,
+            is_resigning: false,
             leaving: None,
             recall_at: Instant::NEVER,
             reset_at: if lost.is_empty() { Instant::NEVER } else { now.after(recovery::LAST_WORDS) },
@@ -304,7 +308,11 @@ impl Home {
         let sweep_at = if self.steering.is_some() { self.sweep.at } else { Instant::NEVER };
         let leave_at = self.leaving.as_ref().map_or(Instant::NEVER, Leaving::poll_timeout);
         let waiting = self.waiting.poll_timeout();
-        let direct = self.dispatcher.direct().poll_timeout().min(self.probes.poll_timeout());
+        // Who has given up its home has nothing of nodes to look at.
+        let direct = match self.steering {
+            Some(_) => self.dispatcher.direct().poll_timeout().min(self.probes.poll_timeout()),
+            None => Instant::NEVER,
+        };
         let own = sweep_at.min(self.recall_at).min(self.reset_at).min(self.resets.poll_timeout());
         let unread = if self.is_retiring { self.standing.poll_timeout() } else { Instant::NEVER };
         let next = self.transplants.poll_timeout().min(unread);
@@ -351,45 +359,6 @@ impl Home {
         }
     }
 
-    fn flows_at(&self, number: u32) -> impl Iterator<Item = FlowId> {
-        self.flows.flows_of(move |server| server.server() == number)
-    }
-
-    /// Has a node that is given nothing new asked for what it has.
-    pub(super) fn begin_drain(&mut self, node: &str, now: Instant) -> Value {
-        let number = self.dispatcher.find(node).and_then(|node| self.number(node));
-        let count = number.map_or(0, |number| self.flows_at(number).count());
-        self.draining.extend(number);
-        self.recall_at = now;
-        ctl::drain(node, count as u64)
-    }
-
-    /// A node may have new flows again, and keeps those that it has.
-    pub(super) fn end_drain(&mut self, node: &str) {
-        if let Some(number) = self.dispatcher.find(node).and_then(|node| self.number(node)) {
-            self.draining.remove(&number);
-        }
-    }
-
-    /// Has all flows come back, as this home is to go.
-    pub(super) fn retire(&mut self, now: Instant) {
-        self.is_retiring = true;
-        self.recall_at = now;
-    }
-
-    /// Asks draining nodes for some of what they have: not for all at once, as the others take only so many at a time.
-    fn recall_some(&mut self, now: Instant) {
-        let Home { flows, draining, is_retiring, .. } = self;
-        let is_left =
-            flows.recall_some(now, |server| *is_retiring || draining.contains(&server.server()), RECALL_COUNT);
-        self.recall_at = match (is_left, self.draining.is_empty() && !self.is_retiring) {
-            (true, _) => now.after(RECALL_PAUSE),
-            // One that was on its way there may arrive yet.
-            (false, false) => now.after(ARRIVAL_PAUSE),
-            (false, true) => Instant::NEVER,
-        };
-    }
-
     /// A request that was on its way to a node has got there, or hasn't.
     pub(super) fn settled(&mut self, flow: FlowId, outcome: Outcome, now: Instant) -> Option<Asked> {
         let asked = self.asked.remove(&flow)?;
@@ -398,12 +367,21 @@ impl Home {
     }
 }
 
+fn held_packets(place: u32) -> Token {
+    Token { index: HELD_PACKETS_INDEX + place, generation: 0 }
+}
+
 impl<H: Host> Worker<H> {
-    pub(super) fn poll_held_packets(&mut self, place: u32, descriptor: OwnedFd) {
-        let token = Token { index: HELD_PACKETS_INDEX + place, generation: 0 };
-        self.reactor.poll_shared(descriptor.as_raw_fd(), token);
-        // The reactor polls it for as long as it's open: for this worker's life.
-        std::mem::forget(descriptor);
+    pub(super) fn poll_held_packets(&mut self, taps: &[OwnedFd]) {
+        for (place, descriptor) in (0..).zip(taps) {
+            self.reactor.poll_shared(descriptor.as_raw_fd(), held_packets(place));
+        }
+    }
+
+    pub(super) fn stop_polling_held_packets(&mut self, taps: &[OwnedFd]) {
+        for (place, descriptor) in (0..).zip(taps) {
+            self.reactor.stop_polling(descriptor.as_raw_fd(), held_packets(place));
+        }
     }
 
     /// Packets of flows that are on their way have come.
@@ -438,7 +416,8 @@ impl<H: Host> Worker<H> {
         let Some(request) = request else { return };
         let Some(cluster) = self.cluster.as_mut() else { return self.reply_error(token, Status::SERVICE_UNAVAILABLE) };
         let Part::Home(home) = &mut cluster.part else { return };
-        let can_move = home.steering.is_some() && !connection.flags.ended && !home.is_retiring;
+        let stays = home.is_retiring || home.is_resigning;
+        let can_move = home.steering.is_some() && !connection.flags.ended && !stays;
         let possible = if can_move { &[Way::MovedThere, Way::Proxy][..] } else { &[Way::Proxy] };
         let possible = Ways::of(possible);
         let had = connection.http.request_count().saturating_sub(1);

@@ -8,6 +8,8 @@
 //! | `flows` | knows where each flow is, and takes connections apart and puts them together |
 //! | `turns` | those that nobody waits for, each in its turn |
 //! | `home` | a dispatcher's: from a request to a node, and back when nobody takes it |
+//! | `drain` | a dispatcher's: nodes that are emptied, and homes that are to go |
+//! | `resign` | a dispatcher's process that another one follows |
 //! | `born` | connections that begin at a node, both sides |
 //! | `checks` | a node's: whether its own sites answer well, and how any server is asked |
 //! | `direct` | both: whether a node's own replies reach clients |
@@ -33,6 +35,7 @@
 mod born;
 mod checks;
 mod direct;
+mod drain;
 mod flows;
 mod foreign;
 mod front;
@@ -47,6 +50,7 @@ mod placing;
 mod questions;
 mod recovery;
 mod reply;
+mod resign;
 mod rest;
 mod served;
 mod shared;
@@ -59,6 +63,8 @@ mod told;
 mod transplant;
 mod turns;
 mod waiting;
+
+use std::os::fd::OwnedFd;
 
 use leat_host::handoff::Freezer;
 use leat_host::reactor::Token;
@@ -77,6 +83,7 @@ use home::Home;
 use link::Links;
 use node::Node;
 use peer::Peer;
+use resign::Resignation;
 pub use shared::Shared;
 use split::Split;
 pub(in crate::worker) use split::UnderWay;
@@ -109,6 +116,10 @@ pub(super) struct Cluster<F> {
     told: told::Told,
     /// When flows are looked at again that are to be frozen.
     look_at: Instant,
+    /// By which packets come that wait. The reactor polls them.
+    taps: Vec<OwnedFd>,
+    /// Another process is about to have this home.
+    resignation: Option<Resignation>,
     key: LinkKey,
     own: ServerId,
 }
@@ -236,11 +247,8 @@ impl<H: Host> Worker<H> {
             of_others.into_iter().for_each(|session| self.end_session(session));
             self.run_effects();
         } else if !config.cluster.is_spread() || config.cluster.hands_on() && self.takes_part(config) {
-            match self.make_cluster(config) {
-                Ok(cluster) => {
-                    self.cluster = Some(Box::new(cluster));
-                    self.run_effects();
-                }
+            match self.make_cluster(config, None) {
+                Ok(cluster) => self.begin_cluster(cluster),
                 Err(error) => crate::log::error(format_args!("connections can't be handed over: {error}")),
             }
         }
@@ -250,17 +258,24 @@ impl<H: Host> Worker<H> {
         }
     }
 
+    fn begin_cluster(&mut self, cluster: Cluster<File<H>>) {
+        self.poll_held_packets(&cluster.taps);
+        self.cluster = Some(Box::new(cluster));
+        self.run_effects();
+    }
+
     /// Nodes talk to one of a front's workers.
     fn takes_part(&self, config: &Config) -> bool {
         config.role == Role::Node || self.shared.workers().first() == Some(&worker_number(self.metrics.worker))
     }
 
-    fn make_cluster(&mut self, config: &Config) -> Result<Cluster<File<H>>, String> {
+    /// `resumed`: see [`Home::new`].
+    fn make_cluster(&mut self, config: &Config, resumed: Option<u64>) -> Result<Cluster<File<H>>, String> {
         let secret = config.cluster.key_file.as_ref().ok_or("`key_file` is missing in [cluster]")?;
         let key = LinkKey::from_secret(secret.bytes()).ok_or("the key is too short")?;
         let mut links = Links::default();
         let worker = worker_number(self.metrics.worker);
-        let mut flows = Flows::default();
+        let (mut flows, mut taps) = (Flows::default(), Vec::new());
         let (part, own) = match config.role {
             Role::Dispatcher if config.cluster.is_spread() => {
                 self.listen_for_links(&mut links, &[], config.cluster.link_port)?;
@@ -268,9 +283,7 @@ impl<H: Host> Worker<H> {
             }
             Role::Node if config.cluster.is_spread() => {
                 let peer = Peer::new(config, &self.shared, worker, self.now, self.boundary)?;
-                for (place, descriptor) in (0..).zip(peer.steering.descriptors().map_err(|error| error.to_string())?) {
-                    self.poll_held_packets(place, descriptor);
-                }
+                taps = peer.steering.descriptors().map_err(|error| error.to_string())?;
                 let at = config.cluster.own_node().and_then(|node| node.address.first()).copied();
                 let port = config.cluster.link_port.saturating_add(worker);
                 self.listen_for_links(&mut links, at.as_slice(), port)?;
@@ -279,11 +292,9 @@ impl<H: Host> Worker<H> {
                 (Part::Peer(Box::new(peer)), own)
             }
             Role::Dispatcher | Role::ConnectionServer => {
-                let mut home = Home::new(config, &self.shared, worker, self.now, self.boundary)?;
+                let mut home = Home::new(config, &self.shared, worker, self.now, (self.boundary, resumed))?;
                 std::mem::take(&mut home.left).into_iter().for_each(|(flow, key)| flows.begin_away(flow, key));
-                for (place, descriptor) in (0..).zip(home.held_packets()?) {
-                    self.poll_held_packets(place, descriptor);
-                }
+                taps = home.held_packets()?;
                 // A connection server's clients are to find nothing but its sites.
                 let at = if config.role == Role::Dispatcher { &[][..] } else { &config.cluster.dispatchers };
                 self.listen_for_links(&mut links, at, config.cluster.link_port.saturating_add(worker))?;
@@ -308,6 +319,8 @@ impl<H: Host> Worker<H> {
             arrivals: reply::Arrivals::default(),
             told: told::Told::default(),
             look_at: Instant::NEVER,
+            taps,
+            resignation: None,
             key,
             own,
         })
@@ -373,7 +386,8 @@ impl<H: Host> Worker<H> {
             Part::Peer(peer) => peer.poll_timeout(),
             Part::Front(front) => front.poll_timeout(),
         };
-        part.min(cluster.links.poll_timeout()).min(cluster.look_at).min(self.spread_timeout())
+        let resignation = cluster.resignation.as_ref().map_or(Instant::NEVER, Resignation::poll_timeout);
+        part.min(cluster.links.poll_timeout()).min(cluster.look_at).min(resignation).min(self.spread_timeout())
     }
 
     /// Does what is due.
@@ -418,6 +432,7 @@ impl<H: Host> Worker<H> {
         self.reset_given_up();
         self.repeat_resets();
         self.handle_leaving();
+        self.handle_resignation();
     }
 
     /// A connection that belongs to a flow, or to a peer, is about to end: the kernel may say so to the client.

@@ -251,6 +251,8 @@ impl<H: Host> Worker<H> {
             Some((Way::Fetch | Way::Proxy, number)) => There::Fetch(ServerId::new(number, 0)),
             // What has begun can't be put into a server that isn't leat.
             Some((_, number)) if home.foreign(number).is_some() => There::Fetch(ServerId::new(number, 0)),
+            // It would be on its way as this process gives up its home.
+            Some((Way::MovedThere, number)) if home.is_resigning => There::Fetch(ServerId::new(number, 0)),
             Some((Way::MovedThere | Way::BornThere, _)) => There::Move,
             Some((Way::Stay, _)) | None => There::Stay,
         };

@@ -78,9 +78,11 @@ pub(super) fn forget_inherited(steering: &steering::Dispatcher) -> Result<(), st
     Ok(())
 }
 
-/// Entries of flows that somebody has. What is over goes by itself, as does what nobody has yet; what servers have that aren't leat is in no books.
+/// Entries of flows that somebody has. What is over goes by itself, as does what nobody has yet; what servers have that aren't leat is in no books, nor is what
+/// this host's own listener was given: it has a socket, of whichever process, or none any more that would be missed.
 fn live_entries(steering: &steering::Dispatcher) -> Result<Vec<(FlowKey, Flow)>, steering::Error> {
-    let is_live = |flow: &Flow| !flow.born && !flow.node_closed && !flow.reset && !flow.cut && !flow.foreign;
+    let is_live =
+        |flow: &Flow| !flow.born && !flow.own && !flow.node_closed && !flow.reset && !flow.cut && !flow.foreign;
     let (mut entries, mut place) = (Vec::new(), None);
     loop {
         let (batch, next) = steering.flows().list(place, ENTRIES_COUNT)?;

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 use leat_host::interfaces;
 use leat_host::steering::{self, Birth, FlowKey, Reach, Service, boot_clock_ns};
@@ -20,6 +21,10 @@ use crate::pins;
 /// Entries for flows, 150 bytes each while they exist.
 pub(super) const FLOWS_MAX: u32 = 1 << 20;
 
+/// How long the kernel may take to clean up after a process, and how often it's looked. Longer: somebody else does steer.
+const CLEANED_UP_WITHIN: Duration = Duration::from_secs(2);
+const CLEANED_UP_LOOK: Duration = Duration::from_millis(5);
+
 /// Of what was said, so much is remembered.
 const TOLD_MAX: usize = 4096;
 
@@ -28,7 +33,9 @@ const TOLD_MAX: usize = 4096;
 pub struct Shared {
     workers: Mutex<Arc<[u16]>>,
     started: Mutex<Arc<[u16]>>,
-    dispatcher: OnceLock<Result<Arc<steering::Dispatcher>, String>>,
+    dispatcher: Mutex<Option<Result<Arc<steering::Dispatcher>, String>>>,
+    /// Programs of a dispatcher's that are in the kernel, and not at work yet.
+    loaded: Mutex<Option<Result<steering::Dispatcher, String>>>,
     node: OnceLock<Result<Arc<NodeGuard>, String>>,
     life: OnceLock<Result<Life, String>>,
     /// What is so, and was said by one of the workers: the others find out for themselves, and needn't say it again.
@@ -64,7 +71,36 @@ impl Shared {
 
     /// A dispatcher's programs.
     pub(super) fn dispatcher(&self, config: &Config) -> Result<Arc<steering::Dispatcher>, String> {
-        self.dispatcher.get_or_init(|| load_dispatcher(config, self).map(Arc::new)).clone()
+        lock(&self.dispatcher).get_or_insert_with(|| load_dispatcher(config, self).map(Arc::new)).clone()
+    }
+
+    /// Gets ready for a dispatcher's part what takes the kernel a moment, and is in no other process's way.
+    pub fn prepare(&self, config: &Config) {
+        if config.keeps_books() {
+            lock(&self.loaded).get_or_insert_with(|| load_programs(config));
+        }
+    }
+
+    /// No other process is there any more that steers. The kernel may still be cleaning up after one that has died: as long as its taps are there, it looks as
+    /// if it lived, and what it has left as if it was its own.
+    pub fn await_left(&self) {
+        let start = std::time::Instant::now();
+        while let Some(Ok(steering)) = &*lock(&self.loaded)
+            && !steering.was_left()
+            && start.elapsed() < CLEANED_UP_WITHIN
+        {
+            std::thread::sleep(CLEANED_UP_LOOK);
+        }
+    }
+
+    /// Another process is to have what a dispatcher has in the kernel, now that none of the workers goes by it any more. It has it already while the kernel
+    /// still cleans up what this returns.
+    pub fn resign(&self) -> Option<Arc<steering::Dispatcher>> {
+        let steering = lock(&self.dispatcher).take()?.ok()?;
+        if let Err(error) = steering.resign() {
+            crate::log::warning(format_args!("the next engine may not take up what nodes have: {error}"));
+        }
+        Some(steering)
     }
 
     /// Which of its node's processes this is, where others may take over its flows.
@@ -138,20 +174,23 @@ pub(super) fn vip_name(cluster: &config::Cluster) -> String {
     cluster.vip.first().map(ToString::to_string).unwrap_or_default()
 }
 
+fn load_programs(config: &Config) -> Result<steering::Dispatcher, String> {
+    let cluster = &config.cluster;
+    match cluster.is_spread() {
+        true => {
+            let pins = pins::directory(&format!("peer-{}-{}", cluster.name, vip_name(cluster)))?;
+            steering::Dispatcher::load(&pins, FLOWS_MAX).map_err(|error| error.to_string())
+        }
+        false => born::dispatcher(config, &pins::directory(&format!("dispatcher-{}", vip_name(cluster)))?),
+    }
+}
+
 fn load_dispatcher(config: &Config, shared: &Shared) -> Result<steering::Dispatcher, String> {
     let cluster = &config.cluster;
     let text = |error: steering::Error| error.to_string();
     let is_peer = cluster.is_spread();
-    let name = if is_peer {
-        format!("peer-{}-{}", cluster.name, vip_name(cluster))
-    } else {
-        format!("dispatcher-{}", vip_name(cluster))
-    };
-    let pins = pins::directory(&name)?;
-    let steering = match is_peer {
-        true => steering::Dispatcher::load(&pins, FLOWS_MAX).map_err(text)?,
-        false => born::dispatcher(config, &pins)?,
-    };
+    let loaded = lock(&shared.loaded).take();
+    let steering = loaded.unwrap_or_else(|| load_programs(config))?;
     if is_peer && steering.was_left() {
         super::peer::close_left(&steering).map_err(text)?;
     }

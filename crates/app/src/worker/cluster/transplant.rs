@@ -157,7 +157,7 @@ impl Home {
         };
         let route = self.dispatcher.route(&Facts::of(request), &whence, now).ok()?;
         let node = route.choice.node;
-        if node == holder || !self.bears || self.is_retiring {
+        if node == holder || !self.bears || self.is_retiring || self.is_resigning {
             return None;
         }
         let can_have = self.number(node).and_then(|number| self.foreign(number)).is_some_and(|(_, can_bear)| can_bear);

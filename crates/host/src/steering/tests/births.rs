@@ -302,6 +302,7 @@ fn what_began_here_is_reset_from_here() {
         let flow = dispatcher.flows().get(key).unwrap().unwrap();
         dispatcher.flows().delete(key, flow.id).unwrap();
         dispatcher.flows().admit(key, &flow).unwrap();
+        assert!(dispatcher.flows().get(key).unwrap().is_some_and(|flow| flow.own && !flow.born));
         assert_eq!(leave(RST | ACK), PASS, "its socket says so");
         assert_eq!(leave(RST), DROP, "a packet may have overtaken the first");
         let began = std::time::Instant::now();

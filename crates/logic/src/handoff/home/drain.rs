@@ -56,6 +56,23 @@ impl Home {
         away
     }
 
+    /// Whether nothing is on its way that would be lost with this process: a socket that is being frozen, offered or made here, or an image whose place is
+    /// being looked for. What nodes have they will tell whoever follows, and what begins there without having been here, too.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.flows.values().all(|record| match record.holder {
+            Holder::Here | Holder::Node { .. } | Holder::Unclear(_) => true,
+            Holder::Offered { .. } => record.is_unheard_birth(),
+            Holder::Freezing(_) | Holder::Held | Holder::Thawing | Holder::Recovering => false,
+        })
+    }
+
+    /// The flows whose sockets here are about to be frozen: they may still stay.
+    #[must_use]
+    pub fn freezing(&self) -> Vec<FlowId> {
+        self.flows_where(|record| matches!(record.holder, Holder::Freezing(_)))
+    }
+
     /// The flows that such nodes hold: those that haven't been asked for, if there are any. And whether any are there, or may arrive.
     fn find_held(&self, is_asked: &impl Fn(ServerId) -> bool) -> (VecDeque<FlowId>, bool) {
         let (mut fresh, mut stale, mut is_left) = (VecDeque::new(), VecDeque::new(), false);

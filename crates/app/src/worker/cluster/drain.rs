@@ -1,0 +1,56 @@
+//! A dispatcher's: nodes that are being emptied, and a home that is to go, ask for what nodes have, not for all of it at once.
+
+use std::time::Duration;
+
+use leat_logic::handoff::FlowId;
+use leat_logic::time::Instant;
+use serde_json::Value;
+
+use super::home::Home;
+use crate::ctl;
+
+/// Connections of draining nodes that are on their way at a time, and the time until more are asked for.
+const RECALL_COUNT: usize = 512;
+const RECALL_PAUSE: Duration = Duration::from_millis(5);
+const ARRIVAL_PAUSE: Duration = Duration::from_millis(200);
+
+impl Home {
+    fn flows_at(&self, number: u32) -> impl Iterator<Item = FlowId> {
+        self.flows.flows_of(move |server| server.server() == number)
+    }
+
+    /// Has a node that is given nothing new asked for what it has.
+    pub(super) fn begin_drain(&mut self, node: &str, now: Instant) -> Value {
+        let number = self.dispatcher.find(node).and_then(|node| self.number(node));
+        let count = number.map_or(0, |number| self.flows_at(number).count());
+        self.draining.extend(number);
+        self.recall_at = now;
+        ctl::drain(node, count as u64)
+    }
+
+    /// A node may have new flows again, and keeps those that it has.
+    pub(super) fn end_drain(&mut self, node: &str) {
+        if let Some(number) = self.dispatcher.find(node).and_then(|node| self.number(node)) {
+            self.draining.remove(&number);
+        }
+    }
+
+    /// Has all flows come back, as this home is to go.
+    pub(super) fn retire(&mut self, now: Instant) {
+        self.is_retiring = true;
+        self.recall_at = now;
+    }
+
+    /// Asks draining nodes for some of what they have: not for all at once, as the others take only so many at a time.
+    pub(super) fn recall_some(&mut self, now: Instant) {
+        let Home { flows, draining, is_retiring, .. } = self;
+        let is_left =
+            flows.recall_some(now, |server| *is_retiring || draining.contains(&server.server()), RECALL_COUNT);
+        self.recall_at = match (is_left, self.draining.is_empty() && !self.is_retiring) {
+            (true, _) => now.after(RECALL_PAUSE),
+            // One that was on its way there may arrive yet.
+            (false, false) => now.after(ARRIVAL_PAUSE),
+            (false, true) => Instant::NEVER,
+        };
+    }
+}
