@@ -303,7 +303,11 @@ impl<H: Host> Worker<H> {
         if home.transplants.poll_timeout() > now {
             return;
         }
-        let Some(steering) = home.steering.clone() else { return };
+        let Some(steering) = home.steering.clone() else {
+            // Whoever has the home now sees what clients say again.
+            home.transplants = Transplants::default();
+            return;
+        };
         home.transplants.planted.retain(|_, again| {
             if again.at > now {
                 return true;
