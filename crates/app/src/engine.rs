@@ -343,10 +343,6 @@ impl Engine<'_> {
                 let next = self.prepared.take().map_or_else(|| self.prepare(message.descriptors), Ok);
                 match next {
                     Ok(next) => {
-                        if self.config.is_none() {
-                            self.shared.prepare(&next.config);
-                            self.shared.await_left();
-                        }
                         self.apply(next)?;
                         self.say("applied")
                     }

@@ -77,19 +77,7 @@ impl Shared {
     /// Gets ready for a dispatcher's part what takes the kernel a moment, and is in no other process's way.
     pub fn prepare(&self, config: &Config) {
         if config.keeps_books() {
-            lock(&self.loaded).get_or_insert_with(|| load_programs(config));
-        }
-    }
-
-    /// No other process is there any more that steers. The kernel may still be cleaning up after one that has died: as long as its taps are there, it looks as
-    /// if it lived, and what it has left as if it was its own.
-    pub fn await_left(&self) {
-        let start = std::time::Instant::now();
-        while let Some(Ok(steering)) = &*lock(&self.loaded)
-            && !steering.was_left()
-            && start.elapsed() < CLEANED_UP_WITHIN
-        {
-            std::thread::sleep(CLEANED_UP_LOOK);
+            *lock(&self.loaded) = Some(load_programs(config));
         }
     }
 
@@ -185,12 +173,24 @@ fn load_programs(config: &Config) -> Result<steering::Dispatcher, String> {
     }
 }
 
+/// The kernel may still be cleaning up after a process that has died: as long as its taps are there, it looks as if it lived, and what it has left as if it was
+/// its own. Nothing of a dispatcher's worker is under way yet, as while the kernel loads programs.
+fn await_left(steering: &steering::Dispatcher) {
+    let start = std::time::Instant::now();
+    while !steering.was_left() && start.elapsed() < CLEANED_UP_WITHIN {
+        std::thread::sleep(CLEANED_UP_LOOK);
+    }
+}
+
 fn load_dispatcher(config: &Config, shared: &Shared) -> Result<steering::Dispatcher, String> {
     let cluster = &config.cluster;
     let text = |error: steering::Error| error.to_string();
     let is_peer = cluster.is_spread();
     let loaded = lock(&shared.loaded).take();
     let steering = loaded.unwrap_or_else(|| load_programs(config))?;
+    if config.keeps_books() {
+        await_left(&steering);
+    }
     if is_peer && steering.was_left() {
         super::peer::close_left(&steering).map_err(text)?;
     }
