@@ -258,6 +258,7 @@ section! {
         near: Vec<Network> = ListOf(NETWORK), Toml("[]");
         /// Where a server listens that isn't leat and answers in this node's place: nginx, Apache, whatever speaks HTTP. One address of each family of
         /// the VIPs. Connections begin at it, with the client's own address; what can't begin there is proxied to it (nothing is under `spread = "l4"`).
+        /// Where the policy goes by content, or nodes have `hosts` or `paths`, a connection goes on at another such server as its next request belongs there.
         /// `leat node --for` says the same.
         server ("for"): Vec<SocketAddr> = ListOf(ADDRESS), Toml("[]");
         /// Whether there is a router between the dispatcher and it. Packets to it then carry its own address on their way.

@@ -116,23 +116,24 @@ pub struct Arrival {
     pub payload: Vec<u8>,
     /// The client has said at once that it sends no more.
     pub has_fin: bool,
-    sequence: u32,
-    acknowledged: u32,
-    window: u16,
-    echo: u32,
+    pub(super) sequence: u32,
+    pub(super) acknowledged: u32,
+    pub(super) window: u16,
+    /// What the first packet says of its client's clock, and what it echoes of ours.
+    pub(super) stamps: Option<(u32, u32)>,
 }
 
 impl Arrival {
     pub(super) fn new(key: FlowKey, flow: Flow, first: &Segment<'_>) -> Arrival {
         let &Segment { sequence, acknowledged, window, stamps, has_fin, payload } = first;
-        let echo = stamps.map_or(0, |(_, echo)| echo);
-        Arrival { key, flow, payload: payload.to_vec(), has_fin, sequence, acknowledged, window, echo }
+        Arrival { key, flow, payload: payload.to_vec(), has_fin, sequence, acknowledged, window, stamps }
     }
 
     /// The connection as a socket would have it that has received the payload, and whose application hasn't read it.
     #[must_use]
     pub fn state(&self) -> TcpState {
-        let Options { mss, window_scale, sack } = Options::of(self.echo, self.key.vip.is_ipv4(), OWN_WINDOW_SCALE);
+        let echo = self.stamps.map_or(0, |(_, echo)| echo);
+        let Options { mss, window_scale, sack } = Options::of(echo, self.key.vip.is_ipv4(), OWN_WINDOW_SCALE);
         let snd_wnd = u32::from(self.window) << window_scale.map_or(0, |scale| scale.send);
         TcpState {
             local: self.key.vip,
@@ -149,7 +150,7 @@ impl Arrival {
             mss: mss - TIMESTAMP_BYTES,
             window_scale,
             sack,
-            timestamp: Some(self.echo),
+            timestamp: Some(echo),
             unread: self.payload.clone(),
             sent: Vec::new(),
             unsent: Vec::new(),

@@ -54,7 +54,7 @@ pub struct Begun {
 
 /// A dispatcher's.
 pub(super) struct Choices {
-    key: [u64; 2],
+    pub(super) key: CookieKey,
     map: Mutex<HashMap<MapData, u64, RawChoice>>,
     begun: Mutex<Unread>,
 }
@@ -70,7 +70,7 @@ impl Choices {
         let doing = || "maps of standing choices".to_owned();
         let ring = RingBuf::try_from(programs.map("begun")?).doing(doing)?;
         Ok(Choices {
-            key: key.raw().halves,
+            key,
             map: Mutex::new(HashMap::try_from(programs.map("choices")?).doing(doing)?),
             begun: Mutex::new(Unread { ring, of: BTreeMap::new() }),
         })
@@ -79,7 +79,8 @@ impl Choices {
     /// What a first packet is for; none where nothing can be chosen before.
     pub(super) fn content(&self, vip: SocketAddr, payload: &[u8]) -> Option<u64> {
         let lines = lines(payload)?;
-        let mut hasher = SipHasher24::new_with_keys(self.key[0], self.key[1]);
+        let [first, second] = self.key.raw().halves;
+        let mut hasher = SipHasher24::new_with_keys(first, second);
         hasher.write(&raw_ip(vip.ip()));
         hasher.write(&u64::from(u16::from_ne_bytes(raw_port(vip))).to_ne_bytes());
         hasher.write(lines);

@@ -81,14 +81,6 @@ pub struct Planted {
     frames: Vec<Box<[u8]>>,
 }
 
-impl Planted {
-    /// Who talks to whom.
-    #[must_use]
-    pub fn key(&self) -> FlowKey {
-        self.key
-    }
-}
-
 /// See the module. All its methods may be called from any thread.
 pub struct Dispatcher {
     pub(super) programs: Mutex<Programs>,
@@ -103,7 +95,6 @@ pub struct Dispatcher {
     answered: Option<Mutex<HashMap<MapData, RawServiceKey, u32>>>,
     /// The same.
     choices: Option<Choices>,
-    key: Option<CookieKey>,
 }
 
 impl Dispatcher {
@@ -157,7 +148,6 @@ impl Dispatcher {
         Ok(Dispatcher {
             answered,
             choices,
-            key,
             flows: Arc::new(flows),
             nodes: Mutex::new(Array::try_from(programs.map("nodes")?).doing(|| "map of nodes".to_owned())?),
             heirs: Mutex::new(HashMap::try_from(programs.map("heirs")?).doing(|| "map of heirs".to_owned())?),
@@ -386,10 +376,15 @@ impl Dispatcher {
     /// # Errors
     /// What the kernel says, or [`super::Error::Gone`].
     pub fn let_go_on(&self, next: &Next, bytes: usize, stays: bool) -> Result<()> {
-        let done = self.flows.let_go_on(next.key, &next.flow, next.sequence().wrapping_add(bytes as u32), stays);
+        let done = self.flows.let_go_on(
+            next.arrival.key,
+            &next.arrival.flow,
+            next.sequence().wrapping_add(bytes as u32),
+            stays,
+        );
         let mut held = lock(&self.held);
-        held.seen_to(next.key);
-        held.release(next.key);
+        held.seen_to(next.arrival.key);
+        held.release(next.arrival.key);
         done
     }
 
@@ -407,17 +402,17 @@ impl Dispatcher {
     /// # Errors
     /// What the kernel says, or [`super::Error::Gone`].
     pub fn plant(&self, next: &Next, to: (ServerId, ServerId), now: Instant) -> Result<Planted> {
-        if !next.flow.is_planted() {
+        if !next.arrival.flow.is_planted() {
             self.reset_holder(next);
         }
         let frames = self.frames(next, false, now);
-        let planted = self.flows.plant(next.key, &next.flow, to, &next.heard(), next.end());
+        let planted = self.flows.plant(next.arrival.key, &next.arrival.flow, to, &next.heard(), next.end());
         let mut held = lock(&self.held);
-        held.forget(next.key);
-        held.seen_to(next.key);
+        held.forget(next.arrival.key);
+        held.seen_to(next.arrival.key);
         planted?;
         held.put_in(&frames);
-        Ok(Planted { key: next.key, flow: next.flow, frames })
+        Ok(Planted { key: next.arrival.key, flow: next.arrival.flow, frames })
     }
 
     /// Takes a connection from the server that has it: this host's own listener gets it, with what its client says next.
@@ -428,10 +423,10 @@ impl Dispatcher {
         self.reset_holder(next);
         // As long as there is the entry, whatever else the client says waits.
         lock(&self.held).put_in(&self.frames(next, true, now));
-        let deleted = self.flows.delete(next.key, next.flow.id);
+        let deleted = self.flows.delete(next.arrival.key, next.arrival.flow.id);
         let mut held = lock(&self.held);
-        held.seen_to(next.key);
-        held.release(next.key);
+        held.seen_to(next.arrival.key);
+        held.release(next.arrival.key);
         deleted.map(drop)
     }
 
@@ -439,12 +434,13 @@ impl Dispatcher {
     fn reset_holder(&self, next: &Next) {
         lock(&self.held).put_in(&[next.planting().reset()]);
         // It goes where the entry still says.
-        let has_gone = || self.flows.get(next.key).ok().flatten().is_none_or(|flow| flow.reset);
+        let has_gone = || self.flows.get(next.arrival.key).ok().flatten().is_none_or(|flow| flow.reset);
         let _ = (0..RESET_LOOKS).any(|_| has_gone());
     }
 
     fn frames(&self, next: &Next, is_here: bool, now: Instant) -> Vec<Box<[u8]>> {
-        self.key.map(|key| next.planting().frames(&next.payload, key, is_here, now)).unwrap_or_default()
+        let key = self.choices.as_ref().map(|choices| choices.key);
+        key.map(|key| next.planting().frames(&next.arrival.payload, key, is_here, now)).unwrap_or_default()
     }
 
     /// Sends once more what a server may not have got. False when its client has heard from that one, or has gone.

@@ -308,6 +308,27 @@ unsafe impl Pod for RawService {}
 unsafe impl Pod for RawCookieKey {}
 // SAFETY: as above.
 unsafe impl Pod for RawBirth {}
+#[cfg(test)]
+impl Default for RawReply {
+    fn default() -> RawReply {
+        RawReply {
+            next: 0,
+            begin: 0,
+            end: 0,
+            shown: 0,
+            request: [0; 4],
+            is_awaited: 0,
+            is_muddled: 0,
+            is_given: 0,
+            is_whole: 0,
+            tail: [0; 8],
+            tail_bytes: 0,
+            bytes: 0,
+            head: [0; REPLY_BYTES_MAX],
+        }
+    }
+}
+
 // SAFETY: as above.
 unsafe impl Pod for RawReply {}
 // SAFETY: as above.

@@ -72,7 +72,7 @@ pub struct Node {
     needs_no_lease: bool,
     counters: PerCpuArray<MapData, u64>,
     births: Option<Births>,
-    replies: Option<Replies>,
+    pub(super) replies: Option<Replies>,
 }
 
 impl Node {

@@ -72,6 +72,13 @@ impl Replies {
         self.last.insert(key.raw(), raw, 0).doing(|| "keeping a connection back".to_owned())
     }
 
+    /// A connection whose client has said all up to `next`.
+    #[cfg(test)]
+    pub(super) fn begin(&mut self, key: FlowKey, next: u32) -> Result<()> {
+        let raw = RawReply { next, ..RawReply::default() };
+        self.last.insert(key.raw(), raw, 0).doing(|| "a reply".to_owned())
+    }
+
     fn look_up(&self, key: FlowKey) -> Result<Option<RawReply>> {
         match self.last.get(&key.raw(), 0) {
             Ok(raw) => Ok(Some(raw)),

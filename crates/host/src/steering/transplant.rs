@@ -29,20 +29,8 @@ const RESET_AND_ACK: u8 = 0x14;
 /// What a client says next on a connection that is at a server which isn't leat.
 #[derive(Debug)]
 pub struct Next {
-    /// Who talks to whom.
-    pub key: FlowKey,
-    /// Its entry.
-    pub flow: Flow,
-    /// What waits, from where its last request ended: as much as has come in order.
-    pub payload: Vec<u8>,
-    /// The client sends no more after it.
-    pub has_fin: bool,
-    /// Of the first byte.
-    sequence: u32,
-    /// What the first packet says besides, or a later one without content.
-    acknowledged: u32,
-    window: u16,
-    stamps: Option<(u32, u32)>,
+    /// As if the connection began with it: as much as has come in order, from where its last request ended.
+    pub arrival: Arrival,
     /// How it came here.
     ethernet: [u8; ETHERNET],
 }
@@ -56,15 +44,13 @@ impl Next {
         segments.sort_by_key(|segment| segment.sequence.wrapping_sub(flow.watch.looked_to).cast_signed());
         // What was made anew is sent again by its client from where it begins, which isn't known any more.
         let begins = |segment: &&Segment<'_>| flow.is_planted() || segment.sequence == flow.watch.looked_to;
-        let first = segments.iter().find(begins).filter(|first| !first.payload.is_empty())?;
-        let &Segment { sequence, acknowledged, window, stamps, .. } = first;
-        let ethernet = *frames.first()?.get(OFFLOADS..)?.first_chunk()?;
-        let payload = Vec::new();
-        let mut next = Next { key, flow, payload, has_fin: false, sequence, acknowledged, window, stamps, ethernet };
-        for segment in &segments {
+        let first = segments.iter().position(|segment| begins(&segment) && !segment.payload.is_empty())?;
+        let arrival = Arrival::new(key, flow, &segments[first]);
+        let mut next = Next { arrival, ethernet: *frames.first()?.get(OFFLOADS..)?.first_chunk()? };
+        for segment in &segments[first + 1..] {
             if segment.sequence == next.end() {
-                next.payload.extend_from_slice(segment.payload);
-                next.has_fin |= segment.has_fin;
+                next.arrival.payload.extend_from_slice(segment.payload);
+                next.arrival.has_fin |= segment.has_fin;
             }
         }
         Some(next)
@@ -73,32 +59,32 @@ impl Next {
     /// The sequence number behind what waits.
     #[must_use]
     pub fn end(&self) -> u32 {
-        self.sequence.wrapping_add(self.payload.len() as u32)
+        self.sequence().wrapping_add(self.arrival.payload.len() as u32)
     }
 
     /// The one of its first byte: all that the client has said before is its holder's.
     #[must_use]
     pub fn sequence(&self) -> u32 {
-        self.sequence
+        self.arrival.sequence
     }
 
     /// What the client has of what was said to it: so much is sure to have been sent.
     #[must_use]
     pub fn acknowledged(&self) -> u32 {
-        self.acknowledged
+        self.arrival.acknowledged
     }
 
     /// What the client has said since, by its connection's entry: it acknowledges replies before those to what waits.
     pub fn hear(&mut self, flow: &Flow) {
-        if flow.id == self.flow.id && flow.heard.acknowledged.wrapping_sub(self.acknowledged).cast_signed() > 0 {
-            self.acknowledged = flow.heard.acknowledged;
-            self.window = flow.heard.window;
+        let Arrival { acknowledged, window, flow: own, .. } = &mut self.arrival;
+        if flow.id == own.id && flow.heard.acknowledged.wrapping_sub(*acknowledged).cast_signed() > 0 {
+            (*acknowledged, *window) = (flow.heard.acknowledged, flow.heard.window);
         }
     }
 
     /// Its last server may have told the client more of its clock than that echoed here: the next one goes on from there.
     pub fn was_shown(&mut self, clock: u32) {
-        if let Some((_, echo)) = &mut self.stamps
+        if let Some((_, echo)) = &mut self.arrival.stamps
             && clock.wrapping_sub(*echo).cast_signed() > 0
         {
             *echo = clock;
@@ -106,33 +92,16 @@ impl Next {
     }
 
     pub(super) fn heard(&self) -> Heard {
-        Heard {
-            window: self.window,
-            timestamp: self.stamps.map_or(0, |(own, _)| own),
-            ..Heard::last(self.acknowledged, self.sequence)
-        }
+        let Arrival { window, stamps, .. } = self.arrival;
+        let timestamp = stamps.map_or(0, |(own, _)| own);
+        Heard { window, timestamp, ..Heard::last(self.acknowledged(), self.sequence()) }
     }
 
     /// The connection as the next server is to have it.
     pub(super) fn planting(&self) -> Planting {
-        let watch = &self.flow.watch;
-        Planting {
-            key: self.key,
-            sequence: self.sequence,
-            acknowledged: self.acknowledged,
-            window: self.window,
-            stamps: self.stamps,
-            options: Options::of(watch.options.into(), self.key.vip.is_ipv4(), watch.scale),
-            ethernet: self.ethernet,
-        }
-    }
-}
-
-impl From<Next> for Arrival {
-    /// As if the connection began with it.
-    fn from(next: Next) -> Arrival {
-        let Next { key, flow, ref payload, has_fin, sequence, acknowledged, window, stamps, .. } = next;
-        Arrival::new(key, flow, &Segment { sequence, acknowledged, window, stamps, has_fin, payload })
+        let &Arrival { key, ref flow, sequence, acknowledged, window, stamps, .. } = &self.arrival;
+        let options = Options::of(flow.watch.options.into(), key.vip.is_ipv4(), flow.watch.scale);
+        Planting { key, sequence, acknowledged, window, stamps, options, ethernet: self.ethernet }
     }
 }
 

@@ -464,7 +464,8 @@ impl<H: Host> Worker<H> {
         match self.cluster.as_ref().map(|cluster| &cluster.part) {
             Some(Part::Home(home)) => {
                 let is_all_read = home.standing.poll_timeout() == Instant::NEVER;
-                is_all_read && home.flows.flow_count() == 0 && home.given_up.is_empty()
+                let is_settled = home.given_up.is_empty() && home.transplants.count() == 0;
+                is_all_read && is_settled && home.flows.flow_count() == 0
             }
             Some(Part::Node(node)) => node.flow_count() == 0,
             Some(Part::Peer(peer)) => peer.flows.owned() == 0,

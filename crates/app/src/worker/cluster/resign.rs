@@ -38,7 +38,9 @@ enum Stage {
         until: Instant,
     },
     /// The reactor may look at these until its next turn.
-    Closing(#[allow(dead_code, reason = "kept open")] Vec<OwnedFd>),
+    Closing {
+        _taps: Vec<OwnedFd>,
+    },
     Done,
 }
 
@@ -46,7 +48,7 @@ impl Resignation {
     pub(super) fn poll_timeout(&self) -> Instant {
         match self.stage {
             Stage::Settling { look_at, .. } => look_at,
-            Stage::Closing(_) => Instant::default(),
+            Stage::Closing { .. } => Instant::default(),
             Stage::Done => Instant::NEVER,
         }
     }
@@ -109,7 +111,7 @@ impl<H: Host> Worker<H> {
                 }
                 self.give_up_home();
             }
-            Stage::Closing(_) => {
+            Stage::Closing { .. } => {
                 resignation.stage = Stage::Done;
                 resignation.resigned = None;
             }
@@ -142,7 +144,7 @@ impl<H: Host> Worker<H> {
         sessions.into_iter().for_each(|session| self.end_session(session));
         self.stop_polling_held_packets(&taps);
         if let Some(resignation) = self.cluster.as_mut().and_then(|cluster| cluster.resignation.as_mut()) {
-            resignation.stage = Stage::Closing(taps);
+            resignation.stage = Stage::Closing { _taps: taps };
         }
         self.dispatch_waiting();
     }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use leat_host::connections;
-use leat_host::steering::{self, Arrival, FlowKey, Next, Planted, Reply};
+use leat_host::steering::{self, FlowKey, Next, Planted, Reply};
 use leat_logic::dispatch::cost::{Way, Ways};
 use leat_logic::dispatch::{Facts, NodeId, Whence};
 use leat_logic::handoff::{Ends, ServerId, Yielding};
@@ -28,7 +28,7 @@ const WHOLE_LOOK: Duration = Duration::from_millis(2);
 const ASK_PAUSE_MIN: Duration = Duration::from_millis(2);
 const ASK_PAUSE_MAX: Duration = Duration::from_millis(200);
 const ASK_TIME: Duration = Duration::from_secs(10);
-/// A node that doesn't answer has no connection to give.
+/// A node that doesn't answer within that isn't waited for.
 const ANSWER_TIME: Duration = Duration::from_millis(500);
 /// What a server may not have got is sent to it again after so long, at first; each time it's twice as long, up to the most, and so often.
 const PLANT_PAUSE_MIN: Duration = Duration::from_millis(25);
@@ -75,8 +75,19 @@ impl Transplants {
         asked.min(planted).min(self.read_at.unwrap_or(Instant::NEVER))
     }
 
-    fn count(&self) -> usize {
+    /// How many are seen to.
+    pub(super) fn count(&self) -> usize {
         self.unread.len() + self.asked.len() + self.planted.len()
+    }
+}
+
+impl Again {
+    /// False when its client has heard from that server, or it's been sent often enough.
+    fn is_sent_again(&mut self, steering: &steering::Dispatcher, now: Instant) -> bool {
+        self.times += 1;
+        self.pause = (self.pause * 2).min(PLANT_PAUSE_MAX);
+        self.at = now.after(self.pause);
+        self.times < PLANT_TIMES && steering.plant_again(&self.planted)
     }
 }
 
@@ -110,11 +121,11 @@ impl Home {
     /// Where what a client says next belongs.
     fn judge(&mut self, next: &Next, limits: &http::Limits, now: Instant) -> Verdict {
         let mut connection = http::Connection::new(now);
-        let mut rest = &next.payload[..];
+        let mut rest = &next.arrival.payload[..];
         let (consumed, progress) = connection.handle_input(now, rest, limits);
         let request = match progress {
             Progress::Request(request) => request,
-            Progress::NeedInput if !next.has_fin => return Verdict::Unread,
+            Progress::NeedInput if !next.arrival.has_fin => return Verdict::Unread,
             _ => return Verdict::Stays,
         };
         let (belongs, body) = (self.belongs(next, &request, now), request.body);
@@ -136,10 +147,10 @@ impl Home {
             }
         }
         match belongs {
-            None if is_whole && !next.has_fin => Verdict::GoesOn(next.payload.len() - rest.len()),
+            None if is_whole && !next.arrival.has_fin => Verdict::GoesOn(next.arrival.payload.len() - rest.len()),
             None => Verdict::Stays,
-            Some(to) if is_whole && !next.has_fin => Verdict::Belongs(to),
-            Some(_) if !is_whole && comes_at_once && !next.has_fin => Verdict::Unread,
+            Some(to) if is_whole && !next.arrival.has_fin => Verdict::Belongs(to),
+            Some(_) if !is_whole && comes_at_once && !next.arrival.has_fin => Verdict::Unread,
             // Its server would be sent the rest by nobody until its client has heard from it.
             Some(_) => Verdict::Belongs(To::Here),
         }
@@ -147,10 +158,10 @@ impl Home {
 
     /// Where a request belongs, if not where its connection is.
     fn belongs(&mut self, next: &Next, request: &Request<'_>, now: Instant) -> Option<To> {
-        let holder = self.node(next.flow.holder)?;
+        let holder = self.node(next.arrival.flow.holder)?;
         let whence = Whence {
             holder: Some(holder),
-            client: Some(next.key.client.ip()),
+            client: Some(next.arrival.key.client.ip()),
             had: 1,
             round_trip: ROUND_TRIP,
             possible: Ways::of(&[Way::MovedThere]),
@@ -167,9 +178,26 @@ impl Home {
 
     /// Asks a connection's node for it. False if there is nobody to ask.
     fn ask_for(&mut self, next: &mut Next) -> bool {
-        let flow = self.steering.as_ref().and_then(|steering| steering.flows().get(next.key).ok().flatten());
+        let flow = self.steering.as_ref().and_then(|steering| steering.flows().get(next.arrival.key).ok().flatten());
         flow.iter().for_each(|flow| next.hear(flow));
-        self.flows.ask_to_yield(next.flow.holder, next.key.ends(), next.sequence(), next.acknowledged())
+        self.flows.ask_to_yield(next.arrival.flow.holder, next.arrival.key.ends(), next.sequence(), next.acknowledged())
+    }
+
+    /// Asks once more for connections whose servers were busy. Returns what waits on those whose nodes haven't answered, or can't be asked.
+    fn ask_again(&mut self, now: Instant) -> Vec<Next> {
+        let due = self.transplants.asked.iter().filter(|(_, asked)| asked.at <= now);
+        let due: Vec<Ends> = due.map(|(ends, _)| *ends).collect();
+        let mut unanswered = Vec::new();
+        for ends in due {
+            let Some(mut asked) = self.transplants.asked.remove(&ends) else { continue };
+            if std::mem::take(&mut asked.is_answered) && self.ask_for(&mut asked.next) {
+                asked.at = now.after(ANSWER_TIME);
+                self.transplants.asked.insert(ends, asked);
+            } else {
+                unanswered.push(asked.next);
+            }
+        }
+        unanswered
     }
 }
 
@@ -185,19 +213,19 @@ impl<H: Host> Worker<H> {
     fn place_next(&mut self, mut next: Next) {
         let now = self.now;
         let Some(Part::Home(home)) = self.cluster.as_mut().map(|cluster| &mut cluster.part) else { return };
-        let ends = next.key.ends();
-        if next.flow.is_planted() {
+        let ends = next.arrival.key.ends();
+        if next.arrival.flow.is_planted() {
             if home.transplants.planted.contains_key(&ends) {
-                home.steering.iter().for_each(|steering| steering.drop_waiting(next.key));
+                home.steering.iter().for_each(|steering| steering.drop_waiting(next.arrival.key));
                 return;
             }
             // By another worker, or a process before this one.
-            let to = (home.id, next.flow.holder);
+            let to = (home.id, next.arrival.flow.holder);
             return self.plant(&next, to);
         }
         let mut verdict = match home.transplants.count() < COUNT_MAX {
             true => home.judge(&next, &self.sites[UNKNOWN_SITE as usize].limits, now),
-            false => Verdict::GoesOn(next.payload.len()),
+            false => Verdict::GoesOn(next.arrival.payload.len()),
         };
         let since = home.transplants.unread.remove(&ends).unwrap_or(now);
         if matches!(verdict, Verdict::Unread) && now.since(since) >= WHOLE_BY {
@@ -217,10 +245,10 @@ impl<H: Host> Worker<H> {
             }
             Verdict::GoesOn(bytes) => {
                 self.let_go_on(&next, bytes, false);
-                self.let_stand(&Arrival::from(next));
+                self.let_stand(&next.arrival);
             }
-            Verdict::Belongs(_) => self.let_go_on(&next, next.payload.len(), false),
-            Verdict::Stays => self.let_go_on(&next, next.payload.len(), true),
+            Verdict::Belongs(_) => self.let_go_on(&next, next.arrival.payload.len(), false),
+            Verdict::Stays => self.let_go_on(&next, next.arrival.payload.len(), true),
         }
     }
 
@@ -269,8 +297,8 @@ impl<H: Host> Worker<H> {
                 asked.pause = (asked.pause * 2).min(ASK_PAUSE_MAX);
                 home.transplants.asked.insert(ends, asked);
             }
-            Yielding::Later => self.let_go_on(&asked.next, asked.next.payload.len(), false),
-            Yielding::Never => self.let_go_on(&asked.next, asked.next.payload.len(), true),
+            Yielding::Later => self.let_go_on(&asked.next, asked.next.arrival.payload.len(), false),
+            Yielding::Never => self.let_go_on(&asked.next, asked.next.arrival.payload.len(), true),
         }
     }
 
@@ -281,7 +309,7 @@ impl<H: Host> Worker<H> {
         match steering.plant(next, to, leat_host::clock::now()) {
             Ok(planted) => {
                 let (pause, at) = (PLANT_PAUSE_MIN, now.after(PLANT_PAUSE_MIN));
-                home.transplants.planted.insert(next.key.ends(), Again { planted, pause, at, times: 0 });
+                home.transplants.planted.insert(next.arrival.key.ends(), Again { planted, pause, at, times: 0 });
             }
             // Its client has begun another.
             Err(steering::Error::Gone) => {}
@@ -308,36 +336,21 @@ impl<H: Host> Worker<H> {
             home.transplants = Transplants::default();
             return;
         };
-        home.transplants.planted.retain(|_, again| {
-            if again.at > now {
-                return true;
-            }
-            again.times += 1;
-            again.pause = (again.pause * 2).min(PLANT_PAUSE_MAX);
-            again.at = now.after(again.pause);
-            again.times < PLANT_TIMES && steering.plant_again(&again.planted)
-        });
-        let due: Vec<Ends> =
-            home.transplants.asked.iter().filter(|(_, asked)| asked.at <= now).map(|(ends, _)| *ends).collect();
-        let mut late = Vec::new();
-        for ends in due {
-            let Some(mut asked) = home.transplants.asked.remove(&ends) else { continue };
-            if std::mem::take(&mut asked.is_answered) && home.ask_for(&mut asked.next) {
-                asked.at = now.after(ANSWER_TIME);
-                home.transplants.asked.insert(ends, asked);
-            } else {
-                late.push(asked.next);
-            }
+        home.transplants.planted.retain(|_, again| again.at > now || again.is_sent_again(&steering, now));
+        // Their nodes may have given them up without a word that came here: with what goes on they have them again.
+        let unanswered = home.ask_again(now);
+        unanswered.iter().for_each(|next| self.let_go_on(next, next.arrival.payload.len(), false));
+        self.read_again();
+    }
+
+    /// Looks whether more has come of what wasn't whole.
+    fn read_again(&mut self) {
+        let now = self.now;
+        let Some(Part::Home(home)) = self.cluster.as_mut().map(|cluster| &mut cluster.part) else { return };
+        if home.transplants.read_at.take_if(|at| *at <= now).is_none() {
+            return;
         }
-        let is_read = home.transplants.read_at.is_some_and(|at| at <= now);
-        let unread: Vec<Ends> = match is_read {
-            true => home.transplants.unread.keys().copied().collect(),
-            false => Vec::new(),
-        };
-        if is_read {
-            home.transplants.read_at = None;
-        }
-        late.iter().for_each(|next| self.let_go_on(next, next.payload.len(), false));
+        let unread: Vec<Ends> = home.transplants.unread.keys().copied().collect();
         for ends in unread {
             let next = self.home_steering().and_then(|steering| steering.next_of(FlowKey::from(ends)));
             match next {

@@ -203,7 +203,7 @@ struct planting {
 #define REPLY_BYTES_MAX 1024
 #define TAIL_BYTES 8
 
-/* What was said last on a connection of a foreign server that is watched. leat writes `is_given`, and no more. */
+/* What was said last on a connection of a foreign server that is watched. leat sets `is_given`, and nothing else. */
 struct reply {
 	__u32 next;        /* the sequence number behind what its client has said */
 	__u32 begin;       /* of the reply's first byte */

@@ -67,6 +67,8 @@ static __noinline void note_request(struct __sk_buff *skb, const struct packet *
 		/* One came before the one before it was answered. */
 		reply->is_muddled = 1;
 	}
+	/* The dispatcher would have kept it: whatever it has asked for and not heard of, the connection is the server's. */
+	reply->is_given = 0;
 	__u32 payload_at = packet->l4 + packet->tcp.doff * 4;
 	if (!reply->is_awaited)
 		bpf_skb_load_bytes(skb, payload_at, reply->request, sizeof(reply->request));

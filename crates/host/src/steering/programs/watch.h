@@ -29,17 +29,18 @@ static __noinline int goes_on_unasked(struct __sk_buff *skb, const struct packet
 			return 0;
 		flow->turn = TURN_CLIENT;
 	}
-	if (flow->turn == TURN_LEAT)
-		return 0;
-	/* Sent again. */
+	/* Sent again: its holder may not have got it. */
 	if ((__s32)(end - flow->looked_to) <= 0)
 		return 1;
-	/* Where a request begins isn't known any more. */
-	if (sequence != flow->looked_to) {
+	if (flow->turn == TURN_LEAT)
+		return 0;
+	__s32 ahead = sequence - flow->looked_to;
+	if (ahead < 0) {
+		/* Where a request begins in it isn't known. */
 		flow->turn = TURN_NOBODY;
 		return 1;
 	}
-	if (belongs_to(skb, packet, flow->holder)) {
+	if (ahead == 0 && belongs_to(skb, packet, flow->holder)) {
 		flow->looked_to = end;
 		return 1;
 	}

@@ -312,3 +312,31 @@ fn what_began_here_is_reset_from_here() {
         }
     });
 }
+
+/// On a connection at a server that isn't leat what is new waits, whatever order it comes in; what has been said before is sent on.
+#[test]
+fn what_a_client_says_next_at_another_server_waits_though_something_before_it_is_missing() {
+    in_namespace("next", |path| {
+        let dispatcher = &load_for_births(path);
+        assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success());
+        let syn = Segment { timestamp: Some(99), ..Segment::new(CLIENT4, VIP4, SYN, 7000) };
+        dispatcher.answer(syn.to).unwrap();
+        let _listener = crate::socket::listen("0.0.0.0:80".parse().unwrap()).unwrap();
+        let payload = b"GET / HTTP/1.1\r\nHost: c\r\n\r\n";
+        let (request, _) = first_packet(dispatcher, &syn, payload);
+        let flow = dispatcher.flows().get(request.key()).unwrap().expect("an entry");
+        let to = (ServerId::new(0, 0), ServerId::new(1, 0));
+        dispatcher.flows().entrust(request.key(), &flow, to, payload.len(), true).unwrap();
+        let arrive = |ahead: u32| {
+            let before = dispatcher.counters().unwrap().asked;
+            let segment = Segment { sequence: request.sequence + ahead, ..request.clone() };
+            let verdict = run(dispatcher, "dispatcher_ingress", &segment.frame()).0;
+            (verdict == REDIRECT, dispatcher.counters().unwrap().asked - before)
+        };
+        let (bytes, sent_on, waits) = (payload.len() as u32, (true, 0), (false, 1));
+        assert_eq!(arrive(0), sent_on, "the first request");
+        assert_eq!(arrive(2 * bytes), waits, "the third, as the second is missing");
+        assert_eq!(arrive(0), sent_on, "the first once more: its holder may not have got it");
+        assert_eq!(arrive(bytes), waits, "the second");
+    });
+}

@@ -117,3 +117,35 @@ fn only_what_the_dispatcher_has_made_makes_a_connection_once_more() {
         assert_eq!((counters.unheard, counters.planted, counters.forged), (2, 0, 2 * (1 + 34 + 2)));
     });
 }
+
+/// What another server says on a connection that has been given away is kept back, until the dispatcher sends its client's next packet there after all.
+#[test]
+fn a_connection_that_was_given_away_is_its_servers_again_with_its_clients_next_packet() {
+    in_namespace("given", |path| {
+        assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success());
+        let mut node = Node::load_for_births(path, CookieKey::new([7; 16])).unwrap();
+        let server = "127.0.0.1:80";
+        let (listener, at) = (TcpListener::bind(server).unwrap(), server.parse().unwrap());
+        node.add_service(&Service { vip: at, own: None, marked: false, foreign: Some(at) }).unwrap();
+        node.watch(true).unwrap();
+        let client = TcpStream::connect(server).unwrap();
+        let _server = listener.accept().unwrap();
+        let port = client.local_addr().unwrap().to_string();
+        let asks = |sequence| {
+            let payload = b"GET / HTTP/1.1\r\n\r\n".to_vec();
+            Segment { acknowledged: 9000, payload, ..Segment::new(&port, server, ACK, sequence) }
+        };
+        let says = Segment { payload: vec![0; 10], ..Segment::new(server, &port, ACK, 9000) };
+        let bytes = asks(0).payload.len() as u32;
+        let key = asks(0).key();
+        node.replies.as_mut().unwrap().begin(key, 1000 + bytes).unwrap();
+        node.set_given(key, true).unwrap();
+        for (asked, verdict) in [(None, DROP), (Some(1000), DROP), (Some(1000 + bytes), PASS)] {
+            if let Some(sequence) = asked {
+                assert_eq!(run_program(&mut node.programs, "node_ingress", &asks(sequence).frame()).0, PASS);
+            }
+            let (left, _) = run_program(&mut node.programs, "node_egress", &says.frame());
+            assert_eq!(left, verdict, "{asked:?}");
+        }
+    });
+}
