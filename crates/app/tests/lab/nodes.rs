@@ -113,6 +113,9 @@ fn a_node_that_goes_by_other_places_is_linked_when_all_go_by_them() {
     });
 }
 
+/// What the dispatcher says of one.
+const STRANGER: &str = "no link from 198.18.0.1: ";
+
 #[test]
 fn who_only_connects_keeps_no_node_from_its_link() {
     if !is_possible() {
@@ -123,6 +126,7 @@ fn who_only_connects_keeps_no_node_from_its_link() {
     lab.well(&["up", &folder.path("cluster.toml")]);
     let socket = folder.path("leat.sock");
     let is_linked = || tell(&socket, &["ctl", "nodes"]).contains("  n1  may be chosen");
+    let said = || fs::read_to_string(format!("/run/leat-lab/{}/dispatcher.log", lab.name)).expect("a lab's logs");
     within("the first is linked", is_linked);
     let (is_full, is_over) = (AtomicBool::new(false), AtomicBool::new(false));
     std::thread::scope(|scope| {
@@ -155,9 +159,10 @@ fn who_only_connects_keeps_no_node_from_its_link() {
         is_over.store(true, Ordering::Relaxed);
         linked.expect("nobody keeps it from that");
     });
-    let said = fs::read_to_string(format!("/run/leat-lab/{}/dispatcher.log", lab.name)).expect("a lab's logs");
+    within("the end of a stranger's is told", || said().contains(STRANGER));
+    let said = said();
     // One is from the node, perhaps, as its engine was killed.
-    assert_eq!(said.matches("no link from 198.18.0.1: ").count(), 1, "{said}");
+    assert_eq!(said.matches(STRANGER).count(), 1, "{said}");
     assert!(said.matches("a link is down: ").count() < 3, "{said}");
 }
 
