@@ -6,27 +6,8 @@ use std::process::Command;
 /// Where source, objects and the list of their hashes are.
 const FOLDER: &str = "crates/host/src/steering/programs";
 const HASHES: &str = "objects.sha256";
-const PROGRAMS: [&str; 6] = ["dispatcher", "dispatcher_born", "node", "node_born", "spread", "spread_served"];
-const SOURCES: [&str; 18] = [
-    "answer.h",
-    "born.h",
-    "choice.h",
-    "cookie.h",
-    "dispatcher.c",
-    "dispatcher_born.c",
-    "flow.h",
-    "listener.h",
-    "node.c",
-    "node_born.c",
-    "packet.h",
-    "reach.h",
-    "served.h",
-    "spread.c",
-    "spread_served.c",
-    "syncookie.h",
-    "time_wait.h",
-    "turn.h",
-];
+const PROGRAMS: [&str; 7] =
+    ["dispatcher", "dispatcher_born", "node", "node_born", "node_replayed", "spread", "spread_served"];
 
 /// Builds the objects, and writes what they were built from and with.
 ///
@@ -38,7 +19,7 @@ pub(crate) fn build(root: &Path) -> Result<(), String> {
         compile(&folder, program, &folder.join(program).with_extension("o"))?;
     }
     let objects = PROGRAMS.map(|program| format!("{program}.o"));
-    let files = SOURCES.iter().map(ToString::to_string).chain(objects);
+    let files = sources(&folder)?.into_iter().chain(objects);
     let hashes = output(Command::new("sha256sum").args(files).current_dir(&folder))?;
     let path = folder.join(HASHES);
     std::fs::write(&path, format!("# {}\n{hashes}", compiler()?))
@@ -56,6 +37,9 @@ pub(crate) fn check(root: &Path) -> Result<(), String> {
         .map_err(|error| format!("{error}\n`cargo xtask steering` builds the objects anew"))?;
     let path = folder.join(HASHES);
     let hashes = std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+    if let Some(new) = sources(&folder)?.iter().find(|name| !hashes.contains(&format!("  {name}\n"))) {
+        return Err(format!("{}: {new} isn't in it: `cargo xtask steering` builds the objects anew", path.display()));
+    }
     let built_by = hashes.lines().next().unwrap_or_default().trim_start_matches("# ");
     match compiler() {
         Ok(compiler) if compiler == built_by => compare(&folder),
@@ -84,6 +68,16 @@ fn compare(folder: &Path) -> Result<(), String> {
     Ok(())
 }
 
+/// What objects are built from, in order.
+fn sources(folder: &Path) -> Result<Vec<String>, String> {
+    let names = std::fs::read_dir(folder).and_then(|files| files.map(|file| Ok(file?.file_name())).collect());
+    let names: Vec<std::ffi::OsString> = names.map_err(|error| format!("{}: {error}", folder.display()))?;
+    let mut names: Vec<String> = names.iter().map(|name| name.to_string_lossy().into_owned()).collect();
+    names.retain(|name| name.ends_with(".c") || name.ends_with(".h"));
+    names.sort();
+    Ok(names)
+}
+
 fn compile(folder: &Path, program: &str, object: &PathBuf) -> Result<(), String> {
     // The kernel's headers are in a folder named after the processor, which doesn't matter to what is used of them.
     let headers = format!("-I/usr/include/{}-linux-gnu", std::env::consts::ARCH);
@@ -98,8 +92,8 @@ fn compile(folder: &Path, program: &str, object: &PathBuf) -> Result<(), String>
             .arg(object)
             .current_dir(folder),
     )?;
-    // What remains is code, maps and their types. Line numbers and debug information would tell where it was built.
-    output(Command::new("llvm-strip").args(["-g", "--remove-section=.BTF.ext"]).arg(object)).map(drop)
+    // What remains is code, maps and their types, and those of functions, without which the kernel calls none back.
+    output(Command::new("llvm-strip").arg("-g").arg(object)).map(drop)
 }
 
 fn compiler() -> Result<String, String> {

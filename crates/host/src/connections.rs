@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 
 use aya::util::KernelVersion;
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketType, netlink, recv, send, socket};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketType, bind, netlink, recv, send, socket, sockopt};
 
 const HEADER: usize = 16;
 /// `struct inet_diag_req` and `struct inet_diag_msg`. The older kind of request is for all families: the kernel goes through its whole table of connections
@@ -59,6 +59,19 @@ pub fn has_listener(address: SocketAddr) -> io::Result<bool> {
     Ok(is_there)
 }
 
+/// Whether listeners share `address` (`SO_REUSEPORT`), and the kernel gives none of them what a program says (before Linux 6.6). Those of another user's
+/// aren't found out.
+#[must_use]
+pub fn shares_unreachably(address: SocketAddr) -> bool {
+    if KernelVersion::current().is_ok_and(|version| version >= KernelVersion::new(6, 6, 0)) {
+        return false;
+    }
+    // Only where all have said that they share may one more have the address.
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let Ok(one) = socket(family, SocketType::STREAM, None) else { return false };
+    sockopt::set_socket_reuseport(&one, true).is_ok() && bind(&one, &address).is_ok()
+}
+
 /// The connections of `address`.
 ///
 /// # Errors
@@ -84,20 +97,36 @@ pub fn is_quiet(local: SocketAddr, remote: SocketAddr) -> io::Result<bool> {
     const ESTABLISHED: u8 = 1;
     /// In `struct tcp_info`.
     const NOT_SENT: usize = 144;
+    let mut is_quiet = false;
+    look_up(local, remote, |message| {
+        let info = find(message.get(MESSAGE..).unwrap_or_default(), INET_DIAG_INFO);
+        let is_all_sent = info.is_some_and(|info| info.len() >= NOT_SENT + 4 && number_at(info, NOT_SENT) == 0);
+        is_quiet = message.get(1) == Some(&ESTABLISHED) && number_at(message, RECEIVED) == 0 && is_all_sent;
+    })?;
+    Ok(is_quiet)
+}
+
+/// Whether this host has its end of a connection, at `local`, or remembers it.
+///
+/// # Errors
+/// What the kernel says.
+pub fn is_there(local: SocketAddr, remote: SocketAddr) -> io::Result<bool> {
+    let mut is_there = false;
+    // One that isn't there is answered with the listener at `local`, if there is one.
+    look_up(local, remote, |message| is_there = message.get(1).is_some_and(|&state| 1 << state != LISTEN))?;
+    Ok(is_there)
+}
+
+/// Shows what the kernel has of a connection, if it has any.
+fn look_up(local: SocketAddr, remote: SocketAddr, see: impl FnMut(&[u8])) -> io::Result<()> {
     let socket = socket(AddressFamily::NETLINK, SocketType::DGRAM, Some(netlink::SOCK_DIAG))?;
     let (family, id) = socket_id(local, remote);
     let mut request = about(SOCK_DIAG_BY_FAMILY, family, &id);
     request[HEADER + 2] = 1 << (INET_DIAG_INFO - 1);
     send(&socket, &request, SendFlags::empty())?;
-    let mut is_quiet = false;
-    let seen = receive(&socket, |message| {
-        let info = find(message.get(MESSAGE..).unwrap_or_default(), INET_DIAG_INFO);
-        let is_all_sent = info.is_some_and(|info| info.len() >= NOT_SENT + 4 && number_at(info, NOT_SENT) == 0);
-        is_quiet = message.get(1) == Some(&ESTABLISHED) && number_at(message, RECEIVED) == 0 && is_all_sent;
-    });
-    match seen {
-        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(false),
-        seen => seen.map(|()| is_quiet),
+    match receive(&socket, see) {
+        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(()),
+        seen => seen,
     }
 }
 

@@ -4,7 +4,9 @@ use std::io;
 use std::mem;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use super::layout::{RawFlow, RawKey};
+use aya::Pod;
+
+use super::layout::RawKey;
 
 /// Where to go on reading: the kernel's, and of no meaning to others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,16 +31,20 @@ struct BatchAttributes {
     flags: u64,
 }
 
-/// Some `count` entries.
+/// Some `count` entries, whose values have the size of `V`.
 ///
 /// # Errors
 /// Those of bpf(2).
-pub(super) fn read(map: BorrowedFd<'_>, from: Option<Place>, count: u32) -> io::Result<Batch<(RawKey, RawFlow)>> {
+pub(super) fn read<V: Pod + Default>(
+    map: BorrowedFd<'_>,
+    from: Option<Place>,
+    count: u32,
+) -> io::Result<Batch<(RawKey, V)>> {
     const BPF_MAP_LOOKUP_BATCH: libc::c_long = 24;
     let count = count.max(COUNT_MIN);
     let blank = RawKey { client: [0; 16], vip: [0; 16], client_port: [0; 2], vip_port: [0; 2] };
     let mut keys = vec![blank; count as usize];
-    let mut values = vec![RawFlow::default(); count as usize];
+    let mut values = vec![V::default(); count as usize];
     let start = from.map_or(0, |place| place.0);
     let mut next = 0u32;
     let mut attributes = BatchAttributes {

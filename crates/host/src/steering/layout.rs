@@ -154,6 +154,23 @@ pub(super) struct RawBirth {
     pub(super) unused: u32,
 }
 
+/// `enum replay_ends`, both of them.
+pub(super) const REPLAY_BOTH_END: u8 = 3;
+
+/// `struct replay`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct RawReplay {
+    pub(super) seen_ns: u64,
+    pub(super) sequence: u32,
+    pub(super) clock: u32,
+    pub(super) is_answered: u8,
+    pub(super) ends: u8,
+    pub(super) server_scale: u8,
+    pub(super) told_scale: u8,
+    pub(super) unused: [u8; 4],
+}
+
 /// `PLANTING_KIND`, `PLANTING_NUMBER`, and the bits of a planting's terms.
 pub(super) const PLANTING_KIND: u8 = 253;
 pub(super) const PLANTING_NUMBER: u16 = 0x6c74;
@@ -308,6 +325,8 @@ unsafe impl Pod for RawService {}
 unsafe impl Pod for RawCookieKey {}
 // SAFETY: as above.
 unsafe impl Pod for RawBirth {}
+// SAFETY: as above.
+unsafe impl Pod for RawReplay {}
 #[cfg(test)]
 impl Default for RawReply {
     fn default() -> RawReply {

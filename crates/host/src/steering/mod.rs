@@ -15,6 +15,7 @@ mod flows;
 mod held;
 mod layout;
 mod node;
+mod replays;
 mod replies;
 mod spread;
 #[cfg(test)]

@@ -14,11 +14,17 @@ use super::flows::FlowKey;
 use super::layout::{
     CLOSING_MARK, NO_LEASE, RawService, RawServiceKey, SERVICE_FOREIGN, SERVICE_MARKED, SERVICE_OWN, raw_ip, raw_port,
 };
+use super::replays::Replays;
 use super::replies::{Replies, Reply};
 use super::{Doing, Result};
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!("programs/node.o");
 static BORN_OBJECT: &[u8] = aya::include_bytes_aligned!("programs/node_born.o");
+static REPLAYED_OBJECT: &[u8] = aya::include_bytes_aligned!("programs/node_replayed.o");
+
+/// Maps that are pinned, with their sizes as the objects have them.
+const MAPS: [(&str, Option<u32>); 3] = [("services", None), ("lease", None), ("node_counters", None)];
+const BORN_MAPS: [(&str, Option<u32>); 2] = [("births", None), ("replies", None)];
 
 /// An address that this server answers for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,6 +67,8 @@ pub struct NodeCounters {
     pub given: u64,
     /// Connections that had begun elsewhere and go on at a foreign server here.
     pub planted: u64,
+    /// Handshakes that the kernel has had with the programs, in clients' places.
+    pub replayed: u64,
 }
 
 /// See the module.
@@ -73,6 +81,7 @@ pub struct Node {
     counters: PerCpuArray<MapData, u64>,
     births: Option<Births>,
     pub(super) replies: Option<Replies>,
+    pub(super) replays: Option<Replays>,
 }
 
 impl Node {
@@ -82,8 +91,7 @@ impl Node {
     /// # Errors
     /// Not allowed ([`super::Error::Forbidden`]), no BPF file system, an older kernel than 5.10.
     pub fn load(directory: &Path) -> Result<Node> {
-        let maps = [("services", None), ("lease", None), ("node_counters", None)];
-        Node::new(Programs::load(OBJECT, directory, &maps)?, None)
+        Node::new(Programs::load(OBJECT, directory, &MAPS)?, None, None)
     }
 
     /// As [`Node::load`], with programs by which connections begin here ([`Node::birth`]).
@@ -91,18 +99,33 @@ impl Node {
     /// # Errors
     /// As [`Node::load`], or an older kernel than 6.9.
     pub fn load_for_births(directory: &Path, key: CookieKey) -> Result<Node> {
-        let maps = [("services", None), ("lease", None), ("node_counters", None), ("births", None), ("replies", None)];
-        let mut programs = Programs::load(&for_this_kernel(BORN_OBJECT)?, directory, &maps)?;
-        let births = Births::new(&mut programs, key)?;
-        let replies = Replies::new(&mut programs)?;
-        Node::new(programs, Some((births, replies)))
+        let maps: Vec<_> = MAPS.into_iter().chain(BORN_MAPS).collect();
+        Node::born(Programs::load(&for_this_kernel(BORN_OBJECT)?, directory, &maps)?, key, false)
     }
 
-    fn new(mut programs: Programs, born: Option<(Births, Replies)>) -> Result<Node> {
+    /// As [`Node::load_for_births`], with programs that make a server's listener the offer of a connection which its client has made before, as the kernel can't be
+    /// handed one, and translate its packets from then on. Connections begin at servers that aren't leat only. Entries need a [`Node::sweep`] now and then.
+    ///
+    /// # Errors
+    /// As [`Node::load`], or an older kernel than 5.11.
+    pub fn load_for_replays(directory: &Path, key: CookieKey) -> Result<Node> {
+        let maps: Vec<_> = MAPS.into_iter().chain(BORN_MAPS).chain([("replays", None)]).collect();
+        Node::born(Programs::load(REPLAYED_OBJECT, directory, &maps)?, key, true)
+    }
+
+    fn born(mut programs: Programs, key: CookieKey, replays: bool) -> Result<Node> {
+        let births = Births::new(&mut programs, key)?;
+        let replies = Replies::new(&mut programs)?;
+        let replays = if replays { Some(Replays::new(&mut programs)?) } else { None };
+        Node::new(programs, Some((births, replies)), replays)
+    }
+
+    fn new(mut programs: Programs, born: Option<(Births, Replies)>, replays: Option<Replays>) -> Result<Node> {
         let (births, replies) = born.unzip();
         Ok(Node {
             births,
             replies,
+            replays,
             services: HashMap::try_from(programs.map("services")?).doing(|| "map of services".to_owned())?,
             needs_no_lease: false,
             lease: Array::try_from(programs.map("lease")?).doing(|| "map of the lease".to_owned())?,
@@ -199,6 +222,20 @@ impl Node {
         self.births.is_some()
     }
 
+    /// Whether connections begin here by handshakes that are replayed.
+    #[must_use]
+    pub fn has_replays(&self) -> bool {
+        self.replays.is_some()
+    }
+
+    /// Forgets connections that have ended, of those whose handshakes were replayed. Returns how many are left.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn sweep(&mut self) -> Result<usize> {
+        self.replays.as_mut().map_or(Ok(0), Replays::sweep)
+    }
+
     /// Notes from now on what is said on connections of servers that aren't leat ([`Node::last_reply`]), or doesn't.
     ///
     /// # Errors
@@ -262,6 +299,7 @@ impl Node {
             unheard: count(9)?,
             given: count(10)?,
             planted: count(11)?,
+            replayed: count(12)?,
         })
     }
 

@@ -2,6 +2,7 @@
 
 mod births;
 mod foreign;
+mod replays;
 mod spread;
 
 use std::net::{IpAddr, SocketAddr};
@@ -633,20 +634,37 @@ fn past_the_lease_the_end_of_what_is_over_is_acknowledged() {
 #[ignore = "a measurement"]
 fn costs_of_a_node() {
     in_namespace("node-costs", |path| {
-        let mut node = Node::load_for_births(path, CookieKey::new([7; 16])).unwrap();
-        let foreign = Some("127.0.0.1:8080".parse().unwrap());
-        node.add_service(&Service { vip: VIP4.parse().unwrap(), own: None, marked: false, foreign }).unwrap();
-        for (program, from, to, payload) in [
-            ("node_egress", VIP4, CLIENT4, 0),
-            ("node_ingress", CLIENT4, VIP4, 0),
-            ("node_ingress", CLIENT4, VIP4, 100),
-        ] {
-            let mut segment = Segment::new(from, to, ACK, 1000);
-            segment.payload = vec![0; payload];
-            let frame = segment.frame();
-            let options = TestRunOptions { data_in: Some(&frame), repeat: 1_000_000, ..TestRunOptions::default() };
-            let time = node.programs.classifier(program).unwrap().test_run(options).unwrap().duration;
-            println!("{program} of another server, {payload} bytes: {time:?} a packet");
+        assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success());
+        let server = "127.0.0.1:80";
+        let (listener, at) = (std::net::TcpListener::bind(server).unwrap(), server.parse().unwrap());
+        let client = std::net::TcpStream::connect(server).unwrap();
+        let _server = listener.accept().unwrap();
+        let port = client.local_addr().unwrap().to_string();
+        for is_replayed in [false, true] {
+            let key = CookieKey::new([7; 16]);
+            let load = if is_replayed { Node::load_for_replays } else { Node::load_for_births };
+            let mut node = load(&path.join(is_replayed.to_string()), key).unwrap();
+            node.add_service(&Service { vip: at, own: None, marked: false, foreign: Some(at) }).unwrap();
+            for (program, from, to, payload) in [
+                ("node_egress", server, &*port, 1400),
+                ("node_ingress", &*port, server, 0),
+                ("node_ingress", &*port, server, 100),
+            ] {
+                let segment = Segment { timestamp: Some(1), ..Segment::new(from, to, ACK, 1000) };
+                let segment = Segment { payload: vec![0; payload], ..segment };
+                if let Some(replays) = &mut node.replays {
+                    let key = if program == "node_ingress" {
+                        segment.key()
+                    } else {
+                        FlowKey { client: segment.to, vip: segment.from }
+                    };
+                    replays.put(key, layout::RawReplay { sequence: 1, clock: 1, is_answered: 1, ..Default::default() });
+                }
+                let frame = segment.frame();
+                let options = TestRunOptions { data_in: Some(&frame), repeat: 1_000_000, ..TestRunOptions::default() };
+                let time = node.programs.classifier(program).unwrap().test_run(options).unwrap().duration;
+                println!("{program} of another server, {payload} bytes, replayed {is_replayed}: {time:?} a packet");
+            }
         }
     });
 }

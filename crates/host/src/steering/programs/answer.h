@@ -20,8 +20,8 @@ struct {
 
 /* A SYN's header and that of its answer: too much for the stack. */
 struct headers {
-	__u8 old[TCP_HEADER_MAX];
-	__u8 new[TCP_HEADER_MAX];
+	__u8 old[64];
+	__u8 new[64];
 };
 
 struct {
@@ -123,8 +123,8 @@ static __noinline int answer_syn(struct __sk_buff *skb, const struct packet *pac
 	if (bpf_check_mtu(skb, 0, &mtu, 0, 0) < 0 && !mtu)
 		return 0;
 	__builtin_memset(headers, 0, sizeof(*headers));
-	AS_IT_IS(old_bytes);
-	if (old_bytes < sizeof(struct tcphdr) || old_bytes > TCP_HEADER_MAX || bpf_skb_load_bytes(skb, l4, headers->old, old_bytes) < 0)
+	if (old_bytes < sizeof(struct tcphdr) || old_bytes > TCP_HEADER_MAX ||
+	    bpf_skb_load_bytes(skb, l4, headers->old, WITHIN(old_bytes, sizeof(headers->old))) < 0)
 		return 0;
 	__u32 client_isn = bpf_ntohl(packet->tcp.seq);
 	__u32 timestamp = (now_ms() & ~OPTIONS_MASK) | pack_options(&options, packet->is_ipv4);
@@ -139,7 +139,7 @@ static __noinline int answer_syn(struct __sk_buff *skb, const struct packet *pac
 	/* Not among what has changed: it's corrected by what has. */
 	tcp->check = packet->tcp.check;
 	write_options(headers->new + sizeof(struct tcphdr), &options, mtu - (l4 - ETH_HLEN) - sizeof(struct tcphdr), timestamp);
-	__s64 difference = bpf_csum_diff((__be32 *)headers->old, TCP_HEADER_MAX, (__be32 *)headers->new, TCP_HEADER_MAX, 0);
+	__s64 difference = bpf_csum_diff((__be32 *)headers->old, sizeof(headers->old), (__be32 *)headers->new, sizeof(headers->new), 0);
 	if (difference < 0 || bpf_skb_change_tail(skb, l4 + SYN_ACK_BYTES, 0) < 0)
 		return 0;
 	/* From here on it isn't the SYN any more. Turning the addresses round changes no sum. */

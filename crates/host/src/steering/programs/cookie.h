@@ -34,6 +34,9 @@ struct handshake {
 /* The compiler forgets what it knows of a number, and so compares that very one where the verifier is to learn its bounds. */
 #define AS_IT_IS(number) asm volatile("" : "+r"(number))
 
+/* A number that was found to be 1 to `max`, a power of two. Before Linux 6.11 the verifier doesn't see that where the compiler has compared it less one. */
+#define WITHIN(number, max) ({ AS_IT_IS(number); (((number) - 1) & ((max) - 1)) + 1; })
+
 #define NO_WINDOW_SCALE 15
 #define WINDOW_SCALE_MAX 14
 #define OPTIONS_BITS 7
@@ -165,10 +168,8 @@ static __always_inline __u32 read_number(const __u8 *bytes, __u32 at)
 }
 
 /* Returns 0 behind the last option. What follows the options is zero. */
-static __noinline int read_option(struct option_reader *reader)
+static __always_inline int read_option(struct option_reader *reader)
 {
-	if (!reader)
-		return 0;
 	struct syn_options *options = &reader->options;
 	__u32 at = reader->at & 63;
 	__u8 kind = reader->bytes[at], size = reader->bytes[(at + 1) & 63], value = reader->bytes[(at + 2) & 63];
@@ -193,6 +194,12 @@ static __noinline int read_option(struct option_reader *reader)
 	return at + size < TCP_OPTIONS_MAX;
 }
 
+/* A step of `bpf_loop`: ends it by 1. In a loop of the compiler's, the verifier of kernels before Linux 6.4 follows each way through each option to its end. */
+static int read_next_option(__u32 step, struct option_reader **reader)
+{
+	return !read_option(*reader);
+}
+
 static __noinline int read_options(struct __sk_buff *skb, const struct packet *packet, struct syn_options *options)
 {
 	__u32 zero = 0;
@@ -203,14 +210,11 @@ static __noinline int read_options(struct __sk_buff *skb, const struct packet *p
 	reader->options.window_scale = NO_WINDOW_SCALE;
 	reader->options.mss = packet->is_ipv4 ? 536 : 1220;
 	__u64 length = packet->tcp.doff * 4ULL - sizeof(struct tcphdr);
-	AS_IT_IS(length);
 	if (length < 1 || length > TCP_OPTIONS_MAX)
 		return 0;
-	if (bpf_skb_load_bytes(skb, packet->l4 + sizeof(struct tcphdr), reader->bytes, length) < 0)
+	if (bpf_skb_load_bytes(skb, packet->l4 + sizeof(struct tcphdr), reader->bytes, WITHIN(length, sizeof(reader->bytes))) < 0)
 		return 0;
-	for (int i = 0; i < TCP_OPTIONS_MAX; i++)
-		if (!read_option(reader))
-			break;
+	bpf_loop(TCP_OPTIONS_MAX, read_next_option, &reader, 0);
 	*options = reader->options;
 	return 1;
 }

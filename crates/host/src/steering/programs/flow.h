@@ -177,6 +177,26 @@ struct birth {
 	__u32 unused;
 };
 
+/* So many connections at most have had their handshakes replayed at a node. */
+#define REPLAYS_MAX (1 << 18)
+
+enum replay_ends {
+	REPLAY_CLIENT_ENDS = 1,
+	REPLAY_SERVER_ENDS = 2,
+};
+
+/* A connection at a server whose kernel has had its handshake with the node's program: by how much it differs from what its client takes part in. */
+struct replay {
+	__u64 seen_ns;      /* of its client's last packet; CLOCK_MONOTONIC, to a tick */
+	__u32 sequence;     /* the server's numbers less those that its client has been told; before the answer, the number that its client began with */
+	__u32 clock;        /* the same of timestamps */
+	__u8 is_answered;   /* the kernel has answered the SYN */
+	__u8 ends;          /* who has said goodbye: `replay_ends` */
+	__u8 server_scale;  /* of the windows that the server tells */
+	__u8 told_scale;    /* and of those that its client is told */
+	__u8 unused[4];
+};
+
 /* An option for experiments (RFC 6994): kind, length, and a number that says whose. */
 #define PLANTING_KIND 253
 #define PLANTING_NUMBER 0x6c74
@@ -300,6 +320,7 @@ enum node_counter {
 	UNHEARD,       /* connections that would have begun at a foreign server that doesn't listen */
 	GIVEN,         /* packets of a connection that another server has been given: dropped */
 	PLANTED,       /* connections that began here, and had begun elsewhere */
+	REPLAYED,      /* handshakes that the kernel has had with the program, in a client's place */
 	NODE_COUNTERS
 };
 

@@ -2,12 +2,18 @@
  * would harm one that somebody else holds. */
 #include <stddef.h>
 
+#include "packet.h"
+
+COUNTERS(node_counters, NODE_COUNTERS)
+
 #ifdef WITH_BIRTHS
+#ifdef WITH_REPLAYS
+#include "replay.h"
+#else
 #include "born.h"
+#endif
 #include "planted.h"
 #include "replies.h"
-#else
-#include "packet.h"
 #endif
 
 struct {
@@ -24,8 +30,6 @@ struct {
 	__type(key, __u32);
 	__type(value, __u64);
 } lease SEC(".maps");
-
-COUNTERS(node_counters, NODE_COUNTERS)
 
 static __always_inline int drop(__u32 why)
 {
@@ -82,6 +86,32 @@ static __always_inline void note_course(const struct packet *packet)
 	course->next = bpf_ntohl(packet->tcp.seq) + packet->payload;
 }
 
+#ifdef WITH_REPLAYS
+#define REPLAYS 1
+#else
+#define REPLAYS 0
+
+static __always_inline __u32 rounds_of(const struct __sk_buff *skb)
+{
+	return 0;
+}
+
+static __always_inline int end_handshake(struct __sk_buff *skb, const struct packet *packet, int kind, const struct service *service)
+{
+	return TC_ACT_SHOT;
+}
+
+static __always_inline int translate_inward(struct __sk_buff *skb, const struct packet *packet)
+{
+	return 1;
+}
+
+static __always_inline int translate_outward(struct __sk_buff *skb)
+{
+	return 1;
+}
+#endif
+
 #ifdef WITH_BIRTHS
 /* Connections that began here, the last of each client's port. */
 struct {
@@ -130,6 +160,8 @@ static __noinline int begin(struct __sk_buff *skb, const struct packet *packet, 
 	if (!packet || !service)
 		return TC_ACT_UNSPEC;
 	__u32 is_foreign = service->flags & SERVICE_FOREIGN;
+	if (REPLAYS && !is_foreign)
+		return kind == SOCKET_OVER ? TC_ACT_UNSPEC : drop(STRAY);
 	set_key(&key, packet);
 	const struct birth *last = bpf_map_lookup_elem(&births, &key);
 	int is_planted = 0;
@@ -160,12 +192,13 @@ static __noinline int begin(struct __sk_buff *skb, const struct packet *packet, 
 	}
 	if (bpf_map_update_elem(&births, &key, &birth, BPF_ANY) < 0)
 		return drop(STRAY);
+	/* Before it's given: then it may be another packet. */
+	if (is_watching())
+		note_request(skb, packet, 1);
 	if (give_to_listener(skb, packet, &handshake, service)) {
 		count(is_planted ? PLANTED : BORN);
 		if (is_foreign)
 			note_course(packet);
-		if (is_watching())
-			note_request(skb, packet, 1);
 		return TC_ACT_UNSPEC;
 	}
 	if (!is_foreign)
@@ -242,7 +275,7 @@ SEC("classifier")
 int node_ingress(struct __sk_buff *skb)
 {
 	struct packet packet;
-	int goes = goes_on(skb);
+	int goes = !REPLAYS && goes_on(skb);
 	if (goes && !is_watching()) {
 		count(RECEIVED);
 		return TC_ACT_UNSPEC;
@@ -270,20 +303,26 @@ int node_ingress(struct __sk_buff *skb)
 		count(RESTORED);
 	}
 	int kind = find_socket(skb, &packet);
+	if (rounds_of(skb))
+		return end_handshake(skb, &packet, kind, service);
 	if (service->flags & SERVICE_FOREIGN) {
 		/* What the server has closed already may be waiting for this: the kernel counts it with those that are over. */
 		if ((packet.tcp.fin || packet.tcp.rst) && (kind == SOCKET_CONNECTION || kind == SOCKET_OVER))
 			is_over(&packet, 0);
-		else if (kind == SOCKET_CONNECTION)
+		else if (kind == SOCKET_CONNECTION && !REPLAYS)
 			note_course(&packet);
 		if (kind == SOCKET_CONNECTION && is_watching())
 			note_request(skb, &packet, 0);
 	}
 	/* Without a connection the kernel would reset it: it may be about to be taken, or just have been given. */
-	if (kind == SOCKET_NONE || (kind != SOCKET_CONNECTION && !packet.tcp.syn))
-		return begin(skb, &packet, kind, service);
-	count(RECEIVED);
-	return TC_ACT_UNSPEC;
+	if (kind == SOCKET_NONE || (kind != SOCKET_CONNECTION && !packet.tcp.syn)) {
+		int verdict = begin(skb, &packet, kind, service);
+		if (verdict != TC_ACT_UNSPEC)
+			return verdict;
+	} else {
+		count(RECEIVED);
+	}
+	return translate_inward(skb, &packet) ? TC_ACT_UNSPEC : drop(STRAY);
 }
 
 /* Whether it ends or resets a connection, or isn't simple. */
@@ -300,6 +339,9 @@ int node_egress(struct __sk_buff *skb)
 	struct packet packet;
 	__u32 zero = 0;
 	__u64 *until_ns = bpf_map_lookup_elem(&lease, &zero);
+	/* First, so that all else sees what its client does. */
+	if (!translate_outward(skb))
+		return TC_ACT_SHOT;
 	if (is_watching() && note_reply(skb))
 		return drop(GIVEN);
 	/* What foreign servers say is looked at only where it may end something. */

@@ -170,7 +170,7 @@ enum socket_kind {
 	SOCKET_OVER, /* in TIME_WAIT */
 };
 
-static __always_inline int find_socket(struct __sk_buff *skb, const struct packet *packet)
+static __noinline int find_socket(struct __sk_buff *skb, const struct packet *packet)
 {
 	struct bpf_sock_tuple tuple = {};
 	__u32 size;

@@ -101,22 +101,16 @@ static __noinline int note_reply(struct __sk_buff *skb)
 	if (!packet.payload || (__s32)(sequence + packet.payload - reply->end) <= 0)
 		return 0;
 	if (reply->is_awaited) {
-		__u64 bytes = packet.payload;
-		AS_IT_IS(bytes);
-		if (bytes > REPLY_BYTES_MAX)
-			bytes = REPLY_BYTES_MAX;
-		if (bytes < 1 || bpf_skb_load_bytes(skb, payload_at, reply->head, bytes) < 0)
+		__u64 bytes = packet.payload > REPLY_BYTES_MAX ? REPLY_BYTES_MAX : packet.payload;
+		if (bpf_skb_load_bytes(skb, payload_at, reply->head, WITHIN(bytes, REPLY_BYTES_MAX)) < 0)
 			bytes = 0;
 		reply->bytes = bytes;
 		reply->begin = sequence;
 		reply->is_awaited = 0;
 	}
 	reply->end = sequence + packet.payload;
-	__u64 tail = packet.payload;
-	AS_IT_IS(tail);
-	if (tail > TAIL_BYTES)
-		tail = TAIL_BYTES;
-	if (tail < 1 || bpf_skb_load_bytes(skb, payload_at + packet.payload - tail, reply->tail, tail) < 0)
+	__u64 tail = packet.payload > TAIL_BYTES ? TAIL_BYTES : packet.payload;
+	if (bpf_skb_load_bytes(skb, payload_at + packet.payload - tail, reply->tail, WITHIN(tail, TAIL_BYTES)) < 0)
 		tail = 0;
 	reply->tail_bytes = tail;
 	return 0;

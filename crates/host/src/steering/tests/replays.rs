@@ -1,0 +1,280 @@
+//! Connections at servers that aren't leat whose handshakes are replayed.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
+
+use super::born::Options;
+use super::layout::RawReplay;
+use super::transplant::Planting;
+use super::*;
+use crate::tap::{self, Tap};
+use leat_logic::handoff::WindowScale;
+
+const KEY: [u8; 16] = [7; 16];
+
+fn shell(command: &str) {
+    assert!(Command::new("sh").args(["-c", command]).status().unwrap().success(), "{command}");
+}
+
+/// Where a frame's TCP header begins.
+fn tcp_at(frame: &[u8]) -> usize {
+    if frame[12..14] == [0x08, 0x00] { 34 } else { 54 }
+}
+
+fn number(frame: &[u8], at: usize) -> u32 {
+    let at = tcp_at(frame) + at;
+    u32::from_be_bytes(frame[at..at + 4].try_into().unwrap())
+}
+
+/// What follows the timestamps, as an option has it, and its sum right.
+fn with_options(segment: &Segment, options: &[u8]) -> Vec<u8> {
+    let mut frame = Segment { payload: options.to_vec(), ..segment.clone() }.frame();
+    let tcp = tcp_at(&frame);
+    frame[tcp + 12] = ((32 + options.len() / 4 * 4) as u8 / 4) << 4;
+    frame[tcp + 16..tcp + 18].fill(0);
+    let sum = checksum(&[&pseudo_header(segment.from.ip(), segment.to.ip(), 6, frame.len() - tcp), &frame[tcp..]]);
+    frame[tcp + 16..tcp + 18].copy_from_slice(&sum.to_be_bytes());
+    frame
+}
+
+/// A packet as it leaves, whose sum is right.
+fn pass(node: &mut Node, program: &str, frame: &[u8]) -> Vec<u8> {
+    let (verdict, out) = run_program(&mut node.programs, program, frame);
+    assert_eq!(verdict, PASS);
+    let (ip, tcp) = out.split_at(tcp_at(&out));
+    let addresses = if ip.len() == 34 { &ip[26..] } else { &ip[22..] };
+    assert_eq!(checksum(&[addresses, &[0, 0, 0, 6], &(tcp.len() as u32).to_be_bytes(), tcp]), 0);
+    out
+}
+
+/// Packets get the numbers, clocks and windows that their readers take for the other side's, and sums stay right.
+#[test]
+fn each_packet_is_translated_for_who_reads_it() {
+    in_namespace("translated", |path| {
+        shell("ip link set lo up");
+        let mut node = Node::load_for_replays(path, CookieKey::new(KEY)).unwrap();
+        for server in ["127.0.0.1:80", "[::1]:80"] {
+            let at = server.parse().unwrap();
+            let listener = TcpListener::bind(server).unwrap();
+            node.add_service(&Service { vip: at, own: None, marked: false, foreign: Some(at) }).unwrap();
+            let client = TcpStream::connect(server).unwrap();
+            let _server = listener.accept().unwrap();
+            let port = client.local_addr().unwrap().to_string();
+            // Numbers pass their end.
+            let (sequence, clock) = (0xffff_f000, 0x1000_0000);
+            let raw =
+                RawReplay { sequence, clock, is_answered: 1, server_scale: 9, told_scale: 7, ..RawReplay::default() };
+            let says = Segment {
+                acknowledged: 9000,
+                timestamp: Some(77),
+                payload: b"GET".to_vec(),
+                ..Segment::new(&port, server, ACK, 1000)
+            };
+            let replies = Segment { window: 100, ..Segment::new(server, &port, ACK, 9000) };
+            let frame = says.frame();
+            assert!(pass(&mut node, "node_ingress", &frame) == frame, "{server}: it's of the kernel's own handshake");
+            node.replays.as_mut().unwrap().put(says.key(), raw);
+            let mut pass = |program: &str, frame: &[u8]| pass(&mut node, program, frame);
+
+            // In: what the client has of the server's.
+            let frame = pass("node_ingress", &says.frame());
+            assert_eq!((number(&frame, 4), number(&frame, 8)), (1000, 9000u32.wrapping_add(sequence)));
+            assert_eq!((number(&frame, 24), number(&frame, 28)), (77, clock));
+            let sack = [[1, 1, 5, 18], 10_000u32.to_be_bytes(), 11_000u32.to_be_bytes()].concat();
+            let sack = [sack, [12_000u32.to_be_bytes(), 13_000u32.to_be_bytes()].concat()].concat();
+            let frame = pass("node_ingress", &with_options(&says, &sack));
+            let edges = [36, 40, 44, 48].map(|at| number(&frame, at).wrapping_sub(sequence));
+            assert_eq!((edges, number(&frame, 28)), ([10_000, 11_000, 12_000, 13_000], clock));
+            assert_eq!(number(&frame, 32), 0x0101_0512);
+            let bare = pass("node_ingress", &Segment { timestamp: None, ..says.clone() }.frame());
+            assert_eq!((number(&bare, 8), &bare[tcp_at(&bare) + 20..]), (9000u32.wrapping_add(sequence), &b"GET"[..]));
+
+            // Out: the server's numbers, its clock and its window, which it tells in larger units.
+            for timestamp in [None, Some(99u32)] {
+                let frame = pass("node_egress", &Segment { timestamp, ..replies.clone() }.frame());
+                assert_eq!(number(&frame, 4), 9000u32.wrapping_sub(sequence));
+                assert_eq!(number(&frame, 12) & 0xffff, 400);
+                assert!(timestamp.is_none_or(|own| number(&frame, 24) == own.wrapping_sub(clock)));
+            }
+            let frame = pass("node_egress", &Segment { window: u16::MAX, ..replies.clone() }.frame());
+            assert_eq!(number(&frame, 12) & 0xffff, 0xffff, "no more than it can say");
+        }
+    });
+}
+
+/// A client whose packets this test writes, in front of a server of this namespace's.
+struct Client {
+    tap: Tap,
+    planting: Planting,
+    ethernet: [u8; 14],
+}
+
+impl Client {
+    fn send(&self, flags: u8, (sequence, acknowledged): (u32, u32), stamps: (u32, u32), payload: &[u8]) {
+        let payload = payload.to_vec();
+        let of = Segment { acknowledged, timestamp: Some(stamps.0), payload, ..self.segment(flags, sequence) };
+        let mut frame = of.frame();
+        let tcp = tcp_at(&frame);
+        frame[tcp + 28..tcp + 32].copy_from_slice(&stamps.1.to_be_bytes());
+        frame[tcp + 16..tcp + 18].fill(0);
+        let sum = checksum(&[&pseudo_header(of.from.ip(), of.to.ip(), 6, frame.len() - tcp), &frame[tcp..]]);
+        frame[tcp + 16..tcp + 18].copy_from_slice(&sum.to_be_bytes());
+        frame[..14].copy_from_slice(&self.ethernet);
+        self.tap.write(&[&[0; tap::OFFLOADS][..], &frame].concat());
+    }
+
+    fn segment(&self, flags: u8, sequence: u32) -> Segment {
+        let FlowKey { client, vip } = self.planting.key;
+        Segment::new(&client.to_string(), &vip.to_string(), flags, sequence)
+    }
+
+    /// The next TCP packet that the server sends.
+    fn hears(&self) -> Vec<u8> {
+        let mut buffer = vec![0; tap::FRAME_BYTES_MAX];
+        loop {
+            Tap::wait([&self.tap, &self.tap], Some(Duration::from_secs(10))).unwrap();
+            let frame = &self.tap.read(&mut buffer).expect("the server says something")[tap::OFFLOADS..];
+            let protocol = if frame[12..14] == [0x08, 0x00] { frame.get(23) } else { frame.get(20) };
+            if matches!(frame[12..14], [0x08, 0x00] | [0x86, 0xdd]) && protocol == Some(&6) {
+                return frame.to_vec();
+            }
+        }
+    }
+}
+
+/// A connection that is expected, whose reads don't wait for ever.
+fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
+    listener.set_nonblocking(true).unwrap();
+    let began = crate::clock::now();
+    let accepted = std::iter::repeat_with(|| listener.accept()).find(|accepted| {
+        assert!(crate::clock::now() < began.after(Duration::from_secs(10)), "no connection has come");
+        accepted.is_ok()
+    });
+    let (end, peer) = accepted.unwrap().unwrap();
+    end.set_nonblocking(false).unwrap();
+    end.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    (end, peer)
+}
+
+/// Of a server's packet: sequence number, what it acknowledges, flags, and the clocks of both.
+fn facts(frame: &[u8]) -> (u32, u32, u8, (u32, u32)) {
+    let at = tcp_at(frame);
+    let stamps = if frame[at + 12] >> 4 >= 8 { (number(frame, 24), number(frame, 28)) } else { (0, 0) };
+    (number(frame, 4), number(frame, 8), frame[at + 13], stamps)
+}
+
+/// The kernel has the whole handshake with the program, and the client none of it: what it began elsewhere goes on at the server, which sees it.
+#[test]
+fn a_server_goes_on_with_what_its_client_has_begun_elsewhere() {
+    in_namespace("replayed", |path| {
+        shell("ip link set lo up; sysctl -qw net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.default.rp_filter=0");
+        let mut node = Node::load_for_replays(path, CookieKey::new(KEY)).unwrap();
+        for (client, vip, server) in [(CLIENT4, VIP4, "127.0.0.1:8080"), (CLIENT6, VIP6, "[::1]:8080")] {
+            let foreign = Some(server.parse().unwrap());
+            node.add_service(&Service { vip: vip.parse().unwrap(), own: None, marked: false, foreign }).unwrap();
+            let tap = Tap::make(b"client%d").unwrap();
+            let (name, of) = (tap.name(), Segment::new(client, vip, ACK, 5000));
+            let (client_ip, vip_ip) = (of.from.ip(), of.to.ip());
+            shell(&format!(
+                "ip link set {name} address 02:00:00:00:00:01 up; ip addr add {vip_ip} dev lo; \
+                 ip route replace {client_ip} dev {name}; ip neigh replace {client_ip} lladdr 02:00:00:00:00:02 dev {name}"
+            ));
+            node.attach(name).unwrap();
+            let ethernet = [&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2], &of.frame()[12..14]].concat().try_into().unwrap();
+            let (sequence, acknowledged, window, stamps) = (5000, 9000, 1000, Some((123, 456)));
+            let options = Options { mss: 1440, window_scale: Some(WindowScale { send: 7, receive: 7 }), sack: true };
+            let planting = Planting { key: of.key(), sequence, acknowledged, window, stamps, options, ethernet };
+            let client = Client { tap, planting, ethernet };
+            let began = |payload: &[u8]| {
+                let frames = client.planting.frames(payload, CookieKey::new(KEY), false, crate::clock::now());
+                frames.iter().for_each(|frame| client.tap.write(frame));
+            };
+
+            // Nobody listens: it's refused, by the number that its client expects.
+            began(b"GET");
+            let (at, _, flags, _) = facts(&client.hears());
+            assert_eq!((at, flags & RST), (9000, RST), "{vip}");
+
+            let listener = TcpListener::bind(server).unwrap();
+            // What was made in the same millisecond would be what was refused.
+            let refused = crate::clock::now();
+            while crate::clock::now() < refused.after(Duration::from_millis(2)) {}
+            let long = [b'x'; 2000];
+            began(&long);
+            let (mut end, peer) = accept(&listener);
+            assert_eq!((peer, end.local_addr().unwrap()), (of.from, of.to));
+            let mut read = [0; 2000];
+            end.read_exact(&mut read).unwrap();
+            assert!(read == long, "{vip}");
+            let mut heard = facts(&client.hears());
+            while heard.1 != 7000 {
+                assert_eq!((heard.0, heard.2), (9000, ACK), "{vip}: only what has come is acknowledged");
+                heard = facts(&client.hears());
+            }
+            assert!(heard.3.0.wrapping_sub(456) < 10_000, "its clock goes on from what the client was told: {heard:?}");
+            end.write_all(b"hello").unwrap();
+            let (at, to, _, (clock, echo)) = facts(&client.hears());
+            assert_eq!((at, to, echo), (9000, 7000, 123), "{vip}");
+            // What it acknowledges frees the server's queue, and what it says is heard.
+            client.send(ACK, (7000, 9005), (124, clock), b"more");
+            end.read_exact(&mut read[..4]).unwrap();
+            assert_eq!(&read[..4], b"more");
+            assert!(crate::connections::is_quiet(of.to, of.from).unwrap(), "{vip}");
+
+            // Both say goodbye, the server first; its kernel still answers the client's repeated.
+            drop(end);
+            let goodbye = std::iter::from_fn(|| Some(facts(&client.hears()))).find(|heard| heard.2 & FIN != 0).unwrap();
+            assert_eq!((goodbye.0, goodbye.1), (9005, 7004), "{vip}");
+            for _ in 0..2 {
+                client.send(FIN | ACK, (7004, 9006), (125, goodbye.3.0), b"");
+                let last = std::iter::from_fn(|| Some(facts(&client.hears()))).find(|heard| heard.1 == 7005).unwrap();
+                assert_eq!((last.0, last.2), (9006, ACK), "{vip}");
+            }
+            assert_eq!(node.sweep().unwrap(), 1, "the client may not have heard it");
+            node.replays.as_mut().unwrap().age(of.key(), Duration::from_secs(16));
+            assert_eq!(node.sweep().unwrap(), 0);
+        }
+        let counters = node.counters().unwrap();
+        assert_eq!((counters.planted, counters.unheard, counters.replayed), (2, 2, 2));
+    });
+}
+
+/// What is silent is kept as long as its kernel has it.
+#[test]
+fn what_was_replayed_is_forgotten_when_it_is_over() {
+    in_namespace("replays-over", |path| {
+        shell("ip link set lo up");
+        let mut node = Node::load_for_replays(path, CookieKey::new(KEY)).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:80").unwrap();
+        let client = TcpStream::connect("127.0.0.1:80").unwrap();
+        let server = listener.accept().unwrap().0;
+        let key = FlowKey { client: client.local_addr().unwrap(), vip: client.peer_addr().unwrap() };
+        let gone = FlowKey { client: CLIENT4.parse().unwrap(), vip: VIP4.parse().unwrap() };
+        let replays = node.replays.as_mut().unwrap();
+        let is_kept = |key, seconds, ends, is_answered: u8| {
+            replays.put(key, RawReplay { ends, is_answered, ..RawReplay::default() });
+            replays.age(key, Duration::from_secs(seconds));
+            replays.sweep().unwrap() == 1
+        };
+        let mut is_kept = is_kept;
+        for (key, seconds, ends, is_answered, kept) in [
+            (key, 3600, 0, 1, true),
+            (key, 3600, 1, 1, true),
+            (key, 14, 3, 1, true),
+            (key, 16, 3, 1, false),
+            (key, 16, 0, 0, false),
+            (gone, 59, 0, 1, true),
+            (gone, 61, 0, 1, false),
+        ] {
+            assert_eq!(is_kept(key, seconds, ends, is_answered), kept, "{seconds} s, {ends}, {is_answered}");
+            if kept {
+                assert!(!is_kept(key, 16, 3, 1));
+            }
+        }
+        for end in [server, client] {
+            crate::socket::reset_on_close(end.as_raw_fd());
+        }
+        assert!(!is_kept(key, 61, 0, 1), "its kernel has it no more");
+    });
+}
