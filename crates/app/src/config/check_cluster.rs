@@ -338,6 +338,10 @@ fn nodes(judge: &mut Judge<'_>) {
         addresses(judge, index, &span);
         if !node.server.is_empty() {
             server(judge, index, &span);
+        } else if node.replay {
+            let span = item_in(judge, &["cluster", "node"], index, "replay", 0).unwrap_or(span);
+            let message = format!("node `{}`: `replay` counts for nothing without `for`", node.name);
+            judge.warning(span, message, "take it out: leat's own nodes need no other handshake");
         }
     }
 }

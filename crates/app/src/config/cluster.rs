@@ -261,6 +261,10 @@ section! {
         /// Where the policy goes by content, or nodes have `hosts` or `paths`, a connection goes on at another such server as its next request belongs there.
         /// `leat node --for` says the same.
         server ("for"): Vec<SocketAddr> = ListOf(ADDRESS), Toml("[]");
+        /// Connections begin at the server of `for` as they do on kernels before Linux 6.9, by a handshake that the node's program has with it in the client's
+        /// place, also where the kernel could be handed them. Each packet is translated then. For trying out what such kernels do. A node's own file counts, when
+        /// its process starts.
+        replay: bool = Flag, Toml("false");
         /// Whether there is a router between the dispatcher and it. Packets to it then carry its own address on their way.
         routed: bool = Flag, Toml("false");
     }

@@ -1,12 +1,13 @@
 //! Nodes whose server isn't leat: Debian's nginx, unmodified, in the nodes' namespaces. Says so and ends where there is none.
 
+use std::fmt::Display;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use super::{Folder, Lab, is_possible, within};
+use super::{Folder, Lab, is_possible, replays, within};
 
 const VIP: &str = "10.77.0.100:80";
 /// What `leat ctl nodes` says of a node that gets requests.
@@ -93,7 +94,7 @@ fn up(lab: &Lab, folder: &Folder, born: bool) -> [Nginx; 2] {
 }
 
 /// The same, with other words in `[cluster]` and at the nodes.
-pub(super) fn up_with(lab: &Lab, folder: &Folder, cluster: &str, of_nodes: [&str; 2]) -> [Nginx; 2] {
+pub(super) fn up_with(lab: &Lab, folder: &Folder, cluster: &str, of_nodes: [impl Display; 2]) -> [Nginx; 2] {
     for size in SIZES {
         fs::write(folder.path(&format!("site/{size}")), content(size)).expect("a file to serve");
     }
@@ -150,11 +151,16 @@ pub(super) fn read_reply(stream: &mut TcpStream) -> std::io::Result<Vec<u8>> {
 
 #[test]
 fn nginx_answers_under_the_vip_and_sees_the_clients() {
-    if !is_possible() || !has_nginx() {
-        return;
+    if is_possible() && has_nginx() {
+        nginx_answers("foreign", "");
     }
-    let (lab, folder) = (Lab::new(), Folder::new("foreign"));
-    let mut servers = up(&lab, &folder, true);
+}
+
+/// `of_node`: what each node's section says besides.
+pub(super) fn nginx_answers(name: &str, of_node: &str) {
+    let (lab, folder) = (Lab::new(), Folder::new(name));
+    let mut servers = up_with(&lab, &folder, "policy = 'round_robin'", [of_node; 2]);
+    assert_eq!(replays::have_replayed(&lab), !of_node.is_empty());
     let turns = 60;
     lab.at("client1", || {
         for turn in 0..turns {

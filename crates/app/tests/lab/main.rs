@@ -11,6 +11,7 @@ mod motion;
 mod nodes;
 mod peer;
 mod privileges;
+mod replays;
 mod resets;
 mod restart;
 mod split;

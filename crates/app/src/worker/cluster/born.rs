@@ -26,7 +26,7 @@ use super::home::Home;
 use super::node::{Borrowed, Node};
 use super::placing::ROUND_TRIP;
 use super::{DISPATCHER, Part, Shared, shared};
-use crate::config::{Config, Role};
+use crate::config::{ClusterNode, Config, Role};
 
 /// What has begun and ended at a node is told at once for so long: much sooner than its home would ask.
 const TELL_PAUSE: Duration = Duration::from_millis(5);
@@ -52,10 +52,25 @@ pub(super) fn dispatcher(config: &Config, pins: &Path) -> Result<steering::Dispa
 }
 
 /// A node's programs: those by which connections begin here, where that's wanted and can be.
-pub(super) fn node(config: &Config, pins: &Path) -> Result<steering::Node, String> {
-    or_moved(config, |key| match key {
-        Some(key) => steering::Node::load_for_births(pins, key),
-        None => steering::Node::load(pins),
+pub(super) fn node(config: &Config, pins: &Path, node: &ClusterNode) -> Result<steering::Node, String> {
+    or_moved(config, |key| {
+        let Some(key) = key else { return steering::Node::load(pins) };
+        if node.server.is_empty() {
+            return steering::Node::load_for_births(pins, key);
+        }
+        let born = if node.replay { None } else { Some(steering::Node::load_for_births(pins, key)) };
+        let why = match born {
+            None => "`replay` says so".to_owned(),
+            Some(Err(cannot @ steering::Error::Kernel { .. })) => {
+                format!("the kernel can't be handed them (Linux 6.9 can): {cannot}")
+            }
+            Some(loaded) => return loaded,
+        };
+        let replays = steering::Node::load_for_replays(pins, key)?;
+        crate::log::info(format_args!(
+            "connections begin at this node's server by handshakes that are replayed, and each packet is translated: {why}"
+        ));
+        Ok(replays)
     })
 }
 

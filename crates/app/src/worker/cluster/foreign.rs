@@ -14,6 +14,7 @@ use leat_logic::dispatch::{Health, State};
 use leat_logic::handoff::Load;
 
 use super::checks::{self, Ill};
+use super::shared::NodeGuard;
 use crate::config::{ClusterNode, Config, HealthChecks};
 
 /// Time between two looks at a server that hasn't answered yet.
@@ -29,6 +30,8 @@ struct Seen {
     connections: AtomicU32,
     busy: AtomicU32,
     is_failing: AtomicBool,
+    /// Its listeners share their address, and the kernel gives none of them what a program says.
+    is_unreachable: AtomicBool,
     /// It was looked at.
     is_known: AtomicBool,
 }
@@ -40,16 +43,18 @@ struct Watch {
     checks: HealthChecks,
     pause: Duration,
     seen: Arc<Seen>,
+    guard: Option<Arc<NodeGuard>>,
 }
 
 impl Foreign {
-    /// Begins to watch a node's server.
-    pub(super) fn watch(config: &Config, node: &ClusterNode) -> io::Result<Foreign> {
+    /// Begins to watch a node's server, and what programs have begun there.
+    pub(super) fn watch(config: &Config, node: &ClusterNode, guard: Option<Arc<NodeGuard>>) -> io::Result<Foreign> {
         let seen = Arc::new(Seen {
             connections: AtomicU32::new(0),
             busy: AtomicU32::new(0),
             // Until it has answered.
             is_failing: AtomicBool::new(true),
+            is_unreachable: AtomicBool::new(false),
             is_known: AtomicBool::new(false),
         });
         let watch = Watch {
@@ -58,6 +63,7 @@ impl Foreign {
             checks: config.cluster.health.clone(),
             pause: config.cluster.report_interval,
             seen: seen.clone(),
+            guard,
         };
         let (alive, ended) = mpsc::channel();
         thread::Builder::new().name("leat-foreign".to_owned()).spawn(move || watch.run(&ended))?;
@@ -81,7 +87,7 @@ impl Foreign {
             flows: self.connections(),
             requests: self.seen.busy.load(Ordering::Relaxed),
             is_foreign: true,
-            can_bear,
+            can_bear: can_bear && !self.seen.is_unreachable.load(Ordering::Relaxed),
             is_failing: self.seen.is_failing.load(Ordering::Relaxed),
             ..Load::default()
         }
@@ -97,6 +103,9 @@ impl Watch {
         while ended.recv_timeout(if is_new { FIRST_PAUSE } else { self.pause }) == Err(RecvTimeoutError::Timeout) {
             if let Err(error) = self.count() {
                 crate::log::warning(format_args!("connections can't be counted: {error}"));
+            }
+            if let Some(guard) = self.guard.as_ref().filter(|guard| guard.has_replays()) {
+                guard.sweep(clock::now());
             }
             let was_failing = health.state(clock::now()) == State::Failing;
             let found = self.look(&mut health, &mut is_new);
@@ -131,9 +140,22 @@ impl Watch {
         health.probe_ended(probed.is_ok(), &settings, clock::now());
         if *is_new && probed.is_ok() {
             *is_new = false;
+            self.look_whether_it_shares();
             health.set_failing(false, clock::now());
         }
         probed.map_err(|Ill { why, .. }| why)
+    }
+
+    /// A program can't give a connection to one of several listeners before Linux 6.6.
+    fn look_whether_it_shares(&self) {
+        let has_replays = self.guard.as_ref().is_some_and(|guard| guard.has_replays());
+        let shared = self.servers.iter().find(|server| has_replays && connections::shares_unreachably(**server));
+        if let Some(server) = shared {
+            crate::log::warning(format_args!(
+                "connections can't begin at {server}, whose listeners share it (SO_REUSEPORT), on kernels before Linux 6.6: they're proxied. With nginx, take `reuseport` out of `listen`"
+            ));
+        }
+        self.seen.is_unreachable.store(shared.is_some(), Ordering::Relaxed);
     }
 
     fn count(&self) -> io::Result<()> {

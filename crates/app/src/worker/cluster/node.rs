@@ -74,13 +74,14 @@ impl Node {
         let id = ServerId::new(super::number_of(place), u32::from(worker));
         let key = cluster.key_file.as_ref().ok_or("`key_file` is missing in [cluster]")?;
         let own = cluster.own_node().filter(|node| !node.server.is_empty());
-        let foreign = own.map(|node| Foreign::watch(config, node)).transpose();
+        let guard = shared.node(config)?;
+        let foreign = own.map(|node| Foreign::watch(config, node, Some(guard.clone()))).transpose();
         Ok(Node {
             foreign: foreign.map_err(|error| format!("no thread can be started: {error}"))?,
             checks: shared.checks(config),
             id,
             homes: BTreeMap::new(),
-            guard: shared.node(config)?,
+            guard,
             is_draining: false,
             was_told_failing: false,
             leaves: None,

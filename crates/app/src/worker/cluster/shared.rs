@@ -25,6 +25,9 @@ pub(super) const FLOWS_MAX: u32 = 1 << 20;
 const CLEANED_UP_WITHIN: Duration = Duration::from_secs(2);
 const CLEANED_UP_LOOK: Duration = Duration::from_millis(5);
 
+/// Time between two looks for replayed handshakes whose connections have ended.
+const SWEPT_EVERY: Duration = Duration::from_secs(5);
+
 /// Of what was said, so much is remembered.
 const TOLD_MAX: usize = 4096;
 
@@ -260,6 +263,8 @@ pub(super) struct NodeGuard {
     is_heir: AtomicBool,
     /// Another process has followed, whose leases hold where this one has nothing.
     is_followed: AtomicBool,
+    /// When it was last looked which replayed handshakes are of connections that have ended.
+    swept_ns: AtomicU64,
 }
 
 /// By worker and home.
@@ -281,7 +286,7 @@ impl NodeGuard {
         let node = cluster.nodes.iter().find(|node| node.name == cluster.name);
         let node = node.ok_or_else(|| format!("no [[cluster.node]] has the name `{}`", cluster.name))?;
         let pins = pins::directory(&format!("node-{}-{}", cluster.name, vip_name(cluster)))?;
-        let mut steering = born::node(config, &pins)?;
+        let mut steering = born::node(config, &pins, node)?;
         // An earlier process of this node may have gone on in its connection server's place.
         let is_heir = config.split.peer == cluster.name && steering.lease().map_err(text)? == steering::NO_LEASE;
         for &vip in &cluster.vip {
@@ -307,6 +312,7 @@ impl NodeGuard {
             leases: Mutex::default(),
             is_heir: is_heir.into(),
             is_followed: false.into(),
+            swept_ns: AtomicU64::new(0),
         })
     }
 
@@ -348,6 +354,22 @@ impl NodeGuard {
     /// Whether connections can begin here.
     pub(super) fn has_births(&self) -> bool {
         lock(&self.steering).has_births()
+    }
+
+    /// Whether they begin by handshakes that are replayed.
+    pub(super) fn has_replays(&self) -> bool {
+        lock(&self.steering).has_replays()
+    }
+
+    /// Has the programs forget connections that have ended, if it's time.
+    pub(super) fn sweep(&self, now: Instant) {
+        let is_due = |swept| (now.ns >= swept + SWEPT_EVERY.as_nanos() as u64).then_some(now.ns);
+        if self.swept_ns.fetch_update(Ordering::Relaxed, Ordering::Relaxed, is_due).is_err() {
+            return;
+        }
+        if let Err(error) = lock(&self.steering).sweep() {
+            crate::log::warning(format_args!("connections that have ended can't be forgotten: {error}"));
+        }
     }
 
     /// A worker has nothing any more.

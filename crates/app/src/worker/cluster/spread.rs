@@ -63,7 +63,7 @@ impl Spread {
         let front = is_front.then(|| Front::new(cluster, key.bytes(), seed, table));
         let followed = steering.as_ref().filter(|_| front.is_some()).map(steering::Spread::moved).transpose();
         let left = followed.map_err(|error| error.to_string())?.unwrap_or_default();
-        let foreign = server_of(config).filter(|_| is_first).map(|node| Foreign::watch(config, node)).transpose();
+        let foreign = server_of(config).filter(|_| is_first).map(|node| Foreign::watch(config, node, None)).transpose();
         let foreign = foreign.map_err(|error| format!("no thread can be started: {error}"))?;
         let forget_at = if left.is_empty() { Instant::NEVER } else { now.after(LEFT_KEEP) };
         let server = server_of(config).map(|node| node.server.clone()).unwrap_or_default();
