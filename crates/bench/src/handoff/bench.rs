@@ -14,7 +14,7 @@ use crate::lab::cost::Meter;
 use crate::lab::placed::Placed;
 use crate::lab::proxy::{Place, Proxy};
 use crate::lab::steered::steered_us;
-use crate::lab::{self, CLIENT, CLIENT_CORE, Lab};
+use crate::lab::{self, CLIENT, CLIENT_CORE, DISPATCHER, Lab};
 use crate::load::{self, Outcome, Plan};
 use crate::server::running::WorkFolder;
 use crate::server::{self, Site};
@@ -27,7 +27,6 @@ pub(super) const HAPROXY: &str = "haproxy";
 /// A node itself, without anybody in between.
 pub(super) const DIRECT: &str = "direct";
 
-pub(super) const DISPATCHER: &str = "dispatcher";
 /// Name and address of each node.
 pub(super) const NODES: [(&str, &str); 2] = [("n1", "10.77.0.11"), ("n2", "10.77.0.12")];
 const VIP: &str = "10.77.0.100";
@@ -252,9 +251,7 @@ fn all_files() -> Vec<SetFile> {
 
 /// Has nginx serve `root` at all nodes; returns when the dispatcher gives them connections.
 fn nginx_at_nodes(lab: &Lab, root: &Path, folder: &Path) -> io::Result<Vec<Placed>> {
-    let servers = server::all(None).present;
-    let nginx = servers.iter().find(|server| server.name() == "nginx");
-    let nginx = nginx.ok_or_else(|| io::Error::other("nginx isn't installed: apt-get install nginx-light"))?;
+    let nginx = server::nginx(None)?;
     let site = Site { root: root.to_owned(), only_file: None, close: false };
     let start = |(host, address): (&str, &str)| {
         let address = SocketAddr::new(address.parse().map_err(io::Error::other)?, 80);

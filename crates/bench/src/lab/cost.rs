@@ -129,6 +129,15 @@ fn wait(text: &str) -> Option<Duration> {
     text.split_whitespace().nth(1)?.parse().ok().map(Duration::from_nanos)
 }
 
+/// The kernel's threads that take packets further when nobody else does.
+pub(crate) fn packet_threads() -> Vec<u32> {
+    let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let is_one =
+        |pid: &u32| fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.starts_with("ksoftirqd/"));
+    pids.filter(is_one).collect()
+}
+
 /// Run time of all eBPF programs that some processes hold.
 pub(crate) fn program_time(pids: &[u32]) -> Duration {
     programs_of(pids).into_values().map(|(nanoseconds, _)| Duration::from_nanos(nanoseconds)).sum()

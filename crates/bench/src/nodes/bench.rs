@@ -11,7 +11,7 @@ use super::setup::{Limits, PROGRAMS, Setup, VIP, node};
 use crate::experiment::{self, Records};
 use crate::lab::cost::{Meter, Spent, hop_us};
 use crate::lab::proxy::{Place, Proxy};
-use crate::lab::{CLIENT, CLIENT_CORE, Lab};
+use crate::lab::{CLIENT, CLIENT_CORE, DISPATCHER, Lab};
 use crate::load::{self, Observer, Outcome, Plan};
 use crate::serve::cold_disk::forget;
 use crate::server::running::WorkFolder;
@@ -22,7 +22,6 @@ use crate::workload::specweb99;
 
 pub(super) const LEAT: &str = "leat";
 pub(super) const HAPROXY: &str = "haproxy";
-const DISPATCHER: &str = "dispatcher";
 /// Of so many replies one is compared byte for byte.
 const VERIFY_EVERY: u64 = 8;
 
