@@ -3,7 +3,7 @@
 //! `nothing` is the floor that a server stands on, `load` the generator, `serve` the experiment of serving files, `shares`
 //! those of shares and overload, `handoff` those of a cluster, `nodes` those of its nodes, `foreign` those of nodes that run other servers, `iiop` that
 //! of CORBA calls, `split` those of request splitting, `spread` those of fronts that see no request, `squid` that of a cluster cache, `proxy` that of a front before a server, `ways` that of
-//! handing over or proxying, and `shortfalls` says which results miss their mark. Not shipped.
+//! handing over or proxying, `transplants` that of connections that go from one such server to another, and `shortfalls` says which results miss their mark. Not shipped.
 #![deny(unsafe_code)]
 
 mod cleanup;
@@ -25,6 +25,7 @@ mod spread;
 mod squid;
 #[allow(unsafe_code)]
 mod sys;
+mod transplants;
 mod ways;
 mod workload;
 
@@ -71,6 +72,8 @@ enum Command {
     Spread(experiment::RunOptions),
     /// Measure handing over, proxying, and what the cost model takes for the cheaper.
     Ways(experiment::RunOptions),
+    /// Try and measure connections that go from one server that isn't leat to another, beside proxies.
+    Transplants(transplants::TransplantOptions),
     /// Print every mark of every experiment that was missed.
     Shortfalls(result::ShortfallOptions),
 }
@@ -92,6 +95,7 @@ fn main() -> ExitCode {
         Command::SplitFaults(options) => cleanup::watch().and_then(|()| split::run_faults(&options)),
         Command::Spread(options) => cleanup::watch().and_then(|()| spread::run(&options)),
         Command::Ways(options) => cleanup::watch().and_then(|()| ways::run(&options)),
+        Command::Transplants(options) => cleanup::watch().and_then(|()| transplants::run(&options)),
         Command::Shortfalls(options) => result::print_shortfalls(&options),
     };
     experiment::account::close();

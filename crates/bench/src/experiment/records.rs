@@ -22,6 +22,12 @@ impl Records {
         self.notes.push((case.to_owned(), text.to_owned()));
     }
 
+    /// Takes what another bench has written down.
+    pub(crate) fn take_in(&mut self, other: Records) {
+        self.samples.take_in(other.samples);
+        self.notes.extend(other.notes);
+    }
+
     /// What has been said of a case.
     pub(crate) fn notes(&self, case: &str) -> impl Iterator<Item = &str> {
         self.notes.iter().filter(move |(of, _)| of == case).map(|(_, text)| text.as_str())

@@ -35,6 +35,10 @@ impl Samples {
         self.all.push(sample);
     }
 
+    pub(crate) fn take_in(&mut self, other: Samples) {
+        self.all.extend(other.all);
+    }
+
     /// The value of every round.
     pub(crate) fn values(&self, case: &str, point: &str, server: &str, metric: &str) -> Vec<f64> {
         let matching = self.all.iter().filter(|sample| {

@@ -3,7 +3,6 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 use leat::ctl;
@@ -13,7 +12,7 @@ use crate::experiment::{self, Records};
 use crate::lab::cost::Meter;
 use crate::lab::origin::{ADDRESS, Origin};
 use crate::lab::placed::Placed;
-use crate::lab::{self, CLIENT, CLIENT_CORE, Lab, ROUTER};
+use crate::lab::{self, CLIENT, CLIENT_CORE, Lab, faults};
 use crate::load::{self, Outcome, Plan};
 use crate::server::running::WorkFolder;
 use crate::server::squid::Squid;
@@ -167,32 +166,12 @@ impl Bench {
         self.lab.at(CLIENT, CLIENT_CORE, || load::run(plan, mix, meters))
     }
 
-    /// Has one packet in a hundred dropped, on the router between client and servers and on the way from dispatcher to node, and none put together.
+    /// As [`faults::lose_packets`].
     ///
     /// # Errors
-    /// nft or ethtool are missing, or refuse.
+    /// Likewise.
     pub(super) fn lose_packets(&self) -> io::Result<()> {
-        let hosts = [CLIENT, ROUTER, "switch", "dispatcher", "n1", "n2"];
-        let single = "for device in $(ip -o link | cut -d: -f2 | cut -d@ -f1); do [ $device = lo ] || \
-                      ethtool -K $device tso off gso off gro off || exit 1; done";
-        hosts.into_iter().try_for_each(|host| self.at(host, single))?;
-        let some = "numgen random mod 100 < 1 drop";
-        self.at(
-            ROUTER,
-            &format!("nft 'table ip loss {{ chain every {{ type filter hook forward priority 0; {some}; }}; }}'"),
-        )?;
-        let hook = "type filter hook egress device eth0 priority 0";
-        self.at(
-            "dispatcher",
-            &format!("nft 'table netdev loss {{ chain every {{ {hook}; ip daddr 10.77.0.100 {some}; }}; }}'"),
-        )
-    }
-
-    fn at(&self, host: &str, script: &str) -> io::Result<()> {
-        let namespace = format!("--net={}", self.lab.namespace(host).display());
-        let done = Command::new("nsenter").args([&namespace, "sh", "-c", script]).output()?;
-        let said = || format!("{host}: {}", String::from_utf8_lossy(&done.stderr).trim());
-        if done.status.success() { Ok(()) } else { Err(io::Error::other(said())) }
+        faults::lose_packets(&self.lab, &NODES.map(|(name, ..)| name), &[VIP])
     }
 }
 

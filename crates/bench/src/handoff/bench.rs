@@ -2,39 +2,38 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use leat::ctl::Command;
 
 use super::HandoffOptions;
-use crate::experiment::{self, Records};
+use crate::experiment::{self, Records, RunOptions};
 use crate::lab::asking::ask_for;
-use crate::lab::cost::Meter;
+use crate::lab::cost::{Meter, WholeMeter};
 use crate::lab::placed::Placed;
-use crate::lab::proxy::{Place, Proxy};
+use crate::lab::proxy::{Balance, Place, Proxy};
 use crate::lab::steered::steered_us;
-use crate::lab::{self, CLIENT, CLIENT_CORE, Lab};
+use crate::lab::{self, CLIENT, CLIENT_CORE, DISPATCHER, Lab};
 use crate::load::{self, Outcome, Plan};
 use crate::server::running::WorkFolder;
 use crate::server::{self, Site};
 use crate::workload::file_set::FileSet;
-use crate::workload::mix::{Body, CLOSE, Mix, Target};
+use crate::workload::mix::{CLOSE, Mix, Target};
 use crate::workload::specweb99::SetFile;
 
-pub(super) const LEAT: &str = "leat";
-pub(super) const HAPROXY: &str = "haproxy";
+pub(crate) const LEAT: &str = "leat";
+pub(crate) const HAPROXY: &str = "haproxy";
 /// A node itself, without anybody in between.
 pub(super) const DIRECT: &str = "direct";
 
-pub(super) const DISPATCHER: &str = "dispatcher";
 /// Name and address of each node.
-pub(super) const NODES: [(&str, &str); 2] = [("n1", "10.77.0.11"), ("n2", "10.77.0.12")];
+pub(crate) const NODES: [(&str, &str); 2] = [("n1", "10.77.0.11"), ("n2", "10.77.0.12")];
 const VIP: &str = "10.77.0.100";
 
 /// A file for each size.
-pub(super) struct Size {
-    pub(super) name: &'static str,
+pub(crate) struct Size {
+    pub(crate) name: &'static str,
     pub(super) file: &'static str,
     pub(super) bytes: u64,
 }
@@ -46,7 +45,7 @@ impl Size {
     }
 }
 
-pub(super) const SIZES: [Size; 4] = [
+pub(crate) const SIZES: [Size; 4] = [
     Size { name: "1 KB", file: "1k", bytes: 1 << 10 },
     Size { name: "64 KB", file: "64k", bytes: 64 << 10 },
     Size { name: "1 MB", file: "1m", bytes: 1 << 20 },
@@ -65,6 +64,8 @@ fn spread_file(size: &Size, number: usize) -> String {
 pub(super) struct Trial {
     pub(super) outcome: Outcome,
     pub(super) meter: Meter,
+    /// Processor time of all within the window: servers, dispatchers, the client.
+    pub(super) whole: Duration,
 }
 
 /// What the cases run on. Fields are dropped in this order: who runs first, then what they run in.
@@ -74,11 +75,12 @@ pub(crate) struct Bench {
     proxies: Vec<Proxy>,
     /// At the nodes, where these aren't leat's own.
     _servers: Vec<Placed>,
-    pub(super) lab: Lab,
+    pub(crate) lab: Lab,
     dispatcher: Vec<u32>,
     /// What the dispatcher's kernel takes for a packet that it sends on.
     pub(super) steered_us: f64,
-    files: FileSet,
+    /// Of all nodes, or of each.
+    files: Vec<FileSet>,
     _folder: WorkFolder,
     _programs_are_timed: std::os::fd::OwnedFd,
 }
@@ -90,17 +92,23 @@ impl experiment::Bench for Bench {
 }
 
 impl Bench {
-    pub(super) fn new(options: HandoffOptions, program: &Path) -> io::Result<Self> {
+    pub(crate) fn new(options: HandoffOptions, program: &Path) -> io::Result<Self> {
         let programs_are_timed = leat_host::steering::measure_run_time().map_err(io::Error::other)?;
         let folder = WorkFolder::create("handoff")?;
-        let root = folder.path().join("files");
-        let files = FileSet::create(&root, all_files(), options.run.seed)?;
-        let lab = Lab::up(program, folder.path(), &[configuration(folder.path(), &root, &options)])?;
-        let servers = if options.nginx { nginx_at_nodes(&lab, &root, folder.path())? } else { Vec::new() };
+        let roots: Vec<PathBuf> = match options.by_content {
+            true => NODES.iter().map(|(name, _)| folder.path().join(format!("files-{name}"))).collect(),
+            false => vec![folder.path().join("files")],
+        };
+        let seeds = options.run.seed..;
+        let files = roots.iter().zip(seeds).map(|(root, seed)| FileSet::create(root, all_files(), seed));
+        let files = files.collect::<io::Result<_>>()?;
+        let lab = Lab::up(program, folder.path(), &[configuration(folder.path(), &roots[0], &options)])?;
+        let servers = if options.nginx { nginx_at_nodes(&lab, &roots, folder.path())? } else { Vec::new() };
         let dispatcher = lab.processes(DISPATCHER)?;
         let mut records = Records::default();
         let place = Place { lab: &lab, folder: folder.path(), host: DISPATCHER, address: VIP, servers: &NODES };
-        let started = [Proxy::haproxy(place), Proxy::nginx(place)];
+        let balance = if options.by_content { Balance::ByContent } else { Balance::InTurn };
+        let started = [Proxy::haproxy(place, balance), Proxy::nginx(place, balance)];
         let proxies = started.into_iter().filter_map(|proxy| {
             proxy.inspect_err(|error| records.note(super::case::COST, &format!("a proxy doesn't start: {error}"))).ok()
         });
@@ -130,8 +138,12 @@ impl Bench {
         })
     }
 
+    pub(crate) fn run_options(&self) -> &RunOptions {
+        &self.options.run
+    }
+
     /// Who stands between client and nodes, and where.
-    pub(super) fn dispatchers(&self) -> Vec<(&'static str, SocketAddr)> {
+    pub(crate) fn dispatchers(&self) -> Vec<(&'static str, SocketAddr)> {
         let proxies = self.proxies.iter().map(|proxy| (proxy.name, proxy.address));
         std::iter::once((LEAT, vip())).chain(proxies).collect()
     }
@@ -150,16 +162,14 @@ impl Bench {
     pub(super) fn requests(&self, files: &[(&str, f64)], close: bool) -> Mix {
         let fields = if close { CLOSE } else { "" };
         let target = |&(file, weight): &(&str, f64)| {
-            let content = self.files.content(file);
-            let body = content.map_or(Body::Unknown, |(_, content)| Body::Seeded(content));
-            let target = Target::of_host(VIP, &format!("/{file}"), fields);
-            (target.with_body(content.map(|(bytes, _)| bytes), body), weight)
+            let (bytes, body) = FileSet::body(&self.files, file);
+            (Target::of_host(VIP, &format!("/{file}"), fields).with_body(bytes, body), weight)
         };
         Mix::new(files.iter().map(target).collect())
     }
 
     /// Requests for many files of a size, by Zipf with alpha 1.
-    pub(super) fn spread_requests(&self, size: &Size) -> Mix {
+    pub(crate) fn spread_requests(&self, size: &Size) -> Mix {
         let names: Vec<String> = (0..SPREAD_FILES).map(|number| spread_file(size, number)).collect();
         let weights = (1..).map(|rank| 1.0 / f64::from(rank));
         self.requests(&names.iter().map(String::as_str).zip(weights).collect::<Vec<_>>(), false)
@@ -169,7 +179,8 @@ impl Bench {
     pub(super) fn changes(&self) -> io::Result<Changes> {
         let answer = self.lab.ask(&Command::Flows)?;
         let number = |key: &str| answer[key].as_u64().unwrap_or_default() as f64;
-        Ok(Changes { moved: number("moved"), born: number("born") })
+        let transplants = self.lab.number("leat_transplants_total")? as f64;
+        Ok(Changes { moved: number("moved") + transplants, born: number("born") })
     }
 
     /// The dispatcher's histogram of hand-overs so far.
@@ -201,13 +212,16 @@ impl Bench {
     /// # Errors
     /// The load can't run, or a reply failed.
     pub(super) fn measure(&self, name: &str, plan: &Plan, mix: &Mix) -> io::Result<Trial> {
-        let mut meter = Meter::new(self.processes(name));
-        let outcome = self.lab.at(CLIENT, CLIENT_CORE, || load::run(plan, mix, &mut meter))?;
-        Ok(Trial { outcome, meter })
+        let [(n1, _), (n2, _)] = NODES;
+        let whole = WholeMeter::new(&self.lab, &[CLIENT, DISPATCHER, n1, n2])?;
+        let mut meters = (Meter::new(self.processes(name)), whole);
+        let outcome = self.lab.at(CLIENT, CLIENT_CORE, || load::run(plan, mix, &mut meters))?;
+        let (meter, whole) = meters;
+        Ok(Trial { outcome, meter, whole: whole.spent })
     }
 }
 
-/// Flows that came to nodes: moved ones, and those that began there.
+/// Flows that came to nodes: those that were moved or went on there, and those that began there.
 #[derive(Clone, Copy)]
 pub(super) struct Changes {
     moved: f64,
@@ -250,17 +264,15 @@ fn all_files() -> Vec<SetFile> {
     SIZES.iter().map(|size| file(size.file.to_owned(), size.bytes)).chain(spread).collect()
 }
 
-/// Has nginx serve `root` at all nodes; returns when the dispatcher gives them connections.
-fn nginx_at_nodes(lab: &Lab, root: &Path, folder: &Path) -> io::Result<Vec<Placed>> {
-    let servers = server::all(None).present;
-    let nginx = servers.iter().find(|server| server.name() == "nginx");
-    let nginx = nginx.ok_or_else(|| io::Error::other("nginx isn't installed: apt-get install nginx-light"))?;
-    let site = Site { root: root.to_owned(), only_file: None, close: false };
-    let start = |(host, address): (&str, &str)| {
+/// Has nginx serve the nodes' roots, or the one of all, at all nodes; returns when the dispatcher gives them connections.
+fn nginx_at_nodes(lab: &Lab, roots: &[PathBuf], folder: &Path) -> io::Result<Vec<Placed>> {
+    let nginx = server::nginx(None)?;
+    let start = |((host, address), root): ((&str, &str), &PathBuf)| {
+        let site = Site { root: root.clone(), only_file: None, close: false };
         let address = SocketAddr::new(address.parse().map_err(io::Error::other)?, 80);
         Placed::start(lab, host, nginx.as_ref(), &site, (address, lab::node_core()), folder)
     };
-    let placed = NODES.into_iter().map(start).collect::<io::Result<Vec<_>>>()?;
+    let placed = NODES.into_iter().zip(roots.iter().cycle()).map(start).collect::<io::Result<Vec<_>>>()?;
     lab.await_fit(&NODES.map(|(name, _)| name))?;
     Ok(placed)
 }
@@ -272,10 +284,11 @@ fn configuration(folder: &Path, root: &Path, options: &HandoffOptions) -> String
         |(name, address)| format!("[[cluster.node]]\nname = '{name}'\naddress = '{address}'\n{}", server(address));
     let nodes: String = NODES.into_iter().map(node).collect();
     let health = if options.nginx { "[cluster.health]\npath = '/1k'\nslow_start = '0s'\n" } else { "" };
+    let policy = if options.by_content { "mix_lard" } else { "round_robin" };
     let site = format!("[[site]]\nroot = '{}'\nlisten = '0.0.0.0:80'\n", root.display());
     format!(
         "[admin]\nlisten = ''\nsocket = '{}'\n[cluster]\nvip = '{VIP}:80'\ndispatchers = '10.77.0.1'\n\
-         key_file = 'cluster.key'\npolicy = 'round_robin'\n{health}{nodes}{}{}{}",
+         key_file = 'cluster.key'\npolicy = '{policy}'\n{health}{nodes}{}{}{}",
         Lab::socket(folder).display(),
         if options.nginx { "" } else { &site },
         lab::processors(),

@@ -3,8 +3,8 @@
 //! A lab of leat's (`leat lab`) has the client, the dispatcher and the nodes, each in a network namespace. The proxies run in the dispatcher's, on
 //! ports of their own, with the same nodes behind them.
 
-mod bench;
-mod case;
+pub(crate) mod bench;
+pub(crate) mod case;
 
 use std::io;
 
@@ -29,9 +29,17 @@ pub(crate) struct HandoffOptions {
     /// The nodes' server is nginx, where connections begin and stay. Results go to a folder of their own.
     #[arg(long, conflicts_with = "frames")]
     nginx: bool,
+    /// Each request goes to the node that has its content, and each node has its own: what the experiment of transplants is run on.
+    #[arg(skip)]
+    by_content: bool,
 }
 
 impl HandoffOptions {
+    /// In front of nginx, by content.
+    pub(crate) fn by_content_at_nginx(run: RunOptions) -> Self {
+        Self { run, idle: 0, frames: false, nginx: true, by_content: true }
+    }
+
     fn about(&self) -> About {
         let (folder, title) = match (self.frames, self.nginx) {
             (true, _) => ("handoff-frames", "Connections are handed over, packets no larger than frames"),

@@ -4,7 +4,8 @@ use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use crate::load;
+use crate::load::{self, Progress, ReplyReader};
+use crate::workload::mix::Target;
 
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// More than a small reply has.
@@ -27,6 +28,25 @@ pub(crate) fn ask_in_two_packets(stream: &mut TcpStream, (file, bytes): (&str, u
     stream.write_all(first.as_bytes())?;
     stream.write_all(second.as_bytes())?;
     receive(stream, bytes)
+}
+
+/// Asks for a target on a connection that stays, and hears the whole reply; gives its server, where the content says so.
+///
+/// # Errors
+/// The connection is cut, is silent, or brings something else.
+pub(crate) fn ask_for_target(stream: &mut TcpStream, target: &Target) -> io::Result<Option<u32>> {
+    stream.write_all(target.requests(1))?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    let (mut reader, mut bytes) = (ReplyReader::default(), [0; REPLY_BYTES]);
+    loop {
+        let count = stream.read(&mut bytes)?;
+        let mut rest = &bytes[..count];
+        match reader.take(&mut rest, target, true).map_err(io::Error::other)? {
+            Progress::Complete { .. } if rest.is_empty() => return Ok(reader.server()),
+            Progress::More if count > 0 => {}
+            progress => return Err(io::Error::other(format!("{progress:?}, then {} bytes", rest.len()))),
+        }
+    }
 }
 
 fn head(file: &str) -> String {

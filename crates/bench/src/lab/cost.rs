@@ -82,6 +82,39 @@ impl Observer for Meter {
     }
 }
 
+/// Reads what all of some hosts' processes spend within a window, and the client's thread, and the kernel's that take packets further: the clocks of a whole
+/// lab. What the kernel does in others' context is on theirs.
+pub(crate) struct WholeMeter {
+    pids: Vec<u32>,
+    begin: Duration,
+    pub(crate) spent: Duration,
+}
+
+impl WholeMeter {
+    /// # Errors
+    /// There is no such host.
+    pub(crate) fn new(lab: &Lab, hosts: &[&str]) -> io::Result<Self> {
+        let mut pids = hosts.iter().map(|host| lab.processes(host)).collect::<io::Result<Vec<_>>>()?.concat();
+        pids.extend(packet_threads());
+        Ok(Self { pids, begin: Duration::ZERO, spent: Duration::ZERO })
+    }
+
+    fn now(&self) -> Duration {
+        let of_processes: Duration = self.pids.iter().filter_map(|&pid| process::cpu_time(pid).ok()).sum();
+        of_processes + process::own_thread_cpu_time().unwrap_or_default()
+    }
+}
+
+impl Observer for WholeMeter {
+    fn window_begins(&mut self) {
+        self.begin = self.now();
+    }
+
+    fn window_ends(&mut self) {
+        self.spent = self.now().saturating_sub(self.begin);
+    }
+}
+
 /// Reads what a host has sent on its link within a window, where the lab limits that: whole frames, as the limit counts them.
 pub(crate) struct LinkMeter {
     namespace: PathBuf,
@@ -127,6 +160,15 @@ fn waited(pid: u32) -> Duration {
 /// A line: time on a processor, time waiting for one, how often it had one.
 fn wait(text: &str) -> Option<Duration> {
     text.split_whitespace().nth(1)?.parse().ok().map(Duration::from_nanos)
+}
+
+/// The kernel's threads that take packets further when nobody else does.
+pub(crate) fn packet_threads() -> Vec<u32> {
+    let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let is_one =
+        |pid: &u32| fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.starts_with("ksoftirqd/"));
+    pids.filter(is_one).collect()
 }
 
 /// Run time of all eBPF programs that some processes hold.

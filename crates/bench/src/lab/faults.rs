@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::Lab;
+use super::{CLIENT, DISPATCHER, Lab, ROUTER};
 use crate::experiment::{Records, Samples};
 use crate::load::{Failure, Outcome};
 use crate::server::running::descendants;
@@ -83,6 +84,25 @@ fn kill_in_turn(lab: &Lab, hosts: &[String], ended: &AtomicBool) -> io::Result<u
     Ok(deaths)
 }
 
+/// From now on one packet in a hundred is dropped, on the router between client and servers and on the way from dispatcher to node, and none put together.
+///
+/// # Errors
+/// nft or ethtool are missing, or refuse.
+pub(crate) fn lose_packets(lab: &Lab, nodes: &[&str], vips: &[IpAddr]) -> io::Result<()> {
+    let single = "for device in $(ip -o link | cut -d: -f2 | cut -d@ -f1); do [ $device = lo ] || \
+                  ethtool -K $device tso off gso off gro off || exit 1; done";
+    let hosts = [CLIENT, ROUTER, "switch", DISPATCHER].into_iter().chain(nodes.iter().copied());
+    hosts.into_iter().try_for_each(|host| lab.run_at(host, single))?;
+    let some = "numgen random mod 100 < 1 drop";
+    let forwarded =
+        format!("nft 'table inet loss {{ chain every {{ type filter hook forward priority 0; {some}; }}; }}'");
+    lab.run_at(ROUTER, &forwarded)?;
+    let to = |vip: &IpAddr| format!("{} daddr {vip} {some};", if vip.is_ipv4() { "ip" } else { "ip6" });
+    let rules: String = vips.iter().map(to).collect();
+    let hook = "type filter hook egress device eth0 priority 0";
+    lab.run_at(DISPATCHER, &format!("nft 'table netdev loss {{ chain every {{ {hook}; {rules} }}; }}'"))
+}
+
 /// Writes down what became of the requests of the case's only round, and why `home`, which clients know, has cut connections.
 ///
 /// # Errors
@@ -112,13 +132,17 @@ pub(crate) fn record(
     for (metric, value) in found {
         records.record((case, "", 0), name, metric, value);
     }
-    records.note(case, &format!("what failed, by kind: {:?}", outcome.failures));
+    if outcome.failed() > 0 {
+        records.note(case, &format!("{name}: what failed, by kind: {:?}", outcome.failures));
+    }
     let log = lab.log(home)?;
     let mut reasons = BTreeMap::<_, u64>::new();
     for (_, reason) in log.lines().filter_map(|line| line.split_once("a connection is cut: ")) {
         *reasons.entry(reason).or_default() += 1;
     }
-    records.note(case, &format!("connections that {home} has cut, by reason: {reasons:?}"));
+    if !reasons.is_empty() {
+        records.note(case, &format!("{name}: connections that {home} has cut so far, by reason: {reasons:?}"));
+    }
     Ok(())
 }
 

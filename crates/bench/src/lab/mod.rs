@@ -25,6 +25,7 @@ use crate::cleanup;
 use crate::sys::process;
 
 pub(crate) const CLIENT: &str = "client1";
+pub(crate) const DISPATCHER: &str = "dispatcher";
 pub(crate) const ROUTER: &str = "router";
 /// The router's leg in the client's network.
 pub(crate) const ROUTER_ADDRESS: &str = "198.18.0.254";
@@ -138,6 +139,28 @@ impl Lab {
     /// Asks the dispatcher.
     pub(crate) fn ask(&self, command: &ctl::Command) -> io::Result<Value> {
         ctl::ask(&self.socket, command).map_err(io::Error::other)
+    }
+
+    /// One of the dispatcher's metrics.
+    ///
+    /// # Errors
+    /// It doesn't answer, or has no such metric.
+    pub(crate) fn number(&self, name: &str) -> io::Result<u64> {
+        let answer = self.ask(&ctl::Command::Counters)?;
+        let text = answer["text"].as_str().unwrap_or_default();
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
+        line.ok_or_else(|| io::Error::other(format!("the dispatcher doesn't tell {name}")))
+    }
+
+    /// Has a shell do something at a host.
+    ///
+    /// # Errors
+    /// What it says.
+    pub(crate) fn run_at(&self, host: &str, script: &str) -> io::Result<()> {
+        let namespace = format!("--net={}", self.namespace(host).display());
+        let done = Command::new("nsenter").args([&namespace, "sh", "-c", script]).output()?;
+        let said = || format!("{host}: {}", String::from_utf8_lossy(&done.stderr).trim());
+        if done.status.success() { Ok(()) } else { Err(io::Error::other(said())) }
     }
 
     /// Waits until the dispatcher gives connections to these nodes and no others.

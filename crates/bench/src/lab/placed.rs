@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use super::Lab;
+use super::{Lab, all_cores};
 use crate::cleanup;
 use crate::server::running::descendants;
 use crate::server::{Server, Site};
@@ -17,7 +17,7 @@ pub(crate) struct Placed {
 }
 
 impl Placed {
-    /// Starts a server that is to listen at `address` of `host`. It needn't listen yet when this returns.
+    /// Starts a server that is to listen at `address` of `host`, on that core or, where there are fewer, on the last. It needn't listen yet when this returns.
     ///
     /// # Errors
     /// Its files can't be written, or it can't be started.
@@ -40,7 +40,7 @@ impl Placed {
         command.envs(set_up.get_envs().filter_map(|(name, value)| Some((name, value?))));
         let output = fs::File::create(directory.join("output.log"))?;
         command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
-        process::start_as_others(&mut command, &[core]);
+        process::start_as_others(&mut command, &[core.min(all_cores().len() - 1)]);
         let _not_at_the_end = cleanup::starting();
         Ok(Placed { child: command.spawn()? })
     }

@@ -33,6 +33,30 @@ impl Place<'_> {
     }
 }
 
+/// How a proxy chooses a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Balance {
+    InTurn,
+    /// By a consistent hash of what is asked for.
+    ByContent,
+}
+
+impl Balance {
+    fn in_haproxy(self) -> &'static str {
+        match self {
+            Balance::InTurn => "balance roundrobin",
+            Balance::ByContent => "balance uri\n    hash-type consistent",
+        }
+    }
+
+    fn in_nginx(self) -> &'static str {
+        match self {
+            Balance::InTurn => "",
+            Balance::ByContent => "hash $request_uri consistent; ",
+        }
+    }
+}
+
 /// A proxy that runs; ended when dropped.
 pub(crate) struct Proxy {
     pub(crate) name: &'static str,
@@ -42,14 +66,15 @@ pub(crate) struct Proxy {
 
 impl Proxy {
     /// Replies go by splice(2) where HAProxy finds it worth it, whose pipes are within the limit of descriptors; connections to the nodes are shared by all clients.
-    pub(crate) fn haproxy(place: Place<'_>) -> io::Result<Self> {
+    pub(crate) fn haproxy(place: Place<'_>, balance: Balance) -> io::Result<Self> {
         let servers: String =
             place.lines(|name, address| format!("    server {name} {address}:80 pool-purge-delay 1h\n"));
         let text = format!(
             "global\n    nbthread 1\n    maxconn 4000\ndefaults\n    mode http\n    timeout connect 5s\n    timeout client 60s\n    \
              timeout server 60s\n    timeout http-keep-alive 60s\n    option splice-response\nfrontend vip\n    \
-             bind {}:81 backlog 16384\n    default_backend nodes\nbackend nodes\n    balance roundrobin\n    http-reuse always\n{servers}",
+             bind {}:81 backlog 16384\n    default_backend nodes\nbackend nodes\n    {}\n    http-reuse always\n{servers}",
             place.address,
+            balance.in_haproxy(),
         );
         let file = place.folder.join("haproxy.cfg");
         fs::write(&file, text)?;
@@ -71,7 +96,7 @@ impl Proxy {
     }
 
     /// Buffers hold a reply of 64 KB; a longer one never goes to disk.
-    pub(crate) fn nginx(place: Place<'_>) -> io::Result<Self> {
+    pub(crate) fn nginx(place: Place<'_>, balance: Balance) -> io::Result<Self> {
         let directory = place.folder.join("nginx");
         fs::create_dir_all(&directory)?;
         let servers: String = place.lines(|_, address| format!("server {address}:80; "));
@@ -81,10 +106,11 @@ impl Proxy {
         let text = format!(
             "daemon off;\nuser root;\nworker_processes 1;\nworker_rlimit_nofile 16000;\npid {directory}/pid;\n\
              events {{ use epoll; multi_accept on; worker_connections 8000; }}\nhttp {{\naccess_log off;\ntcp_nodelay on;\n{temporary}\
-             keepalive_requests 1000000000;\nupstream nodes {{ {servers}keepalive 256; keepalive_requests 1000000000; }}\n\
+             keepalive_requests 1000000000;\nupstream nodes {{ {}{servers}keepalive 256; keepalive_requests 1000000000; }}\n\
              server {{ listen {}:82 backlog=16384; location / {{ proxy_pass http://nodes; proxy_http_version 1.1;\n\
              proxy_set_header Connection \"\"; proxy_buffers 16 16k; proxy_buffer_size 16k; proxy_busy_buffers_size 64k;\n\
              proxy_max_temp_file_size 0; }} }}\n}}\n",
+            balance.in_nginx(),
             place.address,
             directory = directory.display(),
         );

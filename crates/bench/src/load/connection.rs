@@ -22,6 +22,8 @@ pub(super) struct Answered {
     pub(super) close: bool,
     /// It says that the server has too much to do.
     pub(super) is_refusal: bool,
+    /// By its content it's another server's than the one before it on this connection.
+    pub(super) is_anothers: bool,
 }
 
 /// What the next receive should be.
@@ -47,6 +49,8 @@ pub(super) struct Connection {
     pub(super) generation: u32,
     pub(super) outstanding: VecDeque<Outstanding>,
     pub(super) reader: ReplyReader,
+    /// Whose the last reply was that said so.
+    pub(super) server: Option<u32>,
     /// Requests sent on this socket.
     pub(super) requests: u32,
     /// A receive is submitted.
@@ -64,22 +68,25 @@ impl Connection {
         while !bytes.is_empty() {
             let request = *self.outstanding.front().ok_or(Fault::MalformedHead)?;
             let progress = self.reader.take(&mut bytes, mix.target(request.target), request.verify)?;
-            self.note(progress, answered);
+            self.note(progress, mix, answered);
         }
         Ok(())
     }
 
     /// Notes `count` bytes that were discarded.
-    pub(super) fn discarded(&mut self, count: u64, answered: &mut Vec<Answered>) {
+    pub(super) fn discarded(&mut self, count: u64, mix: &Mix, answered: &mut Vec<Answered>) {
         let progress = self.reader.skip(count);
-        self.note(progress, answered);
+        self.note(progress, mix, answered);
     }
 
-    fn note(&mut self, progress: Progress, answered: &mut Vec<Answered>) {
+    fn note(&mut self, progress: Progress, mix: &Mix, answered: &mut Vec<Answered>) {
         if let Progress::Complete { close, is_refusal } = progress
             && let Some(request) = self.outstanding.pop_front()
         {
-            answered.push(Answered { request, close, is_refusal });
+            let said = self.reader.server().filter(|_| mix.target(request.target).body.tells_servers_apart());
+            let before = if said.is_some() { std::mem::replace(&mut self.server, said) } else { None };
+            let is_anothers = before.is_some() && before != said;
+            answered.push(Answered { request, close, is_refusal, is_anothers });
         }
     }
 

@@ -455,6 +455,7 @@ impl<'a> Generator<'a> {
         connection.requests = 0;
         connection.armed = false;
         connection.reader = super::reply::ReplyReader::default();
+        connection.server = None;
         if self.window_ns.contains(&self.now_ns) {
             self.outcome.connects += 1;
         }

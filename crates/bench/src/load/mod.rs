@@ -27,7 +27,7 @@ use std::time::Duration;
 pub(crate) use arrivals::Spacing;
 pub(crate) use options::{LoadOptions, run_command};
 pub(crate) use outcome::{Failure, Outcome, SIZES_BYTES};
-pub(crate) use reply::lengths;
+pub(crate) use reply::{Progress, ReplyReader, lengths};
 pub(crate) use slices::{SLICE, stalled_share};
 
 use crate::workload::mix::Mix;
@@ -141,6 +141,24 @@ pub(crate) trait Observer {
     fn opened(&mut self) {}
     fn window_begins(&mut self) {}
     fn window_ends(&mut self) {}
+}
+
+/// Both are told.
+impl<A: Observer, B: Observer> Observer for (A, B) {
+    fn opened(&mut self) {
+        self.0.opened();
+        self.1.opened();
+    }
+
+    fn window_begins(&mut self) {
+        self.0.window_begins();
+        self.1.window_begins();
+    }
+
+    fn window_ends(&mut self) {
+        self.0.window_ends();
+        self.1.window_ends();
+    }
 }
 
 /// Observes nothing.

@@ -43,6 +43,8 @@ pub(crate) struct Outcome {
     pub(crate) sent: u64,
     /// Replies that were complete, and right, within the window.
     pub(crate) answered: u64,
+    /// Those of them that another server had made than the reply before on the same connection, where contents say so.
+    pub(crate) changes: u64,
     /// Replies within the window that said that the server has too much to do, where the plan lets it.
     pub(crate) refused: u64,
     /// Body and head bytes received within the window.
@@ -79,6 +81,7 @@ impl Outcome {
             offered: 0,
             sent: 0,
             answered: 0,
+            changes: 0,
             refused: 0,
             received_bytes: 0,
             connects: 0,
@@ -122,6 +125,7 @@ impl Outcome {
         self.offered += part.offered;
         self.sent += part.sent;
         self.answered += part.answered;
+        self.changes += part.changes;
         self.refused += part.refused;
         self.received_bytes += part.received_bytes;
         self.connects += part.connects;

@@ -52,7 +52,7 @@ impl Generator<'_> {
                 self.outcome.received_bytes += result as u64;
             }
             if discard {
-                connection.discarded(result as u64, &mut answered);
+                connection.discarded(result as u64, self.mix, &mut answered);
             } else if role == Role::SlowHead {
                 // Whatever the server says to a head that has no end, it's over.
                 fault = Some(Fault::MalformedHead);
@@ -134,6 +134,7 @@ impl Generator<'_> {
             }
             if self.window_ns.contains(&self.now_ns) {
                 self.outcome.answered += 1;
+                self.outcome.changes += u64::from(reply.is_anothers);
                 self.outcome.answered_ns.saturating_record(latency_ns);
                 self.outcome.verified += u64::from(reply.request.verify);
             }

@@ -2,10 +2,12 @@
 
 use thiserror::Error;
 
-use crate::workload::mix::Target;
+use crate::workload::mix::{Target, Whose};
 
 /// The status that says that a server has too much to do: not what was asked for, and not wrong.
 pub(super) const REFUSAL: u16 = 503;
+/// So much of a body is looked at in any case where it says whose it is.
+const TELLING_BYTES: usize = 64;
 /// Heads past this length are refused.
 const HEAD_BYTES_MAX: usize = 8 << 10;
 
@@ -37,6 +39,8 @@ pub(crate) struct ReplyReader {
     /// A head of which only a part has come; empty but for that.
     partial_head: Vec<u8>,
     body: Option<BodyState>,
+    /// The last complete one's server.
+    server: Option<u32>,
 }
 
 struct BodyState {
@@ -45,7 +49,21 @@ struct BodyState {
     left: u64,
     close: bool,
     is_refusal: bool,
+    whose: Whose,
     chunks: Option<Chunks>,
+}
+
+impl BodyState {
+    /// Looks at the body's next bytes: at all where they're to be compared, and at its first where these say whose it is.
+    fn look_at(&mut self, bytes: &[u8], target: &Target, verify: bool) -> Result<(), Fault> {
+        let is_telling = self.offset == 0 && target.body.tells_servers_apart();
+        let seen = if is_telling && !verify { &bytes[..bytes.len().min(TELLING_BYTES)] } else { bytes };
+        if (verify || is_telling) && !self.is_refusal {
+            self.whose = target.body.whose(self.offset, seen, self.whose);
+            return if self.whose.is_nobodys() { Err(Fault::Body) } else { Ok(()) };
+        }
+        Ok(())
+    }
 }
 
 /// Where content that comes in chunks stands between them.
@@ -96,7 +114,8 @@ impl ReplyReader {
                 return Err(Fault::Length { got: head.content_length, wanted });
             }
             let chunks = head.is_chunked.then(Chunks::default);
-            self.body = Some(BodyState { offset: 0, left: head.content_length, close: head.close, is_refusal, chunks });
+            let (left, whose) = (head.content_length, target.body.anybodys());
+            self.body = Some(BodyState { offset: 0, left, close: head.close, is_refusal, whose, chunks });
         }
         let Some(state) = self.body.as_mut() else { return Ok(Progress::More) };
         if state.chunks.is_some() {
@@ -105,9 +124,7 @@ impl ReplyReader {
         let count = (bytes.len() as u64).min(state.left);
         let (now, rest) = bytes.split_at(count as usize);
         *bytes = rest;
-        if verify && !state.is_refusal && !target.body.matches(state.offset, now) {
-            return Err(Fault::Body);
-        }
+        state.look_at(now, target, verify)?;
         Ok(self.advance(count))
     }
 
@@ -121,6 +138,11 @@ impl ReplyReader {
         self.body.as_ref().map(|body| body.left)
     }
 
+    /// Whose the last complete reply was, where its content says so.
+    pub(crate) fn server(&self) -> Option<u32> {
+        self.server
+    }
+
     fn advance(&mut self, count: u64) -> Progress {
         let Some(state) = self.body.as_mut() else { return Progress::More };
         state.offset += count;
@@ -128,8 +150,9 @@ impl ReplyReader {
         if state.left > 0 || state.chunks.is_some() {
             return Progress::More;
         }
-        let BodyState { close, is_refusal, .. } = *state;
+        let BodyState { close, is_refusal, whose, .. } = *state;
         self.body = None;
+        self.server = whose.server();
         Progress::Complete { close, is_refusal }
     }
 
@@ -142,9 +165,7 @@ impl ReplyReader {
             if state.left > 0 {
                 let (now, rest) = bytes.split_at((bytes.len() as u64).min(state.left) as usize);
                 *bytes = rest;
-                if verify && !state.is_refusal && !target.body.matches(state.offset, now) {
-                    return Err(Fault::Body);
-                }
+                state.look_at(now, target, verify)?;
                 state.offset += now.len() as u64;
                 state.left -= now.len() as u64;
                 continue;
@@ -166,8 +187,9 @@ impl ReplyReader {
                 ChunkLine::EndOfChunk if line.is_empty() => chunks.next = ChunkLine::Size,
                 ChunkLine::EndOfChunk => return Err(Fault::MalformedHead),
                 ChunkLine::Trailer if line.is_empty() => {
-                    let BodyState { offset: got, close, is_refusal, .. } = *state;
+                    let BodyState { offset: got, close, is_refusal, whose, .. } = *state;
                     self.body = None;
+                    self.server = whose.server();
                     return match target.body_bytes {
                         Some(wanted) if wanted != got && !is_refusal => Err(Fault::Length { got, wanted }),
                         _ => Ok(Progress::Complete { close, is_refusal }),
@@ -377,6 +399,29 @@ mod tests {
         assert_eq!(fault(&chunked, &target(Content::new(2), 30)), Fault::Body);
         let no_number = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nx\r\n";
         assert_eq!(fault(no_number, &target(content, 30)), Fault::MalformedHead);
+    }
+
+    #[test]
+    fn content_says_whose_it_is() {
+        let (content, other) = (Content::new(1), Content::new(2));
+        let of = |contents: [Option<Content>; 3]| {
+            let target = Target::new("/", false, Some(30), Body::ByServer(contents.into()));
+            let said = |verify| {
+                let mut reader = ReplyReader::default();
+                reader.take(&mut &reply(content)[..], &target, verify).map(|_| reader.server())
+            };
+            assert_eq!(said(true), said(false), "its first bytes say so");
+            said(true)
+        };
+        assert_eq!(of([None, Some(other), Some(content)]), Ok(Some(2)));
+        assert_eq!(of([None, Some(content), None]), Ok(Some(1)));
+        assert_eq!(of([Some(content), Some(content), None]), Ok(None));
+        assert_eq!(of([Some(other), None, None]), Err(Fault::Body), "it's of one that hasn't it");
+        // Begun by one and ended by the other.
+        let mixed = [&content.bytes(100)[..], &other.bytes(200)[100..]].concat();
+        let reply = [b"HTTP/1.1 200 OK\r\nContent-Length: 200\r\n\r\n".as_slice(), &mixed].concat();
+        let target = Target::new("/", false, Some(200), Body::ByServer([Some(content), Some(other)].into()));
+        assert_eq!(ReplyReader::default().take(&mut &reply[..], &target, true), Err(Fault::Body));
     }
 
     #[test]

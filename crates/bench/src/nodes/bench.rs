@@ -10,8 +10,8 @@ use super::NodesOptions;
 use super::setup::{Limits, PROGRAMS, Setup, VIP, node};
 use crate::experiment::{self, Records};
 use crate::lab::cost::{Meter, Spent, hop_us};
-use crate::lab::proxy::{Place, Proxy};
-use crate::lab::{CLIENT, CLIENT_CORE, Lab};
+use crate::lab::proxy::{Balance, Place, Proxy};
+use crate::lab::{CLIENT, CLIENT_CORE, DISPATCHER, Lab};
 use crate::load::{self, Observer, Outcome, Plan};
 use crate::serve::cold_disk::forget;
 use crate::server::running::WorkFolder;
@@ -22,7 +22,6 @@ use crate::workload::specweb99;
 
 pub(super) const LEAT: &str = "leat";
 pub(super) const HAPROXY: &str = "haproxy";
-const DISPATCHER: &str = "dispatcher";
 /// Of so many replies one is compared byte for byte.
 const VERIFY_EVERY: u64 = 8;
 
@@ -149,7 +148,10 @@ impl Bench {
         let servers: Vec<_> = (1..=cluster.nodes.len()).map(node).collect();
         let servers: Vec<_> = servers.iter().map(|(name, address)| (name.as_str(), address.as_str())).collect();
         let (lab, folder) = (&cluster.lab, self.folder.path());
-        cluster.proxy = Some(Proxy::haproxy(Place { lab, folder, host: DISPATCHER, address: VIP, servers: &servers })?);
+        cluster.proxy = Some(Proxy::haproxy(
+            Place { lab, folder, host: DISPATCHER, address: VIP, servers: &servers },
+            Balance::InTurn,
+        )?);
         Ok(())
     }
 

@@ -88,8 +88,8 @@ pub(crate) fn all(leat: Option<&Path>) -> Servers {
     let list: Vec<Box<dyn Server>> = vec![
         Box::new(leat::Leat::new("io_uring", leat)),
         Box::new(leat::Leat::new("epoll", leat)),
-        Box::new(nginx::Nginx { threads: false }),
-        Box::new(nginx::Nginx { threads: true }),
+        Box::new(nginx::Nginx { threads: false, also: None }),
+        Box::new(nginx::Nginx { threads: true, also: None }),
         Box::new(h2o::H2o),
         Box::new(lighttpd::Lighttpd),
         Box::new(apache::Apache::new(256)),
@@ -107,12 +107,23 @@ pub(crate) fn all(leat: Option<&Path>) -> Servers {
 /// The servers that leat's shares and its behaviour under overload are compared with, those that are installed.
 pub(crate) fn crowded() -> Vec<Box<dyn Server>> {
     let peers: [Box<dyn Server>; 4] = [
-        Box::new(nginx::Nginx { threads: false }),
+        Box::new(nginx::Nginx { threads: false, also: None }),
         Box::new(h2o::H2o),
         Box::new(haproxy::HaProxy),
         Box::new(caddy::Caddy),
     ];
     peers.into_iter().filter(|server| server.program().is_some()).collect()
+}
+
+/// nginx, listening at another address too where one is given.
+///
+/// # Errors
+/// It isn't installed.
+pub(crate) fn nginx(also: Option<SocketAddr>) -> io::Result<Box<dyn Server>> {
+    let nginx = nginx::Nginx { threads: false, also };
+    let install = || io::Error::other("nginx isn't installed: apt-get install nginx-light");
+    nginx.program().ok_or_else(install)?;
+    Ok(Box::new(nginx))
 }
 
 /// The do-nothing server on `facility`: `epoll`, `io_uring` or `sendfile`.

@@ -10,6 +10,8 @@ use super::{CONNECTIONS_MAX, DESCRIPTORS_MAX, KEEP_ALIVE_S, Server, Site, find_p
 pub(super) struct Nginx {
     /// Reads files on a thread pool (`aio threads`): only helps when they aren't in the page cache.
     pub(super) threads: bool,
+    /// Another address at which it listens, of the other family say.
+    pub(super) also: Option<SocketAddr>,
 }
 
 impl Server for Nginx {
@@ -27,6 +29,7 @@ impl Server for Nginx {
 
     fn command(&self, site: &Site, address: SocketAddr, directory: &Path) -> io::Result<Command> {
         let folder = directory.display();
+        let also = self.also.map_or_else(String::new, |also| format!("listen {also} backlog=16384; "));
         let threads = if self.threads { "aio threads;" } else { "" };
         let configuration = format!(
             "daemon off;
@@ -53,7 +56,7 @@ http {{
     fastcgi_temp_path {folder}/fastcgi;
     uwsgi_temp_path {folder}/uwsgi;
     scgi_temp_path {folder}/scgi;
-    server {{ listen {address} backlog=16384; root {root}; }}
+    server {{ listen {address} backlog=16384; {also}root {root}; }}
 }}
 ",
             root = site.root.display(),

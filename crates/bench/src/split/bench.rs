@@ -12,7 +12,7 @@ use super::SplitOptions;
 use super::setup::{Kind, Setup};
 use crate::experiment::{self, Records};
 use crate::lab::cost::{LinkMeter, Meter, Spent, hop_us};
-use crate::lab::proxy::{Place, Proxy};
+use crate::lab::proxy::{Balance, Place, Proxy};
 use crate::lab::{CLIENT, CLIENT_CORE, Lab};
 use crate::load::{self, Demand, Observer, Outcome, Plan, Spacing};
 use crate::server::running::WorkFolder;
@@ -174,7 +174,7 @@ impl Bench {
             (1..=setup.data_servers).map(|number| (format!("n{number}"), format!("10.77.0.{}", 10 + number))).collect();
         let servers: Vec<_> = servers.iter().map(|(name, address)| (name.as_str(), address.as_str())).collect();
         let place = Place { lab: &lab, folder, host: &machines[0].host, address: "10.77.0.100", servers: &servers };
-        let proxy = if setup.kind == Kind::Proxied { Some(Proxy::haproxy(place)?) } else { None };
+        let proxy = if setup.kind == Kind::Proxied { Some(Proxy::haproxy(place, Balance::InTurn)?) } else { None };
         let mut processes =
             machines.iter().map(|machine| lab.processes(&machine.host)).collect::<io::Result<Vec<_>>>()?;
         if let Some(proxy) = &proxy {

@@ -106,8 +106,7 @@ impl Bench {
     /// # Errors
     /// As [`Bench::new`], or nginx isn't installed.
     pub(super) fn with_nginx(&self) -> io::Result<Bench> {
-        let nginx = server::all(None).present.into_iter().find(|server| server.name() == "nginx");
-        let nginx = nginx.ok_or_else(|| io::Error::other("nginx isn't installed"))?;
+        let nginx = server::nginx(None)?;
         let mut bench = Bench::of_nodes(self.options.clone(), &self.program, foreign_node)?;
         let site = Site { root: bench.folder.path().join("files"), only_file: None, close: false };
         for (number, (host, address)) in NODES.into_iter().enumerate() {
@@ -201,7 +200,7 @@ impl Bench {
     /// What ip(8) says.
     pub(super) fn route_to(&self, fronts: &[(&str, &str)]) -> io::Result<()> {
         let hops: String = fronts.iter().map(|(_, address)| format!(" nexthop via {address}")).collect();
-        self.run_at(ROUTER, &format!("ip route replace {VIP}/32{hops}"))
+        self.lab.run_at(ROUTER, &format!("ip route replace {VIP}/32{hops}"))
     }
 
     /// A front's machine dies: nothing is left of it.
@@ -209,7 +208,7 @@ impl Bench {
     /// # Errors
     /// It can't be killed.
     pub(super) fn kill_front(&self, front: &str) -> io::Result<()> {
-        self.run_at(front, "ip link set eth0 down")?;
+        self.lab.run_at(front, "ip link set eth0 down")?;
         let haproxy = self.proxy.processes();
         for pid in self.lab.processes(front)?.into_iter().filter(|pid| !haproxy.contains(pid)) {
             process::signal(pid, libc::SIGKILL)?;
@@ -228,7 +227,7 @@ impl Bench {
     /// # Errors
     /// It doesn't start, or doesn't find them.
     pub(super) fn start_front(&self, front: &str) -> io::Result<Child> {
-        self.run_at(front, "ip link set eth0 up; ip route replace default via 10.77.0.254")?;
+        self.lab.run_at(front, "ip link set eth0 up; ip route replace default via 10.77.0.254")?;
         let namespace = format!("--net={}", self.lab.namespace(front).display());
         let mut command = Command::new("nsenter");
         command.arg(namespace).arg(&self.program).args(["dispatch", "--name", front, "--config"]);
@@ -254,13 +253,6 @@ impl Bench {
             }
             std::thread::sleep(Duration::from_millis(20));
         }
-    }
-
-    fn run_at(&self, host: &str, script: &str) -> io::Result<()> {
-        let namespace = format!("--net={}", self.lab.namespace(host).display());
-        let done = Command::new("nsenter").args([&namespace, "sh", "-c", script]).output()?;
-        let said = || format!("{host}: {}", String::from_utf8_lossy(&done.stderr).trim());
-        if done.status.success() { Ok(()) } else { Err(io::Error::other(said())) }
     }
 }
 

@@ -1,7 +1,7 @@
 //! TCP sockets by the bare system calls, one call for each function unless said otherwise.
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, SocketAddrV6, TcpListener};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 use super::{checked, checked_size};
@@ -60,7 +60,7 @@ fn set_option(fd: RawFd, level: libc::c_int, name: libc::c_int, value: libc::c_i
     .map(drop)
 }
 
-/// A nonblocking IPv4 connection to `address`, with Nagle's delay off: three system calls. It comes from `source` if that is given.
+/// A nonblocking connection to `address`, with Nagle's delay off: three system calls. It comes from `source` if that is given.
 ///
 /// Over loopback the handshake is over when this returns; elsewhere a send waits for it.
 pub(crate) fn connect(
@@ -68,15 +68,10 @@ pub(crate) fn connect(
     receive_buffer_bytes: Option<i32>,
     source: Option<Ipv4Addr>,
 ) -> io::Result<OwnedFd> {
-    let SocketAddr::V4(address) = address else {
-        return Err(io::Error::new(
-            io::ErrorKind::Unsupported,
-            "the generator speaks IPv4 only: give a 127.0.0.1 address",
-        ));
-    };
     let flags = libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+    let family = if address.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
     // SAFETY: plain call; the descriptor it returns is owned right after.
-    let socket = unsafe { OwnedFd::from_raw_fd(checked(libc::socket(libc::AF_INET, flags, 0))?) };
+    let socket = unsafe { OwnedFd::from_raw_fd(checked(libc::socket(family, flags, 0))?) };
     set_no_delay(&socket)?;
     if let Some(bytes) = receive_buffer_bytes {
         set_receive_buffer_bytes(&socket, bytes)?;
@@ -84,9 +79,12 @@ pub(crate) fn connect(
     if let Some(source) = source {
         let name = name_of(SocketAddrV4::new(source, 0));
         // SAFETY: `name` is a live sockaddr_in and its size is given.
-        checked(unsafe { libc::bind(socket.as_raw_fd(), std::ptr::from_ref(&name).cast(), NAME_BYTES) })?;
+        checked(unsafe { libc::bind(socket.as_raw_fd(), std::ptr::from_ref(&name).cast(), bytes_of(&name)) })?;
     }
-    let result = connect_to(&socket, address);
+    let result = match address {
+        SocketAddr::V4(address) => connect_to(&socket, &name_of(address)),
+        SocketAddr::V6(address) => connect_to(&socket, &name_of_v6(address)),
+    };
     match result {
         Ok(()) => Ok(socket),
         Err(error) if error.raw_os_error() == Some(libc::EINPROGRESS) => Ok(socket),
@@ -99,17 +97,20 @@ pub(crate) fn raw_tcp(to: Ipv4Addr) -> io::Result<OwnedFd> {
     let flags = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
     // SAFETY: plain call; the descriptor it returns is owned right after.
     let socket = unsafe { OwnedFd::from_raw_fd(checked(libc::socket(libc::AF_INET, flags, libc::IPPROTO_TCP))?) };
-    connect_to(&socket, SocketAddrV4::new(to, 0))?;
+    connect_to(&socket, &name_of(SocketAddrV4::new(to, 0)))?;
     Ok(socket)
 }
 
-fn connect_to(socket: &OwnedFd, address: SocketAddrV4) -> io::Result<()> {
-    let name = name_of(address);
-    // SAFETY: `name` is a live sockaddr_in and its size is given.
-    checked(unsafe { libc::connect(socket.as_raw_fd(), std::ptr::from_ref(&name).cast(), NAME_BYTES) }).map(drop)
+/// `name` is an address as the kernel has it: sockaddr_in or sockaddr_in6.
+fn connect_to<T>(socket: &OwnedFd, name: &T) -> io::Result<()> {
+    // SAFETY: `name` is live and its size is given.
+    let result = unsafe { libc::connect(socket.as_raw_fd(), std::ptr::from_ref(name).cast(), bytes_of(name)) };
+    checked(result).map(drop)
 }
 
-const NAME_BYTES: libc::socklen_t = std::mem::size_of::<libc::sockaddr_in>() as libc::socklen_t;
+fn bytes_of<T>(_name: &T) -> libc::socklen_t {
+    std::mem::size_of::<T>() as libc::socklen_t
+}
 
 fn name_of(address: SocketAddrV4) -> libc::sockaddr_in {
     libc::sockaddr_in {
@@ -117,6 +118,16 @@ fn name_of(address: SocketAddrV4) -> libc::sockaddr_in {
         sin_port: address.port().to_be(),
         sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes(address.ip().octets()) },
         sin_zero: [0; 8],
+    }
+}
+
+fn name_of_v6(address: SocketAddrV6) -> libc::sockaddr_in6 {
+    libc::sockaddr_in6 {
+        sin6_family: libc::AF_INET6 as libc::sa_family_t,
+        sin6_port: address.port().to_be(),
+        sin6_flowinfo: address.flowinfo(),
+        sin6_addr: libc::in6_addr { s6_addr: address.ip().octets() },
+        sin6_scope_id: address.scope_id(),
     }
 }
 

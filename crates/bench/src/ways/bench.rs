@@ -10,14 +10,14 @@ use std::time::Duration;
 use leat::ctl;
 
 use crate::experiment::{self, Records, RunOptions};
-use crate::lab::{self, CLIENT, CLIENT_CORE, Lab};
+use crate::lab::cost::packet_threads;
+use crate::lab::{self, CLIENT, CLIENT_CORE, DISPATCHER, Lab};
 use crate::load::{self, Outcome, Plan, Unobserved};
 use crate::server::running::WorkFolder;
 use crate::sys::process;
 use crate::workload::file_set::FileSet;
 use crate::workload::mix::{Body, CLOSE, Mix, Target};
 
-const DISPATCHER: &str = "dispatcher";
 const NODES: [(&str, &str); 2] = [("n1", "10.77.0.11"), ("n2", "10.77.0.12")];
 const VIP: &str = "10.77.0.100";
 /// In the nodes' network.
@@ -162,27 +162,10 @@ impl Cluster {
 
     /// Connections that have gone to nodes so far, by either way.
     fn handed_over(&self) -> io::Result<u64> {
-        Ok(self.number("leat_births_total")? + self.number("leat_handoffs_total")?)
-    }
-
-    /// One of the dispatcher's metrics.
-    fn number(&self, name: &str) -> io::Result<u64> {
-        let answer = self.lab.ask(&ctl::Command::Counters)?;
-        let text = answer["text"].as_str().unwrap_or_default();
-        let line = text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
-        line.ok_or_else(|| io::Error::other(format!("the dispatcher doesn't tell {name}")))
+        Ok(self.lab.number("leat_births_total")? + self.lab.number("leat_handoffs_total")?)
     }
 
     fn spent(&self) -> Duration {
         self.processes.iter().filter_map(|&pid| process::cpu_time(pid).ok()).sum()
     }
-}
-
-/// The kernel's threads that take packets further when nobody else does.
-fn packet_threads() -> Vec<u32> {
-    let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    let is_one =
-        |pid: &u32| fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.starts_with("ksoftirqd/"));
-    pids.filter(is_one).collect()
 }

@@ -51,6 +51,17 @@ impl FileSet {
         self.files.iter().find(|(file, _)| file.path == path).map(|(file, content)| (file.bytes, *content))
     }
 
+    /// Length and content of the file at a path below the roots of several servers, whose replies can be told apart where there are several.
+    pub(crate) fn body(sets: &[FileSet], path: &str) -> (Option<u64>, Body) {
+        let found: Vec<_> = sets.iter().map(|set| set.content(path)).collect();
+        let bytes = found.iter().flatten().map(|(bytes, _)| *bytes).next();
+        let body = match &found[..] {
+            [one] => one.map_or(Body::Unknown, |(_, content)| Body::Seeded(content)),
+            several => Body::ByServer(several.iter().map(|known| known.map(|(_, content)| content)).collect()),
+        };
+        (bytes, body)
+    }
+
     /// Requests for those files whose path `wanted` accepts, each on a kept connection unless `close`.
     pub(crate) fn mix(&self, close: bool, wanted: impl Fn(&str) -> bool) -> Mix {
         Mix::new(self.targets(close, wanted))

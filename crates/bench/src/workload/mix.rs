@@ -20,16 +20,64 @@ pub(crate) enum Body {
     Seeded(Content),
     /// These bytes.
     Bytes(Arc<[u8]>),
+    /// Each server's own, and none where it has no such content: so the content says whose reply it is. At most [`SERVERS_MAX`].
+    ByServer(Arc<[Option<Content>]>),
+}
+
+/// Servers that can be told apart by what they say.
+pub(crate) const SERVERS_MAX: usize = 32;
+
+/// Servers of which a body may be, one bit for each; the first stands for all where none is told apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Whose(u32);
+
+impl Whose {
+    /// Of none: the body is wrong.
+    pub(crate) fn is_nobodys(self) -> bool {
+        self.0 == 0
+    }
+
+    /// The server, where it can be no other.
+    pub(crate) fn server(self) -> Option<u32> {
+        (self.0.count_ones() == 1).then(|| self.0.trailing_zeros())
+    }
 }
 
 impl Body {
     /// Whether `bytes` may stand at `offset` of the body.
     pub(crate) fn matches(&self, offset: u64, bytes: &[u8]) -> bool {
+        !self.whose(offset, bytes, self.anybodys()).is_nobodys()
+    }
+
+    /// A body of which nothing has come.
+    pub(crate) fn anybodys(&self) -> Whose {
+        let has = |(number, content): (usize, &Option<Content>)| u32::from(content.is_some()) << number;
         match self {
+            Body::ByServer(contents) => Whose(contents.iter().take(SERVERS_MAX).enumerate().map(has).sum()),
+            _ => Whose(1),
+        }
+    }
+
+    /// Whose it may still be when `bytes` stand at `offset` of it, of those whose it may have been before.
+    pub(crate) fn whose(&self, offset: u64, bytes: &[u8], before: Whose) -> Whose {
+        let matches = match self {
             Body::Unknown => true,
             Body::Seeded(content) => content.matches(offset, bytes),
             Body::Bytes(all) => all.get(offset as usize..).is_some_and(|rest| rest.starts_with(bytes)),
-        }
+            Body::ByServer(contents) => {
+                let may_be = |number: &usize| before.0 & 1 << number != 0;
+                let fits = |number: &usize| contents[*number].is_some_and(|content| content.matches(offset, bytes));
+                return Whose(
+                    (0..contents.len().min(SERVERS_MAX)).filter(may_be).filter(fits).map(|number| 1 << number).sum(),
+                );
+            }
+        };
+        if matches { before } else { Whose(0) }
+    }
+
+    /// Whether it says whose it is.
+    pub(crate) fn tells_servers_apart(&self) -> bool {
+        matches!(self, Body::ByServer(_))
     }
 }
 

@@ -7,6 +7,7 @@ use crate::foreign::bench::{Bench, Meters, NODES, SIZES, direct, vip};
 use crate::lab::cost::Meter;
 use crate::lab::placed::Placed;
 use crate::result::Mark;
+use crate::server;
 
 const NAME: &str = "node-cpu";
 const BORN: &str = "nginx, born";
@@ -30,9 +31,7 @@ impl Case<Bench> for NodeCpu {
     }
 
     fn run(&self, bench: &mut Bench) -> io::Result<()> {
-        let servers = Bench::servers();
-        let nginx = servers.iter().find(|server| server.name() == "nginx");
-        let nginx = nginx.ok_or_else(|| io::Error::other("nginx isn't installed: apt-get install nginx-light"))?;
+        let nginx = server::nginx(None)?;
         let placed = bench.place(nginx.as_ref(), 1)?;
         for round in 0..bench.options.run.rounds {
             for (requests, kind) in KINDS {

@@ -21,7 +21,7 @@ const KINDS: [(u32, &str, [Option<f64>; SIZES.len()]); 2] = [
 ];
 
 /// What [`turns`] records.
-pub(super) const COLUMNS: [(&str, &str, usize); 9] = [
+pub(super) const COLUMNS: [(&str, &str, usize); 11] = [
     (TOTAL, "us a request", 2),
     ("process_us", "its process", 2),
     ("programs_us", "eBPF", 2),
@@ -30,6 +30,8 @@ pub(super) const COLUMNS: [(&str, &str, usize); 9] = [
     ("program_runs", "eBPF runs", 1),
     ("answered_per_s", "answered/s", 0),
     ("waited_percent", "waited, %", 0),
+    ("whole_us", "us of all processes", 1),
+    ("seen_changes", "changes of node a request, by content", 3),
     ("failed", "failed", 0),
 ];
 
@@ -150,6 +152,10 @@ fn record(bench: &mut Bench, at: (&str, &str, u32), name: &str, trial: &Trial) {
     if waited > WAITED_MAX {
         let text = format!("ready for {:.0} % of the time while others had its processor", waited * 100.0);
         bench.records.note(at.0, &format!("{name}, {}, round {}: {text}", at.1, at.2));
+    }
+    bench.records.record(at, name, "whole_us", each(trial.whole.as_secs_f64() * 1e6));
+    if outcome.changes > 0 {
+        bench.records.record(at, name, "seen_changes", each(outcome.changes as f64));
     }
     bench.records.record(at, name, "failed", outcome.failed() as f64);
     if outcome.failed() > 0 {

@@ -1,10 +1,10 @@
 //! The cases: what is asked of handing connections over, and what it must reach. A case is one file.
 
-mod dispatcher_cpu;
+pub(crate) mod dispatcher_cpu;
 mod drain;
 mod first_byte;
 mod ready;
-mod spread;
+pub(crate) mod spread;
 
 use super::bench::Bench;
 use crate::experiment::Case;

@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use super::at_most;
 use crate::experiment::samples::median;
 use crate::experiment::{Case, Samples};
-use crate::handoff::bench::{Bench, DISPATCHER, LEAT, NODES, SIZES, vip};
+use crate::handoff::bench::{Bench, LEAT, NODES, SIZES, vip};
 use crate::lab::asking::ask_in_two_packets;
-use crate::lab::{CLIENT, CLIENT_CORE, node_core};
+use crate::lab::{CLIENT, CLIENT_CORE, DISPATCHER, node_core};
 use crate::result::Mark;
 
 const NAME: &str = "ready";

@@ -30,27 +30,45 @@ impl Case<Bench> for Spread {
 
     fn run(&self, bench: &mut Bench) -> io::Result<()> {
         bench.lab.ask(&Command::Policy { policy: PolicyKind::MixLard })?;
-        for round in 0..bench.options.run.rounds {
-            for size in &SIZES[..SPREAD_SIZES] {
-                let mix = bench.spread_requests(size);
-                let before = bench.changes()?;
-                turns(bench, (NAME, size.name, round), REQUESTS, size, &mix);
-                let asked = bench.changes()?.since(before);
-                bench.records.record((NAME, size.name, round), LEAT, CHANGES, asked.for_each_of(REQUESTS));
-            }
-        }
+        take_turns(bench, NAME)?;
         bench.lab.ask(&Command::Policy { policy: PolicyKind::RoundRobin })?;
         Ok(())
     }
 
     fn marks(&self, samples: &Samples) -> Vec<Mark> {
-        let pairs = SIZES.iter().zip(FACTORS);
-        pairs.map(|(size, factor)| mark(samples, (NAME, size.name), factor)).collect()
+        marks(samples, NAME)
     }
 
     fn columns(&self) -> Vec<(&'static str, &'static str, usize)> {
-        let mut columns = COLUMNS.to_vec();
-        columns.push((CHANGES, "changes of node a request", 2));
-        columns
+        columns()
     }
+}
+
+/// In every round everybody's turn with each size, under a case's name.
+///
+/// # Errors
+/// The dispatcher doesn't answer.
+pub(crate) fn take_turns(bench: &mut Bench, case: &str) -> io::Result<()> {
+    for round in 0..bench.options.run.rounds {
+        for size in &SIZES[..SPREAD_SIZES] {
+            let mix = bench.spread_requests(size);
+            let before = bench.changes()?;
+            turns(bench, (case, size.name, round), REQUESTS, size, &mix);
+            let asked = bench.changes()?.since(before);
+            bench.records.record((case, size.name, round), LEAT, CHANGES, asked.for_each_of(REQUESTS));
+        }
+    }
+    Ok(())
+}
+
+/// leat's cost must be at most a part of HAProxy's.
+pub(crate) fn marks(samples: &Samples, case: &str) -> Vec<Mark> {
+    SIZES.iter().zip(FACTORS).map(|(size, factor)| mark(samples, (case, size.name), factor)).collect()
+}
+
+/// What [`take_turns`] records.
+pub(crate) fn columns() -> Vec<(&'static str, &'static str, usize)> {
+    let mut columns = COLUMNS.to_vec();
+    columns.push((CHANGES, "changes of node a request, by the dispatcher", 3));
+    columns
 }
