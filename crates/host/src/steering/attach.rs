@@ -92,7 +92,7 @@ impl Programs {
         let pin = self.pin(program, interface);
         let classifier = self.classifier(program)?;
         if !has_tcx() {
-            return attach_filter(classifier, interface, direction).doing(doing);
+            return attach_filter(classifier, interface, direction, doing);
         }
         if let Ok(pinned) = PinnedLink::from_pin(&pin) {
             let link = FdLink::from(pinned).try_into().doing(doing)?;
@@ -115,7 +115,7 @@ impl Programs {
         let doing = || format!("attaching {program} to {interface}");
         let classifier = self.classifier(program)?;
         if !has_tcx() {
-            return attach_filter(classifier, interface, direction).doing(doing);
+            return attach_filter(classifier, interface, direction, doing);
         }
         let order = TcAttachOptions::TcxOrder(LinkOrder::default());
         classifier.attach_with_options(interface, direction, order).doing(doing).map(drop)
@@ -179,20 +179,28 @@ fn attach_filter(
     classifier: &mut SchedClassifier,
     interface: &str,
     direction: TcAttachType,
-) -> std::result::Result<(), ProgramError> {
-    // It fails when it's there already, as it should be.
-    let _ = aya::programs::tc::qdisc_add_clsact(interface);
+    doing: impl Fn() -> String,
+) -> Result<()> {
+    // It fails when it's there already, as it should be. If it isn't there then, the next step fails.
+    let discipline = aya::programs::tc::qdisc_add_clsact(interface);
     if let Ok(link) = SchedClassifierLink::attached(interface, direction, PRIORITY, HANDLE, None)
         && let Ok(id) = classifier.attach_to_link(link)
     {
-        std::mem::forget(classifier.take_link(id)?);
-        return Ok(());
+        return classifier.take_link(id).doing(doing).map(std::mem::forget);
     }
     let options = NlOptions { priority: PRIORITY, handle: HANDLE, classid: None };
-    let id = classifier.attach_with_options(interface, direction, TcAttachOptions::Netlink(options))?;
+    let attached = classifier.attach_with_options(interface, direction, TcAttachOptions::Netlink(options));
+    let id = attached.map_err(|error| Error::Kernel {
+        doing: doing(),
+        reason: format!(
+            "before Linux 6.6 that takes the kernel's modules sch_ingress and cls_bpf, if they aren't built in (`modprobe -a \
+             sch_ingress cls_bpf`): {}{}",
+            chain(&error),
+            discipline.err().map_or_else(String::new, |error| format!("; clsact: {}", chain(&error)))
+        ),
+    })?;
     // Dropping it would take the filter away.
-    std::mem::forget(classifier.take_link(id)?);
-    Ok(())
+    classifier.take_link(id).doing(doing).map(std::mem::forget)
 }
 
 /// What programs have cost.
