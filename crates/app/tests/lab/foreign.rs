@@ -6,6 +6,8 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
+use leat_host::steering::gives_to_shared_listeners;
+
 use super::{Folder, Lab, is_possible, within};
 
 const VIP: &str = "10.77.0.100:80";
@@ -21,12 +23,18 @@ pub(super) struct Nginx {
 }
 
 impl Nginx {
+    /// Its workers share the address of their listeners, where the kernel gives connections to such listeners behind fronts too.
     pub(super) fn start(lab: &Lab, folder: &Folder, node: &str) -> Nginx {
+        Nginx::start_with(lab, folder, node, if gives_to_shared_listeners() { "reuseport" } else { "" })
+    }
+
+    /// `options`: of how it listens.
+    pub(super) fn start_with(lab: &Lab, folder: &Folder, node: &str, options: &str) -> Nginx {
         let at = |name: &str| folder.path(&format!("{node}-{name}"));
         let text = format!(
             "daemon off;\nworker_processes 2;\npid {};\nerror_log {};\nevents {{ worker_connections 512; }}\nhttp {{\n\
              log_format who '$remote_addr|$http_x_forwarded_for|$uri';\naccess_log {} who;\n\
-             client_body_temp_path {};\nserver {{\nlisten 127.0.0.1:8080 reuseport;\nlisten [::1]:8080 reuseport;\n\
+             client_body_temp_path {};\nserver {{\nlisten 127.0.0.1:8080 {options};\nlisten [::1]:8080 {options};\n\
              root {};\nlocation = /health {{ if (-f {}) {{ return 503; }} return 200 well; }}\n}}\n}}\n",
             at("pid"),
             at("error.log"),
