@@ -1,5 +1,6 @@
 //! Programs into the kernel, to an interface, and kept there when this process ends.
 
+use std::borrow::Cow;
 use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -22,6 +23,19 @@ const BPF_FS_MAGIC: i64 = 0xcafe_4a11;
 
 /// What the verifier says last is why; before that it tells every instruction that it has seen.
 const VERIFIER_LINES: usize = 5;
+
+/// Calls of `bpf_ktime_get_coarse_ns` as the objects have them, and of `bpf_ktime_get_ns`: the same clock, which takes a little longer to read.
+const COARSE_CLOCK: [u8; 8] = [0x85, 0, 0, 0, 160, 0, 0, 0];
+const CLOCK: [u8; 8] = [0x85, 0, 0, 0, 5, 0, 0, 0];
+
+/// An object that calls only what kernels before 5.11 have, which know no coarse clock.
+pub(super) fn for_older_kernel(object: &[u8]) -> Vec<u8> {
+    let mut object = object.to_vec();
+    for instruction in object.chunks_exact_mut(8).filter(|instruction| *instruction == COARSE_CLOCK) {
+        instruction.copy_from_slice(&CLOCK);
+    }
+    object
+}
 
 fn not_loaded(program: &str, error: &ProgramError) -> Error {
     let reason = match error {
@@ -66,7 +80,9 @@ impl Programs {
                 loader.map_max_entries(name, *entries);
             }
         }
-        let mut programs = loader.load(object).doing(|| "loading the steering programs".to_owned())?;
+        let is_older = KernelVersion::current().is_ok_and(|version| version < KernelVersion::new(5, 11, 0));
+        let object = if is_older { Cow::from(for_older_kernel(object)) } else { Cow::from(object) };
+        let mut programs = loader.load(&object).doing(|| "loading the steering programs".to_owned())?;
         for (name, program) in programs.programs_mut() {
             let loaded = match program {
                 Program::SchedClassifier(program) => program.load(),
@@ -223,6 +239,28 @@ pub fn measure_run_time() -> Result<OwnedFd> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The highest number of a helper that Linux 5.10 has (`BPF_FUNC_redirect_peer`).
+    const LAST_HELPER: u32 = 155;
+
+    #[test]
+    fn what_runs_on_any_kernel_calls_only_what_each_has() {
+        let objects: [&[u8]; 4] = [
+            include_bytes!("programs/dispatcher.o"),
+            include_bytes!("programs/node.o"),
+            include_bytes!("programs/spread.o"),
+            include_bytes!("programs/spread_served.o"),
+        ];
+        for object in objects {
+            let object = for_older_kernel(object);
+            let called = object.chunks_exact(8).filter_map(|instruction| {
+                let (call, helper) = instruction.split_first_chunk::<4>()?;
+                (*call == [0x85, 0, 0, 0]).then(|| u32::from_le_bytes(helper.try_into().expect("four bytes")))
+            });
+            let called: Vec<u32> = called.collect();
+            assert!(called.len() > 10 && called.iter().all(|helper| *helper <= LAST_HELPER), "{called:?}");
+        }
+    }
 
     #[test]
     fn of_what_the_verifier_says_the_end_is_told() {

@@ -672,6 +672,18 @@ fn costs_of_a_node() {
 }
 
 #[test]
+fn flows_are_steered_by_the_clock_of_older_kernels_as_well() {
+    in_namespace("older", |path| {
+        let object = attach::for_older_kernel(super::dispatcher::OBJECT);
+        assert!(object != super::dispatcher::OBJECT);
+        let dispatcher = with_nodes(Dispatcher::with_programs(&object, path, 100, None).unwrap());
+        let segment = Segment::new(CLIENT4, VIP4, ACK, 1000);
+        steer(&dispatcher, segment.key(), 1);
+        assert_eq!(arrive(&dispatcher, &segment), REDIRECT);
+    });
+}
+
+#[test]
 fn processes_leave_no_taps_behind_and_none_steers_by_anothers() {
     in_namespace("taps", |path| {
         let other = Dispatcher::load(&path.join("other"), 100).unwrap();
