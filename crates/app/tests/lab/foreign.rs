@@ -188,11 +188,10 @@ fn nginx_answers_under_the_vip_and_sees_the_clients() {
     let seen: Vec<_> = servers.iter().map(Nginx::requests).collect();
     assert_eq!(seen[0].len() + seen[1].len(), 3 * turns + 1);
     assert!(seen.iter().all(|seen| seen.len() > turns / 2), "{} and {} requests", seen[0].len(), seen[1].len());
+    let is_clients = |client: &str| client == "198.18.0.1" || client.starts_with("2001:2:");
     if born > 0 {
         assert_eq!(born, 2 * turns + 1);
-        let is_clients =
-            |(client, _, _): &(String, String, String)| client == "198.18.0.1" || client.starts_with("2001:2:");
-        assert!(seen.iter().flatten().all(is_clients), "{seen:?}");
+        assert!(seen.iter().flatten().all(|(client, _, _)| is_clients(client)), "{seen:?}");
     }
 
     // What begins slowly is proxied, byte for byte as well; an upload of several packets isn't.
@@ -214,8 +213,11 @@ fn nginx_answers_under_the_vip_and_sees_the_clients() {
     let all = || servers.iter().flat_map(Nginx::requests).collect::<Vec<_>>();
     within("it's logged", || all().len() == 3 * turns + 3);
     let proxied: Vec<_> = all().into_iter().filter(|(_, told, _)| told != "-").collect();
-    assert!(proxied.iter().all(|(_, told, _)| told == "198.18.0.1"), "{proxied:?}");
+    assert!(proxied.iter().all(|(_, told, _)| is_clients(told)), "{proxied:?}");
     assert!(!proxied.is_empty(), "a head byte by byte isn't one packet");
+    if born == 0 {
+        return println!("skipped: no connection can begin at a node here");
+    }
 
     // A server that dies is given nothing new; its connections end as they would without leat.
     let mut kept = lab.at("client1", || {
