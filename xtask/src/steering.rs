@@ -92,8 +92,10 @@ fn compile(folder: &Path, program: &str, object: &PathBuf) -> Result<(), String>
             .arg(object)
             .current_dir(folder),
     )?;
-    // What remains is code, maps and their types, and those of functions, without which the kernel calls none back.
-    output(Command::new("llvm-strip").arg("-g").arg(object)).map(drop)
+    // What remains is code, maps and their types. Where the kernel calls functions back it wants to know theirs as well.
+    let calls_back = program.ends_with("_born") || program.ends_with("_replayed");
+    let rest = (!calls_back).then_some("--remove-section=.BTF.ext");
+    output(Command::new("llvm-strip").arg("-g").args(rest).arg(object)).map(drop)
 }
 
 fn compiler() -> Result<String, String> {

@@ -6,6 +6,11 @@ use std::path::{Path, PathBuf};
 const LINES_MAX: usize = 800;
 /// A newcomer reads ARCHITECTURE.md in five minutes.
 const ARCHITECTURE_LINES_MAX: usize = 300;
+/// Where programs for the kernel are.
+const PROGRAMS: &str = "crates/host/src/steering/programs";
+/// Before Linux 6.4 what they return is an `int`, with nothing in the upper half of the register, though the helper is said to return a `long`.
+const MAP_FUNCTIONS: [&str; 4] =
+    ["bpf_map_update_elem(", "bpf_map_delete_elem(", "bpf_map_push_elem(", "bpf_map_pop_elem("];
 /// Names that say nothing.
 const EMPTY_NAMES: [&str; 4] = ["util", "utils", "common", "helpers"];
 
@@ -17,7 +22,7 @@ pub(crate) fn run(root: &Path) -> Result<(), String> {
     let mut complaints = Vec::new();
     let mut sources = Vec::new();
     for folder in ["crates", "xtask", "fuzz/targets"] {
-        collect(&root.join(folder), &mut sources);
+        collect(&root.join(folder), "rs", &mut sources);
     }
     let mut code = String::new();
     for path in &sources {
@@ -27,16 +32,22 @@ pub(crate) fn run(root: &Path) -> Result<(), String> {
         code.push_str(&text);
     }
     check_architecture(root, &code, &mut complaints);
+    let mut programs = Vec::new();
+    ["c", "h"].iter().for_each(|extension| collect(&root.join(PROGRAMS), extension, &mut programs));
+    for path in &programs {
+        let text = std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
+        check_program(&path.strip_prefix(root).unwrap_or(path).display().to_string(), &text, &mut complaints);
+    }
     if complaints.is_empty() { Ok(()) } else { Err(complaints.join("\n")) }
 }
 
-fn collect(folder: &Path, found: &mut Vec<PathBuf>) {
+fn collect(folder: &Path, wanted: &str, found: &mut Vec<PathBuf>) {
     let Ok(entries) = std::fs::read_dir(folder) else { return };
     for entry in entries.flatten() {
         let path = entry.path();
         if path.is_dir() && path.file_name().is_none_or(|name| name != "target") {
-            collect(&path, found);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            collect(&path, wanted, found);
+        } else if path.extension().is_some_and(|extension| extension == wanted) {
             found.push(path);
         }
     }
@@ -64,6 +75,19 @@ fn check_source(name: &str, text: &str, complaints: &mut Vec<String>) {
     for marker in [concat!("todo", "!("), concat!("unimplemented", "!("), concat!("FIX", "ME"), concat!("dbg", "!(")] {
         if text.contains(marker) {
             complain(&format!("has `{marker}`"));
+        }
+    }
+}
+
+/// What a map's function returns is negative only in an `int`.
+fn check_program(name: &str, text: &str, complaints: &mut Vec<String>) {
+    for (number, line) in text.lines().enumerate() {
+        let calls = MAP_FUNCTIONS.iter().any(|function| line.contains(function));
+        if calls && (line.contains("< 0") || line.contains("long ")) {
+            complaints.push(format!(
+                "{name}:{}: what a map's function returns is an int before Linux 6.4: keep it in one, or compare with 0 only",
+                number + 1
+            ));
         }
     }
 }
@@ -112,6 +136,15 @@ mod tests {
         let text = format!("fn main() {{ {}{{}} }}\n", concat!("unsafe", " "));
         check_source("crates/logic/src/util.rs", &text, &mut complaints);
         assert_eq!(complaints.len(), 3, "{complaints:?}");
+    }
+
+    #[test]
+    fn what_maps_return_is_not_taken_for_a_long() {
+        let mut complaints = Vec::new();
+        let bad = "if (bpf_map_update_elem(&m, &k, &v, 0) < 0)\nlong result = bpf_map_delete_elem(&m, &k);\n";
+        let good = "if (bpf_map_update_elem(&m, &k, &v, 0))\nint result = bpf_map_delete_elem(&m, &k);\nlong other;\n";
+        check_program("a.h", &format!("{bad}{good}"), &mut complaints);
+        assert_eq!(complaints.len(), 2, "{complaints:?}");
     }
 
     #[test]

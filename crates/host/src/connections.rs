@@ -59,15 +59,11 @@ pub fn has_listener(address: SocketAddr) -> io::Result<bool> {
     Ok(is_there)
 }
 
-/// Whether listeners share `address` (`SO_REUSEPORT`), and the kernel gives none of them what a program says (before Linux 6.6). Those of another user's
-/// aren't found out.
+/// Whether those that listen at `address` share it (`SO_REUSEPORT`). Those of another user's aren't found out.
 #[must_use]
-pub fn shares_unreachably(address: SocketAddr) -> bool {
-    if KernelVersion::current().is_ok_and(|version| version >= KernelVersion::new(6, 6, 0)) {
-        return false;
-    }
-    // Only where all have said that they share may one more have the address.
+pub fn is_shared(address: SocketAddr) -> bool {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    // Only where all have said so may one more have the address.
     let Ok(one) = socket(family, SocketType::STREAM, None) else { return false };
     sockopt::set_socket_reuseport(&one, true).is_ok() && bind(&one, &address).is_ok()
 }
@@ -306,6 +302,16 @@ mod tests {
     use std::os::fd::AsRawFd;
 
     use super::*;
+
+    #[test]
+    fn it_is_found_out_whether_listeners_share_their_address() {
+        for address in ["127.0.0.1:0", "[::1]:0"] {
+            let alone = TcpListener::bind(address).unwrap();
+            let shared = crate::socket::listen(address.parse().unwrap()).unwrap();
+            let shared_at = crate::socket::local_address(&shared).unwrap();
+            assert_eq!((is_shared(alone.local_addr().unwrap()), is_shared(shared_at)), (false, true));
+        }
+    }
 
     #[test]
     fn what_a_process_has_left_can_be_had_again() {

@@ -7,6 +7,8 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
+use leat_host::steering::gives_to_shared_listeners;
+
 use super::{Folder, Lab, is_possible, replays, within};
 
 const VIP: &str = "10.77.0.100:80";
@@ -22,12 +24,18 @@ pub(super) struct Nginx {
 }
 
 impl Nginx {
+    /// Its workers share the address of their listeners, where the kernel gives connections to such listeners behind fronts too.
     pub(super) fn start(lab: &Lab, folder: &Folder, node: &str) -> Nginx {
+        Nginx::start_with(lab, folder, node, if gives_to_shared_listeners() { "reuseport" } else { "" })
+    }
+
+    /// `options`: of how it listens.
+    pub(super) fn start_with(lab: &Lab, folder: &Folder, node: &str, options: &str) -> Nginx {
         let at = |name: &str| folder.path(&format!("{node}-{name}"));
         let text = format!(
             "daemon off;\nworker_processes 2;\npid {};\nerror_log {};\nevents {{ worker_connections 512; }}\nhttp {{\n\
              log_format who '$remote_addr|$http_x_forwarded_for|$uri';\naccess_log {} who;\n\
-             client_body_temp_path {};\nserver {{\nlisten 127.0.0.1:8080 reuseport;\nlisten [::1]:8080 reuseport;\n\
+             client_body_temp_path {};\nserver {{\nlisten 127.0.0.1:8080 {options};\nlisten [::1]:8080 {options};\n\
              root {};\nlocation = /health {{ if (-f {}) {{ return 503; }} return 200 well; }}\n}}\n}}\n",
             at("pid"),
             at("error.log"),
@@ -186,11 +194,10 @@ pub(super) fn nginx_answers(name: &str, of_node: &str) {
     let seen: Vec<_> = servers.iter().map(Nginx::requests).collect();
     assert_eq!(seen[0].len() + seen[1].len(), 3 * turns + 1);
     assert!(seen.iter().all(|seen| seen.len() > turns / 2), "{} and {} requests", seen[0].len(), seen[1].len());
+    let is_clients = |client: &str| client == "198.18.0.1" || client.starts_with("2001:2:");
     if born > 0 {
         assert_eq!(born, 2 * turns + 1);
-        let is_clients =
-            |(client, _, _): &(String, String, String)| client == "198.18.0.1" || client.starts_with("2001:2:");
-        assert!(seen.iter().flatten().all(is_clients), "{seen:?}");
+        assert!(seen.iter().flatten().all(|(client, _, _)| is_clients(client)), "{seen:?}");
     }
 
     // What begins slowly is proxied, byte for byte as well; an upload of several packets isn't.
@@ -212,8 +219,11 @@ pub(super) fn nginx_answers(name: &str, of_node: &str) {
     let all = || servers.iter().flat_map(Nginx::requests).collect::<Vec<_>>();
     within("it's logged", || all().len() == 3 * turns + 3);
     let proxied: Vec<_> = all().into_iter().filter(|(_, told, _)| told != "-").collect();
-    assert!(proxied.iter().all(|(_, told, _)| told == "198.18.0.1"), "{proxied:?}");
+    assert!(proxied.iter().all(|(_, told, _)| is_clients(told)), "{proxied:?}");
     assert!(!proxied.is_empty(), "a head byte by byte isn't one packet");
+    if born == 0 {
+        return println!("skipped: no connection can begin at a node here");
+    }
 
     // A server that dies is given nothing new; its connections end as they would without leat.
     let mut kept = lab.at("client1", || {

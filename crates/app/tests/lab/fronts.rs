@@ -165,3 +165,20 @@ fn nginx_behind_fronts_sees_its_clients_and_nothing_that_comes_or_goes_cuts_its_
     assert!(tell(&socket, &["ctl", "resume", "n1"]).contains("n1 may be chosen again"));
     within("it's back", || takes(&folder, &["front2"], "n1"));
 }
+
+/// Where the kernel gives no packet to a listener that may share its address, that's said.
+#[test]
+fn a_server_that_this_kernel_gives_nothing_is_told_of() {
+    if !is_possible() || !has_nginx() {
+        return;
+    }
+    if leat_host::steering::gives_to_shared_listeners() {
+        return println!("skipped: since Linux 6.6 such a server has its connections");
+    }
+    let (lab, folder) = (Lab::new(), Folder::new("shared"));
+    up(&lab, &folder);
+    let _server = Nginx::start_with(&lab, &folder, "n1", "reuseport");
+    let log = || fs::read_to_string(format!("/run/leat-lab/{}/n1.log", lab.name)).unwrap_or_default();
+    within("it's said", || log().contains("(nginx: `listen` without `reuseport`)"));
+    assert!(!takes(&folder, &FRONTS, "n1"));
+}

@@ -267,9 +267,11 @@ fn a_cluster_is_built_reached_and_removed() {
         assert_eq!(lab.well(&upload), "405", "{vip}");
     }
     let count = |what| ["n1", "n2", "n3"].iter().map(|node| lab.number(node, what)).sum::<u64>();
-    // Where the kernel can, they began at their node.
+    // Where the kernel can, they began at their node. Where it can't, those of several requests may have gone on to where their content is.
     let (born, moved) = (count("leat_births_total"), count("leat_handoffs_total"));
-    assert_eq!(if born == 0 { moved } else { born }, 44, "every connection was handed over; {moved} were moved");
+    let all = if born == 0 { 44..=48 } else { 44..=44 };
+    let handed_over = if born == 0 { moved } else { born };
+    assert!(all.contains(&handed_over), "every connection was handed over: {born} began at nodes, {moved} were moved");
     // A node has the VIP, and nobody hears of it: what a client sends there goes to the dispatcher.
     for vip in ["10.77.0.100", "[fd77::100]"] {
         assert_eq!(lab.curl("n1", &format!("http://{vip}/")), "200", "{vip}");

@@ -89,9 +89,11 @@ fn a_client_without_options_is_moved_without_them() {
 
 #[test]
 fn a_client_with_a_small_window_gets_segments_that_fit_into_it() {
-    const SMALL: &[(&str, &str)] =
-        &[("net.ipv4.tcp_rmem", "2304 2304 2304"), ("net.ipv4.tcp_wmem", "4096 16384 100000")];
+    const SMALL: &[(&str, &str)] = &[("net.ipv4.tcp_wmem", "4096 16384 100000")];
     in_namespace("small", SMALL, || {
+        // The smallest that this kernel takes.
+        let set = |bytes: u32| std::fs::write("/proc/sys/net/ipv4/tcp_rmem", format!("{bytes} {bytes} {bytes}"));
+        set(2304).or_else(|_| set(4096)).unwrap();
         for address in ["127.0.0.1:0", "[::1]:0"] {
             let (mut client, server) = connection(address);
             let segment = |socket: i32| socket::option(socket, libc::IPPROTO_TCP, libc::TCP_MAXSEG).unwrap();

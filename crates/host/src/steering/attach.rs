@@ -1,5 +1,6 @@
 //! Programs into the kernel, to an interface, and kept there when this process ends.
 
+use std::borrow::Cow;
 use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -22,6 +23,19 @@ const BPF_FS_MAGIC: i64 = 0xcafe_4a11;
 
 /// What the verifier says last is why; before that it tells every instruction that it has seen.
 const VERIFIER_LINES: usize = 5;
+
+/// Calls of `bpf_ktime_get_coarse_ns` as the objects have them, and of `bpf_ktime_get_ns`: the same clock, which takes a little longer to read.
+const COARSE_CLOCK: [u8; 8] = [0x85, 0, 0, 0, 160, 0, 0, 0];
+const CLOCK: [u8; 8] = [0x85, 0, 0, 0, 5, 0, 0, 0];
+
+/// An object that calls only what kernels before 5.11 have, which know no coarse clock.
+pub(super) fn for_older_kernel(object: &[u8]) -> Vec<u8> {
+    let mut object = object.to_vec();
+    for instruction in object.chunks_exact_mut(8).filter(|instruction| *instruction == COARSE_CLOCK) {
+        instruction.copy_from_slice(&CLOCK);
+    }
+    object
+}
 
 fn not_loaded(program: &str, error: &ProgramError) -> Error {
     let reason = match error {
@@ -66,7 +80,9 @@ impl Programs {
                 loader.map_max_entries(name, *entries);
             }
         }
-        let mut programs = loader.load(object).doing(|| "loading the steering programs".to_owned())?;
+        let is_older = KernelVersion::current().is_ok_and(|version| version < KernelVersion::new(5, 11, 0));
+        let object = if is_older { Cow::from(for_older_kernel(object)) } else { Cow::from(object) };
+        let mut programs = loader.load(&object).doing(|| "loading the steering programs".to_owned())?;
         for (name, program) in programs.programs_mut() {
             let loaded = match program {
                 Program::SchedClassifier(program) => program.load(),
@@ -92,7 +108,7 @@ impl Programs {
         let pin = self.pin(program, interface);
         let classifier = self.classifier(program)?;
         if !has_tcx() {
-            return attach_filter(classifier, interface, direction).doing(doing);
+            return attach_filter(classifier, interface, direction, doing);
         }
         if let Ok(pinned) = PinnedLink::from_pin(&pin) {
             let link = FdLink::from(pinned).try_into().doing(doing)?;
@@ -115,7 +131,7 @@ impl Programs {
         let doing = || format!("attaching {program} to {interface}");
         let classifier = self.classifier(program)?;
         if !has_tcx() {
-            return attach_filter(classifier, interface, direction).doing(doing);
+            return attach_filter(classifier, interface, direction, doing);
         }
         let order = TcAttachOptions::TcxOrder(LinkOrder::default());
         classifier.attach_with_options(interface, direction, order).doing(doing).map(drop)
@@ -179,20 +195,28 @@ fn attach_filter(
     classifier: &mut SchedClassifier,
     interface: &str,
     direction: TcAttachType,
-) -> std::result::Result<(), ProgramError> {
-    // It fails when it's there already, as it should be.
-    let _ = aya::programs::tc::qdisc_add_clsact(interface);
+    doing: impl Fn() -> String,
+) -> Result<()> {
+    // It fails when it's there already, as it should be. If it isn't there then, the next step fails.
+    let discipline = aya::programs::tc::qdisc_add_clsact(interface);
     if let Ok(link) = SchedClassifierLink::attached(interface, direction, PRIORITY, HANDLE, None)
         && let Ok(id) = classifier.attach_to_link(link)
     {
-        std::mem::forget(classifier.take_link(id)?);
-        return Ok(());
+        return classifier.take_link(id).doing(doing).map(std::mem::forget);
     }
     let options = NlOptions { priority: PRIORITY, handle: HANDLE, classid: None };
-    let id = classifier.attach_with_options(interface, direction, TcAttachOptions::Netlink(options))?;
+    let attached = classifier.attach_with_options(interface, direction, TcAttachOptions::Netlink(options));
+    let id = attached.map_err(|error| Error::Kernel {
+        doing: doing(),
+        reason: format!(
+            "before Linux 6.6 that takes the kernel's modules sch_ingress and cls_bpf, if they aren't built in (`modprobe -a \
+             sch_ingress cls_bpf`): {}{}",
+            chain(&error),
+            discipline.err().map_or_else(String::new, |error| format!("; clsact: {}", chain(&error)))
+        ),
+    })?;
     // Dropping it would take the filter away.
-    std::mem::forget(classifier.take_link(id)?);
-    Ok(())
+    classifier.take_link(id).doing(doing).map(std::mem::forget)
 }
 
 /// What programs have cost.
@@ -215,6 +239,28 @@ pub fn measure_run_time() -> Result<OwnedFd> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The highest number of a helper that Linux 5.10 has (`BPF_FUNC_redirect_peer`).
+    const LAST_HELPER: u32 = 155;
+
+    #[test]
+    fn what_runs_on_any_kernel_calls_only_what_each_has() {
+        let objects: [&[u8]; 4] = [
+            include_bytes!("programs/dispatcher.o"),
+            include_bytes!("programs/node.o"),
+            include_bytes!("programs/spread.o"),
+            include_bytes!("programs/spread_served.o"),
+        ];
+        for object in objects {
+            let object = for_older_kernel(object);
+            let called = object.chunks_exact(8).filter_map(|instruction| {
+                let (call, helper) = instruction.split_first_chunk::<4>()?;
+                (*call == [0x85, 0, 0, 0]).then(|| u32::from_le_bytes(helper.try_into().expect("four bytes")))
+            });
+            let called: Vec<u32> = called.collect();
+            assert!(called.len() > 10 && called.iter().all(|helper| *helper <= LAST_HELPER), "{called:?}");
+        }
+    }
 
     #[test]
     fn of_what_the_verifier_says_the_end_is_told() {

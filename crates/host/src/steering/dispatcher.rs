@@ -22,7 +22,7 @@ use super::layout::{
 use super::transplant::Next;
 use super::{Doing, Result, change, interface_index};
 
-static OBJECT: &[u8] = aya::include_bytes_aligned!("programs/dispatcher.o");
+pub(super) static OBJECT: &[u8] = aya::include_bytes_aligned!("programs/dispatcher.o");
 static BORN_OBJECT: &[u8] = aya::include_bytes_aligned!("programs/dispatcher_born.o");
 
 /// How often it's looked at whether a packet that was put in has been seen: that takes as long as one look at the most.
@@ -115,7 +115,12 @@ impl Dispatcher {
         Dispatcher::with_programs(&for_this_kernel(BORN_OBJECT)?, directory, capacity, Some(key))
     }
 
-    fn with_programs(object: &[u8], directory: &Path, capacity: u32, key: Option<CookieKey>) -> Result<Dispatcher> {
+    pub(super) fn with_programs(
+        object: &[u8],
+        directory: &Path,
+        capacity: u32,
+        key: Option<CookieKey>,
+    ) -> Result<Dispatcher> {
         let maps = [
             ("flows", Some(capacity)),
             ("nodes", None),

@@ -38,7 +38,7 @@ pub use held::{HELD_BYTES_MAX, HELD_FRAMES_PER_FLOW_MAX};
 pub use layout::{CHOICE_TURNS, NO_LEASE};
 pub use node::{Node, NodeCounters, Service, boot_clock_ns, forget_dead, mark_closing};
 pub use replies::Reply;
-pub use spread::{Spread, SpreadCounters, SpreadPart, SpreadService};
+pub use spread::{Spread, SpreadCounters, SpreadPart, SpreadService, gives_to_shared_listeners};
 pub use transplant::Next;
 
 /// Why packets can't be steered, or these not.

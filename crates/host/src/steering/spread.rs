@@ -6,6 +6,7 @@ use std::path::Path;
 
 use aya::maps::{Array, HashMap, MapData, MapError, PerCpuArray};
 use aya::programs::tc::TcAttachType;
+use aya::util::KernelVersion;
 use leat_logic::spread::Owners;
 
 use super::attach::{Programs, RunTime};
@@ -22,6 +23,12 @@ const BPF_EXIST: u64 = 2;
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!("programs/spread.o");
 static SERVED_OBJECT: &[u8] = aya::include_bytes_aligned!("programs/spread_served.o");
+
+/// Whether the kernel gives a packet to a listener that may share its address with others (`SO_REUSEPORT`); Linux 6.6.
+#[must_use]
+pub fn gives_to_shared_listeners() -> bool {
+    KernelVersion::current().is_ok_and(|version| version >= KernelVersion::new(6, 6, 0))
+}
 
 /// Which of the programs a machine has its packets pass through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,6 +9,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
+use leat_host::steering::gives_to_shared_listeners;
 use leat_host::{clock, connections};
 use leat_logic::dispatch::{Health, State};
 use leat_logic::handoff::Load;
@@ -146,13 +147,14 @@ impl Watch {
         probed.map_err(|Ill { why, .. }| why)
     }
 
-    /// A program can't give a connection to one of several listeners before Linux 6.6.
+    /// Before Linux 6.6 a program can't give a handshake to one of several listeners.
     fn look_whether_it_shares(&self) {
-        let has_replays = self.guard.as_ref().is_some_and(|guard| guard.has_replays());
-        let shared = self.servers.iter().find(|server| has_replays && connections::shares_unreachably(**server));
+        let must_not = self.guard.as_ref().is_some_and(|guard| guard.has_replays()) && !gives_to_shared_listeners();
+        let shared = self.servers.iter().find(|server| must_not && connections::is_shared(**server));
         if let Some(server) = shared {
             crate::log::warning(format_args!(
-                "connections can't begin at {server}, whose listeners share it (SO_REUSEPORT), on kernels before Linux 6.6: they're proxied. With nginx, take `reuseport` out of `listen`"
+                "connections are proxied to {server}, and none begins there: before Linux 6.6 they do so only where the server listens without SO_REUSEPORT \
+                 (nginx: `listen` without `reuseport`)"
             ));
         }
         self.seen.is_unreachable.store(shared.is_some(), Ordering::Relaxed);

@@ -3,12 +3,16 @@
 
 use std::time::Duration;
 
+use leat_host::steering;
 use leat_logic::time::Instant;
 use serde_json::Value;
 
 use super::foreign::Foreign;
 use crate::config::Cluster;
 use crate::ctl::{self, Command};
+
+/// So many packets in a row that the kernel gave to no listener, though the server listens, are no accident.
+const UNSERVED_MAX: u64 = 3;
 
 /// See the module: one worker's part of it.
 pub(super) struct Served {
@@ -19,11 +23,21 @@ pub(super) struct Served {
     /// Packets with which connections begin, so far, and when the last was seen.
     begun: u64,
     begun_at: Instant,
+    unserved: Unserved,
+}
+
+/// Packets that should have begun connections, and that the kernel didn't give to a server that listens.
+#[derive(Default)]
+struct Unserved {
+    /// What was counted so far.
+    last: Option<(u64, u64)>,
+    /// Since one was given.
+    in_a_row: u64,
 }
 
 impl Served {
     pub(super) fn new(foreign: Option<Foreign>) -> Served {
-        Served { foreign, unknown_until: None, begun: 0, begun_at: Instant::default() }
+        Served { foreign, unknown_until: None, begun: 0, begun_at: Instant::default(), unserved: Unserved::default() }
     }
 
     /// Whether fronts are to find the node well; none before that's known.
@@ -37,10 +51,17 @@ impl Served {
         self.foreign.as_ref().map(Foreign::connections)
     }
 
-    /// So many packets have begun connections here so far.
-    pub(super) fn has_begun(&mut self, packets: u64, now: Instant) {
+    /// So many packets have begun connections here so far, and so many should have.
+    pub(super) fn has_begun(&mut self, packets: u64, unserved: u64, now: Instant) {
         if std::mem::replace(&mut self.begun, packets) != packets {
             self.begun_at = now;
+        }
+        let is_well = self.is_well() == Some(true);
+        if self.unserved.is_stuck(packets, unserved, is_well) && !steering::gives_to_shared_listeners() {
+            crate::log::warning(format_args!(
+                "the kernel gives no connection to this node's server, which listens: before Linux 6.6 it does so only where \
+                 that listens without SO_REUSEPORT (nginx: `listen` without `reuseport`)"
+            ));
         }
     }
 
@@ -79,6 +100,20 @@ impl Served {
     }
 }
 
+impl Unserved {
+    /// Whether that is to be said: once, until the server is given something.
+    fn is_stuck(&mut self, served: u64, unserved: u64, is_well: bool) -> bool {
+        let (served_before, unserved_before) = self.last.replace((served, unserved)).unwrap_or((served, unserved));
+        if !is_well || served != served_before {
+            self.in_a_row = 0;
+            return false;
+        }
+        let before = self.in_a_row;
+        self.in_a_row += unserved.saturating_sub(unserved_before);
+        before < UNSERVED_MAX && self.in_a_row >= UNSERVED_MAX
+    }
+}
+
 /// How long it takes fronts to see that the node refuses their probes: the first of them may come just after one that was answered.
 fn notice(cluster: &Cluster) -> Option<Duration> {
     let checks = &cluster.health;
@@ -89,6 +124,19 @@ fn notice(cluster: &Cluster) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn that_nothing_is_given_to_a_server_that_listens_is_said_once() {
+        let mut packets = Unserved::default();
+        let mut said = |served, unserved, is_well| packets.is_stuck(served, unserved, is_well);
+        assert!(!said(5, 100, true), "what an earlier process has counted");
+        assert!(!said(5, 102, true));
+        assert!(said(5, 103, true));
+        assert!(!said(5, 200, true), "once");
+        assert!(!said(6, 200, true), "it's given something");
+        assert!(!said(6, 202, true) && !said(6, 205, false) && !said(6, 207, true), "it doesn't listen");
+        assert!(said(6, 208, true));
+    }
 
     #[test]
     fn fronts_have_noticed_when_as_many_probes_have_failed_as_it_takes() {

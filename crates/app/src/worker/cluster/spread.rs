@@ -204,7 +204,7 @@ impl Spread {
             metrics.packets_followed.set(counters.followed);
             metrics.packets_served.set(counters.served);
             metrics.packets_unserved.set(counters.unserved);
-            served.into_iter().for_each(|served| served.has_begun(counters.served, now));
+            served.into_iter().for_each(|served| served.has_begun(counters.served, counters.unserved, now));
         }
         let Some(served) = &self.served else { return };
         metrics.flows.set(u64::from(served.connections().unwrap_or(0)));

@@ -61,12 +61,13 @@ static __always_inline int has_flows(void)
 	return total(FLOWS_MADE) != total(FLOWS_OVER);
 }
 
-/* Puts an entry there. It counts only then: who counts before looking for entries, and finds none, has seen all that were counted. */
-static __always_inline long make(const struct flow_key *key, const struct flow *flow, __u64 flags)
+/* Puts an entry there. It counts only then: who counts before looking for entries, and finds none, has seen all that were counted. The result is an int: before
+ * Linux 6.4 a map's functions return one where the helper is said to return a long, whose upper half is nothing then. */
+static __always_inline int make(const struct flow_key *key, const struct flow *flow, __u64 flags)
 {
 	__u32 which = FLOWS_MADE;
 	__u64 *made = bpf_map_lookup_elem(&totals, &which);
-	long result = bpf_map_update_elem(&flows, key, flow, flags);
+	int result = bpf_map_update_elem(&flows, key, flow, flags);
 	if (result == 0 && made)
 		__sync_fetch_and_add(made, 1);
 	return result;
@@ -297,7 +298,7 @@ static __noinline int begin(struct __sk_buff *skb, const struct packet *packet, 
 	flow.flags = FLOW_HELD | FLOW_BORN;
 	flow.options = handshake.options.echo & OPTIONS_MASK;
 	flow.scale = OWN_WINDOW_SCALE;
-	long error = make(key, &flow, BPF_NOEXIST);
+	int error = make(key, &flow, BPF_NOEXIST);
 	/* Another processor may have another packet of it at this moment: whoever is second goes on as who was first. */
 	if (error < 0 && error != -EEXIST)
 		return admit(skb, packet, &handshake);

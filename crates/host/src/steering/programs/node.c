@@ -190,7 +190,7 @@ static __noinline int begin(struct __sk_buff *skb, const struct packet *packet, 
 		if (!place || !*place || !set_urgent_pointer(skb, packet, bpf_htons(*place)))
 			return drop(STRAY);
 	}
-	if (bpf_map_update_elem(&births, &key, &birth, BPF_ANY) < 0)
+	if (bpf_map_update_elem(&births, &key, &birth, BPF_ANY))
 		return drop(STRAY);
 	/* Before it's given: then it may be another packet. */
 	if (is_watching())

@@ -55,7 +55,7 @@ static __noinline void note_request(struct __sk_buff *skb, const struct packet *
 	/* A connection that another server has had and that is back here. */
 	if (begins) {
 		const struct reply *none = bpf_map_lookup_elem(&no_reply, &zero);
-		if (!none || bpf_map_update_elem(&replies, &key, none, BPF_ANY) < 0)
+		if (!none || bpf_map_update_elem(&replies, &key, none, BPF_ANY))
 			return;
 		reply = bpf_map_lookup_elem(&replies, &key);
 		if (!reply)

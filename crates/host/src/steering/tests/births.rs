@@ -32,7 +32,7 @@ fn echoing(segment: &Segment, echo: u32) -> Vec<u8> {
 
 #[test]
 fn a_syn_is_answered_without_a_socket_and_who_got_the_answer_is_believed() {
-    in_namespace("cookie", |path| {
+    where_connections_begin("cookie", |path| {
         let dispatcher = &load_for_births(path);
         assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success());
         for (client, vip) in [(CLIENT4, VIP4), (CLIENT6, VIP6)] {
@@ -90,7 +90,7 @@ fn a_syn_is_answered_without_a_socket_and_who_got_the_answer_is_believed() {
 
 #[test]
 fn a_connection_begins_once_though_two_processors_see_packets_of_it_at_once() {
-    in_namespace("at-once", |path| {
+    where_connections_begin("at-once", |path| {
         let dispatcher = &load_for_births(path);
         assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success());
         let syn = Segment { timestamp: Some(99), ..Segment::new(CLIENT4, VIP4, SYN, 7000) };
@@ -125,13 +125,8 @@ fn a_connection_begins_once_though_two_processors_see_packets_of_it_at_once() {
 
 #[test]
 fn a_node_believes_nobody_who_has_no_cookie() {
-    let Some(namespace) = namespace::for_test("forged") else { return };
-    let pins = Pins(std::env::temp_dir().join(format!("leat-{}-forged", std::process::id())));
-    std::fs::create_dir_all(&pins.0).unwrap();
-    assert!(Command::new("mount").args(["-t", "bpf", "bpf"]).arg(&pins.0).status().unwrap().success());
-    let path = pins.0.clone();
-    let work = move || {
-        let mut node = Node::load_for_births(&path, CookieKey::new([7; 16])).unwrap();
+    where_connections_begin("forged", |path| {
+        let mut node = Node::load_for_births(path, CookieKey::new([7; 16])).unwrap();
         for (client, vip) in [(CLIENT4, VIP4), (CLIENT6, VIP6)] {
             let service = Service { vip: vip.parse().unwrap(), own: None, marked: true, foreign: None };
             node.add_service(&service).unwrap();
@@ -144,8 +139,7 @@ fn a_node_believes_nobody_who_has_no_cookie() {
             }
         }
         assert_eq!(node.counters().unwrap(), NodeCounters { forged: 6, ..NodeCounters::default() });
-    };
-    namespace.run(work).unwrap();
+    });
 }
 
 /// A client that has been answered, and its first packet.
@@ -160,7 +154,7 @@ fn first_packet(dispatcher: &Dispatcher, syn: &Segment, payload: &[u8]) -> (Segm
 
 #[test]
 fn a_choice_that_stands_sends_requests_for_the_same_on_and_tells_of_each() {
-    in_namespace("standing", |path| {
+    where_connections_begin("standing", |path| {
         let dispatcher = &load_for_births(path);
         assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success());
         let (home, workers) = (ServerId::new(0, 0), [ServerId::new(1, 7), ServerId::new(1, 8)]);
@@ -236,7 +230,7 @@ fn a_choice_that_stands_sends_requests_for_the_same_on_and_tells_of_each() {
 
 #[test]
 fn a_connection_begins_once_though_two_say_where() {
-    in_namespace("once", |path| {
+    where_connections_begin("once", |path| {
         let dispatcher = &load_for_births(path);
         assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success());
         let first = Segment { timestamp: Some(99), ..Segment::new(CLIENT4, VIP4, SYN, 7000) };
@@ -316,7 +310,7 @@ fn what_began_here_is_reset_from_here() {
 /// On a connection at a server that isn't leat what is new waits, whatever order it comes in; what has been said before is sent on.
 #[test]
 fn what_a_client_says_next_at_another_server_waits_though_something_before_it_is_missing() {
-    in_namespace("next", |path| {
+    where_connections_begin("next", |path| {
         let dispatcher = &load_for_births(path);
         assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success());
         let syn = Segment { timestamp: Some(99), ..Segment::new(CLIENT4, VIP4, SYN, 7000) };

@@ -11,7 +11,7 @@ use crate::tap;
 /// Where another server answers, what leaves is let pass, but for a goodbye that nobody may hear: one that answers what found no connection.
 #[test]
 fn what_another_server_says_passes_without_a_lease() {
-    in_namespace("leaves", |path| {
+    where_connections_begin("leaves", |path| {
         let mut node = Node::load_for_births(path, CookieKey::new([7; 16])).unwrap();
         let foreign = Some("127.0.0.1:8080".parse().unwrap());
         for (client, vip) in [(CLIENT4, VIP4), (CLIENT6, VIP6)] {
@@ -33,7 +33,7 @@ fn what_another_server_says_passes_without_a_lease() {
 /// What only acknowledges is let in without a look at the connections: it makes none, and what the kernel answers where there is none doesn't leave.
 #[test]
 fn what_another_server_hears_may_be_nobodys() {
-    in_namespace("hears", |path| {
+    where_connections_begin("hears", |path| {
         let mut node = Node::load_for_births(path, CookieKey::new([7; 16])).unwrap();
         let foreign = Some("127.0.0.1:8080".parse().unwrap());
         node.add_service(&Service { vip: VIP4.parse().unwrap(), own: None, marked: false, foreign }).unwrap();
@@ -51,7 +51,7 @@ fn what_another_server_hears_may_be_nobodys() {
 /// What goes on where the last packet of its connection ended is let in without a look at the connections, and nothing else is.
 #[test]
 fn what_goes_on_at_another_server_needs_no_look() {
-    in_namespace("goes-on", |path| {
+    where_connections_begin("goes-on", |path| {
         assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success());
         let mut node = Node::load_for_births(path, CookieKey::new([7; 16])).unwrap();
         let server = "127.0.0.1:80";
@@ -84,7 +84,7 @@ fn what_goes_on_at_another_server_needs_no_look() {
 /// What the dispatcher has made of a client's next packet makes a connection at another server; what somebody else makes, or changes, doesn't.
 #[test]
 fn only_what_the_dispatcher_has_made_makes_a_connection_once_more() {
-    in_namespace("planted", |path| {
+    where_connections_begin("planted", |path| {
         let key = CookieKey::new([7; 16]);
         let mut node = Node::load_for_births(path, key).unwrap();
         let foreign = Some("127.0.0.1:8080".parse().unwrap());
@@ -121,7 +121,7 @@ fn only_what_the_dispatcher_has_made_makes_a_connection_once_more() {
 /// What another server says on a connection that has been given away is kept back, until the dispatcher sends its client's next packet there after all.
 #[test]
 fn a_connection_that_was_given_away_is_its_servers_again_with_its_clients_next_packet() {
-    in_namespace("given", |path| {
+    where_connections_begin("given", |path| {
         assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success());
         let mut node = Node::load_for_births(path, CookieKey::new([7; 16])).unwrap();
         let server = "127.0.0.1:80";
