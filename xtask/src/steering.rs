@@ -6,8 +6,16 @@ use std::process::Command;
 /// Where source, objects and the list of their hashes are.
 const FOLDER: &str = "crates/host/src/steering/programs";
 const HASHES: &str = "objects.sha256";
-const PROGRAMS: [&str; 7] =
-    ["dispatcher", "dispatcher_born", "node", "node_born", "node_replayed", "spread", "spread_served"];
+const PROGRAMS: [&str; 8] = [
+    "dispatcher",
+    "dispatcher_born",
+    "dispatcher_replayed",
+    "node",
+    "node_born",
+    "node_replayed",
+    "spread",
+    "spread_served",
+];
 
 /// Builds the objects, and writes what they were built from and with.
 ///
@@ -83,7 +91,7 @@ fn compile(folder: &Path, program: &str, object: &PathBuf) -> Result<(), String>
     let headers = format!("-I/usr/include/{}-linux-gnu", std::env::consts::ARCH);
     let source = format!("{program}.c");
     // It compares and exchanges, which all kernels have that have what it's for.
-    let processor = (program == "dispatcher_born").then_some("-mcpu=v3");
+    let processor = matches!(program, "dispatcher_born" | "dispatcher_replayed").then_some("-mcpu=v3");
     output(
         Command::new("clang")
             .args(processor)

@@ -263,7 +263,7 @@ section! {
         server ("for"): Vec<SocketAddr> = ListOf(ADDRESS), Toml("[]");
         /// Connections begin at the server of `for` as they do on kernels before Linux 6.9, by a handshake that the node's program has with it in the client's
         /// place, also where the kernel could be handed them. Each packet is translated then. For trying out what such kernels do. A node's own file counts, when
-        /// its process starts.
+        /// its process starts; a dispatcher does the same for its own listener if all nodes have it.
         replay: bool = Flag, Toml("false");
         /// Whether there is a router between the dispatcher and it. Packets to it then carry its own address on their way.
         routed: bool = Flag, Toml("false");

@@ -11,7 +11,7 @@ use super::{Host, HostKind, Lab, Member, Plan, ground, groups};
 use crate::config::{self, ClusterNode, Config, Part, Role};
 
 /// How long a member may take to listen, and to end.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Starts the dispatcher or connection servers, and every node, each with the file of its cluster; returns when all are ready.

@@ -168,7 +168,7 @@ fn nginx_answers_under_the_vip_and_sees_the_clients() {
 pub(super) fn nginx_answers(name: &str, of_node: &str) {
     let (lab, folder) = (Lab::new(), Folder::new(name));
     let mut servers = up_with(&lab, &folder, "policy = 'round_robin'", [of_node; 2]);
-    assert_eq!(replays::have_replayed(&lab), !of_node.is_empty());
+    assert!(of_node.is_empty() || replays::have_replayed(&lab));
     let turns = 60;
     lab.at("client1", || {
         for turn in 0..turns {

@@ -5,9 +5,9 @@ use std::fs;
 
 use super::{Lab, foreign, is_possible, transplants};
 
-/// Whether a lab's nodes did that.
+/// Whether a lab's dispatcher and nodes do that.
 pub(super) fn have_replayed(lab: &Lab) -> bool {
-    ["n1", "n2"].iter().all(|node| {
+    ["dispatcher", "n1", "n2"].iter().all(|node| {
         let log = fs::read_to_string(format!("/run/leat-lab/{}/{node}.log", lab.name)).expect("a lab's logs");
         log.contains("by handshakes that are replayed")
     })

@@ -45,7 +45,7 @@ fn each_request_of_a_connection_is_answered_by_the_server_that_has_it() {
 pub(super) fn each_by_who_has_it(name: &str, of_node: &str) {
     let (lab, folder) = (Lab::new(), Folder::new(name));
     let servers = up(&lab, &folder, of_node);
-    assert_eq!(replays::have_replayed(&lab), !of_node.is_empty());
+    assert!(of_node.is_empty() || replays::have_replayed(&lab));
     let turns = 40;
     lab.at("client1", || {
         for vip in VIPS {
@@ -117,7 +117,7 @@ fn what_is_asked_in_odd_ways_is_answered_by_who_has_it() {
 pub(super) fn odd_ways(name: &str, of_node: &str) {
     let (lab, folder) = (Lab::new(), Folder::new(name));
     let servers = up(&lab, &folder, of_node);
-    assert_eq!(replays::have_replayed(&lab), !of_node.is_empty());
+    assert!(of_node.is_empty() || replays::have_replayed(&lab));
     let small = SIZES[0];
     lab.at("client1", || {
         for vip in VIPS {

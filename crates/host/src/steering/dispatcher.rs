@@ -19,11 +19,13 @@ use super::layout::{
     HEIRS, NODE_NEIGHBOUR, NODE_PEER, NODE_ROUTED, RawHeir, RawNode, RawServiceKey, raw_ip, raw_ipv4, raw_ipv6,
     raw_port,
 };
+use super::replays::Replays;
 use super::transplant::Next;
 use super::{Doing, Result, change, interface_index};
 
 pub(super) static OBJECT: &[u8] = aya::include_bytes_aligned!("programs/dispatcher.o");
 static BORN_OBJECT: &[u8] = aya::include_bytes_aligned!("programs/dispatcher_born.o");
+static REPLAYED_OBJECT: &[u8] = aya::include_bytes_aligned!("programs/dispatcher_replayed.o");
 
 /// How often it's looked at whether a packet that was put in has been seen: that takes as long as one look at the most.
 const RESET_LOOKS: u32 = 50;
@@ -95,6 +97,8 @@ pub struct Dispatcher {
     answered: Option<Mutex<HashMap<MapData, RawServiceKey, u32>>>,
     /// The same.
     choices: Option<Choices>,
+    /// Of this server's own connections, where the kernel can't be handed any.
+    replays: Option<Mutex<Replays>>,
 }
 
 impl Dispatcher {
@@ -115,6 +119,18 @@ impl Dispatcher {
         Dispatcher::with_programs(&for_this_kernel(BORN_OBJECT)?, directory, capacity, Some(key))
     }
 
+    /// As [`Dispatcher::load_for_births`], for kernels that can't be handed a connection: those that are this host's own after all have their handshakes replayed, and
+    /// can't be moved, as their sockets have other numbers than their clients ([`Dispatcher::can_move`]).
+    ///
+    /// # Errors
+    /// As [`Dispatcher::load`], or an older kernel than 5.17.
+    pub fn load_for_replays(directory: &Path, capacity: u32, key: CookieKey) -> Result<Dispatcher> {
+        let mut dispatcher = Dispatcher::with_programs(REPLAYED_OBJECT, directory, capacity, Some(key))?;
+        let replays = Replays::new(&mut lock(&dispatcher.programs))?;
+        dispatcher.replays = Some(Mutex::new(replays));
+        Ok(dispatcher)
+    }
+
     pub(super) fn with_programs(
         object: &[u8],
         directory: &Path,
@@ -128,6 +144,7 @@ impl Dispatcher {
             ("taps", Some(TAPS_MAX)),
             ("totals", None),
             ("dispatcher_counters", None),
+            ("replays", None),
         ];
         let mut programs = Programs::load(object, directory, &maps)?;
         let choices = key.map(|key| Choices::new(&mut programs, key)).transpose()?;
@@ -152,6 +169,7 @@ impl Dispatcher {
         }
         Ok(Dispatcher {
             answered,
+            replays: None,
             choices,
             flows: Arc::new(flows),
             nodes: Mutex::new(Array::try_from(programs.map("nodes")?).doing(|| "map of nodes".to_owned())?),
@@ -333,6 +351,20 @@ impl Dispatcher {
     #[must_use]
     pub fn can_bear(&self) -> bool {
         self.answered.is_some()
+    }
+
+    /// Whether this server's own connections can be moved: not if their handshakes may have been replayed.
+    #[must_use]
+    pub fn can_move(&self) -> bool {
+        self.replays.is_none()
+    }
+
+    /// Forgets connections that have ended, of those whose handshakes were replayed. Returns how many are left.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn sweep_replays(&self) -> Result<usize> {
+        self.replays.as_ref().map_or(Ok(0), |replays| lock(replays).sweep())
     }
 
     /// A flow whose request has come and that no server has yet: [`Flows::bear`] or [`Flows::admit`] is to be said, then

@@ -69,6 +69,11 @@ fn can_bear() -> Result<()> {
     born::for_this_kernel(&[]).map(drop)
 }
 
+/// `bpf_loop` is as old as that.
+fn can_replay() -> bool {
+    aya::util::KernelVersion::current().unwrap() >= aya::util::KernelVersion::new(5, 17, 0)
+}
+
 /// How nodes are reached in these tests.
 fn reach(routed: bool) -> Reach {
     let (ipv4, ipv6) = (Some([203, 0, 113, 9].into()), Some("2001:db8:9::9".parse().unwrap()));
@@ -80,6 +85,10 @@ fn in_lab(name: &str, test: impl Fn(&Dispatcher) + Send + 'static) {
     in_namespace(name, move |path| {
         if can_bear().is_ok() {
             test(&load_for_births(&path.join("born")));
+        }
+        if can_replay() {
+            let key = CookieKey::new([7; 16]);
+            test(&with_nodes(Dispatcher::load_for_replays(&path.join("replayed"), 100, key).unwrap()));
         }
         test(&with_nodes(Dispatcher::load(&path.join("moved"), 100).unwrap()));
     });

@@ -45,9 +45,15 @@ struct Birthplace {
 
 /// The dispatcher's programs: those that answer SYNs where that's wanted and the kernel has what they need.
 pub(super) fn dispatcher(config: &Config, pins: &Path) -> Result<steering::Dispatcher, String> {
-    or_moved(config, |key| match key {
-        Some(key) => steering::Dispatcher::load_for_births(pins, shared::FLOWS_MAX, key),
-        None => steering::Dispatcher::load(pins, shared::FLOWS_MAX),
+    or_moved(config, |key| {
+        let Some(key) = key else { return steering::Dispatcher::load(pins, shared::FLOWS_MAX) };
+        // Connections whose handshakes are replayed can't be moved, and to nodes of leat's they may have to be.
+        let may_replay =
+            config.role == Role::Dispatcher && config.cluster.nodes.iter().all(|node| !node.server.is_empty());
+        let must_replay = may_replay && config.cluster.nodes.iter().all(|node| node.replay);
+        let born = || steering::Dispatcher::load_for_births(pins, shared::FLOWS_MAX, key);
+        let replays = || steering::Dispatcher::load_for_replays(pins, shared::FLOWS_MAX, key);
+        or_replayed((may_replay, must_replay), born, replays)
     })
 }
 
@@ -55,23 +61,30 @@ pub(super) fn dispatcher(config: &Config, pins: &Path) -> Result<steering::Dispa
 pub(super) fn node(config: &Config, pins: &Path, node: &ClusterNode) -> Result<steering::Node, String> {
     or_moved(config, |key| {
         let Some(key) = key else { return steering::Node::load(pins) };
-        if node.server.is_empty() {
-            return steering::Node::load_for_births(pins, key);
-        }
-        let born = if node.replay { None } else { Some(steering::Node::load_for_births(pins, key)) };
-        let why = match born {
-            None => "`replay` says so".to_owned(),
-            Some(Err(cannot @ steering::Error::Kernel { .. })) => {
-                format!("the kernel can't be handed them (Linux 6.9 can): {cannot}")
-            }
-            Some(loaded) => return loaded,
-        };
-        let replays = steering::Node::load_for_replays(pins, key)?;
-        crate::log::info(format_args!(
-            "connections begin at this node's server by handshakes that are replayed, and each packet is translated: {why}"
-        ));
-        Ok(replays)
+        let is_foreign = !node.server.is_empty();
+        let born = || steering::Node::load_for_births(pins, key);
+        or_replayed((is_foreign, is_foreign && node.replay), born, || steering::Node::load_for_replays(pins, key))
     })
+}
+
+/// Programs by which connections begin, or those that replay handshakes, where they may and the others can't be had, or where they must.
+fn or_replayed<T>(
+    (may, must): (bool, bool),
+    born: impl Fn() -> Result<T, steering::Error>,
+    replays: impl Fn() -> Result<T, steering::Error>,
+) -> Result<T, steering::Error> {
+    let why = match if must { None } else { Some(born()) } {
+        None => "`replay` says so".to_owned(),
+        Some(Err(cannot @ steering::Error::Kernel { .. })) if may => {
+            format!("the kernel can't be handed them (Linux 6.9 can): {cannot}")
+        }
+        Some(loaded) => return loaded,
+    };
+    let loaded = replays()?;
+    crate::log::info(format_args!(
+        "connections begin at servers that aren't leat by handshakes that are replayed, and their packets are translated there: {why}"
+    ));
+    Ok(loaded)
 }
 
 /// Whether connections are to begin at nodes.
@@ -124,7 +137,9 @@ impl Home {
 /// By which first requests get to nodes.
 pub(super) fn first_ways(steering: Option<&Arc<steering::Dispatcher>>, bears: bool) -> Ways {
     Ways::of(match steering {
+        Some(steering) if bears && steering.can_bear() && !steering.can_move() => &[Way::BornThere, Way::Proxy],
         Some(steering) if bears && steering.can_bear() => &[Way::BornThere, Way::MovedThere, Way::Proxy],
+        Some(steering) if !steering.can_move() => &[Way::Proxy],
         Some(_) => &[Way::MovedThere, Way::Proxy],
         None => &[Way::Proxy],
     })

@@ -417,7 +417,8 @@ impl<H: Host> Worker<H> {
         let Some(cluster) = self.cluster.as_mut() else { return self.reply_error(token, Status::SERVICE_UNAVAILABLE) };
         let Part::Home(home) = &mut cluster.part else { return };
         let stays = home.is_retiring || home.is_resigning;
-        let can_move = home.steering.is_some() && !connection.flags.ended && !stays;
+        let can_move = home.steering.as_ref().is_some_and(|steering| steering.can_move());
+        let can_move = can_move && !connection.flags.ended && !stays;
         let possible = if can_move { &[Way::MovedThere, Way::Proxy][..] } else { &[Way::Proxy] };
         let possible = Ways::of(possible);
         let had = connection.http.request_count().saturating_sub(1);

@@ -44,6 +44,9 @@ impl Sweep {
                 if place.is_none() {
                     self.entries = std::mem::take(&mut self.seen);
                     self.at = now.after(if self.entries < FEW { FEW_PAUSE } else { SEEN_PAUSE });
+                    if let Err(error) = steering.sweep_replays() {
+                        crate::log::warning(format_args!("replayed handshakes can't be looked through: {error}"));
+                    }
                 }
             }
             Err(error) => crate::log::warning(format_args!("entries of flows can't be looked through: {error}")),

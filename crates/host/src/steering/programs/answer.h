@@ -1,6 +1,10 @@
 /* Answers SYNs in the place of a listener, without a socket, and says which packets come from clients that have got such an answer. */
 #pragma once
+#ifdef WITH_REPLAYS
+#include "replay.h"
+#else
 #include "born.h"
+#endif
 #include "turn.h"
 
 /* The VIPs whose SYNs are answered; those with 0 aren't any more, but who got an answer is believed. */
@@ -22,6 +26,7 @@ struct {
 struct headers {
 	__u8 old[64];
 	__u8 new[64];
+	struct syn_options options;
 };
 
 struct {
@@ -31,9 +36,11 @@ struct {
 	__type(value, struct headers);
 } answers SEC(".maps");
 
-static __always_inline const __u32 *find_born_vip(const struct packet *packet)
+static __noinline const __u32 *find_born_vip(const struct packet *packet)
 {
 	struct service_key key = {};
+	if (!packet)
+		return NULL;
 	__builtin_memcpy(key.address, packet->destination, 16);
 	key.port = packet->destination_port;
 	return bpf_map_lookup_elem(&born_vips, &key);
@@ -109,7 +116,6 @@ static __noinline int answer_syn(struct __sk_buff *skb, const struct packet *pac
 {
 	__u32 zero = 0;
 	struct headers *headers = bpf_map_lookup_elem(&answers, &zero);
-	struct syn_options options = {};
 	const struct cookie_key *key = find_cookie_key();
 	if (!packet || !key || !headers || packet->payload || packet->tcp.fin || packet->tcp.rst || packet->tcp.ack)
 		return 0;
@@ -118,16 +124,18 @@ static __noinline int answer_syn(struct __sk_buff *skb, const struct packet *pac
 		return 0;
 	__u64 old_bytes = packet->tcp.doff * 4;
 	__u32 l4 = packet->l4 & 63, mtu = 0;
-	if (!read_options(skb, packet, &options) || !options.has_timestamp || !has_listener(skb, packet))
+	struct syn_options *options = &headers->options;
+	if (!read_options(skb, packet, options) || !options->has_timestamp || !has_listener(skb, packet))
 		return 0;
 	if (bpf_check_mtu(skb, 0, &mtu, 0, 0) < 0 && !mtu)
 		return 0;
-	__builtin_memset(headers, 0, sizeof(*headers));
+	__builtin_memset(headers->old, 0, sizeof(headers->old));
+	__builtin_memset(headers->new, 0, sizeof(headers->new));
 	if (old_bytes < sizeof(struct tcphdr) || old_bytes > TCP_HEADER_MAX ||
 	    bpf_skb_load_bytes(skb, l4, headers->old, WITHIN(old_bytes, sizeof(headers->old))) < 0)
 		return 0;
 	__u32 client_isn = bpf_ntohl(packet->tcp.seq);
-	__u32 timestamp = (now_ms() & ~OPTIONS_MASK) | pack_options(&options, packet->is_ipv4);
+	__u32 timestamp = (now_ms() & ~OPTIONS_MASK) | pack_options(options, packet->is_ipv4);
 	struct tcphdr *tcp = (struct tcphdr *)headers->new;
 	tcp->source = packet->destination_port;
 	tcp->dest = packet->source_port;
@@ -138,7 +146,7 @@ static __noinline int answer_syn(struct __sk_buff *skb, const struct packet *pac
 	tcp->window = bpf_htons(FIRST_WINDOW);
 	/* Not among what has changed: it's corrected by what has. */
 	tcp->check = packet->tcp.check;
-	write_options(headers->new + sizeof(struct tcphdr), &options, mtu - (l4 - ETH_HLEN) - sizeof(struct tcphdr), timestamp);
+	write_options(headers->new + sizeof(struct tcphdr), options, mtu - (l4 - ETH_HLEN) - sizeof(struct tcphdr), timestamp);
 	__s64 difference = bpf_csum_diff((__be32 *)headers->old, sizeof(headers->old), (__be32 *)headers->new, sizeof(headers->new), 0);
 	if (difference < 0 || bpf_skb_change_tail(skb, l4 + SYN_ACK_BYTES, 0) < 0)
 		return 0;

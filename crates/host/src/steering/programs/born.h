@@ -3,6 +3,7 @@
 #include "cookie.h"
 #include "listener.h"
 #include "time_wait.h"
+#include "untranslated.h"
 
 struct sock;
 

@@ -9,7 +9,7 @@
 #include "planted.h"
 #include "watch.h"
 #else
-#include "packet.h"
+#include "untranslated.h"
 #endif
 #include "reach.h"
 #include "syncookie.h"
@@ -468,11 +468,17 @@ int dispatcher_ingress(struct __sk_buff *skb)
 	read_packet(skb, &packet);
 	if (packet.kind == PACKET_OTHER)
 		return TC_ACT_UNSPEC;
+	if (rounds_of(skb))
+		return end_handshake(skb, &packet, NULL);
 	set_key(&key, &packet);
 	int verdict = steer(skb, &packet, &key);
 	if (verdict == IS_TO_BE_CHOSEN)
 		return begin_by_choice(skb, &packet, &key);
-	return verdict == IS_TO_BE_LOOKED_AT ? go_on_if_it_belongs(skb, &packet, &key) : verdict;
+	if (verdict == IS_TO_BE_LOOKED_AT)
+		verdict = go_on_if_it_belongs(skb, &packet, &key);
+	if (verdict == TC_ACT_UNSPEC && !translate_inward(skb, &packet))
+		return TC_ACT_SHOT;
+	return verdict;
 }
 
 /* Fields that packets write stay as they are but where the change says what they are to be. */
@@ -568,7 +574,11 @@ int dispatcher_egress(struct __sk_buff *skb)
 	struct packet packet;
 	struct flow_key key;
 	/* What has come from elsewhere, as all that is sent to nodes has, isn't this host's. */
-	if (skb->ingress_ifindex || skb->len > BARE_BYTES_MAX)
+	if (skb->ingress_ifindex)
+		return TC_ACT_UNSPEC;
+	if (!translate_outward(skb))
+		return TC_ACT_SHOT;
+	if (skb->len > BARE_BYTES_MAX)
 		return TC_ACT_UNSPEC;
 	read_packet(skb, &packet);
 	if (packet.kind != PACKET_TCP)

@@ -2,10 +2,6 @@
  * would harm one that somebody else holds. */
 #include <stddef.h>
 
-#include "packet.h"
-
-COUNTERS(node_counters, NODE_COUNTERS)
-
 #ifdef WITH_BIRTHS
 #ifdef WITH_REPLAYS
 #include "replay.h"
@@ -14,6 +10,8 @@ COUNTERS(node_counters, NODE_COUNTERS)
 #endif
 #include "planted.h"
 #include "replies.h"
+#else
+#include "untranslated.h"
 #endif
 
 struct {
@@ -30,6 +28,8 @@ struct {
 	__type(key, __u32);
 	__type(value, __u64);
 } lease SEC(".maps");
+
+COUNTERS(node_counters, NODE_COUNTERS)
 
 static __always_inline int drop(__u32 why)
 {
@@ -85,32 +85,6 @@ static __always_inline void note_course(const struct packet *packet)
 	course->vip_port = packet->destination_port;
 	course->next = bpf_ntohl(packet->tcp.seq) + packet->payload;
 }
-
-#ifdef WITH_REPLAYS
-#define REPLAYS 1
-#else
-#define REPLAYS 0
-
-static __always_inline __u32 rounds_of(const struct __sk_buff *skb)
-{
-	return 0;
-}
-
-static __always_inline int end_handshake(struct __sk_buff *skb, const struct packet *packet, int kind, const struct service *service)
-{
-	return TC_ACT_SHOT;
-}
-
-static __always_inline int translate_inward(struct __sk_buff *skb, const struct packet *packet)
-{
-	return 1;
-}
-
-static __always_inline int translate_outward(struct __sk_buff *skb)
-{
-	return 1;
-}
-#endif
 
 #ifdef WITH_BIRTHS
 /* Connections that began here, the last of each client's port. */
@@ -197,6 +171,8 @@ static __noinline int begin(struct __sk_buff *skb, const struct packet *packet, 
 		note_request(skb, packet, 1);
 	if (give_to_listener(skb, packet, &handshake, service)) {
 		count(is_planted ? PLANTED : BORN);
+		if (REPLAYS)
+			count(REPLAYED);
 		if (is_foreign)
 			note_course(packet);
 		return TC_ACT_UNSPEC;
@@ -302,9 +278,9 @@ int node_ingress(struct __sk_buff *skb)
 		__builtin_memcpy(packet.destination, vip, 16);
 		count(RESTORED);
 	}
-	int kind = find_socket(skb, &packet);
 	if (rounds_of(skb))
-		return end_handshake(skb, &packet, kind, service);
+		return end_handshake(skb, &packet, service);
+	int kind = find_socket(skb, &packet);
 	if (service->flags & SERVICE_FOREIGN) {
 		/* What the server has closed already may be waiting for this: the kernel counts it with those that are over. */
 		if ((packet.tcp.fin || packet.tcp.rst) && (kind == SOCKET_CONNECTION || kind == SOCKET_OVER))

@@ -73,7 +73,7 @@ static __always_inline __u32 read_ipv4(struct __sk_buff *skb, __u32 offset, stru
 	return offset + ip.ihl * 4;
 }
 
-static __always_inline __u32 read_ipv6(struct __sk_buff *skb, __u32 offset, struct packet *packet, __u8 *protocol, __u32 *bytes)
+static __noinline __u32 read_ipv6(struct __sk_buff *skb, __u32 offset, struct packet *packet, __u8 *protocol, __u32 *bytes)
 {
 	struct ipv6hdr ip;
 	if (bpf_skb_load_bytes(skb, offset, &ip, sizeof(ip)) < 0)

@@ -1,4 +1,4 @@
-/* Gives a server that isn't leat a connection whose handshake it never saw, on kernels that can't be handed one (before Linux 6.9): the handshake is played
+/* Gives a server that isn't leat, or a dispatcher's own listener, a connection whose handshake it never saw, on kernels that can't be handed one (before Linux 6.9): the handshake is played
  * again between this program, in the client's place, and the kernel. The server's end has numbers, clock and windows of its own then, so that each packet
  * of the connection is translated. docs/decisions/0034-replays.md has the reasons. */
 #pragma once
@@ -6,6 +6,8 @@
 #include "listener.h"
 #include "syncookie.h"
 #include "time_wait.h"
+
+#define REPLAYS 1
 
 /* Live connections have theirs until they end: nothing is evicted. */
 struct {
@@ -26,6 +28,8 @@ struct rewriting {
 	__u8 new[64];
 	__u32 at;
 	__u32 edges; /* of runs of bytes that are acknowledged selectively, from here on */
+	struct flow_key key;
+	struct replay replay;
 };
 
 struct {
@@ -124,15 +128,16 @@ static __always_inline int set_ip_length(struct __sk_buff *skb, const struct pac
 	       bpf_skb_store_bytes(skb, at, &to, sizeof(to), 0) == 0;
 }
 
-/* Has the kernel give what follows to the server's listener, whatever address that has. */
+/* Has the kernel give what follows to the server's listener, whatever address that has; to this host's own if there is no service, which it finds by itself. */
 static __noinline int assign(struct __sk_buff *skb, const struct packet *packet, const struct service *service)
 {
-	if (!packet || !service)
+	if (!packet)
 		return 0;
-	struct bpf_sock *listener = find_listener(skb, packet, service->listener, service->listener_port);
+	struct bpf_sock *listener = service ? find_listener(skb, packet, service->listener, service->listener_port)
+					    : find_own_listener(skb, packet);
 	if (!listener)
 		return 0;
-	int is_given = listener->state == BPF_TCP_LISTEN && bpf_sk_assign(skb, listener, 0) == 0;
+	int is_given = listener->state == BPF_TCP_LISTEN && (!service || bpf_sk_assign(skb, listener, 0) == 0);
 	bpf_sk_release(listener);
 	return is_given;
 }
@@ -159,20 +164,19 @@ static __noinline int give_to_listener(struct __sk_buff *skb, const struct packe
 {
 	__u32 zero = 0;
 	struct rewriting *rewriting = bpf_map_lookup_elem(&rewritings, &zero);
-	struct replay replay = {};
-	struct flow_key key;
-	if (!packet || !handshake || !service || !rewriting || !write_syn(rewriting, packet, &handshake->options))
+	if (!packet || !handshake || !rewriting || !write_syn(rewriting, packet, &handshake->options))
 		return 0;
-	set_key(&key, packet);
-	replay.seen_ns = bpf_ktime_get_coarse_ns();
-	replay.sequence = bpf_ntohl(packet->tcp.ack_seq) - 1;
-	replay.clock = handshake->options.echo;
-	replay.told_scale = handshake->options.window_scale <= WINDOW_SCALE_MAX ? handshake->scale : 0;
-	if (bpf_map_update_elem(&replays, &key, &replay, BPF_ANY) != 0)
+	set_key(&rewriting->key, packet);
+	struct replay *replay = &rewriting->replay;
+	replay->seen_ns = bpf_ktime_get_coarse_ns();
+	replay->sequence = bpf_ntohl(packet->tcp.ack_seq) - 1;
+	replay->clock = handshake->options.echo;
+	replay->told_scale = handshake->options.window_scale <= WINDOW_SCALE_MAX ? handshake->scale : 0;
+	if (bpf_map_update_elem(&replays, &rewriting->key, replay, BPF_ANY) != 0)
 		return 0;
 	/* A server that doesn't listen is found out before anything is changed. */
 	if (!assign(skb, packet, service) || !go_round(skb, 0)) {
-		bpf_map_delete_elem(&replays, &key);
+		bpf_map_delete_elem(&replays, &rewriting->key);
 		return 0;
 	}
 	__u64 l4 = packet->l4 & 127;
@@ -320,7 +324,7 @@ static __noinline int translate_inward(struct __sk_buff *skb, const struct packe
 {
 	if (!packet)
 		return 0;
-	struct replay *replay = find_replay(packet, 0);
+	struct replay *replay = packet->kind == PACKET_TCP ? find_replay(packet, 0) : NULL;
 	if (!replay || !replay->is_answered)
 		return 1;
 	replay->seen_ns = bpf_ktime_get_coarse_ns();
@@ -342,7 +346,6 @@ static __noinline void note_answer(struct __sk_buff *skb, const struct packet *p
 	replay->clock = options.has_timestamp ? options.timestamp - replay->clock : 0;
 	replay->server_scale = options.window_scale <= WINDOW_SCALE_MAX ? options.window_scale : 0;
 	replay->is_answered = 1;
-	count(REPLAYED);
 }
 
 /* What a server says. Returns 0 if nobody is to hear it. */
@@ -370,10 +373,10 @@ static __noinline int translate_outward(struct __sk_buff *skb)
 }
 
 /* The packet that was behind the SYN: it ends the handshake, if the kernel has answered. */
-static __noinline int end_handshake(struct __sk_buff *skb, const struct packet *packet, int kind, const struct service *service)
+static __noinline int end_handshake(struct __sk_buff *skb, const struct packet *packet, const struct service *service)
 {
 	__u32 rounds = rounds_of(skb);
-	if (!packet || !service)
+	if (!packet)
 		return TC_ACT_SHOT;
 	struct replay *replay = find_replay(packet, 0);
 	if (!replay)
@@ -384,10 +387,11 @@ static __noinline int end_handshake(struct __sk_buff *skb, const struct packet *
 			go_round(skb, rounds);
 		return TC_ACT_SHOT;
 	}
+	int kind = find_socket(skb, packet);
 	skb->mark = 0;
 	if (!translate_inward(skb, packet))
 		return TC_ACT_SHOT;
-	if (kind == SOCKET_NONE)
+	if (kind == SOCKET_NONE && service)
 		assign_by_cookie(skb, service);
 	return TC_ACT_UNSPEC;
 }
