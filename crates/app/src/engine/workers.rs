@@ -59,7 +59,9 @@ impl Ground {
         let ring = match reactor {
             Reactor::IoUring => IoUring::new().map(Some).or_else(|error| {
                 fell_back.call_once(|| {
-                    log::warning(format_args!("io_uring is refused ({error}): the workers use epoll"));
+                    let is_older = error.kind() == io::ErrorKind::InvalidInput;
+                    let cure = if is_older { "; what leat needs of it Linux 6.1 has" } else { "" };
+                    log::warning(format_args!("io_uring is refused ({error}{cure}): the workers use epoll"));
                 });
                 Ok::<_, io::Error>(None)
             })?,
