@@ -37,7 +37,7 @@ const KERNEL_FUNCTION: u8 = 2 << 4;
 
 /// An object with this kernel's numbers of the functions that it calls.
 pub(super) fn for_this_kernel(object: &[u8]) -> Result<Vec<u8>> {
-    let doing = || "looking for bpf_sk_assign_tcp_reqsk in this kernel (Linux 6.9 has it)".to_owned();
+    let doing = || "looking for bpf_sk_assign_tcp_reqsk in this kernel".to_owned();
     let types = Btf::from_sys_fs().doing(doing)?;
     let number = types.id_by_type_name_kind("bpf_sk_assign_tcp_reqsk", BtfKind::Func).doing(doing)?;
     let mut object = object.to_vec();

@@ -359,12 +359,12 @@ impl Dispatcher {
         self.replays.is_none()
     }
 
-    /// Forgets connections that have ended, of those whose handshakes were replayed. Returns how many are left.
+    /// Forgets connections that have ended, of those whose handshakes were replayed. `now`: by the monotonic clock. Returns how many are left.
     ///
     /// # Errors
     /// What the kernel says.
-    pub fn sweep_replays(&self) -> Result<usize> {
-        self.replays.as_ref().map_or(Ok(0), |replays| lock(replays).sweep())
+    pub fn sweep_replays(&self, now: Instant) -> Result<usize> {
+        self.replays.as_ref().map_or(Ok(0), |replays| lock(replays).sweep(now))
     }
 
     /// A flow whose request has come and that no server has yet: [`Flows::bear`] or [`Flows::admit`] is to be said, then

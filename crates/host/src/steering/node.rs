@@ -7,6 +7,7 @@ use std::path::Path;
 
 use aya::maps::{Array, HashMap, MapData, PerCpuArray};
 use aya::programs::tc::TcAttachType;
+use leat_logic::time::Instant;
 
 use super::attach::{Programs, RunTime};
 use super::born::{Birth, Births, CookieKey, for_this_kernel};
@@ -228,12 +229,12 @@ impl Node {
         self.replays.is_some()
     }
 
-    /// Forgets connections that have ended, of those whose handshakes were replayed. Returns how many are left.
+    /// Forgets connections that have ended, of those whose handshakes were replayed. `now`: by the monotonic clock. Returns how many are left.
     ///
     /// # Errors
     /// What the kernel says.
-    pub fn sweep(&mut self) -> Result<usize> {
-        self.replays.as_mut().map_or(Ok(0), Replays::sweep)
+    pub fn sweep(&mut self, now: Instant) -> Result<usize> {
+        self.replays.as_mut().map_or(Ok(0), |replays| replays.sweep(now))
     }
 
     /// Notes from now on what is said on connections of servers that aren't leat ([`Node::last_reply`]), or doesn't.

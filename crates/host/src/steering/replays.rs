@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use aya::maps::{HashMap, Map, MapData, MapError};
+use leat_logic::time::Instant;
 
 use super::attach::Programs;
 use super::batch::{self, Place};
@@ -38,15 +39,15 @@ impl Replays {
         Ok(Replays { entries: HashMap::try_from(map).doing(doing)?, descriptor })
     }
 
-    /// Deletes what is over. Returns how many entries are left.
-    pub(super) fn sweep(&mut self) -> Result<usize> {
-        let (now_ns, mut from, mut left): (_, Option<Place>, _) = (crate::clock::now().ns, None, 0);
+    /// Deletes what is over by the monotonic clock. Returns how many entries are left.
+    pub(super) fn sweep(&mut self, now: Instant) -> Result<usize> {
+        let (mut from, mut left): (Option<Place>, _) = (None, 0);
         loop {
             let doing = || "reading entries of replayed handshakes".to_owned();
             let (entries, next) = batch::read::<RawReplay>(self.descriptor.as_fd(), from, RUN).doing(doing)?;
             for (key, seen) in entries {
                 left += 1;
-                if is_over(&key, &seen, now_ns) && self.is_still(&key, &seen)? {
+                if is_over(&key, &seen, now.ns) && self.is_still(&key, &seen)? {
                     self.entries.remove(&key).doing(|| "deleting a replayed handshake".to_owned())?;
                     left -= 1;
                 }
@@ -70,14 +71,6 @@ impl Replays {
     #[cfg(test)]
     pub(super) fn put(&mut self, key: FlowKey, raw: RawReplay) {
         self.entries.insert(key.raw(), raw, 0).unwrap();
-    }
-
-    /// As if its client had said nothing for so long.
-    #[cfg(test)]
-    pub(super) fn age(&mut self, key: FlowKey, silent: Duration) {
-        let seen_ns = crate::clock::now().ns.saturating_sub(silent.as_nanos() as u64);
-        let raw = self.entries.get(&key.raw(), 0).unwrap();
-        self.put(key, RawReplay { seen_ns, ..raw });
     }
 }
 

@@ -367,7 +367,7 @@ impl NodeGuard {
         if self.swept_ns.fetch_update(Ordering::Relaxed, Ordering::Relaxed, is_due).is_err() {
             return;
         }
-        if let Err(error) = lock(&self.steering).sweep() {
+        if let Err(error) = lock(&self.steering).sweep(now) {
             crate::log::warning(format_args!("connections that have ended can't be forgotten: {error}"));
         }
     }

@@ -44,7 +44,7 @@ impl Sweep {
                 if place.is_none() {
                     self.entries = std::mem::take(&mut self.seen);
                     self.at = now.after(if self.entries < FEW { FEW_PAUSE } else { SEEN_PAUSE });
-                    if let Err(error) = steering.sweep_replays() {
+                    if let Err(error) = steering.sweep_replays(now) {
                         crate::log::warning(format_args!("replayed handshakes can't be looked through: {error}"));
                     }
                 }

@@ -211,24 +211,12 @@ static __always_inline int begin(struct __sk_buff *skb, const struct packet *pac
 }
 #endif
 
-/* The TCP header of a packet that is as simple as nearly all are. */
-static __always_inline const struct tcphdr *simple_tcp(const struct __sk_buff *skb, const struct iphdr **ip)
-{
-	const void *end = (const void *)(long)skb->data_end;
-	const struct tcphdr *tcp;
-	*ip = (const void *)(long)skb->data + ETH_HLEN;
-	tcp = (const void *)(*ip + 1);
-	if (skb->protocol != bpf_htons(ETH_P_IP) || (const void *)(tcp + 1) > end)
-		return NULL;
-	return (*ip)->ihl == 5 && (*ip)->protocol == IPPROTO_TCP ? tcp : NULL;
-}
-
 /* Whether a packet can't make a connection at a foreign server, so that nobody has to know whether there is one. Either it only acknowledges: where there is no
  * connection, the kernel's reset is looked at when it leaves. Or it goes on where the last packet of its connection ended: one that begins doesn't, as its
  * numbers are others. */
 static __always_inline int goes_on(const struct __sk_buff *skb)
 {
-	const struct iphdr *ip;
+	struct iphdr *ip;
 	const struct tcphdr *tcp = simple_tcp(skb, &ip);
 	if (!tcp || tcp->syn || tcp->fin || tcp->rst || skb->gso_segs > 1)
 		return 0;
@@ -251,6 +239,10 @@ SEC("classifier")
 int node_ingress(struct __sk_buff *skb)
 {
 	struct packet packet;
+	if (REPLAYS && !is_watching() && translate_simply(skb, 0) == IS_TRANSLATED) {
+		count(RECEIVED);
+		return TC_ACT_UNSPEC;
+	}
 	int goes = !REPLAYS && goes_on(skb);
 	if (goes && !is_watching()) {
 		count(RECEIVED);
@@ -304,7 +296,7 @@ int node_ingress(struct __sk_buff *skb)
 /* Whether it ends or resets a connection, or isn't simple. */
 static __always_inline int may_be_goodbye(const struct __sk_buff *skb)
 {
-	const struct iphdr *ip;
+	struct iphdr *ip;
 	const struct tcphdr *tcp = simple_tcp(skb, &ip);
 	return !tcp || tcp->fin || tcp->rst;
 }

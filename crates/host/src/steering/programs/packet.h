@@ -154,6 +154,17 @@ static __always_inline void read_packet(struct __sk_buff *skb, struct packet *pa
 	}
 }
 
+/* The TCP header of a packet that is as simple as nearly all are. */
+static __always_inline struct tcphdr *simple_tcp(const struct __sk_buff *skb, struct iphdr **ip)
+{
+	const void *end = (const void *)(long)skb->data_end;
+	*ip = (void *)(long)skb->data + ETH_HLEN;
+	struct tcphdr *tcp = (void *)(*ip + 1);
+	if (skb->protocol != bpf_htons(ETH_P_IP) || (const void *)(tcp + 1) > end)
+		return NULL;
+	return (*ip)->ihl == 5 && (*ip)->protocol == IPPROTO_TCP && !((*ip)->frag_off & bpf_htons(FRAGMENT_OFFSET_MASK)) ? tcp : NULL;
+}
+
 /* The client's clock, if the segment tells it. */
 static __always_inline __u32 read_timestamp(struct __sk_buff *skb, const struct packet *packet)
 {
@@ -200,6 +211,14 @@ static __noinline int find_socket(struct __sk_buff *skb, const struct packet *pa
 	bpf_sk_release(socket);
 	return kind;
 }
+
+/* What became of a packet that was looked at in short. */
+enum translated {
+	IS_OTHERWISE,  /* it's to be looked at at length */
+	IS_TRANSLATED,
+	IS_NOBODYS,    /* of no connection whose handshake has been replayed */
+	IS_BROKEN,     /* nobody is to see it */
+};
 
 enum which_address { SOURCE_ADDRESS, DESTINATION_ADDRESS };
 

@@ -280,6 +280,13 @@ static __always_inline __s64 change_number(struct __sk_buff *skb, __u32 at, __be
 	return (__u64)(__u32)~from + number;
 }
 
+/* A server's window in the units that its client goes by. */
+static __always_inline __be16 told_window(const struct replay *replay, __be16 told)
+{
+	__u32 window = (__u32)bpf_ntohs(told) << (replay->server_scale & 15) >> (replay->told_scale & 15);
+	return bpf_htons(window > 0xffff ? 0xffff : window);
+}
+
 /* Gives a packet the numbers, clock and window that its reader takes for the other side's. Returns 0 if it couldn't be: nobody is to see it then. */
 static __noinline int translate(struct __sk_buff *skb, const struct packet *packet, const struct replay *replay, int is_outward)
 {
@@ -290,8 +297,7 @@ static __noinline int translate(struct __sk_buff *skb, const struct packet *pack
 	__u32 l4 = packet->l4 & 127;
 	if (is_outward) {
 		sum = change_number(skb, l4 + 4, packet->tcp.seq, bpf_ntohl(packet->tcp.seq) - replay->sequence);
-		__u32 window = (__u32)bpf_ntohs(packet->tcp.window) << (replay->server_scale & 15) >> (replay->told_scale & 15);
-		__be16 told = bpf_htons(window > 0xffff ? 0xffff : window);
+		__be16 told = told_window(replay, packet->tcp.window);
 		if (told != packet->tcp.window) {
 			if (bpf_skb_store_bytes(skb, l4 + 14, &told, sizeof(told), 0) < 0)
 				return 0;
@@ -317,6 +323,46 @@ static __noinline int translate(struct __sk_buff *skb, const struct packet *pack
 	sum = (sum & 0xffffffff) + (sum >> 32);
 	sum = (sum & 0xffffffff) + (sum >> 32);
 	return bpf_l4_csum_replace(skb, l4 + TCP_CHECKSUM_OFFSET, 0, sum, 0) == 0;
+}
+
+/* What nearly all packets are: IPv4, in the middle of a connection, with no options but the timestamps. They're changed where they lie. */
+static __noinline int translate_simply(struct __sk_buff *skb, int is_outward)
+{
+	struct flow_key key;
+	struct iphdr *ip;
+	struct tcphdr *tcp = simple_tcp(skb, &ip);
+	if (!tcp || tcp->syn || tcp->fin || tcp->rst || tcp->doff != 8 || rounds_of(skb))
+		return IS_OTHERWISE;
+	__be32 *stamps = (__be32 *)(tcp + 1);
+	if ((void *)(stamps + 3) > (void *)(long)skb->data_end || stamps[0] != bpf_htonl(TIMESTAMP_OPTION))
+		return IS_OTHERWISE;
+	map_ipv4(key.client, is_outward ? ip->daddr : ip->saddr);
+	map_ipv4(key.vip, is_outward ? ip->saddr : ip->daddr);
+	key.client_port = is_outward ? tcp->dest : tcp->source;
+	key.vip_port = is_outward ? tcp->source : tcp->dest;
+	struct replay *replay = bpf_map_lookup_elem(&replays, &key);
+	if (!replay)
+		return IS_NOBODYS;
+	/* Another may begin with the same ends. */
+	if (!replay->is_answered || replay->ends)
+		return IS_OTHERWISE;
+	__be32 *number = is_outward ? &tcp->seq : &tcp->ack_seq, *stamp = is_outward ? stamps + 1 : stamps + 2;
+	__u32 shift = is_outward ? -replay->sequence : replay->sequence, pause = is_outward ? -replay->clock : replay->clock;
+	__u64 sum = (__u64)(__u32)~*number + (__u32)~*stamp;
+	*number = bpf_htonl(bpf_ntohl(*number) + shift);
+	*stamp = bpf_htonl(bpf_ntohl(*stamp) + pause);
+	sum += (__u64)*number + *stamp;
+	if (is_outward) {
+		__be16 told = told_window(replay, tcp->window);
+		sum += (__u64)(__u16)~tcp->window + told;
+		tcp->window = told;
+	} else {
+		replay->seen_ns = bpf_ktime_get_coarse_ns();
+	}
+	sum = (sum & 0xffffffff) + (sum >> 32);
+	sum = (sum & 0xffffffff) + (sum >> 32);
+	__u32 checksum = ETH_HLEN + sizeof(*ip) + TCP_CHECKSUM_OFFSET;
+	return bpf_l4_csum_replace(skb, checksum, 0, sum, 0) == 0 ? IS_TRANSLATED : IS_BROKEN;
 }
 
 /* What a client says. Returns 0 if nobody is to hear it; what isn't on a connection whose handshake has been replayed is left as it is. */
@@ -352,6 +398,9 @@ static __noinline void note_answer(struct __sk_buff *skb, const struct packet *p
 static __noinline int translate_outward(struct __sk_buff *skb)
 {
 	struct packet packet;
+	int found = translate_simply(skb, 1);
+	if (found != IS_OTHERWISE)
+		return found != IS_BROKEN;
 	read_packet(skb, &packet);
 	if (packet.kind != PACKET_TCP)
 		return 1;

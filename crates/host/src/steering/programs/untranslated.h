@@ -14,6 +14,11 @@ static __always_inline int end_handshake(struct __sk_buff *skb, const struct pac
 	return TC_ACT_SHOT;
 }
 
+static __always_inline int translate_simply(struct __sk_buff *skb, int is_outward)
+{
+	return IS_OTHERWISE;
+}
+
 static __always_inline int translate_inward(struct __sk_buff *skb, const struct packet *packet)
 {
 	return 1;

@@ -231,9 +231,9 @@ fn a_server_goes_on_with_what_its_client_has_begun_elsewhere() {
                 let last = std::iter::from_fn(|| Some(facts(&client.hears()))).find(|heard| heard.1 == 7005).unwrap();
                 assert_eq!((last.0, last.2), (9006, ACK), "{vip}");
             }
-            assert_eq!(node.sweep().unwrap(), 1, "the client may not have heard it");
-            node.replays.as_mut().unwrap().age(of.key(), Duration::from_secs(16));
-            assert_eq!(node.sweep().unwrap(), 0);
+            let now = crate::clock::now();
+            assert_eq!(node.sweep(now).unwrap(), 1, "the client may not have heard it");
+            assert_eq!(node.sweep(now.after(Duration::from_secs(16))).unwrap(), 0);
         }
         let counters = node.counters().unwrap();
         assert_eq!((counters.planted, counters.unheard, counters.replayed), (2, 2, 2));
@@ -252,12 +252,11 @@ fn what_was_replayed_is_forgotten_when_it_is_over() {
         let key = FlowKey { client: client.local_addr().unwrap(), vip: client.peer_addr().unwrap() };
         let gone = FlowKey { client: CLIENT4.parse().unwrap(), vip: VIP4.parse().unwrap() };
         let replays = node.replays.as_mut().unwrap();
-        let is_kept = |key, seconds, ends, is_answered: u8| {
-            replays.put(key, RawReplay { ends, is_answered, ..RawReplay::default() });
-            replays.age(key, Duration::from_secs(seconds));
-            replays.sweep().unwrap() == 1
+        let mut is_kept = |key, seconds, ends, is_answered: u8| {
+            let now = crate::clock::now();
+            replays.put(key, RawReplay { seen_ns: now.ns, ends, is_answered, ..RawReplay::default() });
+            replays.sweep(now.after(Duration::from_secs(seconds))).unwrap() == 1
         };
-        let mut is_kept = is_kept;
         for (key, seconds, ends, is_answered, kept) in [
             (key, 3600, 0, 1, true),
             (key, 3600, 1, 1, true),
