@@ -255,7 +255,7 @@ int node_ingress(struct __sk_buff *skb)
 		return TC_ACT_UNSPEC;
 	}
 	if (packet.kind != PACKET_TCP)
-		return TC_ACT_UNSPEC;
+		return translate_inward(skb, &packet) ? TC_ACT_UNSPEC : drop(STRAY);
 	struct service *service = find_service(packet.destination, packet.destination_port);
 	if (!service)
 		return TC_ACT_UNSPEC;

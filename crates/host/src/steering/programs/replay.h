@@ -1,6 +1,6 @@
-/* Gives a server that isn't leat, or a dispatcher's own listener, a connection whose handshake it never saw, on kernels that can't be handed one (before Linux 6.9): the handshake is played
- * again between this program, in the client's place, and the kernel. The server's end has numbers, clock and windows of its own then, so that each packet
- * of the connection is translated. docs/decisions/0034-replays.md has the reasons. */
+/* Gives a server that isn't leat, or a dispatcher's own listener, a connection whose handshake it never saw, on kernels that can't be handed one (before
+ * Linux 6.9): the handshake is played again between this program, in the client's place, and the kernel. The server's end has numbers, clock and windows of
+ * its own then, so that each packet of the connection is translated. docs/decisions/0034-replays.md has the reasons. */
 #pragma once
 #include "cookie.h"
 #include "listener.h"
@@ -365,14 +365,37 @@ static __noinline int translate_simply(struct __sk_buff *skb, int is_outward)
 	return bpf_l4_csum_replace(skb, checksum, 0, sum, 0) == 0 ? IS_TRANSLATED : IS_BROKEN;
 }
 
-/* What a client says. Returns 0 if nobody is to hear it; what isn't on a connection whose handshake has been replayed is left as it is. */
+/* A router's message, as of a segment that's too big: the kernel believes only one that quotes a number of what it has sent. */
+static __noinline int translate_error(struct __sk_buff *skb, const struct packet *packet, const struct replay *replay)
+{
+	__u8 version_and_length;
+	__be32 from, to;
+	if (!packet || !replay)
+		return 0;
+	/* Behind the message's header; the segment's own IP header is like the one that was read already. */
+	__u32 at = (packet->l4 & 127) + 8;
+	if (bpf_skb_load_bytes(skb, at, &version_and_length, 1) < 0)
+		return 0;
+	at += packet->is_ipv4 ? (version_and_length & 15) * 4 : sizeof(struct ipv6hdr);
+	if (bpf_skb_load_bytes(skb, at + 4, &from, sizeof(from)) < 0)
+		return 0;
+	to = bpf_htonl(bpf_ntohl(from) + replay->sequence);
+	/* ICMP's checksum is at the same place in both, and covers what is quoted. */
+	return bpf_l4_csum_replace(skb, (packet->l4 & 127) + ICMP6_CHECKSUM_OFFSET, from, to, sizeof(to)) == 0 &&
+	       bpf_skb_store_bytes(skb, at + 4, &to, sizeof(to), 0) == 0;
+}
+
+/* What a client says, or a router on the way to it. Returns 0 if nobody is to hear it; what isn't on a connection whose handshake has been replayed is left as it
+ * is. */
 static __noinline int translate_inward(struct __sk_buff *skb, const struct packet *packet)
 {
 	if (!packet)
 		return 0;
-	struct replay *replay = packet->kind == PACKET_TCP ? find_replay(packet, 0) : NULL;
+	struct replay *replay = packet->kind == PACKET_OTHER ? NULL : find_replay(packet, 0);
 	if (!replay || !replay->is_answered)
 		return 1;
+	if (packet->kind == PACKET_ERROR)
+		return translate_error(skb, packet, replay);
 	replay->seen_ns = bpf_ktime_get_coarse_ns();
 	if (packet->tcp.fin)
 		replay->ends |= REPLAY_CLIENT_ENDS;

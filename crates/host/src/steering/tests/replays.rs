@@ -75,20 +75,36 @@ fn each_packet_is_translated_for_who_reads_it() {
             let frame = says.frame();
             assert!(pass(&mut node, "node_ingress", &frame) == frame, "{server}: it's of the kernel's own handshake");
             node.replays.as_mut().unwrap().put(says.key(), raw);
-            let mut pass = |program: &str, frame: &[u8]| pass(&mut node, program, frame);
+            let mut inward = |program: &str, frame: &[u8]| pass(&mut node, program, frame);
 
             // In: what the client has of the server's.
-            let frame = pass("node_ingress", &says.frame());
+            let frame = inward("node_ingress", &says.frame());
             assert_eq!((number(&frame, 4), number(&frame, 8)), (1000, 9000u32.wrapping_add(sequence)));
             assert_eq!((number(&frame, 24), number(&frame, 28)), (77, clock));
             let sack = [[1, 1, 5, 18], 10_000u32.to_be_bytes(), 11_000u32.to_be_bytes()].concat();
             let sack = [sack, [12_000u32.to_be_bytes(), 13_000u32.to_be_bytes()].concat()].concat();
-            let frame = pass("node_ingress", &with_options(&says, &sack));
+            let frame = inward("node_ingress", &with_options(&says, &sack));
             let edges = [36, 40, 44, 48].map(|at| number(&frame, at).wrapping_sub(sequence));
             assert_eq!((edges, number(&frame, 28)), ([10_000, 11_000, 12_000, 13_000], clock));
             assert_eq!(number(&frame, 32), 0x0101_0512);
-            let bare = pass("node_ingress", &Segment { timestamp: None, ..says.clone() }.frame());
+            let bare = inward("node_ingress", &Segment { timestamp: None, ..says.clone() }.frame());
             assert_eq!((number(&bare, 8), &bare[tcp_at(&bare) + 20..]), (9000u32.wrapping_add(sequence), &b"GET"[..]));
+
+            // So is what a router quotes of what was sent.
+            let sent = Segment { sequence: 9500, ..replies.clone() };
+            let message = too_big(if says.from.is_ipv4() { "192.0.2.77" } else { "2001:db8::77" }, &sent);
+            let (verdict, out) = run_program(&mut node.programs, "node_ingress", &message);
+            let quoted_at = tcp_at(&message) + 8 + tcp_at(&message) - 14;
+            let quoted = u32::from_be_bytes(out[quoted_at + 4..quoted_at + 8].try_into().unwrap());
+            assert_eq!((verdict, quoted), (PASS, 9500u32.wrapping_add(sequence)), "{server}");
+            let icmp = &out[tcp_at(&out)..];
+            let (router, kernel) = if says.from.is_ipv4() {
+                (Vec::new(), Vec::new())
+            } else {
+                (out[22..54].to_vec(), [&(icmp.len() as u32).to_be_bytes()[..], &[0, 0, 0, 58]].concat())
+            };
+            assert_eq!(checksum(&[&router, &kernel, icmp]), 0, "{server}");
+            let mut pass = |program: &str, frame: &[u8]| pass(&mut node, program, frame);
 
             // Out: the server's numbers, its clock and its window, which it tells in larger units.
             for timestamp in [None, Some(99u32)] {
@@ -170,19 +186,25 @@ fn a_server_goes_on_with_what_its_client_has_begun_elsewhere() {
     in_namespace("replayed", |path| {
         shell("ip link set lo up; sysctl -qw net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.default.rp_filter=0");
         let mut node = Node::load_for_replays(path, CookieKey::new(KEY)).unwrap();
-        for (client, vip, server) in [(CLIENT4, VIP4, "127.0.0.1:8080"), (CLIENT6, VIP6, "[::1]:8080")] {
+        // Once more where the kernel keeps nothing of a SYN.
+        let families = [(CLIENT4, VIP4, "127.0.0.1:8080"), (CLIENT6, VIP6, "[::1]:8080")];
+        for ((client, vip, server), cookies) in [1, 2].into_iter().flat_map(|cookies| families.map(|of| (of, cookies)))
+        {
+            shell(&format!("sysctl -qw net.ipv4.tcp_syncookies={cookies}"));
             let foreign = Some(server.parse().unwrap());
             node.add_service(&Service { vip: vip.parse().unwrap(), own: None, marked: false, foreign }).unwrap();
             let tap = Tap::make(b"client%d").unwrap();
             let (name, of) = (tap.name(), Segment::new(client, vip, ACK, 5000));
+            // The same ends as before: the server's kernel remembers the last connection, and its client's clock.
+            let clock_of_client = cookies * 1000;
             let (client_ip, vip_ip) = (of.from.ip(), of.to.ip());
             shell(&format!(
-                "ip link set {name} address 02:00:00:00:00:01 up; ip addr add {vip_ip} dev lo; \
+                "ip link set {name} address 02:00:00:00:00:01 up; ip addr replace {vip_ip} dev lo; \
                  ip route replace {client_ip} dev {name}; ip neigh replace {client_ip} lladdr 02:00:00:00:00:02 dev {name}"
             ));
             node.attach(name).unwrap();
             let ethernet = [&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2], &of.frame()[12..14]].concat().try_into().unwrap();
-            let (sequence, acknowledged, window, stamps) = (5000, 9000, 1000, Some((123, 456)));
+            let (sequence, acknowledged, window, stamps) = (5000, 9000, 1000, Some((clock_of_client, 456)));
             let options = Options { mss: 1440, window_scale: Some(WindowScale { send: 7, receive: 7 }), sack: true };
             let planting = Planting { key: of.key(), sequence, acknowledged, window, stamps, options, ethernet };
             let client = Client { tap, planting, ethernet };
@@ -215,9 +237,9 @@ fn a_server_goes_on_with_what_its_client_has_begun_elsewhere() {
             assert!(heard.3.0.wrapping_sub(456) < 10_000, "its clock goes on from what the client was told: {heard:?}");
             end.write_all(b"hello").unwrap();
             let (at, to, _, (clock, echo)) = facts(&client.hears());
-            assert_eq!((at, to, echo), (9000, 7000, 123), "{vip}");
+            assert_eq!((at, to, echo), (9000, 7000, clock_of_client), "{vip}");
             // What it acknowledges frees the server's queue, and what it says is heard.
-            client.send(ACK, (7000, 9005), (124, clock), b"more");
+            client.send(ACK, (7000, 9005), (clock_of_client + 1, clock), b"more");
             end.read_exact(&mut read[..4]).unwrap();
             assert_eq!(&read[..4], b"more");
             assert!(crate::connections::is_quiet(of.to, of.from).unwrap(), "{vip}");
@@ -227,7 +249,7 @@ fn a_server_goes_on_with_what_its_client_has_begun_elsewhere() {
             let goodbye = std::iter::from_fn(|| Some(facts(&client.hears()))).find(|heard| heard.2 & FIN != 0).unwrap();
             assert_eq!((goodbye.0, goodbye.1), (9005, 7004), "{vip}");
             for _ in 0..2 {
-                client.send(FIN | ACK, (7004, 9006), (125, goodbye.3.0), b"");
+                client.send(FIN | ACK, (7004, 9006), (clock_of_client + 2, goodbye.3.0), b"");
                 let last = std::iter::from_fn(|| Some(facts(&client.hears()))).find(|heard| heard.1 == 7005).unwrap();
                 assert_eq!((last.0, last.2), (9006, ACK), "{vip}");
             }
@@ -236,7 +258,7 @@ fn a_server_goes_on_with_what_its_client_has_begun_elsewhere() {
             assert_eq!(node.sweep(now.after(Duration::from_secs(16))).unwrap(), 0);
         }
         let counters = node.counters().unwrap();
-        assert_eq!((counters.planted, counters.unheard, counters.replayed), (2, 2, 2));
+        assert_eq!((counters.planted, counters.unheard, counters.replayed), (4, 4, 4));
     });
 }
 
