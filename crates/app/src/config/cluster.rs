@@ -136,7 +136,7 @@ section! {
         /// each request, and hand its connection on to the node where its content belongs. The same on all machines of a cluster.
         spread: SpreadBy = Choice(&[("content", SpreadBy::Content), ("l4", SpreadBy::L4)]), Toml("\"content\"");
         /// Connections begin at the node that answers their first request, and the dispatcher never has a socket of them. Where the kernel can't do that
-        /// (Linux 6.9 can), or a client doesn't tell the time (TCP timestamps), they begin at the dispatcher and are moved. A connection
+        /// (Linux 6.9 can; 5.17 where all nodes have `for`), or a client doesn't tell the time (TCP timestamps), they begin at the dispatcher and are moved. A connection
         /// server's begin at data servers with `delegation = "full"` and without a `peer`. The same on all machines of a cluster. Where many ask for the same,
         /// the dispatcher's kernel sends the next ones there for 20 ms without asking; with `policy` `least_connections` and `power_of_two` each is asked for.
         born: bool = Flag, Toml("true");

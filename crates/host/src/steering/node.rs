@@ -108,7 +108,7 @@ impl Node {
     /// handed one, and translate its packets from then on. Connections begin at servers that aren't leat only. Entries need a [`Node::sweep`] now and then.
     ///
     /// # Errors
-    /// As [`Node::load`], or an older kernel than 5.11.
+    /// As [`Node::load`], or an older kernel than 5.17.
     pub fn load_for_replays(directory: &Path, key: CookieKey) -> Result<Node> {
         let maps: Vec<_> = MAPS.into_iter().chain(BORN_MAPS).chain([("replays", None)]).collect();
         Node::born(Programs::load(REPLAYED_OBJECT, directory, &maps)?, key, true)

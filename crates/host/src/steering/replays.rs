@@ -19,6 +19,8 @@ use crate::connections;
 const OVER: Duration = Duration::from_secs(15);
 /// Without a word from its client: then the kernel is asked whether there is such a connection.
 const SILENT: Duration = Duration::from_secs(60);
+/// So many are asked for in one sweep, some microseconds each; the next one goes on with those behind them.
+const ASKED_MAX: usize = 256;
 /// So many entries are read at a time.
 const RUN: u32 = 1024;
 
@@ -26,6 +28,8 @@ const RUN: u32 = 1024;
 pub(super) struct Replays {
     entries: HashMap<MapData, RawKey, RawReplay>,
     descriptor: OwnedFd,
+    /// So many silent ones have been asked for since all were.
+    asked: usize,
 }
 
 impl Replays {
@@ -36,23 +40,30 @@ impl Replays {
             return Err(Error::Kernel { doing: doing(), reason: "it's of another kind".to_owned() });
         };
         let descriptor = data.fd().as_fd().try_clone_to_owned().doing(doing)?;
-        Ok(Replays { entries: HashMap::try_from(map).doing(doing)?, descriptor })
+        Ok(Replays { entries: HashMap::try_from(map).doing(doing)?, descriptor, asked: 0 })
     }
 
     /// Deletes what is over by the monotonic clock. Returns how many entries are left.
     pub(super) fn sweep(&mut self, now: Instant) -> Result<usize> {
         let (mut from, mut left): (Option<Place>, _) = (None, 0);
+        let mut asking = Asking { skipped: self.asked, ..Asking::default() };
         loop {
             let doing = || "reading entries of replayed handshakes".to_owned();
             let (entries, next) = batch::read::<RawReplay>(self.descriptor.as_fd(), from, RUN).doing(doing)?;
             for (key, seen) in entries {
                 left += 1;
-                if is_over(&key, &seen, now.ns) && self.is_still(&key, &seen)? {
+                let is_over = match look(&seen, now.ns) {
+                    Look::Lives => false,
+                    Look::IsOver => true,
+                    Look::IsSilent => asking.is_gone(&key),
+                };
+                if is_over && self.is_still(&key, &seen)? {
                     self.entries.remove(&key).doing(|| "deleting a replayed handshake".to_owned())?;
                     left -= 1;
                 }
             }
             if next.is_none() {
+                self.asked = if asking.is_cut_short { asking.lives } else { 0 };
                 return Ok(left);
             }
             from = next;
@@ -74,12 +85,49 @@ impl Replays {
     }
 }
 
-fn is_over(key: &RawKey, replay: &RawReplay, now_ns: u64) -> bool {
+/// What an entry says by itself.
+enum Look {
+    Lives,
+    IsOver,
+    IsSilent,
+}
+
+fn look(replay: &RawReplay, now_ns: u64) -> Look {
     let quiet = Duration::from_nanos(now_ns.saturating_sub(replay.seen_ns));
-    if replay.ends & REPLAY_BOTH_END == REPLAY_BOTH_END || replay.is_answered == 0 {
-        return quiet >= OVER;
+    let has_ended = replay.ends & REPLAY_BOTH_END == REPLAY_BOTH_END || replay.is_answered == 0;
+    match has_ended {
+        true if quiet >= OVER => Look::IsOver,
+        false if quiet >= SILENT => Look::IsSilent,
+        _ => Look::Lives,
     }
-    let FlowKey { client, vip } = key.key();
-    // Rather too many than one too few.
-    quiet >= SILENT && !connections::is_there(vip, client).unwrap_or(true)
+}
+
+/// Asks the kernel for silent ones, in one sweep.
+#[derive(Default)]
+struct Asking {
+    /// So many at the beginning were asked for before, and lived.
+    skipped: usize,
+    /// So many live, as far as that's known by now.
+    lives: usize,
+    asked: usize,
+    is_cut_short: bool,
+}
+
+impl Asking {
+    /// Rather one that's kept too long than one too short.
+    fn is_gone(&mut self, key: &RawKey) -> bool {
+        if self.lives >= self.skipped {
+            self.is_cut_short = self.asked == ASKED_MAX;
+            if self.is_cut_short {
+                return false;
+            }
+            self.asked += 1;
+            let FlowKey { client, vip } = key.key();
+            if !connections::is_there(vip, client).unwrap_or(true) {
+                return true;
+            }
+        }
+        self.lives += 1;
+        false
+    }
 }

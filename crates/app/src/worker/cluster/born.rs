@@ -47,13 +47,13 @@ struct Birthplace {
 pub(super) fn dispatcher(config: &Config, pins: &Path) -> Result<steering::Dispatcher, String> {
     or_moved(config, |key| {
         let Some(key) = key else { return steering::Dispatcher::load(pins, shared::FLOWS_MAX) };
+        let nodes = &config.cluster.nodes;
         // Connections whose handshakes are replayed can't be moved, and to nodes of leat's they may have to be.
-        let may_replay =
-            config.role == Role::Dispatcher && config.cluster.nodes.iter().all(|node| !node.server.is_empty());
-        let must_replay = may_replay && config.cluster.nodes.iter().all(|node| node.replay);
+        let may_replay = config.role == Role::Dispatcher && nodes.iter().all(|node| !node.server.is_empty());
+        let replay = Replay::of(may_replay, nodes.iter().all(|node| node.replay));
         let born = || steering::Dispatcher::load_for_births(pins, shared::FLOWS_MAX, key);
         let replays = || steering::Dispatcher::load_for_replays(pins, shared::FLOWS_MAX, key);
-        or_replayed((may_replay, must_replay), born, replays)
+        or_replayed(replay, born, replays)
     })
 }
 
@@ -61,24 +61,45 @@ pub(super) fn dispatcher(config: &Config, pins: &Path) -> Result<steering::Dispa
 pub(super) fn node(config: &Config, pins: &Path, node: &ClusterNode) -> Result<steering::Node, String> {
     or_moved(config, |key| {
         let Some(key) = key else { return steering::Node::load(pins) };
-        let is_foreign = !node.server.is_empty();
+        let replay = Replay::of(!node.server.is_empty(), node.replay);
         let born = || steering::Node::load_for_births(pins, key);
-        or_replayed((is_foreign, is_foreign && node.replay), born, || steering::Node::load_for_replays(pins, key))
+        or_replayed(replay, born, || steering::Node::load_for_replays(pins, key))
     })
 }
 
-/// Programs by which connections begin, or those that replay handshakes, where they may and the others can't be had, or where they must.
+/// Whether handshakes are replayed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Replay {
+    Never,
+    WhereNeeded,
+    Always,
+}
+
+impl Replay {
+    fn of(is_possible: bool, is_wanted: bool) -> Replay {
+        match (is_possible, is_wanted) {
+            (false, _) => Replay::Never,
+            (true, false) => Replay::WhereNeeded,
+            (true, true) => Replay::Always,
+        }
+    }
+}
+
+/// Programs by which connections begin, or those that replay handshakes.
 fn or_replayed<T>(
-    (may, must): (bool, bool),
+    replay: Replay,
     born: impl Fn() -> Result<T, steering::Error>,
     replays: impl Fn() -> Result<T, steering::Error>,
 ) -> Result<T, steering::Error> {
-    let why = match if must { None } else { Some(born()) } {
-        None => "`replay` says so".to_owned(),
-        Some(Err(cannot @ steering::Error::Kernel { .. })) if may => {
-            format!("the kernel can't be handed them (Linux 6.9 can): {cannot}")
-        }
-        Some(loaded) => return loaded,
+    let why = match replay {
+        Replay::Never => return born(),
+        Replay::Always => "`replay` says so".to_owned(),
+        Replay::WhereNeeded => match born() {
+            Err(cannot @ steering::Error::Kernel { .. }) => {
+                format!("the kernel can't be handed them (Linux 6.9 can): {cannot}")
+            }
+            loaded => return loaded,
+        },
     };
     let loaded = replays()?;
     crate::log::info(format_args!(
@@ -136,12 +157,13 @@ impl Home {
 
 /// By which first requests get to nodes.
 pub(super) fn first_ways(steering: Option<&Arc<steering::Dispatcher>>, bears: bool) -> Ways {
-    Ways::of(match steering {
-        Some(steering) if bears && steering.can_bear() && !steering.can_move() => &[Way::BornThere, Way::Proxy],
-        Some(steering) if bears && steering.can_bear() => &[Way::BornThere, Way::MovedThere, Way::Proxy],
-        Some(steering) if !steering.can_move() => &[Way::Proxy],
-        Some(_) => &[Way::MovedThere, Way::Proxy],
-        None => &[Way::Proxy],
+    let begins = bears && steering.is_some_and(|steering| steering.can_bear());
+    let moves = steering.is_some_and(|steering| steering.can_move());
+    Ways::of(match (begins, moves) {
+        (true, true) => &[Way::BornThere, Way::MovedThere, Way::Proxy],
+        (true, false) => &[Way::BornThere, Way::Proxy],
+        (false, true) => &[Way::MovedThere, Way::Proxy],
+        (false, false) => &[Way::Proxy],
     })
 }
 

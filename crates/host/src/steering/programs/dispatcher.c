@@ -587,10 +587,7 @@ int dispatcher_egress(struct __sk_buff *skb)
 		skb->priority = TC_PRIO_INTERACTIVE;
 	if (!packet.tcp.rst || !has_flows())
 		return TC_ACT_UNSPEC;
-	__builtin_memcpy(key.client, packet.destination, 16);
-	__builtin_memcpy(key.vip, packet.source, 16);
-	key.client_port = packet.destination_port;
-	key.vip_port = packet.source_port;
+	set_outward_key(&key, &packet);
 	const struct flow *flow = bpf_map_lookup_elem(&flows, &key);
 	return flow && !(flow->flags & FLOW_CUT) && !is_own(&packet, flow) ? drop(RESETS) : TC_ACT_UNSPEC;
 }

@@ -110,10 +110,10 @@ static __noinline int is_over(const struct packet *packet, int is_outward)
 	struct flow_key key;
 	if (!packet)
 		return 0;
-	__builtin_memcpy(key.client, is_outward ? packet->destination : packet->source, 16);
-	__builtin_memcpy(key.vip, is_outward ? packet->source : packet->destination, 16);
-	key.client_port = is_outward ? packet->destination_port : packet->source_port;
-	key.vip_port = is_outward ? packet->source_port : packet->destination_port;
+	if (is_outward)
+		set_outward_key(&key, packet);
+	else
+		set_key(&key, packet);
 	struct birth *birth = bpf_map_lookup_elem(&births, &key);
 	if (!birth)
 		return 0;

@@ -1,4 +1,4 @@
-/* As node_born.c, for kernels that have no more than what other servers take (Linux 5.11): connections begin at these only. */
+/* As node_born.c, for kernels before Linux 6.9 (5.17 or later): connections begin at servers that aren't leat only, by handshakes that are replayed. */
 #define WITH_BIRTHS
 #define WITH_REPLAYS
 #include "node.c"

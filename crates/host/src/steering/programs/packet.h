@@ -112,6 +112,15 @@ static __always_inline void set_key(struct flow_key *key, const struct packet *p
 	key->vip_port = packet->destination_port;
 }
 
+/* The same of what its server says. */
+static __always_inline void set_outward_key(struct flow_key *key, const struct packet *packet)
+{
+	__builtin_memcpy(key->client, packet->destination, 16);
+	__builtin_memcpy(key->vip, packet->source, 16);
+	key->client_port = packet->destination_port;
+	key->vip_port = packet->source_port;
+}
+
 static __always_inline void read_quoted(struct __sk_buff *skb, struct packet *packet)
 {
 	__u32 at = packet->l4 + 8, unused;

@@ -297,5 +297,17 @@ fn what_was_replayed_is_forgotten_when_it_is_over() {
             crate::socket::reset_on_close(end.as_raw_fd());
         }
         assert!(!is_kept(key, 61, 0, 1), "its kernel has it no more");
+
+        // The kernel is asked for so many at a time, and those that live are passed over.
+        let server = TcpStream::connect("127.0.0.1:80").unwrap();
+        let lives = FlowKey { client: server.local_addr().unwrap(), vip: server.peer_addr().unwrap() };
+        let seen_ns = crate::clock::now().ns;
+        let silent = RawReplay { seen_ns, is_answered: 1, ..RawReplay::default() };
+        replays.put(lives, silent);
+        (1..=600)
+            .for_each(|port| replays.put(FlowKey { client: SocketAddr::new(gone.client.ip(), port), ..gone }, silent));
+        let mut sweep = || replays.sweep(crate::clock::now().after(Duration::from_secs(61))).unwrap();
+        let left: Vec<usize> = (0..5).map(|_| sweep()).collect();
+        assert!(left[0] >= 601 - 256 && left[1] >= 601 - 2 * 256 && left[4] == 1, "{left:?}");
     });
 }
