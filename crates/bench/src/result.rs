@@ -1,7 +1,7 @@
 //! What an experiment leaves behind for machines: `result.json`, and the list of marks that were missed.
 
 use std::fs;
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -154,27 +154,35 @@ pub(crate) struct ShortfallOptions {
 /// # Errors
 /// The folder can't be read, or a result isn't one.
 pub(crate) fn print_shortfalls(options: &ShortfallOptions) -> io::Result<()> {
+    unless_nobody_reads(write_shortfalls(&mut io::stdout().lock(), &options.folder))
+}
+
+/// What came of writing to standard output: whose reader has gone has read enough, as `head` has.
+pub(crate) fn unless_nobody_reads(written: io::Result<()>) -> io::Result<()> {
+    written.or_else(|error| if error.kind() == io::ErrorKind::BrokenPipe { Ok(()) } else { Err(error) })
+}
+
+fn write_shortfalls(out: &mut dyn Write, folder: &Path) -> io::Result<()> {
     let (mut missed, mut all) = (0, 0);
     let mut folders: Vec<PathBuf> =
-        fs::read_dir(&options.folder)?.collect::<io::Result<Vec<_>>>()?.iter().map(|entry| entry.path()).collect();
+        fs::read_dir(folder)?.collect::<io::Result<Vec<_>>>()?.iter().map(|entry| entry.path()).collect();
     folders.sort();
     for folder in folders {
         let Ok(text) = fs::read_to_string(folder.join("result.json")) else { continue };
         let result: ExperimentResult = serde_json::from_str(&text)
             .map_err(|error| io::Error::other(format!("{}/result.json: {error}", folder.display())))?;
         for case in &result.not_run {
-            println!("{}/{case}: not run ({})", result.experiment, result.date);
+            writeln!(out, "{}/{case}: not run ({})", result.experiment, result.date)?;
         }
         for mark in &result.results {
             all += 1;
             if !mark.met {
                 missed += 1;
-                println!("{} ({})", describe(&result.experiment, mark), result.date);
+                writeln!(out, "{} ({})", describe(&result.experiment, mark), result.date)?;
             }
         }
     }
-    println!("{missed} of {all} marks fall short");
-    Ok(())
+    writeln!(out, "{missed} of {all} marks fall short")
 }
 
 fn describe(experiment: &str, mark: &Mark) -> String {

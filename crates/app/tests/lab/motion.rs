@@ -521,6 +521,38 @@ fn rest_through_a_death(begun: Begun) {
 }
 
 #[test]
+fn a_request_that_its_dead_node_has_acknowledged_is_answered_elsewhere() {
+    if !is_possible() {
+        return;
+    }
+    for begun in [Begun::AtDispatcher, Begun::AtNode] {
+        let (lab, folder) = (Lab::new(), Folder::new("asked"));
+        let files = BTreeMap::from([("small".to_owned(), content("small", 100))]);
+        up(&lab, &folder, begun, &files, "policy = 'round_robin'");
+        let mut clients = lab.at("client1", || (0..30).map(|_| (connect(), Vec::new())).collect::<Vec<_>>());
+        let reads = |(stream, rest): &mut Client| assert!(read_reply(stream, rest).expect("a reply") == files["small"]);
+        clients.iter_mut().for_each(|(stream, _)| ask(stream, &["small"]));
+        clients.iter_mut().for_each(reads);
+        super::within("they rest", || total(&lab, "leat_rests_told_total") >= 30);
+        let held = lab.number("n1", "leat_flows");
+        assert!(held >= 5, "{held}");
+        // Its kernel goes on, and acknowledges what is asked.
+        lab.stop("n1");
+        clients.iter_mut().for_each(|(stream, _)| ask(stream, &["small"]));
+        let unread = || lab.well(&["exec", "n1", "ss", "-Htn", "state", "established", "src", "10.77.0.100"]);
+        let asked = || unread().lines().filter(|line| line.split_whitespace().next() != Some("0")).count() as u64;
+        super::within("its kernel has all that is asked there", || asked() >= held);
+        lab.kill("n1");
+        clients.iter_mut().for_each(reads);
+        assert!(lab.number("dispatcher", "leat_flows_recovered_total") >= held);
+        assert_eq!(lab.number("dispatcher", "leat_flows_cut_total"), 0);
+        // And on from there.
+        clients.iter_mut().for_each(|(stream, _)| ask(stream, &["small"]));
+        clients.iter_mut().for_each(reads);
+    }
+}
+
+#[test]
 fn what_a_dead_node_has_just_answered_goes_on_at_another() {
     if !is_possible() {
         return;

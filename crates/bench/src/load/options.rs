@@ -8,6 +8,7 @@ use clap::{Args, ValueEnum};
 use hdrhistogram::Histogram;
 
 use super::{Demand, Observer, Outcome, Plan, SIZES_BYTES, Spacing};
+use crate::result;
 use crate::sys::process;
 use crate::workload::mix::{Body, Mix, Target};
 
@@ -102,13 +103,8 @@ pub(crate) fn run_command(options: &LoadOptions) -> io::Result<()> {
     };
     let mut times = ProcessTimes { pids: &options.server_pid, begin: Duration::ZERO, used: Duration::ZERO };
     let outcome = super::run(&plan, &mix, &mut times)?;
-    print(&outcome);
-    if !options.server_pid.is_empty() {
-        let per_request_us = times.used.as_secs_f64() * 1e6 / outcome.answered.max(1) as f64;
-        let share = times.used.as_secs_f64() / outcome.window.as_secs_f64();
-        println!("server      {per_request_us:.2} us of CPU a request, {:.0} % of a core", share * 100.0);
-    }
-    Ok(())
+    let used = (!options.server_pid.is_empty()).then_some(times.used);
+    result::unless_nobody_reads(print(&mut io::stdout().lock(), &outcome, used))
 }
 
 struct ProcessTimes<'a> {
@@ -133,8 +129,9 @@ impl Observer for ProcessTimes<'_> {
     }
 }
 
-fn print(outcome: &Outcome) {
-    println!(
+fn print(out: &mut dyn Write, outcome: &Outcome, server_time: Option<Duration>) -> io::Result<()> {
+    writeln!(
+        out,
         "requests    offered {:.0}/s, sent {:.0}/s, answered {:.0}/s ({} in {:.2} s), {:.1} MB/s",
         outcome.offered_per_s(),
         outcome.sent_per_s(),
@@ -142,47 +139,57 @@ fn print(outcome: &Outcome) {
         outcome.answered,
         outcome.window.as_secs_f64(),
         outcome.received_bytes as f64 / 1e6 / outcome.window.as_secs_f64(),
-    );
+    )?;
     let [p50, p90, p99, p999] = [0.5, 0.9, 0.99, 0.999].map(|quantile| outcome.latency_us(quantile));
     let max = outcome.latency_ns.max() as f64 / 1e3;
-    println!("latency us  p50 {p50:.0}, p90 {p90:.0}, p99 {p99:.0}, p99.9 {p999:.0}, max {max:.0}");
+    writeln!(out, "latency us  p50 {p50:.0}, p90 {p90:.0}, p99 {p99:.0}, p99.9 {p999:.0}, max {max:.0}")?;
     let slices = outcome.slice_p99s_us();
     if let Some(middle) = crate::experiment::samples::median(slices.clone()) {
         let stalled = super::stalled_share(&slices) * 100.0;
-        println!(
+        writeln!(
+            out,
             "slices      of {} ms: p99 {middle:.0} us in the median one, {stalled:.0} % with a stall",
             super::SLICE.as_millis()
-        );
+        )?;
     }
-    print_by_size(outcome);
-    println!(
+    print_by_size(out, outcome)?;
+    writeln!(
+        out,
         "generator   {:.2} us a request, {:.0} % busy, late by {:.1} us at p99; {} bodies compared, {} connections opened",
         outcome.generator_us_per_request(),
         100.0 * outcome.busy.as_secs_f64() / outcome.window.as_secs_f64(),
         outcome.lateness_us(0.99),
         outcome.verified,
         outcome.connects,
-    );
-    println!("failures    {:?}", outcome.failures);
+    )?;
+    writeln!(out, "failures    {:?}", outcome.failures)?;
+    if let Some(used) = server_time {
+        let per_request_us = used.as_secs_f64() * 1e6 / outcome.answered.max(1) as f64;
+        let share = used.as_secs_f64() / outcome.window.as_secs_f64();
+        writeln!(out, "server      {per_request_us:.2} us of CPU a request, {:.0} % of a core", share * 100.0)?;
+    }
+    Ok(())
 }
 
 /// Which replies are the slow ones: where bodies are of several sizes.
-fn print_by_size(outcome: &Outcome) {
+fn print_by_size(out: &mut dyn Write, outcome: &Outcome) -> io::Result<()> {
     let p99_ns = outcome.latency_ns.value_at_quantile(0.99);
     let slow = |sizes: &Histogram<u64>| sizes.len() - sizes.count_between(0, p99_ns);
     let all_slow = outcome.by_size_ns.iter().map(slow).sum::<u64>().max(1);
     if outcome.by_size_ns.iter().filter(|sizes| !sizes.is_empty()).count() < 2 {
-        return;
+        return Ok(());
     }
     for (class, sizes) in outcome.by_size_ns.iter().enumerate().filter(|(_, sizes)| !sizes.is_empty()) {
         let size = SIZES_BYTES.get(class).map_or_else(|| "longer".into(), |size| format!("<= {} KB", size / 1000));
         let [p50, p90, p99] = [0.5, 0.9, 0.99].map(|quantile| sizes.value_at_quantile(quantile) as f64 / 1e3);
-        println!(
+        writeln!(
+            out,
             "{size:<12}{:.1} % of replies, {:.0} % of those beyond p99; p50 {p50:.0}, p90 {p90:.0}, p99 {p99:.0} us",
             100.0 * sizes.len() as f64 / outcome.latency_ns.len() as f64,
             100.0 * slow(sizes) as f64 / all_slow as f64,
-        );
+        )?;
     }
+    Ok(())
 }
 
 /// Asks once for `path[=weight]`, to know the body that every later reply must have.

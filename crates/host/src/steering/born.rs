@@ -66,6 +66,10 @@ pub(super) struct Segment<'a> {
     pub(super) window: u16,
     /// What it says of its client's clock, and what it echoes of ours.
     pub(super) stamps: Option<(u32, u32)>,
+    /// It acknowledges, and neither begins nor resets.
+    pub(super) acknowledges: bool,
+    /// Selectively.
+    pub(super) has_gaps: bool,
     pub(super) has_fin: bool,
     pub(super) payload: &'a [u8],
 }
@@ -80,26 +84,47 @@ impl Segment<'_> {
         let content = Packet::read(ip.get(..length)?, is_ipv4)?.content;
         let number = |at: usize| Some(u32::from_be_bytes(content.get(at..at + 4)?.try_into().ok()?));
         let header = usize::from(content.get(12)? >> 4) * 4;
+        let (flags, options) = (*content.get(13)?, content.get(20..header)?);
         Some(Segment {
             sequence: number(4)?,
             acknowledged: number(8)?,
             window: u16::from_be_bytes(content.get(14..16)?.try_into().ok()?),
-            stamps: stamps(content.get(20..header)?),
-            has_fin: content.get(13)? & 1 != 0,
+            stamps: stamps(options),
+            acknowledges: flags & (ACK | RST | SYN) == ACK,
+            has_gaps: option(options, SACK).is_some(),
+            has_fin: flags & FIN != 0,
             payload: content.get(header..)?,
         })
     }
 }
 
+const FIN: u8 = 1;
+const SYN: u8 = 2;
+const RST: u8 = 4;
+const ACK: u8 = 16;
+
+/// Kinds of options (RFC 7323 and RFC 2018).
+const TIMESTAMPS: u8 = 8;
+const SACK: u8 = 5;
+
 /// What a timestamp option says, and what it echoes.
-fn stamps(mut options: &[u8]) -> Option<(u32, u32)> {
+fn stamps(options: &[u8]) -> Option<(u32, u32)> {
+    let &[a, b, c, d, e, f, g, h] = option(options, TIMESTAMPS)?.first_chunk()?;
+    Some((u32::from_be_bytes([a, b, c, d]), u32::from_be_bytes([e, f, g, h])))
+}
+
+/// What the first option of a kind holds.
+fn option(mut options: &[u8], kind: u8) -> Option<&[u8]> {
     loop {
         match options {
             [1, rest @ ..] => options = rest,
-            [8, 10, a, b, c, d, e, f, g, h, ..] => {
-                return Some((u32::from_be_bytes([*a, *b, *c, *d]), u32::from_be_bytes([*e, *f, *g, *h])));
+            [found @ 2..=255, length @ 2..=255, ..] => {
+                let (option, rest) = options.split_at_checked(usize::from(*length))?;
+                if *found == kind {
+                    return option.get(2..);
+                }
+                options = rest;
             }
-            [2..=255, length @ 2..=255, ..] => options = options.get(usize::from(*length)..)?,
             _ => return None,
         }
     }
@@ -125,7 +150,7 @@ pub struct Arrival {
 
 impl Arrival {
     pub(super) fn new(key: FlowKey, flow: Flow, first: &Segment<'_>) -> Arrival {
-        let &Segment { sequence, acknowledged, window, stamps, has_fin, payload } = first;
+        let &Segment { sequence, acknowledged, window, stamps, has_fin, payload, .. } = first;
         Arrival { key, flow, payload: payload.to_vec(), has_fin, sequence, acknowledged, window, stamps }
     }
 

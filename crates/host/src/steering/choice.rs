@@ -166,7 +166,16 @@ fn read(record: &[u8]) -> Option<(ServerId, Begun)> {
         watch: Watch::default(),
     };
     let stamps = Some((timestamp, echo));
-    let first = Segment { sequence, acknowledged, window, stamps, has_fin: false, payload };
+    let first = Segment {
+        sequence,
+        acknowledged,
+        window,
+        stamps,
+        acknowledges: true,
+        has_gaps: false,
+        has_fin: false,
+        payload,
+    };
     let arrival = Arrival::new(raw.key.key(), flow, &first);
     Some((home, Begun { arrival, holder: ServerId(raw.holder), content: raw.content }))
 }

@@ -13,8 +13,9 @@ use leat_logic::time::Instant;
 use super::attach::{Programs, RunTime};
 use super::born::{Arrival, CookieKey, for_this_kernel};
 use super::choice::{Begun, Choices, StandingChoice};
-use super::flows::{Flow, FlowKey, Flows, Totals};
+use super::flows::{Flow, FlowKey, Flows, Heard, Totals};
 use super::held::{self, Held};
+use super::kept::{KeptRequests, Said};
 use super::layout::{
     HEIRS, NODE_NEIGHBOUR, NODE_PEER, NODE_ROUTED, RawHeir, RawNode, RawServiceKey, raw_ip, raw_ipv4, raw_ipv6,
     raw_port,
@@ -93,6 +94,7 @@ pub struct Dispatcher {
     pub(super) taps: Mutex<HashMap<MapData, u32, u32>>,
     counters: PerCpuArray<MapData, u64>,
     held: Mutex<Held>,
+    kept: KeptRequests,
     /// The VIPs whose SYNs are answered without a socket, where that can be.
     answered: Option<Mutex<HashMap<MapData, RawServiceKey, u32>>>,
     /// The same.
@@ -157,6 +159,7 @@ impl Dispatcher {
             }
             None => None,
         };
+        let kept = KeptRequests::new(&mut programs)?;
         let totals = Array::try_from(programs.map("totals")?).doing(|| "map of numbers".to_owned())?;
         let totals = Arc::new(Mutex::new(totals));
         let flows = Flows::new(programs.map("flows")?, programs.descriptor(change::program())?, totals.clone())?;
@@ -179,6 +182,7 @@ impl Dispatcher {
             counters: PerCpuArray::try_from(programs.map("dispatcher_counters")?)
                 .doing(|| "map of counters".to_owned())?,
             held: Mutex::new(Held::new()),
+            kept,
             programs: Mutex::new(programs),
         })
     }
@@ -323,6 +327,27 @@ impl Dispatcher {
         let mut held = lock(&self.held);
         held.receive(&self.flows, now);
         held.release(key);
+    }
+
+    /// What a flow's client has said last, up to what was `heard`: at most [`KEPT_BYTES_MAX`](super::KEPT_BYTES_MAX) bytes that were in one packet. Nothing if
+    /// that wasn't kept, or there's no room for all and others have said something since.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn client_said(&self, key: FlowKey, heard: &Heard) -> Result<Vec<u8>> {
+        self.kept.of(key, heard)
+    }
+
+    /// How many packets of a flow wait.
+    #[must_use]
+    pub fn held_count(&self, key: FlowKey) -> usize {
+        lock(&self.held).count(key)
+    }
+
+    /// What a flow's client has said last in those packets that have come after `count` of them.
+    #[must_use]
+    pub fn said_since(&self, key: FlowKey, count: usize) -> Option<Said> {
+        lock(&self.held).said_since(key, count)
     }
 
     /// From now on connections to a VIP begin without a socket: its SYNs are answered as long as somebody listens there, and who gets the

@@ -13,6 +13,7 @@ use rustix::io::Errno;
 
 use super::born::{Arrival, Segment};
 use super::flows::{Flow, FlowKey, Flows};
+use super::kept::Said;
 use super::transplant::Next;
 use super::{Doing, Result};
 use crate::tap::{self, OFFLOADS, Tap, interface_request};
@@ -158,6 +159,16 @@ impl Held {
     pub(super) fn next_of(&self, key: FlowKey, flows: &Flows) -> Option<Next> {
         let flow = flows.get(key).ok().flatten().filter(Flow::is_looked_at)?;
         Next::read(key, flow, &self.waiting.get(&key)?.frames)
+    }
+
+    /// How many packets of a flow wait.
+    pub(super) fn count(&self, key: FlowKey) -> usize {
+        self.waiting.get(&key).map_or(0, |waiting| waiting.frames.len())
+    }
+
+    /// What its client has said in those that came after so many.
+    pub(super) fn said_since(&self, key: FlowKey, count: usize) -> Option<Said> {
+        Said::last_of(self.waiting.get(&key)?.frames.get(count..)?)
     }
 
     /// What a flow's client has said and waits is said in another way, or again by itself.

@@ -201,6 +201,18 @@ pub(super) struct RawReply {
     pub(super) head: [u8; REPLY_BYTES_MAX],
 }
 
+/// As much of a client's packet as is kept.
+pub const KEPT_BYTES_MAX: usize = 1024;
+
+/// `struct kept_request`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RawKeptRequest {
+    pub(super) sequence: u32,
+    pub(super) bytes: u32,
+    pub(super) payload: [u8; KEPT_BYTES_MAX],
+}
+
 /// The most turns by which a standing choice divides connections.
 pub const CHOICE_TURNS: usize = 16;
 
@@ -350,6 +362,8 @@ impl Default for RawReply {
 
 // SAFETY: as above.
 unsafe impl Pod for RawReply {}
+// SAFETY: as above.
+unsafe impl Pod for RawKeptRequest {}
 // SAFETY: as above.
 unsafe impl Pod for RawChoice {}
 // SAFETY: as above.

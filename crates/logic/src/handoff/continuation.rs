@@ -28,7 +28,7 @@ pub struct Progress {
 }
 
 /// What the home has seen of the client: every packet of it came by.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Witness {
     /// Bytes acknowledged since the image. The steering program counts in 64 bits, as sequence numbers wrap after 4 GB.
     pub acknowledged_bytes: u64,
@@ -36,6 +36,8 @@ pub struct Witness {
     pub window_bytes: u32,
     /// Bytes that the client has sent, from the image's first unread one up to the end of the furthest.
     pub client_bytes: u64,
+    /// The last of those bytes, as far as they've been kept: a request, mostly.
+    pub client_said: Vec<u8>,
     /// A timestamp later than any that the client has been shown.
     pub timestamp: Option<u32>,
     /// The client has answered a probe with no gap told (SACK): it has nothing beyond what it acknowledged. The probe was sent when the dead
@@ -178,6 +180,10 @@ impl Known {
         }
         let is_awaited = self.reply.is_none() && !self.http.head.is_empty();
         let is_at_rest = is_complete && self.reply.is_none() && self.http.head.is_empty();
+        // Who may have been answered isn't answered anew.
+        let may_be_answered = is_complete && !seen.is_exact;
+        let kept_bytes = if may_be_answered { 0 } else { self.take_kept(lost_bytes, &seen.client_said, is_at_rest) };
+        let lost_bytes = lost_bytes - kept_bytes;
         if is_at_rest && lost_bytes > 0 && self.http.input.is_empty() && self.tcp.unread.is_empty() {
             self.http.connection.expect_again();
             return Ok(());
@@ -206,6 +212,19 @@ impl Known {
             self.http.connection.close_after_reply();
         }
         Ok(())
+    }
+
+    /// What the dead node had acknowledged of the client's bytes, and was kept elsewhere, is read again: all that was lost, or nothing. Of a connection at
+    /// rest, if it's a request that may be repeated. Returns how much it is.
+    fn take_kept(&mut self, lost_bytes: u64, client_said: &[u8], is_at_rest: bool) -> u64 {
+        let first = usize::try_from(lost_bytes).ok().and_then(|lost| client_said.len().checked_sub(lost));
+        let kept = first.map_or(&[][..], |first| &client_said[first..]);
+        if is_at_rest && !begins_repeatably(kept) {
+            return 0;
+        }
+        self.tcp.unread.extend_from_slice(kept);
+        self.tcp.receive_next = self.tcp.receive_next.wrapping_add(wrap(kept.len() as u64));
+        kept.len() as u64
     }
 
     /// A reply that the client has acknowledged to its end leaves the connection at rest, unless it was the last or its request isn't all here.
@@ -241,7 +260,11 @@ impl Known {
 /// Pipelined requests that were known of, as far as they can be told apart here.
 fn may_repeat(http: &HttpState, tcp: &TcpState) -> bool {
     let pending = if http.input.is_empty() { &tcp.unread } else { &http.input };
-    pending.is_empty() || pending.starts_with(b"GET ") || pending.starts_with(b"HEAD ")
+    pending.is_empty() || begins_repeatably(pending)
+}
+
+fn begins_repeatably(requests: &[u8]) -> bool {
+    requests.starts_with(b"GET ") || requests.starts_with(b"HEAD ")
 }
 
 /// Whether a request may be answered anew (RFC 9110 section 9.2.2).

@@ -309,6 +309,6 @@ fn etag(version: u8) -> Vec<u8> {
     format!("\"{version}\"").into_bytes()
 }
 
-fn request() -> Vec<u8> {
+pub(super) fn request() -> Vec<u8> {
     b"GET /00001 HTTP/1.1\r\nHost: a\r\n\r\n".to_vec()
 }

@@ -10,8 +10,8 @@ use leat_logic::handoff::{
     is_untouched,
 };
 
-use super::client::{Client, Packet, WINDOW_BYTES};
-use super::kernel::{Socket, ThawRules};
+use super::client::{Client, Packet, REQUEST_BYTES, WINDOW_BYTES};
+use super::kernel::{Socket, ThawRules, request};
 use super::process::{Machine, Process};
 use super::session::Sessions;
 use super::{Defect, FAULTS_END_NS, Options, Summary};
@@ -119,6 +119,16 @@ pub(super) enum Happening {
     NewContent,
 }
 
+/// What the home's steering program has seen of a client.
+#[derive(Clone, Copy, Default)]
+struct Seen {
+    /// Bytes.
+    acknowledged: u64,
+    sent: u64,
+    /// From here on, the last of what it sent was kept.
+    kept: u64,
+}
+
 pub(super) struct World {
     options: Options,
     random: Random,
@@ -139,8 +149,8 @@ pub(super) struct World {
     standing: BTreeMap<ServerId, u64>,
     begun: Vec<(FlowId, ServerId, Bytes)>,
     accepted: BTreeSet<(usize, FlowId)>,
-    /// What the home's steering program has seen of each: bytes acknowledged, bytes sent.
-    seen: BTreeMap<FlowId, (u64, u64)>,
+    /// What the home's steering program has seen of each.
+    seen: BTreeMap<FlowId, Seen>,
     /// The highest generation that has sent anything.
     highest: BTreeMap<FlowId, Generation>,
     /// Why a flow may have been cut.
@@ -565,10 +575,12 @@ impl World {
         (birth, offered): (Birth, Duration),
         is_probed: bool,
     ) {
-        let client = &self.clients[&flow];
         let image = Image::decode(image).expect("written here");
         let tcp = image.tcp.as_ref().expect("every image here has one");
-        let (mut acknowledged, sent) = self.seen.get(&flow).copied().unwrap_or_default();
+        let Seen { mut acknowledged, sent, kept } = self.seen.get(&flow).copied().unwrap_or_default();
+        // Of a client that was silent for long, what it said isn't there any more.
+        let kept_requests = if self.random.percent(80) { sent / REQUEST_BYTES - kept / REQUEST_BYTES } else { 0 };
+        let client = &self.clients[&flow];
         let answers = is_probed && !client.is_over && self.now_ns < client.vanishes_ns;
         if answers {
             acknowledged = client.received;
@@ -577,6 +589,7 @@ impl World {
             acknowledged_bytes: acknowledged.saturating_sub(u64::from(tcp.unacknowledged())),
             window_bytes: WINDOW_BYTES as u32,
             client_bytes: sent.saturating_sub(u64::from(tcp.first_unread())),
+            client_said: (0..kept_requests).flat_map(|_| request()).collect(),
             timestamp: None,
             is_exact: answers,
         };

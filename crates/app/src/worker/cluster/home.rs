@@ -22,6 +22,7 @@ use leat_logic::time::Instant;
 use super::super::handler::{Passed, PassedOutcome};
 use super::super::{HELD_PACKETS_INDEX, Host, Worker};
 use super::direct::{Probes, TakenBack};
+use super::inquiry::Inquiries;
 use super::leave::Leaving;
 use super::placing::ROUND_TRIP;
 use super::standing::Standing;
@@ -89,6 +90,8 @@ pub(super) struct Home {
     pub(super) probes: Probes,
     /// Flows whose clients hear nothing of the node that has them: they're asked for.
     pub(super) taken_back: BTreeMap<FlowId, TakenBack>,
+    /// Flows of dead nodes, whose clients are asked what they have.
+    pub(super) inquiries: Inquiries,
     /// Connections that were cut, whose clients may not know.
     pub(super) resets: Resets,
     /// Packets that waited were taken in on the way: connections may be among them that nobody has yet.
@@ -172,6 +175,7 @@ impl Home {
             sweep: Sweep::new(is_first, now),
             probes: Probes::default(),
             taken_back: BTreeMap::new(),
+            inquiries: Inquiries::default(),
             resets: Resets::default(),
             has_taken_in: false,
         };
@@ -314,6 +318,7 @@ impl Home {
             None => Instant::NEVER,
         };
         let own = sweep_at.min(self.recall_at).min(self.reset_at).min(self.resets.poll_timeout());
+        let own = own.min(self.inquiries.poll_timeout());
         let unread = if self.is_retiring { self.standing.poll_timeout() } else { Instant::NEVER };
         let next = self.transplants.poll_timeout().min(unread);
         self.flows.poll_timeout().min(own).min(waiting).min(leave_at).min(direct).min(next)

@@ -16,6 +16,7 @@
 //! | `foreign` | a node's whose server isn't leat: whether that answers, and how much it has to do |
 //! | `node` | a node's: connections that arrive, and their end |
 //! | `recovery` | a home's: flows whose node is gone |
+//! | `inquiry` | the same: what their clients have, as they say when they're asked |
 //! | `reply` | both: replies under way that change hands |
 //! | `told` | a node's: replies of which homes are being told, and that wait for it |
 //! | `rest` | a node's: connections that have nothing to do, of which homes are told |
@@ -40,6 +41,7 @@ mod flows;
 mod foreign;
 mod front;
 mod home;
+mod inquiry;
 mod leave;
 mod link;
 mod lull;
@@ -429,6 +431,7 @@ impl<H: Host> Worker<H> {
         self.heed_replies();
         self.handle_transplants();
         self.run_effects();
+        self.handle_inquiries();
         self.reset_given_up();
         self.repeat_resets();
         self.handle_leaving();

@@ -10,13 +10,14 @@ use leat_host::steering::{self, Flow, FlowKey, Heard};
 use leat_logic::dispatch::Outcome;
 use leat_logic::handoff::{
     self, Birth, CutReason, FlowId, HomeLimits, Image, Impossible, Progress, Reset, ServerId, Target, TcpState,
-    TcpWindow, Witness, continue_from, is_untouched,
+    TcpWindow, Witness, is_untouched,
 };
 use leat_logic::time::Instant;
 
 use super::super::{Host, Worker};
 use super::Part;
 use super::home::Home;
+use super::inquiry::Recovery;
 use super::node::Borrowed;
 
 /// Of the segment that resets: it carries nothing.
@@ -95,6 +96,40 @@ fn live_entries(steering: &steering::Dispatcher) -> Result<Vec<(FlowKey, Flow)>,
 }
 
 impl Home {
+    /// A flow whose node is gone goes on from this image, or is cut.
+    pub(super) fn recovers(&mut self, now: Instant, flow: FlowId, outcome: Result<Image, Impossible>) {
+        match outcome.and_then(|image| image.encode().map_err(|_| Impossible::Unknown)) {
+            Ok(image) => self.flows.recovered(now, flow, image.into()),
+            Err(why) => self.flows.cut(flow, CutReason::Unrepeatable(why)),
+        }
+    }
+
+    /// All that is known of a flow whose node is gone.
+    fn known(
+        &self,
+        flow: FlowId,
+        key: Option<FlowKey>,
+        image: &Bytes,
+        (kept, progress): (Instant, Option<&Bytes>),
+        now: Instant,
+    ) -> Result<(Recovery, Witness), Impossible> {
+        let steering = self.steering.as_ref().ok_or(Impossible::Unknown)?;
+        let key = key.ok_or(Impossible::Unknown)?;
+        let entry = steering.flows().get(key).ok().flatten();
+        let heard = entry.filter(|entry| entry.id == flow).ok_or(Impossible::Unknown)?.heard;
+        let recovery = Recovery {
+            key,
+            image: Image::decode(image).map_err(|_| Impossible::Unknown)?,
+            kept,
+            progress: progress.and_then(|progress| Progress::decode(progress).ok()),
+            heard,
+            // Without it the connection goes on if its client says it again.
+            client_said: steering.client_said(key, &heard).unwrap_or_default(),
+        };
+        let seen = recovery.seen(None, now)?;
+        Ok((recovery, seen))
+    }
+
     /// A flow that a data server may have had, or that began at a node, is here, or over.
     pub(super) fn came_back(&mut self, flow: FlowId, now: Instant) {
         if let Some(node) = self.split.as_mut().and_then(|split| split.came_back(flow)) {
@@ -125,32 +160,28 @@ impl<H: Host> Worker<H> {
         // Data servers tell of each reply before they send any of it. Nodes that tell of all have some that can't be told of: a program's, one that's fetched.
         let is_silent = home.split.is_some() && progress.is_none();
         let offered = asked.or((is_silent || birth == Birth::Unknown).then_some(kept));
-        let recovered = (|| {
-            let steering = home.steering.as_ref().ok_or(Impossible::Unknown)?;
-            let entry = key.and_then(|key| steering.flows().get(key).ok().flatten());
-            let entry = entry.filter(|entry| entry.id == flow).ok_or(Impossible::Unknown)?;
-            let mut decoded = Image::decode(image).map_err(|_| Impossible::Unknown)?;
-            let witness = witness(&decoded, &entry.heard, now.since(kept))?;
-            let is_as_it_was = match birth {
-                // Nobody has acknowledged any of it either: what the client has sent since, it sends again.
-                Birth::Denied => witness.acknowledged_bytes == 0,
-                Birth::Known | Birth::Unknown => {
-                    offered.is_some_and(|offered| is_untouched(&decoded, &witness, now.since(offered)))
-                }
-            };
-            if is_as_it_was {
-                if let Some(tcp) = &mut decoded.tcp {
-                    tcp.timestamp = witness.timestamp;
-                }
-                return Ok(decoded);
+        let known = home.known(flow, key, image, (kept, progress), now);
+        let (recovery, seen) = match known {
+            Ok(known) => known,
+            Err(why) => return home.recovers(now, flow, Err(why)),
+        };
+        let is_as_it_was = match birth {
+            // Nobody has acknowledged any of it either: what the client has sent since, it sends again.
+            Birth::Denied => seen.acknowledged_bytes == 0,
+            Birth::Known | Birth::Unknown => {
+                offered.is_some_and(|offered| is_untouched(&recovery.image, &seen, now.since(offered)))
             }
-            let progress = progress.and_then(|progress| Progress::decode(progress).ok());
-            continue_from(decoded, progress, &witness)
-        })();
-        let image = recovered.and_then(|image| image.encode().map_err(|_| Impossible::Unknown));
-        match image {
-            Ok(image) => home.flows.recovered(now, flow, image.into()),
-            Err(why) => home.flows.cut(flow, CutReason::Unrepeatable(why)),
+        };
+        if is_as_it_was {
+            let mut image = recovery.image;
+            if let Some(tcp) = &mut image.tcp {
+                tcp.timestamp = seen.timestamp;
+            }
+            home.recovers(now, flow, Ok(image));
+        } else if recovery.wants_proof(&seen) {
+            home.inquiries.add(flow, recovery, now);
+        } else {
+            home.recovers(now, flow, recovery.outcome(&seen));
         }
     }
 
@@ -278,21 +309,6 @@ impl Part {
         // Its client may have begun another connection.
         entry.filter(|entry| entry.id == flow).map(|entry| entry.heard)
     }
-}
-
-/// What the steering program saw of the client since the image was made, so long ago.
-fn witness(image: &Image, heard: &Heard, age: Duration) -> Result<Witness, Impossible> {
-    let tcp = image.tcp.as_ref().ok_or(Impossible::NoTcp)?;
-    let scale = tcp.window_scale.map_or(0, |scale| scale.send);
-    // Clocks may differ in pace by 2 %, and a client drops what is from before what it has seen.
-    let age_ms = (age + age / 50).as_millis() as u32;
-    Ok(Witness {
-        acknowledged_bytes: heard.acknowledged_since(tcp.unacknowledged()).ok_or(Impossible::Unknown)?,
-        window_bytes: u32::from(heard.window) << scale,
-        client_bytes: u64::from(heard.client_next.wrapping_sub(tcp.first_unread())),
-        timestamp: tcp.timestamp.map(|shown| shown.wrapping_add(age_ms)),
-        is_exact: false,
-    })
 }
 
 /// Has a client say what it has got, whatever that is: by a segment from before it, with nothing in it (RFC 9293, section 3.10.7.4). Nothing is left here that

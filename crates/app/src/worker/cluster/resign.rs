@@ -19,6 +19,7 @@ use super::born;
 use super::direct::Probes;
 use super::flows::Flows;
 use super::home::Home;
+use super::inquiry::Inquiries;
 use super::standing::Standing;
 
 /// How often it's looked whether something is still on its way: it takes a few round trips to nodes.
@@ -72,6 +73,7 @@ impl Home {
         (self.reset_at, self.recall_at) = (Instant::NEVER, Instant::NEVER);
         self.probes = Probes::default();
         self.taken_back.clear();
+        self.inquiries = Inquiries::default();
         self.resets = Resets::default();
         self.has_taken_in = false;
     }

@@ -25,7 +25,7 @@ use super::shared::NodeGuard;
 const WHOLE_BY: Duration = Duration::from_millis(200);
 const WHOLE_LOOK: Duration = Duration::from_millis(2);
 /// A server that is busy with a connection is asked for it again after so long, at first and at most; and for so long in all.
-const ASK_PAUSE_MIN: Duration = Duration::from_millis(2);
+const ASK_PAUSE_MIN: Duration = Duration::from_micros(250);
 const ASK_PAUSE_MAX: Duration = Duration::from_millis(200);
 const ASK_TIME: Duration = Duration::from_secs(10);
 /// A node that doesn't answer within that isn't waited for.

@@ -31,12 +31,6 @@ struct handshake {
 	__u8 scale;   /* of the windows that the client is told */
 };
 
-/* The compiler forgets what it knows of a number, and so compares that very one where the verifier is to learn its bounds. */
-#define AS_IT_IS(number) asm volatile("" : "+r"(number))
-
-/* A number that was found to be 1 to `max`, a power of two. Before Linux 6.11 the verifier doesn't see that where the compiler has compared it less one. */
-#define WITHIN(number, max) ({ AS_IT_IS(number); (((number) - 1) & ((max) - 1)) + 1; })
-
 #define NO_WINDOW_SCALE 15
 #define WINDOW_SCALE_MAX 14
 #define OPTIONS_BITS 7

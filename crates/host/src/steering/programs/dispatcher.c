@@ -11,6 +11,7 @@
 #else
 #include "untranslated.h"
 #endif
+#include "kept.h"
 #include "reach.h"
 #include "syncookie.h"
 
@@ -435,6 +436,8 @@ static __always_inline int steer(struct __sk_buff *skb, const struct packet *pac
 		/* A SYN on a flow that lives is for the node's kernel to challenge (RFC 5961, section 4). */
 		if (!packet->tcp.syn)
 			remember(skb, packet, flow);
+		if (packet->payload && !(flow->flags & FLOW_FOREIGN))
+			keep_request(skb, packet);
 	}
 	return send_to_node(skb, packet, flow);
 }

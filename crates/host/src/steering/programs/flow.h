@@ -57,6 +57,17 @@ struct flow {
 	__u8 unused;
 };
 
+/* As much of a client's packet as is kept, and of how many connections. */
+#define KEPT_BYTES_MAX 1024
+#define KEPT_REQUESTS_MAX (1 << 14)
+
+/* What a client has said last, in one packet. */
+struct kept_request {
+	__u32 sequence; /* of its first byte */
+	__u32 bytes;
+	__u8 payload[KEPT_BYTES_MAX]; /* what is behind so many bytes is an earlier one's */
+};
+
 /* What leat wants of an entry: the packet that `change_flow` is run with. */
 struct change {
 	__u8 ethernet[14];    /* every packet has so much in front */

@@ -24,6 +24,12 @@
 /* NOP, NOP, timestamp: how every stack in use lays it out. */
 #define TIMESTAMP_OPTION 0x0101080a
 
+/* The compiler forgets what it knows of a number, and so compares that very one where the verifier is to learn its bounds. */
+#define AS_IT_IS(number) asm volatile("" : "+r"(number))
+
+/* A number that was found to be 1 to `max`, a power of two. Before Linux 6.11 the verifier doesn't see that where the compiler has compared it less one. */
+#define WITHIN(number, max) ({ AS_IT_IS(number); (((number) - 1) & ((max) - 1)) + 1; })
+
 enum packet_kind {
 	PACKET_OTHER,
 	PACKET_TCP,

@@ -91,7 +91,7 @@ fn a_request_that_was_answered_unseen_is_answered_anew_only_if_nothing_came_of_i
     let exact = Witness { is_exact: true, ..seen(0) };
     assert_eq!(continue_from(image.clone(), None, &exact).map(|image| image.http.head), Ok(HEAD.to_vec()));
     assert_eq!(
-        continue_from(image.clone(), None, &Witness { acknowledged_bytes: 1, ..exact }),
+        continue_from(image.clone(), None, &Witness { acknowledged_bytes: 1, ..exact.clone() }),
         Err(Impossible::Unknown)
     );
     image.http.head = b"POST / HTTP/1.1\r\nHost: a\r\n\r\n".to_vec();
@@ -170,6 +170,40 @@ fn what_the_client_sent_and_nobody_has_ends_the_connection_after_the_reply() {
     let awaited = Image { reply: None, ..image() };
     let exact = Witness { client_bytes: 30, is_exact: true, ..seen(6) };
     assert_eq!(continue_from(awaited, None, &exact), Err(Impossible::RequestLost));
+}
+
+#[test]
+fn a_request_that_died_with_its_node_is_answered_from_what_was_kept_of_it_if_its_client_has_nothing_of_an_answer() {
+    let next = b"GET /b HTTP/1.1\r\nHost: a\r\n\r\n";
+    let told = Progress {
+        server_bytes: 500,
+        client_bytes: 70,
+        http: HttpState { head: HEAD.to_vec(), ..HttpState::default() },
+        reply: Some(reply(vec![Piece::Literal(b"head".to_vec()), content(0, 150)])),
+    };
+    let at = |acknowledged_bytes, said: &[u8], is_exact| {
+        let client_bytes = 70 + next.len() as u64;
+        let seen = Witness { client_bytes, client_said: said.to_vec(), is_exact, ..seen(acknowledged_bytes) };
+        continue_from(image(), Some(told.clone()), &seen)
+    };
+    let known = [b"...", &next[..]].concat();
+    for said in [&next[..], &known] {
+        let tcp = at(654, said, true).unwrap().tcp.unwrap();
+        assert_eq!((&tcp.unread[..], tcp.receive_next), (&next[..], 1_070 + next.len() as u32));
+    }
+    // Somebody may have it, or it isn't all there, or may have had an effect: if it wasn't acknowledged, it comes again.
+    let post = next.map(|byte| if byte == b'G' { b'P' } else { byte });
+    for (said, is_exact) in [(&next[..], false), (&next[1..], true), (&post, true)] {
+        let again = at(654, said, is_exact).unwrap();
+        assert!(again.http.connection.expects_again() && again.tcp.unwrap().unread.is_empty(), "{is_exact}");
+    }
+    // In the middle of the reply before it: both are sent, if there's nothing of the second.
+    let both = at(600, next, true).unwrap();
+    assert!(both.reply.is_some() && both.tcp.unwrap().unread == next);
+    let mut closing = crate::http::ConnectionState::default();
+    closing.close_after_reply();
+    let one = at(600, next, false).unwrap();
+    assert!(one.http.connection == closing && one.tcp.unwrap().unread.is_empty());
 }
 
 #[test]

@@ -53,7 +53,10 @@ impl World {
     pub(super) fn packet_at_home(&mut self, packet: Packet) {
         let flow = packet.flow;
         let seen = self.seen.entry(flow).or_default();
-        *seen = (seen.0.max(packet.acknowledgement), seen.1.max(packet.data.1));
+        seen.acknowledged = seen.acknowledged.max(packet.acknowledgement);
+        if packet.data.1 > seen.sent {
+            (seen.kept, seen.sent) = packet.data;
+        }
         match self.steering.get(&flow) {
             Some((Target::Hold, _)) => {}
             Some((Target::Node(node), generation)) => {

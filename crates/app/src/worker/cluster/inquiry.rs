@@ -1,0 +1,169 @@
+//! Connections whose node is dead, and that go on only if it's certain what their clients have: each client is asked, by a segment from before that, which it must
+//! answer (RFC 9293, section 3.10.7.4), and what it answers waits here with all else that it says. Says when it's asked and what counts as an answer; how the
+//! connection goes on then, `leat_logic::handoff::continue_from` knows. `docs/decisions/0026-recovery.md` has the reasons.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use leat_host::handoff::Freezer;
+use leat_host::steering::{self, FlowKey, Heard, Said};
+use leat_logic::handoff::{FlowId, Image, Impossible, Progress, TcpState, Witness, continue_from};
+use leat_logic::time::Instant;
+
+use super::super::{Host, Worker};
+use super::Part;
+use super::recovery::LAST_WORDS;
+
+/// A client is asked so often. Linux answers once in half a second (`tcp_invalid_ratelimit`).
+const TIMES_MAX: u32 = 2;
+const PAUSE: Duration = Duration::from_millis(600);
+/// All who may have answered are looked at together.
+const LOOK: Duration = Duration::from_millis(5);
+/// Clients that are asked in one turn.
+const AT_ONCE: usize = 64;
+
+/// A flow whose node is dead.
+pub(super) struct Recovery {
+    pub(super) key: FlowKey,
+    pub(super) image: Image,
+    /// When that was made.
+    pub(super) kept: Instant,
+    pub(super) progress: Option<Progress>,
+    /// What the steering program saw of the client, and kept of what it said last.
+    pub(super) heard: Heard,
+    pub(super) client_said: Vec<u8>,
+}
+
+impl Recovery {
+    /// What is known of the client, with what it has answered.
+    pub(super) fn seen(&self, answer: Option<&Said>, now: Instant) -> Result<Witness, Impossible> {
+        let tcp = self.image.tcp.as_ref().ok_or(Impossible::NoTcp)?;
+        let scale = tcp.window_scale.map_or(0, |scale| scale.send);
+        let age = now.since(self.kept);
+        // Clocks may differ in pace by 2 %, and a client drops what is from before what it has seen.
+        let age_ms = (age + age / 50).as_millis() as u32;
+        let acknowledged_bytes = self.heard.acknowledged_since(tcp.unacknowledged()).ok_or(Impossible::Unknown)?;
+        let more = answer.map_or(0, |answer| answer.acknowledged.wrapping_sub(self.heard.acknowledged));
+        Ok(Witness {
+            acknowledged_bytes: acknowledged_bytes + u64::from(more),
+            window_bytes: u32::from(answer.map_or(self.heard.window, |answer| answer.window)) << scale,
+            client_bytes: u64::from(self.heard.client_next.wrapping_sub(tcp.first_unread())),
+            client_said: self.client_said.clone(),
+            timestamp: tcp.timestamp.map(|shown| shown.wrapping_add(age_ms)),
+            is_exact: answer.is_some_and(|answer| !answer.has_gaps && more.cast_signed() >= 0),
+        })
+    }
+
+    /// How it goes on by what is known.
+    pub(super) fn outcome(&self, seen: &Witness) -> Result<Image, Impossible> {
+        continue_from(self.image.clone(), self.progress.clone(), seen)
+    }
+
+    /// Whether it goes on, or goes on sooner, if its client has nothing beyond what it was seen to acknowledge.
+    pub(super) fn wants_proof(&self, seen: &Witness) -> bool {
+        let goes_on = |seen: &Witness| self.outcome(seen).is_ok_and(|image| !image.http.connection.expects_again());
+        !goes_on(seen) && goes_on(&Witness { is_exact: true, ..seen.clone() })
+    }
+
+    /// Has the client say what it has got. Nothing is left here that hears the answer: it waits with what else comes.
+    fn ask(&self, freezer: &Freezer, now: Instant) {
+        let exact = self.seen(None, now).and_then(|seen| self.outcome(&Witness { is_exact: true, ..seen }));
+        let Some(tcp) = exact.ok().and_then(|image| image.tcp) else { return };
+        let Heard { acknowledged, client_next, .. } = self.heard;
+        // Who is thawed with something that wasn't acknowledged asks for that.
+        let asking = TcpState {
+            send_next: acknowledged,
+            receive_next: client_next,
+            unread: Vec::new(),
+            sent: vec![0],
+            unsent: Vec::new(),
+            ..tcp
+        };
+        if let Ok(socket) = freezer.thaw(&asking)
+            && let Ok(frozen) = freezer.freeze(socket)
+        {
+            frozen.close_silently();
+        }
+    }
+}
+
+/// A home's.
+pub(super) struct Inquiries {
+    all: BTreeMap<FlowId, Inquiry>,
+    at: Instant,
+}
+
+struct Inquiry {
+    recovery: Recovery,
+    times: u32,
+    /// When it's asked, or has been for the last time.
+    at: Instant,
+    /// Packets of the flow that had come before.
+    had_come: usize,
+}
+
+impl Default for Inquiries {
+    fn default() -> Inquiries {
+        Inquiries { all: BTreeMap::new(), at: Instant::NEVER }
+    }
+}
+
+impl Inquiries {
+    /// What its node has sent gets to the client before it's asked.
+    pub(super) fn add(&mut self, flow: FlowId, recovery: Recovery, now: Instant) {
+        let at = now.after(LAST_WORDS);
+        self.at = self.at.min(at);
+        self.all.insert(flow, Inquiry { recovery, times: 0, at, had_come: 0 });
+    }
+
+    pub(super) fn poll_timeout(&self) -> Instant {
+        self.at
+    }
+
+    /// Asks whom it's time to ask. Returns those that have answered, or don't.
+    fn handle_timeout(
+        &mut self,
+        steering: &steering::Dispatcher,
+        freezer: &Freezer,
+        now: Instant,
+    ) -> Vec<(FlowId, Recovery, Option<Said>)> {
+        steering.receive(now);
+        let (mut done, mut asked) = (Vec::new(), 0);
+        for (&flow, inquiry) in &mut self.all {
+            let Inquiry { recovery, times, at, had_come } = inquiry;
+            let said = if *times > 0 { steering.said_since(recovery.key, *had_come) } else { None };
+            if said.is_some() || *at <= now && *times == TIMES_MAX {
+                done.push((flow, said));
+            } else if *at <= now && asked < AT_ONCE {
+                asked += 1;
+                *had_come = steering.held_count(recovery.key);
+                recovery.ask(freezer, now);
+                (*times, *at) = (*times + 1, now.after(PAUSE));
+            }
+        }
+        let taken = done.into_iter().filter_map(|(flow, said)| Some((flow, self.all.remove(&flow)?.recovery, said)));
+        let done = taken.collect();
+        let first = self.all.values().map(|inquiry| inquiry.at).min().unwrap_or(Instant::NEVER);
+        let is_asking = self.all.values().any(|inquiry| inquiry.times > 0);
+        self.at = if is_asking { now.after(LOOK) } else { first };
+        done
+    }
+}
+
+impl<H: Host> Worker<H> {
+    /// Clients of dead nodes' connections are asked what they have, and what they have answered is seen to.
+    pub(super) fn handle_inquiries(&mut self) {
+        let now = self.now;
+        let Some(cluster) = &mut self.cluster else { return };
+        let Part::Home(home) = &mut cluster.part else { return };
+        if home.inquiries.poll_timeout() > now {
+            return;
+        }
+        let Some(steering) = home.steering.clone() else { return };
+        for (flow, recovery, said) in home.inquiries.handle_timeout(&steering, &cluster.freezer, now) {
+            let outcome = recovery.seen(said.as_ref(), now).and_then(|seen| recovery.outcome(&seen));
+            home.recovers(now, flow, outcome);
+        }
+        self.run_effects();
+    }
+}
