@@ -221,6 +221,8 @@ pub struct WorkerMetrics {
     pub transplants: Number,
     /// Connections that could have and stay where they are.
     pub transplants_impossible: Number,
+    /// Connections that were reset, as they couldn't go where what was asked for is.
+    pub transplants_cut: Number,
     /// Connections that couldn't be asked back.
     pub replies_unheard: Number,
     /// Prefixes of clients, or whole families, for which nodes are proxied.
@@ -314,6 +316,7 @@ impl WorkerMetrics {
             flows_taken_back: Number::default(),
             transplants: Number::default(),
             transplants_impossible: Number::default(),
+            transplants_cut: Number::default(),
             replies_unheard: Number::default(),
             detours: Number::default(),
             nodes_unwell: Number::default(),

@@ -288,6 +288,15 @@ pub(super) const FAMILIES: &[(&Family, Read)] = &[
     ),
     (
         &Family {
+            name: "leat_transplants_cut_total",
+            kind: "counter",
+            labels: "",
+            help: "Connections at servers that aren't leat that a dispatcher reset, as their next request was for what another one has and they couldn't go there.",
+        },
+        |worker| &worker.transplants_cut,
+    ),
+    (
+        &Family {
             name: "leat_replies_unheard_total",
             kind: "counter",
             labels: "",

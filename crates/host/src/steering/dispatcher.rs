@@ -450,6 +450,19 @@ impl Dispatcher {
         done
     }
 
+    /// What waits isn't all yet: it comes again ([`Dispatcher::poll_next`]) with the next packet.
+    pub fn await_more(&self, key: FlowKey) {
+        lock(&self.held).seen_to(key);
+    }
+
+    /// Takes a connection from the server that has it, and gives it to nobody: its kernel is told that the client has reset it. Returns what the client has
+    /// said, by which it can be reset as well.
+    pub fn give_up(&self, next: &Next) -> Heard {
+        self.reset_holder(next);
+        self.drop_waiting(next.arrival.key);
+        Heard { client_next: next.end(), ..next.heard() }
+    }
+
     /// What waits of a connection comes again by another way.
     pub fn drop_waiting(&self, key: FlowKey) {
         let mut held = lock(&self.held);

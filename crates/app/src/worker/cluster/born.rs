@@ -25,6 +25,7 @@ use super::flows::MEASURED_EVERY;
 use super::home::Home;
 use super::node::{Borrowed, Node};
 use super::placing::ROUND_TRIP;
+use super::transplant::{Extent, body_end};
 use super::{DISPATCHER, Part, Shared, shared};
 use crate::config::{ClusterNode, Config, Role};
 
@@ -268,8 +269,11 @@ impl<H: Host> Worker<H> {
         }
         let mut connection = http::Connection::new(now);
         let limits = &self.sites[UNKNOWN_SITE as usize].limits;
-        let (_, progress) = connection.handle_input(now, &arrival.payload, limits);
+        let (consumed, progress) = connection.handle_input(now, &arrival.payload, limits);
         let Progress::Request(request) = progress else { return None };
+        let content = &arrival.payload[consumed..];
+        let extent = body_end(&mut connection, request.body, content, limits, now);
+        let is_one = extent == Some(Extent::Whole(content.len()));
         let Choice { node, stands, .. } = self.choose_birthplace(&request, arrival)?;
         let cluster = self.cluster.as_mut()?;
         let Part::Home(home) = &mut cluster.part else { return None };
@@ -277,6 +281,10 @@ impl<H: Host> Worker<H> {
         home.dispatcher.direct().allows(node, client, now).then_some(())?;
         let number = home.number(node)?;
         if let Some((server, can_bear)) = home.foreign(number) {
+            // What follows within its first packet, or on it as content, may look like a request for another server.
+            if !is_one && home.dispatcher.serve_different_things() {
+                return None;
+            }
             // Nobody else ever has it, and whatever is lost the client sends again: there is nothing to keep or to be told.
             home.dispatcher.begin_unheard(node);
             home.entrusted += u64::from(can_bear);
@@ -284,7 +292,7 @@ impl<H: Host> Worker<H> {
                 home: home.id,
                 node: server,
                 is_foreign: true,
-                is_watched: home.watches(),
+                is_watched: is_one && home.watches(),
                 stands,
             });
         }

@@ -3,11 +3,13 @@
 //! server says whether it has. How the packets are made is `steering`'s; where a request belongs, the dispatcher's.
 //! `docs/decisions/0033-transplants.md` has the reasons.
 
-use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use leat_host::connections;
 use leat_host::steering::{self, FlowKey, Next, Planted, Reply};
+use leat_logic::client_prefix::ClientPrefix;
 use leat_logic::dispatch::cost::{Way, Ways};
 use leat_logic::dispatch::{Facts, NodeId, Whence};
 use leat_logic::handoff::{Ends, ServerId, Yielding};
@@ -21,10 +23,9 @@ use super::home::Home;
 use super::placing::ROUND_TRIP;
 use super::shared::NodeGuard;
 
-/// A request that hasn't come as a whole by then goes where its connection is, and so does all that follows.
+/// A request that hasn't come as a whole by then goes where its connection is, and so does all that follows; where nodes have different things, here.
 const WHOLE_BY: Duration = Duration::from_millis(200);
-const WHOLE_LOOK: Duration = Duration::from_millis(2);
-/// A server that is busy with a connection is asked for it again after so long, at first and at most; and for so long in all.
+/// A server that is busy with a connection is asked for it again after so long, at first and at most; and for so long in all, unless it hasn't what is asked for.
 const ASK_PAUSE_MIN: Duration = Duration::from_micros(250);
 const ASK_PAUSE_MAX: Duration = Duration::from_millis(200);
 const ASK_TIME: Duration = Duration::from_secs(10);
@@ -36,57 +37,106 @@ const PLANT_PAUSE_MAX: Duration = Duration::from_millis(400);
 const PLANT_TIMES: u32 = 16;
 /// Content that its client sends at once with its head, whatever it hears.
 const BODY_BYTES_MAX: u64 = 8 << 10;
-/// As many are looked at in one worker at a time; of more, the requests go where their connections are.
+/// As many are seen to in one worker at a time, and so many of one client.
 const COUNT_MAX: usize = 4096;
+const CLIENT_COUNT_MAX: usize = 256;
 
-/// A home's.
+/// A home's: connections that it sees to.
 #[derive(Default)]
 pub(super) struct Transplants {
-    /// Requests that aren't whole yet, and since when.
-    unread: BTreeMap<Ends, Instant>,
-    read_at: Option<Instant>,
-    asked: BTreeMap<Ends, Asked>,
-    planted: BTreeMap<Ends, Again>,
+    all: BTreeMap<Ends, (Instant, Stage)>,
+    /// The same by when something is to be done.
+    due: BTreeSet<(Instant, Ends)>,
+    /// How many there are of each client.
+    of_clients: BTreeMap<ClientPrefix, usize>,
 }
 
-/// A connection that its node was asked for.
+/// How far one has come.
+enum Stage {
+    /// Its request isn't whole yet, and began to come then.
+    Unread(Instant),
+    /// Its node was asked for it.
+    Asked(Asked),
+    /// The next server may not have got it.
+    Planted(Again),
+}
+
 struct Asked {
     next: Next,
     to: To,
     since: Instant,
     pause: Duration,
-    /// When it's asked for again, or isn't any more if it hasn't answered.
-    at: Instant,
+    /// The server wasn't done: it's to be asked again. Else its node hasn't answered yet.
     is_answered: bool,
 }
 
-/// What a server may not have got.
 struct Again {
     planted: Planted,
     pause: Duration,
-    at: Instant,
     times: u32,
 }
 
 impl Transplants {
     pub(super) fn poll_timeout(&self) -> Instant {
-        let asked = self.asked.values().map(|asked| asked.at).min().unwrap_or(Instant::NEVER);
-        let planted = self.planted.values().map(|again| again.at).min().unwrap_or(Instant::NEVER);
-        asked.min(planted).min(self.read_at.unwrap_or(Instant::NEVER))
+        self.due.first().map_or(Instant::NEVER, |&(at, _)| at)
     }
 
     /// How many are seen to.
     pub(super) fn count(&self) -> usize {
-        self.unread.len() + self.asked.len() + self.planted.len()
+        self.all.len()
+    }
+
+    /// Whether there's room for one more of a client.
+    fn has_room_for(&self, ends: Ends) -> bool {
+        let of_client = self.of_clients.get(&ClientPrefix::of(ends.client.ip()));
+        self.all.len() < COUNT_MAX && of_client.is_none_or(|&count| count < CLIENT_COUNT_MAX)
+    }
+
+    /// Sees to a connection, in place of how it was seen to before.
+    fn insert(&mut self, ends: Ends, at: Instant, stage: Stage) {
+        self.take(ends);
+        *self.of_clients.entry(ClientPrefix::of(ends.client.ip())).or_default() += 1;
+        self.due.insert((at, ends));
+        self.all.insert(ends, (at, stage));
+    }
+
+    fn take(&mut self, ends: Ends) -> Option<Stage> {
+        let (at, stage) = self.all.remove(&ends)?;
+        self.due.remove(&(at, ends));
+        if let Entry::Occupied(mut count) = self.of_clients.entry(ClientPrefix::of(ends.client.ip())) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
+        Some(stage)
+    }
+
+    /// One whose node was asked for it, before what its client said from a sequence number on.
+    fn take_asked(&mut self, ends: Ends, of: u32) -> Option<Asked> {
+        let is_it = matches!(self.all.get(&ends)?, (_, Stage::Asked(asked)) if asked.next.sequence() == of);
+        match if is_it { self.take(ends) } else { None } {
+            Some(Stage::Asked(asked)) => Some(asked),
+            _ => None,
+        }
+    }
+
+    /// The next one for which it's time to do something.
+    fn poll(&mut self, now: Instant) -> Option<(Ends, Stage)> {
+        let &(_, ends) = self.due.first().filter(|&&(at, _)| at <= now)?;
+        self.take(ends).map(|stage| (ends, stage))
+    }
+
+    fn is_planted(&self, ends: Ends) -> bool {
+        matches!(self.all.get(&ends), Some((_, Stage::Planted(_))))
     }
 }
 
 impl Again {
     /// False when its client has heard from that server, or it's been sent often enough.
-    fn is_sent_again(&mut self, steering: &steering::Dispatcher, now: Instant) -> bool {
+    fn is_sent_again(&mut self, steering: &steering::Dispatcher) -> bool {
         self.times += 1;
         self.pause = (self.pause * 2).min(PLANT_PAUSE_MAX);
-        self.at = now.after(self.pause);
         self.times < PLANT_TIMES && steering.plant_again(&self.planted)
     }
 }
@@ -121,38 +171,32 @@ impl Home {
     /// Where what a client says next belongs.
     fn judge(&mut self, next: &Next, limits: &http::Limits, now: Instant) -> Verdict {
         let mut connection = http::Connection::new(now);
-        let mut rest = &next.arrival.payload[..];
-        let (consumed, progress) = connection.handle_input(now, rest, limits);
+        let payload = &next.arrival.payload[..];
+        let (consumed, progress) = connection.handle_input(now, payload, limits);
         let request = match progress {
             Progress::Request(request) => request,
             Progress::NeedInput if !next.arrival.has_fin => return Verdict::Unread,
             _ => return Verdict::Stays,
         };
-        let (belongs, body) = (self.belongs(next, &request, now), request.body);
+        let (belongs, body, is_last) = (self.belongs(next, &request, now), request.body, next.arrival.has_fin);
         let comes_at_once = match body {
             BodyLength::None => true,
             BodyLength::Length(bytes) => bytes <= BODY_BYTES_MAX && !request.expect_continue,
             BodyLength::Chunked => false,
         };
-        rest = &rest[consumed..];
-        let mut is_whole = body == BodyLength::None;
-        while !is_whole {
-            let (consumed, progress) = connection.handle_input(now, rest, limits);
-            rest = &rest[consumed..];
-            match progress {
-                Progress::Body(_) => {}
-                Progress::BodyEnd => is_whole = true,
-                Progress::NeedInput => break,
-                _ => return Verdict::Stays,
-            }
-        }
-        match belongs {
-            None if is_whole && !next.arrival.has_fin => Verdict::GoesOn(next.arrival.payload.len() - rest.len()),
+        let is_matter = self.dispatcher.serve_different_things();
+        match body_end(&mut connection, body, &payload[consumed..], limits, now) {
             None => Verdict::Stays,
-            Some(to) if is_whole && !next.arrival.has_fin => Verdict::Belongs(to),
-            Some(_) if !is_whole && comes_at_once && !next.arrival.has_fin => Verdict::Unread,
+            // Whoever gets the first of several that come at once gets them all.
+            Some(Extent::Whole(bytes)) if is_matter && consumed + bytes < payload.len() => Verdict::Belongs(To::Here),
+            Some(Extent::Whole(_)) if is_last => belongs.map_or(Verdict::Stays, |_| Verdict::Belongs(To::Here)),
+            Some(Extent::Whole(bytes)) => belongs.map_or(Verdict::GoesOn(consumed + bytes), Verdict::Belongs),
+            Some(Extent::Partial) if is_last && belongs.is_none() => Verdict::Stays,
+            Some(Extent::Partial) if comes_at_once && !is_last => Verdict::Unread,
+            // Where what follows begins isn't seen.
+            Some(Extent::Partial) if belongs.is_none() && !is_matter => Verdict::Stays,
             // Its server would be sent the rest by nobody until its client has heard from it.
-            Some(_) => Verdict::Belongs(To::Here),
+            Some(Extent::Partial) => Verdict::Belongs(To::Here),
         }
     }
 
@@ -175,47 +219,54 @@ impl Home {
         let is_moved = can_have && route.decision.way == Way::MovedThere;
         Some(if is_moved { To::Node(node) } else { To::Here })
     }
+}
 
-    /// Asks a connection's node for it. False if there is nobody to ask.
-    fn ask_for(&mut self, next: &mut Next) -> bool {
-        let flow = self.steering.as_ref().and_then(|steering| steering.flows().get(next.arrival.key).ok().flatten());
-        flow.iter().for_each(|flow| next.hear(flow));
-        self.flows.ask_to_yield(next.arrival.flow.holder, next.arrival.key.ends(), next.sequence(), next.acknowledged())
-    }
+/// How much there is of a request's content.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Extent {
+    /// All of it: so many bytes, as they're sent.
+    Whole(usize),
+    Partial,
+}
 
-    /// Asks once more for connections whose servers were busy. Returns what waits on those whose nodes haven't answered, or can't be asked.
-    fn ask_again(&mut self, now: Instant) -> Vec<Next> {
-        let due = self.transplants.asked.iter().filter(|(_, asked)| asked.at <= now);
-        let due: Vec<Ends> = due.map(|(ends, _)| *ends).collect();
-        let mut unanswered = Vec::new();
-        for ends in due {
-            let Some(mut asked) = self.transplants.asked.remove(&ends) else { continue };
-            if std::mem::take(&mut asked.is_answered) && self.ask_for(&mut asked.next) {
-                asked.at = now.after(ANSWER_TIME);
-                self.transplants.asked.insert(ends, asked);
-            } else {
-                unanswered.push(asked.next);
-            }
+/// Where the content of a request ends whose head `connection` has just read; none where it's no content.
+pub(super) fn body_end(
+    connection: &mut http::Connection,
+    body: BodyLength,
+    bytes: &[u8],
+    limits: &http::Limits,
+    now: Instant,
+) -> Option<Extent> {
+    let mut rest = bytes;
+    while body != BodyLength::None {
+        let (consumed, progress) = connection.handle_input(now, rest, limits);
+        rest = &rest[consumed..];
+        match progress {
+            Progress::Body(_) => {}
+            Progress::BodyEnd => break,
+            Progress::NeedInput => return Some(Extent::Partial),
+            _ => return None,
         }
-        unanswered
     }
+    Some(Extent::Whole(bytes.len() - rest.len()))
 }
 
 impl<H: Host> Worker<H> {
     /// Sees what clients say next on connections at servers that aren't leat.
     pub(super) fn place_next_requests(&mut self) {
         while let Some(next) = self.home_steering().and_then(steering::Dispatcher::poll_next) {
-            self.place_next(next);
+            self.place_next(next, None);
         }
         self.run_effects();
     }
 
-    fn place_next(&mut self, mut next: Next) {
+    /// `unread`: since when some of it has waited, if it wasn't whole in time.
+    fn place_next(&mut self, next: Next, unread: Option<Instant>) {
         let now = self.now;
         let Some(Part::Home(home)) = self.cluster.as_mut().map(|cluster| &mut cluster.part) else { return };
         let ends = next.arrival.key.ends();
         if next.arrival.flow.is_planted() {
-            if home.transplants.planted.contains_key(&ends) {
+            if home.transplants.is_planted(ends) {
                 home.steering.iter().for_each(|steering| steering.drop_waiting(next.arrival.key));
                 return;
             }
@@ -223,33 +274,68 @@ impl<H: Host> Worker<H> {
             let to = (home.id, next.arrival.flow.holder);
             return self.plant(&next, to);
         }
-        let mut verdict = match home.transplants.count() < COUNT_MAX {
-            true => home.judge(&next, &self.sites[UNKNOWN_SITE as usize].limits, now),
-            false => Verdict::GoesOn(next.arrival.payload.len()),
+        let mut verdict = home.judge(&next, &self.sites[UNKNOWN_SITE as usize].limits, now);
+        let since = match home.transplants.take(ends) {
+            Some(Stage::Unread(since)) => since,
+            _ => unread.unwrap_or(now),
         };
-        let since = home.transplants.unread.remove(&ends).unwrap_or(now);
         if matches!(verdict, Verdict::Unread) && now.since(since) >= WHOLE_BY {
             // Whoever may have it: this server waits for the rest, and passes it on.
             let is_matter = home.dispatcher.serve_different_things();
             verdict = if is_matter { Verdict::Belongs(To::Here) } else { Verdict::Stays };
         }
         match verdict {
-            Verdict::Unread => {
-                home.transplants.unread.insert(ends, since);
-                home.transplants.read_at.get_or_insert(now.after(WHOLE_LOOK));
+            Verdict::Unread if home.transplants.has_room_for(ends) => {
+                home.transplants.insert(ends, since.after(WHOLE_BY), Stage::Unread(since));
+                home.steering.iter().for_each(|steering| steering.await_more(next.arrival.key));
             }
-            Verdict::Belongs(to) if home.ask_for(&mut next) => {
-                let at = now.after(ANSWER_TIME);
-                let asked = Asked { next, to, since: now, pause: ASK_PAUSE_MIN, at, is_answered: false };
-                home.transplants.asked.insert(ends, asked);
+            Verdict::Belongs(to) if home.transplants.has_room_for(ends) => {
+                self.ask_for(Asked { next, to, since: now, pause: ASK_PAUSE_MIN, is_answered: false });
             }
             Verdict::GoesOn(bytes) => {
                 self.let_go_on(&next, bytes, false);
                 self.let_stand(&next.arrival);
             }
-            Verdict::Belongs(_) => self.let_go_on(&next, next.arrival.payload.len(), false),
+            Verdict::Unread | Verdict::Belongs(_) => self.cant_go(&next, false),
             Verdict::Stays => self.let_go_on(&next, next.arrival.payload.len(), true),
         }
+    }
+
+    /// Asks a connection's node for it, if there is somebody to ask.
+    fn ask_for(&mut self, mut asked: Asked) {
+        let now = self.now;
+        let Some(Part::Home(home)) = self.cluster.as_mut().map(|cluster| &mut cluster.part) else { return };
+        let key = asked.next.arrival.key;
+        let flow = home.steering.as_ref().and_then(|steering| steering.flows().get(key).ok().flatten());
+        let Some(flow) = flow.filter(|flow| flow.id == asked.next.arrival.flow.id && !flow.reset) else {
+            // Its client has given it up.
+            home.steering.iter().for_each(|steering| steering.drop_waiting(key));
+            return;
+        };
+        asked.next.hear(&flow);
+        let (holder, next, acknowledged) = (flow.holder, asked.next.sequence(), asked.next.acknowledged());
+        if home.flows.ask_to_yield(holder, key.ends(), next, acknowledged) {
+            asked.is_answered = false;
+            home.transplants.insert(key.ends(), now.after(ANSWER_TIME), Stage::Asked(asked));
+        } else {
+            self.cant_go(&asked.next, false);
+        }
+    }
+
+    /// A request belongs elsewhere and can't go there: it goes on where it is, unless its server hasn't what is asked for. Then its client is reset: it asks
+    /// again on another connection, as for any that a server has closed meanwhile (RFC 9112, section 9.5).
+    fn cant_go(&mut self, next: &Next, stays: bool) {
+        let Some(Part::Home(home)) = self.cluster.as_mut().map(|cluster| &mut cluster.part) else { return };
+        if !home.dispatcher.serve_different_things() {
+            return self.let_go_on(next, next.arrival.payload.len(), stays);
+        }
+        let Some(steering) = home.steering.clone() else { return };
+        let (flow, key, heard) = (next.arrival.flow.id, next.arrival.key, steering.give_up(next));
+        self.metrics.transplants_cut.increment();
+        if let Some(cluster) = &mut self.cluster {
+            cluster.part.keep_cut(flow, key, &heard, self.now);
+        }
+        self.reset_client(key, &heard);
     }
 
     fn let_go_on(&mut self, next: &Next, bytes: usize, stays: bool) {
@@ -266,11 +352,8 @@ impl<H: Host> Worker<H> {
     pub(super) fn was_yielded(&mut self, ends: Ends, of: u32, (answer, shown): (Yielding, u32)) {
         let now = self.now;
         let Some(Part::Home(home)) = self.cluster.as_mut().map(|cluster| &mut cluster.part) else { return };
-        let Some(mut asked) = home.transplants.asked.remove(&ends) else { return };
-        if asked.next.sequence() != of {
-            home.transplants.asked.insert(ends, asked);
-            return;
-        }
+        let Some(mut asked) = home.transplants.take_asked(ends, of) else { return };
+        let is_matter = home.dispatcher.serve_different_things();
         match answer {
             Yielding::Given => {
                 asked.next.was_shown(shown);
@@ -291,14 +374,15 @@ impl<H: Host> Worker<H> {
                     None => self.take_back(&asked.next),
                 }
             }
-            Yielding::Later if now.since(asked.since) < ASK_TIME => {
-                asked.at = now.after(asked.pause);
+            // A client that has asked for more waits for as long as what it asked for before takes.
+            Yielding::Later if is_matter || now.since(asked.since) < ASK_TIME => {
+                let at = now.after(asked.pause);
                 asked.is_answered = true;
                 asked.pause = (asked.pause * 2).min(ASK_PAUSE_MAX);
-                home.transplants.asked.insert(ends, asked);
+                home.transplants.insert(ends, at, Stage::Asked(asked));
             }
-            Yielding::Later => self.let_go_on(&asked.next, asked.next.arrival.payload.len(), false),
-            Yielding::Never => self.let_go_on(&asked.next, asked.next.arrival.payload.len(), true),
+            Yielding::Later => self.cant_go(&asked.next, false),
+            Yielding::Never => self.cant_go(&asked.next, true),
         }
     }
 
@@ -308,8 +392,8 @@ impl<H: Host> Worker<H> {
         let Some(steering) = &home.steering else { return };
         match steering.plant(next, to, leat_host::clock::now()) {
             Ok(planted) => {
-                let (pause, at) = (PLANT_PAUSE_MIN, now.after(PLANT_PAUSE_MIN));
-                home.transplants.planted.insert(next.arrival.key.ends(), Again { planted, pause, at, times: 0 });
+                let again = Again { planted, pause: PLANT_PAUSE_MIN, times: 0 };
+                home.transplants.insert(next.arrival.key.ends(), now.after(PLANT_PAUSE_MIN), Stage::Planted(again));
             }
             // Its client has begun another.
             Err(steering::Error::Gone) => {}
@@ -336,35 +420,32 @@ impl<H: Host> Worker<H> {
             home.transplants = Transplants::default();
             return;
         };
-        home.transplants.planted.retain(|_, again| again.at > now || again.is_sent_again(&steering, now));
-        // Their nodes may have given them up without a word that came here: with what goes on they have them again.
-        let unanswered = home.ask_again(now);
-        unanswered.iter().for_each(|next| self.let_go_on(next, next.arrival.payload.len(), false));
-        self.read_again();
-    }
-
-    /// Looks whether more has come of what wasn't whole.
-    fn read_again(&mut self) {
-        let now = self.now;
-        let Some(Part::Home(home)) = self.cluster.as_mut().map(|cluster| &mut cluster.part) else { return };
-        if home.transplants.read_at.take_if(|at| *at <= now).is_none() {
-            return;
-        }
-        let unread: Vec<Ends> = home.transplants.unread.keys().copied().collect();
-        for ends in unread {
-            let next = self.home_steering().and_then(|steering| steering.next_of(FlowKey::from(ends)));
-            match next {
-                Some(next) => self.place_next(next),
-                // Nothing of it waits any more: its client will have said it again.
-                None => self.forget_unread(ends),
+        while let Some(Part::Home(home)) = self.cluster.as_mut().map(|cluster| &mut cluster.part)
+            && let Some((ends, stage)) = home.transplants.poll(now)
+        {
+            match stage {
+                Stage::Planted(mut again) => {
+                    if again.is_sent_again(&steering) {
+                        home.transplants.insert(ends, now.after(again.pause), Stage::Planted(again));
+                    }
+                }
+                Stage::Asked(asked) if asked.is_answered => self.ask_for(asked),
+                // Its node may have given it up without a word that came here: with what goes on it has it again.
+                Stage::Asked(asked) => self.cant_go(&asked.next, false),
+                Stage::Unread(since) => self.read_at_last(ends, since),
             }
         }
     }
 
-    fn forget_unread(&mut self, ends: Ends) {
+    /// What has come of a request that isn't whole in time.
+    fn read_at_last(&mut self, ends: Ends, since: Instant) {
         let Some(Part::Home(home)) = self.cluster.as_mut().map(|cluster| &mut cluster.part) else { return };
-        home.transplants.unread.remove(&ends);
-        home.steering.iter().for_each(|steering| steering.drop_waiting(ends.into()));
+        let Some(steering) = home.steering.clone() else { return };
+        match steering.next_of(ends.into()) {
+            Some(next) => self.place_next(next, Some(since)),
+            // Nothing of it waits any more: its client will have said it again.
+            None => steering.drop_waiting(ends.into()),
+        }
     }
 
     /// The dispatcher wants a connection of this node's server.

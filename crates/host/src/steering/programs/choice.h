@@ -24,8 +24,6 @@ struct {
 #define LINES_BYTES_MAX 256
 #define WORDS_MAX (LINES_BYTES_MAX / 8)
 
-#define BYTES_4(a, b, c, d) bpf_htonl((__u32)(a) << 24 | (b) << 16 | (c) << 8 | (d))
-
 /* In a map and not on the stack: what is in a map may be anything, so the verifier doesn't follow each length of a line to its end. */
 struct first_packet {
 	struct begun begun;
@@ -144,6 +142,56 @@ static __noinline struct first_packet *read_request(struct __sk_buff *skb, const
 	return first;
 }
 
+/* The highest bit of each byte that is zero. */
+static __always_inline __u64 zeros(__u64 word)
+{
+	return ~(((word & 0x7f7f7f7f7f7f7f7fULL) + 0x7f7f7f7f7f7f7f7fULL) | word | 0x7f7f7f7f7f7f7f7fULL);
+}
+
+/* Where a word's bytes are these letters, small or large; `letter` is a small one. */
+static __always_inline __u64 letters(__u64 word, __u64 letter)
+{
+	return zeros((word | 0x2020202020202020ULL) ^ letter * 0x0101010101010101ULL);
+}
+
+/* How far a request has been looked through. */
+struct look {
+	const struct first_packet *first;
+	__u64 before; /* the last word */
+	__u64 empty;  /* where there has been an empty line */
+	__u64 bad;
+};
+
+/* Its lines end in CR LF, only the last one is empty, and none says how long content is, or how it comes ("nt-l" and "r-en" of those fields' names). */
+static int look_at_word(__u32 step, struct look *look)
+{
+	__u64 bytes = look->first->begun.bytes, before = look->before;
+	__u64 left = bytes - step * 8;
+	__u64 word = ((const __u64 *)look->first->payload)[step & (sizeof(look->first->payload) / 8 - 1)];
+	if (left < 8)
+		word &= (1ULL << left * 8) - 1;
+	__u64 last = word << 8 | before >> 56, second = word << 16 | before >> 48, third = word << 24 | before >> 40;
+	__u64 feeds = zeros(word ^ 0x0a0a0a0a0a0a0a0aULL), returns = zeros(word ^ 0x0d0d0d0d0d0d0d0dULL);
+	__u64 after_feeds = returns & zeros(last ^ 0x0a0a0a0a0a0a0a0aULL);
+	look->bad |= feeds & ~zeros(last ^ 0x0d0d0d0d0d0d0d0dULL);
+	look->bad |= (after_feeds & (after_feeds - 1)) | (after_feeds & any(look->empty));
+	look->bad |= letters(word, 'l') & letters(last, '-') & letters(second, 't') & letters(third, 'n');
+	look->bad |= letters(word, 'n') & letters(last, 'e') & letters(second, '-') & letters(third, 'r');
+	look->empty |= after_feeds;
+	look->before = word;
+	return 0;
+}
+
+/* Whether a packet is one request without content, as anybody would read it: what follows may be for another server. */
+static __noinline int is_one_request(const struct first_packet *first)
+{
+	if (!first)
+		return 0;
+	struct look look = { .first = first };
+	bpf_loop((first->begun.bytes + 7) / 8, look_at_word, &look, 0);
+	return !look.bad && look.empty;
+}
+
 /* The same of one that may begin a connection. */
 static __noinline struct first_packet *read_first_packet(struct __sk_buff *skb, const struct packet *packet, const struct flow *flow)
 {
@@ -173,7 +221,7 @@ static __noinline struct first_packet *read_first_packet(struct __sk_buff *skb, 
 static __noinline int belongs_to(struct __sk_buff *skb, const struct packet *packet, __u32 holder)
 {
 	const struct first_packet *first = packet ? read_request(skb, packet) : NULL;
-	if (!first)
+	if (!first || !is_one_request(first))
 		return 0;
 	__u64 content = first->begun.content;
 	const struct choice *choice = bpf_map_lookup_elem(&choices, &content);

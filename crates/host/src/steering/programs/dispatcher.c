@@ -217,6 +217,8 @@ static __noinline int begin_by_choice(struct __sk_buff *skb, const struct packet
 	struct choice *choice = bpf_map_lookup_elem(&choices, &content);
 	if (!choice || bpf_ktime_get_coarse_ns() >= choice->until_ns)
 		return hold(skb);
+	if (choice->flags & FLOW_FOREIGN && !is_one_request(first))
+		return hold(skb);
 	__u32 turn = __sync_fetch_and_add(&choice->used, 1);
 	if (turn >= choice->limit || !claim(flow))
 		return hold(skb);

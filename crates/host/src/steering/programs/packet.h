@@ -30,6 +30,8 @@
 /* A number that was found to be 1 to `max`, a power of two. Before Linux 6.11 the verifier doesn't see that where the compiler has compared it less one. */
 #define WITHIN(number, max) ({ AS_IT_IS(number); (((number) - 1) & ((max) - 1)) + 1; })
 
+#define BYTES_4(a, b, c, d) bpf_htonl((__u32)(a) << 24 | (b) << 16 | (c) << 8 | (d))
+
 enum packet_kind {
 	PACKET_OTHER,
 	PACKET_TCP,

@@ -34,6 +34,17 @@ static __always_inline int is_watching(void)
 	return value && *value;
 }
 
+/* Whether what a client says belongs to the request that is awaited, and isn't another one: that may have content, and this doesn't begin as requests do. */
+static __always_inline int is_content(struct __sk_buff *skb, __u32 payload_at, const struct reply *reply)
+{
+	__u8 first[3] = {};
+	__u32 method = *(const __u32 *)reply->request;
+	if (method == BYTES_4('G', 'E', 'T', ' ') || method == BYTES_4('H', 'E', 'A', 'D'))
+		return 0;
+	bpf_skb_load_bytes(skb, payload_at, first, sizeof(first));
+	return first[0] - 'A' > 25U || first[1] - 'A' > 25U || first[2] - 'A' > 25U;
+}
+
 /* What a client says on a connection that is there, or begins: `packet` has come from it. */
 static __noinline void note_request(struct __sk_buff *skb, const struct packet *packet, int begins)
 {
@@ -43,6 +54,7 @@ static __noinline void note_request(struct __sk_buff *skb, const struct packet *
 		return;
 	set_key(&key, packet);
 	__u32 end = bpf_ntohl(packet->tcp.seq) + packet->payload, acknowledged = bpf_ntohl(packet->tcp.ack_seq);
+	__u32 payload_at = packet->l4 + packet->tcp.doff * 4;
 	struct reply *reply = bpf_map_lookup_elem(&replies, &key);
 	if (packet->tcp.rst) {
 		/* Nothing is left to be kept back. */
@@ -63,13 +75,12 @@ static __noinline void note_request(struct __sk_buff *skb, const struct packet *
 		reply->end = acknowledged;
 	} else if (!reply || (__s32)(end - reply->next) <= 0) {
 		return;
-	} else if (reply->is_awaited ? reply->is_whole : acknowledged != reply->end) {
+	} else if (reply->is_awaited ? reply->is_whole && !is_content(skb, payload_at, reply) : acknowledged != reply->end) {
 		/* One came before the one before it was answered. */
 		reply->is_muddled = 1;
 	}
 	/* The dispatcher would have kept it: whatever it has asked for and not heard of, the connection is the server's. */
 	reply->is_given = 0;
-	__u32 payload_at = packet->l4 + packet->tcp.doff * 4;
 	if (!reply->is_awaited)
 		bpf_skb_load_bytes(skb, payload_at, reply->request, sizeof(reply->request));
 	__be32 last = 0;
