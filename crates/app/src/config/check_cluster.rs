@@ -3,6 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 
+use leat_logic::dispatch::HandOver;
 use leat_logic::dispatch::limits::NODES_MAX;
 use leat_logic::protocol::Protocol;
 use leat_logic::split::Near;
@@ -588,6 +589,13 @@ fn addresses(judge: &mut Judge<'_>, index: usize, span: &Range<usize>) {
         let family = if vip.is_ipv4() { "IPv4" } else { "IPv6" };
         let message = format!("the routed node `{}` has no {family} address, and {vip} is one", node.name);
         judge.error(place(judge, 0), message, format!("add its {family} address: packets to a routed node carry it"));
+        return;
+    }
+    // IPv6 packets have no way to a neighbour that has only an IPv4 address; the other way round they have.
+    let is_given_any = judge.config.cluster.hand_over != HandOver::Never;
+    if let (true, Some(vip), false) = (is_given_any, lacking.filter(|vip| vip.is_ipv6()), node.address.is_empty()) {
+        let message = format!("node `{}` has no IPv6 address, and {vip} is one", node.name);
+        judge.error(place(judge, 0), message, "add its IPv6 address: clients' packets to that VIP couldn't reach it");
     }
 }
 

@@ -238,6 +238,12 @@ impl Config {
         self.cluster.ports.iter().find(|port| is_home && port.listen.contains(&address))
     }
 
+    /// What connection servers delegate, and how long data servers keep a connection.
+    pub(crate) fn split_rules(&self) -> leat_logic::split::Rules {
+        let serves_some = |node: &super::ClusterNode| !node.hosts.is_empty() || !node.paths.is_empty();
+        self.split.rules(self.cluster.nodes.iter().any(serves_some))
+    }
+
     /// Whether it's a dispatcher that has in its books what nodes hold: one process at a time has those.
     pub(crate) fn keeps_books(&self) -> bool {
         self.role == Role::Dispatcher && !self.cluster.is_spread() && !self.cluster.vip.is_empty()

@@ -26,7 +26,8 @@ section! {
         /// requests, and how much that is goes by its load beside this server's. `"always"`: it gets all that the other rules let through, but for `load_min` and
         /// the balance, which don't count. Where none is near, or none of those is up, the others get what is delegated.
         near: Near = Choice(&[("prefer", Near::Prefer), ("always", Near::Always)]), Toml("\"prefer\"");
-        /// Requests that a data server answers on one connection before the connection goes back with the next.
+        /// Requests that a data server answers on one connection before the connection goes back with the next. One, where `fraction` is less than all or data
+        /// servers have `hosts` or `paths`: then the connection server looks at each.
         requests_max: u32 = Count::<u32> { min: 1, max: 1_000_000 }, Toml("10");
         /// The data server that goes on in the connection server's place when that is stopped (SIGTERM): it gets all connections, replies under way included,
         /// and those that begin. The stopped server ends when it has none left; while its machine is up, its kernel goes on sending packets to the peer, and if that
@@ -36,9 +37,11 @@ section! {
 }
 
 impl Split {
-    /// What connection server and data servers go by.
+    /// What connection server and data servers go by. `looks_at_each`: which data server may have a request isn't the same for all.
     #[must_use]
-    pub fn rules(&self) -> Rules {
+    pub fn rules(&self, looks_at_each: bool) -> Rules {
+        // Only the connection server counts what it has delegated, and knows what each data server serves.
+        let goes_back_each = looks_at_each || self.fraction < 100;
         Rules {
             delegation: self.delegation,
             paths: self.paths.clone(),
@@ -46,7 +49,7 @@ impl Split {
             fraction_percent: self.fraction,
             load_min: self.load_min,
             near: self.near,
-            requests_max: self.requests_max,
+            requests_max: if goes_back_each { 1 } else { self.requests_max },
         }
     }
 }

@@ -5,7 +5,7 @@ use leat_logic::handoff::RequestId;
 use leat_logic::http::Request;
 use leat_logic::time::Instant;
 
-use super::exchange::{Exchange, RequestName};
+use super::exchange::{Exchange, Piece, RequestName};
 use super::{File, Host, Worker};
 use crate::access_log::Record;
 use crate::config::Role;
@@ -32,7 +32,9 @@ impl<H: Host> Worker<H> {
         let metrics = &site.metrics;
         let class = usize::from(exchange.status / 100).clamp(1, 6) - 1;
         metrics.requests[class].increment();
-        metrics.body_bytes.add(exchange.body_bytes);
+        let unsent_bytes = if is_complete { 0 } else { exchange.pieces.iter().map(Piece::left).sum() };
+        let body_bytes = exchange.body_bytes.saturating_sub(unsent_bytes);
+        metrics.body_bytes.add(body_bytes);
         metrics.count_request_time(time_us);
         if exchange.is_passed_on {
             return;
@@ -41,7 +43,8 @@ impl<H: Host> Worker<H> {
         let Some(log) = &site.log else { return };
         let connection = &self.connections[token];
         let name = self.name_of(token, exchange, drawn);
-        let head = &exchange.head;
+        // Empty lines may come before a request (RFC 9112, section 2.2).
+        let head = exchange.head.trim_ascii_start();
         let line_end = head.iter().position(|&byte| byte == b'\r').unwrap_or(head.len());
         let request = Request::read_again(head);
         let peer = request.as_ref().map_or_else(|| self.client(token), |request| self.asking(token, request));
@@ -49,10 +52,10 @@ impl<H: Host> Worker<H> {
             date: self.date.as_bytes(),
             peer: peer.map(|address| address.ip()),
             site: &site.name,
-            request_line: head[..line_end].trim_ascii_start(),
+            request_line: &head[..line_end],
             host: b"",
             status: exchange.status,
-            body_bytes: exchange.body_bytes,
+            body_bytes,
             is_complete,
             time_us,
             request_number: connection.http.request_count(),

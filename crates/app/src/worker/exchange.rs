@@ -295,7 +295,7 @@ impl<F> Piece<F> {
     }
 
     /// Bytes of it that the kernel hasn't taken, wherever they are.
-    fn left(&self) -> u64 {
+    pub(super) fn left(&self) -> u64 {
         match self {
             Piece::Bytes { .. } => self.unsent(),
             Piece::File { .. } => self.len(),

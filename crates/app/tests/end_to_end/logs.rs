@@ -88,6 +88,34 @@ fn combined_lines_have_exactly_their_fields(reactor: Reactor) {
     assert!(rests[4].1.starts_with(r#""POST /a.txt HTTP/1.0" 405 "#), "{}", rests[4].1);
 }
 
+fn a_request_behind_empty_lines_is_logged_as_it_is(reactor: Reactor) {
+    let directory = Directory::new();
+    let server = logging(reactor, &directory, "combined");
+    let mut client = server.connect();
+    for before in ["\r\n", "\r\n\r\n"] {
+        client.ask(format!("{before}GET /a.txt HTTP/1.1\r\nHost: localhost\r\n\r\n"));
+    }
+    for line in lines(&directory.at("access.log"), 2) {
+        assert_eq!(parts(&line).1, r#""GET /a.txt HTTP/1.1" 200 6 "-" "-""#);
+    }
+}
+
+fn of_a_reply_that_is_cut_what_was_sent_counts(reactor: Reactor) {
+    let directory = Directory::new();
+    let server = logging(reactor, &directory, "json");
+    directory.write("site/long", "x".repeat(64 << 20));
+    let mut client = server.connect();
+    client.send("GET /long HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    client.reply_head().expect("the reply begins");
+    drop(client);
+    let lines = lines(&directory.at("access.log"), 1);
+    let line: serde_json::Value = serde_json::from_str(&lines[0]).expect("JSON");
+    assert_eq!(line["complete"], false, "{line}");
+    let sent = line["body_bytes"].as_u64().expect("a number");
+    // What fits into the kernel's buffers.
+    assert!((1..32 << 20).contains(&sent), "{line}");
+}
+
 fn nothing_that_a_client_sends_breaks_a_line(reactor: Reactor) {
     let directory = Directory::new();
     let server = logging(reactor, &directory, "combined");
@@ -413,6 +441,8 @@ fn who_doesnt_read_messages_keeps_no_engine_from_being_started(reactor: Reactor)
 
 on_both_reactors!(
     combined_lines_have_exactly_their_fields,
+    a_request_behind_empty_lines_is_logged_as_it_is,
+    of_a_reply_that_is_cut_what_was_sent_counts,
     nothing_that_a_client_sends_breaks_a_line,
     json_lines_have_exactly_their_fields,
     a_refused_head_has_a_number_of_its_own,

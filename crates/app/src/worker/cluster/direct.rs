@@ -65,7 +65,9 @@ impl Probes {
 
 /// What the entry of a flow says that its client has said.
 fn said(flow: &Flow) -> Said {
-    Said { next: flow.heard.client_next, acknowledged: flow.heard.acknowledged, repeats: Some(flow.repeats) }
+    // Who has ended its side and closed repeats itself whatever it hears.
+    let repeats = (!flow.client_fin).then_some(flow.repeats);
+    Said { next: flow.heard.client_next, acknowledged: flow.heard.acknowledged, repeats }
 }
 
 impl Home {

@@ -150,7 +150,7 @@ impl Home {
             changes_told: None,
             bears,
             are_all_told: placing::are_all_told(config),
-            split: (config.role == Role::ConnectionServer).then(|| Split::new(config.split.rules())),
+            split: (config.role == Role::ConnectionServer).then(|| Split::new(config.split_rules())),
             steering,
             nodes: Vec::new(),
             removed: BTreeSet::new(),

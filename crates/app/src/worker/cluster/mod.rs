@@ -163,12 +163,12 @@ impl Part {
                 home.flows.set_homes(shared.workers().to_vec());
                 home.configure_told(config);
                 home.dispatcher.configure(config.cluster.settings());
-                home.split.iter_mut().for_each(|split| split.balance.configure(config.split.rules()));
+                home.split.iter_mut().for_each(|split| split.balance.configure(config.split_rules()));
                 home.arrange_births(config, shared);
                 home.set_nodes(&config.cluster, now)
             }
             Part::Node(node) => {
-                node.rules = config.split.rules();
+                node.rules = config.split_rules();
                 node.checks = shared.checks(config);
                 Vec::new()
             }

@@ -90,7 +90,7 @@ impl Node {
             keys: KeyMaker::new(key.bytes()),
             samples: Samples::default(),
             tell_at: Instant::default(),
-            rules: config.split.rules(),
+            rules: config.split_rules(),
             unaccepted: BTreeSet::new(),
             accepted: 0,
             births_at: Instant::NEVER,

@@ -409,6 +409,10 @@ impl<H: Host> Worker<H> {
     pub(super) fn explain_split(&mut self, written: &str, client: Option<IpAddr>) -> Result<Value, String> {
         let facts = Facts::written(written).ok_or("write a request as in 'GET /path' or 'GET http://host/path'")?;
         let facts = facts.by(client);
+        if facts.method != b"GET" {
+            let text = "it is answered here: only what is asked for by GET is delegated\n";
+            return Ok(json!({ "delegated": false, "text": text }));
+        }
         let now = self.now;
         let (path, bytes) = self.size_of(&facts)?;
         let (own, serving) = (self.own_load(), self.serving_time(bytes));
