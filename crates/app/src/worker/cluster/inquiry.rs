@@ -8,6 +8,7 @@ use std::time::Duration;
 use leat_host::handoff::Freezer;
 use leat_host::steering::{self, FlowKey, Heard, Said};
 use leat_logic::handoff::{FlowId, Image, Impossible, Progress, TcpState, Witness, continue_from};
+use leat_logic::http::ConnectionState;
 use leat_logic::time::Instant;
 
 use super::super::{Host, Worker};
@@ -59,9 +60,10 @@ impl Recovery {
         continue_from(self.image.clone(), self.progress.clone(), seen)
     }
 
-    /// Whether it goes on, or goes on sooner, if its client has nothing beyond what it was seen to acknowledge.
+    /// Whether it goes on, or sooner, or with all that was asked for, if its client has nothing beyond what it was seen to acknowledge.
     pub(super) fn wants_proof(&self, seen: &Witness) -> bool {
-        let goes_on = |seen: &Witness| self.outcome(seen).is_ok_and(|image| !image.http.connection.expects_again());
+        let waits = |state: &ConnectionState| state.expects_again() || state.closes_after_reply();
+        let goes_on = |seen: &Witness| self.outcome(seen).is_ok_and(|image| !waits(&image.http.connection));
         !goes_on(seen) && goes_on(&Witness { is_exact: true, ..seen.clone() })
     }
 

@@ -52,6 +52,12 @@ impl ConnectionState {
         self.elapsed = Duration::ZERO;
     }
 
+    /// Whether the reply in hand is the last.
+    #[must_use]
+    pub fn closes_after_reply(&self) -> bool {
+        self.flags & Flags::MUST_CLOSE != 0
+    }
+
     /// Whether the next request may have come to a server that has died.
     #[must_use]
     pub fn expects_again(&self) -> bool {
