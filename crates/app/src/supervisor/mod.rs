@@ -78,6 +78,7 @@ struct Supervisor<'a> {
 /// Runs until it's stopped by a signal.
 #[must_use]
 pub fn run(source: &Source) -> ExitCode {
+    upgrade::note_executable();
     let ended = start(source).and_then(|mut supervisor| supervisor.watch());
     if let Err(message) = ended.as_ref()
         && !message.is_empty()

@@ -2,11 +2,13 @@
 //! serves until the new binary's engine is ready.
 
 use std::ffi::OsStr;
+use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
+use std::sync::OnceLock;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
@@ -129,8 +131,29 @@ pub(super) fn start_over(
     keep_all(listeners, engines(), false).err().unwrap_or(error)
 }
 
+/// As it was named when this process was started, symbolic links and all: whoever moves the old binary away, or has a link lead to another, means what is
+/// there now.
+static NAMED: OnceLock<Option<PathBuf>> = OnceLock::new();
+
+/// Notes by which path this process was started, as long as that leads to it.
+pub(super) fn note_executable() {
+    NAMED.get_or_init(|| {
+        let name = PathBuf::from(std::env::args_os().next()?);
+        let candidates = match name.components().count() {
+            1 => std::env::split_paths(&std::env::var_os("PATH")?).map(|folder| folder.join(&name)).collect(),
+            _ => vec![name],
+        };
+        let own = std::env::current_exe().and_then(fs::canonicalize).ok()?;
+        let is_own = |path: &PathBuf| fs::canonicalize(path).is_ok_and(|found| found == own);
+        std::path::absolute(candidates.into_iter().find(is_own)?).ok()
+    });
+}
+
 /// The path that this process was started from, whatever file is there now.
 fn executable() -> io::Result<PathBuf> {
+    if let Some(Some(named)) = NAMED.get() {
+        return Ok(named.clone());
+    }
     let path = std::env::current_exe()?;
     // The kernel marks a file that was replaced since.
     let text = path.to_string_lossy();

@@ -4,12 +4,14 @@ use std::ffi::OsStr;
 use std::fs;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::on_both_reactors;
 use crate::support::server::binary;
 use crate::support::{Client, Directory, Reactor, Server, eventually};
+use crate::upgrade::upgrade;
 
 /// Clients that ask all the time while something is done to the server, and note whatever goes wrong.
 #[derive(Default)]
@@ -326,6 +328,30 @@ fn a_new_binary_takes_over_and_drops_nothing(reactor: Reactor) {
     assert_eq!(executable, copy);
 }
 
+fn what_stands_at_the_binarys_path_takes_over(reactor: Reactor) {
+    let site = site();
+    let releases = ["first", "second", "third"].map(|name| site.at(name));
+    for release in &releases {
+        fs::copy(binary(), release).unwrap();
+    }
+    let named = site.at("leat");
+    std::os::unix::fs::symlink(&releases[0], &named).unwrap();
+    let server = start_copy(&site, reactor);
+    let runs = |release: &Path| {
+        upgrade(&server);
+        assert_eq!(fs::read_link(format!("/proc/{}/exe", server.pid())).unwrap(), release);
+        assert_eq!(server.get("/a.txt").text(), "one\n");
+    };
+    // The link leads elsewhere; then the binary itself is moved away, and another one is put there.
+    fs::remove_file(&named).unwrap();
+    std::os::unix::fs::symlink(&releases[1], &named).unwrap();
+    runs(&releases[1]);
+    fs::remove_file(&named).unwrap();
+    fs::rename(&releases[1], site.at("second.old")).unwrap();
+    fs::rename(&releases[2], &named).unwrap();
+    runs(&named);
+}
+
 fn a_download_outlives_its_binary(reactor: Reactor) {
     let site = site();
     let content = crate::support::directory::noise(30 << 20, 4);
@@ -421,6 +447,7 @@ on_both_reactors!(
     a_request_from_before_leaves_no_old_header_lines,
     a_request_from_before_has_its_handler,
     a_new_binary_takes_over_and_drops_nothing,
+    what_stands_at_the_binarys_path_takes_over,
     a_download_outlives_its_binary,
     a_broken_new_binary_keeps_the_old,
     a_new_binary_that_hangs_keeps_the_old,
