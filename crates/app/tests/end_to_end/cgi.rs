@@ -259,6 +259,39 @@ fn nothing_of_a_killed_programs_children_stays(reactor: Reactor) {
     });
 }
 
+/// Programs that start others in process groups and sessions of their own, by name.
+const ELSEWHERE: [(&str, &str); 4] = [
+    ("group", "timeout 1000 sh -c 'while :; do :; done' \"$0\"; echo"),
+    ("session", "setsid sh -c 'while :; do :; done' \"$0\"; echo"),
+    ("orphan", "(setsid sh -c 'while :; do :; done' \"$0\" &); sleep 1000"),
+    ("left_in_its_group", "(sh -c 'while :; do :; done' \"$0\" &); sleep 1000"),
+];
+
+fn what_programs_start_elsewhere_ends_with_them(reactor: Reactor) {
+    let left = "(setsid sh -c 'while :; do :; done' \"$0\" > /dev/null 2>&1 < /dev/null &); printf 'X: y\\n\\nleft'";
+    let directory = programs(&[&ELSEWHERE[..], &[("left", left)]].concat());
+    let mut server = serve(reactor, &directory, "[limits]\ndrain_timeout = \"500ms\"");
+    for (name, _) in ELSEWHERE {
+        let program = directory.at(&format!("cgi/{name}")).display().to_string();
+        let mut client = server.connect();
+        client.send(format!("GET /cgi/{name} HTTP/1.1\r\nHost: it.test\r\n\r\n"));
+        eventually("it runs", || (running(&program) > 0).then_some(()));
+        drop(client);
+        eventually("all have ended", || (running(&program) == 0).then_some(()));
+    }
+    assert_eq!(ask(&server, "GET /cgi/left").text(), "left");
+    let programs = directory.at("cgi").display().to_string();
+    eventually("nothing is left", || (running(&programs) == 0).then_some(()));
+    let mut clients = ELSEWHERE.map(|_| server.connect());
+    for (client, (name, _)) in clients.iter_mut().zip(ELSEWHERE) {
+        client.send(format!("GET /cgi/{name} HTTP/1.1\r\nHost: it.test\r\n\r\n"));
+    }
+    eventually("all run", || (count(&server, "cgi/") >= 4).then_some(()));
+    server.signal("TERM");
+    server.wait_for_end();
+    assert_eq!(running(&programs), 0);
+}
+
 fn a_silent_program_is_killed_in_time(reactor: Reactor) {
     let directory = programs(&[
         ("silent", "sleep 1000"),
@@ -466,15 +499,26 @@ fn programs_dont_starve_beside_a_busy_process(reactor: Reactor) {
 }
 
 fn programs_compute_no_more_than_their_sites_quota(reactor: Reactor) {
-    let directory = programs(&[("endless", "while :; do :; done")]);
-    let server = serve(reactor, &directory, "[site.quota]\ncpu = \"20%\"\n[admin]\nlisten = \"127.0.0.1:0\"");
+    let texts = [
+        ("endless", "while :; do :; done"),
+        // In a process group of its own.
+        ("elsewhere", "timeout 1000 sh -c 'while :; do :; done'; echo"),
+    ];
+    let directory = programs(&texts);
+    for (name, _) in texts {
+        let server = serve(reactor, &directory, "[site.quota]\ncpu = \"20%\"\n[admin]\nlisten = \"127.0.0.1:0\"");
+        computes_no_more_than_a_fifth(&server, name);
+    }
+}
+
+fn computes_no_more_than_a_fifth(server: &Server, name: &str) {
     let computed = || {
         let page = Client::connect(server.admin()).get("/metrics").text();
         let line = page.lines().find(|line| line.starts_with("leat_compute_seconds_total{site=\"it\"}"));
         line.and_then(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).unwrap_or_default()
     };
     let mut client = server.connect();
-    client.send("GET /cgi/endless HTTP/1.1\r\nHost: it.test\r\n\r\n");
+    client.send(format!("GET /cgi/{name} HTTP/1.1\r\nHost: it.test\r\n\r\n"));
     eventually("it's at work", || (computed() > 0.1).then_some(()));
     let (started, before) = (std::time::Instant::now(), computed());
     eventually("it has computed", || (computed() > before + 0.2).then_some(()));
@@ -551,6 +595,7 @@ on_both_reactors!(
     a_client_that_awaits_leave_gets_it,
     a_program_ends_with_its_client,
     nothing_of_a_killed_programs_children_stays,
+    what_programs_start_elsewhere_ends_with_them,
     a_silent_program_is_killed_in_time,
     content_that_comes_too_slowly_is_408,
     only_so_many_run_and_only_so_many_wait,
