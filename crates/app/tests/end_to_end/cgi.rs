@@ -80,6 +80,7 @@ fn statuses_and_redirects_are_passed_on(reactor: Reactor) {
         ("redirect", "printf 'Location: /elsewhere\\n\\n'"),
         ("length", "printf 'Content-Length: 5\\n\\nhello and more'"),
         ("empty", "printf 'Status: 204\\n\\n'"),
+        ("reset", "printf 'Status: 205\\n\\nnothing may be here'"),
         ("on", "printf 'Content-Length: 5\\n\\nhello'; exec sleep 1000"),
     ]);
     let server = serve(reactor, &directory, "");
@@ -91,6 +92,8 @@ fn statuses_and_redirects_are_passed_on(reactor: Reactor) {
     let length = client.get("/cgi/length");
     assert_eq!((length.must("content-length"), length.text()), ("5", "hello".to_owned()));
     assert_eq!(client.get("/cgi/empty").status, 204);
+    let reset = client.get("/cgi/reset");
+    assert_eq!((reset.status, reset.must("content-length"), reset.body.len()), (205, "0", 0));
     // The length says what there is to say: not even for a program that goes on is there anything to wait for.
     assert_eq!(client.get("/cgi/on").text(), "hello");
     let head = client.ask("HEAD /cgi/on HTTP/1.1\r\nHost: it.test\r\n\r\n");
@@ -98,6 +101,16 @@ fn statuses_and_redirects_are_passed_on(reactor: Reactor) {
     client.send("GET / HTTP/1.1\r\nHost: it.test\r\n\r\n");
     client.finish_sending();
     assert_eq!(client.reply().text(), "a file");
+}
+
+fn last_words_are_logged_without_a_newline(reactor: Reactor) {
+    let directory = programs(&[("dies", "printf 'dies of %s' \"$QUERY_STRING\" >&2; printf 'X: y\\n\\nok'")]);
+    let server = serve(reactor, &directory, "");
+    assert_eq!(ask(&server, "GET /cgi/dies?this").text(), "ok");
+    server.wait_for_stderr(&["dies of this"]);
+    assert_eq!(ask(&server, "GET /cgi/dies?that").text(), "ok");
+    let line = server.wait_for_stderr(&["dies of that"]);
+    assert!(!line.contains("this"), "{line}");
 }
 
 fn what_is_no_reply_is_502(reactor: Reactor) {
@@ -588,6 +601,7 @@ fn running(command: &str) -> usize {
 on_both_reactors!(
     a_program_is_told_and_answers,
     statuses_and_redirects_are_passed_on,
+    last_words_are_logged_without_a_newline,
     what_is_no_reply_is_502,
     half_a_reply_of_a_killed_program_doesnt_look_whole,
     a_program_that_cant_be_started_is_told,

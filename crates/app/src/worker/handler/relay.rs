@@ -453,6 +453,8 @@ impl<H: Host> Worker<H> {
         let Some(exchange) = connection.exchange.as_mut() else { return Framing::Dropped };
         let version = Request::read_again(&exchange.head).map_or(Version::Http10, |request| request.version);
         let framing = match length {
+            // RFC 9110 section 15.3.6: nothing follows this one, and it says so.
+            _ if status == Status::RESET_CONTENT => Framing::Dropped,
             _ if exchange.method == Method::Head || status.has_no_content() => Framing::Dropped,
             Some(_) => Framing::Plain,
             None if version == Version::Http11 => Framing::Chunked,
@@ -464,6 +466,7 @@ impl<H: Host> Worker<H> {
         exchange.status = status.code();
         exchange.replied = self.now;
         let writer = HeadWriter::start(out, status, &self.date).persistence(persistence);
+        let length = if status == Status::RESET_CONTENT { Some(0) } else { length };
         if let Some(length) = length.filter(|_| !status.has_no_content()) {
             let _ = writer.content_length(length);
         }
