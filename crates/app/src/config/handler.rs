@@ -57,7 +57,7 @@ section! {
         processes: usize = PROCESSES, Toml("16");
         /// Requests that wait on each worker while all are at work. More are answered with 503.
         queue: usize = QUEUE, Toml("64");
-        /// Time without a byte from the program, or taken by it, while leat waits for it. After that it is killed: 504.
+        /// Time without a byte from the program, or taken by it, while leat waits for it and lets it run. After that it is killed: 504.
         timeout: Duration = TIMEOUT, Toml("\"60s\"");
     }
 }
@@ -88,7 +88,7 @@ section! {
         processes: usize = PROCESSES, Toml("4");
         /// Requests that wait on each worker while all are at work. More are answered with 503.
         queue: usize = QUEUE, Toml("64");
-        /// Time without a byte from the program, or taken by it, while leat waits for it. After that it is killed: 504.
+        /// Time without a byte from the program, or taken by it, while leat waits for it and lets it run. After that it is killed: 504.
         timeout: Duration = TIMEOUT, Toml("\"60s\"");
     }
 }

@@ -539,6 +539,20 @@ fn computes_no_more_than_a_fifth(server: &Server, name: &str) {
     assert!(part < 0.25, "{part} of a processor");
 }
 
+/// Its site's quota keeps it from running for longer than it may be silent.
+fn a_program_isnt_silent_while_it_may_not_run(reactor: Reactor) {
+    let texts = [("compute", "i=0; while [ $i -lt 50000 ]; do i=$((i+1)); done; printf 'X: y\\n\\ndone'")];
+    let directory = programs(&texts);
+    let keys = "timeout = \"4s\"\n[site.quota]\ncpu = \"1%\"\n[admin]\nlisten = \"127.0.0.1:0\"";
+    let server = serve(reactor, &directory, keys);
+    let started = std::time::Instant::now();
+    let mut client = server.connect();
+    client.stream().set_read_timeout(Some(std::time::Duration::from_secs(60))).unwrap();
+    let reply = client.get("/cgi/compute");
+    assert_eq!((reply.status, reply.text()), (200, "done".to_owned()));
+    assert!(started.elapsed() > std::time::Duration::from_secs(4), "nothing kept it: {:?}", started.elapsed());
+}
+
 fn nothing_stays_when_the_server_goes(reactor: Reactor) {
     let directory = programs(&[("endless", "while :; do :; done")]);
     for signal in ["INT", "KILL"] {
@@ -619,6 +633,7 @@ on_both_reactors!(
     an_endless_program_leaves_others_their_share,
     programs_dont_starve_beside_a_busy_process,
     programs_compute_no_more_than_their_sites_quota,
+    a_program_isnt_silent_while_it_may_not_run,
     nothing_stays_when_the_server_goes,
     an_engine_that_is_killed_leaves_no_program,
     nobody_left_to_end_programs_still_ends_them,

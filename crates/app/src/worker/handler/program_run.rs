@@ -2,8 +2,9 @@
 //! meanwhile is `relay`'s.
 
 use std::rc::Rc;
+use std::time::Duration;
 
-use leat_host::program::Ended;
+use leat_host::program::{Ended, Programs};
 use leat_host::reactor::{Reactor, Token};
 use leat_logic::cgi::{Place, ReplyReader};
 use leat_logic::fastcgi::Conversation;
@@ -12,7 +13,7 @@ use leat_logic::http::forwarded::scheme;
 use leat_logic::http::{self, BodyLength, Rejection, Request, Status};
 use leat_logic::time::Instant;
 
-use super::super::{Host, Stage, Worker};
+use super::super::{Host, Stage, Worker, programs};
 use super::gather::Gathered;
 use super::proxy::{Outcome, Passing, Stop};
 use super::{Handler, Kind, Run};
@@ -39,8 +40,9 @@ pub(in crate::worker) struct ProgramRun {
     pub(super) failed: Option<Status>,
     /// How a CGI program has ended.
     pub(super) ended: Option<Ended>,
-    /// When the program last said or took something, or leat last didn't wait for it.
+    /// When the program last said or took something, or leat last didn't wait for it, and how long leat had kept it from running by then.
     pub(super) heard_at: Instant,
+    pub(super) held_by_then: Duration,
 }
 
 /// How the program is spoken to.
@@ -98,6 +100,7 @@ impl ProgramRun {
             failed: None,
             ended: None,
             heard_at: now,
+            held_by_then: Duration::ZERO,
         })
     }
 
@@ -109,6 +112,21 @@ impl ProgramRun {
     /// Whether client and server speak something else than HTTP by now.
     pub(super) fn is_tunnel(&self) -> bool {
         matches!(self.talk, Talk::Tunnel { .. })
+    }
+
+    /// The program, if leat has started it.
+    fn program(&self) -> Option<Token> {
+        match self.talk {
+            Talk::Cgi { program, .. } => Some(program),
+            Talk::FastCgi { responder, .. } => self.handler.program_at(responder),
+            Talk::Waiting | Talk::Http { .. } | Talk::Tunnel { .. } => None,
+        }
+    }
+
+    /// Something has been heard of the program.
+    pub(super) fn note_heard<P: Programs>(&mut self, now: Instant, programs: &programs::Programs<P>) {
+        self.heard_at = now;
+        self.held_by_then = self.program().map_or(Duration::ZERO, |program| programs.held(program, now));
     }
 
     pub(super) fn stream(&self) -> Option<Token> {
@@ -226,7 +244,10 @@ impl<H: Host> Worker<H> {
         let now = self.now;
         let Some(run) = self.program_run(token) else { return };
         run.talk = talk;
-        run.heard_at = now;
+        let program = run.program();
+        let held = program.map_or(Duration::ZERO, |program| self.programs.held(program, now));
+        let Some(run) = self.program_run(token) else { return };
+        (run.heard_at, run.held_by_then) = (now, held);
         if run.body == Body::Expected {
             // The program wants the content now.
             self.give_leave(token);
@@ -324,12 +345,14 @@ impl<H: Host> Worker<H> {
             && stream.is_some_and(|stream| !stream.is_connecting() && stream.is_flushed());
         if has_pieces || awaits_content || run.body == Body::Gathering {
             // The client's turn: its own limits hold.
-            run.heard_at = self.now;
+            run.note_heard(self.now, &self.programs);
         } else {
             connection.http.handle_transmit_progress(self.now);
         }
         let timeout = run.handler.patience(is_connecting, run.is_tunnel());
-        let due = run.heard_at.after(timeout);
+        // While leat keeps a program from running, as its site's quota or others' shares want it, it can say nothing.
+        let held = run.program().map_or(Duration::ZERO, |program| self.programs.held(program, self.now));
+        let due = run.heard_at.after(timeout).after(held.saturating_sub(run.held_by_then));
         if self.now < due || run.failed.is_some() {
             return due;
         }

@@ -185,7 +185,7 @@ impl<H: Host> Worker<H> {
         let is_told = run.is_told();
         let Some(stream) = run.stream().and_then(|stream| self.streams.get(stream)) else { return Ok(Heard::More) };
         if !stream.bytes().is_empty() && !is_told {
-            run.heard_at = self.now;
+            run.note_heard(self.now, &self.programs);
         }
         let mut is_all = false;
         match &mut run.talk {
@@ -552,7 +552,7 @@ impl<H: Host> Worker<H> {
                     }
                 }
             }
-            run.heard_at = self.now;
+            run.note_heard(self.now, &self.programs);
             connection.inbox.consume_kept(consumed, &mut self.rooms);
             if !is_all {
                 continue;
