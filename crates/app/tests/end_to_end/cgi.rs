@@ -369,6 +369,29 @@ fn only_so_many_run_and_only_so_many_wait(reactor: Reactor) {
     assert_eq!(second.reply().text(), "held");
 }
 
+fn a_place_is_waited_for_no_longer_than_for_the_server(reactor: Reactor) {
+    let directory = programs(&[("hold", "read line; printf 'X: y\\n\\nheld'")]);
+    let text = "workers = 1\n[admin]\nlisten = \"127.0.0.1:0\"\n\
+         [[site]]\nname = \"it\"\nroot = \"site\"\nlisten = \"127.0.0.1:0\"\nmax_queue_delay = \"300ms\"\n\
+         [[site.handler]]\npath = \"/cgi/*\"\n[site.handler.cgi]\ncommand = \"cgi\"\nprocesses = 1\nqueue = 2\n";
+    let server = Server::configured(reactor, &directory, text);
+    let head = "POST /cgi/hold HTTP/1.1\r\nHost: it.test\r\nContent-Length: 3\r\n\r\n";
+    let mut first = server.connect();
+    first.send(head);
+    eventually("the first runs", || (count(&server, "hold") == 1).then_some(()));
+    let mut others = [server.connect(), server.connect(), server.connect()];
+    others.iter_mut().for_each(|other| other.send(format!("{head}go\n")));
+    // The first wants nothing and goes on: none of these is answered because a place was free.
+    for other in &mut others {
+        let reply = other.reply();
+        assert_eq!((reply.status, reply.must("retry-after")), (503, "1"));
+    }
+    let page = Client::connect(server.admin()).get("/metrics").text();
+    assert!(page.contains("leat_refused_total{site=\"it\",stage=\"serve\"} 3\n"), "{page}");
+    first.send("go\n");
+    assert_eq!(first.reply().text(), "held");
+}
+
 fn a_fast_program_waits_for_a_slow_client(reactor: Reactor) {
     let directory = programs(&[("much", "printf 'X: y\\n\\n'; yes | head -c 100000000")]);
     let server = serve(reactor, &directory, "timeout = \"1s\"");
@@ -627,6 +650,7 @@ on_both_reactors!(
     a_silent_program_is_killed_in_time,
     content_that_comes_too_slowly_is_408,
     only_so_many_run_and_only_so_many_wait,
+    a_place_is_waited_for_no_longer_than_for_the_server,
     a_fast_program_waits_for_a_slow_client,
     what_programs_say_to_slow_clients_counts_as_their_sites_memory,
     uploads_are_all_answered_however_little_their_site_may_hold,

@@ -181,11 +181,32 @@ impl<H: Host> Worker<H> {
 
     /// Finds a program for a request, or a place in the queue.
     pub(super) fn find_program(&mut self, token: Token, handler: &Rc<Handler>) -> Result<bool, Status> {
-        let is_found = self.find_free_program(token, handler)?;
-        if is_found || handler.pool().is_some_and(|pool| pool.wait(token)) {
-            return Ok(is_found);
+        if self.find_free_program(token, handler)? {
+            return Ok(true);
         }
-        Err(Status::SERVICE_UNAVAILABLE)
+        let now = self.now;
+        if !handler.pool().is_some_and(|pool| pool.wait(token)) {
+            self.count_place_refused(token, now);
+            return Err(Status::SERVICE_UNAVAILABLE);
+        }
+        let delay_max = self.queue_delay_max(token);
+        if let Some(run) = self.program_run(token) {
+            run.heard_at = now;
+        }
+        self.sweep_at = self.sweep_at.min(now.after(delay_max));
+        Ok(false)
+    }
+
+    /// How long a request may wait for a place: as long as for the server.
+    fn queue_delay_max(&self, token: Token) -> Duration {
+        Duration::from_nanos(self.admission.queue_delay_max_ns(self.connections[token].site as usize))
+    }
+
+    /// A request that has waited for a place since then gets none.
+    fn count_place_refused(&mut self, token: Token, since: Instant) {
+        let metrics = &self.sites[self.connections[token].site as usize].metrics;
+        metrics.count_delay(self.now.since(since));
+        metrics.stages[Stage::Serve as usize].refused.increment();
     }
 
     fn find_free_program(&mut self, token: Token, handler: &Rc<Handler>) -> Result<bool, Status> {
@@ -201,11 +222,12 @@ impl<H: Host> Worker<H> {
     pub(super) fn serve_waiting(&mut self, handler: &Rc<Handler>) {
         let Some(pool) = handler.pool() else { return };
         while let Some(token) = pool.next() {
-            if self.program_run(token).is_none() {
-                continue;
-            }
+            let Some(since) = self.program_run(token).map(|run| run.heard_at) else { continue };
             match self.find_free_program(token, handler) {
-                Ok(true) => {}
+                Ok(true) => {
+                    let site = self.connections[token].site as usize;
+                    self.sites[site].metrics.count_delay(self.now.since(since));
+                }
                 // It's still the first, and its time goes on.
                 Ok(false) => return pool.wait_on(token),
                 Err(status) => self.fail_run_later(token, status),
@@ -349,7 +371,9 @@ impl<H: Host> Worker<H> {
         } else {
             connection.http.handle_transmit_progress(self.now);
         }
-        let timeout = run.handler.patience(is_connecting, run.is_tunnel());
+        let patience = run.handler.patience(is_connecting, run.is_tunnel());
+        let delay_max = Duration::from_nanos(self.admission.queue_delay_max_ns(connection.site as usize));
+        let timeout = if matches!(run.talk, Talk::Waiting) { patience.min(delay_max) } else { patience };
         // While leat keeps a program from running, as its site's quota or others' shares want it, it can say nothing.
         let held = run.program().map_or(Duration::ZERO, |program| self.programs.held(program, self.now));
         let due = run.heard_at.after(timeout).after(held.saturating_sub(run.held_by_then));
@@ -363,6 +387,8 @@ impl<H: Host> Worker<H> {
             return Instant::NEVER;
         }
         if matches!(talk, Talk::Waiting) {
+            let since = run.heard_at;
+            self.count_place_refused(token, since);
             self.fail_run_later(token, Status::SERVICE_UNAVAILABLE);
             return Instant::NEVER;
         }
