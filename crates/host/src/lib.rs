@@ -6,6 +6,7 @@ pub mod append;
 pub mod channel;
 pub mod clock;
 pub mod connections;
+mod family;
 pub mod handoff;
 pub mod interfaces;
 pub mod knocking;

@@ -6,6 +6,8 @@ use std::os::fd::AsFd;
 use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, kill_process_group, wait};
 
+use crate::family::{children, kill_tree, stat};
+
 /// A signal that a server's operator sends, or the kernel when a child has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notice {
@@ -112,29 +114,46 @@ pub fn kill_group(leader: u32) {
     }
 }
 
-/// Makes this process the parent of what its children leave behind, for [`kill_programs_except`].
-pub fn adopt_orphans() {
-    // A kernel that refuses gives orphans to somebody else: they aren't ended then.
-    let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
+/// What programs leave behind, whose parent this process becomes when theirs has ended.
+#[derive(Debug)]
+pub struct Orphans {
+    /// Children that whoever was this process before had, by their numbers and beginnings.
+    foreign: Vec<(u32, u64)>,
 }
 
-/// Ends children with their groups that are programs by their scheduling class, as [`crate::program`] starts them, but for `keep`.
-pub fn kill_programs_except(keep: &[u32]) {
-    let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
-    let lists = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
-    let children: Vec<u32> = lists
-        .flat_map(|list| list.split_ascii_whitespace().filter_map(|n| n.parse().ok()).collect::<Vec<_>>())
-        .collect();
-    for child in children.into_iter().filter(|child| !keep.contains(child)) {
-        // The child is ours, so that its number is nobody else's.
-        if let Some(pid) =
-            i32::try_from(child).ok().and_then(Pid::from_raw).filter(|_| crate::program::is_program(child))
-        {
-            // It leads a group unless a program has made it: then it goes alone.
-            let _ = kill_process_group(pid, Signal::KILL);
-            let _ = kill_process(pid, Signal::KILL);
-            crate::program::hasten(child);
+impl Orphans {
+    /// Makes this process the parent of all orphans among its descendants, for [`Orphans::kill`].
+    #[must_use]
+    pub fn adopt() -> Orphans {
+        // A kernel that refuses gives orphans to somebody else: they aren't ended then.
+        let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
+        let children = children(std::process::id()).into_iter();
+        // Programs' orphans may have come while another binary began to be this process.
+        let foreign = children.filter(|&child| !crate::program::is_program(child));
+        let foreign = foreign.filter_map(|child| Some((child, stat(child)?.began)));
+        Orphans { foreign: foreign.collect() }
+    }
+
+    /// Ends what programs of `engines`, or of such as have ended, have left behind, with all that it has started. An orphan of the group of a program that
+    /// lives goes with that. Returns how many there were: they're children of this process until they've been reaped.
+    pub fn kill(&self, engines: &[u32]) -> usize {
+        // The first process of a machine or container gets everybody's orphans.
+        let is_first = std::process::id() == 1;
+        let mut count = 0;
+        for child in children(std::process::id()) {
+            let Some(own) = stat(child).filter(|_| !engines.contains(&child)) else { continue };
+            let has_program =
+                || own.group != child && stat(own.group).is_some_and(|leader| engines.contains(&leader.parent));
+            if self.foreign.contains(&(child, own.began))
+                || is_first && !crate::program::is_program(child)
+                || has_program()
+            {
+                continue;
+            }
+            count += 1;
+            kill_tree(child, &own);
         }
+        count
     }
 }
 

@@ -8,10 +8,11 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process_group};
+use rustix::process::{Pid, Resource, Rlimit};
 
+use crate::family::{Family, orphans, stat};
 use crate::spawn::{Start, spawn};
 
 /// Open files that a program may have, unless it raises its limit itself: more than 1,024 would break those that use select(2).
@@ -20,8 +21,8 @@ const OPEN_FILES: u64 = 1024;
 const NICE_AMONG_OTHERS: i32 = 5;
 /// From linux/sched.h, as proc(5) says of the flags in `stat`.
 const PF_EXITING: u64 = 4;
-/// Processes of one program that are looked for: itself and its descendants.
-const MEMBERS_MAX: usize = 64;
+/// How often it's looked what programs have left behind, at most.
+const ORPHANS_PAUSE: Duration = Duration::from_millis(10);
 
 /// A program that was started: the number of its first process and of its group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -74,13 +75,13 @@ pub trait Programs {
     /// It can't be started: no such file, not executable, no processes left.
     fn start(&mut self, order: Order<'_>) -> io::Result<(ProgramId, Option<OwnedFd>)>;
 
-    /// Lets a stopped program run, when the worker sleeps.
+    /// Lets a stopped program run, with all that it has started, when the worker sleeps.
     fn resume(&mut self, program: ProgramId);
 
-    /// Keeps a program from running.
+    /// Keeps a program from running, and all that it has started. Descendants that it finds count from now on.
     fn stop(&mut self, program: ProgramId);
 
-    /// Ends a program and its group. It's to be reaped all the same.
+    /// Ends a program and all that it has started. It's to be reaped all the same.
     fn kill(&mut self, program: ProgramId);
 
     /// Processor time that the program, with the descendants last seen, has used since this was last asked.
@@ -107,17 +108,13 @@ pub trait Programs {
     fn step_aside(&mut self, time: Duration);
 }
 
-/// One process of a program.
-#[derive(Debug)]
-struct Member {
-    pid: u32,
-    used: Duration,
-}
-
 /// Programs as processes of this machine.
 #[derive(Debug, Default)]
 pub struct LocalPrograms {
-    members: BTreeMap<ProgramId, Vec<Member>>,
+    families: BTreeMap<ProgramId, Family>,
+    /// What programs have left behind and nobody has ended yet, and when that was last looked for.
+    orphans: Vec<u32>,
+    orphans_at: Option<Instant>,
 }
 
 impl LocalPrograms {
@@ -130,19 +127,6 @@ impl LocalPrograms {
 
 fn pid(number: u32) -> Option<Pid> {
     Pid::from_raw(number.cast_signed())
-}
-
-fn signal(program: ProgramId, signal: Signal) {
-    if let Some(group) = pid(program.0) {
-        // It may have ended meanwhile: then there is nobody to tell.
-        let _ = kill_process_group(group, signal);
-    }
-}
-
-fn signal_one(process: u32, signal: Signal) {
-    if let Some(process) = pid(process) {
-        let _ = rustix::process::kill_process(process, signal);
-    }
 }
 
 fn set_class(process: u32, class: libc::c_int) -> io::Result<()> {
@@ -182,7 +166,7 @@ pub(crate) fn hasten(process: u32) {
 }
 
 /// Processor time of all threads of a process; `None` when it has gone.
-fn processor_time(process: u32) -> Option<Duration> {
+pub(crate) fn processor_time(process: u32) -> Option<Duration> {
     let mut clock: libc::clockid_t = 0;
     // SAFETY: the pointer is to a live clockid_t.
     if unsafe { libc::clock_getcpuclockid(process.cast_signed(), &raw mut clock) } != 0 {
@@ -212,30 +196,9 @@ fn wait(process: u32, options: libc::c_int) -> Option<Ended> {
     })
 }
 
-/// The children that a process's first thread has started; a kernel without this file says none.
-fn children(process: u32) -> Vec<u32> {
-    let list = std::fs::read_to_string(format!("/proc/{process}/task/{process}/children")).unwrap_or_default();
-    list.split_ascii_whitespace().filter_map(|number| number.parse().ok()).collect()
-}
-
-/// What proc(5) has in a process's `stat` behind its name, which may have any bytes.
-fn stat(process: u32) -> Vec<u8> {
-    let stat = std::fs::read(format!("/proc/{process}/stat")).unwrap_or_default();
-    // It's in parentheses.
-    let after_name = stat.iter().rposition(|&byte| byte == b')').map_or(0, |place| place + 2);
-    stat.get(after_name..).unwrap_or_default().to_vec()
-}
-
-/// The letter that proc(5) has for what a process does: `R` where it waits for the processor or has it, `T` where it was stopped.
-fn state(process: u32) -> Option<u8> {
-    stat(process).first().copied()
-}
-
 /// Whether the kernel has begun to end a process: it says so before it closes what that has open.
 fn is_exiting(process: u32) -> bool {
-    let stat = stat(process);
-    let flags = stat.split(|&byte| byte == b' ').nth(6).and_then(|flags| std::str::from_utf8(flags).ok()?.parse().ok());
-    flags.is_none_or(|flags: u64| flags & PF_EXITING != 0)
+    stat(process).is_none_or(|stat| stat.flags & PF_EXITING != 0)
 }
 
 impl Programs for LocalPrograms {
@@ -260,76 +223,45 @@ impl Programs for LocalPrograms {
         })?);
         if let Err(error) = put_last(program.0) {
             // At its usual priority it would take the core away from the worker.
-            self.members.insert(program, Vec::new());
-            self.kill(program);
+            Family::new(program.0).kill();
             wait(program.0, 0);
-            self.members.remove(&program);
             return Err(error);
         }
         let limit = Rlimit { current: Some(OPEN_FILES), maximum: rustix::process::getrlimit(Resource::Nofile).maximum };
         // It only spares the program a surprise.
         let _ = rustix::process::prlimit(pid(program.0), Resource::Nofile, limit);
-        self.members.insert(program, vec![Member { pid: program.0, used: Duration::ZERO }]);
+        self.families.insert(program, Family::new(program.0));
         Ok((program, ours))
     }
 
     fn resume(&mut self, program: ProgramId) {
-        signal(program, Signal::CONT);
+        if let Some(family) = self.families.get(&program) {
+            family.resume();
+        }
     }
 
     fn stop(&mut self, program: ProgramId) {
-        signal(program, Signal::STOP);
+        if let Some(family) = self.families.get_mut(&program) {
+            family.stop();
+        }
     }
 
     fn kill(&mut self, program: ProgramId) {
         // Once it's reaped, its number may be somebody else's.
-        for member in self.members.get(&program).into_iter().flatten() {
-            hasten(member.pid);
-        }
-        if self.members.contains_key(&program) {
-            signal(program, Signal::KILL);
+        if let Some(family) = self.families.get_mut(&program) {
+            family.kill();
         }
     }
 
     fn take_used(&mut self, program: ProgramId) -> Duration {
-        let Some(members) = self.members.get_mut(&program) else { return Duration::ZERO };
-        let mut used = Duration::ZERO;
-        members.retain_mut(|member| match processor_time(member.pid) {
-            Some(now) => {
-                used += now.saturating_sub(std::mem::replace(&mut member.used, now));
-                true
-            }
-            None => member.pid == program.0,
-        });
-        used
+        self.families.get_mut(&program).map_or(Duration::ZERO, Family::take_used)
     }
 
     fn is_runnable(&mut self, program: ProgramId) -> bool {
-        let Some(members) = self.members.get_mut(&program) else { return false };
-        let (mut wants, mut is_stopped) = (false, false);
-        let mut at = 0;
-        let mut found = vec![program.0];
-        while let Some(&process) = found.get(at) {
-            at += 1;
-            let now = state(process);
-            if process == program.0 {
-                is_stopped = now == Some(b'T');
-            } else if now == Some(b'T') && !is_stopped {
-                // A process that is begun (fork(2)) while its group is stopped and resumed can miss that it was resumed: the kernel takes SIGCONT
-                // for ignored before it takes back the stop that the new process will find. Nobody else would ever wake it.
-                signal_one(process, Signal::CONT);
-                wants = true;
-            }
-            wants |= now == Some(b'R');
-            let room = MEMBERS_MAX - found.len();
-            found.extend(children(process).into_iter().take(room));
+        if self.orphans_at.is_none_or(|at| at.elapsed() >= ORPHANS_PAUSE) {
+            (self.orphans, self.orphans_at) = (orphans(), Some(Instant::now()));
         }
-        for process in found {
-            if !members.iter().any(|member| member.pid == process) {
-                members.push(Member { pid: process, used: Duration::ZERO });
-            }
-        }
-        wants
+        self.families.get_mut(&program).is_some_and(|family| family.is_runnable(&self.orphans))
     }
 
     fn is_ending(&mut self, program: ProgramId) -> bool {
@@ -341,28 +273,30 @@ impl Programs for LocalPrograms {
     }
 
     fn reap(&mut self, program: ProgramId) -> Option<Ended> {
-        if !self.members.contains_key(&program) {
+        if !self.families.contains_key(&program) {
             return None;
         }
         let ended = wait(program.0, libc::WNOHANG)?;
-        // What it has started and left behind goes with it; the group's number is its own for as long as any of them is there.
-        signal(program, Signal::KILL);
-        self.members.remove(&program);
+        // What it has started and left behind goes with it.
+        if let Some(family) = self.families.remove(&program) {
+            family.kill_rest();
+        }
         Some(ended)
     }
 
     fn raise(&mut self, program: ProgramId) {
-        for member in self.members.get(&program).into_iter().flatten() {
-            put_among_others(member.pid);
+        if let Some(family) = self.families.get_mut(&program) {
+            family.each(put_among_others);
         }
     }
 
     fn lower(&mut self, program: ProgramId) {
         // Also what it has started meanwhile, which inherited its class.
-        self.is_runnable(program);
-        for member in self.members.get(&program).into_iter().flatten() {
-            // It may have ended.
-            let _ = put_last(member.pid);
+        if let Some(family) = self.families.get_mut(&program) {
+            family.each(|process| {
+                // It may have ended.
+                let _ = put_last(process);
+            });
         }
     }
 
@@ -373,11 +307,11 @@ impl Programs for LocalPrograms {
 
 impl Drop for LocalPrograms {
     fn drop(&mut self) {
-        for program in std::mem::take(&mut self.members).into_keys() {
-            hasten(program.0);
-            signal(program, Signal::KILL);
+        for (program, mut family) in std::mem::take(&mut self.families) {
+            family.kill();
             // It has been killed: this doesn't take long.
             wait(program.0, 0);
+            family.kill_rest();
         }
     }
 }
@@ -426,7 +360,8 @@ pub fn read_error_pipe(pipe: &OwnedFd, buffer: &mut [u8]) -> usize {
 mod tests {
     use std::io::{Read, Write};
     use std::net::Shutdown;
-    use std::time::Instant;
+
+    use rustix::process::{Signal, kill_process};
 
     use super::*;
 
@@ -441,6 +376,20 @@ mod tests {
             assert!(start.elapsed() < PATIENCE, "{what}");
             std::thread::sleep(Duration::from_millis(1));
         }
+    }
+
+    fn state(process: u32) -> Option<u8> {
+        stat(process).map(|stat| stat.state)
+    }
+
+    fn signal_one(process: u32, signal: Signal) {
+        kill_process(pid(process).unwrap(), signal).unwrap();
+    }
+
+    fn read_number(stream: &mut UnixStream) -> u32 {
+        let mut digits = [0; 16];
+        let count = stream.read(&mut digits).unwrap();
+        std::str::from_utf8(&digits[..count]).unwrap().trim().parse().unwrap()
     }
 
     fn shell(programs: &mut LocalPrograms, script: &str) -> (ProgramId, UnixStream) {
@@ -505,9 +454,7 @@ mod tests {
         }
         assert_eq!(class(program.0), libc::SCHED_BATCH);
         stream.write_all(b"go on\n").unwrap();
-        let mut digits = [0; 16];
-        let count = stream.read(&mut digits).unwrap();
-        let child: u32 = std::str::from_utf8(&digits[..count]).unwrap().trim().parse().unwrap();
+        let child = read_number(&mut stream);
         assert_eq!(class(child), libc::SCHED_BATCH);
         assert!(is_program(program.0) && is_program(child) && !is_program(std::process::id()));
         programs.lower(program);
@@ -520,9 +467,7 @@ mod tests {
     fn what_a_program_starts_counts_and_goes_with_it() {
         let mut programs = LocalPrograms::new();
         let (program, mut stream) = shell(&mut programs, "(while :; do :; done) & echo $!; wait");
-        let mut digits = [0; 16];
-        let count = stream.read(&mut digits).unwrap();
-        let child: u32 = std::str::from_utf8(&digits[..count]).unwrap().trim().parse().unwrap();
+        let child = read_number(&mut stream);
         eventually("the child is seen", || programs.is_runnable(program).then_some(()));
         programs.take_used(program);
         eventually("the child's time counts", || {
@@ -533,14 +478,48 @@ mod tests {
         eventually("the child ends", || processor_time(child).is_none_or(|_| state(child) != Some(b'R')).then_some(()));
     }
 
+    #[test]
+    fn what_has_left_the_programs_group_is_stopped_resumed_and_killed_with_it() {
+        for script in [
+            "setsid sh -c 'echo $$; while :; do :; done'; echo never",
+            "timeout 1000 sh -c 'echo $$; while :; do :; done'; echo never",
+            "timeout 1000 setsid sh -c '(while :; do :; done) & echo $!; wait' & read line",
+        ] {
+            let mut programs = LocalPrograms::new();
+            let (program, mut stream) = shell(&mut programs, script);
+            let child = read_number(&mut stream);
+            assert_ne!(rustix::process::getpgid(pid(child)).unwrap(), pid(program.0).unwrap(), "{script}");
+            // Nobody has looked for it before.
+            programs.stop(program);
+            eventually("it stops", || (state(child) == Some(b'T')).then_some(()));
+            assert!(!programs.is_runnable(program), "{script}");
+            programs.resume(program);
+            eventually("it goes on", || (state(child) == Some(b'R')).then_some(()));
+            programs.take_used(program);
+            eventually("its time counts", || (programs.take_used(program) > Duration::from_millis(1)).then_some(()));
+            programs.kill(program);
+            eventually("it ends", || programs.reap(program));
+            eventually("so does the other", || state(child).is_none_or(|state| state == b'Z').then_some(()));
+        }
+    }
+
+    #[test]
+    fn what_has_left_the_programs_group_doesnt_outlive_it() {
+        let mut programs = LocalPrograms::new();
+        let (program, mut stream) = shell(&mut programs, "setsid sh -c 'echo $$; sleep 1000' & read line");
+        let child = read_number(&mut stream);
+        assert!(!programs.is_runnable(program) || state(child).is_some(), "it's seen");
+        stream.shutdown(Shutdown::Write).unwrap();
+        eventually("the program ends by itself", || programs.reap(program));
+        eventually("so does the other", || state(child).is_none_or(|state| state == b'Z').then_some(()));
+    }
+
     /// What stopping and resuming a group leaves now and then of a process that is just begun.
     #[test]
     fn what_a_program_starts_isnt_left_standing_still() {
         let mut programs = LocalPrograms::new();
         let (program, mut stream) = shell(&mut programs, "sleep 100 & echo $!; wait");
-        let mut digits = [0; 16];
-        let count = stream.read(&mut digits).unwrap();
-        let child: u32 = std::str::from_utf8(&digits[..count]).unwrap().trim().parse().unwrap();
+        let child = read_number(&mut stream);
         signal_one(child, Signal::STOP);
         eventually("it stands still", || (state(child) == Some(b'T')).then_some(()));
         programs.stop(program);

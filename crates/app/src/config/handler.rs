@@ -55,9 +55,9 @@ section! {
             Pairs { key: VARIABLE_NAME, value: VARIABLE_VALUE, make: |name, value| Variable { name, value } }, Toml("{}");
         /// Programs at once on each worker.
         processes: usize = PROCESSES, Toml("16");
-        /// Requests that wait on each worker while all are at work. More are answered with 503.
+        /// Requests that wait on each worker while all are at work, for `max_queue_delay` of the site at most. Others are answered with 503.
         queue: usize = QUEUE, Toml("64");
-        /// Time without a byte from the program, or taken by it, while leat waits for it. After that it is killed: 504.
+        /// Time without a byte from the program, or taken by it, while leat waits for it and lets it run. After that it is killed: 504.
         timeout: Duration = TIMEOUT, Toml("\"60s\"");
     }
 }
@@ -86,9 +86,9 @@ section! {
             Optional(Flag), Otherwise("`true` where `path` is an ending, as `*.php`, and leat starts the program; else `false`");
         /// Programs, or connections to those of somebody else, of each worker. Each takes one request at a time.
         processes: usize = PROCESSES, Toml("4");
-        /// Requests that wait on each worker while all are at work. More are answered with 503.
+        /// Requests that wait on each worker while all are at work, for `max_queue_delay` of the site at most. Others are answered with 503.
         queue: usize = QUEUE, Toml("64");
-        /// Time without a byte from the program, or taken by it, while leat waits for it. After that it is killed: 504.
+        /// Time without a byte from the program, or taken by it, while leat waits for it and lets it run. After that it is killed: 504.
         timeout: Duration = TIMEOUT, Toml("\"60s\"");
     }
 }
@@ -109,7 +109,7 @@ section! {
         send_proxy: Option<proxy_header::Version> = SEND_PROXY, Toml("\"none\"");
         /// Requests at once to each server, of each worker.
         connections: usize = PROCESSES, Toml("64");
-        /// Requests that wait on each worker while all servers have that many. More are answered with 503.
+        /// Requests that wait on each worker while all servers have that many, for `max_queue_delay` of the site at most. Others are answered with 503.
         queue: usize = QUEUE, Toml("256");
         /// Connections to each server that each worker keeps for later; none with `send_proxy`.
         idle_connections: usize = QUEUE, Toml("64");

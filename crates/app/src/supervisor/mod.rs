@@ -15,7 +15,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use leat_host::process::{self, Ended, Notice};
+use leat_host::process::{self, Ended, Notice, Orphans};
 use leat_host::users;
 
 use crate::config::{Config, Role};
@@ -38,6 +38,11 @@ const STABLE: Duration = Duration::from_secs(10);
 const RESTART_DELAY_MAX: Duration = Duration::from_secs(5);
 /// A reload has an engine that crashes all the time start sooner, as it may be the cure, but no sooner than so long after its last start.
 const RELOAD_DELAY: Duration = Duration::from_secs(1);
+
+/// How often it's looked what programs have left behind. The kernel doesn't say when it has become this process's.
+const ORPHANS_PAUSE: Duration = Duration::from_millis(100);
+/// How long what programs have left behind may take to end once it has been killed.
+const ORPHANS_END: Duration = Duration::from_secs(2);
 
 /// What wakes the supervisor.
 enum Event {
@@ -73,6 +78,9 @@ struct Supervisor<'a> {
     resign_by: Option<Instant>,
     /// Set when stopping: when to kill what is left.
     kill_at: Option<Instant>,
+    orphans: Orphans,
+    /// When to end what programs have left behind, if there may be programs.
+    orphans_at: Option<Instant>,
 }
 
 /// Runs until it's stopped by a signal.
@@ -107,9 +115,9 @@ fn start(source: &Source) -> Result<Supervisor<'_>, String> {
     log::start_thread().map_err(|error| format!("can't start a thread for messages: {error}"))?;
     // A predecessor may have held them back.
     process::hold_notices(false);
-    process::adopt_orphans();
+    let orphans = Orphans::adopt();
     let inherited = upgrade::inherited();
-    let (mut listeners, predecessors) = match inherited {
+    let (mut listeners, predecessors): (_, Vec<EngineProcess>) = match inherited {
         Some(inherited) => (inherited.listeners, inherited.leaving.into_iter().chain(inherited.engine).collect()),
         None => (Listeners::default(), Vec::new()),
     };
@@ -134,7 +142,12 @@ fn start(source: &Source) -> Result<Supervisor<'_>, String> {
         restart_at: None,
         resign_by: None,
         kill_at: None,
+        orphans,
+        orphans_at: None,
     };
+    if supervisor.config.starts_programs() || !predecessors.is_empty() {
+        supervisor.orphans_at = Some(Instant::now());
+    }
     for engine in predecessors {
         engine.report_to(supervisor.sender.clone()).map_err(|error| format!("can't watch the old engine: {error}"))?;
         // It serves on until the new engine is ready.
@@ -217,7 +230,7 @@ impl Supervisor<'_> {
     /// The loop: until everything has ended.
     fn watch(&mut self) -> Result<(), String> {
         loop {
-            let deadline = [self.restart_at, self.resign_by, self.kill_at].into_iter().flatten().min();
+            let deadline = [self.restart_at, self.resign_by, self.kill_at, self.orphans_at].into_iter().flatten().min();
             let event = match deadline {
                 None => self.events.recv().map_err(|_| "the signal thread has ended".to_owned())?,
                 Some(deadline) => match self.events.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
@@ -235,6 +248,7 @@ impl Supervisor<'_> {
                         self.ended(ended)?;
                     }
                     if self.is_stopping() && self.engine.is_none() && self.leaving.is_empty() {
+                        self.end_orphans();
                         log::info("stopped");
                         return Ok(());
                     }
@@ -248,12 +262,32 @@ impl Supervisor<'_> {
         }
     }
 
+    /// Ends what programs have left behind, unless it goes with a program that lives. Returns how many processes that were.
+    fn kill_orphans(&self) -> usize {
+        let engines: Vec<u32> = self.engine.iter().chain(&self.leaving).map(EngineProcess::pid).collect();
+        self.orphans.kill(&engines)
+    }
+
+    /// No engine is left: nor is what programs have left behind, when this returns.
+    fn end_orphans(&self) {
+        let end = Instant::now() + ORPHANS_END;
+        while self.kill_orphans() > 0 && Instant::now() < end {
+            // Their ends may make this process the parent of what they had started.
+            let _ = self.events.recv_timeout(ORPHANS_PAUSE);
+            while process::reap().is_some() {}
+        }
+    }
+
     fn is_stopping(&self) -> bool {
         self.kill_at.is_some()
     }
 
     fn deadline_passed(&mut self) {
         let now = Instant::now();
+        if self.orphans_at.is_some_and(|at| at <= now) {
+            self.kill_orphans();
+            self.orphans_at = Some(now + ORPHANS_PAUSE);
+        }
         if self.kill_at.is_some_and(|at| at <= now) {
             for engine in self.engine.iter().chain(&self.leaving) {
                 log::warning("connections are still open after the drain time-out: they are cut");
@@ -436,6 +470,9 @@ impl Supervisor<'_> {
             engine.has_applied = true;
         }
         if let Some((config, text)) = self.applying.take() {
+            if config.starts_programs() {
+                self.orphans_at.get_or_insert_with(Instant::now);
+            }
             log::configure(&config.log);
             (self.config, self.text) = (config, text);
             self.listeners.applied(&self.config);
@@ -486,8 +523,7 @@ impl Supervisor<'_> {
         let was_engine = self.engine.iter().chain(&self.leaving).any(|engine| engine.pid() == ended.pid);
         if was_engine {
             // Programs that it had started would go on for nobody.
-            let others: Vec<u32> = self.engine.iter().chain(&self.leaving).map(EngineProcess::pid).collect();
-            process::kill_programs_except(&others);
+            self.kill_orphans();
         }
         self.leaving.retain(|engine| engine.pid() != ended.pid);
         self.apply_prepared();

@@ -51,14 +51,18 @@ struct Program {
     site: u32,
     state: State,
     is_stopped: bool,
+    /// Time for which leat has kept it from running, but for the stop that lasts: since when it does.
+    held: Duration,
+    stopped_at: Instant,
     /// Processor time that has been charged.
     charged: Duration,
     /// Time of its slices that it wanted and that processes outside leat had.
     owed: Duration,
     /// It competes with those until it has got it.
     is_raised: bool,
-    /// When it's killed: its request is over.
+    /// When it's killed, had it been held no longer than it was by then: its request is over.
     kill_at: Instant,
+    held_by_then: Duration,
     is_killed: bool,
     /// Its reply waits for its end.
     is_awaited: bool,
@@ -91,6 +95,31 @@ pub(super) struct Programs<P> {
     slice: Option<Slice>,
     /// When the next program is to be looked at.
     pub(super) look_at: Instant,
+}
+
+impl Program {
+    /// Keeps it from running. Whether it wasn't.
+    fn stop(&mut self, now: Instant) -> bool {
+        let is_new = !std::mem::replace(&mut self.is_stopped, true);
+        if is_new {
+            self.stopped_at = now;
+        }
+        is_new
+    }
+
+    /// Lets it run. Whether it was kept from that.
+    fn resume(&mut self, now: Instant) -> bool {
+        let was_stopped = std::mem::take(&mut self.is_stopped);
+        if was_stopped {
+            self.held += now.since(self.stopped_at);
+        }
+        was_stopped
+    }
+
+    /// Time for which leat has kept it from running: it can't have said anything meanwhile.
+    fn held(&self, now: Instant) -> Duration {
+        self.held + if self.is_stopped { now.since(self.stopped_at) } else { Duration::ZERO }
+    }
 }
 
 impl<P: HostPrograms> Programs<P> {
@@ -134,6 +163,12 @@ impl<P: HostPrograms> Programs<P> {
         is_ending
     }
 
+    /// Time for which a program has been kept from running.
+    pub(super) fn held(&self, token: Token, now: Instant) -> Duration {
+        let program = self.all.get(&token.index).filter(|program| program.token == token);
+        program.map_or(Duration::ZERO, |program| program.held(now))
+    }
+
     fn get(&mut self, token: Token) -> Option<&mut Program> {
         self.all.get_mut(&token.index).filter(|program| program.token == token)
     }
@@ -149,17 +184,17 @@ impl<P: HostPrograms> Programs<P> {
     }
 
     /// Gives a program the core, and keeps the one before from it.
-    fn grant(&mut self, token: Token) {
+    fn grant(&mut self, token: Token, now: Instant) {
         if let Some(before) = self.resumed.replace(token).filter(|&before| before != token)
             && let Some(before) = self.get(before)
             && before.state == State::Queued
-            && !std::mem::replace(&mut before.is_stopped, true)
+            && before.stop(now)
         {
             let id = before.id;
             self.host.stop(id);
         }
         if let Some(program) = self.get(token)
-            && std::mem::take(&mut program.is_stopped)
+            && program.resume(now)
         {
             let id = program.id;
             self.host.resume(id);
@@ -182,10 +217,13 @@ impl<H: Host> Worker<H> {
             site,
             state: State::Queued,
             is_stopped: true,
+            held: Duration::ZERO,
+            stopped_at: self.now,
             charged: Duration::ZERO,
             owed: Duration::ZERO,
             is_raised: false,
             kill_at: Instant::NEVER,
+            held_by_then: Duration::ZERO,
             is_killed: false,
             is_awaited: false,
         };
@@ -226,8 +264,9 @@ impl<H: Host> Worker<H> {
     /// Has a program wait until its site may compute again. It had the core until another's slice, if there was none.
     fn hold_program_back(&mut self, site: u32, token: Token) {
         self.gates[site as usize].park_program(token);
+        let now = self.now;
         if let Some(program) = self.programs.get(token)
-            && !std::mem::replace(&mut program.is_stopped, true)
+            && program.stop(now)
         {
             let id = program.id;
             self.programs.host.stop(id);
@@ -238,9 +277,9 @@ impl<H: Host> Worker<H> {
         let look_at = self.now.after(pause);
         let Some(program) = self.programs.get(token) else { return };
         program.state = State::Waiting { look_at, pause };
-        let is_stopped = std::mem::take(&mut program.is_stopped);
+        let was_stopped = program.resume(self.now);
         let id = program.id;
-        if is_stopped {
+        if was_stopped {
             self.programs.host.resume(id);
         }
         self.programs.look_at = self.programs.look_at.min(look_at);
@@ -267,7 +306,7 @@ impl<H: Host> Worker<H> {
             return;
         }
         self.count_wait(site, Stage::Compute, event.queued_us);
-        self.programs.grant(token);
+        self.programs.grant(token, self.now);
         self.programs.slice = Some(Slice { program: token, leaf, began: self.host.now() });
         if !self.programs.are_all(self.tree.len()) {
             self.programs.host.step_aside(SLICE_AMONG_OTHERS);
@@ -336,9 +375,10 @@ impl<H: Host> Worker<H> {
             true => Duration::ZERO,
             false => self.programs.get(token).and_then(|program| program.handler.timeout()).unwrap_or_default(),
         };
-        let kill_at = self.now.after(patience);
+        let (now, kill_at) = (self.now, self.now.after(patience));
         let Some(program) = self.programs.get(token) else { return };
         program.kill_at = kill_at;
+        program.held_by_then = program.held(now);
         program.is_killed |= kill;
         let id = program.id;
         if kill {
@@ -361,8 +401,11 @@ impl<H: Host> Worker<H> {
     }
 
     fn look_at_program(&mut self, token: Token) -> Instant {
+        let now = self.now;
         let Some(program) = self.programs.get(token) else { return Instant::NEVER };
-        let (id, site, state, kill_at) = (program.id, program.site, program.state, program.kill_at);
+        let (id, site, state) = (program.id, program.site, program.state);
+        let held = program.held(now).saturating_sub(program.held_by_then);
+        let kill_at = if program.is_killed { program.kill_at } else { program.kill_at.after(held) };
         let is_awaited = program.is_awaited;
         if let Some(ended) = self.programs.host.reap(id) {
             self.program_ended(token, ended);

@@ -80,6 +80,7 @@ fn statuses_and_redirects_are_passed_on(reactor: Reactor) {
         ("redirect", "printf 'Location: /elsewhere\\n\\n'"),
         ("length", "printf 'Content-Length: 5\\n\\nhello and more'"),
         ("empty", "printf 'Status: 204\\n\\n'"),
+        ("reset", "printf 'Status: 205\\n\\nnothing may be here'"),
         ("on", "printf 'Content-Length: 5\\n\\nhello'; exec sleep 1000"),
     ]);
     let server = serve(reactor, &directory, "");
@@ -91,6 +92,8 @@ fn statuses_and_redirects_are_passed_on(reactor: Reactor) {
     let length = client.get("/cgi/length");
     assert_eq!((length.must("content-length"), length.text()), ("5", "hello".to_owned()));
     assert_eq!(client.get("/cgi/empty").status, 204);
+    let reset = client.get("/cgi/reset");
+    assert_eq!((reset.status, reset.must("content-length"), reset.body.len()), (205, "0", 0));
     // The length says what there is to say: not even for a program that goes on is there anything to wait for.
     assert_eq!(client.get("/cgi/on").text(), "hello");
     let head = client.ask("HEAD /cgi/on HTTP/1.1\r\nHost: it.test\r\n\r\n");
@@ -98,6 +101,16 @@ fn statuses_and_redirects_are_passed_on(reactor: Reactor) {
     client.send("GET / HTTP/1.1\r\nHost: it.test\r\n\r\n");
     client.finish_sending();
     assert_eq!(client.reply().text(), "a file");
+}
+
+fn last_words_are_logged_without_a_newline(reactor: Reactor) {
+    let directory = programs(&[("dies", "printf 'dies of %s' \"$QUERY_STRING\" >&2; printf 'X: y\\n\\nok'")]);
+    let server = serve(reactor, &directory, "");
+    assert_eq!(ask(&server, "GET /cgi/dies?this").text(), "ok");
+    server.wait_for_stderr(&["dies of this"]);
+    assert_eq!(ask(&server, "GET /cgi/dies?that").text(), "ok");
+    let line = server.wait_for_stderr(&["dies of that"]);
+    assert!(!line.contains("this"), "{line}");
 }
 
 fn what_is_no_reply_is_502(reactor: Reactor) {
@@ -259,6 +272,39 @@ fn nothing_of_a_killed_programs_children_stays(reactor: Reactor) {
     });
 }
 
+/// Programs that start others in process groups and sessions of their own, by name.
+const ELSEWHERE: [(&str, &str); 4] = [
+    ("group", "timeout 1000 sh -c 'while :; do :; done' \"$0\"; echo"),
+    ("session", "setsid sh -c 'while :; do :; done' \"$0\"; echo"),
+    ("orphan", "(setsid sh -c 'while :; do :; done' \"$0\" &); sleep 1000"),
+    ("left_in_its_group", "(sh -c 'while :; do :; done' \"$0\" &); sleep 1000"),
+];
+
+fn what_programs_start_elsewhere_ends_with_them(reactor: Reactor) {
+    let left = "(setsid sh -c 'while :; do :; done' \"$0\" > /dev/null 2>&1 < /dev/null &); printf 'X: y\\n\\nleft'";
+    let directory = programs(&[&ELSEWHERE[..], &[("left", left)]].concat());
+    let mut server = serve(reactor, &directory, "[limits]\ndrain_timeout = \"500ms\"");
+    for (name, _) in ELSEWHERE {
+        let program = directory.at(&format!("cgi/{name}")).display().to_string();
+        let mut client = server.connect();
+        client.send(format!("GET /cgi/{name} HTTP/1.1\r\nHost: it.test\r\n\r\n"));
+        eventually("it runs", || (running(&program) > 0).then_some(()));
+        drop(client);
+        eventually("all have ended", || (running(&program) == 0).then_some(()));
+    }
+    assert_eq!(ask(&server, "GET /cgi/left").text(), "left");
+    let programs = directory.at("cgi").display().to_string();
+    eventually("nothing is left", || (running(&programs) == 0).then_some(()));
+    let mut clients = ELSEWHERE.map(|_| server.connect());
+    for (client, (name, _)) in clients.iter_mut().zip(ELSEWHERE) {
+        client.send(format!("GET /cgi/{name} HTTP/1.1\r\nHost: it.test\r\n\r\n"));
+    }
+    eventually("all run", || (count(&server, "cgi/") >= 4).then_some(()));
+    server.signal("TERM");
+    server.wait_for_end();
+    assert_eq!(running(&programs), 0);
+}
+
 fn a_silent_program_is_killed_in_time(reactor: Reactor) {
     let directory = programs(&[
         ("silent", "sleep 1000"),
@@ -321,6 +367,29 @@ fn only_so_many_run_and_only_so_many_wait(reactor: Reactor) {
     assert_eq!(first.reply().text(), "held");
     second.send("go\n");
     assert_eq!(second.reply().text(), "held");
+}
+
+fn a_place_is_waited_for_no_longer_than_for_the_server(reactor: Reactor) {
+    let directory = programs(&[("hold", "read line; printf 'X: y\\n\\nheld'")]);
+    let text = "workers = 1\n[admin]\nlisten = \"127.0.0.1:0\"\n\
+         [[site]]\nname = \"it\"\nroot = \"site\"\nlisten = \"127.0.0.1:0\"\nmax_queue_delay = \"300ms\"\n\
+         [[site.handler]]\npath = \"/cgi/*\"\n[site.handler.cgi]\ncommand = \"cgi\"\nprocesses = 1\nqueue = 2\n";
+    let server = Server::configured(reactor, &directory, text);
+    let head = "POST /cgi/hold HTTP/1.1\r\nHost: it.test\r\nContent-Length: 3\r\n\r\n";
+    let mut first = server.connect();
+    first.send(head);
+    eventually("the first runs", || (count(&server, "hold") == 1).then_some(()));
+    let mut others = [server.connect(), server.connect(), server.connect()];
+    others.iter_mut().for_each(|other| other.send(format!("{head}go\n")));
+    // The first wants nothing and goes on: none of these is answered because a place was free.
+    for other in &mut others {
+        let reply = other.reply();
+        assert_eq!((reply.status, reply.must("retry-after")), (503, "1"));
+    }
+    let page = Client::connect(server.admin()).get("/metrics").text();
+    assert!(page.contains("leat_refused_total{site=\"it\",stage=\"serve\"} 3\n"), "{page}");
+    first.send("go\n");
+    assert_eq!(first.reply().text(), "held");
 }
 
 fn a_fast_program_waits_for_a_slow_client(reactor: Reactor) {
@@ -466,20 +535,45 @@ fn programs_dont_starve_beside_a_busy_process(reactor: Reactor) {
 }
 
 fn programs_compute_no_more_than_their_sites_quota(reactor: Reactor) {
-    let directory = programs(&[("endless", "while :; do :; done")]);
-    let server = serve(reactor, &directory, "[site.quota]\ncpu = \"20%\"\n[admin]\nlisten = \"127.0.0.1:0\"");
+    let texts = [
+        ("endless", "while :; do :; done"),
+        // In a process group of its own.
+        ("elsewhere", "timeout 1000 sh -c 'while :; do :; done'; echo"),
+    ];
+    let directory = programs(&texts);
+    for (name, _) in texts {
+        let server = serve(reactor, &directory, "[site.quota]\ncpu = \"20%\"\n[admin]\nlisten = \"127.0.0.1:0\"");
+        computes_no_more_than_a_fifth(&server, name);
+    }
+}
+
+fn computes_no_more_than_a_fifth(server: &Server, name: &str) {
     let computed = || {
         let page = Client::connect(server.admin()).get("/metrics").text();
         let line = page.lines().find(|line| line.starts_with("leat_compute_seconds_total{site=\"it\"}"));
         line.and_then(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).unwrap_or_default()
     };
     let mut client = server.connect();
-    client.send("GET /cgi/endless HTTP/1.1\r\nHost: it.test\r\n\r\n");
+    client.send(format!("GET /cgi/{name} HTTP/1.1\r\nHost: it.test\r\n\r\n"));
     eventually("it's at work", || (computed() > 0.1).then_some(()));
     let (started, before) = (std::time::Instant::now(), computed());
     eventually("it has computed", || (computed() > before + 0.2).then_some(()));
     let part = 0.2 / started.elapsed().as_secs_f64();
     assert!(part < 0.25, "{part} of a processor");
+}
+
+/// Its site's quota keeps it from running for longer than it may be silent.
+fn a_program_isnt_silent_while_it_may_not_run(reactor: Reactor) {
+    let texts = [("compute", "i=0; while [ $i -lt 50000 ]; do i=$((i+1)); done; printf 'X: y\\n\\ndone'")];
+    let directory = programs(&texts);
+    let keys = "timeout = \"4s\"\n[site.quota]\ncpu = \"1%\"\n[admin]\nlisten = \"127.0.0.1:0\"";
+    let server = serve(reactor, &directory, keys);
+    let started = std::time::Instant::now();
+    let mut client = server.connect();
+    client.stream().set_read_timeout(Some(std::time::Duration::from_secs(60))).unwrap();
+    let reply = client.get("/cgi/compute");
+    assert_eq!((reply.status, reply.text()), (200, "done".to_owned()));
+    assert!(started.elapsed() > std::time::Duration::from_secs(4), "nothing kept it: {:?}", started.elapsed());
 }
 
 fn nothing_stays_when_the_server_goes(reactor: Reactor) {
@@ -544,6 +638,7 @@ fn running(command: &str) -> usize {
 on_both_reactors!(
     a_program_is_told_and_answers,
     statuses_and_redirects_are_passed_on,
+    last_words_are_logged_without_a_newline,
     what_is_no_reply_is_502,
     half_a_reply_of_a_killed_program_doesnt_look_whole,
     a_program_that_cant_be_started_is_told,
@@ -551,15 +646,18 @@ on_both_reactors!(
     a_client_that_awaits_leave_gets_it,
     a_program_ends_with_its_client,
     nothing_of_a_killed_programs_children_stays,
+    what_programs_start_elsewhere_ends_with_them,
     a_silent_program_is_killed_in_time,
     content_that_comes_too_slowly_is_408,
     only_so_many_run_and_only_so_many_wait,
+    a_place_is_waited_for_no_longer_than_for_the_server,
     a_fast_program_waits_for_a_slow_client,
     what_programs_say_to_slow_clients_counts_as_their_sites_memory,
     uploads_are_all_answered_however_little_their_site_may_hold,
     an_endless_program_leaves_others_their_share,
     programs_dont_starve_beside_a_busy_process,
     programs_compute_no_more_than_their_sites_quota,
+    a_program_isnt_silent_while_it_may_not_run,
     nothing_stays_when_the_server_goes,
     an_engine_that_is_killed_leaves_no_program,
     nobody_left_to_end_programs_still_ends_them,

@@ -104,7 +104,7 @@ impl Responders {
         }
     }
 
-    fn program(&self, place: usize) -> Option<Token> {
+    pub(super) fn program(&self, place: usize) -> Option<Token> {
         self.0.borrow().get(place)?.process.as_ref()?.program
     }
 

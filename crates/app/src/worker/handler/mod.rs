@@ -158,6 +158,12 @@ impl Handler {
         has_request || self.pool().is_some_and(Pool::is_busy)
     }
 
+    /// The program at a place, if leat has started it.
+    fn program_at(&self, place: usize) -> Option<Token> {
+        let Kind::FastCgi { responders, .. } = &self.kind else { return None };
+        responders.program(place)
+    }
+
     /// A kept connection to a responder has ended.
     pub(super) fn forget_stream(&self, responder: usize, stream: Token) {
         match &self.kind {

@@ -33,6 +33,11 @@ impl ProgramLog {
         }
     }
 
+    /// A program has ended: the line that it had begun is all there will be of that.
+    pub(super) fn end(&mut self, second: i64, mut write: impl FnMut(&str)) {
+        self.end_line(second, &mut write);
+    }
+
     fn end_line(&mut self, second: i64, write: &mut impl FnMut(&str)) {
         let line = std::mem::take(&mut self.begun);
         let line = line.trim_ascii();
@@ -85,6 +90,17 @@ mod tests {
         let long = [vec![b'x'; 5000], b"\nshort\n".to_vec()].concat();
         let lines = told(&mut log, 1, &long);
         assert_eq!((lines[0].len(), lines[1].as_str()), (LINE_BYTES_MAX, "short"));
+    }
+
+    #[test]
+    fn what_a_program_had_begun_is_a_line_when_it_ends() {
+        let mut log = ProgramLog::default();
+        assert_eq!(told(&mut log, 1, b"its last words"), Vec::<String>::new());
+        let mut lines = Vec::new();
+        log.end(1, |line| lines.push(line.to_owned()));
+        log.end(1, |line| lines.push(line.to_owned()));
+        assert_eq!(lines, ["its last words"]);
+        assert_eq!(told(&mut log, 1, b"another's\n"), ["another's"]);
     }
 
     #[test]

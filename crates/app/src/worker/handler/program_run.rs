@@ -2,8 +2,9 @@
 //! meanwhile is `relay`'s.
 
 use std::rc::Rc;
+use std::time::Duration;
 
-use leat_host::program::Ended;
+use leat_host::program::{Ended, Programs};
 use leat_host::reactor::{Reactor, Token};
 use leat_logic::cgi::{Place, ReplyReader};
 use leat_logic::fastcgi::Conversation;
@@ -12,7 +13,7 @@ use leat_logic::http::forwarded::scheme;
 use leat_logic::http::{self, BodyLength, Rejection, Request, Status};
 use leat_logic::time::Instant;
 
-use super::super::{Host, Stage, Worker};
+use super::super::{Host, Stage, Worker, programs};
 use super::gather::Gathered;
 use super::proxy::{Outcome, Passing, Stop};
 use super::{Handler, Kind, Run};
@@ -39,8 +40,9 @@ pub(in crate::worker) struct ProgramRun {
     pub(super) failed: Option<Status>,
     /// How a CGI program has ended.
     pub(super) ended: Option<Ended>,
-    /// When the program last said or took something, or leat last didn't wait for it.
+    /// When the program last said or took something, or leat last didn't wait for it, and how long leat had kept it from running by then.
     pub(super) heard_at: Instant,
+    pub(super) held_by_then: Duration,
 }
 
 /// How the program is spoken to.
@@ -98,6 +100,7 @@ impl ProgramRun {
             failed: None,
             ended: None,
             heard_at: now,
+            held_by_then: Duration::ZERO,
         })
     }
 
@@ -109,6 +112,21 @@ impl ProgramRun {
     /// Whether client and server speak something else than HTTP by now.
     pub(super) fn is_tunnel(&self) -> bool {
         matches!(self.talk, Talk::Tunnel { .. })
+    }
+
+    /// The program, if leat has started it.
+    fn program(&self) -> Option<Token> {
+        match self.talk {
+            Talk::Cgi { program, .. } => Some(program),
+            Talk::FastCgi { responder, .. } => self.handler.program_at(responder),
+            Talk::Waiting | Talk::Http { .. } | Talk::Tunnel { .. } => None,
+        }
+    }
+
+    /// Something has been heard of the program.
+    pub(super) fn note_heard<P: Programs>(&mut self, now: Instant, programs: &programs::Programs<P>) {
+        self.heard_at = now;
+        self.held_by_then = self.program().map_or(Duration::ZERO, |program| programs.held(program, now));
     }
 
     pub(super) fn stream(&self) -> Option<Token> {
@@ -163,11 +181,32 @@ impl<H: Host> Worker<H> {
 
     /// Finds a program for a request, or a place in the queue.
     pub(super) fn find_program(&mut self, token: Token, handler: &Rc<Handler>) -> Result<bool, Status> {
-        let is_found = self.find_free_program(token, handler)?;
-        if is_found || handler.pool().is_some_and(|pool| pool.wait(token)) {
-            return Ok(is_found);
+        if self.find_free_program(token, handler)? {
+            return Ok(true);
         }
-        Err(Status::SERVICE_UNAVAILABLE)
+        let now = self.now;
+        if !handler.pool().is_some_and(|pool| pool.wait(token)) {
+            self.count_place_refused(token, now);
+            return Err(Status::SERVICE_UNAVAILABLE);
+        }
+        let delay_max = self.queue_delay_max(token);
+        if let Some(run) = self.program_run(token) {
+            run.heard_at = now;
+        }
+        self.sweep_at = self.sweep_at.min(now.after(delay_max));
+        Ok(false)
+    }
+
+    /// How long a request may wait for a place: as long as for the server.
+    fn queue_delay_max(&self, token: Token) -> Duration {
+        Duration::from_nanos(self.admission.queue_delay_max_ns(self.connections[token].site as usize))
+    }
+
+    /// A request that has waited for a place since then gets none.
+    fn count_place_refused(&mut self, token: Token, since: Instant) {
+        let metrics = &self.sites[self.connections[token].site as usize].metrics;
+        metrics.count_delay(self.now.since(since));
+        metrics.stages[Stage::Serve as usize].refused.increment();
     }
 
     fn find_free_program(&mut self, token: Token, handler: &Rc<Handler>) -> Result<bool, Status> {
@@ -183,11 +222,12 @@ impl<H: Host> Worker<H> {
     pub(super) fn serve_waiting(&mut self, handler: &Rc<Handler>) {
         let Some(pool) = handler.pool() else { return };
         while let Some(token) = pool.next() {
-            if self.program_run(token).is_none() {
-                continue;
-            }
+            let Some(since) = self.program_run(token).map(|run| run.heard_at) else { continue };
             match self.find_free_program(token, handler) {
-                Ok(true) => {}
+                Ok(true) => {
+                    let site = self.connections[token].site as usize;
+                    self.sites[site].metrics.count_delay(self.now.since(since));
+                }
                 // It's still the first, and its time goes on.
                 Ok(false) => return pool.wait_on(token),
                 Err(status) => self.fail_run_later(token, status),
@@ -226,7 +266,10 @@ impl<H: Host> Worker<H> {
         let now = self.now;
         let Some(run) = self.program_run(token) else { return };
         run.talk = talk;
-        run.heard_at = now;
+        let program = run.program();
+        let held = program.map_or(Duration::ZERO, |program| self.programs.held(program, now));
+        let Some(run) = self.program_run(token) else { return };
+        (run.heard_at, run.held_by_then) = (now, held);
         if run.body == Body::Expected {
             // The program wants the content now.
             self.give_leave(token);
@@ -324,12 +367,16 @@ impl<H: Host> Worker<H> {
             && stream.is_some_and(|stream| !stream.is_connecting() && stream.is_flushed());
         if has_pieces || awaits_content || run.body == Body::Gathering {
             // The client's turn: its own limits hold.
-            run.heard_at = self.now;
+            run.note_heard(self.now, &self.programs);
         } else {
             connection.http.handle_transmit_progress(self.now);
         }
-        let timeout = run.handler.patience(is_connecting, run.is_tunnel());
-        let due = run.heard_at.after(timeout);
+        let patience = run.handler.patience(is_connecting, run.is_tunnel());
+        let delay_max = Duration::from_nanos(self.admission.queue_delay_max_ns(connection.site as usize));
+        let timeout = if matches!(run.talk, Talk::Waiting) { patience.min(delay_max) } else { patience };
+        // While leat keeps a program from running, as its site's quota or others' shares want it, it can say nothing.
+        let held = run.program().map_or(Duration::ZERO, |program| self.programs.held(program, self.now));
+        let due = run.heard_at.after(timeout).after(held.saturating_sub(run.held_by_then));
         if self.now < due || run.failed.is_some() {
             return due;
         }
@@ -340,6 +387,8 @@ impl<H: Host> Worker<H> {
             return Instant::NEVER;
         }
         if matches!(talk, Talk::Waiting) {
+            let since = run.heard_at;
+            self.count_place_refused(token, since);
             self.fail_run_later(token, Status::SERVICE_UNAVAILABLE);
             return Instant::NEVER;
         }

@@ -185,7 +185,7 @@ impl<H: Host> Worker<H> {
         let is_told = run.is_told();
         let Some(stream) = run.stream().and_then(|stream| self.streams.get(stream)) else { return Ok(Heard::More) };
         if !stream.bytes().is_empty() && !is_told {
-            run.heard_at = self.now;
+            run.note_heard(self.now, &self.programs);
         }
         let mut is_all = false;
         match &mut run.talk {
@@ -453,6 +453,8 @@ impl<H: Host> Worker<H> {
         let Some(exchange) = connection.exchange.as_mut() else { return Framing::Dropped };
         let version = Request::read_again(&exchange.head).map_or(Version::Http10, |request| request.version);
         let framing = match length {
+            // RFC 9110 section 15.3.6: nothing follows this one, and it says so.
+            _ if status == Status::RESET_CONTENT => Framing::Dropped,
             _ if exchange.method == Method::Head || status.has_no_content() => Framing::Dropped,
             Some(_) => Framing::Plain,
             None if version == Version::Http11 => Framing::Chunked,
@@ -464,6 +466,7 @@ impl<H: Host> Worker<H> {
         exchange.status = status.code();
         exchange.replied = self.now;
         let writer = HeadWriter::start(out, status, &self.date).persistence(persistence);
+        let length = if status == Status::RESET_CONTENT { Some(0) } else { length };
         if let Some(length) = length.filter(|_| !status.has_no_content()) {
             let _ = writer.content_length(length);
         }
@@ -549,7 +552,7 @@ impl<H: Host> Worker<H> {
                     }
                 }
             }
-            run.heard_at = self.now;
+            run.note_heard(self.now, &self.programs);
             connection.inbox.consume_kept(consumed, &mut self.rooms);
             if !is_all {
                 continue;

@@ -148,6 +148,11 @@ impl<H: Host> Worker<H> {
         if let Some(token) = handler.pool().and_then(|pool| pool.with_errors(|errors, _| errors.token)) {
             self.errors_readable(token);
         }
+        if let Some(pool) = handler.pool() {
+            pool.with_log(|log| {
+                log.end(self.second, |line| crate::log::warning(format_args!("{}: {line}", handler.name)));
+            });
+        }
         if !is_expected {
             match ended.signal {
                 Some(signal) => {
