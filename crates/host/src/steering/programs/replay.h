@@ -219,7 +219,7 @@ static __always_inline int translate_option(struct rewriting *rewriting, const s
 		rewriting->at = at + 1;
 		return 1;
 	}
-	if (kind == 0 || size < 2)
+	if (kind == 0 || size < 2 || at + size > TCP_OPTIONS_MAX)
 		return 0;
 	rewriting->at = at + size;
 	if (kind == 8 && size == 10) {
@@ -233,7 +233,8 @@ static __always_inline int translate_option(struct rewriting *rewriting, const s
 		rewriting->at = at + 2;
 		rewriting->edges = size / 4;
 	}
-	return at + size < TCP_OPTIONS_MAX;
+	/* It may be the last one, and have its edges still to come. */
+	return rewriting->edges || at + size < TCP_OPTIONS_MAX;
 }
 
 /* What a step of `bpf_loop` goes by. */
@@ -265,6 +266,7 @@ static __noinline __s64 translate_options(struct __sk_buff *skb, const struct pa
 		return -1;
 	__builtin_memcpy(rewriting->new, rewriting->old, sizeof(rewriting->new));
 	struct translation translation = { rewriting, replay, is_outward };
+	/* None takes less than a byte, nor does an edge. */
 	bpf_loop(TCP_OPTIONS_MAX, translate_next_option, &translation, 0);
 	if (bpf_skb_store_bytes(skb, at, rewriting->new, length, 0) < 0)
 		return -1;

@@ -27,11 +27,12 @@ fn number(frame: &[u8], at: usize) -> u32 {
     u32::from_be_bytes(frame[at..at + 4].try_into().unwrap())
 }
 
-/// What follows the timestamps, as an option has it, and its sum right.
+/// What follows the timestamps, if there are any, as an option has it, and its sum right.
 fn with_options(segment: &Segment, options: &[u8]) -> Vec<u8> {
     let mut frame = Segment { payload: options.to_vec(), ..segment.clone() }.frame();
     let tcp = tcp_at(&frame);
-    frame[tcp + 12] = ((32 + options.len() / 4 * 4) as u8 / 4) << 4;
+    let header = if segment.timestamp.is_some() { 32 } else { 20 };
+    frame[tcp + 12] = ((header + options.len() / 4 * 4) as u8 / 4) << 4;
     frame[tcp + 16..tcp + 18].fill(0);
     let sum = checksum(&[&pseudo_header(segment.from.ip(), segment.to.ip(), 6, frame.len() - tcp), &frame[tcp..]]);
     frame[tcp + 16..tcp + 18].copy_from_slice(&sum.to_be_bytes());
@@ -87,6 +88,20 @@ fn each_packet_is_translated_for_who_reads_it() {
             let edges = [36, 40, 44, 48].map(|at| number(&frame, at).wrapping_sub(sequence));
             assert_eq!((edges, number(&frame, 28)), ([10_000, 11_000, 12_000, 13_000], clock));
             assert_eq!(number(&frame, 32), 0x0101_0512);
+            // As many blocks as there is room for: up to the end of all options behind the timestamps, and one more without.
+            for (timestamp, blocks) in [(Some(77), 1), (Some(77), 2), (Some(77), 3), (None, 1), (None, 3), (None, 4)] {
+                let edges: Vec<u32> = (0..2 * blocks).map(|edge| 10_000 + edge * 1000).collect();
+                let option = [1, 1, 5, 2 + 8 * blocks as u8].into_iter();
+                let option: Vec<u8> = option.chain(edges.iter().flat_map(|edge| edge.to_be_bytes())).collect();
+                let frame = inward("node_ingress", &with_options(&Segment { timestamp, ..says.clone() }, &option));
+                let at = if timestamp.is_some() { 36 } else { 24 };
+                let told = |edge| number(&frame, at + 4 * edge).wrapping_sub(sequence);
+                assert_eq!((0..edges.len()).map(told).collect::<Vec<_>>(), edges, "{server}: {timestamp:?}");
+                assert!(timestamp.is_none() || number(&frame, 28) == clock);
+            }
+            // One that says that it's longer than there is room is left as it is.
+            let wrong = with_options(&says, &[1, 1, 5, 255, 0, 0, 0, 9]);
+            assert_eq!(number(&inward("node_ingress", &wrong), 36), 9);
             let bare = inward("node_ingress", &Segment { timestamp: None, ..says.clone() }.frame());
             assert_eq!((number(&bare, 8), &bare[tcp_at(&bare) + 20..]), (9000u32.wrapping_add(sequence), &b"GET"[..]));
 
