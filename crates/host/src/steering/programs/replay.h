@@ -297,19 +297,18 @@ static __noinline int translate(struct __sk_buff *skb, const struct packet *pack
 	if (!packet || !replay)
 		return 0;
 	__u32 l4 = packet->l4 & 127;
-	if (is_outward) {
+	if (is_outward)
 		sum = change_number(skb, l4 + 4, packet->tcp.seq, bpf_ntohl(packet->tcp.seq) - replay->sequence);
-		__be16 told = told_window(replay, packet->tcp.window);
-		if (told != packet->tcp.window) {
-			if (bpf_skb_store_bytes(skb, l4 + 14, &told, sizeof(told), 0) < 0)
-				return 0;
-			sum += (__u64)(__u16)~packet->tcp.window + told;
-		}
-	} else {
+	else
 		sum = change_number(skb, l4 + 8, packet->tcp.ack_seq, bpf_ntohl(packet->tcp.ack_seq) + replay->sequence);
-	}
 	if (sum < 0)
 		return 0;
+	__be16 told = is_outward ? told_window(replay, packet->tcp.window) : packet->tcp.window;
+	if (told != packet->tcp.window) {
+		if (bpf_skb_store_bytes(skb, l4 + 14, &told, sizeof(told), 0) < 0)
+			return 0;
+		sum += (__u64)(__u16)~packet->tcp.window + told;
+	}
 	/* Nearly all packets have nothing but the timestamps. */
 	if (packet->tcp.doff == 8 && bpf_skb_load_bytes(skb, l4 + sizeof(struct tcphdr), stamps, sizeof(stamps)) == 0 &&
 	    stamps[0] == bpf_htonl(TIMESTAMP_OPTION)) {
