@@ -245,7 +245,7 @@ struct reply {
 	__u8 is_muddled;   /* which request the reply is of isn't known */
 	__u8 is_given;     /* another server has the connection: nothing of it leaves any more */
 	__u8 is_whole;     /* the request: it ends as heads do */
-	__u8 tail[TAIL_BYTES]; /* the last bytes of what was said last */
+	__u8 tail[TAIL_BYTES]; /* the last bytes of the reply */
 	__u16 tail_bytes;
 	__u16 bytes;       /* of `head` */
 	__u8 head[REPLY_BYTES_MAX];
