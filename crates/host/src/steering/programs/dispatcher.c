@@ -48,7 +48,7 @@ struct {
 
 COUNTERS(dispatcher_counters, DISPATCHER_COUNTERS)
 
-/* Segments that are further than this from what is expected aren't believed: nobody who guesses may end a flow or move its numbers. */
+/* Segments that are further than this from what is expected aren't believed (`is_plausible`). */
 #define PLAUSIBLE_BYTES (1 << 22)
 
 static __always_inline __u64 total(__u32 which)
@@ -80,12 +80,24 @@ static __always_inline int drop(__u32 why)
 	return TC_ACT_SHOT;
 }
 
+static __always_inline int is_near(__s32 distance)
+{
+	return distance <= PLAUSIBLE_BYTES && distance >= -PLAUSIBLE_BYTES;
+}
+
+/* Whether a segment is its client's: nobody who guesses may end a flow or move its numbers. It goes on where that was, or, as after a loss, not far from there; then
+ * what it acknowledges isn't far from what has been either, as kernels want it as well (RFC 5961, section 5). A FIN behind what was lost may never be said again. */
+static __always_inline int is_plausible(const struct packet *packet, const struct flow *flow, __s32 ahead)
+{
+	return ahead == 0 || (packet->tcp.ack && is_near(ahead) && is_near(bpf_ntohl(packet->tcp.ack_seq) - flow->acknowledged));
+}
+
 static __always_inline void remember(struct __sk_buff *skb, const struct packet *packet, struct flow *flow)
 {
 	__u32 sequence = bpf_ntohl(packet->tcp.seq), acknowledged = bpf_ntohl(packet->tcp.ack_seq);
 	__s32 ahead = sequence - flow->client_next;
 	flow->seen_ns = bpf_ktime_get_coarse_ns();
-	if (ahead > PLAUSIBLE_BYTES || ahead < -PLAUSIBLE_BYTES)
+	if (!is_plausible(packet, flow, ahead))
 		return;
 	if (packet->tcp.rst) {
 		/* Only exactly the expected one ends a connection (RFC 5961, section 3); the node's kernel challenges the others. */
