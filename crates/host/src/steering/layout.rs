@@ -154,8 +154,9 @@ pub(super) struct RawBirth {
     pub(super) unused: u32,
 }
 
-/// `enum replay_ends`, both of them.
+/// `enum replay_ends`, the first two of them together.
 pub(super) const REPLAY_BOTH_END: u8 = 3;
+pub(super) const REPLAY_SETTLED: u8 = 4;
 
 /// `struct replay`.
 #[repr(C)]
@@ -168,7 +169,7 @@ pub(super) struct RawReplay {
     pub(super) ends: u8,
     pub(super) server_scale: u8,
     pub(super) told_scale: u8,
-    pub(super) unused: [u8; 4],
+    pub(super) server_end: u32,
 }
 
 /// `PLANTING_KIND`, `PLANTING_NUMBER`, and the bits of a planting's terms.

@@ -10,12 +10,12 @@ use leat_logic::time::Instant;
 use super::attach::Programs;
 use super::batch::{self, Place};
 use super::flows::FlowKey;
-use super::layout::{REPLAY_BOTH_END, RawKey, RawReplay};
+use super::layout::{REPLAY_BOTH_END, REPLAY_SETTLED, RawKey, RawReplay};
 use super::{Doing, Error, Result};
 use crate::connections;
 
 /// After both goodbyes, one whose acknowledgement was lost may come again. Where a dispatcher knows nothing of the server's, it keeps packets coming for
-/// as long after its client's.
+/// as long after its client's. Until the client has acknowledged the server's, there may be more of a reply to come than that: the kernel is asked then.
 const OVER: Duration = Duration::from_secs(15);
 /// Without a word from its client: then the kernel is asked whether there is such a connection.
 const SILENT: Duration = Duration::from_secs(60);
@@ -80,6 +80,11 @@ impl Replays {
     }
 
     #[cfg(test)]
+    pub(super) fn ends(&self, key: FlowKey) -> u8 {
+        self.entries.get(&key.raw(), 0).unwrap().ends
+    }
+
+    #[cfg(test)]
     pub(super) fn put(&mut self, key: FlowKey, raw: RawReplay) {
         self.entries.insert(key.raw(), raw, 0).unwrap();
     }
@@ -94,10 +99,11 @@ enum Look {
 
 fn look(replay: &RawReplay, now_ns: u64) -> Look {
     let quiet = Duration::from_nanos(now_ns.saturating_sub(replay.seen_ns));
-    let has_ended = replay.ends & REPLAY_BOTH_END == REPLAY_BOTH_END || replay.is_answered == 0;
-    match has_ended {
+    let is_over = replay.ends & REPLAY_SETTLED != 0 || replay.is_answered == 0;
+    let is_silent = replay.ends & REPLAY_BOTH_END == REPLAY_BOTH_END && quiet >= OVER || quiet >= SILENT;
+    match is_over {
         true if quiet >= OVER => Look::IsOver,
-        false if quiet >= SILENT => Look::IsSilent,
+        false if is_silent => Look::IsSilent,
         _ => Look::Lives,
     }
 }

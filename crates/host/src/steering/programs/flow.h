@@ -194,6 +194,7 @@ struct birth {
 enum replay_ends {
 	REPLAY_CLIENT_ENDS = 1,
 	REPLAY_SERVER_ENDS = 2,
+	REPLAY_SETTLED = 4, /* all that follows is repeated: both have ended, and the client has heard it, or one has reset the other */
 };
 
 /* A connection at a server whose kernel has had its handshake with the node's program: by how much it differs from what its client takes part in. */
@@ -205,7 +206,7 @@ struct replay {
 	__u8 ends;          /* who has said goodbye: `replay_ends` */
 	__u8 server_scale;  /* of the windows that the server tells */
 	__u8 told_scale;    /* and of those that its client is told */
-	__u8 unused[4];
+	__u32 server_end;   /* what its client acknowledges when it has heard the server's goodbye */
 };
 
 /* An option for experiments (RFC 6994): kind, length, and a number that says whose. */

@@ -9,6 +9,8 @@
 
 #define REPLAYS 1
 
+#define REPLAY_BOTH_END (REPLAY_CLIENT_ENDS | REPLAY_SERVER_ENDS)
+
 /* Live connections have theirs until they end: nothing is evicted. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -386,6 +388,26 @@ static __noinline int translate_error(struct __sk_buff *skb, const struct packet
 	       bpf_skb_store_bytes(skb, at + 4, &to, sizeof(to), 0) == 0;
 }
 
+/* Whether the kernel, which sees it next, takes a client's goodbye for one: who only guesses numbers ends nothing (RFC 5961, section 3). What there is no socket
+ * of by now can't be harmed. */
+static __noinline int is_believed(struct __sk_buff *skb, const struct packet *packet)
+{
+	if (!packet)
+		return 0;
+	struct bpf_sock *socket = look_up_socket(skb, packet);
+	if (!socket)
+		return 1;
+	int is_believed = 1;
+	const struct bpf_tcp_sock *tcp = socket->state == BPF_TCP_LISTEN ? NULL : bpf_tcp_sock(socket);
+	if (tcp) {
+		__u32 behind = tcp->rcv_nxt - bpf_ntohl(packet->tcp.seq);
+		/* A FIN may be heard again, or come with data of which some has come before. After what is lost it will be said again. */
+		is_believed = packet->tcp.rst ? behind == 0 : behind <= packet->payload + 1;
+	}
+	bpf_sk_release(socket);
+	return is_believed;
+}
+
 /* What a client says, or a router on the way to it. Returns 0 if nobody is to hear it; what isn't on a connection whose handshake has been replayed is left as it
  * is. */
 static __noinline int translate_inward(struct __sk_buff *skb, const struct packet *packet)
@@ -398,10 +420,10 @@ static __noinline int translate_inward(struct __sk_buff *skb, const struct packe
 	if (packet->kind == PACKET_ERROR)
 		return translate_error(skb, packet, replay);
 	replay->seen_ns = bpf_ktime_get_coarse_ns();
-	if (packet->tcp.fin)
-		replay->ends |= REPLAY_CLIENT_ENDS;
-	if (packet->tcp.rst)
-		replay->ends = REPLAY_CLIENT_ENDS | REPLAY_SERVER_ENDS;
+	if ((packet->tcp.fin || packet->tcp.rst) && is_believed(skb, packet))
+		replay->ends |= packet->tcp.rst ? REPLAY_SETTLED : REPLAY_CLIENT_ENDS;
+	if ((replay->ends & REPLAY_BOTH_END) == REPLAY_BOTH_END && packet->tcp.ack && bpf_ntohl(packet->tcp.ack_seq) == replay->server_end)
+		replay->ends |= REPLAY_SETTLED;
 	return translate(skb, packet, replay, 0);
 }
 
@@ -438,10 +460,13 @@ static __noinline int translate_outward(struct __sk_buff *skb)
 	}
 	if (!replay->is_answered)
 		return 1;
-	if (packet.tcp.fin)
+	if (packet.tcp.fin) {
+		replay->server_end = bpf_ntohl(packet.tcp.seq) - replay->sequence + packet.payload + 1;
 		replay->ends |= REPLAY_SERVER_ENDS;
-	if (packet.tcp.rst)
-		replay->ends = REPLAY_CLIENT_ENDS | REPLAY_SERVER_ENDS;
+	}
+	/* One without ACK says only that there was no connection, yet or any more. */
+	if (packet.tcp.rst && packet.tcp.ack)
+		replay->ends |= REPLAY_SETTLED;
 	return translate(skb, &packet, replay, 1);
 }
 

@@ -134,6 +134,88 @@ fn each_packet_is_translated_for_who_reads_it() {
     });
 }
 
+/// A goodbye counts for what the kernel takes it for: nobody ends a connection by numbers that are made up.
+#[test]
+fn only_goodbyes_that_the_kernel_believes_count() {
+    in_namespace("goodbyes", |path| {
+        shell("ip link set lo up");
+        let mut node = Node::load_for_replays(path, CookieKey::new(KEY)).unwrap();
+        for server in ["127.0.0.1:80", "[::1]:80"] {
+            let at = server.parse().unwrap();
+            let listener = TcpListener::bind(server).unwrap();
+            node.add_service(&Service { vip: at, own: None, marked: false, foreign: Some(at) }).unwrap();
+            let client = TcpStream::connect(server).unwrap();
+            let end = listener.accept().unwrap().0;
+            let port = client.local_addr().unwrap().to_string();
+            let next = expected(&end);
+            let mut ends_after = |before: u8, program, segment: &Segment| {
+                let key = if program == "node_ingress" {
+                    segment.key()
+                } else {
+                    FlowKey { client: segment.to, vip: segment.from }
+                };
+                let replays = node.replays.as_mut().unwrap();
+                let of_server = if before & 2 == 0 { 0 } else { 9501 };
+                let raw = RawReplay { sequence: 70, is_answered: 1, server_end: of_server, ..RawReplay::default() };
+                replays.put(key, RawReplay { ends: before, ..raw });
+                pass(&mut node, program, &segment.frame());
+                node.replays.as_ref().unwrap().ends(key)
+            };
+            let says = |flags, sequence: u32, bytes, acknowledged| {
+                let payload = vec![1; bytes];
+                Segment { acknowledged, payload, ..Segment::new(&port, server, flags, sequence) }
+            };
+            for (flags, ahead, bytes, expected) in [
+                (RST, 0, 0, 4),
+                (RST | ACK, 0, 0, 4),
+                (RST, 1, 0, 0),
+                (RST, u32::MAX, 0, 0),
+                (RST, 0x1234_5678, 0, 0),
+                (FIN | ACK, 0, 0, 1),
+                (FIN | ACK, 0, 100, 1),
+                // Some of it has come before, or all, or none of what is in front of it.
+                (FIN | ACK, u32::MAX - 49, 100, 1),
+                (FIN | ACK, u32::MAX, 0, 1),
+                (FIN | ACK, 1, 100, 0),
+                (FIN | ACK, u32::MAX - 1, 0, 0),
+                (FIN | ACK, 0x1234_5678, 100, 0),
+            ] {
+                let segment = says(flags, next.wrapping_add(ahead), bytes, 9000);
+                assert_eq!(ends_after(0, "node_ingress", &segment), expected, "{server}: {flags}, {ahead}, {bytes}");
+            }
+            // It's settled when the client has heard the server's end, whoever was first.
+            for (before, flags, acknowledged, expected) in [
+                (3, ACK, 9500, 3),
+                (3, ACK, 9501, 7),
+                (1, ACK, 9501, 1),
+                (2, ACK, 9501, 2),
+                (2, FIN | ACK, 9500, 3),
+                (2, FIN | ACK, 9501, 7),
+            ] {
+                let segment = says(flags, next, 0, acknowledged);
+                assert_eq!(ends_after(before, "node_ingress", &segment), expected, "{server}: {before}, {flags}");
+            }
+            // A reset without ACK says only that there was no connection, perhaps not yet.
+            for (flags, expected) in [(FIN | ACK, 2), (RST | ACK, 4)] {
+                let segment = Segment { payload: vec![1; 9], ..Segment::new(server, &port, flags, 9000) };
+                assert_eq!(ends_after(0, "node_egress", &segment), expected, "{server}: {flags}");
+            }
+        }
+    });
+}
+
+/// The sequence number that a connection's client is to use next.
+fn expected(end: &TcpStream) -> u32 {
+    const RECEIVE_QUEUE: i32 = 1;
+    let (end, tcp) = (end.as_raw_fd(), libc::IPPROTO_TCP);
+    crate::socket::set_option(end, tcp, libc::TCP_REPAIR, 1).unwrap();
+    crate::socket::set_option(end, tcp, libc::TCP_REPAIR_QUEUE, RECEIVE_QUEUE).unwrap();
+    let next = crate::socket::option(end, tcp, libc::TCP_QUEUE_SEQ).unwrap();
+    // Without asking the client for anything.
+    crate::socket::set_option(end, tcp, libc::TCP_REPAIR, -1).unwrap();
+    next.cast_unsigned()
+}
+
 /// A client whose packets this test writes, in front of a server of this namespace's.
 struct Client {
     tap: Tap,
@@ -297,15 +379,19 @@ fn what_was_replayed_is_forgotten_when_it_is_over() {
         for (key, seconds, ends, is_answered, kept) in [
             (key, 3600, 0, 1, true),
             (key, 3600, 1, 1, true),
-            (key, 14, 3, 1, true),
-            (key, 16, 3, 1, false),
+            (key, 16, 3, 1, true),
+            (gone, 14, 3, 1, true),
+            (gone, 16, 3, 1, false),
+            (key, 14, 4, 1, true),
+            (key, 16, 4, 1, false),
+            (key, 16, 7, 1, false),
             (key, 16, 0, 0, false),
             (gone, 59, 0, 1, true),
             (gone, 61, 0, 1, false),
         ] {
             assert_eq!(is_kept(key, seconds, ends, is_answered), kept, "{seconds} s, {ends}, {is_answered}");
             if kept {
-                assert!(!is_kept(key, 16, 3, 1));
+                assert!(!is_kept(key, 16, 4, 1));
             }
         }
         for end in [server, client] {
