@@ -317,9 +317,9 @@ impl Dispatcher {
             .doing(|| "copying a descriptor".to_owned())
     }
 
-    /// Takes in packets that wait.
-    pub fn receive(&self, now: Instant) {
-        lock(&self.held).receive(&self.flows, now);
+    /// Takes in packets that wait. Returns whether there may be more: who is told only of what comes has to ask again.
+    pub fn receive(&self, now: Instant) -> bool {
+        lock(&self.held).receive(&self.flows, now)
     }
 
     /// Sends the packets of a flow that have waited to where its entry says; to this server itself, if it has none.

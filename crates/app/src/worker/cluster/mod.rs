@@ -120,6 +120,8 @@ pub(super) struct Cluster<F> {
     look_at: Instant,
     /// By which packets come that wait. The reactor polls them.
     taps: Vec<OwnedFd>,
+    /// When more of what has come there is taken in.
+    receive_at: Instant,
     /// Another process is about to have this home.
     resignation: Option<Resignation>,
     key: LinkKey,
@@ -322,6 +324,7 @@ impl<H: Host> Worker<H> {
             told: told::Told::default(),
             look_at: Instant::NEVER,
             taps,
+            receive_at: Instant::NEVER,
             resignation: None,
             key,
             own,
@@ -389,7 +392,8 @@ impl<H: Host> Worker<H> {
             Part::Front(front) => front.poll_timeout(),
         };
         let resignation = cluster.resignation.as_ref().map_or(Instant::NEVER, Resignation::poll_timeout);
-        part.min(cluster.links.poll_timeout()).min(cluster.look_at).min(resignation).min(self.spread_timeout())
+        let own = cluster.look_at.min(cluster.receive_at);
+        part.min(cluster.links.poll_timeout()).min(own).min(resignation).min(self.spread_timeout())
     }
 
     /// Does what is due.
@@ -400,6 +404,9 @@ impl<H: Host> Worker<H> {
         self.queue_turns();
         self.tell_of_rests();
         let now = self.now;
+        if self.cluster.as_ref().is_some_and(|cluster| now >= cluster.receive_at) {
+            self.receive_held_packets();
+        }
         let Some(cluster) = &mut self.cluster else { return };
         if now >= cluster.look_at {
             cluster.look_at = Instant::NEVER;
