@@ -416,6 +416,21 @@ static __always_inline int leave_or_begin(struct __sk_buff *skb, const struct pa
 	return packet->kind == PACKET_TCP ? begin(skb, packet, key) : TC_ACT_UNSPEC;
 }
 
+/* A packet of a flow goes to its holder. By itself, as the stack over all calls has 512 bytes, which is counted in pieces of 32. */
+static __noinline int send_on(struct __sk_buff *skb, const struct packet *packet, struct flow *flow)
+{
+	if (!packet || !flow)
+		return TC_ACT_SHOT;
+	if (packet->kind == PACKET_TCP) {
+		/* A SYN on a flow that lives is for the node's kernel to challenge (RFC 5961, section 4). */
+		if (!packet->tcp.syn)
+			remember(skb, packet, flow);
+		if (packet->payload && !(flow->flags & FLOW_FOREIGN))
+			keep_request(skb, packet);
+	}
+	return send_to_node(skb, packet, flow);
+}
+
 /* What becomes of a packet. */
 static __always_inline int steer(struct __sk_buff *skb, const struct packet *packet, const struct flow_key *key)
 {
@@ -444,14 +459,7 @@ static __always_inline int steer(struct __sk_buff *skb, const struct packet *pac
 		return shows_holder(packet, flow) ? send_to_node(skb, packet, flow) : hold(skb);
 	if (BEGINS && flow->flags & FLOW_WATCHED && packet->kind == PACKET_TCP && !packet->tcp.syn)
 		return IS_TO_BE_LOOKED_AT;
-	if (packet->kind == PACKET_TCP) {
-		/* A SYN on a flow that lives is for the node's kernel to challenge (RFC 5961, section 4). */
-		if (!packet->tcp.syn)
-			remember(skb, packet, flow);
-		if (packet->payload && !(flow->flags & FLOW_FOREIGN))
-			keep_request(skb, packet);
-	}
-	return send_to_node(skb, packet, flow);
+	return send_on(skb, packet, flow);
 }
 
 /* A packet of a connection that is watched goes to its holder, or waits until leat has said where it belongs. */
