@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use aya::Pod;
 
 /// Changes whenever a layout does: programs of another version must not find these maps.
-pub(super) const VERSION: &str = "12";
+pub(super) const VERSION: &str = "13";
 
 pub(super) const FLOW_HELD: u8 = 1;
 pub(super) const FLOW_NODE_CLOSED: u8 = 2;
@@ -56,6 +56,40 @@ pub(super) const SPREAD_REFUSES: u16 = 2;
 pub const NO_LEASE: u64 = u64::MAX;
 
 pub(super) const CLOSING_MARK: u32 = 0x6c65_6174;
+
+/// `enum dispatcher_counter`.
+pub(super) mod dispatcher_counter {
+    pub(in super::super) const STEERED: u32 = 0;
+    pub(in super::super) const HELD: u32 = 1;
+    pub(in super::super) const LOST: u32 = 2;
+    pub(in super::super) const REPLACED: u32 = 3;
+    pub(in super::super) const ERRORS: u32 = 4;
+    pub(in super::super) const RESETS: u32 = 5;
+    pub(in super::super) const ANSWERED: u32 = 6;
+    pub(in super::super) const AWAITED: u32 = 7;
+    pub(in super::super) const STALE: u32 = 8;
+    pub(in super::super) const ADMITTED: u32 = 9;
+    pub(in super::super) const ASKED: u32 = 10;
+    pub(in super::super) const CROWDED: u32 = 11;
+}
+
+/// `enum node_counter`.
+pub(super) mod node_counter {
+    pub(in super::super) const RECEIVED: u32 = 0;
+    pub(in super::super) const STRAY: u32 = 1;
+    pub(in super::super) const RESTORED: u32 = 2;
+    pub(in super::super) const RESETS: u32 = 3;
+    pub(in super::super) const GOODBYES: u32 = 4;
+    pub(in super::super) const FENCED: u32 = 5;
+    pub(in super::super) const BORN: u32 = 6;
+    pub(in super::super) const REPEATED: u32 = 7;
+    pub(in super::super) const FORGED: u32 = 8;
+    pub(in super::super) const UNHEARD: u32 = 9;
+    pub(in super::super) const GIVEN: u32 = 10;
+    pub(in super::super) const PLANTED: u32 = 11;
+    pub(in super::super) const REPLAYED: u32 = 12;
+    pub(in super::super) const CROWDED: u32 = 13;
+}
 
 /// `struct flow_key`.
 #[repr(C)]

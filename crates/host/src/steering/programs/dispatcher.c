@@ -262,8 +262,11 @@ static __always_inline int admit(struct __sk_buff *skb, const struct packet *pac
 		return TC_ACT_UNSPEC;
 	if (kind == SOCKET_OVER)
 		return end_time_wait(skb, packet, NULL);
-	if (give_to_listener(skb, packet, handshake, NULL))
+	int given = give_to_listener(skb, packet, handshake, NULL);
+	if (given > 0)
 		count(ADMITTED);
+	else if (given == NO_ROOM)
+		count(CROWDED);
 	return TC_ACT_UNSPEC;
 }
 

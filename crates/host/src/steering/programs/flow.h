@@ -316,6 +316,7 @@ enum dispatcher_counter {
 	STALE,         /* cookies that are too old */
 	ADMITTED,      /* connections given to this host's own listener */
 	ASKED,         /* next requests that leat is to look at */
+	CROWDED,       /* connections whose handshake would have been replayed, had there been room for another: refused */
 	DISPATCHER_COUNTERS
 };
 
@@ -333,6 +334,7 @@ enum node_counter {
 	GIVEN,         /* packets of a connection that another server has been given: dropped */
 	PLANTED,       /* connections that began here, and had begun elsewhere */
 	REPLAYED,      /* handshakes that the kernel has had with the program, in a client's place */
+	NODE_CROWDED,  /* the same that would have been, had there been room for another: refused */
 	NODE_COUNTERS
 };
 

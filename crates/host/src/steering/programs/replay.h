@@ -160,7 +160,8 @@ static __noinline void assign_by_cookie(struct __sk_buff *skb, const struct serv
 		assign(skb, &packet, service);
 }
 
-/* Makes a SYN of a client's first packet, for the listener of `service`; the packet itself follows when the kernel has answered that. Returns whether it's so. */
+/* Makes a SYN of a client's first packet, for the listener of `service`; the packet itself follows when the kernel has answered that. Returns whether it's so,
+ * or `NO_ROOM`. */
 static __noinline int give_to_listener(struct __sk_buff *skb, const struct packet *packet, const struct handshake *handshake,
 				       const struct service *service)
 {
@@ -175,7 +176,7 @@ static __noinline int give_to_listener(struct __sk_buff *skb, const struct packe
 	replay->clock = handshake->options.echo;
 	replay->told_scale = handshake->options.window_scale <= WINDOW_SCALE_MAX ? handshake->scale : 0;
 	if (bpf_map_update_elem(&replays, &rewriting->key, replay, BPF_ANY) != 0)
-		return 0;
+		return NO_ROOM;
 	/* A server that doesn't listen is found out before anything is changed. */
 	if (!assign(skb, packet, service) || !go_round(skb, 0)) {
 		bpf_map_delete_elem(&replays, &rewriting->key);

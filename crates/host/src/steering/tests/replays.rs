@@ -351,11 +351,40 @@ fn a_server_goes_on_with_what_its_client_has_begun_elsewhere() {
                 assert_eq!((last.0, last.2), (9006, ACK), "{vip}");
             }
             let now = crate::clock::now();
-            assert_eq!(node.sweep(now).unwrap(), 1, "the client may not have heard it");
-            assert_eq!(node.sweep(now.after(Duration::from_secs(16))).unwrap(), 0);
+            assert_eq!(node.sweep(None, now).unwrap(), (1, None), "the client may not have heard it");
+            assert_eq!(node.sweep(None, now.after(Duration::from_secs(3))).unwrap(), (0, None));
         }
         let counters = node.counters().unwrap();
         assert_eq!((counters.planted, counters.unheard, counters.replayed), (4, 4, 4));
+    });
+}
+
+/// Where all entries are taken, what begins is refused, and counted for what it is.
+#[test]
+fn what_there_is_no_room_for_is_refused() {
+    in_namespace("crowded", |path| {
+        let key = CookieKey::new(KEY);
+        let mut node = Node::load_with_room(path, key, Some(1)).unwrap();
+        let foreign = Some("127.0.0.1:8080".parse().unwrap());
+        node.add_service(&Service { vip: VIP4.parse().unwrap(), own: None, marked: false, foreign }).unwrap();
+        let seen_ns = crate::clock::now().ns;
+        let over = RawReplay { seen_ns, is_answered: 1, ends: 4, ..RawReplay::default() };
+        node.replays.as_mut().unwrap().put(Segment::new("192.0.2.9:9", VIP4, ACK, 0).key(), over);
+        for (port, crowded, unheard) in [(1001, 1, 0), (1002, 2, 0), (1003, 2, 1)] {
+            if unheard > 0 {
+                let later = crate::clock::now().after(Duration::from_secs(3));
+                assert_eq!(node.sweep(None, later).unwrap(), (0, None));
+            }
+            let of = Segment::new(&format!("192.0.2.9:{port}"), VIP4, ACK, 5000);
+            let options = Options { mss: 1440, window_scale: None, sack: true };
+            let (sequence, acknowledged, window, stamps) = (5000, 9000, 100, Some((1, 2)));
+            let ethernet = *of.frame().first_chunk().unwrap();
+            let planting = Planting { key: of.key(), sequence, acknowledged, window, stamps, options, ethernet };
+            let frames = planting.frames(b"GET", key, false, crate::clock::now());
+            let (verdict, _) = run_program(&mut node.programs, "node_ingress", &frames[0][tap::OFFLOADS..]);
+            let counters = node.counters().unwrap();
+            assert_eq!((verdict, counters.crowded, counters.unheard), (PASS, crowded, unheard), "{port}");
+        }
     });
 }
 
@@ -374,7 +403,7 @@ fn what_was_replayed_is_forgotten_when_it_is_over() {
         let mut is_kept = |key, seconds, ends, is_answered: u8| {
             let now = crate::clock::now();
             replays.put(key, RawReplay { seen_ns: now.ns, ends, is_answered, ..RawReplay::default() });
-            replays.sweep(now.after(Duration::from_secs(seconds))).unwrap() == 1
+            replays.sweep(None, now.after(Duration::from_secs(seconds))).unwrap().0 == 1
         };
         for (key, seconds, ends, is_answered, kept) in [
             (key, 3600, 0, 1, true),
@@ -382,16 +411,17 @@ fn what_was_replayed_is_forgotten_when_it_is_over() {
             (key, 16, 3, 1, true),
             (gone, 14, 3, 1, true),
             (gone, 16, 3, 1, false),
-            (key, 14, 4, 1, true),
-            (key, 16, 4, 1, false),
-            (key, 16, 7, 1, false),
-            (key, 16, 0, 0, false),
+            (key, 1, 4, 1, true),
+            (key, 3, 4, 1, false),
+            (key, 3, 7, 1, false),
+            (key, 1, 0, 0, true),
+            (key, 3, 0, 0, false),
             (gone, 59, 0, 1, true),
             (gone, 61, 0, 1, false),
         ] {
             assert_eq!(is_kept(key, seconds, ends, is_answered), kept, "{seconds} s, {ends}, {is_answered}");
             if kept {
-                assert!(!is_kept(key, 16, 4, 1));
+                assert!(!is_kept(key, 3, 4, 1));
             }
         }
         for end in [server, client] {
@@ -399,16 +429,28 @@ fn what_was_replayed_is_forgotten_when_it_is_over() {
         }
         assert!(!is_kept(key, 61, 0, 1), "its kernel has it no more");
 
-        // The kernel is asked for so many at a time, and those that live are passed over.
+        // One call looks at some, and asks the kernel for few of those; those that live don't keep others from being asked for.
         let server = TcpStream::connect("127.0.0.1:80").unwrap();
         let lives = FlowKey { client: server.local_addr().unwrap(), vip: server.peer_addr().unwrap() };
         let seen_ns = crate::clock::now().ns;
         let silent = RawReplay { seen_ns, is_answered: 1, ..RawReplay::default() };
         replays.put(lives, silent);
-        (1..=600)
-            .for_each(|port| replays.put(FlowKey { client: SocketAddr::new(gone.client.ip(), port), ..gone }, silent));
-        let mut sweep = || replays.sweep(crate::clock::now().after(Duration::from_secs(61))).unwrap();
-        let left: Vec<usize> = (0..5).map(|_| sweep()).collect();
-        assert!(left[0] >= 601 - 256 && left[1] >= 601 - 2 * 256 && left[4] == 1, "{left:?}");
+        let ports = 1..=3000;
+        ports.for_each(|port| replays.put(FlowKey { client: SocketAddr::new(gone.client.ip(), port), ..gone }, silent));
+        let (mut entries, mut calls) = (3001, 0);
+        while entries > 1 {
+            let (mut place, mut left) = (None, 0);
+            loop {
+                let now = crate::clock::now().after(Duration::from_secs(61));
+                let (some, next) = replays.sweep(place, now).unwrap();
+                (place, left, calls) = (next, left + some, calls + 1);
+                assert!(some <= 1024);
+                if next.is_none() {
+                    break;
+                }
+            }
+            assert!(left < entries && left + 64 * calls >= 3001, "{left} of {entries} after {calls}");
+            entries = left;
+        }
     });
 }
