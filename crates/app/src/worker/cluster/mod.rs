@@ -197,7 +197,7 @@ impl Part {
             Part::Home(home) => {
                 let counters = home.flows.counters();
                 count(&metrics.flows, home.flows.flow_count());
-                metrics.flow_entries.set(home.sweep.entries);
+                home.sweep.count(metrics);
                 metrics.handoffs.set(counters.taken);
                 metrics.births.set(counters.born + home.entrusted);
                 metrics.handoffs_refused.set(counters.refused);
@@ -221,7 +221,7 @@ impl Part {
             Part::Peer(peer) => {
                 let counters = peer.flows.counters();
                 count(&metrics.flows, peer.flows.flow_count());
-                metrics.flow_entries.set(peer.sweep.entries);
+                peer.sweep.count(metrics);
                 metrics.handoffs.set(counters.taken);
                 metrics.handoffs_refused.set(counters.refused);
                 metrics.flows_cut.set(counters.lost);
@@ -423,6 +423,7 @@ impl<H: Host> Worker<H> {
                 node.report(u32::try_from(self.connections.len()).unwrap_or(u32::MAX), requests, now);
                 node.handle_timeout(now);
                 node.tell(now);
+                node.count_packets(&self.metrics, now);
             }
             Part::Peer(peer) => {
                 peer.handle_timeout(&workers, requests, now);

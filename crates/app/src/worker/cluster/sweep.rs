@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use leat_host::steering::{self, Place};
+use leat_host::steering::{self, DispatcherCounters, Place};
 use leat_logic::time::Instant;
 
 use super::shared::FLOWS_MAX;
+use crate::metrics::WorkerMetrics;
 
 /// Entries are looked through for what is over, so many at a time.
 const SWEEP_COUNT: u32 = 4096;
@@ -24,7 +25,9 @@ pub(super) struct Sweep {
     flows: Round,
     replays: Round,
     /// Entries that there were when all had been looked through.
-    pub(super) entries: u64,
+    entries: u64,
+    /// What the programs had counted then.
+    counters: DispatcherCounters,
 }
 
 /// How far it has come in one of the maps.
@@ -52,7 +55,13 @@ impl Sweep {
     pub(super) fn new(is_first: bool, now: Instant) -> Sweep {
         let at = if is_first { now.after(SWEEP_PAUSE) } else { Instant::NEVER };
         let round = || Round { at, place: None, seen: 0 };
-        Sweep { at, flows: round(), replays: round(), entries: 0 }
+        Sweep { at, flows: round(), replays: round(), entries: 0, counters: DispatcherCounters::default() }
+    }
+
+    /// Says what was found.
+    pub(super) fn count(&self, metrics: &WorkerMetrics) {
+        metrics.flow_entries.set(self.entries);
+        metrics.dispatcher_counts.iter().zip(self.counters.values()).for_each(|(number, count)| number.set(count));
     }
 
     /// Goes on, if it's time.
@@ -61,7 +70,11 @@ impl Sweep {
             self.flows.at = now.after(SWEEP_PAUSE);
             match steering.flows().sweep(self.flows.place, SWEEP_COUNT, now) {
                 Ok((left, place)) => {
-                    self.entries = self.flows.go_on(left, place, now).unwrap_or(self.entries);
+                    if let Some(entries) = self.flows.go_on(left, place, now) {
+                        self.entries = entries;
+                        // What can't be read now can be later.
+                        self.counters = steering.counters().unwrap_or(self.counters);
+                    }
                 }
                 Err(error) => crate::log::warning(format_args!("entries of flows can't be looked through: {error}")),
             }
