@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use leat_host::steering::{DispatcherCounters, NodeCounters};
 use leat_logic::admission::{Denial, Resource};
 use leat_logic::http::RejectReason;
 
@@ -245,6 +246,10 @@ pub struct WorkerMetrics {
     pub turn_ns: Number,
     /// Connections that others have taken, by the time from their freeze to that word; the last is those above all bounds.
     pub handoff_times: [Number; HANDOFF_BOUNDS_US.len() + 1],
+    /// What the steering programs have counted at a dispatcher, and at a node. It's the same whichever worker reads it.
+    pub dispatcher_counts: [Number; DispatcherCounters::NAMES.len()],
+    /// See above.
+    pub node_counts: [Number; NodeCounters::NAMES.len()],
     /// The sum of those times.
     pub handoff_time_us: Number,
     /// Waits for several requests instead of the first.
@@ -328,6 +333,8 @@ impl WorkerMetrics {
             turns: Default::default(),
             turn_ns: Number::default(),
             handoff_times: Default::default(),
+            dispatcher_counts: Default::default(),
+            node_counts: Default::default(),
             handoff_time_us: Number::default(),
             gathers: Number::default(),
             knocks_dropped: Number::default(),

@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
+use leat_host::steering::{DispatcherCounters, NodeCounters};
 use leat_logic::admission::{Denial, Resource};
 use leat_logic::http::RejectReason;
 
@@ -43,6 +44,8 @@ impl ServerMetrics {
             page.family(family);
             page.line("", &[], workers.iter().map(|worker| read(worker).get()).sum());
         }
+        page.family(&STEERING);
+        render_steering(&mut page, &workers);
         page.family(&REJECTIONS);
         for (index, reason) in RejectReason::ALL.iter().enumerate() {
             let count: u64 = workers.iter().map(|worker| worker.rejections[index].get()).sum();
@@ -237,6 +240,15 @@ const HANDOFF_SECONDS: Family = Family {
     labels: "worker",
     help: "Time for which a connection is nobody's: from when it's frozen here to when the word has come that another server has it. Connections that begin at nodes aren't among them.",
 };
+const STEERING: Family = Family {
+    name: "leat_steering_total",
+    kind: "counter",
+    labels: "program, what",
+    help: "What the programs in the kernel have counted since their maps were made, by whichever process, at a `dispatcher` and at a `node`. Packets mostly: `steered` to a node, \
+           `received` by a connection, `held` until it's known where they go, `lost`, `stray`, `forged`, `repeated`, `fenced` (without a lease), `given` (their connection is another's); \
+           connections that began (`born`, `planted`, `replayed`, `admitted`) or couldn't (`unheard`: the server doesn't listen, `crowded`: there's no room for more \
+           that are translated).",
+};
 const REJECTIONS: Family = Family {
     name: "leat_rejections_total",
     kind: "counter",
@@ -424,6 +436,7 @@ fn families() -> Vec<&'static Family> {
     all.extend(upstream::FAMILIES.iter().chain(port::FAMILIES).map(|(family, _)| *family));
     all.extend([&COST_MODEL_ERROR, &TURN_SECONDS, &HANDOFF_SECONDS]);
     all.extend([
+        &STEERING,
         &REJECTIONS,
         &REQUESTS,
         &BODY_BYTES,
@@ -454,6 +467,20 @@ pub fn reference() -> String {
         text.push_str(&format!("| `{}` | {} | {} | {} |\n", family.name, family.kind, family.labels, family.help));
     }
     text
+}
+
+/// Workers may have read the kernel's numbers at different times.
+fn render_steering(page: &mut Page, workers: &[Arc<WorkerMetrics>]) {
+    let mut render = |program, names: &[&str], read: &dyn Fn(&WorkerMetrics) -> &[Number]| {
+        for (index, what) in names.iter().enumerate() {
+            let count = workers.iter().map(|worker| read(worker)[index].get()).max().unwrap_or(0);
+            if count > 0 {
+                page.line("", &[("program", program), ("what", what)], count);
+            }
+        }
+    };
+    render("dispatcher", &DispatcherCounters::NAMES, &|worker| &worker.dispatcher_counts);
+    render("node", &NodeCounters::NAMES, &|worker| &worker.node_counts);
 }
 
 /// Prometheus's text exposition format, version 0.0.4.

@@ -197,6 +197,13 @@ pub(super) fn nginx_answers(name: &str, of_node: &str) {
     let is_clients = |client: &str| client == "198.18.0.1" || client.starts_with("2001:2:");
     if born > 0 {
         assert_eq!(born, 2 * turns + 1);
+        let tells = |host: &str, program: &str, what: &str| {
+            let page = lab.well(&["exec", host, "curl", "-s", "http://127.0.0.1:9180/metrics"]);
+            page.contains(&format!("leat_steering_total{{program=\"{program}\",what=\"{what}\"}} "))
+        };
+        within("it's told what the programs have counted", || {
+            tells("dispatcher", "dispatcher", "steered") && ["n1", "n2"].iter().all(|node| tells(node, "node", "born"))
+        });
         assert!(seen.iter().flatten().all(|(client, _, _)| is_clients(client)), "{seen:?}");
     }
 

@@ -17,12 +17,12 @@ use super::flows::{Flow, FlowKey, Flows, Heard, Totals};
 use super::held::{self, Held};
 use super::kept::{KeptRequests, Said};
 use super::layout::{
-    HEIRS, NODE_NEIGHBOUR, NODE_PEER, NODE_ROUTED, RawHeir, RawNode, RawServiceKey, raw_ip, raw_ipv4, raw_ipv6,
-    raw_port,
+    HEIRS, NODE_NEIGHBOUR, NODE_PEER, NODE_ROUTED, RawHeir, RawNode, RawServiceKey, dispatcher_counter, raw_ip,
+    raw_ipv4, raw_ipv6, raw_port,
 };
 use super::replays::Replays;
 use super::transplant::Next;
-use super::{Doing, Result, change, interface_index};
+use super::{Doing, Place, Result, change, interface_index};
 
 pub(super) static OBJECT: &[u8] = aya::include_bytes_aligned!("programs/dispatcher.o");
 static BORN_OBJECT: &[u8] = aya::include_bytes_aligned!("programs/dispatcher_born.o");
@@ -74,6 +74,36 @@ pub struct DispatcherCounters {
     pub admitted: u64,
     /// Packets of watched connections that waited for this server's word.
     pub asked: u64,
+    /// Connections to be replayed to this host's own listener for which there was no room: refused.
+    pub crowded: u64,
+}
+
+impl DispatcherCounters {
+    /// What they're called, in the order of [`DispatcherCounters::values`].
+    pub const NAMES: [&str; 12] = [
+        "steered", "held", "lost", "replaced", "errors", "resets", "answered", "awaited", "stale", "admitted", "asked",
+        "crowded",
+    ];
+
+    /// All of them.
+    #[must_use]
+    pub fn values(&self) -> [u64; Self::NAMES.len()] {
+        let &DispatcherCounters {
+            steered,
+            held,
+            lost,
+            replaced,
+            errors,
+            resets,
+            answered,
+            awaited,
+            stale,
+            admitted,
+            asked,
+            crowded,
+        } = self;
+        [steered, held, lost, replaced, errors, resets, answered, awaited, stale, admitted, asked, crowded]
+    }
 }
 
 /// A connection that another server has been given, as long as its client hasn't heard from that.
@@ -317,9 +347,9 @@ impl Dispatcher {
             .doing(|| "copying a descriptor".to_owned())
     }
 
-    /// Takes in packets that wait.
-    pub fn receive(&self, now: Instant) {
-        lock(&self.held).receive(&self.flows, now);
+    /// Takes in packets that wait. Returns whether there may be more: who is told only of what comes has to ask again.
+    pub fn receive(&self, now: Instant) -> bool {
+        lock(&self.held).receive(&self.flows, now)
     }
 
     /// Sends the packets of a flow that have waited to where its entry says; to this server itself, if it has none.
@@ -384,12 +414,13 @@ impl Dispatcher {
         self.replays.is_none()
     }
 
-    /// Forgets connections that have ended, of those whose handshakes were replayed. `now`: by the monotonic clock. Returns how many are left.
+    /// Forgets connections that have ended, of those whose handshakes were replayed: some are looked at, from where the last call stopped. `now`: by the monotonic
+    /// clock. Returns how many are left of these, and where to go on, nowhere when all have been seen.
     ///
     /// # Errors
     /// What the kernel says.
-    pub fn sweep_replays(&self, now: Instant) -> Result<usize> {
-        self.replays.as_ref().map_or(Ok(0), |replays| lock(replays).sweep(now))
+    pub fn sweep_replays(&self, from: Option<Place>, now: Instant) -> Result<(u64, Option<Place>)> {
+        self.replays.as_ref().map_or(Ok((0, None)), |replays| lock(replays).sweep(from, now))
     }
 
     /// A flow whose request has come and that no server has yet: [`Flows::bear`] or [`Flows::admit`] is to be said, then
@@ -540,17 +571,18 @@ impl Dispatcher {
     pub fn counters(&self) -> Result<DispatcherCounters> {
         let count = |which| super::sum(&self.counters, which);
         Ok(DispatcherCounters {
-            steered: count(0)?,
-            held: count(1)?,
-            lost: count(2)?,
-            replaced: count(3)?,
-            errors: count(4)?,
-            resets: count(5)?,
-            answered: count(6)?,
-            awaited: count(7)?,
-            stale: count(8)?,
-            admitted: count(9)?,
-            asked: count(10)?,
+            steered: count(dispatcher_counter::STEERED)?,
+            held: count(dispatcher_counter::HELD)?,
+            lost: count(dispatcher_counter::LOST)?,
+            replaced: count(dispatcher_counter::REPLACED)?,
+            errors: count(dispatcher_counter::ERRORS)?,
+            resets: count(dispatcher_counter::RESETS)?,
+            answered: count(dispatcher_counter::ANSWERED)?,
+            awaited: count(dispatcher_counter::AWAITED)?,
+            stale: count(dispatcher_counter::STALE)?,
+            admitted: count(dispatcher_counter::ADMITTED)?,
+            asked: count(dispatcher_counter::ASKED)?,
+            crowded: count(dispatcher_counter::CROWDED)?,
         })
     }
 

@@ -24,6 +24,9 @@ pub const HELD_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Packets of one flow that wait.
 pub const HELD_FRAMES_PER_FLOW_MAX: usize = 512;
 
+/// Frames that are taken in of one tap at a time: who lets them come must not have a worker do nothing else.
+const FRAMES_AT_ONCE: usize = 256;
+
 /// By then a client has sent again whatever it was.
 const HELD_AGE_MAX: Duration = Duration::from_secs(2);
 
@@ -87,16 +90,24 @@ impl Held {
         self.taps.iter().map(Tap::name)
     }
 
-    /// Takes in what has come. Packets of flows that wait no longer go back at once: they were on their way when it was decided.
-    pub(super) fn receive(&mut self, flows: &Flows, now: Instant) {
+    /// Takes in some of what has come. Packets of flows that wait no longer go back at once: they were on their way when it was decided. Returns whether there may
+    /// be more.
+    pub(super) fn receive(&mut self, flows: &Flows, now: Instant) -> bool {
+        let mut is_more = false;
         for tap in 0..self.taps.len() {
             let mut buffer = std::mem::take(&mut self.buffer);
-            while let Some(frame) = self.taps[tap].read(&mut buffer) {
+            let mut frames = 0;
+            while frames < FRAMES_AT_ONCE
+                && let Some(frame) = self.taps[tap].read(&mut buffer)
+            {
                 self.take_in(tap, frame, flows, now);
+                frames += 1;
             }
+            is_more |= frames == FRAMES_AT_ONCE;
             self.buffer = buffer;
         }
         self.forget_old(now);
+        is_more
     }
 
     fn take_in(&mut self, tap: usize, frame: &[u8], flows: &Flows, now: Instant) {

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use aya::Pod;
 
 /// Changes whenever a layout does: programs of another version must not find these maps.
-pub(super) const VERSION: &str = "12";
+pub(super) const VERSION: &str = "13";
 
 pub(super) const FLOW_HELD: u8 = 1;
 pub(super) const FLOW_NODE_CLOSED: u8 = 2;
@@ -56,6 +56,40 @@ pub(super) const SPREAD_REFUSES: u16 = 2;
 pub const NO_LEASE: u64 = u64::MAX;
 
 pub(super) const CLOSING_MARK: u32 = 0x6c65_6174;
+
+/// `enum dispatcher_counter`.
+pub(super) mod dispatcher_counter {
+    pub(in super::super) const STEERED: u32 = 0;
+    pub(in super::super) const HELD: u32 = 1;
+    pub(in super::super) const LOST: u32 = 2;
+    pub(in super::super) const REPLACED: u32 = 3;
+    pub(in super::super) const ERRORS: u32 = 4;
+    pub(in super::super) const RESETS: u32 = 5;
+    pub(in super::super) const ANSWERED: u32 = 6;
+    pub(in super::super) const AWAITED: u32 = 7;
+    pub(in super::super) const STALE: u32 = 8;
+    pub(in super::super) const ADMITTED: u32 = 9;
+    pub(in super::super) const ASKED: u32 = 10;
+    pub(in super::super) const CROWDED: u32 = 11;
+}
+
+/// `enum node_counter`.
+pub(super) mod node_counter {
+    pub(in super::super) const RECEIVED: u32 = 0;
+    pub(in super::super) const STRAY: u32 = 1;
+    pub(in super::super) const RESTORED: u32 = 2;
+    pub(in super::super) const RESETS: u32 = 3;
+    pub(in super::super) const GOODBYES: u32 = 4;
+    pub(in super::super) const FENCED: u32 = 5;
+    pub(in super::super) const BORN: u32 = 6;
+    pub(in super::super) const REPEATED: u32 = 7;
+    pub(in super::super) const FORGED: u32 = 8;
+    pub(in super::super) const UNHEARD: u32 = 9;
+    pub(in super::super) const GIVEN: u32 = 10;
+    pub(in super::super) const PLANTED: u32 = 11;
+    pub(in super::super) const REPLAYED: u32 = 12;
+    pub(in super::super) const CROWDED: u32 = 13;
+}
 
 /// `struct flow_key`.
 #[repr(C)]
@@ -154,8 +188,9 @@ pub(super) struct RawBirth {
     pub(super) unused: u32,
 }
 
-/// `enum replay_ends`, both of them.
+/// `enum replay_ends`, the first two of them together.
 pub(super) const REPLAY_BOTH_END: u8 = 3;
+pub(super) const REPLAY_SETTLED: u8 = 4;
 
 /// `struct replay`.
 #[repr(C)]
@@ -168,7 +203,7 @@ pub(super) struct RawReplay {
     pub(super) ends: u8,
     pub(super) server_scale: u8,
     pub(super) told_scale: u8,
-    pub(super) unused: [u8; 4],
+    pub(super) server_end: u32,
 }
 
 /// `PLANTING_KIND`, `PLANTING_NUMBER`, and the bits of a planting's terms.

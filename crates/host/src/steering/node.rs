@@ -13,11 +13,12 @@ use super::attach::{Programs, RunTime};
 use super::born::{Birth, Births, CookieKey, for_this_kernel};
 use super::flows::FlowKey;
 use super::layout::{
-    CLOSING_MARK, NO_LEASE, RawService, RawServiceKey, SERVICE_FOREIGN, SERVICE_MARKED, SERVICE_OWN, raw_ip, raw_port,
+    CLOSING_MARK, NO_LEASE, RawService, RawServiceKey, SERVICE_FOREIGN, SERVICE_MARKED, SERVICE_OWN, node_counter,
+    raw_ip, raw_port,
 };
 use super::replays::Replays;
 use super::replies::{Replies, Reply};
-use super::{Doing, Result};
+use super::{Doing, Place, Result};
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!("programs/node.o");
 static BORN_OBJECT: &[u8] = aya::include_bytes_aligned!("programs/node_born.o");
@@ -70,6 +71,41 @@ pub struct NodeCounters {
     pub planted: u64,
     /// Handshakes that the kernel has had with the programs, in clients' places.
     pub replayed: u64,
+    /// The same for which there was no room: refused.
+    pub crowded: u64,
+}
+
+impl NodeCounters {
+    /// What they're called, in the order of [`NodeCounters::values`].
+    pub const NAMES: [&str; 14] = [
+        "received", "stray", "restored", "resets", "goodbyes", "fenced", "born", "repeated", "forged", "unheard",
+        "given", "planted", "replayed", "crowded",
+    ];
+
+    /// All of them.
+    #[must_use]
+    pub fn values(&self) -> [u64; Self::NAMES.len()] {
+        let &NodeCounters {
+            received,
+            stray,
+            restored,
+            resets,
+            goodbyes,
+            fenced,
+            born,
+            repeated,
+            forged,
+            unheard,
+            given,
+            planted,
+            replayed,
+            crowded,
+        } = self;
+        [
+            received, stray, restored, resets, goodbyes, fenced, born, repeated, forged, unheard, given, planted,
+            replayed, crowded,
+        ]
+    }
 }
 
 /// See the module.
@@ -110,7 +146,12 @@ impl Node {
     /// # Errors
     /// As [`Node::load`], or an older kernel than 5.17.
     pub fn load_for_replays(directory: &Path, key: CookieKey) -> Result<Node> {
-        let maps: Vec<_> = MAPS.into_iter().chain(BORN_MAPS).chain([("replays", None)]).collect();
+        Node::load_with_room(directory, key, None)
+    }
+
+    /// The same for so many connections at a time.
+    pub(super) fn load_with_room(directory: &Path, key: CookieKey, connections: Option<u32>) -> Result<Node> {
+        let maps: Vec<_> = MAPS.into_iter().chain(BORN_MAPS).chain([("replays", connections)]).collect();
         Node::born(Programs::load(REPLAYED_OBJECT, directory, &maps)?, key, true)
     }
 
@@ -229,12 +270,13 @@ impl Node {
         self.replays.is_some()
     }
 
-    /// Forgets connections that have ended, of those whose handshakes were replayed. `now`: by the monotonic clock. Returns how many are left.
+    /// Forgets connections that have ended, of those whose handshakes were replayed: some are looked at, from where the last call stopped. `now`: by the monotonic
+    /// clock. Returns how many are left of these, and where to go on, nowhere when all have been seen.
     ///
     /// # Errors
     /// What the kernel says.
-    pub fn sweep(&mut self, now: Instant) -> Result<usize> {
-        self.replays.as_mut().map_or(Ok(0), |replays| replays.sweep(now))
+    pub fn sweep(&mut self, from: Option<Place>, now: Instant) -> Result<(u64, Option<Place>)> {
+        self.replays.as_mut().map_or(Ok((0, None)), |replays| replays.sweep(from, now))
     }
 
     /// Notes from now on what is said on connections of servers that aren't leat ([`Node::last_reply`]), or doesn't.
@@ -288,19 +330,20 @@ impl Node {
     pub fn counters(&self) -> Result<NodeCounters> {
         let count = |which| super::sum(&self.counters, which);
         Ok(NodeCounters {
-            received: count(0)?,
-            stray: count(1)?,
-            restored: count(2)?,
-            resets: count(3)?,
-            goodbyes: count(4)?,
-            fenced: count(5)?,
-            born: count(6)?,
-            repeated: count(7)?,
-            forged: count(8)?,
-            unheard: count(9)?,
-            given: count(10)?,
-            planted: count(11)?,
-            replayed: count(12)?,
+            received: count(node_counter::RECEIVED)?,
+            stray: count(node_counter::STRAY)?,
+            restored: count(node_counter::RESTORED)?,
+            resets: count(node_counter::RESETS)?,
+            goodbyes: count(node_counter::GOODBYES)?,
+            fenced: count(node_counter::FENCED)?,
+            born: count(node_counter::BORN)?,
+            repeated: count(node_counter::REPEATED)?,
+            forged: count(node_counter::FORGED)?,
+            unheard: count(node_counter::UNHEARD)?,
+            given: count(node_counter::GIVEN)?,
+            planted: count(node_counter::PLANTED)?,
+            replayed: count(node_counter::REPLAYED)?,
+            crowded: count(node_counter::CROWDED)?,
         })
     }
 

@@ -10,26 +10,28 @@ use leat_logic::time::Instant;
 use super::attach::Programs;
 use super::batch::{self, Place};
 use super::flows::FlowKey;
-use super::layout::{REPLAY_BOTH_END, RawKey, RawReplay};
+use super::layout::{REPLAY_BOTH_END, REPLAY_SETTLED, RawKey, RawReplay};
 use super::{Doing, Error, Result};
 use crate::connections;
 
-/// After both goodbyes, one whose acknowledgement was lost may come again. Where a dispatcher knows nothing of the server's, it keeps packets coming for
-/// as long after its client's.
-const OVER: Duration = Duration::from_secs(15);
+/// When nobody has anything to say any more, what was lost on its way may come again, as a client's goodbye whose acknowledgement was, and each time it does the
+/// entry stays as long again. Nor is there anything to wait for where the kernel hasn't answered at once.
+const OVER: Duration = Duration::from_secs(2);
+/// After both goodbyes there may be more of a reply to come, as long as the client hasn't acknowledged the server's: then the kernel is asked. Where a dispatcher
+/// knows nothing of the server's, it keeps packets coming for as long after its client's.
+const HALF_OVER: Duration = Duration::from_secs(15);
 /// Without a word from its client: then the kernel is asked whether there is such a connection.
 const SILENT: Duration = Duration::from_secs(60);
-/// So many are asked for in one sweep, some microseconds each; the next one goes on with those behind them.
-const ASKED_MAX: usize = 256;
-/// So many entries are read at a time.
+/// So many entries are looked at in one call, and for so many of them the kernel is asked, some microseconds each: a worker has other things to do.
 const RUN: u32 = 1024;
+const ASKED_MAX: usize = 64;
 
 /// A node's.
 pub(super) struct Replays {
     entries: HashMap<MapData, RawKey, RawReplay>,
     descriptor: OwnedFd,
-    /// So many silent ones have been asked for since all were.
-    asked: usize,
+    /// So often all have been looked at.
+    rounds: usize,
 }
 
 impl Replays {
@@ -40,33 +42,43 @@ impl Replays {
             return Err(Error::Kernel { doing: doing(), reason: "it's of another kind".to_owned() });
         };
         let descriptor = data.fd().as_fd().try_clone_to_owned().doing(doing)?;
-        Ok(Replays { entries: HashMap::try_from(map).doing(doing)?, descriptor, asked: 0 })
+        Ok(Replays { entries: HashMap::try_from(map).doing(doing)?, descriptor, rounds: 0 })
     }
 
-    /// Deletes what is over by the monotonic clock. Returns how many entries are left.
-    pub(super) fn sweep(&mut self, now: Instant) -> Result<usize> {
-        let (mut from, mut left): (Option<Place>, _) = (None, 0);
-        let mut asking = Asking { skipped: self.asked, ..Asking::default() };
-        loop {
-            let doing = || "reading entries of replayed handshakes".to_owned();
-            let (entries, next) = batch::read::<RawReplay>(self.descriptor.as_fd(), from, RUN).doing(doing)?;
-            for (key, seen) in entries {
-                left += 1;
-                let is_over = match look(&seen, now.ns) {
-                    Look::Lives => false,
-                    Look::IsOver => true,
-                    Look::IsSilent => asking.is_gone(&key),
-                };
-                if is_over && self.is_still(&key, &seen)? {
-                    self.entries.remove(&key).doing(|| "deleting a replayed handshake".to_owned())?;
-                    left -= 1;
-                }
+    /// Deletes what is over by the monotonic clock. Some entries are looked at, from where the last call stopped; returns how many are left of these, and where
+    /// to go on, nowhere when all have been seen.
+    pub(super) fn sweep(&mut self, from: Option<Place>, now: Instant) -> Result<(u64, Option<Place>)> {
+        let doing = || "reading entries of replayed handshakes".to_owned();
+        let (entries, next) = batch::read::<RawReplay>(self.descriptor.as_fd(), from, RUN).doing(doing)?;
+        let mut left = entries.len() as u64;
+        let (mut over, mut silent) = (Vec::new(), Vec::new());
+        for (key, seen) in entries {
+            match look(&seen, now.ns) {
+                Look::Lives => {}
+                Look::IsOver => over.push((key, seen)),
+                Look::IsSilent => silent.push((key, seen)),
             }
-            if next.is_none() {
-                self.asked = if asking.is_cut_short { asking.lives } else { 0 };
-                return Ok(left);
+        }
+        // Where there are more, each has its turn in one of the next rounds.
+        let turns = silent.len().div_ceil(ASKED_MAX).max(1);
+        over.extend(silent.into_iter().skip(self.rounds % turns).step_by(turns).filter(|(key, _)| is_gone(key)));
+        for (key, seen) in over {
+            if self.is_still(&key, &seen)? {
+                self.delete(&key)?;
+                left -= 1;
             }
-            from = next;
+        }
+        if next.is_none() {
+            self.rounds = self.rounds.wrapping_add(1);
+        }
+        Ok((left, next))
+    }
+
+    /// The program does it as well, where a listener doesn't take what was made for it.
+    fn delete(&mut self, key: &RawKey) -> Result<()> {
+        match self.entries.remove(key) {
+            Ok(()) | Err(MapError::KeyNotFound) => Ok(()),
+            Err(error) => Err(error).doing(|| "deleting a replayed handshake".to_owned()),
         }
     }
 
@@ -77,6 +89,11 @@ impl Replays {
             Err(MapError::KeyNotFound) => Ok(false),
             Err(error) => Err(error).doing(|| "looking up a replayed handshake".to_owned()),
         }
+    }
+
+    #[cfg(test)]
+    pub(super) fn ends(&self, key: FlowKey) -> u8 {
+        self.entries.get(&key.raw(), 0).unwrap().ends
     }
 
     #[cfg(test)]
@@ -94,40 +111,17 @@ enum Look {
 
 fn look(replay: &RawReplay, now_ns: u64) -> Look {
     let quiet = Duration::from_nanos(now_ns.saturating_sub(replay.seen_ns));
-    let has_ended = replay.ends & REPLAY_BOTH_END == REPLAY_BOTH_END || replay.is_answered == 0;
-    match has_ended {
+    let is_over = replay.ends & REPLAY_SETTLED != 0 || replay.is_answered == 0;
+    let is_silent = replay.ends & REPLAY_BOTH_END == REPLAY_BOTH_END && quiet >= HALF_OVER || quiet >= SILENT;
+    match is_over {
         true if quiet >= OVER => Look::IsOver,
-        false if quiet >= SILENT => Look::IsSilent,
+        false if is_silent => Look::IsSilent,
         _ => Look::Lives,
     }
 }
 
-/// Asks the kernel for silent ones, in one sweep.
-#[derive(Default)]
-struct Asking {
-    /// So many at the beginning were asked for before, and lived.
-    skipped: usize,
-    /// So many live, as far as that's known by now.
-    lives: usize,
-    asked: usize,
-    is_cut_short: bool,
-}
-
-impl Asking {
-    /// Rather one that's kept too long than one too short.
-    fn is_gone(&mut self, key: &RawKey) -> bool {
-        if self.lives >= self.skipped {
-            self.is_cut_short = self.asked == ASKED_MAX;
-            if self.is_cut_short {
-                return false;
-            }
-            self.asked += 1;
-            let FlowKey { client, vip } = key.key();
-            if !connections::is_there(vip, client).unwrap_or(true) {
-                return true;
-            }
-        }
-        self.lives += 1;
-        false
-    }
+/// Whether its kernel has a connection no more. Rather one that's kept too long than one too short.
+fn is_gone(key: &RawKey) -> bool {
+    let FlowKey { client, vip } = key.key();
+    !connections::is_there(vip, client).unwrap_or(true)
 }

@@ -23,7 +23,7 @@ pub struct Reply {
     pub shown: u32,
     /// The reply's first bytes: up to 1024 of its first packet.
     pub head: Vec<u8>,
-    /// Its last ones: up to 8 of its last packet.
+    /// Its last ones: 8, or if it's shorter or one before its last packet was lost on the way, what is known of them.
     pub tail: Vec<u8>,
     /// Nothing of it was sent yet.
     pub is_awaited: bool,
@@ -76,6 +76,14 @@ impl Replies {
     #[cfg(test)]
     pub(super) fn begin(&mut self, key: FlowKey, next: u32) -> Result<()> {
         let raw = RawReply { next, ..RawReply::default() };
+        self.last.insert(key.raw(), raw, 0).doing(|| "a reply".to_owned())
+    }
+
+    /// The reply to it is to begin there, behind one that ended so.
+    #[cfg(test)]
+    pub(super) fn await_reply(&mut self, key: FlowKey, begin: u32, tail: &[u8]) -> Result<()> {
+        let mut raw = RawReply { end: begin, is_awaited: 1, tail_bytes: tail.len() as u16, ..RawReply::default() };
+        raw.tail[..tail.len()].copy_from_slice(tail);
         self.last.insert(key.raw(), raw, 0).doing(|| "a reply".to_owned())
     }
 

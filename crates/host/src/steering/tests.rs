@@ -4,6 +4,7 @@ mod births;
 mod foreign;
 mod replays;
 mod spread;
+mod strangers;
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};

@@ -38,15 +38,14 @@ pub(super) fn ask(server: SocketAddr, checks: &HealthChecks, told: impl FnOnce(S
     let host = checks.host.as_ref().map_or_else(|| server.to_string(), ToString::to_string);
     let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: leat\r\nConnection: close\r\n\r\n");
     let ask = || -> io::Result<[u8; STATUS_LINE]> {
-        let mut stream = TcpStream::connect_timeout(&server, checks.timeout)?;
-        stream.set_read_timeout(Some(checks.timeout))?;
-        stream.set_write_timeout(Some(checks.timeout))?;
-        told(stream.local_addr()?);
-        stream.write_all(request.as_bytes())?;
+        let until = clock::now().after(checks.timeout);
+        let mut exchange = Exchange { stream: TcpStream::connect_timeout(&server, checks.timeout)?, until };
+        told(exchange.stream.local_addr()?);
+        exchange.write_all(request.as_bytes())?;
         let mut line = [0; STATUS_LINE];
-        stream.read_exact(&mut line)?;
+        exchange.read_exact(&mut line)?;
         // To its end if it comes, so that it isn't reset.
-        let _ = io::copy(&mut stream.take(REPLY_MAX), &mut io::sink());
+        let _ = io::copy(&mut exchange.take(REPLY_MAX), &mut io::sink());
         Ok(line)
     };
     let silent = |error| Ill { has_answered: false, why: format!("{server} doesn't answer to GET {path}: {error}") };
@@ -57,6 +56,37 @@ pub(super) fn ask(server: SocketAddr, checks: &HealthChecks, told: impl FnOnce(S
         _ => format!("what {server} answers to GET {path} isn't HTTP"),
     };
     Err(Ill { has_answered: true, why })
+}
+
+/// A request and its reply, which take no longer than until then, however many steps they have.
+struct Exchange {
+    stream: TcpStream,
+    until: Instant,
+}
+
+impl Exchange {
+    fn left(&self) -> io::Result<Option<Duration>> {
+        let left = Duration::from_nanos(self.until.ns.saturating_sub(clock::now().ns));
+        if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(Some(left)) }
+    }
+}
+
+impl Read for Exchange {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.stream.set_read_timeout(self.left()?)?;
+        self.stream.read(buffer)
+    }
+}
+
+impl Write for Exchange {
+    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
+        self.stream.set_write_timeout(self.left()?)?;
+        self.stream.write(buffer)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush()
+    }
 }
 
 /// What is asked for at this node.
@@ -266,6 +296,36 @@ mod tests {
         let asked = served.join().expect("all came");
         assert!(asked.iter().map(|(at, _)| at).eq(&from));
         assert!(asked[0].1.starts_with("GET /up HTTP/1.1\r\nHost: a.example\r\n"), "{}", asked[0].1);
+    }
+
+    /// A server that goes on saying this until who asks hangs up.
+    fn dripping(reply: &'static str) -> (SocketAddr, thread::JoinHandle<()>) {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("it has an address");
+        let serve = move || {
+            let (mut stream, _) = listener.accept().expect("a check comes");
+            stream.write_all(reply.as_bytes()).expect("it listens");
+            // What it waits for never comes: that's time between two bytes.
+            stream.set_read_timeout(Some(Duration::from_millis(20))).expect("a timeout");
+            let mut head = [0; 1024];
+            while !matches!(stream.read(&mut head), Ok(0)) && stream.write_all(b"x").is_ok() {}
+        };
+        (address, thread::spawn(serve))
+    }
+
+    #[test]
+    fn a_server_that_never_comes_to_an_end_is_asked_no_longer_than_the_timeout() {
+        let checks = HealthChecks { timeout: Duration::from_millis(200), ..HealthChecks::default() };
+        for (reply, is_well) in [("HTTP/1.1 200 x\r\n\r\n", true), ("", false)] {
+            let (address, served) = dripping(reply);
+            // Not even a status line in time.
+            let mut slow = checks.clone();
+            slow.timeout = if is_well { checks.timeout } else { Duration::from_millis(60) };
+            let began = clock::now();
+            assert_eq!(ask(address, &slow, |_| ()).is_ok(), is_well, "{reply:?}");
+            assert!(clock::now() < began.after(Duration::from_secs(10)), "{reply:?}");
+            served.join().expect("it has heard that nobody reads");
+        }
     }
 
     #[test]

@@ -389,10 +389,12 @@ impl<H: Host> Worker<H> {
         }
     }
 
-    /// Packets of flows that are on their way have come.
+    /// Packets of flows that are on their way have come. What is left is seen to in the next turn: nothing says once more that it's there.
     pub(in crate::worker) fn receive_held_packets(&mut self) {
-        if let Some(steering) = self.cluster.as_ref().and_then(|cluster| cluster.part.steering()) {
-            steering.receive(self.now);
+        let Some(cluster) = &mut self.cluster else { return };
+        if let Some(steering) = cluster.part.steering() {
+            let is_more = steering.receive(self.now);
+            cluster.receive_at = if is_more { self.now } else { Instant::NEVER };
             self.place_arrivals();
         }
     }

@@ -120,6 +120,8 @@ pub(super) struct Cluster<F> {
     look_at: Instant,
     /// By which packets come that wait. The reactor polls them.
     taps: Vec<OwnedFd>,
+    /// When more of what has come there is taken in.
+    receive_at: Instant,
     /// Another process is about to have this home.
     resignation: Option<Resignation>,
     key: LinkKey,
@@ -195,7 +197,7 @@ impl Part {
             Part::Home(home) => {
                 let counters = home.flows.counters();
                 count(&metrics.flows, home.flows.flow_count());
-                metrics.flow_entries.set(home.sweep.entries);
+                home.sweep.count(metrics);
                 metrics.handoffs.set(counters.taken);
                 metrics.births.set(counters.born + home.entrusted);
                 metrics.handoffs_refused.set(counters.refused);
@@ -219,7 +221,7 @@ impl Part {
             Part::Peer(peer) => {
                 let counters = peer.flows.counters();
                 count(&metrics.flows, peer.flows.flow_count());
-                metrics.flow_entries.set(peer.sweep.entries);
+                peer.sweep.count(metrics);
                 metrics.handoffs.set(counters.taken);
                 metrics.handoffs_refused.set(counters.refused);
                 metrics.flows_cut.set(counters.lost);
@@ -322,6 +324,7 @@ impl<H: Host> Worker<H> {
             told: told::Told::default(),
             look_at: Instant::NEVER,
             taps,
+            receive_at: Instant::NEVER,
             resignation: None,
             key,
             own,
@@ -389,7 +392,8 @@ impl<H: Host> Worker<H> {
             Part::Front(front) => front.poll_timeout(),
         };
         let resignation = cluster.resignation.as_ref().map_or(Instant::NEVER, Resignation::poll_timeout);
-        part.min(cluster.links.poll_timeout()).min(cluster.look_at).min(resignation).min(self.spread_timeout())
+        let own = cluster.look_at.min(cluster.receive_at);
+        part.min(cluster.links.poll_timeout()).min(own).min(resignation).min(self.spread_timeout())
     }
 
     /// Does what is due.
@@ -400,6 +404,9 @@ impl<H: Host> Worker<H> {
         self.queue_turns();
         self.tell_of_rests();
         let now = self.now;
+        if self.cluster.as_ref().is_some_and(|cluster| now >= cluster.receive_at) {
+            self.receive_held_packets();
+        }
         let Some(cluster) = &mut self.cluster else { return };
         if now >= cluster.look_at {
             cluster.look_at = Instant::NEVER;
@@ -416,6 +423,7 @@ impl<H: Host> Worker<H> {
                 node.report(u32::try_from(self.connections.len()).unwrap_or(u32::MAX), requests, now);
                 node.handle_timeout(now);
                 node.tell(now);
+                node.count_packets(&self.metrics, now);
             }
             Part::Peer(peer) => {
                 peer.handle_timeout(&workers, requests, now);

@@ -22,9 +22,12 @@ use super::placing::Samples;
 use super::rest::Resting;
 use super::shared::{Lease, NodeGuard, Shared};
 use crate::config::Config;
+use crate::metrics::WorkerMetrics;
 
 /// Time between two messages with what was seen.
 const TELL_PAUSE: Duration = Duration::from_millis(250);
+/// The same between two looks at what the programs have counted.
+const COUNT_PAUSE: Duration = Duration::from_secs(1);
 
 /// See the module.
 pub(super) struct Node {
@@ -56,6 +59,8 @@ pub(super) struct Node {
     /// When homes are to be told what has begun and ended here.
     pub(super) births_at: Instant,
     pub(super) resting: Resting,
+    /// When it's looked what the programs have counted.
+    count_at: Instant,
 }
 
 /// What this worker is to one home.
@@ -95,6 +100,7 @@ impl Node {
             accepted: 0,
             births_at: Instant::NEVER,
             resting: Resting::default(),
+            count_at: Instant::default(),
         })
     }
 
@@ -259,6 +265,18 @@ impl Node {
                 // What is so for one home's flows is so for the others'.
                 self.homes.values_mut().for_each(|home| home.flows.tell(samples.clone()));
             }
+        }
+    }
+
+    /// Reads what the programs have counted, now and then.
+    pub(super) fn count_packets(&mut self, metrics: &WorkerMetrics, now: Instant) {
+        if now < self.count_at {
+            return;
+        }
+        self.count_at = now.after(COUNT_PAUSE);
+        // What can't be read now can be later.
+        if let Ok(counters) = self.guard.steering().counters() {
+            metrics.node_counts.iter().zip(counters.values()).for_each(|(number, count)| number.set(count));
         }
     }
 

@@ -24,6 +24,8 @@ use super::standing::Standing;
 
 /// How often it's looked whether something is still on its way: it takes a few round trips to nodes.
 const LOOK_PAUSE: Duration = Duration::from_millis(5);
+/// So often packets that wait are taken in at the end: as many as have room where they lie.
+const HELD_ROUNDS_MAX: usize = 8;
 
 /// See the module.
 pub(super) struct Resignation {
@@ -123,8 +125,13 @@ impl<H: Host> Worker<H> {
 
     fn give_up_home(&mut self) {
         let now = self.now;
-        // Who has come by now begins as ever.
-        self.receive_held_packets();
+        // Who has come by now begins as ever. More can't lie there than that.
+        for _ in 0..HELD_ROUNDS_MAX {
+            self.receive_held_packets();
+            if self.cluster.as_ref().is_none_or(|cluster| cluster.receive_at == Instant::NEVER) {
+                break;
+            }
+        }
         let Some(Part::Home(home)) = self.cluster.as_mut().map(|cluster| &mut cluster.part) else { return };
         // Those that wait for their turn to be frozen are answered here.
         for flow in home.flows.freezing() {

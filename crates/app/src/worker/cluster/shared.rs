@@ -25,8 +25,10 @@ pub(super) const FLOWS_MAX: u32 = 1 << 20;
 const CLEANED_UP_WITHIN: Duration = Duration::from_secs(2);
 const CLEANED_UP_LOOK: Duration = Duration::from_millis(5);
 
-/// Time between two looks for replayed handshakes whose connections have ended.
-const SWEPT_EVERY: Duration = Duration::from_secs(5);
+/// Time between two looks for replayed handshakes whose connections have ended, and the same while there are few.
+const SWEEP_PAUSE: Duration = Duration::from_secs(1);
+const FEW_PAUSE: Duration = Duration::from_secs(4);
+const FEW: u64 = 1 << 12;
 
 /// Of what was said, so much is remembered.
 const TOLD_MAX: usize = 4096;
@@ -264,7 +266,7 @@ pub(super) struct NodeGuard {
     /// Another process has followed, whose leases hold where this one has nothing.
     is_followed: AtomicBool,
     /// When it was last looked which replayed handshakes are of connections that have ended.
-    swept_ns: AtomicU64,
+    sweep_at_ns: AtomicU64,
 }
 
 /// By worker and home.
@@ -312,7 +314,7 @@ impl NodeGuard {
             leases: Mutex::default(),
             is_heir: is_heir.into(),
             is_followed: false.into(),
-            swept_ns: AtomicU64::new(0),
+            sweep_at_ns: AtomicU64::new(0),
         })
     }
 
@@ -363,12 +365,26 @@ impl NodeGuard {
 
     /// Has the programs forget connections that have ended, if it's time.
     pub(super) fn sweep(&self, now: Instant) {
-        let is_due = |swept| (now.ns >= swept + SWEPT_EVERY.as_nanos() as u64).then_some(now.ns);
-        if self.swept_ns.fetch_update(Ordering::Relaxed, Ordering::Relaxed, is_due).is_err() {
+        let is_due = |at| (now.ns >= at).then_some(now.after(FEW_PAUSE).ns);
+        if self.sweep_at_ns.fetch_update(Ordering::Relaxed, Ordering::Relaxed, is_due).is_err() {
             return;
         }
-        if let Err(error) = lock(&self.steering).sweep(now) {
-            crate::log::warning(format_args!("connections that have ended can't be forgotten: {error}"));
+        let (mut place, mut entries) = (None, 0);
+        loop {
+            // Workers have their turn between any two.
+            match lock(&self.steering).sweep(place, now) {
+                Ok((left, next)) => (place, entries) = (next, entries + left),
+                Err(error) => {
+                    crate::log::warning(format_args!("connections that have ended can't be forgotten: {error}"));
+                    return;
+                }
+            }
+            if place.is_none() {
+                break;
+            }
+        }
+        if entries >= FEW {
+            self.sweep_at_ns.store(now.after(SWEEP_PAUSE).ns, Ordering::Relaxed);
         }
     }
 

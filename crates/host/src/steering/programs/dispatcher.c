@@ -48,7 +48,7 @@ struct {
 
 COUNTERS(dispatcher_counters, DISPATCHER_COUNTERS)
 
-/* Segments that are further than this from what is expected aren't believed: nobody who guesses may end a flow or move its numbers. */
+/* Segments that are further than this from what is expected aren't believed (`is_plausible`). */
 #define PLAUSIBLE_BYTES (1 << 22)
 
 static __always_inline __u64 total(__u32 which)
@@ -80,12 +80,24 @@ static __always_inline int drop(__u32 why)
 	return TC_ACT_SHOT;
 }
 
+static __always_inline int is_near(__s32 distance)
+{
+	return distance <= PLAUSIBLE_BYTES && distance >= -PLAUSIBLE_BYTES;
+}
+
+/* Whether a segment is its client's: nobody who guesses may end a flow or move its numbers. It goes on where that was, or, as after a loss, not far from there; then
+ * what it acknowledges isn't far from what has been either, as kernels want it as well (RFC 5961, section 5). A FIN behind what was lost may never be said again. */
+static __always_inline int is_plausible(const struct packet *packet, const struct flow *flow, __s32 ahead)
+{
+	return ahead == 0 || (packet->tcp.ack && is_near(ahead) && is_near(bpf_ntohl(packet->tcp.ack_seq) - flow->acknowledged));
+}
+
 static __always_inline void remember(struct __sk_buff *skb, const struct packet *packet, struct flow *flow)
 {
 	__u32 sequence = bpf_ntohl(packet->tcp.seq), acknowledged = bpf_ntohl(packet->tcp.ack_seq);
 	__s32 ahead = sequence - flow->client_next;
 	flow->seen_ns = bpf_ktime_get_coarse_ns();
-	if (ahead > PLAUSIBLE_BYTES || ahead < -PLAUSIBLE_BYTES)
+	if (!is_plausible(packet, flow, ahead))
 		return;
 	if (packet->tcp.rst) {
 		/* Only exactly the expected one ends a connection (RFC 5961, section 3); the node's kernel challenges the others. */
@@ -252,8 +264,11 @@ static __always_inline int admit(struct __sk_buff *skb, const struct packet *pac
 		return TC_ACT_UNSPEC;
 	if (kind == SOCKET_OVER)
 		return end_time_wait(skb, packet, NULL);
-	if (give_to_listener(skb, packet, handshake, NULL))
+	int given = give_to_listener(skb, packet, handshake, NULL);
+	if (given > 0)
 		count(ADMITTED);
+	else if (given == NO_ROOM)
+		count(CROWDED);
 	return TC_ACT_UNSPEC;
 }
 
@@ -406,6 +421,21 @@ static __always_inline int leave_or_begin(struct __sk_buff *skb, const struct pa
 	return packet->kind == PACKET_TCP ? begin(skb, packet, key) : TC_ACT_UNSPEC;
 }
 
+/* A packet of a flow goes to its holder. By itself, as the stack over all calls has 512 bytes, which is counted in pieces of 32. */
+static __noinline int send_on(struct __sk_buff *skb, const struct packet *packet, struct flow *flow)
+{
+	if (!packet || !flow)
+		return TC_ACT_SHOT;
+	if (packet->kind == PACKET_TCP) {
+		/* A SYN on a flow that lives is for the node's kernel to challenge (RFC 5961, section 4). */
+		if (!packet->tcp.syn)
+			remember(skb, packet, flow);
+		if (packet->payload && !(flow->flags & FLOW_FOREIGN))
+			keep_request(skb, packet);
+	}
+	return send_to_node(skb, packet, flow);
+}
+
 /* What becomes of a packet. */
 static __always_inline int steer(struct __sk_buff *skb, const struct packet *packet, const struct flow_key *key)
 {
@@ -434,14 +464,7 @@ static __always_inline int steer(struct __sk_buff *skb, const struct packet *pac
 		return shows_holder(packet, flow) ? send_to_node(skb, packet, flow) : hold(skb);
 	if (BEGINS && flow->flags & FLOW_WATCHED && packet->kind == PACKET_TCP && !packet->tcp.syn)
 		return IS_TO_BE_LOOKED_AT;
-	if (packet->kind == PACKET_TCP) {
-		/* A SYN on a flow that lives is for the node's kernel to challenge (RFC 5961, section 4). */
-		if (!packet->tcp.syn)
-			remember(skb, packet, flow);
-		if (packet->payload && !(flow->flags & FLOW_FOREIGN))
-			keep_request(skb, packet);
-	}
-	return send_to_node(skb, packet, flow);
+	return send_on(skb, packet, flow);
 }
 
 /* A packet of a connection that is watched goes to its holder, or waits until leat has said where it belongs. */

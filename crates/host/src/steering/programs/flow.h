@@ -194,6 +194,7 @@ struct birth {
 enum replay_ends {
 	REPLAY_CLIENT_ENDS = 1,
 	REPLAY_SERVER_ENDS = 2,
+	REPLAY_SETTLED = 4, /* all that follows is repeated: both have ended, and the client has heard it, or one has reset the other */
 };
 
 /* A connection at a server whose kernel has had its handshake with the node's program: by how much it differs from what its client takes part in. */
@@ -205,7 +206,7 @@ struct replay {
 	__u8 ends;          /* who has said goodbye: `replay_ends` */
 	__u8 server_scale;  /* of the windows that the server tells */
 	__u8 told_scale;    /* and of those that its client is told */
-	__u8 unused[4];
+	__u32 server_end;   /* what its client acknowledges when it has heard the server's goodbye */
 };
 
 /* An option for experiments (RFC 6994): kind, length, and a number that says whose. */
@@ -245,7 +246,7 @@ struct reply {
 	__u8 is_muddled;   /* which request the reply is of isn't known */
 	__u8 is_given;     /* another server has the connection: nothing of it leaves any more */
 	__u8 is_whole;     /* the request: it ends as heads do */
-	__u8 tail[TAIL_BYTES]; /* the last bytes of what was said last */
+	__u8 tail[TAIL_BYTES]; /* the last bytes of the reply */
 	__u16 tail_bytes;
 	__u16 bytes;       /* of `head` */
 	__u8 head[REPLY_BYTES_MAX];
@@ -315,6 +316,7 @@ enum dispatcher_counter {
 	STALE,         /* cookies that are too old */
 	ADMITTED,      /* connections given to this host's own listener */
 	ASKED,         /* next requests that leat is to look at */
+	CROWDED,       /* connections whose handshake would have been replayed, had there been room for another: refused */
 	DISPATCHER_COUNTERS
 };
 
@@ -332,6 +334,7 @@ enum node_counter {
 	GIVEN,         /* packets of a connection that another server has been given: dropped */
 	PLANTED,       /* connections that began here, and had begun elsewhere */
 	REPLAYED,      /* handshakes that the kernel has had with the program, in a client's place */
+	NODE_CROWDED,  /* the same that would have been, had there been room for another: refused */
 	NODE_COUNTERS
 };
 

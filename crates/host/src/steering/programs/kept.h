@@ -31,7 +31,7 @@ static __noinline void keep_request(struct __sk_buff *skb, const struct packet *
 	AS_IT_IS(bytes);
 	if (bytes < 1 || bytes > KEPT_BYTES_MAX)
 		return;
-	if (bpf_skb_load_bytes(skb, packet->l4 + packet->tcp.doff * 4, kept->payload, bytes) < 0)
+	if (bpf_skb_load_bytes(skb, packet->l4 + packet->tcp.doff * 4, kept->payload, WITHIN(bytes, KEPT_BYTES_MAX)) < 0)
 		return;
 	kept->sequence = bpf_ntohl(packet->tcp.seq);
 	kept->bytes = bytes;

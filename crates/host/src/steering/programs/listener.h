@@ -2,6 +2,9 @@
 #pragma once
 #include "packet.h"
 
+/* Instead of whether a listener is given a connection: it can't be, as there's no room for another whose packets are translated. */
+#define NO_ROOM (-1)
+
 /* Who listens at an address, whatever else there is of the packet's connection: nobody sends from port 0. */
 static __always_inline struct bpf_sock *find_listener(struct __sk_buff *skb, const struct packet *packet, const __u8 *address, __be16 port)
 {

@@ -169,7 +169,8 @@ static __noinline int begin(struct __sk_buff *skb, const struct packet *packet, 
 	/* Before it's given: then it may be another packet. */
 	if (is_watching())
 		note_request(skb, packet, 1);
-	if (give_to_listener(skb, packet, &handshake, service)) {
+	int given = give_to_listener(skb, packet, &handshake, service);
+	if (given > 0) {
 		count(is_planted ? PLANTED : BORN);
 		if (REPLAYS)
 			count(REPLAYED);
@@ -179,10 +180,10 @@ static __noinline int begin(struct __sk_buff *skb, const struct packet *packet, 
 	}
 	if (!is_foreign)
 		return drop(STRAY);
-	/* The server doesn't listen: the kernel refuses the connection. */
+	/* The server doesn't listen, or there's no room: the kernel refuses the connection. */
 	birth.is_accepted = 1;
 	bpf_map_update_elem(&births, &key, &birth, BPF_ANY);
-	count(UNHEARD);
+	count(given == NO_ROOM ? NODE_CROWDED : UNHEARD);
 	return TC_ACT_UNSPEC;
 }
 #else

@@ -198,12 +198,11 @@ enum socket_kind {
 	SOCKET_OVER, /* in TIME_WAIT */
 };
 
-static __noinline int find_socket(struct __sk_buff *skb, const struct packet *packet)
+/* What this host has of a packet's connection, or who listens there. */
+static __always_inline struct bpf_sock *look_up_socket(struct __sk_buff *skb, const struct packet *packet)
 {
 	struct bpf_sock_tuple tuple = {};
 	__u32 size;
-	if (!packet)
-		return SOCKET_NONE;
 	if (packet->is_ipv4) {
 		tuple.ipv4.saddr = mapped_ipv4(packet->source);
 		tuple.ipv4.daddr = mapped_ipv4(packet->destination);
@@ -217,7 +216,14 @@ static __noinline int find_socket(struct __sk_buff *skb, const struct packet *pa
 		tuple.ipv6.dport = packet->destination_port;
 		size = sizeof(tuple.ipv6);
 	}
-	struct bpf_sock *socket = bpf_skc_lookup_tcp(skb, &tuple, size, BPF_F_CURRENT_NETNS, 0);
+	return bpf_skc_lookup_tcp(skb, &tuple, size, BPF_F_CURRENT_NETNS, 0);
+}
+
+static __noinline int find_socket(struct __sk_buff *skb, const struct packet *packet)
+{
+	if (!packet)
+		return SOCKET_NONE;
+	struct bpf_sock *socket = look_up_socket(skb, packet);
 	if (!socket)
 		return SOCKET_NONE;
 	int kind = SOCKET_CONNECTION;

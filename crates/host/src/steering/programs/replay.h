@@ -9,6 +9,8 @@
 
 #define REPLAYS 1
 
+#define REPLAY_BOTH_END (REPLAY_CLIENT_ENDS | REPLAY_SERVER_ENDS)
+
 /* Live connections have theirs until they end: nothing is evicted. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -158,7 +160,8 @@ static __noinline void assign_by_cookie(struct __sk_buff *skb, const struct serv
 		assign(skb, &packet, service);
 }
 
-/* Makes a SYN of a client's first packet, for the listener of `service`; the packet itself follows when the kernel has answered that. Returns whether it's so. */
+/* Makes a SYN of a client's first packet, for the listener of `service`; the packet itself follows when the kernel has answered that. Returns whether it's so,
+ * or `NO_ROOM`. */
 static __noinline int give_to_listener(struct __sk_buff *skb, const struct packet *packet, const struct handshake *handshake,
 				       const struct service *service)
 {
@@ -173,7 +176,7 @@ static __noinline int give_to_listener(struct __sk_buff *skb, const struct packe
 	replay->clock = handshake->options.echo;
 	replay->told_scale = handshake->options.window_scale <= WINDOW_SCALE_MAX ? handshake->scale : 0;
 	if (bpf_map_update_elem(&replays, &rewriting->key, replay, BPF_ANY) != 0)
-		return 0;
+		return NO_ROOM;
 	/* A server that doesn't listen is found out before anything is changed. */
 	if (!assign(skb, packet, service) || !go_round(skb, 0)) {
 		bpf_map_delete_elem(&replays, &rewriting->key);
@@ -219,7 +222,7 @@ static __always_inline int translate_option(struct rewriting *rewriting, const s
 		rewriting->at = at + 1;
 		return 1;
 	}
-	if (kind == 0 || size < 2)
+	if (kind == 0 || size < 2 || at + size > TCP_OPTIONS_MAX)
 		return 0;
 	rewriting->at = at + size;
 	if (kind == 8 && size == 10) {
@@ -233,7 +236,8 @@ static __always_inline int translate_option(struct rewriting *rewriting, const s
 		rewriting->at = at + 2;
 		rewriting->edges = size / 4;
 	}
-	return at + size < TCP_OPTIONS_MAX;
+	/* It may be the last one, and have its edges still to come. */
+	return rewriting->edges || at + size < TCP_OPTIONS_MAX;
 }
 
 /* What a step of `bpf_loop` goes by. */
@@ -265,6 +269,7 @@ static __noinline __s64 translate_options(struct __sk_buff *skb, const struct pa
 		return -1;
 	__builtin_memcpy(rewriting->new, rewriting->old, sizeof(rewriting->new));
 	struct translation translation = { rewriting, replay, is_outward };
+	/* None takes less than a byte, nor does an edge. */
 	bpf_loop(TCP_OPTIONS_MAX, translate_next_option, &translation, 0);
 	if (bpf_skb_store_bytes(skb, at, rewriting->new, length, 0) < 0)
 		return -1;
@@ -295,19 +300,18 @@ static __noinline int translate(struct __sk_buff *skb, const struct packet *pack
 	if (!packet || !replay)
 		return 0;
 	__u32 l4 = packet->l4 & 127;
-	if (is_outward) {
+	if (is_outward)
 		sum = change_number(skb, l4 + 4, packet->tcp.seq, bpf_ntohl(packet->tcp.seq) - replay->sequence);
-		__be16 told = told_window(replay, packet->tcp.window);
-		if (told != packet->tcp.window) {
-			if (bpf_skb_store_bytes(skb, l4 + 14, &told, sizeof(told), 0) < 0)
-				return 0;
-			sum += (__u64)(__u16)~packet->tcp.window + told;
-		}
-	} else {
+	else
 		sum = change_number(skb, l4 + 8, packet->tcp.ack_seq, bpf_ntohl(packet->tcp.ack_seq) + replay->sequence);
-	}
 	if (sum < 0)
 		return 0;
+	__be16 told = is_outward ? told_window(replay, packet->tcp.window) : packet->tcp.window;
+	if (told != packet->tcp.window) {
+		if (bpf_skb_store_bytes(skb, l4 + 14, &told, sizeof(told), 0) < 0)
+			return 0;
+		sum += (__u64)(__u16)~packet->tcp.window + told;
+	}
 	/* Nearly all packets have nothing but the timestamps. */
 	if (packet->tcp.doff == 8 && bpf_skb_load_bytes(skb, l4 + sizeof(struct tcphdr), stamps, sizeof(stamps)) == 0 &&
 	    stamps[0] == bpf_htonl(TIMESTAMP_OPTION)) {
@@ -385,6 +389,26 @@ static __noinline int translate_error(struct __sk_buff *skb, const struct packet
 	       bpf_skb_store_bytes(skb, at + 4, &to, sizeof(to), 0) == 0;
 }
 
+/* Whether the kernel, which sees it next, takes a client's goodbye for one: who only guesses numbers ends nothing (RFC 5961, section 3). What there is no socket
+ * of by now can't be harmed. */
+static __noinline int is_believed(struct __sk_buff *skb, const struct packet *packet)
+{
+	if (!packet)
+		return 0;
+	struct bpf_sock *socket = look_up_socket(skb, packet);
+	if (!socket)
+		return 1;
+	int is_believed = 1;
+	const struct bpf_tcp_sock *tcp = socket->state == BPF_TCP_LISTEN ? NULL : bpf_tcp_sock(socket);
+	if (tcp) {
+		__u32 behind = tcp->rcv_nxt - bpf_ntohl(packet->tcp.seq);
+		/* A FIN may be heard again, or come with data of which some has come before. After what is lost it will be said again. */
+		is_believed = packet->tcp.rst ? behind == 0 : behind <= packet->payload + 1;
+	}
+	bpf_sk_release(socket);
+	return is_believed;
+}
+
 /* What a client says, or a router on the way to it. Returns 0 if nobody is to hear it; what isn't on a connection whose handshake has been replayed is left as it
  * is. */
 static __noinline int translate_inward(struct __sk_buff *skb, const struct packet *packet)
@@ -397,10 +421,10 @@ static __noinline int translate_inward(struct __sk_buff *skb, const struct packe
 	if (packet->kind == PACKET_ERROR)
 		return translate_error(skb, packet, replay);
 	replay->seen_ns = bpf_ktime_get_coarse_ns();
-	if (packet->tcp.fin)
-		replay->ends |= REPLAY_CLIENT_ENDS;
-	if (packet->tcp.rst)
-		replay->ends = REPLAY_CLIENT_ENDS | REPLAY_SERVER_ENDS;
+	if ((packet->tcp.fin || packet->tcp.rst) && is_believed(skb, packet))
+		replay->ends |= packet->tcp.rst ? REPLAY_SETTLED : REPLAY_CLIENT_ENDS;
+	if ((replay->ends & REPLAY_BOTH_END) == REPLAY_BOTH_END && packet->tcp.ack && bpf_ntohl(packet->tcp.ack_seq) == replay->server_end)
+		replay->ends |= REPLAY_SETTLED;
 	return translate(skb, packet, replay, 0);
 }
 
@@ -437,10 +461,13 @@ static __noinline int translate_outward(struct __sk_buff *skb)
 	}
 	if (!replay->is_answered)
 		return 1;
-	if (packet.tcp.fin)
+	if (packet.tcp.fin) {
+		replay->server_end = bpf_ntohl(packet.tcp.seq) - replay->sequence + packet.payload + 1;
 		replay->ends |= REPLAY_SERVER_ENDS;
-	if (packet.tcp.rst)
-		replay->ends = REPLAY_CLIENT_ENDS | REPLAY_SERVER_ENDS;
+	}
+	/* One without ACK says only that there was no connection, yet or any more. */
+	if (packet.tcp.rst && packet.tcp.ack)
+		replay->ends |= REPLAY_SETTLED;
 	return translate(skb, &packet, replay, 1);
 }
 

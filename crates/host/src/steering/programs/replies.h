@@ -90,6 +90,29 @@ static __noinline void note_request(struct __sk_buff *skb, const struct packet *
 	reply->is_awaited = 1;
 }
 
+/* The last bytes of what the server has said: those of its last packet, `sequence`, and if that's short, of the one before it. */
+static __always_inline void note_tail(struct __sk_buff *skb, const struct packet *packet, struct reply *reply, __u32 sequence)
+{
+	/* The first bytes are the lowest. */
+	__u64 before = 0, last = 0;
+	__u64 bytes = packet->payload > TAIL_BYTES ? TAIL_BYTES : packet->payload;
+	__u32 at = packet->l4 + packet->tcp.doff * 4 + packet->payload - bytes;
+	__u32 known = sequence == reply->end ? reply->tail_bytes : 0;
+	if (bpf_skb_load_bytes(skb, at, &last, WITHIN(bytes, TAIL_BYTES)) < 0) {
+		reply->tail_bytes = 0;
+		return;
+	}
+	__builtin_memcpy(&before, reply->tail, TAIL_BYTES);
+	if (known > TAIL_BYTES - bytes) {
+		before >>= (known + bytes - TAIL_BYTES) * 8 & 63;
+		known = TAIL_BYTES - bytes;
+	}
+	if (known)
+		last = last << (known * 8 & 63) | (before & ((1ULL << (known * 8 & 63)) - 1));
+	__builtin_memcpy(reply->tail, &last, TAIL_BYTES);
+	reply->tail_bytes = known + bytes;
+}
+
 /* What the server says. Returns whether it's to be kept back. */
 static __noinline int note_reply(struct __sk_buff *skb)
 {
@@ -117,12 +140,10 @@ static __noinline int note_reply(struct __sk_buff *skb)
 			bytes = 0;
 		reply->bytes = bytes;
 		reply->begin = sequence;
+		reply->tail_bytes = 0;
 		reply->is_awaited = 0;
 	}
+	note_tail(skb, &packet, reply, sequence);
 	reply->end = sequence + packet.payload;
-	__u64 tail = packet.payload > TAIL_BYTES ? TAIL_BYTES : packet.payload;
-	if (bpf_skb_load_bytes(skb, payload_at + packet.payload - tail, reply->tail, WITHIN(tail, TAIL_BYTES)) < 0)
-		tail = 0;
-	reply->tail_bytes = tail;
 	return 0;
 }

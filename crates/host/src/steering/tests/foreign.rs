@@ -149,3 +149,51 @@ fn a_connection_that_was_given_away_is_its_servers_again_with_its_clients_next_p
         }
     });
 }
+
+/// How a reply ends is known, however it's divided.
+#[test]
+fn the_last_bytes_of_a_reply_are_noted_whatever_its_last_packets_have_of_them() {
+    in_namespace("tails", |path| {
+        let key = CookieKey::new([7; 16]);
+        let mut node = match can_bear() {
+            Ok(()) => Node::load_for_births(path, key).unwrap(),
+            Err(_) if can_replay() => Node::load_for_replays(path, key).unwrap(),
+            Err(error) => return println!("skipped: {error}"),
+        };
+        node.watch(true).unwrap();
+        let reply = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n";
+        let says = |at: usize, bytes: &[u8]| Segment {
+            payload: bytes.to_vec(),
+            ..Segment::new(VIP4, CLIENT4, ACK, 9000 + at as u32)
+        };
+        let key = FlowKey { client: CLIENT4.parse().unwrap(), vip: VIP4.parse().unwrap() };
+        let mut tail_of = |before: &[u8], parts: &[Segment]| {
+            node.replies.as_mut().unwrap().await_reply(key, 9000, before).unwrap();
+            for part in parts {
+                assert_eq!(run_program(&mut node.programs, "node_egress", &part.frame()).0, PASS);
+            }
+            node.last_reply(key).unwrap().unwrap().tail
+        };
+        let end = reply.len();
+        for first in 1..=8 {
+            let cut = end - first;
+            let parts = [says(0, &reply[..cut]), says(cut, &reply[cut..])];
+            assert_eq!(tail_of(b"", &parts), reply[end - 8..], "{first}");
+            // Said again, it's no news.
+            let again = [&parts[..], &parts[1..]].concat();
+            assert_eq!(tail_of(b"", &again), reply[end - 8..], "{first}");
+            // The one in front of it has gone another way.
+            assert_eq!(tail_of(b"", &[says(0, &reply[..3]), parts[1].clone()]), reply[cut..], "{first}");
+            // What is known of a reply is of this one.
+            assert_eq!(tail_of(b"0\r\n\r\n", &[says(0, &reply[..first])]), reply[..first], "{first}");
+            for second in 1..=8 {
+                let start = cut - second;
+                let parts = [says(0, &reply[..start]), says(start, &reply[start..cut]), parts[1].clone()];
+                assert_eq!(tail_of(b"", &parts), reply[end - 8..], "{first}, {second}");
+            }
+        }
+        let parts: Vec<Segment> = (0..end).map(|at| says(at, &reply[at..=at])).collect();
+        assert_eq!(tail_of(b"before", &parts), reply[end - 8..]);
+        assert_eq!(tail_of(b"before", &parts[..3]), reply[..3]);
+    });
+}

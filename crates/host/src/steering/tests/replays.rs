@@ -27,11 +27,12 @@ fn number(frame: &[u8], at: usize) -> u32 {
     u32::from_be_bytes(frame[at..at + 4].try_into().unwrap())
 }
 
-/// What follows the timestamps, as an option has it, and its sum right.
+/// What follows the timestamps, if there are any, as an option has it, and its sum right.
 fn with_options(segment: &Segment, options: &[u8]) -> Vec<u8> {
     let mut frame = Segment { payload: options.to_vec(), ..segment.clone() }.frame();
     let tcp = tcp_at(&frame);
-    frame[tcp + 12] = ((32 + options.len() / 4 * 4) as u8 / 4) << 4;
+    let header = if segment.timestamp.is_some() { 32 } else { 20 };
+    frame[tcp + 12] = ((header + options.len() / 4 * 4) as u8 / 4) << 4;
     frame[tcp + 16..tcp + 18].fill(0);
     let sum = checksum(&[&pseudo_header(segment.from.ip(), segment.to.ip(), 6, frame.len() - tcp), &frame[tcp..]]);
     frame[tcp + 16..tcp + 18].copy_from_slice(&sum.to_be_bytes());
@@ -87,6 +88,20 @@ fn each_packet_is_translated_for_who_reads_it() {
             let edges = [36, 40, 44, 48].map(|at| number(&frame, at).wrapping_sub(sequence));
             assert_eq!((edges, number(&frame, 28)), ([10_000, 11_000, 12_000, 13_000], clock));
             assert_eq!(number(&frame, 32), 0x0101_0512);
+            // As many blocks as there is room for: up to the end of all options behind the timestamps, and one more without.
+            for (timestamp, blocks) in [(Some(77), 1), (Some(77), 2), (Some(77), 3), (None, 1), (None, 3), (None, 4)] {
+                let edges: Vec<u32> = (0..2 * blocks).map(|edge| 10_000 + edge * 1000).collect();
+                let option = [1, 1, 5, 2 + 8 * blocks as u8].into_iter();
+                let option: Vec<u8> = option.chain(edges.iter().flat_map(|edge| edge.to_be_bytes())).collect();
+                let frame = inward("node_ingress", &with_options(&Segment { timestamp, ..says.clone() }, &option));
+                let at = if timestamp.is_some() { 36 } else { 24 };
+                let told = |edge| number(&frame, at + 4 * edge).wrapping_sub(sequence);
+                assert_eq!((0..edges.len()).map(told).collect::<Vec<_>>(), edges, "{server}: {timestamp:?}");
+                assert!(timestamp.is_none() || number(&frame, 28) == clock);
+            }
+            // One that says that it's longer than there is room is left as it is.
+            let wrong = with_options(&says, &[1, 1, 5, 255, 0, 0, 0, 9]);
+            assert_eq!(number(&inward("node_ingress", &wrong), 36), 9);
             let bare = inward("node_ingress", &Segment { timestamp: None, ..says.clone() }.frame());
             assert_eq!((number(&bare, 8), &bare[tcp_at(&bare) + 20..]), (9000u32.wrapping_add(sequence), &b"GET"[..]));
 
@@ -117,6 +132,88 @@ fn each_packet_is_translated_for_who_reads_it() {
             assert_eq!(number(&frame, 12) & 0xffff, 0xffff, "no more than it can say");
         }
     });
+}
+
+/// A goodbye counts for what the kernel takes it for: nobody ends a connection by numbers that are made up.
+#[test]
+fn only_goodbyes_that_the_kernel_believes_count() {
+    in_namespace("goodbyes", |path| {
+        shell("ip link set lo up");
+        let mut node = Node::load_for_replays(path, CookieKey::new(KEY)).unwrap();
+        for server in ["127.0.0.1:80", "[::1]:80"] {
+            let at = server.parse().unwrap();
+            let listener = TcpListener::bind(server).unwrap();
+            node.add_service(&Service { vip: at, own: None, marked: false, foreign: Some(at) }).unwrap();
+            let client = TcpStream::connect(server).unwrap();
+            let end = listener.accept().unwrap().0;
+            let port = client.local_addr().unwrap().to_string();
+            let next = expected(&end);
+            let mut ends_after = |before: u8, program, segment: &Segment| {
+                let key = if program == "node_ingress" {
+                    segment.key()
+                } else {
+                    FlowKey { client: segment.to, vip: segment.from }
+                };
+                let replays = node.replays.as_mut().unwrap();
+                let of_server = if before & 2 == 0 { 0 } else { 9501 };
+                let raw = RawReplay { sequence: 70, is_answered: 1, server_end: of_server, ..RawReplay::default() };
+                replays.put(key, RawReplay { ends: before, ..raw });
+                pass(&mut node, program, &segment.frame());
+                node.replays.as_ref().unwrap().ends(key)
+            };
+            let says = |flags, sequence: u32, bytes, acknowledged| {
+                let payload = vec![1; bytes];
+                Segment { acknowledged, payload, ..Segment::new(&port, server, flags, sequence) }
+            };
+            for (flags, ahead, bytes, expected) in [
+                (RST, 0, 0, 4),
+                (RST | ACK, 0, 0, 4),
+                (RST, 1, 0, 0),
+                (RST, u32::MAX, 0, 0),
+                (RST, 0x1234_5678, 0, 0),
+                (FIN | ACK, 0, 0, 1),
+                (FIN | ACK, 0, 100, 1),
+                // Some of it has come before, or all, or none of what is in front of it.
+                (FIN | ACK, u32::MAX - 49, 100, 1),
+                (FIN | ACK, u32::MAX, 0, 1),
+                (FIN | ACK, 1, 100, 0),
+                (FIN | ACK, u32::MAX - 1, 0, 0),
+                (FIN | ACK, 0x1234_5678, 100, 0),
+            ] {
+                let segment = says(flags, next.wrapping_add(ahead), bytes, 9000);
+                assert_eq!(ends_after(0, "node_ingress", &segment), expected, "{server}: {flags}, {ahead}, {bytes}");
+            }
+            // It's settled when the client has heard the server's end, whoever was first.
+            for (before, flags, acknowledged, expected) in [
+                (3, ACK, 9500, 3),
+                (3, ACK, 9501, 7),
+                (1, ACK, 9501, 1),
+                (2, ACK, 9501, 2),
+                (2, FIN | ACK, 9500, 3),
+                (2, FIN | ACK, 9501, 7),
+            ] {
+                let segment = says(flags, next, 0, acknowledged);
+                assert_eq!(ends_after(before, "node_ingress", &segment), expected, "{server}: {before}, {flags}");
+            }
+            // A reset without ACK says only that there was no connection, perhaps not yet.
+            for (flags, expected) in [(FIN | ACK, 2), (RST | ACK, 4)] {
+                let segment = Segment { payload: vec![1; 9], ..Segment::new(server, &port, flags, 9000) };
+                assert_eq!(ends_after(0, "node_egress", &segment), expected, "{server}: {flags}");
+            }
+        }
+    });
+}
+
+/// The sequence number that a connection's client is to use next.
+fn expected(end: &TcpStream) -> u32 {
+    const RECEIVE_QUEUE: i32 = 1;
+    let (end, tcp) = (end.as_raw_fd(), libc::IPPROTO_TCP);
+    crate::socket::set_option(end, tcp, libc::TCP_REPAIR, 1).unwrap();
+    crate::socket::set_option(end, tcp, libc::TCP_REPAIR_QUEUE, RECEIVE_QUEUE).unwrap();
+    let next = crate::socket::option(end, tcp, libc::TCP_QUEUE_SEQ).unwrap();
+    // Without asking the client for anything.
+    crate::socket::set_option(end, tcp, libc::TCP_REPAIR, -1).unwrap();
+    next.cast_unsigned()
 }
 
 /// A client whose packets this test writes, in front of a server of this namespace's.
@@ -254,11 +351,40 @@ fn a_server_goes_on_with_what_its_client_has_begun_elsewhere() {
                 assert_eq!((last.0, last.2), (9006, ACK), "{vip}");
             }
             let now = crate::clock::now();
-            assert_eq!(node.sweep(now).unwrap(), 1, "the client may not have heard it");
-            assert_eq!(node.sweep(now.after(Duration::from_secs(16))).unwrap(), 0);
+            assert_eq!(node.sweep(None, now).unwrap(), (1, None), "the client may not have heard it");
+            assert_eq!(node.sweep(None, now.after(Duration::from_secs(3))).unwrap(), (0, None));
         }
         let counters = node.counters().unwrap();
         assert_eq!((counters.planted, counters.unheard, counters.replayed), (4, 4, 4));
+    });
+}
+
+/// Where all entries are taken, what begins is refused, and counted for what it is.
+#[test]
+fn what_there_is_no_room_for_is_refused() {
+    in_namespace("crowded", |path| {
+        let key = CookieKey::new(KEY);
+        let mut node = Node::load_with_room(path, key, Some(1)).unwrap();
+        let foreign = Some("127.0.0.1:8080".parse().unwrap());
+        node.add_service(&Service { vip: VIP4.parse().unwrap(), own: None, marked: false, foreign }).unwrap();
+        let seen_ns = crate::clock::now().ns;
+        let over = RawReplay { seen_ns, is_answered: 1, ends: 4, ..RawReplay::default() };
+        node.replays.as_mut().unwrap().put(Segment::new("192.0.2.9:9", VIP4, ACK, 0).key(), over);
+        for (port, crowded, unheard) in [(1001, 1, 0), (1002, 2, 0), (1003, 2, 1)] {
+            if unheard > 0 {
+                let later = crate::clock::now().after(Duration::from_secs(3));
+                assert_eq!(node.sweep(None, later).unwrap(), (0, None));
+            }
+            let of = Segment::new(&format!("192.0.2.9:{port}"), VIP4, ACK, 5000);
+            let options = Options { mss: 1440, window_scale: None, sack: true };
+            let (sequence, acknowledged, window, stamps) = (5000, 9000, 100, Some((1, 2)));
+            let ethernet = *of.frame().first_chunk().unwrap();
+            let planting = Planting { key: of.key(), sequence, acknowledged, window, stamps, options, ethernet };
+            let frames = planting.frames(b"GET", key, false, crate::clock::now());
+            let (verdict, _) = run_program(&mut node.programs, "node_ingress", &frames[0][tap::OFFLOADS..]);
+            let counters = node.counters().unwrap();
+            assert_eq!((verdict, counters.crowded, counters.unheard), (PASS, crowded, unheard), "{port}");
+        }
     });
 }
 
@@ -277,20 +403,25 @@ fn what_was_replayed_is_forgotten_when_it_is_over() {
         let mut is_kept = |key, seconds, ends, is_answered: u8| {
             let now = crate::clock::now();
             replays.put(key, RawReplay { seen_ns: now.ns, ends, is_answered, ..RawReplay::default() });
-            replays.sweep(now.after(Duration::from_secs(seconds))).unwrap() == 1
+            replays.sweep(None, now.after(Duration::from_secs(seconds))).unwrap().0 == 1
         };
         for (key, seconds, ends, is_answered, kept) in [
             (key, 3600, 0, 1, true),
             (key, 3600, 1, 1, true),
-            (key, 14, 3, 1, true),
-            (key, 16, 3, 1, false),
-            (key, 16, 0, 0, false),
+            (key, 16, 3, 1, true),
+            (gone, 14, 3, 1, true),
+            (gone, 16, 3, 1, false),
+            (key, 1, 4, 1, true),
+            (key, 3, 4, 1, false),
+            (key, 3, 7, 1, false),
+            (key, 1, 0, 0, true),
+            (key, 3, 0, 0, false),
             (gone, 59, 0, 1, true),
             (gone, 61, 0, 1, false),
         ] {
             assert_eq!(is_kept(key, seconds, ends, is_answered), kept, "{seconds} s, {ends}, {is_answered}");
             if kept {
-                assert!(!is_kept(key, 16, 3, 1));
+                assert!(!is_kept(key, 3, 4, 1));
             }
         }
         for end in [server, client] {
@@ -298,16 +429,28 @@ fn what_was_replayed_is_forgotten_when_it_is_over() {
         }
         assert!(!is_kept(key, 61, 0, 1), "its kernel has it no more");
 
-        // The kernel is asked for so many at a time, and those that live are passed over.
+        // One call looks at some, and asks the kernel for few of those; those that live don't keep others from being asked for.
         let server = TcpStream::connect("127.0.0.1:80").unwrap();
         let lives = FlowKey { client: server.local_addr().unwrap(), vip: server.peer_addr().unwrap() };
         let seen_ns = crate::clock::now().ns;
         let silent = RawReplay { seen_ns, is_answered: 1, ..RawReplay::default() };
         replays.put(lives, silent);
-        (1..=600)
-            .for_each(|port| replays.put(FlowKey { client: SocketAddr::new(gone.client.ip(), port), ..gone }, silent));
-        let mut sweep = || replays.sweep(crate::clock::now().after(Duration::from_secs(61))).unwrap();
-        let left: Vec<usize> = (0..5).map(|_| sweep()).collect();
-        assert!(left[0] >= 601 - 256 && left[1] >= 601 - 2 * 256 && left[4] == 1, "{left:?}");
+        let ports = 1..=3000;
+        ports.for_each(|port| replays.put(FlowKey { client: SocketAddr::new(gone.client.ip(), port), ..gone }, silent));
+        let (mut entries, mut calls) = (3001, 0);
+        while entries > 1 {
+            let (mut place, mut left) = (None, 0);
+            loop {
+                let now = crate::clock::now().after(Duration::from_secs(61));
+                let (some, next) = replays.sweep(place, now).unwrap();
+                (place, left, calls) = (next, left + some, calls + 1);
+                assert!(some <= 1024);
+                if next.is_none() {
+                    break;
+                }
+            }
+            assert!(left < entries && left + 64 * calls >= 3001, "{left} of {entries} after {calls}");
+            entries = left;
+        }
     });
 }

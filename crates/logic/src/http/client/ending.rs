@@ -12,7 +12,7 @@ pub struct Seen<'a> {
     pub first: &'a [u8],
     /// Bytes that were sent in all.
     pub bytes: u64,
-    /// The last ones of these: at least 7, or all that the last packet had.
+    /// The last ones of these: at least 7, or as many as are known.
     pub last: &'a [u8],
 }
 
