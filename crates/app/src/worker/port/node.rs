@@ -22,6 +22,14 @@ impl Port {
         }
     }
 
+    /// What a node was given has ended.
+    pub(super) fn request_ended(&mut self, node: NodeId, outcome: Outcome, now: Instant) {
+        if self.dispatcher.end(node, outcome, now) {
+            let (name, node) = (&self.settings.site.name, self.dispatcher.name(node));
+            crate::log::warning(format_args!("{name}: node {node} is ejected: its requests failed"));
+        }
+    }
+
     /// The node for what is wanted, or any.
     fn choose(&mut self, wanted: Option<&Wanted>, now: Instant) -> Result<NodeId, End> {
         let chosen = match wanted {
@@ -55,11 +63,13 @@ impl<H: Host> Worker<H> {
         if let Some(version) = relay.settings.send_proxy {
             proxy_header::write(version, relay.ends, &mut first);
         }
+        let has_heard = !prologue.is_empty();
         first.extend_from_slice(prologue);
         if relay.legs.len() <= leg {
             relay.legs.resize_with(leg + 1, || None);
         }
         self.connect_leg(relay, leg, node, first, wanted, 0)?;
+        relay.legs[leg].iter_mut().for_each(|to| to.has_heard = has_heard);
         Ok(leg)
     }
 
@@ -117,7 +127,7 @@ impl<H: Host> Worker<H> {
         }
         let owed = relay.session.owed(leg);
         (0..owed).for_each(|place| {
-            port.dispatcher.end(to.node, if place == 0 { Outcome::Failed } else { Outcome::Unknown }, now);
+            port.request_ended(to.node, if place == 0 { Outcome::Failed } else { Outcome::Unknown }, now);
         });
         if to.tries >= TRIES_MAX {
             return Err(End::NoNode);
@@ -125,7 +135,9 @@ impl<H: Host> Worker<H> {
         let node = port.choose(to.wanted.as_ref(), now)?;
         self.connect_leg(relay, leg, node, first, to.wanted, to.tries)?;
         // That one may have given its place to another too.
-        if let (Some(to), Some(port)) = (&relay.legs[leg], self.ports.ports.get_mut(&relay.site)) {
+        let has_heard = to.has_heard;
+        if let (Some(to), Some(port)) = (&mut relay.legs[leg], self.ports.ports.get_mut(&relay.site)) {
+            to.has_heard = has_heard;
             (0..owed).for_each(|_| port.dispatcher.begin(to.node));
         }
         Ok(())

@@ -73,12 +73,14 @@ pub(super) struct To {
     pub(super) wanted: Option<Wanted>,
     pub(super) tries: u8,
     has_spoken: bool,
+    /// It has been given something that the client has said.
+    pub(super) has_heard: bool,
     finished: bool,
 }
 
 impl To {
     pub(super) fn new(stream: Token, node: NodeId, connect_by: Instant, wanted: Option<Wanted>, tries: u8) -> To {
-        To { stream, node, connect_by: Some(connect_by), wanted, tries, has_spoken: false, finished: false }
+        To { stream, node, connect_by: Some(connect_by), wanted, tries, has_spoken: false, has_heard: false, finished: false }
     }
 
     /// Whether it has said anything.
@@ -190,7 +192,7 @@ impl<H: Host> Worker<H> {
         if let Some(leg) = relay.session.given_up()
             && let (Some(to), Some(port)) = (&relay.legs[leg], self.ports.ports.get_mut(&relay.site))
         {
-            port.dispatcher.end(to.node, Outcome::Unknown, self.now);
+            port.request_ended(to.node, Outcome::Unknown, self.now);
         }
         let is_head = step == ClientStep::NeedMore && !bytes.is_empty();
         relay.head_since = is_head.then(|| relay.head_since.unwrap_or(self.now));
@@ -227,9 +229,10 @@ impl<H: Host> Worker<H> {
                 self.open_leg(relay, node, None).map(|_| true)
             }
             ClientStep::Forward(leg, bytes) => {
-                let Some(to) = relay.legs[leg].as_ref() else { return Err(End::NodeGone) };
+                let Some(to) = relay.legs[leg].as_mut() else { return Err(End::NodeGone) };
                 let room = self.streams.get(to.stream).map_or(0, |stream| stream.room());
                 let bytes = bytes.min(room);
+                to.has_heard |= bytes > 0;
                 self.streams.pass(&mut self.reactor, relay.token, to.stream, bytes);
                 relay.session.took(bytes);
                 relay.received_bytes += bytes as u64;
@@ -241,6 +244,7 @@ impl<H: Host> Worker<H> {
                 if streams.iter().any(|&stream| self.streams.get(stream).is_none_or(|stream| stream.room() < bytes)) {
                     return Ok(false);
                 }
+                relay.legs.iter_mut().flatten().for_each(|to| to.has_heard = true);
                 for stream in streams {
                     if let Some(stream) = self.streams.get(stream) {
                         stream.outbox().extend_from_slice(&said);
@@ -370,7 +374,7 @@ impl<H: Host> Worker<H> {
         if relay.session.gave(leg, bytes)
             && let Some(port) = self.ports.ports.get_mut(&relay.site)
         {
-            port.dispatcher.end(node, Outcome::Served, self.now);
+            port.request_ended(node, Outcome::Served, self.now);
         }
     }
 
