@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use leat_logic::dispatch::limits::WEIGHT_MAX;
-use leat_logic::dispatch::{DynamicRules, NodeSettings, PolicyKind, PolicySettings, QueryRule, Serves, Settings};
+use leat_logic::dispatch::{DynamicRules, HealthSettings, NodeSettings, PolicyKind, PolicySettings, QueryRule, Serves, Settings};
 use leat_logic::protocol::{Limits, Protocol, proxy_header};
 
 use super::cluster::{Cluster, ClusterNode};
@@ -105,8 +105,11 @@ impl ClusterPort {
     pub fn settings(&self, cluster: &Cluster) -> Settings {
         let settings = cluster.settings();
         let nothing = Vec::new();
+        // A node of a store that is back has its part at once: what is written elsewhere while it grows isn't found when it has.
+        let slow_start = if self.protocol.is_store() { Duration::ZERO } else { settings.health.slow_start };
         Settings {
             policy: self.policy(),
+            health: HealthSettings { slow_start, ..settings.health },
             // A store's content is at one node and no other.
             parameters: PolicySettings { load_bound_percent: LOAD_UNBOUNDED_PERCENT, ..settings.parameters },
             // What HTTP calls dynamic means nothing here.

@@ -159,6 +159,14 @@ fn one_file_has_every_part_of_a_cluster() {
 }
 
 #[test]
+fn a_store_s_node_that_is_back_has_its_part_at_once() {
+    let port = |protocol: &str| format!("[[cluster.port]]\nlisten = '127.0.0.1:1'\nprotocol = '{protocol}'\n");
+    let config = parsed(&format!("role = 'dispatcher'\n{}{}", port("redis"), port("iiop").replace(":1", ":2")));
+    let slow_start = |place: usize| config.cluster.ports[place].settings(&config.cluster).health.slow_start;
+    assert_eq!((slow_start(0), slow_start(1)), (Duration::ZERO, HealthSettings::default().slow_start));
+}
+
+#[test]
 fn a_cluster_is_what_the_dispatcher_goes_by() {
     let config = parsed(
         "[cluster.health]\nfall = 7\n[[cluster.node]]\nname = 'n1'\naddress = ['::1', '127.0.0.2']\n[[site]]\nroot = 'site'\n",
