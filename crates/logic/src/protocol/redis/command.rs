@@ -175,6 +175,11 @@ pub(super) fn is_replaced(name: &[u8]) -> bool {
     [&b"SELECT"[..], b"READONLY", b"READWRITE"].iter().any(|known| name.eq_ignore_ascii_case(known))
 }
 
+/// Whether a transaction ends with this command, alone.
+pub(super) fn ends_transaction(name: &[u8]) -> bool {
+    [&b"EXEC"[..], b"DISCARD", b"RESET"].iter().any(|known| name.eq_ignore_ascii_case(known))
+}
+
 /// Whether a command may wait until another client has done something.
 pub(super) fn waits(name: &[u8]) -> bool {
     const WAITING: [&[u8]; 8] =

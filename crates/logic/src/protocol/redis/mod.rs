@@ -59,6 +59,8 @@ enum Hand {
 #[derive(Debug, Default)]
 struct Redis {
     hand: Hand,
+    /// MULTI was refused, and the transaction's end hasn't come: what is in it isn't done either.
+    is_in_refused: bool,
 }
 
 impl Parser for Redis {
@@ -91,7 +93,14 @@ impl Parser for Redis {
             }
             Some(_) => return Err(NOT_REDIS),
         }
-        let goes = command::goes(head.arguments[0]);
+        let name = head.arguments[0];
+        let goes = command::goes(name);
+        if self.is_in_refused && goes != Goes::Away {
+            self.is_in_refused = head.count != 1 || !command::ends_transaction(name);
+            let refused = if self.is_in_refused { b"MULTI" } else { name };
+            return Ok(Begin::Request(Request::new(Scope::Nobody(refusal(refused)))));
+        }
+        self.is_in_refused = head.count == 1 && name.eq_ignore_ascii_case(b"MULTI");
         let scope = match goes {
             Goes::ByKey(keys) if head.escaped.is_some_and(|place| place < 2 || keys != Keys::At(1)) => {
                 Scope::Nobody(QUOTES.to_vec())
@@ -104,11 +113,11 @@ impl Parser for Redis {
                 None => return Ok(Begin::NeedMore),
             },
             Goes::Anywhere => Scope::Any,
-            Goes::Everywhere => Scope::Every { is_replaced: command::is_replaced(head.arguments[0]) },
-            Goes::Nowhere => Scope::Nobody(refusal(head.arguments[0])),
+            Goes::Everywhere => Scope::Every { is_replaced: command::is_replaced(name) },
+            Goes::Nowhere => Scope::Nobody(refusal(name)),
             Goes::Away => Scope::Ends(b"+OK\r\n".to_vec()),
         };
-        Ok(Begin::Request(Request { waits: command::waits(head.arguments[0]), ..Request::new(scope) }))
+        Ok(Begin::Request(Request { waits: command::waits(name), ..Request::new(scope) }))
     }
 
     fn go_on(&mut self, input: &[u8]) -> Result<Piece, Mistake> {

@@ -84,6 +84,29 @@ fn a_line_goes_where_the_same_words_in_an_array_go() {
 }
 
 #[test]
+fn what_is_in_a_refused_transaction_is_refused_too() {
+    let mut parser = parser();
+    let mut scopes = |requests: &[&[&str]]| -> Vec<String> {
+        let scope = |words: &&[&str]| match parser.begin(&array(words), false).expect("it's RESP") {
+            Begin::Request(Request { scope: Scope::Nobody(words), .. }) => {
+                String::from_utf8_lossy(&words).split(' ').nth(2).expect("a reason").to_owned()
+            }
+            Begin::Request(Request { scope: Scope::Content(_), .. }) => "done".to_owned(),
+            Begin::Request(Request { scope: Scope::Ends(_), .. }) => "end".to_owned(),
+            begin => format!("{begin:?}"),
+        };
+        requests.iter().map(scope).collect()
+    };
+    let (set, auth): (&[&str], &[&str]) = (&["SET", "a", "b"], &["AUTH", "x"]);
+    // Redis takes neither a MULTI nor an EXEC with arguments.
+    assert_eq!(scopes(&[&["MULTI", "x"], set]), ["MULTI", "done"]);
+    let inside = [&["multi"][..], set, auth, &["MULTI"], &["EXEC", "x"], &["PING"], set, &["exec"], set];
+    assert_eq!(scopes(&inside), ["multi", "MULTI", "MULTI", "MULTI", "MULTI", "MULTI", "MULTI", "exec", "done"]);
+    assert_eq!(scopes(&[&["MULTI"], set, &["DISCARD"], set]), ["MULTI", "MULTI", "DISCARD", "done"]);
+    assert_eq!(scopes(&[&["MULTI"], &["QUIT"]]), ["MULTI", "end"]);
+}
+
+#[test]
 fn what_redis_does_not_answer_is_no_request() {
     for nothing in [&b"\r\n"[..], b"\n", b"\r\n\r\n\n", b"*0\r\n", b"*-1\r\n", b"  \t\r\n"] {
         assert_eq!(goes(nothing), format!("nothing of {}", nothing.len()), "{}", nothing.escape_ascii());
