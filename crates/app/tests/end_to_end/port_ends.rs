@@ -186,6 +186,22 @@ fn each_request_to_a_node_that_is_away_goes_where_its_key_is_asked_for_later(rea
     assert_eq!(requests.iter().map(ask).collect::<Vec<u8>>(), first);
 }
 
+fn without_a_node_each_request_is_answered_so(reactor: Reactor) {
+    let directory = Directory::new();
+    // Nobody listens at the port of tcpmux, and no probe has said so.
+    let text = configuration(3, 1, "protocol = \"redis\"").replace("100ms", "1m");
+    let server = Server::configured(reactor, &directory, &text);
+    let refused = b"-ERR leat: no node is up that could have this key\r\n";
+    // The first one finds out, the others know.
+    for _ in 0..3 {
+        for first in [&b"*2\r\n$6\r\nSELECT\r\n$1\r\n1\r\n"[..], b"PING\r\n", GET] {
+            let mut client = connect(server.address());
+            client.write_all(&[first, GET, b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$3\r\nabc\r\n", GET].concat()).unwrap();
+            hear(&mut client, &refused.repeat(4));
+        }
+    }
+}
+
 fn what_clients_say_takes_no_node_out(reactor: Reactor) {
     let directory = Directory::new();
     let breaks_off = Arc::new(AtomicBool::new(false));
@@ -268,6 +284,7 @@ fn who_has_heard_a_part_when_the_engine_dies_is_cut(reactor: Reactor) {
 on_both_reactors!(
     a_mistake_is_told_after_the_answers_to_what_came_before,
     who_has_heard_a_part_when_the_engine_dies_is_cut,
+    without_a_node_each_request_is_answered_so,
     what_clients_say_takes_no_node_out,
     a_node_that_breaks_off_before_it_has_heard_anything_is_ejected,
     each_request_to_a_node_that_is_away_goes_where_its_key_is_asked_for_later,

@@ -240,6 +240,38 @@ fn what_several_nodes_cannot_do_is_passed_on_where_one_has_the_connection() {
 }
 
 #[test]
+fn what_no_node_has_heard_is_answered_where_none_is_found() {
+    let mut session = Session::new(Protocol::Redis, LIMITS, true);
+    let (select, get, half) = (&b"SELECT 3\r\n"[..], &b"GET a\r\n"[..], &b"*3\r\n$3\r\nSET\r\n$1\r\na\r\n"[..]);
+    assert_eq!(session.client_step(select, false), Ok(ClientStep::Open));
+    let first = session.open().expect("there is room").0;
+    assert_eq!(session.client_step(select, false), Ok(ClientStep::Everywhere(10)));
+    session.took_everywhere(select);
+    for said in [get, half] {
+        assert!(matches!(session.client_step(said, false), Ok(ClientStep::Choose(Some(_)))));
+        assert!(session.assign(first));
+        assert_eq!(session.client_step(said, false), Ok(ClientStep::Forward(first, said.len())));
+        session.took(said.len());
+    }
+    assert!(session.speaks_for_all(first) && session.refuse_all(first));
+    assert!(!session.is_needed(first) && session.owed(first) == 0);
+    assert_eq!(session.client_step(b"$1\r\nx\r\n", false), Ok(ClientStep::Drop(7)), "the rest is nobody's");
+    session.took(7);
+    for _ in 0..3 {
+        assert!(session.own_words().expect("words").starts_with(b"-ERR leat: no node is up"));
+    }
+    assert!(session.is_idle() && session.own_words().is_none());
+    // Who comes later isn't told what nobody has been told.
+    assert_eq!(session.open().expect("there is room").1, b"");
+    assert_eq!(session.client_step(select, false), Ok(ClientStep::Everywhere(10)));
+    session.took_everywhere(select);
+    let second = session.open().expect("there is room").0;
+    assert!(!session.refuse_all(first), "another has been told");
+    assert!(session.refuse_all(second), "and that one owes nothing");
+    assert!(session.own_words().is_none());
+}
+
+#[test]
 fn whose_answer_depends_on_others_is_told_apart_once_it_is_next() {
     let mut session = Session::new(Protocol::Redis, LIMITS, true);
     let (get, pop) = (&b"GET a\r\n"[..], &b"BLPOP a 0\r\n"[..]);

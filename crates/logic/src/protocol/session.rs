@@ -481,6 +481,38 @@ impl Session {
         true
     }
 
+    /// Whether the client is to hear from this leg how what was said to all nodes was taken.
+    #[must_use]
+    pub fn speaks_for_all(&self, leg: Leg) -> bool {
+        self.nodes.get(leg).is_some_and(|node| node.expected.contains(&Expected::ForAll))
+    }
+
+    /// No node can be found for what this leg was given, of which its node has heard nothing: each of it is answered so, and the leg is closed. False
+    /// when there is no way to say so.
+    pub fn refuse_all(&mut self, leg: Leg) -> bool {
+        let words = self.parser.unavailable();
+        let is_only = (0..self.nodes.len()).all(|other| other == leg || !self.nodes[other].is_open);
+        let Some(node) = self.nodes.get(leg).filter(|_| !words.is_empty() && self.order == Some(Order::Requests)) else {
+            return false;
+        };
+        // What all nodes are to be told was said of this one alone, and before it of none: then no other is told either. Else some have heard it.
+        if self.speaks_for_all(leg) {
+            if !is_only || node.expected.contains(&Expected::Nobody) {
+                return false;
+            }
+            self.prologue.clear();
+            self.prologue_requests.clear();
+        }
+        for turn in self.turns.iter_mut().filter(|turn| matches!(turn, Turn::Leg(of) if *of == leg)) {
+            *turn = Turn::Own(words.to_vec());
+        }
+        if self.state == State::Request(Some(leg)) {
+            self.state = State::Request(None);
+        }
+        self.close(leg);
+        true
+    }
+
     fn say(&mut self, words: Vec<u8>) {
         if !words.is_empty() {
             self.turns.push_back(Turn::Own(words));

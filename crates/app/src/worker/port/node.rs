@@ -68,7 +68,10 @@ impl<H: Host> Worker<H> {
         if relay.legs.len() <= leg {
             relay.legs.resize_with(leg + 1, || None);
         }
-        self.connect_leg(relay, leg, node, first, wanted, 0)?;
+        if let Err(end) = self.connect_leg(relay, leg, node, first, wanted, 0) {
+            relay.session.close(leg);
+            return Err(end);
+        }
         relay.legs[leg].iter_mut().for_each(|to| to.has_heard = has_heard);
         Ok(leg)
     }
@@ -129,11 +132,12 @@ impl<H: Host> Worker<H> {
         (0..owed).for_each(|place| {
             port.request_ended(to.node, if place == 0 { Outcome::Failed } else { Outcome::Unknown }, now);
         });
-        if to.tries >= TRIES_MAX {
-            return Err(End::NoNode);
+        let chosen = if to.tries < TRIES_MAX { port.choose(to.wanted.as_ref(), now) } else { Err(End::NoNode) };
+        let connected = chosen.and_then(|node| self.connect_leg(relay, leg, node, first, to.wanted, to.tries));
+        match connected {
+            Err(End::NoNode) if relay.session.refuse_all(leg) => return Ok(()),
+            connected => connected?,
         }
-        let node = port.choose(to.wanted.as_ref(), now)?;
-        self.connect_leg(relay, leg, node, first, to.wanted, to.tries)?;
         // That one may have given its place to another too.
         let has_heard = to.has_heard;
         if let (Some(to), Some(port)) = (&mut relay.legs[leg], self.ports.ports.get_mut(&relay.site)) {

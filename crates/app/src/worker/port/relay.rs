@@ -136,6 +136,14 @@ impl Relay {
     }
 }
 
+/// Has the client hear that no node can have its request, if that is so and there are words for it.
+fn or_refused(relay: &mut Relay, begun: Result<bool, End>) -> Result<bool, End> {
+    match begun {
+        Err(End::NoNode) if relay.session.refuse() => Ok(true),
+        begun => begun,
+    }
+}
+
 impl<H: Host> Worker<H> {
     /// Moves a client's bytes, both ways. Whether there is more to move now; or why it's over.
     pub(super) fn relay(&mut self, relay: &mut Relay) -> Result<bool, End> {
@@ -208,6 +216,11 @@ impl<H: Host> Worker<H> {
                 Ok(false)
             }
             ClientStep::Choose(facts) => {
+                // What was said to all nodes can be taken back for as long as nobody has heard it.
+                let is_untold = |(leg, to): (Leg, &To)| to.connect_by.is_some() && relay.session.speaks_for_all(leg);
+                if relay.open_legs().any(is_untold) {
+                    return Ok(false);
+                }
                 let Some(port) = self.ports.ports.get_mut(&relay.site) else { return Err(End::NoNode) };
                 // What any node may have goes where the client has one already.
                 let kept = relay.open_legs().map(|(_, to)| to.node).next().filter(|_| facts.is_none());
@@ -217,16 +230,14 @@ impl<H: Host> Worker<H> {
                     (Some(facts), None) => port.dispatcher.choose(facts, self.now).map(|choice| choice.node),
                     (None, None) => port.dispatcher.choose_any(self.now),
                 };
-                match chosen {
-                    Ok(node) => self.begin_request(relay, node, wanted),
-                    Err(_) if relay.session.refuse() => Ok(true),
-                    Err(_) => Err(End::NoNode),
-                }
+                let begun = chosen.map_err(|_| End::NoNode).and_then(|node| self.begin_request(relay, node, wanted));
+                or_refused(relay, begun)
             }
             ClientStep::Open => {
                 let Some(port) = self.ports.ports.get_mut(&relay.site) else { return Err(End::NoNode) };
-                let node = port.dispatcher.choose_any(self.now).map_err(|_| End::NoNode)?;
-                self.open_leg(relay, node, None).map(|_| true)
+                let chosen = port.dispatcher.choose_any(self.now).map_err(|_| End::NoNode);
+                let opened = chosen.and_then(|node| self.open_leg(relay, node, None)).map(|_| true);
+                or_refused(relay, opened)
             }
             ClientStep::Forward(leg, bytes) => {
                 let Some(to) = relay.legs[leg].as_mut() else { return Err(End::NodeGone) };
