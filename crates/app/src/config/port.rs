@@ -40,7 +40,7 @@ section! {
         listen: Vec<SocketAddr> = OrBlank(ListOf(ADDRESS)), Required;
         /// What is spoken there.
         protocol: Protocol = PROTOCOL, Toml("\"tcp\"");
-        /// The port at which nodes take it; 0 for that of `listen`.
+        /// The port at which nodes take it; 0 for the one that the client came to, where probes go to the first in `listen`.
         node_port: u16 = Count::<u16> { min: 0, max: u16::MAX }, Toml("0");
         /// The nodes that take it, by name; all when empty. Which of them may have a TLS connection can be said by their `hosts`.
         nodes: Vec<String> = ListOf(NAME), Toml("[]");
@@ -124,7 +124,7 @@ impl ClusterPort {
         }
     }
 
-    /// Its nodes, each with where it takes connections for `listen`.
+    /// Its nodes, each with where it takes connections; under `node_port` of 0, those that came to the first of `listen`.
     #[must_use]
     pub fn targets(&self, cluster: &Cluster) -> Vec<(NodeSettings, SocketAddr)> {
         let Some(listen) = self.listen.first() else { return Vec::new() };

@@ -199,6 +199,19 @@ fn answer_hello(number: usize, mut stream: TcpStream) {
     }
 }
 
+fn a_connection_goes_to_the_port_that_it_came_to(reactor: Reactor) {
+    let directory = Directory::new();
+    let say = |word: &'static [u8]| Nodes::start(1, move |_, mut stream| stream.write_all(word).unwrap());
+    let (one, other) = (say(b"one"), say(b"other"));
+    let listen = format!("listen = [\"127.0.0.9:{}\", \"127.0.0.9:{}\"]\n", one.port, other.port);
+    let text = configuration(1, 0, "").replace("listen = \"127.0.0.1:0\"\nnode_port = 0", &listen);
+    let server = Server::configured_with_listeners(reactor, &directory, &text, 2);
+    for (nodes, word) in [(&one, &b"one"[..]), (&other, b"other")] {
+        let address = server.addresses().iter().find(|address| address.port() == nodes.port).expect("it listens there");
+        assert_eq!(rest(&mut connect(*address)), word);
+    }
+}
+
 fn what_a_node_that_is_away_was_to_be_told_is_told_another(reactor: Reactor) {
     let directory = Directory::new();
     let nodes = Nodes::start(1, answer_hello);
@@ -528,6 +541,7 @@ on_both_reactors!(
     connections_go_to_whom_has_fewest,
     a_node_s_end_is_passed_on_and_so_is_its_reset,
     a_node_that_is_away_is_passed_over_until_it_is_back,
+    a_connection_goes_to_the_port_that_it_came_to,
     what_a_node_that_is_away_was_to_be_told_is_told_another,
     a_node_that_breaks_off_untold_is_passed_over_and_one_that_was_told_cuts,
     a_drain_ends_relays_that_say_nothing_more,

@@ -89,7 +89,10 @@ impl<H: Host> Worker<H> {
         let (mut node, mut tries) = (node, tried);
         loop {
             let Some(port) = self.ports.ports.get_mut(&relay.site) else { return Err(End::NoNode) };
-            let address = port.addresses.get(node.index()).copied().flatten().ok_or(End::NoNode)?;
+            let mut address = port.addresses.get(node.index()).copied().flatten().ok_or(End::NoNode)?;
+            if let Some(number) = relay.node_port {
+                address.set_port(number);
+            }
             tries += 1;
             relay.settings.site.metrics.port.connects.increment();
             match self.reactor.connect(&Peer::Internet(address)) {

@@ -26,6 +26,8 @@ pub(super) struct Relay {
     pub(super) session: Session,
     /// The client's address, and the one that it came to.
     pub(super) ends: Option<(SocketAddr, SocketAddr)>,
+    /// Where nodes take it, if that isn't the same for all clients.
+    pub(super) node_port: Option<u16>,
     /// By the session's numbers.
     pub(super) legs: Vec<Option<To>>,
     pub(super) is_queued: bool,
@@ -104,6 +106,7 @@ impl Relay {
             settings,
             session,
             ends,
+            node_port: None,
             legs: Vec::new(),
             is_queued: false,
             must_tell: false,
