@@ -225,8 +225,9 @@ impl<H: Host> Worker<H> {
                     return Ok(false);
                 }
                 let Some(port) = self.ports.ports.get_mut(&relay.site) else { return Err(End::NoNode) };
-                // What any node may have goes where the client has one already.
-                let kept = relay.open_legs().map(|(_, to)| to.node).next().filter(|_| facts.is_none());
+                // What any node may have goes where the client has one already, unless that is to be emptied.
+                let is_kept = |node: &NodeId| facts.is_none() && !port.dispatcher.is_draining(*node);
+                let kept = relay.open_legs().map(|(_, to)| to.node).find(is_kept);
                 let wanted = facts.as_ref().map(Wanted::of);
                 let chosen = match (&facts, kept) {
                     (_, Some(node)) => Ok(node),
