@@ -4,7 +4,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use leat_logic::dispatch::limits::WEIGHT_MAX;
-use leat_logic::dispatch::{DynamicRules, HealthSettings, NodeSettings, PolicyKind, PolicySettings, QueryRule, Serves, Settings};
+use leat_logic::dispatch::{
+    DynamicRules, HealthSettings, NodeSettings, PolicyKind, PolicySettings, QueryRule, Serves, Settings,
+};
 use leat_logic::protocol::{Limits, Protocol, proxy_header};
 
 use super::cluster::{Cluster, ClusterNode};
@@ -45,7 +47,7 @@ section! {
         /// The nodes that take it, by name; all when empty. Which of them may have a TLS connection can be said by their `hosts`.
         nodes: Vec<String> = ListOf(NAME), Toml("[]");
         /// How a node is chosen.
-        policy: Option<PolicyKind> = Optional(DISPATCH_POLICY), Otherwise("`\"consistent_hash\"` for `redis`, else `\"least_connections\"`");
+        policy: Option<PolicyKind> = Optional(DISPATCH_POLICY), Otherwise("`\"consistent_hash\"` for `redis` and with `first_bytes`, else `\"least_connections\"`");
         /// What a node is chosen for: each request, where the protocol lets a connection's requests be told apart, or a connection by its first.
         schedule: Each = Choice(&[("request", Each::Request), ("connection", Each::Connection)]), Toml("\"request\"");
         /// Bytes at the beginning of a connection that stand for what it's about, under the protocol `tcp`. Only for protocols whose clients speak
@@ -93,10 +95,10 @@ impl ClusterPort {
     /// The policy in force.
     #[must_use]
     pub fn policy(&self) -> PolicyKind {
-        self.policy.unwrap_or(if self.protocol.is_store() {
-            PolicyKind::ConsistentHash
-        } else {
-            PolicyKind::LeastConnections
+        let is_by_content = self.protocol.is_store() || self.protocol == Protocol::Tcp && self.first_bytes > 0;
+        self.policy.unwrap_or(match is_by_content {
+            true => PolicyKind::ConsistentHash,
+            false => PolicyKind::LeastConnections,
         })
     }
 

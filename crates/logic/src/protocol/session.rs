@@ -492,9 +492,10 @@ impl Session {
     pub fn refuse_all(&mut self, leg: Leg) -> bool {
         let words = self.parser.unavailable();
         let is_only = (0..self.nodes.len()).all(|other| other == leg || !self.nodes[other].is_open);
-        let Some(node) = self.nodes.get(leg).filter(|_| !words.is_empty() && self.order == Some(Order::Requests)) else {
+        if words.is_empty() || self.order != Some(Order::Requests) {
             return false;
-        };
+        }
+        let Some(node) = self.nodes.get(leg) else { return false };
         // What all nodes are to be told was said of this one alone, and before it of none: then no other is told either. Else some have heard it.
         if self.speaks_for_all(leg) {
             if !is_only || node.expected.contains(&Expected::Nobody) {

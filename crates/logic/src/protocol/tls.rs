@@ -6,7 +6,8 @@ use crate::dispatch::Facts;
 
 pub(super) const ABOUT: About = About {
     name: "tls",
-    about: "TLS, not decrypted: each connection goes to a node by the server name in its first message, by load without one",
+    about: "TLS, not decrypted: each connection goes to the nodes whose `hosts` have the server name in its first message, among them by \
+            load, or under a policy that goes by content by that name",
     parser: |limits| Box::new(Tls { limits, hello: Vec::new() }),
     is_store: false,
     separable: None,

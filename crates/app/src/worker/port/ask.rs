@@ -15,7 +15,11 @@ impl<H: Host> Worker<H> {
     }
 
     /// What a dispatcher answers that has ports and no VIP; `is_known`: a port has the node that it's about.
-    pub(in crate::worker) fn answer_by_ports(&self, command: &Command, is_known: bool) -> Option<Result<Value, String>> {
+    pub(in crate::worker) fn answer_by_ports(
+        &self,
+        command: &Command,
+        is_known: bool,
+    ) -> Option<Result<Value, String>> {
         let cluster = &self.config.cluster;
         if self.config.role != Role::Dispatcher || cluster.ports.is_empty() || !cluster.vip.is_empty() {
             return None;
@@ -29,7 +33,8 @@ impl<H: Host> Worker<H> {
             Command::Weight { node, weight } => {
                 Ok(ctl::done(format!("{node} has weight {weight} at every port until the next reload")))
             }
-            _ => Err("this dispatcher has ports and no VIP, which that is about: `leat ctl ports` says what ports do".to_owned()),
+            _ => Err("this dispatcher has ports and no VIP, which that is about: `leat ctl ports` says what ports do"
+                .to_owned()),
         })
     }
 

@@ -82,7 +82,16 @@ pub(super) struct To {
 
 impl To {
     pub(super) fn new(stream: Token, node: NodeId, connect_by: Instant, wanted: Option<Wanted>, tries: u8) -> To {
-        To { stream, node, connect_by: Some(connect_by), wanted, tries, has_spoken: false, has_heard: false, finished: false }
+        To {
+            stream,
+            node,
+            connect_by: Some(connect_by),
+            wanted,
+            tries,
+            has_spoken: false,
+            has_heard: false,
+            finished: false,
+        }
     }
 
     /// Whether it has said anything.
