@@ -31,7 +31,7 @@ fn run(protocol: Protocol, is_by_request: bool, input: &[u8], piece: usize) -> R
                 }
             };
             match step {
-                ClientStep::Choose(_) => {
+                ClientStep::Choose(_) | ClientStep::ChooseGathered(_) => {
                     let Some(leg) = legs[chosen % 2].or_else(|| session.open().map(|(leg, _)| leg)) else { return run };
                     legs[chosen % 2] = Some(leg);
                     chosen += 1;

@@ -43,7 +43,7 @@ fn run(protocol: Protocol, input: &[u8], answers: &[Vec<u8>], piece: usize) -> R
         for _ in 0..10_000 {
             let step = session.client_step(&input[taken..end], is_all)?;
             match step {
-                ClientStep::Choose(_) => {
+                ClientStep::Choose(_) | ClientStep::ChooseGathered(_) => {
                     let node = nodes.chosen % 2;
                     let leg = *legs[node].get_or_insert_with(|| session.open().expect("there is room").0);
                     assert_eq!(leg, legs[node].unwrap_or(leg));

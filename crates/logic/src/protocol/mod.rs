@@ -60,6 +60,8 @@ pub enum Mistake {
 pub enum Scope<'i> {
     /// The node of this content.
     Content(Facts<'i>),
+    /// The same, where what says so isn't in one piece.
+    Gathered(Gathered),
     /// Any.
     Any,
     /// Every node that the client has or will have to do with, as it changes how they take what follows; the first one's answer counts.
@@ -75,6 +77,21 @@ pub enum Scope<'i> {
     Nobody(Vec<u8>),
     /// Nobody, and the client wants to end.
     Ends(Vec<u8>),
+}
+
+/// What says where a request goes, put together from the pieces in which it came.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Gathered {
+    pub(crate) host: Vec<u8>,
+    pub(crate) method: Vec<u8>,
+}
+
+impl Gathered {
+    /// The same as facts.
+    #[must_use]
+    pub fn facts(&self) -> Facts<'_> {
+        Facts { host: &self.host, method: &self.method, ..Facts::default() }
+    }
 }
 
 /// A request that begins.

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::{
-    Answers, Begin, LEGS_MAX, Limits, Mistake, Order, PROLOGUE_BYTES_MAX, Parser, Protocol, REQUESTS_MAX, Request,
+    Answers, Begin, Gathered, LEGS_MAX, Limits, Mistake, Order, PROLOGUE_BYTES_MAX, Parser, Protocol, REQUESTS_MAX, Request,
     Scope, Separable,
 };
 use crate::dispatch::Facts;
@@ -21,6 +21,8 @@ pub enum ClientStep<'i> {
     Wait,
     /// A request begins, for the node of this content, or for any. [`Session::assign`] or [`Session::refuse`] says whose it is.
     Choose(Option<Facts<'i>>),
+    /// The same, for the node of content that the client hasn't named in one piece.
+    ChooseGathered(Gathered),
     /// A leg to any node must be there before anything else: [`Session::open`].
     Open,
     /// So many go to this leg; fewer may be passed on now. [`Session::took`] says how many were.
@@ -329,6 +331,7 @@ impl Session {
         self.beginning = Beginning { id, is_answered, has_followers, waits };
         match scope {
             Scope::Content(facts) => Ok(ClientStep::Choose(Some(facts))),
+            Scope::Gathered(gathered) => Ok(ClientStep::ChooseGathered(gathered)),
             Scope::Every { is_replaced } if self.order.is_some() => {
                 self.is_replaced = is_replaced;
                 self.begin_everywhere(input)

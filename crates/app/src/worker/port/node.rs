@@ -31,7 +31,7 @@ impl Port {
     }
 
     /// The node for what is wanted, or any.
-    fn choose(&mut self, wanted: Option<&Wanted>, now: Instant) -> Result<NodeId, End> {
+    pub(super) fn choose(&mut self, wanted: Option<&Wanted>, now: Instant) -> Result<NodeId, End> {
         let chosen = match wanted {
             Some(wanted) => self.dispatcher.choose(&wanted.facts(), now).map(|choice| choice.node),
             None => self.dispatcher.choose_any(now),

@@ -228,27 +228,13 @@ impl<H: Host> Worker<H> {
                 Ok(false)
             }
             ClientStep::Choose(facts) => {
-                // What was said to all nodes can be taken back for as long as nobody has heard it.
-                let is_untold = |(leg, to): (Leg, &To)| to.connect_by.is_some() && relay.session.speaks_for_all(leg);
-                if relay.open_legs().any(is_untold) {
-                    return Ok(false);
-                }
-                let Some(port) = self.ports.ports.get_mut(&relay.site) else { return Err(End::NoNode) };
-                // What any node may have goes where the client has one already, unless that is to be emptied.
-                let is_kept = |node: &NodeId| facts.is_none() && !port.dispatcher.is_draining(*node);
-                let kept = relay.open_legs().map(|(_, to)| to.node).find(is_kept);
                 let wanted = facts.as_ref().map(Wanted::of);
-                let chosen = match (&facts, kept) {
-                    (_, Some(node)) => Ok(node),
-                    (Some(facts), None) => port.dispatcher.choose(facts, self.now).map(|choice| choice.node),
-                    (None, None) => port.dispatcher.choose_any(self.now),
-                };
-                let begun = chosen.map_err(|_| End::NoNode).and_then(|node| self.begin_request(relay, node, wanted));
-                or_refused(relay, begun)
+                self.choose_and_begin(relay, wanted)
             }
+            ClientStep::ChooseGathered(gathered) => self.choose_and_begin(relay, Some(Wanted::of(&gathered.facts()))),
             ClientStep::Open => {
                 let Some(port) = self.ports.ports.get_mut(&relay.site) else { return Err(End::NoNode) };
-                let chosen = port.dispatcher.choose_any(self.now).map_err(|_| End::NoNode);
+                let chosen = port.choose(None, self.now);
                 let opened = chosen.and_then(|node| self.open_leg(relay, node, None)).map(|_| true);
                 or_refused(relay, opened)
             }
@@ -293,6 +279,24 @@ impl<H: Host> Worker<H> {
         if let Some(stream) = self.streams.get(stream) {
             stream.take(&mut self.reactor, bytes);
         }
+    }
+
+    /// Gives a request that begins to a node. False if it must wait.
+    fn choose_and_begin(&mut self, relay: &mut Relay, wanted: Option<Wanted>) -> Result<bool, End> {
+        // What was said to all nodes can be taken back for as long as nobody has heard it.
+        let is_untold = |(leg, to): (Leg, &To)| to.connect_by.is_some() && relay.session.speaks_for_all(leg);
+        if relay.open_legs().any(is_untold) {
+            return Ok(false);
+        }
+        let Some(port) = self.ports.ports.get_mut(&relay.site) else { return Err(End::NoNode) };
+        // What any node may have goes where the client has one already, unless that is to be emptied.
+        let is_kept = |node: &NodeId| wanted.is_none() && !port.dispatcher.is_draining(*node);
+        let chosen = match relay.open_legs().map(|(_, to)| to.node).find(is_kept) {
+            Some(node) => Ok(node),
+            None => port.choose(wanted.as_ref(), self.now),
+        };
+        let begun = chosen.and_then(|node| self.begin_request(relay, node, wanted));
+        or_refused(relay, begun)
     }
 
     /// Gives a request that begins to this node. False if it must wait.
