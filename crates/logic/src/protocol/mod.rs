@@ -142,7 +142,7 @@ pub struct Piece {
 pub struct Answer {
     /// Which bytes.
     pub piece: Piece,
-    /// They aren't for the client: the node says something of the connection itself.
+    /// The node says that it ends the connection, and answers nothing more. The client hears of it only if it waits for this node and for no other.
     pub is_aside: bool,
     /// The request that is answered with them, where answers name theirs.
     pub id: Option<u32>,

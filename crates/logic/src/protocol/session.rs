@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::{
-    Answers, Begin, Gathered, LEGS_MAX, Limits, Mistake, Order, PROLOGUE_BYTES_MAX, Parser, Protocol, REQUESTS_MAX, Request,
-    Scope, Separable,
+    Answers, Begin, Gathered, LEGS_MAX, Limits, Mistake, Order, PROLOGUE_BYTES_MAX, Parser, Protocol, REQUESTS_MAX,
+    Request, Scope, Separable,
 };
 use crate::dispatch::Facts;
 
@@ -116,6 +116,8 @@ struct Node {
     drops: bool,
     /// The request that ends with them.
     id: Option<u32>,
+    /// It takes no more requests.
+    is_closing: bool,
 }
 
 impl Expected {
@@ -153,6 +155,8 @@ pub struct Session {
     /// Who has a request that nobody waits for any more, which the caller hasn't heard yet.
     given_up: Option<Leg>,
     mistake: Option<Mistake>,
+    /// The client hears that what it waits for won't be answered.
+    has_closed: bool,
     /// What every node is told before all else, and the bytes of each request in it.
     prologue: Vec<u8>,
     prologue_requests: Vec<usize>,
@@ -179,6 +183,7 @@ impl Session {
             sent: BTreeMap::new(),
             given_up: None,
             mistake: None,
+            has_closed: false,
             prologue: Vec::new(),
             prologue_requests: Vec::new(),
             requests: 0,
@@ -212,7 +217,7 @@ impl Session {
     /// Whether no request is in hand, and all are answered, to the last byte.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        let is_waiting = self.nodes.iter().any(Node::owes);
+        let is_waiting = !self.has_closed && self.nodes.iter().any(Node::owes);
         let is_hearing = self.speaking.is_some();
         matches!(self.state, State::Between | State::Ended) && self.turns.is_empty() && !is_waiting && !is_hearing
     }
@@ -221,9 +226,23 @@ impl Session {
     #[must_use]
     pub fn is_needed(&self, leg: Leg) -> bool {
         let is_speaking = self.nodes.get(leg).is_some_and(|node| node.left.bytes > 0) || self.speaking == Some(leg);
+        let is_asked = || self.nodes.get(leg).is_some_and(Node::owes);
         is_speaking
-            || self.nodes.get(leg).is_some_and(Node::owes)
+            || !self.has_closed && is_asked()
             || matches!(self.state, State::Request(Some(to)) | State::Passing(to) if to == leg)
+    }
+
+    /// Whether a node has said that it takes no more requests on this leg.
+    #[must_use]
+    pub fn is_closing(&self, leg: Leg) -> bool {
+        self.nodes.get(leg).is_some_and(|node| node.is_closing)
+    }
+
+    /// Whether the client waits for this leg's answers and for nothing else, so that it may be told that none of them comes.
+    fn is_all_there_is(&self, leg: Leg) -> bool {
+        let owes = |of: Leg| self.nodes[of].owes();
+        let is_telling_another = matches!(self.state, State::Request(to) if to != Some(leg));
+        owes(leg) && !is_telling_another && (0..self.nodes.len()).all(|other| other == leg || !owes(other))
     }
 
     /// Whether the client wants no more.
@@ -579,10 +598,18 @@ impl Session {
             node.left = Left { bytes: answer.piece.bytes, is_last: answer.piece.is_last };
             node.drops = is_dropped || answer.is_aside;
             node.id = answer.id;
+            node.is_closing |= answer.is_aside;
             if order == Order::Answers && !answer.is_aside {
                 self.speaking = Some(leg);
             }
+            if order == Order::Answers && answer.is_aside && self.is_all_there_is(leg) {
+                self.nodes[leg].drops = false;
+                self.speaking = Some(leg);
+                self.has_closed = true;
+                self.state = State::Ended;
+            }
         }
+        let node = &self.nodes[leg];
         let bytes = node.left.bytes.min(input.len());
         Ok(if node.drops { NodeStep::Drop(bytes) } else { NodeStep::Give(bytes) })
     }

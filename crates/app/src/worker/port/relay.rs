@@ -304,7 +304,7 @@ impl<H: Host> Worker<H> {
         // Two are the same node's where one took the place of another that couldn't be reached. What one has been asked comes before what follows.
         let mut known = None;
         let mut are_asked = 0;
-        for (leg, _) in relay.open_legs().filter(|(_, to)| to.node == node) {
+        for (leg, _) in relay.open_legs().filter(|&(leg, to)| to.node == node && !relay.session.is_closing(leg)) {
             let is_asked = relay.session.is_needed(leg);
             are_asked += usize::from(is_asked);
             if is_asked || known.is_none() {
@@ -388,7 +388,10 @@ impl<H: Host> Worker<H> {
                     // Told that the client has ended, it gives up what the client waited for.
                     return Err(if is_finished { End::ClientGone } else { End::NodeGone });
                 }
-                // Between requests it may: the next one is told by another stream.
+                // Between requests it may: the next one is told by another stream. If it has said so before, it may leave requests unanswered.
+                if let Some(port) = self.ports.ports.get_mut(&relay.site) {
+                    (0..relay.session.owed(leg)).for_each(|_| port.request_ended(node, Outcome::Unknown, self.now));
+                }
                 relay.session.close(leg);
                 relay.legs[leg] = None;
                 self.close_stream(token);

@@ -1,6 +1,6 @@
 //! Messages as CORBA programs write them, in every version and byte order: whose they are, and where they end.
 
-use super::super::{Answers, ClientStep, NodeStep, Protocol, Session};
+use super::super::{Answers, ClientStep, Leg, NodeStep, Protocol, Session};
 use super::*;
 
 /// Writes values as [`Reader`] reads them.
@@ -260,6 +260,41 @@ fn what_is_given_up_is_waited_for_no_more_and_passed_on_if_it_comes() {
         assert!(!session.gave(leg, 20) && !session.is_idle(), "what begins ends too");
         assert_eq!(session.node_step(leg, rest), Ok(NodeStep::Give(rest.len())));
         assert!(!session.gave(leg, rest.len()) && session.is_idle());
+    }
+}
+
+#[test]
+fn a_node_s_end_is_told_to_who_waits_for_it_alone() {
+    const CLOSE: &[u8] = b"GIOP\x01\x02\x00\x05\0\0\0\0";
+    let limits = Limits { head_bytes_max: 4096, first_bytes: 0 };
+    // Of two nodes, each is asked so many times.
+    for (asked, is_told) in [([1, 0], true), ([0, 1], false), ([2, 1], false), ([0, 0], false)] {
+        let mut session = Session::new(Protocol::Iiop, limits, true);
+        let legs = [(); 2].map(|()| session.open().expect("there is room").0);
+        let request = |session: &mut Session, id: u32, leg: Leg| {
+            let request = request_of(2, false, id, true, b"k");
+            assert!(matches!(session.client_step(&request, false), Ok(ClientStep::Choose(Some(_)))));
+            assert!(session.assign(leg));
+            session.client_step(&request, false).expect("it's GIOP");
+            session.took(request.len());
+        };
+        let mut id = 0;
+        for (&leg, times) in legs.iter().zip(asked) {
+            (0..times).for_each(|_| {
+                id += 1;
+                request(&mut session, id, leg);
+            });
+        }
+        let step = if is_told { NodeStep::Give(12) } else { NodeStep::Drop(12) };
+        assert_eq!(session.node_step(legs[0], CLOSE), Ok(step), "{asked:?}");
+        assert!(session.is_closing(legs[0]) && !session.gave(legs[0], 12));
+        assert_eq!(session.has_said_goodbye(), is_told);
+        assert_eq!(session.is_needed(legs[0]), !is_told && asked[0] > 0);
+        assert_eq!(session.is_idle(), is_told || asked == [0, 0]);
+        assert_eq!(session.owed(legs[0]), asked[0], "it's the node's work until the leg is closed");
+        if is_told {
+            assert_eq!(session.client_step(&request_of(2, false, 9, true, b"k"), false), Ok(ClientStep::End));
+        }
     }
 }
 
