@@ -45,6 +45,13 @@ fn run(protocol: Protocol, is_by_request: bool, input: &[u8], piece: usize) -> R
                     session.took(bytes);
                     taken += bytes;
                 }
+                ClientStep::Instead(leg, bytes, words) => {
+                    let node = legs.iter().position(|known| *known == Some(leg)).expect("it was opened");
+                    assert!(bytes > 0 && bytes <= rest.len());
+                    run.told[node].extend_from_slice(&words);
+                    session.took_instead(leg, bytes);
+                    taken += bytes;
+                }
                 ClientStep::Drop(bytes) => {
                     assert!(bytes > 0 && bytes <= rest.len());
                     session.took(bytes);

@@ -62,6 +62,12 @@ fn run(protocol: Protocol, input: &[u8], answers: &[Vec<u8>], piece: usize) -> R
                     session.took(bytes);
                     taken += bytes;
                 }
+                ClientStep::Instead(leg, bytes, words) => {
+                    let node = legs.iter().position(|known| *known == Some(leg)).expect("it was opened");
+                    nodes.told[node].extend_from_slice(&words);
+                    session.took_instead(leg, bytes);
+                    taken += bytes;
+                }
                 ClientStep::Drop(bytes) => {
                     session.took(bytes);
                     taken += bytes;

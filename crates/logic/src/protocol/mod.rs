@@ -162,6 +162,12 @@ pub trait Parser: Send + fmt::Debug {
     /// It isn't the protocol.
     fn go_on(&mut self, input: &[u8]) -> Result<Piece, Mistake>;
 
+    /// What a node is to be told instead of a request's first bytes if it's the first that it has of this client: so many of them, and what, where the
+    /// client has said something to another node once for all. None where it needn't be told, as it has been with this one; `None` if this one can't tell.
+    fn introduce(&self, _request: &[u8]) -> Option<(usize, Vec<u8>)> {
+        None
+    }
+
     /// What a request is answered with that no node can have; empty where there is no such answer.
     fn unavailable(&self) -> &'static [u8] {
         b""

@@ -27,6 +27,8 @@ pub enum ClientStep<'i> {
     Open,
     /// So many go to this leg; fewer may be passed on now. [`Session::took`] says how many were.
     Forward(Leg, usize),
+    /// Instead of so many, others go to this leg, all at once. [`Session::took_instead`] says that they did.
+    Instead(Leg, usize, Vec<u8>),
     /// So many go to every leg, all at once. [`Session::took_everywhere`] says that they did.
     Everywhere(usize),
     /// So many are for nobody. [`Session::took`] says that they are gone.
@@ -118,6 +120,8 @@ struct Node {
     id: Option<u32>,
     /// It takes no more requests.
     is_closing: bool,
+    /// What the client has said once for all it has heard.
+    is_introduced: bool,
 }
 
 impl Expected {
@@ -144,6 +148,8 @@ pub struct Session {
     limits: Limits,
     state: State,
     beginning: Beginning,
+    /// Nobody has had a byte of the request in hand.
+    is_untold: bool,
     /// The request for all nodes that begins makes up for the same said before.
     is_replaced: bool,
     left: Left,
@@ -175,6 +181,7 @@ impl Session {
             limits,
             state: State::Between,
             beginning: Beginning::default(),
+            is_untold: false,
             is_replaced: false,
             left: Left::default(),
             nodes: Vec::new(),
@@ -330,6 +337,14 @@ impl Session {
                     }
                 }
                 let bytes = self.left.bytes.min(input.len());
+                if let Some(leg) = to.filter(|&leg| self.is_untold && !self.nodes[leg].is_introduced)
+                    && let Some((instead, words)) = self.parser.introduce(&input[..bytes])
+                {
+                    if instead > 0 {
+                        return Ok(ClientStep::Instead(leg, instead, words));
+                    }
+                    self.nodes[leg].is_introduced = true;
+                }
                 Ok(to.map_or(ClientStep::Drop(bytes), |leg| ClientStep::Forward(leg, bytes)))
             }
             State::Between => self.begin(input, is_all),
@@ -488,6 +503,7 @@ impl Session {
             Some(Order::Requests) => {}
         }
         self.state = State::Request(Some(leg));
+        self.is_untold = true;
         is_answered
     }
 
@@ -542,8 +558,15 @@ impl Session {
         }
     }
 
+    /// Others have been passed on instead of so many of the client's bytes.
+    pub fn took_instead(&mut self, leg: Leg, bytes: usize) {
+        self.nodes[leg].is_introduced = true;
+        self.took(bytes);
+    }
+
     /// So many of the client's bytes have been passed on, or dropped.
     pub fn took(&mut self, bytes: usize) {
+        self.is_untold &= bytes == 0;
         if let State::Request(_) = self.state {
             self.left.bytes = self.left.bytes.saturating_sub(bytes);
             if self.left.bytes == 0 && self.left.is_last {

@@ -248,6 +248,20 @@ impl<H: Host> Worker<H> {
                 relay.received_bytes += bytes as u64;
                 Ok(bytes > 0)
             }
+            ClientStep::Instead(leg, bytes, words) => {
+                let Some(to) = relay.legs[leg].as_mut() else { return Err(End::NodeGone) };
+                let Some(stream) = self.streams.get(to.stream) else { return Err(End::NodeGone) };
+                if stream.room() < words.len() {
+                    return Ok(false);
+                }
+                to.has_heard = true;
+                stream.outbox().extend_from_slice(&words);
+                stream.flush(&mut self.reactor);
+                relay.session.took_instead(leg, bytes);
+                self.drop_from(relay.token, bytes);
+                relay.received_bytes += bytes as u64;
+                Ok(true)
+            }
             ClientStep::Everywhere(bytes) => {
                 let said = client.bytes()[..bytes].to_vec();
                 let streams: Vec<Token> = relay.open_legs().map(|(_, to)| to.stream).collect();
