@@ -31,7 +31,7 @@ fn run(protocol: Protocol, is_by_request: bool, input: &[u8], piece: usize) -> R
                 }
             };
             match step {
-                ClientStep::Choose(_) => {
+                ClientStep::Choose(_) | ClientStep::ChooseGathered(_) => {
                     let Some(leg) = legs[chosen % 2].or_else(|| session.open().map(|(leg, _)| leg)) else { return run };
                     legs[chosen % 2] = Some(leg);
                     chosen += 1;
@@ -43,6 +43,13 @@ fn run(protocol: Protocol, is_by_request: bool, input: &[u8], piece: usize) -> R
                     assert!(bytes > 0 && bytes <= rest.len());
                     run.told[node].extend_from_slice(&rest[..bytes]);
                     session.took(bytes);
+                    taken += bytes;
+                }
+                ClientStep::Instead(leg, bytes, words) => {
+                    let node = legs.iter().position(|known| *known == Some(leg)).expect("it was opened");
+                    assert!(bytes > 0 && bytes <= rest.len());
+                    run.told[node].extend_from_slice(&words);
+                    session.took_instead(leg, bytes);
                     taken += bytes;
                 }
                 ClientStep::Drop(bytes) => {

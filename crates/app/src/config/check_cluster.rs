@@ -3,8 +3,8 @@
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 
-use leat_logic::dispatch::HandOver;
 use leat_logic::dispatch::limits::NODES_MAX;
+use leat_logic::dispatch::{HandOver, PolicyKind};
 use leat_logic::protocol::Protocol;
 use leat_logic::split::Near;
 use toml::Spanned;
@@ -563,9 +563,21 @@ fn ports(judge: &mut Judge<'_>) {
                 format!("`first_bytes` of the port `{name}` counts for nothing: its protocol is \"{protocol}\"");
             judge.warning(span.clone(), message, "take it out, or write protocol = \"tcp\"");
         }
-        if protocol.is_store() && !port.policy().goes_by_content() {
+        let policy = port.policy();
+        if protocol.is_store() && policy != PolicyKind::ConsistentHash {
             let message = format!("the port `{name}` sends the same key now to one node and now to another");
             let help = "write policy = \"consistent_hash\", unless all nodes have the same content";
+            judge.warning(span.clone(), message, help);
+        }
+        let is_by_load = !policy.goes_by_content();
+        if is_by_load && port.first_bytes > 0 && protocol == Protocol::Tcp {
+            let message = format!("`first_bytes` of the port `{name}` counts for nothing: {policy} goes by load");
+            judge.warning(span.clone(), message, "take it out, or write policy = \"consistent_hash\"");
+        }
+        let goes_by_host = || port.targets(cluster).iter().any(|(node, _)| node.serves.goes_by_host());
+        if is_by_load && matches!(protocol, Protocol::Tls | Protocol::Http) && !goes_by_host() {
+            let message = format!("the port `{name}` goes by load alone, whatever host its clients ask for");
+            let help = "write `hosts` for its nodes or policy = \"consistent_hash\"; if load is meant, write protocol = \"tcp\"";
             judge.warning(span.clone(), message, help);
         }
     }

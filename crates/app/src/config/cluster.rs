@@ -232,7 +232,8 @@ section! {
         eject_time: Duration = Period { min_ms: 100, max_ms: 3_600_000 }, Toml("\"10s\"");
         /// Time for which a node is ejected at most.
         eject_time_max: Duration = Period { min_ms: 100, max_ms: 86_400_000 }, Toml("\"5m\"");
-        /// Time in which a node that comes back grows from a tenth of its weight to all of it.
+        /// Time in which a node that comes back grows from a tenth of its weight to all of it. A port of a store (`redis`) has none: what is written
+        /// elsewhere meanwhile wouldn't be found.
         slow_start: Duration = Period { min_ms: 0, max_ms: 3_600_000 }, Toml("\"10s\"");
     }
 }

@@ -4,7 +4,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use leat_logic::dispatch::limits::WEIGHT_MAX;
-use leat_logic::dispatch::{DynamicRules, NodeSettings, PolicyKind, PolicySettings, QueryRule, Serves, Settings};
+use leat_logic::dispatch::{
+    DynamicRules, HealthSettings, NodeSettings, PolicyKind, PolicySettings, QueryRule, Serves, Settings,
+};
 use leat_logic::protocol::{Limits, Protocol, proxy_header};
 
 use super::cluster::{Cluster, ClusterNode};
@@ -40,12 +42,12 @@ section! {
         listen: Vec<SocketAddr> = OrBlank(ListOf(ADDRESS)), Required;
         /// What is spoken there.
         protocol: Protocol = PROTOCOL, Toml("\"tcp\"");
-        /// The port at which nodes take it; 0 for that of `listen`.
+        /// The port at which nodes take it; 0 for the one that the client came to, where probes go to the first in `listen`.
         node_port: u16 = Count::<u16> { min: 0, max: u16::MAX }, Toml("0");
         /// The nodes that take it, by name; all when empty. Which of them may have a TLS connection can be said by their `hosts`.
         nodes: Vec<String> = ListOf(NAME), Toml("[]");
         /// How a node is chosen.
-        policy: Option<PolicyKind> = Optional(DISPATCH_POLICY), Otherwise("`\"consistent_hash\"` for `redis`, else `\"least_connections\"`");
+        policy: Option<PolicyKind> = Optional(DISPATCH_POLICY), Otherwise("`\"consistent_hash\"` for `redis` and with `first_bytes`, else `\"least_connections\"`");
         /// What a node is chosen for: each request, where the protocol lets a connection's requests be told apart, or a connection by its first.
         schedule: Each = Choice(&[("request", Each::Request), ("connection", Each::Connection)]), Toml("\"request\"");
         /// Bytes at the beginning of a connection that stand for what it's about, under the protocol `tcp`. Only for protocols whose clients speak
@@ -93,10 +95,10 @@ impl ClusterPort {
     /// The policy in force.
     #[must_use]
     pub fn policy(&self) -> PolicyKind {
-        self.policy.unwrap_or(if self.protocol.is_store() {
-            PolicyKind::ConsistentHash
-        } else {
-            PolicyKind::LeastConnections
+        let is_by_content = self.protocol.is_store() || self.protocol == Protocol::Tcp && self.first_bytes > 0;
+        self.policy.unwrap_or(match is_by_content {
+            true => PolicyKind::ConsistentHash,
+            false => PolicyKind::LeastConnections,
         })
     }
 
@@ -105,8 +107,11 @@ impl ClusterPort {
     pub fn settings(&self, cluster: &Cluster) -> Settings {
         let settings = cluster.settings();
         let nothing = Vec::new();
+        // A node of a store that is back has its part at once: what is written elsewhere while it grows isn't found when it has.
+        let slow_start = if self.protocol.is_store() { Duration::ZERO } else { settings.health.slow_start };
         Settings {
             policy: self.policy(),
+            health: HealthSettings { slow_start, ..settings.health },
             // A store's content is at one node and no other.
             parameters: PolicySettings { load_bound_percent: LOAD_UNBOUNDED_PERCENT, ..settings.parameters },
             // What HTTP calls dynamic means nothing here.
@@ -121,7 +126,7 @@ impl ClusterPort {
         }
     }
 
-    /// Its nodes, each with where it takes connections for `listen`.
+    /// Its nodes, each with where it takes connections; under `node_port` of 0, those that came to the first of `listen`.
     #[must_use]
     pub fn targets(&self, cluster: &Cluster) -> Vec<(NodeSettings, SocketAddr)> {
         let Some(listen) = self.listen.first() else { return Vec::new() };

@@ -158,6 +158,28 @@ fn one_file_has_every_part_of_a_cluster() {
     assert!(wrong.contains("`name` is missing"), "{wrong}");
 }
 
+const NODE: &str = "[[cluster.node]]\nname = 'n1'\naddress = '127.0.0.2'\n";
+
+#[test]
+fn a_store_s_node_that_is_back_has_its_part_at_once() {
+    let port = |protocol: &str| format!("[[cluster.port]]\nlisten = '127.0.0.1:1'\nprotocol = '{protocol}'\n");
+    let ports = port("redis") + &port("iiop").replace(":1", ":2");
+    let config = parsed(&format!("role = 'dispatcher'\n{NODE}{ports}"));
+    let slow_start = |place: usize| config.cluster.ports[place].settings(&config.cluster).health.slow_start;
+    assert_eq!((slow_start(0), slow_start(1)), (Duration::ZERO, HealthSettings::default().slow_start));
+}
+
+#[test]
+fn who_says_what_a_connection_is_about_has_it_go_by_that() {
+    let policy = |keys: &str| {
+        let port = format!("[[cluster.port]]\nlisten = '127.0.0.1:1'\n{keys}\n");
+        parsed(&format!("role = 'dispatcher'\n{NODE}{port}")).cluster.ports[0].policy().name()
+    };
+    assert_eq!([policy(""), policy("protocol = 'tls'")], ["least_connections"; 2]);
+    assert_eq!([policy("first_bytes = 4"), policy("protocol = 'redis'")], ["consistent_hash"; 2]);
+    assert_eq!(policy("first_bytes = 4\npolicy = 'round_robin'"), "round_robin");
+}
+
 #[test]
 fn a_cluster_is_what_the_dispatcher_goes_by() {
     let config = parsed(

@@ -1,5 +1,6 @@
 //! What several workers say to one question, as one answer: each of a dispatcher's has nodes, flows and a table of its own.
 
+use leat_logic::dispatch::Standing;
 use serde_json::{Map, Value, json};
 
 use super::command::Command;
@@ -23,7 +24,7 @@ pub(super) fn merge(command: &Command, answers: Vec<Result<Value, String>>) -> R
         Command::Nodes => nodes(&answers),
         Command::Ports => ports(&answers),
         Command::Table { limit } => table(&answers, *limit),
-        Command::Drain { node } => drain(node, sum(&answers, "flows")),
+        Command::Drain { node } if !is_of_ports(first) => drain(node, sum(&answers, "flows")),
         // All have done the same, or would.
         _ => first.clone(),
     })
@@ -37,6 +38,26 @@ fn sum(answers: &[Value], key: &str) -> u64 {
 pub(crate) fn drain(node: &str, flows: u64) -> Value {
     let text = format!("{node} is given nothing new, and {flows} connections are to leave it\n");
     json!({ "node": node, "flows": flows, "text": text })
+}
+
+/// The same where there are only ports: what has begun stays there until it ends.
+pub(crate) fn drain_ports(node: &str) -> Value {
+    json!({ "node": node, "is_of_ports": true, "text": format!("{node} is given nothing new by any port\n") })
+}
+
+/// Whether a drain that has begun is one of ports alone.
+#[must_use]
+pub fn is_of_ports(begun: &Value) -> bool {
+    begun["is_of_ports"] == true
+}
+
+/// How much a node still has to do at ports, as `list_ports` says; `None` if one of them gives it more.
+#[must_use]
+pub fn left_at_ports(ports: &Value, node: &str) -> Option<u64> {
+    let nodes = ports["ports"].as_array().into_iter().flatten().filter_map(|port| port["nodes"].as_array()).flatten();
+    let is_drained = |same: &Value| same["standing"] == Standing::Draining.to_string();
+    let left = |same: &Value| is_drained(same).then(|| same["active"].as_u64().unwrap_or(0));
+    nodes.filter(|same| same["name"] == node).map(left).sum()
 }
 
 fn flows(answers: &[Value]) -> Value {
@@ -176,6 +197,15 @@ pub(super) fn list_table(entries: u64, bytes: u64, listed: Vec<Value>) -> Value 
 mod tests {
     use super::*;
 
+    #[test]
+    fn what_a_node_has_at_ports_is_left_unless_it_has_been_resumed() {
+        let of = |standing: &str, active: u64| json!({ "nodes": [{ "name": "n1", "standing": standing, "active": active }] });
+        let left = |ports: &[Value]| left_at_ports(&json!({ "ports": ports }), "n1");
+        assert_eq!(left(&[of("draining", 2), of("draining", 3)]), Some(5));
+        assert_eq!(left(&[of("draining", 2), of("may be chosen", 3)]), None);
+        assert_eq!((left(&[]), left_at_ports(&json!({ "ports": [of("draining", 2)] }), "n2")), (Some(0), Some(0)));
+    }
+
     fn merged(command: &Command, answers: Vec<Value>) -> Value {
         merge(command, answers.into_iter().map(Ok).collect()).expect("they agree")
     }
@@ -192,6 +222,8 @@ mod tests {
         let node = || "n1".to_owned();
         let drained = merged(&Command::Drain { node: node() }, vec![drain("n1", 3), drain("n1", 4)]);
         assert_eq!(drained["flows"], 7);
+        let drained = merged(&Command::Drain { node: node() }, vec![drain_ports("n1"), drain_ports("n1")]);
+        assert!(is_of_ports(&drained));
         let refused = merge(&Command::Resume { node: node() }, vec![Err("no such node".to_owned()), Ok(json!({}))]);
         assert_eq!(refused, Err("no such node".to_owned()));
         assert!(merge(&Command::Flows, Vec::new()).is_err());

@@ -37,11 +37,12 @@ impl<H: Host> Worker<H> {
         client.filter(|&client| self.config.forwarded.believes(client)).map_or(Teller::Nobody, Teller::Balancer)
     }
 
-    /// Whether whoever is at the other end of a listener's new connection must tell who the client is.
+    /// Whether whoever is at the other end of a listener's new connection must tell who the client is. Who has reset it already isn't known any more: what
+    /// it has said may begin with a header.
     pub(super) fn must_tell(&self, listener: usize, socket: Socket) -> bool {
         let tellers = &self.listeners[listener].sites.tellers;
         let is_teller = |peer: SocketAddr| tellers.iter().any(|network| network.contains(peer.ip()));
-        !tellers.is_empty() && self.reactor.peer(socket).is_some_and(is_teller)
+        !tellers.is_empty() && self.reactor.peer(socket).is_none_or(is_teller)
     }
 
     /// Reads what a balancer tells. False until that is there, and when it's no such thing: then the connection is cut.

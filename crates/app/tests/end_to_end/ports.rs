@@ -199,6 +199,19 @@ fn answer_hello(number: usize, mut stream: TcpStream) {
     }
 }
 
+fn a_connection_goes_to_the_port_that_it_came_to(reactor: Reactor) {
+    let directory = Directory::new();
+    let say = |word: &'static [u8]| Nodes::start(1, move |_, mut stream| stream.write_all(word).unwrap());
+    let (one, other) = (say(b"one"), say(b"other"));
+    let listen = format!("listen = [\"127.0.0.9:{}\", \"127.0.0.9:{}\"]\n", one.port, other.port);
+    let text = configuration(1, 0, "").replace("listen = \"127.0.0.1:0\"\nnode_port = 0", &listen);
+    let server = Server::configured_with_listeners(reactor, &directory, &text, 2);
+    for (nodes, word) in [(&one, &b"one"[..]), (&other, b"other")] {
+        let address = server.addresses().iter().find(|address| address.port() == nodes.port).expect("it listens there");
+        assert_eq!(rest(&mut connect(*address)), word);
+    }
+}
+
 fn what_a_node_that_is_away_was_to_be_told_is_told_another(reactor: Reactor) {
     let directory = Directory::new();
     let nodes = Nodes::start(1, answer_hello);
@@ -424,7 +437,14 @@ fn the_control_socket_shows_ports_and_drains_their_nodes(reactor: Reactor) {
     assert_eq!(ctl(&["resume", "n1"]).0, Some(0));
     let mut again: Vec<TcpStream> = (0..4).map(|_| connect(server.address())).collect();
     assert!(again.iter_mut().any(|client| name(client) == "n1"));
-    assert_eq!(ctl(&["drain", "n9"]).0, Some(1));
+    for wrong in [&["drain", "n9"][..], &["resume", "n9"], &["weight", "n9", "50"]] {
+        let (code, _, errors) = ctl(wrong);
+        assert_eq!((code, errors.as_str()), (Some(1), "leat ctl: no port has a node `n9`\n"));
+    }
+    for of_vips in [&["nodes"][..], &["table"], &["flows"], &["explain", "GET /"], &["policy", "round_robin"]] {
+        let (code, _, errors) = ctl(of_vips);
+        assert!(code == Some(1) && errors.contains("has ports and no VIP"), "{errors}");
+    }
     // A port that is gone is shown for as long as it has clients.
     let moved = configuration(2, nodes.port, "").replace("\"127.0.0.1:0\"\nnode_port", "\"127.0.0.4:0\"\nnode_port");
     server.reload(reactor, &directory, &with_socket(&moved.replace("\"it\"", "\"other\"")));
@@ -434,6 +454,27 @@ fn the_control_socket_shows_ports_and_drains_their_nodes(reactor: Reactor) {
     assert!(shown.starts_with("it  tcp") && shown.contains("\nother  tcp"), "{shown}");
     drop(client);
     eventually("the port is gone", || ctl(&["ports"]).1.starts_with("other  tcp").then_some(()));
+}
+
+fn a_drain_waits_for_what_ports_have(reactor: Reactor) {
+    let directory = Directory::new();
+    let nodes = Nodes::start(2, echo);
+    let socket = directory.at("leat.sock").display().to_string();
+    let with_socket = format!("workers = 2\n[admin]\nsocket = \"{socket}\"\n");
+    let text = configuration(2, nodes.port, "").replace("[admin]\n", &with_socket);
+    let server = Server::configured(reactor, &directory, &text);
+    let drain = |timeout: &str| {
+        let arguments = ["drain", "n1", "--socket", &socket, "--timeout", timeout].map(std::ffi::OsStr::new);
+        crate::support::server::run(&arguments)
+    };
+    let mut clients: Vec<TcpStream> = (0..4).map(|_| connect(server.address())).collect();
+    clients.retain_mut(|client| name(client) == "n1");
+    let (code, said, errors) = drain("1");
+    assert_eq!((code, said.as_str()), (Some(1), "n1 is given nothing new by any port\n"), "{errors}");
+    assert!(errors.contains(&format!("n1 still has {} connections after 1 s", clients.len())), "{errors}");
+    drop(clients);
+    let (code, said, errors) = drain("60");
+    assert!(code == Some(0) && said.contains("n1 is empty after"), "{said}{errors}");
 }
 
 fn nodes_are_told_the_client(reactor: Reactor) {
@@ -522,12 +563,14 @@ fn http_connections_go_by_their_first_request(reactor: Reactor) {
 on_both_reactors!(
     who_only_listens_hears_and_who_ends_in_a_request_is_cut,
     the_control_socket_shows_ports_and_drains_their_nodes,
+    a_drain_waits_for_what_ports_have,
     nodes_are_told_the_client,
     tls_connections_go_by_their_server_name,
     http_connections_go_by_their_first_request,
     connections_go_to_whom_has_fewest,
     a_node_s_end_is_passed_on_and_so_is_its_reset,
     a_node_that_is_away_is_passed_over_until_it_is_back,
+    a_connection_goes_to_the_port_that_it_came_to,
     what_a_node_that_is_away_was_to_be_told_is_told_another,
     a_node_that_breaks_off_untold_is_passed_over_and_one_that_was_told_cuts,
     a_drain_ends_relays_that_say_nothing_more,

@@ -3,11 +3,14 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use leat_logic::protocol::proxy_header::{Version, write};
 
 use crate::on_both_reactors;
-use crate::ports::{Nodes, configuration, connect, rest};
+use crate::ports::{Nodes, configuration, connect, count, rest};
 use crate::support::{Client, Directory, Reactor, Server, Upstream, eventually};
 use crate::upgrade::upgrade;
 
@@ -109,6 +112,38 @@ fn a_port_s_nodes_are_told_what_the_balancer_tells(reactor: Reactor) {
     assert!(lines(&directory, 2)[1].ends_with("\"it doesn't begin with a PROXY header\""));
 }
 
+fn a_header_is_no_content_whoever_has_gone(reactor: Reactor) {
+    let directory = Directory::new();
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let hearing = heard.clone();
+    let nodes = Nodes::start(1, move |_, mut stream| {
+        let mut all = Vec::new();
+        let _ = stream.read_to_end(&mut all);
+        hearing.lock().unwrap().push(String::from_utf8_lossy(&all).into_owned());
+    });
+    let from = "[proxy_protocol]\nfrom = \"127.0.0.1\"\n";
+    let server = Server::configured(reactor, &directory, &configuration(1, nodes.port, from));
+    // It's reset before it's accepted, so that nobody can say whose it is.
+    server.signal("STOP");
+    for _ in 0..4 {
+        let mut client = connect(server.address());
+        client.write_all(&[&header(Version::V1), &b"hello"[..]].concat()).unwrap();
+        rustix::net::sockopt::set_socket_linger(&client, Some(Duration::ZERO)).unwrap();
+    }
+    server.signal("CONT");
+    let mut client = connect(server.address());
+    client.write_all(&[&header(Version::V1), &b"the last"[..]].concat()).unwrap();
+    client.shutdown(Shutdown::Write).unwrap();
+    rest(&mut client);
+    eventually("all are over", || (count(&server, "connections") == 0).then_some(()));
+    let heard = eventually("the node has heard all", || {
+        let heard = heard.lock().unwrap();
+        (heard.len() == nodes.accepted[0].load(Ordering::SeqCst)).then(|| heard.clone())
+    });
+    assert!(heard.iter().any(|all| all == "the last"), "{heard:?}");
+    assert!(heard.iter().all(|all| !all.contains("PROXY")), "{heard:?}");
+}
+
 fn who_the_client_is_goes_along_with_its_connection(reactor: Reactor) {
     let directory = Directory::new();
     let server = serve(reactor, &directory, "127.0.0.1", "");
@@ -146,6 +181,7 @@ fn a_server_behind_is_told_who_the_client_is(reactor: Reactor) {
 
 on_both_reactors!(
     a_server_behind_is_told_who_the_client_is,
+    a_header_is_no_content_whoever_has_gone,
     who_the_client_is_goes_along_with_its_connection,
     the_client_is_who_the_balancer_says,
     a_balancer_that_speaks_for_itself_is_the_client,

@@ -529,6 +529,12 @@ impl Dispatcher {
         self.change(id, now, |node| !std::mem::replace(&mut node.is_draining, is_draining) && is_draining);
     }
 
+    /// Whether it takes on nothing new.
+    #[must_use]
+    pub fn is_draining(&self, id: NodeId) -> bool {
+        self.node(id).is_some_and(|node| node.is_draining)
+    }
+
     /// Another weight until the nodes are set anew.
     pub fn set_weight(&mut self, id: NodeId, weight: u32) {
         self.changes += 1;

@@ -43,7 +43,7 @@ fn run(protocol: Protocol, input: &[u8], answers: &[Vec<u8>], piece: usize) -> R
         for _ in 0..10_000 {
             let step = session.client_step(&input[taken..end], is_all)?;
             match step {
-                ClientStep::Choose(_) => {
+                ClientStep::Choose(_) | ClientStep::ChooseGathered(_) => {
                     let node = nodes.chosen % 2;
                     let leg = *legs[node].get_or_insert_with(|| session.open().expect("there is room").0);
                     assert_eq!(leg, legs[node].unwrap_or(leg));
@@ -60,6 +60,12 @@ fn run(protocol: Protocol, input: &[u8], answers: &[Vec<u8>], piece: usize) -> R
                     let bytes = bytes.min(7);
                     nodes.told[node].extend_from_slice(&input[taken..taken + bytes]);
                     session.took(bytes);
+                    taken += bytes;
+                }
+                ClientStep::Instead(leg, bytes, words) => {
+                    let node = legs.iter().position(|known| *known == Some(leg)).expect("it was opened");
+                    nodes.told[node].extend_from_slice(&words);
+                    session.took_instead(leg, bytes);
                     taken += bytes;
                 }
                 ClientStep::Drop(bytes) => {
@@ -237,6 +243,38 @@ fn what_several_nodes_cannot_do_is_passed_on_where_one_has_the_connection() {
         assert!(session.assign(leg) && session.is_passing());
         assert_eq!(session.client_step(request, false), Ok(ClientStep::Forward(leg, request.len())));
     }
+}
+
+#[test]
+fn what_no_node_has_heard_is_answered_where_none_is_found() {
+    let mut session = Session::new(Protocol::Redis, LIMITS, true);
+    let (select, get, half) = (&b"SELECT 3\r\n"[..], &b"GET a\r\n"[..], &b"*3\r\n$3\r\nSET\r\n$1\r\na\r\n"[..]);
+    assert_eq!(session.client_step(select, false), Ok(ClientStep::Open));
+    let first = session.open().expect("there is room").0;
+    assert_eq!(session.client_step(select, false), Ok(ClientStep::Everywhere(10)));
+    session.took_everywhere(select);
+    for said in [get, half] {
+        assert!(matches!(session.client_step(said, false), Ok(ClientStep::Choose(Some(_)))));
+        assert!(session.assign(first));
+        assert_eq!(session.client_step(said, false), Ok(ClientStep::Forward(first, said.len())));
+        session.took(said.len());
+    }
+    assert!(session.speaks_for_all(first) && session.refuse_all(first));
+    assert!(!session.is_needed(first) && session.owed(first) == 0);
+    assert_eq!(session.client_step(b"$1\r\nx\r\n", false), Ok(ClientStep::Drop(7)), "the rest is nobody's");
+    session.took(7);
+    for _ in 0..3 {
+        assert!(session.own_words().expect("words").starts_with(b"-ERR leat: no node is up"));
+    }
+    assert!(session.is_idle() && session.own_words().is_none());
+    // Who comes later isn't told what nobody has been told.
+    assert_eq!(session.open().expect("there is room").1, b"");
+    assert_eq!(session.client_step(select, false), Ok(ClientStep::Everywhere(10)));
+    session.took_everywhere(select);
+    let second = session.open().expect("there is room").0;
+    assert!(!session.refuse_all(first), "another has been told");
+    assert!(session.refuse_all(second), "and that one owes nothing");
+    assert!(session.own_words().is_none());
 }
 
 #[test]

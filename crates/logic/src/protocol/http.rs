@@ -7,7 +7,8 @@ use crate::time::Instant;
 
 pub(super) const ABOUT: About = About {
     name: "http",
-    about: "HTTP/1: each connection goes to a node by the host and path of its first request (a VIP does so for each request)",
+    about: "HTTP/1: each connection goes to the nodes whose `hosts` have its first request's host, among them by load, or under a policy \
+            that goes by content by host and path (a VIP does so for each request)",
     parser: |limits| Box::new(Http { limits }),
     is_store: false,
     separable: None,

@@ -60,6 +60,8 @@ pub enum Mistake {
 pub enum Scope<'i> {
     /// The node of this content.
     Content(Facts<'i>),
+    /// The same, where what says so isn't in one piece.
+    Gathered(Gathered),
     /// Any.
     Any,
     /// Every node that the client has or will have to do with, as it changes how they take what follows; the first one's answer counts.
@@ -75,6 +77,21 @@ pub enum Scope<'i> {
     Nobody(Vec<u8>),
     /// Nobody, and the client wants to end.
     Ends(Vec<u8>),
+}
+
+/// What says where a request goes, put together from the pieces in which it came.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Gathered {
+    pub(crate) host: Vec<u8>,
+    pub(crate) method: Vec<u8>,
+}
+
+impl Gathered {
+    /// The same as facts.
+    #[must_use]
+    pub fn facts(&self) -> Facts<'_> {
+        Facts { host: &self.host, method: &self.method, ..Facts::default() }
+    }
 }
 
 /// A request that begins.
@@ -125,7 +142,7 @@ pub struct Piece {
 pub struct Answer {
     /// Which bytes.
     pub piece: Piece,
-    /// They aren't for the client: the node says something of the connection itself.
+    /// The node says that it ends the connection, and answers nothing more. The client hears of it only if it waits for this node and for no other.
     pub is_aside: bool,
     /// The request that is answered with them, where answers name theirs.
     pub id: Option<u32>,
@@ -144,6 +161,12 @@ pub trait Parser: Send + fmt::Debug {
     /// # Errors
     /// It isn't the protocol.
     fn go_on(&mut self, input: &[u8]) -> Result<Piece, Mistake>;
+
+    /// What a node is to be told instead of a request's first bytes if it's the first that it has of this client: so many of them, and what, where the
+    /// client has said something to another node once for all. None where it needn't be told, as it has been with this one; `None` if this one can't tell.
+    fn introduce(&self, _request: &[u8]) -> Option<(usize, Vec<u8>)> {
+        None
+    }
 
     /// What a request is answered with that no node can have; empty where there is no such answer.
     fn unavailable(&self) -> &'static [u8] {

@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::{
-    Answers, Begin, LEGS_MAX, Limits, Mistake, Order, PROLOGUE_BYTES_MAX, Parser, Protocol, REQUESTS_MAX, Request,
-    Scope, Separable,
+    Answers, Begin, Gathered, LEGS_MAX, Limits, Mistake, Order, PROLOGUE_BYTES_MAX, Parser, Protocol, REQUESTS_MAX,
+    Request, Scope, Separable,
 };
 use crate::dispatch::Facts;
 
@@ -21,10 +21,14 @@ pub enum ClientStep<'i> {
     Wait,
     /// A request begins, for the node of this content, or for any. [`Session::assign`] or [`Session::refuse`] says whose it is.
     Choose(Option<Facts<'i>>),
+    /// The same, for the node of content that the client hasn't named in one piece.
+    ChooseGathered(Gathered),
     /// A leg to any node must be there before anything else: [`Session::open`].
     Open,
     /// So many go to this leg; fewer may be passed on now. [`Session::took`] says how many were.
     Forward(Leg, usize),
+    /// Instead of so many, others go to this leg, all at once. [`Session::took_instead`] says that they did.
+    Instead(Leg, usize, Vec<u8>),
     /// So many go to every leg, all at once. [`Session::took_everywhere`] says that they did.
     Everywhere(usize),
     /// So many are for nobody. [`Session::took`] says that they are gone.
@@ -114,6 +118,10 @@ struct Node {
     drops: bool,
     /// The request that ends with them.
     id: Option<u32>,
+    /// It takes no more requests.
+    is_closing: bool,
+    /// What the client has said once for all it has heard.
+    is_introduced: bool,
 }
 
 impl Expected {
@@ -140,6 +148,8 @@ pub struct Session {
     limits: Limits,
     state: State,
     beginning: Beginning,
+    /// Nobody has had a byte of the request in hand.
+    is_untold: bool,
     /// The request for all nodes that begins makes up for the same said before.
     is_replaced: bool,
     left: Left,
@@ -151,6 +161,8 @@ pub struct Session {
     /// Who has a request that nobody waits for any more, which the caller hasn't heard yet.
     given_up: Option<Leg>,
     mistake: Option<Mistake>,
+    /// The client hears that what it waits for won't be answered.
+    has_closed: bool,
     /// What every node is told before all else, and the bytes of each request in it.
     prologue: Vec<u8>,
     prologue_requests: Vec<usize>,
@@ -169,6 +181,7 @@ impl Session {
             limits,
             state: State::Between,
             beginning: Beginning::default(),
+            is_untold: false,
             is_replaced: false,
             left: Left::default(),
             nodes: Vec::new(),
@@ -177,6 +190,7 @@ impl Session {
             sent: BTreeMap::new(),
             given_up: None,
             mistake: None,
+            has_closed: false,
             prologue: Vec::new(),
             prologue_requests: Vec::new(),
             requests: 0,
@@ -210,7 +224,7 @@ impl Session {
     /// Whether no request is in hand, and all are answered, to the last byte.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        let is_waiting = self.nodes.iter().any(Node::owes);
+        let is_waiting = !self.has_closed && self.nodes.iter().any(Node::owes);
         let is_hearing = self.speaking.is_some();
         matches!(self.state, State::Between | State::Ended) && self.turns.is_empty() && !is_waiting && !is_hearing
     }
@@ -219,9 +233,23 @@ impl Session {
     #[must_use]
     pub fn is_needed(&self, leg: Leg) -> bool {
         let is_speaking = self.nodes.get(leg).is_some_and(|node| node.left.bytes > 0) || self.speaking == Some(leg);
+        let is_asked = || self.nodes.get(leg).is_some_and(Node::owes);
         is_speaking
-            || self.nodes.get(leg).is_some_and(Node::owes)
+            || !self.has_closed && is_asked()
             || matches!(self.state, State::Request(Some(to)) | State::Passing(to) if to == leg)
+    }
+
+    /// Whether a node has said that it takes no more requests on this leg.
+    #[must_use]
+    pub fn is_closing(&self, leg: Leg) -> bool {
+        self.nodes.get(leg).is_some_and(|node| node.is_closing)
+    }
+
+    /// Whether the client waits for this leg's answers and for nothing else, so that it may be told that none of them comes.
+    fn is_all_there_is(&self, leg: Leg) -> bool {
+        let owes = |of: Leg| self.nodes[of].owes();
+        let is_telling_another = matches!(self.state, State::Request(to) if to != Some(leg));
+        owes(leg) && !is_telling_another && (0..self.nodes.len()).all(|other| other == leg || !owes(other))
     }
 
     /// Whether the client wants no more.
@@ -309,6 +337,14 @@ impl Session {
                     }
                 }
                 let bytes = self.left.bytes.min(input.len());
+                if let Some(leg) = to.filter(|&leg| self.is_untold && !self.nodes[leg].is_introduced)
+                    && let Some((instead, words)) = self.parser.introduce(&input[..bytes])
+                {
+                    if instead > 0 {
+                        return Ok(ClientStep::Instead(leg, instead, words));
+                    }
+                    self.nodes[leg].is_introduced = true;
+                }
                 Ok(to.map_or(ClientStep::Drop(bytes), |leg| ClientStep::Forward(leg, bytes)))
             }
             State::Between => self.begin(input, is_all),
@@ -329,6 +365,7 @@ impl Session {
         self.beginning = Beginning { id, is_answered, has_followers, waits };
         match scope {
             Scope::Content(facts) => Ok(ClientStep::Choose(Some(facts))),
+            Scope::Gathered(gathered) => Ok(ClientStep::ChooseGathered(gathered)),
             Scope::Every { is_replaced } if self.order.is_some() => {
                 self.is_replaced = is_replaced;
                 self.begin_everywhere(input)
@@ -466,6 +503,7 @@ impl Session {
             Some(Order::Requests) => {}
         }
         self.state = State::Request(Some(leg));
+        self.is_untold = true;
         is_answered
     }
 
@@ -481,14 +519,54 @@ impl Session {
         true
     }
 
+    /// Whether the client is to hear from this leg how what was said to all nodes was taken.
+    #[must_use]
+    pub fn speaks_for_all(&self, leg: Leg) -> bool {
+        self.nodes.get(leg).is_some_and(|node| node.expected.contains(&Expected::ForAll))
+    }
+
+    /// No node can be found for what this leg was given, of which its node has heard nothing: each of it is answered so, and the leg is closed. False
+    /// when there is no way to say so.
+    pub fn refuse_all(&mut self, leg: Leg) -> bool {
+        let words = self.parser.unavailable();
+        let is_only = (0..self.nodes.len()).all(|other| other == leg || !self.nodes[other].is_open);
+        if words.is_empty() || self.order != Some(Order::Requests) {
+            return false;
+        }
+        let Some(node) = self.nodes.get(leg) else { return false };
+        // What all nodes are to be told was said of this one alone, and before it of none: then no other is told either. Else some have heard it.
+        if self.speaks_for_all(leg) {
+            if !is_only || node.expected.contains(&Expected::Nobody) {
+                return false;
+            }
+            self.prologue.clear();
+            self.prologue_requests.clear();
+        }
+        for turn in self.turns.iter_mut().filter(|turn| matches!(turn, Turn::Leg(of) if *of == leg)) {
+            *turn = Turn::Own(words.to_vec());
+        }
+        if self.state == State::Request(Some(leg)) {
+            self.state = State::Request(None);
+        }
+        self.close(leg);
+        true
+    }
+
     fn say(&mut self, words: Vec<u8>) {
         if !words.is_empty() {
             self.turns.push_back(Turn::Own(words));
         }
     }
 
+    /// Others have been passed on instead of so many of the client's bytes.
+    pub fn took_instead(&mut self, leg: Leg, bytes: usize) {
+        self.nodes[leg].is_introduced = true;
+        self.took(bytes);
+    }
+
     /// So many of the client's bytes have been passed on, or dropped.
     pub fn took(&mut self, bytes: usize) {
+        self.is_untold &= bytes == 0;
         if let State::Request(_) = self.state {
             self.left.bytes = self.left.bytes.saturating_sub(bytes);
             if self.left.bytes == 0 && self.left.is_last {
@@ -543,10 +621,18 @@ impl Session {
             node.left = Left { bytes: answer.piece.bytes, is_last: answer.piece.is_last };
             node.drops = is_dropped || answer.is_aside;
             node.id = answer.id;
+            node.is_closing |= answer.is_aside;
             if order == Order::Answers && !answer.is_aside {
                 self.speaking = Some(leg);
             }
+            if order == Order::Answers && answer.is_aside && self.is_all_there_is(leg) {
+                self.nodes[leg].drops = false;
+                self.speaking = Some(leg);
+                self.has_closed = true;
+                self.state = State::Ended;
+            }
         }
+        let node = &self.nodes[leg];
         let bytes = node.left.bytes.min(input.len());
         Ok(if node.drops { NodeStep::Drop(bytes) } else { NodeStep::Give(bytes) })
     }

@@ -1,12 +1,13 @@
 //! TLS: the server name, and else the first application protocol, of a ClientHello (RFC 8446, section 4.1.2; RFC 6066, section 3; RFC 7301). Nothing
 //! is decrypted: what follows goes to the node as it is.
 
-use super::{About, Begin, Limits, Mistake, Parser, Piece, Request, Scope};
+use super::{About, Begin, Gathered, Limits, Mistake, Parser, Piece, Request, Scope};
 use crate::dispatch::Facts;
 
 pub(super) const ABOUT: About = About {
     name: "tls",
-    about: "TLS, not decrypted: each connection goes to a node by the server name in its first message, by load without one",
+    about: "TLS, not decrypted: each connection goes to the nodes whose `hosts` have the server name in its first message, among them by \
+            load, or under a policy that goes by content by that name",
     parser: |limits| Box::new(Tls { limits, hello: Vec::new() }),
     is_store: false,
     separable: None,
@@ -61,10 +62,11 @@ impl Parser for Tls {
             rest = after;
         }
         let names = Reader(&self.hello[4..]).hello().ok_or(NOT_TLS)?;
-        // They lie in `input` too, unless records divide them: then it's as if there were none, which no client does.
+        // They lie in `input` too, unless records divide them.
         let scope = match (find(input, names.host), find(input, names.protocol)) {
-            (b"", b"") => Scope::Any,
-            (host, method) => Scope::Content(Facts { host, method, ..Facts::default() }),
+            (Some(b""), Some(b"")) => Scope::Any,
+            (Some(host), Some(method)) => Scope::Content(Facts { host, method, ..Facts::default() }),
+            _ => Scope::Gathered(Gathered { host: names.host.to_vec(), method: names.protocol.to_vec() }),
         };
         Ok(Begin::Request(Request::new(scope)))
     }
@@ -74,11 +76,8 @@ impl Parser for Tls {
     }
 }
 
-fn find<'i>(input: &'i [u8], name: &[u8]) -> &'i [u8] {
-    if name.is_empty() {
-        return b"";
-    }
-    memchr::memmem::find(input, name).map_or(&[], |at| &input[at..at + name.len()])
+fn find<'i>(input: &'i [u8], name: &[u8]) -> Option<&'i [u8]> {
+    memchr::memmem::find(input, name).map(|at| &input[at..at + name.len()])
 }
 
 /// Bytes of the handshake message, its header included; `None` when that isn't there.
@@ -174,11 +173,14 @@ pub(super) mod tests {
 
     fn begin(input: &[u8]) -> Result<Option<(String, String)>, Mistake> {
         let mut parser = Tls { limits: Limits { head_bytes_max: 4096, first_bytes: 0 }, hello: Vec::new() };
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         Ok(match parser.begin(input, false)? {
             Begin::NeedMore | Begin::Nothing(_) => None,
             Begin::Request(Request { scope: Scope::Content(facts), .. }) => {
-                let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
                 Some((text(facts.host), text(facts.method)))
+            }
+            Begin::Request(Request { scope: Scope::Gathered(gathered), .. }) => {
+                Some((text(gathered.facts().host), text(gathered.facts().method)))
             }
             Begin::Request(_) => Some(Default::default()),
         })
@@ -187,9 +189,9 @@ pub(super) mod tests {
     #[test]
     fn the_server_name_is_read_however_records_divide_the_message() {
         let names = Some(("shop.example.org".to_owned(), "h2".to_owned()));
-        assert_eq!(begin(&hello("shop.example.org", "h2", 500)), Ok(names));
-        let divided = begin(&hello("shop.example.org", "h2", 7)).expect("still a ClientHello");
-        assert_eq!(divided.map(|(host, _)| host), Some(String::new()), "a name that is divided isn't known");
+        for record in 1..=500 {
+            assert_eq!(begin(&hello("shop.example.org", "h2", record)), Ok(names.clone()), "by {record}");
+        }
         let whole = hello("a.example", "", 500);
         for end in 0..whole.len() {
             assert_eq!(begin(&whole[..end]), Ok(None), "{end} bytes");

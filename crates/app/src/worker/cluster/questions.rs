@@ -49,11 +49,11 @@ impl<H: Host> Worker<H> {
         if let Some(answer) = self.answer_by_peer(&question.command) {
             return question.answer(answer);
         }
-        let is_ports = self.tell_ports(&question.command);
+        let is_known = self.tell_ports(&question.command);
+        if let Some(answer) = self.answer_by_ports(&question.command, is_known) {
+            return question.answer(answer);
+        }
         let Some(Part::Home(home)) = self.cluster.as_mut().map(|cluster| &mut cluster.part) else {
-            if is_ports {
-                return question.answer(Ok(ctl::done("every port does so, until the next reload")));
-            }
             question.answer(Err("this leat is no dispatcher, or couldn't become one: its log says why".to_owned()));
             return;
         };

@@ -90,9 +90,10 @@ impl<H: Host> Worker<H> {
         for leg in 0..relay.legs.len() {
             let Some(to) = relay.legs[leg].take() else { continue };
             let owed = relay.session.owed(leg);
-            // Of the nodes of a client one has broken off. If it has said something it may have its reasons; what it was asked besides isn't failed anew.
+            // Of the nodes of a client one has broken off. If it has said something it may have its reasons. If it has heard something, the client may
+            // have given it one: whoever sends what no node takes would have them all ejected.
             let has_ended = self.streams.get(to.stream).is_none_or(|stream| stream.has_ended());
-            let has_failed = end == End::NodeGone && has_ended && !to.has_spoken();
+            let has_failed = end == End::NodeGone && has_ended && !to.has_spoken() && !to.has_heard;
             if let Some(port) = self.ports.ports.get_mut(&relay.site) {
                 for place in 0..owed {
                     let outcome = match end {
@@ -100,7 +101,7 @@ impl<H: Host> Worker<H> {
                         End::NodeGone => Outcome::Unknown,
                         _ => Outcome::Served,
                     };
-                    port.dispatcher.end(to.node, outcome, self.now);
+                    port.request_ended(to.node, outcome, self.now);
                 }
             }
             match is_clean || !is_passing {

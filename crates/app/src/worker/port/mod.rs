@@ -56,6 +56,8 @@ struct Settings {
     protocol: Protocol,
     limits: Limits,
     is_by_request: bool,
+    /// Nodes take connections at the port that those have come to.
+    is_port_kept: bool,
     send_proxy: Option<proxy_header::Version>,
     head_timeout: Duration,
     connect_timeout: Duration,
@@ -100,6 +102,7 @@ impl<H: Host> Worker<H> {
                 protocol: wanted.protocol,
                 limits: wanted.limits(),
                 is_by_request: wanted.is_by_request(),
+                is_port_kept: wanted.node_port == 0,
                 send_proxy: wanted.send_proxy,
                 head_timeout: wanted.head_timeout,
                 connect_timeout: wanted.connect_timeout,
@@ -153,6 +156,7 @@ impl<H: Host> Worker<H> {
         }
         let mut relay = Relay::new(token, site, settings, session, client.zip(server), now);
         relay.must_tell = must_tell;
+        relay.node_port = server.map(|server| server.port()).filter(|_| relay.settings.is_port_kept);
         self.ports.relays.insert(token.index, Box::new(relay));
         // Some protocols want a node before the client has said anything.
         self.queue_relay(token);

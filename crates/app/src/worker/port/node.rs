@@ -22,8 +22,16 @@ impl Port {
         }
     }
 
+    /// What a node was given has ended.
+    pub(super) fn request_ended(&mut self, node: NodeId, outcome: Outcome, now: Instant) {
+        if self.dispatcher.end(node, outcome, now) {
+            let (name, node) = (&self.settings.site.name, self.dispatcher.name(node));
+            crate::log::warning(format_args!("{name}: node {node} is ejected: its requests failed"));
+        }
+    }
+
     /// The node for what is wanted, or any.
-    fn choose(&mut self, wanted: Option<&Wanted>, now: Instant) -> Result<NodeId, End> {
+    pub(super) fn choose(&mut self, wanted: Option<&Wanted>, now: Instant) -> Result<NodeId, End> {
         let chosen = match wanted {
             Some(wanted) => self.dispatcher.choose(&wanted.facts(), now).map(|choice| choice.node),
             None => self.dispatcher.choose_any(now),
@@ -55,11 +63,16 @@ impl<H: Host> Worker<H> {
         if let Some(version) = relay.settings.send_proxy {
             proxy_header::write(version, relay.ends, &mut first);
         }
+        let has_heard = !prologue.is_empty();
         first.extend_from_slice(prologue);
         if relay.legs.len() <= leg {
             relay.legs.resize_with(leg + 1, || None);
         }
-        self.connect_leg(relay, leg, node, first, wanted, 0)?;
+        if let Err(end) = self.connect_leg(relay, leg, node, first, wanted, 0) {
+            relay.session.close(leg);
+            return Err(end);
+        }
+        relay.legs[leg].iter_mut().for_each(|to| to.has_heard = has_heard);
         Ok(leg)
     }
 
@@ -76,7 +89,10 @@ impl<H: Host> Worker<H> {
         let (mut node, mut tries) = (node, tried);
         loop {
             let Some(port) = self.ports.ports.get_mut(&relay.site) else { return Err(End::NoNode) };
-            let address = port.addresses.get(node.index()).copied().flatten().ok_or(End::NoNode)?;
+            let mut address = port.addresses.get(node.index()).copied().flatten().ok_or(End::NoNode)?;
+            if let Some(number) = relay.node_port {
+                address.set_port(number);
+            }
             tries += 1;
             relay.settings.site.metrics.port.connects.increment();
             match self.reactor.connect(&Peer::Internet(address)) {
@@ -117,15 +133,18 @@ impl<H: Host> Worker<H> {
         }
         let owed = relay.session.owed(leg);
         (0..owed).for_each(|place| {
-            port.dispatcher.end(to.node, if place == 0 { Outcome::Failed } else { Outcome::Unknown }, now);
+            port.request_ended(to.node, if place == 0 { Outcome::Failed } else { Outcome::Unknown }, now);
         });
-        if to.tries >= TRIES_MAX {
-            return Err(End::NoNode);
+        let chosen = if to.tries < TRIES_MAX { port.choose(to.wanted.as_ref(), now) } else { Err(End::NoNode) };
+        let connected = chosen.and_then(|node| self.connect_leg(relay, leg, node, first, to.wanted, to.tries));
+        match connected {
+            Err(End::NoNode) if relay.session.refuse_all(leg) => return Ok(()),
+            connected => connected?,
         }
-        let node = port.choose(to.wanted.as_ref(), now)?;
-        self.connect_leg(relay, leg, node, first, to.wanted, to.tries)?;
         // That one may have given its place to another too.
-        if let (Some(to), Some(port)) = (&relay.legs[leg], self.ports.ports.get_mut(&relay.site)) {
+        let has_heard = to.has_heard;
+        if let (Some(to), Some(port)) = (&mut relay.legs[leg], self.ports.ports.get_mut(&relay.site)) {
+            to.has_heard = has_heard;
             (0..owed).for_each(|_| port.dispatcher.begin(to.node));
         }
         Ok(())

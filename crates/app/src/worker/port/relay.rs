@@ -26,6 +26,8 @@ pub(super) struct Relay {
     pub(super) session: Session,
     /// The client's address, and the one that it came to.
     pub(super) ends: Option<(SocketAddr, SocketAddr)>,
+    /// Where nodes take it, if that isn't the same for all clients.
+    pub(super) node_port: Option<u16>,
     /// By the session's numbers.
     pub(super) legs: Vec<Option<To>>,
     pub(super) is_queued: bool,
@@ -73,12 +75,23 @@ pub(super) struct To {
     pub(super) wanted: Option<Wanted>,
     pub(super) tries: u8,
     has_spoken: bool,
+    /// It has been given something that the client has said.
+    pub(super) has_heard: bool,
     finished: bool,
 }
 
 impl To {
     pub(super) fn new(stream: Token, node: NodeId, connect_by: Instant, wanted: Option<Wanted>, tries: u8) -> To {
-        To { stream, node, connect_by: Some(connect_by), wanted, tries, has_spoken: false, finished: false }
+        To {
+            stream,
+            node,
+            connect_by: Some(connect_by),
+            wanted,
+            tries,
+            has_spoken: false,
+            has_heard: false,
+            finished: false,
+        }
     }
 
     /// Whether it has said anything.
@@ -102,6 +115,7 @@ impl Relay {
             settings,
             session,
             ends,
+            node_port: None,
             legs: Vec::new(),
             is_queued: false,
             must_tell: false,
@@ -131,6 +145,14 @@ impl Relay {
 
     pub(super) fn open_legs(&self) -> impl Iterator<Item = (Leg, &To)> {
         self.legs.iter().enumerate().filter_map(|(leg, to)| Some((leg, to.as_ref()?)))
+    }
+}
+
+/// Has the client hear that no node can have its request, if that is so and there are words for it.
+fn or_refused(relay: &mut Relay, begun: Result<bool, End>) -> Result<bool, End> {
+    match begun {
+        Err(End::NoNode) if relay.session.refuse() => Ok(true),
+        begun => begun,
     }
 }
 
@@ -190,7 +212,7 @@ impl<H: Host> Worker<H> {
         if let Some(leg) = relay.session.given_up()
             && let (Some(to), Some(port)) = (&relay.legs[leg], self.ports.ports.get_mut(&relay.site))
         {
-            port.dispatcher.end(to.node, Outcome::Unknown, self.now);
+            port.request_ended(to.node, Outcome::Unknown, self.now);
         }
         let is_head = step == ClientStep::NeedMore && !bytes.is_empty();
         relay.head_since = is_head.then(|| relay.head_since.unwrap_or(self.now));
@@ -206,34 +228,39 @@ impl<H: Host> Worker<H> {
                 Ok(false)
             }
             ClientStep::Choose(facts) => {
-                let Some(port) = self.ports.ports.get_mut(&relay.site) else { return Err(End::NoNode) };
-                // What any node may have goes where the client has one already.
-                let kept = relay.open_legs().map(|(_, to)| to.node).next().filter(|_| facts.is_none());
                 let wanted = facts.as_ref().map(Wanted::of);
-                let chosen = match (&facts, kept) {
-                    (_, Some(node)) => Ok(node),
-                    (Some(facts), None) => port.dispatcher.choose(facts, self.now).map(|choice| choice.node),
-                    (None, None) => port.dispatcher.choose_any(self.now),
-                };
-                match chosen {
-                    Ok(node) => self.begin_request(relay, node, wanted),
-                    Err(_) if relay.session.refuse() => Ok(true),
-                    Err(_) => Err(End::NoNode),
-                }
+                self.choose_and_begin(relay, wanted)
             }
+            ClientStep::ChooseGathered(gathered) => self.choose_and_begin(relay, Some(Wanted::of(&gathered.facts()))),
             ClientStep::Open => {
                 let Some(port) = self.ports.ports.get_mut(&relay.site) else { return Err(End::NoNode) };
-                let node = port.dispatcher.choose_any(self.now).map_err(|_| End::NoNode)?;
-                self.open_leg(relay, node, None).map(|_| true)
+                let chosen = port.choose(None, self.now);
+                let opened = chosen.and_then(|node| self.open_leg(relay, node, None)).map(|_| true);
+                or_refused(relay, opened)
             }
             ClientStep::Forward(leg, bytes) => {
-                let Some(to) = relay.legs[leg].as_ref() else { return Err(End::NodeGone) };
+                let Some(to) = relay.legs[leg].as_mut() else { return Err(End::NodeGone) };
                 let room = self.streams.get(to.stream).map_or(0, |stream| stream.room());
                 let bytes = bytes.min(room);
+                to.has_heard |= bytes > 0;
                 self.streams.pass(&mut self.reactor, relay.token, to.stream, bytes);
                 relay.session.took(bytes);
                 relay.received_bytes += bytes as u64;
                 Ok(bytes > 0)
+            }
+            ClientStep::Instead(leg, bytes, words) => {
+                let Some(to) = relay.legs[leg].as_mut() else { return Err(End::NodeGone) };
+                let Some(stream) = self.streams.get(to.stream) else { return Err(End::NodeGone) };
+                if stream.room() < words.len() {
+                    return Ok(false);
+                }
+                to.has_heard = true;
+                stream.outbox().extend_from_slice(&words);
+                stream.flush(&mut self.reactor);
+                relay.session.took_instead(leg, bytes);
+                self.drop_from(relay.token, bytes);
+                relay.received_bytes += bytes as u64;
+                Ok(true)
             }
             ClientStep::Everywhere(bytes) => {
                 let said = client.bytes()[..bytes].to_vec();
@@ -241,6 +268,7 @@ impl<H: Host> Worker<H> {
                 if streams.iter().any(|&stream| self.streams.get(stream).is_none_or(|stream| stream.room() < bytes)) {
                     return Ok(false);
                 }
+                relay.legs.iter_mut().flatten().for_each(|to| to.has_heard = true);
                 for stream in streams {
                     if let Some(stream) = self.streams.get(stream) {
                         stream.outbox().extend_from_slice(&said);
@@ -267,12 +295,30 @@ impl<H: Host> Worker<H> {
         }
     }
 
+    /// Gives a request that begins to a node. False if it must wait.
+    fn choose_and_begin(&mut self, relay: &mut Relay, wanted: Option<Wanted>) -> Result<bool, End> {
+        // What was said to all nodes can be taken back for as long as nobody has heard it.
+        let is_untold = |(leg, to): (Leg, &To)| to.connect_by.is_some() && relay.session.speaks_for_all(leg);
+        if relay.open_legs().any(is_untold) {
+            return Ok(false);
+        }
+        let Some(port) = self.ports.ports.get_mut(&relay.site) else { return Err(End::NoNode) };
+        // What any node may have goes where the client has one already, unless that is to be emptied.
+        let is_kept = |node: &NodeId| wanted.is_none() && !port.dispatcher.is_draining(*node);
+        let chosen = match relay.open_legs().map(|(_, to)| to.node).find(is_kept) {
+            Some(node) => Ok(node),
+            None => port.choose(wanted.as_ref(), self.now),
+        };
+        let begun = chosen.and_then(|node| self.begin_request(relay, node, wanted));
+        or_refused(relay, begun)
+    }
+
     /// Gives a request that begins to this node. False if it must wait.
     fn begin_request(&mut self, relay: &mut Relay, node: NodeId, wanted: Option<Wanted>) -> Result<bool, End> {
         // Two are the same node's where one took the place of another that couldn't be reached. What one has been asked comes before what follows.
         let mut known = None;
         let mut are_asked = 0;
-        for (leg, _) in relay.open_legs().filter(|(_, to)| to.node == node) {
+        for (leg, _) in relay.open_legs().filter(|&(leg, to)| to.node == node && !relay.session.is_closing(leg)) {
             let is_asked = relay.session.is_needed(leg);
             are_asked += usize::from(is_asked);
             if is_asked || known.is_none() {
@@ -356,7 +402,10 @@ impl<H: Host> Worker<H> {
                     // Told that the client has ended, it gives up what the client waited for.
                     return Err(if is_finished { End::ClientGone } else { End::NodeGone });
                 }
-                // Between requests it may: the next one is told by another stream.
+                // Between requests it may: the next one is told by another stream. If it has said so before, it may leave requests unanswered.
+                if let Some(port) = self.ports.ports.get_mut(&relay.site) {
+                    (0..relay.session.owed(leg)).for_each(|_| port.request_ended(node, Outcome::Unknown, self.now));
+                }
                 relay.session.close(leg);
                 relay.legs[leg] = None;
                 self.close_stream(token);
@@ -370,7 +419,7 @@ impl<H: Host> Worker<H> {
         if relay.session.gave(leg, bytes)
             && let Some(port) = self.ports.ports.get_mut(&relay.site)
         {
-            port.dispatcher.end(node, Outcome::Served, self.now);
+            port.request_ended(node, Outcome::Served, self.now);
         }
     }
 

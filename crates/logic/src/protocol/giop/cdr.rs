@@ -9,6 +9,15 @@ pub(super) struct Reader<'i> {
     is_bad: bool,
 }
 
+/// The service contexts of a request.
+pub(super) struct Contexts<'i> {
+    /// Where the first one is, or would be: behind their number.
+    pub(super) at: usize,
+    pub(super) count: u32,
+    /// What the one that was looked for says.
+    pub(super) found: Option<&'i [u8]>,
+}
+
 /// Service contexts of one request: more than any has.
 const CONTEXTS_MAX: u32 = 1024;
 /// Profiles of one reference.
@@ -76,16 +85,23 @@ impl<'i> Reader<'i> {
         }
     }
 
-    pub(super) fn skip_contexts(&mut self) -> Option<()> {
+    /// Service contexts, of which one is looked for.
+    pub(super) fn contexts(&mut self, wanted: u32) -> Option<Contexts<'i>> {
         let count = self.number()?;
         if count > CONTEXTS_MAX {
             return self.bad();
         }
+        let (at, mut found) = (self.at, None);
         for _ in 0..count {
-            self.number()?;
-            self.sequence()?;
+            let id = self.number()?;
+            let said = self.sequence()?;
+            found = found.or((id == wanted).then_some(said));
         }
-        Some(())
+        Some(Contexts { at, count, found })
+    }
+
+    pub(super) fn skip_contexts(&mut self) -> Option<()> {
+        self.contexts(u32::MAX).map(|_| ())
     }
 
     /// The object key of a GIOP 1.2 target: itself, or in a profile, or in the chosen profile of a reference.

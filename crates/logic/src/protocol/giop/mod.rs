@@ -1,19 +1,21 @@
 //! GIOP 1.0 to 1.2, CORBA's protocol (IIOP where it goes over TCP): each request goes by its object's key (CORBA 3.3, part 2, section 9.4). Answers say
 //! whose they are, so that they may come in any order.
 //!
-//! A message may go on in fragments. Those of GIOP 1.1 follow it at once; those of 1.2 name their request. Nothing in a message is changed.
+//! A message may go on in fragments. Those of GIOP 1.1 follow it at once; those of 1.2 name their request. Which code sets a client uses it says in its
+//! first request (CORBA 3.3, part 2, section 7.10.2.5): to nodes that come later that is said in the first one that they get. Nothing else in a message
+//! is changed.
 
 mod answer;
 mod cdr;
 
 use super::{About, Begin, Limits, Mistake, Order, Parser, Piece, Request, Scope, Separable};
 use crate::dispatch::Facts;
-use cdr::Reader;
+use cdr::{Contexts, Reader};
 
 pub(super) const ABOUT: About = About {
     name: "iiop",
     about: "CORBA's GIOP 1.0 to 1.2: each request goes to a node by load, or under a policy that goes by content by its object key",
-    parser: |limits| Box::new(Giop { limits, left: 0, fragmented: None }),
+    parser: |limits| Box::new(Giop { limits, left: 0, fragmented: None, code_sets: None, has_begun: false }),
     is_store: false,
     separable: Some(Separable { order: Order::Answers, answers: || Box::<answer::Answering>::default() }),
 };
@@ -79,6 +81,11 @@ fn header(input: &[u8]) -> Result<Option<Header>, ()> {
     Ok(Some(Header { minor, is_little, has_followers: minor > 0 && flags & 2 != 0, kind, size }))
 }
 
+/// The service context that says which code sets a client uses.
+const CODE_SETS: u32 = 1;
+/// What it says is 12 bytes.
+const CODE_SETS_BYTES_MAX: usize = 64;
+
 const NOT_GIOP: Mistake = Mistake::Client("a message isn't GIOP 1.0, 1.1 or 1.2");
 const MALFORMED: Mistake = Mistake::Client("a GIOP request's head is malformed, or in several fragments");
 
@@ -89,6 +96,10 @@ struct Giop {
     left: u64,
     /// The request of which fragments follow that don't name it (GIOP 1.1).
     fragmented: Option<u32>,
+    /// What the client has said of its code sets.
+    code_sets: Option<Vec<u8>>,
+    /// It has said something.
+    has_begun: bool,
 }
 
 impl Parser for Giop {
@@ -116,6 +127,19 @@ impl Parser for Giop {
         };
         match found {
             Some(mut request) => {
+                if header.kind == Kind::Request && (!self.has_begun || self.code_sets.is_some()) {
+                    match self.contexts(message, &header) {
+                        Ok(contexts) => {
+                            let said = contexts.found.filter(|said| said.len() <= CODE_SETS_BYTES_MAX);
+                            self.code_sets = said.map(<[u8]>::to_vec).or_else(|| self.code_sets.take());
+                        }
+                        // A node may have to be told of them with this one. Contexts that are longer than may be waited for are looked at by nobody.
+                        Err(is_bad) if !is_bad && !is_whole && input.len() < self.limits.head_bytes_max => {
+                            return Ok(Begin::NeedMore);
+                        }
+                        Err(_) => {}
+                    }
+                }
                 request.has_followers = header.has_followers;
                 if header.minor == 1 && header.kind != Kind::CancelRequest {
                     let id = request.id.or(self.fragmented);
@@ -135,10 +159,51 @@ impl Parser for Giop {
                 return Ok(Piece { bytes: 0, is_last: false });
             };
             self.left = header.size;
+            self.has_begun = true;
         }
         let bytes = self.left.min(input.len() as u64);
         self.left -= bytes;
         Ok(Piece { bytes: bytes as usize, is_last: self.left == 0 })
+    }
+
+    fn introduce(&self, request: &[u8]) -> Option<(usize, Vec<u8>)> {
+        let code_sets = self.code_sets.as_ref()?;
+        let header = header(request).ok().flatten().filter(|header| header.kind == Kind::Request)?;
+        let contexts = self.contexts(request, &header).ok()?;
+        if contexts.found.is_some() {
+            return Some((0, Vec::new()));
+        }
+        // What follows stays at the same places of eight, as whatever is in it is written at multiples of its size.
+        let size = code_sets.len().next_multiple_of(8);
+        let number = |value: u32| if header.is_little { value.to_le_bytes() } else { value.to_be_bytes() };
+        let grown = u32::try_from(header.size).ok()?.checked_add(size as u32 + 8)? - HEADER_BYTES as u32;
+        let mut words = request[..contexts.at].to_vec();
+        words[8..HEADER_BYTES].copy_from_slice(&number(grown));
+        words[contexts.at - 4..].copy_from_slice(&number(contexts.count + 1));
+        words.extend_from_slice(&number(CODE_SETS));
+        words.extend_from_slice(&number(size as u32));
+        words.extend_from_slice(code_sets);
+        words.resize(contexts.at + 8 + size, 0);
+        Some((contexts.at, words))
+    }
+}
+
+impl Giop {
+    /// The service contexts of a Request message. `Err`: they aren't there; true if they won't be when more has come.
+    fn contexts<'i>(&self, message: &'i [u8], header: &Header) -> Result<Contexts<'i>, bool> {
+        // However much has come: whether they are found doesn't depend on it.
+        let head = &message[..message.len().min(self.limits.head_bytes_max)];
+        let mut reader = Reader::new(head, HEADER_BYTES, header.is_little);
+        if header.minor == 2 {
+            let mut skip = || {
+                reader.number()?;
+                reader.skip(4)?;
+                reader.target()?;
+                reader.string()
+            };
+            skip().ok_or(false)?;
+        }
+        reader.contexts(CODE_SETS).ok_or_else(|| reader.is_bad())
     }
 }
 

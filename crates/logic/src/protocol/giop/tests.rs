@@ -1,6 +1,6 @@
 //! Messages as CORBA programs write them, in every version and byte order: whose they are, and where they end.
 
-use super::super::{Answers, ClientStep, NodeStep, Protocol, Session};
+use super::super::{Answers, ClientStep, Leg, NodeStep, Protocol, Session};
 use super::*;
 
 /// Writes values as [`Reader`] reads them.
@@ -82,7 +82,8 @@ fn fragment(minor: u8, id: u32, has_followers: bool) -> Vec<u8> {
 }
 
 fn parser() -> Giop {
-    Giop { limits: Limits { head_bytes_max: 4096, first_bytes: 0 }, left: 0, fragmented: None }
+    let limits = Limits { head_bytes_max: 4096, first_bytes: 0 };
+    Giop { limits, left: 0, fragmented: None, code_sets: None, has_begun: false }
 }
 
 fn begin(input: &[u8]) -> Result<Option<Request<'_>>, Mistake> {
@@ -260,6 +261,123 @@ fn what_is_given_up_is_waited_for_no_more_and_passed_on_if_it_comes() {
         assert!(!session.gave(leg, 20) && !session.is_idle(), "what begins ends too");
         assert_eq!(session.node_step(leg, rest), Ok(NodeStep::Give(rest.len())));
         assert!(!session.gave(leg, rest.len()) && session.is_idle());
+    }
+}
+
+#[test]
+fn a_node_s_end_is_told_to_who_waits_for_it_alone() {
+    const CLOSE: &[u8] = b"GIOP\x01\x02\x00\x05\0\0\0\0";
+    let limits = Limits { head_bytes_max: 4096, first_bytes: 0 };
+    // Of two nodes, each is asked so many times.
+    for (asked, is_told) in [([1, 0], true), ([0, 1], false), ([2, 1], false), ([0, 0], false)] {
+        let mut session = Session::new(Protocol::Iiop, limits, true);
+        let legs = [(); 2].map(|()| session.open().expect("there is room").0);
+        let request = |session: &mut Session, id: u32, leg: Leg| {
+            let request = request_of(2, false, id, true, b"k");
+            assert!(matches!(session.client_step(&request, false), Ok(ClientStep::Choose(Some(_)))));
+            assert!(session.assign(leg));
+            session.client_step(&request, false).expect("it's GIOP");
+            session.took(request.len());
+        };
+        let mut id = 0;
+        for (&leg, times) in legs.iter().zip(asked) {
+            (0..times).for_each(|_| {
+                id += 1;
+                request(&mut session, id, leg);
+            });
+        }
+        let step = if is_told { NodeStep::Give(12) } else { NodeStep::Drop(12) };
+        assert_eq!(session.node_step(legs[0], CLOSE), Ok(step), "{asked:?}");
+        assert!(session.is_closing(legs[0]) && !session.gave(legs[0], 12));
+        assert_eq!(session.has_said_goodbye(), is_told);
+        assert_eq!(session.is_needed(legs[0]), !is_told && asked[0] > 0);
+        assert_eq!(session.is_idle(), is_told || asked == [0, 0]);
+        assert_eq!(session.owed(legs[0]), asked[0], "it's the node's work until the leg is closed");
+        if is_told {
+            assert_eq!(session.client_step(&request_of(2, false, 9, true, b"k"), false), Ok(ClientStep::End));
+        }
+    }
+}
+
+/// A request with contexts, and a body that begins at a multiple of eight.
+fn request_with(minor: u8, is_little: bool, contexts: &[(u32, &[u8])]) -> Vec<u8> {
+    Writer::message(0, minor, is_little, false, |writer| {
+        let write = |writer: &mut Writer| {
+            writer.long(contexts.len() as u32);
+            contexts.iter().for_each(|(id, said)| {
+                writer.long(*id);
+                writer.bytes(said);
+            });
+        };
+        if minor < 2 {
+            write(writer);
+        }
+        writer.long(7);
+        writer.out.extend_from_slice(&[3, 0, 0, 0]);
+        if minor == 2 {
+            writer.short(0);
+        }
+        writer.bytes(b"key");
+        writer.bytes(b"echo\0");
+        if minor == 2 {
+            write(writer);
+        }
+        writer.align(8);
+        writer.out.extend_from_slice(b"the body");
+    })
+}
+
+#[test]
+fn each_node_is_told_which_code_sets_a_client_uses() {
+    let said = [0, 0, 0, 0, 0, 1, 0, 1, 0, 1, 1, 9];
+    let padded = [&said[..], &[0; 4]].concat();
+    for minor in 1..3 {
+        for is_little in [false, true] {
+            for others in [&[][..], &[(17, &b"abc"[..])]] {
+                let limits = Limits { head_bytes_max: 4096, first_bytes: 0 };
+                let mut session = Session::new(Protocol::Iiop, limits, true);
+                let first = request_with(minor, !is_little, &[(17, b"abc"), (CODE_SETS, &said)]);
+                let later = request_with(minor, is_little, others);
+                // Two nodes are asked twice each; the second one is told with the first request that it gets.
+                let legs = [(); 2].map(|()| session.open().expect("there is room").0);
+                let mut told = Vec::new();
+                for (request, leg) in [(&first, legs[0]), (&later, legs[0]), (&later, legs[1]), (&later, legs[1])] {
+                    assert!(matches!(session.client_step(request, false), Ok(ClientStep::Choose(Some(_)))));
+                    assert!(session.assign(leg));
+                    let mut message = Vec::new();
+                    let mut rest = &request[..];
+                    if let Ok(ClientStep::Instead(to, bytes, words)) = session.client_step(rest, false) {
+                        assert_eq!(to, leg);
+                        message = words;
+                        session.took_instead(leg, bytes);
+                        rest = &rest[bytes..];
+                    }
+                    assert_eq!(session.client_step(rest, false), Ok(ClientStep::Forward(leg, rest.len())));
+                    session.took(rest.len());
+                    message.extend_from_slice(rest);
+                    told.push(message);
+                }
+                let with_code_sets = [&[(CODE_SETS, &padded[..])][..], others].concat();
+                let introduced = request_with(minor, is_little, &with_code_sets);
+                assert_eq!(told, [first, later.clone(), introduced, later], "1.{minor}");
+            }
+        }
+    }
+}
+
+#[test]
+fn who_says_nothing_of_code_sets_is_passed_on_as_it_is() {
+    let limits = Limits { head_bytes_max: 4096, first_bytes: 0 };
+    for minor in 0..3 {
+        let mut session = Session::new(Protocol::Iiop, limits, true);
+        for _ in 0..2 {
+            let request = request_of(minor, false, 1, true, b"k");
+            assert!(matches!(session.client_step(&request, false), Ok(ClientStep::Choose(Some(_)))));
+            let leg = session.open().expect("there is room").0;
+            assert!(session.assign(leg));
+            assert_eq!(session.client_step(&request, false), Ok(ClientStep::Forward(leg, request.len())));
+            session.took(request.len());
+        }
     }
 }
 

@@ -26,12 +26,26 @@ pub(super) enum Keys {
     From { first: usize, step: usize, last: usize },
     /// As many as an argument says, behind it, and one more before it.
     Counted { count_at: usize, and_at: Option<usize> },
+    /// The first, and those that options name, which begin there.
+    WithOptions { from: usize },
+}
+
+/// What an option of a command is followed by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Follows {
+    /// One key.
+    Key,
+    /// What keys are made of: the first `*` in it stands for what the command finds.
+    Pattern,
+    /// So many arguments that are none.
+    Others(usize),
 }
 
 const ALL: Goes = Goes::ByKey(Keys::From { first: 1, step: 1, last: 0 });
 const PAIRS: Goes = Goes::ByKey(Keys::From { first: 1, step: 2, last: 0 });
 const ALL_BUT_LAST: Goes = Goes::ByKey(Keys::From { first: 1, step: 1, last: 1 });
 const FIRST_TWO: Goes = Goes::ByKey(Keys::First(2));
+const SORT: Goes = Goes::ByKey(Keys::WithOptions { from: 2 });
 const SECOND: Goes = Goes::ByKey(Keys::At(2));
 
 /// By name, in capitals; sorted.
@@ -72,6 +86,8 @@ const COMMANDS: &[(&str, Goes)] = &[
     ("FLUSHALL", Goes::Nowhere),
     ("FLUSHDB", Goes::Nowhere),
     ("FUNCTION", Goes::Nowhere),
+    ("GEORADIUS", Goes::ByKey(Keys::WithOptions { from: 6 })),
+    ("GEORADIUSBYMEMBER", Goes::ByKey(Keys::WithOptions { from: 5 })),
     ("GEOSEARCHSTORE", FIRST_TWO),
     ("HELLO", Goes::Everywhere),
     ("INFO", Goes::Anywhere),
@@ -124,6 +140,8 @@ const COMMANDS: &[(&str, Goes)] = &[
     ("SLAVEOF", Goes::Nowhere),
     ("SLOWLOG", Goes::Nowhere),
     ("SMOVE", FIRST_TWO),
+    ("SORT", SORT),
+    ("SORT_RO", SORT),
     ("SPUBLISH", Goes::Nowhere),
     ("SSUBSCRIBE", Goes::Nowhere),
     ("SUBSCRIBE", Goes::Nowhere),
@@ -156,7 +174,7 @@ const COMMANDS: &[(&str, Goes)] = &[
 ];
 
 /// The longest name in the list.
-const NAME_BYTES_MAX: usize = 16;
+const NAME_BYTES_MAX: usize = 17;
 
 /// Where the command of this name goes, in any letter case.
 pub(super) fn goes(name: &[u8]) -> Goes {
@@ -170,9 +188,28 @@ pub(super) fn goes(name: &[u8]) -> Goes {
     }
 }
 
+/// What follows an option of SORT or GEORADIUS.
+pub(super) fn follows(option: &[u8]) -> Follows {
+    const OPTIONS: [(&[u8], Follows); 6] = [
+        (b"BY", Follows::Pattern),
+        (b"COUNT", Follows::Others(1)),
+        (b"GET", Follows::Pattern),
+        (b"LIMIT", Follows::Others(2)),
+        (b"STORE", Follows::Key),
+        (b"STOREDIST", Follows::Key),
+    ];
+    let known = OPTIONS.iter().find(|(name, _)| option.eq_ignore_ascii_case(name));
+    known.map_or(Follows::Others(0), |(_, follows)| *follows)
+}
+
 /// Whether a command that goes everywhere needn't be told again once the same has been said anew: nothing else depends on it.
 pub(super) fn is_replaced(name: &[u8]) -> bool {
     [&b"SELECT"[..], b"READONLY", b"READWRITE"].iter().any(|known| name.eq_ignore_ascii_case(known))
+}
+
+/// Whether a transaction ends with this command, alone.
+pub(super) fn ends_transaction(name: &[u8]) -> bool {
+    [&b"EXEC"[..], b"DISCARD", b"RESET"].iter().any(|known| name.eq_ignore_ascii_case(known))
 }
 
 /// Whether a command may wait until another client has done something.

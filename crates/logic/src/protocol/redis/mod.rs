@@ -6,7 +6,7 @@ mod command;
 
 use super::{About, Begin, Mistake, Order, Parser, Piece, Request, Scope, Separable};
 use crate::dispatch::Facts;
-use command::{Goes, Keys};
+use command::{Follows, Goes, Keys};
 
 pub(super) const ABOUT: About = About {
     name: "redis",
@@ -59,13 +59,15 @@ enum Hand {
 #[derive(Debug, Default)]
 struct Redis {
     hand: Hand,
+    /// MULTI was refused, and the transaction's end hasn't come: what is in it isn't done either.
+    is_in_refused: bool,
 }
 
 impl Parser for Redis {
     fn begin<'i>(&mut self, input: &'i [u8], _is_all: bool) -> Result<Begin<'i>, Mistake> {
         self.hand = Hand::Nothing;
         let mut head =
-            Head { rest: input, arguments: [b""; SEEN_MAX], seen: 0, count: 0, escaped: None, is_whole: false };
+            Head { rest: input, arguments: [b""; SEEN_MAX], seen: 0, count: 0, escaped: None, is_line: false };
         match input.first() {
             None => return Ok(Begin::NeedMore),
             // Empty lines, empty arrays and lines of blanks aren't answered.
@@ -91,7 +93,14 @@ impl Parser for Redis {
             }
             Some(_) => return Err(NOT_REDIS),
         }
-        let goes = command::goes(head.arguments[0]);
+        let name = head.arguments[0];
+        let goes = command::goes(name);
+        if self.is_in_refused && goes != Goes::Away {
+            self.is_in_refused = head.count != 1 || !command::ends_transaction(name);
+            let refused = if self.is_in_refused { b"MULTI" } else { name };
+            return Ok(Begin::Request(Request::new(Scope::Nobody(refusal(refused)))));
+        }
+        self.is_in_refused = head.count == 1 && name.eq_ignore_ascii_case(b"MULTI");
         let scope = match goes {
             Goes::ByKey(keys) if head.escaped.is_some_and(|place| place < 2 || keys != Keys::At(1)) => {
                 Scope::Nobody(QUOTES.to_vec())
@@ -99,16 +108,17 @@ impl Parser for Redis {
             Goes::ByKey(keys) => match head.key(keys)? {
                 Some(Key::One(key)) => Scope::Content(Facts { path: hashed(key), ..Facts::default() }),
                 Some(Key::Several) => Scope::Nobody(CROSS_SLOT.to_vec()),
+                Some(Key::Unknowable) => Scope::Nobody(UNKNOWABLE.to_vec()),
                 // Whoever has it says that an argument is missing.
                 Some(Key::Missing) => Scope::Any,
                 None => return Ok(Begin::NeedMore),
             },
             Goes::Anywhere => Scope::Any,
-            Goes::Everywhere => Scope::Every { is_replaced: command::is_replaced(head.arguments[0]) },
-            Goes::Nowhere => Scope::Nobody(refusal(head.arguments[0])),
+            Goes::Everywhere => Scope::Every { is_replaced: command::is_replaced(name) },
+            Goes::Nowhere => Scope::Nobody(refusal(name)),
             Goes::Away => Scope::Ends(b"+OK\r\n".to_vec()),
         };
-        Ok(Begin::Request(Request { waits: command::waits(head.arguments[0]), ..Request::new(scope) }))
+        Ok(Begin::Request(Request { waits: command::waits(name), ..Request::new(scope) }))
     }
 
     fn go_on(&mut self, input: &[u8]) -> Result<Piece, Mistake> {
@@ -176,6 +186,9 @@ impl Parser for Redis {
 const CROSS_SLOT: &[u8] =
     b"-CROSSSLOT leat: the keys of one request must be at one node; put what they have in common in {braces}\r\n";
 
+const UNKNOWABLE: &[u8] =
+    b"-CROSSSLOT leat: keys that a pattern names may be at other nodes; put what they have in common with the key in {braces} before the pattern's *\r\n";
+
 const QUOTES: &[u8] =
     b"-ERR leat: quotes in a line must be around whole words, and without escapes in what says where it goes; an array needs none\r\n";
 
@@ -202,11 +215,18 @@ fn read_length(input: &[u8]) -> Result<Option<(u64, usize)>, Mistake> {
 
 /// The part of a key that says where it is: what is between the first `{` and the next `}`, if that is anything (Redis Cluster's hash tags).
 fn hashed(key: &[u8]) -> &[u8] {
-    let tag = memchr::memchr(b'{', key).map(|open| &key[open + 1..]);
-    match tag.and_then(|tag| Some(&tag[..memchr::memchr(b'}', tag)?])) {
-        Some(tag) if !tag.is_empty() => tag,
-        _ => key,
-    }
+    tag(key).unwrap_or(key)
+}
+
+fn tag(key: &[u8]) -> Option<&[u8]> {
+    let tag = memchr::memchr(b'{', key).map(|open| &key[open + 1..])?;
+    let tag = &tag[..memchr::memchr(b'}', tag)?];
+    (!tag.is_empty()).then_some(tag)
+}
+
+/// Whether all keys that a pattern of SORT's names are where `key` is. Without `*` it names none (`BY nosort`, `GET #`).
+fn is_at(pattern: &[u8], key: &[u8]) -> bool {
+    memchr::memchr(b'*', pattern).is_none_or(|star| tag(&pattern[..star]) == Some(hashed(key)))
 }
 
 /// Arguments whose places are remembered: none that says where the keys are comes later.
@@ -222,13 +242,15 @@ struct Head<'i> {
     count: u64,
     /// The first whose bytes aren't those that it stands for.
     escaped: Option<u64>,
-    /// No more come: it's a line.
-    is_whole: bool,
+    /// It's a line, and all of it.
+    is_line: bool,
 }
 
 enum Key<'i> {
     One(&'i [u8]),
     Several,
+    /// They depend on what the node has.
+    Unknowable,
     Missing,
 }
 
@@ -250,19 +272,20 @@ impl<'i> Head<'i> {
 
     /// Reads a line's words. False if it isn't known what they stand for.
     fn read_words(&mut self, line: &'i [u8]) -> bool {
-        self.is_whole = true;
+        self.is_line = true;
         let mut rest = line.trim_ascii_start();
         while !rest.is_empty() {
             let Some((word, after)) = next_word(rest) else { return false };
             if word.contains(&b'\\') && b"\"'".contains(&rest[0]) {
                 self.escaped = self.escaped.or(Some(self.count));
             }
+            rest = after.trim_ascii_start();
             if self.seen < SEEN_MAX {
                 self.arguments[self.seen] = word;
                 self.seen += 1;
+                self.rest = rest;
             }
             self.count += 1;
-            rest = after.trim_ascii_start();
         }
         true
     }
@@ -270,6 +293,16 @@ impl<'i> Head<'i> {
     /// One of the first arguments; `None` until it's there.
     fn argument(&self, place: usize) -> Option<&'i [u8]> {
         self.arguments.get(place).copied().filter(|_| place < self.seen)
+    }
+
+    /// The one that follows those that were seen, and those taken off `rest` before; `None` until it's there.
+    fn next(&self, rest: &mut &'i [u8]) -> Result<Option<&'i [u8]>, Mistake> {
+        if !self.is_line {
+            return next_argument(rest);
+        }
+        let Some((word, after)) = next_word(rest) else { return Ok(None) };
+        *rest = after.trim_ascii_start();
+        Ok(Some(word))
     }
 
     /// The number that an argument is.
@@ -338,6 +371,7 @@ impl<'i> Head<'i> {
                     (Some(_), None, _) => return Ok(Some(Key::Missing)),
                 }
             }
+            Keys::WithOptions { from } => return self.key_and_options(from),
         };
         self.keys(first, count, step, None)
     }
@@ -352,8 +386,7 @@ impl<'i> Head<'i> {
         for place in 1..=last {
             let argument = match self.argument(place as usize) {
                 Some(argument) => argument,
-                None if self.is_whole => return Ok(Some(Key::Several)),
-                None => match next_argument(&mut rest)? {
+                None => match self.next(&mut rest)? {
                     Some(argument) => argument,
                     None => return Ok(None),
                 },
@@ -367,6 +400,33 @@ impl<'i> Head<'i> {
             }
         }
         Ok(Some(found.map_or(Key::Missing, Key::One)))
+    }
+
+    /// The first key, if those that options name from that place on are where it is.
+    fn key_and_options(&self, from: usize) -> Result<Option<Key<'i>>, Mistake> {
+        if self.count < 2 {
+            return Ok(Some(Key::Missing));
+        }
+        let Some(key) = self.argument(1) else { return Ok(None) };
+        let (mut rest, mut place, mut follows) = (self.rest, 2, Follows::Others(from - 2));
+        while place < self.count {
+            let argument = match self.argument(place as usize) {
+                Some(argument) => argument,
+                None => match self.next(&mut rest)? {
+                    Some(argument) => argument,
+                    None => return Ok(None),
+                },
+            };
+            follows = match follows {
+                Follows::Others(0) => command::follows(argument),
+                Follows::Others(count) => Follows::Others(count - 1),
+                Follows::Key if hashed(argument) != hashed(key) => return Ok(Some(Key::Several)),
+                Follows::Pattern if !is_at(argument, key) => return Ok(Some(Key::Unknowable)),
+                Follows::Key | Follows::Pattern => Follows::Others(0),
+            };
+            place += 1;
+        }
+        Ok(Some(Key::One(key)))
     }
 }
 

@@ -50,6 +50,20 @@ fn a_request_goes_by_its_keys() {
         (&["ZUNIONSTORE", "{t}d", "2", "{t}a", "b"], "-CRO"),
         (&["RENAME", "a", "b"], "-CRO"),
         (&["OBJECT", "ENCODING", "a"], "a"),
+        (&["SORT", "a"], "a"),
+        (&["SORT", "a", "LIMIT", "0", "STORE", "ALPHA", "by", "nosort", "GET", "#"], "a"),
+        (&["SORT", "a", "STORE", "b"], "-CRO"),
+        (&["SORT", "{t}a", "DESC", "STORE", "{t}b"], "t"),
+        (&["SORT", "a", "BY", "w_*"], "-CRO"),
+        (&["SORT_RO", "{t}a", "BY", "w_{t}_*->f", "GET", "{t}*"], "t"),
+        (&["SORT", "{t}a", "GET", "w_*{t}"], "-CRO"),
+        (&["SORT", "{t}a", "GET", "{}{t}*"], "-CRO"),
+        (&["GEORADIUS", "a", "1", "2", "3", "km", "COUNT", "STORE", "ASC"], "a"),
+        (&["GEORADIUS", "a", "1", "2", "3", "km", "WITHDIST", "storedist", "b"], "-CRO"),
+        (&["GEORADIUS", "{t}a", "1", "2", "3", "km", "STORE", "{t}b", "STOREDIST", "{t}c"], "t"),
+        (&["GEORADIUSBYMEMBER", "a", "STORE", "3", "km"], "a"),
+        (&["GEORADIUSBYMEMBER", "a", "m", "3", "km", "STORE", "b"], "-CRO"),
+        (&["SORT"], "any"),
         (&["GET"], "any"),
         (&["PING"], "any"),
         (&["MULTI"], "-ERR"),
@@ -72,6 +86,10 @@ fn a_line_goes_where_the_same_words_in_an_array_go() {
         (b"\"SET\" 'a' \"\"\r\n", "a"),
         (b"DEL \"{t}1\" '{t}2'\r\n", "t"),
         (b"DEL \"1\" '2'\r\n", "-CRO"),
+        (b"DEL {t}1 {t}2 {t}3 {t}4 '{t}5' {t}6\r\n", "t"),
+        (b"DEL {t}1 {t}2 {t}3 {t}4 {t}5 6\r\n", "-CRO"),
+        (b"SORT a LIMIT 0 10 ALPHA\r\n", "a"),
+        (b"SORT a LIMIT 0 10 STORE b\r\n", "-CRO"),
         // What they stand for isn't among the bytes that came, or nobody knows where they end.
         (b"GET \"\\x61\"\r\n", "-ERR"),
         (b"OBJECT ENCODING \"\\x61\"\r\n", "-ERR"),
@@ -81,6 +99,29 @@ fn a_line_goes_where_the_same_words_in_an_array_go() {
     ] {
         assert_eq!(goes(line), expected, "{}", line.escape_ascii());
     }
+}
+
+#[test]
+fn what_is_in_a_refused_transaction_is_refused_too() {
+    let mut parser = parser();
+    let mut scopes = |requests: &[&[&str]]| -> Vec<String> {
+        let scope = |words: &&[&str]| match parser.begin(&array(words), false).expect("it's RESP") {
+            Begin::Request(Request { scope: Scope::Nobody(words), .. }) => {
+                String::from_utf8_lossy(&words).split(' ').nth(2).expect("a reason").to_owned()
+            }
+            Begin::Request(Request { scope: Scope::Content(_), .. }) => "done".to_owned(),
+            Begin::Request(Request { scope: Scope::Ends(_), .. }) => "end".to_owned(),
+            begin => format!("{begin:?}"),
+        };
+        requests.iter().map(scope).collect()
+    };
+    let (set, auth): (&[&str], &[&str]) = (&["SET", "a", "b"], &["AUTH", "x"]);
+    // Redis takes neither a MULTI nor an EXEC with arguments.
+    assert_eq!(scopes(&[&["MULTI", "x"], set]), ["MULTI", "done"]);
+    let inside = [&["multi"][..], set, auth, &["MULTI"], &["EXEC", "x"], &["PING"], set, &["exec"], set];
+    assert_eq!(scopes(&inside), ["multi", "MULTI", "MULTI", "MULTI", "MULTI", "MULTI", "MULTI", "exec", "done"]);
+    assert_eq!(scopes(&[&["MULTI"], set, &["DISCARD"], set]), ["MULTI", "MULTI", "DISCARD", "done"]);
+    assert_eq!(scopes(&[&["MULTI"], &["QUIT"]]), ["MULTI", "end"]);
 }
 
 #[test]
@@ -101,6 +142,15 @@ fn the_key_is_enough_and_less_isn_t() {
     let mut parser = parser();
     assert_eq!(parser.go_on(&request), Ok(Piece { bytes: request.len(), is_last: false }));
     assert_eq!(parser.go_on(&[0; 100]), Ok(Piece { bytes: 100, is_last: false }));
+}
+
+#[test]
+fn options_must_all_be_there_where_they_may_name_keys() {
+    let request = array(&["SORT", "a", "LIMIT", "0", "10", "STORE", "a"]);
+    for end in 0..request.len() {
+        assert_eq!(goes(&request[..end]), "more", "{end}");
+    }
+    assert_eq!(goes(&request), "a");
 }
 
 #[test]
