@@ -135,10 +135,12 @@ section! {
             ("zst", Coding::Zstandard),
             ("gz", Coding::Gzip),
         ])), Toml("[\"br\", \"zst\", \"gz\"]");
-        /// Headers added to every reply that is made of a file of the site, in this order; to errors, those that caches don't go by.
+        /// Headers added to every reply that is made of a file of the site, in this order; to errors, those that caches don't go by. A 503 because
+        /// there's too much to do (`max_in_flight`, `max_queue_delay`, overload) has none of them: it's to cost little.
         headers: Vec<Header> = HEADERS, Toml("{}");
         /// Files of the site sent with an error, by its status, without their own `Cache-Control` and `Expires`. Errors 408, 414, 417, 421 and
-        /// 431, and requests that can't be understood, have leat's own page.
+        /// 431, a 503 because there's too much to do (`max_in_flight`, `max_queue_delay`, overload), and requests that can't be understood have
+        /// leat's own page.
         error_pages: Vec<ErrorPage> = Pairs { key: STATUS, value: URL_PATH, make: |status, path| ErrorPage { status, path } }, Toml("{}");
         /// What answers where a path names no file, nor a directory with an index or a listing, in place of 404 or 403: a file of the site, as single-page applications want it, or a path that a handler
         /// answers for, as a PHP application's `"/index.php"`, which then gets other methods than GET too. `""` for nothing.
