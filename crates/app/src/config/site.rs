@@ -111,8 +111,8 @@ section! {
         owner: String = OWNER, Toml("\"\"");
         /// The policy between the site's stages.
         stages: PolicyKind = POLICY, Schedule("\"weighted_fair\"");
-        /// Requests that wait or are served at once, over all workers, each of which takes an equal part; more are answered with 503.
-        /// WebSockets, once they're open, are no requests any more. 0 for no limit.
+        /// Requests that wait or are served at once, over all workers; more are answered with 503. WebSockets, once they're open, are no
+        /// requests any more. 0 for no limit.
         max_in_flight: u32 = Count::<u32> { min: 0, max: 1_000_000_000 }, Toml("0");
         /// How long a request may wait for the server. After that, 503. 0 for no such limit. An overloaded site refuses much earlier, whatever this says.
         max_queue_delay: Duration = Period { min_ms: 0, max_ms: 3_600_000 }, Toml("\"1s\"");

@@ -186,6 +186,26 @@ fn a_refusal_says_when_to_come_back_and_keeps_the_connection(reactor: Reactor) {
     });
 }
 
+fn as_many_are_in_flight_as_may_be_on_all_workers_together(reactor: Reactor) {
+    let directory = Directory::new();
+    let server = server(reactor, &directory, "workers = 4\n", "max_in_flight = 5", "");
+    let mut clients: Vec<Client> = (0..16).map(|_| server.connect()).collect();
+    for client in &mut clients {
+        client.send("GET /burn?us=forever HTTP/1.1\r\nHost: a.test\r\n\r\n");
+    }
+    let of_a = |name: &str| metric(&server, name, &["site=\"a\""]);
+    eventually("each is served or refused", || {
+        let refused = of_a("leat_refused_total");
+        (refused + of_a("leat_requests_started") + of_a("leat_requests_waiting") >= 16.0).then_some(())
+    });
+    assert_eq!(of_a("leat_refused_total"), 11.0);
+    drop(clients);
+    let mut next = server.connect();
+    eventually("there is room again", || {
+        (next.ask("GET / HTTP/1.1\r\nHost: a.test\r\n\r\n").status == 200).then_some(())
+    });
+}
+
 fn no_site_waits_longer_than_it_may(reactor: Reactor) {
     let directory = Directory::new();
     let server = server(reactor, &directory, "", "max_queue_delay = \"20ms\"", "max_queue_delay = 0");
@@ -367,6 +387,7 @@ on_both_reactors! {
     a_reload_changes_shares_and_drops_nothing,
     an_overloaded_site_refuses_and_the_others_do_not,
     a_refusal_says_when_to_come_back_and_keeps_the_connection,
+    as_many_are_in_flight_as_may_be_on_all_workers_together,
     no_site_waits_longer_than_it_may,
     who_may_wait_for_less_goes_first_and_the_others_are_not_forgotten,
     replies_are_whole_under_shortest_remaining,

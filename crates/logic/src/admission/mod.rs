@@ -6,6 +6,7 @@
 //! |---|---|
 //! | `site` | whether one site's requests have waited for too long |
 //! | `crowd` | how many connections ask for one site |
+//! | `in_flight` | how many requests of a site are in flight on all workers |
 //! | `refusal` | how many refusals a worker can afford |
 //! | `shedding` | what part of those who connect is let in |
 //! | `aggregate` | how much a site or an owner may send, read, compute and hold on all workers |
@@ -19,6 +20,7 @@ mod access;
 mod aggregate;
 mod client_rates;
 mod crowd;
+mod in_flight;
 pub mod limits;
 mod quota;
 mod refusal;
@@ -30,11 +32,14 @@ pub use access::{AccessRule, Denial, judge};
 pub use aggregate::{Aggregate, Rate, Resource};
 pub use client_rates::{ClientRate, ClientRates};
 pub use crowd::LastAsked;
+pub use in_flight::InFlight;
 pub use quota::Quotas;
 pub use refusal::Refusal;
 pub use shedding::Shedding;
 pub use site::{SiteCounts, SiteLimits, Standing};
 pub use unread::{Next, Unread};
+
+use std::sync::Arc;
 
 use crate::schedule::Cost;
 use crate::time::Instant;
@@ -72,6 +77,13 @@ impl Admission {
             self.sites.resize_with(site + 1, || Site::new(SiteLimits::default()));
         }
         self.sites[site].limits = limits;
+    }
+
+    /// Counts a site's requests together with those of other workers, which have the same counter.
+    pub fn count_with(&mut self, site: usize, in_flight: Arc<InFlight>) {
+        if let Some(site) = self.sites.get_mut(site) {
+            site.count_with(in_flight);
+        }
     }
 
     /// How long a request of a site's may wait; `u64::MAX` for any time.
