@@ -29,6 +29,7 @@ mod ready;
 mod receive;
 mod reconfigure;
 mod reply;
+mod room;
 mod serve;
 mod settings;
 mod shares;
@@ -72,6 +73,7 @@ use passage::Passages;
 use port::Ports;
 use programs::Programs;
 use ready::ReadyReplies;
+use room::Room;
 use settings::{Listener, Site};
 use shares::Members;
 use storage::ticket_of;
@@ -147,6 +149,8 @@ struct Listening {
     accepting: bool,
     /// The reactor says when some come.
     awaited: bool,
+    /// Somebody is known to wait there.
+    knocked: bool,
     /// An event for accepting is in the tree.
     queued: bool,
     /// Who pays for accepting, until a connection's site is known.
@@ -269,6 +273,7 @@ pub struct Worker<H: Host> {
     limits: Limits,
     known_sections: KnownSections,
     connections_max: usize,
+    room: Room,
     mailbox: Arc<Mailbox>,
     metrics: Arc<WorkerMetrics>,
     server_metrics: Arc<ServerMetrics>,
@@ -354,6 +359,7 @@ impl<H: Host> Worker<H> {
             limits: settings::widest_limits(&config),
             known_sections: KnownSections::new(),
             connections_max: config.limits.connections / config.workers.max(1),
+            room: Room::default(),
             mailbox,
             metrics,
             server_metrics,

@@ -262,6 +262,7 @@ impl<H: Host> Worker<H> {
                 sites: sites.clone(),
                 accepting: false,
                 awaited: false,
+                knocked: false,
                 queued: false,
                 leaf: self.leaf_of_listener(&sites.name),
                 shedding: Default::default(),

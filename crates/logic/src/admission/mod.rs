@@ -13,6 +13,7 @@
 //! | `access` | whether a client may ask for a path, by its address and how often it asks |
 //! | `client_rates` | how often each client has asked lately |
 //! | `quota` | when one worker goes on, and how much it may use at once |
+//! | `room` | whose connections end so that new ones find room |
 //! | `unread` | who is received from while too much memory is held |
 //! | `limits` | the numbers |
 
@@ -24,6 +25,7 @@ mod in_flight;
 pub mod limits;
 mod quota;
 mod refusal;
+mod room;
 mod shedding;
 mod site;
 mod unread;
@@ -35,6 +37,7 @@ pub use crowd::LastAsked;
 pub use in_flight::InFlight;
 pub use quota::Quotas;
 pub use refusal::Refusal;
+pub use room::{Dispensable, Survey};
 pub use shedding::Shedding;
 pub use site::{SiteCounts, SiteLimits, Standing};
 pub use unread::{Next, Unread};
