@@ -19,6 +19,7 @@ mod exchange;
 mod gate;
 mod handler;
 mod handover;
+mod late;
 mod lifecycle;
 mod meter;
 mod overload;
@@ -67,6 +68,7 @@ use exchange::Exchange;
 use gate::Gate;
 use handler::Handler;
 use handover::Departures;
+use late::Late;
 use meter::Meter;
 use overload::{Holds, RefusalText};
 use passage::Passages;
@@ -216,6 +218,7 @@ pub struct Worker<H: Host> {
     gathering: Gathering,
     admission: Admission,
     holds: Holds,
+    late: Late,
     /// By site number.
     usages: Vec<Usage>,
     looks: Looks,
@@ -324,6 +327,7 @@ impl<H: Host> Worker<H> {
             meter,
             gathering: settings::gathering(&config),
             holds: Holds::new(refusal_ns),
+            late: Late::default(),
             usages: Vec::new(),
             looks: Looks { next: Instant::NEVER, count: 0 },
             aggregates,

@@ -23,7 +23,7 @@ impl<H: Host> Worker<H> {
     pub(super) fn time_to_next_timeout(&self) -> Option<Duration> {
         let next = self.sweep_at.min(self.flush_at).min(self.holds.next()).min(self.looks.next).min(self.next_gate());
         let next = next.min(self.programs.look_at).min(self.cluster_timeout()).min(self.ports_timeout());
-        let next = next.min(self.room.next());
+        let next = next.min(self.room.next()).min(self.late.next());
         (next != Instant::NEVER).then(|| next.since(self.now))
     }
 

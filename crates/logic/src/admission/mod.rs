@@ -95,6 +95,12 @@ impl Admission {
         self.sites.get(site).map_or(u64::MAX, |site| site.limits.queue_delay_max_ns)
     }
 
+    /// Until when a request that arrived then may wait for its turn; whoever waits longer may be refused by [`Admission::start`] before that comes.
+    #[must_use]
+    pub fn may_wait_until(&self, site: usize, arrived: Instant) -> Instant {
+        self.sites.get(site).map_or(Instant::NEVER, |site| site.may_wait_until(arrived))
+    }
+
     /// Tells what part of the worker a site is entitled to among those that want something, and what part it has used, both over the last
     /// interval and from 0 to 1. Until told, a site is taken to use all of its share.
     pub fn set_share(&mut self, site: usize, given: f64, used: f64) {

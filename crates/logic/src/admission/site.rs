@@ -265,6 +265,16 @@ impl Site {
         is_shed || delay_ns > self.limits.queue_delay_max_ns
     }
 
+    /// Until when a request that arrived then may wait, whatever becomes of others.
+    pub(super) fn may_wait_until(&self, arrived: Instant) -> Instant {
+        match (self.limits.standing, self.limits.queue_delay_max_ns) {
+            (Standing::Ordinary, max) if max < u64::MAX => {
+                Instant { ns: arrived.ns.saturating_add(max).saturating_add(1) }
+            }
+            _ => Instant::NEVER,
+        }
+    }
+
     /// Whether so many requests wait that those behind them are late as well. If not, and nobody waits where the worker can't see it, they have waited because it
     /// was held up, as on a machine that is busy with something else, and refusing one would let nobody wait less.
     pub(super) fn has_many_requests(&self) -> bool {
