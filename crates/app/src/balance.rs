@@ -8,7 +8,7 @@ use leat_logic::schedule::PolicyKind;
 use leat_logic::schedule::balance::{Balancer, Entitlement, Machine, Plan, SiteLoad};
 use leat_logic::time::Instant;
 
-use crate::config::{Config, First};
+use crate::config::{Config, First, Owner};
 use crate::metrics::{SiteMetrics, WorkerMetrics};
 use crate::worker::control::{Control, Mailbox};
 
@@ -96,42 +96,145 @@ impl Balance {
         if is_new {
             return Some(INTERVAL);
         }
-        let wanting = (0..config.sites.len()).filter(|&site| loads.iter().any(|sites| sites[site].is_backlogged));
-        let wanting = wanting.count();
+        let units = Units::of(config);
+        let sites = loads;
+        let loads: Vec<Vec<SiteLoad>> = sites.iter().map(|sites| units.loads(sites)).collect();
+        let is_wanting = |&unit: &usize| loads.iter().any(|units| units[unit].is_backlogged);
+        let wanting = (0..units.entitled.len()).filter(is_wanting).count();
         // One that wants more where nobody else does is kept from it by weights that were raised for others.
         if wanting == 0 || (wanting == 1 && self.balancer.is_at_rest()) {
             // Nobody competes: whatever the weights are, each gets what there is.
             let is_idle = loads.iter().flatten().all(|load| load.used_ns == 0);
             return Some(if is_idle { IDLE_INTERVAL } else { INTERVAL });
         }
-        let machine = machine(config, &loads, elapsed);
+        let machine = units.machine(&loads, elapsed);
         let mut plan = self.balancer.plan(&machine, &loads);
         if wanting == 1 {
             plan.moves.clear();
         }
-        tell(config, members, &machine, plan);
+        tell(config, members, &units, &sites, plan);
         Some(INTERVAL)
     }
 }
 
 /// Tells workers their parts of a plan.
-fn tell(config: &Arc<Config>, members: &[Member], machine: &Machine, plan: Plan) {
+fn tell(config: &Arc<Config>, members: &[Member], units: &Units, loads: &[Vec<SiteLoad>], plan: Plan) {
     for ((member, owners), sites) in members.iter().zip(plan.owners).zip(plan.sites) {
-        let (owners, sites) = weights(config, machine, &owners, &sites);
+        let (owners, sites) = units.weights(config, &owners, &sites);
         member.mailbox.send(Control::Weigh { config: config.clone(), owners, sites });
     }
     for it in plan.moves {
         let (from, to) = (&members[it.from].mailbox, members[it.to].mailbox.clone());
-        let site = config.sites[it.site].name.clone();
+        let Some(site) = units.mover(it.site, &loads[it.from]) else { continue };
+        let site = config.sites[site].name.clone();
         from.send(Control::Depart { site, connections: it.connections, to });
     }
 }
 
-/// Whether shares are divided by weight alone, by sites below owners at most: of other trees no plan is made, and each worker keeps its own.
+/// Whether the machine is divided by weight alone: else no plan is made, and each worker keeps its own order.
 fn can_plan(config: &Config) -> bool {
-    let is_flat = config.owners.iter().all(|owner| owner.owner.is_empty());
-    let is_fair = config.owners.iter().all(|owner| owner.policy == PolicyKind::WeightedFair);
-    config.schedule.first == First::Sites && config.schedule.root == PolicyKind::WeightedFair && is_flat && is_fair
+    config.schedule.first == First::Sites && config.schedule.root == PolicyKind::WeightedFair
+}
+
+/// What a plan is made of: a site; or all that is below an owner that has owners, or doesn't divide by weight. That is planned as a whole, and each worker
+/// keeps its own order within it.
+struct Units {
+    /// Owners first, in the order of the configuration, then one for each site without.
+    owners: Vec<u32>,
+    entitled: Vec<Entitlement>,
+    /// Of each site of the configuration, and whether that is all of it.
+    of_sites: Vec<(usize, bool)>,
+}
+
+impl Units {
+    fn of(config: &Config) -> Units {
+        let owners = config.owners.iter().map(|owner| owner.weight).collect();
+        let mut units = Units { owners, entitled: Vec::new(), of_sites: Vec::with_capacity(config.sites.len()) };
+        let places: BTreeMap<&str, usize> =
+            config.owners.iter().enumerate().map(|(place, owner)| (owner.name.as_str(), place)).collect();
+        let above = |owner: &str| places.get(owner).copied();
+        // The outermost owner of each.
+        let top = |place: usize| {
+            config.owners_above(&config.owners[place].name).last().and_then(|owner| above(&owner.name)).unwrap_or(place)
+        };
+        let mut is_plain: Vec<bool> =
+            config.owners.iter().map(|owner| owner.policy == PolicyKind::WeightedFair).collect();
+        for (place, owner) in config.owners.iter().enumerate() {
+            if above(&owner.owner).is_some() {
+                is_plain[top(place)] = false;
+            }
+        }
+        let mut wholes = BTreeMap::new();
+        for site in &config.sites {
+            let next = units.entitled.len();
+            let of_site = match above(&site.owner).map(top) {
+                None => {
+                    units.owners.push(site.weight);
+                    units.entitled.push(Entitlement { owner: units.owners.len() - 1, weight: 1 });
+                    (next, true)
+                }
+                Some(owner) if is_plain[owner] => {
+                    units.entitled.push(Entitlement { owner, weight: site.weight });
+                    (next, true)
+                }
+                Some(owner) => {
+                    let unit = *wholes.entry(owner).or_insert(next);
+                    if unit == next {
+                        units.entitled.push(Entitlement { owner, weight: 1 });
+                    }
+                    (unit, false)
+                }
+            };
+            units.of_sites.push(of_site);
+        }
+        units
+    }
+
+    /// What each did on a worker where sites did so much.
+    fn loads(&self, sites: &[SiteLoad]) -> Vec<SiteLoad> {
+        let mut loads = vec![SiteLoad::default(); self.entitled.len()];
+        for (&(unit, _), load) in self.of_sites.iter().zip(sites) {
+            let sum = &mut loads[unit];
+            sum.used_ns += load.used_ns;
+            sum.is_backlogged |= load.is_backlogged;
+            sum.connections = sum.connections.saturating_add(load.connections);
+        }
+        loads
+    }
+
+    fn machine(&self, loads: &[Vec<SiteLoad>], elapsed: Duration) -> Machine {
+        let capacity_ns = |units: &Vec<SiteLoad>| {
+            let used_ns = units.iter().map(|load| load.used_ns).sum::<u64>();
+            let is_full = units.iter().any(|load| load.is_backlogged);
+            // Others may have the processor for a part of the time.
+            if is_full { used_ns } else { used_ns.max(elapsed.as_nanos() as u64) }
+        };
+        let capacities_ns = loads.iter().map(capacity_ns).collect();
+        Machine { capacities_ns, owners: self.owners.clone(), sites: self.entitled.clone() }
+    }
+
+    /// A worker's weights, of owners and of sites, in the order of the configuration.
+    fn weights(&self, config: &Config, owners: &[u32], units: &[u32]) -> (Vec<u32>, Vec<u32>) {
+        let configured = config.owners.len();
+        let is_below = |owner: &Owner| config.owners_above(&owner.owner).next().is_some();
+        let of_owners = config.owners.iter().zip(owners).map(|(owner, &planned)| match is_below(owner) {
+            true => owner.weight,
+            false => planned,
+        });
+        let of_sites =
+            config.sites.iter().zip(&self.of_sites).map(|(site, &(unit, is_all))| match self.entitled[unit] {
+                Entitlement { owner, .. } if owner >= configured => owners[owner],
+                _ if is_all => units[unit],
+                _ => site.weight,
+            });
+        (of_owners.collect(), of_sites.collect())
+    }
+
+    /// The site of a unit that has most connections on a worker: its move.
+    fn mover(&self, unit: usize, sites: &[SiteLoad]) -> Option<usize> {
+        let of_unit = (0..sites.len()).filter(|&site| self.of_sites[site].0 == unit);
+        of_unit.max_by_key(|&site| sites[site].connections)
+    }
 }
 
 fn load(now: &Counted, before: &Counted, site: &SiteMetrics, elapsed: Duration) -> SiteLoad {
@@ -142,43 +245,10 @@ fn load(now: &Counted, before: &Counted, site: &SiteMetrics, elapsed: Duration) 
     SiteLoad { used_ns, is_backlogged: used_ns > 0 && waited_ns > unserved_ns * WAITED_PART, connections }
 }
 
-/// Owners first, in the order of the configuration, then one for each site without.
-fn machine(config: &Config, loads: &[Vec<SiteLoad>], elapsed: Duration) -> Machine {
-    let mut owners: Vec<u32> = config.owners.iter().map(|owner| owner.weight).collect();
-    let sites = config
-        .sites
-        .iter()
-        .map(|site| match config.owners.iter().position(|owner| owner.name == site.owner) {
-            Some(owner) => Entitlement { owner, weight: site.weight },
-            None => {
-                owners.push(site.weight);
-                Entitlement { owner: owners.len() - 1, weight: 1 }
-            }
-        })
-        .collect();
-    let capacity_ns = |sites: &Vec<SiteLoad>| {
-        let used_ns = sites.iter().map(|load| load.used_ns).sum::<u64>();
-        let is_full = sites.iter().any(|load| load.is_backlogged);
-        // Others may have the processor for a part of the time.
-        if is_full { used_ns } else { used_ns.max(elapsed.as_nanos() as u64) }
-    };
-    Machine { capacities_ns: loads.iter().map(capacity_ns).collect(), owners, sites }
-}
-
-/// A worker's weights, of owners and of sites, in the order of the configuration.
-fn weights(config: &Config, machine: &Machine, owners: &[u32], sites: &[u32]) -> (Vec<u32>, Vec<u32>) {
-    let configured = config.owners.len();
-    let of_site = |(site, &weight): (&Entitlement, &u32)| match site.owner {
-        own if own >= configured => owners[own],
-        _ => weight,
-    };
-    (owners[..configured].to_vec(), machine.sites.iter().zip(sites).map(of_site).collect())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Owner, Site};
+    use crate::config::Site;
 
     fn config() -> Arc<Config> {
         let site = |name: &str, owner: &str, weight| Site {
@@ -232,6 +302,57 @@ mod tests {
             // 3:1 is due, and 1:1 was had.
             assert!(owners[0] > sites[1] * 3, "{owners:?} {sites:?}");
         }
+    }
+
+    /// Two owners of a stranger's, one below the other, and sites below both.
+    fn with_nested(config: &Config) -> Arc<Config> {
+        let mut config = config.clone();
+        let owner = |name: &str, owner: &str, weight| Owner {
+            name: name.to_owned(),
+            owner: owner.to_owned(),
+            weight,
+            ..Owner::default()
+        };
+        // The inner one comes first, as it may.
+        config.owners.extend([owner("inner", "outer", 70), owner("outer", "", 100)]);
+        let site = |name: &str, owner: &str, weight| Site {
+            name: name.to_owned(),
+            owner: owner.to_owned(),
+            weight,
+            ..Site::default()
+        };
+        config.sites.extend([site("c", "inner", 20), site("d", "outer", 30), site("e", "inner", 40)]);
+        Arc::new(config)
+    }
+
+    #[test]
+    fn a_strangers_nested_owner_keeps_nobody_from_its_share() {
+        let (config, members, mut balance) = (with_nested(&config()), members(), Balance::default());
+        let at_ms = |ms: u64| Instant { ns: 1_000_000_000 + ms * 1_000_000 };
+        assert_eq!(balance.step(&config, &members, at_ms(0)), Some(INTERVAL));
+        work(&members, [[25, 25], [25, 25]], [true; 2]);
+        balance.step(&config, &members, at_ms(50));
+        for member in &members {
+            let (owners, sites) = told(member).expect("a plan");
+            assert!(owners[0] > sites[1] * 3, "{owners:?} {sites:?}");
+            assert_eq!((owners[1], &sites[2..]), (70, &[20, 30, 40][..]), "each worker keeps their order");
+        }
+    }
+
+    #[test]
+    fn what_is_below_an_owner_with_owners_is_planned_as_a_whole() {
+        let config = with_nested(&config());
+        let units = Units::of(&config);
+        assert_eq!(units.owners, [300, 70, 100, 100]);
+        assert_eq!(units.of_sites, [(0, true), (1, true), (2, false), (2, false), (2, false)]);
+        let entitled = |owner, weight| Entitlement { owner, weight };
+        assert_eq!(units.entitled, [entitled(0, 50), entitled(3, 1), entitled(2, 1)]);
+        let load = |used_ns, is_backlogged, connections| SiteLoad { used_ns, is_backlogged, connections };
+        let sites = [load(1, false, 1), load(2, false, 1), load(4, false, 2), load(8, true, 5), load(16, false, 3)];
+        assert_eq!(units.loads(&sites), [sites[0], sites[1], load(28, true, 10)]);
+        assert_eq!((units.mover(0, &sites), units.mover(2, &sites)), (Some(0), Some(3)));
+        let (owners, sites) = units.weights(&config, &[5, 6, 7, 8], &[9, 10, 11]);
+        assert_eq!((owners, sites), (vec![5, 70, 7], vec![9, 8, 20, 30, 40]));
     }
 
     #[test]

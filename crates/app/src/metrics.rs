@@ -166,6 +166,8 @@ pub struct WorkerMetrics {
     pub accepted: Number,
     /// Times that accepting failed.
     pub accept_failures: Number,
+    /// Connections that ended as there was no room for new ones.
+    pub displaced: Number,
     /// Connections from balancers that didn't tell who the client is.
     pub headers_refused: Number,
     /// Connections open now.
@@ -293,6 +295,7 @@ impl WorkerMetrics {
             ended: Number::default(),
             accepted: Number::default(),
             accept_failures: Number::default(),
+            displaced: Number::default(),
             headers_refused: Number::default(),
             connections: Number::default(),
             rejections: RejectReason::ALL.iter().map(|_| Number::default()).collect(),

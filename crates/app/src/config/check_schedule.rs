@@ -29,7 +29,6 @@ pub(super) fn judge<'a>(judge: &mut Judge<'a>, sites: &[SiteTable<'a>]) {
     for table in sites {
         exists(judge, table, &table.section.owner, &owners);
         counts(judge, table, &table.section.owner, &owners);
-        limits(judge, table);
         quota(judge, table, &table.section.quota, &table.section.owner, &owners);
     }
     order(judge, sites);
@@ -116,18 +115,6 @@ fn has_sites(judge: &mut Judge<'_>, table: &Table<'_, Owner>, sites: &[SiteTable
     if !is_used {
         let help = format!("write owner = \"{name}\" in a [[site]], or take it out");
         judge.warning(span, format!("the owner `{name}` has no sites"), help);
-    }
-}
-
-/// What a site is limited to must let it work.
-fn limits(judge: &mut Judge<'_>, table: &SiteTable<'_>) {
-    let (site, workers) = (table.section, judge.config.workers);
-    if let Some(span) = table.written(judge, "max_in_flight")
-        && site.max_in_flight > 0
-        && (site.max_in_flight as usize) < workers
-    {
-        let message = format!("`max_in_flight` is {}, fewer than the {workers} workers", site.max_in_flight);
-        judge.warning(span, message, "each worker serves one at least: write 0 for no limit, or a larger number");
     }
 }
 

@@ -191,9 +191,10 @@ section! {
         linger_timeout: Duration = Period { min_ms: 0, max_ms: 60_000 }, Toml("\"2s\"");
         /// Requests on one connection before it is closed; 0 for no limit.
         requests_per_connection: u32 = REQUESTS_PER_CONNECTION, Toml("0");
-        /// Connections open at once, over all workers, each of which takes an equal part. Past that, new ones wait in the kernel's queue. Where the
-        /// process's limit on descriptors has no room for so many, fewer: what files kept open (`files.open_files_max`, a quarter of the limit
-        /// at most) and 256 descriptors to spare leave.
+        /// Connections open at once, over all workers, each of which takes an equal part. Past that, connections that ask for
+        /// nothing end, so that new ones find room: of the network that has most, those that have been idle longest, then heads that have taken
+        /// longer than 2 s. Where none can end, new ones wait in the kernel's queue. Where the process's limit on descriptors has no room for so
+        /// many, fewer: what files kept open (`files.open_files_max`, a quarter of the limit at most) and 256 descriptors to spare leave.
         connections: usize = Count::<usize> { min: 1, max: 16_000_000 }, Toml("65536");
         /// Time that requests in progress have to end after SIGTERM, or on workers that a reload removes.
         drain_timeout: Duration = Period { min_ms: 0, max_ms: 86_400_000 }, Toml("\"30s\"");

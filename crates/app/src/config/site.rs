@@ -111,10 +111,12 @@ section! {
         owner: String = OWNER, Toml("\"\"");
         /// The policy between the site's stages.
         stages: PolicyKind = POLICY, Schedule("\"weighted_fair\"");
-        /// Requests that wait or are served at once, over all workers, each of which takes an equal part; more are answered with 503.
-        /// WebSockets, once they're open, are no requests any more. 0 for no limit.
+        /// Requests that wait or are served at once, over all workers; more are answered with 503. WebSockets, once they're open, are no
+        /// requests any more. 0 for no limit.
         max_in_flight: u32 = Count::<u32> { min: 0, max: 1_000_000_000 }, Toml("0");
-        /// How long a request may wait for the server. After that, 503. 0 for no such limit. An overloaded site refuses much earlier, whatever this says.
+        /// How long a request may wait for the server, from when its head has been read; what the site's own quota has it wait for isn't counted.
+        /// After that, 503, and the connection is closed if nothing of the site's has had a turn meanwhile. 0 for no such limit. An overloaded site refuses much
+        /// earlier, whatever this says.
         max_queue_delay: Duration = Period { min_ms: 0, max_ms: 3_600_000 }, Toml("\"1s\"");
         /// Files that stand for their directory, the first that exists. Where a handler answers for it, as for `index.php`, the handler does.
         index: Vec<String> = ListOf(FILE_NAME), Toml("[\"index.html\"]");
@@ -135,10 +137,12 @@ section! {
             ("zst", Coding::Zstandard),
             ("gz", Coding::Gzip),
         ])), Toml("[\"br\", \"zst\", \"gz\"]");
-        /// Headers added to every reply that is made of a file of the site, in this order; to errors, those that caches don't go by.
+        /// Headers added to every reply that is made of a file of the site, in this order; to errors, those that caches don't go by. A 503 because
+        /// there's too much to do (`max_in_flight`, `max_queue_delay`, overload) has none of them: it's to cost little.
         headers: Vec<Header> = HEADERS, Toml("{}");
         /// Files of the site sent with an error, by its status, without their own `Cache-Control` and `Expires`. Errors 408, 414, 417, 421 and
-        /// 431, and requests that can't be understood, have leat's own page.
+        /// 431, a 503 because there's too much to do (`max_in_flight`, `max_queue_delay`, overload), and requests that can't be understood have
+        /// leat's own page.
         error_pages: Vec<ErrorPage> = Pairs { key: STATUS, value: URL_PATH, make: |status, path| ErrorPage { status, path } }, Toml("{}");
         /// What answers where a path names no file, nor a directory with an index or a listing, in place of 404 or 403: a file of the site, as single-page applications want it, or a path that a handler
         /// answers for, as a PHP application's `"/index.php"`, which then gets other methods than GET too. `""` for nothing.

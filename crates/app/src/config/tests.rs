@@ -135,8 +135,6 @@ fn what_depends_on_the_machine_is_told() {
     assert!(warned.starts_with(&format!("x.toml:1:11: warning: `workers` is {more}, more than the cores")), "{warned}");
     let refused = told(&format!("workers = 3\n[limits]\nconnections = 2\n{site}"));
     assert!(refused.contains("x.toml:3:15: error: `connections` is 2, fewer than the 3 workers"), "{refused}");
-    let warned = told(&format!("workers = 3\n{site}max_in_flight = 2\n"));
-    assert!(warned.contains("x.toml:4:17: warning: `max_in_flight` is 2, fewer than the 3 workers"), "{warned}");
 }
 
 #[test]

@@ -18,6 +18,15 @@ pub(super) const FAMILIES: &[(&Family, Read)] = &[
     ),
     (
         &Family {
+            name: "leat_displaced_connections_total",
+            kind: "counter",
+            labels: "",
+            help: "Connections that asked for nothing and were ended, as there was no room for new ones (limits.connections).",
+        },
+        |worker| &worker.displaced,
+    ),
+    (
+        &Family {
             name: "leat_proxy_headers_refused_total",
             kind: "counter",
             labels: "",

@@ -59,6 +59,7 @@ impl<H: Host> Worker<H> {
     pub(super) fn connections_wait(&mut self, listener: Token) {
         if let Some(listening) = self.listeners.get_mut(listener.index as usize) {
             listening.awaited = false;
+            listening.knocked = true;
             self.queue_accept(listener);
         }
     }
@@ -88,6 +89,12 @@ impl<H: Host> Worker<H> {
             return Cost::from_ns(0);
         }
         for _ in 0..ACCEPTS_MAX {
+            if !self.has_room(is_admin) {
+                self.no_room_at(listener);
+                return self.meter.charge(leaf);
+            }
+            let listening = &mut self.listeners[listener.index as usize];
+            listening.knocked = false;
             match self.reactor.accept(socket) {
                 Ok(Some(accepted)) => {
                     self.meter.did(Operation::Accept, 0);
@@ -102,9 +109,6 @@ impl<H: Host> Worker<H> {
                     self.accept_failed(listener, &error);
                     return self.meter.charge(leaf);
                 }
-            }
-            if !self.listeners[listener.index as usize].accepting {
-                return self.meter.charge(leaf);
             }
         }
         self.queue_accept(listener);
@@ -123,7 +127,8 @@ impl<H: Host> Worker<H> {
         let listener = Token { index: index as u32, generation: 0 };
         for _ in 0..LAST_ACCEPTS_MAX {
             let listening = &self.listeners[index];
-            if !listening.accepting && !is_owed {
+            let has_room = listening.accepting && self.has_room(listening.sites.name.is_admin);
+            if !has_room && !is_owed {
                 return;
             }
             let Ok(Some(accepted)) = self.reactor.accept(listening.socket) else { return };
@@ -136,7 +141,7 @@ impl<H: Host> Worker<H> {
         if let Some(site) = self.listeners[listener.index as usize].sites.port {
             let must_tell = self.must_tell(listener.index as usize, socket);
             self.open_relay(site, socket, must_tell);
-            return self.bound_connections();
+            return;
         }
         let token = self.open(listener.index as u16, socket);
         if !self.accepted_birth(token) {
@@ -150,13 +155,18 @@ impl<H: Host> Worker<H> {
         connection.flags.once = true;
         connection.flags.was_hidden = is_holding;
         self.reactor.receive_once(socket, token);
-        self.bound_connections();
     }
 
-    /// Those that come now wait in the kernel's queue when there are too many, and are accepted when others have gone.
-    fn bound_connections(&mut self) {
-        if self.connections.len() + self.ports.len() >= self.connections_max {
-            self.stop_accepting();
+    /// Who comes now waits in the kernel's queue, and is accepted when others have gone. Nobody has to go before somebody is there who waits.
+    fn no_room_at(&mut self, listener: Token) {
+        let listening = &mut self.listeners[listener.index as usize];
+        let is_admin = listening.sites.name.is_admin;
+        if !std::mem::take(&mut listening.knocked) {
+            return self.await_at(listener);
+        }
+        self.stop_accepting_at(listener.index as usize);
+        if !is_admin {
+            self.want_room();
         }
     }
 
@@ -207,17 +217,9 @@ impl<H: Host> Worker<H> {
     }
 
     /// Whether a listener may have one more connection.
-    fn has_room(&self, is_admin: bool) -> bool {
+    pub(super) fn has_room(&self, is_admin: bool) -> bool {
         let more = if is_admin { ADMIN_CONNECTIONS_MAX } else { 0 };
         self.connections.len() + self.ports.len() < self.connections_max.saturating_add(more)
-    }
-
-    fn stop_accepting(&mut self) {
-        for index in 0..self.listeners.len() {
-            if !self.has_room(self.listeners[index].sites.name.is_admin) {
-                self.stop_accepting_at(index);
-            }
-        }
     }
 
     pub(super) fn stop_accepting_at(&mut self, index: usize) {
@@ -231,13 +233,22 @@ impl<H: Host> Worker<H> {
 
     /// Accepts at every listener that should and doesn't.
     pub(super) fn resume_accepting(&mut self) {
+        self.listen_again(false);
+    }
+
+    /// As [`Worker::resume_accepting`], and finds out where somebody waits for whom there may be no room.
+    pub(super) fn ask_who_waits(&mut self) {
+        self.listen_again(true);
+    }
+
+    fn listen_again(&mut self, is_full: bool) {
         if self.drain.is_some() {
             return;
         }
         for index in 0..self.listeners.len() {
             let listening = &self.listeners[index];
             let is_admin = listening.sites.name.is_admin;
-            if listening.accepting || listening.retired || !self.has_room(is_admin) {
+            if listening.accepting || listening.retired || !(is_full || self.has_room(is_admin)) {
                 continue;
             }
             if is_admin || self.admission.is_accepting(self.now) {

@@ -1,11 +1,11 @@
-//! The sites and owners with quotas, which all workers of an engine have in common, and what the configuration lets them use; and how often clients have
-//! asked for what has a rate. Workers lock only to find and to limit them, at a reload; what is used is in atomic numbers.
+//! What all workers of an engine count together: the sites and owners with quotas, and what the configuration lets them use; how often clients have asked for
+//! what has a rate; how many requests of a site are in flight that may have so many only. Workers lock only to find and to limit them, at a reload; what is used is in atomic numbers.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use leat_host::process;
-use leat_logic::admission::{AccessRule, Aggregate, ClientRate, ClientRates, Rate, Resource};
+use leat_logic::admission::{AccessRule, Aggregate, ClientRate, ClientRates, InFlight, Rate, Resource};
 use leat_logic::schedule::PolicyKind;
 use leat_logic::time::Instant;
 
@@ -35,6 +35,7 @@ type KnownRates = BTreeMap<(String, String, ClientRate, usize), Weak<ClientRates
 pub struct Aggregates {
     known: Mutex<Known>,
     rates: Mutex<KnownRates>,
+    in_flight: Mutex<BTreeMap<String, Weak<InFlight>>>,
 }
 
 impl Aggregates {
@@ -61,6 +62,21 @@ impl Aggregates {
             (aggregate, weight)
         });
         each.collect()
+    }
+
+    /// Where a site's requests are counted: of one that has a limit for them with those of all workers, as that is for all together.
+    pub(super) fn in_flight(&self, site: &Site) -> Arc<InFlight> {
+        if site.max_in_flight == 0 {
+            return Arc::default();
+        }
+        let mut all = self.in_flight.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = all.get(&site.name).and_then(Weak::upgrade) {
+            return known;
+        }
+        all.retain(|_, known| known.strong_count() > 0);
+        let new = Arc::default();
+        all.insert(site.name.clone(), Arc::downgrade(&new));
+        new
     }
 
     /// The rules of a site for who may ask and how often. What clients have asked for counts on for as long as the rate is the same. `seed`: for new rates.

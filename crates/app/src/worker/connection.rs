@@ -3,6 +3,7 @@
 //! The protocol's state is `http::Connection`'s; what a request in progress needs is the [`Exchange`]'s.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use leat_host::reactor::{Reactor, ReceiveBuffer, Socket, Token};
 use leat_logic::admission::LastAsked;
@@ -10,7 +11,8 @@ use leat_logic::http;
 use leat_logic::schedule::LeafId;
 use leat_logic::time::Instant;
 
-use super::exchange::{Exchange, Piece};
+use super::Stage;
+use super::exchange::{Exchange, Piece, Standing};
 use super::handler::Run;
 use super::stream::Rooms;
 
@@ -132,6 +134,10 @@ pub(super) struct Connection<F> {
     pub(super) accounted_bytes: u32,
     /// Discarded after the last reply.
     pub(super) lingered_bytes: u32,
+    /// When its event was queued, as [`super::Worker::now_us`]: another that is in the tree comes to nothing, as its request has been refused.
+    pub(super) queued_us: u32,
+    /// For how long its site's quota has kept what it sent last from being looked at.
+    pub(super) parked_us: u32,
     pub(super) flags: Flags,
 }
 
@@ -176,6 +182,19 @@ impl<F> Connection<F> {
         self.exchange.as_ref().and_then(|exchange| exchange.run.as_ref()).and_then(Run::stream)
     }
 
+    /// An event of it has been kept from its place in the order for so long, as its site was over a quota: that is no wait for others.
+    pub(super) fn was_parked(&mut self, stage: Stage, time: Duration) {
+        match self.exchange.as_deref_mut() {
+            Some(exchange) if exchange.standing == Standing::Waiting => exchange.queued = exchange.queued.after(time),
+            Some(exchange) if exchange.standing == Standing::Replied => exchange.replied = exchange.replied.after(time),
+            None if stage == Stage::Receive => {
+                let time_us = u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
+                self.parked_us = self.parked_us.saturating_add(time_us);
+            }
+            _ => {}
+        }
+    }
+
     /// Whether a program waits for the content of the request in hand.
     pub(super) fn expects_content(&self) -> bool {
         self.exchange.as_ref().and_then(|exchange| exchange.run.as_ref()).is_some_and(Run::expects_content)
@@ -205,6 +224,8 @@ pub(super) struct Flags {
     pub(super) ended: bool,
     /// An event of it is in the tree.
     pub(super) queued: bool,
+    /// That waits beside the tree.
+    pub(super) parked: bool,
     /// Its last request was refused: what comes next isn't looked at for a while.
     pub(super) held: bool,
     /// It goes to another worker as soon as receiving has stopped.
@@ -302,6 +323,8 @@ impl<F> Connections<F> {
                     last_asked: LastAsked::default(),
                     accounted_bytes: 0,
                     lingered_bytes: 0,
+                    queued_us: 0,
+                    parked_us: 0,
                     flags: Flags::default(),
                 });
                 index
@@ -316,6 +339,7 @@ impl<F> Connections<F> {
         slot.arrived_us = super::microseconds(now);
         slot.last_asked = LastAsked::default();
         slot.lingered_bytes = 0;
+        slot.parked_us = 0;
         slot.flags = Flags { open: true, ..Flags::default() };
         Token { index, generation: slot.generation }
     }

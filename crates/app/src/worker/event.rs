@@ -78,9 +78,11 @@ impl<H: Host> Worker<H> {
         let leaf = self.leaf(stage, token);
         let connection = &mut self.connections[token];
         connection.flags.queued = true;
+        connection.queued_us = self.now_us;
         let gate = &mut self.gates[connection.site as usize];
         if gate.is_closed(stage) {
-            gate.park(stage, token);
+            connection.flags.parked = true;
+            gate.park(stage, token, self.now);
             return;
         }
         let is_unknown = stage == Stage::Receive && self.connections[token].site == UNKNOWN_SITE;
@@ -107,6 +109,8 @@ impl<H: Host> Worker<H> {
             // The site has been removed, or more events wait than there may be connections: neither can be served.
             self.connections[token].flags.queued = false;
             self.cut(token);
+        } else if matches!(stage, Stage::Serve | Stage::Compute) {
+            self.await_turn(token);
         }
     }
 
@@ -139,10 +143,11 @@ impl<H: Host> Worker<H> {
         };
         let token = event.token;
         let site_before = match self.connections.get(token) {
-            Some(connection) if !connection.flags.closing => {
+            Some(connection) if !connection.flags.closing && connection.queued_us == event.queued_us => {
                 let site = connection.site;
                 if self.is_held_back(site, stage) {
-                    self.gates[site as usize].park(stage, token);
+                    self.connections[token].flags.parked = true;
+                    self.gates[site as usize].park(stage, token, self.now);
                     self.tree.charge(leaf, Cost::from_ns(0));
                     return Cost::from_ns(0);
                 }

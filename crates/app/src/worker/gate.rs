@@ -19,10 +19,10 @@ use crate::metrics::OwnerMetrics;
 const GO_ON_MAX: usize = 16;
 /// When to look again at a site that isn't read because its requests wait, or because it's over its memory: it mostly goes on by itself before that.
 const READING_PAUSE: std::time::Duration = std::time::Duration::from_millis(10);
-/// Something that waits.
+/// Something that waits, and since when, unless it does so for overload: that is told by how long requests wait.
 #[derive(Clone, Copy, Debug)]
 enum Parked {
-    Connection(Token),
+    Connection(Token, Option<Instant>),
     Program(Token),
 }
 
@@ -78,8 +78,9 @@ impl Gate {
         self.quotas.is_limited()
     }
 
-    pub(super) fn park(&mut self, stage: Stage, token: Token) {
-        self.parked[stage as usize].push_back(Parked::Connection(token));
+    pub(super) fn park(&mut self, stage: Stage, token: Token, now: Instant) {
+        let is_over_quota = stage != Stage::Receive || self.is_closed(Stage::Serve);
+        self.parked[stage as usize].push_back(Parked::Connection(token, is_over_quota.then_some(now)));
     }
 
     pub(super) fn park_program(&mut self, token: Token) {
@@ -227,7 +228,7 @@ impl<H: Host> Worker<H> {
     pub(super) fn forget_parked(&mut self, site: u32) {
         let Worker { gates, connections, programs, .. } = self;
         gates[site as usize].one_has_ended(|parked| match parked {
-            Parked::Connection(token) => connections.get(token).is_some(),
+            Parked::Connection(token, _) => connections.get(token).is_some(),
             Parked::Program(token) => programs.is_there(token),
         });
     }
@@ -246,9 +247,13 @@ impl<H: Host> Worker<H> {
             for parked in going {
                 match parked {
                     Parked::Program(token) => self.queue_program(token),
-                    Parked::Connection(token) => {
+                    Parked::Connection(token, since) => {
                         if let Some(connection) = self.connections.get(token) {
                             connection.flags.queued = false;
+                            connection.flags.parked = false;
+                            if let Some(since) = since {
+                                connection.was_parked(stage, self.now.since(since));
+                            }
                             if !connection.flags.closing {
                                 self.queue(stage, token);
                             }
@@ -382,11 +387,11 @@ mod tests {
         const STAY: u32 = 100;
         let mut looks = 0;
         for index in 0..100_000 {
-            gate.park(Stage::Serve, Token { index, generation: 0 });
+            gate.park(Stage::Serve, Token { index, generation: 0 }, at_ms(0));
             if index >= STAY {
                 gate.one_has_ended(|parked| {
                     looks += 1;
-                    matches!(parked, Parked::Connection(token) if token.index < STAY)
+                    matches!(parked, Parked::Connection(token, _) if token.index < STAY)
                 });
             }
             assert!(gate.waiting() <= 2 * STAY as usize + 2, "{} after {index}", gate.waiting());

@@ -19,6 +19,7 @@ mod exchange;
 mod gate;
 mod handler;
 mod handover;
+mod late;
 mod lifecycle;
 mod meter;
 mod overload;
@@ -29,6 +30,7 @@ mod ready;
 mod receive;
 mod reconfigure;
 mod reply;
+mod room;
 mod serve;
 mod settings;
 mod shares;
@@ -66,12 +68,14 @@ use exchange::Exchange;
 use gate::Gate;
 use handler::Handler;
 use handover::Departures;
+use late::Late;
 use meter::Meter;
 use overload::{Holds, RefusalText};
 use passage::Passages;
 use port::Ports;
 use programs::Programs;
 use ready::ReadyReplies;
+use room::Room;
 use settings::{Listener, Site};
 use shares::Members;
 use storage::ticket_of;
@@ -147,6 +151,8 @@ struct Listening {
     accepting: bool,
     /// The reactor says when some come.
     awaited: bool,
+    /// Somebody is known to wait there.
+    knocked: bool,
     /// An event for accepting is in the tree.
     queued: bool,
     /// Who pays for accepting, until a connection's site is known.
@@ -212,6 +218,7 @@ pub struct Worker<H: Host> {
     gathering: Gathering,
     admission: Admission,
     holds: Holds,
+    late: Late,
     /// By site number.
     usages: Vec<Usage>,
     looks: Looks,
@@ -269,6 +276,7 @@ pub struct Worker<H: Host> {
     limits: Limits,
     known_sections: KnownSections,
     connections_max: usize,
+    room: Room,
     mailbox: Arc<Mailbox>,
     metrics: Arc<WorkerMetrics>,
     server_metrics: Arc<ServerMetrics>,
@@ -319,6 +327,7 @@ impl<H: Host> Worker<H> {
             meter,
             gathering: settings::gathering(&config),
             holds: Holds::new(refusal_ns),
+            late: Late::default(),
             usages: Vec::new(),
             looks: Looks { next: Instant::NEVER, count: 0 },
             aggregates,
@@ -354,6 +363,7 @@ impl<H: Host> Worker<H> {
             limits: settings::widest_limits(&config),
             known_sections: KnownSections::new(),
             connections_max: config.limits.connections / config.workers.max(1),
+            room: Room::default(),
             mailbox,
             metrics,
             server_metrics,

@@ -1,6 +1,7 @@
 //! What becomes of requests when there is more to do than can be done: `Admission` decides, here requests are put before it and refused.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
 use bytes::Bytes;
 use leat_host::reactor::{Reactor, Token};
@@ -102,7 +103,8 @@ impl<H: Host> Worker<H> {
         } else {
             self.admission.arrive(site, self.now)
         };
-        exchange.queued = exchange.started;
+        let parked_us = std::mem::take(&mut connection.parked_us);
+        exchange.queued = exchange.started.after(Duration::from_micros(parked_us.into())).min(self.now);
         match verdict {
             Verdict::Admit => {
                 exchange.standing = Standing::Waiting;
@@ -135,6 +137,8 @@ impl<H: Host> Worker<H> {
         if verdict == Verdict::Admit {
             exchange.standing = Standing::Started;
         }
+        self.had_turn(number);
+        self.late.count_turn(number, self.now);
         if !self.holds.is_empty() && self.admission.counts(number as usize).waiting == 0 {
             self.end_holds_early(number);
         }

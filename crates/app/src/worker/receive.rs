@@ -250,6 +250,9 @@ impl<H: Host> Worker<H> {
             // has gone would otherwise keep it at work for nobody.
             self.account_unanswered(token);
             self.cut(token);
+        } else if self.cluster.is_none() && connection.http.is_lingering() && connection.inbox.is_empty() {
+            // There's nothing to be looked at, and its site's turn may never come.
+            self.close(token);
         } else if connection.exchange.is_none() {
             self.queue(Stage::Receive, token);
         } else {

@@ -121,6 +121,7 @@ impl<H: Host> Worker<H> {
         self.meter.forget(self.host.processor_time());
         self.restart_usage();
         self.requeue_turns();
+        self.late.clear();
         for event in waiting {
             if event.is_unknown {
                 self.admission.abandon(UNKNOWN_SITE as usize, self.now);
@@ -134,7 +135,9 @@ impl<H: Host> Worker<H> {
                     self.queue_program(event.token);
                 }
                 Task::Stage(stage) => {
-                    if let Some(connection) = self.connections.get(event.token) {
+                    if let Some(connection) = self.connections.get(event.token)
+                        && connection.queued_us == event.queued_us
+                    {
                         connection.flags.queued = false;
                         self.queue(stage, event.token);
                     }
@@ -262,6 +265,7 @@ impl<H: Host> Worker<H> {
                 sites: sites.clone(),
                 accepting: false,
                 awaited: false,
+                knocked: false,
                 queued: false,
                 leaf: self.leaf_of_listener(&sites.name),
                 shedding: Default::default(),

@@ -103,8 +103,11 @@ impl Members {
     pub(super) fn weigh<E: Copy>(&self, tree: &mut Tree<E>, config: &Config, owners: &[u32], of_places: &[u32]) {
         let mut below_root = Vec::new();
         for (owner, &weight) in config.owners.iter().zip(owners) {
-            if let Some(&node) = self.owners.get(&owner.name) {
-                below_root.push((node, Share { weight, priority: owner.priority }));
+            let share = Share { weight, priority: owner.priority };
+            match self.owners.get(&owner.name) {
+                Some(&node) if self.owners.contains_key(&owner.owner) => set_share(tree, node, share),
+                Some(&node) => below_root.push((node, share)),
+                None => {}
             }
         }
         for site in &self.sites {

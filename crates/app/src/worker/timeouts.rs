@@ -23,6 +23,7 @@ impl<H: Host> Worker<H> {
     pub(super) fn time_to_next_timeout(&self) -> Option<Duration> {
         let next = self.sweep_at.min(self.flush_at).min(self.holds.next()).min(self.looks.next).min(self.next_gate());
         let next = next.min(self.programs.look_at).min(self.cluster_timeout()).min(self.ports_timeout());
+        let next = next.min(self.room.next()).min(self.late.next());
         (next != Instant::NEVER).then(|| next.since(self.now))
     }
 
@@ -150,27 +151,35 @@ impl<H: Host> Worker<H> {
         }
         match connection.http.handle_timeout(self.now, limits) {
             None => return due,
-            Some(Expired::Idle) if connection.http.is_lingering() => self.finish(token),
-            Some(Expired::Idle | Expired::Linger) => self.close(token),
-            Some(Expired::Stalled) => {
+            Some(expired) => self.end_expired(token, expired),
+        }
+        Instant::NEVER
+    }
+
+    /// A connection's time is up.
+    pub(super) fn end_expired(&mut self, token: leat_host::reactor::Token, expired: Expired) {
+        let connection = &mut self.connections[token];
+        match expired {
+            Expired::Idle if connection.http.is_lingering() => self.finish(token),
+            Expired::Idle | Expired::Linger => self.close(token),
+            Expired::Stalled => {
                 self.metrics.stalled.increment();
                 self.cut(token);
             }
             // Its turn to gather hasn't come.
-            Some(Expired::Late(_)) if connection.flags.unread && connection.exchange.is_some() => {
+            Expired::Late(_) if connection.flags.unread && connection.exchange.is_some() => {
                 connection.inbox.clear(&mut self.reactor);
                 self.fail_run_later(token, Status::SERVICE_UNAVAILABLE);
             }
-            Some(Expired::Late(rejection)) if connection.exchange.is_some() => {
+            Expired::Late(rejection) if connection.exchange.is_some() => {
                 connection.inbox.clear(&mut self.reactor);
                 self.refuse_content(token, rejection);
             }
-            Some(Expired::Late(rejection)) => {
+            Expired::Late(rejection) => {
                 self.begin_refusal(token);
                 self.reply_rejection(token, rejection);
             }
         }
-        Instant::NEVER
     }
 
     /// Whether everything that a drain waits for has ended.

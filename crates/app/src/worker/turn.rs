@@ -53,6 +53,12 @@ impl<H: Host> Worker<H> {
         if self.now >= self.holds.next() || (self.tree.is_empty() && !self.holds.is_empty()) {
             self.end_holds();
         }
+        if self.now >= self.late.next() {
+            self.refuse_late();
+        }
+        if self.now >= self.room.next() {
+            self.make_room();
+        }
         if self.now >= self.looks.next {
             self.look_at_usage();
         }

@@ -183,7 +183,6 @@ impl<H: Host> Worker<H> {
 
     /// Tells admission control what is asked of each site.
     pub(super) fn arrange_admission(&mut self, config: &Config) {
-        let workers = u32::try_from(config.workers.max(1)).unwrap_or(u32::MAX);
         for site in &self.sites {
             let configured = config.sites.iter().find(|configured| configured.name == site.name);
             let limits = match (site.kind, configured) {
@@ -191,18 +190,20 @@ impl<H: Host> Worker<H> {
                 (SiteKind::Unknown, _) => {
                     SiteLimits { standing: admission::Standing::Unknown, ..SiteLimits::default() }
                 }
-                (_, Some(configured)) => site_limits(configured, workers),
+                (_, Some(configured)) => site_limits(configured),
                 (_, None) => SiteLimits::default(),
             };
             self.admission.set_site(site.number as usize, limits);
+            let in_flight = configured.map(|configured| self.aggregates.in_flight(configured)).unwrap_or_default();
+            self.admission.count_with(site.number as usize, in_flight);
         }
     }
 }
 
-fn site_limits(site: &config::Site, workers: u32) -> SiteLimits {
+fn site_limits(site: &config::Site) -> SiteLimits {
     let in_flight_max = match site.max_in_flight {
         0 => u32::MAX,
-        max => max.div_ceil(workers),
+        max => max,
     };
     let queue_delay_max_ns = match u64::try_from(site.max_queue_delay.as_nanos()) {
         Ok(0) | Err(_) => u64::MAX,

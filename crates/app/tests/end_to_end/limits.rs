@@ -233,6 +233,75 @@ fn past_the_connection_limit_new_ones_wait(reactor: Reactor) {
     drop(second);
 }
 
+/// A server that has room for 20 connections, and a client that has one of them and has been answered.
+fn crowded(reactor: Reactor, site: &Directory, configuration: &Directory) -> (Server, Client) {
+    let admin = "connections = 20\n[admin]\nlisten = \"127.0.0.1:0\"";
+    let server = limited(reactor, site, configuration, admin);
+    let mut kept = Client::connect_from([127, 0, 7, 1].into(), server.address());
+    assert_eq!(kept.get("/a.txt").status, 200);
+    (server, kept)
+}
+
+/// Whoever else comes is answered, who has one connection keeps it, and what was done is told.
+fn others_find_room(server: &Server, mut kept: Client) {
+    for _ in 0..3 {
+        let mut other = Client::connect_from([127, 0, 8, 1].into(), server.address());
+        assert_eq!(other.get("/a.txt").text(), "alpha\n");
+    }
+    assert_eq!(kept.get("/a.txt").text(), "alpha\n");
+    assert!(server.wait_for_stderr(&["no room for more than 20 "]).contains("127.0.9.0/24"));
+    let page = Client::connect(server.admin()).get("/metrics").text();
+    let ended = page.lines().filter(|line| line.starts_with("leat_displaced_connections_total"));
+    let ended: f64 = ended.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum();
+    assert!(ended >= 3.0, "{ended}");
+}
+
+fn idle_connections_make_room_for_new_ones(reactor: Reactor) {
+    let (site, configuration) = (site(), Directory::new());
+    let (server, kept) = crowded(reactor, &site, &configuration);
+    let mut idle: Vec<_> = (0..25).map(|_| Client::connect_from([127, 0, 9, 1].into(), server.address())).collect();
+    for client in &mut idle {
+        client.send("GET /a.txt HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    }
+    for client in &mut idle {
+        assert_eq!(client.reply().text(), "alpha\n");
+    }
+    others_find_room(&server, kept);
+    // In order: after the reply nothing, and no reset.
+    assert_eq!(idle[0].until_closed(), b"");
+}
+
+fn slow_heads_make_room_for_new_connections(reactor: Reactor) {
+    let (site, configuration) = (site(), Directory::new());
+    let (server, kept) = crowded(reactor, &site, &configuration);
+    let mut slow: Vec<_> = (0..25).map(|_| Client::connect_from([127, 0, 9, 1].into(), server.address())).collect();
+    for client in &mut slow {
+        client.send("GET /a.txt HTTP/1.1\r\nHost: local");
+    }
+    others_find_room(&server, kept);
+    let replies = replies_in(&slow[0].until_closed());
+    assert_eq!(replies.iter().map(|reply| reply.status).collect::<Vec<_>>(), [408]);
+}
+
+/// A reply under way makes no room, however slowly it's read.
+fn replies_under_way_keep_their_connections(reactor: Reactor) {
+    let (site, configuration) = (site(), Directory::new());
+    site.write("large.bin", noise(4_000_000, 5));
+    let server = limited(reactor, &site, &configuration, "connections = 2");
+    let mut readers = [server.connect(), server.connect()];
+    for reader in &mut readers {
+        reader.send("GET /large.bin HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        assert_eq!(reader.reply_head().unwrap().status, 200);
+    }
+    let mut third = server.connect();
+    third.send("GET /a.txt HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    server.wait_for_stderr(&["all are needed, and new ones wait"]);
+    for reader in &mut readers {
+        assert_eq!(reader.read_content(4_000_000).unwrap().len(), 4_000_000);
+    }
+    assert_eq!(third.reply().text(), "alpha\n");
+}
+
 fn connections_leave_descriptors_for_files(reactor: Reactor) {
     let site = site();
     for number in 0..40 {
@@ -342,6 +411,9 @@ on_both_reactors!(
     a_body_that_stalls_is_cut,
     a_connection_can_be_limited_to_some_requests,
     past_the_connection_limit_new_ones_wait,
+    idle_connections_make_room_for_new_ones,
+    slow_heads_make_room_for_new_connections,
+    replies_under_way_keep_their_connections,
     connections_leave_descriptors_for_files,
     who_starts_with_few_descriptors_serves,
     three_thousand_connections_are_served,

@@ -186,6 +186,26 @@ fn a_refusal_says_when_to_come_back_and_keeps_the_connection(reactor: Reactor) {
     });
 }
 
+fn as_many_are_in_flight_as_may_be_on_all_workers_together(reactor: Reactor) {
+    let directory = Directory::new();
+    let server = server(reactor, &directory, "workers = 4\n", "max_in_flight = 5", "");
+    let mut clients: Vec<Client> = (0..16).map(|_| server.connect()).collect();
+    for client in &mut clients {
+        client.send("GET /burn?us=forever HTTP/1.1\r\nHost: a.test\r\n\r\n");
+    }
+    let of_a = |name: &str| metric(&server, name, &["site=\"a\""]);
+    eventually("each is served or refused", || {
+        let refused = of_a("leat_refused_total");
+        (refused + of_a("leat_requests_started") + of_a("leat_requests_waiting") >= 16.0).then_some(())
+    });
+    assert_eq!(of_a("leat_refused_total"), 11.0);
+    drop(clients);
+    let mut next = server.connect();
+    eventually("there is room again", || {
+        (next.ask("GET / HTTP/1.1\r\nHost: a.test\r\n\r\n").status == 200).then_some(())
+    });
+}
+
 fn no_site_waits_longer_than_it_may(reactor: Reactor) {
     let directory = Directory::new();
     let server = server(reactor, &directory, "", "max_queue_delay = \"20ms\"", "max_queue_delay = 0");
@@ -195,6 +215,44 @@ fn no_site_waits_longer_than_it_may(reactor: Reactor) {
     let mut client = server.connect();
     for _ in 0..20 {
         assert_eq!(client.ask("GET / HTTP/1.1\r\nHost: a.test\r\n\r\n").status, 200);
+    }
+}
+
+/// Its turn never comes, as others always go before it: it's told in time all the same.
+fn a_request_whose_turn_does_not_come_is_refused_in_time(reactor: Reactor) {
+    let directory = Directory::new();
+    let schedule = "[schedule]\nroot = \"strict_priority\"";
+    let server =
+        server(reactor, &directory, schedule, "priority = 1", "max_queue_delay = \"500ms\"\nstages = \"round_robin\"");
+    let mut endless: Vec<Client> = (0..4).map(|_| server.connect()).collect();
+    for client in &mut endless {
+        client.send("GET /burn?us=forever HTTP/1.1\r\nHost: a.test\r\n\r\n");
+    }
+    eventually("it burns", || (metric(&server, "leat_requests_started", &["\"a\""]) == 4.0).then_some(()));
+    for target in ["/", "/burn", "/", "/burn"] {
+        let mut client = server.connect();
+        let start = Instant::now();
+        let refused = client.ask(format!("GET {target} HTTP/1.1\r\nHost: b.test\r\n\r\n"));
+        assert_eq!((refused.status, refused.must("retry-after"), refused.says_close()), (503, "2", true));
+        assert!(start.elapsed() >= Duration::from_millis(490), "{:?}", start.elapsed());
+        assert_eq!(client.until_closed(), b"");
+    }
+    drop(endless);
+    let mut next = server.connect();
+    eventually("its turn comes", || {
+        next = server.connect();
+        (next.ask("GET / HTTP/1.1\r\nHost: b.test\r\n\r\n").status == 200).then_some(())
+    });
+}
+
+/// Nobody else asks: what a request waits for is its own site's quota, and not the server.
+fn what_a_sites_own_quota_holds_back_is_not_late(reactor: Reactor) {
+    let directory = Directory::new();
+    let quota = "max_queue_delay = \"100ms\"\n[site.quota]\nnetwork_rate = \"40KB/s\"";
+    let server = server(reactor, &directory, "", quota, "");
+    let mut client = server.connect();
+    for _ in 0..4 {
+        assert_eq!(client.ask("GET /quarter HTTP/1.1\r\nHost: a.test\r\n\r\n").status, 200);
     }
 }
 
@@ -367,7 +425,10 @@ on_both_reactors! {
     a_reload_changes_shares_and_drops_nothing,
     an_overloaded_site_refuses_and_the_others_do_not,
     a_refusal_says_when_to_come_back_and_keeps_the_connection,
+    as_many_are_in_flight_as_may_be_on_all_workers_together,
     no_site_waits_longer_than_it_may,
+    a_request_whose_turn_does_not_come_is_refused_in_time,
+    what_a_sites_own_quota_holds_back_is_not_late,
     who_may_wait_for_less_goes_first_and_the_others_are_not_forgotten,
     replies_are_whole_under_shortest_remaining,
     slow_heads_and_idle_connections_keep_nobody_out,

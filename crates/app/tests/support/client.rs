@@ -1,8 +1,10 @@
 //! A client that sends exactly the bytes it's given, in the pieces it's given, and reads replies as strictly as RFC 9112 lets it.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
 use std::process::Command;
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 use super::patience::PATIENCE;
 
@@ -63,7 +65,21 @@ impl Client {
 
     /// Connects.
     pub fn try_connect(to: SocketAddr) -> io::Result<Client> {
-        let stream = TcpStream::connect_timeout(&to, PATIENCE)?;
+        Client::of(TcpStream::connect_timeout(&to, PATIENCE)?)
+    }
+
+    /// Connects from one of this machine's IPv4 addresses.
+    pub fn connect_from(from: IpAddr, to: SocketAddr) -> Client {
+        let connect = || {
+            let socket = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+            rustix::net::bind(&socket, &SocketAddr::new(from, 0))?;
+            rustix::net::connect(&socket, &to)?;
+            Client::of(socket.into())
+        };
+        connect().unwrap_or_else(|error: io::Error| panic!("no connection from {from} to {to}: {error}"))
+    }
+
+    fn of(stream: TcpStream) -> io::Result<Client> {
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;

@@ -36,6 +36,18 @@ pub const RETRY_AFTER_S: u32 = 2;
 /// turn. The worker can't see how long they wait.
 pub const LISTENER_QUEUE_SHORT: u32 = 16;
 
+/// One connection in so many ends where there's no room for new ones, so that there's some for those who come next; and no more than this at once.
+pub const ROOM_PART: usize = 8;
+/// See [`ROOM_PART`].
+pub const ROOM_MAX: usize = 256;
+/// How long a head may take before its connection ends because there's no room: a packet of it may have been lost.
+pub const ROOM_HEAD_NS: u64 = 2_000_000_000;
+/// How long a client that has been answered has to ask for more, or to end its side after its last reply, before its connection ends because there's no
+/// room.
+pub const ROOM_REST_NS: u64 = 200_000_000;
+/// Who has been idle for so long has read its last reply, and sends nothing just now.
+pub const ROOM_IDLE_NS: u64 = 1_000_000_000;
+
 /// Above its limit, memory must go down by one part in so many before reading goes on: not with every buffer that is free again.
 pub const MEMORY_LOW_PART: u64 = 8;
 /// What those who wait for a quota book together, each in proportion to its claim, is what may be used in one part in so many of a second.

@@ -6,12 +6,14 @@
 //! |---|---|
 //! | `site` | whether one site's requests have waited for too long |
 //! | `crowd` | how many connections ask for one site |
+//! | `in_flight` | how many requests of a site are in flight on all workers |
 //! | `refusal` | how many refusals a worker can afford |
 //! | `shedding` | what part of those who connect is let in |
 //! | `aggregate` | how much a site or an owner may send, read, compute and hold on all workers |
 //! | `access` | whether a client may ask for a path, by its address and how often it asks |
 //! | `client_rates` | how often each client has asked lately |
 //! | `quota` | when one worker goes on, and how much it may use at once |
+//! | `room` | whose connections end so that new ones find room |
 //! | `unread` | who is received from while too much memory is held |
 //! | `limits` | the numbers |
 
@@ -19,9 +21,11 @@ mod access;
 mod aggregate;
 mod client_rates;
 mod crowd;
+mod in_flight;
 pub mod limits;
 mod quota;
 mod refusal;
+mod room;
 mod shedding;
 mod site;
 mod unread;
@@ -30,11 +34,15 @@ pub use access::{AccessRule, Denial, judge};
 pub use aggregate::{Aggregate, Rate, Resource};
 pub use client_rates::{ClientRate, ClientRates};
 pub use crowd::LastAsked;
+pub use in_flight::InFlight;
 pub use quota::Quotas;
 pub use refusal::Refusal;
+pub use room::{Dispensable, Survey};
 pub use shedding::Shedding;
 pub use site::{SiteCounts, SiteLimits, Standing};
 pub use unread::{Next, Unread};
+
+use std::sync::Arc;
 
 use crate::schedule::Cost;
 use crate::time::Instant;
@@ -74,10 +82,23 @@ impl Admission {
         self.sites[site].limits = limits;
     }
 
+    /// Counts a site's requests together with those of other workers, which have the same counter.
+    pub fn count_with(&mut self, site: usize, in_flight: Arc<InFlight>) {
+        if let Some(site) = self.sites.get_mut(site) {
+            site.count_with(in_flight);
+        }
+    }
+
     /// How long a request of a site's may wait; `u64::MAX` for any time.
     #[must_use]
     pub fn queue_delay_max_ns(&self, site: usize) -> u64 {
         self.sites.get(site).map_or(u64::MAX, |site| site.limits.queue_delay_max_ns)
+    }
+
+    /// Until when a request that arrived then may wait for its turn; whoever waits longer may be refused by [`Admission::start`] before that comes.
+    #[must_use]
+    pub fn may_wait_until(&self, site: usize, arrived: Instant) -> Instant {
+        self.sites.get(site).map_or(Instant::NEVER, |site| site.may_wait_until(arrived))
     }
 
     /// Tells what part of the worker a site is entitled to among those that want something, and what part it has used, both over the last

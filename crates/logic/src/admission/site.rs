@@ -3,7 +3,10 @@
 //! time is overload, not a burst (Nichols and Jacobson, "Controlling Queue Delay", 2012); what then waits longer than a short limit is
 //! thrown away at the head, so that what is served is fresh (as in Maurer, "Fail at Scale", 2015).
 
+use std::sync::Arc;
+
 use super::crowd::Crowd;
+use super::in_flight::{Counted, InFlight};
 use super::limits::{
     AGAIN_NS, BURST_NS, CROWD_DELAY_NS, OVERLOADED_DELAY_NS, QUEUE_DELAY_MAX_NS, REFUSALS_EACH_REQUEST, RELAXED_PART,
     SHARE_USED_MIN, WAITING_REQUESTS_MIN,
@@ -30,7 +33,7 @@ pub enum Standing {
 /// What is asked of a site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SiteLimits {
-    /// Requests that may be in flight: admitted and not finished.
+    /// Requests that may be in flight on all workers that count together: admitted and not finished.
     pub in_flight_max: u32,
     /// The longest that a request may wait for its turn, overload or not, in nanoseconds.
     pub queue_delay_max_ns: u64,
@@ -117,6 +120,7 @@ pub(super) struct Site {
     replies: Queue,
     /// Who asks.
     pub(super) crowd: Crowd,
+    in_flight: Counted,
     started: u32,
     served: u64,
     refused_in_flight: u64,
@@ -137,6 +141,7 @@ impl Site {
             requests: Queue::default(),
             replies: Queue::default(),
             crowd: Crowd::default(),
+            in_flight: Counted::default(),
             started: 0,
             served: 0,
             refused_in_flight: 0,
@@ -194,8 +199,8 @@ impl Site {
 
     /// Whether a request that has just come may wait for its turn.
     pub(super) fn arrive(&mut self) -> bool {
-        let in_flight = self.requests.waiting.saturating_add(self.started);
-        if in_flight >= self.limits.in_flight_max && self.limits.standing == Standing::Ordinary {
+        let max = if self.limits.standing == Standing::Ordinary { self.limits.in_flight_max } else { u32::MAX };
+        if !self.in_flight.enter(max) {
             self.refused_in_flight += 1;
             return false;
         }
@@ -203,11 +208,22 @@ impl Site {
         true
     }
 
+    /// Counts with others from now on.
+    pub(super) fn count_with(&mut self, in_flight: Arc<InFlight>) {
+        self.in_flight.count_with(in_flight);
+    }
+
+    /// Some may have ended.
+    fn count_ended(&mut self) {
+        self.in_flight.keep(self.requests.waiting.saturating_add(self.started));
+    }
+
     /// Whether a request whose turn has come is served.
     pub(super) fn start(&mut self, arrived: Instant, now: Instant, is_worth_refusing: bool) -> bool {
         let delay_ns = self.requests.leave(arrived, now, self.late_ns());
         if self.is_late(&self.requests, delay_ns, is_worth_refusing) {
             self.refused_late += 1;
+            self.count_ended();
             return false;
         }
         self.started += 1;
@@ -222,6 +238,7 @@ impl Site {
         if is_overloaded && is_worth_refusing && self.is_long(&self.replies) {
             self.refused_late += 1;
             self.started = self.started.saturating_sub(1);
+            self.count_ended();
             return false;
         }
         self.replies.waiting += 1;
@@ -234,6 +251,7 @@ impl Site {
         if self.is_late(&self.replies, delay_ns, is_worth_refusing) {
             self.refused_late += 1;
             self.started = self.started.saturating_sub(1);
+            self.count_ended();
             return false;
         }
         true
@@ -245,6 +263,16 @@ impl Site {
         }
         let is_shed = self.is_over(queue) && is_worth_refusing && delay_ns > self.late_ns();
         is_shed || delay_ns > self.limits.queue_delay_max_ns
+    }
+
+    /// Until when a request that arrived then may wait, whatever becomes of others.
+    pub(super) fn may_wait_until(&self, arrived: Instant) -> Instant {
+        match (self.limits.standing, self.limits.queue_delay_max_ns) {
+            (Standing::Ordinary, max) if max < u64::MAX => {
+                Instant { ns: arrived.ns.saturating_add(max).saturating_add(1) }
+            }
+            _ => Instant::NEVER,
+        }
     }
 
     /// Whether so many requests wait that those behind them are late as well. If not, and nobody waits where the worker can't see it, they have waited because it
@@ -279,6 +307,7 @@ impl Site {
 
     pub(super) fn finish(&mut self, cost: Cost) {
         self.started = self.started.saturating_sub(1);
+        self.count_ended();
         self.cost_ns = match self.cost_ns {
             0 => cost.ns,
             known => known - (known >> COST_SHIFT) + (cost.ns >> COST_SHIFT),
@@ -287,12 +316,14 @@ impl Site {
 
     pub(super) fn abandon(&mut self, now: Instant) {
         self.requests.abandon(now);
+        self.count_ended();
     }
 
     /// The client of a request whose reply waits to be sent has gone.
     pub(super) fn abandon_reply(&mut self, now: Instant) {
         self.replies.abandon(now);
         self.started = self.started.saturating_sub(1);
+        self.count_ended();
     }
 }
 
@@ -319,6 +350,27 @@ mod tests {
         let mut busy = site(300, 0.01);
         busy.set_share(0.01, 0.95);
         assert_eq!(busy.late_ns(), OVERLOADED_DELAY_NS, "its turns come often, as others leave theirs");
+    }
+
+    #[test]
+    fn workers_keep_a_limit_together() {
+        let at = Instant { ns: 1_000_000_000 };
+        let limits = SiteLimits { in_flight_max: 5, ..SiteLimits::default() };
+        let shared = Arc::new(InFlight::default());
+        let mut workers: Vec<Site> = (0..4).map(|_| Site::new(limits)).collect();
+        // One that was let in before they counted together counts.
+        assert!(workers[0].arrive());
+        workers.iter_mut().for_each(|worker| worker.count_with(shared.clone()));
+        let came = |workers: &mut [Site]| (0..12).filter(|number| workers[number % workers.len()].arrive()).count();
+        assert_eq!(came(&mut workers), 4);
+        assert!(workers[1].start(at, at, true), "it's in flight as it was");
+        assert_eq!(came(&mut workers), 0);
+        workers[1].finish(Cost::from_ns(1_000));
+        workers[2].abandon(at);
+        workers[0].count_with(shared.clone());
+        assert_eq!(came(&mut workers[3..]), 2, "one worker may have all that others leave");
+        drop(workers);
+        assert!(Site::new(limits).arrive() && shared.enter(1), "who goes takes its own along");
     }
 
     #[test]

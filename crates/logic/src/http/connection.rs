@@ -333,24 +333,29 @@ impl Connection {
         if now < self.poll_timeout(limits) {
             return None;
         }
+        Some(self.expire(now))
+    }
+
+    /// As if its time were up: for one that [`Connection::waits_since`], where others need its place.
+    pub fn expire(&mut self, now: Instant) -> Expired {
         let expired = match self.phase {
             Phase::Idle | Phase::Head if self.flags.has(Flags::ASKED_BEFORE) => Expired::Stalled,
             Phase::Idle if self.requests.get() > 0 && !self.flags.has(Flags::INPUT_ENDED) => {
                 // The last reply may not have been read yet, and the next request be on its way.
                 self.phase = Phase::Lingering;
                 self.since = now;
-                return Some(Expired::Idle);
+                return Expired::Idle;
             }
             Phase::Idle => Expired::Idle,
-            Phase::Head => return Some(self.refuse_late(now, RejectReason::HeadTimeout)),
+            Phase::Head => return self.refuse_late(now, RejectReason::HeadTimeout),
             Phase::Body if !self.flags.has(Flags::REPLYING) => {
-                return Some(self.refuse_late(now, RejectReason::BodyTimeout));
+                return self.refuse_late(now, RejectReason::BodyTimeout);
             }
             Phase::Lingering => Expired::Linger,
             Phase::Body | Phase::Reply | Phase::Drain | Phase::Rejected | Phase::Closed => Expired::Stalled,
         };
         self.phase = Phase::Closed;
-        Some(expired)
+        expired
     }
 
     fn refuse_late(&mut self, now: Instant, reason: RejectReason) -> Expired {
@@ -453,6 +458,13 @@ impl Connection {
     #[must_use]
     pub fn is_lingering(&self) -> bool {
         self.phase == Phase::Lingering
+    }
+
+    /// Since when it has waited for a whole request, or for the client's end after a last reply; `None` while anything is owed to the client.
+    #[must_use]
+    pub fn waits_since(&self) -> Option<Instant> {
+        let waits = matches!(self.phase, Phase::Idle | Phase::Head | Phase::Lingering);
+        (waits && !self.flags.has(Flags::ASKED_BEFORE)).then_some(self.since)
     }
 
     /// True between requests with nothing received of the next: a draining worker may close it now.
