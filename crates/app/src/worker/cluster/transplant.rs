@@ -237,18 +237,20 @@ pub(super) fn body_end(
     limits: &http::Limits,
     now: Instant,
 ) -> Option<Extent> {
+    if body == BodyLength::None {
+        return Some(Extent::Whole(0));
+    }
     let mut rest = bytes;
-    while body != BodyLength::None {
+    loop {
         let (consumed, progress) = connection.handle_input(now, rest, limits);
         rest = &rest[consumed..];
         match progress {
             Progress::Body(_) => {}
-            Progress::BodyEnd => break,
+            Progress::BodyEnd => return Some(Extent::Whole(bytes.len() - rest.len())),
             Progress::NeedInput => return Some(Extent::Partial),
             _ => return None,
         }
     }
-    Some(Extent::Whole(bytes.len() - rest.len()))
 }
 
 impl<H: Host> Worker<H> {
