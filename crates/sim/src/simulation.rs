@@ -154,6 +154,11 @@ impl Run {
         let clients = *random.pick(&[1, 4, 12, 40]);
         let mutations = *random.pick(&[0, 5, 60, 300]);
         let mut world = World::new(random, faults, options.verbose);
+        let later = mail.iter().filter_map(|message| match message {
+            Mail::Configure(config) => Some(config.limits.connections),
+            _ => None,
+        });
+        world.is_crowded = later.chain([first.limits.connections]).any(|most| clients > most);
         world.furnish(settings::SITES, mutations, 10 * SECOND);
         for _ in 0..clients {
             world.add_client(4 * SECOND);

@@ -61,6 +61,8 @@ pub(crate) struct World {
     pub(crate) mail_due: Vec<usize>,
     /// When the worker was told to drain, and when to be done.
     pub(crate) drain: Option<(u64, u64)>,
+    /// There are more clients than connections may be at a time: who asks for nothing makes room.
+    pub(crate) is_crowded: bool,
     pub(crate) replies: u64,
     pub(crate) cuts: u64,
     /// Replies that say that there is too much to do.
@@ -96,6 +98,7 @@ impl World {
             interruption: None,
             mail_due: Vec::new(),
             drain: None,
+            is_crowded: false,
             replies: 0,
             cuts: 0,
             unavailable: 0,

@@ -50,7 +50,7 @@ fn what_is_changed_over_http_is_seen_over_http_and_at_the_socket(reactor: Reacto
     let server = dispatcher(reactor, &directory, "token_file = \"token\"\n");
     assert!(!is_draining(&server, "n1") && !is_draining(&server, "n2"));
     let reply = ask(&server, "POST /ctl/drain?node=n1", &bearer(TOKEN));
-    assert_eq!((reply.status, reply.text().as_str()), (200, "every port does so, until the next reload\n"));
+    assert_eq!((reply.status, reply.text().as_str()), (200, "n1 is given nothing new by any port\n"));
     assert!(is_draining(&server, "n1") && !is_draining(&server, "n2"));
     let socket = directory.at("ctl.sock");
     let arguments = ["ctl", "ports", "--socket", socket.to_str().expect("a path in UTF-8")];

@@ -7,6 +7,7 @@ use crate::agenda::{Happening, MILLISECOND, SECOND};
 use crate::link::Pace;
 use crate::settings::{HEAD_TIMEOUT_NS, IDLE_TIMEOUT_NS, SLACK_NS, STALL_TIMEOUT_NS};
 use crate::world::World;
+use leat_logic::admission::limits::{ROOM_HEAD_NS, ROOM_REST_NS};
 use reply::Reader;
 use request::{Close, Exchange};
 
@@ -247,7 +248,12 @@ impl World {
         let before = client.exchanges[..client.replied.min(client.exchanges.len())].last();
         let idle_from_ns = before.map_or(client.connected_at_ns, |exchange| exchange.sent_at_ns);
         let idle_ns = now_ns - idle_from_ns;
-        let limit_ns = if client.replied == 0 { HEAD_TIMEOUT_NS } else { IDLE_TIMEOUT_NS };
+        let limit_ns = match (client.replied == 0, self.is_crowded) {
+            (true, false) => HEAD_TIMEOUT_NS,
+            (false, false) => IDLE_TIMEOUT_NS,
+            (true, true) => ROOM_HEAD_NS,
+            (false, true) => ROOM_REST_NS,
+        };
         let text = format!(
             "client {number}: ended, reset {is_reset}, {} of {} replies, idle {idle_ns} ns, owed `{}`, has {}",
             client.replied,

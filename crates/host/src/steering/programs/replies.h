@@ -34,7 +34,7 @@ static __always_inline int is_watching(void)
 	return value && *value;
 }
 
-/* Whether what a client says belongs to the request that is awaited, and isn't another one: that may have content, and this doesn't begin as requests do. */
+/* Whether what a client says belongs to its last request, and isn't another one: that may have content, and this doesn't begin as requests do. */
 static __always_inline int is_content(struct __sk_buff *skb, __u32 payload_at, const struct reply *reply)
 {
 	__u8 first[3] = {};
@@ -75,7 +75,12 @@ static __noinline void note_request(struct __sk_buff *skb, const struct packet *
 		reply->end = acknowledged;
 	} else if (!reply || (__s32)(end - reply->next) <= 0) {
 		return;
-	} else if (reply->is_awaited ? reply->is_whole && !is_content(skb, payload_at, reply) : acknowledged != reply->end) {
+	} else if ((reply->is_whole || !reply->is_awaited) && is_content(skb, payload_at, reply)) {
+		/* Servers may answer before they have it. */
+		reply->is_given = 0;
+		reply->next = end;
+		return;
+	} else if (reply->is_awaited ? reply->is_whole : acknowledged != reply->end) {
 		/* One came before the one before it was answered. */
 		reply->is_muddled = 1;
 	}
