@@ -62,7 +62,7 @@ fn what_is_changed_over_http_is_seen_over_http_and_at_the_socket(reactor: Reacto
     });
     let json = ask(&server, "POST /ctl/resume?node=n1", &format!("Accept: application/json\r\n{}", bearer(TOKEN)));
     assert_eq!((json.status, json.must("content-type")), (200, "application/json"));
-    assert_eq!(json.text(), "{\"text\":\"every port does so, until the next reload\\n\"}\n");
+    assert_eq!(json.text(), "{\"text\":\"n1 may be chosen again by every port\\n\"}\n");
     assert!(!is_draining(&server, "n1"));
     assert!(server.stderr().iter().all(|line| !line.contains(TOKEN)), "a token is never shown");
 }
