@@ -44,14 +44,14 @@ impl Recovery {
         // Clocks may differ in pace by 2 %, and a client drops what is from before what it has seen.
         let age_ms = (age + age / 50).as_millis() as u32;
         let acknowledged_bytes = self.heard.acknowledged_since(tcp.unacknowledged()).ok_or(Impossible::Unknown)?;
-        let more = answer.map_or(0, |answer| answer.acknowledged.wrapping_sub(self.heard.acknowledged));
+        let more = answer.and_then(|answer| acknowledged_since(&self.heard, answer)).unwrap_or(0);
         Ok(Witness {
             acknowledged_bytes: acknowledged_bytes + u64::from(more),
             window_bytes: u32::from(answer.map_or(self.heard.window, |answer| answer.window)) << scale,
             client_bytes: u64::from(self.heard.client_next.wrapping_sub(tcp.first_unread())),
             client_said: self.client_said.clone(),
             timestamp: tcp.timestamp.map(|shown| shown.wrapping_add(age_ms)),
-            is_exact: answer.is_some_and(|answer| !answer.has_gaps && more.cast_signed() >= 0),
+            is_exact: answer.is_some_and(|answer| !answer.has_gaps),
         })
     }
 
@@ -87,6 +87,11 @@ impl Recovery {
             frozen.close_silently();
         }
     }
+}
+
+/// How much more than was heard before a client has; none if what it says is from before that, and was only late.
+fn acknowledged_since(heard: &Heard, said: &Said) -> Option<u32> {
+    u32::try_from(said.acknowledged.wrapping_sub(heard.acknowledged).cast_signed()).ok()
 }
 
 /// A home's.
@@ -134,6 +139,7 @@ impl Inquiries {
         for (&flow, inquiry) in &mut self.all {
             let Inquiry { recovery, times, at, had_come } = inquiry;
             let said = if *times > 0 { steering.said_since(recovery.key, *had_come) } else { None };
+            let said = said.filter(|said| acknowledged_since(&recovery.heard, said).is_some());
             if said.is_some() || *at <= now && *times == TIMES_MAX {
                 done.push((flow, said));
             } else if *at <= now && asked < AT_ONCE {
@@ -167,5 +173,19 @@ impl<H: Host> Worker<H> {
             home.recovers(now, flow, outcome);
         }
         self.run_effects();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_late_on_its_way_is_no_answer() {
+        let since = |acknowledged| {
+            let said = Said { acknowledged, window: 1, has_gaps: false };
+            acknowledged_since(&Heard::last(0xffff_fff0, 7), &said)
+        };
+        assert_eq!([since(0xffff_fff0), since(0x10), since(0xffff_ffef)], [Some(0), Some(0x20), None]);
     }
 }
