@@ -116,6 +116,8 @@ pub(crate) struct Family {
     leader: u32,
     /// The first is the leader until it has been reaped: its number is its own so long.
     members: Vec<Member>,
+    /// Some may still be on their way to standing still.
+    is_stopped: bool,
 }
 
 impl Family {
@@ -123,7 +125,7 @@ impl Family {
     pub(crate) fn new(leader: u32) -> Family {
         // A child that hasn't been reaped has this file.
         let first = stat(leader).map(|stat| Member::new(leader, &stat));
-        Family { leader, members: first.into_iter().collect() }
+        Family { leader, members: first.into_iter().collect(), is_stopped: false }
     }
 
     /// Looks what the members have started since, and which have gone. Calls `see` with each that is there. Whether there are new ones.
@@ -170,6 +172,7 @@ impl Family {
 
     /// Keeps all from running: parents first, as one that sees its child stop might take that for the child's doing.
     pub(crate) fn stop(&mut self) {
+        self.is_stopped = true;
         signal_group(self.leader, Signal::STOP);
         self.look(|_, _| {});
         for member in self.escaped() {
@@ -178,7 +181,8 @@ impl Family {
     }
 
     /// Lets all run again that were stopped: children first.
-    pub(crate) fn resume(&self) {
+    pub(crate) fn resume(&mut self) {
+        self.is_stopped = false;
         for member in self.escaped().rev() {
             signal_one(member.pid, member.began, Signal::CONT);
         }
@@ -209,9 +213,12 @@ impl Family {
         self.kill();
     }
 
-    /// Whether any wants the processor. Those that stand still though the leader goes on are resumed. `orphans`: where processes of the leader's group are found
-    /// whose parents have ended.
+    /// Whether any wants the processor: none while all are stopped. Those that stand still though the others were resumed are resumed. `orphans`: where processes
+    /// of the leader's group are found whose parents have ended.
     pub(crate) fn is_runnable(&mut self, orphans: &[u32]) -> bool {
+        if self.is_stopped {
+            return false;
+        }
         for &orphan in orphans {
             if rustix::process::getpgid(pid(orphan)).ok() == pid(self.leader) {
                 let leader = self.leader;
@@ -219,16 +226,17 @@ impl Family {
             }
         }
         let leader = self.leader;
-        let (mut wants, mut is_stopped, mut stopped) = (false, false, Vec::new());
+        let (mut wants, mut is_halted, mut stopped) = (false, false, Vec::new());
         self.look(|process, now| {
             wants |= now.state == b'R';
             if process == leader {
-                is_stopped = now.state == b'T';
+                is_halted = now.state == b'T';
             } else if now.state == b'T' {
                 stopped.push((process, now.began));
             }
         });
-        if is_stopped {
+        if is_halted {
+            // Somebody else has stopped the program.
             return wants;
         }
         for (process, began) in stopped {
@@ -260,7 +268,7 @@ impl Family {
 
 /// Ends a child of this process and all that it has started.
 pub(crate) fn kill_tree(child: u32, stat: &Stat) {
-    let mut family = Family { leader: child, members: vec![Member::new(child, stat)] };
+    let mut family = Family { leader: child, members: vec![Member::new(child, stat)], is_stopped: false };
     // It leads a group unless somebody else has made it.
     if stat.group == child { family.kill() } else { family.kill_members() }
 }

@@ -87,8 +87,8 @@ pub trait Programs {
     /// Processor time that the program, with the descendants last seen, has used since this was last asked.
     fn take_used(&mut self, program: ProgramId) -> Duration;
 
-    /// Whether the program or a descendant wants the processor. Descendants that it finds count from now on; those that stand still though the program was resumed
-    /// are resumed too.
+    /// Whether the program or a descendant wants the processor: not while it's stopped. Descendants that it finds count from now on; those that stand still though
+    /// the program was resumed are resumed too.
     fn is_runnable(&mut self, program: ProgramId) -> bool;
 
     /// Whether the program has ended, or is about to: nothing keeps it from that but a moment of the processor. Not if it has only closed its output.
@@ -235,7 +235,7 @@ impl Programs for LocalPrograms {
     }
 
     fn resume(&mut self, program: ProgramId) {
-        if let Some(family) = self.families.get(&program) {
+        if let Some(family) = self.families.get_mut(&program) {
             family.resume();
         }
     }
@@ -428,7 +428,8 @@ mod tests {
         eventually("it computes", || (programs.take_used(program) > Duration::ZERO).then_some(()));
         assert!(programs.is_runnable(program));
         programs.stop(program);
-        eventually("it stops", || (!programs.is_runnable(program)).then_some(()));
+        assert!(!programs.is_runnable(program));
+        eventually("it stops", || (state(program.0) == Some(b'T')).then_some(()));
         programs.take_used(program);
         programs.step_aside(Duration::from_millis(20));
         assert_eq!(programs.take_used(program), Duration::ZERO);
@@ -520,14 +521,14 @@ mod tests {
         let mut programs = LocalPrograms::new();
         let (program, mut stream) = shell(&mut programs, "sleep 100 & echo $!; wait");
         let child = read_number(&mut stream);
-        signal_one(child, Signal::STOP);
-        eventually("it stands still", || (state(child) == Some(b'T')).then_some(()));
         programs.stop(program);
-        eventually("all stand still", || (state(program.0) == Some(b'T')).then_some(()));
+        eventually("all stand still", || (state(program.0) == Some(b'T') && state(child) == Some(b'T')).then_some(()));
         assert!(!programs.is_runnable(program), "the worker has stopped them all");
         assert_eq!(state(child), Some(b'T'));
-        signal_one(program.0, Signal::CONT);
-        eventually("the program goes on", || (state(program.0) != Some(b'T')).then_some(()));
+        programs.resume(program);
+        eventually("all go on", || (state(program.0) != Some(b'T') && state(child) != Some(b'T')).then_some(()));
+        signal_one(child, Signal::STOP);
+        eventually("it stands still", || (state(child) == Some(b'T')).then_some(()));
         assert!(programs.is_runnable(program));
         eventually("so does what it has started", || (state(child) != Some(b'T')).then_some(()));
         programs.kill(program);

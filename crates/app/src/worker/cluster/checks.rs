@@ -48,7 +48,14 @@ pub(super) fn ask(server: SocketAddr, checks: &HealthChecks, told: impl FnOnce(S
         let _ = io::copy(&mut exchange.take(REPLY_MAX), &mut io::sink());
         Ok(line)
     };
-    let silent = |error| Ill { has_answered: false, why: format!("{server} doesn't answer to GET {path}: {error}") };
+    let silent = |error: io::Error| {
+        let why = match error.kind() {
+            // What a socket says whose time is over.
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => format!("not within {:?}", checks.timeout),
+            _ => error.to_string(),
+        };
+        Ill { has_answered: false, why: format!("{server} doesn't answer to GET {path}: {why}") }
+    };
     let line = ask().map_err(silent)?;
     let why = match line.strip_prefix(b"HTTP/1.").and_then(|rest| rest.get(2)) {
         Some(b'1'..=b'4') => return Ok(()),
@@ -322,7 +329,9 @@ mod tests {
             let mut slow = checks.clone();
             slow.timeout = if is_well { checks.timeout } else { Duration::from_millis(60) };
             let began = clock::now();
-            assert_eq!(ask(address, &slow, |_| ()).is_ok(), is_well, "{reply:?}");
+            let found = ask(address, &slow, |_| ());
+            assert_eq!(found.is_ok(), is_well, "{reply:?}");
+            assert!(found.is_ok() || found.is_err_and(|ill| ill.why.ends_with(": not within 60ms")));
             assert!(clock::now() < began.after(Duration::from_secs(10)), "{reply:?}");
             served.join().expect("it has heard that nobody reads");
         }
