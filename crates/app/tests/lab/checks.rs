@@ -21,7 +21,7 @@ fn up(lab: &Lab, folder: &Folder) {
     let text = format!(
         "[admin]\nlisten = '127.0.0.1:9180'\nsocket = '{}'\n[cluster]\nvip = '10.77.0.100:80'\ndispatchers = '10.77.0.1'\n\
          key_file = 'cluster.key'\npolicy = 'round_robin'\nreport_interval = '50ms'\n\
-         [cluster.health]\npath = '/health'\ninterval = '200ms'\ntimeout = '5s'\nrise = 3\nslow_start = '0s'\n{}{}\
+         [cluster.health]\npath = '/health'\ninterval = '1s'\ntimeout = '1s'\nrise = 3\nslow_start = '0s'\n{}{}\
          [[site]]\nroot = 'site'\n[[site.handler]]\npath = '/health'\ncgi = {{ command = '{program}' }}\n\
          [site.access_log]\npath = '{}'\n",
         folder.path("leat.sock"),
