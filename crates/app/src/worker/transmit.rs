@@ -51,6 +51,10 @@ impl<H: Host> Worker<H> {
         if self.connections[token].flags.sending || !self.begin_sending(token) || !self.hear_program(token) {
             return;
         }
+        // What has just been heard from another server may have to be told first.
+        if !self.has_told(token) {
+            return;
+        }
         if self.sends_whole(token) {
             return;
         }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use super::{Folder, Lab, is_possible, within};
@@ -323,19 +324,25 @@ fn asks((stream, rest): &mut Client, files: &BTreeMap<String, Vec<u8>>) {
 
 /// Clients that ask and ask while something is done.
 fn asking<T>(clients: Vec<Client>, asks: impl Fn(&mut Client) + Sync, meanwhile: impl FnOnce() -> T) -> T {
-    let is_over = std::sync::atomic::AtomicBool::new(false);
+    /// Also if what is done fails: a test that fails ends.
+    struct Over<'a>(&'a AtomicBool);
+    impl Drop for Over<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+    let is_over = AtomicBool::new(false);
     let (is_over, asks) = (&is_over, &asks);
     std::thread::scope(|scope| {
+        let _over = Over(is_over);
         for mut client in clients {
             scope.spawn(move || {
-                while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                while !is_over.load(Ordering::Relaxed) {
                     asks(&mut client);
                 }
             });
         }
-        let done = meanwhile();
-        is_over.store(true, std::sync::atomic::Ordering::Relaxed);
-        done
+        meanwhile()
     })
 }
 
@@ -573,6 +580,33 @@ fn what_a_dead_node_has_just_answered_goes_on_at_another() {
     clients.iter_mut().for_each(asks);
     clients.iter_mut().for_each(reads);
     assert!(lab.number("dispatcher", "leat_flows_recovered_total") > 0);
+    assert_eq!(lab.number("dispatcher", "leat_flows_cut_total"), 0);
+}
+
+#[test]
+fn what_a_dead_node_has_just_fetched_for_its_clients_is_told_of_too() {
+    if !is_possible() {
+        return;
+    }
+    let (lab, folder) = (Lab::new(), Folder::new("fetched"));
+    let names: Vec<String> = (0..24).map(|number| format!("f{number}")).collect();
+    let files: BTreeMap<String, Vec<u8>> = names.iter().map(|name| (name.clone(), content(name, 6_000))).collect();
+    // What another node has is fetched, mostly: it's short.
+    up(&lab, &folder, Begun::AtNode, &files, "policy = 'consistent_hash'\nreplies_told = 'all'");
+    let next = AtomicUsize::new(0);
+    let asks = |(stream, rest): &mut Client| {
+        let name = &names[next.fetch_add(1, Ordering::Relaxed) * 5 % names.len()];
+        ask(stream, &[name]);
+        assert!(read_reply(stream, rest).expect("a reply") == files[name], "{name} is as it should be");
+    };
+    let clients = lab.at("client1", || (0..12).map(|_| (connect(), Vec::new())).collect());
+    let log = || fs::read_to_string(format!("/run/leat-lab/{}/dispatcher.log", lab.name)).unwrap_or_default();
+    asking(clients, asks, || {
+        within("they have asked for a while", || next.load(Ordering::Relaxed) > 2_000);
+        lab.kill("n1");
+        within("its death is known", || log().contains("node n1: its link is down"));
+    });
+    assert!(lab.number("dispatcher", "leat_flows_recovered_total") > 1);
     assert_eq!(lab.number("dispatcher", "leat_flows_cut_total"), 0);
 }
 

@@ -10,9 +10,9 @@ use leat_host::reactor::{Reactor, Token, Transmit};
 use leat_host::storage::limits::READ_BYTES_MAX;
 use leat_host::storage::{Outcome, Storage};
 use leat_logic::handoff::{FlowId, Image, Node, Piece as Left, Progress, RefuseReason, ReplyState, SessionId};
-use leat_logic::http;
+use leat_logic::http::{self, EntityTag, Method, Status};
 use leat_logic::serve::cache::Lookup;
-use leat_logic::serve::coding::CodingOrder;
+use leat_logic::serve::coding::{Coding, CodingOrder};
 use leat_logic::serve::path::LoadRequest;
 use leat_logic::serve::resource::{Content, Found, Resource};
 
@@ -99,6 +99,33 @@ fn reply_of<F>(exchange: &Exchange<F>, pieces: Vec<Left>) -> Option<ReplyState> 
     })
 }
 
+/// A reply that another server has begun, with so much content; `None` for one that can't go on elsewhere.
+fn fetched_reply<F>(exchange: &Exchange<F>, head: &[u8], lines: &[u8], length: u64) -> Option<ReplyState> {
+    let etag =
+        http::client::field(lines, b"etag").filter(|etag| EntityTag::parse(etag).is_some_and(|tag| !tag.weak))?;
+    let coding = match http::client::field(lines, b"content-encoding") {
+        Some(name) => Some(Coding::ALL.into_iter().find(|coding| coding.name().as_bytes() == name)?),
+        None => None,
+    };
+    let content_bytes = match exchange.method {
+        Method::Get => length,
+        Method::Head => 0,
+        _ => return None,
+    };
+    let is_first = exchange.status == Status::OK.code() && exchange.pieces.is_empty() && exchange.error.is_none();
+    is_first.then_some(ReplyState {
+        site: exchange.site.as_ref()?.name.clone(),
+        path: exchange.path.clone(),
+        coding,
+        etag: etag.to_vec(),
+        complete_length: length,
+        status: exchange.status,
+        content_bytes,
+        pieces: vec![Left::Literal(head.to_vec()), Left::Content { first: 0, length: content_bytes }],
+        resend_bytes: 0,
+    })
+}
+
 impl<H: Host> Worker<H> {
     /// A reply in pieces begins: the home is told of it, if it's long or all are told of, and if it can be made elsewhere.
     pub(in crate::worker) fn tell_of_reply(&mut self, token: Token) {
@@ -119,6 +146,22 @@ impl<H: Host> Worker<H> {
             let reply = reply_of(exchange, pieces);
             // All of it is about to be the reactor's: nothing of it could leave with the connection.
             exchange.resource = None;
+            self.tell_reply(token, reply);
+        }
+    }
+
+    /// The same of a whole file that another node of the cluster has begun to answer with: whoever has it under the tag that this one tells can go on
+    /// too. `head`: all that is to be sent before its content. `lines`: the fields of the other one's reply.
+    pub(in crate::worker) fn tell_of_fetched_reply(
+        &mut self,
+        token: Token,
+        (head, lines): (&[u8], &[u8]),
+        length: Option<u64>,
+    ) {
+        if length.is_some_and(|length| length >= TOLD_BYTES_MIN) || self.tells_all(token) {
+            let exchange = self.connections[token].exchange.as_deref();
+            let reply =
+                exchange.zip(length).and_then(|(exchange, length)| fetched_reply(exchange, head, lines, length));
             self.tell_reply(token, reply);
         }
     }
@@ -148,6 +191,11 @@ impl<H: Host> Worker<H> {
         {
             cluster.told.add(token, session, batch);
         }
+    }
+
+    /// Whether a reply's home is still being told of it.
+    pub(in crate::worker) fn is_telling(&mut self, token: Token) -> bool {
+        self.cluster.as_mut().is_some_and(|cluster| cluster.told.knows(token))
     }
 
     /// Gives a whole reply to the reactor, or has it go out behind what homes are being told.
@@ -182,8 +230,7 @@ impl<H: Host> Worker<H> {
 
     /// Whether nobody has to be told any more before a reply's pieces are sent. If not, they're sent once its home has been told.
     pub(in crate::worker) fn has_told(&mut self, token: Token) -> bool {
-        let knows = |worker: &mut Self| worker.cluster.as_mut().is_some_and(|cluster| cluster.told.knows(token));
-        if knows(self) {
+        if self.is_telling(token) {
             self.flush_links();
         }
         !self.cluster.as_mut().is_some_and(|cluster| cluster.told.holds_up(token))

@@ -384,11 +384,12 @@ impl<H: Host> Worker<H> {
     /// Sends `content`, and `end` behind it, after what is in `out`, from where it lies: what is copied before it's sent costs half as much again. What
     /// can't be sent now is put in `out`.
     fn send_through(&mut self, token: Token, content: &[&[u8]], end: &[u8], out: &mut Vec<u8>) {
+        let is_held_up = self.cluster.is_some() && self.is_telling(token);
         let connection = &mut self.connections[token];
         let most = self.gates[connection.site as usize].bytes_max(usize::MAX, self.now);
         let Some(exchange) = connection.exchange.as_mut() else { return };
         let flags = &mut connection.flags;
-        let is_first = exchange.pieces.is_empty() && !flags.awaiting && !flags.sending;
+        let is_first = exchange.pieces.is_empty() && !flags.awaiting && !flags.sending && !is_held_up;
         let bytes = out.len() + content.iter().map(|part| part.len()).sum::<usize>() + end.len();
         let mut done = 0;
         if is_first && bytes >= SENT_THROUGH_BYTES_MIN && bytes <= most {
@@ -475,6 +476,9 @@ impl<H: Host> Worker<H> {
         }
         out.extend_from_slice(lines);
         out.extend_from_slice(b"\r\n");
+        if exchange.is_fetched {
+            self.tell_of_fetched_reply(token, (out, lines), length);
+        }
         framing
     }
 

@@ -10,7 +10,7 @@ mod request;
 mod upstreams;
 
 pub use ending::{Ending, Seen, ending};
-pub use reply::{BadReply, ReplyHead, ReplyReader, ReplyStep};
+pub use reply::{BadReply, ReplyHead, ReplyReader, ReplyStep, field};
 pub(crate) use request::TOLD;
 pub use request::{Forward, Teller, WEBSOCKET, asks_for_websocket, is_repeatable, write_head};
 pub use upstreams::{UpstreamLimits, Upstreams};

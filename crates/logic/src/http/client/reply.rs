@@ -53,6 +53,17 @@ pub struct ReplyHead {
     pub length: Option<u64>,
 }
 
+/// The value of the first field of that name in `lines`, as [`ReplyHead`] has them.
+#[must_use]
+pub fn field<'l>(lines: &'l [u8], name: &[u8]) -> Option<&'l [u8]> {
+    let mut lines = lines.split(|&byte| byte == b'\n');
+    lines.find_map(|line| {
+        let (at, rest) = line.split_at_checked(name.len())?;
+        let value = rest.strip_prefix(b":").filter(|_| at.eq_ignore_ascii_case(name));
+        value.map(<[u8]>::trim_ascii)
+    })
+}
+
 /// What came of input.
 #[derive(Debug, PartialEq, Eq)]
 pub enum ReplyStep<'i> {
@@ -318,6 +329,13 @@ impl Fields {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_field_is_found_among_lines() {
+        let lines = b"ETag-Of: x\r\nETag: \"a:b\"\r\netag: \"c\"\r\nVary:\r\n";
+        let found = [b"etag" as &[u8], b"vary", b"etag-", b"age"].map(|name| field(lines, name));
+        assert_eq!(found, [Some(b"\"a:b\"" as &[u8]), Some(b""), None, None]);
+    }
 
     #[derive(Debug, PartialEq, Eq)]
     struct Read {
