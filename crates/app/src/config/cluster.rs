@@ -97,9 +97,9 @@ impl fmt::Debug for ClusterKey {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RepliesTold {
     /// Of those that are under way for some time.
-    #[default]
     Long,
     /// Of all.
+    #[default]
     All,
 }
 
@@ -148,10 +148,11 @@ section! {
             ("when_cheaper", HandOver::WhenCheaper),
             ("never", HandOver::Never),
         ]), Toml("\"always\"");
-        /// Of which replies nodes tell their dispatcher as they begin: of long ones (64 KiB and more), or of all. What was told of goes on elsewhere when its
-        /// node dies; a connection is cut if its node had answered a short request, or was about to, and hadn't rested for 20 ms since. Each costs the
-        /// dispatcher a message of some 300 bytes. Data servers always tell of all. It can be changed by a reload.
-        replies_told: RepliesTold = Choice(&[("long", RepliesTold::Long), ("all", RepliesTold::All)]), Toml("\"long\"");
+        /// Of which replies of files nodes tell their dispatcher as they begin: of all, or of long ones (64 KiB and more) alone. What was told of goes on
+        /// elsewhere when its node dies. With `"long"` a short reply takes up to a quarter less of the processor time of nodes, as none costs a message of
+        /// some 300 bytes; but a connection is cut if its node dies less than 20 ms after such a reply, or before it. Data servers always tell of all. It
+        /// can be changed by a reload.
+        replies_told: RepliesTold = Choice(&[("all", RepliesTold::All), ("long", RepliesTold::Long)]), Toml("\"all\"");
         /// Time from one load report of a node to the next. One that is older than four of these counts for nothing.
         report_interval: Duration = Period { min_ms: 10, max_ms: 60_000 }, Toml("\"500ms\"");
         /// How a node is chosen for a request. It can be changed while leat runs.

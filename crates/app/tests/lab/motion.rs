@@ -566,7 +566,7 @@ fn what_a_dead_node_has_just_answered_goes_on_at_another() {
     }
     let (lab, folder) = (Lab::new(), Folder::new("answered"));
     let files = BTreeMap::from([("small".to_owned(), content("small", 100))]);
-    up(&lab, &folder, Begun::AtNode, &files, "policy = 'round_robin'\nreplies_told = 'all'");
+    up(&lab, &folder, Begun::AtNode, &files, "policy = 'round_robin'");
     let mut clients = lab.at("client1", || (0..12).map(|_| (connect(), Vec::new())).collect::<Vec<_>>());
     let reads = |(stream, rest): &mut Client| assert!(read_reply(stream, rest).expect("a reply") == files["small"]);
     let asks = |(stream, _): &mut Client| ask(stream, &["small"]);
@@ -592,7 +592,7 @@ fn what_a_dead_node_has_just_fetched_for_its_clients_is_told_of_too() {
     let names: Vec<String> = (0..24).map(|number| format!("f{number}")).collect();
     let files: BTreeMap<String, Vec<u8>> = names.iter().map(|name| (name.clone(), content(name, 6_000))).collect();
     // What another node has is fetched, mostly: it's short.
-    up(&lab, &folder, Begun::AtNode, &files, "policy = 'consistent_hash'\nreplies_told = 'all'");
+    up(&lab, &folder, Begun::AtNode, &files, "policy = 'consistent_hash'");
     let next = AtomicUsize::new(0);
     let asks = |(stream, rest): &mut Client| {
         let name = &names[next.fetch_add(1, Ordering::Relaxed) * 5 % names.len()];

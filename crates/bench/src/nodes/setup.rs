@@ -101,7 +101,7 @@ impl Setup {
             }
         }
         limits.extend(self.wire.map(Wire::settings));
-        let told = if self.are_all_told { "replies_told = 'all'\n" } else { "" };
+        let told = if self.are_all_told { "" } else { "replies_told = 'long'\n" };
         format!(
             "[admin]\nlisten = ''\nsocket = '{}'\n{cache}[cluster]\nvip = '{VIP}:80'\ndispatchers = '10.77.0.1'\n\
              key_file = 'cluster.key'\n{told}{}{nodes}[[site]]\nroot = '{}'\nlisten = '0.0.0.0:80'\nmax_queue_delay = '0s'\n\

@@ -36,7 +36,7 @@ pub(super) const LOSS: Faults = Faults {
     title: "one of a hundred packets is lost and one overtaken, each way",
     wire: Wire { lost_percent: 1, overtaken_percent: 1 },
     deaths: false,
-    are_all_told: false,
+    are_all_told: true,
 };
 pub(super) const DEATHS: Faults = Faults {
     name: "deaths",

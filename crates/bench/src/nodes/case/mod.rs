@@ -44,7 +44,7 @@ const FILLING: Duration = Duration::from_secs(8);
 const SETTLING: Duration = Duration::from_secs(4);
 
 fn small_nodes(policy: Policy) -> Setup {
-    Setup { nodes: NODES, policy, limits: Some(LIMITS), wire: None, are_all_told: false }
+    Setup { nodes: NODES, policy, limits: Some(LIMITS), wire: None, are_all_told: true }
 }
 
 /// Puts the same load on a cluster of small nodes by each policy in turn. What a node refuses as it has too much to do is no failure.

@@ -37,7 +37,7 @@ impl Case<Bench> for Throughput {
         for round in 0..bench.options.rounds {
             for nodes in 1..=NODES_MAX {
                 let limits = Some(LIMITS);
-                let setup = Setup { nodes, policy: Policy::LeastConnections, limits, wire: None, are_all_told: false };
+                let setup = Setup { nodes, policy: Policy::LeastConnections, limits, wire: None, are_all_told: true };
                 let mut cluster = bench.up(&setup, &files)?;
                 if let Err(error) = bench.add_proxy(&mut cluster) {
                     bench.records.note(NAME, &format!("HAProxy, round {round}: {error}"));
