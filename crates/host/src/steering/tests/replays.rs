@@ -453,3 +453,29 @@ fn what_was_replayed_is_forgotten_when_it_is_over() {
         }
     });
 }
+
+/// Programs that replay handshakes and those that don't follow one another, and whether any connection would be cut is known before.
+#[test]
+fn programs_that_replay_and_those_that_do_not_follow_one_another() {
+    in_namespace("follow", |path| {
+        if !can_replay() {
+            return println!("skipped: before Linux 5.17");
+        }
+        let key = CookieKey::new([7; 16]);
+        let born = || can_bear().is_ok().then(|| Node::load_for_births(path, key).unwrap());
+        let attach = |node: &mut Node| node.attach("lo").unwrap();
+        born().iter_mut().for_each(attach);
+        assert!(!has_replays_left(path));
+        let mut node = Node::load_for_replays(path, key).unwrap();
+        attach(&mut node);
+        assert!(!has_replays_left(path));
+        let of = Segment::new(CLIENT4, VIP4, ACK, 1000);
+        node.replays.as_mut().unwrap().put(of.key(), RawReplay::default());
+        drop(node);
+        assert!(has_replays_left(path));
+        born().iter_mut().for_each(attach);
+        let mut node = Node::load_for_replays(path, key).unwrap();
+        attach(&mut node);
+        node.detach("lo").unwrap();
+    });
+}
