@@ -203,7 +203,7 @@ fn what_a_server_says_is_noted_while_its_connection_is_marked() {
         let begin = 9000;
         node.replies.as_mut().unwrap().await_reply(key, begin, b"").unwrap();
         let Node { programs, replies, .. } = &mut node;
-        let (program, replies) = (&*programs.classifier("node_egress").unwrap(), &*replies.as_ref().unwrap());
+        let (program, replies) = (&*programs.classifier("node_egress").unwrap(), replies.as_ref().unwrap());
         let is_over = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
