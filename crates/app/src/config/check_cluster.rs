@@ -84,6 +84,9 @@ fn spread(judge: &mut Judge<'_>) {
             let help = "take out `policy`, then each node serves what comes to it; or `for`: only leat hands connections on, and takes others'";
             judge.error(span, message, help);
         }
+        if !hands_on {
+            serves_only(judge, index);
+        }
     }
     if let (true, Some(span)) = (hands_on, judge.written_at(&["cluster", "health", "slow_start"])) {
         let message = "`slow_start` counts for nothing where nodes choose by content";
@@ -115,6 +118,28 @@ fn spread(judge: &mut Judge<'_>) {
                 }
             };
             judge.warning(span, message, help);
+        }
+    }
+}
+
+/// A node that doesn't serve everything, where connections go to nodes whatever they ask for.
+fn serves_only(judge: &mut Judge<'_>, index: usize) {
+    let cluster = &judge.config.cluster;
+    let node = &cluster.nodes[index];
+    let help = if cluster.nodes.iter().any(|node| !node.server.is_empty()) {
+        "take it out and have every node serve the same, or take `spread` out: only a dispatcher that reads requests sends them to servers that aren't leat by what they ask for"
+    } else if cluster.policy == PolicyKind::ConsistentHash {
+        "take hand_over = \"never\" out, then nodes hand connections on to who serves what they ask for; or have every node serve the same"
+    } else {
+        "write policy = \"consistent_hash\" in [cluster], then nodes hand connections on to who serves what they ask for; or have every node serve the same"
+    };
+    // A port's clients are told apart by their host.
+    let is_for_ports = !cluster.ports.is_empty();
+    let wrong = [("hosts", !node.hosts.is_empty() && !is_for_ports), ("paths", !node.paths.is_empty())];
+    for (key, _) in wrong.into_iter().filter(|(_, is_wrong)| *is_wrong) {
+        if let Some(written) = written_in(judge, &["cluster", "node"], index, key) {
+            let message = format!("node `{}` has `{key}`, which fronts don't see", node.name);
+            judge.error(written.span(), message, help);
         }
     }
 }

@@ -89,7 +89,7 @@ impl ClusterPort {
     /// What parsers are told.
     #[must_use]
     pub fn limits(&self) -> Limits {
-        Limits { head_bytes_max: self.head_size, first_bytes: self.first_bytes }
+        Limits { head_bytes_max: self.head_size.max(self.first_bytes), first_bytes: self.first_bytes }
     }
 
     /// The policy in force.

@@ -194,6 +194,7 @@ impl<H: Host> Worker<H> {
             && !self.streams.are_cut()
             && self.passages.are_settled()
             && self.has_left_to_peer()
+            && self.has_left_routers()
             && self.has_taken_home()
             && (self.has_left_peers() && self.has_left_homes()
                 || self.drain.is_some_and(|drain| self.now >= drain.deadline))

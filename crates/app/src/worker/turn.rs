@@ -37,6 +37,7 @@ impl<H: Host> Worker<H> {
         while !self.is_drained() {
             self.run_once()?;
         }
+        self.end_spread();
         Ok(())
     }
 

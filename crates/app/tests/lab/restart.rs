@@ -137,7 +137,12 @@ fn read(stream: &mut std::net::TcpStream, content: &[u8]) {
 
 /// Starts leat in the dispatcher's namespace.
 pub(super) fn start(lab: &Lab, file: &str, log: &str) -> std::process::Child {
-    let namespace = format!("/run/netns/leat-lab-{}-dispatcher", lab.name);
+    start_at(lab, "dispatcher", file, log)
+}
+
+/// The same in that of a front.
+pub(super) fn start_at(lab: &Lab, host: &str, file: &str, log: &str) -> std::process::Child {
+    let namespace = format!("/run/netns/leat-lab-{}-{host}", lab.name);
     let program = std::env::var_os("LEAT_BINARY").unwrap_or_else(|| env!("CARGO_BIN_EXE_leat").into());
     let mut command = Command::new("nsenter");
     command.arg(format!("--net={namespace}")).arg(program).args(["dispatch", "--config", file]);

@@ -6,7 +6,7 @@ use std::io::Write;
 use std::net::TcpStream;
 
 use super::motion::{ask, connect, content, read_reply, read_slowly, tell};
-use super::{Folder, Lab, is_possible, within};
+use super::{Folder, Lab, is_possible, restart, within};
 
 const NODES: [&str; 3] = ["n1", "n2", "n3"];
 
@@ -21,14 +21,20 @@ fn read_file(stream: &mut TcpStream, name: &str, content: &[u8]) {
 
 /// Two fronts and three nodes.
 pub(super) fn up(lab: &Lab, folder: &Folder, settings: &str) {
-    let node =
-        |number| format!("[[cluster.node]]\nname = 'n{number}'\naddress = ['10.77.0.1{number}', 'fd77::1{number}']\n");
+    up_with(lab, folder, settings, [""; 3]);
+}
+
+/// The same, with settings of each node's own.
+fn up_with(lab: &Lab, folder: &Folder, settings: &str, of_nodes: [&str; 3]) {
+    let node = |(number, own): (usize, &str)| {
+        format!("[[cluster.node]]\nname = 'n{number}'\naddress = ['10.77.0.1{number}', 'fd77::1{number}']\n{own}\n")
+    };
+    let nodes: String = (1..).zip(of_nodes).map(node).collect();
     let text = format!(
         "workers = 2\n[admin]\nsocket = '{}'\n[cluster]\nspread = 'l4'\nvip = ['10.77.0.100:80', '[fd77::100]:80']\n\
          dispatchers = ['10.77.0.1', '10.77.0.2', 'fd77::1', 'fd77::2']\nkey_file = 'cluster.key'\n{settings}\n\
-         [cluster.health]\ninterval = '200ms'\ntimeout = '200ms'\n{}[[site]]\nroot = 'site'\nlisten = ['0.0.0.0:80', '[::]:80']\n",
+         [cluster.health]\ninterval = '200ms'\ntimeout = '200ms'\n{nodes}[[site]]\nroot = 'site'\nlisten = ['0.0.0.0:80', '[::]:80']\n",
         folder.path("leat.sock"),
-        [1, 2, 3].map(node).concat()
     );
     fs::write(folder.path("cluster.toml"), text).expect("a configuration");
     lab.well(&["up", &folder.path("cluster.toml")]);
@@ -133,6 +139,40 @@ fn a_front_that_dies_and_nodes_that_come_and_go_cut_nothing() {
 }
 
 #[test]
+fn a_front_that_is_stopped_spreads_nothing_afterwards_and_goes_on_from_its_table_when_it_is_started_again() {
+    if !is_possible() {
+        return;
+    }
+    let (lab, folder) = (Lab::new(), Folder::new("spreadstop"));
+    let small = content("small", 1_000);
+    fs::write(folder.path("site/small"), &small).expect("a file to serve");
+    up(&lab, &folder, "");
+    route_to(&lab, &["10.77.0.2"]);
+    let get = || lab.curl("client1", "http://10.77.0.100/small");
+    within("connections are spread", || get() == "200");
+    let mut clients: Vec<_> = lab.at("client1", || (0..20).map(|_| connect()).collect());
+    let mut read_all = || lab.at("client1", || clients.iter_mut().for_each(|stream| read(stream, &small)));
+    read_all();
+    // Who takes over goes on with it.
+    upgrade(&lab, "front2");
+    read_all();
+    lab.tell_supervisor("front2", "-TERM");
+    read_all();
+    assert_eq!(get(), "200", "routers have a while to see it");
+    within("it ends", || lab.processes("front2").is_empty());
+    let command = ["exec", "client1", "curl", "-s", "-m", "1", "-o", "/dev/null", "http://10.77.0.100/small"];
+    assert!(!lab.leat(&command).status.success(), "nobody spreads them any more");
+    let mut again = restart::start_at(&lab, "front2", &folder.path("cluster.toml"), &folder.path("again.log"));
+    within("it does again", || get() == "200");
+    read_all();
+    // One that dies leaves them to its table.
+    lab.kill("front2");
+    again.wait().expect("it has been killed");
+    read_all();
+    assert_eq!(get(), "200");
+}
+
+#[test]
 fn nodes_choose_by_content_and_no_connection_depends_on_the_node_it_came_to() {
     if !is_possible() {
         return;
@@ -208,6 +248,46 @@ fn nodes_choose_by_content_and_no_connection_depends_on_the_node_it_came_to() {
         clients.iter_mut().filter_map(|stream| is_well(stream).then_some(())).count()
     });
     assert!(left > 10 && left + 4 >= at_n3.min(60), "{left} are left, {at_n3} were at n3");
+}
+
+#[test]
+fn nodes_that_choose_by_content_serve_only_what_they_are_said_to() {
+    if !is_possible() {
+        return;
+    }
+    let (lab, folder) = (Lab::new(), Folder::new("spreadserves"));
+    for name in ["a", "b"] {
+        fs::create_dir(folder.path(&format!("site/{name}"))).expect("a folder to serve");
+        fs::write(folder.path(&format!("site/{name}/x")), content(name, 1_000)).expect("a file to serve");
+    }
+    let of_nodes = ["paths = '/a/*'", "paths = '/b/*'", "paths = '/b/*'"];
+    up_with(&lab, &folder, BY_CONTENT, of_nodes);
+    let socket = |host: &str| folder.path(&format!("leat.sock.{host}"));
+    NODES.iter().for_each(|node| within("nodes have their links", || knows_all(&socket(node))));
+    let served = |node: &&str| lab.number(node, "leat_cache_hits_total") + lab.number(node, "leat_cache_misses_total");
+    let all_served = || NODES.each_ref().map(served);
+
+    let mut clients = lab.at("client1", || (0..30).map(|_| connect()).collect::<Vec<_>>());
+    let mut read_all = |name: &str| {
+        let before = all_served();
+        lab.at("client1", || {
+            for stream in &mut clients {
+                read_file(stream, &format!("{name}/x"), &content(name, 1_000));
+            }
+        });
+        let after = all_served();
+        [0, 1, 2].map(|node| after[node] - before[node])
+    };
+    for _ in 0..3 {
+        let [n1, n2, n3] = read_all("a");
+        assert!(n1 >= 20 && n2 + n3 == 0, "only n1 serves /a/*: {n1}, {n2}, {n3}");
+        let [n1, n2, n3] = read_all("b");
+        assert!(n1 == 0 && n2 + n3 >= 20, "n1 serves no /b/*: {n1}, {n2}, {n3}");
+    }
+    // What is at rest may be at any node.
+    let said = tell(&socket("n2"), &["drain", "n2", "--timeout", "15"]);
+    assert!(said.contains("n2 is empty after"), "{said}");
+    assert_eq!(read_all("b")[1], 0);
 }
 
 #[test]

@@ -115,7 +115,7 @@ impl Programs {
             // An interface that went away has taken its link along, but not the pin.
             match classifier.attach_to_link(link) {
                 // The pin keeps the link.
-                Ok(_) => return Ok(()),
+                Ok(id) => return classifier.take_link(id).doing(doing).map(drop),
                 Err(_) => fs::remove_file(&pin).doing(doing)?,
             }
         }
@@ -137,17 +137,20 @@ impl Programs {
         classifier.attach_with_options(interface, direction, order).doing(doing).map(drop)
     }
 
-    /// Undoes [`Programs::attach`].
+    /// Undoes [`Programs::attach`]; what a later process has attached there stays (not before Linux 6.6, where nobody can tell).
     pub(super) fn detach(&mut self, program: &str, interface: &str, direction: TcAttachType) -> Result<()> {
         let doing = || format!("detaching {program} from {interface}");
         if !has_tcx() {
             let link = SchedClassifierLink::attached(interface, direction, PRIORITY, HANDLE, None).doing(doing)?;
             return aya::programs::links::Link::detach(link).doing(doing);
         }
-        match fs::remove_file(self.pin(program, interface)) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error).doing(doing),
-            _ => Ok(()),
+        let pin = self.pin(program, interface);
+        let Ok(pinned) = PinnedLink::from_pin(&pin) else { return Ok(()) };
+        let attached = FdLink::from(pinned).info().doing(doing)?.program_id();
+        if attached != self.classifier(program)?.info().doing(doing)?.id() {
+            return Ok(());
         }
+        fs::remove_file(&pin).doing(doing)
     }
 
     /// What the programs have cost since they were loaded, while [`measure_run_time`] was on.

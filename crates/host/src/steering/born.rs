@@ -7,9 +7,10 @@ use aya_obj::btf::BtfKind;
 use leat_logic::handoff::{ServerId, TcpState, TcpWindow, WindowScale};
 
 use super::attach::Programs;
+use super::change::Marks;
 use super::flows::{Flow, FlowKey};
 use super::held::{ETHERNET, Packet};
-use super::layout::{NAMED_WORKERS, RawBirth, RawCookieKey, RawKey};
+use super::layout::{MARK_ACCEPTED, NAMED_WORKERS, RawBirth, RawCookieKey, RawKey};
 use super::{Doing, Result};
 
 /// What all servers of a cluster make cookies with, and nobody else.
@@ -95,6 +96,21 @@ impl Segment<'_> {
             has_fin: flags & FIN != 0,
             payload: content.get(header..)?,
         })
+    }
+}
+
+impl<'a> Segment<'a> {
+    /// What of it follows on a sequence number; none where that isn't in it, nor its end.
+    pub(super) fn after(&self, sequence: u32) -> Option<Segment<'a>> {
+        let known = usize::try_from(sequence.wrapping_sub(self.sequence)).ok()?;
+        Some(Segment { sequence, payload: self.payload.get(known..)?, ..*self })
+    }
+
+    /// What of it is before a sequence number that is in it.
+    pub(super) fn before(&self, sequence: u32) -> Option<Segment<'a>> {
+        let known = usize::try_from(sequence.wrapping_sub(self.sequence)).ok()?;
+        let is_within = (1..self.payload.len()).contains(&known);
+        is_within.then(|| Segment { payload: &self.payload[..known], has_fin: false, ..*self })
     }
 }
 
@@ -224,6 +240,7 @@ pub struct Birth {
 pub(super) struct Births {
     last: HashMap<MapData, RawKey, RawBirth>,
     places: Array<MapData, u32>,
+    marks: Marks,
 }
 
 impl Births {
@@ -233,6 +250,7 @@ impl Births {
         Ok(Births {
             last: HashMap::try_from(programs.map("births")?).doing(|| "map of births".to_owned())?,
             places: Array::try_from(programs.map("places")?).doing(|| "map of listeners' places".to_owned())?,
+            marks: Marks::new(programs)?,
         })
     }
 
@@ -244,13 +262,12 @@ impl Births {
         Ok(())
     }
 
-    pub(super) fn accept(&mut self, key: FlowKey) -> Result<Option<Birth>> {
+    pub(super) fn accept(&self, key: FlowKey) -> Result<Option<Birth>> {
         let doing = || "looking up a birth".to_owned();
-        let raw = key.raw();
-        match self.last.get(&raw, 0) {
+        match self.last.get(&key.raw(), 0) {
             Ok(birth) if birth.is_accepted == 0 => {
-                self.last.insert(raw, RawBirth { is_accepted: 1, ..birth }, 0).doing(doing)?;
                 let RawBirth { serial, names, .. } = birth;
+                self.marks.set(key, MARK_ACCEPTED, serial)?;
                 Ok(Some(Birth { serial, home: names / NAMED_WORKERS, worker: names % NAMED_WORKERS }))
             }
             Ok(_) | Err(MapError::KeyNotFound) => Ok(None),

@@ -1,13 +1,16 @@
-//! Changes of entries, made in place by a program (`make_change` in `programs/dispatcher.c`): what packets say meanwhile isn't undone, as it would be by an
+//! Changes of entries, made in place by a program (`make_change` in `programs/dispatcher.c`, `make_mark` in `node.c`): what packets say meanwhile isn't undone, as it would be by an
 //! entry that is read here, changed, and written as a whole.
 
 use std::io;
 use std::mem;
 use std::os::fd::{AsRawFd, OwnedFd};
 
+use aya::Pod;
 use aya::util::KernelVersion;
 
-use super::layout::{CHANGE_DONE, CHANGE_FULL, CHANGE_GONE, RawChange};
+use super::attach::Programs;
+use super::flows::FlowKey;
+use super::layout::{CHANGE_DONE, CHANGE_FULL, CHANGE_GONE, RawChange, RawMark};
 use super::{Doing, Error, Result};
 
 /// The part of `union bpf_attr` for running a program (include/uapi/linux/bpf.h).
@@ -32,8 +35,30 @@ struct RunAttributes {
 /// The program that makes changes. Before Linux 5.18 the kernel has each run of an XDP program wait until all processors know of it: milliseconds, while a
 /// worker waits.
 pub(super) fn program() -> &'static str {
-    let can_run_xdp = KernelVersion::current().is_ok_and(|version| version >= KernelVersion::new(5, 18, 0));
-    if can_run_xdp { "change_flow" } else { "change_flow_as_packet" }
+    if can_run_xdp() { "change_flow" } else { "change_flow_as_packet" }
+}
+
+fn can_run_xdp() -> bool {
+    KernelVersion::current().is_ok_and(|version| version >= KernelVersion::new(5, 18, 0))
+}
+
+/// A node's: the program that marks what is known of connections there.
+pub(super) struct Marks(OwnedFd);
+
+impl Marks {
+    pub(super) fn new(programs: &mut Programs) -> Result<Marks> {
+        programs.descriptor(if can_run_xdp() { "mark" } else { "mark_as_packet" }).map(Marks)
+    }
+
+    /// Marks a connection, if anything is known of it; `serial`: of the birth that is meant, if it's one.
+    pub(super) fn set(&self, key: FlowKey, what: u8, serial: u64) -> Result<()> {
+        let mark = RawMark { ethernet: [0; 14], what, unused: 0, key: key.raw(), unused2: 0, serial };
+        let doing = || "marking a connection".to_owned();
+        match run(&self.0, &mark).doing(doing)? {
+            CHANGE_DONE | CHANGE_GONE => Ok(()),
+            _ => Err(Error::Kernel { doing: doing(), reason: "the program doesn't know such a mark".to_owned() }),
+        }
+    }
 }
 
 /// Whether there was such an entry, or is by now.
@@ -50,14 +75,14 @@ pub(super) fn apply(program: &OwnedFd, change: &RawChange, capacity: u32) -> Res
     }
 }
 
-fn run(program: &OwnedFd, change: &RawChange) -> io::Result<u32> {
+fn run<T: Pod>(program: &OwnedFd, wanted: &T) -> io::Result<u32> {
     const BPF_PROG_RUN: libc::c_long = 10;
     let mut attributes = RunAttributes {
         program: program.as_raw_fd().cast_unsigned(),
         result: 0,
-        data_bytes: mem::size_of::<RawChange>() as u32,
+        data_bytes: mem::size_of::<T>() as u32,
         out_bytes: 0,
-        data: std::ptr::from_ref(change) as u64,
+        data: std::ptr::from_ref(wanted) as u64,
         out: 0,
         repeat: 1,
         duration: 0,

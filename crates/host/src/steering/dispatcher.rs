@@ -464,20 +464,18 @@ impl Dispatcher {
         lock(&self.held).next_of(key, &self.flows)
     }
 
-    /// So many bytes of what a client says are for the server that has its connection. What follows is looked at again, unless it `stays` there as well.
+    /// So many bytes of what a client says are for the server that has its connection. What follows is looked at again, unless it `stays` there as well, or has
+    /// begun in the same packet.
     ///
     /// # Errors
     /// What the kernel says, or [`super::Error::Gone`].
     pub fn let_go_on(&self, next: &Next, bytes: usize, stays: bool) -> Result<()> {
-        let done = self.flows.let_go_on(
-            next.arrival.key,
-            &next.arrival.flow,
-            next.sequence().wrapping_add(bytes as u32),
-            stays,
-        );
+        let (key, end) = (next.arrival.key, next.sequence().wrapping_add(bytes as u32));
         let mut held = lock(&self.held);
-        held.seen_to(next.arrival.key);
-        held.release(next.arrival.key);
+        let stays = stays || held.is_within_packet(key, end);
+        let done = self.flows.let_go_on(key, &next.arrival.flow, end, stays);
+        held.seen_to(key);
+        held.release(key);
         done
     }
 

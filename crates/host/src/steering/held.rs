@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use super::born::{Arrival, Segment};
 use super::flows::{Flow, FlowKey, Flows};
 use super::kept::Said;
-use super::transplant::Next;
+use super::transplant::{Next, said_before};
 use super::{Doing, Result};
 use crate::tap::{self, OFFLOADS, Tap, interface_request};
 
@@ -118,6 +118,10 @@ impl Held {
             self.taps[tap].write(frame);
             return;
         };
+        if !flow.held && !flow.is_planted() {
+            // Sent again with more, it may be what its holder lacks: nobody else would send that.
+            said_before(key, frame, flow.watch.looked_to).iter().for_each(|said| self.taps[tap].write(said));
+        }
         if self.bytes + frame.len() > HELD_BYTES_MAX {
             return;
         }
@@ -170,6 +174,13 @@ impl Held {
     pub(super) fn next_of(&self, key: FlowKey, flows: &Flows) -> Option<Next> {
         let flow = flows.get(key).ok().flatten().filter(Flow::is_looked_at)?;
         Next::read(key, flow, &self.waiting.get(&key)?.frames)
+    }
+
+    /// Whether a packet that waits of a flow says something both before and after a sequence number.
+    pub(super) fn is_within_packet(&self, key: FlowKey, sequence: u32) -> bool {
+        let frames = self.waiting.get(&key).map(|waiting| &waiting.frames);
+        let segments = frames.into_iter().flatten().filter_map(|frame| Segment::read(frame.get(OFFLOADS..)?));
+        segments.into_iter().any(|segment| segment.before(sequence).is_some())
     }
 
     /// How many packets of a flow wait.

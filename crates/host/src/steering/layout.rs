@@ -185,7 +185,24 @@ pub(super) struct RawBirth {
     pub(super) names: u16,
     pub(super) is_accepted: u16,
     pub(super) client_next: u32,
-    pub(super) unused: u32,
+    pub(super) sequence: u32,
+}
+
+/// `enum mark_kind`.
+pub(super) const MARK_GIVEN: u8 = 0;
+pub(super) const MARK_KEPT: u8 = 1;
+pub(super) const MARK_ACCEPTED: u8 = 2;
+
+/// `struct mark`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RawMark {
+    pub(super) ethernet: [u8; 14],
+    pub(super) what: u8,
+    pub(super) unused: u8,
+    pub(super) key: RawKey,
+    pub(super) unused2: u32,
+    pub(super) serial: u64,
 }
 
 /// `enum replay_ends`, the first two of them together.
@@ -362,6 +379,10 @@ pub(super) struct RawMoved {
 unsafe impl Pod for RawKey {}
 // SAFETY: as above.
 unsafe impl Pod for RawFlow {}
+// SAFETY: as above.
+unsafe impl Pod for RawChange {}
+// SAFETY: as above.
+unsafe impl Pod for RawMark {}
 // SAFETY: as above.
 unsafe impl Pod for RawNode {}
 // SAFETY: as above.

@@ -254,8 +254,8 @@ impl Node {
     ///
     /// # Errors
     /// What the kernel says.
-    pub fn birth(&mut self, key: FlowKey) -> Result<Option<Birth>> {
-        self.births.as_mut().map_or(Ok(None), |births| births.accept(key))
+    pub fn birth(&self, key: FlowKey) -> Result<Option<Birth>> {
+        self.births.as_ref().map_or(Ok(None), |births| births.accept(key))
     }
 
     /// Whether connections can begin here.
@@ -299,8 +299,8 @@ impl Node {
     ///
     /// # Errors
     /// What the kernel says.
-    pub fn set_given(&mut self, key: FlowKey, is_given: bool) -> Result<()> {
-        self.replies.as_mut().map_or(Ok(()), |replies| replies.set_given(key, is_given))
+    pub fn set_given(&self, key: FlowKey, is_given: bool) -> Result<()> {
+        self.replies.as_ref().map_or(Ok(()), |replies| replies.set_given(key, is_given))
     }
 
     /// Until when this server may speak for its VIPs, by [`boot_clock_ns`]. Past it the kernel lets nothing out. With [`NO_LEASE`] nobody else speaks for

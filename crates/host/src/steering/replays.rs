@@ -2,6 +2,7 @@
 //! packets are translated. Which of them have ended is found out here.
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 use std::time::Duration;
 
 use aya::maps::{HashMap, Map, MapData, MapError};
@@ -10,7 +11,7 @@ use leat_logic::time::Instant;
 use super::attach::Programs;
 use super::batch::{self, Place};
 use super::flows::FlowKey;
-use super::layout::{REPLAY_BOTH_END, REPLAY_SETTLED, RawKey, RawReplay};
+use super::layout::{REPLAY_BOTH_END, REPLAY_SETTLED, RawKey, RawReplay, VERSION};
 use super::{Doing, Error, Result};
 use crate::connections;
 
@@ -32,6 +33,14 @@ pub(super) struct Replays {
     descriptor: OwnedFd,
     /// So often all have been looked at.
     rounds: usize,
+}
+
+/// Whether an earlier process has left connections whose packets are translated, or what was known of them: other programs would cut them.
+#[must_use]
+pub fn has_replays_left(directory: &Path) -> bool {
+    let map = MapData::from_pin(directory.join(VERSION).join("replays"));
+    let entries = map.ok().and_then(|map| HashMap::<_, RawKey, RawReplay>::try_from(Map::HashMap(map)).ok());
+    entries.is_some_and(|entries| entries.keys().next().is_some())
 }
 
 impl Replays {

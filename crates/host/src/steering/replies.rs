@@ -4,8 +4,9 @@
 use aya::maps::{Array, HashMap, MapData, MapError};
 
 use super::attach::Programs;
+use super::change::Marks;
 use super::flows::FlowKey;
-use super::layout::{RawKey, RawReply};
+use super::layout::{MARK_GIVEN, MARK_KEPT, RawKey, RawReply};
 use super::{Doing, Result};
 
 /// The last reply of a connection, as far as it was seen.
@@ -37,6 +38,7 @@ pub struct Reply {
 pub(super) struct Replies {
     last: HashMap<MapData, RawKey, RawReply>,
     watching: Array<MapData, u32>,
+    marks: Marks,
 }
 
 impl Replies {
@@ -44,6 +46,7 @@ impl Replies {
         Ok(Replies {
             last: HashMap::try_from(programs.map("replies")?).doing(|| "map of replies".to_owned())?,
             watching: Array::try_from(programs.map("watching")?).doing(|| "map of what is watched".to_owned())?,
+            marks: Marks::new(programs)?,
         })
     }
 
@@ -66,10 +69,8 @@ impl Replies {
         }))
     }
 
-    pub(super) fn set_given(&mut self, key: FlowKey, is_given: bool) -> Result<()> {
-        let Some(raw) = self.look_up(key)? else { return Ok(()) };
-        let raw = RawReply { is_given: is_given.into(), ..raw };
-        self.last.insert(key.raw(), raw, 0).doing(|| "keeping a connection back".to_owned())
+    pub(super) fn set_given(&self, key: FlowKey, is_given: bool) -> Result<()> {
+        self.marks.set(key, if is_given { MARK_GIVEN } else { MARK_KEPT }, 0)
     }
 
     /// A connection whose client has said all up to `next`.

@@ -167,6 +167,14 @@ impl Spread {
         self.programs.attach(self.part.program(), interface, TcAttachType::Ingress)
     }
 
+    /// Undoes that, and leaves what the maps say to the next process.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn detach(&mut self, interface: &str) -> Result<()> {
+        self.programs.detach(self.part.program(), interface, TcAttachType::Ingress)
+    }
+
     /// Packets to these addresses, and to no others, are meant.
     ///
     /// # Errors

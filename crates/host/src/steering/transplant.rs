@@ -43,14 +43,16 @@ impl Next {
         segments.retain(|segment| !segment.payload.is_empty() || segment.has_fin);
         segments.sort_by_key(|segment| segment.sequence.wrapping_sub(flow.watch.looked_to).cast_signed());
         // What was made anew is sent again by its client from where it begins, which isn't known any more.
-        let begins = |segment: &&Segment<'_>| flow.is_planted() || segment.sequence == flow.watch.looked_to;
-        let first = segments.iter().position(|segment| begins(&segment) && !segment.payload.is_empty())?;
-        let arrival = Arrival::new(key, flow, &segments[first]);
+        let begins = |segment: &Segment<'_>| if flow.is_planted() { segment.sequence } else { flow.watch.looked_to };
+        let has_new = |segment: &Segment<'_>| segment.after(begins(segment)).is_some_and(|new| !new.payload.is_empty());
+        let place = segments.iter().position(has_new)?;
+        let first = segments[place].after(begins(&segments[place]))?;
+        let arrival = Arrival::new(key, flow, &first);
         let mut next = Next { arrival, ethernet: *frames.first()?.get(OFFLOADS..)?.first_chunk()? };
-        for segment in &segments[first + 1..] {
-            if segment.sequence == next.end() {
-                next.arrival.payload.extend_from_slice(segment.payload);
-                next.arrival.has_fin |= segment.has_fin;
+        for segment in &segments[place + 1..] {
+            if let Some(more) = segment.after(next.end()) {
+                next.arrival.payload.extend_from_slice(more.payload);
+                next.arrival.has_fin |= more.has_fin;
             }
         }
         Some(next)
@@ -120,9 +122,8 @@ pub(super) struct Planting {
 impl Planting {
     /// The client's packets, with what it says, for a node's server, or for the listener here. `now`: by the clock of cookies.
     pub(super) fn frames(&self, payload: &[u8], key: CookieKey, is_here: bool, now: Instant) -> Vec<Box<[u8]>> {
-        // Later than all cookies that were made until now: their lowest bits aren't of the time.
-        let made = (now.ns / 1_000_000) as u32;
-        let made = made.wrapping_add(OPTIONS_SPAN_MS);
+        // Not before any cookie that was made until now: their lowest bits aren't of the time.
+        let made = (now.ns / 1_000_000) as u32 | (OPTIONS_SPAN_MS - 1);
         let pieces = payload.chunks(PAYLOAD_BYTES_MAX).enumerate();
         pieces.map(|(place, piece)| self.frame(place * PAYLOAD_BYTES_MAX, piece, key, (is_here, made))).collect()
     }
@@ -157,19 +158,31 @@ impl Planting {
         options.extend(self.options.mss.to_be_bytes());
         options.extend([scales, terms]);
         options.extend(hasher.finish().to_le_bytes());
-        if self.stamps.is_some() {
-            options.extend([1, 1, 8, 10]);
-            options.extend([own, echo].map(u32::to_be_bytes).concat());
+        if let Some(stamps) = self.stamps {
+            options.extend(stamps_option(stamps));
         }
         debug_assert!(options.len() <= PLANTING_BYTES + STAMPS_BYTES);
-        self.segment((sequence, self.acknowledged), PUSH_AND_ACK, &options, payload)
+        self.way().segment((sequence, self.acknowledged), PUSH_AND_ACK, &options, payload)
     }
 
     /// What ends the connection at the server that has it: a reset of its client's, of which that server's kernel tells nobody.
     pub(super) fn reset(&self) -> Box<[u8]> {
-        self.segment((self.sequence, self.acknowledged), RESET_AND_ACK, &[], &[])
+        self.way().segment((self.sequence, self.acknowledged), RESET_AND_ACK, &[], &[])
     }
 
+    fn way(&self) -> Way {
+        Way { key: self.key, window: self.window, ethernet: self.ethernet }
+    }
+}
+
+/// How a client's packets come here, and the window that it tells.
+struct Way {
+    key: FlowKey,
+    window: u16,
+    ethernet: [u8; ETHERNET],
+}
+
+impl Way {
     /// A segment from a client to a VIP, as a tap has it.
     fn segment(&self, (sequence, acknowledged): (u32, u32), flags: u8, options: &[u8], payload: &[u8]) -> Box<[u8]> {
         let FlowKey { client, vip } = self.key;
@@ -210,6 +223,27 @@ impl Planting {
         frame.extend(tcp);
         frame.into()
     }
+}
+
+/// What a frame says before a sequence number that is in it, as packets of its client's own.
+pub(super) fn said_before(key: FlowKey, frame: &[u8], sequence: u32) -> Vec<Box<[u8]>> {
+    let Some(frame) = frame.get(OFFLOADS..) else { return Vec::new() };
+    let said = Segment::read(frame).filter(|segment| segment.acknowledges);
+    let said = said.and_then(|segment| segment.before(sequence));
+    let (Some(said), Some(&ethernet)) = (said, frame.first_chunk()) else { return Vec::new() };
+    let way = Way { key, window: said.window, ethernet };
+    let options = said.stamps.map_or(Vec::new(), stamps_option);
+    let pieces = said.payload.chunks(PAYLOAD_BYTES_MAX).enumerate();
+    let packet = |(place, piece)| {
+        let at = said.sequence.wrapping_add((place * PAYLOAD_BYTES_MAX) as u32);
+        way.segment((at, said.acknowledged), PUSH_AND_ACK, &options, piece)
+    };
+    pieces.map(packet).collect()
+}
+
+/// A timestamp option, on a whole word.
+fn stamps_option((own, echo): (u32, u32)) -> Vec<u8> {
+    [&[1, 1, 8, 10][..], &own.to_be_bytes(), &echo.to_be_bytes()].concat()
 }
 
 /// The Internet checksum of two pieces (RFC 1071); the first has whole words.

@@ -321,8 +321,13 @@ impl Dispatcher {
     /// # Errors
     /// There is no node.
     pub fn choose_any(&mut self, now: Instant) -> Result<NodeId, Refusal> {
+        let anything = Facts { path: b"/", ..Facts::default() };
+        self.choose_of(self.serving(&anything), now)
+    }
+
+    fn choose_of(&mut self, nodes: NodeSet, now: Instant) -> Result<NodeId, Refusal> {
         let mut candidates = std::mem::take(&mut self.candidates);
-        let chosen = self.candidates(&Facts { path: b"/", ..Facts::default() }, now, &mut candidates);
+        let chosen = self.fit_of(nodes, &Facts::default(), now, &mut candidates);
         self.random = next_random(self.random);
         // As if each were content of its own, nowhere yet: by load, and evenly where that's equal.
         let (key, class, random) = (ContentKey(self.random), Class::Dynamic(Rule::Method), self.random);
@@ -337,13 +342,21 @@ impl Dispatcher {
     }
 
     /// The same where a node has it, has been asked for it and has nothing to do for it: it stays there if that node may be chosen. Moved for nothing it could
-    /// come to one that is about to stop.
+    /// come to one that is about to stop. Where each node serves some hosts or paths only, any may have it until it's asked for something.
     ///
     /// # Errors
     /// There is no node.
     pub fn choose_for_idle(&mut self, holder: Option<NodeId>, now: Instant) -> Result<NodeId, Refusal> {
         let anything = Facts { path: b"/", ..Facts::default() };
-        holder.filter(|holder| self.may_choose(*holder, &anything, now)).map_or_else(|| self.choose_any(now), Ok)
+        if let Some(holder) = holder.filter(|holder| self.may_choose(*holder, &anything, now)) {
+            return Ok(holder);
+        }
+        let chosen = self.choose_any(now);
+        if chosen != Err(Refusal::NobodyServes) {
+            return chosen;
+        }
+        let all = self.groups.iter().fold(NodeSet::EMPTY, |all, (_, nodes)| all.or(*nodes));
+        self.choose_of(all, now)
     }
 
     /// What those that may be chosen for a request can take; nothing if there is none.
@@ -375,13 +388,23 @@ impl Dispatcher {
 
     /// Fills in who may be chosen.
     fn candidates(&self, facts: &Facts<'_>, now: Instant, candidates: &mut Vec<Candidate>) -> Result<(), Refusal> {
+        self.fit_of(self.serving(facts), facts, now, candidates)
+    }
+
+    /// Fills in who of some nodes may be chosen.
+    fn fit_of(
+        &self,
+        nodes: NodeSet,
+        facts: &Facts<'_>,
+        now: Instant,
+        candidates: &mut Vec<Candidate>,
+    ) -> Result<(), Refusal> {
         candidates.clear();
-        let serving = self.serving(facts);
-        if serving.is_empty() {
+        if nodes.is_empty() {
             return Err(Refusal::NobodyServes);
         }
         let fit = |wanted: fn(State) -> bool| {
-            let nodes = serving.iter().filter_map(|id| Some((id, self.node(id)?)));
+            let nodes = nodes.iter().filter_map(|id| Some((id, self.node(id)?)));
             nodes.filter(move |(_, node)| !node.is_draining && wanted(node.health.state(now)))
         };
         candidates.extend(fit(|state| state == State::Up).map(|(id, node)| self.candidate(id, node, now)));

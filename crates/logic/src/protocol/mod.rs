@@ -5,11 +5,13 @@
 //! | file | decides |
 //! |---|---|
 //! | `session` | which bytes of a client go to which of its nodes, and whose answer comes next |
+//! | `prologue` | what a node is told that comes later, of what was said to all |
 //! | `proxy_header` | what the PROXY protocol says before all else |
 //! | the others | see the list |
 
 mod giop;
 mod http;
+mod prologue;
 pub mod proxy_header;
 mod redis;
 mod session;
@@ -65,10 +67,7 @@ pub enum Scope<'i> {
     /// Any.
     Any,
     /// Every node that the client has or will have to do with, as it changes how they take what follows; the first one's answer counts.
-    Every {
-        /// The same said again makes up for it: nothing that was said in between depends on it.
-        is_replaced: bool,
-    },
+    Every(Replaces),
     /// Whoever has the request of this number.
     Follows(u32),
     /// The same, and nobody waits for its answer any more. It may come all the same.
@@ -77,6 +76,30 @@ pub enum Scope<'i> {
     Nobody(Vec<u8>),
     /// Nobody, and the client wants to end.
     Ends(Vec<u8>),
+}
+
+/// What of that which was said to all nodes before a request makes up for, so that nodes that come later needn't be told both.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Replaces {
+    /// Nothing.
+    Nothing,
+    /// The same said before: nothing that was said in between depends on it.
+    Same,
+    /// It says who the client is: the last such, once it has been taken.
+    Login,
+    /// The same, and how it wants to be spoken to.
+    Greeting,
+}
+
+impl Replaces {
+    fn says_who(self) -> bool {
+        matches!(self, Replaces::Login | Replaces::Greeting)
+    }
+
+    /// Whether one of the other kind said before needn't be told any more.
+    fn covers(self, before: Replaces) -> bool {
+        before == Replaces::Login && self.says_who() || before == Replaces::Greeting && self == Replaces::Greeting
+    }
 }
 
 /// What says where a request goes, put together from the pieces in which it came.
@@ -186,6 +209,11 @@ pub trait Answers: Send + fmt::Debug {
     /// # Errors
     /// It isn't the protocol.
     fn go_on(&mut self, input: &[u8]) -> Result<Answer, Mistake>;
+
+    /// Whether the answer that has ended last says that what was asked for isn't done.
+    fn has_refused(&self) -> bool {
+        false
+    }
 }
 
 /// In which order answers go to the client.

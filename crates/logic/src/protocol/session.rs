@@ -3,9 +3,10 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use super::prologue::Prologue;
 use super::{
-    Answers, Begin, Gathered, LEGS_MAX, Limits, Mistake, Order, PROLOGUE_BYTES_MAX, Parser, Protocol, REQUESTS_MAX,
-    Request, Scope, Separable,
+    Answers, Begin, Gathered, LEGS_MAX, Limits, Mistake, Order, Parser, Protocol, REQUESTS_MAX, Replaces, Request,
+    Scope, Separable,
 };
 use crate::dispatch::Facts;
 
@@ -99,8 +100,8 @@ enum Expected {
     Answer,
     /// The same, and it may wait for what other clients do.
     Awaited,
-    /// It's the client's, for what all nodes were told.
-    ForAll,
+    /// It's the client's, for what all nodes were told: that of this number in the prologue.
+    ForAll(u32),
     /// It's for nobody: another node's is the client's.
     Nobody,
 }
@@ -150,8 +151,8 @@ pub struct Session {
     beginning: Beginning,
     /// Nobody has had a byte of the request in hand.
     is_untold: bool,
-    /// The request for all nodes that begins makes up for the same said before.
-    is_replaced: bool,
+    /// What the request for all nodes that begins makes up for.
+    replaces: Replaces,
     left: Left,
     nodes: Vec<Node>,
     turns: VecDeque<Turn>,
@@ -163,9 +164,8 @@ pub struct Session {
     mistake: Option<Mistake>,
     /// The client hears that what it waits for won't be answered.
     has_closed: bool,
-    /// What every node is told before all else, and the bytes of each request in it.
-    prologue: Vec<u8>,
-    prologue_requests: Vec<usize>,
+    /// What every node is told before all else.
+    prologue: Prologue,
     requests: u64,
 }
 
@@ -182,7 +182,7 @@ impl Session {
             state: State::Between,
             beginning: Beginning::default(),
             is_untold: false,
-            is_replaced: false,
+            replaces: Replaces::Nothing,
             left: Left::default(),
             nodes: Vec::new(),
             turns: VecDeque::new(),
@@ -191,8 +191,7 @@ impl Session {
             given_up: None,
             mistake: None,
             has_closed: false,
-            prologue: Vec::new(),
-            prologue_requests: Vec::new(),
+            prologue: Prologue::default(),
             requests: 0,
         }
     }
@@ -355,6 +354,11 @@ impl Session {
         if self.turns.len() >= REQUESTS_MAX || self.sent.len() >= REQUESTS_MAX {
             return Ok(ClientStep::Wait);
         }
+        // Whether a head is too long must not depend on how much has come at once.
+        let (input, is_all) = match input.get(..self.limits.head_bytes_max) {
+            Some(head) => (head, is_all && head.len() == input.len()),
+            None => (input, is_all),
+        };
         let request = match self.parser.begin(input, is_all)? {
             Begin::Request(request) => request,
             Begin::Nothing(bytes) => return Ok(ClientStep::Drop(bytes)),
@@ -366,11 +370,11 @@ impl Session {
         match scope {
             Scope::Content(facts) => Ok(ClientStep::Choose(Some(facts))),
             Scope::Gathered(gathered) => Ok(ClientStep::ChooseGathered(gathered)),
-            Scope::Every { is_replaced } if self.order.is_some() => {
-                self.is_replaced = is_replaced;
+            Scope::Every(replaces) if self.order.is_some() => {
+                self.replaces = replaces;
                 self.begin_everywhere(input)
             }
-            Scope::Any | Scope::Every { .. } => Ok(ClientStep::Choose(None)),
+            Scope::Any | Scope::Every(_) => Ok(ClientStep::Choose(None)),
             // What can't be done with several nodes can with the one that gets all of the connection.
             Scope::Nobody(_) if self.order.is_none() => Ok(ClientStep::Choose(None)),
             Scope::Follows(id) => {
@@ -421,8 +425,7 @@ impl Session {
                 Err(Mistake::TooLong)
             };
         }
-        let said = self.said_before(&input[..piece.bytes]).map_or(0, |(place, _)| self.prologue_requests[place]);
-        if self.prologue.len() - said + piece.bytes > PROLOGUE_BYTES_MAX {
+        if !self.prologue.has_room_for(&input[..piece.bytes], self.replaces) {
             return Err(Mistake::TooLong);
         }
         Ok(ClientStep::Everywhere(piece.bytes))
@@ -431,32 +434,13 @@ impl Session {
     /// The bytes of a request for all nodes are with all of them.
     pub fn took_everywhere(&mut self, bytes: &[u8]) {
         self.requests += 1;
-        if let Some((place, at)) = self.said_before(bytes) {
-            self.prologue.drain(at..at + self.prologue_requests.remove(place));
-        }
-        self.prologue.extend_from_slice(bytes);
-        self.prologue_requests.push(bytes.len());
-        let mut expected = Expected::ForAll;
+        let mut expected = Expected::ForAll(self.prologue.add(bytes, self.replaces));
         for (leg, node) in self.nodes.iter_mut().enumerate().filter(|(_, node)| node.is_open) {
             node.expected.push_back(expected);
-            if std::mem::replace(&mut expected, Expected::Nobody) == Expected::ForAll {
+            if std::mem::replace(&mut expected, Expected::Nobody) != Expected::Nobody {
                 self.turns.push_back(Turn::Leg(leg));
             }
         }
-    }
-
-    /// The place among what all nodes are told of these bytes, if they needn't be told both, and where it begins. What was said last may be said
-    /// again; what nothing depends on that came after it, too.
-    fn said_before(&self, bytes: &[u8]) -> Option<(usize, usize)> {
-        let mut at = 0;
-        for (place, &size) in self.prologue_requests.iter().enumerate() {
-            let is_last = place + 1 == self.prologue_requests.len();
-            if &self.prologue[at..at + size] == bytes && (self.is_replaced || is_last) {
-                return Some((place, at));
-            }
-            at += size;
-        }
-        None
     }
 
     /// A leg for one more node, and what that is to be told before all else; `None` when there are too many.
@@ -469,9 +453,9 @@ impl Session {
             }
             None => return None,
         };
-        let expected = std::iter::repeat_n(Expected::Nobody, self.prologue_requests.len()).collect();
+        let expected = std::iter::repeat_n(Expected::Nobody, self.prologue.requests()).collect();
         self.nodes[leg] = Node { is_open: true, answers: self.answers.map(|make| make()), expected, ..Node::default() };
-        Some((leg, &self.prologue))
+        Some((leg, self.prologue.text()))
     }
 
     /// A leg's node has gone. It must not be needed any more.
@@ -522,7 +506,8 @@ impl Session {
     /// Whether the client is to hear from this leg how what was said to all nodes was taken.
     #[must_use]
     pub fn speaks_for_all(&self, leg: Leg) -> bool {
-        self.nodes.get(leg).is_some_and(|node| node.expected.contains(&Expected::ForAll))
+        let is_for_all = |expected: &Expected| matches!(expected, Expected::ForAll(_));
+        self.nodes.get(leg).is_some_and(|node| node.expected.iter().any(is_for_all))
     }
 
     /// No node can be found for what this leg was given, of which its node has heard nothing: each of it is answered so, and the leg is closed. False
@@ -540,7 +525,6 @@ impl Session {
                 return false;
             }
             self.prologue.clear();
-            self.prologue_requests.clear();
         }
         for turn in self.turns.iter_mut().filter(|turn| matches!(turn, Turn::Leg(of) if *of == leg)) {
             *turn = Turn::Own(words.to_vec());
@@ -647,8 +631,12 @@ impl Session {
         match order {
             Order::Requests => {
                 let expected = node.expected.pop_front();
+                let refuses = node.answers.as_ref().is_some_and(|answers| answers.has_refused());
                 if expected != Some(Expected::Nobody) {
                     self.turns.pop_front();
+                }
+                if let Some(Expected::ForAll(number)) = expected {
+                    self.prologue.heard(number, refuses);
                 }
                 expected.is_some_and(Expected::is_work)
             }

@@ -51,7 +51,7 @@ pub(super) fn dispatcher(config: &Config, pins: &Path) -> Result<steering::Dispa
         let nodes = &config.cluster.nodes;
         // Connections whose handshakes are replayed can't be moved, and to nodes of leat's they may have to be.
         let may_replay = config.role == Role::Dispatcher && nodes.iter().all(|node| !node.server.is_empty());
-        let replay = Replay::of(may_replay, nodes.iter().all(|node| node.replay));
+        let replay = Replay::of(may_replay, nodes.iter().all(|node| node.replay), pins);
         let born = || steering::Dispatcher::load_for_births(pins, shared::FLOWS_MAX, key);
         let replays = || steering::Dispatcher::load_for_replays(pins, shared::FLOWS_MAX, key);
         or_replayed(replay, born, replays)
@@ -62,7 +62,7 @@ pub(super) fn dispatcher(config: &Config, pins: &Path) -> Result<steering::Dispa
 pub(super) fn node(config: &Config, pins: &Path, node: &ClusterNode) -> Result<steering::Node, String> {
     or_moved(config, |key| {
         let Some(key) = key else { return steering::Node::load(pins) };
-        let replay = Replay::of(!node.server.is_empty(), node.replay);
+        let replay = Replay::of(!node.server.is_empty(), node.replay, pins);
         let born = || steering::Node::load_for_births(pins, key);
         or_replayed(replay, born, || steering::Node::load_for_replays(pins, key))
     })
@@ -73,15 +73,18 @@ pub(super) fn node(config: &Config, pins: &Path, node: &ClusterNode) -> Result<s
 enum Replay {
     Never,
     WhereNeeded,
+    /// Connections are left that an earlier process has begun so.
+    Still,
     Always,
 }
 
 impl Replay {
-    fn of(is_possible: bool, is_wanted: bool) -> Replay {
+    fn of(is_possible: bool, is_wanted: bool, pins: &Path) -> Replay {
         match (is_possible, is_wanted) {
             (false, _) => Replay::Never,
-            (true, false) => Replay::WhereNeeded,
             (true, true) => Replay::Always,
+            (true, false) if steering::has_replays_left(pins) => Replay::Still,
+            (true, false) => Replay::WhereNeeded,
         }
     }
 }
@@ -95,6 +98,9 @@ fn or_replayed<T>(
     let why = match replay {
         Replay::Never => return born(),
         Replay::Always => "`replay` says so".to_owned(),
+        Replay::Still => "there are some from before this start, which would be cut otherwise; who wants none lets them end before the next start \
+                          (at a node: `leat drain`)"
+            .to_owned(),
         Replay::WhereNeeded => match born() {
             Err(cannot @ steering::Error::Kernel { .. }) => {
                 format!("the kernel can't be handed them (Linux 6.9 can): {cannot}")

@@ -37,6 +37,24 @@ struct Seen {
     is_known: AtomicBool,
 }
 
+/// What can be said of a server in the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Finding {
+    Well,
+    Failing,
+}
+
+/// What was said of it last; nothing at first, as nobody knows what it was started with.
+#[derive(Default)]
+struct Told(Option<Finding>);
+
+impl Told {
+    /// Whether that wasn't said last. It is now.
+    fn is_new(&mut self, finding: Finding) -> bool {
+        self.0.replace(finding) != Some(finding)
+    }
+}
+
 /// What the thread goes by.
 struct Watch {
     vips: Vec<SocketAddr>,
@@ -100,7 +118,7 @@ impl Watch {
         let mut health = Health::new(clock::now());
         // Until it has answered once.
         health.set_failing(true, clock::now());
-        let mut is_new = true;
+        let (mut is_new, mut told) = (true, Told::default());
         while ended.recv_timeout(if is_new { FIRST_PAUSE } else { self.pause }) == Err(RecvTimeoutError::Timeout) {
             if let Err(error) = self.count() {
                 crate::log::warning(format_args!("connections can't be counted: {error}"));
@@ -108,16 +126,17 @@ impl Watch {
             if let Some(guard) = self.guard.as_ref().filter(|guard| guard.has_replays()) {
                 guard.sweep(clock::now());
             }
-            let was_failing = health.state(clock::now()) == State::Failing;
             let found = self.look(&mut health, &mut is_new);
             let is_failing = health.state(clock::now()) == State::Failing;
             self.seen.is_failing.store(is_failing, Ordering::Relaxed);
             self.seen.is_known.store(true, Ordering::Release);
             match found {
-                Err(why) if is_failing && !was_failing => {
+                Err(why) if is_failing && told.is_new(Finding::Failing) => {
                     crate::log::warning(format_args!("{why}: this node is given nothing new"));
                 }
-                _ if was_failing && !is_failing => crate::log::info(format_args!("the server of this node answers")),
+                _ if !is_failing && told.is_new(Finding::Well) => {
+                    crate::log::info(format_args!("the server of this node answers"));
+                }
                 _ => {}
             }
         }
@@ -170,5 +189,20 @@ impl Watch {
         self.seen.connections.store(connections, Ordering::Relaxed);
         self.seen.busy.store(busy, Ordering::Relaxed);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_finding_is_told_once_and_the_first_one_whatever_it_is() {
+        for first in [Finding::Failing, Finding::Well] {
+            let mut told = Told::default();
+            assert!(told.is_new(first) && !told.is_new(first), "{first:?}");
+            let other = if first == Finding::Well { Finding::Failing } else { Finding::Well };
+            assert!(told.is_new(other) && !told.is_new(other) && told.is_new(first), "{first:?}");
+        }
     }
 }

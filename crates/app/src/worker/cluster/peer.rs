@@ -253,7 +253,7 @@ impl Peer {
         self.give_at = now.after(GIVEN_PAUSE);
         let live: Vec<FlowId> = self.flows.live().take(GIVEN_COUNT).collect();
         for flow in live {
-            let node = self.dispatcher.choose_any(now).ok().filter(|node| *node != self.own);
+            let node = self.dispatcher.choose_for_idle(None, now).ok().filter(|node| *node != self.own);
             let worker = node.and_then(|node| self.worker(node, flow));
             if !worker.is_some_and(|worker| self.flows.give(flow, worker)) {
                 // There is nobody, for now.

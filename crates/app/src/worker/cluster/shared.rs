@@ -344,7 +344,7 @@ impl NodeGuard {
 
     /// Which flow a connection is that was accepted here, if it began by a cookie.
     pub(super) fn birth(&self, key: FlowKey) -> Result<Option<Birth>, steering::Error> {
-        let mut steering = lock(&self.steering);
+        let steering = lock(&self.steering);
         if steering.has_births() { steering.birth(key) } else { Ok(None) }
     }
 

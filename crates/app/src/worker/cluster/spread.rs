@@ -32,10 +32,15 @@ const COUNT_PAUSE: Duration = Duration::from_millis(250);
 /// How long nodes have to say what they have, when a front starts anew.
 const LEFT_KEEP: Duration = Duration::from_secs(10);
 
+/// A front that is stopped spreads packets for so long yet: who routes them to it sees by its admin address that it ends.
+const ROUTED_FOR: Duration = Duration::from_secs(3);
+
 /// See the module.
 pub(in crate::worker) struct Spread {
     /// What the kernel is told; the first worker's, for all.
     steering: Option<steering::Spread>,
+    /// The interfaces whose packets it looks at.
+    interfaces: Vec<String>,
     /// At a front.
     front: Option<Front>,
     /// At a node in the place of a server that isn't leat, and where that listened at the start.
@@ -56,7 +61,8 @@ impl Spread {
     fn new(config: &Config, is_first: bool, now: Instant, seed: u64) -> Result<Spread, String> {
         let cluster = &config.cluster;
         let key = cluster.key_file.as_ref().ok_or("`key_file` is missing in [cluster]")?;
-        let steering = is_first.then(|| load(config, bucket_key(key.bytes()))).transpose()?;
+        let loaded = is_first.then(|| load(config, bucket_key(key.bytes()))).transpose()?;
+        let (steering, interfaces) = loaded.map_or((None, Vec::new()), |(steering, names)| (Some(steering), names));
         let left = steering.as_ref().map(steering::Spread::buckets).transpose().map_err(|error| error.to_string())?;
         let table = left.map(Table::left).unwrap_or_default();
         let is_front = config.role == Role::Dispatcher;
@@ -70,7 +76,19 @@ impl Spread {
         let served = (!server.is_empty()).then(|| Served::new(foreign));
         let (draining, drained) = (BTreeMap::new(), BTreeSet::new());
         let lost = BTreeSet::new();
-        Ok(Spread { steering, front, served, server, count_at: now, left, forget_at, draining, drained, lost })
+        Ok(Spread {
+            steering,
+            interfaces,
+            front,
+            served,
+            server,
+            count_at: now,
+            left,
+            forget_at,
+            draining,
+            drained,
+            lost,
+        })
     }
 
     /// Takes over what a configuration says of the nodes.
@@ -235,7 +253,8 @@ fn services(cluster: &config::Cluster, server: &[SocketAddr]) -> Vec<SpreadServi
     services
 }
 
-fn load(config: &Config, key: [u8; 16]) -> Result<steering::Spread, String> {
+/// The programs, and the interfaces at which they are.
+fn load(config: &Config, key: [u8; 16]) -> Result<(steering::Spread, Vec<String>), String> {
     let text = |error: steering::Error| error.to_string();
     let part = match (config.role, server_of(config)) {
         (Role::Dispatcher, _) => SpreadPart::Front,
@@ -244,10 +263,9 @@ fn load(config: &Config, key: [u8; 16]) -> Result<steering::Spread, String> {
     };
     let name = format!("spread-{}-{}", config.cluster.name, shared::vip_name(&config.cluster));
     let mut steering = steering::Spread::load(&pins::directory(&name)?, part, key).map_err(text)?;
-    for interface in interfaces::outward().map_err(|error| format!("interfaces: {error}"))? {
-        steering.attach(&interface).map_err(text)?;
-    }
-    Ok(steering)
+    let interfaces = interfaces::outward().map_err(|error| format!("interfaces: {error}"))?;
+    interfaces.iter().try_for_each(|interface| steering.attach(interface).map_err(text))?;
+    Ok((steering, interfaces))
 }
 
 impl<H: Host> Worker<H> {
@@ -275,6 +293,31 @@ impl<H: Host> Worker<H> {
     /// Whether this is a front of whose table the kernel has nothing from this process: a connection that comes to it may get nowhere.
     pub(in crate::worker) fn spreads_nothing(&self) -> bool {
         self.config.role == Role::Dispatcher && self.config.cluster.is_spread() && self.spread.is_none()
+    }
+
+    /// Whether this worker tells a front's kernel whose packets are, and the process is being stopped, with none to follow at once.
+    fn is_ending_front(&self) -> bool {
+        let is_stopped = self.retiring.is_none() && self.drain.is_some_and(|drain| !drain.keep_idle);
+        is_stopped && self.spread.as_ref().is_some_and(|spread| spread.front.is_some() && spread.steering.is_some())
+    }
+
+    /// Whether this is no front that is being stopped, or who routes packets to it has had the time to see that.
+    pub(in crate::worker) fn has_left_routers(&self) -> bool {
+        let drain = self.drain.filter(|_| self.is_ending_front());
+        drain.is_none_or(|drain| self.now >= drain.since.after(ROUTED_FOR).min(drain.deadline))
+    }
+
+    /// Nobody will watch over a stopped front's table any more: packets go by it no longer. A process that dies leaves them to it, until it's started again.
+    pub(in crate::worker) fn end_spread(&mut self) {
+        if !self.is_ending_front() {
+            return;
+        }
+        let Some(Spread { steering: Some(steering), interfaces, .. }) = self.spread.as_deref_mut() else { return };
+        for interface in interfaces {
+            if let Err(error) = steering.detach(interface) {
+                crate::log::warning(format_args!("packets go on being spread by a table that stays as it is: {error}"));
+            }
+        }
     }
 
     pub(super) fn spread_timeout(&self) -> Instant {
@@ -392,6 +435,7 @@ mod tests {
     fn front(cluster: &Cluster, now: Instant) -> Spread {
         let mut spread = Spread {
             steering: None,
+            interfaces: Vec::new(),
             front: Some(Front::new(cluster, &[0; 32], 1, Table::default())),
             served: None,
             server: Vec::new(),

@@ -473,7 +473,7 @@ impl NodeGuard {
     /// Has the server's kernel say nothing any more on a connection whose client has said all up to `next`, and has all up to `acknowledged`, if the server has
     /// answered all of it. Returns with it what the kernel has told last of its clock.
     fn give(&self, key: FlowKey, next: u32, acknowledged: u32) -> Result<(Yielding, u32), String> {
-        let mut steering = self.steering();
+        let steering = self.steering();
         let look = |steering: &steering::Node| steering.last_reply(key).map_err(|error| error.to_string());
         let Some(reply) = look(&steering)? else { return Ok((Yielding::Never, 0)) };
         if reply.is_given {

@@ -185,7 +185,23 @@ struct birth {
 	__u16 names;       /* of workers: its home's in front of its own */
 	__u16 is_accepted; /* or, at a foreign server, over */
 	__u32 client_next; /* at a foreign server: what follows on its client's FIN */
-	__u32 unused;
+	__u32 sequence;    /* of what its client had said when it was made here */
+};
+
+/* What leat says of a connection at a node: the packet that `mark` is run with. What packets say of it meanwhile stays. */
+struct mark {
+	__u8 ethernet[14]; /* every packet has so much in front */
+	__u8 what;         /* mark_kind */
+	__u8 unused[1];
+	struct flow_key key;
+	__u32 unused2;
+	__u64 serial;      /* of the birth that is meant */
+};
+
+enum mark_kind {
+	MARK_GIVEN,    /* another server has it */
+	MARK_KEPT,     /* none has */
+	MARK_ACCEPTED, /* it has a process */
 };
 
 /* So many connections at most have had their handshakes replayed at a node. */

@@ -34,13 +34,8 @@ static __noinline int goes_on_unasked(struct __sk_buff *skb, const struct packet
 		return 1;
 	if (flow->turn == TURN_LEAT)
 		return 0;
-	__s32 ahead = sequence - flow->looked_to;
-	if (ahead < 0) {
-		/* Where a request begins in it isn't known. */
-		flow->turn = TURN_NOBODY;
-		return 1;
-	}
-	if (ahead == 0 && belongs_to(skb, packet, flow->holder)) {
+	/* What begins before that has been sent again with more: leat sends on what its holder may lack of it. */
+	if (sequence == flow->looked_to && belongs_to(skb, packet, flow->holder)) {
 		flow->looked_to = end;
 		return 1;
 	}

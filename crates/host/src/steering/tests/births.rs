@@ -1,6 +1,8 @@
 //! Connections that begin by a cookie, with no socket until their request comes.
 
+use super::transplant::{Next, said_before};
 use super::*;
+use crate::tap;
 
 /// The answer to a SYN, as far as it matters: sequence number and timestamp.
 fn answer(dispatcher: &Dispatcher, syn: &Segment) -> Option<(u32, u32)> {
@@ -143,7 +145,7 @@ fn a_node_believes_nobody_who_has_no_cookie() {
 }
 
 /// A client that has been answered, and its first packet.
-fn first_packet(dispatcher: &Dispatcher, syn: &Segment, payload: &[u8]) -> (Segment, Vec<u8>) {
+pub(super) fn first_packet(dispatcher: &Dispatcher, syn: &Segment, payload: &[u8]) -> (Segment, Vec<u8>) {
     let (number, clock) = answer(dispatcher, syn).expect("an answer");
     let ack = Segment { flags: ACK, sequence: syn.sequence + 1, acknowledged: number + 1, ..syn.clone() };
     assert_eq!(run(dispatcher, "dispatcher_ingress", &echoing(&ack, clock)).0, DROP, "it has said what it's for");
@@ -332,5 +334,47 @@ fn what_a_client_says_next_at_another_server_waits_though_something_before_it_is
         assert_eq!(arrive(2 * bytes), waits, "the third, as the second is missing");
         assert_eq!(arrive(0), sent_on, "the first once more: its holder may not have got it");
         assert_eq!(arrive(bytes), waits, "the second");
+    });
+}
+
+/// What is sent again with more is taken as TCP takes it: its holder gets what it may lack, and what is new waits.
+#[test]
+fn of_what_a_client_sends_again_with_more_only_the_new_is_looked_at() {
+    where_connections_begin("overlap", |path| {
+        let dispatcher = &load_for_births(path);
+        assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success());
+        for (client, vip) in [(CLIENT4, VIP4), (CLIENT6, VIP6)] {
+            let syn = Segment { timestamp: Some(99), ..Segment::new(client, vip, SYN, 7000) };
+            dispatcher.answer(syn.to).unwrap();
+            let wide = if syn.to.is_ipv4() { "0.0.0.0:80" } else { "[::]:80" };
+            let _listener = crate::socket::listen(wide.parse().unwrap()).unwrap();
+            let payload = b"GET / HTTP/1.1\r\nHost: c\r\n\r\n";
+            let (request, _) = first_packet(dispatcher, &syn, payload);
+            let (key, bytes) = (request.key(), payload.len() as u32);
+            let flow = || dispatcher.flows().get(key).unwrap().expect("an entry");
+            let to = (ServerId::new(0, 0), ServerId::new(1, 0));
+            dispatcher.flows().entrust(key, &flow(), to, payload.len(), true).unwrap();
+            let next = b"GET /2 HTTP/1.1\r\n\r\n";
+            let again =
+                Segment { sequence: request.sequence + 5, payload: [&payload[5..], next].concat(), ..request.clone() };
+            assert_eq!(run(dispatcher, "dispatcher_ingress", &again.frame()).0, DROP, "it waits");
+            assert!(flow().is_looked_at());
+            let in_tap =
+                |segment: &Segment| -> Box<[u8]> { [&[0; tap::OFFLOADS], &segment.frame()[..]].concat().into() };
+            let lacking = said_before(key, &in_tap(&again), flow().watch.looked_to);
+            let frames: Vec<_> = lacking.iter().map(|frame| &frame[tap::OFFLOADS..]).collect();
+            let known = Segment { payload: payload[5..].to_vec(), flags: ACK | 8, ..again.clone() };
+            assert_eq!(frames, [&known.frame()[..]]);
+            assert_eq!(run(dispatcher, "dispatcher_ingress", frames[0]).0, REDIRECT, "its holder gets it");
+            // The same once more, longer: each byte counts once.
+            let longer = Segment { payload: [&again.payload[..], b"GET"].concat(), ..again.clone() };
+            let waiting = [&longer, &again, &request].map(in_tap);
+            let next_of = |frames: &[Box<[u8]>]| Next::read(key, flow(), frames).expect("it's there");
+            for (frames, said) in [(&waiting[1..], &next[..]), (&waiting[..], &[&next[..], b"GET"].concat())] {
+                let next = next_of(frames);
+                assert_eq!((next.sequence(), &next.arrival.payload[..]), (request.sequence + bytes, said));
+            }
+            assert!(said_before(key, &waiting[0], longer.sequence).is_empty(), "nothing of it is known");
+        }
     });
 }

@@ -2,6 +2,7 @@
 
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::born::Options;
 use super::transplant::Planting;
@@ -118,6 +119,48 @@ fn only_what_the_dispatcher_has_made_makes_a_connection_once_more() {
     });
 }
 
+/// A client's port may be used again as soon as its connection is over, also where that has come from another server just now; what is late of one before it begins
+/// nothing.
+#[test]
+fn a_port_that_is_used_again_at_once_begins_a_connection_and_what_is_late_begins_none() {
+    where_connections_begin("again", |path| {
+        assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success());
+        let key = CookieKey::new([7; 16]);
+        let dispatcher = Dispatcher::load_for_births(&path.join("dispatcher"), 16, key).unwrap();
+        let mut node = Node::load_for_births(path, key).unwrap();
+        // Nobody listens: the kernel refuses whatever begins.
+        let foreign = Some("127.0.0.1:8080".parse().unwrap());
+        node.add_service(&Service { vip: VIP4.parse().unwrap(), own: None, marked: false, foreign }).unwrap();
+        dispatcher.answer(VIP4.parse().unwrap()).unwrap();
+        let _listener = crate::socket::listen("0.0.0.0:80".parse().unwrap()).unwrap();
+        let first_packet = |sequence: u32| {
+            let syn = Segment { timestamp: Some(99), ..Segment::new(CLIENT4, VIP4, SYN, sequence) };
+            births::first_packet(&dispatcher, &syn, b"GET / HTTP/1.1\r\n\r\n").1
+        };
+        let planted = |sequence: u32| {
+            let options = Options { mss: 1440, window_scale: None, sack: true };
+            let of = Segment::new(CLIENT4, VIP4, ACK, sequence);
+            let (stamps, ethernet) = (Some((1, 2)), *of.frame().first_chunk().unwrap());
+            let planting =
+                Planting { key: of.key(), sequence, acknowledged: 9000, window: 100, stamps, options, ethernet };
+            planting.frames(b"GET", key, false, crate::clock::now()).remove(0)[tap::OFFLOADS..].to_vec()
+        };
+        let mut arrive = |frame: &[u8]| run_program(&mut node.programs, "node_ingress", frame).0;
+        for turn in 0..50 {
+            // Some clients' numbers rise from connection to connection, those of others are anywhere.
+            let begin = 7000 + turn * 10_000_000;
+            let (one, moved) = (first_packet(begin), planted(begin + 40));
+            assert_eq!((arrive(&one), arrive(&one)), (PASS, DROP), "turn {turn}");
+            assert_eq!((arrive(&moved), arrive(&one), arrive(&moved)), (PASS, DROP, DROP), "turn {turn}");
+            let next = first_packet(begin + if turn % 2 == 0 { 2_000_000 } else { 3_000_000_000 });
+            assert_eq!((arrive(&next), arrive(&next)), (PASS, DROP), "turn {turn}: its port is used again");
+            if turn % 2 == 0 {
+                assert_eq!((arrive(&moved), arrive(&next)), (DROP, DROP), "turn {turn}");
+            }
+        }
+    });
+}
+
 /// What another server says on a connection that has been given away is kept back, until the dispatcher sends its client's next packet there after all.
 #[test]
 fn a_connection_that_was_given_away_is_its_servers_again_with_its_clients_next_packet() {
@@ -147,6 +190,39 @@ fn a_connection_that_was_given_away_is_its_servers_again_with_its_clients_next_p
             let (left, _) = run_program(&mut node.programs, "node_egress", &says.frame());
             assert_eq!(left, verdict, "{asked:?}");
         }
+    });
+}
+
+/// What leat says of a connection undoes nothing that is noted of it at the same time.
+#[test]
+fn what_a_server_says_is_noted_while_its_connection_is_marked() {
+    where_connections_begin("marked", |path| {
+        let mut node = Node::load_for_births(path, CookieKey::new([7; 16])).unwrap();
+        node.watch(true).unwrap();
+        let key = FlowKey { client: CLIENT4.parse().unwrap(), vip: VIP4.parse().unwrap() };
+        let begin = 9000;
+        node.replies.as_mut().unwrap().await_reply(key, begin, b"").unwrap();
+        let Node { programs, replies, .. } = &mut node;
+        let (program, replies) = (&*programs.classifier("node_egress").unwrap(), replies.as_ref().unwrap());
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    replies.set_given(key, false).unwrap();
+                }
+            });
+            let lost = (1..=5_000_u32).find(|turn| {
+                let says = Segment { payload: vec![b'x'], ..Segment::new(VIP4, CLIENT4, ACK, begin + turn - 1) };
+                let frame = says.frame();
+                let options = TestRunOptions { data_in: Some(&frame), ..TestRunOptions::default() };
+                let verdict = program.test_run(options).unwrap().return_value;
+                verdict != PASS || replies.last(key).unwrap().is_none_or(|noted| noted.end != begin + turn)
+            });
+            is_over.store(true, Ordering::Relaxed);
+            assert_eq!(lost, None);
+        });
+        replies.set_given(key, true).unwrap();
+        assert!(replies.last(key).unwrap().expect("it's noted").is_given);
     });
 }
 

@@ -63,6 +63,17 @@ fn a_connection_at_rest_stays_where_it_is_as_long_as_that_may_be_chosen() {
 }
 
 #[test]
+fn a_connection_at_rest_may_go_to_any_node_where_none_serves_everything() {
+    let nodes = [node("a", &["/images/*"]), node("b", &["/css/*"])];
+    let mut dispatcher = dispatcher(PolicyKind::ConsistentHash, &nodes);
+    let (a, b) = (dispatcher.find("a"), dispatcher.find("b"));
+    assert!((0..20).any(|_| dispatcher.choose_for_idle(a, at(1)).ok() == b));
+    dispatcher.set_draining(a.expect("configured"), true, at(1));
+    assert!((0..6).all(|_| dispatcher.choose_for_idle(a, at(1)).ok() == b), "it's emptied");
+    assert_eq!(dispatcher.choose_any(at(1)), Err(Refusal::NobodyServes));
+}
+
+#[test]
 fn a_dead_node_loses_its_contents_and_is_chosen_again_when_it_is_back() {
     let mut dispatcher = dispatcher(PolicyKind::MixLard, &[node("a", &[]), node("b", &[])]);
     let first = name(&mut dispatcher, "/x", 1).expect("there is one");

@@ -21,6 +21,8 @@ pub(super) struct Reader {
     state: State,
     /// The value in hand is something else than an answer: it comes by itself.
     is_push: bool,
+    /// It's an error.
+    is_refusal: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -34,11 +36,17 @@ enum State {
 }
 
 impl Answers for Reader {
+    fn has_refused(&self) -> bool {
+        self.is_refusal
+    }
+
     fn go_on(&mut self, input: &[u8]) -> Result<Answer, Mistake> {
         let mut at = 0;
         if !std::mem::replace(&mut self.has_begun, true) {
             self.pending = 1;
             self.is_push = input.first() == Some(&b'>');
+            // A line, or in RESP 3 any text.
+            self.is_refusal = matches!(input.first(), Some(b'-' | b'!'));
         }
         let (bytes, is_last) = loop {
             let rest = &input[at..];

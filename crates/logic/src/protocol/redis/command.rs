@@ -1,5 +1,7 @@
 //! Where Redis's commands go: by which of their arguments, or why not. What isn't listed goes by its first argument, as nearly all do.
 
+use crate::protocol::Replaces;
+
 /// Where a command goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Goes {
@@ -202,9 +204,18 @@ pub(super) fn follows(option: &[u8]) -> Follows {
     known.map_or(Follows::Others(0), |(_, follows)| *follows)
 }
 
-/// Whether a command that goes everywhere needn't be told again once the same has been said anew: nothing else depends on it.
-pub(super) fn is_replaced(name: &[u8]) -> bool {
-    [&b"SELECT"[..], b"READONLY", b"READWRITE"].iter().any(|known| name.eq_ignore_ascii_case(known))
+/// What a command that goes everywhere makes up for of those before it; `second`: its second argument.
+pub(super) fn replaces(name: &[u8], second: Option<&[u8]>) -> Replaces {
+    let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
+    if ["SELECT", "READONLY", "READWRITE"].into_iter().any(is) {
+        Replaces::Same
+    } else if is("AUTH") {
+        Replaces::Login
+    } else if is("HELLO") && second.is_some_and(|second| second.eq_ignore_ascii_case(b"AUTH")) {
+        Replaces::Greeting
+    } else {
+        Replaces::Nothing
+    }
 }
 
 /// Whether a transaction ends with this command, alone.

@@ -114,7 +114,7 @@ impl Parser for Redis {
                 None => return Ok(Begin::NeedMore),
             },
             Goes::Anywhere => Scope::Any,
-            Goes::Everywhere => Scope::Every { is_replaced: command::is_replaced(name) },
+            Goes::Everywhere => Scope::Every(command::replaces(name, head.argument(2))),
             Goes::Nowhere => Scope::Nobody(refusal(name)),
             Goes::Away => Scope::Ends(b"+OK\r\n".to_vec()),
         };

@@ -69,8 +69,10 @@ fn a_request_goes_by_its_keys() {
         (&["MULTI"], "-ERR"),
         (&["SUBSCRIBE", "a"], "-ERR"),
         (&["QUIT"], "+OK\r"),
-        (&["AUTH", "x"], "Every { is_replaced: false }"),
-        (&["SELECT", "1"], "Every { is_replaced: true }"),
+        (&["AUTH", "x"], "Every(Login)"),
+        (&["HELLO", "3", "auth", "u", "p"], "Every(Greeting)"),
+        (&["HELLO", "3"], "Every(Nothing)"),
+        (&["SELECT", "1"], "Every(Same)"),
     ] {
         assert_eq!(goes(&array(words)), expected, "{words:?}");
     }
