@@ -133,6 +133,15 @@ fn check_text(path: &Path, text: &str, part: &Part) -> Result<(Config, Mistakes)
     parse(&path.display().to_string(), text, base, part)
 }
 
+/// What is wrong where leat is started with the value of `key` of `[section]` in a file with this name and text.
+#[must_use]
+pub fn mistake_at(name: &str, text: &str, (section, key): (&str, &str), message: String, help: &str) -> Mistakes {
+    let (document, _) = DeTable::parse_recoverable(text);
+    let span = document.get_ref().get(section).and_then(|table| table.get_ref().get(key)).map(|value| value.span());
+    let mistake = Mistake { severity: Severity::Error, span, message, help: help.to_owned(), note: None };
+    Mistakes::new(Source::new(name, text), vec![mistake])
+}
+
 /// What stands in `path`.
 ///
 /// # Errors

@@ -39,7 +39,8 @@ pub use handler::{Burn, Cgi, Command, FastCgi, Handler, Proxy, Redirect, Variabl
 pub use kinds::address_argument;
 pub use lab::Lab;
 pub use load::{
-    Part, check, check_part, first_role, from_directory, from_text, load, load_part, load_text, parts, read_text,
+    Part, check, check_part, first_role, from_directory, from_text, load, load_part, load_text, mistake_at, parts,
+    read_text,
 };
 pub use mistake::{Mistake, Mistakes, Severity};
 pub use port::{ClusterPort, Each, PortLog};
