@@ -16,7 +16,7 @@ use super::mistake::{Mistake, Mistakes, Severity};
 use super::port::name_ports;
 use super::schema::{Context, Reader, Section};
 use super::server::{Admin, Config, Listener, Reactor};
-use super::site::{Site, SiteLimits};
+use super::site::{AccessLog, Site, SiteLimits};
 use super::source::Source;
 use super::syntax;
 
@@ -263,7 +263,9 @@ fn complete(config: &mut Config) {
         let limits = SiteLimits { body_size: u64::MAX, ..SiteLimits::default() };
         // A front has no connections.
         let listen = if config.cluster.is_spread() { Vec::new() } else { config.cluster.vip.clone() };
-        config.sites = vec![Site { name: CLUSTER_SITE.to_owned(), listen, limits, ..Site::default() }];
+        let log = &config.cluster.access_log;
+        let access_log = AccessLog { path: log.path.clone(), format: log.format };
+        config.sites = vec![Site { name: CLUSTER_SITE.to_owned(), listen, limits, access_log, ..Site::default() }];
         config.sites.extend(config.cluster.ports.iter().enumerate().map(|(place, port)| port.as_site(place)));
     }
     if let (Role::Node, Some(node)) = (config.role, config.cluster.own_node().filter(|node| !node.server.is_empty())) {

@@ -32,7 +32,7 @@ mod syntax;
 mod tests;
 
 pub use access::Access;
-pub use cluster::{Cluster, ClusterKey, ClusterNode, Dynamic, HealthChecks, MixLard, RepliesTold, Role};
+pub use cluster::{Cluster, ClusterKey, ClusterLog, ClusterNode, Dynamic, HealthChecks, MixLard, RepliesTold, Role};
 pub use command_line::{ClusterFlags, NodeFlags, dispatcher_text, node_text};
 pub use forwarded::Forwarded;
 pub use handler::{Burn, Cgi, Command, FastCgi, Handler, Proxy, Redirect, Variable};

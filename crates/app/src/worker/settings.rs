@@ -113,6 +113,11 @@ impl Listener {
     pub(super) fn site(&self, host: &[u8]) -> Option<u32> {
         self.hosts.site(host).and_then(|place| self.sites.get(place as usize).copied())
     }
+
+    /// The worker's number of the site in whose log requests stand that are no site's.
+    pub(super) fn site_of_strangers(&self) -> Option<u32> {
+        self.site(b"").or_else(|| self.sites.first().copied())
+    }
 }
 
 /// The HTTP limits of a site.

@@ -176,7 +176,7 @@ impl<H: Host> Worker<H> {
                 self.refuse_content(token, rejection);
             }
             Expired::Late(rejection) => {
-                self.begin_refusal(token);
+                self.begin_refusal(token, rejection.reason);
                 self.reply_rejection(token, rejection);
             }
         }

@@ -136,6 +136,43 @@ fn a_request_waits_for_a_node_while_links_may_come_back() {
     });
 }
 
+#[test]
+fn what_a_dispatcher_answers_itself_is_in_its_log() {
+    if !is_possible() {
+        return;
+    }
+    let (lab, folder) = (Lab::new(), Folder::new("own"));
+    let files = BTreeMap::from([("small".to_owned(), motion::content("small", 1_000))]);
+    let log = folder.path("own.log");
+    motion::up(&lab, &folder, Begun::AtNode, &files, "policy = 'round_robin'");
+    let file = folder.path("cluster.toml");
+    let text = fs::read_to_string(&file).expect("it's there");
+    fs::write(&file, format!("{text}[cluster.access_log]\npath = '{log}'\n")).expect("a configuration");
+    lab.reload("dispatcher");
+    let status_of = |request: &str| {
+        lab.at("client1", || {
+            let mut stream = motion::connect();
+            stream.write_all(request.as_bytes()).expect("sent");
+            let mut reply = String::new();
+            stream.read_to_string(&mut reply).expect("a reply");
+            reply.split(' ').nth(1).map(str::to_owned).unwrap_or_default()
+        })
+    };
+    assert_eq!(status_of("GET /small HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"), "200");
+    assert_eq!(status_of("GET /bad HTTP/1.1\r\nHost: x\r\nno colon\r\n\r\n"), "400");
+    let nodes = ["n1", "n2", "n3"];
+    let lost = || motion::tell(&folder.path("leat.sock"), &["ctl", "nodes"]).matches("the link to it is lost").count();
+    nodes.iter().for_each(|node| lab.stop(node));
+    super::within("no node is up", || lost() == nodes.len());
+    assert_eq!(status_of("GET /none HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"), "503");
+    nodes.iter().for_each(|node| lab.signal(node, "-CONT"));
+    let lines = || fs::read_to_string(&log).unwrap_or_default();
+    super::within("both are logged", || lines().lines().count() >= 2);
+    let (lines, has) = (lines(), |wanted: &str| lines().contains(wanted));
+    assert!(has("\"GET /bad HTTP/1.1\" 400 ") && has("\"GET /none HTTP/1.1\" 503 "), "{lines}");
+    assert!(!has("/small"), "its node logs that, where its site says so: {lines}");
+}
+
 /// Where the dispatcher of a lab keeps its flows' entries.
 fn pinned_flows(lab: &Lab) -> PathBuf {
     let namespace = fs::metadata(format!("/run/netns/leat-lab-{}-dispatcher", lab.name)).expect("the lab is up");
