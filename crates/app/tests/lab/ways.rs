@@ -137,6 +137,42 @@ fn a_request_waits_for_a_node_while_links_may_come_back() {
 }
 
 #[test]
+fn what_a_peer_that_stands_still_was_asked_for_is_answered_all_the_same() {
+    if !is_possible() {
+        return;
+    }
+    let (lab, folder) = (Lab::new(), Folder::new("fetch"));
+    let files: BTreeMap<String, Vec<u8>> =
+        (0..16).map(|number| format!("f{number}")).map(|name| (name.clone(), motion::content(&name, 1_000))).collect();
+    motion::up(&lab, &folder, Begun::AtNode, &files, "policy = 'consistent_hash'");
+    let ask_all = |stream: &mut std::net::TcpStream| {
+        lab.at("client1", || {
+            let mut rest = Vec::new();
+            for (name, content) in &files {
+                motion::ask(stream, &[name]);
+                let reply = motion::read_reply(stream, &mut rest).unwrap_or_else(|error| panic!("{name}: {error}"));
+                assert!(reply == *content, "{name} is as it should be");
+            }
+        });
+    };
+    let fetches = || ["n1", "n2", "n3"].map(|node| lab.number(node, "leat_fetches_total"));
+    let mut stream = lab.at("client1", motion::connect);
+    // What is cheaper has been learned by then.
+    ask_all(&mut stream);
+    let before = fetches();
+    ask_all(&mut stream);
+    let fetched = fetches();
+    assert!(fetched.iter().sum::<u64>() > before.iter().sum::<u64>() + 4, "{before:?} {fetched:?}");
+    let holder = ["n1", "n2", "n3"].into_iter().find(|node| super::foreign::held(&folder, node) == 1);
+    let holder = holder.expect("a node has it");
+    ask_all(&mut stream);
+    ["n1", "n2", "n3"].into_iter().filter(|node| *node != holder).for_each(|node| lab.stop(node));
+    ask_all(&mut stream);
+    let log = fs::read_to_string(format!("/run/leat-lab/{}/{holder}.log", lab.name)).expect("it's there");
+    assert!(log.contains("it said nothing in time"), "one was fetched from who stood still: {log}");
+}
+
+#[test]
 fn what_a_dispatcher_answers_itself_is_in_its_log() {
     if !is_possible() {
         return;

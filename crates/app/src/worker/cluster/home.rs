@@ -462,7 +462,7 @@ impl<H: Host> Worker<H> {
         let place = number.and_then(|number| number.checked_sub(number_of(0)));
         let node = place.and_then(|place| cluster.nodes.get(place as usize));
         match node.and_then(|node| cluster.proxy_address(node, vip)) {
-            Some(address) => self.proxy_to(token, vec![address]),
+            Some(address) => self.proxy_to(token, vec![address], None),
             None => self.reply_error(token, Status::SERVICE_UNAVAILABLE),
         }
     }
