@@ -506,6 +506,9 @@ impl<H: Host> Worker<H> {
             Part::Home(home) => {
                 home.dispatcher.connection_ended(requests);
                 home.settled(flow, Outcome::Unknown, self.now);
+                if cut.is_some() {
+                    home.flows.was_cut(flow);
+                }
                 home.flows.forget(flow);
                 if let (Some(key), Some(heard)) = (key, cut) {
                     cluster.part.keep_cut(flow, key, &heard, self.now);

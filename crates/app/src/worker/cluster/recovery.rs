@@ -98,8 +98,12 @@ fn live_entries(steering: &steering::Dispatcher) -> Result<Vec<(FlowKey, Flow)>,
 impl Home {
     /// A flow whose node is gone goes on from this image, or is cut.
     pub(super) fn recovers(&mut self, now: Instant, flow: FlowId, outcome: Result<Image, Impossible>) {
-        match outcome.and_then(|image| image.encode().map_err(|_| Impossible::Unknown)) {
-            Ok(image) => self.flows.recovered(now, flow, image.into()),
+        let encoded = outcome.and_then(|image| {
+            let is_doubtful = image.http.connection.expects_again();
+            image.encode().map(|bytes| (bytes, is_doubtful)).map_err(|_| Impossible::Unknown)
+        });
+        match encoded {
+            Ok((image, is_doubtful)) => self.flows.recovered(now, flow, image.into(), is_doubtful),
             Err(why) => self.flows.cut(flow, CutReason::Unrepeatable(why)),
         }
     }
