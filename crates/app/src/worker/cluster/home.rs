@@ -577,7 +577,11 @@ impl<H: Host> Worker<H> {
     pub(super) fn place(&mut self, flow: FlowId, giver: Option<ServerId>, image: &Bytes) {
         let now = self.now;
         let Some(cluster) = &mut self.cluster else { return };
+        let was_reset = cluster.was_reset(flow);
         let Part::Home(home) = &mut cluster.part else { return };
+        if was_reset {
+            return home.flows.forget(flow);
+        }
         let decoded = Image::decode(image).ok();
         home.came_back(flow, now);
         if let Some(image) = decoded.as_ref().filter(|image| home.was_unheard(flow, image, now)) {
