@@ -267,6 +267,10 @@ impl Storage for SimStorage {
         self.world.borrow().faults.trusts_files || file.is_unchanged()
     }
 
+    fn tag(&self, _file: &File) -> Option<ETag> {
+        None
+    }
+
     fn export(&self, _file: &File) -> Option<(OwnedFd, FileState)> {
         // Pretend files have no descriptors.
         None

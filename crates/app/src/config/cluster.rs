@@ -15,11 +15,12 @@ use leat_logic::serve::hosts::HostPattern;
 use leat_logic::serve::path_pattern::PathPattern;
 
 use super::kinds::{
-    ADDRESS, CLUSTER_KEY, Choice, Count, DISPATCH_POLICY, EXTENSION, Flag, HOST, IP_ADDRESS, ListOf, NAME, NETWORK,
-    Nested, Optional, OrBlank, PATH_PATTERN, Period, Repeated, TOKEN, URL_PATH,
+    ACCESS_LOG, ADDRESS, CLUSTER_KEY, Choice, Count, DISPATCH_POLICY, EXTENSION, Flag, HOST, IP_ADDRESS, ListOf, NAME,
+    NETWORK, Nested, Optional, OrBlank, PATH_PATTERN, Period, Repeated, TOKEN, URL_PATH,
 };
 use super::port::ClusterPort;
 use super::schema::{Fallback::*, section};
+use super::site::{AccessLogFormat, AccessLogTarget};
 
 /// What a process is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -163,6 +164,8 @@ section! {
         mix_lard: MixLard = Nested::<MixLard>::new(), Otherwise("");
         /// What makes a request dynamic.
         dynamic: Dynamic = Nested::<Dynamic>::new(), Otherwise("");
+        /// The log of requests that a dispatcher answers itself.
+        access_log: ClusterLog = Nested::<ClusterLog>::new(), Otherwise("");
         /// Whether nodes are fit.
         health: HealthChecks = Nested::<HealthChecks>::new(), Otherwise("");
         /// The nodes, one for each `[[cluster.node]]`; 64 at most. All machines have them in the same order, as they know each other by their places: new ones are
@@ -188,6 +191,17 @@ section! {
         entry_time: Duration = Period { min_ms: 1000, max_ms: 604_800_000 }, Toml("\"10m\"");
         /// Contents remembered at once, of 50 bytes each. Past that, the one that hasn't been asked for in longest is forgotten.
         entries_max: usize = Count::<usize> { min: TABLE_ENTRIES_MIN, max: TABLE_ENTRIES_MAX }, Toml("262144");
+    }
+}
+
+section! {
+    /// A line for each request to a VIP that a dispatcher answers itself: one whose head it refuses, one for which it has no node, or more than it can do.
+    /// What nodes answer stands in the logs of their sites. Under `spread` nobody but nodes answers.
+    ClusterLog "[cluster.access_log]" example "[cluster.access_log]\npath = \"-\"\nformat = \"json\"\n" {
+        /// The file, `"-"` for standard output, `""` for no log. It is opened anew at a reload.
+        path: Option<AccessLogTarget> = ACCESS_LOG, Toml("\"\"");
+        /// As a site's.
+        format: AccessLogFormat = Choice(AccessLogFormat::NAMES), Toml("\"combined\"");
     }
 }
 

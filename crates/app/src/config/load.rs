@@ -16,7 +16,7 @@ use super::mistake::{Mistake, Mistakes, Severity};
 use super::port::name_ports;
 use super::schema::{Context, Reader, Section};
 use super::server::{Admin, Config, Listener, Reactor};
-use super::site::{Site, SiteLimits};
+use super::site::{AccessLog, Site, SiteLimits};
 use super::source::Source;
 use super::syntax;
 
@@ -131,6 +131,15 @@ pub fn check_part(path: &Path, part: &Part) -> Result<(Config, Mistakes), Mistak
 fn check_text(path: &Path, text: &str, part: &Part) -> Result<(Config, Mistakes), Mistakes> {
     let base = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     parse(&path.display().to_string(), text, base, part)
+}
+
+/// What is wrong where leat is started with the value of `key` of `[section]` in a file with this name and text.
+#[must_use]
+pub fn mistake_at(name: &str, text: &str, (section, key): (&str, &str), message: String, help: &str) -> Mistakes {
+    let (document, _) = DeTable::parse_recoverable(text);
+    let span = document.get_ref().get(section).and_then(|table| table.get_ref().get(key)).map(|value| value.span());
+    let mistake = Mistake { severity: Severity::Error, span, message, help: help.to_owned(), note: None };
+    Mistakes::new(Source::new(name, text), vec![mistake])
 }
 
 /// What stands in `path`.
@@ -254,7 +263,9 @@ fn complete(config: &mut Config) {
         let limits = SiteLimits { body_size: u64::MAX, ..SiteLimits::default() };
         // A front has no connections.
         let listen = if config.cluster.is_spread() { Vec::new() } else { config.cluster.vip.clone() };
-        config.sites = vec![Site { name: CLUSTER_SITE.to_owned(), listen, limits, ..Site::default() }];
+        let log = &config.cluster.access_log;
+        let access_log = AccessLog { path: log.path.clone(), format: log.format };
+        config.sites = vec![Site { name: CLUSTER_SITE.to_owned(), listen, limits, access_log, ..Site::default() }];
         config.sites.extend(config.cluster.ports.iter().enumerate().map(|(place, port)| port.as_site(place)));
     }
     if let (Role::Node, Some(node)) = (config.role, config.cluster.own_node().filter(|node| !node.server.is_empty())) {

@@ -32,14 +32,15 @@ mod syntax;
 mod tests;
 
 pub use access::Access;
-pub use cluster::{Cluster, ClusterKey, ClusterNode, Dynamic, HealthChecks, MixLard, RepliesTold, Role};
+pub use cluster::{Cluster, ClusterKey, ClusterLog, ClusterNode, Dynamic, HealthChecks, MixLard, RepliesTold, Role};
 pub use command_line::{ClusterFlags, NodeFlags, dispatcher_text, node_text};
 pub use forwarded::Forwarded;
 pub use handler::{Burn, Cgi, Command, FastCgi, Handler, Proxy, Redirect, Variable};
 pub use kinds::address_argument;
 pub use lab::Lab;
 pub use load::{
-    Part, check, check_part, first_role, from_directory, from_text, load, load_part, load_text, parts, read_text,
+    Part, check, check_part, first_role, from_directory, from_text, load, load_part, load_text, mistake_at, parts,
+    read_text,
 };
 pub use mistake::{Mistake, Mistakes, Severity};
 pub use port::{ClusterPort, Each, PortLog};

@@ -116,7 +116,7 @@ section! {
         /// Where to listen; `""` turns it off. Whoever can reach it can read the metrics: keep it on a private address.
         listen: Option<SocketAddr> = OPTIONAL_ADDRESS, Toml("\"127.0.0.1:9180\"");
         /// A Unix socket for `leat ctl`; `""` for none. Only its owner can use it. It's made at the first start that has it, in the place of a socket
-        /// that an earlier one has left, and never of another file.
+        /// that an earlier one has left, and never of another file, nor while another leat answers there: then it doesn't start.
         socket: Option<PathBuf> = SOCKET, Toml("\"\"");
         /// A file with a token of 32 to 512 visible ASCII characters. Who sends it (`Authorization: Bearer TOKEN`) may change by `POST /ctl/...`
         /// what `leat ctl` can change, and read at `GET /ctl/table` what clients have asked for. `""` for none: nobody may. It travels unencrypted.

@@ -184,7 +184,8 @@ section! {
 }
 
 section! {
-    /// A line for each request of the `[[site]]` above it. Writing never holds up a worker: lines that can't be written in time are dropped
+    /// A line for each request of the `[[site]]` above it, and for what is refused at its addresses before its site is known, where this is the site for
+    /// hosts that no other has, or the first there. Writing never holds up a worker: lines that can't be written in time are dropped
     /// and counted.
     AccessLog "[site.access_log]" example "[site.access_log]\npath = \"-\"\nformat = \"json\"\n" {
         /// The file, `"-"` for standard output, `""` for no log. It is opened anew at a reload.

@@ -13,6 +13,8 @@ use super::command::Command;
 
 /// More than any question takes that is answered at all.
 const TIMEOUT: Duration = Duration::from_secs(15);
+/// Who starts waits no longer for a leat that may have its socket.
+const SERVED_WITHIN: Duration = Duration::from_secs(2);
 /// Bytes of an answer: ten thousand contents, and every metric of thousands of sites.
 const ANSWER_BYTES_MAX: u64 = 64 << 20;
 
@@ -39,6 +41,19 @@ pub fn ask_within(socket: &Path, command: &Command, time: Duration) -> Result<Va
         let tenths = (time.as_secs_f64() * 10.0).ceil() / 10.0;
         Err(format!("{}: there was no answer in {tenths} s", socket.display()))
     })
+}
+
+/// Whether a leat listens at `socket` that isn't about to end. Who can't say so in time is there all the same.
+#[must_use]
+pub fn is_served(socket: &Path) -> bool {
+    let (told, found) = mpsc::channel();
+    let path = socket.to_owned();
+    thread::spawn(move || {
+        let is_there = UnixStream::connect(&path).is_ok();
+        let is_ending = || converse(&path, &Command::Status).is_ok_and(|status| status["draining"] == true);
+        told.send(is_there && !is_ending())
+    });
+    found.recv_timeout(SERVED_WITHIN).unwrap_or(true)
 }
 
 fn converse(socket: &Path, command: &Command) -> Result<Value, String> {

@@ -23,7 +23,7 @@ mod server;
 
 pub(crate) use answer::done;
 pub use answer::{answer, offline};
-pub use client::{ask, ask_within, show};
+pub use client::{ask, ask_within, is_served, show};
 pub use command::Command;
 pub use desk::Desk;
 pub use form::{Access, Form, Parameter};

@@ -20,6 +20,7 @@ use leat_host::users;
 
 use crate::config::{Config, Role};
 use crate::console;
+use crate::ctl;
 use crate::log;
 use engine_process::{EngineProcess, Report};
 use listeners::Listeners;
@@ -117,6 +118,9 @@ fn start(source: &Source) -> Result<Supervisor<'_>, String> {
     process::hold_notices(false);
     let orphans = Orphans::adopt();
     let inherited = upgrade::inherited();
+    if inherited.is_none() {
+        refuse_taken_socket(source, &config, &text)?;
+    }
     let (mut listeners, predecessors): (_, Vec<EngineProcess>) = match inherited {
         Some(inherited) => (inherited.listeners, inherited.leaving.into_iter().chain(inherited.engine).collect()),
         None => (Listeners::default(), Vec::new()),
@@ -160,6 +164,15 @@ fn start(source: &Source) -> Result<Supervisor<'_>, String> {
         Err(message) if !supervisor.fall_back(&message) => Err(message),
         _ => Ok(supervisor),
     }
+}
+
+/// A second leat that took another's control socket would leave that one without: it isn't to be started so. A predecessor hands its own on.
+fn refuse_taken_socket(source: &Source, config: &Config, text: &str) -> Result<(), String> {
+    let Some(path) = config.admin.socket.as_ref().filter(|path| ctl::is_served(path)) else { return Ok(()) };
+    let message = format!("another leat answers at `socket`, {}", path.display());
+    let help = "write another path, as each leat has a socket of its own, or stop the other one first";
+    console::complain(source.mistake_at(text, ("admin", "socket"), message, help));
+    Err(String::new())
 }
 
 /// Says what the operator may not have meant.

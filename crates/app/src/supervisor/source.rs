@@ -63,6 +63,16 @@ impl Source {
         }
     }
 
+    /// Refuses a configuration of which a value can't be had: that of `key` of `[section]`, in its file's `text`.
+    #[must_use]
+    pub fn mistake_at(&self, text: &str, value: (&str, &str), message: String, help: &str) -> Mistakes {
+        match (self, self.file()) {
+            (Source::Text(text), _) => config::mistake_at("command line", text, value, message, help),
+            (_, Some(path)) => config::mistake_at(&path.display().to_string(), text, value, message, help),
+            (_, None) => config::mistake_at("command line", "", value, message, help),
+        }
+    }
+
     /// The file, if it's one.
     #[must_use]
     pub fn file(&self) -> Option<&std::path::Path> {

@@ -1,11 +1,14 @@
 //! After a reply: counts and the access log's line.
 
+use std::rc::Rc;
+
 use leat_host::reactor::Token;
 use leat_logic::handoff::RequestId;
 use leat_logic::http::Request;
 use leat_logic::time::Instant;
 
 use super::exchange::{Exchange, Piece, RequestName};
+use super::settings::{Site, SiteKind};
 use super::{File, Host, Worker};
 use crate::access_log::Record;
 use crate::config::Role;
@@ -39,8 +42,9 @@ impl<H: Host> Worker<H> {
         if exchange.is_passed_on {
             return;
         }
-        let drawn = if exchange.drawn == 0 && site.log.is_some() { self.draw() } else { exchange.drawn };
-        let Some(log) = &site.log else { return };
+        let other = if site.kind == SiteKind::Unknown { self.site_of_strangers(token) } else { None };
+        let Some(log) = &other.as_ref().unwrap_or(site).log else { return };
+        let drawn = if exchange.drawn == 0 { self.draw() } else { exchange.drawn };
         let connection = &self.connections[token];
         let name = self.name_of(token, exchange, drawn);
         // Empty lines may come before a request (RFC 9112, section 2.2).
@@ -70,6 +74,12 @@ impl<H: Host> Worker<H> {
         }
         log.add(&record);
         self.flush_at = self.flush_at.min(self.now.after(LOG_DELAY));
+    }
+
+    /// The site in whose log requests stand that are no site's, where a connection was accepted.
+    fn site_of_strangers(&self, token: Token) -> Option<Rc<Site>> {
+        let listener = &self.listeners[self.connections[token].listener as usize].sites;
+        listener.site_of_strangers().and_then(|number| self.sites.get(number as usize).cloned())
     }
 
     /// The client has gone while a handler was at work and had said nothing: who looks for what takes too long finds it in the log.

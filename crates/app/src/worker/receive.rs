@@ -21,6 +21,8 @@ const INBOX_BYTES_MAX: usize = 128 * 1024;
 const SPARE_EXCHANGES_MAX: usize = 256;
 /// Bytes that are read and discarded after a last reply: enough for what was on its way when the client saw it.
 const LINGER_BYTES_MAX: u32 = 1024 * 1024;
+/// Of the first line of a head that is refused, so much is kept for the log.
+const REFUSED_LINE_BYTES_MAX: usize = 2048;
 
 impl<H: Host> Worker<H> {
     /// Bytes have come. They are looked at when the tree says so, unless a reply is in progress: then after it.
@@ -120,8 +122,12 @@ impl<H: Host> Worker<H> {
                     return;
                 }
                 &Progress::Reject(rejection) => {
-                    self.begin_refusal(token);
+                    self.begin_refusal(token, rejection.reason);
                     self.reply_rejection(token, rejection);
+                    return;
+                }
+                Progress::Ended if connection.http.is_request_lost() => {
+                    self.cut(token);
                     return;
                 }
                 Progress::Ended => {
@@ -305,10 +311,15 @@ impl<H: Host> Worker<H> {
         }
     }
 
-    /// An exchange for a refusal: there is no request, but a reply. What has come is forgotten.
-    pub(super) fn begin_refusal(&mut self, token: Token) {
+    /// An exchange for a refusal: there is no request, but a reply. What has come is forgotten, but for a line of a head, for the log.
+    pub(super) fn begin_refusal(&mut self, token: Token, reason: RejectReason) {
         let mut exchange = self.spare.pop().unwrap_or_else(Exchange::new);
         let connection = &mut self.connections[token];
+        if reason.is_of_head() {
+            let head = connection.inbox.bytes(&self.reactor).trim_ascii_start();
+            let end = head.iter().position(|&byte| matches!(byte, b'\r' | b'\n')).unwrap_or(head.len());
+            exchange.head.extend_from_slice(&head[..end.min(REFUSED_LINE_BYTES_MAX)]);
+        }
         if connection.inbox.bytes(&self.reactor).starts_with(b"HEAD ") {
             exchange.method = Method::Head;
         }

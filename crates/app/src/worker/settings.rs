@@ -78,6 +78,14 @@ impl Site {
         self.handler(path).is_some_and(|(place, _)| self.handlers[place].needs_file())
     }
 
+    /// Whether a handler answers for a path, or may for what will be found there.
+    pub(super) fn may_be_handled(&self, path: &[u8]) -> bool {
+        self.handler(path).is_some()
+            || self.script_within(path).is_some()
+            || self.files.may_have_handled_index(path)
+            || self.fallback.as_ref().is_some_and(|path| self.handler(path).is_some())
+    }
+
     /// How much of a path that no handler answers for is a script's, to which the rest is told.
     pub(super) fn script_within(&self, path: &[u8]) -> Option<usize> {
         let takers = || self.handlers.iter().filter(|handler| handler.takes_path_info());
@@ -112,6 +120,11 @@ impl Listener {
     /// The worker's number of the site that answers for a host.
     pub(super) fn site(&self, host: &[u8]) -> Option<u32> {
         self.hosts.site(host).and_then(|place| self.sites.get(place as usize).copied())
+    }
+
+    /// The worker's number of the site in whose log requests stand that are no site's.
+    pub(super) fn site_of_strangers(&self) -> Option<u32> {
+        self.site(b"").or_else(|| self.sites.first().copied())
     }
 }
 

@@ -90,6 +90,10 @@ impl<H: Host> Worker<H> {
             }
             return Instant::NEVER;
         }
+        if self.cluster.is_some() {
+            self.tell_when_tagged(token);
+        }
+        let connection = &mut self.connections[token];
         let mut acknowledged_check = Instant::NEVER;
         if let Some(exchange) = connection.exchange.as_mut()
             && exchange.awaits_acknowledgement
@@ -176,7 +180,7 @@ impl<H: Host> Worker<H> {
                 self.refuse_content(token, rejection);
             }
             Expired::Late(rejection) => {
-                self.begin_refusal(token);
+                self.begin_refusal(token, rejection.reason);
                 self.reply_rejection(token, rejection);
             }
         }

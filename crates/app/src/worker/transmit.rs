@@ -45,6 +45,9 @@ impl<H: Host> Worker<H> {
         if self.cluster.is_some() && self.reply_moves(token) {
             return;
         }
+        if self.cluster.is_some() {
+            self.tell_when_tagged(token);
+        }
         if !self.has_told(token) {
             return;
         }

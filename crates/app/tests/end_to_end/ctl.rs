@@ -70,6 +70,37 @@ fn a_running_server_answers_at_its_socket() {
 }
 
 #[test]
+fn a_second_leat_leaves_anothers_socket_alone() {
+    let directory = Directory::with(&[("site/a.txt", b"alpha\n")]);
+    let text = "workers = 1\n[admin]\nlisten = \"\"\nsocket = \"ctl.sock\"\n[[site]]\nlisten = [\"127.0.0.1:0\"]\nroot = \"site\"\n";
+    let (socket, file) = (directory.at("ctl.sock"), write_configuration(Reactor::Epoll, &directory, text));
+    let start = || Server::start(&[OsStr::new("serve"), OsStr::new("--config"), file.as_os_str()], 1);
+    let ask = || ctl(&["status", "--socket", socket.to_str().expect("a path in UTF-8")]);
+    // What a leat has left that was killed.
+    drop(UnixListener::bind(&socket).unwrap());
+    let mut first = start();
+    assert_eq!(ask().0, Some(0));
+    let (code, _, errors) = run(&[OsStr::new("serve"), OsStr::new("--config"), file.as_os_str()]);
+    let place = format!("{}:5:10: error: another leat answers at `socket`, {}", file.display(), socket.display());
+    assert!(code == Some(1) && errors.contains(&place) && errors.contains("write another path"), "{code:?} {errors}");
+    assert_eq!(ask().0, Some(0), "the first one still answers");
+    // An upgrade takes it over, and so does who follows on one that is about to end.
+    let engines = first.processes();
+    first.signal("USR2");
+    eventually("another engine serves", || {
+        (!first.processes().iter().any(|pid| engines.contains(pid) && *pid != first.pid())).then_some(())
+    });
+    eventually("it answers", || (ask().0 == Some(0)).then_some(()));
+    let mut client = Client::connect(first.address());
+    client.send("GET /a.txt HTTP/1.1\r\nHost: x\r\n");
+    first.signal("TERM");
+    eventually("it drains", || ask().1.contains("draining").then_some(()));
+    let second = start();
+    eventually("the second one answers", || (!ask().1.contains("draining")).then_some(()));
+    assert!(second.get("/a.txt").text() == "alpha\n" && !first.has_ended());
+}
+
+#[test]
 fn a_drain_gives_up_in_time_where_nobody_answers() {
     // As a process that stands still: the kernel takes the connection, and that's all.
     let directory = Directory::new();

@@ -192,6 +192,27 @@ fn a_refused_head_has_a_number_of_its_own(reactor: Reactor) {
     assert_eq!(told, [(Some(200), Some(1)), (Some(400), Some(2))]);
 }
 
+fn what_is_no_sites_is_in_the_first_ones_log(reactor: Reactor) {
+    let directory = Directory::new();
+    directory.write("site/a.txt", "alpha\n");
+    let site = |host: &str, log: &str| {
+        format!(
+            "[[site]]\nhosts = [\"{host}\"]\nlisten = [\"127.0.0.1:0\"]\nroot = \"site\"\n[site.access_log]\npath = \"{log}\"\n"
+        )
+    };
+    let text = [site("first.test", "first.log"), site("second.test", "second.log")].concat();
+    let server = Server::configured(reactor, &directory, &text);
+    assert_eq!(server.request("GET /bad HTTP/1.1\r\nHost: second.test\r\nno colon\r\n\r\n").status, 400);
+    let long = "x".repeat(200_000);
+    assert_eq!(server.request(format!("GET /long HTTP/1.1\r\nHost: x\r\nX: {long}\r\n\r\n")).status, 431);
+    assert_eq!(server.request("GET /a.txt HTTP/1.1\r\nHost: third.test\r\n\r\n").status, 421);
+    assert_eq!(server.request("GET /a.txt HTTP/1.1\r\nHost: second.test\r\n\r\n").status, 200);
+    let lines = lines(&directory.at("first.log"), 3);
+    let has = |wanted: &str| lines.iter().any(|line| parts(line).1.starts_with(wanted));
+    assert!(has(r#""GET /bad HTTP/1.1" 400 "#) && has(r#""GET /long HTTP/1.1" 431 "#), "{lines:?}");
+    assert!(lines.len() == 3 && has(r#""GET /a.txt HTTP/1.1" 421 "#), "{lines:?}");
+}
+
 fn every_request_is_logged_once(reactor: Reactor) {
     let directory = Directory::new();
     let server = logging(reactor, &directory, "combined");
@@ -446,6 +467,7 @@ on_both_reactors!(
     nothing_that_a_client_sends_breaks_a_line,
     json_lines_have_exactly_their_fields,
     a_refused_head_has_a_number_of_its_own,
+    what_is_no_sites_is_in_the_first_ones_log,
     every_request_is_logged_once,
     the_log_can_go_to_standard_output,
     a_log_that_was_moved_is_opened_anew,

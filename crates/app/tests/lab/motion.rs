@@ -635,6 +635,31 @@ fn outlive_a_node(begun: Begun) {
     assert_eq!(lab.number("dispatcher", "leat_flows_cut_total"), 0);
 }
 
+/// It began before the node had hashed the file, and nobody else has been asked for that.
+#[test]
+fn the_first_reply_of_a_large_file_goes_on_elsewhere_when_its_node_dies() {
+    if !is_possible() {
+        return;
+    }
+    for begun in [Begun::AtDispatcher, Begun::AtNode] {
+        let (lab, folder) = (Lab::new(), Folder::new("untagged"));
+        let files = BTreeMap::from([("big".to_owned(), content("big", 60_000_000))]);
+        up(&lab, &folder, begun, &files, "policy = 'consistent_hash'\nload_bound_percent = 10000");
+        let held = |node: &&str| super::foreign::held(&folder, node) > 0;
+        let outcomes = read_slowly(&lab, 3, "big", &files["big"], || {
+            let holders: Vec<_> = ["n1", "n2", "n3"].into_iter().filter(held).collect();
+            assert_eq!(holders.len(), 1, "one node has been asked");
+            // By then it has a tag, and the dispatcher knows.
+            std::thread::sleep(Duration::from_secs(3));
+            lab.kill(holders[0]);
+        });
+        let whole = outcomes.iter().filter(|outcome| matches!(outcome, Ok(true))).count();
+        assert_eq!(whole, 3, "{outcomes:?}");
+        assert_eq!(lab.number("dispatcher", "leat_flows_recovered_total"), 3);
+        assert_eq!(lab.number("dispatcher", "leat_flows_cut_total"), 0);
+    }
+}
+
 #[test]
 fn connections_come_back_to_a_node_whose_process_died_with_them() {
     if !is_possible() {

@@ -87,8 +87,42 @@ fn who_is_cut_at_a_node_hears_so_though_the_reset_is_lost() {
     within("their kernels have all acknowledged", || queues().lines().all(is_acknowledged));
     // It isn't sent again then: another node waits for it in vain.
     lab.kill("n1");
-    assert!(told(&mut clients) > 0, "some were at n1");
-    assert_eq!(lab.number("dispatcher", "leat_flows_cut_total"), 0);
+    let count = told(&mut clients);
+    assert!(count > 0, "some were at n1");
+    let ends = ["leat_flows_cut_total", "leat_flows_recovered_total"];
+    assert_eq!(ends.map(|name| lab.number("dispatcher", name)), [count as u64, 0], "cut, whoever did that at last");
+}
+
+#[test]
+fn who_resets_while_nobody_hears_it_is_kept_nowhere() {
+    if !is_possible() {
+        return;
+    }
+    let (lab, folder, small) = (Lab::new(), Folder::new("unheard"), motion::content("small", 100));
+    let files = BTreeMap::from([("small".to_owned(), small.clone())]);
+    motion::up(&lab, &folder, Begun::AtNode, &files, "policy = 'round_robin'");
+    let clients: Vec<_> = lab.at("client1", || {
+        let one = || {
+            let mut stream = motion::connect();
+            motion::ask(&mut stream, &["small"]);
+            assert!(motion::read_reply(&mut stream, &mut Vec::new()).expect("a reply") == small);
+            stream
+        };
+        (0..12).map(|_| one()).collect()
+    });
+    let rests = || ["n1", "n2", "n3"].iter().map(|node| lab.number(node, "leat_rests_told_total")).sum::<u64>();
+    within("they rest", || rests() >= 12);
+    assert!(super::foreign::held(&folder, "n1") > 0, "some are at n1");
+    // A node that can't be reached: what is sent there is lost, and its connections are about to go on elsewhere.
+    lab.well(&["exec", "n1", "ip", "link", "set", "eth0", "down"]);
+    for stream in clients {
+        rustix::net::sockopt::set_socket_linger(&stream, Some(std::time::Duration::ZERO)).expect("it's a socket");
+    }
+    let nodes = || motion::tell(&folder.path("leat.sock"), &["ctl", "nodes"]);
+    within("its lease is over", || nodes().contains("the link to it is lost"));
+    within("nobody has them", || lab.number("dispatcher", "leat_flows") == 0);
+    assert_eq!(["n2", "n3"].map(|node| lab.number(node, "leat_flows")), [0, 0]);
+    assert_eq!(lab.number("dispatcher", "leat_flows_recovered_total"), 0);
 }
 
 #[test]

@@ -135,6 +135,42 @@ fn requests_are_split_and_no_client_can_tell() {
 }
 
 #[test]
+fn what_is_explained_is_so() {
+    if !is_possible() {
+        return;
+    }
+    let (lab, folder) = (Lab::new(), Folder::new("explain"));
+    let rest = "precompressed = ['gz']\n[[site.handler]]\npath = '/moved'\n[site.handler.redirect]\nto = '/'\n";
+    let file = Cluster { split: "delegation = 'full'\nsize_min = '4KiB'", rest, ..ONLY }.write(&folder, "cluster");
+    let text = fs::read_to_string(&file).expect("it's there");
+    fs::write(&file, text.replace("address = '10.99.0.1", "paths = '/only/*'\naddress = '10.99.0.1"))
+        .expect("it's written");
+    fs::write(folder.path("site/coded"), content(70_000)).expect("a file");
+    fs::write(folder.path("site/coded.gz"), content(9_000)).expect("another");
+    lab.well(&["up", &file]);
+    let explain = |path: &str| {
+        let command = leat::ctl::Command::Split { request: format!("GET /{path}"), client: None };
+        leat::ctl::ask(folder.path("cluster.sock").as_ref(), &command)
+    };
+    let ask_for = |path: &str, encoding: &str| {
+        let url = format!("http://{VIP}/{path}");
+        lab.well(&["exec", "client1", "curl", "-s", "-m", "5", "-o", "/dev/null", "-H", encoding, &url]);
+    };
+    ask_for(&SIZES[1].to_string(), "X: y");
+    let told = explain(&SIZES[1].to_string()).expect("it's known");
+    let said = told["text"].as_str().expect("a text");
+    assert!(told["delegated"] == false && said.contains("no data server serves it"), "{said}");
+    assert!(said.contains("goes nowhere: no node serves this host and path"), "{said}");
+    ask_for("coded", "Accept-Encoding: gzip");
+    let told = explain("coded").expect("it's known as well");
+    assert_eq!((&told["bytes"], &told["coding"]), (&9_000.into(), &"gzip".into()), "{told}");
+    ask_for("coded", "X: y");
+    let told = explain("coded").expect("it's known as it is");
+    assert_eq!((&told["bytes"], told["coding"].is_null()), (&70_000.into(), true), "{told}");
+    assert!(explain("moved").is_err_and(|why| why.contains("a handler answers")));
+}
+
+#[test]
 fn a_connection_that_is_left_at_a_data_server_stays_for_as_many_requests_again() {
     if !is_possible() {
         return;

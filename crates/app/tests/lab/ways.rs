@@ -136,6 +136,79 @@ fn a_request_waits_for_a_node_while_links_may_come_back() {
     });
 }
 
+#[test]
+fn what_a_peer_that_stands_still_was_asked_for_is_answered_all_the_same() {
+    if !is_possible() {
+        return;
+    }
+    let (lab, folder) = (Lab::new(), Folder::new("fetch"));
+    let files: BTreeMap<String, Vec<u8>> =
+        (0..16).map(|number| format!("f{number}")).map(|name| (name.clone(), motion::content(&name, 1_000))).collect();
+    motion::up(&lab, &folder, Begun::AtNode, &files, "policy = 'consistent_hash'");
+    let ask_all = |stream: &mut std::net::TcpStream| {
+        lab.at("client1", || {
+            let mut rest = Vec::new();
+            for (name, content) in &files {
+                motion::ask(stream, &[name]);
+                let reply = motion::read_reply(stream, &mut rest).unwrap_or_else(|error| panic!("{name}: {error}"));
+                assert!(reply == *content, "{name} is as it should be");
+            }
+        });
+    };
+    let fetches = || ["n1", "n2", "n3"].map(|node| lab.number(node, "leat_fetches_total"));
+    let mut stream = lab.at("client1", motion::connect);
+    // What is cheaper has been learned by then.
+    ask_all(&mut stream);
+    let before = fetches();
+    ask_all(&mut stream);
+    let fetched = fetches();
+    assert!(fetched.iter().sum::<u64>() > before.iter().sum::<u64>() + 4, "{before:?} {fetched:?}");
+    let holder = ["n1", "n2", "n3"].into_iter().find(|node| super::foreign::held(&folder, node) == 1);
+    let holder = holder.expect("a node has it");
+    ask_all(&mut stream);
+    ["n1", "n2", "n3"].into_iter().filter(|node| *node != holder).for_each(|node| lab.stop(node));
+    ask_all(&mut stream);
+    let log = fs::read_to_string(format!("/run/leat-lab/{}/{holder}.log", lab.name)).expect("it's there");
+    assert!(log.contains("it said nothing in time"), "one was fetched from who stood still: {log}");
+}
+
+#[test]
+fn what_a_dispatcher_answers_itself_is_in_its_log() {
+    if !is_possible() {
+        return;
+    }
+    let (lab, folder) = (Lab::new(), Folder::new("own"));
+    let files = BTreeMap::from([("small".to_owned(), motion::content("small", 1_000))]);
+    let log = folder.path("own.log");
+    motion::up(&lab, &folder, Begun::AtNode, &files, "policy = 'round_robin'");
+    let file = folder.path("cluster.toml");
+    let text = fs::read_to_string(&file).expect("it's there");
+    fs::write(&file, format!("{text}[cluster.access_log]\npath = '{log}'\n")).expect("a configuration");
+    lab.reload("dispatcher");
+    let status_of = |request: &str| {
+        lab.at("client1", || {
+            let mut stream = motion::connect();
+            stream.write_all(request.as_bytes()).expect("sent");
+            let mut reply = String::new();
+            stream.read_to_string(&mut reply).expect("a reply");
+            reply.split(' ').nth(1).map(str::to_owned).unwrap_or_default()
+        })
+    };
+    assert_eq!(status_of("GET /small HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"), "200");
+    assert_eq!(status_of("GET /bad HTTP/1.1\r\nHost: x\r\nno colon\r\n\r\n"), "400");
+    let nodes = ["n1", "n2", "n3"];
+    let lost = || motion::tell(&folder.path("leat.sock"), &["ctl", "nodes"]).matches("the link to it is lost").count();
+    nodes.iter().for_each(|node| lab.stop(node));
+    super::within("no node is up", || lost() == nodes.len());
+    assert_eq!(status_of("GET /none HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"), "503");
+    nodes.iter().for_each(|node| lab.signal(node, "-CONT"));
+    let lines = || fs::read_to_string(&log).unwrap_or_default();
+    super::within("both are logged", || lines().lines().count() >= 2);
+    let (lines, has) = (lines(), |wanted: &str| lines().contains(wanted));
+    assert!(has("\"GET /bad HTTP/1.1\" 400 ") && has("\"GET /none HTTP/1.1\" 503 "), "{lines}");
+    assert!(!has("/small"), "its node logs that, where its site says so: {lines}");
+}
+
 /// Where the dispatcher of a lab keeps its flows' entries.
 fn pinned_flows(lab: &Lab) -> PathBuf {
     let namespace = fs::metadata(format!("/run/netns/leat-lab-{}-dispatcher", lab.name)).expect("the lab is up");

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use leat_logic::handoff::FileState;
+use leat_logic::serve::etag::ETag;
 use leat_logic::serve::limits::FRESH_NS;
 use leat_logic::serve::path::LoadRequest;
 use leat_logic::serve::resource::{Cause, Change, Found, Keep, Loaded, Watch};
@@ -139,6 +140,7 @@ impl DiskStorage {
             self.ahead.push(StorageEvent::DescriptorsShort);
         }
         if let Some(file) = to_hash {
+            file.note_settled();
             self.hash_when_there_is_time(file);
         }
         let keep = fresh_ns.map_or(Keep::No, |fresh_ns| Keep::For { fresh_ns, watch: watch.filter(|_| watchable) });
@@ -290,6 +292,10 @@ impl Storage for DiskStorage {
 
     fn unchanged(&self, file: &File) -> bool {
         file.is_unchanged()
+    }
+
+    fn tag(&self, file: &File) -> Option<ETag> {
+        if file.is_settled() { self.pool.hashes.get(file.version()) } else { None }
     }
 
     fn export(&self, file: &File) -> Option<(OwnedFd, FileState)> {

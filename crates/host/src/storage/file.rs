@@ -1,6 +1,7 @@
 //! A file that is being served.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use leat_logic::handoff::FileState;
 use leat_logic::serve::version::Version;
@@ -13,11 +14,13 @@ pub struct OpenFile {
     descriptor: OwnedFd,
     version: Version,
     links: u64,
+    /// Whether what was read of it from its opening on is what its version stands for.
+    settled: AtomicBool,
 }
 
 impl OpenFile {
     pub(super) fn new(descriptor: OwnedFd, version: Version, links: u64) -> OpenFile {
-        OpenFile { descriptor, version, links }
+        OpenFile { descriptor, version, links, settled: AtomicBool::new(false) }
     }
 
     /// A file that another process had open, with what was true of it when it was opened there. `None` when it's another file.
@@ -25,7 +28,16 @@ impl OpenFile {
         let now = version_of(&rustix::fs::fstat(&descriptor).ok()?);
         let FileState { version, links } = state;
         let is_same = (now.device, now.inode) == (version.device, version.inode);
-        is_same.then_some(OpenFile { descriptor, version, links })
+        is_same.then(|| OpenFile::new(descriptor, version, links))
+    }
+
+    /// It can't have changed unseen since it was opened: [`Version::is_settled_at`].
+    pub(super) fn note_settled(&self) {
+        self.settled.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_settled(&self) -> bool {
+        self.settled.load(Ordering::Relaxed)
     }
 
     /// Another descriptor of it, and what was true of it when it was opened.

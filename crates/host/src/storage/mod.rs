@@ -20,6 +20,7 @@ use std::os::fd::{OwnedFd, RawFd};
 
 use bytes::Bytes;
 use leat_logic::handoff::FileState;
+use leat_logic::serve::etag::ETag;
 use leat_logic::serve::path::LoadRequest;
 use leat_logic::serve::resource::{Cause, Change, Loaded};
 use leat_logic::time::Instant;
@@ -102,6 +103,9 @@ pub trait Storage {
     /// Whether `file` still has the content that it was opened with. To be asked before the last piece of a reply goes out: on "no", the
     /// connection has to be cut.
     fn unchanged(&self, file: &Self::File) -> bool;
+
+    /// The tag of `file`'s content, if it had none when it was opened and has been hashed since.
+    fn tag(&self, file: &Self::File) -> Option<ETag>;
 
     /// `file` as it goes along with a reply to another process: a descriptor, and what it was when it was opened. `None`: it can't.
     fn export(&self, file: &Self::File) -> Option<(OwnedFd, FileState)>;

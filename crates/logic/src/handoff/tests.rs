@@ -8,6 +8,7 @@ use super::*;
 use crate::time::Instant;
 
 mod births;
+mod doubts;
 mod lives;
 
 const NODE: ServerId = ServerId(1);
@@ -390,7 +391,7 @@ fn a_giver_whose_flow_went_on_elsewhere_doesnt_get_it_back() {
     }
     assert!(pair.home_did.iter().any(|effect| matches!(effect, Effect::Recover { .. })));
     assert_eq!(pair.node_did, [FREEZE, CLOSE]);
-    pair.home.recovered(pair.now, FLOW, IMAGE);
+    pair.home.recovered(pair.now, FLOW, IMAGE, false);
     pair.talk();
     assert_eq!(pair.home_did.last(), Some(&Effect::Place { flow: FLOW, giver: None, image: IMAGE }));
 }

@@ -61,7 +61,7 @@ impl RequestCount {
 }
 
 /// A client's kernel repeats what nobody has acknowledged within that time, if it ever does.
-const ASKED_AGAIN_WITHIN: Duration = Duration::from_secs(5);
+pub const ASKED_AGAIN_WITHIN: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
@@ -465,6 +465,12 @@ impl Connection {
     pub fn waits_since(&self) -> Option<Instant> {
         let waits = matches!(self.phase, Phase::Idle | Phase::Head | Phase::Lingering);
         (waits && !self.flags.has(Flags::ASKED_BEFORE)).then_some(self.since)
+    }
+
+    /// Whether it has ended because of a request that a server which has died may have answered, and that can't be repeated.
+    #[must_use]
+    pub fn is_request_lost(&self) -> bool {
+        self.phase == Phase::Closed && self.flags.has(Flags::ASKED_BEFORE) && !self.flags.has(Flags::INPUT_ENDED)
     }
 
     /// True between requests with nothing received of the next: a draining worker may close it now.

@@ -29,7 +29,7 @@ use std::time::Duration;
 
 pub use body::{BodyLength, BodyState};
 pub use conditional::{Conditions, Precondition, Validators};
-pub use connection::{Connection, ConnectionState};
+pub use connection::{ASKED_AGAIN_WITHIN, Connection, ConnectionState};
 pub use date::{CachedDate, HTTP_DATE_BYTES, HttpDate};
 pub use entity_tag::EntityTag;
 pub use field::{FieldName, FieldValue, InvalidField};

@@ -99,6 +99,13 @@ reasons! {
 }
 
 impl RejectReason {
+    /// Whether it's for what stands in a head, not for content.
+    #[must_use]
+    pub const fn is_of_head(self) -> bool {
+        use RejectReason::{BodyTimeout, BodyTooLarge, ChunkEnd, ChunkExtension, ChunkOverhead, ChunkSize, Trailer};
+        !matches!(self, BodyTooLarge | ChunkSize | ChunkExtension | ChunkEnd | ChunkOverhead | Trailer | BodyTimeout)
+    }
+
     /// The place in [`RejectReason::ALL`], for an array of counters.
     #[must_use]
     pub const fn index(self) -> usize {

@@ -53,8 +53,8 @@ pub enum Reason {
     /// Giving it away would take more of the processor than serving it, and it isn't this server's link that requests wait for.
     #[error("delegating takes more of the processor than serving, and requests don't wait for this server's link")]
     Useless,
-    /// No data server can be given anything.
-    #[error("no data server is up")]
+    /// No data server can be given it.
+    #[error("no data server serves it, or none of those that do is up")]
     Nobody,
     /// A data server was asked already, and it came back.
     #[error("no data server has taken it")]

@@ -616,7 +616,8 @@ impl World {
                 if image.http.connection.flags & 8 != 0 || image.http.connection.expects_again() {
                     self.excuses.insert(flow, "a request died with its node");
                 }
-                home.recovered(now, flow, image.encode().expect("within the limits").into());
+                let is_doubtful = image.http.connection.expects_again();
+                home.recovered(now, flow, image.encode().expect("within the limits").into(), is_doubtful);
             }
             Err(why) => home.cut(flow, CutReason::Unrepeatable(why)),
         }

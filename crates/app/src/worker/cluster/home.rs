@@ -462,7 +462,7 @@ impl<H: Host> Worker<H> {
         let place = number.and_then(|number| number.checked_sub(number_of(0)));
         let node = place.and_then(|place| cluster.nodes.get(place as usize));
         match node.and_then(|node| cluster.proxy_address(node, vip)) {
-            Some(address) => self.proxy_to(token, vec![address]),
+            Some(address) => self.proxy_to(token, vec![address], None),
             None => self.reply_error(token, Status::SERVICE_UNAVAILABLE),
         }
     }
@@ -577,7 +577,11 @@ impl<H: Host> Worker<H> {
     pub(super) fn place(&mut self, flow: FlowId, giver: Option<ServerId>, image: &Bytes) {
         let now = self.now;
         let Some(cluster) = &mut self.cluster else { return };
+        let was_reset = cluster.was_reset(flow);
         let Part::Home(home) = &mut cluster.part else { return };
+        if was_reset {
+            return home.flows.forget(flow);
+        }
         let decoded = Image::decode(image).ok();
         home.came_back(flow, now);
         if let Some(image) = decoded.as_ref().filter(|image| home.was_unheard(flow, image, now)) {

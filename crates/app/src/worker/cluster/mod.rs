@@ -392,7 +392,7 @@ impl<H: Host> Worker<H> {
             Part::Front(front) => front.poll_timeout(),
         };
         let resignation = cluster.resignation.as_ref().map_or(Instant::NEVER, Resignation::poll_timeout);
-        let own = cluster.look_at.min(cluster.receive_at);
+        let own = cluster.look_at.min(cluster.receive_at).min(cluster.arrivals.poll_timeout());
         part.min(cluster.links.poll_timeout()).min(own).min(resignation).min(self.spread_timeout())
     }
 
@@ -437,6 +437,7 @@ impl<H: Host> Worker<H> {
             self.dispatch_waiting();
         }
         self.heed_replies();
+        self.seek_tags();
         self.handle_transplants();
         self.run_effects();
         self.handle_inquiries();
@@ -506,6 +507,9 @@ impl<H: Host> Worker<H> {
             Part::Home(home) => {
                 home.dispatcher.connection_ended(requests);
                 home.settled(flow, Outcome::Unknown, self.now);
+                if cut.is_some() {
+                    home.flows.was_cut(flow);
+                }
                 home.flows.forget(flow);
                 if let (Some(key), Some(heard)) = (key, cut) {
                     cluster.part.keep_cut(flow, key, &heard, self.now);

@@ -8,8 +8,9 @@ use bytes::Bytes;
 use leat_host::reactor::{Reactor, Token};
 use leat_logic::dispatch::cost::{Side, Way, Ways, Work};
 use leat_logic::dispatch::{ContentKey, Facts, Whence};
-use leat_logic::handoff::{FlowId, Question, Rules, Sample, ServerId, There};
-use leat_logic::http::Request;
+use leat_logic::handoff::{FlowId, HomeLimits, Question, Rules, Sample, ServerId, There};
+use leat_logic::http::client::is_repeatable;
+use leat_logic::http::{BodyLength, Request};
 
 use super::super::exchange::{Exchange, Placing};
 use super::super::{File, Host, Stage, Worker};
@@ -210,7 +211,8 @@ impl<H: Host> Worker<H> {
         }
     }
 
-    /// Has a peer answer. If that fails, and may be tried again, this node does so by its own address.
+    /// Has a peer answer. If that fails, and may be tried again, this node does so by its own address; of a file also if the peer says nothing for as long
+    /// as shows that a server is dead.
     pub(super) fn fetch(&mut self, token: Token, server: ServerId) {
         if !self.start(token) {
             return;
@@ -221,11 +223,18 @@ impl<H: Host> Worker<H> {
         let find = |id: ServerId| (0..).zip(&cluster.nodes).find(|(place, _)| number_of(*place) == id.server());
         let address = |id| find(id).and_then(|(_, node)| cluster.proxy_address(node, vip));
         let peers: Vec<_> = [server, own].into_iter().filter_map(address).collect();
+        let mut patience = None;
         if let Some(exchange) = self.connections[token].exchange.as_mut() {
             exchange.is_fetched = true;
+            // A program may take its time, and would have to do its work twice.
+            let is_files = exchange.site.as_ref().is_some_and(|site| !site.may_be_handled(&exchange.path));
+            let request = Request::read_again(&exchange.head);
+            let may_repeat =
+                request.is_some_and(|request| is_repeatable(request.method, request.body != BodyLength::None));
+            patience = (is_files && may_repeat).then(|| HomeLimits::default().lease.max(cluster.health.timeout));
         }
         self.metrics.fetches.increment();
-        self.proxy_to(token, peers);
+        self.proxy_to(token, peers, patience);
     }
 
     /// A node asks where a request belongs.

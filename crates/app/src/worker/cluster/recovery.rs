@@ -15,10 +15,10 @@ use leat_logic::handoff::{
 use leat_logic::time::Instant;
 
 use super::super::{Host, Worker};
-use super::Part;
 use super::home::Home;
 use super::inquiry::Recovery;
 use super::node::Borrowed;
+use super::{Cluster, Part};
 
 /// Of the segment that resets: it carries nothing.
 const RESET_MSS: u16 = 536;
@@ -98,8 +98,12 @@ fn live_entries(steering: &steering::Dispatcher) -> Result<Vec<(FlowKey, Flow)>,
 impl Home {
     /// A flow whose node is gone goes on from this image, or is cut.
     pub(super) fn recovers(&mut self, now: Instant, flow: FlowId, outcome: Result<Image, Impossible>) {
-        match outcome.and_then(|image| image.encode().map_err(|_| Impossible::Unknown)) {
-            Ok(image) => self.flows.recovered(now, flow, image.into()),
+        let encoded = outcome.and_then(|image| {
+            let is_doubtful = image.http.connection.expects_again();
+            image.encode().map(|bytes| (bytes, is_doubtful)).map_err(|_| Impossible::Unknown)
+        });
+        match encoded {
+            Ok((image, is_doubtful)) => self.flows.recovered(now, flow, image.into(), is_doubtful),
             Err(why) => self.flows.cut(flow, CutReason::Unrepeatable(why)),
         }
     }
@@ -153,10 +157,13 @@ impl<H: Host> Worker<H> {
     ) {
         let now = self.now;
         let Some(cluster) = &mut self.cluster else { return };
-        let key = cluster.flows.key(flow);
+        let (key, was_reset) = (cluster.flows.key(flow), cluster.was_reset(flow));
         let Part::Home(home) = &mut cluster.part else { return };
         let asked = home.settled(flow, Outcome::Failed, now).map(|asked| asked.at);
         home.came_back(flow, now);
+        if was_reset {
+            return home.flows.forget(flow);
+        }
         // Data servers tell of each reply before they send any of it. Nodes that tell of all have some that can't be told of: a program's, one that's fetched.
         let is_silent = home.split.is_some() && progress.is_none();
         let offered = asked.or((is_silent || birth == Birth::Unknown).then_some(kept));
@@ -287,6 +294,14 @@ impl<H: Host> Worker<H> {
         let numbers = leat_host::handoff::last_numbers(&Borrowed(self.connections[token].socket));
         let (acknowledged, client_next) = numbers.ok().flatten()?;
         Some(Heard::last(acknowledged, client_next))
+    }
+}
+
+impl<F> Cluster<F> {
+    /// Whether a flow's client has reset it while nobody heard: a frozen socket, or a server that was dead. It's over then.
+    pub(super) fn was_reset(&self, flow: FlowId) -> bool {
+        let entry = self.flows.key(flow).and_then(|key| self.part.steering()?.flows().get(key).ok().flatten());
+        entry.is_some_and(|entry| entry.id == flow && entry.reset)
     }
 }
 

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use leat_host::handoff;
 use leat_host::reactor::{Reactor, Token, Transmit};
@@ -14,7 +15,8 @@ use leat_logic::http::{self, EntityTag, Method, Status};
 use leat_logic::serve::cache::Lookup;
 use leat_logic::serve::coding::{Coding, CodingOrder};
 use leat_logic::serve::path::LoadRequest;
-use leat_logic::serve::resource::{Content, Found, Resource};
+use leat_logic::serve::resource::{Content, Description, Found, Resource};
+use leat_logic::time::Instant;
 
 use super::super::exchange::{Answer, Exchange, Piece};
 use super::super::serve::is_by_rules_of;
@@ -26,10 +28,16 @@ use super::told::Ready;
 /// Replies with less content aren't told of, but for a connection server: they are over before a death would be noticed.
 const TOLD_BYTES_MIN: u64 = 64 * 1024;
 
+/// So long a client whose server is dead waits for another to hash what it was sent, as long as that has no tag there; looked at so often.
+const TAG_WITHIN: Duration = Duration::from_secs(20);
+const TAG_PAUSE: Duration = Duration::from_millis(100);
+
 /// Flows that have come with a reply under way, while their content is looked for.
 pub(super) struct Arrivals<F> {
     all: BTreeMap<u16, Arrival<F>>,
     next: u16,
+    /// When it's looked again whether content has a tag by now.
+    at: Instant,
 }
 
 struct Arrival<F> {
@@ -42,11 +50,14 @@ struct Arrival<F> {
     resource: Option<Arc<Resource<F>>>,
     /// What the client may have already: the beginning of what is left.
     resent: Vec<u8>,
+    /// Until when it may wait for its content to have a tag, and whether it does.
+    tag_by: Instant,
+    awaits_tag: bool,
 }
 
 impl<F> Default for Arrivals<F> {
     fn default() -> Arrivals<F> {
-        Arrivals { all: BTreeMap::new(), next: 0 }
+        Arrivals { all: BTreeMap::new(), next: 0, at: Instant::NEVER }
     }
 }
 
@@ -54,6 +65,10 @@ impl<F> Arrivals<F> {
     /// Drops what has come of a flow.
     pub(super) fn remove(&mut self, flow: FlowId) {
         self.all.retain(|_, arrival| arrival.flow != flow);
+    }
+
+    pub(super) fn poll_timeout(&self) -> Instant {
+        self.at
     }
 }
 
@@ -136,6 +151,34 @@ impl<H: Host> Worker<H> {
         }
     }
 
+    /// A long reply has begun before its content had a tag, and it has one by now: the home is told of what is left.
+    pub(in crate::worker) fn tell_when_tagged(&mut self, token: Token) {
+        if !matches!(self.cluster.as_ref().map(|cluster| &cluster.part), Some(Part::Node(_))) {
+            return;
+        }
+        let connection = &mut self.connections[token];
+        let Some(exchange) = connection.exchange.as_mut().filter(|_| !connection.flags.sending) else { return };
+        let Some(resource) = exchange.resource.as_ref().filter(|_| exchange.body_bytes >= TOLD_BYTES_MIN) else {
+            return;
+        };
+        let (Content::File(file), None) = (&resource.content, &resource.description.etag) else { return };
+        let Some(etag) = self.storage.tag(file).filter(|_| self.storage.unchanged(file)) else { return };
+        let description = Description { etag: Some(etag), ..resource.description.clone() };
+        // Its field lines have been sent.
+        exchange.resource = Some(Arc::new(Resource::new(description, resource.content.clone(), &[])));
+        let Some(mut reply) = left_of(exchange) else { return };
+        // What the kernel has may never be acknowledged to this server. The last run of several is never the last piece.
+        let unacknowledged = self.reactor.unacknowledged_bytes(connection.socket) as u64;
+        let back = match &mut reply.pieces[..] {
+            [Left::Content { first, length }] if unacknowledged <= reply.content_bytes.saturating_sub(*length) => {
+                (*first, *length) = (first.saturating_sub(unacknowledged), *length + unacknowledged);
+                unacknowledged
+            }
+            _ => 0,
+        };
+        self.tell_reply_from(token, Some(reply), Some(back));
+    }
+
     /// The same of one that goes out whole: its head, and how much of its content from where on. Its client is left with a connection that goes on if this
     /// server dies now.
     pub(in crate::worker) fn tell_of_whole_reply(&mut self, token: Token, head: &[u8], content: Range<u64>) {
@@ -184,8 +227,13 @@ impl<H: Host> Worker<H> {
     }
 
     fn tell_reply(&mut self, token: Token, reply: Option<ReplyState>) {
+        self.tell_reply_from(token, reply, None);
+    }
+
+    /// `back`: of one that has begun, what of it the kernel has.
+    fn tell_reply_from(&mut self, token: Token, reply: Option<ReplyState>, back: Option<u64>) {
         if reply.is_some()
-            && let Some(session) = self.tell_progress(token, reply)
+            && let Some(session) = self.tell_progress(token, reply, back)
             && let Some(cluster) = &mut self.cluster
             && let Some(batch) = cluster.links.next_batch(session)
         {
@@ -236,8 +284,14 @@ impl<H: Host> Worker<H> {
         !self.cluster.as_mut().is_some_and(|cluster| cluster.told.holds_up(token))
     }
 
-    /// Has a connection's home know how far it has come, and what is to be sent. By which link it's told, if it is.
-    pub(super) fn tell_progress(&mut self, token: Token, reply: Option<ReplyState>) -> Option<SessionId> {
+    /// Has a connection's home know how far it has come, and what is to be sent. By which link it's told, if it is. `back`: of a reply that has begun, so many
+    /// bytes that the kernel has are to be sent as well.
+    pub(super) fn tell_progress(
+        &mut self,
+        token: Token,
+        reply: Option<ReplyState>,
+        back: Option<u64>,
+    ) -> Option<SessionId> {
         let now = self.now;
         let cluster = self.cluster.as_mut()?;
         let Part::Node(node) = &mut cluster.part else { return None };
@@ -247,11 +301,12 @@ impl<H: Host> Worker<H> {
         let base = cluster.flows.base(flow);
         // The kernel needn't be asked if the request in hand came along and nothing has come since.
         let is_silent = connection.flags.once && connection.flags.receiving;
-        let known = cluster.flows.come_with(flow, connection.http.request_count()).filter(|_| is_silent);
+        let known =
+            cluster.flows.come_with(flow, connection.http.request_count()).filter(|_| is_silent && back.is_none());
         let come = known.map_or_else(|| handoff::progress(&super::node::Borrowed(connection.socket)), Ok);
         let (written, received) = come.ok()?;
         let progress = Progress {
-            server_bytes: written.saturating_sub(base.0),
+            server_bytes: written.saturating_sub(base.0).checked_sub(back.unwrap_or(0))?,
             client_bytes: received.saturating_sub(base.1),
             http: http_state(connection, input, now),
             reply,
@@ -292,7 +347,11 @@ impl<H: Host> Worker<H> {
             return Err(RefuseReason::Full);
         }
         let (question, resource, resent) = (request.clone(), None, Vec::new());
-        let arrival = Arrival { flow, image, reply, listener, site, request, resource, resent };
+        // Whoever lives goes on with it meanwhile, and is asked again.
+        let is_givers = image.congestion.is_some();
+        let tag_by = if is_givers { Instant::default() } else { self.now.after(TAG_WITHIN) };
+        let awaits_tag = false;
+        let arrival = Arrival { flow, image, reply, listener, site, request, resource, resent, tag_by, awaits_tag };
         cluster.arrivals.all.insert(number, arrival);
         match known {
             Some(found) => self.arrival_found(number, Some(found)),
@@ -328,10 +387,28 @@ impl<H: Host> Worker<H> {
         self.run_effects();
     }
 
+    /// Looks again for content that had no tag: to be asked for it has had it hashed.
+    pub(super) fn seek_tags(&mut self) {
+        let now = self.now;
+        let Some(cluster) = self.cluster.as_mut().filter(|cluster| now >= cluster.arrivals.at) else { return };
+        cluster.arrivals.at = Instant::NEVER;
+        let waiting = cluster.arrivals.all.iter_mut().filter(|(_, arrival)| arrival.awaits_tag);
+        let waiting = waiting.map(|(number, arrival)| {
+            arrival.awaits_tag = false;
+            (*number, arrival.request.clone())
+        });
+        for (number, question) in waiting.collect::<Vec<_>>() {
+            match self.storage.load(ticket_of(arrival_token(number)), question) {
+                Outcome::Ready(loaded) => self.arrival_answered(number, Answer::Loaded(loaded)),
+                Outcome::Pending => {}
+            }
+        }
+    }
+
     fn arrival_found(&mut self, number: u16, found: Option<Found<File<H>>>) {
-        let Some(arrival) = self.cluster.as_mut().and_then(|cluster| cluster.arrivals.all.get_mut(&number)) else {
-            return;
-        };
+        let now = self.now;
+        let Some(cluster) = &mut self.cluster else { return };
+        let Some(arrival) = cluster.arrivals.all.get_mut(&number) else { return };
         let reply = &arrival.reply;
         match found {
             Some(Found::Resource(resource))
@@ -340,6 +417,14 @@ impl<H: Host> Worker<H> {
             {
                 arrival.resource = Some(resource);
                 self.read_arrival(number);
+            }
+            Some(Found::Resource(resource))
+                if resource.description.etag.is_none()
+                    && resource.description.len_bytes == reply.complete_length
+                    && now < arrival.tag_by =>
+            {
+                arrival.awaits_tag = true;
+                cluster.arrivals.at = cluster.arrivals.at.min(now.after(TAG_PAUSE));
             }
             _ => {
                 let path = String::from_utf8_lossy(&reply.path);

@@ -83,7 +83,7 @@ impl<H: Host> Worker<H> {
         // What the client hasn't acknowledged, a reply that was told of may still account for.
         let is_known_to_client = self.reactor.unacknowledged_bytes(connection.socket) == 0;
         if rested >= REST_AFTER && is_known_to_client {
-            self.tell_progress(token, None);
+            self.tell_progress(token, None, None);
             self.metrics.rests_told.increment();
             return;
         }

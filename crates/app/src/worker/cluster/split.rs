@@ -12,7 +12,7 @@ use leat_logic::handoff::{Effect, FlowId, Image, ServerId, TcpState};
 use leat_logic::http::{self, Method, Request};
 use leat_logic::schedule::Operation;
 use leat_logic::serve::cache::Lookup;
-use leat_logic::serve::coding::CodingOrder;
+use leat_logic::serve::coding::{Coding, CodingOrder};
 use leat_logic::serve::resource::{Description, Found};
 use leat_logic::split::{Asked, Balance, Delegation, Loads, Rules};
 use serde_json::{Value, json};
@@ -142,6 +142,14 @@ impl UnderWay {
             }
         }
     }
+}
+
+/// What is known of a resource that is asked about.
+struct Measured {
+    path: Vec<u8>,
+    bytes: u64,
+    /// In which coding it has that many.
+    coding: Option<Coding>,
 }
 
 impl<H: Host> Worker<H> {
@@ -414,7 +422,7 @@ impl<H: Host> Worker<H> {
             return Ok(json!({ "delegated": false, "text": text }));
         }
         let now = self.now;
-        let (path, bytes) = self.size_of(&facts)?;
+        let Measured { path, bytes, coding } = self.size_of(&facts)?;
         let (own, serving) = (self.own_load(), self.serving_time(bytes));
         let Some(Part::Home(home)) = self.cluster.as_mut().map(|cluster| &mut cluster.part) else {
             return Err("this leat couldn't become a connection server: its log says why".to_owned());
@@ -430,22 +438,26 @@ impl<H: Host> Worker<H> {
         } else {
             ""
         };
+        let coding = coding.map(Coding::name);
+        let coded = coding.map(|coding| format!("that is of its content in {coding}: nobody has asked for another\n"));
+        let coded = coded.unwrap_or_default();
         let us = |time: Duration| time.as_secs_f64() * 1e6;
         Ok(json!({
             "delegated": explanation.reason.delegates(),
             "bytes": bytes,
+            "coding": coding,
             "serving_us": us(serving),
             "delegating_us": us(explanation.price.own),
             "data_server_us": us(explanation.price.data_server),
             "under_way": loads.own,
             "under_way_delegated": loads.delegated,
             "near": loads.is_near,
-            "text": format!("{explanation}{note}if it were delegated: {choice}"),
+            "text": format!("{explanation}{coded}{note}if it were delegated: {choice}"),
         }))
     }
 
     /// A resource's path, decoded, and its size, as the cache knows it.
-    fn size_of(&mut self, facts: &Facts<'_>) -> Result<(Vec<u8>, u64), String> {
+    fn size_of(&mut self, facts: &Facts<'_>) -> Result<Measured, String> {
         let mut room = Vec::new();
         let path =
             http::decode_path(facts.path, &mut room).map_err(|_| "the path isn't one that a client may ask for")?;
@@ -453,10 +465,20 @@ impl<H: Host> Worker<H> {
         let is_sites = |number: &u32| self.sites.get(*number as usize).is_some_and(|site| site.kind == SiteKind::Files);
         let numbers = self.listeners.iter().filter_map(|listening| listening.sites.site(facts.host)).filter(is_sites);
         for number in numbers.collect::<Vec<_>>() {
-            if let Lookup::Fresh(Found::Resource(resource)) | Lookup::Stale(Found::Resource(resource), _) =
-                self.cache.lookup(number, CodingOrder::NONE, &path, self.now)
-            {
-                return Ok((path, resource.description.len_bytes));
+            let site = self.sites[number as usize].clone();
+            if site.handler(&path).is_some() {
+                return Err("a handler answers for it here: only files are delegated".to_owned());
+            }
+            // Clients that all take a coding have nothing else be kept.
+            let codings = std::iter::once(None).chain(site.offered.iter().copied().map(Some));
+            for coding in codings {
+                let order = coding.map_or(CodingOrder::NONE, |coding| CodingOrder::NONE.with(coding));
+                if let Lookup::Fresh(Found::Resource(resource)) | Lookup::Stale(Found::Resource(resource), _) =
+                    self.cache.lookup(number, order, &path, self.now)
+                {
+                    let Description { len_bytes: bytes, coding, .. } = resource.description;
+                    return Ok(Measured { path, bytes, coding });
+                }
             }
         }
         Err("nobody has asked for it lately, so its size isn't known here: ask for it once, then again for this"

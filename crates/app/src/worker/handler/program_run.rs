@@ -372,6 +372,7 @@ impl<H: Host> Worker<H> {
             connection.http.handle_transmit_progress(self.now);
         }
         let patience = run.handler.patience(is_connecting, run.is_tunnel());
+        let patience = run.passing.patience_left().map_or(patience, |first| first.min(patience));
         let delay_max = Duration::from_nanos(self.admission.queue_delay_max_ns(connection.site as usize));
         let timeout = if matches!(run.talk, Talk::Waiting) { patience.min(delay_max) } else { patience };
         // While leat keeps a program from running, as its site's quota or others' shares want it, it can say nothing.

@@ -59,6 +59,8 @@ pub(super) struct Passing {
     failed_at: Option<usize>,
     /// The servers to ask, in this order, where the handler hasn't the choice.
     peers: Vec<SocketAddr>,
+    /// How long each of them but the last may say nothing.
+    patience: Option<Duration>,
 }
 
 /// Why a server is of no use for a request.
@@ -210,7 +212,9 @@ impl Handler {
 impl<H: Host> Worker<H> {
     /// Passes the request in hand on to the first of `peers`; to the next where one fails and that can do no harm. Each attempt begins and ends
     /// with a [`Passed`], to be had from [`Worker::take_passed`].
-    pub(in crate::worker) fn proxy_to(&mut self, token: Token, peers: Vec<SocketAddr>) {
+    ///
+    /// `patience`: how long a peer may be silent before the next one is asked, where that can do no harm either. Without it nobody else is asked then.
+    pub(in crate::worker) fn proxy_to(&mut self, token: Token, peers: Vec<SocketAddr>, patience: Option<Duration>) {
         let handler = self.peers.get_or_insert_with(Handler::for_peers).clone();
         if !self.handlers.iter().any(|known| Rc::ptr_eq(known, &handler)) {
             self.handlers.push(handler.clone());
@@ -218,7 +222,7 @@ impl<H: Host> Worker<H> {
         if let Some(exchange) = self.connections[token].exchange.as_mut() {
             exchange.is_passed_on = true;
         }
-        self.begin_run_with(token, &handler, 0, Passing::to(peers));
+        self.begin_run_with(token, &handler, 0, Passing { peers, patience, ..Passing::default() });
         self.arm_receive(token);
     }
 
@@ -342,6 +346,9 @@ impl<H: Host> Worker<H> {
             self.streams.flush_soon(server);
         }
         run.heard_at = self.now;
+        if let Some(patience) = run.passing.patience_left() {
+            self.sweep_at = self.sweep_at.min(self.now.after(patience));
+        }
         run.passing.is_given = true;
         run.passing.framing = if request.body == BodyLength::Chunked { Framing::Chunked } else { Framing::Plain };
         if let (Talk::Http { reader, .. }, true) = (&mut run.talk, asks_for_websocket(&request)) {
@@ -365,26 +372,28 @@ impl<H: Host> Worker<H> {
         let (Kind::Proxy { proxy, .. }, Talk::Http { place, .. }) = (&handler.kind, run.talk) else { return };
         self.note_passed(token, &run, Outcome::Failed);
         let Some(exchange) = self.connections[token].exchange.as_mut() else { return };
+        // Content that was sent is gone, whether all of it had come or not.
+        let is_repeatable = || {
+            let length = Request::read_again(&exchange.head).map(|request| request.body);
+            is_repeatable(exchange.method, length != Some(BodyLength::None))
+        };
         let is_harmless = match stop {
             Stop::Refused | Stop::Unreachable => true,
-            // Content that was sent is gone, whether all of it had come or not.
-            Stop::Ended => {
-                let length = Request::read_again(&exchange.head).map(|request| request.body);
-                is_repeatable(exchange.method, length != Some(BodyLength::None))
-            }
-            Stop::Silent => false,
+            Stop::Ended => is_repeatable(),
+            Stop::Silent => run.passing.patience_left().is_some() && is_repeatable(),
         };
         let has_begun = exchange.status != 0;
         let goes_on = is_harmless && !has_begun && proxy.may_retry(&run.passing);
         if goes_on {
             let retries = run.passing.retries + 1;
-            let peers = std::mem::take(&mut run.passing.peers);
-            run.passing = Passing { retries, peers, failed_at: Some(place), ..Passing::default() };
+            let (peers, patience) = (std::mem::take(&mut run.passing.peers), run.passing.patience);
+            run.passing = Passing { retries, peers, patience, failed_at: Some(place), ..Passing::default() };
             run.talk = Talk::Waiting;
             exchange.run = Some(Run::Program(run));
             self.upstream_metrics(token).retries.increment();
         }
-        if matches!(stop, Stop::Refused | Stop::Unreachable) || !goes_on {
+        // One that ended a kept connection has mostly just closed it.
+        if stop != Stop::Ended || !goes_on {
             self.note_failure(token, &handler, proxy, place, stop);
         }
         if !goes_on {
@@ -457,8 +466,9 @@ impl<H: Host> Worker<H> {
 }
 
 impl Passing {
-    /// For a request that goes to the first of `peers` that takes it, or to whom the handler chooses if there are none.
-    pub(super) fn to(peers: Vec<SocketAddr>) -> Passing {
-        Passing { peers, ..Passing::default() }
+    /// How long the server that has the request may say nothing before another one is asked; none if that isn't to be, or it has begun to answer.
+    pub(super) fn patience_left(&self) -> Option<Duration> {
+        let is_followed = self.retries as usize + 1 < self.peers.len();
+        self.patience.filter(|_| is_followed && !self.has_spoken)
     }
 }

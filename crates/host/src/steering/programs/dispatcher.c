@@ -335,10 +335,12 @@ static __noinline int go_on(struct __sk_buff *skb, const struct packet *packet, 
 		return TC_ACT_SHOT;
 	if (flow->flags & FLOW_HERE)
 		return check_cookie(skb, packet, &handshake) ? admit(skb, packet, &handshake) : TC_ACT_UNSPEC;
-	if (packet->tcp.rst && bpf_ntohl(packet->tcp.seq) == flow->client_next)
+	if (packet->tcp.rst && bpf_ntohl(packet->tcp.seq) == flow->client_next) {
 		flow->reset = 1;
-	/* Without data, what comes after the handshake says nothing that anybody has to know. */
-	return packet->payload || packet->tcp.fin ? IS_TO_BE_CHOSEN : TC_ACT_SHOT;
+		return TC_ACT_SHOT;
+	}
+	/* Without data, what comes after the handshake says nothing that anybody has to know; but a reset behind data is said once, to whoever is given that. */
+	return packet->payload || packet->tcp.fin || packet->tcp.rst ? IS_TO_BE_CHOSEN : TC_ACT_SHOT;
 }
 #else
 #define BEGINS 0

@@ -155,6 +155,33 @@ pub(super) fn first_packet(dispatcher: &Dispatcher, syn: &Segment, payload: &[u8
 }
 
 #[test]
+fn a_reset_behind_a_first_packet_waits_with_it() {
+    where_connections_begin("aborted", |path| {
+        let dispatcher = &load_for_births(path);
+        assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success());
+        let syn = Segment { timestamp: Some(99), ..Segment::new(CLIENT4, VIP4, SYN, 7000) };
+        dispatcher.answer(syn.to).unwrap();
+        let _listener = crate::socket::listen("0.0.0.0:80".parse().unwrap()).unwrap();
+        let payload = b"GET / HTTP/1.1\r\nHost: c\r\n\r\n";
+        let (request, frame) = first_packet(dispatcher, &syn, payload);
+        // Nothing has been said of taps: what is to wait is lost.
+        let waits = |frame: &[u8]| {
+            let lost = || dispatcher.counters().unwrap().lost;
+            let before = lost();
+            assert_eq!(run(dispatcher, "dispatcher_ingress", frame).0, DROP);
+            lost() > before
+        };
+        let is_reset = || dispatcher.flows().get(request.key()).unwrap().is_some_and(|flow| flow.reset);
+        let reset = |sequence| Segment { flags: RST | ACK, sequence, payload: Vec::new(), ..request.clone() }.frame();
+        assert!(waits(&frame));
+        assert!(waits(&reset(request.sequence + payload.len() as u32)), "whoever gets the request is to hear it");
+        assert!(!is_reset(), "nor is it known whether that has come");
+        assert!(!waits(&reset(request.sequence)), "there's nothing to be given to anybody");
+        assert!(is_reset());
+    });
+}
+
+#[test]
 fn a_choice_that_stands_sends_requests_for_the_same_on_and_tells_of_each() {
     where_connections_begin("standing", |path| {
         let dispatcher = &load_for_births(path);

@@ -3,6 +3,7 @@
 //! Sockets, steering entries and sessions are the host's, which node is the right one its caller's. What it wants done comes out of
 //! [`Home::poll_effect`]; what became of that goes in by the methods that are named there.
 
+mod doubts;
 mod drain;
 mod nodes;
 mod reconcile;
@@ -89,9 +90,9 @@ pub struct HomeCounters {
     pub refused: u64,
     /// Flows that nodes returned.
     pub returned: u64,
-    /// Flows whose node died and that went on.
+    /// Flows whose node died and that went on. One whose client must ask again counts once it hasn't been cut for want of that.
     pub recovered: u64,
-    /// Flows cut.
+    /// Flows cut, by this home or since their node's death because nobody asked again.
     pub cut: u64,
     /// Images dropped for want of memory.
     pub dropped_images: u64,
@@ -133,6 +134,8 @@ struct Flow {
     refusers: Vec<Life>,
     /// Whoever holds it has it for one request; then it lives here again.
     is_lent: bool,
+    /// Its node died, and it may still be cut because its client doesn't ask again.
+    is_doubtful: bool,
 }
 
 /// See the module.
@@ -146,6 +149,8 @@ pub struct Home {
     births: VecDeque<(Instant, FlowId)>,
     /// Flows that were to begin at a node and have been given up, the oldest first. What follows a process that died there doesn't know which those are.
     unborn: VecDeque<(ServerId, FlowId)>,
+    /// Flows that may be doubtful, and from when on they aren't any more, the oldest first.
+    doubts: VecDeque<(Instant, FlowId)>,
     /// When flows are given up that no node has claimed since this home's start.
     claims_end: Instant,
     recalls: Recalls,
@@ -171,6 +176,7 @@ impl Home {
             lists: Lists::default(),
             births: VecDeque::new(),
             unborn: VecDeque::new(),
+            doubts: VecDeque::new(),
             claims_end: Instant::NEVER,
             recalls: Recalls::default(),
             kept_bytes: 0,
@@ -393,18 +399,6 @@ impl Home {
         }
     }
 
-    /// [`Effect::Recover`] has found that the flow can go on from this image.
-    pub fn recovered(&mut self, now: Instant, flow: FlowId, image: Bytes) {
-        if let Some(record) = self.flows.get_mut(&flow)
-            && record.holder == Holder::Recovering
-        {
-            record.holder = Holder::Held;
-            self.counters.recovered += 1;
-            self.keep(now, flow, image);
-            self.ask_for_place(flow);
-        }
-    }
-
     /// A flow that is nowhere but here can't go on: the answer to [`Effect::Recover`] or [`Effect::Place`] when there is no better one.
     pub fn cut(&mut self, flow: FlowId, reason: CutReason) {
         let is_here = self
@@ -414,6 +408,7 @@ impl Home {
         if !is_here {
             return;
         }
+        self.end_doubt(flow);
         if let Some(record) = self.remove(flow) {
             self.counters.cut += 1;
             // First: the host still knows the entry, and that nobody is to hear the rest.
@@ -738,6 +733,8 @@ impl Home {
     }
 
     fn remove(&mut self, flow: FlowId) -> Option<Flow> {
+        // It was over in order.
+        self.has_gone_on(flow);
         self.drop_image(flow);
         self.release_giver(flow);
         self.flows.remove(&flow)
@@ -787,6 +784,7 @@ impl Flow {
             attempts: 0,
             refusers: Vec::new(),
             is_lent: false,
+            is_doubtful: false,
         }
     }
 

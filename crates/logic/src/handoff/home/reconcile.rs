@@ -65,12 +65,14 @@ impl Home {
     #[must_use]
     pub fn poll_timeout(&self) -> Instant {
         let birth = self.births.front().map_or(Instant::NEVER, |&(deadline, _)| deadline);
-        birth.min(self.nodes.next_lapse()).min(self.claims_end)
+        let doubt = self.doubts.front().map_or(Instant::NEVER, |&(until, _)| until);
+        birth.min(self.nodes.next_lapse()).min(self.claims_end).min(doubt)
     }
 
     /// Time has passed. Hand in the messages that have come first: a home that stood still isn't to find all its nodes dead.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.recall_unborn(now);
+        self.end_old_doubts(now);
         for life in self.nodes.lapsed(now) {
             self.lapse(life);
         }
@@ -275,6 +277,7 @@ impl Home {
         let is_its = record.is_at(life) || record.holder == Holder::Unclear(Some(life.0));
         if is_its && record.generation == generation {
             if is_cut {
+                self.was_cut(flow);
                 self.effects.push_back(Effect::Reset { flow });
             }
             self.end(flow);
@@ -328,6 +331,8 @@ impl Home {
             Message::Began { flow, generation, progress }
                 if self.standing(life, flow, generation) == Standing::Holder =>
             {
+                // It has been asked since it's there: nodes tell of what they answer.
+                self.has_gone_on(flow);
                 self.keep_progress(flow, progress);
             }
             Message::Where { flow, generation, question }

@@ -61,7 +61,7 @@ fn a_flow_that_never_came_to_its_node_goes_on_from_its_image_and_never_begins_th
     let recover = Effect::Recover { flow: FLOW, image: IMAGE, kept, progress: None, birth: Birth::Denied };
     assert_eq!(pair.home_did, [steer(Target::Hold, 2), recover], "what comes meanwhile waits");
     assert!(!pair.node.born(pair.now, FLOW), "its packet was late");
-    pair.home.recovered(pair.now, FLOW, IMAGE);
+    pair.home.recovered(pair.now, FLOW, IMAGE, false);
     pair.home.place(FLOW, Destination::Node(NODE)).unwrap();
     pair.talk();
     assert!(matches!(pair.node_did[..], [_, Effect::Thaw { generation: Generation(3), .. }]));
