@@ -390,6 +390,17 @@ fn where_no_connection_can_begin_nginx_is_reached_by_proxy() {
     );
     assert_eq!(lab.number("dispatcher", "leat_births_total"), 0);
 }
+    // Before anybody has looked: who never got a request isn't asked again for it.
+    let [mut first, _second] = servers;
+    first.kill();
+    lab.at("client1", || {
+        for turn in 0..40 {
+            let mut stream = TcpStream::connect(VIP).expect("the dispatcher listens");
+            assert!(get(&mut stream, SIZES[0], "").expect("a reply") == content(SIZES[0]), "turn {turn}");
+        }
+    });
+    let retries = lab.number("dispatcher", "leat_upstream_retries_total{site=\"cluster\"}");
+    println!("{retries} of 40 requests were passed on to the other");
 
 #[test]
 fn an_upgrade_beside_nginx_changes_links_once() {
