@@ -189,7 +189,8 @@ pub enum Message {
         /// What the server's packets have said last of its clock (RFC 7323); 0 where they say nothing of it.
         shown: u32,
     },
-    /// Home: it ends, and nobody follows it. What is with you is yours, and you need no lease to speak for it.
+    /// Home: it ends, and nobody follows it. What is with you is yours, and you need no lease to speak for it. The nodes of `spread = "l4"` say it to each
+    /// other: of your offers none is taken any more.
     Bequeath,
     /// Home: another process of the node can be given what is new, so that this one needn't stay for that.
     Followed,
