@@ -231,6 +231,8 @@ pub enum Yielding {
     Later = 1,
     /// Whether the server has said all isn't known, and won't be.
     Never = 2,
+    /// Client and server speak something else than HTTP on it by now.
+    Switched = 3,
 }
 
 /// A flow that a node has.
@@ -589,6 +591,7 @@ fn decode_fields(kind: u8, reader: &mut Reader<'_>) -> Result<Option<Message>, D
             let answer = match reader.byte("whether it was given")? {
                 0 => Yielding::Given,
                 1 => Yielding::Later,
+                3 => Yielding::Switched,
                 _ => Yielding::Never,
             };
             Message::Yielded { ends, next, answer, shown: reader.number_u32("the server's clock")? }
