@@ -44,7 +44,7 @@ section! {
         protocol: Protocol = PROTOCOL, Toml("\"tcp\"");
         /// The port at which nodes take it; 0 for the one that the client came to, where probes go to the first in `listen`.
         node_port: u16 = Count::<u16> { min: 0, max: u16::MAX }, Toml("0");
-        /// The nodes that take it, by name; all when empty. Which of them may have a TLS connection can be said by their `hosts`.
+        /// The nodes that take it, by name; all when empty. Which of them may have a connection of TLS or HTTP can be said by their `hosts`; they count for no other protocol.
         nodes: Vec<String> = ListOf(NAME), Toml("[]");
         /// How a node is chosen.
         policy: Option<PolicyKind> = Optional(DISPATCH_POLICY), Otherwise("`\"consistent_hash\"` for `redis` and with `first_bytes`, else `\"least_connections\"`");
@@ -133,10 +133,12 @@ impl ClusterPort {
         let port = if self.node_port == 0 { listen.port() } else { self.node_port };
         let is_named = |name: &String| self.nodes.is_empty() || self.nodes.contains(name);
         let takes = |node: &&ClusterNode| !node.is_removed() && is_named(&node.name);
+        // Other protocols' clients name no host.
+        let goes_by_host = matches!(self.protocol, Protocol::Tls | Protocol::Http);
         let target = |node: &ClusterNode| {
             let same_family = node.address.iter().find(|address| address.is_ipv4() == listen.is_ipv4());
             let address = *same_family.or(node.address.first())?;
-            let serves = Serves::new(&node.hosts, &[]);
+            let serves = if goes_by_host { Serves::new(&node.hosts, &[]) } else { Serves::default() };
             let weight = node.weight.min(WEIGHT_MAX);
             Some((
                 NodeSettings { name: node.name.clone(), weight, serves, near: Vec::new() },

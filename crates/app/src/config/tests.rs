@@ -159,6 +159,16 @@ fn one_file_has_every_part_of_a_cluster() {
 const NODE: &str = "[[cluster.node]]\nname = 'n1'\naddress = '127.0.0.2'\n";
 
 #[test]
+fn a_node_s_hosts_count_at_ports_whose_clients_name_one() {
+    for (protocol, counts) in [("tcp", false), ("redis", false), ("iiop", false), ("tls", true), ("http", true)] {
+        let port = format!("[[cluster.port]]\nlisten = '127.0.0.1:1'\nprotocol = '{protocol}'\n");
+        let config = parsed(&format!("role = 'dispatcher'\n{NODE}hosts = 'a.example'\n{port}"));
+        let targets = config.cluster.ports[0].targets(&config.cluster);
+        assert_eq!(targets[0].0.serves.goes_by_host(), counts, "{protocol}");
+    }
+}
+
+#[test]
 fn a_store_s_node_that_is_back_has_its_part_at_once() {
     let port = |protocol: &str| format!("[[cluster.port]]\nlisten = '127.0.0.1:1'\nprotocol = '{protocol}'\n");
     let ports = port("redis") + &port("iiop").replace(":1", ":2");

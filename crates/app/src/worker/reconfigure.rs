@@ -49,6 +49,8 @@ impl<H: Host> Worker<H> {
                     if let Some(passage) = passage {
                         self.leave_peers();
                         self.pass_to(passage);
+                    } else if !is_followed {
+                        self.drain_to_peers();
                     }
                 }
                 Control::Resign { within, resigned } => self.resign_home(within, resigned),

@@ -36,7 +36,8 @@ impl Nginx {
             "daemon off;\nworker_processes 2;\npid {};\nerror_log {};\nevents {{ worker_connections 512; }}\nhttp {{\n\
              log_format who '$remote_addr|$http_x_forwarded_for|$uri';\naccess_log {} who;\n\
              client_body_temp_path {};\nserver {{\nlisten 127.0.0.1:8080 {options};\nlisten [::1]:8080 {options};\n\
-             root {};\nlocation = /health {{ if (-f {}) {{ return 503; }} return 200 well; }}\n}}\n}}\n",
+             root {};\nlocation = /health {{ if (-f {}) {{ return 503; }} return 200 well; }}\n\
+             location = /a/switch {{ return 101; }}\n}}\n}}\n",
             at("pid"),
             at("error.log"),
             at("access.log"),
@@ -389,6 +390,17 @@ fn where_no_connection_can_begin_nginx_is_reached_by_proxy() {
         "by the dispatcher's word and nobody else's: {seen:?}"
     );
     assert_eq!(lab.number("dispatcher", "leat_births_total"), 0);
+    // Before anybody has looked: who never got a request isn't asked again for it.
+    let [mut first, _second] = servers;
+    first.kill();
+    lab.at("client1", || {
+        for turn in 0..40 {
+            let mut stream = TcpStream::connect(VIP).expect("the dispatcher listens");
+            assert!(get(&mut stream, SIZES[0], "").expect("a reply") == content(SIZES[0]), "turn {turn}");
+        }
+    });
+    let retries = lab.number("dispatcher", "leat_upstream_retries_total{site=\"cluster\"}");
+    println!("{retries} of 40 requests were passed on to the other");
 }
 
 #[test]

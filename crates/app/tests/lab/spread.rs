@@ -2,8 +2,10 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::Write;
+use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use super::motion::{ask, connect, content, read_reply, read_slowly, tell};
 use super::{Folder, Lab, is_possible, restart, within};
@@ -248,6 +250,58 @@ fn nodes_choose_by_content_and_no_connection_depends_on_the_node_it_came_to() {
         clients.iter_mut().filter_map(|stream| is_well(stream).then_some(())).count()
     });
     assert!(left > 10 && left + 4 >= at_n3.min(60), "{left} are left, {at_n3} were at n3");
+}
+
+/// What becomes of connections of one request each, until `is_over`: replies, and those that hear nothing for a while.
+fn ask_until(is_over: &AtomicBool, names: &[String]) -> (usize, usize) {
+    let (mut answered, mut left_alone) = (0, 0);
+    for number in 0..20_000 {
+        if is_over.load(Ordering::Relaxed) {
+            break;
+        }
+        // A node that has just gone refuses them, or resets them.
+        let Ok(mut stream) = TcpStream::connect("10.77.0.100:80") else { continue };
+        stream.set_read_timeout(Some(Duration::from_secs(4))).expect("a time-out");
+        let name = &names[number * 5 % names.len()];
+        let mut reply = Vec::new();
+        let asked = write!(stream, "GET /{name} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+        match asked.and_then(|()| stream.read_to_end(&mut reply)) {
+            Ok(_) if reply.starts_with(b"HTTP/1.1 200 ") => answered += 1,
+            Err(error) if [ErrorKind::WouldBlock, ErrorKind::TimedOut].contains(&error.kind()) => left_alone += 1,
+            _ => {}
+        }
+    }
+    (answered, left_alone)
+}
+
+#[test]
+fn a_node_that_is_stopped_while_others_hand_on_to_it_leaves_nobody_without_an_answer() {
+    if !is_possible() {
+        return;
+    }
+    let (lab, folder) = (Lab::new(), Folder::new("spreadstop"));
+    let names: Vec<String> = (0..12).map(|number| format!("f{number}")).collect();
+    for name in &names {
+        fs::write(folder.path(&format!("site/{name}")), content(name, 1_000)).expect("a file to serve");
+    }
+    up(&lab, &folder, BY_CONTENT);
+    let socket = |host: &str| folder.path(&format!("leat.sock.{host}"));
+    NODES.iter().for_each(|node| within("nodes have their links", || knows_all(&socket(node))));
+    for node in ["n2", "n3"] {
+        let is_over = AtomicBool::new(false);
+        let (answered, left_alone) = std::thread::scope(|scope| {
+            let clients: Vec<_> =
+                (0..12).map(|_| scope.spawn(|| lab.at("client1", || ask_until(&is_over, &names)))).collect();
+            std::thread::sleep(Duration::from_secs(1));
+            lab.tell_supervisor(node, "-TERM");
+            within("it ends", || lab.processes(node).trim().is_empty());
+            is_over.store(true, Ordering::Relaxed);
+            let counts = clients.into_iter().map(|client| client.join().expect("it ends well"));
+            counts.fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1))
+        });
+        assert!(answered > 50, "{answered} when {node} was stopped");
+        assert_eq!(left_alone, 0, "beside {answered} that had a reply when {node} was stopped");
+    }
 }
 
 #[test]

@@ -223,6 +223,30 @@ pub(super) fn odd_ways(name: &str, of_node: &str) {
     }
 }
 
+/// What nginx makes of it is another matter: it would have to be told of a protocol.
+#[test]
+fn what_is_said_behind_a_101_goes_on_where_it_is() {
+    if !is_possible() || !has_nginx() {
+        return;
+    }
+    let (lab, folder) = (Lab::new(), Folder::new("switched"));
+    let _servers = up(&lab, &folder, "");
+    lab.at("client1", || {
+        for vip in VIPS {
+            let mut client = Client::new(vip);
+            client.send("GET", "/a/switch", "Connection: upgrade\r\nUpgrade: x\r\n\r\n");
+            assert_eq!(client.status(), "101");
+            // As if a request began, and nothing follows in time.
+            for word in ["hello", ", serv", "er\r\n"] {
+                client.0.write_all(word.as_bytes()).expect("it's open");
+                std::thread::sleep(Duration::from_millis(300));
+            }
+            assert_eq!(client.status(), "400", "its server has heard it, and it's none of its words");
+        }
+    });
+    assert_eq!(lab.number("dispatcher", "leat_transplants_cut_total"), 0);
+}
+
 /// Connections of a node that drains leave it with their next requests, where content decides.
 #[test]
 fn a_drained_node_is_left_with_the_next_request() {

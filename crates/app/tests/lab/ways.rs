@@ -58,6 +58,40 @@ fn a_first_request_takes_the_way_that_hand_over_names() {
     assert!(!said.contains("first request: proxy: it takes the least") && said.contains(", proxy "), "{said}");
 }
 
+#[test]
+fn a_request_that_its_node_never_got_is_passed_on_to_another() {
+    if !is_possible() {
+        return;
+    }
+    let (lab, folder) = (Lab::new(), Folder::new("second"));
+    let files = BTreeMap::from([("small".to_owned(), motion::content("small", 1_000))]);
+    motion::up(&lab, &folder, Begun::AtNode, &files, "policy = 'round_robin'\nhand_over = 'never'");
+    let file = folder.path("cluster.toml");
+    let text = fs::read_to_string(&file).expect("it's there");
+    // Its link is up, and nothing listens there.
+    fs::write(&file, text.replace("name = 'n1'", "name = 'n1'\nport = 81")).expect("a configuration");
+    lab.reload("dispatcher");
+    let statuses = lab.at("client1", || {
+        let ask = |turn: usize| {
+            let mut stream = motion::connect();
+            let (method, rest) = [("GET", "\r\n"), ("PATCH", "Content-Length: 3\r\n\r\nabc")][turn % 2];
+            write!(stream, "{method} /small HTTP/1.1\r\nHost: files.test\r\nConnection: close\r\n{rest}")
+                .expect("sent");
+            let mut reply = Vec::new();
+            stream.read_to_end(&mut reply).expect("a reply");
+            String::from_utf8_lossy(&reply[9..12]).into_owned()
+        };
+        (0..30).map(ask).collect::<Vec<_>>()
+    });
+    let expected: Vec<_> = (0..30).map(|turn| ["200", "405"][turn % 2]).collect();
+    assert_eq!(statuses, expected, "whatever the method");
+    let retries = lab.number("dispatcher", "leat_upstream_retries_total{site=\"cluster\"}");
+    assert!((1..=10).contains(&retries), "{retries}: it's soon left out");
+    assert_eq!(lab.number("dispatcher", "leat_upstream_failures_total{site=\"cluster\"}"), 0);
+    let nodes = motion::tell(&folder.path("leat.sock"), &["ctl", "nodes"]);
+    assert_eq!(nodes.matches("may be chosen").count(), 2, "{nodes}");
+}
+
 /// What each request of a lab's log is called, by its target; lines of all servers in one file.
 pub(super) fn ids(log: &str) -> BTreeMap<String, Vec<String>> {
     let mut ids: BTreeMap<String, Vec<String>> = BTreeMap::new();

@@ -303,6 +303,14 @@ impl Dispatcher {
         Ok(self.choice(&ask, &plan))
     }
 
+    /// The node that would have a request if `first` weren't there: it's asked where that one fails. Nothing is remembered, as content stays where it is.
+    #[must_use]
+    pub fn second(&self, facts: &Facts<'_>, first: NodeId, now: Instant) -> Option<NodeId> {
+        let mut candidates = Vec::new();
+        self.fit_of(self.serving(facts).without(first), facts, now, &mut candidates).ok()?;
+        Some(self.policy.plan(&self.ask(facts, &candidates, now)).node)
+    }
+
     fn choice(&self, ask: &Ask<'_>, plan: &Plan) -> Choice {
         // By a cookie a request may be dynamic whose content is static for others.
         let is_by_content = !ask.class.is_dynamic() && self.settings.rules.cookies.is_empty();

@@ -189,7 +189,8 @@ pub enum Message {
         /// What the server's packets have said last of its clock (RFC 7323); 0 where they say nothing of it.
         shown: u32,
     },
-    /// Home: it ends, and nobody follows it. What is with you is yours, and you need no lease to speak for it.
+    /// Home: it ends, and nobody follows it. What is with you is yours, and you need no lease to speak for it. The nodes of `spread = "l4"` say it to each
+    /// other: of your offers none is taken any more.
     Bequeath,
     /// Home: another process of the node can be given what is new, so that this one needn't stay for that.
     Followed,
@@ -230,6 +231,8 @@ pub enum Yielding {
     Later = 1,
     /// Whether the server has said all isn't known, and won't be.
     Never = 2,
+    /// Client and server speak something else than HTTP on it by now.
+    Switched = 3,
 }
 
 /// A flow that a node has.
@@ -588,6 +591,7 @@ fn decode_fields(kind: u8, reader: &mut Reader<'_>) -> Result<Option<Message>, D
             let answer = match reader.byte("whether it was given")? {
                 0 => Yielding::Given,
                 1 => Yielding::Later,
+                3 => Yielding::Switched,
                 _ => Yielding::Never,
             };
             Message::Yielded { ends, next, answer, shown: reader.number_u32("the server's clock")? }

@@ -74,6 +74,8 @@ struct Session {
     /// For a front: its place.
     front: Option<usize>,
     heard_at: Instant,
+    /// This process has said its last word: nothing of the other's is taken any more, and the other ends the session.
+    is_bequeathed: bool,
 }
 
 /// See the module.
@@ -90,7 +92,7 @@ pub struct Peer {
     present_at: Instant,
     counters: PeerCounters,
     effects: VecDeque<Effect>,
-    /// Another process takes over.
+    /// This process ends.
     is_leaving: bool,
 }
 
@@ -138,7 +140,7 @@ impl Peer {
         if let Some((&replaced, _)) = replaced {
             self.end(now, replaced);
         }
-        self.sessions.insert(session, Session { peer, front, heard_at: now });
+        self.sessions.insert(session, Session { peer, front, heard_at: now, is_bequeathed: false });
         self.send(session, Message::Present { load: self.load, workers: self.workers.clone() });
         let Some(place) = front else { return };
         if let Some(absent) = self.absent.get_mut(place) {
@@ -209,6 +211,10 @@ impl Peer {
                     known.is_known = true;
                     self.all_know(flow);
                 }
+            }
+            (Message::Bequeath, None) => {
+                self.none_is_taken(peer);
+                self.end(now, session);
             }
             (Message::Ended { flow, .. }, None) => {
                 // Under whichever generation it was: it may have gone on from there.
@@ -309,7 +315,7 @@ impl Peer {
         let sessions: Vec<_> = self.sessions.keys().copied().collect();
         sessions.into_iter().for_each(|session| self.send(session, present.clone()));
         self.leave_out_absent(now);
-        self.end_left(now);
+        self.bequeath_left();
     }
 
     /// What is to be done next.
@@ -385,6 +391,14 @@ impl Peer {
             known.phase = Phase::Here;
             self.effects.push_back(Effect::Unfreeze { flow, generation: known.generation });
         }
+    }
+
+    /// Another process has taken of what it was offered all that it will: the rest goes on here.
+    fn none_is_taken(&mut self, by: ServerId) {
+        let offered = self.flows.iter().filter(|(_, flow)| flow.phase == Phase::Offered(by));
+        let offered: Vec<FlowId> = offered.map(|(flow, _)| *flow).collect();
+        self.counters.refused += offered.len() as u64;
+        offered.into_iter().for_each(|flow| self.stays(flow));
     }
 
     /// Nothing of a flow is known here any more. Who has to do with it is told.

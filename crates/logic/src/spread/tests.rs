@@ -129,6 +129,11 @@ impl World {
         sessions.into_iter().for_each(|session| self.cut(session));
     }
 
+    /// Flows that nobody speaks for, as the link was lost by which they were offered.
+    fn lost(&self) -> u64 {
+        self.peers.iter().map(|peer| peer.counters().lost).sum()
+    }
+
     fn kill_node(&mut self, node: usize) {
         workers(node).for_each(|peer| self.kill_worker(peer));
         self.steered[node].clear();
@@ -387,6 +392,7 @@ fn a_process_that_follows_another_has_its_flows_and_cuts_none() {
             world.pass_flows(from, to);
             world.come_to_rest();
             assert!(world.hosts[from].live.is_empty() && world.peers[from].has_left(), "seed {seed}");
+            assert_eq!(world.lost(), 0, "seed {seed}: what others offered meanwhile is theirs");
             let before = world.live();
             world.kill_worker(from);
             world.come_to_rest();
@@ -425,6 +431,67 @@ fn a_node_that_has_given_everything_away_is_empty_once_all_fronts_know_and_its_d
         assert_eq!(world.live(), before);
         world.assert_found(seed);
     }
+}
+
+#[test]
+fn a_node_that_is_stopped_while_others_hand_on_to_it_cuts_nothing_of_theirs() {
+    for seed in 0..SEEDS {
+        let mut world = World::new(seed);
+        (0..800).for_each(|_| world.step());
+        for peer in workers(1) {
+            world.peers[peer].set_load(Load { is_draining: true, ..Load::default() }, &[0, 1]);
+        }
+        (0..200).for_each(|_| world.step());
+        for peer in workers(1) {
+            let left: Vec<FlowId> = world.hosts[peer].live.iter().copied().collect();
+            left.into_iter().for_each(|flow| world.end(peer, flow));
+            world.peers[peer].leave();
+        }
+        // Others don't know yet, and it ends when it may.
+        for _ in 0..400 {
+            world.step();
+            world.pass(Duration::from_millis(1));
+        }
+        world.come_to_rest();
+        assert!(workers(1).all(|peer| world.peers[peer].has_left()), "seed {seed}");
+        let left: Vec<_> = workers(1).map(|peer| world.hosts[peer].frozen.len()).collect();
+        assert_eq!((world.lost(), left), (0, vec![0, 0]), "seed {seed}");
+        assert!(world.hosts.iter().all(|host| host.frozen.is_empty()), "seed {seed}: nobody waits for an answer");
+        let before: Vec<_> = world.live().into_iter().filter(|(peer, _)| !workers(1).contains(peer)).collect();
+        world.kill_node(1);
+        world.come_to_rest();
+        assert_eq!(world.live(), before, "seed {seed}");
+    }
+}
+
+#[test]
+fn what_a_process_that_ends_hasnt_answered_goes_on_where_it_was_offered() {
+    let (now, taker) = (Instant { ns: 1 }, SessionId(1));
+    let mut peer = self::taker(taker);
+    let flows = [1, 2].map(|serial| FlowId { home: server(2), serial });
+    for flow in flows {
+        peer.begin(flow);
+        assert!(peer.give(flow, server(0)));
+        peer.frozen(flow, Bytes::new());
+    }
+    while peer.poll_effect().is_some() {}
+    peer.handle_message(now, taker, Message::Taken { flow: flows[0], generation: Generation(1) });
+    peer.handle_message(now, taker, Message::Bequeath);
+    let did: Vec<Effect> = std::iter::from_fn(|| peer.poll_effect()).collect();
+    let [
+        Effect::CloseSilently { flow: given },
+        Effect::Unfreeze { flow: kept, .. },
+        Effect::Disconnect { session },
+        ..,
+    ] = &did[..]
+    else {
+        panic!("{did:?}");
+    };
+    assert_eq!((*given, *kept, *session), (flows[0], flows[1], taker));
+    assert_eq!(
+        (peer.live().collect::<Vec<_>>(), peer.counters().refused, peer.counters().lost),
+        (vec![kept.to_owned()], 1, 0)
+    );
 }
 
 #[test]

@@ -450,20 +450,28 @@ impl<H: Host> Worker<H> {
             home.dispatcher.begin(chosen);
             home.asked.insert(flow, Asked { node: chosen, at: now, offers: offers + 1, spent: None });
         } else {
-            let number = home.number(chosen);
-            self.proxy_to_node(token, number);
+            self.proxy_to_node(token, Some(chosen));
         }
     }
 
-    /// Has a node answer without its being given the connection.
-    fn proxy_to_node(&mut self, token: Token, number: Option<u32>) {
-        let vip = self.listeners[self.connections[token].listener as usize].sites.name.address;
+    /// Has a node answer without its being given the connection, or another one where it can't be reached and that does no harm.
+    fn proxy_to_node(&mut self, token: Token, first: Option<NodeId>) {
+        let connection = &self.connections[token];
+        let vip = self.listeners[connection.listener as usize].sites.name.address;
+        let Some(Part::Home(home)) = self.cluster.as_ref().map(|cluster| &cluster.part) else { return };
+        let request = connection.exchange.as_ref().and_then(|exchange| Request::read_again(&exchange.head));
+        let second = first
+            .zip(request)
+            .and_then(|(first, request)| home.dispatcher.second(&Facts::of(&request), first, self.now));
         let cluster = &self.config.cluster;
-        let place = number.and_then(|number| number.checked_sub(number_of(0)));
-        let node = place.and_then(|place| cluster.nodes.get(place as usize));
-        match node.and_then(|node| cluster.proxy_address(node, vip)) {
-            Some(address) => self.proxy_to(token, vec![address], None),
-            None => self.reply_error(token, Status::SERVICE_UNAVAILABLE),
+        let address = |node| {
+            let place = home.nodes.iter().position(|known| *known == node)?;
+            cluster.proxy_address(cluster.nodes.get(place)?, vip)
+        };
+        let peers: Vec<_> = first.into_iter().chain(second).filter_map(address).collect();
+        match peers.is_empty() {
+            false => self.proxy_to(token, peers, None),
+            true => self.reply_error(token, Status::SERVICE_UNAVAILABLE),
         }
     }
 
@@ -506,10 +514,7 @@ impl<H: Host> Worker<H> {
                     _ if home.split.is_some() => self.begin_with(token),
                     Some(asked) => self.dispatch_again(token, asked.offers),
                     // Whatever keeps it from moving: the node that was chosen can answer all the same.
-                    None => {
-                        let number = asked.and_then(|asked| home.number(asked.node));
-                        self.proxy_to_node(token, number);
-                    }
+                    None => self.proxy_to_node(token, asked.map(|asked| asked.node)),
                 }
             }
             _ => self.begin_with(token),

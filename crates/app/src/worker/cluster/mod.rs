@@ -403,6 +403,7 @@ impl<H: Host> Worker<H> {
         self.handle_link_timeout();
         self.queue_turns();
         self.tell_of_rests();
+        self.leave_peers_if_empty();
         let now = self.now;
         if self.cluster.as_ref().is_some_and(|cluster| now >= cluster.receive_at) {
             self.receive_held_packets();
@@ -465,7 +466,7 @@ impl<H: Host> Worker<H> {
         match self.cluster.as_mut().map(|cluster| &mut cluster.part) {
             Some(Part::Home(home)) => home.retire(self.now),
             Some(Part::Node(node)) => node.drain(),
-            Some(Part::Peer(peer)) => peer.drain(self.now),
+            Some(Part::Peer(peer)) => peer.end(self.now),
             Some(Part::Front(_)) | None => return,
         }
         self.run_effects();

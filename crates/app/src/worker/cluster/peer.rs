@@ -55,6 +55,8 @@ pub(super) struct Peer {
     /// Whether requests are looked at: a reload may have it otherwise.
     chooses: bool,
     is_draining: bool,
+    /// This worker goes as soon as nothing is left here, or its whole process does.
+    pub(super) is_ending: bool,
     checks: Option<Arc<Checks>>,
     give_at: Instant,
 }
@@ -119,6 +121,7 @@ impl Peer {
             next_serial: seed >> 1,
             chooses: cluster.hands_on(),
             is_draining: false,
+            is_ending: false,
             checks: shared.checks(config),
             give_at: Instant::NEVER,
         };
@@ -240,6 +243,12 @@ impl Peer {
         self.is_draining = true;
         self.dispatcher.set_draining(self.own, true, now);
         self.give_at = now;
+    }
+
+    /// The same, and this worker goes when nothing is left.
+    pub(super) fn end(&mut self, now: Instant) {
+        self.is_ending = true;
+        self.drain(now);
     }
 
     fn resume(&mut self, now: Instant) {

@@ -55,7 +55,27 @@ impl Life {
 }
 
 impl<H: Host> Worker<H> {
-    /// Another process takes over: this one has nothing to do with other nodes any more, as soon as nothing is on its way.
+    /// This process ends, and none follows: other nodes take what they can, and keep what they have.
+    pub(in crate::worker) fn drain_to_peers(&mut self) {
+        if let Some(Part::Peer(peer)) = self.cluster.as_mut().map(|cluster| &mut cluster.part) {
+            peer.end(self.now);
+        }
+    }
+
+    /// A worker that ends, and has nothing left, leaves other nodes.
+    pub(super) fn leave_peers_if_empty(&mut self) {
+        let accepts = self.retiring.as_ref().is_some_and(|retiring| self.now < retiring.accept_until);
+        let is_empty = !accepts && self.connections.len() == 0;
+        if let Some(Part::Peer(peer)) = self.cluster.as_ref().map(|cluster| &cluster.part)
+            && is_empty
+            && peer.is_ending
+            && !peer.flows.is_leaving()
+        {
+            self.leave_peers();
+        }
+    }
+
+    /// Another process takes over, or nothing is left here: this one has nothing to do with other nodes any more, as soon as nothing is on its way.
     pub(in crate::worker) fn leave_peers(&mut self) {
         let Some(cluster) = &mut self.cluster else { return };
         let Part::Peer(peer) = &mut cluster.part else { return };
@@ -131,7 +151,7 @@ impl<H: Host> Worker<H> {
     /// Whether nothing of another node's is on its way to or from this process, which leaves.
     pub(in crate::worker) fn has_left_peers(&self) -> bool {
         match self.cluster.as_ref().map(|cluster| &cluster.part) {
-            Some(Part::Peer(peer)) => !peer.flows.is_leaving() || peer.flows.has_left(),
+            Some(Part::Peer(peer)) => !(peer.is_ending || peer.flows.is_leaving()) || peer.flows.has_left(),
             _ => true,
         }
     }

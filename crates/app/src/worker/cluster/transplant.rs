@@ -385,6 +385,8 @@ impl<H: Host> Worker<H> {
             }
             Yielding::Later => self.cant_go(&asked.next, false),
             Yielding::Never => self.cant_go(&asked.next, true),
+            // What looked like a request is none, and belongs nowhere else.
+            Yielding::Switched => self.let_go_on(&asked.next, asked.next.arrival.payload.len(), true),
         }
     }
 
@@ -483,6 +485,7 @@ impl NodeGuard {
             Ending::Over => {}
             Ending::NotYet => return Ok((Yielding::Later, 0)),
             Ending::Unknown => return Ok((Yielding::Never, 0)),
+            Ending::Switched => return Ok((Yielding::Switched, 0)),
         }
         // What it says between the look and this has been kept back, or is seen.
         steering.set_given(key, true).map_err(|error| error.to_string())?;

@@ -398,11 +398,21 @@ impl<H: Host> Worker<H> {
         }
         if !goes_on {
             self.upstream_metrics(token).failures.increment();
-            self.fail_run(token, stop.status());
+            match stop != Stop::Silent && !has_begun && self.was_passed_on_here(token) {
+                true => self.close(token),
+                false => self.fail_run(token, stop.status()),
+            }
         } else if let Err(status) = self.find_program(token, &handler) {
             self.upstream_metrics(token).failures.increment();
             self.fail_run(token, status);
         }
+    }
+
+    /// Whether a server of this cluster has passed the request on to this node, whose own server isn't leat. Where that has said nothing, an end without a
+    /// reply has the dispatcher do what is right: ask another node, if that does no harm, or tell the client.
+    fn was_passed_on_here(&self, token: Token) -> bool {
+        let is_foreign = self.config.cluster.own_node().is_some_and(|node| !node.server.is_empty());
+        is_foreign && self.is_from_cluster(token)
     }
 
     /// A server's reply can't go on.

@@ -49,6 +49,27 @@ fn only_nodes_that_serve_a_request_are_chosen() {
 }
 
 #[test]
+fn the_second_for_a_request_is_another_that_serves_it_and_nothing_is_remembered() {
+    for policy in [PolicyKind::RoundRobin, PolicyKind::MixLard, PolicyKind::ConsistentHash] {
+        let nodes = [node("a", &["/images/*"]), node("b", &["/images/*"]), node("c", &["/css/*"])];
+        let mut dispatcher = dispatcher(policy, &nodes);
+        let facts = facts("/images/x.png");
+        let first = dispatcher.choose(&facts, at(1)).expect("there is one").node;
+        let other = if dispatcher.name(first) == "a" { "b" } else { "a" };
+        let other = dispatcher.find(other).expect("configured");
+        assert_eq!(dispatcher.second(&facts, first, at(1)), Some(other), "{policy:?}");
+        let next = dispatcher.choose(&facts, at(1)).expect("there is one").node;
+        assert_eq!(
+            next == first,
+            policy != PolicyKind::RoundRobin,
+            "{policy:?}: content stays, and turns are as they were"
+        );
+        dispatcher.set_draining(other, true, at(1));
+        assert_eq!(dispatcher.second(&facts, first, at(1)), None, "{policy:?}: it takes nothing on");
+    }
+}
+
+#[test]
 fn a_connection_at_rest_stays_where_it_is_as_long_as_that_may_be_chosen() {
     let mut dispatcher = dispatcher(PolicyKind::RoundRobin, &[node("a", &[]), node("b", &[]), node("c", &[])]);
     let (a, b) = (dispatcher.find("a"), dispatcher.find("b"));

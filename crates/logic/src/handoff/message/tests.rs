@@ -56,7 +56,7 @@ fn every_message() -> Vec<Message> {
     messages.extend(vips.map(|vip| Message::Probe { ends: Ends { client: vip, vip }, sequence: 300 }));
     let [ends, _] = vips.map(|vip: std::net::SocketAddr| Ends { client: vip, vip });
     messages.push(Message::Yield { ends, next: u32::MAX, acknowledged: 7 });
-    let answers = [Yielding::Given, Yielding::Later, Yielding::Never];
+    let answers = [Yielding::Given, Yielding::Later, Yielding::Never, Yielding::Switched];
     messages.extend(answers.map(|answer| Message::Yielded { ends, next: 7, answer, shown: u32::MAX }));
     let answers = [There::Stay, There::Fetch(ServerId(3)), There::Move];
     messages.extend(answers.map(|there| Message::There { flow, generation, number: 7, there }));

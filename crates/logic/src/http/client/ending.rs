@@ -25,7 +25,12 @@ pub enum Ending {
     NotYet,
     /// Nobody can tell, or the connection ends with it.
     Unknown,
+    /// What follows isn't HTTP, in either direction (RFC 9110, section 15.2.2).
+    Switched,
 }
+
+/// How such a reply begins.
+const SWITCHED: &[u8] = b"HTTP/1.1 101 ";
 
 /// Whether a reply is over.
 ///
@@ -33,6 +38,9 @@ pub enum Ending {
 /// reply, and just where these end what was sent, could tell.
 #[must_use]
 pub fn ending(seen: &Seen<'_>) -> Ending {
+    if seen.first.starts_with(SWITCHED) {
+        return Ending::Switched;
+    }
     let mut reader = ReplyReader::new(seen.method);
     let Ok((head_bytes, step)) = reader.handle_input(seen.first) else { return Ending::Unknown };
     let ReplyStep::Head(head) = step else {
@@ -116,12 +124,22 @@ mod tests {
             "HTTP/1.0 200 OK\r\nContent-Length: 1\r\n\r\na",
             "HTTP/1.1 200 OK\r\n\r\nuntil the end",
             "HTTP/1.1 100 Continue\r\n\r\n",
-            "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: upgrade\r\n\r\n",
             "HTTP/1.1 200 OK\r\nContent-Le",
             "the middle of something",
             "",
         ] {
             assert_eq!(whole(reply), Ending::Unknown, "{reply:?}");
         }
+    }
+
+    #[test]
+    fn what_follows_another_protocol_s_beginning_isnt_http() {
+        let head = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: upgrade\r\n\r\n";
+        assert_eq!(whole(head), Ending::Switched);
+        assert_eq!(
+            of(Method::Get, &head[..40], 70_000, "whatever"),
+            Ending::Switched,
+            "its server has said more since"
+        );
     }
 }

@@ -1,11 +1,11 @@
-//! A node's process that another one follows, as in an upgrade: what is live here passes to that one, which others know as one more worker of the node.
-//! Decides when the process that leaves has nothing to do with other nodes any more, and what the one that follows tells of what it has taken over.
+//! A node's process that ends. One that another follows, as in an upgrade, passes what is live here to that one, which others know as one more worker of the
+//! node. Decides when the process that leaves has nothing to do with other nodes any more, and what the one that follows tells of what it has taken over.
 
 use std::time::Duration;
 
 use super::{Flow, Peer, Phase};
 use crate::handoff::limits::HOMES_MAX;
-use crate::handoff::{Ends, FlowId, Generation};
+use crate::handoff::{Ends, FlowId, Generation, Message};
 use crate::time::Instant;
 
 /// Processes of a node that may live at a time: all but one have only replies to end that can't pass.
@@ -18,14 +18,14 @@ pub const WORKERS_MAX: u16 = HOMES_MAX as u16 / LIVES_MAX;
 pub(super) const LOOK_PAUSE: Duration = Duration::from_millis(20);
 
 impl Peer {
-    /// Another process takes over: from now on nothing is given and nothing taken, and the links to other nodes end as soon as nothing is on its way.
-    /// Those to fronts stay: what goes on here till its end, they have to know.
+    /// This process ends: from now on nothing is given and nothing taken, and the links to other nodes end as soon as nothing is on its way. Those to fronts
+    /// stay: what goes on here till its end, they have to know.
     pub fn leave(&mut self) {
         self.is_leaving = true;
         self.present_at = Instant::default();
     }
 
-    /// Whether another process takes over.
+    /// Whether this process ends.
     #[must_use]
     pub fn is_leaving(&self) -> bool {
         self.is_leaving
@@ -61,13 +61,17 @@ impl Peer {
         }
     }
 
-    /// Ends the links to other nodes once they aren't needed. They make new ones, to the process that has taken over.
-    pub(super) fn end_left(&mut self, now: Instant) {
+    /// Tells other nodes once nothing of theirs is taken any more. What they had offered meanwhile goes on where it is, and they end the links; with a
+    /// process that takes over they make new ones.
+    pub(super) fn bequeath_left(&mut self) {
         if !self.is_leaving || self.flows.values().any(Flow::is_on_its_way) {
             return;
         }
-        let nodes = self.sessions.iter().filter(|(_, known)| known.front.is_none());
-        let nodes: Vec<_> = nodes.map(|(session, _)| *session).collect();
-        nodes.into_iter().for_each(|session| self.end(now, session));
+        let untold = self.sessions.iter_mut().filter(|(_, known)| known.front.is_none() && !known.is_bequeathed);
+        let untold = untold.map(|(session, known)| {
+            known.is_bequeathed = true;
+            *session
+        });
+        untold.collect::<Vec<_>>().into_iter().for_each(|session| self.send(session, Message::Bequeath));
     }
 }
