@@ -2,7 +2,7 @@
 
 use std::io::Read;
 use std::net::{SocketAddr, TcpListener};
-use std::sync::mpsc;
+use std::sync::{Barrier, mpsc};
 
 use crate::on_both_reactors;
 use crate::support::{Directory, Reactor, Server, Upstream, eventually};
@@ -604,6 +604,35 @@ fn a_kept_connection_that_ends_costs_nobody_a_reply(reactor: Reactor) {
     assert_eq!(client.ask("POST /api/ HTTP/1.1\r\nHost: it.test\r\nContent-Length: 0\r\n\r\n").status, 502);
 }
 
+fn several_kept_connections_that_end_cost_nobody_a_reply(reactor: Reactor) {
+    for keys in ["", "retries = 0"] {
+        let directory = Directory::new();
+        let begun = Barrier::new(3);
+        // Three connections are needed at once, and all end when they are used again.
+        let upstream = Upstream::start(move |conversation| {
+            conversation.head();
+            if conversation.number <= 3 {
+                begun.wait();
+            }
+            conversation.say(HELLO);
+            conversation.head();
+            conversation.end();
+        });
+        let server = serve(reactor, &directory, &[upstream.address()], keys);
+        let mut clients = [(); 3].map(|()| server.connect());
+        for client in &mut clients {
+            client.send("GET /api/ HTTP/1.1\r\nHost: it.test\r\n\r\n");
+        }
+        for client in &mut clients {
+            assert_eq!(client.reply().text(), "hello");
+        }
+        for _ in 0..3 {
+            assert_eq!(clients[0].get("/api/").text(), "hello");
+        }
+        assert_eq!((count(&server, "retries"), count(&server, "failures")), (3, 0), "{keys}");
+    }
+}
+
 fn a_client_that_goes_is_noticed(reactor: Reactor) {
     let directory = Directory::new();
     let (gone, is_gone) = mpsc::channel();
@@ -738,6 +767,7 @@ on_both_reactors!(
     content_waits_for_who_can_be_reached,
     content_is_never_sent_twice,
     a_kept_connection_that_ends_costs_nobody_a_reply,
+    several_kept_connections_that_end_cost_nobody_a_reply,
     a_client_that_goes_is_noticed,
     a_client_that_ends_in_the_middle_of_its_content_is_noticed,
     more_than_may_be_at_once_wait,
