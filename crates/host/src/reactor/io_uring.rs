@@ -39,6 +39,8 @@ const SUBMISSIONS: u32 = 256;
 const COMPLETIONS: u32 = 4096;
 /// The group number of the provided buffers.
 const BUFFER_GROUP: u16 = 0;
+/// How often a reactor that ends tries to hand over what it still has to do.
+const LAST_SUBMITS_MAX: usize = 16;
 /// How long a send whose completion nobody waits for may be kept back.
 const UNHURRIED_MAX: Duration = Duration::from_millis(10);
 /// How long a wait for several lasts that nothing else limits.
@@ -125,6 +127,21 @@ pub struct IoUring {
     /// Sends that are done: handed over before all else, as the next request of a connection may be there already.
     sent: VecDeque<Completion>,
     completed: VecDeque<Completion>,
+}
+
+impl Drop for IoUring {
+    /// What has been asked for last is still done: sockets that were closed are, though the process lives on.
+    fn drop(&mut self) {
+        for _ in 0..LAST_SUBMITS_MAX {
+            if self.ring.submission().is_empty() {
+                return;
+            }
+            // It can fail while completions overflow.
+            if self.ring.submit().is_err() {
+                self.reap();
+            }
+        }
+    }
 }
 
 impl IoUring {
