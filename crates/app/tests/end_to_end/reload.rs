@@ -144,10 +144,10 @@ fn the_number_of_workers_changes_and_drops_nothing(reactor: Reactor) {
 }
 
 fn workers_that_come_while_others_go_drop_nothing(reactor: Reactor) {
-    for fewer in [&[1][..], &[2, 1]] {
-        let site = site();
-        let server = Server::configured(reactor, &site, &text(3, "one"));
-        Load::during(server.address(), |load| {
+    let site = site();
+    let server = Server::configured(reactor, &site, &text(3, "one"));
+    Load::during(server.address(), |load| {
+        for fewer in [&[1][..], &[2, 1]] {
             for &workers in fewer {
                 reload(&server, reactor, &site, &text(workers, "one"));
             }
@@ -156,8 +156,10 @@ fn workers_that_come_while_others_go_drop_nothing(reactor: Reactor) {
             reload(&server, reactor, &site, &text(2, "one"));
             std::thread::sleep(Duration::from_millis(1000));
             load.more_answers(300);
-        });
-    }
+            reload(&server, reactor, &site, &text(3, "one"));
+            load.more_answers(300);
+        }
+    });
 }
 
 fn a_download_outlives_its_worker(reactor: Reactor) {
