@@ -95,7 +95,8 @@ section! {
 
 section! {
     /// Servers that requests are passed on to, by HTTP/1.1 over connections that are kept. Each request goes to the one that has the fewest of
-    /// this worker, in turn where several have as few. A server that can't be reached is left out for a second. They're told who asked, for which host and how,
+    /// this worker, in turn where several have as few. A server that can't be reached is left out for a second, then for
+    /// twice as long (30 s at most) each time that a request which tries it can't reach it either. They're told who asked, for which host and how,
     /// by `X-Forwarded-For`, `X-Forwarded-Host`, `X-Forwarded-Proto` and `Forwarded`; what the client says there itself isn't passed on. A WebSocket goes on as one,
     /// and counts against none of `connections` once the server has agreed; other protocols than that aren't passed on.
     Proxy "[site.handler.proxy]" example "[[site.handler]]\npath = \"/api/*\"\nproxy = { to = [\"127.0.0.1:9000\", \"unix:/run/app.sock\"] }\n" {
@@ -122,7 +123,8 @@ section! {
         /// Time without a byte, in either direction, on a connection that has become a WebSocket. After that it is closed.
         websocket_timeout: Duration = TIMEOUT, Toml("\"1h\"");
         /// How often a request is sent again, to another server where there is one: when no connection could be made, or when one ended before the
-        /// first byte of a reply and the request, a GET, HEAD or OPTIONS without content, does no harm twice.
+        /// first byte of a reply and the request, a GET, HEAD or OPTIONS without content, does no harm twice. The end of a connection that was kept from
+        /// earlier requests isn't counted: such a request goes over a new one.
         retries: u32 = Count::<u32> { min: 0, max: 10 }, Toml("1");
     }
 }

@@ -120,7 +120,8 @@ section! {
         max_queue_delay: Duration = Period { min_ms: 0, max_ms: 3_600_000 }, Toml("\"1s\"");
         /// Files that stand for their directory, the first that exists. Where a handler answers for it, as for `index.php`, the handler does.
         index: Vec<String> = ListOf(FILE_NAME), Toml("[\"index.html\"]");
-        /// Whether a directory without an index file is answered with a list of its files.
+        /// Whether a directory without an index file is answered with a list of its files: 5000 of them at most, whichever the file system tells first, and
+        /// the page says so.
         listing: bool = Flag, Toml("false");
         /// Whether files whose name begins with a dot are served. Those below `/.well-known/` always are.
         hidden: bool = Flag, Toml("false");
@@ -176,7 +177,7 @@ section! {
     /// Headers added to replies made of files of the `[[site]]` above it, for some paths. There may be any number of them. Where several have a
     /// header of the same name, `headers` of the site included, the last whose `path` fits counts.
     PathHeaders "[[site.header]]" example "[[site.header]]\npath = \"*.css\"\nheaders = { \"Cache-Control\" = \"max-age=86400\" }\n" {
-        /// The paths as they are asked for: one, one and all below it, or all that end alike.
+        /// The paths as they are asked for, or that of the site's `fallback` where it answers: one, one and all below it, or all that end alike.
         path: PathPattern = OrBlank(PATH_PATTERN), Required;
         /// The headers, in this order.
         headers: Vec<Header> = OrBlank(HEADERS), Required;

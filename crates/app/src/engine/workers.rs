@@ -127,8 +127,10 @@ impl Engine<'_> {
             self.retire_from(wanted, config);
             working = wanted;
         }
-        let first = self.share.first.filter(|_| working == wanted);
-        self.share_out(first, config);
+        // Sockets outlive their places: those beyond the last have nobody soon, and the supervisor's copies of some that are closed here may not be yet.
+        let sockets = self.sockets.values().map(Vec::len).max().unwrap_or_default();
+        let is_shared_out = self.share.first.is_some() || sockets > wanted;
+        self.share_out(is_shared_out.then_some(sockets.min(wanted) as u32), config);
         let added = self.next_worker..self.next_worker + (wanted - working);
         let numbers = self.workers[..working].iter().map(|worker| worker.number).chain(added).map(worker_number);
         let numbers: Vec<u16> = numbers.collect();
@@ -200,8 +202,7 @@ impl Engine<'_> {
                 channel::send(&self.channel, &format!("released {name} {working}"), &[])?;
             }
         }
-        // The supervisor's copies are open for a moment more: until they are closed, their queues would be nobody's. So the steering stays
-        // until there are more sockets again, see `arrange_workers`.
+        // The supervisor's copies are open for a moment more: until they are closed, their queues would be nobody's. So the steering stays.
         Ok(())
     }
 

@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use leat_host::reactor::Token;
@@ -151,7 +151,8 @@ impl Drop for Resigned {
 
 /// See the module.
 pub struct Mailbox {
-    messages: Mutex<Vec<Control>>,
+    /// `None` once nobody takes any out.
+    messages: Mutex<Option<Vec<Control>>>,
     bell: Bell,
 }
 
@@ -167,24 +168,68 @@ impl Mailbox {
     /// # Errors
     /// No descriptors left.
     pub fn new() -> io::Result<Mailbox> {
-        Ok(Mailbox { messages: Mutex::default(), bell: Bell::new()? })
+        Ok(Mailbox { messages: Mutex::new(Some(Vec::new())), bell: Bell::new()? })
     }
 
-    /// Puts a message in and rings.
+    /// Puts a message in and rings. To a worker that has ended, nothing matters any more: it's dropped.
     pub fn send(&self, message: Control) {
-        self.messages.lock().unwrap_or_else(PoisonError::into_inner).push(message);
+        drop(self.offer(message));
+    }
+
+    /// As [`Mailbox::send`]; returns the message if the worker has ended.
+    #[must_use]
+    pub fn offer(&self, message: Control) -> Option<Control> {
+        match &mut *self.lock() {
+            Some(messages) => messages.push(message),
+            None => return Some(message),
+        }
         self.bell.ring();
+        None
     }
 
     /// Takes everything out.
     pub fn take(&self) -> Vec<Control> {
         self.bell.hear();
-        std::mem::take(&mut *self.messages.lock().unwrap_or_else(PoisonError::into_inner))
+        self.lock().as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Takes no more, if nothing is in it. Whether it's closed.
+    #[must_use]
+    pub fn close(&self) -> bool {
+        let mut messages = self.lock();
+        messages.take_if(|messages| messages.is_empty());
+        messages.is_none()
+    }
+
+    /// Whether somebody takes messages out.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.lock().is_some()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Vec<Control>>> {
+        self.messages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What a reactor polls.
     #[must_use]
     pub fn descriptor(&self) -> RawFd {
         self.bell.as_raw_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_has_ended_is_sent_nothing() {
+        let mailbox = Mailbox::new().unwrap();
+        mailbox.send(Control::Resume);
+        assert!(!mailbox.close() && mailbox.is_open(), "what was sent before is taken out first");
+        assert!(matches!(mailbox.take()[..], [Control::Resume]));
+        assert!(mailbox.close() && !mailbox.is_open());
+        assert!(matches!(mailbox.offer(Control::Passed), Some(Control::Passed)));
+        assert!(mailbox.take().is_empty() && mailbox.close());
     }
 }

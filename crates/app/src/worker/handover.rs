@@ -9,7 +9,7 @@ use leat_host::reactor::{Reactor, Token};
 use leat_logic::time::Instant;
 
 use super::control::{Control, Mailbox};
-use super::{Host, Stage, Worker};
+use super::{Host, Retiring, Stage, Worker};
 use crate::listener::ListenerName;
 
 /// How long connections may take to come to the end of a reply before they go.
@@ -57,6 +57,14 @@ impl Departures {
     }
 }
 
+impl Retiring {
+    /// Who gets a connection. Heirs may have gone since, too.
+    fn heir(&self, token: Token) -> Option<Arc<Mailbox>> {
+        let (before, after) = self.heirs.split_at(token.index as usize % self.heirs.len().max(1));
+        after.iter().chain(before).find(|heir| heir.is_open()).cloned()
+    }
+}
+
 impl<H: Host> Worker<H> {
     /// Whether connections are to go to other workers.
     pub(super) fn is_retiring(&self) -> bool {
@@ -97,11 +105,9 @@ impl<H: Host> Worker<H> {
         let is_between = connection.http.is_idle() && connection.exchange.is_none();
         let heir = match std::mem::take(&mut connection.flags.departing) {
             true => self.departures.heir(connection.site),
-            false => self.retiring.as_ref().map(|retiring| {
-                let heirs = &retiring.heirs;
-                heirs[token.index as usize % heirs.len()].clone()
-            }),
+            false => self.retiring.as_ref().and_then(|retiring| retiring.heir(token)),
         };
+        let heir = heir.filter(|heir| heir.is_open());
         let listener = self.listeners[connection.listener as usize].sites.name;
         // Nobody takes it: it goes on here.
         let (true, Some(heir)) = (is_between, heir) else { return self.go_on_here(token) };
@@ -111,10 +117,14 @@ impl<H: Host> Worker<H> {
         connection.inbox.clear(&mut self.reactor);
         let client = connection.told_client();
         self.flow_ended(token, None);
-        heir.send(Control::Adopt { socket, listener, site, input, client });
+        let refused = heir.offer(Control::Adopt { socket, listener, site, input, client });
         let (exchange, left) = self.connections.close(token.index);
         exchange.into_iter().for_each(|exchange| self.recycle(exchange));
         self.leave_nothing(left);
+        if let Some(Control::Adopt { socket, listener, site, input, client }) = refused {
+            // It has ended at this moment.
+            self.adopt(socket, listener, &site, input, client);
+        }
     }
 
     fn go_on_here(&mut self, token: Token) {
@@ -196,5 +206,26 @@ impl<H: Host> Worker<H> {
         if self.is_retiring() {
             self.offer_to_heirs(token);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heirs_that_have_ended_get_nothing() {
+        let heirs: Vec<_> = (0..3).map(|_| Arc::new(Mailbox::new().unwrap())).collect();
+        let now = Instant::default();
+        let retiring = Retiring { accept_until: now, deadline: now, heirs: heirs.clone() };
+        let place = |index| {
+            let heir = retiring.heir(Token { index, generation: 0 })?;
+            heirs.iter().position(|known| Arc::ptr_eq(known, &heir))
+        };
+        assert_eq!([0, 1, 2, 3].map(place), [0, 1, 2, 0].map(Some));
+        assert!(heirs[2].close());
+        assert_eq!([0, 1, 2, 3].map(place), [0, 1, 0, 0].map(Some));
+        assert!(heirs[0].close() && heirs[1].close());
+        assert_eq!(place(1), None);
     }
 }

@@ -448,6 +448,11 @@ impl Streams {
         self.by_slot.len()
     }
 
+    /// Whether some are yet to be closed, which their users have let go of.
+    pub(super) fn are_closing(&self) -> bool {
+        self.by_slot.values().any(|stream| stream.flags.closing)
+    }
+
     /// Whether some are still to be closed with a reset. Were the process to end first, their peers would see an end in order.
     pub(super) fn are_cut(&self) -> bool {
         self.by_slot.values().any(|stream| stream.flags.closing && stream.flags.cut)

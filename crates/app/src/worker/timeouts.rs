@@ -189,7 +189,10 @@ impl<H: Host> Worker<H> {
     /// Whether everything that a drain waits for has ended.
     pub(super) fn is_drained(&self) -> bool {
         let leaving = match &self.retiring {
-            Some(retiring) => self.now >= retiring.accept_until,
+            // Whoever has connected by then has been let in.
+            Some(retiring) => {
+                self.now >= retiring.accept_until && self.listeners.iter().all(|listening| listening.retired)
+            }
             None => self.drain.is_some(),
         };
         leaving

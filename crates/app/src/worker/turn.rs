@@ -34,11 +34,17 @@ impl<H: Host> Worker<H> {
     /// # Errors
     /// The reactor can't go on.
     pub fn run(&mut self) -> io::Result<()> {
-        while !self.is_drained() {
-            self.run_once()?;
+        loop {
+            while !self.is_drained() {
+                self.run_once()?;
+            }
+            if self.mailbox.close() {
+                self.end_spread();
+                return self.close_kept();
+            }
+            // Another worker may just have given up a connection.
+            self.handle_mail();
         }
-        self.end_spread();
-        Ok(())
     }
 
     /// One turn: harvest what has completed, run a few events in the tree's order, look at the clock.

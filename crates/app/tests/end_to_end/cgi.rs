@@ -126,7 +126,7 @@ fn what_is_no_reply_is_502(reactor: Reactor) {
     assert!(server.wait_for_stderr(&["header line 1"]).contains("it /cgi/*"));
     let mut client = server.connect();
     client.send("GET /cgi/short HTTP/1.1\r\nHost: it.test\r\n\r\n");
-    assert!(client.try_reply().is_err(), "half a reply must not look whole");
+    assert!(client.try_reply().map_or(true, |reply| reply.status == 502), "half a reply must not look whole");
     assert_eq!(ask(&server, "GET /cgi/errors").status, 200);
     server.wait_for_stderr(&["something went wrong"]);
     for missing in ["/cgi/none", "/cgi/", "/cgi", "/cgi/.hidden", "/cgi/..%2fsite%2findex.html"] {

@@ -289,6 +289,21 @@ fn what_fails_after_its_reply_takes_nothing_back(reactor: Reactor) {
     }
 }
 
+fn less_than_was_announced_is_502_if_it_comes_at_once(reactor: Reactor) {
+    let directory = directory();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let server = serve(reactor, &directory, &format!("address = \"{}\"", listener.local_addr().unwrap()));
+    let mut client = server.connect();
+    client.send("GET /app HTTP/1.1\r\nHost: it.test\r\n\r\n");
+    let (mut responder, _) = listener.accept().unwrap();
+    let said = b"Content-Length: 5\n\nhi";
+    let end = [1, 3, 0, 1, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    let records = [&[1, 6, 0, 1, 0, said.len() as u8, 0, 0], &said[..], &end].concat();
+    responder.write_all(&records).unwrap();
+    assert_eq!(client.reply().status, 502);
+    assert_eq!(client.get("/").text(), "a file");
+}
+
 fn with_processes(processes: u32) -> String {
     format!(
         "workers = 1\n[[site]]\nroot = \"site\"\nlisten = \"127.0.0.1:0\"\n[[site.handler]]\npath = \"/app/*\"\n\
@@ -356,6 +371,7 @@ on_both_reactors!(
     somebody_elses_responder_is_connected_to,
     a_connection_to_somebody_elses_responder_is_not_kept,
     what_fails_after_its_reply_takes_nothing_back,
+    less_than_was_announced_is_502_if_it_comes_at_once,
     a_reload_lets_content_come_to_its_end,
     a_server_that_stops_still_answers,
     a_reload_keeps_what_it_does_not_change,

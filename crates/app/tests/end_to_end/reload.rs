@@ -7,6 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use crate::on_both_reactors;
 use crate::support::server::binary;
@@ -137,6 +138,25 @@ fn the_number_of_workers_changes_and_drops_nothing(reactor: Reactor) {
     Load::during(server.address(), |load| {
         for workers in [4, 2, 1, 4, 2] {
             reload(&server, reactor, &site, &text(workers, "one"));
+            load.more_answers(300);
+        }
+    });
+}
+
+fn workers_that_come_while_others_go_drop_nothing(reactor: Reactor) {
+    let site = site();
+    let server = Server::configured(reactor, &site, &text(3, "one"));
+    Load::during(server.address(), |load| {
+        for fewer in [&[1][..], &[2, 1]] {
+            for &workers in fewer {
+                reload(&server, reactor, &site, &text(workers, "one"));
+            }
+            // Those that go accept for 2 s, and then end with their sockets.
+            std::thread::sleep(Duration::from_millis(1800));
+            reload(&server, reactor, &site, &text(2, "one"));
+            std::thread::sleep(Duration::from_millis(1000));
+            load.more_answers(300);
+            reload(&server, reactor, &site, &text(3, "one"));
             load.more_answers(300);
         }
     });
@@ -439,6 +459,7 @@ on_both_reactors!(
     a_reload_changes_what_is_served,
     reloads_drop_nothing,
     the_number_of_workers_changes_and_drops_nothing,
+    workers_that_come_while_others_go_drop_nothing,
     a_download_outlives_its_worker,
     what_follows_at_a_worker_that_goes_is_the_new_configurations,
     a_broken_configuration_keeps_the_old,

@@ -433,6 +433,18 @@ fn a_socket_that_is_given_up_works_elsewhere<R: Reactor>(reactor: R) {
     });
 }
 
+fn what_was_closed_last_is_closed_though_the_reactor_ends<R: Reactor>(reactor: R) {
+    let mut bench = Bench::new(reactor);
+    let connections = [bench.connect(), bench.connect()];
+    for (_, socket, _) in &connections {
+        bench.reactor.close(*socket, false);
+    }
+    drop(bench);
+    for (mut client, ..) in connections {
+        assert_eq!(client.read(&mut [0; 1]).unwrap(), 0);
+    }
+}
+
 fn one_end_of_a_pair_is_a_connection_like_any<R: Reactor>(reactor: R) {
     let mut bench = Bench::new(reactor);
     let (mut other, ours) = UnixStream::pair().unwrap();
@@ -703,6 +715,7 @@ for_every_reactor! {
     buffers_run_out_and_come_back
     a_bell_is_heard_each_time
     a_socket_that_is_given_up_works_elsewhere
+    what_was_closed_last_is_closed_though_the_reactor_ends
     one_end_of_a_pair_is_a_connection_like_any
     connecting_to_a_peer
     waiting_for_room_can_end

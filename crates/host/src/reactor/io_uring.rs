@@ -17,7 +17,7 @@ use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use io_uring::types::{Fd, SubmitArgs, Timespec};
+use io_uring::types::{CancelBuilder, Fd, SubmitArgs, Timespec};
 use io_uring::{IoUring as Ring, cqueue, opcode, squeue};
 use leat_logic::schedule::Gather;
 
@@ -39,6 +39,10 @@ const SUBMISSIONS: u32 = 256;
 const COMPLETIONS: u32 = 4096;
 /// The group number of the provided buffers.
 const BUFFER_GROUP: u16 = 0;
+/// How often a reactor that ends tries to hand over what it still has to do.
+const LAST_SUBMITS_MAX: usize = 16;
+/// And how long it waits to hear of it each time, which doesn't take long.
+const LAST_WAIT: Duration = Duration::from_millis(100);
 /// How long a send whose completion nobody waits for may be kept back.
 const UNHURRIED_MAX: Duration = Duration::from_millis(10);
 /// How long a wait for several lasts that nothing else limits.
@@ -125,6 +129,24 @@ pub struct IoUring {
     /// Sends that are done: handed over before all else, as the next request of a connection may be there already.
     sent: VecDeque<Completion>,
     completed: VecDeque<Completion>,
+}
+
+impl Drop for IoUring {
+    /// What has been asked for last is still done: sockets that were closed are, though the process lives on. The kernel lets go of listeners and whatever
+    /// else is polled here, rather than when it gets round to clearing up: until then a listener takes connections that nobody accepts.
+    fn drop(&mut self) {
+        let all = opcode::AsyncCancel2::new(CancelBuilder::any())
+            .build()
+            .user_data(pack(Operation::Unwatched, Token { index: 0, generation: 0 }));
+        self.push(&all);
+        for _ in 0..LAST_SUBMITS_MAX {
+            let _ = self.enter(Some(LAST_WAIT), None);
+            self.reap();
+            if self.ring.submission().is_empty() {
+                return;
+            }
+        }
+    }
 }
 
 impl IoUring {

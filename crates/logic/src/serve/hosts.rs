@@ -29,6 +29,9 @@ pub enum HostPatternError {
     /// A port, which a host never has here.
     #[error("has a port")]
     Port,
+    /// An IPv6 address as it is.
+    #[error("is an IPv6 address without its brackets")]
+    Brackets,
     /// `*`: that is the default site.
     #[error("is every host")]
     Everything,
@@ -73,6 +76,9 @@ impl FromStr for HostPattern {
     fn from_str(written: &str) -> Result<Self, HostPatternError> {
         if let Some(literal) = written.strip_prefix('[') {
             return ipv6(literal);
+        }
+        if written.parse::<Ipv6Addr>().is_ok() {
+            return Err(HostPatternError::Brackets);
         }
         if written == "*" {
             return Err(HostPatternError::Everything);

@@ -12,6 +12,7 @@ pub(in crate::config) const HOST: Text<HostPattern> =
 fn parse_host(written: &str, _: &Path) -> Result<HostPattern, Wrong> {
     written.parse().or_else(|error: HostPatternError| {
         let help = match error {
+            HostPatternError::Brackets => return Wrong::new(error.to_string(), format!("write \"[{written}]\"")),
             HostPatternError::Port => "take the port out; ports are set with `listen`",
             HostPatternError::Everything => {
                 "leave `hosts` out: the site then answers for every host that no other site has"

@@ -31,6 +31,8 @@ pub(in crate::worker) struct ProgramRun {
     /// The program's output that isn't understood yet: part of its header lines.
     pub(super) output: Vec<u8>,
     pub(super) framing: Option<Framing>,
+    /// Some of the reply went out as soon as it was heard.
+    pub(super) has_sent: bool,
     pub(super) body: Body,
     /// Content whose length the client hasn't said, for a program that must be told.
     pub(super) gathered: Option<Gathered>,
@@ -94,6 +96,7 @@ impl ProgramRun {
             reader: ReplyReader::default(),
             output: Vec::new(),
             framing: None,
+            has_sent: false,
             body,
             gathered: None,
             passing: Passing::default(),

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use leat_host::reactor::{Peer, Reactor, Token};
 use leat_logic::http::client::{
-    Forward, ReplyReader, Teller, UpstreamLimits, Upstreams, asks_for_websocket, is_repeatable, write_head,
+    Forward, ReplyReader, Reuse, Teller, UpstreamLimits, Upstreams, asks_for_websocket, is_repeatable, write_head,
 };
 use leat_logic::http::{BodyLength, Method, Request, Status};
 use leat_logic::protocol::proxy_header;
@@ -55,6 +55,10 @@ pub(super) struct Passing {
     pub(super) stop: Option<Stop>,
     /// How often it was sent again.
     retries: u32,
+    /// The connection has carried requests before, so that its end may have nothing to do with this one.
+    is_kept: bool,
+    /// No connection of before carries it any more: one has ended.
+    wants_new: bool,
     /// The server that has just failed.
     failed_at: Option<usize>,
     /// The servers to ask, in this order, where the handler hasn't the choice.
@@ -123,6 +127,7 @@ pub(super) fn kind(config: &config::Proxy) -> Kind {
         // One that has been told of a client speaks for no other.
         kept_max: if config.send_proxy.is_some() { 0 } else { config.idle_connections },
         kept_for: config.idle_timeout,
+        connect_for: config.connect_timeout,
     };
     let proxy = Proxy {
         upstreams: RefCell::new(Upstreams::new(&config.to, limits)),
@@ -250,8 +255,12 @@ impl<H: Host> Worker<H> {
             let now = self.now;
             let Some(run) = self.program_run(token) else { return Ok(true) };
             let Some(place) = proxy.choose(now, &run.passing) else { return Ok(false) };
-            let may_go_again = is_repeatable(method, run.body == Body::Expected) && run.passing.retries == 0;
-            let kept = proxy.upstreams.borrow_mut().begin(now, place, may_go_again);
+            let reuse = match is_repeatable(method, run.body == Body::Expected) {
+                _ if run.passing.wants_new => Reuse::Never,
+                true => Reuse::Any,
+                false => Reuse::Warm,
+            };
+            let kept = proxy.upstreams.borrow_mut().begin(now, place, reuse);
             let Some(stream) = kept.or_else(|| self.connect_upstream(token, proxy, place)) else {
                 proxy.upstreams.borrow_mut().end(now, place, None);
                 self.note_failure(token, handler, proxy, place, Stop::Refused);
@@ -267,6 +276,7 @@ impl<H: Host> Worker<H> {
             let Some(run) = self.program_run(token) else { return Ok(true) };
             run.talk = Talk::Http { stream, place, reader: ReplyReader::new(method) };
             run.heard_at = now;
+            run.passing.is_kept = kept.is_some();
             let has_content = run.body == Body::Expected;
             self.note_begun(token);
             if kept.is_some() {
@@ -383,11 +393,14 @@ impl<H: Host> Worker<H> {
             Stop::Silent => run.passing.patience_left().is_some() && is_repeatable(),
         };
         let has_begun = exchange.status != 0;
-        let goes_on = is_harmless && !has_begun && proxy.may_retry(&run.passing);
+        // Servers end connections that they have kept for long enough: the next is a new one, which tells more.
+        let is_stale = stop == Stop::Ended && run.passing.is_kept;
+        let goes_on = is_harmless && !has_begun && (is_stale || proxy.may_retry(&run.passing));
         if goes_on {
-            let retries = run.passing.retries + 1;
+            let retries = run.passing.retries + u32::from(!is_stale);
+            let wants_new = stop == Stop::Ended || run.passing.wants_new;
             let (peers, patience) = (std::mem::take(&mut run.passing.peers), run.passing.patience);
-            run.passing = Passing { retries, peers, patience, failed_at: Some(place), ..Passing::default() };
+            run.passing = Passing { retries, peers, patience, failed_at: Some(place), wants_new, ..Passing::default() };
             run.talk = Talk::Waiting;
             exchange.run = Some(Run::Program(run));
             self.upstream_metrics(token).retries.increment();

@@ -63,6 +63,13 @@ enum Bad {
     Killed(i32),
 }
 
+impl Bad {
+    /// What it said is wrong, rather than how it ended afterwards.
+    fn is_of_reply(&self) -> bool {
+        !matches!(self, Bad::Killed(_))
+    }
+}
+
 impl<H: Host> Worker<H> {
     /// Moves what can be moved between a client and its program, in both directions; nothing for a request without a program. Whether what
     /// is to be sent can be sent now.
@@ -124,11 +131,20 @@ impl<H: Host> Worker<H> {
             }
             return is_told;
         }
+        let had_begun = self.connections[token].exchange.as_ref().is_some_and(|exchange| exchange.status != 0);
         let mut out = Vec::new();
         if let Some(stream) = run.stream().and_then(|stream| self.streams.get(stream)) {
             stream.catch_up(&mut self.reactor);
         }
         let heard = self.hear(token, &mut run, &mut out);
+        if let Err(bad) = &heard
+            && bad.is_of_reply()
+            && !(had_begun || run.has_sent || run.is_told() || self.is_telling(token))
+        {
+            // All of it is still here, and no home has been told of it: the client hears what has become of its request.
+            out.clear();
+            self.take_back_reply(token);
+        }
         self.send_on(token, out);
         match heard {
             Ok(Heard::More) => {
@@ -165,6 +181,13 @@ impl<H: Host> Worker<H> {
                 self.fail_run(token, if is_refused { Status::SERVICE_UNAVAILABLE } else { Status::BAD_GATEWAY });
                 false
             }
+        }
+    }
+
+    /// Nothing of a reply has been sent: there was none.
+    fn take_back_reply(&mut self, token: Token) {
+        if let Some(exchange) = self.connections[token].exchange.as_mut() {
+            (exchange.status, exchange.body_bytes) = (0, 0);
         }
     }
 
@@ -313,7 +336,9 @@ impl<H: Host> Worker<H> {
         let mut content = Vec::new();
         let read = self.read_reply_parts(token, run, bytes, &mut content, out);
         let is_all = matches!(read, Ok((_, Said::All)));
-        self.send_content(token, run.framing, &content, is_all, out);
+        if read.is_ok() {
+            run.has_sent |= self.send_content(token, run.framing, &content, is_all, out);
+        }
         read
     }
 
@@ -343,7 +368,7 @@ impl<H: Host> Worker<H> {
                 http::client::ReplyStep::Content(content) => {
                     parts.push(content);
                     if parts.len() == CONTENT_SLICES_MAX {
-                        self.send_content(token, run.framing, parts, false, out);
+                        run.has_sent |= self.send_content(token, run.framing, parts, false, out);
                         parts.clear();
                     }
                 }
@@ -352,7 +377,7 @@ impl<H: Host> Worker<H> {
         }
     }
 
-    /// Sends content of a reply, its last if `is_all`, behind what is in `out`: in one chunk, whatever chunks it came in.
+    /// Sends content of a reply, its last if `is_all`, behind what is in `out`: in one chunk, whatever chunks it came in. Whether some went out at once.
     fn send_content(
         &mut self,
         token: Token,
@@ -360,10 +385,10 @@ impl<H: Host> Worker<H> {
         content: &[&[u8]],
         is_all: bool,
         out: &mut Vec<u8>,
-    ) {
+    ) -> bool {
         let count: usize = content.iter().map(|part| part.len()).sum();
-        match framing {
-            Some(Framing::Dropped) | None => return,
+        let has_sent = match framing {
+            Some(Framing::Dropped) | None => return false,
             Some(Framing::Plain) => self.send_through(token, content, b"", out),
             Some(Framing::Chunked) => {
                 if count > 0 {
@@ -375,19 +400,20 @@ impl<H: Host> Worker<H> {
                     (false, true) => b"0\r\n\r\n",
                     (false, false) => b"",
                 };
-                self.send_through(token, content, end, out);
+                self.send_through(token, content, end, out)
             }
-        }
+        };
         self.count_content(token, count as u64);
+        has_sent
     }
 
     /// Sends `content`, and `end` behind it, after what is in `out`, from where it lies: what is copied before it's sent costs half as much again. What
-    /// can't be sent now is put in `out`.
-    fn send_through(&mut self, token: Token, content: &[&[u8]], end: &[u8], out: &mut Vec<u8>) {
+    /// can't be sent now is put in `out`. Whether some was sent.
+    fn send_through(&mut self, token: Token, content: &[&[u8]], end: &[u8], out: &mut Vec<u8>) -> bool {
         let is_held_up = self.cluster.is_some() && self.is_telling(token);
         let connection = &mut self.connections[token];
         let most = self.gates[connection.site as usize].bytes_max(usize::MAX, self.now);
-        let Some(exchange) = connection.exchange.as_mut() else { return };
+        let Some(exchange) = connection.exchange.as_mut() else { return false };
         let flags = &mut connection.flags;
         let is_first = exchange.pieces.is_empty() && !flags.awaiting && !flags.sending && !is_held_up;
         let bytes = out.len() + content.iter().map(|part| part.len()).sum::<usize>() + end.len();
@@ -406,6 +432,7 @@ impl<H: Host> Worker<H> {
                 self.reactor.await_writable(connection.socket, token);
             }
         }
+        let has_sent = done > 0;
         let of_out = done.min(out.len());
         out.drain(..of_out);
         done -= of_out;
@@ -414,6 +441,7 @@ impl<H: Host> Worker<H> {
             out.extend_from_slice(&part[of_part..]);
             done -= of_part;
         }
+        has_sent
     }
 
     fn count_content(&mut self, token: Token, count: u64) {

@@ -1,5 +1,6 @@
 //! What handlers with programs need beside requests: their list, the pipe for errors, and their end.
 
+use std::io;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 
@@ -19,6 +20,9 @@ const ERROR_READS_MAX: usize = 32;
 
 /// When to look again whether requests may come to a handler that the configuration hasn't any more.
 const LAST_REQUESTS_PAUSE: Duration = Duration::from_millis(100);
+
+/// Turns in which a worker that ends hears that its connections to servers are closed: they were shut down before, so that this takes no time.
+const CLOSING_TURNS_MAX: usize = 64;
 
 /// The generation of pipes' tokens: no other polled descriptor has it.
 const PIPES: u16 = 1;
@@ -98,8 +102,22 @@ impl<H: Host> Worker<H> {
         self.handlers.retain(|known| !Rc::ptr_eq(known, handler));
     }
 
+    /// Lets go of all handlers, and of the connections that they keep: the worker ends, and the process may not.
+    pub(in crate::worker) fn close_kept(&mut self) -> io::Result<()> {
+        for handler in self.handlers.clone() {
+            self.retire_handler(&handler);
+        }
+        for _ in 0..CLOSING_TURNS_MAX {
+            if !self.streams.are_closing() {
+                break;
+            }
+            self.run_once()?;
+        }
+        Ok(())
+    }
+
     /// Makes the pipe for errors, if it isn't there.
-    pub(super) fn open_errors(&mut self, pool: &Pool) -> std::io::Result<()> {
+    pub(super) fn open_errors(&mut self, pool: &Pool) -> io::Result<()> {
         use std::os::fd::AsRawFd;
         if pool.with_errors(|_, _| ()).is_some() {
             return Ok(());

@@ -13,7 +13,7 @@ pub use ending::{Ending, Seen, ending};
 pub use reply::{BadReply, ReplyHead, ReplyReader, ReplyStep, field};
 pub(crate) use request::TOLD;
 pub use request::{Forward, Teller, WEBSOCKET, asks_for_websocket, is_repeatable, write_head};
-pub use upstreams::{UpstreamLimits, Upstreams};
+pub use upstreams::{Reuse, UpstreamLimits, Upstreams};
 
 /// Fields that belong to one connection and end with it (RFC 9110 section 7.6.1), whether or not `Connection` names them.
 const HOP_BY_HOP: [&[u8]; 7] =

@@ -111,8 +111,11 @@ pub fn write_head(out: &mut Vec<u8>, request: &Request<'_>, forward: &Forward<'_
             let [open, close] = if client.is_ipv4() { ["", ""] } else { ["\"[", "]\""] };
             put(&[format!("for={open}{client}{close};").as_bytes()]);
         }
-        if named.is_some() {
-            put(&[b"host=\"", host[0], host[1], b"\";"]);
+        // One hop: what a balancer says of the host goes with what it says of the client.
+        let own_host = named.is_some().then_some([host[0], host[1]]);
+        let asked_host = told(b"x-forwarded-host").map(|told| [told, b""]).or(own_host);
+        if let Some([name, port]) = asked_host.filter(|parts| parts.iter().all(|part| may_be_quoted(part))) {
+            put(&[b"host=\"", name, port, b"\";"]);
         }
         put(&[b"proto=", scheme, b"\r\n"]);
         let sender = match forward.teller {
@@ -126,10 +129,8 @@ pub fn write_head(out: &mut Vec<u8>, request: &Request<'_>, forward: &Forward<'_
             }
             put(&[sender.to_string().as_bytes(), b"\r\n"]);
         }
-        match told(b"x-forwarded-host") {
-            Some(told) => put(&[b"X-Forwarded-Host: ", told, b"\r\n"]),
-            None if named.is_some() => put(&[b"X-Forwarded-Host: ", host[0], host[1], b"\r\n"]),
-            None => {}
+        if let Some([name, port]) = asked_host {
+            put(&[b"X-Forwarded-Host: ", name, port, b"\r\n"]);
         }
         put(&[b"X-Forwarded-Proto: ", scheme, b"\r\n"]);
     }
@@ -144,6 +145,11 @@ pub fn write_head(out: &mut Vec<u8>, request: &Request<'_>, forward: &Forward<'_
 
 /// What says that a connection is to become a WebSocket, or does.
 pub const WEBSOCKET: &[u8] = b"Connection: Upgrade\r\nUpgrade: websocket\r\n";
+
+/// Whether a string between quotes may be this as it is (RFC 9110 section 5.6.4).
+fn may_be_quoted(value: &[u8]) -> bool {
+    !value.iter().any(|byte| matches!(byte, b'"' | b'\\'))
+}
 
 /// Whether a program that is told of fields by variables takes `name` for `known`, of lower case: `X_Forwarded_For` becomes `HTTP_X_FORWARDED_FOR` too.
 fn looks_like(name: &[u8], known: &[u8]) -> bool {
@@ -329,7 +335,7 @@ mod tests {
             X-Forwarded-Proto: https\r\nX-Forwarded-Host: shop.example\r\nX-Request-Id: 7\r\n\r\n";
         assert_eq!(
             written_for(head, balancer),
-            "GET / HTTP/1.1\r\nHost: x\r\nForwarded: for=192.0.2.7;host=\"x\";proto=https\r\nX-Forwarded-For: 6.6.6.6, 192.0.2.7, 10.0.0.1\r\n\
+            "GET / HTTP/1.1\r\nHost: x\r\nForwarded: for=192.0.2.7;host=\"shop.example\";proto=https\r\nX-Forwarded-For: 6.6.6.6, 192.0.2.7, 10.0.0.1\r\n\
              X-Forwarded-Host: shop.example\r\nX-Forwarded-Proto: https\r\nX-Request-Id: 1-2-3\r\nVia: 1.1 leat\r\n\r\n"
         );
         let silent = written_for("GET / HTTP/1.1\r\nHost: x\r\n\r\n", balancer);
@@ -337,6 +343,9 @@ mod tests {
             silent.contains("X-Forwarded-For: 10.0.0.1\r\nX-Forwarded-Host: x\r\nX-Forwarded-Proto: http\r\n"),
             "{silent}"
         );
+        // A value that would end the string stays out of it.
+        let odd = written_for("GET / HTTP/1.1\r\nHost: x\r\nX-Forwarded-Host: a\";for=b\r\n\r\n", balancer);
+        assert!(odd.contains("\r\nForwarded: for=192.0.2.7;proto=http\r\n"), "{odd}");
     }
 
     #[test]

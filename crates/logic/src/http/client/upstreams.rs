@@ -1,12 +1,13 @@
 //! The servers that requests are passed on to, as one worker sees them: which is asked next, over which connection, and how long a connection is
-//! kept for later. Servers that can't be reached are left out for a moment.
+//! kept for later. Servers that can't be reached are left out for a while, then one request tries them.
 
 use std::time::Duration;
 
 use crate::time::Instant;
 
-/// So long is a server left out that can't be reached, unless there is no other.
-const LEFT_OUT: Duration = Duration::from_secs(1);
+/// So long is a server left out that can't be reached, unless there is no other; twice as long each time that it still can't.
+const LEFT_OUT_MIN: Duration = Duration::from_secs(1);
+const LEFT_OUT_MAX: Duration = Duration::from_secs(30);
 /// A connection that has been idle for no longer is hardly ever being closed by its server at this moment.
 const WARM: Duration = Duration::from_secs(1);
 
@@ -19,6 +20,19 @@ pub struct UpstreamLimits {
     pub kept_max: usize,
     /// How long they wait.
     pub kept_for: Duration,
+    /// How long a server may take to be reached.
+    pub connect_for: Duration,
+}
+
+/// Which of the connections that are kept may carry a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reuse {
+    /// Any: it can be sent again if the server ends the connection just now.
+    Any,
+    /// One that hasn't been idle for long.
+    Warm,
+    /// None.
+    Never,
 }
 
 /// See the module. `A`: how a server is reached. `C`: a connection to it.
@@ -39,6 +53,10 @@ struct Upstream<A, C> {
     kept: Vec<(C, Instant)>,
     /// When it may be asked again, if it couldn't be reached.
     left_out_until: Option<Instant>,
+    /// How long it was left out last.
+    left_out_for: Duration,
+    /// A request finds out whether it's there again.
+    is_tried: bool,
 }
 
 impl<A, C> Upstream<A, C> {
@@ -62,7 +80,14 @@ impl<A: Clone + PartialEq, C: Copy + PartialEq> Upstreams<A, C> {
     pub fn place(&mut self, address: &A) -> usize {
         self.all.iter().position(|known| known.address == *address).unwrap_or_else(|| {
             let address = address.clone();
-            self.all.push(Upstream { address, active: 0, kept: Vec::new(), left_out_until: None });
+            self.all.push(Upstream {
+                address,
+                active: 0,
+                kept: Vec::new(),
+                left_out_until: None,
+                left_out_for: Duration::ZERO,
+                is_tried: false,
+            });
             self.all.len() - 1
         })
     }
@@ -88,13 +113,22 @@ impl<A: Clone + PartialEq, C: Copy + PartialEq> Upstreams<A, C> {
         Some(found)
     }
 
-    /// A request goes to that server: over the connection returned, or over a new one. `is_repeatable`: it can be sent again if the server closes
-    /// the connection just now; others only go over one that hasn't been idle for long.
-    pub fn begin(&mut self, now: Instant, place: usize, is_repeatable: bool) -> Option<C> {
+    /// A request goes to that server: over the connection returned, or over a new one.
+    pub fn begin(&mut self, now: Instant, place: usize, reuse: Reuse) -> Option<C> {
+        let connect_for = self.limits.connect_for;
         let upstream = self.all.get_mut(place)?;
         upstream.active += 1;
+        if upstream.left_out_until.is_some_and(|until| until <= now) {
+            // The others wait for what comes of this one.
+            upstream.is_tried = true;
+            upstream.left_out_until = Some(now.after(connect_for));
+        }
         let (_, since) = *upstream.kept.last()?;
-        let fits = is_repeatable || now.since(since) <= WARM;
+        let fits = match reuse {
+            Reuse::Any => true,
+            Reuse::Warm => now.since(since) <= WARM,
+            Reuse::Never => false,
+        };
         if fits { upstream.kept.pop().map(|(connection, _)| connection) } else { None }
     }
 
@@ -117,12 +151,23 @@ impl<A: Clone + PartialEq, C: Copy + PartialEq> Upstreams<A, C> {
     /// A server couldn't be reached. Whether that is news.
     pub fn unreachable(&mut self, now: Instant, place: usize) -> bool {
         let Some(upstream) = self.all.get_mut(place) else { return false };
-        upstream.left_out_until.replace(now.after(LEFT_OUT)).is_none()
+        let is_news = upstream.left_out_until.is_none();
+        // Requests that were on their way there when it failed say nothing new.
+        upstream.left_out_for = match (is_news, std::mem::take(&mut upstream.is_tried)) {
+            (true, _) => LEFT_OUT_MIN,
+            (false, true) => (upstream.left_out_for * 2).min(LEFT_OUT_MAX),
+            (false, false) => upstream.left_out_for,
+        };
+        upstream.left_out_until = Some(now.after(upstream.left_out_for));
+        is_news
     }
 
     /// A server has been reached. Whether that is news.
     pub fn reached(&mut self, place: usize) -> bool {
-        self.all.get_mut(place).is_some_and(|upstream| upstream.left_out_until.take().is_some())
+        self.all.get_mut(place).is_some_and(|upstream| {
+            upstream.is_tried = false;
+            upstream.left_out_until.take().is_some()
+        })
     }
 
     /// Takes out the connections that nobody has used for too long. Returns when the next will have been.
@@ -154,7 +199,8 @@ mod tests {
     use super::*;
 
     fn three() -> Upstreams<&'static str, u32> {
-        let limits = UpstreamLimits { requests_max: 2, kept_max: 2, kept_for: Duration::from_secs(10) };
+        let [kept_for, connect_for] = [10, 5].map(Duration::from_secs);
+        let limits = UpstreamLimits { requests_max: 2, kept_max: 2, kept_for, connect_for };
         Upstreams::new(&["a", "b", "c"], limits)
     }
 
@@ -164,7 +210,7 @@ mod tests {
 
     fn next(upstreams: &mut Upstreams<&'static str, u32>, now: Instant) -> Option<usize> {
         let place = upstreams.choose(now, None)?;
-        upstreams.begin(now, place, true);
+        upstreams.begin(now, place, Reuse::Any);
         Some(place)
     }
 
@@ -195,18 +241,45 @@ mod tests {
     }
 
     #[test]
+    fn one_request_at_a_time_tries_who_cant_be_reached() {
+        let mut upstreams = three();
+        upstreams.limits.requests_max = 100;
+        let is_asked = |upstreams: &mut Upstreams<&'static str, u32>, second| {
+            (0..6).filter(|_| next(upstreams, at(second)) == Some(0)).count()
+        };
+        assert_eq!(is_asked(&mut upstreams, 0), 2);
+        assert!(upstreams.unreachable(at(1), 0));
+        assert!(!upstreams.unreachable(at(1), 0));
+        assert_eq!([1, 2, 2, 6].map(|second| is_asked(&mut upstreams, second)), [0, 1, 0, 0]);
+        // The one that has tried it failed: twice as long. One that nothing has come of for so long as that may take is followed by another.
+        assert!(!upstreams.unreachable(at(6), 0));
+        assert_eq!([7, 8, 12, 13].map(|second| is_asked(&mut upstreams, second)), [0, 1, 0, 1]);
+        let mut now = 18;
+        for left_out in [4, 8, 16, 30, 30] {
+            assert!(!upstreams.unreachable(at(now), 0));
+            now += left_out;
+            assert_eq!([now - 1, now].map(|second| is_asked(&mut upstreams, second)), [0, 1]);
+        }
+        assert!(upstreams.reached(0));
+        assert!(is_asked(&mut upstreams, now) > 1);
+        assert!(upstreams.unreachable(at(now), 0));
+        assert_eq!(is_asked(&mut upstreams, now + 1), 1, "it begins anew");
+    }
+
+    #[test]
     fn connections_are_kept_for_a_while_and_used_again() {
         let mut upstreams = three();
         for _ in 0..3 {
-            assert_eq!(upstreams.begin(at(0), 0, true), None);
+            assert_eq!(upstreams.begin(at(0), 0, Reuse::Any), None);
         }
         assert_eq!(upstreams.end(at(1), 0, Some(1)), None);
         assert_eq!(upstreams.end(at(2), 0, Some(2)), None);
         assert_eq!(upstreams.end(at(3), 0, Some(3)), Some(1), "the oldest of too many goes");
         assert!(!upstreams.has_work());
-        assert_eq!(upstreams.begin(at(3), 0, true), Some(3));
-        assert_eq!(upstreams.begin(at(4), 0, false), None, "it might be closing");
-        assert_eq!(upstreams.begin(at(4), 0, true), Some(2));
+        assert_eq!(upstreams.begin(at(3), 0, Reuse::Never), None);
+        assert_eq!(upstreams.begin(at(3), 0, Reuse::Any), Some(3));
+        assert_eq!(upstreams.begin(at(4), 0, Reuse::Warm), None, "it might be closing");
+        assert_eq!(upstreams.begin(at(4), 0, Reuse::Any), Some(2));
         upstreams.end(at(4), 0, Some(2));
         upstreams.end(at(5), 0, Some(3));
         let mut closed = Vec::new();
