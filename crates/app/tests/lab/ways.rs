@@ -273,7 +273,7 @@ fn what_the_full_map_has_no_room_for_is_proxied_and_no_node_is_to_blame() {
     fs::remove_file(&pin).expect("root may");
     let mut made = Command::new("bpftool");
     made.args(["map", "create"]).arg(&pin);
-    let sizes = ["type", "hash", "key", "36", "value", "56", "entries", "4", "name", "flows", "flags", "1"];
+    let sizes = ["type", "hash", "key", "36", "value", "64", "entries", "4", "name", "flows", "flags", "1"];
     assert!(made.args(sizes).status().is_ok_and(|status| status.success()));
     let log = folder.path("again.log");
     let mut again = restart::start(&lab, &folder.path("cluster.toml"), &log);
