@@ -164,7 +164,7 @@ impl<H: Host> Worker<H> {
         if was_reset {
             return home.flows.forget(flow);
         }
-        // Data servers tell of each reply before they send any of it. Nodes that tell of all have some that can't be told of: a program's, one that's fetched.
+        // Data servers tell of each reply before they send any of it. Nodes that tell of all have some that can't be told of: a program's, say.
         let is_silent = home.split.is_some() && progress.is_none();
         let offered = asked.or((is_silent || birth == Birth::Unknown).then_some(kept));
         let known = home.known(flow, key, image, (kept, progress), now);
