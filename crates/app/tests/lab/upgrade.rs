@@ -11,6 +11,8 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
+
 use super::motion::{connect, content};
 use super::{Folder, Lab, is_possible, within};
 
@@ -303,11 +305,12 @@ fn engines(before: &BTreeSet<u32>) -> impl Iterator<Item = u32> {
     before.iter().copied().filter(move |pid| parent(pid).is_some_and(|parent| before.contains(&parent)))
 }
 
-fn send(signal: &str, pids: impl Iterator<Item = u32>) {
-    let pids: Vec<String> = pids.map(|pid| pid.to_string()).collect();
-    // One may have ended by itself.
-    let sent = Command::new("kill").arg(signal).args(pids).stderr(Stdio::null()).status();
-    sent.expect("there is kill");
+/// Sends it from here: what it's to come into the middle of is over by the time that another process could.
+fn send(signal: Signal, pids: impl Iterator<Item = u32>) {
+    for pid in pids.filter_map(|pid| Pid::from_raw(pid.cast_signed())) {
+        // It may have ended by itself.
+        let _ = kill_process(pid, signal);
+    }
 }
 
 /// The processes at the dispatcher.
@@ -359,7 +362,7 @@ fn a_new_engine_that_refuses_or_dies_leaves_a_dispatcher_as_it_was() {
         while said("another engine follows") == follows {
             assert!(start.elapsed() < Duration::from_secs(20), "the new engine never gets ready");
         }
-        send("-KILL", new.iter().copied());
+        send(Signal::KILL, new.iter().copied());
         within("one engine is left", || {
             let now = processes(&lab);
             now.len() == 2 && now.is_disjoint(&new)
@@ -399,7 +402,7 @@ fn an_old_engine_that_dies_in_an_upgrade_is_followed() {
             lab.tell_supervisor("dispatcher", "-USR2");
             within("another engine is there", || !processes(&lab).is_subset(&before));
             // Whatever it has given up by then.
-            send("-KILL", engines(&before));
+            send(Signal::KILL, engines(&before));
             within("the new one is left", || {
                 let now = processes(&lab);
                 now.len() == 2 && !now.is_subset(&before)
@@ -422,7 +425,7 @@ fn an_old_engine_that_stands_still_holds_up_no_upgrade() {
     lab.at("client1", || idle.iter_mut().for_each(|stream| ask_small(stream).expect("a reply")));
     assert_eq!(lab.number("dispatcher", "leat_flows"), 10, "nodes have them, and it knows");
     let before = processes(&lab);
-    send("-STOP", engines(&before));
+    send(Signal::STOP, engines(&before));
     assert!(upgrade(&lab), "{}", log_of(&lab));
     within("the old one has been killed", || processes(&lab).intersection(&before).count() == 1);
     lab.at("client1", || idle.iter_mut().for_each(|stream| ask_small(stream).expect("a reply")));
