@@ -154,6 +154,7 @@ fn workers_that_come_while_others_go_drop_nothing(reactor: Reactor) {
             // Those that go accept for 2 s, and then end with their sockets.
             std::thread::sleep(Duration::from_millis(1800));
             reload(&server, reactor, &site, &text(2, "one"));
+            // By then they have ended, and what closes after them has been closed.
             std::thread::sleep(Duration::from_millis(1000));
             load.more_answers(300);
             reload(&server, reactor, &site, &text(3, "one"));

@@ -292,6 +292,7 @@ fn a_node_that_is_stopped_while_others_hand_on_to_it_leaves_nobody_without_an_an
         let (answered, left_alone) = std::thread::scope(|scope| {
             let clients: Vec<_> =
                 (0..12).map(|_| scope.spawn(|| lab.at("client1", || ask_until(&is_over, &names)))).collect();
+            // All of them are in the middle of asking, and go on until it has ended.
             std::thread::sleep(Duration::from_secs(1));
             lab.tell_supervisor(node, "-TERM");
             within("it ends", || lab.processes(node).trim().is_empty());

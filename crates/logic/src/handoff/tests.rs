@@ -128,6 +128,16 @@ impl Pair {
         self.talk();
     }
 
+    /// The node gives the flow back; another takes it, and dies.
+    fn lose_at_other(&mut self) {
+        self.hand_back();
+        self.connect_other();
+        self.home.place(FLOW, Destination::Node(OTHER)).unwrap();
+        for _ in 0..12 {
+            self.pass(Duration::from_millis(100));
+        }
+    }
+
     /// As if what was said had been lost with its session.
     fn lose(&mut self) {
         self.collect_home();
@@ -382,13 +392,8 @@ fn a_node_that_says_nothing_though_its_session_is_there_is_waited_for_a_moment_l
 fn a_giver_whose_flow_went_on_elsewhere_doesnt_get_it_back() {
     let mut pair = Pair::new();
     pair.hand_over();
-    pair.hand_back();
-    // Another node takes it, and dies: what the first still has is too old.
-    pair.connect_other();
-    pair.home.place(FLOW, Destination::Node(OTHER)).unwrap();
-    for _ in 0..12 {
-        pair.pass(Duration::from_millis(100));
-    }
+    // What the first still has is too old.
+    pair.lose_at_other();
     assert!(pair.home_did.iter().any(|effect| matches!(effect, Effect::Recover { .. })));
     assert_eq!(pair.node_did, [FREEZE, CLOSE]);
     pair.home.recovered(pair.now, FLOW, IMAGE, false);

@@ -6,12 +6,7 @@ use super::*;
 fn doubtful() -> Pair {
     let mut pair = Pair::new();
     pair.hand_over();
-    pair.hand_back();
-    pair.connect_other();
-    pair.home.place(FLOW, Destination::Node(OTHER)).unwrap();
-    for _ in 0..12 {
-        pair.pass(Duration::from_millis(100));
-    }
+    pair.lose_at_other();
     pair.home.recovered(pair.now, FLOW, IMAGE, true);
     pair.home.place(FLOW, Destination::Node(NODE)).unwrap();
     pair.talk();
