@@ -7,7 +7,7 @@ use std::fmt;
 use std::time::Duration;
 
 use snow::params::{CipherChoice, DHChoice, HashChoice};
-use snow::resolvers::{CryptoResolver, DefaultResolver};
+use snow::resolvers::{CryptoResolver, DefaultResolver, RingResolver};
 use snow::types::{Cipher, Dh, Hash, Random};
 use snow::{Builder, HandshakeState, TransportState};
 
@@ -361,7 +361,8 @@ fn push_frame(frame: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(frame);
 }
 
-/// `snow`'s own primitives, with the host's randomness: nothing here draws any.
+/// `snow`'s own primitives but for ring's cipher, which takes a seventh of the time for messages of some hundred bytes; with the host's randomness:
+/// nothing here draws any.
 struct Resolver {
     entropy: [u8; 32],
 }
@@ -380,7 +381,7 @@ impl CryptoResolver for Resolver {
     }
 
     fn resolve_cipher(&self, choice: &CipherChoice) -> Option<Box<dyn Cipher>> {
-        DefaultResolver.resolve_cipher(choice)
+        RingResolver.resolve_cipher(choice)
     }
 }
 
