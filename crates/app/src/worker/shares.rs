@@ -3,10 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use leat_logic::schedule::{Cost, LeafId, Member, NodeId, PolicyKind, Share, Tree};
+use leat_logic::schedule::{Cost, LeafId, NodeId, PolicyKind, Share, Tree};
 
 use super::Stage;
-use crate::config::{self, Config, First, Owner, Schedule};
+use crate::config::{self, Config, First, Owner};
 
 /// How long sites together may keep the others waiting that haven't wanted all of their shares lately: what comes in a burst is served as if they
 /// were alone, as long as it's within what they are due.
@@ -51,10 +51,11 @@ pub(super) struct Planted<E> {
 /// Whose weights can be changed while the tree stays, by name. Empty where stages are above sites.
 #[derive(Default)]
 pub(super) struct Members {
-    /// The admin pages and unknown work, if sites and owners are right beside them.
-    kept: Option<[Member; 2]>,
+    root: Option<NodeId>,
     /// What sites and owners without an owner are below.
     top: Option<NodeId>,
+    /// The only one of them, if it's right beside what is kept: its weight is what isn't.
+    lone: Option<NodeId>,
     sites: Vec<SiteMember>,
     owners: BTreeMap<String, NodeId>,
 }
@@ -65,8 +66,6 @@ struct SiteMember {
     node: NodeId,
     /// As it's configured, or was.
     share: Share,
-    /// It's below an owner.
-    has_owner: bool,
 }
 
 /// The weight of each place where owners and sites of the configuration have these; 0 where none is planned. A site that has gone from the configuration
@@ -101,44 +100,29 @@ pub(super) fn weights_of_places(config: &Config, places: &[(&str, &Place)], owne
 impl Members {
     /// Gives owners and sites other weights; sites by their places among those that were planted, 0 for none.
     pub(super) fn weigh<E: Copy>(&self, tree: &mut Tree<E>, config: &Config, owners: &[u32], of_places: &[u32]) {
-        let mut below_root = Vec::new();
         for (owner, &weight) in config.owners.iter().zip(owners) {
-            let share = Share { weight, priority: owner.priority };
-            match self.owners.get(&owner.name) {
-                Some(&node) if self.owners.contains_key(&owner.owner) => set_share(tree, node, share),
-                Some(&node) => below_root.push((node, share)),
-                None => {}
+            let node = self.owners.get(&owner.name);
+            if let Some(&node) = node.filter(|&&node| self.lone != Some(node)) {
+                set_share(tree, node, Share { weight, priority: owner.priority });
             }
         }
-        for site in &self.sites {
+        for site in self.sites.iter().filter(|site| self.lone != Some(site.node)) {
             let weight = of_places.get(site.place).copied().filter(|&weight| weight > 0);
-            let share = Share { weight: weight.unwrap_or(site.share.weight), ..site.share };
-            if site.has_owner {
-                set_share(tree, site.node, share);
-            } else {
-                below_root.push((site.node, share));
-            }
+            set_share(tree, site.node, Share { weight: weight.unwrap_or(site.share.weight), ..site.share });
         }
-        if let Some([admin, unknown]) = self.kept {
-            let sum = fit(&config.schedule, &mut below_root);
-            let weight = |share| Share::weight(kept_weight(&config.schedule, share, sum).min(Share::WEIGHT_MAX));
-            set_share(tree, admin, weight(config.schedule.admin_share));
-            set_share(tree, unknown, weight(config.schedule.unknown_share));
-        }
-        below_root.into_iter().for_each(|(node, share)| set_share(tree, node, share));
         self.let_lag(tree);
     }
 
     /// Bounds how far sites and owners may be behind, by the weights that they have now.
     fn let_lag<E: Copy>(&self, tree: &mut Tree<E>) {
-        for &node in self.owners.values().chain(&self.top) {
+        for &node in self.owners.values().chain(&self.root).chain(&self.top) {
             tree.set_lag_max(node, LAG_MAX).expect("nothing has been removed since the tree was planted");
         }
     }
 }
 
-fn set_share<E: Copy>(tree: &mut Tree<E>, member: impl Into<Member>, share: Share) {
-    tree.set_share(member, share).expect("nothing has been removed since the tree was planted");
+fn set_share<E: Copy>(tree: &mut Tree<E>, node: NodeId, share: Share) {
+    tree.set_share(node, share).expect("nothing has been removed since the tree was planted");
 }
 
 /// A tree for sites in these places.
@@ -146,24 +130,22 @@ pub(super) fn plant<E: Copy>(config: &Config, places: &[&Place]) -> Planted<E> {
     let schedule = &config.schedule;
     let mut tree = Tree::new(PolicyKind::WeightedFair);
     let root = tree.root();
-    let kept = keep(schedule, weight_below_root(config, places));
-    let top = match kept.rest {
-        None => root,
-        Some(weight) => add_node(&mut tree, root, schedule.root, Share::weight(weight)),
-    };
-    let branches = Branches::new(&mut tree, config, top);
-    let unknown = add_node(&mut tree, root, PolicyKind::WeightedFair, Share::weight(kept.unknown));
+    let (admin, unknown) = (schedule.admin_share, schedule.unknown_share);
+    let rest = Share::weight(WHOLE - u32::from(admin) - u32::from(unknown));
+    let unknown = add_node(&mut tree, root, PolicyKind::WeightedFair, Share::weight(unknown.into()));
     tree.keep_charges(unknown).expect("it has just been added");
-    let admin = add_leaf(&mut tree, root, Share::weight(kept.admin));
-    let known: BTreeSet<&str> = config.owners.iter().map(|owner| owner.name.as_str()).collect();
+    let admin = add_leaf(&mut tree, root, Share::weight(admin.into()));
+    // Each level costs every event some nanoseconds, so that one that is alone has none of its own.
+    let is_lone = schedule.first == First::Sites && count_below_top(config, places) == 1;
+    let top = if is_lone { root } else { add_node(&mut tree, root, schedule.root, rest) };
+    let branches = Branches::new(&mut tree, config, top);
     let mut sites = Vec::new();
     let leaves = places.iter().enumerate().map(|(number, place)| match place {
         Place::Admin => [admin; Stage::COUNT],
         Place::Unknown => [add_leaf(&mut tree, unknown, Share::default()); Stage::COUNT],
         Place::Site { owner, share, stages } => {
             let (node, leaves) = branches.add_site(&mut tree, owner, *share, *stages);
-            let has_owner = known.contains(owner.as_str());
-            sites.extend(node.map(|node| SiteMember { place: number, node, share: *share, has_owner }));
+            sites.extend(node.map(|node| SiteMember { place: number, node, share: *share }));
             leaves
         }
     });
@@ -172,67 +154,26 @@ pub(super) fn plant<E: Copy>(config: &Config, places: &[&Place]) -> Planted<E> {
         Branches::Sites(branch) => branch.owners,
         Branches::Stages(_) => BTreeMap::new(),
     };
-    let kept = kept.rest.is_none().then(|| [admin.into(), unknown.into()]);
-    let members = Members { kept, top: Some(top), sites, owners };
+    let lone = is_lone.then(|| {
+        let owner = config.owners.iter().find(|owner| !is_known(config, &owner.owner));
+        owner.map_or_else(|| sites.first().map(|site| site.node), |owner| owners.get(&owner.name).copied())
+    });
+    let lone = lone.flatten();
+    lone.into_iter().for_each(|node| set_share(&mut tree, node, rest));
+    let members = Members { root: Some(root), top: Some(top), lone, sites, owners };
     members.let_lag(&mut tree);
     Planted { tree, leaves, unknown, members }
 }
 
-/// The weights of the root's children.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Kept {
-    admin: u32,
-    unknown: u32,
-    /// Of the node that everything else is below; `None` where it's right below the root, with weights of its own.
-    rest: Option<u32>,
+/// How many sites and owners have no owner above them.
+fn count_below_top(config: &Config, places: &[&Place]) -> usize {
+    let owners = config.owners.iter().filter(|owner| !is_known(config, &owner.owner)).count();
+    let is_site = |place: &&&Place| matches!(place, Place::Site { owner, .. } if !is_known(config, owner));
+    owners + places.iter().filter(is_site).count()
 }
 
-/// What is kept for the admin pages and for work whose site isn't known. Without a node for the rest where that is possible, as each level
-/// costs every event some nanoseconds: only weights under weighted fair add up to shares.
-fn keep(schedule: &Schedule, weight_of_rest: u64) -> Kept {
-    let (admin, unknown) = (schedule.admin_share, schedule.unknown_share);
-    let weight = |share: u8| kept_weight(schedule, share, weight_of_rest);
-    let is_possible = weight(admin.max(unknown)) <= Share::WEIGHT_MAX;
-    if schedule.root == PolicyKind::WeightedFair && is_possible {
-        return Kept { admin: weight(admin), unknown: weight(unknown), rest: None };
-    }
-    let rest = WHOLE - u32::from(admin) - u32::from(unknown);
-    Kept { admin: admin.into(), unknown: unknown.into(), rest: Some(rest) }
-}
-
-/// The weight that makes `share` hundredths of everything beside what is kept and `weight_of_rest`.
-fn kept_weight(schedule: &Schedule, share: u8, weight_of_rest: u64) -> u32 {
-    let rest = WHOLE - u32::from(schedule.admin_share) - u32::from(schedule.unknown_share);
-    u32::try_from((weight_of_rest * u64::from(share)).div_ceil(u64::from(rest))).unwrap_or(u32::MAX).max(1)
-}
-
-/// Makes the weights of all that is right below the root small enough, in the same proportion, for what is kept beside them to have its share with the
-/// greatest weight that there is: of hundreds of sites each has a plan's greatest. Their sum.
-fn fit(schedule: &Schedule, below_root: &mut [(NodeId, Share)]) -> u64 {
-    let sum = |shares: &[(NodeId, Share)]| shares.iter().map(|(_, share)| u64::from(share.weight)).sum::<u64>();
-    let (admin, unknown) = (u64::from(schedule.admin_share), u64::from(schedule.unknown_share));
-    let sum_max = u64::from(Share::WEIGHT_MAX) * (u64::from(WHOLE) - admin - unknown) / admin.max(unknown).max(1);
-    let all = sum(below_root);
-    if all > sum_max {
-        for (_, share) in below_root.iter_mut() {
-            share.weight = (u64::from(share.weight) * sum_max / all).max(1) as u32;
-        }
-    }
-    sum(below_root)
-}
-
-/// The weights of all that is right below the root, or below the node of the rest.
-fn weight_below_root(config: &Config, places: &[&Place]) -> u64 {
-    if config.schedule.first == First::Stages {
-        return Stage::ALL.iter().map(|&stage| u64::from(stage_share(stage).weight)).sum();
-    }
-    let is_known = |name: &str| config.owners.iter().any(|owner| owner.name == name);
-    let owners = config.owners.iter().filter(|owner| !is_known(&owner.owner)).map(|owner| owner.weight);
-    let sites = places.iter().filter_map(|place| match place {
-        Place::Site { owner, share, .. } if !is_known(owner) => Some(share.weight),
-        _ => None,
-    });
-    owners.chain(sites).map(u64::from).sum()
+fn is_known(config: &Config, owner: &str) -> bool {
+    config.owners.iter().any(|known| known.name == owner)
 }
 
 /// Stages are alike. Under strict priority what has begun is finished first, but for what may never end.
@@ -338,6 +279,7 @@ mod tests {
     use leat_logic::schedule::Cost;
 
     use super::*;
+    use crate::config::Schedule;
 
     const EVENT_NS: u64 = 1_000;
 
@@ -423,7 +365,7 @@ mod tests {
         let schedule = Schedule { admin_share: 10, unknown_share: 30, ..Schedule::default() };
         let places = [Place::Unknown, Place::Admin, site("", 1), site("", 3)];
         let config = Config { schedule, ..Config::default() };
-        assert_eq!(served(&config, &places, &[Stage::Receive], 10_000)[..2], [29, 14], "weights are rounded up");
+        assert_eq!(served(&config, &places, &[Stage::Receive], 10_000), [30, 10, 15, 45]);
         let places = [Place::Unknown, Place::Admin, site("", 100), site("", 300)];
         assert_eq!(served(&config, &places, &[Stage::Receive], 10_000), [30, 10, 15, 45]);
         for root in [PolicyKind::StrictPriority, PolicyKind::RoundRobin] {
@@ -432,6 +374,30 @@ mod tests {
         }
         let heavy = [Place::Unknown, Place::Admin, site("", 65_535), site("", 65_535), site("", 65_535)];
         assert_eq!(served(&config, &heavy, &[Stage::Receive], 10_000), [30, 10, 20, 20, 20]);
+    }
+
+    #[test]
+    fn what_is_kept_is_no_more_when_few_of_many_want_something() {
+        let schedule = Schedule { admin_share: 10, unknown_share: 30, ..Schedule::default() };
+        let config = Config { schedule, owners: vec![owner("press", "", 500)], ..Config::default() };
+        let alone = Config { owners: Vec::new(), ..config.clone() };
+        let among = |config: &Config, sites: usize| {
+            let mut places = vec![Place::Unknown, Place::Admin, site("press", 100)];
+            places.resize(2 + sites, site("", 100));
+            let Planted { mut tree, leaves, .. } = plant(config, &places.iter().collect::<Vec<_>>());
+            let mut counts = [0; 3];
+            (0..3).for_each(|place| tree.push(leaves[place][0], place).unwrap());
+            for _ in 0..10_000 {
+                let (leaf, place) = tree.pop().unwrap();
+                counts[place] += 1;
+                tree.push(leaf, place).unwrap();
+                tree.charge(leaf, Cost::from_ns(EVENT_NS));
+            }
+            counts.map(|count| (count + 50) / 100)
+        };
+        for sites in [1, 2, 20, 300] {
+            assert_eq!((among(&config, sites), among(&alone, sites)), ([30, 10, 60], [30, 10, 60]), "{sites} sites");
+        }
     }
 
     #[test]
@@ -500,12 +466,6 @@ mod tests {
     }
 
     const UNKNOWN: &str = "(unknown)";
-
-    #[test]
-    fn weights_are_never_below_one() {
-        let kept = keep(&Schedule::default(), 1);
-        assert_eq!(kept, Kept { admin: 1, unknown: 1, rest: None });
-    }
 
     #[test]
     fn under_strict_priority_what_has_begun_is_finished_first() {

@@ -73,18 +73,25 @@ impl<H: Host> Worker<H> {
         let mut is_prompt = false;
         let given = entitlement::parts(&self.config, &places, &wants, &self.plan_weights);
         let all_ns: f64 = self.usages.iter().map(Usage::recent_ns).sum();
+        let used = |site: usize| if all_ns > 0.0 { self.usages[site].recent_ns() / all_ns } else { 0.0 };
+        let used: Vec<f64> = (0..places.len()).map(used).collect();
+        let kept = |site: &Site| match site.kind {
+            SiteKind::Admin => Some(f64::from(self.config.schedule.admin_share) / 100.0),
+            SiteKind::Unknown => Some(f64::from(self.config.schedule.unknown_share) / 100.0),
+            SiteKind::Files | SiteKind::Cluster => None,
+        };
+        let kept: Vec<Option<f64>> = self.sites.iter().map(|site| kept(site)).collect();
+        // What is kept and isn't used is the sites'.
+        let kept_and_used: f64 =
+            kept.iter().zip(&used).filter_map(|(kept, used)| Some(kept.as_ref()?.min(*used))).sum();
         for (site, given) in given.into_iter().enumerate() {
-            let used = if all_ns > 0.0 { self.usages[site].recent_ns() / all_ns } else { 0.0 };
+            let (given, used) = (given * (1.0 - kept_and_used), used[site]);
             is_prompt |= wants[site] && is_served(&self.sites[site]) && used < given * MODEST;
             self.admission.set_share(site, given, used);
             self.judge_gate(site as u32);
             let counts = self.admission.counts(site);
             let metrics = &self.sites[site].metrics;
-            let given = match self.sites[site].kind {
-                SiteKind::Admin if wants[site] => f64::from(self.config.schedule.admin_share) / 100.0,
-                SiteKind::Unknown if wants[site] => f64::from(self.config.schedule.unknown_share) / 100.0,
-                _ => given,
-            };
+            let given = kept[site].filter(|_| wants[site]).unwrap_or(given);
             metrics.share_given.set_ratio(given);
             for (stage, part) in metrics.stages.iter().zip(self.stage_parts(site)) {
                 stage.share_given.set_ratio(given * part);
