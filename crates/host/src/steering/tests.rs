@@ -611,7 +611,18 @@ fn an_heir_gets_what_begins_and_what_has_no_socket_here() {
             let reply = Segment { from: other.to, to: other.from, ..other.clone() };
             let error = || run(dispatcher, "dispatcher_ingress", &too_big("192.0.2.1", &reply)).0;
             assert_eq!(all(), [PASS; 3]);
+            // The server closes first: its kernel remembers that.
+            let over = std::net::TcpStream::connect(vip).unwrap();
+            let before = Segment { from: over.local_addr().unwrap(), ..own.clone() };
+            let again = Segment { flags: SYN, ..before.clone() };
+            let _first = listener.accept().unwrap();
+            drop(listener.accept().unwrap());
+            assert_eq!(std::io::Read::read(&mut &over, &mut [0]).unwrap(), 0);
+            drop(over);
             dispatcher.bequeath(vip, 1).unwrap();
+            assert_eq!(arrive(dispatcher, &before), PASS, "its last packets are for whoever remembers it");
+            assert_eq!(arrive(dispatcher, &again), REDIRECT, "its client uses the port again");
+            assert_eq!(arrive(dispatcher, &before), REDIRECT, "what follows is of the new connection");
             assert_eq!(all(), [PASS, REDIRECT, REDIRECT], "what has a socket stays");
             if vip.is_ipv4() {
                 assert_eq!(error(), REDIRECT);

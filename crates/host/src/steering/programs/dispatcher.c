@@ -381,6 +381,28 @@ static __always_inline int admit_planted(struct __sk_buff *skb, const struct pac
 }
 #endif
 
+/* Connections that began at the heir while this host's kernel still remembered one before them with the same ends, for a minute. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1 << 12);
+	__type(key, struct flow_key);
+	__type(value, __u8);
+} begun_at_heir SEC(".maps");
+
+/* Whether a packet is of a connection that is over, and not of one that the heir has since. */
+static __noinline int is_over_here(const struct packet *packet)
+{
+	if (!packet)
+		return 0;
+	struct flow_key key = {};
+	set_key(&key, packet);
+	if (packet->kind != PACKET_TCP || !packet->tcp.syn)
+		return !bpf_map_lookup_elem(&begun_at_heir, &key);
+	__u8 begun = 1;
+	bpf_map_update_elem(&begun_at_heir, &key, &begun, BPF_ANY);
+	return 0;
+}
+
 /* Who has the connection of a packet of no flow, if that isn't this host: what has a socket here stays here. */
 static __always_inline const struct heir *find_heir(struct __sk_buff *skb, const struct packet *packet)
 {
@@ -392,7 +414,7 @@ static __always_inline const struct heir *find_heir(struct __sk_buff *skb, const
 		return NULL;
 	int is_syn = packet->kind == PACKET_TCP && packet->tcp.syn;
 	int kind = find_socket(skb, packet);
-	if (kind == SOCKET_CONNECTION || (is_syn && !heir->begins) || (kind == SOCKET_OVER && !is_syn))
+	if (kind == SOCKET_CONNECTION || (is_syn && !heir->begins) || (kind == SOCKET_OVER && is_over_here(packet)))
 		return NULL;
 	if (kind == SOCKET_LISTENER && packet->kind == PACKET_TCP && !is_syn && has_syn_cookie(skb, packet))
 		return NULL;
