@@ -328,8 +328,14 @@ impl Supervisor<'_> {
     fn notice(&mut self, notice: Notice) {
         match notice {
             Notice::Interrupt if self.is_stopping() => {
-                log::warning("interrupted a second time: open connections are cut");
-                self.kill_at = Some(Instant::now());
+                log::warning("interrupted again: open connections are cut");
+                let now = Instant::now();
+                // They end with resets, which a kill doesn't see to: what was cut would look whole. Whoever can't wait for that interrupts once more.
+                let is_told = self.kill_at.is_some_and(|at| at <= now + KILL_GRACE);
+                self.kill_at = Some(if is_told { now } else { now + KILL_GRACE });
+                for engine in self.engine.iter_mut().chain(&mut self.leaving).filter(|_| !is_told) {
+                    engine.drain(Duration::ZERO);
+                }
             }
             Notice::Stop | Notice::Interrupt => self.stop(),
             Notice::Reload => self.reload(),

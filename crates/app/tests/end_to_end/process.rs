@@ -2,7 +2,8 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::net::TcpListener;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -237,6 +238,21 @@ fn a_drain_has_an_end(reactor: Reactor) {
     assert!(server.processes().is_empty());
 }
 
+fn a_second_sigint_cuts_what_is_under_way_and_says_so(reactor: Reactor) {
+    let (site, _) = site();
+    let mut server = Server::of(reactor, site.at("site"));
+    let mut client = TcpStream::connect(server.address()).unwrap();
+    client.write_all(b"GET /large.bin HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    client.read_exact(&mut [0; 1000]).unwrap();
+    server.signal("INT");
+    server.wait_for_stderr(&["stopping"]);
+    server.signal("INT");
+    server.wait_for_end();
+    let ended = client.read_to_end(&mut Vec::new());
+    assert_eq!(ended.expect_err("what is cut mustn't look whole").kind(), ErrorKind::ConnectionReset);
+    assert!(server.processes().is_empty());
+}
+
 fn a_killed_engine_is_started_again(reactor: Reactor) {
     let (site, _) = site();
     let server = Server::of(reactor, site.at("site"));
@@ -285,6 +301,7 @@ on_both_reactors!(
     sigterm_lets_a_download_finish,
     sigterm_lets_a_request_finish_and_then_closes,
     a_drain_has_an_end,
+    a_second_sigint_cuts_what_is_under_way_and_says_so,
     a_killed_engine_is_started_again,
     a_killed_supervisor_leaves_nobody_behind,
     it_starts_within_a_moment,
