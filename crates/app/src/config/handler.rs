@@ -64,7 +64,9 @@ section! {
 
 section! {
     /// Programs that speak FastCGI: started by leat, or by somebody else who says where they listen. Those that leat starts run on the workers'
-    /// cores, within the site's share, and are started again when they end. Content that comes in chunks is gathered, 16 MiB at most, and given with its
+    /// cores, within the site's share, and are started again when they end: at once if they had answered a request, else after 0.1 s, and twice as long
+    /// each time (0.5 s at most if they had taken one, else 10 s). Requests wait for that as for a free one; if there is no program, and is to be none
+    /// in time, they're answered with 503 at once. Content that comes in chunks is gathered, 16 MiB at most, and given with its
     /// length. Where `path` is an ending, as `*.php`, a path that names nothing may go on behind a file that ends so: `/index.php/some/page` is `/index.php`, whose PATH_INFO is
     /// the rest.
     FastCgi "[site.handler.fastcgi]" example "[[site.handler]]\npath = \"*.php\"\nfastcgi = { address = \"unix:/run/php/php-fpm.sock\" }\n" {

@@ -202,6 +202,11 @@ impl Stream {
         self.is_gone() && self.flags.untold
     }
 
+    /// Whether the peer has ended its side, and heard ours as far as is known.
+    pub(super) fn has_ended_in_order(&self) -> bool {
+        self.flags.ended && !self.is_gone() && self.is_flushed()
+    }
+
     /// Bytes that may be put in. A peer that takes no more can be told anything, unless that is kept for another.
     pub(super) fn room(&self) -> usize {
         if self.flags.deaf && !self.flags.untold {
@@ -581,8 +586,10 @@ impl<H: Host> Worker<H> {
             }
             Owner::Kept { handler, responder } => {
                 // Its end, or something that nobody asked for.
-                handler.forget_stream(*responder, token);
+                let (handler, responder) = (handler.clone(), *responder);
+                handler.forget_stream(responder, token);
                 self.close_stream(token);
+                self.check_responder(&handler, responder);
             }
         }
     }

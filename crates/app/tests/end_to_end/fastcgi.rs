@@ -1,11 +1,16 @@
 //! FastCGI: responders that leat starts, and those of somebody else.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use crate::on_both_reactors;
+use crate::support::server::signal;
 use crate::support::{Client, Directory, Reactor, Reply, Server, eventually};
 
 /// A directory with the responder in it.
@@ -180,13 +185,88 @@ fn a_responder_that_fails_is_told_apart(reactor: Reactor) {
     assert_eq!(ask(&server, "GET /app").status, 200);
     assert_eq!(ask(&server, "GET /app?refuse").status, 503);
     assert_eq!(ask(&server, "GET /app").status, 200);
-    // What ends with its process may have come too late for it, and is then asked again: perhaps while there is none.
-    for (what, statuses) in [("crash", [502, 503]), ("hang", [504; 2]), ("endless", [504; 2]), ("crash", [502, 503])] {
-        let status = ask(&server, &format!("GET /app?{what}")).status;
-        assert!(statuses.contains(&status), "{what}: {status}");
-        eventually("it is started again", || (ask(&server, "GET /app").status == 200).then_some(()));
+    // What ends with its process may have come too late for it, and is then asked again, of the next one. Who asks afterwards waits for that.
+    for (what, status) in [("crash", 502), ("hang", 504), ("endless", 504), ("crash", 502)] {
+        assert_eq!(ask(&server, &format!("GET /app?{what}")).status, status, "{what}");
+        assert_eq!(ask(&server, "GET /app").status, 200, "after {what}");
     }
     server.wait_for_stderr(&["ended with code 3"]);
+}
+
+/// With an admin address, one worker, and as much patience of requests.
+fn serve_measured(reactor: Reactor, directory: &Directory, max_queue_delay: &str, keys: &str) -> Server {
+    let text = format!(
+        "workers = 1\n[admin]\nlisten = \"127.0.0.1:0\"\n[[site]]\nname = \"it\"\nroot = \"site\"\nlisten = \"127.0.0.1:0\"\n\
+         max_queue_delay = \"{max_queue_delay}\"\n[[site.handler]]\npath = \"/app/*\"\n[site.handler.fastcgi]\n{keys}\n"
+    );
+    Server::configured(reactor, directory, &text)
+}
+
+fn metric(server: &Server, name: &str) -> u64 {
+    let page = Client::connect(server.admin()).get("/metrics").text();
+    line(&page, &format!("{name} ")).parse().unwrap()
+}
+
+/// Crashes one after the other, as fast as they're answered, among others' requests.
+fn a_request_that_crashes_its_program_harms_nobody_else(reactor: Reactor) {
+    let directory = directory();
+    let server = serve_measured(reactor, &directory, "10s", "command = \"responder\"\nprocesses = 3");
+    let is_over = Arc::new(AtomicBool::new(false));
+    let others: Vec<_> = (0..6)
+        .map(|_| {
+            let (mut client, is_over) = (server.connect(), is_over.clone());
+            std::thread::spawn(move || {
+                let mut statuses = BTreeMap::new();
+                while !is_over.load(Ordering::Relaxed) {
+                    *statuses.entry(client.get("/app?bytes=100").status).or_insert(0) += 1;
+                }
+                statuses
+            })
+        })
+        .collect();
+    let mut client = server.connect();
+    let crashes: Vec<u16> = (0..20).map(|_| client.get("/app?crash").status).collect();
+    is_over.store(true, Ordering::Relaxed);
+    for other in others {
+        let statuses = other.join().unwrap();
+        assert!(statuses.keys().eq([&200]), "{statuses:?}");
+    }
+    assert_eq!(crashes, [502; 20]);
+    assert_eq!(metric(&server, "leat_refused_total{site=\"it\",stage=\"serve\"}"), 0);
+}
+
+fn a_killed_program_is_replaced_before_anybody_is_refused(reactor: Reactor) {
+    let directory = directory();
+    let server = serve_measured(reactor, &directory, "10s", "command = \"responder\"\nprocesses = 1");
+    for round in 0..20 {
+        let reply = ask(&server, "GET /app");
+        assert_eq!(reply.status, 200, "round {round}");
+        signal(line(&reply.text(), "process ").parse().unwrap(), "KILL");
+    }
+}
+
+/// No storm of starts, and who finds none is told so at once, and counted.
+fn a_program_that_never_answers_is_started_ever_more_seldom(reactor: Reactor) {
+    let directory = directory();
+    for (script, said) in
+        [("#!/bin/sh\nexit 7\n", "a program has ended with code 7"), ("#!/none\n", "responder can't be started")]
+    {
+        directory.write("responder", script);
+        let begun = Instant::now();
+        let server = serve_measured(reactor, &directory, "50ms", "command = \"responder\"\nprocesses = 1");
+        let mut refused = 0;
+        eventually("five starts have failed", || {
+            match ask(&server, "GET /app").status {
+                503 => refused += 1,
+                status => assert_eq!(status, 502),
+            }
+            (server.stderr().iter().filter(|line| line.contains(said)).count() >= 5).then_some(())
+        });
+        // Pauses of 0.1, 0.2, 0.4 and 0.8 s.
+        assert!(begun.elapsed() >= Duration::from_millis(1500), "{:?}", begun.elapsed());
+        assert!(refused > 0);
+        assert_eq!(metric(&server, "leat_refused_total{site=\"it\",stage=\"serve\"}"), refused);
+    }
 }
 
 fn requests_wait_for_a_responder(reactor: Reactor) {
@@ -366,6 +446,9 @@ on_both_reactors!(
     a_script_must_be_a_file,
     a_path_may_go_on_behind_a_script,
     a_responder_that_fails_is_told_apart,
+    a_request_that_crashes_its_program_harms_nobody_else,
+    a_killed_program_is_replaced_before_anybody_is_refused,
+    a_program_that_never_answers_is_started_ever_more_seldom,
     requests_wait_for_a_responder,
     an_endless_responder_leaves_others_their_share,
     somebody_elses_responder_is_connected_to,

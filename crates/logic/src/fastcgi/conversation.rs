@@ -104,6 +104,12 @@ impl Conversation {
         }
     }
 
+    /// Whether the responder has said anything.
+    #[must_use]
+    pub fn has_begun(&self) -> bool {
+        self.kind != 0
+    }
+
     /// Whether the request has ended and nothing of it is to come: the connection may carry another.
     #[must_use]
     pub fn is_over(&self) -> bool {

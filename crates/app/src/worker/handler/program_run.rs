@@ -184,29 +184,29 @@ impl<H: Host> Worker<H> {
 
     /// Finds a program for a request, or a place in the queue.
     pub(super) fn find_program(&mut self, token: Token, handler: &Rc<Handler>) -> Result<bool, Status> {
+        let now = self.now;
+        if let Some(run) = self.program_run(token) {
+            run.heard_at = now;
+        }
         if self.find_free_program(token, handler)? {
             return Ok(true);
         }
-        let now = self.now;
         if !handler.pool().is_some_and(|pool| pool.wait(token)) {
             self.count_place_refused(token, now);
             return Err(Status::SERVICE_UNAVAILABLE);
         }
         let delay_max = self.queue_delay_max(token);
-        if let Some(run) = self.program_run(token) {
-            run.heard_at = now;
-        }
         self.sweep_at = self.sweep_at.min(now.after(delay_max));
         Ok(false)
     }
 
     /// How long a request may wait for a place: as long as for the server.
-    fn queue_delay_max(&self, token: Token) -> Duration {
+    pub(super) fn queue_delay_max(&self, token: Token) -> Duration {
         Duration::from_nanos(self.admission.queue_delay_max_ns(self.connections[token].site as usize))
     }
 
     /// A request that has waited for a place since then gets none.
-    fn count_place_refused(&mut self, token: Token, since: Instant) {
+    pub(super) fn count_place_refused(&mut self, token: Token, since: Instant) {
         let metrics = &self.sites[self.connections[token].site as usize].metrics;
         metrics.count_delay(self.now.since(since));
         metrics.stages[Stage::Serve as usize].refused.increment();
@@ -336,7 +336,7 @@ impl<H: Host> Worker<H> {
             }
             Talk::FastCgi { stream, responder, conversation, .. } => {
                 let may_stay = is_whole && conversation.is_over();
-                self.release_responder(&run.handler, responder, stream, may_stay);
+                self.release_responder(&run.handler, responder, stream, conversation.has_begun(), may_stay);
             }
             Talk::Http { stream, place, reader } => {
                 let may_stay = is_whole && reader.is_reusable() && run.body == Body::Ended;

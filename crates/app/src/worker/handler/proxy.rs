@@ -489,6 +489,15 @@ impl<H: Host> Worker<H> {
 }
 
 impl Passing {
+    /// For a request that a kept connection has ended on.
+    pub(super) fn over_a_new_connection() -> Passing {
+        Passing { wants_new: true, ..Passing::default() }
+    }
+
+    pub(super) fn wants_new(&self) -> bool {
+        self.wants_new
+    }
+
     /// How long the server that has the request may say nothing before another one is asked; none if that isn't to be, or it has begun to answer.
     pub(super) fn patience_left(&self) -> Option<Duration> {
         let is_followed = self.retries as usize + 1 < self.peers.len();

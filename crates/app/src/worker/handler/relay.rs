@@ -13,7 +13,7 @@ use super::super::exchange::Piece;
 use super::super::{Host, Stage, Worker};
 use super::Run;
 use super::program_run::{Body, Framing, ProgramRun, Talk};
-use super::proxy::Stop;
+use super::proxy::{Passing, Stop};
 
 /// Bytes of a reply that wait for the client before the program is held up.
 const PENDING_BYTES_MAX: u64 = 64 * 1024;
@@ -162,7 +162,7 @@ impl<H: Host> Worker<H> {
             }
             Ok(Heard::Stale) => {
                 self.release_run(token, &run, false);
-                self.begin_program_run(token, &run.handler, run.named);
+                self.begin_run_with(token, &run.handler, run.named, Passing::over_a_new_connection());
                 self.program_run(token).is_some()
             }
             Ok(Heard::Lost(stop)) => {
