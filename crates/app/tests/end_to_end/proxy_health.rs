@@ -1,10 +1,12 @@
 //! Servers of a proxy that fail: which of them are left out, until when, and who is asked in their place.
 
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use super::proxy::{HELLO, count, nobody, serve};
+use super::reload::engines;
 use crate::on_both_reactors;
 use crate::support::{Directory, Reactor, Upstream, eventually};
 
@@ -89,9 +91,38 @@ fn who_hangs_is_left_out_and_others_answer_what_may_be_repeated(reactor: Reactor
     assert_eq!((told, count(&server, "retries") as usize), (504, hung.accepted() - 1));
 }
 
+/// A server isn't to blame for what leat has too few of.
+fn without_descriptors_no_server_is_left_out(reactor: Reactor) {
+    let directory = Directory::new();
+    let upstream = Upstream::saying(HELLO);
+    let server = serve(reactor, &directory, &[upstream.address()], "");
+    let mut client = server.connect();
+    assert_eq!(client.get("/").text(), "a file");
+    let engine = engines(&server)[0];
+    let limit = |count: &str| {
+        let arguments = [format!("--pid={engine}"), format!("--nofile={count}")];
+        assert!(Command::new("prlimit").args(arguments).status().unwrap().success());
+    };
+    let usual = std::fs::read_to_string(format!("/proc/{engine}/limits")).unwrap();
+    let usual = usual.lines().find_map(|line| line.strip_prefix("Max open files")?.split_whitespace().next()).unwrap();
+    // The next one would be beyond the limit, whatever is open.
+    limit("3:");
+    for _ in 0..10 {
+        let reply = client.get("/api/");
+        assert_eq!((reply.status, reply.must("retry-after")), (503, "1"));
+    }
+    limit(&format!("{usual}:"));
+    assert_eq!(client.get("/api/").text(), "hello");
+    let told = server.wait_for_stderr(&["no file descriptor is left"]);
+    assert!(told.contains(&format!("no connection to {} can be made", upstream.address())), "{told}");
+    assert!(!server.stderr().iter().any(|line| line.contains("can't be connected to")), "{:?}", server.stderr());
+    assert_eq!((upstream.accepted(), count(&server, "retries")), (1, 0));
+}
+
 on_both_reactors!(
     who_says_nothing_is_given_up,
     who_refuses_is_left_out,
     who_gives_no_replies_is_left_out_until_it_does,
     who_hangs_is_left_out_and_others_answer_what_may_be_repeated,
+    without_descriptors_no_server_is_left_out,
 );

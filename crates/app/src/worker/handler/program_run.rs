@@ -206,7 +206,7 @@ impl<H: Host> Worker<H> {
     }
 
     /// A request that has waited for a place since then gets none.
-    fn count_place_refused(&mut self, token: Token, since: Instant) {
+    pub(super) fn count_place_refused(&mut self, token: Token, since: Instant) {
         let metrics = &self.sites[self.connections[token].site as usize].metrics;
         metrics.count_delay(self.now.since(since));
         metrics.stages[Stage::Serve as usize].refused.increment();

@@ -4,12 +4,13 @@
 //! A request is sent once more only where that can do no harm (RFC 9110 section 9.2.2): no connection could be made, so that nobody has seen it;
 //! or one ended before the first byte of a reply, or the server said nothing to anybody, and the request is a safe one without content.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
+use leat_host::process::is_out_of_descriptors;
 use leat_host::reactor::{Peer, Reactor, Token};
 use leat_logic::http::client::{
     Forward, ReplyReader, Reuse, Teller, UpstreamLimits, Upstreams, asks_for_websocket, is_repeatable, write_head,
@@ -17,8 +18,10 @@ use leat_logic::http::client::{
 use leat_logic::http::{BodyLength, Method, Request, Status};
 use leat_logic::protocol::proxy_header;
 use leat_logic::serve::path_pattern::PathPattern;
+use leat_logic::serve::resource::Cause;
 use leat_logic::time::Instant;
 
+use super::super::storage::DESCRIPTORS_GIVEN_BACK;
 use super::super::stream::Owner;
 use super::super::{Host, Stage, Worker};
 use super::pool::Pool;
@@ -40,6 +43,8 @@ pub(super) struct Proxy {
     send_proxy: Option<proxy_header::Version>,
     /// The second in which failures were last logged, and how many.
     logged: RefCell<(i64, u32)>,
+    /// The second in which it was last said that leat has no descriptor for a connection.
+    starved_second: Cell<i64>,
 }
 
 /// What of a request is known while it is passed on.
@@ -140,6 +145,7 @@ pub(super) fn kind(config: &config::Proxy) -> Kind {
         strip_path: config.strip_path,
         send_proxy: config.send_proxy,
         logged: RefCell::default(),
+        starved_second: Cell::default(),
     };
     Kind::Proxy { proxy, pool: Pool::new(config.connections, config.queue, config.timeout) }
 }
@@ -280,7 +286,14 @@ impl<H: Host> Worker<H> {
                 false => Reuse::Warm,
             };
             let kept = proxy.upstreams.borrow_mut().begin(now, place, reuse);
-            let Some(stream) = kept.or_else(|| self.connect_upstream(token, proxy, place)) else {
+            let connected = match kept {
+                Some(_) => Ok(kept),
+                None => self.connect_upstream(token, handler, proxy, place),
+            };
+            if connected.is_err() {
+                proxy.upstreams.borrow_mut().end(now, place, None);
+            }
+            let Some(stream) = connected? else {
                 let is_news = {
                     let mut upstreams = proxy.upstreams.borrow_mut();
                     upstreams.end(now, place, None);
@@ -320,11 +333,36 @@ impl<H: Host> Worker<H> {
         }
     }
 
-    fn connect_upstream(&mut self, token: Token, proxy: &Proxy, place: usize) -> Option<Token> {
-        let peer = proxy.address(place)?;
+    /// Begins a connection; `None` if there is none to be had. It's an error if that isn't the server's fault.
+    fn connect_upstream(
+        &mut self,
+        token: Token,
+        handler: &Handler,
+        proxy: &Proxy,
+        place: usize,
+    ) -> Result<Option<Token>, Status> {
+        let Some(peer) = proxy.address(place) else { return Ok(None) };
         self.upstream_metrics(token).connects.increment();
-        let socket = self.reactor.connect(&peer).ok()?;
-        Some(self.open_stream(socket, true, Owner::Connection(token)))
+        let mut connected = self.reactor.connect(&peer);
+        if connected.as_ref().is_err_and(is_out_of_descriptors) && self.cache.release_files(DESCRIPTORS_GIVEN_BACK) > 0
+        {
+            connected = self.reactor.connect(&peer);
+        }
+        match connected {
+            Ok(socket) => Ok(Some(self.open_stream(socket, true, Owner::Connection(token)))),
+            Err(error) if is_out_of_descriptors(&error) => {
+                if proxy.starved_second.replace(self.second) != self.second {
+                    crate::log::warning(format_args!(
+                        "{}: no connection to {peer} can be made: {}",
+                        handler.name,
+                        Cause::DescriptorsExhausted
+                    ));
+                }
+                self.count_place_refused(token, self.now);
+                Err(Status::SERVICE_UNAVAILABLE)
+            }
+            Err(_) => Ok(None),
+        }
     }
 
     fn note_begun(&mut self, token: Token) {
