@@ -177,6 +177,13 @@ pub fn raise_open_files_limit() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
+/// Whether the error is that this process, or the whole system, has no descriptor left.
+#[must_use]
+pub fn is_out_of_descriptors(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
+}
+
 /// How many descriptors are open; 0 where nobody can tell.
 #[must_use]
 pub fn open_files() -> usize {

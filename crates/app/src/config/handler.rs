@@ -98,7 +98,9 @@ section! {
 section! {
     /// Servers that requests are passed on to, by HTTP/1.1 over connections that are kept. Each request goes to the one that has the fewest of
     /// this worker, in turn where several have as few. A server that can't be reached is left out for a second, then for
-    /// twice as long (30 s at most) each time that a request which tries it can't reach it either. They're told who asked, for which host and how,
+    /// twice as long (30 s at most) each time that a request which tries it can't reach it either. So is one that ends a new connection instead of
+    /// answering, says what is no reply, or has answered nobody since it was given a request that it says nothing to for `timeout`; then it takes an answer
+    /// to bring it back. When all are left out, all are asked. They're told who asked, for which host and how,
     /// by `X-Forwarded-For`, `X-Forwarded-Host`, `X-Forwarded-Proto` and `Forwarded`; what the client says there itself isn't passed on. A WebSocket goes on as one,
     /// and counts against none of `connections` once the server has agreed; other protocols than that aren't passed on.
     Proxy "[site.handler.proxy]" example "[[site.handler]]\npath = \"/api/*\"\nproxy = { to = [\"127.0.0.1:9000\", \"unix:/run/app.sock\"] }\n" {
@@ -120,12 +122,14 @@ section! {
         idle_timeout: Duration = TIMEOUT, Toml("\"30s\"");
         /// Time for a connection to be made: then another server is asked, or the reply is 504.
         connect_timeout: Duration = TIMEOUT, Toml("\"3s\"");
-        /// Time without a byte from the server, or taken by it, while leat waits for it. After that the reply is 504, or cut.
+        /// Time without a byte from the server, or taken by it, while leat waits for it. After that another server is asked (`retries`), or the reply is 504, or
+        /// cut.
         timeout: Duration = TIMEOUT, Toml("\"60s\"");
         /// Time without a byte, in either direction, on a connection that has become a WebSocket. After that it is closed.
         websocket_timeout: Duration = TIMEOUT, Toml("\"1h\"");
         /// How often a request is sent again, to another server where there is one: when no connection could be made, or when one ended before the
-        /// first byte of a reply and the request, a GET, HEAD or OPTIONS without content, does no harm twice. The end of a connection that was kept from
+        /// first byte of a reply and the request, a GET, HEAD or OPTIONS without content, does no harm twice. Such a request is also sent to another server
+        /// when the first has answered nobody for `timeout`. The end of a connection that was kept from
         /// earlier requests isn't counted: such a request goes over a new one.
         retries: u32 = Count::<u32> { min: 0, max: 10 }, Toml("1");
     }

@@ -31,6 +31,7 @@ mod ports;
 mod process;
 mod proxy;
 mod proxy_header;
+mod proxy_health;
 mod ranges;
 mod redis;
 mod refused;

@@ -7,11 +7,11 @@ use std::sync::{Barrier, mpsc};
 use crate::on_both_reactors;
 use crate::support::{Directory, Reactor, Server, Upstream, eventually};
 
-const HELLO: &str =
+pub const HELLO: &str =
     "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nX-Own: yes\r\nServer: other\r\nConnection: X-Hop\r\nX-Hop: 1\r\n\r\nhello";
 
 /// A site whose `/api/*` goes to `to`, with more keys for the handler.
-fn serve(reactor: Reactor, directory: &Directory, to: &[SocketAddr], keys: &str) -> Server {
+pub fn serve(reactor: Reactor, directory: &Directory, to: &[SocketAddr], keys: &str) -> Server {
     directory.write("site/index.html", "a file");
     let to: Vec<_> = to.iter().map(|address| format!("\"{address}\"")).collect();
     let text = format!(
@@ -24,11 +24,11 @@ fn serve(reactor: Reactor, directory: &Directory, to: &[SocketAddr], keys: &str)
 }
 
 /// An address that refuses.
-fn nobody() -> SocketAddr {
+pub fn nobody() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
 
-fn count(server: &Server, family: &str) -> u64 {
+pub fn count(server: &Server, family: &str) -> u64 {
     let mut admin = crate::support::Client::connect(server.admin());
     let page = admin.get("/metrics").text();
     let line = page.lines().find(|line| line.starts_with(&format!("leat_upstream_{family}_total{{site=\"it\"}}")));
@@ -523,30 +523,6 @@ fn what_is_no_reply_is_502(reactor: Reactor) {
     assert_eq!((upstream.accepted(), count(&server, "retries"), count(&server, "failures")), (6, 1, 5));
 }
 
-fn who_says_nothing_is_given_up(reactor: Reactor) {
-    let directory = Directory::new();
-    let upstream = Upstream::start(|conversation| conversation.until_closed());
-    let server = serve(reactor, &directory, &[upstream.address()], "timeout = \"200ms\"");
-    assert_eq!(server.get("/api/").status, 504);
-    assert_eq!(upstream.accepted(), 1);
-}
-
-fn who_refuses_is_left_out(reactor: Reactor) {
-    let directory = Directory::new();
-    let upstream = Upstream::saying(HELLO);
-    let server = serve(reactor, &directory, &[nobody(), upstream.address()], "");
-    let mut client = server.connect();
-    for _ in 0..6 {
-        client.send("POST /api/ HTTP/1.1\r\nHost: it.test\r\nContent-Length: 0\r\n\r\n");
-        assert_eq!(client.reply().text(), "hello");
-    }
-    let told = server.stderr().iter().filter(|line| line.contains("can't be connected to")).count();
-    assert_eq!(told, 1, "{:?}", server.stderr());
-    assert!(count(&server, "retries") >= 1);
-    let alone = serve(reactor, &Directory::new(), &[nobody()], "");
-    assert_eq!(alone.get("/api/").status, 502);
-}
-
 /// What comes with a request is kept for the server that can be reached.
 fn content_waits_for_who_can_be_reached(reactor: Reactor) {
     let directory = Directory::new();
@@ -766,8 +742,6 @@ on_both_reactors!(
     an_end_is_heard_that_comes_while_the_client_is_behind,
     half_a_line_keeps_no_worker_busy,
     what_is_no_reply_is_502,
-    who_says_nothing_is_given_up,
-    who_refuses_is_left_out,
     content_waits_for_who_can_be_reached,
     content_is_never_sent_twice,
     a_kept_connection_that_ends_costs_nobody_a_reply,

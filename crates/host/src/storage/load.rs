@@ -56,6 +56,8 @@ enum Trouble {
     Answer(Found<Arc<OpenFile>>),
     /// What was looked up is something else by now.
     Moved,
+    /// The sibling in that coding can't be read: it's as if it weren't there.
+    Sibling(Coding),
 }
 
 impl From<Errno> for Trouble {
@@ -71,6 +73,16 @@ impl From<Errno> for Trouble {
                 Trouble::Answer(Found::Forbidden)
             }
             _ => Trouble::Answer(Found::Unavailable(cause(errno))),
+        }
+    }
+}
+
+impl Trouble {
+    /// The same where it's met with in opening or reading that file, which was there when it was looked up.
+    fn with_file(self, selected: &Selected) -> Trouble {
+        match (self, selected.coding) {
+            (Trouble::Answer(Found::Forbidden | Found::NotFound), Some(coding)) => Trouble::Sibling(coding),
+            (trouble, _) => trouble,
         }
     }
 }
@@ -109,17 +121,21 @@ pub(super) struct Look<'a> {
 impl Look<'_> {
     /// Finds out what the path names. With patience, the only thing that it refuses to wait for is a hash.
     pub(super) fn look(&self) -> Result<Answer, WouldWait> {
-        for attempt in 1..=limits::READ_ATTEMPTS_MAX {
+        let mut unreadable = CodingSet::default();
+        let mut attempt = 1;
+        while attempt <= limits::READ_ATTEMPTS_MAX {
             let is_last = attempt == limits::READ_ATTEMPTS_MAX;
-            let answered = self.select().and_then(|selected| match selected {
-                Some(selected) => self.answer_file(&selected, is_last),
+            let answered = self.select(unreadable).and_then(|selected| match selected {
+                Some(selected) => self.answer_file(&selected, is_last).map_err(|trouble| trouble.with_file(&selected)),
                 None => self.answer_directory(),
             });
             match answered {
                 Ok(answer) => return Ok(answer),
+                // One fewer each time.
+                Err(Trouble::Sibling(coding)) => unreadable = unreadable.with(coding),
                 Err(Trouble::WouldWait) if self.patience == Patience::Cached => return Err(WouldWait),
                 Err(Trouble::WouldHash) => return Err(WouldWait),
-                Err(Trouble::WouldWait | Trouble::Moved) => {}
+                Err(Trouble::WouldWait | Trouble::Moved) => attempt += 1,
                 Err(Trouble::Answer(found)) => return Ok(without_file(found)),
             }
         }
@@ -129,13 +145,13 @@ impl Look<'_> {
         Ok(without_file(Found::Unavailable(Cause::Changing)))
     }
 
-    /// The file that answers the request; none for a directory without an index.
-    fn select(&self) -> Result<Option<Selected>, Trouble> {
+    /// The file that answers the request, in none of the codings `but`; none for a directory without an index.
+    fn select(&self, but: CodingSet) -> Result<Option<Selected>, Trouble> {
         let relative = self.request.relative();
         if !self.request.path().ends_with(b"/") {
             let named = self.name(relative)?;
             return match named.kind {
-                FileType::RegularFile => self.with_sibling(relative.to_vec(), named).map(Some),
+                FileType::RegularFile => self.with_sibling(relative.to_vec(), named, but).map(Some),
                 FileType::Directory => Err(Trouble::Answer(Found::Redirect(directory_location(self.request.path())))),
                 _ => Err(Trouble::Answer(Found::Forbidden)),
             };
@@ -148,7 +164,7 @@ impl Look<'_> {
                     if self.request.policy().is_handled(&path) {
                         return Err(Trouble::Answer(Found::HandledIndex(path.into())));
                     }
-                    return self.with_sibling(candidate, named).map(Some);
+                    return self.with_sibling(candidate, named, but).map(Some);
                 }
                 Ok(_) | Err(Trouble::Answer(Found::NotFound)) => {}
                 Err(trouble) => return Err(trouble),
@@ -159,11 +175,11 @@ impl Look<'_> {
 
     /// Prefers a precompressed sibling that the client takes. One older than its file by more than the spread of a deployment's times was
     /// made from another state of it.
-    fn with_sibling(&self, relative: Vec<u8>, named: Named) -> Result<Selected, Trouble> {
+    fn with_sibling(&self, relative: Vec<u8>, named: Named, but: CodingSet) -> Result<Selected, Trouble> {
         let plain_len = relative.len();
         let offered = &self.request.policy().precompressed;
         let mut found: Vec<(Coding, Named)> = Vec::new();
-        for &coding in offered {
+        for &coding in offered.iter().filter(|&&coding| !but.contains(coding)) {
             let path = [&relative, coding.suffix().as_bytes()].concat();
             match self.name(&path) {
                 Ok(sibling)

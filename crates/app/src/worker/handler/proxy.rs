@@ -2,14 +2,15 @@
 //! `http::client::Upstreams`' to say; what is said meanwhile is `relay`'s.
 //!
 //! A request is sent once more only where that can do no harm (RFC 9110 section 9.2.2): no connection could be made, so that nobody has seen it;
-//! or one ended before the first byte of a reply, and the request is a safe one without content.
+//! or one ended before the first byte of a reply, or the server said nothing to anybody, and the request is a safe one without content.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
+use leat_host::process::is_out_of_descriptors;
 use leat_host::reactor::{Peer, Reactor, Token};
 use leat_logic::http::client::{
     Forward, ReplyReader, Reuse, Teller, UpstreamLimits, Upstreams, asks_for_websocket, is_repeatable, write_head,
@@ -17,8 +18,10 @@ use leat_logic::http::client::{
 use leat_logic::http::{BodyLength, Method, Request, Status};
 use leat_logic::protocol::proxy_header;
 use leat_logic::serve::path_pattern::PathPattern;
+use leat_logic::serve::resource::Cause;
 use leat_logic::time::Instant;
 
+use super::super::storage::DESCRIPTORS_GIVEN_BACK;
 use super::super::stream::Owner;
 use super::super::{Host, Stage, Worker};
 use super::pool::Pool;
@@ -40,6 +43,8 @@ pub(super) struct Proxy {
     send_proxy: Option<proxy_header::Version>,
     /// The second in which failures were last logged, and how many.
     logged: RefCell<(i64, u32)>,
+    /// The second in which it was last said that leat has no descriptor for a connection.
+    starved_second: Cell<i64>,
 }
 
 /// What of a request is known while it is passed on.
@@ -49,6 +54,8 @@ pub(super) struct Passing {
     pub(super) framing: Framing,
     /// The head is with the server, or on its way.
     pub(super) is_given: bool,
+    /// Since when it is.
+    given_at: Instant,
     /// A byte of the reply has come.
     pub(super) has_spoken: bool,
     /// What has come of it, if that wasn't told by the connection.
@@ -138,6 +145,7 @@ pub(super) fn kind(config: &config::Proxy) -> Kind {
         strip_path: config.strip_path,
         send_proxy: config.send_proxy,
         logged: RefCell::default(),
+        starved_second: Cell::default(),
     };
     Kind::Proxy { proxy, pool: Pool::new(config.connections, config.queue, config.timeout) }
 }
@@ -175,6 +183,23 @@ impl Proxy {
     /// A request is none any more, and its connection won't carry another: others may have its place.
     pub(super) fn leave_place(&self, now: Instant, place: usize) {
         self.upstreams.borrow_mut().end(now, place, None);
+    }
+
+    /// Books what a failed request says of its server: whether that is news, and whether the server seems to be dead and another can be asked. What becomes of
+    /// peers is booked by who has chosen them.
+    fn book_failure(&self, now: Instant, place: usize, stop: Stop, run: &ProgramRun) -> (bool, bool) {
+        let passing = &run.passing;
+        let mut upstreams = self.upstreams.borrow_mut();
+        match stop {
+            Stop::Refused | Stop::Unreachable => (upstreams.unreachable(now, place), false),
+            _ if !passing.peers.is_empty() => (false, false),
+            Stop::Ended if !passing.is_kept => (upstreams.unanswering(now, place), false),
+            Stop::Silent if !passing.has_spoken => {
+                let is_to_blame = upstreams.silent(now, place, run.heard_at);
+                (false, is_to_blame && upstreams.has_other(now, place))
+            }
+            Stop::Ended | Stop::Silent => (false, false),
+        }
     }
 
     fn address(&self, place: usize) -> Option<Peer> {
@@ -261,9 +286,22 @@ impl<H: Host> Worker<H> {
                 false => Reuse::Warm,
             };
             let kept = proxy.upstreams.borrow_mut().begin(now, place, reuse);
-            let Some(stream) = kept.or_else(|| self.connect_upstream(token, proxy, place)) else {
+            let connected = match kept {
+                Some(_) => Ok(kept),
+                None => self.connect_upstream(token, handler, proxy, place),
+            };
+            if connected.is_err() {
                 proxy.upstreams.borrow_mut().end(now, place, None);
-                self.note_failure(token, handler, proxy, place, Stop::Refused);
+            }
+            let Some(stream) = connected? else {
+                let is_news = {
+                    let mut upstreams = proxy.upstreams.borrow_mut();
+                    upstreams.end(now, place, None);
+                    upstreams.unreachable(now, place)
+                };
+                if is_news {
+                    self.log_failure(handler, proxy, place, format_args!("{}", Stop::Refused));
+                }
                 let Some(run) = self.program_run(token) else { return Ok(true) };
                 if !proxy.may_retry(&run.passing) {
                     return Err(Status::BAD_GATEWAY);
@@ -295,11 +333,36 @@ impl<H: Host> Worker<H> {
         }
     }
 
-    fn connect_upstream(&mut self, token: Token, proxy: &Proxy, place: usize) -> Option<Token> {
-        let peer = proxy.address(place)?;
+    /// Begins a connection; `None` if there is none to be had. It's an error if that isn't the server's fault.
+    fn connect_upstream(
+        &mut self,
+        token: Token,
+        handler: &Handler,
+        proxy: &Proxy,
+        place: usize,
+    ) -> Result<Option<Token>, Status> {
+        let Some(peer) = proxy.address(place) else { return Ok(None) };
         self.upstream_metrics(token).connects.increment();
-        let socket = self.reactor.connect(&peer).ok()?;
-        Some(self.open_stream(socket, true, Owner::Connection(token)))
+        let mut connected = self.reactor.connect(&peer);
+        if connected.as_ref().is_err_and(is_out_of_descriptors) && self.cache.release_files(DESCRIPTORS_GIVEN_BACK) > 0
+        {
+            connected = self.reactor.connect(&peer);
+        }
+        match connected {
+            Ok(socket) => Ok(Some(self.open_stream(socket, true, Owner::Connection(token)))),
+            Err(error) if is_out_of_descriptors(&error) => {
+                if proxy.starved_second.replace(self.second) != self.second {
+                    crate::log::warning(format_args!(
+                        "{}: no connection to {peer} can be made: {}",
+                        handler.name,
+                        Cause::DescriptorsExhausted
+                    ));
+                }
+                self.count_place_refused(token, self.now);
+                Err(Status::SERVICE_UNAVAILABLE)
+            }
+            Err(_) => Ok(None),
+        }
     }
 
     fn note_begun(&mut self, token: Token) {
@@ -359,7 +422,7 @@ impl<H: Host> Worker<H> {
         if let Some(patience) = run.passing.patience_left() {
             self.sweep_at = self.sweep_at.min(self.now.after(patience));
         }
-        run.passing.is_given = true;
+        (run.passing.is_given, run.passing.given_at) = (true, self.now);
         run.passing.framing = if request.body == BodyLength::Chunked { Framing::Chunked } else { Framing::Plain };
         if let (Talk::Http { reader, .. }, true) = (&mut run.talk, asks_for_websocket(&request)) {
             reader.expect_websocket();
@@ -387,14 +450,16 @@ impl<H: Host> Worker<H> {
             let length = Request::read_again(&exchange.head).map(|request| request.body);
             is_repeatable(exchange.method, length != Some(BodyLength::None))
         };
-        let is_harmless = match stop {
-            Stop::Refused | Stop::Unreachable => true,
-            Stop::Ended => is_repeatable(),
-            Stop::Silent => run.passing.patience_left().is_some() && is_repeatable(),
-        };
         let has_begun = exchange.status != 0;
         // Servers end connections that they have kept for long enough: the next is a new one, which tells more.
         let is_stale = stop == Stop::Ended && run.passing.is_kept;
+        let (is_news, is_dead) = proxy.book_failure(self.now, place, stop, &run);
+        let is_harmless = match stop {
+            Stop::Refused | Stop::Unreachable => true,
+            Stop::Ended => is_repeatable(),
+            // What takes long at a server that answers others would take as long at the next.
+            Stop::Silent => (run.passing.patience_left().is_some() || is_dead) && is_repeatable(),
+        };
         let goes_on = is_harmless && !has_begun && (is_stale || proxy.may_retry(&run.passing));
         if goes_on {
             let retries = run.passing.retries + u32::from(!is_stale);
@@ -405,9 +470,15 @@ impl<H: Host> Worker<H> {
             exchange.run = Some(Run::Program(run));
             self.upstream_metrics(token).retries.increment();
         }
-        // One that ended a kept connection has mostly just closed it.
-        if stop != Stop::Ended || !goes_on {
-            self.note_failure(token, &handler, proxy, place, stop);
+        let is_logged = match stop {
+            // Once, until it's there again.
+            Stop::Refused | Stop::Unreachable => is_news,
+            // One that ended a kept connection has mostly just closed it.
+            Stop::Ended => is_news || !goes_on,
+            Stop::Silent => true,
+        };
+        if is_logged {
+            self.log_failure(&handler, proxy, place, format_args!("{stop}"));
         }
         if !goes_on {
             self.upstream_metrics(token).failures.increment();
@@ -433,15 +504,18 @@ impl<H: Host> Worker<H> {
         self.upstream_metrics(token).failures.increment();
         self.note_passed(token, run, Outcome::Failed);
         if let Kind::Proxy { proxy, .. } = &run.handler.kind {
+            if run.framing.is_none() && !run.is_tunnel() && run.passing.peers.is_empty() {
+                proxy.upstreams.borrow_mut().unanswering(self.now, place);
+            }
             self.log_failure(&run.handler, proxy, place, why);
         }
     }
 
-    fn note_failure(&mut self, _token: Token, handler: &Handler, proxy: &Proxy, place: usize, stop: Stop) {
-        let is_unreachable = matches!(stop, Stop::Refused | Stop::Unreachable);
-        // Once, until it's there again.
-        if !is_unreachable || proxy.upstreams.borrow_mut().unreachable(self.now, place) {
-            self.log_failure(handler, proxy, place, format_args!("{stop}"));
+    /// The head of a reply, or of an interim one, has come from a server.
+    pub(super) fn upstream_answered(&mut self, run: &ProgramRun) {
+        let (Kind::Proxy { proxy, .. }, Talk::Http { place, .. }) = (&run.handler.kind, run.talk) else { return };
+        if proxy.upstreams.borrow_mut().answered(self.now, place, run.passing.given_at) {
+            self.log_failure(&run.handler, proxy, place, format_args!("it answers again"));
         }
     }
 

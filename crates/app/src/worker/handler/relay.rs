@@ -355,6 +355,9 @@ impl<H: Host> Worker<H> {
             let Talk::Http { reader, .. } = &mut run.talk else { return Ok((done, Said::Some)) };
             let (consumed, step) = reader.handle_input(&bytes[done..])?;
             done += consumed;
+            if matches!(step, http::client::ReplyStep::Interim(_) | http::client::ReplyStep::Head(_)) {
+                self.upstream_answered(run);
+            }
             match step {
                 http::client::ReplyStep::NeedInput if consumed == 0 => return Ok((done, Said::Some)),
                 http::client::ReplyStep::NeedInput => {}

@@ -1,7 +1,9 @@
 //! What paths name, and what they can't be made to name.
 
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 use std::time::{Duration, SystemTime};
 
 use leat_logic::serve::coding::{Coding, CodingOrder, CodingSet};
@@ -169,6 +171,49 @@ fn a_sibling_is_served_to_those_who_take_it_unless_it_is_outdated() {
     let outdated = fixture.load_coded("/app.js", both);
     assert_eq!(memory(&outdated.found), b"plain");
     assert_eq!(resource(&outdated.found).description.modified, None, "a time in the future isn't sent");
+}
+
+const CHILD: &str = "LEAT_TEST_UNPRIVILEGED_CHILD";
+const NOBODY: u32 = 65_534;
+
+/// There is nothing that root can't read: for root, the test is a process of somebody else.
+#[test]
+fn a_sibling_that_cant_be_read_is_as_good_as_none() {
+    if rustix::process::geteuid().is_root() && std::env::var_os(CHILD).is_none() {
+        let name = "storage::tests::paths::a_sibling_that_cant_be_read_is_as_good_as_none";
+        // By this name, the program's directory needn't be open to others.
+        let mut command = Command::new("/proc/self/exe");
+        command.args(["--exact", name, "--test-threads=1"]).env(CHILD, "1").uid(NOBODY).gid(NOBODY);
+        assert!(command.current_dir("/").status().unwrap().success());
+        return;
+    }
+    let mut fixture = Fixture::new();
+    fixture.policy.precompressed = vec![Coding::Brotli, Coding::Gzip];
+    let set_mode = |path: &std::path::Path, mode| {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    let (plain, gzip) = (fixture.write("app.js", "plain"), fixture.write("app.js.gz", "small"));
+    set_mode(&gzip, 0);
+    let both = CodingOrder::NONE.with(Coding::Gzip).with(Coding::Brotli);
+    let mut expect = |content: &[u8], coding: Option<Coding>| {
+        let loaded = fixture.load_coded("/app.js", both);
+        assert_eq!(memory(&loaded.found), content);
+        let description = &resource(&loaded.found).description;
+        let siblings = coding.map_or_else(CodingSet::default, |coding| CodingSet::default().with(coding));
+        assert_eq!((description.coding, description.siblings), (coding, siblings));
+    };
+    expect(b"plain", None);
+    let brotli = plain.with_extension("js.br");
+    std::fs::write(&brotli, "smaller").unwrap();
+    expect(b"smaller", Some(Coding::Brotli));
+    set_mode(&brotli, 0);
+    expect(b"plain", None);
+    set_mode(&gzip, 0o600);
+    std::fs::remove_file(&brotli).unwrap();
+    expect(b"small", Some(Coding::Gzip));
+    set_mode(&plain, 0);
+    set_mode(&gzip, 0);
+    assert!(matches!(fixture.load_coded("/app.js", both).found, Found::Forbidden));
 }
 
 #[test]

@@ -1,0 +1,128 @@
+//! Servers of a proxy that fail: which of them are left out, until when, and who is asked in their place.
+
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use super::proxy::{HELLO, count, nobody, serve};
+use super::reload::engines;
+use crate::on_both_reactors;
+use crate::support::{Directory, Reactor, Upstream, eventually};
+
+const POST: &str = "POST /api/ HTTP/1.1\r\nHost: it.test\r\nContent-Length: 0\r\n\r\n";
+
+fn who_says_nothing_is_given_up(reactor: Reactor) {
+    let directory = Directory::new();
+    let upstream = Upstream::start(|conversation| conversation.until_closed());
+    let server = serve(reactor, &directory, &[upstream.address()], "timeout = \"200ms\"");
+    assert_eq!(server.get("/api/").status, 504);
+    assert_eq!(upstream.accepted(), 1, "there is no other, so that nobody else would know");
+}
+
+fn who_refuses_is_left_out(reactor: Reactor) {
+    let directory = Directory::new();
+    let upstream = Upstream::saying(HELLO);
+    let server = serve(reactor, &directory, &[nobody(), upstream.address()], "");
+    let mut client = server.connect();
+    for _ in 0..6 {
+        client.send(POST);
+        assert_eq!(client.reply().text(), "hello");
+    }
+    let told = server.stderr().iter().filter(|line| line.contains("can't be connected to")).count();
+    assert_eq!(told, 1, "{:?}", server.stderr());
+    assert!(count(&server, "retries") >= 1);
+    let alone = serve(reactor, &Directory::new(), &[nobody()], "");
+    assert_eq!(alone.get("/api/").status, 502);
+}
+
+/// As a program that fails at each request does, or a balancer that has no server: there is always somebody who takes connections.
+fn who_gives_no_replies_is_left_out_until_it_does(reactor: Reactor) {
+    for said in ["", "HTTP/1.1 ", "\x15\x03\x03\x00\x02\x02\x46"] {
+        let directory = Directory::new();
+        let is_well = Arc::new(AtomicBool::new(false));
+        let told = is_well.clone();
+        let failing = Upstream::start(move |conversation| {
+            while conversation.head().is_some() {
+                if !told.load(Ordering::SeqCst) {
+                    conversation.say(said);
+                    return conversation.end();
+                }
+                conversation.say(HELLO);
+            }
+        });
+        let sound = Upstream::saying(HELLO);
+        let server = serve(reactor, &directory, &[failing.address(), sound.address()], "");
+        let (mut client, start) = (server.connect(), Instant::now());
+        let failed = (0..20).filter(|_| client.ask(POST).status == 502).count();
+        // One finds it out; whatever time this takes, no second has more than one that looks.
+        let tried_max = 1 + start.elapsed().as_secs() as usize;
+        assert!((1..=tried_max).contains(&failed), "{failed} of 20 have failed, {tried_max} may have");
+        assert_eq!(failing.accepted(), failed);
+        is_well.store(true, Ordering::SeqCst);
+        eventually("it's asked again", || {
+            assert_eq!(client.ask(POST).status, 200);
+            (failing.accepted() > failed).then_some(())
+        });
+        server.wait_for_stderr(&["it answers again"]);
+        let before = failing.heads().len();
+        (0..4).for_each(|_| assert_eq!(client.ask(POST).status, 200));
+        assert!(failing.heads().len() > before, "it has its turns again");
+    }
+}
+
+/// Its kernel goes on taking connections and requests.
+fn who_hangs_is_left_out_and_others_answer_what_may_be_repeated(reactor: Reactor) {
+    let directory = Directory::new();
+    let hung = Upstream::start(|conversation| conversation.until_closed());
+    let sound = Upstream::saying(HELLO);
+    let server = serve(reactor, &directory, &[hung.address(), sound.address()], "timeout = \"300ms\"");
+    let (mut client, start) = (server.connect(), Instant::now());
+    (0..20).for_each(|_| assert_eq!(client.get("/api/").text(), "hello"));
+    let tried_max = 1 + start.elapsed().as_secs() as usize;
+    let tried = hung.accepted();
+    assert!((1..=tried_max).contains(&tried), "{tried} of 20 have waited for it, {tried_max} may have");
+    assert_eq!(count(&server, "retries") as usize, tried);
+    // What mustn't be done twice isn't.
+    let told = eventually("it's asked again", || match client.ask(POST).status {
+        200 => None,
+        status => Some(status),
+    });
+    assert_eq!((told, count(&server, "retries") as usize), (504, hung.accepted() - 1));
+}
+
+/// A server isn't to blame for what leat has too few of.
+fn without_descriptors_no_server_is_left_out(reactor: Reactor) {
+    let directory = Directory::new();
+    let upstream = Upstream::saying(HELLO);
+    let server = serve(reactor, &directory, &[upstream.address()], "");
+    let mut client = server.connect();
+    assert_eq!(client.get("/").text(), "a file");
+    let engine = engines(&server)[0];
+    let limit = |count: &str| {
+        let arguments = [format!("--pid={engine}"), format!("--nofile={count}")];
+        assert!(Command::new("prlimit").args(arguments).status().unwrap().success());
+    };
+    let usual = std::fs::read_to_string(format!("/proc/{engine}/limits")).unwrap();
+    let usual = usual.lines().find_map(|line| line.strip_prefix("Max open files")?.split_whitespace().next()).unwrap();
+    // The next one would be beyond the limit, whatever is open.
+    limit("3:");
+    for _ in 0..10 {
+        let reply = client.get("/api/");
+        assert_eq!((reply.status, reply.must("retry-after")), (503, "1"));
+    }
+    limit(&format!("{usual}:"));
+    assert_eq!(client.get("/api/").text(), "hello");
+    let told = server.wait_for_stderr(&["no file descriptor is left"]);
+    assert!(told.contains(&format!("no connection to {} can be made", upstream.address())), "{told}");
+    assert!(!server.stderr().iter().any(|line| line.contains("can't be connected to")), "{:?}", server.stderr());
+    assert_eq!((upstream.accepted(), count(&server, "retries")), (1, 0));
+}
+
+on_both_reactors!(
+    who_says_nothing_is_given_up,
+    who_refuses_is_left_out,
+    who_gives_no_replies_is_left_out_until_it_does,
+    who_hangs_is_left_out_and_others_answer_what_may_be_repeated,
+    without_descriptors_no_server_is_left_out,
+);
