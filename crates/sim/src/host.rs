@@ -43,6 +43,11 @@ impl<R: Reactor<File = Rc<OpenFile>>> Host for SimHost<R> {
         Duration::from_nanos(self.world.borrow().worked_ns)
     }
 
+    /// Pretend reads are the disk's alone: the worker never begins one itself.
+    fn disk_bytes(&self) -> u64 {
+        0
+    }
+
     fn burn(&self, time: Duration) -> Duration {
         self.world.borrow_mut().work(time.as_nanos() as u64);
         time

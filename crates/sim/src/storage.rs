@@ -7,7 +7,7 @@ use std::os::fd::{OwnedFd, RawFd};
 use std::rc::Rc;
 
 use bytes::Bytes;
-use leat_host::storage::{Outcome, Storage, StorageEvent, Ticket};
+use leat_host::storage::{Outcome, Payer, Storage, StorageEvent, Ticket};
 use leat_logic::handoff::FileState;
 use leat_logic::serve::coding::CodingSet;
 use leat_logic::serve::etag::ETag;
@@ -42,14 +42,28 @@ type File = Rc<OpenFile>;
 #[derive(Debug)]
 enum Question {
     Load { request: LoadRequest, answer: Option<Option<Loaded<File>>>, spoiled: bool },
-    Resident { result: Option<Result<(), Cause>> },
+    Resident { len: u64, result: Option<Result<(), Cause>> },
     Read { file: File, offset: u64, len: usize, result: Option<Result<Bytes, Cause>> },
+}
+
+impl Question {
+    /// What had to be read for the answer: all of a file that was looked for, as it's hashed.
+    fn disk_bytes(&self) -> u64 {
+        match self {
+            Question::Load { answer: Some(Some(Loaded { found: Found::Resource(resource), .. })), .. } => {
+                resource.description.len_bytes
+            }
+            Question::Resident { len, .. } => *len,
+            Question::Read { len, .. } => *len as u64,
+            Question::Load { .. } => 0,
+        }
+    }
 }
 
 /// What the storage remembers; the worker's end of it is [`SimStorage`].
 #[derive(Debug, Default)]
 pub(crate) struct StorageState {
-    questions: BTreeMap<u64, (Ticket, Question)>,
+    questions: BTreeMap<u64, (Ticket, Option<Payer>, Question)>,
     next_question: u64,
     /// Answered, in the order of the answers.
     answered: Vec<u64>,
@@ -75,9 +89,9 @@ impl StorageState {
         Watch { directory: id, directory_bytes: directory.len() as u16 }
     }
 
-    fn ask(&mut self, ticket: Ticket, question: Question) -> u64 {
+    fn ask(&mut self, ticket: Ticket, payer: Option<Payer>, question: Question) -> u64 {
         self.next_question += 1;
-        self.questions.insert(self.next_question, (ticket, question));
+        self.questions.insert(self.next_question, (ticket, payer, question));
         self.next_question
     }
 }
@@ -103,7 +117,7 @@ struct NeedsHash;
 impl World {
     /// Whatever happens to a name: the storage hears of it.
     pub(crate) fn name_changed(&mut self, name: &Name) {
-        for (_, question) in self.storage.questions.values_mut() {
+        for (_, _, question) in self.storage.questions.values_mut() {
             if let Question::Load { request, answer: Some(_), spoiled } = question {
                 *spoiled |= name_of(request) == *name;
             }
@@ -127,20 +141,20 @@ impl World {
 
     /// A disk has moved its heads: looks into a question.
     pub(crate) fn answer_question(&mut self, serial: u64) {
-        let Some((ticket, mut question)) = self.storage.questions.remove(&serial) else { return };
+        let Some((ticket, payer, mut question)) = self.storage.questions.remove(&serial) else { return };
         let failed = self.random.below(1_000) < self.faults.disk_errors_in_1000;
         match &mut question {
             Question::Load { request, answer, .. } => {
                 let request = request.clone();
                 *answer = Some(if failed { Some(unavailable()) } else { self.look(&request, true).unwrap_or(None) });
             }
-            Question::Resident { result } => *result = Some(if failed { Err(Cause::Failed(5)) } else { Ok(()) }),
+            Question::Resident { result, .. } => *result = Some(if failed { Err(Cause::Failed(5)) } else { Ok(()) }),
             Question::Read { file, offset, len, result } => {
                 let bytes = file.read(*offset, *len).into();
                 *result = Some(if failed { Err(Cause::Failed(5)) } else { Ok(bytes) });
             }
         }
-        self.storage.questions.insert(serial, (ticket, question));
+        self.storage.questions.insert(serial, (ticket, payer, question));
         self.storage.answered.push(serial);
         self.rung.insert(WAKE);
     }
@@ -219,9 +233,9 @@ impl SimStorage {
     }
 
     /// Has a disk look into a question.
-    fn ask_disk(&self, ticket: Ticket, question: Question) {
+    fn ask_disk(&self, ticket: Ticket, payer: Option<Payer>, question: Question) {
         let mut world = self.world.borrow_mut();
-        let serial = world.storage.ask(ticket, question);
+        let serial = world.storage.ask(ticket, payer, question);
         let delay_ns = world.random.below(DISK_NS_MAX);
         world.agenda.after(delay_ns, Happening::Storage(serial));
     }
@@ -236,32 +250,48 @@ impl SimStorage {
 impl Storage for SimStorage {
     type File = File;
 
-    fn load(&mut self, ticket: Ticket, request: LoadRequest) -> Outcome<Option<Loaded<File>>> {
+    fn load(&mut self, ticket: Ticket, payer: Option<Payer>, request: LoadRequest) -> Outcome<Option<Loaded<File>>> {
         if self.is_cached() {
             let looked = self.world.borrow_mut().look(&request, false);
             if let Ok(loaded) = looked {
                 return Outcome::Ready(loaded);
             }
         }
-        self.ask_disk(ticket, Question::Load { request, answer: None, spoiled: false });
+        self.ask_disk(ticket, payer, Question::Load { request, answer: None, spoiled: false });
         Outcome::Pending
     }
 
-    fn make_resident(&mut self, ticket: Ticket, _file: &File, _offset: u64, _len: u64) -> Outcome<Result<(), Cause>> {
+    fn make_resident(
+        &mut self,
+        ticket: Ticket,
+        payer: Option<Payer>,
+        _file: &File,
+        _offset: u64,
+        len: u64,
+    ) -> Outcome<Result<(), Cause>> {
         if self.is_cached() {
             return Outcome::Ready(Ok(()));
         }
-        self.ask_disk(ticket, Question::Resident { result: None });
+        self.ask_disk(ticket, payer, Question::Resident { len, result: None });
         Outcome::Pending
     }
 
-    fn read(&mut self, ticket: Ticket, file: &File, offset: u64, len: usize) -> Outcome<Result<Bytes, Cause>> {
+    fn read(
+        &mut self,
+        ticket: Ticket,
+        payer: Option<Payer>,
+        file: &File,
+        offset: u64,
+        len: usize,
+    ) -> Outcome<Result<Bytes, Cause>> {
         if self.is_cached() {
             return Outcome::Ready(Ok(file.read(offset, len).into()));
         }
-        self.ask_disk(ticket, Question::Read { file: file.clone(), offset, len, result: None });
+        self.ask_disk(ticket, payer, Question::Read { file: file.clone(), offset, len, result: None });
         Outcome::Pending
     }
+
+    fn go_on(&mut self, _payer: Payer) {}
 
     fn unchanged(&self, file: &File) -> bool {
         self.world.borrow().faults.trusts_files || file.is_unchanged()
@@ -285,7 +315,9 @@ impl Storage for SimStorage {
         // Changes first: an answer that was found before one of them must not be kept.
         out.extend(world.storage.notices.drain(..).map(StorageEvent::Changed));
         for serial in std::mem::take(&mut world.storage.answered) {
-            let Some((ticket, question)) = world.storage.questions.remove(&serial) else { continue };
+            let Some((ticket, payer, question)) = world.storage.questions.remove(&serial) else { continue };
+            let bytes = question.disk_bytes();
+            out.extend(payer.filter(|_| bytes > 0).map(|payer| StorageEvent::FromDisk { payer, bytes }));
             match question {
                 Question::Load { answer: Some(mut loaded), spoiled, .. } => {
                     if let (Some(loaded), true) = (&mut loaded, spoiled) {
@@ -293,7 +325,7 @@ impl Storage for SimStorage {
                     }
                     out.push(StorageEvent::Loaded { ticket, loaded });
                 }
-                Question::Resident { result: Some(result) } => out.push(StorageEvent::Resident { ticket, result }),
+                Question::Resident { result: Some(result), .. } => out.push(StorageEvent::Resident { ticket, result }),
                 Question::Read { result: Some(result), .. } => out.push(StorageEvent::Read { ticket, result }),
                 _ => {}
             }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use leat_host::program::LocalPrograms;
 use leat_host::reactor::{self, Epoll, IoUring};
 use leat_host::reuseport::{self, Share};
-use leat_host::storage::{DiskStorage, Pool, PoolLimits, Storage};
+use leat_host::storage::{self, DiskStorage, Pool, PoolLimits, Storage};
 use leat_host::{channel, clock, process, processors};
 use leat_logic::time::{Instant, UnixTime};
 
@@ -99,6 +99,10 @@ impl<R: reactor::Reactor<File = <DiskStorage as Storage>::File>> Host for Kernel
 
     fn processor_time(&self) -> Duration {
         clock::thread_processor_time()
+    }
+
+    fn disk_bytes(&self) -> u64 {
+        storage::disk_bytes()
     }
 }
 

@@ -181,7 +181,7 @@ impl<H: Host> Worker<H> {
                 self.meter.measured(cost);
             }
         }
-        let (sent_bytes, read_bytes) = self.meter.take_bytes();
+        let sent_bytes = self.meter.take_sent_bytes();
         let Some(connection) = self.connections.get(token) else {
             self.early_end.ran(site_before);
             let cost = self.meter.charge(leaf);
@@ -206,7 +206,7 @@ impl<H: Host> Worker<H> {
         self.count_wait(site_before, stage, event.queued_us);
         self.tree.charge(leaf, cost);
         if self.gates[site as usize].is_limited() {
-            self.charge_quotas(site, cost, sent_bytes, read_bytes);
+            self.charge_quotas(site, cost, sent_bytes);
             if matches!(stage, Stage::Receive | Stage::Transmit) {
                 self.account_memory(site_before, token);
             }

@@ -78,6 +78,11 @@ impl Gate {
         self.quotas.is_limited()
     }
 
+    /// Whether what is read from the disk has to be paid for.
+    pub(super) fn has_disk_limit(&self) -> bool {
+        self.quotas.has_limit(Resource::Disk)
+    }
+
     pub(super) fn park(&mut self, stage: Stage, token: Token, now: Instant) {
         let is_over_quota = stage != Stage::Receive || self.is_closed(Stage::Serve);
         self.parked[stage as usize].push_back(Parked::Connection(token, is_over_quota.then_some(now)));
@@ -158,12 +163,21 @@ impl<H: Host> Worker<H> {
     }
 
     /// A site with quotas has used so much for one event.
-    pub(super) fn charge_quotas(&mut self, site: u32, cost: Cost, sent_bytes: u64, read_bytes: u64) {
+    pub(super) fn charge_quotas(&mut self, site: u32, cost: Cost, sent_bytes: u64) {
+        self.charge_resources(site, &[(Resource::Cpu, cost.ns), (Resource::Network, sent_bytes)]);
+    }
+
+    /// So much has been read from the disk for a site.
+    pub(super) fn charge_disk(&mut self, site: u32, bytes: u64) {
+        if bytes > 0 {
+            self.charge_resources(site, &[(Resource::Disk, bytes)]);
+        }
+    }
+
+    fn charge_resources(&mut self, site: u32, used: &[(Resource, u64)]) {
         let Gate { quotas, owners, .. } = &mut self.gates[site as usize];
         let metrics = &self.sites[site as usize].metrics;
-        for (resource, amount) in
-            [(Resource::Cpu, cost.ns), (Resource::Network, sent_bytes), (Resource::Disk, read_bytes)]
-        {
+        for &(resource, amount) in used {
             if amount > 0 {
                 let mut most_ns = 0;
                 quotas.charge(resource, self.now, amount, |place, ns| {
@@ -234,6 +248,7 @@ impl<H: Host> Worker<H> {
     }
 
     fn go_on(&mut self, site: u32) {
+        self.hash_on(site);
         for stage in Stage::ALL {
             let gate = &mut self.gates[site as usize];
             if gate.is_closed(stage) {

@@ -41,9 +41,8 @@ pub(super) struct Meter {
     measured_in_batch_ns: u64,
     /// The thread's clock when it was last read.
     read: Duration,
-    /// What the event that is running has sent, and had read from disk.
+    /// What the event that is running has sent.
     sent_bytes: u64,
-    read_bytes: u64,
 }
 
 impl Meter {
@@ -61,7 +60,6 @@ impl Meter {
             measured_in_batch_ns: 0,
             read,
             sent_bytes: 0,
-            read_bytes: 0,
         };
         meter.take_prices();
         meter
@@ -91,17 +89,15 @@ impl Meter {
             self.batch.count(operation, bytes);
             self.spent_ns += self.price(operation, bytes);
         }
-        match operation {
-            Operation::Send | Operation::SendFile | Operation::Refuse => self.sent_bytes += bytes,
-            Operation::Pass => self.read_bytes += bytes,
-            _ => {}
+        if matches!(operation, Operation::Send | Operation::SendFile | Operation::Refuse) {
+            self.sent_bytes += bytes;
         }
     }
 
-    /// The bytes that the event that has run sent, and had read from disk.
+    /// The bytes that the event that has run sent.
     #[inline]
-    pub(super) fn take_bytes(&mut self) -> (u64, u64) {
-        (std::mem::take(&mut self.sent_bytes), std::mem::take(&mut self.read_bytes))
+    pub(super) fn take_sent_bytes(&mut self) -> u64 {
+        std::mem::take(&mut self.sent_bytes)
     }
 
     /// The event that is running has used so much processor time, by the clock.

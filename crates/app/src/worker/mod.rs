@@ -115,6 +115,8 @@ pub trait Host {
     fn burn(&self, time: Duration) -> Duration;
     /// What the worker's thread has used of the processor so far.
     fn processor_time(&self) -> Duration;
+    /// Bytes that the worker's thread has had read from disks so far.
+    fn disk_bytes(&self) -> u64;
 }
 
 /// What a worker is given besides its host.

@@ -357,7 +357,7 @@ impl<H: Host> Worker<H> {
         let site = program.site;
         self.sites[site as usize].metrics.compute_ns.add(used.as_nanos() as u64);
         if self.gates[site as usize].is_limited() {
-            self.charge_quotas(site, Cost::from_ns(used.as_nanos() as u64), 0, 0);
+            self.charge_quotas(site, Cost::from_ns(used.as_nanos() as u64), 0);
         }
     }
 

@@ -181,7 +181,7 @@ impl<H: Host> Worker<H> {
             None => self.metrics.cache_misses.increment(),
         }
         exchange.question = Some(request.clone());
-        match self.storage.load(ticket_of(token), request) {
+        match self.load(token, site, request) {
             Outcome::Ready(loaded) => {
                 self.meter.did(Operation::Load, 0);
                 self.remember(token, loaded.as_ref());
@@ -189,6 +189,14 @@ impl<H: Host> Worker<H> {
             }
             Outcome::Pending => self.meter.did(Operation::Pass, 0),
         }
+    }
+
+    /// Asks the storage on account of a site.
+    fn load(&mut self, token: Token, site: u32, request: LoadRequest) -> Outcome<Option<Loaded<File<H>>>> {
+        let account = self.open_account(site);
+        let outcome = self.storage.load(ticket_of(token), account.payer, request);
+        self.close_account(account);
+        outcome
     }
 
     /// Has the cache know what the storage says, before it hears of any change that comes later: the request's turn may come after that.
@@ -225,7 +233,7 @@ impl<H: Host> Worker<H> {
                 Lookup::Stale(..) | Lookup::Absent => {
                     let request = question.unless(None);
                     exchange.question = Some(request.clone());
-                    match self.storage.load(ticket_of(token), request) {
+                    match self.load(token, site, request) {
                         Outcome::Ready(Some(loaded)) => loaded.found,
                         Outcome::Ready(None) => Found::NotFound,
                         Outcome::Pending => return,

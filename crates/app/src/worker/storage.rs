@@ -1,7 +1,7 @@
-//! What the storage says: answers to what was asked for requests, and files that have changed.
+//! What the storage says: answers to what was asked for requests, and files that have changed. Who pays for what it has the disk read.
 
 use leat_host::reactor::{Completion, Token};
-use leat_host::storage::{Storage, StorageEvent, Ticket};
+use leat_host::storage::{Payer, Storage, StorageEvent, Ticket};
 
 use super::exchange::Answer;
 use super::{ARRIVALS_INDEX, File, Host, STORAGE_WAKE, STORAGE_WATCH, Stage, Worker};
@@ -9,7 +9,34 @@ use super::{ARRIVALS_INDEX, File, Host, STORAGE_WAKE, STORAGE_WATCH, Stage, Work
 /// Open files that the cache gives back when descriptors are short.
 pub(super) const DESCRIPTORS_GIVEN_BACK: usize = 16;
 
+/// What this thread has the disk read for a site from some moment on.
+pub(super) struct DiskAccount {
+    site: u32,
+    /// Nobody, where the site has no limit: then nothing is measured.
+    pub(super) payer: Option<Payer>,
+    before_bytes: u64,
+}
+
 impl<H: Host> Worker<H> {
+    /// To be opened before the storage is asked for a site, or a file is sent: even what doesn't wait for the disk may have it begin to read.
+    pub(super) fn open_account(&self, site: u32) -> DiskAccount {
+        let payer = self.gates[site as usize].has_disk_limit().then_some(Payer(site));
+        DiskAccount { site, payer, before_bytes: payer.map_or(0, |_| self.host.disk_bytes()) }
+    }
+
+    pub(super) fn close_account(&mut self, account: DiskAccount) {
+        if account.payer.is_some() {
+            self.charge_disk(account.site, self.host.disk_bytes().saturating_sub(account.before_bytes));
+        }
+    }
+
+    /// Has files of a site's hashed on if the site may go on.
+    pub(super) fn hash_on(&mut self, site: u32) {
+        if !self.gates[site as usize].is_closed(Stage::Serve) {
+            self.storage.go_on(Payer(site));
+        }
+    }
+
     /// A change to a file comes before the requests that came with it: whoever wrote the file and then asks for it gets the new one.
     pub(super) fn take_changes(&mut self, completions: &[Completion]) {
         let storage = |completion: &Completion| matches!(completion, Completion::Readable { token } if *token == STORAGE_WAKE || *token == STORAGE_WATCH);
@@ -30,6 +57,8 @@ impl<H: Host> Worker<H> {
     fn handle_storage_event(&mut self, event: StorageEvent<File<H>>) {
         match event {
             StorageEvent::Changed(change) => self.cache.apply(&change),
+            StorageEvent::FromDisk { payer: Payer(site), bytes } => self.charge_disk(site, bytes),
+            StorageEvent::Paused(Payer(site)) => self.hash_on(site),
             StorageEvent::DescriptorsShort => {
                 self.cache.release_files(DESCRIPTORS_GIVEN_BACK);
             }

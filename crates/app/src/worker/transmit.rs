@@ -4,12 +4,12 @@
 use std::time::Duration;
 
 use leat_host::reactor::{Reactor, SendNow, Token};
-use leat_host::storage::{Outcome, Storage};
+use leat_host::storage::{Outcome, Payer, Storage};
 use leat_logic::http::{AfterReply, Persistence};
 use leat_logic::schedule::Operation;
 use leat_logic::time::Instant;
 
-use super::exchange::{Answer, Piece};
+use super::exchange::{Answer, Exchange, Piece};
 use super::stream::News;
 use super::{Host, Stage, Worker, ticket_of};
 
@@ -62,7 +62,7 @@ impl<H: Host> Worker<H> {
             return;
         }
         let mut sent_bytes = 0;
-        let turn = self.send_pieces(token, &mut sent_bytes);
+        let turn = self.send_on_account(token, &mut sent_bytes);
         if sent_bytes > 0 {
             self.connections[token].http.handle_transmit_progress(self.now);
         }
@@ -85,7 +85,20 @@ impl<H: Host> Worker<H> {
         is_whole
     }
 
-    fn send_pieces(&mut self, token: Token, sent_bytes: &mut usize) -> Turn {
+    /// As [`Worker::send_pieces`], on account of the site if there is anything of a file's.
+    fn send_on_account(&mut self, token: Token, sent_bytes: &mut usize) -> Turn {
+        let connection = &self.connections[token];
+        let is_files = |exchange: &Exchange<_>| exchange.pieces.iter().any(|piece| matches!(piece, Piece::File { .. }));
+        if !connection.exchange.as_deref().is_some_and(is_files) {
+            return self.send_pieces(token, None, sent_bytes);
+        }
+        let account = self.open_account(connection.site);
+        let turn = self.send_pieces(token, account.payer, sent_bytes);
+        self.close_account(account);
+        turn
+    }
+
+    fn send_pieces(&mut self, token: Token, payer: Option<Payer>, sent_bytes: &mut usize) -> Turn {
         let connection = &mut self.connections[token];
         let turn_bytes_max = if self.is_shared { SHARED_TURN_BYTES_MAX } else { TURN_BYTES_MAX };
         let bytes_max = self.gates[connection.site as usize].bytes_max(turn_bytes_max, self.now);
@@ -144,7 +157,7 @@ impl<H: Host> Worker<H> {
                         // The last bytes of the reply: copied, so that what is sent after the check is what was there before it.
                         let read = match tail.take() {
                             Some(bytes) => Outcome::Ready(Ok(bytes)),
-                            None => self.storage.read(ticket_of(token), file, *offset, left as usize),
+                            None => self.storage.read(ticket_of(token), payer, file, *offset, left as usize),
                         };
                         match read {
                             Outcome::Ready(Ok(bytes)) if bytes.len() as u64 == left => {
@@ -158,7 +171,7 @@ impl<H: Host> Worker<H> {
                     let until_tail = if is_last { left - TAIL_BYTES } else { left };
                     let len = until_tail.min((bytes_max - *sent_bytes) as u64);
                     if *offset + len > exchange.resident_end {
-                        match self.storage.make_resident(ticket_of(token), file, *offset, len) {
+                        match self.storage.make_resident(ticket_of(token), payer, file, *offset, len) {
                             Outcome::Ready(Ok(())) => exchange.resident_end = *offset + len,
                             Outcome::Ready(Err(_)) => return Turn::Broken,
                             Outcome::Pending => {

@@ -326,6 +326,42 @@ fn a_rate_is_kept(reactor: Reactor) {
     assert!(start.elapsed() < Duration::from_millis(700), "{:?}", start.elapsed());
 }
 
+/// Files that go into leat's cache, one that is hashed before its first reply and one that is hashed meanwhile: all are read once.
+fn what_is_read_from_the_disk_is_paid_for_once(reactor: Reactor) {
+    const RATE: f64 = 4e6;
+    let directory = Directory::new();
+    let server = server(reactor, &directory, "", "[site.quota]\ndisk_rate = \"4MB/s\"", "");
+    let small = (0..20).map(|number| (format!("small{number}"), 60_000));
+    let files: Vec<(String, usize)> =
+        small.chain([("hashed".to_owned(), 3_000_000), ("hashed_later".to_owned(), 6_000_000)]).collect();
+    let is_on_disk: Vec<bool> =
+        files.iter().map(|(name, bytes)| directory.write_to_disk(&format!("site/{name}"), vec![7; *bytes])).collect();
+    if is_on_disk.contains(&false) {
+        assert!(std::env::var_os("CI").is_none(), "the test directory's file system doesn't let go of its pages");
+        eprintln!("skipped: the test directory's file system keeps everything in memory; set TMPDIR to a disk");
+        return;
+    }
+    let used = || metric(&server, "leat_quota_used_seconds_total", &["site=\"a\",resource=\"disk_rate\""]);
+    let ask_for_all = |site: &str| {
+        let mut client = server.connect();
+        for (name, bytes) in &files {
+            let reply = client.ask(format!("GET /{name} HTTP/1.1\r\nHost: {site}.test\r\n\r\n"));
+            assert_eq!((reply.status, reply.body.len()), (200, *bytes));
+        }
+    };
+    let seconds = files.iter().map(|(_, bytes)| *bytes).sum::<usize>() as f64 / RATE;
+    let start = Instant::now();
+    ask_for_all("a");
+    let (took, paid) = (start.elapsed().as_secs_f64(), used());
+    // Directories and the like are read as well.
+    assert!((seconds..seconds * 1.3).contains(&paid), "{paid} s paid for {seconds} s");
+    // Some may be read at once, and what was read last is paid for afterwards.
+    assert!(took > seconds * 0.7, "{took} s for {seconds} s");
+    ask_for_all("a");
+    ask_for_all("b");
+    assert!(used() - paid < 0.05, "{} s paid for what is in memory", used() - paid);
+}
+
 /// Bytes of a site's that are sent in a second, in millions: never much more than `most`.
 fn sent_each_second(server: &Server, site: &str, most: f64) -> f64 {
     let sent = || metric(server, "leat_body_bytes_total", &[&format!("site=\"{site}\"")]);
@@ -434,6 +470,7 @@ on_both_reactors! {
     slow_heads_and_idle_connections_keep_nobody_out,
     a_rate_is_kept,
     a_quota_is_whole_wherever_connections_are,
+    what_is_read_from_the_disk_is_paid_for_once,
     sites_share_their_owners_quota_and_a_reload_changes_it,
     a_site_computes_no_more_than_its_part,
     memory_held_for_a_site_is_bounded_and_nothing_is_broken,

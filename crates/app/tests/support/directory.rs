@@ -1,6 +1,7 @@
 //! Directories for one test each, removed when it ends.
 
 use std::fs;
+use std::io::IoSliceMut;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -45,6 +46,21 @@ impl Directory {
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(&path, content).unwrap();
         path
+    }
+
+    /// Writes a file that isn't in memory then; false where the file system keeps everything there.
+    pub fn write_to_disk(&self, name: &str, content: impl AsRef<[u8]>) -> bool {
+        let file = fs::File::open(self.write(name, content)).unwrap();
+        file.sync_all().unwrap();
+        let evict = || rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+        evict();
+        let mut byte = [0];
+        let into = &mut [IoSliceMut::new(&mut byte)];
+        let is_evicted = rustix::io::preadv2(&file, into, 0, rustix::io::ReadWriteFlags::NOWAIT).is_err();
+        // Even to look may have had some of it read, and what is being read isn't let go of: it's waited for.
+        fs::read(self.at(name)).unwrap();
+        evict();
+        is_evicted
     }
 
     /// Writes a file beside `name` and renames it over, as careful editors do.

@@ -15,14 +15,16 @@ use leat_logic::serve::resource::{Cause, Change, Found, Keep, Loaded, Watch};
 use leat_logic::time::Instant;
 use rustix::io::Errno;
 
+use super::account::Reading;
 use super::file::OpenFile;
-use super::load::{Answer, Look, WouldWait, cause, hash_file};
+use super::hashing::{Hashing, Turns};
+use super::load::{Answer, Look, WouldWait, cause};
 use super::load_job::{Completion, Completions, Load, LoadJob, Loads, unavailable};
 use super::open::{Patience, Root};
 use super::pool::{Full, Lane, Pool};
 use super::residency;
 use super::watch::{self, Added, UnderWay, Watches};
-use super::{Outcome, Storage, StorageEvent, Ticket, limits};
+use super::{Outcome, Payer, Storage, StorageEvent, Ticket, limits};
 use crate::clock;
 use crate::wake::Bell;
 
@@ -35,6 +37,7 @@ pub struct DiskStorage {
     watches: Watches,
     roots: BTreeMap<PathBuf, Arc<Root>>,
     loads: Loads,
+    hash_turns: Turns,
     next_serial: u64,
     /// Events that come before anything else at the next poll.
     ahead: Vec<StorageEvent<File>>,
@@ -68,6 +71,7 @@ impl DiskStorage {
             watches: Watches::new(watches_max),
             roots: BTreeMap::new(),
             loads: Loads::default(),
+            hash_turns: Turns::default(),
             next_serial: 0,
             ahead: Vec::new(),
             roots_checked_at: None,
@@ -82,7 +86,7 @@ impl DiskStorage {
     }
 
     /// Answers from the kernel's memory; `None` when the disk is needed or the root isn't open yet.
-    fn load_cached(&mut self, request: &LoadRequest) -> Option<Option<Loaded<File>>> {
+    fn load_cached(&mut self, payer: Option<Payer>, request: &LoadRequest) -> Option<Option<Loaded<File>>> {
         let root = self.roots.get(&request.policy().root)?.clone();
         let mut watch = None;
         if let Some(inotify) = self.watches.inotify.clone() {
@@ -101,12 +105,12 @@ impl DiskStorage {
             now: clock::wall(),
         };
         match look.look() {
-            Ok(answer) => Some(self.conclude(answer, watch)),
+            Ok(answer) => Some(self.conclude(payer, answer, watch)),
             Err(WouldWait) => None,
         }
     }
 
-    fn load_in_pool(&mut self, ticket: Ticket, request: LoadRequest) -> Result<(), Full> {
+    fn load_in_pool(&mut self, ticket: Ticket, payer: Option<Payer>, request: LoadRequest) -> Result<(), Full> {
         if self.loads.join(ticket, &request) {
             return Ok(());
         }
@@ -119,6 +123,7 @@ impl DiskStorage {
         let root = self.roots.get(&request.policy().root).cloned();
         let job = LoadJob {
             serial,
+            payer,
             request: request.clone(),
             root: root.map(Ok),
             depth,
@@ -129,39 +134,31 @@ impl DiskStorage {
             completions: self.completions.clone(),
         };
         self.pool.submit(Lane::Names, Box::new(move || job.run(Lane::Names)))?;
-        self.loads.insert(serial, ticket, request);
+        self.loads.insert(serial, ticket, payer, request);
         Ok(())
     }
 
     /// The answer as the worker gets it, under the watch that covers it.
-    fn conclude(&mut self, answer: Answer, watch: Option<Watch>) -> Option<Loaded<File>> {
+    fn conclude(&mut self, payer: Option<Payer>, answer: Answer, watch: Option<Watch>) -> Option<Loaded<File>> {
         let Answer::Found { found, version, fresh_ns, watchable, to_hash } = answer else { return None };
         if matches!(found, Found::Unavailable(Cause::DescriptorsExhausted)) && self.ahead.is_empty() {
             self.ahead.push(StorageEvent::DescriptorsShort);
         }
         if let Some(file) = to_hash {
             file.note_settled();
-            self.hash_when_there_is_time(file);
+            if let Some(hashing) = Hashing::begin(file, &self.pool.hashes, payer.is_some()) {
+                match payer {
+                    Some(payer) => {
+                        self.hash_turns.add(payer, hashing);
+                        self.ahead.push(StorageEvent::Paused(payer));
+                    }
+                    // When the lane is full, it's dropped there, and begun again by somebody who asks later.
+                    None => _ = self.pool.submit(Lane::Background, Box::new(move || drop(hashing.run()))),
+                }
+            }
         }
         let keep = fresh_ns.map_or(Keep::No, |fresh_ns| Keep::For { fresh_ns, watch: watch.filter(|_| watchable) });
         Some(Loaded { found, version, keep })
-    }
-
-    fn hash_when_there_is_time(&self, file: File) {
-        let hashes = self.pool.hashes.clone();
-        if !hashes.begin(file.version()) {
-            return;
-        }
-        let version = *file.version();
-        let job = move || {
-            if let Ok(Some(etag)) = hash_file(&file) {
-                hashes.remember(*file.version(), etag);
-            }
-            hashes.end(file.version());
-        };
-        if self.pool.submit(Lane::Background, Box::new(job)).is_err() {
-            self.pool.hashes.end(&version);
-        }
     }
 
     fn complete_load(
@@ -183,7 +180,7 @@ impl DiskStorage {
                 watch = self.watches.adopt(&root.path, &load.request, depth, added, &mut self.loads, &mut changes);
             }
             self.announce(changes);
-            let mut loaded = self.conclude(answer, watch);
+            let mut loaded = self.conclude(load.payer, answer, watch);
             if let Some(loaded) = &mut loaded
                 && (load.spoiled || !is_current)
             {
@@ -191,7 +188,7 @@ impl DiskStorage {
             }
             return loaded;
         }
-        self.conclude(answer, watch)
+        self.conclude(load.payer, answer, watch)
     }
 
     fn announce(&mut self, changes: Vec<Change>) {
@@ -227,32 +224,44 @@ impl DiskStorage {
         }
     }
 
-    fn submit(&self, lane: Lane, job: impl FnOnce() -> StorageEvent<File> + Send + 'static) -> Result<(), Full> {
+    /// Has a thread of the pool read for an answer.
+    fn submit_read(
+        &self,
+        payer: Option<Payer>,
+        read: impl FnOnce() -> StorageEvent<File> + Send + 'static,
+    ) -> Result<(), Full> {
         let completions = self.completions.clone();
-        self.pool.submit(lane, Box::new(move || completions.push(Completion::Event(job()))))
+        let job = move || {
+            let reading = Reading::begin(payer);
+            let answer = read();
+            let events = reading.end().into_iter().chain([answer]);
+            events.for_each(|event| completions.push(Completion::Event(event)));
+        };
+        self.pool.submit(Lane::Reads, Box::new(job))
     }
 }
 
 impl Storage for DiskStorage {
     type File = File;
 
-    fn load(&mut self, ticket: Ticket, request: LoadRequest) -> Outcome<Option<Loaded<File>>> {
-        let cached = self.load_cached(&request);
+    fn load(&mut self, ticket: Ticket, payer: Option<Payer>, request: LoadRequest) -> Outcome<Option<Loaded<File>>> {
+        let cached = self.load_cached(payer, &request);
         if !self.ahead.is_empty() {
             self.completions.push(Completion::Nudge);
         }
         if let Some(loaded) = cached {
             return Outcome::Ready(loaded);
         }
-        match self.load_in_pool(ticket, request) {
+        match self.load_in_pool(ticket, payer, request) {
             Ok(()) => Outcome::Pending,
-            Err(Full) => Outcome::Ready(self.conclude(unavailable(Cause::QueueFull), None)),
+            Err(Full) => Outcome::Ready(self.conclude(payer, unavailable(Cause::QueueFull), None)),
         }
     }
 
     fn make_resident(
         &mut self,
         ticket: Ticket,
+        payer: Option<Payer>,
         file: &File,
         offset: u64,
         len_bytes: u64,
@@ -265,10 +274,17 @@ impl Storage for DiskStorage {
             let result = residency::bring(&file, offset, len_bytes).map_err(cause);
             StorageEvent::Resident { ticket, result }
         };
-        self.submit(Lane::Reads, job).map_or(Outcome::Ready(Err(Cause::QueueFull)), |()| Outcome::Pending)
+        self.submit_read(payer, job).map_or(Outcome::Ready(Err(Cause::QueueFull)), |()| Outcome::Pending)
     }
 
-    fn read(&mut self, ticket: Ticket, file: &File, offset: u64, len_bytes: usize) -> Outcome<Result<Bytes, Cause>> {
+    fn read(
+        &mut self,
+        ticket: Ticket,
+        payer: Option<Payer>,
+        file: &File,
+        offset: u64,
+        len_bytes: usize,
+    ) -> Outcome<Result<Bytes, Cause>> {
         let mut content = vec![0; len_bytes.min(limits::READ_BYTES_MAX)];
         match residency::read_cached(file, &mut content, offset) {
             Ok(read) => {
@@ -287,7 +303,21 @@ impl Storage for DiskStorage {
             });
             StorageEvent::Read { ticket, result }
         };
-        self.submit(Lane::Reads, job).map_or(Outcome::Ready(Err(Cause::QueueFull)), |()| Outcome::Pending)
+        self.submit_read(payer, job).map_or(Outcome::Ready(Err(Cause::QueueFull)), |()| Outcome::Pending)
+    }
+
+    fn go_on(&mut self, payer: Payer) {
+        let Some(hashing) = self.hash_turns.next(payer) else { return };
+        let completions = self.completions.clone();
+        let job = move || {
+            let reading = Reading::begin(Some(payer));
+            let hashed = Completion::Hashed(payer, hashing.run());
+            let said = reading.end().map(Completion::Event).into_iter().chain([hashed]);
+            said.for_each(|completion| completions.push(completion));
+        };
+        if self.pool.submit(Lane::Background, Box::new(job)).is_err() {
+            self.hash_turns.give_up(payer);
+        }
     }
 
     fn unchanged(&self, file: &File) -> bool {
@@ -326,6 +356,11 @@ impl Storage for DiskStorage {
                     );
                 }
                 Completion::Event(event) => out.push(event),
+                Completion::Hashed(payer, left) => {
+                    if self.hash_turns.ran(payer, left) {
+                        out.push(StorageEvent::Paused(payer));
+                    }
+                }
                 Completion::RootsChecked { moved } => {
                     self.checking_roots = false;
                     self.forget_roots(&moved);

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use leat_logic::serve::coding::{Coding, CodingSet};
-use leat_logic::serve::etag::{ETag, ETagHasher};
+use leat_logic::serve::etag::ETag;
 use leat_logic::serve::limits::{FRESH_NS, HASH_AT_LOAD_BYTES_MAX};
 use leat_logic::serve::path::{LoadRequest, directory_location};
 use leat_logic::serve::resource::{Cause, Content, Description, Found, Resource};
@@ -20,6 +20,7 @@ use rustix::io::Errno;
 use super::directory;
 use super::file::OpenFile;
 use super::hashes::Hashes;
+use super::hashing::hash_file;
 use super::limits;
 use super::open::{Named, Patience, Root};
 use super::residency::{read_cached, read_waiting};
@@ -374,21 +375,4 @@ fn is_as_known(known: &Known, selected: &Selected, is_large: bool, hash_is_remem
 
 fn is_outdated(sibling: &Version, file: &Version) -> bool {
     sibling.modified.seconds + limits::SIBLING_AGE_SECONDS_MAX < file.modified.seconds
-}
-
-/// The tag of a file; none when it changed meanwhile. Waits for the disk.
-pub(super) fn hash_file(file: &OpenFile) -> Result<Option<ETag>, Errno> {
-    let mut hasher = ETagHasher::default();
-    let mut piece = vec![0; limits::HASH_READ_BYTES];
-    let mut offset = 0;
-    loop {
-        let read = read_waiting(file, &mut piece, offset)?;
-        hasher.update(&piece[..read]);
-        offset += read as u64;
-        if read < piece.len() || offset > file.version().len_bytes {
-            break;
-        }
-    }
-    let is_whole = offset == file.version().len_bytes && file.is_unchanged();
-    Ok(is_whole.then(|| hasher.finish()))
 }

@@ -9,12 +9,14 @@ use leat_logic::serve::path::LoadRequest;
 use leat_logic::serve::resource::{Cause, Found};
 use rustix::io::Errno;
 
+use super::account::Reading;
 use super::file::OpenFile;
+use super::hashing::Hashing;
 use super::load::{Answer, Look, WouldWait, cause};
 use super::open::{Patience, Root};
 use super::pool::{Lane, Pool};
 use super::watch::{self, Added, Inotify, UnderWay};
-use super::{StorageEvent, Ticket};
+use super::{Payer, StorageEvent, Ticket};
 use crate::clock;
 use crate::wake::Bell;
 
@@ -30,6 +32,8 @@ pub(super) enum Completion {
         answer: Answer,
     },
     Event(StorageEvent<File>),
+    /// A file has been hashed, or some of it, and this is to be hashed on.
+    Hashed(Payer, Option<Hashing>),
     RootsChecked {
         moved: Vec<PathBuf>,
     },
@@ -69,6 +73,7 @@ impl Completions {
 /// A load on a thread of the pool.
 pub(super) struct LoadJob {
     pub(super) serial: u64,
+    pub(super) payer: Option<Payer>,
     pub(super) request: LoadRequest,
     pub(super) root: Option<Result<Arc<Root>, Errno>>,
     pub(super) depth: usize,
@@ -83,6 +88,7 @@ impl LoadJob {
     /// Looks, and goes on in the lane of large reads when that's what it comes to.
     pub(super) fn run(mut self, lane: Lane) {
         let Some(pool) = self.pool.upgrade() else { return };
+        let reading = Reading::begin(self.payer);
         let opened = self.root.take().unwrap_or_else(|| Root::open(&self.request.policy().root).map(Arc::new));
         let answer = match &opened {
             Ok(root) => {
@@ -97,6 +103,9 @@ impl LoadJob {
             Err(errno) => Ok(unavailable(cause(*errno))),
         };
         self.root = Some(opened);
+        if let Some(read) = reading.end() {
+            self.completions.push(Completion::Event(read));
+        }
         match answer {
             Ok(answer) => self.answer(answer),
             Err(WouldWait) => {
@@ -125,6 +134,8 @@ impl Drop for LoadJob {
 /// A load that the pool is busy with, and who waits for it.
 pub(super) struct Load {
     pub(super) tickets: Vec<Ticket>,
+    /// Who asked first.
+    pub(super) payer: Option<Payer>,
     pub(super) request: LoadRequest,
     /// Whether something changed that its answer may not have seen: then it's not kept.
     pub(super) spoiled: bool,
@@ -158,9 +169,9 @@ impl Loads {
         is_same && !load.spoiled
     }
 
-    pub(super) fn insert(&mut self, serial: u64, ticket: Ticket, request: LoadRequest) {
+    pub(super) fn insert(&mut self, serial: u64, ticket: Ticket, payer: Option<Payer>, request: LoadRequest) {
         self.latest_of_path.insert(request.path().clone(), serial);
-        self.by_serial.insert(serial, Load { tickets: vec![ticket], request, spoiled: false });
+        self.by_serial.insert(serial, Load { tickets: vec![ticket], payer, request, spoiled: false });
     }
 
     pub(super) fn remove(&mut self, serial: u64) -> Option<Load> {

@@ -2,10 +2,12 @@
 //!
 //! [`Storage`] is what the worker is written against; [`disk`] is the kernel's file system, the simulator has a pretend one.
 
+mod account;
 mod directory;
 pub mod disk;
 mod file;
 mod hashes;
+mod hashing;
 pub mod limits;
 mod load;
 mod load_job;
@@ -25,6 +27,7 @@ use leat_logic::serve::path::LoadRequest;
 use leat_logic::serve::resource::{Cause, Change, Loaded};
 use leat_logic::time::Instant;
 
+pub use self::account::disk_bytes;
 pub use self::disk::DiskStorage;
 pub use self::file::OpenFile;
 pub use self::pool::{Pool, PoolLimits};
@@ -32,6 +35,10 @@ pub use self::pool::{Pool, PoolLimits};
 /// Tells the answer to one question from others. The asker chooses it; the storage only gives it back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Ticket(pub u64);
+
+/// Whose account it goes to what a thread of the storage has the disk read for a question. The asker chooses it; the storage only gives it back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Payer(pub u32);
 
 /// What became of a question.
 #[derive(Clone, Debug)]
@@ -66,6 +73,16 @@ pub enum StorageEvent<F> {
         /// As many bytes as were asked for, fewer only at the file's end.
         result: Result<Bytes, Cause>,
     },
+    /// So much was read from the disk for the answer that comes next, or to work out a tag. What the asking thread had read itself isn't in it:
+    /// see [`disk_bytes`].
+    FromDisk {
+        /// Who pays for it.
+        payer: Payer,
+        /// As the kernel counts: with what it read ahead, and without what was in memory.
+        bytes: u64,
+    },
+    /// A tag of a large file is being worked out for this payer, and [`Storage::go_on`] is waited for.
+    Paused(Payer),
     /// To be handed to [`leat_logic::serve::cache::Cache::apply`] before any answer that comes after it.
     Changed(Change),
     /// Descriptors are short: [`leat_logic::serve::cache::Cache::release_files`] gives some back.
@@ -73,19 +90,27 @@ pub enum StorageEvent<F> {
 }
 
 /// Files, asked for by one worker. No call waits for a disk or another thread.
+///
+/// A question without a payer is nobody's: what is read for it isn't counted.
 pub trait Storage {
     /// An open file; a clone is the same open file. Its content may change: see [`Storage::unchanged`].
     type File: Clone;
 
     /// Asks what a path names. `None` inside means that what the asker holds ([`LoadRequest::unless`]) is as it was, and fresh again
     /// ([`leat_logic::serve::cache::Cache::renew`]). Where the kernel has it all in memory, the answer comes at once.
-    fn load(&mut self, ticket: Ticket, request: LoadRequest) -> Outcome<Option<Loaded<Self::File>>>;
+    fn load(
+        &mut self,
+        ticket: Ticket,
+        payer: Option<Payer>,
+        request: LoadRequest,
+    ) -> Outcome<Option<Loaded<Self::File>>>;
 
     /// Asks that `len_bytes` bytes of `file` from `offset` be in memory, so that sending them doesn't wait. A range past the file's end
     /// is as good as one up to it.
     fn make_resident(
         &mut self,
         ticket: Ticket,
+        payer: Option<Payer>,
         file: &Self::File,
         offset: u64,
         len_bytes: u64,
@@ -95,10 +120,14 @@ pub trait Storage {
     fn read(
         &mut self,
         ticket: Ticket,
+        payer: Option<Payer>,
         file: &Self::File,
         offset: u64,
         len_bytes: usize,
     ) -> Outcome<Result<Bytes, Cause>>;
+
+    /// What was paused for a payer may go on: it's told again when that has had read some more.
+    fn go_on(&mut self, payer: Payer);
 
     /// Whether `file` still has the content that it was opened with. To be asked before the last piece of a reply goes out: on "no", the
     /// connection has to be cut.

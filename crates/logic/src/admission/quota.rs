@@ -135,6 +135,12 @@ impl Quotas {
         !self.seats.is_empty()
     }
 
+    /// Whether a resource has a limit.
+    #[must_use]
+    pub fn has_limit(&self, resource: Resource) -> bool {
+        self.limited(resource).next().is_some()
+    }
+
     /// Notes that `amount` of a resource was used. Tells for each aggregate that limits it, by its place, in how many nanoseconds as much comes in.
     pub fn charge(&mut self, resource: Resource, now: Instant, amount: u64, mut tell: impl FnMut(usize, u64)) {
         for (place, Seat { aggregate, accounts, claim, .. }) in self.seats.iter_mut().enumerate() {

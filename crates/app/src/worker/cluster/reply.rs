@@ -9,7 +9,7 @@ use std::time::Duration;
 use leat_host::handoff;
 use leat_host::reactor::{Reactor, Token, Transmit};
 use leat_host::storage::limits::READ_BYTES_MAX;
-use leat_host::storage::{Outcome, Storage};
+use leat_host::storage::{Outcome, Payer, Storage};
 use leat_logic::handoff::{FlowId, Image, Node, Piece as Left, Progress, RefuseReason, ReplyState, SessionId};
 use leat_logic::http::{self, EntityTag, Method, Status};
 use leat_logic::serve::cache::Lookup;
@@ -355,10 +355,7 @@ impl<H: Host> Worker<H> {
         cluster.arrivals.all.insert(number, arrival);
         match known {
             Some(found) => self.arrival_found(number, Some(found)),
-            None => match self.storage.load(ticket_of(arrival_token(number)), question) {
-                Outcome::Ready(loaded) => self.arrival_answered(number, Answer::Loaded(loaded)),
-                Outcome::Pending => {}
-            },
+            None => self.load_arrival(number, site, question),
         }
         Ok(())
     }
@@ -395,13 +392,19 @@ impl<H: Host> Worker<H> {
         let waiting = cluster.arrivals.all.iter_mut().filter(|(_, arrival)| arrival.awaits_tag);
         let waiting = waiting.map(|(number, arrival)| {
             arrival.awaits_tag = false;
-            (*number, arrival.request.clone())
+            (*number, arrival.site, arrival.request.clone())
         });
-        for (number, question) in waiting.collect::<Vec<_>>() {
-            match self.storage.load(ticket_of(arrival_token(number)), question) {
-                Outcome::Ready(loaded) => self.arrival_answered(number, Answer::Loaded(loaded)),
-                Outcome::Pending => {}
-            }
+        for (number, site, question) in waiting.collect::<Vec<_>>() {
+            self.load_arrival(number, site, question);
+        }
+    }
+
+    fn load_arrival(&mut self, number: u16, site: u32, question: LoadRequest) {
+        let account = self.open_account(site);
+        let outcome = self.storage.load(ticket_of(arrival_token(number)), account.payer, question);
+        self.close_account(account);
+        if let Outcome::Ready(loaded) = outcome {
+            self.arrival_answered(number, Answer::Loaded(loaded));
         }
     }
 
@@ -436,16 +439,31 @@ impl<H: Host> Worker<H> {
 
     /// Reads what the client may have already: the new socket must have sent it.
     fn read_arrival(&mut self, number: u16) {
-        let Some(arrival) = self.cluster.as_mut().and_then(|cluster| cluster.arrivals.all.get_mut(&number)) else {
+        let Some(site) = self.cluster.as_ref().and_then(|cluster| Some(cluster.arrivals.all.get(&number)?.site)) else {
             return;
         };
+        let account = self.open_account(site);
+        let ended = self.read_resent(number, account.payer);
+        self.close_account(account);
+        match ended {
+            Some(Ok(())) => {
+                let arrived = self.finish_arrival(number);
+                self.end_arrival(number, arrived);
+            }
+            Some(Err(reason)) => self.end_arrival(number, Err(reason)),
+            None => {}
+        }
+    }
+
+    /// Whether it has all been read; nothing while the storage is at it.
+    fn read_resent(&mut self, number: u16, payer: Option<Payer>) -> Option<Result<(), RefuseReason>> {
+        let arrival = self.cluster.as_mut()?.arrivals.all.get_mut(&number)?;
         loop {
             let done = arrival.resent.len() as u64;
             let left = arrival.reply.resend_bytes.saturating_sub(done);
             let next = arrival.reply.after(done).into_iter().next();
             let (Some(piece), Some(resource), 1..) = (next, &arrival.resource, left) else {
-                let arrived = self.finish_arrival(number);
-                return self.end_arrival(number, arrived);
+                return Some(Ok(()));
             };
             match (piece, &resource.content) {
                 (Left::Literal(bytes), _) => {
@@ -458,13 +476,12 @@ impl<H: Host> Worker<H> {
                 }
                 (Left::Content { first, length }, Content::File(file)) => {
                     let count = length.min(left).min(READ_BYTES_MAX as u64) as usize;
-                    match self.storage.read(ticket_of(arrival_token(number)), file, first, count) {
+                    match self.storage.read(ticket_of(arrival_token(number)), payer, file, first, count) {
                         Outcome::Ready(Ok(bytes)) if !bytes.is_empty() => arrival.resent.extend_from_slice(&bytes),
                         Outcome::Ready(_) => {
-                            return self
-                                .end_arrival(number, Err(refused(RefuseReason::Image, &"its content can't be read")));
+                            return Some(Err(refused(RefuseReason::Image, &"its content can't be read")));
                         }
-                        Outcome::Pending => return,
+                        Outcome::Pending => return None,
                     }
                 }
             }

@@ -214,7 +214,7 @@ fn an_answer_that_a_change_may_have_overtaken_is_not_kept() {
     // Listings are the pool's, which is busy.
     for (ticket, path) in [(1_001, "/d/"), (1_002, "/")] {
         let request = fixture.request(path, CodingOrder::NONE).unwrap();
-        assert!(matches!(fixture.storage.load(Ticket(ticket), request), Outcome::Pending));
+        assert!(matches!(fixture.storage.load(Ticket(ticket), None, request), Outcome::Pending));
     }
     fixture.write("d/new", "x");
     fixture.wait_for(|event| {

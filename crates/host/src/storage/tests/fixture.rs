@@ -91,7 +91,7 @@ impl Fixture {
     pub(super) fn ask(&mut self, request: LoadRequest) -> Option<Loaded<File>> {
         self.next_ticket += 1;
         let ticket = Ticket(self.next_ticket);
-        match self.storage.load(ticket, request) {
+        match self.storage.load(ticket, None, request) {
             Outcome::Ready(loaded) => loaded,
             Outcome::Pending => self.wait_for(|event| match event {
                 StorageEvent::Loaded { ticket: of, loaded } if *of == ticket => Some(loaded.clone()),

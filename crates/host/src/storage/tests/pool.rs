@@ -44,10 +44,12 @@ fn a_full_queue_refuses_and_what_was_taken_is_answered() {
     let other = fixture.request("/other", CodingOrder::NONE).unwrap();
     let third = fixture.request("/third", CodingOrder::NONE).unwrap();
     for (ticket, request) in [(0, &request), (9, &other), (1, &request)] {
-        assert!(matches!(fixture.storage.load(Ticket(ticket), request.clone()), Outcome::Pending));
+        assert!(matches!(fixture.storage.load(Ticket(ticket), None, request.clone()), Outcome::Pending));
     }
     assert_eq!(fixture.pool.queue_len(), 2, "the same question was asked twice");
-    let Outcome::Ready(Some(refused)) = fixture.storage.load(Ticket(2), third) else { panic!("taken past the limit") };
+    let Outcome::Ready(Some(refused)) = fixture.storage.load(Ticket(2), None, third) else {
+        panic!("taken past the limit")
+    };
     assert!(matches!(refused.found, Found::Unavailable(Cause::QueueFull)));
     assert_eq!(refused.keep, Keep::No);
     gate.open();
@@ -70,7 +72,7 @@ fn a_hash_before_the_first_reply_is_a_large_read_and_is_refused_like_one() {
     fixture.load("/small");
     let gate = Gate::close_lane(&fixture.pool, Lane::Reads);
     let request = fixture.request("/large", CodingOrder::NONE).unwrap();
-    assert!(matches!(fixture.storage.load(Ticket(1_001), request.clone()), Outcome::Pending));
+    assert!(matches!(fixture.storage.load(Ticket(1_001), None, request.clone()), Outcome::Pending));
     // One job waits: this one, in whichever queue. The next finds no room where this one is or is going.
     while fixture.pool.queue_len() != 1 {
         std::thread::yield_now();
