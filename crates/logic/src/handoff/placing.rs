@@ -21,6 +21,8 @@ pub enum There {
     Fetch(ServerId),
     /// It gives the connection back with the request: it goes on where the content is.
     Move,
+    /// Nobody serves it at the moment: it's refused.
+    Nowhere,
 }
 
 /// A request in hand, and what its node knows that matters for its place.
@@ -73,21 +75,27 @@ pub enum Sample {
     },
 }
 
+/// Of an answer, a bit: nobody serves it. Who doesn't know that takes the answer as it stands, and serves the request.
+const NOWHERE: u8 = 1;
+
 impl There {
     pub(super) fn encode(self, out: &mut Vec<u8>) {
         let (code, server) = match self {
-            There::Stay => (0, ServerId(0)),
+            There::Stay | There::Nowhere => (0, ServerId(0)),
             There::Fetch(server) => (1, server),
             There::Move => (2, ServerId(0)),
         };
         out.push(code);
         put_number(out, u64::from(server.0));
+        out.push(if self == There::Nowhere { NOWHERE } else { 0 });
     }
 
     pub(super) fn decode(reader: &mut Reader<'_>) -> Result<There, DecodeError> {
         let code = reader.byte("an answer")?;
         let server = ServerId(reader.number_u32("an answer's server")?);
+        let bits = if reader.is_empty() { 0 } else { reader.byte("an answer")? };
         match code {
+            0 if bits & NOWHERE != 0 => Ok(There::Nowhere),
             0 => Ok(There::Stay),
             1 => Ok(There::Fetch(server)),
             2 => Ok(There::Move),

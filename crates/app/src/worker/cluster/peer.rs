@@ -64,6 +64,7 @@ pub(super) struct Peer {
 /// What is to be done with a request.
 enum Then {
     Serve,
+    Refuse,
     Give(NodeId, ServerId),
     Fetch(ServerId),
 }
@@ -271,6 +272,11 @@ impl Peer {
         }
     }
 
+    /// Whether this node is configured for a request.
+    pub(super) fn serves(&self, facts: &Facts<'_>) -> bool {
+        self.dispatcher.serves(self.own, facts)
+    }
+
     fn node(&self, number: u32) -> Option<NodeId> {
         let place = number.checked_sub(number_of(0))?;
         self.nodes.get(usize::try_from(place).ok()?).copied()
@@ -303,7 +309,9 @@ impl Peer {
             round_trip: ROUND_TRIP,
             possible: Ways::of(possible),
         };
-        let Ok(route) = self.dispatcher.route(facts, &whence, now) else { return Then::Serve };
+        let Ok(route) = self.dispatcher.route(facts, &whence, now) else {
+            return if self.serves(facts) { Then::Serve } else { Then::Refuse };
+        };
         let (node, way) = (route.choice.node, route.decision.way);
         if node == self.own {
             return Then::Serve;
@@ -382,6 +390,10 @@ impl<H: Host> Worker<H> {
                 exchange.placing = Placing::Here;
                 self.fetch(token, server);
                 false
+            }
+            Then::Refuse => {
+                exchange.placing = Placing::Here;
+                self.refuse_unserved(token)
             }
             Then::Give(..) | Then::Serve => {
                 exchange.placing = Placing::Here;
