@@ -127,6 +127,8 @@ pub(super) enum Placing {
     Told(Option<There>),
     /// It goes back with its connection.
     Leaving,
+    /// It couldn't: the home has been asked what else there is.
+    Stuck,
     /// It's being served.
     Here,
 }

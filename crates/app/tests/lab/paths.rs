@@ -1,7 +1,7 @@
 //! Nodes that serve different paths: what becomes of the next requests of a connection whose node doesn't serve them.
 
 use std::fs;
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 
 use super::motion::{self, content, tell};
 use super::{Folder, Lab, is_possible, within};
@@ -96,4 +96,28 @@ fn a_node_that_nobody_answers_refuses_what_it_does_not_serve() {
         head.starts_with("HTTP/1.1 200 ")
     };
     within("it's fetched", || is_served(&mut stream));
+}
+
+#[test]
+fn who_ends_its_side_behind_several_requests_gets_each_from_who_serves_it() {
+    if !is_possible() {
+        return;
+    }
+    let (lab, _folder) = up("ended");
+    let files = ["a/m", "b/m", "a/m", "b/m"];
+    lab.at("client1", || {
+        for turn in 0..10 {
+            let (mut stream, mut rest) = (motion::connect(), Vec::new());
+            motion::ask(&mut stream, &files);
+            stream.shutdown(Shutdown::Write).expect("it's open");
+            for file in files {
+                let (head, body) = motion::read_any_reply(&mut stream, &mut rest).expect("a reply");
+                assert!(
+                    head.starts_with("HTTP/1.1 200 ") && body == content(file, LARGE),
+                    "turn {turn}, {file}: {head}"
+                );
+            }
+        }
+    });
+    assert_eq!(lab.number("dispatcher", "leat_flows_cut_total"), 0);
 }

@@ -298,10 +298,14 @@ impl Peer {
         takes().nth(usize::try_from(turn).ok()?)
     }
 
-    /// What is to be done with a flow's request, which is the `number`th of its connection.
-    fn route(&mut self, flow: FlowId, facts: &Facts<'_>, number: u32, now: Instant) -> Then {
+    /// What is to be done with a flow's request, which is the `number`th of its connection. `is_stuck`: that can't be given away.
+    fn route(&mut self, flow: FlowId, facts: &Facts<'_>, (number, is_stuck): (u32, bool), now: Instant) -> Then {
         let is_told = number <= 1 && self.dispatcher.settings().hand_over == HandOver::Always;
-        let possible = if is_told { &[Way::MovedThere][..] } else { &[Way::MovedThere, Way::Fetch] };
+        let possible = match is_told {
+            _ if is_stuck => &[Way::Fetch][..],
+            true => &[Way::MovedThere],
+            false => &[Way::MovedThere, Way::Fetch],
+        };
         let whence = Whence {
             holder: Some(self.own),
             client: None,
@@ -368,14 +372,14 @@ impl<H: Host> Worker<H> {
             self.freeze_goes_on(token);
             return false;
         }
-        // It couldn't move.
-        let has_tried = exchange.placing == Placing::Leaving;
-        let request = Request::read_again(&exchange.head).filter(|_| !has_tried);
+        // Who leaves and is still here couldn't be frozen.
+        let is_stuck = connection.flags.ended || exchange.placing == Placing::Leaving;
+        let request = Request::read_again(&exchange.head);
         let then = match request {
             Some(request) => {
                 let facts = Facts::of(&request);
                 exchange.content = peer.keys.content(&facts);
-                peer.route(flow, &facts, number, now)
+                peer.route(flow, &facts, (number, is_stuck), now)
             }
             None => Then::Serve,
         };

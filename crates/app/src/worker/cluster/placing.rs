@@ -138,11 +138,11 @@ impl<H: Host> Worker<H> {
         let is_own = request.is_none_or(|request| node.serves.has(&Facts::of(&request)));
         let Some(home) = node.home(flow.home) else { return true };
         exchange.content = content;
+        // Who leaves and is still here couldn't be frozen.
+        let is_stuck = connection.flags.ended || matches!(exchange.placing, Placing::Leaving | Placing::Stuck);
         let there = match exchange.placing {
             Placing::Told(there) => Some(there),
-            // It couldn't move.
-            Placing::Leaving => Some(Some(There::Stay)),
-            Placing::Unknown | Placing::Here => home.places.get(content, now).map(Some),
+            _ => home.places.get(content, now).filter(|there| !is_stuck || *there != There::Move).map(Some),
         };
         let is_served = match there {
             Some(Some(There::Stay)) => true,
@@ -164,7 +164,8 @@ impl<H: Host> Worker<H> {
                 let round_trip = self.reactor.round_trip(connection.socket).unwrap_or_default();
                 let round_trip_us = u32::try_from(round_trip.as_micros()).unwrap_or(u32::MAX);
                 let head = Bytes::copy_from_slice(&exchange.head);
-                if home.flows.ask(now, flow, Question { number, head, round_trip_us }) {
+                exchange.placing = if is_stuck { Placing::Stuck } else { Placing::Unknown };
+                if home.flows.ask(now, flow, Question { number, head, round_trip_us, is_stuck }) {
                     self.run_effects();
                     return false;
                 }
@@ -214,15 +215,22 @@ impl<H: Host> Worker<H> {
         let Part::Node(node) = &mut cluster.part else { return };
         let Some(token) = cluster.flows.token(flow) else { return };
         let Some(exchange) = self.connections[token].exchange.as_mut() else { return };
-        if exchange.placing == Placing::Unknown {
-            exchange.placing = Placing::Told(there);
-            // That nobody serves it may be over at any moment.
-            if let (Some(home), Some(there)) = (node.home(flow.home), there.filter(|there| *there != There::Nowhere)) {
-                home.places.put(exchange.content, there, now);
+        match exchange.placing {
+            Placing::Unknown => {
+                exchange.placing = Placing::Told(there);
+                // That nobody serves it may be over at any moment.
+                if let (Some(home), Some(there)) =
+                    (node.home(flow.home), there.filter(|there| *there != There::Nowhere))
+                {
+                    home.places.put(exchange.content, there, now);
+                }
             }
-            exchange.queued = now;
-            self.queue(Stage::Serve, token);
+            // By a home that doesn't know that it can't move, perhaps; and what can may have another answer.
+            Placing::Stuck => exchange.placing = Placing::Told(there.filter(|there| *there != There::Move)),
+            Placing::Told(_) | Placing::Leaving | Placing::Here => return,
         }
+        exchange.queued = now;
+        self.queue(Stage::Serve, token);
     }
 
     pub(super) fn follow_rules(&mut self, home: ServerId, rules: Rules) {
@@ -274,14 +282,14 @@ impl<H: Host> Worker<H> {
         let Some(cluster) = &mut self.cluster else { return };
         let Part::Home(home) = &mut cluster.part else { return };
         self.metrics.questions.increment();
-        let &Question { number, ref head, round_trip_us } = question;
+        let &Question { number, ref head, round_trip_us, is_stuck } = question;
         let round_trip = Duration::from_micros(round_trip_us.into());
         let whence = Whence {
             holder: home.node(holder),
             client: cluster.flows.key(flow).map(|key| key.client.ip()),
             had: number.saturating_sub(1),
             round_trip: if round_trip.is_zero() { ROUND_TRIP } else { round_trip },
-            possible: Ways::of(&[Way::MovedThere, Way::Fetch]),
+            possible: Ways::of(if is_stuck { &[Way::Fetch] } else { &[Way::MovedThere, Way::Fetch] }),
         };
         let request = Request::read_again(head);
         let route = request.map(|request| home.dispatcher.route(&Facts::of(&request), &whence, now));
