@@ -315,6 +315,12 @@ impl Cluster {
         }
     }
 
+    /// What this node is configured for.
+    #[must_use]
+    pub fn own_serves(&self) -> Serves {
+        self.own_node().map(|node| Serves::new(&node.hosts, &node.paths)).unwrap_or_default()
+    }
+
     /// The nodes as the dispatcher knows them.
     #[must_use]
     pub fn node_settings(&self) -> Vec<NodeSettings> {

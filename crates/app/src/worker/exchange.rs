@@ -123,10 +123,12 @@ impl fmt::Display for RequestName<'_> {
 pub(super) enum Placing {
     /// Nobody has looked, or the home has been asked.
     Unknown,
-    /// As the home says.
-    Told(There),
+    /// As the home says, if it says anything.
+    Told(Option<There>),
     /// It goes back with its connection.
     Leaving,
+    /// It couldn't: the home has been asked what else there is.
+    Stuck,
     /// It's being served.
     Here,
 }

@@ -9,6 +9,7 @@ mod foreign;
 mod fronts;
 mod motion;
 mod nodes;
+mod paths;
 mod peer;
 mod privileges;
 mod replays;

@@ -71,7 +71,7 @@ pub(super) fn read_reply(stream: &mut TcpStream, rest: &mut Vec<u8>) -> io::Resu
 }
 
 /// The same, whatever its status, with its head.
-fn read_any_reply(stream: &mut TcpStream, rest: &mut Vec<u8>) -> io::Result<(String, Vec<u8>)> {
+pub(super) fn read_any_reply(stream: &mut TcpStream, rest: &mut Vec<u8>) -> io::Result<(String, Vec<u8>)> {
     let mut room = [0; 65536];
     loop {
         if let Some(end) = rest.windows(4).position(|bytes| bytes == b"\r\n\r\n") {

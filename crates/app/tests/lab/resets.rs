@@ -145,3 +145,26 @@ fn who_is_cut_hears_so_though_it_has_got_more_than_it_was_heard_to_say() {
     drops(&lab, "delete table ip test");
     assert_eq!(told(&mut clients), 6);
 }
+
+#[test]
+fn who_resets_right_behind_a_request_leaves_nothing() {
+    if !is_possible() {
+        return;
+    }
+    let (lab, folder) = (Lab::new(), Folder::new("behind"));
+    let files = BTreeMap::from([("small".to_owned(), motion::content("small", 3_000))]);
+    motion::up(&lab, &folder, Begun::AtNode, &files, "policy = 'round_robin'");
+    lab.at("client1", || {
+        for _ in 0..50 {
+            let mut stream = motion::connect();
+            motion::ask(&mut stream, &["small"]);
+            rustix::net::sockopt::set_socket_linger(&stream, Some(std::time::Duration::ZERO)).expect("it's a socket");
+        }
+    });
+    within("nobody has them", || lab.number("dispatcher", "leat_flows") == 0);
+    // Who counts this one has looked at theirs.
+    let mut kept = lab.at("client1", motion::connect);
+    motion::ask(&mut kept, &["small"]);
+    motion::read_reply(&mut kept, &mut Vec::new()).expect("a reply");
+    within("no other entry is left", || lab.number("dispatcher", "leat_flow_entries") == 1);
+}

@@ -447,12 +447,14 @@ impl Flows {
         self.change(key, id, 0, FLOW_HELD | FLOW_OFFERED, RawFlow::named(id)).map(drop)
     }
 
-    /// Remembers that a flow's node has closed it: the entry goes once the client has, too. A flow that isn't there any more is no error.
+    /// Remembers that a flow's node has closed it: the entry goes once the client has, too, and nothing waits for anybody any more. A flow that isn't there
+    /// any more is no error.
     ///
     /// # Errors
     /// What the kernel says.
     pub fn close(&self, key: FlowKey, id: FlowId) -> Result<()> {
-        self.change(key, id, 0, 0, RawFlow { flags: FLOW_NODE_CLOSED, ..RawFlow::named(id) }).map(drop)
+        let to = RawFlow { flags: FLOW_NODE_CLOSED, ..RawFlow::named(id) };
+        self.change(key, id, 0, FLOW_HELD | FLOW_OFFERED, to).map(drop)
     }
 
     /// Has whatever the client of a flow that nobody has any more still says answered with a reset, by this host's kernel. What packets said of the client
@@ -565,8 +567,10 @@ fn is_over(flow: &RawFlow, now_ns: u64) -> bool {
     if has(FLOW_BORN) {
         return quiet >= SILENT;
     }
-    if has(FLOW_HELD) {
-        return false;
+    // In the middle of a handoff, unless its node has closed it. No handoff takes that long: who had this one in its books is dead, and nobody takes up
+    // what its client has given up.
+    if has(FLOW_HELD) && !has(FLOW_NODE_CLOSED) {
+        return flow.reset != 0 && quiet >= HALF_OVER;
     }
     if has(FLOW_CUT) && flow.reset == 0 {
         return quiet >= CUT;

@@ -450,10 +450,17 @@ impl Dispatcher {
         &self.keys
     }
 
-    /// Counts up whenever what nodes were told of contents may be wrong: the policy, the weights or the nodes have changed.
+    /// Counts up whenever what nodes were told of contents may be wrong: the policy, the weights or the nodes have changed, or those that may
+    /// be chosen.
     #[must_use]
     pub fn changes(&self) -> u64 {
         self.changes
+    }
+
+    /// Whether a node is configured for a request, however it is.
+    #[must_use]
+    pub fn serves(&self, id: NodeId, facts: &Facts<'_>) -> bool {
+        self.serving(facts).contains(id)
     }
 
     fn serving(&self, facts: &Facts<'_>) -> NodeSet {
@@ -580,14 +587,17 @@ impl Dispatcher {
         self.iter().filter(|(_, node)| node.health.is_unwell()).count()
     }
 
-    /// What is remembered of a node that has just gone is forgotten.
+    /// What is remembered of a node that has just gone is forgotten. Once it's back, so is what nodes were told without it.
     fn change(&mut self, id: NodeId, now: Instant, change: impl FnOnce(&mut Node) -> bool) -> bool {
         let Some(node) = self.node_mut(id) else { return false };
+        let is_in = |node: &Node| !node.is_draining && node.health.state(now) == State::Up;
+        let was_in = is_in(node);
         let has_gone = change(node);
         if has_gone {
             node.forgotten = now;
-            self.changes += 1;
         }
+        let is_back = !was_in && is_in(node);
+        self.changes += u64::from(has_gone || is_back);
         has_gone
     }
 

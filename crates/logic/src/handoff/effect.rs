@@ -128,12 +128,12 @@ pub enum Effect {
         /// Which request.
         question: Question,
     },
-    /// Node: what became of [`super::Node::ask`]. Without an answer, it stays.
+    /// Node: what became of [`super::Node::ask`].
     Told {
         /// Which.
         flow: FlowId,
-        /// What to do.
-        there: There,
+        /// What to do; `None` if nobody has answered.
+        there: Option<There>,
     },
     /// Node: the home has ended. These are this server's own from now on, connections like any other, and it speaks for them without a lease.
     Inherit {

@@ -26,7 +26,7 @@ pub struct NodeLimits {
     pub heartbeat_interval: Duration,
     /// A home that has been silent so long after the lease isn't coming back: its flows are dropped.
     pub orphan_timeout: Duration,
-    /// After a question that nobody answers, the request is served here.
+    /// So long the answer to a question is waited for.
     pub question_timeout: Duration,
     /// How long a process that is followed stays whose home doesn't say so, at most: its successor's link may take its time.
     pub follower_timeout: Duration,
@@ -206,7 +206,9 @@ impl Node {
             Message::Recall { flow, generation, is_unheard } => self.handle_recall(flow, generation, is_unheard),
             Message::Release { flow, generation } => self.handle_release(flow, generation),
             Message::Keep { flow, generation, next } => self.handle_keep(flow, generation, next),
-            Message::There { flow, generation, number, there } => self.handle_answer(flow, generation, number, there),
+            Message::There { flow, generation, number, there } => {
+                self.handle_answer(flow, generation, number, Some(there));
+            }
             Message::Rules(rules) => {
                 self.rules = rules;
                 self.effects.push_back(Effect::Rules(rules));
@@ -306,7 +308,7 @@ impl Node {
     }
 
     /// Asks where the request in hand of a live flow belongs, of which nothing has been answered. [`Effect::Told`] says what came of it, once.
-    /// False if nobody is to be asked, or can be: it's served here.
+    /// False if nobody is to be asked, or can be.
     pub fn ask(&mut self, now: Instant, flow: FlowId, question: Question) -> bool {
         let Some(record) = self.flows.get_mut(&flow) else { return false };
         if !self.rules.is_asked || self.session.is_none() || record.phase != Phase::Live {
@@ -615,7 +617,7 @@ impl Node {
         }
     }
 
-    fn handle_answer(&mut self, flow: FlowId, generation: Generation, number: u32, there: There) {
+    fn handle_answer(&mut self, flow: FlowId, generation: Generation, number: u32, there: Option<There>) {
         if let Some(record) = self.flows.get_mut(&flow).filter(|record| record.generation == generation)
             && record.asked == Some(number)
         {
@@ -624,14 +626,14 @@ impl Node {
         }
     }
 
-    /// What nobody has answered until then stays.
+    /// What nobody has answered until then isn't waited for any more.
     fn give_up_questions(&mut self, until: Instant) {
         while let Some(&(deadline, flow, number)) = self.questions.front()
             && deadline <= until
         {
             self.questions.pop_front();
             if let Some(&Flow { generation, .. }) = self.flows.get(&flow) {
-                self.handle_answer(flow, generation, number, There::Stay);
+                self.handle_answer(flow, generation, number, None);
             }
         }
     }

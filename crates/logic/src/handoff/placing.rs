@@ -21,6 +21,8 @@ pub enum There {
     Fetch(ServerId),
     /// It gives the connection back with the request: it goes on where the content is.
     Move,
+    /// Nobody serves it at the moment: it's refused.
+    Nowhere,
 }
 
 /// A request in hand, and what its node knows that matters for its place.
@@ -32,6 +34,8 @@ pub struct Question {
     pub head: Bytes,
     /// Between client and node, in microseconds; 0 where that isn't known.
     pub round_trip_us: u32,
+    /// The connection can't be given back: its client has ended its side, say.
+    pub is_stuck: bool,
 }
 
 /// What nodes go by until they are told otherwise. With each, what was answered before is forgotten.
@@ -73,21 +77,30 @@ pub enum Sample {
     },
 }
 
+/// Of an answer, a bit: nobody serves it. Who doesn't know that takes the answer as it stands, and serves the request.
+const NOWHERE: u8 = 1;
+
+/// The same of a question: its connection can't be given back.
+const STUCK: u8 = 1;
+
 impl There {
     pub(super) fn encode(self, out: &mut Vec<u8>) {
         let (code, server) = match self {
-            There::Stay => (0, ServerId(0)),
+            There::Stay | There::Nowhere => (0, ServerId(0)),
             There::Fetch(server) => (1, server),
             There::Move => (2, ServerId(0)),
         };
         out.push(code);
         put_number(out, u64::from(server.0));
+        out.push(if self == There::Nowhere { NOWHERE } else { 0 });
     }
 
     pub(super) fn decode(reader: &mut Reader<'_>) -> Result<There, DecodeError> {
         let code = reader.byte("an answer")?;
         let server = ServerId(reader.number_u32("an answer's server")?);
+        let bits = if reader.is_empty() { 0 } else { reader.byte("an answer")? };
         match code {
+            0 if bits & NOWHERE != 0 => Ok(There::Nowhere),
             0 => Ok(There::Stay),
             1 => Ok(There::Fetch(server)),
             2 => Ok(There::Move),
@@ -101,13 +114,15 @@ impl Question {
         put_number(out, u64::from(self.number));
         put_bytes(out, &self.head);
         put_number(out, u64::from(self.round_trip_us));
+        out.push(if self.is_stuck { STUCK } else { 0 });
     }
 
     pub(super) fn decode(reader: &mut Reader<'_>) -> Result<Question, DecodeError> {
         let number = reader.number_u32("the request's number")?;
         let head = Bytes::copy_from_slice(reader.bytes(HEAD_BYTES_MAX, "the head")?);
         let round_trip_us = if reader.is_empty() { 0 } else { reader.number_u32("the round trip")? };
-        Ok(Question { number, head, round_trip_us })
+        let bits = if reader.is_empty() { 0 } else { reader.byte("the question")? };
+        Ok(Question { number, head, round_trip_us, is_stuck: bits & STUCK != 0 })
     }
 }
 

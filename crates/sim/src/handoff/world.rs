@@ -466,7 +466,8 @@ impl World {
                 self.cut_session(session);
             }
             Effect::Where { flow, question, .. } => {
-                let there = *self.random.pick(&[There::Stay, There::Fetch(ServerId(1)), There::Move]);
+                let there = [There::Stay, There::Fetch(ServerId(1)), There::Move, There::Nowhere];
+                let there = *self.random.pick(&there);
                 if let Some(home) = self.machines[machine].home() {
                     home.tell(flow, question.number, there);
                 }

@@ -171,6 +171,7 @@ impl Part {
             }
             Part::Node(node) => {
                 node.rules = config.split_rules();
+                node.serves = config.cluster.own_serves();
                 node.checks = shared.checks(config);
                 Vec::new()
             }

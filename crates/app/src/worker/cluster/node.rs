@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use leat_host::process;
 use leat_host::reactor::{Socket, Token};
-use leat_logic::dispatch::KeyMaker;
+use leat_logic::dispatch::{KeyMaker, Serves};
 use leat_logic::handoff::{
     self, Effect, FlowId, Incarnation, Load, Message, NodeCounters, NodeLimits, Places, ServerId, SessionId,
 };
@@ -48,6 +48,8 @@ pub(super) struct Node {
     tell_at: Instant,
     /// Which requests of a connection server are answered here.
     pub(super) rules: Rules,
+    /// What it's configured for.
+    pub(super) serves: Serves,
     /// The server in whose place this node stands, if that isn't leat.
     foreign: Option<Foreign>,
     /// Where that is leat and `path` is written.
@@ -96,6 +98,7 @@ impl Node {
             samples: Samples::default(),
             tell_at: Instant::default(),
             rules: config.split_rules(),
+            serves: cluster.own_serves(),
             unaccepted: BTreeSet::new(),
             accepted: 0,
             births_at: Instant::NEVER,

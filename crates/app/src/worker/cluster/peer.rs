@@ -64,6 +64,7 @@ pub(super) struct Peer {
 /// What is to be done with a request.
 enum Then {
     Serve,
+    Refuse,
     Give(NodeId, ServerId),
     Fetch(ServerId),
 }
@@ -271,6 +272,11 @@ impl Peer {
         }
     }
 
+    /// Whether this node is configured for a request.
+    pub(super) fn serves(&self, facts: &Facts<'_>) -> bool {
+        self.dispatcher.serves(self.own, facts)
+    }
+
     fn node(&self, number: u32) -> Option<NodeId> {
         let place = number.checked_sub(number_of(0))?;
         self.nodes.get(usize::try_from(place).ok()?).copied()
@@ -292,10 +298,14 @@ impl Peer {
         takes().nth(usize::try_from(turn).ok()?)
     }
 
-    /// What is to be done with a flow's request, which is the `number`th of its connection.
-    fn route(&mut self, flow: FlowId, facts: &Facts<'_>, number: u32, now: Instant) -> Then {
+    /// What is to be done with a flow's request, which is the `number`th of its connection. `is_stuck`: that can't be given away.
+    fn route(&mut self, flow: FlowId, facts: &Facts<'_>, (number, is_stuck): (u32, bool), now: Instant) -> Then {
         let is_told = number <= 1 && self.dispatcher.settings().hand_over == HandOver::Always;
-        let possible = if is_told { &[Way::MovedThere][..] } else { &[Way::MovedThere, Way::Fetch] };
+        let possible = match is_told {
+            _ if is_stuck => &[Way::Fetch][..],
+            true => &[Way::MovedThere],
+            false => &[Way::MovedThere, Way::Fetch],
+        };
         let whence = Whence {
             holder: Some(self.own),
             client: None,
@@ -303,7 +313,9 @@ impl Peer {
             round_trip: ROUND_TRIP,
             possible: Ways::of(possible),
         };
-        let Ok(route) = self.dispatcher.route(facts, &whence, now) else { return Then::Serve };
+        let Ok(route) = self.dispatcher.route(facts, &whence, now) else {
+            return if self.serves(facts) { Then::Serve } else { Then::Refuse };
+        };
         let (node, way) = (route.choice.node, route.decision.way);
         if node == self.own {
             return Then::Serve;
@@ -360,14 +372,14 @@ impl<H: Host> Worker<H> {
             self.freeze_goes_on(token);
             return false;
         }
-        // It couldn't move.
-        let has_tried = exchange.placing == Placing::Leaving;
-        let request = Request::read_again(&exchange.head).filter(|_| !has_tried);
+        // Who leaves and is still here couldn't be frozen.
+        let is_stuck = connection.flags.ended || exchange.placing == Placing::Leaving;
+        let request = Request::read_again(&exchange.head);
         let then = match request {
             Some(request) => {
                 let facts = Facts::of(&request);
                 exchange.content = peer.keys.content(&facts);
-                peer.route(flow, &facts, number, now)
+                peer.route(flow, &facts, (number, is_stuck), now)
             }
             None => Then::Serve,
         };
@@ -382,6 +394,10 @@ impl<H: Host> Worker<H> {
                 exchange.placing = Placing::Here;
                 self.fetch(token, server);
                 false
+            }
+            Then::Refuse => {
+                exchange.placing = Placing::Here;
+                self.refuse_unserved(token)
             }
             Then::Give(..) | Then::Serve => {
                 exchange.placing = Placing::Here;

@@ -10,7 +10,7 @@ use leat_logic::dispatch::cost::{Side, Way, Ways, Work};
 use leat_logic::dispatch::{ContentKey, Facts, Whence};
 use leat_logic::handoff::{FlowId, HomeLimits, Question, Rules, Sample, ServerId, There};
 use leat_logic::http::client::is_repeatable;
-use leat_logic::http::{BodyLength, Request};
+use leat_logic::http::{BodyLength, Request, Status};
 
 use super::super::exchange::{Exchange, Placing};
 use super::super::{File, Host, Stage, Worker};
@@ -46,6 +46,15 @@ impl Samples {
 }
 
 impl Part {
+    /// Whether this node is configured for a request.
+    fn has(&self, facts: &Facts<'_>) -> bool {
+        match self {
+            Part::Node(node) => node.serves.has(facts),
+            Part::Peer(peer) => peer.serves(facts),
+            Part::Home(_) | Part::Front(_) => true,
+        }
+    }
+
     /// A piece of a node's work took so much processor time.
     pub(super) fn measured(&mut self, work: Work, reply_bytes: u64, cpu: Duration) {
         match self {
@@ -126,22 +135,26 @@ impl<H: Host> Worker<H> {
         }
         let request = Request::read_again(&exchange.head);
         let content = request.map(|request| node.keys.content(&Facts::of(&request))).unwrap_or_default();
+        let is_own = request.is_none_or(|request| node.serves.has(&Facts::of(&request)));
         let Some(home) = node.home(flow.home) else { return true };
         exchange.content = content;
+        // Who leaves and is still here couldn't be frozen.
+        let is_stuck = connection.flags.ended || matches!(exchange.placing, Placing::Leaving | Placing::Stuck);
         let there = match exchange.placing {
             Placing::Told(there) => Some(there),
-            // It couldn't move.
-            Placing::Leaving => Some(There::Stay),
-            Placing::Unknown | Placing::Here => home.places.get(content, now),
+            _ => home.places.get(content, now).filter(|there| !is_stuck || *there != There::Move).map(Some),
         };
-        match there {
-            Some(There::Stay) => {}
-            Some(There::Fetch(server)) => {
+        let is_served = match there {
+            Some(Some(There::Stay)) => true,
+            Some(Some(There::Nowhere)) => false,
+            // Nobody knows better than this node's own configuration.
+            Some(None) => is_own,
+            Some(Some(There::Fetch(server))) => {
                 exchange.placing = Placing::Here;
                 self.fetch(token, server);
                 return false;
             }
-            Some(There::Move) => {
+            Some(Some(There::Move)) => {
                 exchange.placing = Placing::Leaving;
                 home.flows.give_back(flow);
                 self.run_effects();
@@ -151,14 +164,28 @@ impl<H: Host> Worker<H> {
                 let round_trip = self.reactor.round_trip(connection.socket).unwrap_or_default();
                 let round_trip_us = u32::try_from(round_trip.as_micros()).unwrap_or(u32::MAX);
                 let head = Bytes::copy_from_slice(&exchange.head);
-                if home.flows.ask(now, flow, Question { number, head, round_trip_us }) {
+                exchange.placing = if is_stuck { Placing::Stuck } else { Placing::Unknown };
+                if home.flows.ask(now, flow, Question { number, head, round_trip_us, is_stuck }) {
                     self.run_effects();
                     return false;
                 }
+                is_own
             }
-        }
+        };
         exchange.placing = Placing::Here;
-        true
+        is_served || self.refuse_unserved(token)
+    }
+
+    /// The request in hand isn't this node's to serve, and there is nobody else: it's refused. What is wrong with it any node can say: true if it's to be
+    /// answered here all the same.
+    pub(super) fn refuse_unserved(&mut self, token: Token) -> bool {
+        if self.connections[token].exchange.as_ref().is_none_or(|exchange| exchange.error.is_some()) {
+            return true;
+        }
+        if self.start(token) {
+            self.reply_error(token, Status::SERVICE_UNAVAILABLE);
+        }
+        false
     }
 
     /// A request in hand has come with its connection: it has been given to this node.
@@ -182,20 +209,28 @@ impl<H: Host> Worker<H> {
     }
 
     /// The home has answered where a request belongs, or nobody has.
-    pub(super) fn told(&mut self, flow: FlowId, there: There) {
+    pub(super) fn told(&mut self, flow: FlowId, there: Option<There>) {
         let now = self.now;
         let Some(cluster) = &mut self.cluster else { return };
         let Part::Node(node) = &mut cluster.part else { return };
         let Some(token) = cluster.flows.token(flow) else { return };
         let Some(exchange) = self.connections[token].exchange.as_mut() else { return };
-        if exchange.placing == Placing::Unknown {
-            exchange.placing = Placing::Told(there);
-            if let Some(home) = node.home(flow.home) {
-                home.places.put(exchange.content, there, now);
+        match exchange.placing {
+            Placing::Unknown => {
+                exchange.placing = Placing::Told(there);
+                // That nobody serves it may be over at any moment.
+                if let (Some(home), Some(there)) =
+                    (node.home(flow.home), there.filter(|there| *there != There::Nowhere))
+                {
+                    home.places.put(exchange.content, there, now);
+                }
             }
-            exchange.queued = now;
-            self.queue(Stage::Serve, token);
+            // By a home that doesn't know that it can't move, perhaps; and what can may have another answer.
+            Placing::Stuck => exchange.placing = Placing::Told(there.filter(|there| *there != There::Move)),
+            Placing::Told(_) | Placing::Leaving | Placing::Here => return,
         }
+        exchange.queued = now;
+        self.queue(Stage::Serve, token);
     }
 
     pub(super) fn follow_rules(&mut self, home: ServerId, rules: Rules) {
@@ -211,18 +246,22 @@ impl<H: Host> Worker<H> {
         }
     }
 
-    /// Has a peer answer. If that fails, and may be tried again, this node does so by its own address; of a file also if the peer says nothing for as long
-    /// as shows that a server is dead.
+    /// Has a peer answer. If that fails, and may be tried again, this node does so by its own address if it's configured for the request; of a file also if
+    /// the peer says nothing for as long as shows that a server is dead.
     pub(super) fn fetch(&mut self, token: Token, server: ServerId) {
         if !self.start(token) {
             return;
         }
         let vip = self.listeners[self.connections[token].listener as usize].sites.name.address;
-        let Some(own) = self.cluster.as_ref().map(|cluster| cluster.own) else { return };
+        let Some(cluster) = &self.cluster else { return };
+        let request =
+            self.connections[token].exchange.as_ref().and_then(|exchange| Request::read_again(&exchange.head));
+        let has_it = request.is_some_and(|request| cluster.part.has(&Facts::of(&request)));
+        let own = has_it.then_some(cluster.own);
         let cluster = &self.config.cluster;
         let find = |id: ServerId| (0..).zip(&cluster.nodes).find(|(place, _)| number_of(*place) == id.server());
         let address = |id| find(id).and_then(|(_, node)| cluster.proxy_address(node, vip));
-        let peers: Vec<_> = [server, own].into_iter().filter_map(address).collect();
+        let peers: Vec<_> = [Some(server), own].into_iter().flatten().filter_map(address).collect();
         let mut patience = None;
         if let Some(exchange) = self.connections[token].exchange.as_mut() {
             exchange.is_fetched = true;
@@ -243,19 +282,27 @@ impl<H: Host> Worker<H> {
         let Some(cluster) = &mut self.cluster else { return };
         let Part::Home(home) = &mut cluster.part else { return };
         self.metrics.questions.increment();
-        let &Question { number, ref head, round_trip_us } = question;
+        let &Question { number, ref head, round_trip_us, is_stuck } = question;
         let round_trip = Duration::from_micros(round_trip_us.into());
         let whence = Whence {
             holder: home.node(holder),
             client: cluster.flows.key(flow).map(|key| key.client.ip()),
             had: number.saturating_sub(1),
             round_trip: if round_trip.is_zero() { ROUND_TRIP } else { round_trip },
-            possible: Ways::of(&[Way::MovedThere, Way::Fetch]),
+            possible: Ways::of(if is_stuck { &[Way::Fetch] } else { &[Way::MovedThere, Way::Fetch] }),
         };
         let request = Request::read_again(head);
-        let route = request.and_then(|request| home.dispatcher.route(&Facts::of(&request), &whence, now).ok());
+        let route = request.map(|request| home.dispatcher.route(&Facts::of(&request), &whence, now));
+        // Nobody may be chosen for it: who has the connection is as good as any other that is configured for it.
+        let is_nowhere = route.as_ref().is_some_and(Result::is_err)
+            && whence
+                .holder
+                .zip(request)
+                .is_some_and(|(node, request)| !home.dispatcher.serves(node, &Facts::of(&request)));
+        let route = route.and_then(Result::ok);
         let server = route.and_then(|route| Some((route.decision.way, home.number(route.choice.node)?)));
         let there = match server {
+            None if is_nowhere => There::Nowhere,
             Some((_, number)) if number == holder.server() => There::Stay,
             Some((Way::Fetch | Way::Proxy, number)) => There::Fetch(ServerId::new(number, 0)),
             // What has begun can't be put into a server that isn't leat.

@@ -49,6 +49,31 @@ fn only_nodes_that_serve_a_request_are_chosen() {
 }
 
 #[test]
+fn what_nodes_were_told_is_out_of_date_when_one_goes_and_when_it_is_back() {
+    let mut dispatcher = dispatcher(PolicyKind::RoundRobin, &[node("a", &["/a/*"]), node("b", &["/b/*"])]);
+    let b = dispatcher.find("b").expect("configured");
+    let mut last = dispatcher.changes();
+    let mut is_new =
+        |dispatcher: &Dispatcher| std::mem::replace(&mut last, dispatcher.changes()) != dispatcher.changes();
+    for is_in in [false, true] {
+        dispatcher.set_draining(b, !is_in, at(1));
+        assert!(is_new(&dispatcher), "{is_in}");
+        dispatcher.set_draining(b, !is_in, at(1));
+        assert!(!is_new(&dispatcher), "it was so before");
+    }
+    for is_up in [false, true] {
+        dispatcher.link_changed(b, is_up, at(2));
+        assert!(is_new(&dispatcher), "{is_up}");
+    }
+    dispatcher.told_failing(b, true, at(3));
+    dispatcher.link_changed(b, false, at(3));
+    is_new(&dispatcher);
+    dispatcher.link_changed(b, true, at(3));
+    assert!(!is_new(&dispatcher), "it isn't well yet");
+    assert!(dispatcher.serves(b, &facts("/b/x")) && !dispatcher.serves(b, &facts("/a/x")), "whether it's well or not");
+}
+
+#[test]
 fn the_second_for_a_request_is_another_that_serves_it_and_nothing_is_remembered() {
     for policy in [PolicyKind::RoundRobin, PolicyKind::MixLard, PolicyKind::ConsistentHash] {
         let nodes = [node("a", &["/images/*"]), node("b", &["/images/*"]), node("c", &["/css/*"])];

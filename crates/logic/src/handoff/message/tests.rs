@@ -11,7 +11,7 @@ fn every_message() -> Vec<Message> {
     let load = Load { flows: 1, requests: 2, cpu_permille: 1_000, queued_bytes: 1 << 40, ..Load::default() };
     let load = Load { is_draining: true, is_failing: true, ..load };
     let head = Bytes::from_static(b"GET / HTTP/1.1\r\n\r\n");
-    let question = Question { number: 7, head, round_trip_us: 20_000 };
+    let question = Question { number: 7, head, round_trip_us: 20_000, is_stuck: true };
     let holding = |phase| Holding { flow, generation, phase };
     let mut messages = vec![
         Message::Hello { incarnation: Incarnation(u64::MAX), number: 7, offers_max: 64 },
@@ -58,7 +58,7 @@ fn every_message() -> Vec<Message> {
     messages.push(Message::Yield { ends, next: u32::MAX, acknowledged: 7 });
     let answers = [Yielding::Given, Yielding::Later, Yielding::Never, Yielding::Switched];
     messages.extend(answers.map(|answer| Message::Yielded { ends, next: 7, answer, shown: u32::MAX }));
-    let answers = [There::Stay, There::Fetch(ServerId(3)), There::Move];
+    let answers = [There::Stay, There::Fetch(ServerId(3)), There::Move, There::Nowhere];
     messages.extend(answers.map(|there| Message::There { flow, generation, number: 7, there }));
     messages.extend(REASONS.map(|reason| Message::Refused { flow, generation, reason }));
     messages
@@ -85,6 +85,8 @@ fn what_later_versions_add_is_skipped_or_refused_by_its_kind() {
     let (flow, generation) = (FlowId { home: ServerId(1), serial: 2 }, Generation(3));
     let offer = Message::Offer { flow, generation, image: Bytes::new(), is_lent: false };
     assert_eq!(Message::decode(&[OFFER, 4, 1, 2, 3, 0]), Ok(Some((6, Some(offer)))));
+    let there = Message::There { flow, generation, number: 7, there: There::Stay };
+    assert_eq!(Message::decode(&[THERE, 6, 1, 2, 3, 7, 0, 0]), Ok(Some((8, Some(there)))));
     assert_eq!(Message::decode(&grown), Ok(Some((7, Some(Message::Taken { flow, generation })))));
     let refused = Message::Refused { flow, generation, reason: RefuseReason::Other };
     assert_eq!(Message::decode(&[REFUSED, 4, 1, 2, 3, 77]), Ok(Some((6, Some(refused)))));

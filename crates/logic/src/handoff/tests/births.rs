@@ -186,10 +186,16 @@ fn what_a_node_says_of_a_flow_that_has_just_begun_is_believed() {
     pair.home.set_rules(Rules { is_asked: true, ..Rules::default() });
     pair.talk();
     pair.node.born(pair.now, FLOW);
-    let question = Question { number: 2, head: Bytes::from_static(b"head"), round_trip_us: 70 };
+    let question = Question { number: 2, head: Bytes::from_static(b"head"), round_trip_us: 70, is_stuck: false };
     assert!(pair.node.ask(pair.now, FLOW, question.clone()));
     pair.talk();
-    assert_eq!(pair.home_did, [Effect::Where { flow: FLOW, node: NODE, question }]);
+    assert_eq!(pair.home_did, [Effect::Where { flow: FLOW, node: NODE, question: question.clone() }]);
+    pair.home.tell(FLOW, question.number, There::Nowhere);
+    pair.talk();
+    assert!(pair.node_did.contains(&Effect::Told { flow: FLOW, there: Some(There::Nowhere) }));
+    assert!(pair.node.ask(pair.now, FLOW, question));
+    pair.pass(Duration::from_millis(100));
+    assert!(pair.node_did.contains(&Effect::Told { flow: FLOW, there: None }), "nobody answers");
 }
 
 /// A flow that has begun at the node by a choice that stood.

@@ -236,7 +236,7 @@ impl World {
             let now = self.machines[machine].clock(self.now_ns);
             let asks = self.random.percent(60);
             let Some(node) = self.machines[machine].node() else { return };
-            let question = Question { number: number as u32, head: Bytes::new(), round_trip_us: 0 };
+            let question = Question { number: number as u32, head: Bytes::new(), round_trip_us: 0, is_stuck: false };
             let is_asking = asks && node.ask(now, flow, question);
             if !is_asking {
                 node.give_back(flow);
@@ -248,16 +248,16 @@ impl World {
         self.settle(machine);
     }
 
-    /// The home has said where the next request belongs.
-    pub(super) fn told(&mut self, machine: usize, flow: FlowId, there: There) {
+    /// The home has said where the next request belongs, or nobody has.
+    pub(super) fn told(&mut self, machine: usize, flow: FlowId, there: Option<There>) {
         let Some(socket) = self.machines[machine].sockets.get_mut(&flow) else { return };
         if !socket.is_asking {
             return self.fail(format!("{machine} is told of {flow}, for which it doesn't ask"));
         }
         socket.is_asking = false;
-        socket.is_told = there != There::Move;
+        socket.is_told = there != Some(There::Move);
         match self.machines[machine].node() {
-            Some(node) if there == There::Move => node.give_back(flow),
+            Some(node) if there == Some(There::Move) => node.give_back(flow),
             _ => self.application(machine, flow),
         }
     }
