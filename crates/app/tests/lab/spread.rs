@@ -33,7 +33,7 @@ fn up_with(lab: &Lab, folder: &Folder, settings: &str, of_nodes: [&str; 3]) {
     };
     let nodes: String = (1..).zip(of_nodes).map(node).collect();
     let text = format!(
-        "workers = 2\n[admin]\nsocket = '{}'\n[cluster]\nspread = 'l4'\nvip = ['10.77.0.100:80', '[fd77::100]:80']\n\
+        "workers = 2\n[limits]\nhead_timeout = '2m'\n[admin]\nsocket = '{}'\n[cluster]\nspread = 'l4'\nvip = ['10.77.0.100:80', '[fd77::100]:80']\n\
          dispatchers = ['10.77.0.1', '10.77.0.2', 'fd77::1', 'fd77::2']\nkey_file = 'cluster.key'\n{settings}\n\
          [cluster.health]\ninterval = '200ms'\ntimeout = '200ms'\n{nodes}[[site]]\nroot = 'site'\nlisten = ['0.0.0.0:80', '[::]:80']\n",
         folder.path("leat.sock"),
