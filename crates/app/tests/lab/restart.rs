@@ -148,6 +148,31 @@ fn nobody_waits_for_what_a_dispatchers_worker_that_has_gone_would_say() {
     lab.kill("dispatcher");
 }
 
+#[test]
+fn a_reload_that_changes_the_vip_is_refused() {
+    if !is_possible() {
+        return;
+    }
+    let (lab, folder) = (Lab::new(), Folder::new("vip"));
+    fs::write(folder.path("site/small"), content("small", 1_000)).expect("a file to serve");
+    let write = |text: String| fs::write(folder.path("cluster.toml"), text).expect("a configuration");
+    write(configuration(1));
+    lab.well(&["up", &folder.path("cluster.toml")]);
+    let log = || fs::read_to_string(format!("/run/leat-lab/{}/dispatcher.log", lab.name)).unwrap_or_default();
+    for (key, text) in [
+        ("vip", configuration(1).replace("'10.77.0.100:80'", "'10.77.0.100:81'")),
+        ("spread", configuration(1).replace("policy = 'round_robin'", "spread = 'l4'")),
+    ] {
+        write(text);
+        lab.tell_supervisor("dispatcher", "-HUP");
+        within("it's refused", || log().contains(&format!("a reload can't change `cluster.{key}`")));
+        assert_eq!(lab.curl("client1", "http://10.77.0.100/small"), "200");
+    }
+    write(configuration(2));
+    lab.reload("dispatcher");
+    assert_eq!(lab.curl("client1", "http://10.77.0.100/small"), "200");
+}
+
 /// A dispatcher before two nodes.
 fn configuration(workers: u32) -> String {
     format!(
