@@ -119,7 +119,8 @@ section! {
     /// its machines: `leat dispatch --config FILE` is the dispatcher, `leat node --config FILE --name NAME` a node.
     Cluster "[cluster]" example "role = \"dispatcher\"\n\n[cluster]\nvip = [\"192.0.2.100:80\", \"[2001:db8::100]:80\"]\n\
         key_file = \"cluster.key\"\n\n[[cluster.node]]\nname = \"n1\"\naddress = [\"192.0.2.11\", \"2001:db8::11\"]\n" {
-        /// The addresses and ports that clients use. Nodes have the addresses too, without telling anybody.
+        /// The addresses and ports that clients use. Nodes have the addresses too, without telling anybody. A dispatcher refuses a reload that changes
+        /// them: that takes an upgrade or a new start.
         vip: Vec<SocketAddr> = ListOf(ADDRESS), Toml("[]");
         /// A file with the key that all machines of the cluster share: 64 hexadecimal digits. Connections are handed over only between
         /// machines that have it.

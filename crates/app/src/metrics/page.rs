@@ -259,13 +259,13 @@ const REQUESTS: Family = Family {
     name: "leat_requests_total",
     kind: "counter",
     labels: "site, status",
-    help: "Requests answered, by site and class of status; `other` from 600 on, as some servers behind `proxy` say.",
+    help: "Requests answered, by site and class of status; `other` from 600 on, as some servers behind `proxy` say. What a cluster's server fetches from another, or passes on to one, counts there alone; a dispatcher counts under `cluster` what it answers and what it passes on.",
 };
 const BODY_BYTES: Family = Family {
     name: "leat_body_bytes_total",
     kind: "counter",
     labels: "site",
-    help: "Content bytes of replies that the kernel has taken.",
+    help: "Content bytes of replies that the kernel has taken, of those in `leat_requests_total`.",
 };
 const COMPUTE_SECONDS: Family = Family {
     name: "leat_compute_seconds_total",
@@ -289,7 +289,7 @@ const REQUEST_SECONDS: Family = Family {
     name: "leat_request_seconds",
     kind: "histogram",
     labels: "site",
-    help: "Time from a request's whole head to its reply's last byte handed to the kernel.",
+    help: "Time from a request's whole head to its reply's last byte handed to the kernel, for those in `leat_requests_total`.",
 };
 /// By the order of `admission::Resource`.
 pub(super) const RESOURCES: [&str; Resource::COUNT] = ["network_rate", "disk_rate", "cpu"];

@@ -175,6 +175,26 @@ fn refuse_taken_socket(source: &Source, config: &Config, text: &str) -> Result<(
     Err(String::new())
 }
 
+/// What has another value in a file that's read anew and can't be given to the running engine: it would listen at other VIPs than those by which it and
+/// its nodes steer, and nowhere at these.
+fn fixed_key(before: &Config, after: &Config) -> Option<&'static str> {
+    let (old, new) = (&before.cluster, &after.cluster);
+    let is_foreign = || new.own_node().is_some_and(|node| !node.server.is_empty());
+    let listens = match after.role {
+        Role::Dispatcher => true,
+        Role::Node => is_foreign(),
+        Role::ConnectionServer | Role::Server => false,
+    };
+    if before.role != after.role || !listens || old.vip.is_empty() {
+        return None;
+    }
+    match (old.is_spread(), new.is_spread()) {
+        (false, false) if old.vip != new.vip => Some("cluster.vip"),
+        (false, false) | (true, true) => None,
+        _ => Some("cluster.spread"),
+    }
+}
+
 /// Says what the operator may not have meant.
 fn warn_of_privileges(config: &Config) {
     match config.user {
@@ -382,6 +402,10 @@ impl Supervisor<'_> {
             Ok(read) => read,
             Err(mistakes) => return self.refuse(&format!("\n{mistakes}")),
         };
+        if let Some(key) = fixed_key(&self.config, &config).filter(|_| self.engine.is_some()) {
+            return self
+                .refuse(&format!("a reload can't change `{key}`: upgrade (SIGUSR2) or start anew with this file"));
+        }
         if let Err(message) = self.listeners.bind(&config) {
             return self.refuse(&message);
         }

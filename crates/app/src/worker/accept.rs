@@ -284,6 +284,20 @@ impl<H: Host> Worker<H> {
         }
     }
 
+    /// Closes a listener whose address has gone from the configuration: what listens in its place may be `0.0.0.0`. Who has connected by now is let in: the
+    /// kernel would reset them. Who comes from now on isn't heard until the supervisor has closed the socket as well, and tries again a second later.
+    pub(super) fn close_listener(&mut self, index: usize) {
+        if self.listeners[index].descriptor.is_none() {
+            return;
+        }
+        self.reactor.let_in(self.listeners[index].socket, 0.0);
+        self.accept_all(index, false);
+        self.stop_accepting_at(index);
+        let listening = &mut self.listeners[index];
+        listening.retired = true;
+        listening.descriptor = None;
+    }
+
     /// Stops accepting for good. Who has connected by now is still let in: the kernel would reset them.
     pub(super) fn end_accepting(&mut self) {
         for index in 0..self.listeners.len() {

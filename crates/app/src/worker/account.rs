@@ -31,6 +31,10 @@ impl<H: Host> Worker<H> {
             self.may_rest(token);
         }
         let Some(site) = &exchange.site else { return };
+        // Who answers it counts it. A dispatcher's nodes count under their own sites, and not under its one.
+        if exchange.is_passed_on && site.kind != SiteKind::Cluster {
+            return;
+        }
         let time_us = u64::try_from(ended.since(exchange.started).as_micros()).unwrap_or(u64::MAX);
         let metrics = &site.metrics;
         let class = usize::from(exchange.status / 100).clamp(1, 6) - 1;

@@ -88,7 +88,7 @@ pub(super) struct Exchange<F> {
     pub(super) resource: Option<Arc<Resource<F>>>,
     /// The reply is a file's, and another server is asked for it.
     pub(super) is_fetched: bool,
-    /// Another server of the cluster is asked for the reply: it logs the request. Not where the request is refused or fails here after all: then the reply is
+    /// Another server of the cluster is asked for the reply: it logs the request, and counts it. Not where the request is refused or fails here after all: then the reply is
     /// this server's, and logged here.
     pub(super) is_passed_on: bool,
     /// It's this node's check of itself: nobody's request.

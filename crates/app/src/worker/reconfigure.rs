@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use leat_host::reactor::{Listener as ListeningSocket, Reactor, Token};
+use leat_host::reactor::{Listener as ListeningSocket, Reactor};
 use leat_logic::serve::cache::Cache;
 use leat_logic::serve::hosts::HostTable;
 use leat_logic::serve::policy::FilePolicy;
@@ -279,19 +279,14 @@ impl<H: Host> Worker<H> {
             // Connections name their listener by its place: places are never given away.
             self.listeners.push(listening);
         }
-        for (index, listening) in self.listeners.iter_mut().enumerate() {
+        for index in 0..self.listeners.len() {
+            let listening = &mut self.listeners[index];
             match wanted.iter().find(|listener| listener.name == listening.sites.name) {
                 Some(sites) => (listening.sites, listening.gone_since) = (sites.clone(), None),
                 None => {
                     listening.gone_since = listening.gone_since.or(Some(self.now));
                     self.sweep_at = self.now;
-                    listening.retired = true;
-                    if std::mem::take(&mut listening.accepting) {
-                        let token = Token { index: index as u32, generation: 0 };
-                        self.reactor.stop_awaiting_connections(listening.socket, token);
-                    }
-                    // Without this the kernel would go on taking connections that nobody serves.
-                    listening.descriptor = None;
+                    self.close_listener(index);
                 }
             }
         }

@@ -40,6 +40,7 @@ impl<H: Host> Worker<H> {
             }
             if self.mailbox.close() {
                 self.end_spread();
+                self.leave_links();
                 return self.close_kept();
             }
             // Another worker may just have given up a connection.

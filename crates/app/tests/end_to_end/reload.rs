@@ -262,6 +262,19 @@ fn an_address_that_leaving_workers_had_can_come_back(reactor: Reactor) {
     }
 }
 
+fn from_one_address_to_every_one_and_back(reactor: Reactor) {
+    let site = site();
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let at = |host: &str| format!("workers = 2\n[[site]]\nlisten = [\"{host}:{port}\"]\nroot = \"one\"\n");
+    let server = Server::configured(reactor, &site, &at("127.0.0.1"));
+    Load::during(([127, 0, 0, 1], port).into(), |load| {
+        for round in 0..12 {
+            reload(&server, reactor, &site, &at(if round % 2 == 0 { "0.0.0.0" } else { "127.0.0.1" }));
+            load.more_answers(100);
+        }
+    });
+}
+
 fn held_back(header: &str, is_held_back: bool, more: &str) -> String {
     let quota = if is_held_back { "[site.quota]\nnetwork_rate = \"1B/s\"\n" } else { "" };
     let first = "hosts = [\"a.test\"]\nlisten = [\"127.0.0.1:0\"]\nroot = \"one\"\n";
@@ -466,6 +479,7 @@ on_both_reactors!(
     a_broken_configuration_keeps_the_old,
     an_address_can_come_and_go,
     an_address_that_leaving_workers_had_can_come_back,
+    from_one_address_to_every_one_and_back,
     a_request_from_before_leaves_no_old_header_lines,
     a_request_from_before_has_its_handler,
     a_new_binary_takes_over_and_drops_nothing,

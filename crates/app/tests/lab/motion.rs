@@ -227,6 +227,8 @@ fn go_where_content_is(begun: Begun) {
         moved > 5 && moved + fetched > 30,
         "connections moved to large files {moved} times, small ones were fetched {fetched} times"
     );
+    // Whoever fetched it.
+    assert_eq!(total(&lab, "leat_requests_total{site=\"default\",status=\"2xx\"}"), 6 * 24, "each counts once");
     let misses = total(&lab, "leat_cache_misses_total");
     assert!(misses <= 24 + 6, "each file is in one memory, not {misses} reads");
     assert_eq!(lab.number("dispatcher", "leat_flows_cut_total"), 0);

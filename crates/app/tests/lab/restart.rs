@@ -1,4 +1,5 @@
-//! A dispatcher that dies and is started again: what nodes hold goes on as if nothing had been, and in the end the kernel has forgotten all of it.
+//! A dispatcher that dies and is started again: what nodes hold goes on as if nothing had been, and in the end the kernel has forgotten all of it. What of
+//! that a reload can do, and what it can't.
 
 use std::fs;
 use std::io::Write;
@@ -119,6 +120,57 @@ fn a_dispatcher_that_is_upgraded_with_connections_of_its_own_cuts_nothing_that_n
     lab.at("client1", || idle.iter_mut().for_each(|stream| read(stream, &small)));
     assert_eq!(lab.number("dispatcher", "leat_flows_cut_total"), 0);
     drop(half);
+}
+
+#[test]
+fn nobody_waits_for_what_a_dispatchers_worker_that_has_gone_would_say() {
+    if !is_possible() {
+        return;
+    }
+    let (lab, folder) = (Lab::new(), Folder::new("links"));
+    let write = |workers: u32| {
+        fs::write(folder.path("cluster.toml"), configuration(workers)).expect("a configuration");
+    };
+    write(2);
+    lab.well(&["up", &folder.path("cluster.toml")]);
+    let of_links = ["exec", "dispatcher", "ss", "-Htn", "( sport >= :7450 and sport <= :7460 )"];
+    let links = || lab.well(&of_links).lines().count();
+    within("each of the nodes' workers has a link to each of the dispatcher's", || links() == 8);
+    write(1);
+    lab.reload("dispatcher");
+    within("those of the worker that has gone are closed", || links() == 4);
+    // Both within less than the drain time-out of 30 s.
+    lab.tell_supervisor("n1", "-TERM");
+    within("n1 has ended", || lab.processes("n1").trim().is_empty());
+    lab.stop("dispatcher");
+    lab.tell_supervisor("n2", "-TERM");
+    within("n2 has ended, whose dispatcher says nothing", || lab.processes("n2").trim().is_empty());
+    lab.kill("dispatcher");
+}
+
+#[test]
+fn a_reload_that_changes_the_vip_is_refused() {
+    if !is_possible() {
+        return;
+    }
+    let (lab, folder) = (Lab::new(), Folder::new("vip"));
+    fs::write(folder.path("site/small"), content("small", 1_000)).expect("a file to serve");
+    let write = |text: String| fs::write(folder.path("cluster.toml"), text).expect("a configuration");
+    write(configuration(1));
+    lab.well(&["up", &folder.path("cluster.toml")]);
+    let log = || fs::read_to_string(format!("/run/leat-lab/{}/dispatcher.log", lab.name)).unwrap_or_default();
+    for (key, text) in [
+        ("vip", configuration(1).replace("'10.77.0.100:80'", "'10.77.0.100:81'")),
+        ("spread", configuration(1).replace("policy = 'round_robin'", "spread = 'l4'")),
+    ] {
+        write(text);
+        lab.tell_supervisor("dispatcher", "-HUP");
+        within("it's refused", || log().contains(&format!("a reload can't change `cluster.{key}`")));
+        assert_eq!(lab.curl("client1", "http://10.77.0.100/small"), "200");
+    }
+    write(configuration(2));
+    lab.reload("dispatcher");
+    assert_eq!(lab.curl("client1", "http://10.77.0.100/small"), "200");
 }
 
 /// A dispatcher before two nodes.

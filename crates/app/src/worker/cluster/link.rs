@@ -431,6 +431,32 @@ impl<H: Host> Worker<H> {
         self.drop_session(session);
     }
 
+    /// Nobody makes links to this worker any more.
+    pub(super) fn refuse_links(&mut self) {
+        let Some(cluster) = &mut self.cluster else { return };
+        for (place, listener) in cluster.links.take_listeners().iter().enumerate() {
+            let token = Token { index: LINK_LISTENER_INDEX, generation: place as u16 };
+            self.reactor.stop_awaiting_connections(ListeningSocket(super::super::socket_of(listener).0), token);
+        }
+    }
+
+    /// Has no links any more.
+    pub(super) fn end_links(&mut self) {
+        self.refuse_links();
+        let Some(cluster) = &mut self.cluster else { return };
+        cluster.links.seek_none().into_iter().for_each(|session| self.end_session(session));
+    }
+
+    /// A worker ends whose process goes on: without this its links would stay open for as long as that, and others would wait for what it never says.
+    pub(in crate::worker) fn leave_links(&mut self) {
+        let Some(cluster) = self.cluster.as_mut().filter(|_| self.retiring.is_some()) else { return };
+        if let Part::Home(home) = &mut cluster.part {
+            // That their links end is no news.
+            home.linked.clear();
+        }
+        self.end_links();
+    }
+
     /// A session is over, for whatever reason. A node looks for its home again.
     fn drop_session(&mut self, id: SessionId) {
         let now = self.now;

@@ -232,9 +232,11 @@ impl Node {
         self.homes.values_mut().for_each(|home| home.flows.leave(now, is_followed, end));
     }
 
-    /// Whether homes have back what was here, and know who follows. `is_late`: those that there is no link to aren't waited for any more.
-    pub(super) fn has_left(&self, is_late: bool) -> bool {
-        let has_left = |home: &handoff::Node| home.has_left() || is_late && home.session().is_none();
+    /// Whether homes have back what was here, and know who follows. `is_late`: those that there is no link to aren't waited for any more, nor those that have
+    /// said nothing for a lease.
+    pub(super) fn has_left(&self, now: Instant, is_late: bool) -> bool {
+        let is_silent = |home: &handoff::Node| home.session().is_none() || home.is_fenced(now);
+        let has_left = |home: &handoff::Node| home.has_left() || is_late && is_silent(home);
         self.homes.values().all(|home| has_left(&home.flows))
     }
 

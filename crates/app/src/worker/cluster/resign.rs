@@ -7,13 +7,12 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leat_host::reactor::{Listener as ListeningSocket, Reactor, Token};
 use leat_logic::dispatch::Outcome;
 use leat_logic::handoff::{self, HomeLimits, Resets};
 use leat_logic::time::Instant;
 
 use super::super::control::Resigned;
-use super::super::{Host, LINK_LISTENER_INDEX, Worker};
+use super::super::{Host, Worker};
 use super::Part;
 use super::born;
 use super::direct::Probes;
@@ -145,12 +144,8 @@ impl<H: Host> Worker<H> {
         let Part::Home(home) = &mut cluster.part else { return };
         home.resign(now);
         cluster.flows = Flows::default();
-        let (sessions, taps) = (cluster.links.seek_none(), mem::take(&mut cluster.taps));
-        for (place, listener) in cluster.links.take_listeners().iter().enumerate() {
-            let token = Token { index: LINK_LISTENER_INDEX, generation: place as u16 };
-            self.reactor.stop_awaiting_connections(ListeningSocket(super::super::socket_of(listener).0), token);
-        }
-        sessions.into_iter().for_each(|session| self.end_session(session));
+        let taps = mem::take(&mut cluster.taps);
+        self.end_links();
         self.stop_polling_held_packets(&taps);
         if let Some(resignation) = self.cluster.as_mut().and_then(|cluster| cluster.resignation.as_mut()) {
             resignation.stage = Stage::Closing { _taps: taps };

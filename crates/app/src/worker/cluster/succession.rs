@@ -6,14 +6,14 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
-use leat_host::reactor::{Listener as ListeningSocket, Reactor, Token};
+use leat_host::reactor::Token;
 use leat_host::socket;
 use leat_host::steering::FlowKey;
 use leat_logic::handoff::{FlowId, Generation};
 use leat_logic::spread::{LIVES_MAX, WORKERS_MAX};
 use leat_logic::time::Instant;
 
-use super::super::{Host, LINK_LISTENER_INDEX, Worker};
+use super::super::{Host, Worker};
 use super::node::Borrowed;
 use super::{Part, shared};
 use crate::config;
@@ -81,10 +81,7 @@ impl<H: Host> Worker<H> {
         let Part::Peer(peer) = &mut cluster.part else { return };
         peer.flows.leave();
         cluster.links.seek_only(peer.fronts());
-        for (place, listener) in cluster.links.take_listeners().iter().enumerate() {
-            let token = Token { index: LINK_LISTENER_INDEX, generation: place as u16 };
-            self.reactor.stop_awaiting_connections(ListeningSocket(super::super::socket_of(listener).0), token);
-        }
+        self.refuse_links();
     }
 
     /// This process ends: homes are given back what it has, and give that to others. If its node's server isn't leat it has nothing to give back, and homes
@@ -128,7 +125,7 @@ impl<H: Host> Worker<H> {
     /// Whether homes have back what this process had, which ends, or won't have it.
     pub(in crate::worker) fn has_left_homes(&self) -> bool {
         match self.cluster.as_ref().map(|cluster| &cluster.part) {
-            Some(Part::Node(node)) => node.has_left(!self.leaves_homes()) && node.accepts_until.is_none(),
+            Some(Part::Node(node)) => node.has_left(self.now, !self.leaves_homes()) && node.accepts_until.is_none(),
             _ => true,
         }
     }
