@@ -212,6 +212,9 @@ impl Lab {
     }
 }
 
+/// The exit code of a command line that means nothing: clap's.
+const USAGE: u8 = 2;
+
 /// `leat ctl`.
 #[derive(Args)]
 pub(crate) struct Ctl {
@@ -228,8 +231,8 @@ pub(crate) struct Ctl {
     json: bool,
 }
 
-/// A command of `leat ctl`, as its form has it.
-struct CtlCommand(ctl::Command);
+/// A command of `leat ctl`, as its form has it, or what is wrong with what was written for it.
+struct CtlCommand(Result<ctl::Command, String>);
 
 impl Subcommand for CtlCommand {
     fn augment_subcommands(command: clap::Command) -> clap::Command {
@@ -276,8 +279,8 @@ impl FromArgMatches for CtlCommand {
         }
         let form = ctl::Command::FORMS.iter().find(|form| form.words == words).expect("clap knows no others");
         let command = form.command(|name| matches.get_one::<String>(name).map(String::as_str));
-        let wrong = |reason| clap::Error::raw(clap::error::ErrorKind::ValueValidation, format!("{reason}\n"));
-        command.map(CtlCommand).map_err(wrong)
+        // An error of clap's would be followed by the usage of `leat` itself.
+        Ok(CtlCommand(command))
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
@@ -355,7 +358,13 @@ impl Drain {
 
 impl Ctl {
     pub(crate) fn run(self) -> ExitCode {
-        let CtlCommand(command) = self.command;
+        let command = match self.command.0 {
+            Ok(command) => command,
+            Err(message) => {
+                console::complain(format_args!("leat ctl: {message}\n"));
+                return ExitCode::from(USAGE);
+            }
+        };
         let answer = match &self.config {
             None => ctl::ask(&self.socket, &command),
             Some(file) => {

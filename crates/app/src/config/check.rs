@@ -304,14 +304,16 @@ impl<'a> Judge<'a> {
                 let message = format!("the handler of {} has no server to pass requests on to", handler.path);
                 self.error(span.clone(), message, "write one, as in to = [\"127.0.0.1:9000\"]");
             }
-            if let Some(redirect) = &handler.redirect
+            // Beside something else it's told already, and may not be meant.
+            let redirect = handler.redirect.as_ref().filter(|_| sections.len() == 1);
+            if let Some(redirect) = redirect
                 && redirect.to.appends()
                 && !matches!(handler.path, PathPattern::Below(_))
             {
                 let message =
                     format!("the redirect of {} to {} has no rest of a path to go by", handler.path, redirect.to);
                 self.error(span.clone(), message, "take /* away from `to`, or have `path` end in it");
-            } else if let Some(redirect) = &handler.redirect
+            } else if let Some(redirect) = redirect
                 && redirect.to.leads_to(&handler.path)
                 && !table.section.handlers[..index].iter().any(|earlier| redirect.to.leads_to(&earlier.path))
             {

@@ -190,7 +190,7 @@ pub(super) fn parse(name: &str, text: &str, base: &Path, part: &Part) -> Result<
     {
         node.server.clone_from(&part.server);
     }
-    let mut mistakes = syntax::mistakes(&errors, &source);
+    let mut mistakes = syntax::mistakes(&errors, &source, root);
     // What stands on such a line was guessed: no more can be said about it.
     let guessed: Vec<_> =
         mistakes.iter().filter_map(|mistake| mistake.span.as_ref()).map(|s| source.line(s.start)).collect();

@@ -146,7 +146,7 @@ section! {
         /// leat's own page.
         error_pages: Vec<ErrorPage> = Pairs { key: STATUS, value: URL_PATH, make: |status, path| ErrorPage { status, path } }, Toml("{}");
         /// What answers where a path names no file, nor a directory with an index or a listing, in place of 404 or 403: a file of the site, as single-page applications want it, or a path that a handler
-        /// answers for, as a PHP application's `"/index.php"`, which then gets other methods than GET too. `""` for nothing.
+        /// answers for, as a PHP application's `"/index.php"`, which then gets other methods than GET too, for paths that are files as well (`DELETE /style.css`). `""` for nothing.
         fallback: Option<String> = URL_PATH_OR_NONE, Toml("\"\"");
         /// Media types by extension, before those that leat knows.
         types: Vec<MediaType> = Pairs {

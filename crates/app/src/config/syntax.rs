@@ -1,13 +1,19 @@
 //! What isn't TOML at all, in words that say what to do. Finding it is the parser's.
 
+use std::ops::Range;
+
+use toml::de::DeTable;
+
 use super::mistake::{Mistake, Severity};
 use super::source::Source;
 
-/// One mistake for each of `errors`.
-pub(super) fn mistakes(errors: &[toml::de::Error], source: &Source) -> Vec<Mistake> {
+/// One mistake for each of `errors`. `root` is what could be read all the same.
+pub(super) fn mistakes(errors: &[toml::de::Error], source: &Source, root: &DeTable<'_>) -> Vec<Mistake> {
     let mut mistakes: Vec<Mistake> = Vec::new();
     for error in errors {
         let span = error.span().unwrap_or(0..0);
+        let early = early_part(error, source, root);
+        let span = early.as_ref().map_or(span, |early| early.place.clone());
         let line = source.line(span.start);
         // The first on a line is the cause, the others follow from it.
         let follows = |earlier: &Mistake| earlier.span.as_ref().is_some_and(|span| source.line(span.start) == line);
@@ -15,11 +21,47 @@ pub(super) fn mistakes(errors: &[toml::de::Error], source: &Source) -> Vec<Mista
             continue;
         }
         let text = source.text().get(span.clone()).unwrap_or_default();
-        let (message, help) = words(error.message(), text);
+        let (message, help) = early.map_or_else(|| words(error.message(), text), EarlyPart::words);
         mistakes.push(Mistake::new(Severity::Error, span, message, help));
     }
     mistakes
 }
+
+/// The section of a part that stands before the section whose part it is, as `[[site.handler]]` before `[[site]]`.
+struct EarlyPart<'s> {
+    place: Range<usize>,
+    header: &'s str,
+    whole: &'s str,
+}
+
+/// The one that has made of the list that an error is about a single table.
+fn early_part<'s>(error: &toml::de::Error, source: &'s Source, root: &DeTable<'_>) -> Option<EarlyPart<'s>> {
+    let (text, span) = (source.text(), error.span()?);
+    let whole = text.get(span.clone())?;
+    if error.message() != DUPLICATE || !text.get(..span.start)?.ends_with("[[") {
+        return None;
+    }
+    let place = root.get(whole)?.span();
+    let rest = text.get(place.end..)?;
+    let line = source.line(place.start);
+    let header = text.get(line.start..place.end + rest.find([']', '\n'])?)?.trim_start();
+    let is_part = rest.starts_with('.') && header.trim_start_matches('[') != header;
+    is_part.then_some(EarlyPart { place, header, whole })
+}
+
+impl EarlyPart<'_> {
+    fn words(self) -> (String, String) {
+        let EarlyPart { header, whole, .. } = self;
+        let end = "]".repeat(header.len() - header.trim_start_matches('[').len());
+        (
+            format!("{header}{end} is before its [[{whole}]]"),
+            format!("write it below the [[{whole}]] that it belongs to"),
+        )
+    }
+}
+
+/// What the parser says of a key that it has read already.
+const DUPLICATE: &str = "duplicate key";
 
 fn words(message: &str, text: &str) -> (String, String) {
     if message.starts_with("string values must be quoted") {
@@ -29,7 +71,7 @@ fn words(message: &str, text: &str) -> (String, String) {
             (format!("`{text}` has no quotes"), format!("write \"{text}\""))
         };
     }
-    if message == "duplicate key" {
+    if message == DUPLICATE {
         let help = if text == "site" {
             "write [[site]] with double brackets: there may be several"
         } else {

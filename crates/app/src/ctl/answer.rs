@@ -5,6 +5,7 @@ use leat_logic::time::Instant;
 use serde_json::{Value, json};
 
 use super::command::{Command, LIMIT_MAX};
+use super::form::Access;
 use super::merge;
 use crate::config::Cluster;
 
@@ -53,8 +54,11 @@ pub fn answer(dispatcher: &mut Dispatcher, command: &Command, now: Instant) -> R
 /// The same for a cluster that isn't running, as its configuration has it: every node up, nothing remembered.
 ///
 /// # Errors
-/// As [`answer`].
+/// As [`answer`], or the command would change something: nothing of that would be left.
 pub fn offline(cluster: &Cluster, command: &Command) -> Result<Value, String> {
+    if command.form().is_some_and(|form| form.access == Access::Change) {
+        return Err("only a running leat can be changed: ask it by --socket, without --config".to_owned());
+    }
     let now = Instant::default();
     let key = cluster.key_file.as_ref().map_or([0; 32], |key| *key.bytes());
     let mut dispatcher = Dispatcher::new(cluster.settings(), &key, 1);

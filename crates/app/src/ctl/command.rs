@@ -135,6 +135,12 @@ commands! {
 }
 
 impl Command {
+    /// How it's asked for.
+    pub(super) fn form(&self) -> Option<&'static Form> {
+        let written = self.to_json();
+        Command::FORMS.iter().find(|form| written["command"] == form.name)
+    }
+
     /// Reads a line of the socket.
     ///
     /// # Errors

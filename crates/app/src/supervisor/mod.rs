@@ -648,7 +648,7 @@ impl Supervisor<'_> {
 fn how(ended: &Ended) -> String {
     match (ended.code, ended.signal) {
         (Some(code), _) => format!("with exit code {code}"),
-        (None, Some(9)) => "by signal 9, which the kernel sends where memory is short".to_owned(),
+        (None, Some(9)) => "by signal 9, which somebody has sent, or the kernel where memory is short".to_owned(),
         (None, Some(signal)) => format!("by signal {signal}"),
         (None, None) => "in an unknown way".to_owned(),
     }
@@ -663,6 +663,6 @@ mod tests {
         let ended = |code, signal| how(&Ended { pid: 1, code, signal });
         assert_eq!(ended(Some(1), None), "with exit code 1");
         assert_eq!(ended(None, Some(6)), "by signal 6");
-        assert!(ended(None, Some(9)).contains("memory is short"));
+        assert!(ended(None, Some(9)).contains("somebody has sent, or the kernel"));
     }
 }

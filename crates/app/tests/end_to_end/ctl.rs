@@ -120,8 +120,28 @@ fn a_file_says_where_a_request_would_go() {
     let (code, text, errors) = ctl(&["explain", "GET /app/x", "--config", example]);
     assert_eq!((code, errors.as_str()), (Some(0), ""));
     assert!(text.starts_with("dynamic (by its path) request under the policy mix_lard\n  goes to n2: "), "{text}");
-    let (code, _, errors) = ctl(&["drain", "n9", "--config", example]);
-    assert_eq!((code, errors.as_str()), (Some(1), "leat ctl: there is no node `n9`\n"));
+    // No request line can have that.
+    let (code, _, errors) = ctl(&["explain", "GET http://a.example/a b", "--config", example]);
+    let told = "leat ctl: write a request as in 'GET /path' or 'GET http://host/path'\n";
+    assert_eq!((code, errors.as_str()), (Some(1), told));
+    // Nobody is asked, so nothing is changed.
+    for change in [&["drain", "n1"][..], &["resume", "n1"], &["weight", "n1", "50"], &["policy", "round_robin"]] {
+        let (code, text, errors) = ctl(&[change, &["--config", example]].concat());
+        let told = "leat ctl: only a running leat can be changed: ask it by --socket, without --config\n";
+        assert_eq!((code, text.as_str(), errors.as_str()), (Some(1), "", told));
+    }
     let (code, _, errors) = ctl(&["status", "--socket", "/nowhere/at/all"]);
     assert!(code == Some(1) && errors.contains("is leat running there, with `socket` in [admin]?"), "{errors}");
+}
+
+#[test]
+fn what_is_wrong_with_a_command_is_told_in_one_line() {
+    for (command, reason) in [
+        (&["weight", "n1", "abc"][..], "`weight` is missing, or no"),
+        (&["policy", "lard"], "there is no policy `lard`"),
+    ] {
+        let (code, text, errors) = ctl(command);
+        assert_eq!((code, text.as_str()), (Some(2), ""), "{errors}");
+        assert!(errors.starts_with(&format!("leat ctl: {reason}")) && errors.lines().count() == 1, "{errors}");
+    }
 }

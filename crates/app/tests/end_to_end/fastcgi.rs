@@ -369,6 +369,37 @@ fn what_fails_after_its_reply_takes_nothing_back(reactor: Reactor) {
     }
 }
 
+/// php-fpm ends no line: its request does, however that ends, and what another says meanwhile is another's.
+fn a_line_for_the_log_ends_with_its_request(reactor: Reactor) {
+    let directory = directory();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let server = serve(reactor, &directory, &format!("address = \"{}\"", listener.local_addr().unwrap()));
+    let begin = |words: &str| {
+        let mut client = server.connect();
+        client.send("GET /app HTTP/1.1\r\nHost: it.test\r\n\r\n");
+        let (mut responder, _) = listener.accept().unwrap();
+        let head = "Content-Length: 5\n\n";
+        for (kind, said) in [(7, words), (6, head)] {
+            responder.write_all(&[1, kind, 0, 1, 0, u8::try_from(said.len()).unwrap(), 0, 0]).unwrap();
+            responder.write_all(said.as_bytes()).unwrap();
+        }
+        // By then the words have been heard as well.
+        assert_eq!(client.reply_head().unwrap().status, 200);
+        (client, responder)
+    };
+    let is_logged = |words: &str| assert!(server.wait_for_stderr(&[words]).ends_with(&format!(": {words}")), "{words}");
+    let [lost, (mut client, mut complete), left] =
+        ["of one that is lost", "of one that is complete", "of one that is left"].map(begin);
+    complete.write_all(&[1, 6, 0, 1, 0, 5, 0, 0, b'h', b'e', b'l', b'l', b'o']).unwrap();
+    complete.write_all(&[1, 3, 0, 1, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]).unwrap();
+    assert_eq!(client.read_content(5).unwrap(), b"hello");
+    is_logged("of one that is complete");
+    drop(lost.1);
+    is_logged("of one that is lost");
+    drop(left.0);
+    is_logged("of one that is left");
+}
+
 fn less_than_was_announced_is_502_if_it_comes_at_once(reactor: Reactor) {
     let directory = directory();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -454,6 +485,7 @@ on_both_reactors!(
     somebody_elses_responder_is_connected_to,
     a_connection_to_somebody_elses_responder_is_not_kept,
     what_fails_after_its_reply_takes_nothing_back,
+    a_line_for_the_log_ends_with_its_request,
     less_than_was_announced_is_502_if_it_comes_at_once,
     a_reload_lets_content_come_to_its_end,
     a_server_that_stops_still_answers,

@@ -473,6 +473,8 @@ fn what_went_on_without_a_node_that_stood_still_is_gone_there() {
     super::within("its flows are taken back", || {
         ends.iter().map(|name| lab.number("dispatcher", name)).sum::<u64>() >= held
     });
+    let log = || fs::read_to_string(format!("/run/leat-lab/{}/dispatcher.log", lab.name)).unwrap_or_default();
+    super::within("its end is said", || log().contains("node n1: its lease has run out"));
     lab.signal("n1", "-CONT");
     super::within("it knows that they are", || lab.number("n1", "leat_flows") == 0);
     let sockets =

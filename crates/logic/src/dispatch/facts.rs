@@ -35,12 +35,16 @@ impl<'i> Facts<'i> {
         }
     }
 
-    /// The facts of a request written as people do: `GET http://host/path?query`, `GET /path`, `/path`. `None` without a path.
+    /// The facts of a request written as people do: `GET http://host/path?query`, `GET /path`, `/path`. `None` without a path, or
+    /// where no request line can have it.
     #[must_use]
     pub fn written(text: &'i str) -> Option<Facts<'i>> {
         let text = text.trim();
         let (method, target) = text.split_once(' ').unwrap_or(("GET", text));
         let target = target.trim();
+        if target.contains(|character: char| character.is_ascii_control() || character == ' ') {
+            return None;
+        }
         let (host, target) = match target.split_once("://") {
             Some((_, rest)) => rest.split_at(rest.find('/')?),
             None => ("", target),
@@ -148,6 +152,8 @@ mod tests {
         }
         assert!(Facts::written("nothing").is_none());
         assert!(Facts::written("http://host").is_none());
+        assert!(Facts::written("GET http://host/a b").is_none());
+        assert!(Facts::written("GET /a\tb").is_none());
     }
 
     #[test]

@@ -119,6 +119,11 @@ pub enum Effect {
         /// Which.
         session: SessionId,
     },
+    /// Home: a node's lease has run out though its session was there, which ends: the node stood still, or this home did. Its flows go on elsewhere.
+    Lapsed {
+        /// Whose.
+        node: ServerId,
+    },
     /// Home: a node asks where the request in hand belongs. Answer with `tell`.
     Where {
         /// Which.

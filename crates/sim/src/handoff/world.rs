@@ -474,7 +474,11 @@ impl World {
             }
             Effect::Told { flow, there } => self.told(machine, flow, there),
             Effect::AcceptAll => self.accept_all(machine),
-            Effect::Load { .. } | Effect::Rules(_) | Effect::Seen(_) | Effect::Inherit { .. } => {}
+            Effect::Load { .. }
+            | Effect::Lapsed { .. }
+            | Effect::Rules(_)
+            | Effect::Seen(_)
+            | Effect::Inherit { .. } => {}
             Effect::Reset { .. }
             | Effect::Probe { .. }
             | Effect::Probed { .. }

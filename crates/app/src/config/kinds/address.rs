@@ -1,6 +1,6 @@
 //! Addresses to listen on.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 
 use leat_logic::network::Network;
@@ -85,6 +85,16 @@ fn parse_address(written: &str, _: &Path) -> Result<SocketAddr, Wrong> {
             }
         };
     }
+    if let Some((scheme, rest)) = written.split_once("://") {
+        return Wrong::new("isn't an address with a port", without_scheme(scheme, rest));
+    }
+    if let Some((ip, port)) = written.rsplit_once(':')
+        && let (Ok(ip), Ok(port), Ok(whole)) =
+            (ip.parse::<Ipv6Addr>(), port.parse::<u16>(), written.parse::<Ipv6Addr>())
+    {
+        let help = format!("write \"[{ip}]:{port}\", or \"[{whole}]:80\" if all of it is the address");
+        return Wrong::new("has no brackets around its address", help);
+    }
     if let Ok(ip) = written.trim_matches(['[', ']']).parse::<IpAddr>() {
         return Wrong::new("has no port", format!("write \"{}\"", SocketAddr::new(ip, 80)));
     }
@@ -98,7 +108,7 @@ fn parse_address(written: &str, _: &Path) -> Result<SocketAddr, Wrong> {
     if port.parse::<u16>().is_err() {
         return Wrong::new(format!("has the port \"{port}\""), "a port is a number from 0 (any free one) to 65535");
     }
-    if host.parse::<std::net::Ipv6Addr>().is_ok() {
+    if host.parse::<Ipv6Addr>().is_ok() {
         return Wrong::new("isn't an address with a port", format!("write brackets: \"[{host}]:{port}\""));
     }
     let help = if host == "localhost" {
@@ -109,6 +119,22 @@ fn parse_address(written: &str, _: &Path) -> Result<SocketAddr, Wrong> {
         )
     };
     Wrong::new("isn't an address with a port", help)
+}
+
+/// The cure of an address that is written as a URL.
+fn without_scheme(scheme: &str, rest: &str) -> String {
+    if scheme.eq_ignore_ascii_case("https") {
+        return "leat speaks no TLS: write an address where HTTP is spoken without it, as in \"127.0.0.1:8080\""
+            .to_owned();
+    }
+    let address = &rest[..rest.find('/').unwrap_or(rest.len())];
+    let path = &rest[address.len()..];
+    let and_path = if path.trim_matches('/').is_empty() { String::new() } else { format!(" and \"{path}\"") };
+    let left_out = format!("leave out \"{scheme}://\"{and_path}");
+    match parse_address(address, Path::new("")) {
+        Ok(address) => format!("{left_out}: write \"{address}\""),
+        Err(Wrong { help, .. }) => format!("{left_out}, and {help}"),
+    }
 }
 
 #[cfg(test)]

@@ -113,6 +113,11 @@ fn parse_peer(written: &str, base: &Path) -> Result<Option<Peer>, Wrong> {
     if let Some(path) = written.strip_prefix("unix:") {
         return Ok(Some(Peer::Unix(resolve(path, base)?)));
     }
+    // Also as nginx and Caddy have it.
+    let path = |prefix: &&str| written.strip_prefix(*prefix).filter(|path| path.starts_with('/'));
+    if let Some(path) = ["", "http://unix:", "unix/"].iter().find_map(path) {
+        return Wrong::new("isn't an address with a port", format!("write \"unix:{path}\""));
+    }
     match (ADDRESS.parse)(written, base)? {
         address if address.port() == 0 => Wrong::new("has no port", "write the port at which it listens"),
         address => Ok(Some(Peer::Internet(address))),

@@ -393,6 +393,17 @@ impl<H: Host> Worker<H> {
         }
     }
 
+    /// Says whose lease has run out: that its link is down is said only where no other of its workers has one.
+    pub(super) fn tell_lapse(&self, server: ServerId) {
+        let node = self.config.cluster.nodes.iter().enumerate().find(|(place, _)| number_of(*place) == server.server());
+        if let Some((_, node)) = node.filter(|_| self.shared.is_lapse_to_tell(server, self.now)) {
+            crate::log::warning(format_args!(
+                "node {}: its lease has run out, as it, its machine or this one stood still: its connections go on elsewhere",
+                node.name
+            ));
+        }
+    }
+
     pub(super) fn send_message(&mut self, session: SessionId, message: &Message) {
         let Some(cluster) = &mut self.cluster else { return };
         let Some(link) = cluster.links.sessions.get_mut(&session) else { return };

@@ -32,6 +32,8 @@ const FEW: u64 = 1 << 12;
 
 /// Of what was said, so much is remembered.
 const TOLD_MAX: usize = 4096;
+/// Between two words of the same node's leases.
+const LAPSE_PAUSE: Duration = Duration::from_secs(1);
 
 /// See the module. Whichever worker needs something first makes it.
 #[derive(Default)]
@@ -45,6 +47,8 @@ pub struct Shared {
     life: OnceLock<Result<Life, String>>,
     /// What is so, and was said by one of the workers: the others find out for themselves, and needn't say it again.
     told: Mutex<BTreeSet<String>>,
+    /// When it was said of a node, by its number, that its lease has run out.
+    lapses_told: Mutex<BTreeMap<u32, Instant>>,
     /// There is no way to some node.
     is_way_lost: AtomicBool,
     /// Until when clients may be found that hear nothing of their nodes, as one has been.
@@ -123,6 +127,16 @@ impl Shared {
             told.clear();
         }
         if is_so { told.insert(what) } else { told.remove(&what) }
+    }
+
+    /// Whether it's to be said that a lease of this node's has run out: each of its workers has one of each here.
+    pub(super) fn is_lapse_to_tell(&self, server: ServerId, now: Instant) -> bool {
+        let mut told = lock(&self.lapses_told);
+        let is_due = told.get(&server.server()).is_none_or(|told| now.since(*told) >= LAPSE_PAUSE);
+        if is_due {
+            told.insert(server.server(), now);
+        }
+        is_due
     }
 
     /// A node's checks of itself, as a configuration wants them.
@@ -435,6 +449,17 @@ fn common_lease_ns(leases: &Leases, is_heir: bool) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn leases_that_run_out_together_are_told_once() {
+        let (shared, now) = (Shared::default(), Instant { ns: 5_000_000_000 });
+        let lease = |server, worker, now| shared.is_lapse_to_tell(ServerId::new(server, worker), now);
+        assert_eq!(
+            [(1, 0), (1, 1), (2, 1), (2, 0)].map(|(node, worker)| lease(node, worker, now)),
+            [true, false, true, false]
+        );
+        assert!(!lease(1, 0, now.after(LAPSE_PAUSE / 2)) && lease(1, 1, now.after(LAPSE_PAUSE)));
+    }
 
     #[test]
     fn a_lease_that_is_renewed_late_is_not_longer_for_it() {

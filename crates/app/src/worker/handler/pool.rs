@@ -8,7 +8,7 @@ use std::time::Duration;
 use leat_host::reactor::Token;
 
 use super::gather::Account;
-use super::program_log::ProgramLog;
+use super::program_log::{Begun, ProgramLog};
 
 /// See the module. Shared by the worker's exchanges with the handler.
 pub(super) struct Pool {
@@ -37,6 +37,8 @@ pub(in crate::worker) struct ErrorPipe {
     pub(super) token: Token,
     pub(super) read: OwnedFd,
     pub(super) write: OwnedFd,
+    /// What the pipe has brought of a line that hasn't ended.
+    pub(super) begun: Begun,
 }
 
 impl Pool {
@@ -89,9 +91,9 @@ impl Pool {
     }
 
     /// Calls `use_it` with the pipe for errors, if there is one.
-    pub(super) fn with_errors<T>(&self, use_it: impl FnOnce(&ErrorPipe, &mut ProgramLog) -> T) -> Option<T> {
+    pub(super) fn with_errors<T>(&self, use_it: impl FnOnce(&mut ErrorPipe, &mut ProgramLog) -> T) -> Option<T> {
         let state = &mut *self.state.borrow_mut();
-        state.errors.as_ref().map(|errors| use_it(errors, &mut state.log))
+        state.errors.as_mut().map(|errors| use_it(errors, &mut state.log))
     }
 
     /// Calls `use_it` with the log of its programs.

@@ -7,39 +7,37 @@ const LINES_IN_A_SECOND_MAX: u32 = 20;
 /// Bytes of a line; the rest is left out.
 const LINE_BYTES_MAX: usize = 1000;
 
+/// A line that hasn't ended, of one pipe or one request.
+#[derive(Debug, Default)]
+pub(super) struct Begun(Vec<u8>);
+
 /// The log of one handler's programs.
 #[derive(Debug, Default)]
 pub(super) struct ProgramLog {
-    /// A line that hasn't ended.
-    begun: Vec<u8>,
     second: i64,
     lines: u32,
     dropped: u64,
 }
 
 impl ProgramLog {
-    /// Adds what programs have written; `write` gets each line that the log takes.
-    pub(super) fn add(&mut self, second: i64, bytes: &[u8], mut write: impl FnMut(&str)) {
+    /// Adds what programs have written behind `begun`; `write` gets each line that the log takes.
+    pub(super) fn add(&mut self, begun: &mut Begun, second: i64, bytes: &[u8], mut write: impl FnMut(&str)) {
         for part in bytes.split_inclusive(|&byte| byte == b'\n') {
             let (text, is_end) = match part.strip_suffix(b"\n") {
                 Some(text) => (text, true),
                 None => (part, false),
             };
-            let room = LINE_BYTES_MAX - self.begun.len();
-            self.begun.extend_from_slice(&text[..text.len().min(room)]);
+            let room = LINE_BYTES_MAX - begun.0.len();
+            begun.0.extend_from_slice(&text[..text.len().min(room)]);
             if is_end {
-                self.end_line(second, &mut write);
+                self.end(begun, second, &mut write);
             }
         }
     }
 
-    /// A program has ended: the line that it had begun is all there will be of that.
-    pub(super) fn end(&mut self, second: i64, mut write: impl FnMut(&str)) {
-        self.end_line(second, &mut write);
-    }
-
-    fn end_line(&mut self, second: i64, write: &mut impl FnMut(&str)) {
-        let line = std::mem::take(&mut self.begun);
+    /// A line has ended, or the program or request whose it is: what is there is all there will be of it.
+    pub(super) fn end(&mut self, begun: &mut Begun, second: i64, mut write: impl FnMut(&str)) {
+        let line = std::mem::take(&mut begun.0);
         let line = line.trim_ascii();
         if line.is_empty() {
             return;
@@ -73,41 +71,60 @@ impl ProgramLog {
 mod tests {
     use super::*;
 
-    fn told(log: &mut ProgramLog, second: i64, bytes: &[u8]) -> Vec<String> {
+    #[derive(Default)]
+    struct Pipe {
+        log: ProgramLog,
+        begun: Begun,
+    }
+
+    fn told(pipe: &mut Pipe, second: i64, bytes: &[u8]) -> Vec<String> {
         let mut lines = Vec::new();
-        log.add(second, bytes, |line| lines.push(line.to_owned()));
+        pipe.log.add(&mut pipe.begun, second, bytes, |line| lines.push(line.to_owned()));
         lines
     }
 
     #[test]
     fn lines_are_put_together_and_cleaned() {
-        let mut log = ProgramLog::default();
-        assert_eq!(told(&mut log, 1, b"half"), Vec::<String>::new());
+        let mut pipe = Pipe::default();
+        assert_eq!(told(&mut pipe, 1, b"half"), Vec::<String>::new());
         assert_eq!(
-            told(&mut log, 1, b" a line\n\n  \nand \x1b[31mred\xff\r\n"),
+            told(&mut pipe, 1, b" a line\n\n  \nand \x1b[31mred\xff\r\n"),
             ["half a line", "and \\u{1b}[31mred\u{fffd}"]
         );
         let long = [vec![b'x'; 5000], b"\nshort\n".to_vec()].concat();
-        let lines = told(&mut log, 1, &long);
+        let lines = told(&mut pipe, 1, &long);
         assert_eq!((lines[0].len(), lines[1].as_str()), (LINE_BYTES_MAX, "short"));
     }
 
     #[test]
     fn what_a_program_had_begun_is_a_line_when_it_ends() {
-        let mut log = ProgramLog::default();
-        assert_eq!(told(&mut log, 1, b"its last words"), Vec::<String>::new());
+        let mut pipe = Pipe::default();
+        assert_eq!(told(&mut pipe, 1, b"its last words"), Vec::<String>::new());
         let mut lines = Vec::new();
-        log.end(1, |line| lines.push(line.to_owned()));
-        log.end(1, |line| lines.push(line.to_owned()));
+        for _ in 0..2 {
+            pipe.log.end(&mut pipe.begun, 1, |line| lines.push(line.to_owned()));
+        }
         assert_eq!(lines, ["its last words"]);
-        assert_eq!(told(&mut log, 1, b"another's\n"), ["another's"]);
+        assert_eq!(told(&mut pipe, 1, b"another's\n"), ["another's"]);
+    }
+
+    #[test]
+    fn lines_of_several_are_put_together_apart() {
+        let (mut log, mut lines) = (ProgramLog::default(), Vec::new());
+        let (mut one, mut other) = (Begun::default(), Begun::default());
+        let mut write = |line: &str| lines.push(line.to_owned());
+        log.add(&mut one, 1, b"of", &mut write);
+        log.add(&mut other, 1, b"of the other", &mut write);
+        log.add(&mut one, 1, b" the one\n", &mut write);
+        log.end(&mut other, 1, &mut write);
+        assert_eq!(lines, ["of the one", "of the other"]);
     }
 
     #[test]
     fn a_flood_is_counted() {
-        let mut log = ProgramLog::default();
+        let mut pipe = Pipe::default();
         let flood = b"x\n".repeat(100);
-        assert_eq!(told(&mut log, 1, &flood).len(), LINES_IN_A_SECOND_MAX as usize);
-        assert_eq!(told(&mut log, 2, b"y\n"), ["80 more lines were left out", "y"]);
+        assert_eq!(told(&mut pipe, 1, &flood).len(), LINES_IN_A_SECOND_MAX as usize);
+        assert_eq!(told(&mut pipe, 2, b"y\n"), ["80 more lines were left out", "y"]);
     }
 }

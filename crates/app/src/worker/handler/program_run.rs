@@ -15,6 +15,7 @@ use leat_logic::time::Instant;
 
 use super::super::{Host, Stage, Worker, programs};
 use super::gather::Gathered;
+use super::program_log::Begun;
 use super::proxy::{Outcome, Passing, Stop};
 use super::{Handler, Kind, Run};
 
@@ -30,6 +31,8 @@ pub(in crate::worker) struct ProgramRun {
     pub(super) reader: ReplyReader,
     /// The program's output that isn't understood yet: part of its header lines.
     pub(super) output: Vec<u8>,
+    /// What it has said for the log of a line that hasn't ended.
+    pub(super) begun: Begun,
     pub(super) framing: Option<Framing>,
     /// Some of the reply went out as soon as it was heard.
     pub(super) has_sent: bool,
@@ -95,6 +98,7 @@ impl ProgramRun {
             talk: Talk::Waiting,
             reader: ReplyReader::default(),
             output: Vec::new(),
+            begun: Begun::default(),
             framing: None,
             has_sent: false,
             body,
@@ -130,6 +134,16 @@ impl ProgramRun {
     pub(super) fn note_heard<P: Programs>(&mut self, now: Instant, programs: &programs::Programs<P>) {
         self.heard_at = now;
         self.held_by_then = self.program().map_or(Duration::ZERO, |program| programs.held(program, now));
+    }
+
+    /// The program says nothing more for the log: php-fpm ends no line.
+    pub(super) fn end_errors(&mut self, second: i64) {
+        let ProgramRun { handler, begun, .. } = self;
+        if let Some(pool) = handler.pool() {
+            pool.with_log(|log| {
+                log.end(begun, second, |line| crate::log::warning(format_args!("{}: {line}", handler.name)));
+            });
+        }
     }
 
     pub(super) fn stream(&self) -> Option<Token> {
@@ -347,7 +361,8 @@ impl<H: Host> Worker<H> {
 
     /// Ends what a handler has under way for a request whose client has gone, or that is answered otherwise.
     pub(in crate::worker) fn abort_run(&mut self, token: Token, run: Option<Run>) {
-        if let Some(Run::Program(run)) = run {
+        if let Some(Run::Program(mut run)) = run {
+            run.end_errors(self.second);
             self.note_passed(token, &run, Outcome::Abandoned);
             self.release_run(token, &run, false);
         }

@@ -12,6 +12,7 @@ use leat_logic::schedule::Operation;
 use super::super::exchange::Piece;
 use super::super::{Host, Stage, Worker};
 use super::Run;
+use super::program_log::Begun;
 use super::program_run::{Body, Framing, ProgramRun, Talk};
 use super::proxy::{Passing, Stop};
 
@@ -137,6 +138,9 @@ impl<H: Host> Worker<H> {
             stream.catch_up(&mut self.reactor);
         }
         let heard = self.hear(token, &mut run, &mut out);
+        if !matches!(heard, Ok(Heard::More)) {
+            run.end_errors(self.second);
+        }
         if let Err(bad) = &heard
             && bad.is_of_reply()
             && !(had_begun || run.has_sent || run.is_told() || self.is_telling(token))
@@ -234,7 +238,7 @@ impl<H: Host> Worker<H> {
                     match step {
                         Step::NeedInput => {}
                         Step::Output(bytes) => run.output.extend_from_slice(bytes),
-                        Step::Error(bytes) => log_errors(&run.handler, self.second, bytes),
+                        Step::Error(bytes) => log_errors(&run.handler, &mut run.begun, self.second, bytes),
                         Step::End { is_complete: false } => return Err(Bad::Refused),
                         Step::End { is_complete: true } => is_all = true,
                     }
@@ -646,10 +650,10 @@ fn encode_end(talk: &Talk, framing: Framing, out: &mut Vec<u8>) {
 }
 
 /// What a responder says for the log.
-pub(super) fn log_errors(handler: &super::Handler, second: i64, bytes: &[u8]) {
+fn log_errors(handler: &super::Handler, begun: &mut Begun, second: i64, bytes: &[u8]) {
     if let Some(pool) = handler.pool() {
         pool.with_log(|log| {
-            log.add(second, bytes, |line| crate::log::warning(format_args!("{}: {line}", handler.name)));
+            log.add(begun, second, bytes, |line| crate::log::warning(format_args!("{}: {line}", handler.name)));
         });
     }
 }

@@ -11,6 +11,7 @@ use super::super::programs::Purpose;
 use super::super::settings::Site;
 use super::super::{Host, Stage, Worker};
 use super::pool::{ErrorPipe, Pool};
+use super::program_log::Begun;
 use super::program_run::{ProgramRun, Talk};
 use super::{Handler, Kind};
 
@@ -127,7 +128,7 @@ impl<H: Host> Worker<H> {
         let token = Token { index: self.next_pipe, generation: PIPES };
         self.next_pipe = (self.next_pipe + 1) % TOKEN_INDEX_MAX;
         self.reactor.poll_readable(read.as_raw_fd(), token);
-        pool.set_errors(ErrorPipe { token, read, write });
+        pool.set_errors(ErrorPipe { token, read, write, begun: Begun::default() });
         Ok(())
     }
 
@@ -142,7 +143,7 @@ impl<H: Host> Worker<H> {
                 let mut bytes = [0; ERROR_BYTES];
                 for _ in 0..ERROR_READS_MAX {
                     let count = read_error_pipe(&errors.read, &mut bytes);
-                    log.add(self.second, &bytes[..count], |line| {
+                    log.add(&mut errors.begun, self.second, &bytes[..count], |line| {
                         crate::log::warning(format_args!("{}: {line}", handler.name));
                     });
                     if count < ERROR_BYTES {
@@ -167,8 +168,10 @@ impl<H: Host> Worker<H> {
             self.errors_readable(token);
         }
         if let Some(pool) = handler.pool() {
-            pool.with_log(|log| {
-                log.end(self.second, |line| crate::log::warning(format_args!("{}: {line}", handler.name)));
+            pool.with_errors(|errors, log| {
+                log.end(&mut errors.begun, self.second, |line| {
+                    crate::log::warning(format_args!("{}: {line}", handler.name));
+                });
             });
         }
         if !is_expected {

@@ -116,6 +116,7 @@ impl Home {
     /// A node in that life can't send any more, and gets no lease before it has said anew what it holds.
     fn lapse(&mut self, life: Life) {
         if let Some(session) = self.nodes.session(life) {
+            self.effects.push_back(Effect::Lapsed { node: life.0 });
             self.disconnect(session);
         }
         for flow in self.flows_where(|record| record.is_at(life)) {
