@@ -11,8 +11,9 @@ use toml::Spanned;
 use toml::de::DeValue;
 
 use super::check::Judge;
-use super::cluster::{ClusterNode, Role};
+use super::cluster::{Cluster, ClusterNode, Role};
 use super::load::CLUSTER_SITE;
+use super::port::ClusterPort;
 use super::site::Site;
 
 pub(super) fn judge(judge: &mut Judge<'_>) {
@@ -582,6 +583,11 @@ fn ports(judge: &mut Judge<'_>) {
                 judge.error(span, message, "write the name of a [[cluster.node]]");
             }
         }
+        if let Some(at) = own_node_of(cluster, port) {
+            let span = written_in(judge, &["cluster", "port"], index, "node_port").map_or(span.clone(), Spanned::span);
+            let help = "write the node's own port as `node_port`, or another address here or there: each connection would be passed on to itself";
+            judge.error(span, format!("the port `{name}` is its own node: it listens on {at} itself"), help);
+        }
         let protocol = port.protocol;
         if port.first_bytes > 0 && protocol != Protocol::Tcp {
             let message =
@@ -606,6 +612,26 @@ fn ports(judge: &mut Judge<'_>) {
             judge.warning(span.clone(), message, help);
         }
     }
+}
+
+/// Where a port would pass on to that it listens on itself.
+fn own_node_of(cluster: &Cluster, port: &ClusterPort) -> Option<SocketAddr> {
+    let is_here = |ip: IpAddr| ip.is_loopback() || cluster.dispatchers.contains(&ip);
+    let targets = port.targets(cluster);
+    // Without `node_port` it's the port that the client came to.
+    let of = |listen: &SocketAddr| if port.node_port == 0 { listen.port() } else { port.node_port };
+    let mut all = port.listen.iter().flat_map(|listen| {
+        let number = of(listen);
+        targets.iter().map(move |(_, target)| SocketAddr::new(target.ip(), number))
+    });
+    all.find(|target| {
+        let hears = |listen: &SocketAddr| {
+            let ip = listen.ip();
+            let is_any = ip.is_unspecified() && ip.is_ipv4() == target.is_ipv4() && is_here(target.ip());
+            listen.port() == target.port() && (ip == target.ip() || is_any)
+        };
+        target.port() != 0 && port.listen.iter().any(hears)
+    })
 }
 
 fn addresses(judge: &mut Judge<'_>, index: usize, span: &Range<usize>) {
