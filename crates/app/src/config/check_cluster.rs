@@ -479,6 +479,16 @@ pub(super) fn balancers(judge: &mut Judge<'_>) {
             "add the balancers' addresses, as in from = \"10.0.0.0/8\"",
         );
     }
+    let has_no_port = config.cluster.ports.is_empty() && judge.value(&["cluster", "port"]).is_none();
+    if let (false, true, Role::Dispatcher, true, Some(span)) =
+        (from.is_empty(), listen.is_empty(), config.role, has_no_port, span.clone())
+    {
+        judge.warning(
+            span,
+            "[proxy_protocol] counts for nothing at a dispatcher without a [[cluster.port]]",
+            "take it out, or have the balancers come to a [[cluster.port]]: connections to VIPs change hands, and nobody could tell whose they are",
+        );
+    }
     if let (false, Role::Node | Role::ConnectionServer, Some(span)) = (from.is_empty(), config.role, span) {
         let message = format!("[proxy_protocol] isn't possible under role = \"{}\"", config.role.name());
         judge.error(
