@@ -13,7 +13,7 @@ use toml::de::DeValue;
 use super::check::Judge;
 use super::cluster::{Cluster, ClusterNode, Role};
 use super::load::CLUSTER_SITE;
-use super::port::ClusterPort;
+use super::port::{ClusterPort, Each};
 use super::site::Site;
 
 pub(super) fn judge(judge: &mut Judge<'_>) {
@@ -614,6 +614,22 @@ fn ports(judge: &mut Judge<'_>) {
         if is_by_load && port.first_bytes > 0 && protocol == Protocol::Tcp {
             let message = format!("`first_bytes` of the port `{name}` counts for nothing: {policy} goes by load");
             judge.warning(span.clone(), message, "take it out, or write policy = \"consistent_hash\"");
+        }
+        if let (false, Protocol::Tcp, 0, Some(written)) =
+            (is_by_load, protocol, port.first_bytes, written_in(judge, &["cluster", "port"], index, "policy"))
+        {
+            let message = format!("{policy} goes by content, and the port `{name}` looks at none: it goes by load");
+            let help = "add `first_bytes`, as in first_bytes = 16, write the protocol that is spoken there, or take `policy` out";
+            judge.warning(written.span(), message, help);
+        }
+        if let (Each::Request, false, Some(written)) =
+            (port.schedule, protocol.is_separable(), written_in(judge, &["cluster", "port"], index, "schedule"))
+            && judge.is_good(&written.span())
+        {
+            let message = format!("schedule = \"request\" counts for nothing at the port `{name}`");
+            let help =
+                format!("take it out: requests of \"{protocol}\" aren't told apart, and each connection has one node");
+            judge.warning(written.span(), message, help);
         }
         let goes_by_host = || port.targets(cluster).iter().any(|(node, _)| node.serves.goes_by_host());
         if is_by_load && matches!(protocol, Protocol::Tls | Protocol::Http) && !goes_by_host() {
