@@ -456,6 +456,12 @@ impl Dispatcher {
         self.changes
     }
 
+    /// Whether a node is configured for a request, however it is.
+    #[must_use]
+    pub fn serves(&self, id: NodeId, facts: &Facts<'_>) -> bool {
+        self.serving(facts).contains(id)
+    }
+
     fn serving(&self, facts: &Facts<'_>) -> NodeSet {
         let groups = self.groups.iter().filter(|(serves, _)| serves.has(facts));
         groups.fold(NodeSet::EMPTY, |all, (_, nodes)| all.or(*nodes))
