@@ -199,6 +199,13 @@ pub(super) fn odd_ways(name: &str, of_node: &str) {
             }
             client.reads(small);
             client.goes_on();
+            // What leat refuses and nginx doesn't: as a connection's first request it would be refused as well.
+            let many = "x: y\r\n".repeat(110) + "\r\n";
+            for (refused, status) in [(&many[..], "431"), ("Content-Length: 0\r\nExpect: foo\r\n\r\n", "417")] {
+                let mut client = Client::new(vip);
+                client.send("POST", "/a/1024", refused);
+                assert_eq!(client.status(), status);
+            }
             // Before the one before it is answered.
             let mut client = Client::new(vip);
             client.send("GET", &format!("/a/{}", SIZES[2]), "\r\n");
@@ -407,9 +414,17 @@ fn what_is_said_behind_a_101_goes_on_where_it_is() {
                 std::thread::sleep(Duration::from_millis(300));
             }
             assert_eq!(client.status(), "400", "its server has heard it, and it's none of its words");
+            // What no request begins with.
+            let mut client = Client::new(vip);
+            client.send("GET", "/a/switch", "Connection: upgrade\r\nUpgrade: x\r\n\r\n");
+            assert_eq!(client.status(), "101");
+            client.0.write_all(b"\x81\x05hello").expect("it's open");
+            assert_eq!(client.status(), "400", "the same");
         }
     });
-    assert_eq!(lab.number("dispatcher", "leat_transplants_cut_total"), 0);
+    for number in ["leat_transplants_cut_total", "leat_transplants_total"] {
+        assert_eq!(lab.number("dispatcher", number), 0, "{number}");
+    }
 }
 
 /// Connections of a node that drains leave it with their next requests, where content decides.

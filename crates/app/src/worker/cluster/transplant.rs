@@ -180,10 +180,13 @@ impl Home {
     fn judge(&mut self, next: &Next, limits: &http::Limits, now: Instant) -> Verdict {
         let mut connection = http::Connection::new(now);
         let payload = &next.arrival.payload[..];
+        let is_matter = self.dispatcher.serve_different_things();
         let (consumed, progress) = connection.handle_input(now, payload, limits);
         let request = match progress {
             Progress::Request(request) => request,
             Progress::NeedInput if !next.arrival.has_fin => return Verdict::Unread,
+            // Its server may understand it, and then whatever follows would be its as well: it's refused here.
+            Progress::Reject(_) if is_matter => return Verdict::Belongs(To::Here),
             _ => return Verdict::Stays,
         };
         let (belongs, body, is_last) = (self.belongs(next, &request, now), request.body, next.arrival.has_fin);
@@ -192,8 +195,8 @@ impl Home {
             BodyLength::Length(bytes) => bytes <= BODY_BYTES_MAX && !request.expect_continue,
             BodyLength::Chunked => false,
         };
-        let is_matter = self.dispatcher.serve_different_things();
         match body_end(&mut connection, body, &payload[consumed..], limits, now) {
+            None if is_matter => Verdict::Belongs(To::Here),
             None => Verdict::Stays,
             // Whoever gets the first of several that come at once gets them all.
             Some(Extent::Whole(bytes)) if is_matter && consumed + bytes < payload.len() => Verdict::Belongs(To::Here),
