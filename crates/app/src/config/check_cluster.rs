@@ -11,8 +11,9 @@ use toml::Spanned;
 use toml::de::DeValue;
 
 use super::check::Judge;
-use super::cluster::{ClusterNode, Role};
+use super::cluster::{Cluster, ClusterNode, Role};
 use super::load::CLUSTER_SITE;
+use super::port::{ClusterPort, Each};
 use super::site::Site;
 
 pub(super) fn judge(judge: &mut Judge<'_>) {
@@ -478,6 +479,16 @@ pub(super) fn balancers(judge: &mut Judge<'_>) {
             "add the balancers' addresses, as in from = \"10.0.0.0/8\"",
         );
     }
+    let has_no_port = config.cluster.ports.is_empty() && judge.value(&["cluster", "port"]).is_none();
+    if let (false, true, Role::Dispatcher, true, Some(span)) =
+        (from.is_empty(), listen.is_empty(), config.role, has_no_port, span.clone())
+    {
+        judge.warning(
+            span,
+            "[proxy_protocol] counts for nothing at a dispatcher without a [[cluster.port]]",
+            "take it out, or have the balancers come to a [[cluster.port]]: connections to VIPs change hands, and nobody could tell whose they are",
+        );
+    }
     if let (false, Role::Node | Role::ConnectionServer, Some(span)) = (from.is_empty(), config.role, span) {
         let message = format!("[proxy_protocol] isn't possible under role = \"{}\"", config.role.name());
         judge.error(
@@ -582,6 +593,11 @@ fn ports(judge: &mut Judge<'_>) {
                 judge.error(span, message, "write the name of a [[cluster.node]]");
             }
         }
+        if let Some(at) = own_node_of(cluster, port) {
+            let span = written_in(judge, &["cluster", "port"], index, "node_port").map_or(span.clone(), Spanned::span);
+            let help = "write the node's own port as `node_port`, or another address here or there: each connection would be passed on to itself";
+            judge.error(span, format!("the port `{name}` is its own node: it listens on {at} itself"), help);
+        }
         let protocol = port.protocol;
         if port.first_bytes > 0 && protocol != Protocol::Tcp {
             let message =
@@ -599,6 +615,22 @@ fn ports(judge: &mut Judge<'_>) {
             let message = format!("`first_bytes` of the port `{name}` counts for nothing: {policy} goes by load");
             judge.warning(span.clone(), message, "take it out, or write policy = \"consistent_hash\"");
         }
+        if let (false, Protocol::Tcp, 0, Some(written)) =
+            (is_by_load, protocol, port.first_bytes, written_in(judge, &["cluster", "port"], index, "policy"))
+        {
+            let message = format!("{policy} goes by content, and the port `{name}` looks at none: it goes by load");
+            let help = "add `first_bytes`, as in first_bytes = 16, write the protocol that is spoken there, or take `policy` out";
+            judge.warning(written.span(), message, help);
+        }
+        if let (Each::Request, false, Some(written)) =
+            (port.schedule, protocol.is_separable(), written_in(judge, &["cluster", "port"], index, "schedule"))
+            && judge.is_good(&written.span())
+        {
+            let message = format!("schedule = \"request\" counts for nothing at the port `{name}`");
+            let help =
+                format!("take it out: requests of \"{protocol}\" aren't told apart, and each connection has one node");
+            judge.warning(written.span(), message, help);
+        }
         let goes_by_host = || port.targets(cluster).iter().any(|(node, _)| node.serves.goes_by_host());
         if is_by_load && matches!(protocol, Protocol::Tls | Protocol::Http) && !goes_by_host() {
             let message = format!("the port `{name}` goes by load alone, whatever host its clients ask for");
@@ -606,6 +638,26 @@ fn ports(judge: &mut Judge<'_>) {
             judge.warning(span.clone(), message, help);
         }
     }
+}
+
+/// Where a port would pass on to that it listens on itself.
+fn own_node_of(cluster: &Cluster, port: &ClusterPort) -> Option<SocketAddr> {
+    let is_here = |ip: IpAddr| ip.is_loopback() || cluster.dispatchers.contains(&ip);
+    let targets = port.targets(cluster);
+    // Without `node_port` it's the port that the client came to.
+    let of = |listen: &SocketAddr| if port.node_port == 0 { listen.port() } else { port.node_port };
+    let mut all = port.listen.iter().flat_map(|listen| {
+        let number = of(listen);
+        targets.iter().map(move |(_, target)| SocketAddr::new(target.ip(), number))
+    });
+    all.find(|target| {
+        let hears = |listen: &SocketAddr| {
+            let ip = listen.ip();
+            let is_any = ip.is_unspecified() && ip.is_ipv4() == target.is_ipv4() && is_here(target.ip());
+            listen.port() == target.port() && (ip == target.ip() || is_any)
+        };
+        target.port() != 0 && port.listen.iter().any(hears)
+    })
 }
 
 fn addresses(judge: &mut Judge<'_>, index: usize, span: &Range<usize>) {

@@ -14,8 +14,8 @@ pub(super) const SEND_PROXY: Choice<Option<Version>> =
 
 section! {
     /// Balancers in front that tell the client's address by the PROXY protocol (version 1 or 2). Their connections must begin with it, and are cut else; to
-    /// everybody else it's no protocol at all. The address that is told counts in logs, for fairness between clients, and for what applications and
-    /// nodes are told.
+    /// everybody else it's no protocol at all. At a dispatcher it counts at each `[[cluster.port]]`, and not at VIPs. The address that is told counts in
+    /// logs, for fairness between clients, and for what applications and nodes are told.
     ProxyProtocol "[proxy_protocol]" example "[proxy_protocol]\nfrom = [\"10.0.0.0/8\", \"2001:db8::7\"]\nlisten = \"0.0.0.0:80\"\n" {
         /// The balancers' own addresses or networks.
         from: Vec<Network> = ListOf(NETWORK), Toml("[]");

@@ -3,7 +3,7 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::io;
+use std::io::{self, Read};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -26,6 +26,10 @@ pub(super) const LEAVING_VARIABLE: &str = "LEAT_LEAVING";
 
 /// Time that each question to a new binary may take: nothing else is done meanwhile, not even for an engine that crashes.
 const ANSWER_TIME: Duration = Duration::from_secs(5);
+/// More of what it says isn't kept.
+const ANSWER_BYTES_MAX: u64 = 1 << 20;
+/// What `leat --version` says begins so.
+const NAME: &str = "leat ";
 
 /// What a predecessor left.
 pub(super) struct Inherited {
@@ -72,40 +76,66 @@ fn name_engine(engine: &EngineProcess) -> String {
 /// The binary on disk, if it's a leat that accepts the configuration. Anything else would end everything: exec can't be undone.
 pub(super) fn probe(source: &Source) -> io::Result<PathBuf> {
     let executable = executable()?;
-    let (status, said) = ask(&executable, &["--version".as_ref()])?;
+    let Answer { status, said, complained } = ask(&executable, &["--version".as_ref()])?;
     if !status.success() {
-        return Err(io::Error::other(format!("`{} --version` failed: {status}\n{said}", executable.display())));
+        return Err(io::Error::other(format!("`{} --version` failed: {status}\n{complained}", executable.display())));
+    }
+    if !said.starts_with(NAME) {
+        let line: String = said.chars().take_while(|character| *character != '\n').take(80).collect();
+        let message = format!("{} isn't leat: `--version` says {line:?}", executable.display());
+        return Err(io::Error::other(message));
     }
     if let Some(file) = source.file() {
-        let (status, said) = ask(&executable, &["check".as_ref(), file.as_os_str()])?;
+        let Answer { status, complained, .. } = ask(&executable, &["check".as_ref(), file.as_os_str()])?;
         if !status.success() {
-            let message = format!("it doesn't accept the configuration {}\n{said}", file.display());
+            let message = format!("it doesn't accept the configuration {}\n{complained}", file.display());
             return Err(io::Error::other(message));
         }
-        if !said.is_empty() {
-            log::warning(said);
+        if !complained.is_empty() {
+            log::warning(complained);
         }
     }
     Ok(executable)
 }
 
-/// Runs a binary to its end; how it ended, and what it said on standard error, which goes the way of all messages: nobody may read ours.
-fn ask(executable: &Path, arguments: &[&OsStr]) -> io::Result<(ExitStatus, String)> {
+struct Answer {
+    status: ExitStatus,
+    said: String,
+    /// On standard error.
+    complained: String,
+}
+
+/// Runs a binary to its end. What it complains of is told the way of all messages: nobody may read our standard error.
+fn ask(executable: &Path, arguments: &[&OsStr]) -> io::Result<Answer> {
     let mut command = Command::new(executable);
-    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     // Whatever it starts can be ended with it.
     let no_start = |error| io::Error::other(format!("{} can't be started: {error}", executable.display()));
-    let child = command.process_group(0).spawn().map_err(no_start)?;
+    let mut child = command.process_group(0).spawn().map_err(no_start)?;
     let (leader, (answer, answers)) = (child.id(), channel());
-    std::thread::spawn(move || answer.send(child.wait_with_output()));
-    let Ok(output) = answers.recv_timeout(ANSWER_TIME) else {
+    let (output, errors) = (child.stdout.take(), child.stderr.take());
+    let output = std::thread::spawn(move || read(output));
+    std::thread::spawn(move || {
+        let (complained, said) = (read(errors), output.join().unwrap_or_default());
+        answer.send(child.wait().map(|status| Answer { status, said, complained }))
+    });
+    let Ok(answered) = answers.recv_timeout(ANSWER_TIME) else {
         kill_group(leader);
         let asked = arguments.join(" ".as_ref());
         let message = format!("`{} {}` took longer than {ANSWER_TIME:?}", executable.display(), asked.display());
         return Err(io::Error::new(io::ErrorKind::TimedOut, message));
     };
-    let output = output?;
-    Ok((output.status, String::from_utf8_lossy(&output.stderr).trim_end().to_owned()))
+    answered
+}
+
+/// What comes by a pipe until its end, as far as it's kept. Who writes on and on is ended by the time that it takes.
+fn read(pipe: Option<impl Read>) -> String {
+    let Some(mut pipe) = pipe else { return String::new() };
+    let mut bytes = Vec::new();
+    let whole = pipe.by_ref().take(ANSWER_BYTES_MAX).read_to_end(&mut bytes);
+    // It isn't to wait for somebody to read the rest.
+    let _ = whole.and_then(|_| io::copy(&mut pipe, &mut io::sink()));
+    String::from_utf8_lossy(&bytes).trim_end().to_owned()
 }
 
 /// Becomes `executable`; returns only if that fails, with everything as it was. The caller holds notices back.

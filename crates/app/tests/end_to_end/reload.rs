@@ -413,6 +413,11 @@ fn a_broken_new_binary_keeps_the_old(reactor: Reactor) {
         server.signal("USR2");
         server.wait_for_stderr(&["old one goes on"]);
         load.more_answers(100);
+        // It starts, accepts everything, and is something else.
+        replace_copy(&site, "#!/bin/sh\necho 'other 1.0'\n");
+        server.signal("USR2");
+        server.wait_for_stderr(&["leat isn't leat: `--version` says \"other 1.0\""]);
+        load.more_answers(100);
         fs::remove_file(site.at("leat")).unwrap();
         server.signal("USR2");
         server.wait_for_stderr(&["leat can't be started: no such file"]);
@@ -424,8 +429,8 @@ fn a_new_binary_that_hangs_keeps_the_old(reactor: Reactor) {
     let site = site();
     fs::copy(binary(), site.at("leat")).unwrap();
     let mut server = start_copy(&site, reactor);
-    // What it starts holds its standard error, too.
-    replace_copy(&site, "#!/bin/sh\nsleep 1000\n");
+    // What it starts holds its standard error, too, and says something without end.
+    replace_copy(&site, "#!/bin/sh\nsleep 1000 &\nexec yes\n");
     server.signal("USR2");
     server.wait_for_stderr(&["old one goes on", "took longer than"]);
     assert_eq!(server.get("/a.txt").text(), "one\n");

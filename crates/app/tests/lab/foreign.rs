@@ -128,10 +128,19 @@ fn ask(folder: &Folder, command: leat::ctl::Command) -> serde_json::Value {
     leat::ctl::ask(Path::new(&folder.path("leat.sock")), &command).expect("the dispatcher answers")
 }
 
-fn state(folder: &Folder, node: &str) -> String {
-    let nodes = ask(folder, leat::ctl::Command::Nodes);
+/// Whether a node may be chosen, by an engine that may be about to begin.
+pub(super) fn is_fit(folder: &Folder, node: &str) -> bool {
+    let nodes = leat::ctl::ask(Path::new(&folder.path("leat.sock")), &leat::ctl::Command::Nodes);
+    nodes.is_ok_and(|nodes| standing(&nodes, node) == FIT)
+}
+
+fn standing(nodes: &serde_json::Value, node: &str) -> String {
     let found = nodes["nodes"].as_array().and_then(|nodes| nodes.iter().find(|known| known["name"] == node));
     found.and_then(|node| node["standing"].as_str()).unwrap_or_default().to_owned()
+}
+
+fn state(folder: &Folder, node: &str) -> String {
+    standing(&ask(folder, leat::ctl::Command::Nodes), node)
 }
 
 /// Connections that a node has, by its dispatcher's books.

@@ -1,11 +1,13 @@
 //! Connections that go from one server that isn't leat to another between two requests: Debian's nginx, unmodified, in the nodes' namespaces.
 
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::foreign::{Nginx, SIZES, content, has_nginx, held, read_reply, up_with};
+use super::foreign::{Nginx, SIZES, content, has_nginx, held, is_fit, read_reply, up_with};
 use super::{Folder, Lab, is_possible, replays, within};
 
 const VIPS: [&str; 2] = ["10.77.0.100:80", "[fd77::100]:80"];
@@ -82,8 +84,13 @@ struct Client(TcpStream);
 impl Client {
     /// One whose connection is at the first server.
     fn new(vip: &str) -> Client {
+        Client::of(vip, "a")
+    }
+
+    /// One whose connection is at the server that has that side.
+    fn of(vip: &str, side: &str) -> Client {
         let mut stream = connect(vip);
-        assert!(get(&mut stream, "/a/1024") == content(SIZES[0]));
+        assert!(get(&mut stream, &format!("/{side}/1024")) == content(SIZES[0]));
         Client(stream)
     }
 
@@ -99,6 +106,18 @@ impl Client {
             head.push(byte[0]);
         }
         String::from_utf8_lossy(&head[9..12]).into_owned()
+    }
+
+    /// The status of a reply with content.
+    fn answered(&mut self, path: &str) -> String {
+        self.send("GET", path, "\r\n");
+        // It may be read twice.
+        let mut status = [0; 12];
+        while self.0.peek(&mut status).expect("a reply") < status.len() {
+            std::thread::yield_now();
+        }
+        read_reply(&mut self.0).expect("a reply");
+        String::from_utf8_lossy(&status[9..]).into_owned()
     }
 
     fn reads(&mut self, size: usize) {
@@ -180,6 +199,13 @@ pub(super) fn odd_ways(name: &str, of_node: &str) {
             }
             client.reads(small);
             client.goes_on();
+            // What leat refuses and nginx doesn't: as a connection's first request it would be refused as well.
+            let many = "x: y\r\n".repeat(110) + "\r\n";
+            for (refused, status) in [(&many[..], "431"), ("Content-Length: 0\r\nExpect: foo\r\n\r\n", "417")] {
+                let mut client = Client::new(vip);
+                client.send("POST", "/a/1024", refused);
+                assert_eq!(client.status(), status);
+            }
             // Before the one before it is answered.
             let mut client = Client::new(vip);
             client.send("GET", &format!("/a/{}", SIZES[2]), "\r\n");
@@ -223,6 +249,152 @@ pub(super) fn odd_ways(name: &str, of_node: &str) {
     }
 }
 
+/// Their servers aren't asked for what they don't serve.
+#[test]
+fn what_no_node_serves_at_the_moment_is_refused_on_kept_connections() {
+    if !is_possible() || !has_nginx() {
+        return;
+    }
+    let (lab, folder) = (Lab::new(), Folder::new("unserved"));
+    let servers = up(&lab, &folder, "");
+    let clients = |side: &str| lab.at("client1", || VIPS.map(|vip| Client::of(vip, side)));
+    let (mut of_first, mut others, mut of_drained) = (clients("a"), clients("a"), clients("b"));
+    if lab.number("dispatcher", "leat_births_total") == 0 {
+        return println!("skipped: this kernel makes no connection of a packet");
+    }
+    for client in &mut others {
+        assert_eq!(client.answered("/c/1024"), "503", "no node ever has it");
+        assert_eq!(client.answered("/a/1024"), "200");
+    }
+    let socket = folder.path("leat.sock");
+    let tell =
+        |word| lab.well(&["exec", "dispatcher", env!("CARGO_BIN_EXE_leat"), "ctl", "--socket", &socket, word, "n2"]);
+    tell("drain");
+    for client in &mut of_first {
+        for (side, status) in [("b", "503"), ("a", "200"), ("b", "503")] {
+            assert_eq!(client.answered(&format!("/{side}/1024")), status, "{side}");
+        }
+    }
+    for client in &mut of_drained {
+        assert_eq!(client.answered("/b/1024"), "200", "it has it, and the connection");
+    }
+    tell("resume");
+    for client in &mut of_first {
+        assert_eq!(client.answered("/b/1024"), "200");
+    }
+    each_has_its_own(&servers, 2 * (3 + 1 + 1 + 1 + 1));
+    assert_eq!(lab.number("dispatcher", "leat_transplants_cut_total"), 0);
+}
+
+/// A host whose processes stand still, until this is dropped: one that stands can't be ended in order, should something fail.
+struct Stopped<'a>(&'a Lab, &'a str);
+
+impl Stopped<'_> {
+    fn new<'a>(lab: &'a Lab, host: &'a str) -> Stopped<'a> {
+        lab.stop(host);
+        Stopped(lab, host)
+    }
+}
+
+impl Drop for Stopped<'_> {
+    fn drop(&mut self) {
+        let _ = Command::new("kill").arg("-CONT").args(self.0.processes(self.1).split_whitespace()).status();
+    }
+}
+
+/// After a start of the dispatcher, when it has a link to one of them only.
+#[test]
+fn what_is_asked_before_all_nodes_are_linked_waits_for_them() {
+    if !is_possible() || !has_nginx() {
+        return;
+    }
+    let (lab, folder) = (Lab::new(), Folder::new("unlinked"));
+    let servers = up(&lab, &folder, "");
+    let mut clients = lab.at("client1", || VIPS.map(Client::new));
+    if lab.number("dispatcher", "leat_births_total") == 0 {
+        return println!("skipped: this kernel makes no connection of a packet");
+    }
+    // The node for what is asked, and the one that has the connection.
+    for (client, lacking) in clients.iter_mut().zip(["n2", "n1"]) {
+        let linked = if lacking == "n2" { "n1" } else { "n2" };
+        let stopped = Stopped::new(&lab, lacking);
+        let before = lab.processes("dispatcher");
+        lab.kill_engine("dispatcher");
+        within("another engine has a link", || {
+            let now = lab.processes("dispatcher");
+            now != before && now.split_whitespace().count() == 2 && is_fit(&folder, linked)
+        });
+        client.send("GET", "/b/1024", "\r\n");
+        client.0.set_read_timeout(Some(Duration::from_millis(500))).expect("it's allowed");
+        let early = client.0.peek(&mut [0]);
+        assert!(early.is_err_and(|error| error.kind() == ErrorKind::WouldBlock), "neither a reply nor a reset");
+        drop(stopped);
+        client.0.set_read_timeout(Some(Duration::from_secs(20))).expect("it's allowed");
+        client.reads(SIZES[0]);
+        within("both are linked", || ["n1", "n2"].iter().all(|node| is_fit(&folder, node)));
+    }
+    each_has_its_own(&servers, 2 + 2);
+}
+
+/// Whoever is followed by another process, and when.
+#[test]
+fn no_upgrade_has_a_request_answered_by_who_has_not_what_it_is_for() {
+    if !is_possible() || !has_nginx() {
+        return;
+    }
+    let (lab, folder) = (Lab::new(), Folder::new("exchanged"));
+    let servers = up(&lab, &folder, "");
+    let (began, has_ended) = (Instant::now(), AtomicBool::new(false));
+    // Nobody goes on for ever if something else fails.
+    let is_over = || has_ended.load(Ordering::Relaxed) || began.elapsed() > Duration::from_secs(120);
+    let (mut count, mut cut) = (0, 0);
+    std::thread::scope(|scope| {
+        let client = |vip| {
+            let (mut count, mut cut) = (0_usize, 0);
+            while !is_over() {
+                let mut stream = connect(vip);
+                for side in ["a", "b"].into_iter().cycle() {
+                    let asked = stream.write_all(format!("GET /{side}/1024 HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes());
+                    match asked.and_then(|()| read_reply(&mut stream)) {
+                        Ok(reply) => assert!(reply == content(SIZES[0]), "{side}: {}", String::from_utf8_lossy(&reply)),
+                        Err(_) => {
+                            cut += 1;
+                            break;
+                        }
+                    }
+                    count += 1;
+                    if is_over() {
+                        break;
+                    }
+                }
+            }
+            (count, cut)
+        };
+        let lab = &lab;
+        let threads: Vec<_> =
+            [0, 1, 0, 1].into_iter().map(|vip| scope.spawn(move || lab.at("client1", || client(VIPS[vip])))).collect();
+        let said = |what: &str| {
+            let log = fs::read_to_string(format!("/run/leat-lab/{}/dispatcher.log", lab.name)).expect("its log");
+            log.matches(what).count()
+        };
+        for host in ["dispatcher", "n1", "dispatcher", "n2"] {
+            let sign =
+                if host == "dispatcher" { "listening on http://" } else { &format!("node {host}: its link is up") };
+            let before = said(sign);
+            lab.tell_supervisor(host, "-USR2");
+            within("another engine has taken over", || said(sign) > before);
+            within("both are linked", || ["n1", "n2"].iter().all(|node| is_fit(&folder, node)));
+        }
+        has_ended.store(true, Ordering::Relaxed);
+        for thread in threads {
+            let (of_count, of_cut) = thread.join().expect("it ends well");
+            (count, cut) = (count + of_count, cut + of_cut);
+        }
+    });
+    println!("{cut} connections of {count} requests were reset");
+    each_has_its_own(&servers, count);
+}
+
 /// What nginx makes of it is another matter: it would have to be told of a protocol.
 #[test]
 fn what_is_said_behind_a_101_goes_on_where_it_is() {
@@ -242,9 +414,17 @@ fn what_is_said_behind_a_101_goes_on_where_it_is() {
                 std::thread::sleep(Duration::from_millis(300));
             }
             assert_eq!(client.status(), "400", "its server has heard it, and it's none of its words");
+            // What no request begins with.
+            let mut client = Client::new(vip);
+            client.send("GET", "/a/switch", "Connection: upgrade\r\nUpgrade: x\r\n\r\n");
+            assert_eq!(client.status(), "101");
+            client.0.write_all(b"\x81\x05hello").expect("it's open");
+            assert_eq!(client.status(), "400", "the same");
         }
     });
-    assert_eq!(lab.number("dispatcher", "leat_transplants_cut_total"), 0);
+    for number in ["leat_transplants_cut_total", "leat_transplants_total"] {
+        assert_eq!(lab.number("dispatcher", number), 0, "{number}");
+    }
 }
 
 /// Connections of a node that drains leave it with their next requests, where content decides.

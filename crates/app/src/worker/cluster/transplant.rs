@@ -66,7 +66,7 @@ struct Asked {
     to: To,
     since: Instant,
     pause: Duration,
-    /// The server wasn't done: it's to be asked again. Else its node hasn't answered yet.
+    /// The server wasn't done, or its node had no link: it's to be asked again. Else its node hasn't answered yet.
     is_answered: bool,
 }
 
@@ -110,6 +110,14 @@ impl Transplants {
             }
         }
         Some(stage)
+    }
+
+    /// Its server isn't done, or its node has no link at the moment.
+    fn ask_later(&mut self, mut asked: Asked, now: Instant) {
+        let (ends, at) = (asked.next.arrival.key.ends(), now.after(asked.pause));
+        asked.is_answered = true;
+        asked.pause = (asked.pause * 2).min(ASK_PAUSE_MAX);
+        self.insert(ends, at, Stage::Asked(asked));
     }
 
     /// One whose node was asked for it, before what its client said from a sequence number on.
@@ -172,10 +180,13 @@ impl Home {
     fn judge(&mut self, next: &Next, limits: &http::Limits, now: Instant) -> Verdict {
         let mut connection = http::Connection::new(now);
         let payload = &next.arrival.payload[..];
+        let is_matter = self.dispatcher.serve_different_things();
         let (consumed, progress) = connection.handle_input(now, payload, limits);
         let request = match progress {
             Progress::Request(request) => request,
             Progress::NeedInput if !next.arrival.has_fin => return Verdict::Unread,
+            // Its server may understand it, and then whatever follows would be its as well: it's refused here.
+            Progress::Reject(_) if is_matter => return Verdict::Belongs(To::Here),
             _ => return Verdict::Stays,
         };
         let (belongs, body, is_last) = (self.belongs(next, &request, now), request.body, next.arrival.has_fin);
@@ -184,8 +195,8 @@ impl Home {
             BodyLength::Length(bytes) => bytes <= BODY_BYTES_MAX && !request.expect_continue,
             BodyLength::Chunked => false,
         };
-        let is_matter = self.dispatcher.serve_different_things();
         match body_end(&mut connection, body, &payload[consumed..], limits, now) {
+            None if is_matter => Verdict::Belongs(To::Here),
             None => Verdict::Stays,
             // Whoever gets the first of several that come at once gets them all.
             Some(Extent::Whole(bytes)) if is_matter && consumed + bytes < payload.len() => Verdict::Belongs(To::Here),
@@ -210,11 +221,19 @@ impl Home {
             round_trip: ROUND_TRIP,
             possible: Ways::of(&[Way::MovedThere]),
         };
-        let route = self.dispatcher.route(&Facts::of(request), &whence, now).ok()?;
+        let facts = Facts::of(request);
+        let route = self.dispatcher.route(&facts, &whence, now);
+        let gives = self.bears && !self.is_retiring && !self.is_resigning;
+        let route = match route {
+            Ok(route) if route.choice.node == holder => return None,
+            Ok(route) if gives => route,
+            // Nobody can have it now: its holder answers what it serves, and nothing else.
+            _ => {
+                let is_anothers = self.dispatcher.serve_different_things() && !self.dispatcher.serves(holder, &facts);
+                return is_anothers.then_some(To::Here);
+            }
+        };
         let node = route.choice.node;
-        if node == holder || !self.bears || self.is_retiring || self.is_resigning {
-            return None;
-        }
         let can_have = self.number(node).and_then(|number| self.foreign(number)).is_some_and(|(_, can_bear)| can_bear);
         let is_moved = can_have && route.decision.way == Way::MovedThere;
         Some(if is_moved { To::Node(node) } else { To::Here })
@@ -319,6 +338,8 @@ impl<H: Host> Worker<H> {
         if home.flows.ask_to_yield(holder, key.ends(), next, acknowledged) {
             asked.is_answered = false;
             home.transplants.insert(key.ends(), now.after(ANSWER_TIME), Stage::Asked(asked));
+        } else if home.dispatcher.serve_different_things() && home.waiting.is_patient(now) {
+            home.transplants.ask_later(asked, now);
         } else {
             self.cant_go(&asked.next, false);
         }
@@ -378,10 +399,7 @@ impl<H: Host> Worker<H> {
             }
             // A client that has asked for more waits for as long as what it asked for before takes.
             Yielding::Later if is_matter || now.since(asked.since) < ASK_TIME => {
-                let at = now.after(asked.pause);
-                asked.is_answered = true;
-                asked.pause = (asked.pause * 2).min(ASK_PAUSE_MAX);
-                home.transplants.insert(ends, at, Stage::Asked(asked));
+                home.transplants.ask_later(asked, now);
             }
             Yielding::Later => self.cant_go(&asked.next, false),
             Yielding::Never => self.cant_go(&asked.next, true),

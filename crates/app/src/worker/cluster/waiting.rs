@@ -30,9 +30,14 @@ impl Waiting {
         self.until = now.after(PATIENCE);
     }
 
+    /// Whether a link that isn't there may be about to come back.
+    pub(super) fn is_patient(&self, now: Instant) -> bool {
+        now < self.until
+    }
+
     /// Takes in a request that was refused. False when it's refused for good.
     pub(super) fn add(&mut self, refusal: Refusal, token: Token, now: Instant) -> bool {
-        let may_wait = refusal == Refusal::NobodyUp && now < self.until;
+        let may_wait = refusal == Refusal::NobodyUp && self.is_patient(now);
         self.all.extend(may_wait.then_some(token));
         may_wait
     }
