@@ -291,8 +291,6 @@ impl Storage for SimStorage {
         Outcome::Pending
     }
 
-    fn go_on(&mut self, _payer: Payer) {}
-
     fn unchanged(&self, file: &File) -> bool {
         self.world.borrow().faults.trusts_files || file.is_unchanged()
     }

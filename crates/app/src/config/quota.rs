@@ -11,7 +11,8 @@ section! {
         cpu: u8 = Percent(Count { min: 1, max: 100 }), Toml("\"100%\"");
         /// Bytes of replies. 0 for no limit.
         network_rate: u64 = RATE, Toml("0");
-        /// Bytes read from disk to serve files: with what the kernel reads ahead, and without what it has in memory. 0 for no limit.
+        /// Bytes read from disk to serve files: with what the kernel reads ahead, and without what it has in memory. Files over 4 MiB have an entity tag
+        /// once they are in memory. 0 for no limit.
         disk_rate: u64 = RATE, Toml("0");
         /// Memory held for connections: what has been received and not been processed, and what programs and other servers have said and clients
         /// haven't taken. Past it, nothing is received from either until some of it is free. 0 for no limit.

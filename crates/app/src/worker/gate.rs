@@ -248,7 +248,6 @@ impl<H: Host> Worker<H> {
     }
 
     fn go_on(&mut self, site: u32) {
-        self.hash_on(site);
         for stage in Stage::ALL {
             let gate = &mut self.gates[site as usize];
             if gate.is_closed(stage) {

@@ -30,13 +30,6 @@ impl<H: Host> Worker<H> {
         }
     }
 
-    /// Has files of a site's hashed on if the site may go on.
-    pub(super) fn hash_on(&mut self, site: u32) {
-        if !self.gates[site as usize].is_closed(Stage::Serve) {
-            self.storage.go_on(Payer(site));
-        }
-    }
-
     /// A change to a file comes before the requests that came with it: whoever wrote the file and then asks for it gets the new one.
     pub(super) fn take_changes(&mut self, completions: &[Completion]) {
         let storage = |completion: &Completion| matches!(completion, Completion::Readable { token } if *token == STORAGE_WAKE || *token == STORAGE_WATCH);
@@ -58,7 +51,6 @@ impl<H: Host> Worker<H> {
         match event {
             StorageEvent::Changed(change) => self.cache.apply(&change),
             StorageEvent::FromDisk { payer: Payer(site), bytes } => self.charge_disk(site, bytes),
-            StorageEvent::Paused(Payer(site)) => self.hash_on(site),
             StorageEvent::DescriptorsShort => {
                 self.cache.release_files(DESCRIPTORS_GIVEN_BACK);
             }

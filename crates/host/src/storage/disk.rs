@@ -17,7 +17,7 @@ use rustix::io::Errno;
 
 use super::account::Reading;
 use super::file::OpenFile;
-use super::hashing::{Hashing, Turns};
+use super::hashing::Hashing;
 use super::load::{Answer, Look, WouldWait, cause};
 use super::load_job::{Completion, Completions, Load, LoadJob, Loads, unavailable};
 use super::open::{Patience, Root};
@@ -37,7 +37,6 @@ pub struct DiskStorage {
     watches: Watches,
     roots: BTreeMap<PathBuf, Arc<Root>>,
     loads: Loads,
-    hash_turns: Turns,
     next_serial: u64,
     /// Events that come before anything else at the next poll.
     ahead: Vec<StorageEvent<File>>,
@@ -71,7 +70,6 @@ impl DiskStorage {
             watches: Watches::new(watches_max),
             roots: BTreeMap::new(),
             loads: Loads::default(),
-            hash_turns: Turns::default(),
             next_serial: 0,
             ahead: Vec::new(),
             roots_checked_at: None,
@@ -147,14 +145,8 @@ impl DiskStorage {
         if let Some(file) = to_hash {
             file.note_settled();
             if let Some(hashing) = Hashing::begin(file, &self.pool.hashes, payer.is_some()) {
-                match payer {
-                    Some(payer) => {
-                        self.hash_turns.add(payer, hashing);
-                        self.ahead.push(StorageEvent::Paused(payer));
-                    }
-                    // When the lane is full, it's dropped there, and begun again by somebody who asks later.
-                    None => _ = self.pool.submit(Lane::Background, Box::new(move || drop(hashing.run()))),
-                }
+                // When the lane is full, it's dropped there, and begun again by somebody who asks later.
+                let _ = self.pool.submit(Lane::Background, Box::new(move || hashing.run()));
             }
         }
         let keep = fresh_ns.map_or(Keep::No, |fresh_ns| Keep::For { fresh_ns, watch: watch.filter(|_| watchable) });
@@ -306,20 +298,6 @@ impl Storage for DiskStorage {
         self.submit_read(payer, job).map_or(Outcome::Ready(Err(Cause::QueueFull)), |()| Outcome::Pending)
     }
 
-    fn go_on(&mut self, payer: Payer) {
-        let Some(hashing) = self.hash_turns.next(payer) else { return };
-        let completions = self.completions.clone();
-        let job = move || {
-            let reading = Reading::begin(Some(payer));
-            let hashed = Completion::Hashed(payer, hashing.run());
-            let said = reading.end().map(Completion::Event).into_iter().chain([hashed]);
-            said.for_each(|completion| completions.push(completion));
-        };
-        if self.pool.submit(Lane::Background, Box::new(job)).is_err() {
-            self.hash_turns.give_up(payer);
-        }
-    }
-
     fn unchanged(&self, file: &File) -> bool {
         file.is_unchanged()
     }
@@ -356,11 +334,6 @@ impl Storage for DiskStorage {
                     );
                 }
                 Completion::Event(event) => out.push(event),
-                Completion::Hashed(payer, left) => {
-                    if self.hash_turns.ran(payer, left) {
-                        out.push(StorageEvent::Paused(payer));
-                    }
-                }
                 Completion::RootsChecked { moved } => {
                     self.checking_roots = false;
                     self.forget_roots(&moved);

@@ -42,11 +42,6 @@ pub const RESIDENCY_READ_BYTES: usize = 128 << 10;
 /// Bytes that are read at a time for a hash.
 pub const HASH_READ_BYTES: usize = 128 << 10;
 
-/// Bytes that are hashed in one turn of a file too large to be hashed first, where somebody pays for what is read.
-pub const HASH_TURN_BYTES: u64 = 512 << 10;
-/// Files that wait to be hashed so, for one worker and payer: each has a descriptor. Past it, they have no tag until somebody asks again.
-pub const HASHES_WAITING_MAX: usize = 64;
-
 /// Notices of change that are read at a time, in bytes.
 pub const NOTICE_BYTES: usize = 16 << 10;
 /// Notices after which the worker gets on with its work before it reads more.

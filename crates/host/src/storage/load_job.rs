@@ -11,7 +11,6 @@ use rustix::io::Errno;
 
 use super::account::Reading;
 use super::file::OpenFile;
-use super::hashing::Hashing;
 use super::load::{Answer, Look, WouldWait, cause};
 use super::open::{Patience, Root};
 use super::pool::{Lane, Pool};
@@ -32,8 +31,6 @@ pub(super) enum Completion {
         answer: Answer,
     },
     Event(StorageEvent<File>),
-    /// A file has been hashed, or some of it, and this is to be hashed on.
-    Hashed(Payer, Option<Hashing>),
     RootsChecked {
         moved: Vec<PathBuf>,
     },

@@ -73,7 +73,7 @@ pub enum StorageEvent<F> {
         /// As many bytes as were asked for, fewer only at the file's end.
         result: Result<Bytes, Cause>,
     },
-    /// So much was read from the disk for the answer that comes next, or to work out a tag. What the asking thread had read itself isn't in it:
+    /// So much was read from the disk for the answer that comes next. What the asking thread had read itself isn't in it:
     /// see [`disk_bytes`].
     FromDisk {
         /// Who pays for it.
@@ -81,8 +81,6 @@ pub enum StorageEvent<F> {
         /// As the kernel counts: with what it read ahead, and without what was in memory.
         bytes: u64,
     },
-    /// A tag of a large file is being worked out for this payer, and [`Storage::go_on`] is waited for.
-    Paused(Payer),
     /// To be handed to [`leat_logic::serve::cache::Cache::apply`] before any answer that comes after it.
     Changed(Change),
     /// Descriptors are short: [`leat_logic::serve::cache::Cache::release_files`] gives some back.
@@ -125,9 +123,6 @@ pub trait Storage {
         offset: u64,
         len_bytes: usize,
     ) -> Outcome<Result<Bytes, Cause>>;
-
-    /// What was paused for a payer may go on: it's told again when that has had read some more.
-    fn go_on(&mut self, payer: Payer);
 
     /// Whether `file` still has the content that it was opened with. To be asked before the last piece of a reply goes out: on "no", the
     /// connection has to be cut.
