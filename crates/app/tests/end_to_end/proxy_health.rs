@@ -3,12 +3,12 @@
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::proxy::{HELLO, count, nobody, serve};
 use super::reload::engines;
 use crate::on_both_reactors;
-use crate::support::{Directory, Reactor, Upstream, eventually};
+use crate::support::{Directory, Reactor, Server, Upstream, eventually};
 
 const POST: &str = "POST /api/ HTTP/1.1\r\nHost: it.test\r\nContent-Length: 0\r\n\r\n";
 
@@ -91,6 +91,38 @@ fn who_hangs_is_left_out_and_others_answer_what_may_be_repeated(reactor: Reactor
     assert_eq!((told, count(&server, "retries") as usize), (504, hung.accepted() - 1));
 }
 
+/// Nothing else that happens would have anybody look: the other server is busy all the time.
+fn who_waits_is_served_once_who_was_left_out_may_be_tried(reactor: Reactor) {
+    let directory = Directory::with(&[("site/index.html", b"a file")]);
+    let has_failed = AtomicBool::new(false);
+    let failing = Upstream::start(move |conversation| {
+        while conversation.head().is_some() {
+            if !has_failed.swap(true, Ordering::SeqCst) {
+                return conversation.end();
+            }
+            conversation.say(HELLO);
+        }
+    });
+    let busy = Upstream::start(|conversation| conversation.until_closed());
+    let text = format!(
+        "workers = 1\n[[site]]\nroot = \"site\"\nlisten = \"127.0.0.1:0\"\nmax_queue_delay = \"20s\"\n[[site.handler]]\npath = \"/api/*\"\n\
+         proxy = {{ to = [\"{}\", \"{}\"], connections = 1, queue = 10 }}\n",
+        failing.address(),
+        busy.address()
+    );
+    let server = Server::configured(reactor, &directory, &text);
+    assert_eq!(server.connect().ask(POST).status, 502);
+    let mut holding = server.connect();
+    holding.send(POST);
+    eventually("the other one is busy", || (busy.accepted() == 1).then_some(()));
+    let mut waiting = [0, 1, 2].map(|_| server.connect());
+    let start = Instant::now();
+    waiting.iter_mut().for_each(|client| client.send(POST));
+    waiting.iter_mut().for_each(|client| assert_eq!(client.reply().text(), "hello"));
+    assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
+    server.wait_for_stderr(&["it answers again"]);
+}
+
 /// A server isn't to blame for what leat has too few of.
 fn without_descriptors_no_server_is_left_out(reactor: Reactor) {
     let directory = Directory::new();
@@ -124,5 +156,6 @@ on_both_reactors!(
     who_refuses_is_left_out,
     who_gives_no_replies_is_left_out_until_it_does,
     who_hangs_is_left_out_and_others_answer_what_may_be_repeated,
+    who_waits_is_served_once_who_was_left_out_may_be_tried,
     without_descriptors_no_server_is_left_out,
 );

@@ -79,6 +79,11 @@ impl Pool {
         self.state.borrow_mut().waiting.pop_front()
     }
 
+    /// Whether requests wait for a place.
+    pub(super) fn has_waiting(&self) -> bool {
+        !self.state.borrow().waiting.is_empty()
+    }
+
     /// Whether programs run for a request, or requests wait, for their content if for nothing else.
     pub(super) fn is_busy(&self) -> bool {
         let state = self.state.borrow();

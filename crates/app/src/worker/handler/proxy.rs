@@ -279,7 +279,11 @@ impl<H: Host> Worker<H> {
         loop {
             let now = self.now;
             let Some(run) = self.program_run(token) else { return Ok(true) };
-            let Some(place) = proxy.choose(now, &run.passing) else { return Ok(false) };
+            let Some(place) = proxy.choose(now, &run.passing) else {
+                // It may be the one that tries a server which is left out.
+                self.programs.look_at = self.programs.look_at.min(proxy.upstreams.borrow().next_try(now));
+                return Ok(false);
+            };
             let reuse = match is_repeatable(method, run.body == Body::Expected) {
                 _ if run.passing.wants_new => Reuse::Never,
                 true => Reuse::Any,
@@ -433,6 +437,7 @@ impl<H: Host> Worker<H> {
             && let Some(peer) = proxy.address(place)
         {
             crate::log::warning(format_args!("{}: {peer} can be reached again", handler.name));
+            self.programs.look_at = self.now;
         }
         if is_wanted {
             self.give_leave(token);
@@ -514,8 +519,11 @@ impl<H: Host> Worker<H> {
     /// The head of a reply, or of an interim one, has come from a server.
     pub(super) fn upstream_answered(&mut self, run: &ProgramRun) {
         let (Kind::Proxy { proxy, .. }, Talk::Http { place, .. }) = (&run.handler.kind, run.talk) else { return };
-        if proxy.upstreams.borrow_mut().answered(self.now, place, run.passing.given_at) {
-            self.log_failure(&run.handler, proxy, place, format_args!("it answers again"));
+        if proxy.upstreams.borrow_mut().answered(self.now, place, run.passing.given_at)
+            && let Some(peer) = proxy.address(place)
+        {
+            crate::log::warning(format_args!("{}: {peer}: it answers again", run.handler.name));
+            self.programs.look_at = self.now;
         }
     }
 
@@ -552,13 +560,17 @@ impl<H: Host> Worker<H> {
         self.serve_waiting(handler);
     }
 
-    /// Closes connections that nobody has used for too long; returns when the next is due.
-    pub(super) fn close_idle_upstreams(&mut self, handler: &Handler) -> Instant {
+    /// Closes connections that nobody has used for too long, and serves who waits for a server that was left out; returns when to look again.
+    pub(super) fn keep_upstreams(&mut self, handler: &Rc<Handler>) -> Instant {
         let Kind::Proxy { proxy, .. } = &handler.kind else { return Instant::NEVER };
         let mut old = Vec::new();
         let next = proxy.upstreams.borrow_mut().expire(self.now, |stream| old.push(stream));
         old.into_iter().for_each(|stream| self.close_stream(stream));
-        next
+        self.serve_waiting(handler);
+        match handler.pool().is_some_and(Pool::has_waiting) {
+            true => next.min(proxy.upstreams.borrow().next_try(self.now)),
+            false => next,
+        }
     }
 }
 

@@ -62,7 +62,7 @@ impl<H: Host> Worker<H> {
         for handler in self.handlers.clone() {
             let is_current = self.is_current(&handler);
             if is_current || self.may_be_asked(&handler) {
-                next = next.min(self.start_responders(&handler)).min(self.close_idle_upstreams(&handler));
+                next = next.min(self.start_responders(&handler)).min(self.keep_upstreams(&handler));
                 if !is_current {
                     next = next.min(self.now.after(LAST_REQUESTS_PAUSE));
                 }

@@ -154,6 +154,14 @@ impl<A: Clone + PartialEq, C: Copy + PartialEq> Upstreams<A, C> {
         others.any(|(_, other)| !other.is_left_out(now) && other.active < self.limits.requests_max)
     }
 
+    /// When the next server that is left out may be tried.
+    #[must_use]
+    pub fn next_try(&self, now: Instant) -> Instant {
+        let left_out =
+            self.all.iter().filter(|upstream| upstream.is_left_out(now)).filter_map(|upstream| upstream.left_out);
+        left_out.map(|left_out| left_out.until).min().unwrap_or(Instant::NEVER)
+    }
+
     /// A request goes to that server: over the connection returned, or over a new one.
     pub fn begin(&mut self, now: Instant, place: usize, reuse: Reuse) -> Option<C> {
         let connect_for = self.limits.connect_for;
@@ -295,6 +303,7 @@ mod tests {
         assert_eq!((0..4).map(|_| next(&mut upstreams, at(0))).collect::<Vec<_>>(), [1, 2, 1, 2].map(Some));
         // A place with one of the others is waited for.
         assert_eq!(next(&mut upstreams, at(0)), None);
+        assert_eq!([0, 1].map(|second| upstreams.next_try(at(second))), [at(1), Instant::NEVER]);
         assert!(upstreams.reached(0) && !upstreams.reached(0));
         assert_eq!(next(&mut upstreams, at(0)), Some(0));
         (0..3).for_each(|place| assert!(upstreams.unreachable(at(0), place)));
