@@ -319,7 +319,7 @@ impl Cluster {
     /// What this node is configured for.
     #[must_use]
     pub fn own_serves(&self) -> Serves {
-        self.own_node().map(|node| Serves::new(&node.hosts, &node.paths)).unwrap_or_default()
+        self.own_node().map(ClusterNode::serves).unwrap_or_default()
     }
 
     /// The nodes as the dispatcher knows them.
@@ -328,7 +328,7 @@ impl Cluster {
         let node = |node: &ClusterNode| NodeSettings {
             name: node.name.clone(),
             weight: node.weight,
-            serves: Serves::new(&node.hosts, &node.paths),
+            serves: node.serves(),
             near: node.near.clone(),
         };
         self.nodes.iter().map(node).collect()
@@ -423,6 +423,12 @@ impl ClusterNode {
     #[must_use]
     pub fn is_removed(&self) -> bool {
         self.weight == 0
+    }
+
+    /// What it's configured for.
+    #[must_use]
+    pub fn serves(&self) -> Serves {
+        Serves::new(&self.hosts, &self.paths)
     }
 
     /// Where its server listens for connections of a VIP, when that isn't leat.

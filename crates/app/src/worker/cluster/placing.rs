@@ -17,7 +17,7 @@ use super::super::{File, Host, Stage, Worker};
 use super::Part;
 use super::home::Home;
 use super::number_of;
-use crate::config::{Config, RepliesTold, Role};
+use crate::config::{ClusterNode, Config, RepliesTold, Role};
 
 /// Samples that are kept until the next heartbeat: of more, the first.
 const SAMPLES_MAX: usize = 64;
@@ -147,8 +147,10 @@ impl<H: Host> Worker<H> {
         let is_served = match there {
             Some(Some(There::Stay)) => true,
             Some(Some(There::Nowhere)) => false,
-            // Nobody knows better than this node's own configuration.
-            Some(None) => is_own,
+            Some(None) => {
+                exchange.placing = Placing::Here;
+                return is_own || self.fetch_by_file(token);
+            }
             Some(Some(There::Fetch(server))) => {
                 exchange.placing = Placing::Here;
                 self.fetch(token, server);
@@ -169,11 +171,34 @@ impl<H: Host> Worker<H> {
                     self.run_effects();
                     return false;
                 }
-                is_own
+                exchange.placing = Placing::Here;
+                return is_own || self.fetch_by_file(token);
             }
         };
         exchange.placing = Placing::Here;
         is_served || self.refuse_unserved(token)
+    }
+
+    /// Nobody says who is to serve the request in hand, which isn't this node's: one is asked that is by the configuration. True if it's to be answered here
+    /// all the same.
+    fn fetch_by_file(&mut self, token: Token) -> bool {
+        let Some(exchange) = self.connections[token].exchange.as_ref().filter(|exchange| exchange.error.is_none())
+        else {
+            return true;
+        };
+        let Some(request) = Request::read_again(&exchange.head) else { return true };
+        let (cluster, facts) = (&self.config.cluster, Facts::of(&request));
+        let is_others =
+            |node: &ClusterNode| node.name != cluster.name && !node.is_removed() && node.serves().has(&facts);
+        let others: Vec<usize> = (0..cluster.nodes.len()).filter(|&place| is_others(&cluster.nodes[place])).collect();
+        // Connections take turns.
+        match others.get(token.index as usize % others.len().max(1)) {
+            Some(&place) => {
+                self.fetch(token, ServerId::new(number_of(place), 0));
+                false
+            }
+            None => self.refuse_unserved(token),
+        }
     }
 
     /// The request in hand isn't this node's to serve, and there is nobody else: it's refused. What is wrong with it any node can say: true if it's to be
