@@ -257,7 +257,7 @@ pub(super) fn nginx_answers(name: &str, of_node: &str) {
     servers[0].kill();
     within("its node is down", || state(&folder, "n1") != FIT);
     let alive = kept.iter_mut().map(get_again).filter(|is_alive| *is_alive).count();
-    assert!(alive >= 4, "what the other has goes on: {alive} of 8");
+    assert!(alive as u64 + at_n1 >= 8, "what the other has goes on: {alive} of 8, and {at_n1} had ended");
     assert!(alive < 8, "what it had has ended");
     for _ in 0..10 {
         assert_eq!(lab.curl("client1", &format!("http://{VIP}/{}", SIZES[0])), "200");
