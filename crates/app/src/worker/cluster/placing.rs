@@ -135,7 +135,6 @@ impl<H: Host> Worker<H> {
         }
         let request = Request::read_again(&exchange.head);
         let content = request.map(|request| node.keys.content(&Facts::of(&request))).unwrap_or_default();
-        let is_own = request.is_none_or(|request| node.serves.has(&Facts::of(&request)));
         let Some(home) = node.home(flow.home) else { return true };
         exchange.content = content;
         // Who leaves and is still here couldn't be frozen.
@@ -149,7 +148,7 @@ impl<H: Host> Worker<H> {
             Some(Some(There::Nowhere)) => false,
             Some(None) => {
                 exchange.placing = Placing::Here;
-                return is_own || self.fetch_by_file(token);
+                return self.goes_by_file(token);
             }
             Some(Some(There::Fetch(server))) => {
                 exchange.placing = Placing::Here;
@@ -172,22 +171,24 @@ impl<H: Host> Worker<H> {
                     return false;
                 }
                 exchange.placing = Placing::Here;
-                return is_own || self.fetch_by_file(token);
+                return self.goes_by_file(token);
             }
         };
         exchange.placing = Placing::Here;
         is_served || self.refuse_unserved(token)
     }
 
-    /// Nobody says who is to serve the request in hand, which isn't this node's: one is asked that is by the configuration. True if it's to be answered here
-    /// all the same.
-    fn fetch_by_file(&mut self, token: Token) -> bool {
+    /// Nobody says who is to serve the request in hand: a node is that the configuration names for it, if possible this one. True if it's to be answered here.
+    fn goes_by_file(&mut self, token: Token) -> bool {
         let Some(exchange) = self.connections[token].exchange.as_ref().filter(|exchange| exchange.error.is_none())
         else {
             return true;
         };
         let Some(request) = Request::read_again(&exchange.head) else { return true };
         let (cluster, facts) = (&self.config.cluster, Facts::of(&request));
+        if self.cluster.as_ref().is_none_or(|cluster| cluster.part.has(&facts)) {
+            return true;
+        }
         let is_others =
             |node: &ClusterNode| node.name != cluster.name && !node.is_removed() && node.serves().has(&facts);
         let others: Vec<usize> = (0..cluster.nodes.len()).filter(|&place| is_others(&cluster.nodes[place])).collect();
