@@ -183,13 +183,16 @@ impl<H: Host> Worker<H> {
         }
     }
 
-    /// Has the reactor receive: from now until the end, or once on a connection that has been lent.
+    /// Has the reactor receive: from now until the end, or once on a connection that has been lent. Not while what has been asked ahead waits for the
+    /// reply that is under way: each reply would let as much again in.
     pub(super) fn arm_receive(&mut self, token: Token) {
         // That may go home with its next request: there is nothing to be stopped first then.
         let once = self.cluster.is_some() && self.is_lent(token);
         let connection = &self.connections[token];
         let (site, flags) = (connection.site, connection.flags);
-        if !flags.receiving && !flags.ended && !flags.closing {
+        let is_ahead =
+            connection.inbox.len() > INBOX_BYTES_MAX && connection.exchange.is_some() && !connection.expects_content();
+        if !flags.receiving && !flags.ended && !flags.closing && !is_ahead {
             let is_full = self.gates[site as usize].is_full();
             if is_full && !self.may_receive(token) {
                 self.connections[token].flags.unread = true;

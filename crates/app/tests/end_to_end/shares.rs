@@ -446,10 +446,20 @@ fn what_clients_send_while_their_site_may_not_go_on_is_left_to_their_kernel(reac
     let directory = Directory::new();
     let server = server(reactor, &directory, "", "[site.quota]\ncpu = \"1%\"", "");
     let mut client = server.connect();
-    // A debt of five seconds, in which nothing is read out of what comes.
+    // What was used is paid for by seconds in which little is read out of what comes.
     assert_eq!(client.ask("GET /burn?us=50000 HTTP/1.1\r\nHost: a.test\r\n\r\n").status, 200);
     client.stream().set_write_timeout(Some(Duration::from_millis(500))).unwrap();
     let requests = "GET / HTTP/1.1\r\nHost: a.test\r\n\r\n".repeat(1_000);
+    let taken_bytes = (0..4_000).take_while(|_| client.try_send(&requests).is_ok()).count() * requests.len();
+    assert!(taken_bytes < 64 << 20, "{taken_bytes} bytes");
+}
+
+fn who_asks_far_ahead_is_read_no_faster_than_answered(reactor: Reactor) {
+    let directory = Directory::new();
+    let server = server(reactor, &directory, "", "", "");
+    let mut client = server.connect();
+    client.stream().set_write_timeout(Some(Duration::from_millis(500))).unwrap();
+    let requests = "GET /burn?us=1000 HTTP/1.1\r\nHost: a.test\r\n\r\n".repeat(1_000);
     let taken_bytes = (0..4_000).take_while(|_| client.try_send(&requests).is_ok()).count() * requests.len();
     assert!(taken_bytes < 64 << 20, "{taken_bytes} bytes");
 }
@@ -475,4 +485,5 @@ on_both_reactors! {
     a_site_computes_no_more_than_its_part,
     memory_held_for_a_site_is_bounded_and_nothing_is_broken,
     what_clients_send_while_their_site_may_not_go_on_is_left_to_their_kernel,
+    who_asks_far_ahead_is_read_no_faster_than_answered,
 }
