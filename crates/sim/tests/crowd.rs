@@ -291,6 +291,23 @@ fn what_computes_for_ever_takes_its_share_and_a_slice() {
 }
 
 #[test]
+fn who_asks_for_little_pays_for_no_more_beside_what_computes_for_ever() {
+    let quick = |weight| Demand { weight, asking: Asking::Kept(1, 100.0), what: What::SmallFile };
+    let beside = |what| {
+        let computing = Demand { weight: 100, asking: Asking::Again(8), what };
+        got(&[quick(2), quick(13), quick(50), computing])
+    };
+    let (short, endless) = (beside(What::Burn(300, 300)), beside(What::Forever));
+    let each_us = |got: &Got| got.charged_ns as f64 / 1e3 / got.answered_ns.len() as f64;
+    for (site, (short, endless)) in short.iter().zip(&endless).take(3).enumerate() {
+        let (short_us, endless_us) = (each_us(short), each_us(endless));
+        println!("site {site}: {short_us:.1} us, {endless_us:.1} us beside what computes for ever");
+        assert!(endless_us < short_us * 1.5, "site {site}: {endless_us} us, {short_us} us beside short computing");
+        assert!(endless.p99_ms() < short.p99_ms() + 5.0, "site {site}: {} ms", endless.p99_ms());
+    }
+}
+
+#[test]
 fn a_reply_of_many_pieces_takes_turns() {
     let quick = Demand { weight: 100, asking: Asking::Kept(100, 6_000.0), what: What::Burn(20, 30) };
     let ranges = Demand { weight: 100, asking: Asking::Again(64), what: What::Ranges };

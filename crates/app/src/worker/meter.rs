@@ -155,10 +155,11 @@ impl Meter {
         self.batch.count(operation, 0);
     }
 
-    /// Whether enough has been charged for the clock to be read.
+    /// Whether enough has been charged, or measured, for the clock to be read: beside what computes, those who ask for little mustn't pay for what was
+    /// missed in all the time until they have used as much.
     #[inline]
     pub(super) fn is_due(&self) -> bool {
-        self.batch.charged_ns() >= MEASURE_NS
+        self.batch.charged_ns() + self.measured_in_batch_ns >= MEASURE_NS
     }
 
     /// Learns from the thread's clock what the operations since it was last read have cost; who has paid how much too little.

@@ -229,6 +229,8 @@ pub struct Worker<H: Host> {
     /// One of them used clearly less than its share: turns are shorter still.
     is_prompt: bool,
     early_end: handler::EarlyEnd,
+    /// Who has computed last of all in the last turn, and pays for the next.
+    ended_turn: Option<LeafId>,
     /// By site number.
     aggregates: Arc<Aggregates>,
     gates: Vec<Gate>,
@@ -336,6 +338,7 @@ impl<H: Host> Worker<H> {
             is_shared: false,
             is_prompt: false,
             early_end: handler::EarlyEnd::default(),
+            ended_turn: None,
             gates: Vec::new(),
             watched_gates: Vec::new(),
             refusal: Rc::new(RefusalText::new()),

@@ -121,6 +121,7 @@ impl<H: Host> Worker<H> {
         self.unknown = UnknownBranch::new(planted.unknown, self.boundary);
         self.replant_unknown();
         self.meter.forget(self.host.processor_time());
+        self.ended_turn = None;
         self.restart_usage();
         self.requeue_turns();
         self.late.clear();

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use leat_host::reactor::{Completion, RECEIVE_BUFFER_BYTES, Reactor};
 use leat_host::storage::Storage;
-use leat_logic::schedule::Operation;
+use leat_logic::schedule::{LeafId, Operation};
 use leat_logic::time::{Instant, UnixTime};
 
 use super::stream::News;
@@ -121,7 +121,10 @@ impl<H: Host> Worker<H> {
         if self.meter.is_due() {
             self.measure();
         }
-        self.meter.overhead(Operation::Turn);
+        match self.ended_turn.take() {
+            Some(leaf) => self.pay_for_turn(leaf),
+            None => self.meter.overhead(Operation::Turn),
+        }
         for _ in 1..HARVESTS_MAX {
             self.take_over(&mut completions);
             if !self.reactor.has_more() {
@@ -174,8 +177,11 @@ impl<H: Host> Worker<H> {
                 // What was done before goes out before that, which takes long.
                 self.flush_links();
                 self.streams.flush_now(&mut self.reactor);
-                self.meter.did(Operation::Turn, 0);
+                self.pay_for_turn(leaf);
                 self.reactor.wait(Some(Duration::ZERO), &mut self.completions)?;
+            }
+            if is_long {
+                self.ended_turn = Some(leaf);
             }
             if event.task == Task::Program {
                 self.begin_slice(event, leaf);
@@ -188,6 +194,12 @@ impl<H: Host> Worker<H> {
             }
         }
         Ok(())
+    }
+
+    /// What computes takes a turn for each of its slices, and the others that come in between pay for their own work only.
+    fn pay_for_turn(&mut self, leaf: LeafId) {
+        let cost = self.meter.charge_apart(leaf, Operation::Turn, 0);
+        self.tree.correct(leaf, i64::try_from(cost.ns).unwrap_or(i64::MAX));
     }
 
     /// Reads the thread's clock: everybody pays for what the charges have missed.
