@@ -286,7 +286,9 @@ impl<'a> Judge<'a> {
                 self.mistakes.push(mistake.with_note(place, "that one's path is"));
             }
             let sections = handler.sections();
-            if sections.len() != 1 {
+            // One that is there and isn't what it must be has been told already.
+            let is_named = Handler::KINDS.iter().any(|kind| table.nested_item("handler", index, kind).is_some());
+            if sections.len() > 1 || sections.is_empty() && !is_named {
                 let message = match sections.len() {
                     0 => format!("the handler of {} doesn't say what it is", handler.path),
                     _ => format!("the handler of {} is {} at once", handler.path, sections.join(" and ")),
