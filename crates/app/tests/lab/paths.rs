@@ -68,6 +68,25 @@ fn what_no_node_serves_at_the_moment_is_refused_by_the_node_that_is_asked() {
 }
 
 #[test]
+fn a_kept_connections_request_waits_for_a_node_that_has_just_been_lost() {
+    if !is_possible() {
+        return;
+    }
+    let (lab, folder) = up("awaited");
+    let mut rest = Vec::new();
+    let mut stream = lab.at("client1", motion::connect);
+    motion::ask(&mut stream, &["a/x"]);
+    motion::read_reply(&mut stream, &mut rest).expect("a reply");
+    lab.stop("n2");
+    within("n2 is lost", || tell(&folder.path("leat.sock"), &["ctl", "nodes"]).matches("  may be chosen").count() == 1);
+    motion::ask(&mut stream, &["b/x"]);
+    within("the request waits", || lab.number("dispatcher", "leat_node_waits_total") == 1);
+    lab.signal("n2", "-CONT");
+    let (head, body) = motion::read_any_reply(&mut stream, &mut rest).expect("a reply");
+    assert!(head.starts_with("HTTP/1.1 200 ") && body == content("b/x", 3_000), "{head}");
+}
+
+#[test]
 fn a_node_that_nobody_answers_goes_by_its_file() {
     if !is_possible() {
         return;

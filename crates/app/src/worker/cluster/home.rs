@@ -617,6 +617,15 @@ impl<H: Host> Worker<H> {
                 home.dispatcher.choose_for_idle(holder, now)
             }
         };
+        // Its giver doesn't serve it, and who does may be about to come back: it waits here.
+        let holder = giver.and_then(|giver| home.node(giver));
+        let can_stay = |request| holder.is_some_and(|node| home.dispatcher.serves(node, &Facts::of(request)));
+        if chosen.is_err_and(|refusal| home.waiting.may_wait(refusal, now))
+            && request.as_ref().is_some_and(|request| !can_stay(request))
+            && home.flows.place(flow, Destination::Here).is_ok()
+        {
+            return;
+        }
         let workers = chosen.ok().and_then(|node| home.number(node)).map(|number| home.workers(number));
         let mut workers = workers.unwrap_or_default();
         let refusers = home.flows.refusers(flow);

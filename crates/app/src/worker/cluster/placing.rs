@@ -325,9 +325,12 @@ impl<H: Host> Worker<H> {
                 .holder
                 .zip(request)
                 .is_some_and(|(node, request)| !home.dispatcher.serves(node, &Facts::of(&request)));
+        let may_wait = matches!(route, Some(Err(refusal)) if home.waiting.may_wait(refusal, now));
         let route = route.and_then(Result::ok);
         let server = route.and_then(|route| Some((route.decision.way, home.number(route.choice.node)?)));
         let there = match server {
+            // It waits here for a node that may be about to come back, as a first request does.
+            None if is_nowhere && may_wait && !is_stuck && !home.is_resigning => There::Move,
             None if is_nowhere => There::Nowhere,
             Some((_, number)) if number == holder.server() => There::Stay,
             Some((Way::Fetch | Way::Proxy, number)) => There::Fetch(ServerId::new(number, 0)),

@@ -35,9 +35,14 @@ impl Waiting {
         now < self.until
     }
 
+    /// Whether a request that was refused may wait.
+    pub(super) fn may_wait(&self, refusal: Refusal, now: Instant) -> bool {
+        refusal == Refusal::NobodyUp && self.is_patient(now)
+    }
+
     /// Takes in a request that was refused. False when it's refused for good.
     pub(super) fn add(&mut self, refusal: Refusal, token: Token, now: Instant) -> bool {
-        let may_wait = refusal == Refusal::NobodyUp && self.is_patient(now);
+        let may_wait = self.may_wait(refusal, now);
         self.all.extend(may_wait.then_some(token));
         may_wait
     }
