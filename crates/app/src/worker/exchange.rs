@@ -77,6 +77,8 @@ pub(super) struct Exchange<F> {
     pub(super) run: Option<Run>,
     /// Another server has been asked to answer it: if it's here all the same, it's answered here.
     pub(super) stays: bool,
+    /// What it names isn't here: its connection goes home with it.
+    pub(super) given_up: bool,
     /// Its connection goes home with the reply, as soon as that is made.
     pub(super) goes_home: bool,
     /// The last bytes wait until the client has acknowledged all others.
@@ -195,6 +197,7 @@ impl<F> Exchange<F> {
             blocked_since: None,
             run: None,
             stays: false,
+            given_up: false,
             goes_home: false,
             awaits_acknowledgement: false,
             placing: Placing::Unknown,
@@ -275,6 +278,7 @@ impl<F> Exchange<F> {
         self.blocked_since = None;
         self.run = None;
         self.stays = false;
+        self.given_up = false;
         self.goes_home = false;
         self.awaits_acknowledgement = false;
         self.placing = Placing::Unknown;

@@ -98,6 +98,7 @@ impl<H: Host> Worker<H> {
         match found {
             Found::HandledIndex(path) => self.serve_at(token, &path),
             Found::NotFound if self.serve_script_within(token) => {}
+            Found::NotFound if self.cluster.is_some() && self.gives_back_unserved(token) => {}
             Found::Resource(_) if self.asks_for_script(token) => self.serve_script(token),
             _ if !matches!(method, Method::Get | Method::Head) && !self.asks_for_script(token) => {
                 self.reply_unreadable(token, method)

@@ -189,6 +189,39 @@ fn a_connection_that_is_left_at_a_data_server_stays_for_as_many_requests_again()
 }
 
 #[test]
+fn what_a_data_server_does_not_have_its_connection_server_answers() {
+    if !is_possible() {
+        return;
+    }
+    let (lab, folder) = (Lab::new(), Folder::new("lacking"));
+    // They have one file, and a page of their own for whatever they don't have.
+    fs::create_dir_all(folder.path("files/ds1")).expect("a directory of the data server's");
+    fs::write(folder.path(&format!("files/ds1/{}", SIZES[1])), content(SIZES[1])).expect("a file to serve");
+    for at in ["files/ds1", "site"] {
+        fs::write(folder.path(&format!("{at}/page")), "a page").expect("a file to serve");
+    }
+    let split = "delegation = 'full'\nrequests_max = 3";
+    let rest = "fallback = '/page'\n[lab]\nnode_files = 'files'\n";
+    Cluster { data_servers: &TWO[..1], split, rest, ..ONLY }.write(&folder, "cluster");
+    lab.well(&["up", &folder.path("cluster.toml")]);
+    lab.at("client1", || {
+        // Known at the connection server from here on, so that connections begin at the data server with them.
+        for _ in 0..2 {
+            [1, 2, 3].into_iter().for_each(|place| ask(&mut connect(), SIZES[place]));
+        }
+        let mut stream = connect();
+        for place in [1, 2, 1, 1, 3, 2, 1, 1, 1, 1, 2] {
+            ask(&mut stream, SIZES[place]);
+        }
+        let places = [1, 1, 2, 3, 1];
+        stream.write_all(places.map(|place| request(SIZES[place])).concat().as_bytes()).expect("it can be sent");
+        places.into_iter().for_each(|place| expect_reply(&mut stream, SIZES[place]).expect("a reply"));
+    });
+    assert!(lab.number("cs", "leat_handoffs_returned_total") > 4, "they went there");
+    assert_eq!(lab.number("cs", "leat_flows_cut_total"), 0);
+}
+
+#[test]
 fn data_servers_and_links_are_out_of_clients_reach() {
     if !is_possible() {
         return;

@@ -96,6 +96,8 @@ impl Flags {
     const INPUT_ENDED: u8 = 32;
     /// The next request may have come to a server that has died.
     const ASKED_BEFORE: u8 = 64;
+    /// Only on the way: whoever had the request in hand doesn't have what it names.
+    const UNSERVED: u8 = 128;
 
     fn has(self, flag: u8) -> bool {
         self.0 & flag != 0

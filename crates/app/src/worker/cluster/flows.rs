@@ -537,8 +537,12 @@ fn image_of<F>(flow: FlowId, frozen: &Frozen, connection: &Connection<F>, input:
 /// Where the protocol stands.
 pub(super) fn http_state<F>(connection: &Connection<F>, input: &[u8], now: Instant) -> HttpState {
     let exchange = connection.exchange.as_ref();
+    let mut state = connection.http.export(now);
+    if exchange.is_some_and(|exchange| exchange.given_up) {
+        state.give_up_request();
+    }
     HttpState {
-        connection: connection.http.export(now),
+        connection: state,
         input: input.to_vec(),
         head: exchange.map(|exchange| exchange.head.clone()).unwrap_or_default(),
         elapsed: exchange.map(|exchange| now.since(exchange.started)).unwrap_or_default(),

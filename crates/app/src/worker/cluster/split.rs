@@ -18,6 +18,7 @@ use leat_logic::split::{Asked, Balance, Delegation, Loads, Rules};
 use serde_json::{Value, json};
 
 use super::super::connection::Connection;
+use super::super::exchange::Placing;
 use super::super::settings::SiteKind;
 use super::super::transmit::FLIGHT_BYTES;
 use super::super::{ADMIN_SITE, File, Host, Stage, UNKNOWN_SITE, Worker};
@@ -230,6 +231,10 @@ impl<H: Host> Worker<H> {
     pub(super) fn lends_on(&mut self, flow: FlowId, image: &Image, giver: ServerId) -> Option<ServerId> {
         let request = Request::read_again(&image.http.head)?;
         let tcp = image.tcp.as_ref()?;
+        if image.http.connection.is_request_given_up() {
+            self.cluster.as_mut()?.part.split()?.kept = Some(flow);
+            return None;
+        }
         let is_delegated =
             self.judge_elsewhere(&request, tcp, |balance, asked, loads| balance.decide(asked, loads).delegates())?;
         let Some(Part::Home(home)) = self.cluster.as_mut().map(|cluster| &mut cluster.part) else { return None };
@@ -303,6 +308,19 @@ impl<H: Host> Worker<H> {
             is_allowed && !exchange.conditional && exchange.error.is_none() && found.etag.is_some()
         });
         !exchange.goes_home && self.gives_back_reply(token)
+    }
+
+    /// At a data server: what the request in hand names isn't here. Its home may have it, and answers in any case: once, so that one which leaves it here
+    /// has it answered. Whether it goes.
+    pub(in crate::worker) fn gives_back_unserved(&mut self, token: Token) -> bool {
+        let is_lent = self.is_lent(token);
+        let exchange = self.connections[token].exchange.as_mut();
+        let Some(exchange) = exchange.filter(|it| is_lent && !it.stays && it.error.is_none()) else { return false };
+        exchange.stays = true;
+        exchange.given_up = true;
+        // So that it may leave.
+        exchange.placing = Placing::Unknown;
+        self.gives_back_reply(token)
     }
 
     /// Gives a connection back with the request in hand, and with its reply if that has been made. Whether it goes.

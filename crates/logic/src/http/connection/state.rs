@@ -52,6 +52,17 @@ impl ConnectionState {
         self.elapsed = Duration::ZERO;
     }
 
+    /// Whoever has the request in hand doesn't have what it names, and has it answered elsewhere.
+    pub fn give_up_request(&mut self) {
+        self.flags |= Flags::UNSERVED;
+    }
+
+    /// Whether the request in hand comes from a server that doesn't have what it names.
+    #[must_use]
+    pub fn is_request_given_up(&self) -> bool {
+        self.flags & Flags::UNSERVED != 0
+    }
+
     /// Whether the reply in hand is the last.
     #[must_use]
     pub fn closes_after_reply(&self) -> bool {
@@ -76,13 +87,6 @@ const PHASES: [Phase; 8] = [
     Phase::Lingering,
     Phase::Closed,
 ];
-const FLAGS: u8 = Flags::REPLYING
-    | Flags::HTTP10
-    | Flags::CLIENT_CLOSES
-    | Flags::MUST_CLOSE
-    | Flags::CONTINUE_AWAITED
-    | Flags::INPUT_ENDED
-    | Flags::ASKED_BEFORE;
 
 impl Connection {
     /// This connection's state, to be imported elsewhere.
@@ -103,7 +107,7 @@ impl Connection {
     #[must_use]
     pub fn import(now: Instant, state: &ConnectionState) -> Option<Connection> {
         let phase = *PHASES.get(usize::from(state.phase))?;
-        let is_known = state.flags & !FLAGS == 0 && state.requests <= RequestCount::MAX;
+        let is_known = state.requests <= RequestCount::MAX;
         let elapsed_ns = u64::try_from(state.elapsed.as_nanos()).unwrap_or(u64::MAX);
         is_known.then_some(Connection {
             since: Instant { ns: now.ns.saturating_sub(elapsed_ns) },
@@ -111,7 +115,7 @@ impl Connection {
             head: HeadProgress::after_empty_lines(state.empty_lines)?,
             requests: RequestCount::of(state.requests),
             phase,
-            flags: Flags(state.flags),
+            flags: Flags(state.flags & !Flags::UNSERVED),
         })
     }
 }
