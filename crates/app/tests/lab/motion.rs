@@ -692,3 +692,77 @@ fn connections_come_back_to_a_node_whose_process_died_with_them() {
     let mut refused = said.lines().filter(|line| line.contains("isn't taken over"));
     assert!(refused.all(|line| line.ends_with("isn't the same here")), "{said}");
 }
+
+/// Reads all that a client that has ended its side is answered, up to the end of the connection.
+fn read_to_the_end((stream, rest): &mut Client, replies: &[Vec<u8>]) {
+    for reply in replies {
+        assert!(read_reply(stream, rest).expect("a reply") == *reply, "another reply");
+    }
+    assert!(rest.is_empty() && stream.read(&mut [0]).expect("an end, and no reset") == 0, "more than it asked for");
+}
+
+#[test]
+fn who_has_ended_its_side_gets_all_and_the_end_when_its_node_dies() {
+    if !is_possible() {
+        return;
+    }
+    for begun in [Begun::AtDispatcher, Begun::AtNode] {
+        let (lab, folder) = (Lab::new(), Folder::new("ended"));
+        let files =
+            ["big", "small"].map(|name| (name.to_owned(), content(name, if name == "big" { 10_000_000 } else { 100 })));
+        let files = BTreeMap::from(files);
+        up(&lab, &folder, begun, &files, "policy = 'round_robin'");
+        await_tags(&lab, "big");
+        let mut clients = lab.at("client1", || (0..24).map(|_| (connect(), Vec::new())).collect::<Vec<_>>());
+        for (place, (stream, rest)) in clients.iter_mut().enumerate() {
+            ask(stream, if place % 2 == 0 { &["big"] } else { &["big", "small", "small"] });
+            let mut room = [0; 10_000];
+            stream.read_exact(&mut room).expect("the beginning of a reply");
+            rest.extend_from_slice(&room);
+            // Before that it wouldn't be handed over.
+            stream.shutdown(Shutdown::Write).expect("it's open");
+        }
+        assert!(lab.number("n1", "leat_flows") >= 5, "some are there");
+        lab.kill("n1");
+        for (place, client) in clients.iter_mut().enumerate() {
+            let names = if place % 2 == 0 { &["big"][..] } else { &["big", "small", "small"] };
+            read_to_the_end(client, &names.iter().map(|name| files[*name].clone()).collect::<Vec<_>>());
+        }
+        assert_eq!(lab.number("dispatcher", "leat_flows_cut_total"), 0);
+    }
+}
+
+#[test]
+fn who_has_ended_its_side_is_answered_elsewhere_when_its_node_dies_with_the_request() {
+    if !is_possible() {
+        return;
+    }
+    for begun in [Begun::AtDispatcher, Begun::AtNode] {
+        let (lab, folder) = (Lab::new(), Folder::new("ended-asked"));
+        let files = BTreeMap::from([("small".to_owned(), content("small", 100))]);
+        up(&lab, &folder, begun, &files, "policy = 'round_robin'");
+        let mut clients = lab.at("client1", || (0..30).map(|_| (connect(), Vec::new())).collect::<Vec<_>>());
+        clients.iter_mut().for_each(|(stream, _)| ask(stream, &["small"]));
+        for (stream, rest) in &mut clients {
+            assert!(read_reply(stream, rest).expect("a reply") == files["small"]);
+        }
+        within("they rest", || total(&lab, "leat_rests_told_total") >= 30);
+        let held = lab.number("n1", "leat_flows");
+        assert!(held >= 5, "{held}");
+        lab.stop("n1");
+        for (place, (stream, _)) in clients.iter_mut().enumerate() {
+            // Some have nothing to ask any more.
+            if place % 2 == 0 {
+                ask(stream, &["small"]);
+            }
+            stream.shutdown(Shutdown::Write).expect("it's open");
+        }
+        let ended = || lab.well(&["exec", "n1", "ss", "-Htn", "state", "close-wait", "src", "10.77.0.100"]);
+        within("its kernel has heard all of them", || ended().lines().count() as u64 >= held);
+        lab.kill("n1");
+        for (place, client) in clients.iter_mut().enumerate() {
+            read_to_the_end(client, &vec![files["small"].clone(); 1 - place % 2]);
+        }
+        assert_eq!(lab.number("dispatcher", "leat_flows_cut_total"), 0);
+    }
+}

@@ -359,13 +359,13 @@ impl Dispatcher {
         held.release(key);
     }
 
-    /// What a flow's client has said last, up to what was `heard`: at most [`KEPT_BYTES_MAX`](super::KEPT_BYTES_MAX) bytes that were in one packet. Nothing if
+    /// What a flow's client has said last, up to the sequence number `end`: at most [`KEPT_BYTES_MAX`](super::KEPT_BYTES_MAX) bytes that were in one packet. Nothing if
     /// that wasn't kept, or there's no room for all and others have said something since.
     ///
     /// # Errors
     /// What the kernel says.
-    pub fn client_said(&self, key: FlowKey, heard: &Heard) -> Result<Vec<u8>> {
-        self.kept.of(key, heard)
+    pub fn client_said(&self, key: FlowKey, end: u32) -> Result<Vec<u8>> {
+        self.kept.of(key, end)
     }
 
     /// How many packets of a flow wait.

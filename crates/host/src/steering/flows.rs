@@ -160,6 +160,12 @@ impl Heard {
         Heard { client_next, acknowledged, ..Heard::default() }
     }
 
+    /// The sequence number behind the client's last byte, if it `has_ended` its side or not: the end takes one as well.
+    #[must_use]
+    pub fn client_end(&self, has_ended: bool) -> u32 {
+        self.client_next.wrapping_sub(has_ended.into())
+    }
+
     /// What a frozen connection had heard.
     #[must_use]
     pub fn of(state: &TcpState) -> Heard {

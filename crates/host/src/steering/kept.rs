@@ -5,7 +5,7 @@ use aya::maps::{HashMap, MapData, MapError};
 
 use super::attach::Programs;
 use super::born::Segment;
-use super::flows::{FlowKey, Heard};
+use super::flows::FlowKey;
 use super::layout::{KEPT_BYTES_MAX, RawKeptRequest, RawKey};
 use super::{Doing, Result};
 use crate::tap::OFFLOADS;
@@ -39,15 +39,15 @@ impl KeptRequests {
         Ok(KeptRequests(HashMap::try_from(programs.map("kept_requests")?).doing(doing)?))
     }
 
-    /// What a client said last, if it's what `heard` ends with; nothing if it isn't.
-    pub(super) fn of(&self, key: FlowKey, heard: &Heard) -> Result<Vec<u8>> {
+    /// What a client said last, if it ends with that; nothing if it doesn't.
+    pub(super) fn of(&self, key: FlowKey, end: u32) -> Result<Vec<u8>> {
         let kept = match self.0.get(&key.raw(), 0) {
             Ok(kept) => kept,
             Err(MapError::KeyNotFound) => return Ok(Vec::new()),
             Err(error) => return Err(error).doing(|| "looking up a client's last request".to_owned()),
         };
         let bytes = (kept.bytes as usize).min(KEPT_BYTES_MAX);
-        let is_last = kept.sequence.wrapping_add(kept.bytes) == heard.client_next;
+        let is_last = kept.sequence.wrapping_add(kept.bytes) == end;
         Ok(if is_last { kept.payload[..bytes].to_vec() } else { Vec::new() })
     }
 }

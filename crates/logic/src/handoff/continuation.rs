@@ -36,6 +36,8 @@ pub struct Witness {
     pub window_bytes: u32,
     /// Bytes that the client has sent, from the image's first unread one up to the end of the furthest.
     pub client_bytes: u64,
+    /// It has ended its side behind them, of which the image doesn't know.
+    pub has_ended: bool,
     /// The last of those bytes, as far as they've been kept: a request, mostly.
     pub client_said: Vec<u8>,
     /// A timestamp later than any that the client has been shown.
@@ -74,13 +76,17 @@ pub enum Impossible {
 /// Why it can't: it is to be cut.
 pub fn continue_from(image: Image, progress: Option<Progress>, seen: &Witness) -> Result<Image, Impossible> {
     let tcp = image.tcp.ok_or(Impossible::NoTcp)?;
-    let first_unacknowledged = tcp.unacknowledged();
+    let (first_unacknowledged, first_unread) = (tcp.unacknowledged(), tcp.first_unread());
     let base = progress.as_ref().map_or(0, |progress| progress.server_bytes);
     // An acknowledgement before the reply that was told of leaves the end of one that wasn't.
     let skipped = seen.acknowledged_bytes.checked_sub(base).ok_or(Impossible::Unknown)?;
     let mut known = Known::new(tcp, image.http, image.reply, progress);
     known.check_end(skipped, seen)?;
 
+    // Who is to say more again ends its side again.
+    if seen.has_ended && !known.http.connection.expects_again() {
+        end_input(&mut known.tcp, &mut known.http, first_unread.wrapping_add(wrap(seen.client_bytes)));
+    }
     known.tcp.sent = known.take_literal_front(skipped);
     let mut resend_bytes = 0;
     if let Some(reply) = &mut known.reply {
@@ -130,6 +136,27 @@ pub fn is_untouched(image: &Image, seen: &Witness, offered: Duration) -> bool {
     };
     let is_alone = image.reply.is_none() && image.http.input.is_empty() && is_one;
     offered >= ACKNOWLEDGED_WITHIN && is_silent && is_alone && is_repeatable(request)
+}
+
+/// The image from which such a connection goes on, with what has been seen since.
+#[must_use]
+pub fn as_it_was(mut image: Image, seen: &Witness) -> Image {
+    if let Some(tcp) = &mut image.tcp {
+        tcp.timestamp = seen.timestamp;
+        if seen.has_ended && seen.client_bytes == tcp.unread.len() as u64 {
+            let end = tcp.receive_next;
+            end_input(tcp, &mut image.http, end);
+        }
+    }
+    image
+}
+
+/// The client has ended its side at `end`, which the dead node may have acknowledged: no socket will hear of it again. A FIN has a sequence number and is
+/// no byte that could be put into one, so that what nobody has read yet isn't left to the kernel either.
+fn end_input(tcp: &mut TcpState, http: &mut HttpState, end: u32) {
+    http.input.append(&mut tcp.unread);
+    http.connection.end_input();
+    tcp.receive_next = end.wrapping_add(1);
 }
 
 /// Whether nothing follows on a head.

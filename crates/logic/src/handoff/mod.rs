@@ -22,7 +22,7 @@ mod resets;
 mod tcp;
 mod wire;
 
-pub use continuation::{Impossible, Progress, Witness, continue_from, is_untouched};
+pub use continuation::{Impossible, Progress, Witness, as_it_was, continue_from, is_untouched};
 pub use effect::{Birth, CutReason, Effect, SessionId, Target};
 pub use flow::{Ends, FlowId, Generation, Incarnation, RequestId, ServerId};
 pub use home::{Destination, GiveError, Home, HomeCounters, HomeLimits};

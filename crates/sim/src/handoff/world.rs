@@ -594,6 +594,7 @@ impl World {
             acknowledged_bytes: acknowledged.saturating_sub(u64::from(tcp.unacknowledged())),
             window_bytes: WINDOW_BYTES as u32,
             client_bytes: sent.saturating_sub(u64::from(tcp.first_unread())),
+            has_ended: false,
             client_said: (0..kept_requests).flat_map(|_| request()).collect(),
             timestamp: None,
             is_exact: answers,

@@ -462,6 +462,7 @@ impl<H: Host> Worker<H> {
         let token = self.make_connection(flow, &tcp, &state, listener)?;
         let connection = &mut self.connections[token];
         connection.http = http;
+        connection.flags.ended = state.connection.has_input_ended();
         connection.inbox.put(state.input);
         if !state.head.is_empty() {
             self.resume_request(token, &state.head);

@@ -32,6 +32,8 @@ pub(super) struct Recovery {
     pub(super) progress: Option<Progress>,
     /// What the steering program saw of the client, and kept of what it said last.
     pub(super) heard: Heard,
+    /// It has ended its side since the image was made.
+    pub(super) has_ended: bool,
     pub(super) client_said: Vec<u8>,
 }
 
@@ -48,7 +50,8 @@ impl Recovery {
         Ok(Witness {
             acknowledged_bytes: acknowledged_bytes + u64::from(more),
             window_bytes: u32::from(answer.map_or(self.heard.window, |answer| answer.window)) << scale,
-            client_bytes: u64::from(self.heard.client_next.wrapping_sub(tcp.first_unread())),
+            client_bytes: u64::from(self.heard.client_end(self.has_ended).wrapping_sub(tcp.first_unread())),
+            has_ended: self.has_ended,
             client_said: self.client_said.clone(),
             timestamp: tcp.timestamp.map(|shown| shown.wrapping_add(age_ms)),
             is_exact: answer.is_some_and(|answer| !answer.has_gaps),

@@ -10,7 +10,7 @@ use leat_host::steering::{self, Flow, FlowKey, Heard};
 use leat_logic::dispatch::Outcome;
 use leat_logic::handoff::{
     self, Birth, CutReason, FlowId, HomeLimits, Image, Impossible, Progress, Reset, ServerId, Target, TcpState,
-    TcpWindow, Witness, is_untouched,
+    TcpWindow, Witness, as_it_was, is_untouched,
 };
 use leat_logic::time::Instant;
 
@@ -120,15 +120,18 @@ impl Home {
         let steering = self.steering.as_ref().ok_or(Impossible::Unknown)?;
         let key = key.ok_or(Impossible::Unknown)?;
         let entry = steering.flows().get(key).ok().flatten();
-        let heard = entry.filter(|entry| entry.id == flow).ok_or(Impossible::Unknown)?.heard;
+        let entry = entry.filter(|entry| entry.id == flow).ok_or(Impossible::Unknown)?;
+        let image = Image::decode(image).map_err(|_| Impossible::Unknown)?;
+        let (heard, has_ended) = (entry.heard, entry.client_fin && !image.http.connection.has_input_ended());
         let recovery = Recovery {
             key,
-            image: Image::decode(image).map_err(|_| Impossible::Unknown)?,
+            image,
             kept,
             progress: progress.and_then(|progress| Progress::decode(progress).ok()),
             heard,
+            has_ended,
             // Without it the connection goes on if its client says it again.
-            client_said: steering.client_said(key, &heard).unwrap_or_default(),
+            client_said: steering.client_said(key, heard.client_end(has_ended)).unwrap_or_default(),
         };
         let seen = recovery.seen(None, now)?;
         Ok((recovery, seen))
@@ -180,11 +183,7 @@ impl<H: Host> Worker<H> {
             }
         };
         if is_as_it_was {
-            let mut image = recovery.image;
-            if let Some(tcp) = &mut image.tcp {
-                tcp.timestamp = seen.timestamp;
-            }
-            home.recovers(now, flow, Ok(image));
+            home.recovers(now, flow, Ok(as_it_was(recovery.image, &seen)));
         } else if recovery.wants_proof(&seen) {
             home.inquiries.add(flow, recovery, now);
         } else {

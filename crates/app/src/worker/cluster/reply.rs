@@ -518,6 +518,7 @@ impl<H: Host> Worker<H> {
         let token = self.make_connection(flow, &tcp, &state, listener)?;
         let connection = &mut self.connections[token];
         connection.http = http;
+        connection.flags.ended = state.connection.has_input_ended();
         connection.inbox.put(state.input);
         self.resume_request(token, &state.head);
         self.was_given(flow, token);

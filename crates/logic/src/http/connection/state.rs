@@ -52,6 +52,17 @@ impl ConnectionState {
         self.elapsed = Duration::ZERO;
     }
 
+    /// The client has ended its side, behind whatever has been received.
+    pub fn end_input(&mut self) {
+        self.flags |= Flags::INPUT_ENDED;
+    }
+
+    /// Whether the client has ended its side.
+    #[must_use]
+    pub fn has_input_ended(&self) -> bool {
+        self.flags & Flags::INPUT_ENDED != 0
+    }
+
     /// Whoever has the request in hand doesn't have what it names, and has it answered elsewhere.
     pub fn give_up_request(&mut self) {
         self.flags |= Flags::UNSERVED;
