@@ -16,6 +16,7 @@ use leat_logic::serve::resource::{Loaded, Resource};
 use leat_logic::time::Instant;
 
 use super::handler::Run;
+use super::receive::First;
 use super::settings::Site;
 use crate::ctl::http::Told;
 
@@ -75,6 +76,8 @@ pub(super) struct Exchange<F> {
     pub(super) blocked_since: Option<Instant>,
     /// The handler at work on it.
     pub(super) run: Option<Run>,
+    /// Of one that came along with its connection: what this server's own rules say of it.
+    pub(super) first: First,
     /// Another server has been asked to answer it: if it's here all the same, it's answered here.
     pub(super) stays: bool,
     /// What it names isn't here: its connection goes home with it.
@@ -196,6 +199,7 @@ impl<F> Exchange<F> {
             unacknowledged_bytes: usize::MAX,
             blocked_since: None,
             run: None,
+            first: First::Admit,
             stays: false,
             given_up: false,
             goes_home: false,
@@ -277,6 +281,7 @@ impl<F> Exchange<F> {
         self.unacknowledged_bytes = usize::MAX;
         self.blocked_since = None;
         self.run = None;
+        self.first = First::Admit;
         self.stays = false;
         self.given_up = false;
         self.goes_home = false;

@@ -99,11 +99,8 @@ impl<H: Host> Worker<H> {
                         let held = std::mem::take(&mut connection.accounted_bytes);
                         self.release_memory(site_before, held);
                     }
-                    match first {
-                        First::Admit => self.admit(token),
-                        First::TooLarge => self.refuse_length(token),
-                        First::Misdirected => self.reply_misdirected(token),
-                        First::Bad(status) => self.reply_error(token, status),
+                    if !self.refuse_first(token, first) {
+                        self.admit(token);
                     }
                     return;
                 }
@@ -138,6 +135,17 @@ impl<H: Host> Worker<H> {
         }
     }
 
+    /// Refuses a request that nothing is to be done for. Whether it's one.
+    pub(super) fn refuse_first(&mut self, token: Token, first: First) -> bool {
+        match first {
+            First::Admit => return false,
+            First::TooLarge => self.refuse_length(token),
+            First::Misdirected => self.reply_misdirected(token),
+            First::Bad(status) => self.reply_error(token, status),
+        }
+        true
+    }
+
     /// The content of a request is longer than its site takes: none of it is read.
     fn refuse_length(&mut self, token: Token) {
         let Rejection { status, reason, .. } = RejectReason::BodyTooLarge.into();
@@ -146,18 +154,20 @@ impl<H: Host> Worker<H> {
         self.reply_error(token, status);
     }
 
-    /// A request in hand whose head was accepted elsewhere: it's served when the tree says so.
-    pub(super) fn resume_request(&mut self, token: Token, head: &[u8]) {
-        let Some(request) = Request::read_again(head) else { return };
+    /// A request in hand whose head was accepted elsewhere: it's served when the tree says so. What this server's own rules say of it, which count if nobody
+    /// has begun to serve it.
+    pub(super) fn resume_request(&mut self, token: Token, head: &[u8]) -> First {
+        let Some(request) = Request::read_again(head) else { return First::Admit };
         let mut exchange = self.spare.pop().unwrap_or_else(Exchange::new);
         exchange.head.extend_from_slice(head);
         exchange.started = self.now;
         let connection = &mut self.connections[token];
         let listener = &self.listeners[connection.listener as usize].sites;
-        let (site, _) = understand(&mut exchange, &request, listener, &self.sites, &mut self.path);
+        let (site, first) = understand(&mut exchange, &request, listener, &self.sites, &mut self.path);
         connection.site = site;
         connection.exchange = Some(exchange);
         self.under_way.in_hand += 1;
+        first
     }
 
     /// Everything that has come is parsed: either more comes, or the client has ended its side.
@@ -351,7 +361,9 @@ impl<H: Host> Worker<H> {
 }
 
 /// What is to be done first with a request.
-enum First {
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) enum First {
+    #[default]
     Admit,
     TooLarge,
     Misdirected,

@@ -22,7 +22,9 @@ impl<H: Host> Worker<H> {
         if self.cluster.is_some() && !self.belongs_here(token) {
             return;
         }
-        if !self.let_in(token) {
+        let Some(exchange) = self.connections[token].exchange.as_mut() else { return };
+        let first = std::mem::take(&mut exchange.first);
+        if self.refuse_first(token, first) || !self.let_in(token) {
             return;
         }
         let Some(exchange) = self.connections[token].exchange.as_mut() else { return };

@@ -531,6 +531,20 @@ fn rest_through_a_death(begun: Begun) {
     assert_eq!(lab.number("dispatcher", "leat_flows_cut_total"), 0);
 }
 
+/// Clients that have asked for `small` and rest, some of them at n1: how many.
+fn at_rest(lab: &Lab, folder: &Folder, begun: Begun, files: &BTreeMap<String, Vec<u8>>) -> (Vec<Client>, u64) {
+    up(lab, folder, begun, files, "policy = 'round_robin'");
+    let mut clients = lab.at("client1", || (0..30).map(|_| (connect(), Vec::new())).collect::<Vec<_>>());
+    clients.iter_mut().for_each(|(stream, _)| ask(stream, &["small"]));
+    for (stream, rest) in &mut clients {
+        assert!(read_reply(stream, rest).expect("a reply") == files["small"]);
+    }
+    within("they rest", || total(lab, "leat_rests_told_total") >= 30);
+    let held = lab.number("n1", "leat_flows");
+    assert!(held >= 5, "{held}");
+    (clients, held)
+}
+
 #[test]
 fn a_request_that_its_dead_node_has_acknowledged_is_answered_elsewhere() {
     if !is_possible() {
@@ -539,14 +553,8 @@ fn a_request_that_its_dead_node_has_acknowledged_is_answered_elsewhere() {
     for begun in [Begun::AtDispatcher, Begun::AtNode] {
         let (lab, folder) = (Lab::new(), Folder::new("asked"));
         let files = BTreeMap::from([("small".to_owned(), content("small", 100))]);
-        up(&lab, &folder, begun, &files, "policy = 'round_robin'");
-        let mut clients = lab.at("client1", || (0..30).map(|_| (connect(), Vec::new())).collect::<Vec<_>>());
+        let (mut clients, held) = at_rest(&lab, &folder, begun, &files);
         let reads = |(stream, rest): &mut Client| assert!(read_reply(stream, rest).expect("a reply") == files["small"]);
-        clients.iter_mut().for_each(|(stream, _)| ask(stream, &["small"]));
-        clients.iter_mut().for_each(reads);
-        super::within("they rest", || total(&lab, "leat_rests_told_total") >= 30);
-        let held = lab.number("n1", "leat_flows");
-        assert!(held >= 5, "{held}");
         // Its kernel goes on, and acknowledges what is asked.
         lab.stop("n1");
         clients.iter_mut().for_each(|(stream, _)| ask(stream, &["small"]));
@@ -740,15 +748,7 @@ fn who_has_ended_its_side_is_answered_elsewhere_when_its_node_dies_with_the_requ
     for begun in [Begun::AtDispatcher, Begun::AtNode] {
         let (lab, folder) = (Lab::new(), Folder::new("ended-asked"));
         let files = BTreeMap::from([("small".to_owned(), content("small", 100))]);
-        up(&lab, &folder, begun, &files, "policy = 'round_robin'");
-        let mut clients = lab.at("client1", || (0..30).map(|_| (connect(), Vec::new())).collect::<Vec<_>>());
-        clients.iter_mut().for_each(|(stream, _)| ask(stream, &["small"]));
-        for (stream, rest) in &mut clients {
-            assert!(read_reply(stream, rest).expect("a reply") == files["small"]);
-        }
-        within("they rest", || total(&lab, "leat_rests_told_total") >= 30);
-        let held = lab.number("n1", "leat_flows");
-        assert!(held >= 5, "{held}");
+        let (mut clients, held) = at_rest(&lab, &folder, begun, &files);
         lab.stop("n1");
         for (place, (stream, _)) in clients.iter_mut().enumerate() {
             // Some have nothing to ask any more.
@@ -764,5 +764,25 @@ fn who_has_ended_its_side_is_answered_elsewhere_when_its_node_dies_with_the_requ
             read_to_the_end(client, &vec![files["small"].clone(); 1 - place % 2]);
         }
         assert_eq!(lab.number("dispatcher", "leat_flows_cut_total"), 0);
+    }
+}
+
+#[test]
+fn content_that_is_too_long_is_refused_wherever_its_connection_began() {
+    if !is_possible() {
+        return;
+    }
+    for begun in [Begun::AtDispatcher, Begun::AtNode] {
+        let (lab, folder) = (Lab::new(), Folder::new("too-long"));
+        let files = BTreeMap::from([("small".to_owned(), content("small", 100))]);
+        up(&lab, &folder, begun, &files, "policy = 'round_robin'");
+        let (mut stream, mut rest) = lab.at("client1", || (connect(), Vec::new()));
+        let request = "POST /small HTTP/1.1\r\nHost: x\r\nContent-Length: 999999999999\r\n\r\n";
+        stream.write_all(request.as_bytes()).expect("it's open");
+        let (head, _) = read_any_reply(&mut stream, &mut rest).expect("a reply");
+        assert!(head.starts_with("HTTP/1.1 413 ") && head.contains("\r\nConnection: close"), "{head}");
+        if begun == Begun::AtDispatcher {
+            assert_eq!(lab.number("dispatcher", "leat_handoffs_total"), 1);
+        }
     }
 }

@@ -465,13 +465,13 @@ impl<H: Host> Worker<H> {
         connection.flags.ended = state.connection.has_input_ended();
         connection.inbox.put(state.input);
         if !state.head.is_empty() {
-            self.resume_request(token, &state.head);
+            let first = self.resume_request(token, &state.head);
             self.was_given(flow, token);
             let split = self.cluster.as_mut().and_then(|cluster| cluster.part.split());
-            if let (Some(exchange), true) =
-                (&mut self.connections[token].exchange, split.is_some_and(|split| split.take_kept(flow)))
-            {
-                exchange.stays = true;
+            let is_kept = split.is_some_and(|split| split.take_kept(flow));
+            if let Some(exchange) = &mut self.connections[token].exchange {
+                exchange.first = first;
+                exchange.stays = is_kept;
             }
         }
         Ok(token)
