@@ -269,3 +269,37 @@ fn what_the_client_sent_is_counted_from_what_nobody_had_read() {
     let tcp = continue_from(began, Some(told), &seen).unwrap().tcp.unwrap();
     assert_eq!((tcp.receive_next, tcp.unread, tcp.timestamp), (first.wrapping_add(50), vec![], Some(9)));
 }
+
+#[test]
+fn the_clients_end_takes_a_sequence_number_and_is_no_byte_that_is_lost() {
+    let ended = Witness { has_ended: true, ..seen(6) };
+    let image_after = continue_from(image(), None, &ended).unwrap();
+    assert_eq!(image_after.tcp.unwrap().receive_next, 1_001);
+    assert!(image_after.http.connection.has_input_ended() && !image_after.http.connection.closes_after_reply());
+    // What its node had read and acknowledged by then is told with the end in it.
+    let told = Progress { server_bytes: 6, client_bytes: 71, http: HttpState::default(), reply: None };
+    let image_after = continue_from(image(), Some(told), &Witness { client_bytes: 70, ..ended.clone() }).unwrap();
+    assert_eq!(image_after.tcp.unwrap().receive_next, 1_071);
+}
+
+#[test]
+fn what_nobody_has_read_before_the_clients_end_goes_along_as_read() {
+    let mut image = Image { reply: None, ..image() };
+    let tcp = image.tcp.as_mut().unwrap();
+    (tcp.sent, tcp.unsent, tcp.unread) = (vec![], vec![], HEAD.to_vec());
+    image.http.head.clear();
+    let bytes = HEAD.len() as u64;
+    let ended = Witness { has_ended: true, client_bytes: bytes, ..seen(0) };
+    assert!(is_untouched(&image, &ended, ACKNOWLEDGED_WITHIN));
+    for after in [
+        as_it_was(image.clone(), &ended),
+        continue_from(image.clone(), None, &Witness { is_exact: true, ..ended.clone() }).unwrap(),
+    ] {
+        let tcp = after.tcp.unwrap();
+        assert!(tcp.unread.is_empty() && after.http.input == HEAD && after.http.connection.has_input_ended());
+        assert_eq!(tcp.receive_next, 1_001);
+    }
+    // Who has said more than is known of says that again, and its end.
+    let more = as_it_was(image, &Witness { client_bytes: bytes + 1, ..ended });
+    assert!(!more.http.connection.has_input_ended() && more.tcp.unwrap().receive_next == 1_000);
+}
