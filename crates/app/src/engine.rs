@@ -63,7 +63,6 @@ struct Engine<'a> {
     balance: Balance,
     shared: Arc<ClusterShared>,
     aggregates: Arc<Aggregates>,
-    next_worker: usize,
     logs: AccessLogWriter,
     pool: Option<Arc<Pool>>,
     metrics: Arc<ServerMetrics>,
@@ -179,7 +178,6 @@ fn start(source: &Source) -> io::Result<Engine<'_>> {
         balance: Balance::default(),
         shared: Arc::default(),
         aggregates: Arc::default(),
-        next_worker: 0,
         logs: AccessLogWriter::start()?,
         pool: None,
         metrics,
@@ -220,10 +218,7 @@ impl Engine<'_> {
                 Event::WorkerEnded { worker, result } => {
                     // Only a whole engine is known to work: the supervisor starts a new one.
                     result?;
-                    for ended in self.workers.extract_if(.., |running| running.number == worker) {
-                        ended.metrics.ended.set(1);
-                    }
-                    self.release_sockets()?;
+                    self.worker_ended(worker)?;
                 }
             }
             if self.draining && self.workers.is_empty() {
@@ -424,7 +419,8 @@ impl Engine<'_> {
     }
 
     /// Puts a configuration in force. Where that fails nobody knows what is in force: the supervisor starts another engine with the one before.
-    fn apply(&mut self, Next { config, logs, workers }: Next) -> io::Result<()> {
+    fn apply(&mut self, Next { config, logs, mut workers }: Next) -> io::Result<()> {
+        self.prepare_left(&config, &mut workers);
         // Old files may have been moved away: a reload opens all of them anew.
         self.logs.reopen();
         log::configure(&config.log);

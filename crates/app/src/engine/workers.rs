@@ -37,6 +37,7 @@ pub(super) struct Running {
 
 /// A worker that has a thread and all else that the kernel could refuse. Dropped, it ends.
 pub(super) struct Prepared {
+    number: usize,
     mailbox: Arc<Mailbox>,
     is_ready: Receiver<io::Result<()>>,
     begin: Sender<Setup>,
@@ -135,14 +136,14 @@ impl Engine<'_> {
         let sockets = self.sockets.values().map(Vec::len).max().unwrap_or_default();
         let is_shared_out = self.share.first.is_some() || sockets > wanted;
         self.share_out(is_shared_out.then_some(sockets.min(wanted) as u32), config);
-        let added = self.next_worker..self.next_worker + (wanted - working);
+        let added = prepared.iter().map(|worker| worker.number);
         let numbers = self.workers[..working].iter().map(|worker| worker.number).chain(added).map(worker_number);
         let numbers: Vec<u16> = numbers.collect();
         let staying = &numbers[..numbers.len().min(config.workers)];
-        self.shared.set_workers(staying.into(), numbers.as_slice().into());
-        for Prepared { mailbox, begin, .. } in prepared {
-            let number = self.next_worker;
-            self.next_worker += 1;
+        self.shared.set_workers(staying.into());
+        let retiring = self.workers[working..].iter().map(|worker| worker_number(worker.number));
+        self.shared.set_homes(numbers.iter().copied().chain(retiring).collect());
+        for Prepared { number, mailbox, begin, .. } in prepared {
             let metrics = Arc::new(WorkerMetrics::new(number));
             self.metrics.add_worker(metrics.clone());
             let setup = Setup {
@@ -162,7 +163,16 @@ impl Engine<'_> {
         }
     }
 
-    /// Has workers go that are there for their sockets only: they have them by now.
+    /// One has ended.
+    pub(super) fn worker_ended(&mut self, number: usize) -> io::Result<()> {
+        for ended in self.workers.extract_if(.., |running| running.number == number) {
+            ended.metrics.ended.set(1);
+        }
+        self.shared.set_homes(self.workers.iter().map(|worker| worker_number(worker.number)).collect());
+        self.release_sockets()
+    }
+
+    /// Has workers go that are there for their sockets only, or for what nodes have of their numbers: they have them by now.
     pub(super) fn retire_surplus(&mut self, config: &Config) {
         if self.workers.iter().filter(|worker| !worker.retiring).count() > config.workers {
             self.retire_from(config.workers, config);
@@ -223,9 +233,35 @@ impl Engine<'_> {
         }
         let working = self.workers.iter().filter(|worker| !worker.retiring).count();
         let wanted = self.workers_wanted(config, sockets.values().copied().max());
+        // Others know workers by their numbers, and find them at ports that are counted by these: a number is used again as soon as it's free.
+        let is_free = |number: &usize| !self.workers.iter().any(|worker| worker.number == *number);
+        self.prepare_numbers(config, (working..wanted).zip((0..).filter(is_free)), &pool)
+    }
+
+    /// More of them at a dispatcher's first configuration: of other numbers than are in use now an earlier process may have had connections, which nodes
+    /// still have.
+    pub(super) fn prepare_left(&self, config: &Config, prepared: &mut Vec<Prepared>) {
+        let (true, Some(pool)) = (self.config.is_none() && config.keeps_books(), &self.pool) else { return };
+        let is_there = |number: &usize| prepared.iter().any(|worker| worker.number == *number);
+        let left = self.shared.homes_left(config).into_iter().map(usize::from).filter(|number| !is_there(number));
+        match self.prepare_numbers(config, (prepared.len()..).zip(left), pool) {
+            Ok(more) => prepared.extend(more),
+            Err(error) => log::warning(format_args!(
+                "connections are lost that nodes have of an earlier process, as its workers can't be started again: {error}"
+            )),
+        }
+    }
+
+    /// Workers at such places, and with such numbers.
+    fn prepare_numbers(
+        &self,
+        config: &Config,
+        numbers: impl Iterator<Item = (usize, usize)>,
+        pool: &Arc<Pool>,
+    ) -> io::Result<Vec<Prepared>> {
         let processors = processors::available()?;
         let mut prepared = Vec::new();
-        for (place, number) in (working..wanted).zip(self.next_worker..) {
+        for (place, number) in numbers {
             let processor = processors.get(place % processors.len().max(1)).copied();
             prepared.push(self.prepare_worker(number, processor, pool.clone(), config.reactor)?);
         }
@@ -282,6 +318,6 @@ impl Engine<'_> {
             // Nobody listens any more: the engine is ending.
             let _ = sender.send(Event::WorkerEnded { worker: number, result });
         })?;
-        Ok(Prepared { mailbox, is_ready, begin })
+        Ok(Prepared { number, mailbox, is_ready, begin })
     }
 }

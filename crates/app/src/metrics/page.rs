@@ -1,5 +1,6 @@
 //! How Prometheus reads what is counted: the families with their names and meanings, the page that a scrape gets, the reference.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
@@ -28,17 +29,20 @@ impl ServerMetrics {
             let number = worker.worker.to_string();
             page.value("", &[("worker", &number)], &ratio(worker.cost_model_error.get()));
         }
+        // One that has ended, and another that has its number since, are one series.
+        let mut numbered: BTreeMap<usize, Vec<&WorkerMetrics>> = BTreeMap::new();
+        workers.iter().for_each(|worker| numbered.entry(worker.worker).or_default().push(worker));
         page.family(&TURN_SECONDS);
-        for worker in &workers {
-            let label = ("worker", &*worker.worker.to_string());
-            let turn = |index: usize| worker.turns[index].get();
-            page.histogram(label, &TURN_BOUNDS_US, turn, &seconds_of_ns(worker.turn_ns.get()));
+        for (number, same) in &numbered {
+            let turn = |index: usize| same.iter().map(|worker| worker.turns[index].get()).sum();
+            let all_ns = same.iter().map(|worker| worker.turn_ns.get()).sum();
+            page.histogram(("worker", &number.to_string()), &TURN_BOUNDS_US, turn, &seconds_of_ns(all_ns));
         }
         page.family(&HANDOFF_SECONDS);
-        for worker in &workers {
-            let label = ("worker", &*worker.worker.to_string());
-            let handoff = |index: usize| worker.handoff_times[index].get();
-            page.histogram(label, &HANDOFF_BOUNDS_US, handoff, &seconds(worker.handoff_time_us.get()));
+        for (number, same) in &numbered {
+            let handoff = |index: usize| same.iter().map(|worker| worker.handoff_times[index].get()).sum();
+            let all_us = same.iter().map(|worker| worker.handoff_time_us.get()).sum();
+            page.histogram(("worker", &number.to_string()), &HANDOFF_BOUNDS_US, handoff, &seconds(all_us));
         }
         for (family, read) in worker::FAMILIES {
             page.family(family);
@@ -599,6 +603,12 @@ mod tests {
         assert!(of_worker() > 4);
         metrics.ended.set(1);
         assert_eq!(of_worker(), 4, "the sums and the counts of its turns and hand-overs stay");
+        let next = Arc::new(WorkerMetrics::new(0));
+        next.count_turn(Duration::from_millis(1));
+        next.ended.set(1);
+        server.add_worker(next);
+        assert_eq!(of_worker(), 4, "another of its number has none of its own");
+        assert!(server.render().contains("\nleat_turn_seconds_count{worker=\"0\"} 1\n"));
     }
 
     #[test]

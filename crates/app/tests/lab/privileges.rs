@@ -14,10 +14,8 @@ type Member<'a> = (&'a str, &'a [&'a str]);
 
 const ALL: &str = "+net_admin,+bpf,+perfmon,+net_bind_service";
 
-/// Starts a member of the lab anew, as nobody with some capabilities, and nothing of what it had pinned before.
-fn start_as_nobody(lab: &Lab, (host, part): Member<'_>, folder: &Folder, capabilities: &str) -> (Child, String) {
-    lab.kill(host);
-    within("it has ended", || lab.processes(host).is_empty());
+/// Takes away what processes of a host have left in its kernel, as if the machine had been started anew.
+pub(super) fn forget_pins(lab: &Lab, host: &str) {
     let namespace = format!("/run/netns/leat-lab-{}-{host}", lab.name);
     let mark = format!("leat-{}-", fs::metadata(&namespace).expect("the lab is up").ino());
     for pins in fs::read_dir("/sys/fs/bpf").expect("a lab mounts it").flatten() {
@@ -25,6 +23,14 @@ fn start_as_nobody(lab: &Lab, (host, part): Member<'_>, folder: &Folder, capabil
             fs::remove_dir_all(pins.path()).expect("root may");
         }
     }
+}
+
+/// Starts a member of the lab anew, as nobody with some capabilities, and nothing of what it had pinned before.
+fn start_as_nobody(lab: &Lab, (host, part): Member<'_>, folder: &Folder, capabilities: &str) -> (Child, String) {
+    lab.kill(host);
+    within("it has ended", || lab.processes(host).is_empty());
+    forget_pins(lab, host);
+    let namespace = format!("/run/netns/leat-lab-{}-{host}", lab.name);
     let log = folder.path(&format!("{host}.log"));
     let mut command = Command::new("nsenter");
     // A device for taps of its own, as the machine's may be root's.

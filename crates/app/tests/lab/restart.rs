@@ -4,8 +4,10 @@
 use std::fs;
 use std::io::Write;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use super::motion::{ask, connect, content, read_reply, read_slowly};
+use super::privileges::forget_pins;
 use super::{Folder, Lab, is_possible, within};
 
 #[test]
@@ -149,6 +151,146 @@ fn nobody_waits_for_what_a_dispatchers_worker_that_has_gone_would_say() {
 }
 
 #[test]
+fn a_dispatcher_that_is_reloaded_to_fewer_workers_cuts_nothing() {
+    if !is_possible() {
+        return;
+    }
+    let (lab, folder) = (Lab::new(), Folder::new("reload"));
+    // It takes its clients several times as long as a drain may.
+    let (small, big) = (content("small", 1_000), content("big", 24 << 20));
+    fs::write(folder.path("site/small"), &small).expect("a file to serve");
+    fs::write(folder.path("site/big"), &big).expect("a file to serve");
+    let write = |workers: u32| {
+        let text = configuration(workers) + "[limits]\ndrain_timeout = '1s'\n";
+        fs::write(folder.path("cluster.toml"), text).expect("a configuration");
+    };
+    write(2);
+    lab.well(&["up", &folder.path("cluster.toml")]);
+    accept_at_dispatcher(&lab);
+    let mut idle = lab.at("client1", || {
+        let mut clients: Vec<_> = (0..20).map(|_| connect()).collect();
+        clients.iter_mut().for_each(|stream| read(stream, &small));
+        clients
+    });
+    let of_links = ["exec", "dispatcher", "ss", "-Htn", "( sport >= :7450 and sport <= :7460 )"];
+    let links = || lab.well(&of_links).lines().count();
+    within("each of the nodes' workers has a link to each of the dispatcher's", || links() == 8);
+    let began = Instant::now();
+    let outcomes = read_slowly(&lab, 8, "big", &big, || {
+        write(1);
+        lab.reload("dispatcher");
+    });
+    assert!(outcomes.iter().all(|outcome| matches!(outcome, Ok(true))), "{outcomes:?}");
+    assert!(began.elapsed() > Duration::from_secs(3), "they were under way when the time for a drain was over");
+    within("the worker has gone once it had nothing left", || links() == 4);
+    lab.at("client1", || idle.iter_mut().for_each(|stream| read(stream, &small)));
+    assert_eq!(lab.number("dispatcher", "leat_flows_cut_total"), 0);
+    let log = fs::read_to_string(format!("/run/leat-lab/{}/dispatcher.log", lab.name)).unwrap_or_default();
+    assert!(log.lines().count() < 100, "{} lines", log.lines().count());
+}
+
+#[test]
+fn what_nodes_have_of_workers_that_came_later_outlives_the_dispatchers_process() {
+    if !is_possible() {
+        return;
+    }
+    let (lab, folder) = (Lab::new(), Folder::new("numbers"));
+    let small = content("small", 1_000);
+    fs::write(folder.path("site/small"), &small).expect("a file to serve");
+    let write = |workers: u32| {
+        fs::write(folder.path("cluster.toml"), configuration(workers)).expect("a configuration");
+    };
+    write(2);
+    let file = folder.path("cluster.toml");
+    lab.well(&["up", &file]);
+    accept_at_dispatcher(&lab);
+    // While one of the first has something to do it keeps its number.
+    let half = lab.at("client1", || {
+        let mut clients: Vec<_> = (0..8).map(|_| connect()).collect();
+        clients.iter_mut().for_each(|stream| stream.write_all(b"GET /small HTTP/1.1\r\nHost:").expect("half a head"));
+        clients
+    });
+    let established = ["exec", "dispatcher", "ss", "-Htn", "state", "established", "sport", "=", ":80"];
+    within("the dispatcher has them", || lab.well(&established).lines().count() == half.len());
+    for workers in [1, 2] {
+        write(workers);
+        lab.reload("dispatcher");
+    }
+    let connect_some = || {
+        let mut clients: Vec<_> = (0..20).map(|_| connect()).collect();
+        clients.iter_mut().for_each(|stream| read(stream, &small));
+        clients
+    };
+    let mut idle = lab.at("client1", connect_some);
+    let restart = |signal: &str| {
+        let before = lab.processes("dispatcher");
+        lab.tell_supervisor("dispatcher", signal);
+        within("another engine has taken over", || {
+            let now = lab.processes("dispatcher");
+            now != before && now.split_whitespace().count() == 2
+        });
+    };
+    restart("-USR2");
+    // Longer than a lease lasts, and than those are waited for that nobody has.
+    let began = Instant::now();
+    lab.at("client1", || {
+        while began.elapsed() < Duration::from_secs(4) {
+            idle.iter_mut().for_each(|stream| read(stream, &small));
+            std::thread::sleep(Duration::from_millis(200));
+        }
+    });
+    drop(half);
+    // Nothing but the kernel knows which workers there were.
+    write(1);
+    lab.kill("dispatcher");
+    within("it has ended", || lab.processes("dispatcher").is_empty());
+    let mut again = start(&lab, &file, &folder.path("again.log"));
+    let said = || fs::read_to_string(folder.path("again.log")).expect("it was started");
+    within("it's there again", || said().contains("node n2: its link is up"));
+    lab.at("client1", || idle.iter_mut().for_each(|stream| read(stream, &small)));
+    assert_eq!(lab.number("dispatcher", "leat_flows_cut_total"), 0, "{}", said());
+    lab.kill("dispatcher");
+    again.wait().expect("it has ended");
+}
+
+#[test]
+fn nodes_speak_on_when_a_machine_with_fewer_workers_has_a_dispatchers_place() {
+    if !is_possible() {
+        return;
+    }
+    let (lab, folder) = (Lab::new(), Folder::new("machine"));
+    let small = content("small", 1_000);
+    fs::write(folder.path("site/small"), &small).expect("a file to serve");
+    let file = folder.path("cluster.toml");
+    fs::write(&file, configuration(3)).expect("a configuration");
+    lab.well(&["up", &file]);
+    accept_at_dispatcher(&lab);
+    let idle = lab.at("client1", || {
+        let mut clients: Vec<_> = (0..30).map(|_| connect()).collect();
+        clients.iter_mut().for_each(|stream| read(stream, &small));
+        clients
+    });
+    fs::write(&file, configuration(1)).expect("a configuration");
+    lab.kill("dispatcher");
+    within("it has ended", || lab.processes("dispatcher").is_empty());
+    forget_pins(&lab, "dispatcher");
+    let mut again = start(&lab, &file, &folder.path("again.log"));
+    let began = Instant::now();
+    within("somebody new is answered", || lab.curl("client1", "http://10.77.0.100/small") == "200");
+    // For a while they may still speak by leases of those that have gone.
+    while began.elapsed() < Duration::from_secs(5) {
+        assert_eq!(lab.curl("client1", "http://10.77.0.100/small"), "200", "after {:?}", began.elapsed());
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let log = |node| fs::read_to_string(format!("/run/leat-lab/{}/{node}.log", lab.name)).unwrap_or_default();
+    let said = log("n1") + &log("n2");
+    assert!(said.contains("connections end: they are of worker "), "{said}");
+    drop(idle);
+    lab.kill("dispatcher");
+    again.wait().expect("it has ended");
+}
+
+#[test]
 fn a_reload_that_changes_the_vip_is_refused() {
     if !is_possible() {
         return;
@@ -171,6 +313,11 @@ fn a_reload_that_changes_the_vip_is_refused() {
     write(configuration(2));
     lab.reload("dispatcher");
     assert_eq!(lab.curl("client1", "http://10.77.0.100/small"), "200");
+}
+
+/// Has connections come to each of its workers before they go to a node: what begins there is of any home.
+fn accept_at_dispatcher(lab: &Lab) {
+    lab.well(&["exec", "client1", "sh", "-c", "echo 0 > /proc/sys/net/ipv4/tcp_timestamps"]);
 }
 
 /// A dispatcher before two nodes.

@@ -112,8 +112,8 @@ pub enum Message {
         flow: FlowId,
         /// Under which it is held.
         generation: Generation,
-        /// It was to begin there, and nothing has been heard of it: what has begun stays, and its word is on the way.
-        is_unheard: bool,
+        /// What of it is meant.
+        terms: RecallTerms,
     },
     /// Home: that generation is over. Close what is left of it without a word.
     Release {
@@ -233,6 +233,17 @@ pub enum Yielding {
     Never = 2,
     /// Client and server speak something else than HTTP on it by now.
     Switched = 3,
+}
+
+/// How a home wants a flow back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecallTerms {
+    /// As soon as that can be: a reply that others can go on with comes along.
+    AtOnce,
+    /// When a reply under way has ended: the home can't go on with it, and isn't to give it to another node.
+    AtRest,
+    /// It was to begin there, and nothing has been heard of it: what has begun stays, and its word is on the way.
+    IfUnborn,
 }
 
 /// A flow that a node has.
@@ -356,6 +367,7 @@ const YIELDED: u8 = 48;
 /// An offer's terms, a bit each, a recall's, and how a flow has ended; those that aren't known are ignored.
 const LENT: u8 = 1;
 const UNHEARD: u8 = 1;
+const AT_REST: u8 = 2;
 const CUT: u8 = 1;
 
 /// The same of a node's load.
@@ -485,9 +497,13 @@ impl Message {
                 encode_key(*flow, *generation, out);
                 put_bytes(out, bytes);
             }
-            Message::Recall { flow, generation, is_unheard } => {
+            Message::Recall { flow, generation, terms } => {
                 encode_key(*flow, *generation, out);
-                out.push(u8::from(*is_unheard));
+                out.push(match terms {
+                    RecallTerms::AtOnce => 0,
+                    RecallTerms::IfUnborn => UNHEARD,
+                    RecallTerms::AtRest => AT_REST,
+                });
             }
             Message::Ended { flow, generation, is_cut } => {
                 encode_key(*flow, *generation, out);
@@ -605,8 +621,12 @@ fn decode_fields(kind: u8, reader: &mut Reader<'_>) -> Result<Option<Message>, D
                     Message::Ended { flow, generation, is_cut }
                 }
                 RECALL => {
-                    let is_unheard = !reader.is_empty() && reader.byte("the terms")? & UNHEARD != 0;
-                    Message::Recall { flow, generation, is_unheard }
+                    let terms = match if reader.is_empty() { 0 } else { reader.byte("the terms")? } {
+                        terms if terms & UNHEARD != 0 => RecallTerms::IfUnborn,
+                        terms if terms & AT_REST != 0 => RecallTerms::AtRest,
+                        _ => RecallTerms::AtOnce,
+                    };
+                    Message::Recall { flow, generation, terms }
                 }
                 KNOWN => Message::Known { flow, generation },
                 _ => Message::Release { flow, generation },

@@ -10,7 +10,7 @@ use bytes::Bytes;
 
 use super::effect::{Effect, SessionId};
 use super::limits::{FLOWS_PER_MESSAGE_MAX, HEARTBEATS_MAX, UNBORN_MAX};
-use super::message::{Holding, HoldingPhase, Load, Message, RefuseReason, Yielding};
+use super::message::{Holding, HoldingPhase, Load, Message, RecallTerms, RefuseReason, Yielding};
 use super::placing::{Question, Rules, Sample, There};
 use super::{Ends, FlowId, Generation, Incarnation};
 use crate::time::Instant;
@@ -85,6 +85,8 @@ struct Flow {
     phase: Phase,
     /// Its home wants it back once the request in hand has been answered.
     is_lent: bool,
+    /// It's given back, and a reply under way isn't to go along.
+    keeps_reply: bool,
     /// The last request after which it was given back: if it's left here, it's the next one's turn.
     given_back_after: Option<u32>,
     /// The request whose place has been asked for.
@@ -203,7 +205,7 @@ impl Node {
             Message::Offer { flow, generation, image, is_lent } => {
                 self.handle_offer(now, flow, generation, image, is_lent);
             }
-            Message::Recall { flow, generation, is_unheard } => self.handle_recall(flow, generation, is_unheard),
+            Message::Recall { flow, generation, terms } => self.handle_recall(flow, generation, terms),
             Message::Release { flow, generation } => self.handle_release(flow, generation),
             Message::Keep { flow, generation, next } => self.handle_keep(flow, generation, next),
             Message::There { flow, generation, number, there } => {
@@ -261,7 +263,10 @@ impl Node {
         // A home that hasn't been heard is waited for as one that is silent: its lease is with the process before.
         self.lease_until = self.lease_until.max(now);
         let (generation, is_lent) = (Generation::BORN, self.rules.are_births_lent);
-        self.flows.insert(flow, Flow { generation, phase: Phase::Live, is_lent, given_back_after: None, asked: None });
+        self.flows.insert(
+            flow,
+            Flow { generation, phase: Phase::Live, is_lent, keeps_reply: false, given_back_after: None, asked: None },
+        );
         self.newborn.push(flow);
         self.counters.born += 1;
         true
@@ -302,7 +307,7 @@ impl Node {
             && record.phase == Phase::Live
         {
             record.phase = Phase::Freezing;
-            record.asked = None;
+            (record.keeps_reply, record.asked) = (false, None);
             self.effects.push_back(Effect::Freeze { flow });
         }
     }
@@ -354,6 +359,12 @@ impl Node {
     #[must_use]
     pub fn is_lent(&self, flow: FlowId) -> bool {
         self.flows.get(&flow).is_some_and(|record| record.is_lent)
+    }
+
+    /// Whether a flow that is being given back stays until the reply under way has ended.
+    #[must_use]
+    pub fn keeps_reply(&self, flow: FlowId) -> bool {
+        self.flows.get(&flow).is_some_and(|record| record.keeps_reply)
     }
 
     /// Whether the home is told of every reply of a flow, and not of long ones only.
@@ -486,11 +497,16 @@ impl Node {
         }
         self.give_up_questions(now);
         if self.orphaned_at() <= now {
-            for (flow, record) in std::mem::take(&mut self.flows) {
-                self.counters.orphaned += 1;
-                self.effects.push_back(Effect::CloseSilently { flow });
-                self.tell_end(flow, record.generation, false);
-            }
+            self.drop_orphans();
+        }
+    }
+
+    /// Its home isn't coming back: nothing is held any more.
+    pub fn drop_orphans(&mut self) {
+        for (flow, record) in std::mem::take(&mut self.flows) {
+            self.counters.orphaned += 1;
+            self.effects.push_back(Effect::CloseSilently { flow });
+            self.tell_end(flow, record.generation, false);
         }
     }
 
@@ -539,14 +555,17 @@ impl Node {
             self.refuse(flow, generation, RefuseReason::Full);
         } else {
             let phase = Phase::Taking;
-            self.flows.insert(flow, Flow { generation, phase, is_lent, given_back_after: None, asked: None });
+            self.flows.insert(
+                flow,
+                Flow { generation, phase, is_lent, keeps_reply: false, given_back_after: None, asked: None },
+            );
             self.effects.push_back(Effect::Thaw { flow, generation, image });
         }
     }
 
-    fn handle_recall(&mut self, flow: FlowId, generation: Generation, is_unheard: bool) {
-        let found = self.flows.get(&flow).filter(|record| record.generation == generation);
-        match found.map(|record| &record.phase) {
+    fn handle_recall(&mut self, flow: FlowId, generation: Generation, terms: RecallTerms) {
+        let found = self.flows.get_mut(&flow).filter(|record| record.generation == generation);
+        match found.map(|record| (&record.phase, &mut record.keeps_reply)) {
             // A server with much to do has connections waiting: they'd be dropped if they went on elsewhere.
             None if generation == Generation::BORN => {
                 self.recalled.push(flow);
@@ -555,9 +574,15 @@ impl Node {
             None => self.refuse(flow, generation, RefuseReason::Absent),
             // Its home asks since it hasn't been told yet, or since a full link keeps what it was told. An older one doesn't say so, and asks for nothing
             // else that it hasn't been told of.
-            Some(Phase::Live) if is_unheard || self.newborn.contains(&flow) => self.tell_births(),
-            Some(Phase::Live) => self.give_back(flow),
-            Some(Phase::Taking | Phase::Freezing | Phase::Returning(_)) => {}
+            Some((Phase::Live, _)) if terms == RecallTerms::IfUnborn || self.newborn.contains(&flow) => {
+                self.tell_births()
+            }
+            Some((Phase::Live, _)) => {
+                self.give_back(flow);
+                self.flows.entry(flow).and_modify(|record| record.keeps_reply = terms == RecallTerms::AtRest);
+            }
+            Some((Phase::Freezing, keeps_reply)) => *keeps_reply &= terms == RecallTerms::AtRest,
+            Some((Phase::Taking | Phase::Returning(_), _)) => {}
         }
     }
 

@@ -422,6 +422,30 @@ fn what_everybody_else_refuses_stays_with_its_giver_however_often_it_was_offered
 }
 
 #[test]
+fn who_is_asked_for_a_flow_at_rest_is_asked_once() {
+    let mut pair = Pair::new();
+    pair.hand_over();
+    pair.node_did.clear();
+    let wanted = |terms: RecallTerms| move |node| (node == NODE).then_some(terms);
+    let ask = |pair: &mut Pair, terms| {
+        pair.now = pair.now.after(Duration::from_millis(100));
+        assert!(pair.home.recall_some(pair.now, wanted(terms), 4), "it's still there");
+        pair.talk();
+        (std::mem::take(&mut pair.node_did), pair.node.keeps_reply(FLOW))
+    };
+    assert_eq!(ask(&mut pair, RecallTerms::AtRest), (vec![FREEZE], true));
+    assert_eq!(ask(&mut pair, RecallTerms::AtRest), (vec![], true));
+    pair.lose();
+    pair.reconnect();
+    assert_eq!((&*pair.node_did, pair.node.keeps_reply(FLOW)), (&[][..], true), "asked on another link, it's the same");
+    assert_eq!(ask(&mut pair, RecallTerms::AtOnce), (vec![], false), "its node is to be emptied meanwhile");
+    // What is given back for another reason takes its reply along.
+    pair.node.freeze_failed(FLOW);
+    pair.node.give_back(FLOW);
+    assert!(!pair.node.keeps_reply(FLOW));
+}
+
+#[test]
 fn a_drain_asks_for_all_in_the_end_and_for_few_at_a_time() {
     let mut pair = Pair::new();
     let flows: Vec<FlowId> = (100..110).map(|serial| FlowId { serial, ..FLOW }).collect();
@@ -435,7 +459,7 @@ fn a_drain_asks_for_all_in_the_end_and_for_few_at_a_time() {
     }
     pair.node_did.clear();
     let asked = |pair: &mut Pair| {
-        assert!(pair.home.recall_some(pair.now, |node| node == NODE, 4));
+        assert!(pair.home.recall_some(pair.now, |node| (node == NODE).then_some(RecallTerms::AtOnce), 4));
         pair.talk();
         let frozen = |effect| match effect {
             Effect::Freeze { flow } => Some(flow),

@@ -10,7 +10,7 @@ use leat_host::steering::{Arrival, Flow, FlowKey, Heard};
 use leat_host::{interfaces, process, socket};
 use leat_logic::dispatch::NodeId;
 use leat_logic::dispatch::direct::{Event, Family, Look, Said, Verdict};
-use leat_logic::handoff::{CutReason, Destination, Ends, FlowId, Image, ServerId, TcpState, TcpWindow};
+use leat_logic::handoff::{CutReason, Destination, Ends, FlowId, Image, RecallTerms, ServerId, TcpState, TcpWindow};
 use leat_logic::time::Instant;
 
 use super::super::{Host, Worker};
@@ -214,7 +214,7 @@ impl Home {
             match (verdict, look.flow, entry) {
                 (Verdict::TakeBack | Verdict::Ask, Some(flow), _) => {
                     self.taken_back.insert(flow, TakenBack { look, is_unheard: verdict == Verdict::TakeBack });
-                    self.flows.recall(flow);
+                    self.flows.recall(flow, RecallTerms::AtOnce);
                 }
                 (Verdict::GiveUp, _, Some(entry)) => given_up.push((key, entry)),
                 _ => {}

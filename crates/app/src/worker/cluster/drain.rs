@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leat_logic::handoff::FlowId;
+use leat_logic::handoff::{FlowId, RecallTerms, ServerId};
 use leat_logic::time::Instant;
 use serde_json::Value;
 
@@ -43,9 +43,11 @@ impl Home {
 
     /// Asks draining nodes for some of what they have: not for all at once, as the others take only so many at a time.
     pub(super) fn recall_some(&mut self, now: Instant) {
-        let Home { flows, draining, is_retiring, .. } = self;
-        let is_left =
-            flows.recall_some(now, |server| *is_retiring || draining.contains(&server.server()), RECALL_COUNT);
+        let Home { flows, draining, is_retiring, split, .. } = self;
+        // A dispatcher can't go on with replies, and its other workers can't give them to nodes.
+        let retiring = is_retiring.then_some(if split.is_some() { RecallTerms::AtOnce } else { RecallTerms::AtRest });
+        let is_draining = |server: ServerId| draining.contains(&server.server()).then_some(RecallTerms::AtOnce);
+        let is_left = flows.recall_some(now, |server| is_draining(server).or(retiring), RECALL_COUNT);
         self.recall_at = match (is_left, self.draining.is_empty() && !self.is_retiring) {
             (true, _) => now.after(RECALL_PAUSE),
             // One that was on its way there may arrive yet.

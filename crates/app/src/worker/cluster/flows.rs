@@ -203,8 +203,7 @@ impl<H: Host> Worker<H> {
         let Some(cluster) = &mut self.cluster else { return };
         // A request may have come meanwhile, and it's its turn now: later the flow may live here again, which nobody would know of what is frozen then.
         cluster.turns.remove(flow);
-        // A home has others go on with a reply only when it ends.
-        let keeps_replies = matches!(&cluster.part, Part::Home(home) if home.leaving.is_none());
+        let keeps_replies = cluster.part.keeps_reply(flow);
         let Some(Flow { place: Place::Slot { token, freezing }, .. }) = cluster.flows.all.get_mut(&flow) else {
             return self.freeze_failed(flow);
         };

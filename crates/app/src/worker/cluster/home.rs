@@ -134,14 +134,14 @@ impl Home {
         let bears = born::are_wanted(config);
         dispatcher.set_first_ways(born::first_ways(steering.as_ref(), bears));
         let id = ServerId::new(DISPATCHER, u32::from(worker));
-        let (workers, started) = (shared.workers(), shared.started());
-        let homes = if config.role == Role::Dispatcher { &started[..] } else { &[] };
+        let all = shared.homes();
+        let homes = if config.role == Role::Dispatcher { &all[..] } else { &[] };
         let left = match steering.as_ref().filter(|steering| resumed.is_some() || steering.was_left()) {
             Some(steering) => recovery::take_up(steering, id, homes, is_first, now)?,
             None => recovery::Left::nothing(),
         };
         let recovery::Left { home: mut flows, known, lost } = left;
-        flows.set_homes(workers.to_vec());
+        flows.set_homes(&all);
         let mut home = Home {
             flows,
             left: known,
@@ -644,6 +644,7 @@ impl<H: Host> Worker<H> {
             workers.retain(|server| followed.is_none_or(|followed| server.server() != followed.server()));
         }
         workers.retain(|server| home.is_heard(*server, decoded.as_ref(), now));
+        // A reply under way only nodes can go on with.
         let is_at_rest = decoded.as_ref().is_some_and(|image| image.reply.is_none());
         if followed.is_some() && workers.is_empty() && is_at_rest && home.flows.place(flow, Destination::Here).is_ok() {
             return;
@@ -652,7 +653,10 @@ impl<H: Host> Worker<H> {
         let stays = giver.filter(|giver| workers.contains(giver) && !home.is_retiring);
         // From worker to worker of one node by way of here: as long as one has a socket of it, even a frozen one, no other can.
         let is_givers = giver.is_some_and(|giver| workers.iter().any(|server| server.server() == giver.server()));
-        if (home.is_retiring || is_givers && stays.is_none()) && home.flows.place(flow, Destination::Here).is_ok() {
+        if (home.is_retiring || is_givers && stays.is_none())
+            && is_at_rest
+            && home.flows.place(flow, Destination::Here).is_ok()
+        {
             return;
         }
         let nodes = stays.into_iter().chain(workers).chain(giver).map(Destination::Node);

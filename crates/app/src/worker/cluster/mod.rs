@@ -155,6 +155,16 @@ impl Part {
         }
     }
 
+    /// Whether a flow that is to be given away waits for the end of a reply under way, even of one that others could go on with. A home has them do so only
+    /// when it ends.
+    fn keeps_reply(&mut self, flow: FlowId) -> bool {
+        match self {
+            Part::Home(home) => home.leaving.is_none(),
+            Part::Node(node) => node.of(flow).is_some_and(|flows| flows.keeps_reply(flow)),
+            Part::Peer(_) | Part::Front(_) => false,
+        }
+    }
+
     /// Takes over what may change. Returns nodes' numbers that somebody else has now, or that nobody had.
     fn configure(&mut self, config: &Config, shared: &Shared, now: Instant) -> Vec<u32> {
         if let Some(steering) = self.steering() {
@@ -162,7 +172,6 @@ impl Part {
         }
         match self {
             Part::Home(home) => {
-                home.flows.set_homes(shared.workers().to_vec());
                 home.configure_told(config);
                 home.dispatcher.configure(config.cluster.settings());
                 home.split.iter_mut().for_each(|split| split.balance.configure(config.split_rules()));
@@ -421,7 +430,10 @@ impl<H: Host> Worker<H> {
         self.metrics.handoffs_waiting.set(cluster.turns.len() as u64);
         let is_too_late = matches!(&cluster.part, Part::Home(home) if home.waiting.poll_timeout() <= now);
         match &mut cluster.part {
-            Part::Home(home) => home.handle_timeout(now),
+            Part::Home(home) => {
+                home.flows.set_homes(&self.shared.homes());
+                home.handle_timeout(now);
+            }
             Part::Node(node) => {
                 node.report(u32::try_from(self.connections.len()).unwrap_or(u32::MAX), requests, now);
                 node.handle_timeout(now);
@@ -488,6 +500,14 @@ impl<H: Host> Worker<H> {
         }
     }
 
+    /// Whether this is a dispatcher's worker, and connections of its are with nodes or on their way.
+    pub(super) fn has_flows_at_nodes(&self) -> bool {
+        match self.cluster.as_ref().map(|cluster| &cluster.part) {
+            Some(Part::Home(home)) => home.split.is_none() && home.flows.flow_count() > 0,
+            _ => false,
+        }
+    }
+
     /// Whether a connection may go to another worker of this server: a dispatcher's may, and is no flow any more; one that a home has given here
     /// goes back to that, and one that has come from another node is known elsewhere as this worker's.
     pub(super) fn may_leave(&mut self, token: Token) -> bool {
@@ -550,7 +570,10 @@ impl<H: Host> Worker<H> {
     /// Whether the reply under way is about to leave with its connection.
     pub(super) fn reply_moves(&mut self, token: Token) -> bool {
         let exchange = self.connections[token].exchange.as_ref();
-        exchange.is_some_and(|exchange| exchange.can_go_on_elsewhere()) && self.freeze_goes_on(token)
+        let can_move = exchange.is_some_and(|exchange| exchange.can_go_on_elsewhere());
+        let Some(flow) = self.freezing_flow(token).filter(|_| can_move) else { return false };
+        let keeps_reply = self.cluster.as_mut().is_some_and(|cluster| cluster.part.keeps_reply(flow));
+        !keeps_reply && self.freeze_goes_on(token)
     }
 
     /// The flow that a connection is, if it's known to the cluster.

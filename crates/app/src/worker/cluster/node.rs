@@ -293,6 +293,25 @@ impl Node {
         }
     }
 
+    /// What is held of homes that have said nothing for a lease, and that another one, which has just been heard, doesn't name, nobody will ask for: without
+    /// their leases this whole machine would be silent.
+    fn drop_lost(&mut self, heard: ServerId, now: Instant) {
+        let named = self.homes.get(&heard).map(|home| home.flows.homes().to_vec()).unwrap_or_default();
+        if named.is_empty() {
+            return;
+        }
+        for (id, Home { flows, .. }) in &mut self.homes {
+            let is_lost = flows.session().is_none() && flows.is_fenced(now) && !named.contains(&id.worker());
+            if is_lost && flows.flow_count() > 0 {
+                let (count, number) = (flows.flow_count(), id.worker());
+                crate::log::warning(format_args!(
+                    "{count} connections end: they are of worker {number} of the server that gave them here, which it doesn't have any more"
+                ));
+                flows.drop_orphans();
+            }
+        }
+    }
+
     /// A home of which nothing is held here any more needn't have granted anything for the others' flows to go on; one of which something has just begun must have.
     pub(super) fn settle_leases(&mut self) {
         for (&id, home) in &mut self.homes {
@@ -326,6 +345,7 @@ impl<H: Host> Worker<H> {
         let Some(cluster) = &mut self.cluster else { return };
         let Part::Node(node) = &mut cluster.part else { return };
         node.renew_lease(home, until);
+        node.drop_lost(home, self.now);
         cluster.links.set_homes(0, &node.sought(), self.now);
     }
 
@@ -341,5 +361,8 @@ impl<H: Host> Worker<H> {
             self.queue(Stage::Receive, token);
         }
         self.arm_receive(token);
+        if self.is_retiring() {
+            self.offer_to_heirs(token);
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! Flows whose node is gone, at their home: what can be known of them goes on, and the client of any other is told at once that it doesn't.
 //! And those that an earlier life of the home has left at nodes, as the kernel's entries of them say.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -69,6 +70,11 @@ pub(super) fn take_up(
         }
     }
     Ok(Left { home: handoff::Home::recover(now, HomeLimits::default(), entries), known, lost })
+}
+
+/// Of which homes there are flows, by number.
+pub(super) fn homes_left(steering: &steering::Dispatcher) -> Result<BTreeSet<u16>, steering::Error> {
+    Ok(live_entries(steering)?.into_iter().map(|(_, flow)| flow.id.home.worker()).collect())
 }
 
 /// Forgets flows that another server has as its own since this one was stopped.

@@ -39,7 +39,7 @@ const LAPSE_PAUSE: Duration = Duration::from_secs(1);
 #[derive(Default)]
 pub struct Shared {
     workers: Mutex<Arc<[u16]>>,
-    started: Mutex<Arc<[u16]>>,
+    homes: Mutex<Arc<[u16]>>,
     dispatcher: Mutex<Option<Result<Arc<steering::Dispatcher>, String>>>,
     /// Programs of a dispatcher's that are in the kernel, and not at work yet.
     loaded: Mutex<Option<Result<steering::Dispatcher, String>>>,
@@ -58,24 +58,41 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// Says which workers there are that don't retire, by number, in the order of their listeners. The first of them is never retired. And which there are at
-    /// first: an engine may begin with more.
-    pub fn set_workers(&self, workers: Arc<[u16]>, started: Arc<[u16]>) {
+    /// Says which workers there are that don't retire, by number, in the order of their listeners. The first of them is never retired.
+    pub fn set_workers(&self, workers: Arc<[u16]>) {
         if let Some(Ok(node)) = self.node.get() {
             node.set_workers(&workers);
         }
         *lock(&self.workers) = workers;
-        *lock(&self.started) = started;
-    }
-
-    /// Those that have something from an engine before this one, if there was one: also some that retire at once.
-    pub(super) fn started(&self) -> Arc<[u16]> {
-        lock(&self.started).clone()
     }
 
     /// See [`Shared::set_workers`].
     pub(super) fn workers(&self) -> Arc<[u16]> {
         lock(&self.workers).clone()
+    }
+
+    /// Says which workers there are, those that retire too, of which some may have something from an engine before this one only. What nodes have of others
+    /// nobody will ask for any more.
+    pub fn set_homes(&self, workers: Arc<[u16]>) {
+        *lock(&self.homes) = workers;
+    }
+
+    /// See [`Shared::set_homes`].
+    pub(super) fn homes(&self) -> Arc<[u16]> {
+        lock(&self.homes).clone()
+    }
+
+    /// Numbers of a dispatcher's workers of which nodes have something from an earlier process.
+    pub fn homes_left(&self, config: &Config) -> BTreeSet<u16> {
+        // What can't be had the workers say, when they need it.
+        let Ok(steering) = self.dispatcher(config) else { return BTreeSet::new() };
+        if !steering.was_left() {
+            return BTreeSet::new();
+        }
+        super::recovery::homes_left(&steering).unwrap_or_else(|error| {
+            crate::log::warning(format_args!("connections may be lost that nodes have of an earlier process: {error}"));
+            BTreeSet::new()
+        })
     }
 
     /// A dispatcher's programs.

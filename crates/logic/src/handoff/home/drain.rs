@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use super::super::message::RecallTerms;
 use super::super::{FlowId, ServerId};
 use super::{Flow, Holder, Home};
 use crate::time::Instant;
@@ -23,22 +24,22 @@ pub(super) struct Recalls {
 }
 
 impl Home {
-    /// Asks such nodes for flows back, as for a drain: for so many that `most` are on their way, first for those that haven't been asked for. What
-    /// nobody took stays where it was, and is asked for again. False when it's seen that none are left.
-    pub fn recall_some(&mut self, now: Instant, is_asked: impl Fn(ServerId) -> bool, most: usize) -> bool {
+    /// Asks nodes for flows back, as for a drain, each on the terms that `asked` gives if it's to be asked at all: for so many that `most` are on their way,
+    /// first for those that haven't been asked for. What nobody took stays where it was, and is asked for again. False when it's seen that none are left.
+    pub fn recall_some(&mut self, now: Instant, asked: impl Fn(ServerId) -> Option<RecallTerms>, most: usize) -> bool {
         let mut recalls = std::mem::take(&mut self.recalls);
         let is_out = |flow: &FlowId| self.flows.get(flow).is_some_and(Flow::is_on_its_way);
         recalls.out.retain(|(until, flow)| now < *until && is_out(flow));
         let mut is_left = true;
         if recalls.waiting.is_empty() && recalls.out.len() < most && now >= recalls.look_at {
             recalls.look_at = now.after(PATIENCE);
-            (recalls.waiting, is_left) = self.find_held(&is_asked);
+            (recalls.waiting, is_left) = self.find_held(&asked);
         }
         while recalls.out.len() < most
             && let Some(flow) = recalls.waiting.pop_front()
         {
-            if self.flows.get(&flow).is_some_and(|record| record.is_held_at(&is_asked)) {
-                self.recall(flow);
+            if let Some(terms) = self.flows.get(&flow).and_then(|record| record.terms(&asked)) {
+                self.recall(flow, terms);
                 recalls.out.push_back((now.after(PATIENCE), flow));
             }
         }
@@ -74,13 +75,13 @@ impl Home {
     }
 
     /// The flows that such nodes hold: those that haven't been asked for, if there are any. And whether any are there, or may arrive.
-    fn find_held(&self, is_asked: &impl Fn(ServerId) -> bool) -> (VecDeque<FlowId>, bool) {
+    fn find_held(&self, asked: &impl Fn(ServerId) -> Option<RecallTerms>) -> (VecDeque<FlowId>, bool) {
         let (mut fresh, mut stale, mut is_left) = (VecDeque::new(), VecDeque::new(), false);
         for (&flow, record) in &self.flows {
-            if record.is_held_at(is_asked) {
+            if record.terms(asked).is_some() {
                 if record.is_on_its_way() { &mut stale } else { &mut fresh }.push_back(flow);
             }
-            is_left |= record.is_at_any(is_asked);
+            is_left |= record.is_at_any(&|node| asked(node).is_some());
         }
         // Replies that can't move are waited for; a recall that came to nothing is repeated.
         (if fresh.is_empty() { stale } else { fresh }, is_left)
@@ -92,14 +93,17 @@ impl Flow {
     fn is_on_its_way(&self) -> bool {
         matches!(
             self.holder,
-            Holder::Node { is_recalled: true, .. }
+            Holder::Node { recalled: Some(_), .. }
                 | Holder::Held
                 | Holder::Thawing
                 | Holder::Offered { own: false, .. }
         )
     }
 
-    fn is_held_at(&self, is_asked: &impl Fn(ServerId) -> bool) -> bool {
-        matches!(self.holder, Holder::Node { life, .. } if is_asked(life.0))
+    /// On which terms it's to be asked for. A node that has been asked for it at rest gives it back by itself.
+    fn terms(&self, asked: &impl Fn(ServerId) -> Option<RecallTerms>) -> Option<RecallTerms> {
+        let Holder::Node { life, recalled, .. } = self.holder else { return None };
+        let is_coming = recalled == Some(RecallTerms::AtRest);
+        asked(life.0).filter(|terms| !(is_coming && *terms == RecallTerms::AtRest))
     }
 }

@@ -15,7 +15,7 @@ use bytes::Bytes;
 
 use super::effect::{Birth, CutReason, Effect, Target};
 use super::limits::{ATTEMPTS_MAX, UNBORN_MAX};
-use super::message::Message;
+use super::message::{Message, RecallTerms};
 use super::placing::{Rules, There};
 use super::{Ends, FlowId, Generation, Incarnation, ServerId};
 use crate::time::Instant;
@@ -108,7 +108,7 @@ enum Holder {
     /// A node has been asked. With `own`, this server's frozen socket is still there.
     Offered { life: Life, own: bool },
     /// A node. It has been told so under `unconfirmed` until it uses the generation that followed.
-    Node { life: Life, unconfirmed: Option<Generation>, is_recalled: bool },
+    Node { life: Life, unconfirmed: Option<Generation>, recalled: Option<RecallTerms> },
     /// Nobody: an image here, whose place is being chosen.
     Held,
     /// A socket here that is being made.
@@ -209,9 +209,11 @@ impl Home {
         home
     }
 
-    /// Which workers of this server are homes: nodes are told with their next lease.
-    pub fn set_homes(&mut self, homes: Vec<u16>) {
-        self.homes = homes;
+    /// Which workers of this server are homes: nodes are told with their next lease, and drop what they have of others that say nothing.
+    pub fn set_homes(&mut self, homes: &[u16]) {
+        if self.homes != homes {
+            self.homes = homes.to_vec();
+        }
     }
 
     /// A flow begins: accepted, or made here. False when there are too many, and it must stay here for good.
@@ -418,12 +420,12 @@ impl Home {
     }
 
     /// Asks for a flow back, as for a drain.
-    pub fn recall(&mut self, flow: FlowId) {
+    pub fn recall(&mut self, flow: FlowId, terms: RecallTerms) {
         let Some(record) = self.flows.get_mut(&flow) else { return };
-        if let Holder::Node { life, is_recalled, .. } = &mut record.holder {
-            *is_recalled = true;
+        if let Holder::Node { life, recalled, .. } = &mut record.holder {
+            *recalled = Some(terms);
             let (life, generation) = (*life, record.generation);
-            self.send(life, Message::Recall { flow, generation, is_unheard: false });
+            self.send(life, Message::Recall { flow, generation, terms });
         }
     }
 
@@ -572,7 +574,7 @@ impl Home {
         self.answered(flow);
         let Some(record) = self.flows.get_mut(&flow) else { return };
         let own = matches!(record.holder, Holder::Offered { own: true, .. });
-        record.holder = Holder::Node { life, unconfirmed: None, is_recalled: false };
+        record.holder = Holder::Node { life, unconfirmed: None, recalled: None };
         record.forget_attempts();
         self.counters.taken += u64::from(own || record.generation != Generation::BORN);
         if own {
@@ -611,7 +613,7 @@ impl Home {
         record.generation = record.generation.next();
         record.giver = None;
         record.forget_attempts();
-        record.holder = Holder::Node { life, unconfirmed: Some(returned), is_recalled: false };
+        record.holder = Holder::Node { life, unconfirmed: Some(returned), recalled: None };
         let next = record.generation;
         self.effects.push_back(Effect::Steer { flow, to: Target::Node(life.0), generation: next });
         self.send(life, Message::Keep { flow, generation: returned, next });

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 
 use super::super::effect::{CutReason, Effect, SessionId, Target};
-use super::super::message::{Holding, HoldingPhase, Message, RefuseReason};
+use super::super::message::{Holding, HoldingPhase, Message, RecallTerms, RefuseReason};
 use super::super::{FlowId, Generation, ServerId};
 use super::nodes::Late;
 use super::{Flow, Holder, Home, Life};
@@ -95,7 +95,7 @@ impl Home {
             match offered.map(|record| record.holder) {
                 Some(Holder::Offered { .. }) if deadline > now => return,
                 Some(Holder::Offered { life, .. }) => {
-                    self.send(life, Message::Recall { flow, generation, is_unheard: true });
+                    self.send(life, Message::Recall { flow, generation, terms: RecallTerms::IfUnborn });
                 }
                 _ => {}
             }
@@ -157,7 +157,7 @@ impl Home {
             }
             if record.is_some_and(Flow::is_unheard_birth) {
                 // It may be about to begin: only the answer is a promise.
-                self.send(life, Message::Recall { flow, generation: Generation::BORN, is_unheard: true });
+                self.send(life, Message::Recall { flow, generation: Generation::BORN, terms: RecallTerms::IfUnborn });
             } else {
                 self.handle_absence(flow);
             }
@@ -197,11 +197,11 @@ impl Home {
                     self.settle_at_node(flow, life);
                 }
             }
-            Holder::Node { life: holder, ref mut unconfirmed, is_recalled } if holder == life => {
+            Holder::Node { life: holder, ref mut unconfirmed, recalled } if holder == life => {
                 if record.generation == generation {
                     *unconfirmed = None;
-                    if is_recalled && !is_returning {
-                        self.send(life, Message::Recall { flow, generation, is_unheard: false });
+                    if let Some(terms) = recalled.filter(|_| !is_returning) {
+                        self.send(life, Message::Recall { flow, generation, terms });
                     }
                 } else if *unconfirmed == Some(generation) {
                     let next = record.generation;
@@ -268,7 +268,7 @@ impl Home {
             return false;
         };
         self.find_birth(flow, other);
-        self.send(other, Message::Recall { flow, generation: Generation::BORN, is_unheard: true });
+        self.send(other, Message::Recall { flow, generation: Generation::BORN, terms: RecallTerms::IfUnborn });
         true
     }
 

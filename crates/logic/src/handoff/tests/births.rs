@@ -99,7 +99,7 @@ fn a_birth_of_which_the_home_hasnt_heard_yet_is_told_when_it_asks() {
     pair.pass(Duration::from_millis(150));
     assert_eq!((pair.home_did.clone(), pair.node_did.clone()), (vec![], vec![]), "it stays where it is");
     assert_eq!(pair.home.flows_of(|node| node == NODE).count(), 1);
-    pair.home.recall(FLOW);
+    pair.home.recall(FLOW, RecallTerms::AtOnce);
     pair.talk();
     assert_eq!(pair.node_did, [FREEZE], "asked for a flow that is known to be there, it gives it back");
 }
@@ -109,7 +109,7 @@ fn a_home_of_an_older_version_asks_for_a_birth_without_saying_so() {
     let mut pair = be_born();
     pair.talk();
     assert!(pair.node.born(pair.now, FLOW));
-    let recall = || Message::Recall { flow: FLOW, generation: Generation::BORN, is_unheard: false };
+    let recall = || Message::Recall { flow: FLOW, generation: Generation::BORN, terms: RecallTerms::AtOnce };
     pair.node.handle_message(pair.now, pair.session(), recall());
     pair.talk();
     assert_eq!(pair.node_did, [], "it's told that it has begun, and gets nothing back");

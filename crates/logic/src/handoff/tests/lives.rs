@@ -179,7 +179,7 @@ fn a_birth_is_whose_process_has_accepted_it() {
         } else {
             // The old one is asked for it, and hasn't got it: then the other is.
             desk.pass(Duration::from_millis(150));
-            let recall = Message::Recall { flow: FLOW, generation: Generation::BORN, is_unheard: true };
+            let recall = Message::Recall { flow: FLOW, generation: Generation::BORN, terms: RecallTerms::IfUnborn };
             assert_eq!(desk.heard(), [(OLD, recall.clone())]);
             let (flow, generation) = (FLOW, Generation::BORN);
             desk.hears(OLD, Message::Refused { flow, generation, reason: RefuseReason::Absent });
@@ -187,7 +187,7 @@ fn a_birth_is_whose_process_has_accepted_it() {
             desk.hears(NEW, taken());
         }
         assert_eq!((desk.heard(), desk.home.unanswered(NODE)), (vec![], 0));
-        desk.home.recall(FLOW);
+        desk.home.recall(FLOW, RecallTerms::AtOnce);
         assert!(matches!(desk.heard()[..], [(NEW, Message::Recall { .. })]));
     }
 }
@@ -279,7 +279,7 @@ fn what_a_process_accepts_before_it_has_a_session_is_its_own() {
         desk.hears(session, message);
     }
     assert!(!desk.heard().contains(&(NEW, Message::Release { flow: FLOW, generation: Generation::BORN })));
-    desk.home.recall(FLOW);
+    desk.home.recall(FLOW, RecallTerms::AtOnce);
     assert!(matches!(desk.heard()[..], [(NEW, Message::Recall { .. })]));
 }
 
@@ -293,7 +293,7 @@ fn what_the_process_before_hasnt_may_be_its_followers_until_the_home_knows_that_
     let refused = Effect::Send { session: OLD, message: refused };
     node.connected(now, OLD);
     node.leave(now, true, Instant::NEVER);
-    node.handle_message(now, OLD, Message::Recall { flow, generation, is_unheard: true });
+    node.handle_message(now, OLD, Message::Recall { flow, generation, terms: RecallTerms::IfUnborn });
     assert!(said(&mut node).contains(&Effect::AcceptAll));
     node.none_waits();
     assert!(!said(&mut node).contains(&refused));

@@ -1,5 +1,7 @@
 //! Processes that come and go, sessions that open and break, and what must be left in the end.
 
+use leat_logic::handoff::RecallTerms;
+
 use super::*;
 
 impl World {
@@ -139,10 +141,11 @@ impl World {
     pub(super) fn recall(&mut self) {
         let node = ServerId(self.random.between(1, self.nodes as u64) as u32);
         let number = self.random.below(4) as usize;
+        let terms = *self.random.pick(&[RecallTerms::AtOnce, RecallTerms::AtRest]);
         let Some(home) = self.machines[HOME].home() else { return };
         let flow = home.flows_of(|known| known == node).nth(number);
         if let Some(flow) = flow {
-            home.recall(flow);
+            home.recall(flow, terms);
         }
     }
 
