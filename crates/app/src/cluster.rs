@@ -327,12 +327,13 @@ impl Drain {
                 false => self.ask(started, &ctl::Command::Flows)?,
             };
             let left = answer["nodes"][&self.node].as_u64().unwrap_or(0) + at_ports.unwrap_or(0);
+            let is_resumed = ctl::is_resumed(&answer, &self.node);
             // Who has none at the moment may not be known yet to take none.
-            if left == 0 && at_ports.is_some() && answer["may_begin"].as_u64().unwrap_or(0) == 0 {
+            if left == 0 && !is_resumed && at_ports.is_some() && answer["may_begin"].as_u64().unwrap_or(0) == 0 {
                 console::print(format_args!("{} is empty after {:.1} s\n", self.node, started.elapsed().as_secs_f64()));
                 return Ok(());
             }
-            if at_ports.is_none() || answer["is_in_use"].as_u64().unwrap_or(0) > 0 {
+            if is_resumed || at_ports.is_none() || answer["is_in_use"].as_u64().unwrap_or(0) > 0 {
                 return Err(format!(
                     "{} is given connections again: it was resumed, or its process has started anew; drain it again if that wasn't you",
                     self.node

@@ -1,5 +1,7 @@
 //! What several workers say to one question, as one answer: each of a dispatcher's has nodes, flows and a table of its own.
 
+use std::collections::BTreeSet;
+
 use leat_logic::dispatch::Standing;
 use serde_json::{Map, Value, json};
 
@@ -60,6 +62,12 @@ pub fn left_at_ports(ports: &Value, node: &str) -> Option<u64> {
     nodes.filter(|same| same["name"] == node).map(left).sum()
 }
 
+/// Whether a dispatcher's node that was being drained isn't any more, as `list_flows` says.
+#[must_use]
+pub fn is_resumed(flows: &Value, node: &str) -> bool {
+    flows["draining"].as_array().is_some_and(|draining| !draining.iter().any(|name| name == node))
+}
+
 fn flows(answers: &[Value]) -> Value {
     let mut nodes: Vec<(String, u64)> = Vec::new();
     for (name, count) in answers.iter().filter_map(|answer| answer["nodes"].as_object()).flatten() {
@@ -72,6 +80,11 @@ fn flows(answers: &[Value]) -> Value {
     let mut all = list_flows(["flows", "born", "moved"].map(|key| sum(answers, key)), &nodes);
     for key in ["may_begin", "is_in_use"] {
         all[key] = sum(answers, key).into();
+    }
+    let lists: Vec<_> = answers.iter().filter_map(|answer| answer["draining"].as_array()).collect();
+    if !lists.is_empty() {
+        let names: BTreeSet<_> = lists.into_iter().flatten().filter_map(Value::as_str).collect();
+        all["draining"] = names.into_iter().collect();
     }
     all
 }
@@ -208,6 +221,24 @@ mod tests {
 
     fn merged(command: &Command, answers: Vec<Value>) -> Value {
         merge(command, answers.into_iter().map(Ok).collect()).expect("they agree")
+    }
+
+    #[test]
+    fn a_drained_node_is_resumed_when_no_worker_drains_it() {
+        let of = |draining: &[&str]| {
+            let mut list = list_flows([0, 0, 0], &[("n1".to_owned(), 0), ("n2".to_owned(), 0)]);
+            list["draining"] = json!(draining);
+            list
+        };
+        let all = merged(&Command::Flows, vec![of(&["n2"]), of(&["n1", "n2"]), of(&[])]);
+        assert_eq!(["n1", "n2"].map(|node| is_resumed(&all, node)), [false, false]);
+        let all = merged(&Command::Flows, vec![of(&["n1"]), of(&["n1"])]);
+        assert_eq!(["n1", "n2"].map(|node| is_resumed(&all, node)), [false, true]);
+        let at_node = list_flows([0, 0, 0], &[("n1".to_owned(), 0)]);
+        assert!(
+            !is_resumed(&merged(&Command::Flows, vec![at_node]), "n1"),
+            "a node behind fronts says so in another way"
+        );
     }
 
     #[test]

@@ -28,5 +28,5 @@ pub use command::Command;
 pub use desk::Desk;
 pub use form::{Access, Form, Parameter};
 pub(crate) use merge::{drain, drain_ports, list_flows, list_nodes, list_ports};
-pub use merge::{is_of_ports, left_at_ports};
+pub use merge::{is_of_ports, is_resumed, left_at_ports};
 pub use server::{Question, Socket, serve};

@@ -27,7 +27,10 @@ impl Home {
         }
         let handoff::HomeCounters { born, taken, .. } = self.flows.counters();
         let flows = self.flows.flow_count() as u64 + foreign;
-        ctl::list_flows([flows, born + self.entrusted, taken], &nodes)
+        let mut list = ctl::list_flows([flows, born + self.entrusted, taken], &nodes);
+        let is_draining = |place: &usize| self.draining.contains(&number_of(*place));
+        list["draining"] = (0..self.nodes.len()).filter(is_draining).map(|place| nodes[place].0.as_str()).collect();
+        list
     }
 }
 
