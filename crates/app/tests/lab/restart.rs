@@ -135,12 +135,10 @@ fn nobody_waits_for_what_a_dispatchers_worker_that_has_gone_would_say() {
     };
     write(2);
     lab.well(&["up", &folder.path("cluster.toml")]);
-    let of_links = ["exec", "dispatcher", "ss", "-Htn", "( sport >= :7450 and sport <= :7460 )"];
-    let links = || lab.well(&of_links).lines().count();
-    within("each of the nodes' workers has a link to each of the dispatcher's", || links() == 8);
+    await_links(&lab);
     write(1);
     lab.reload("dispatcher");
-    within("those of the worker that has gone are closed", || links() == 4);
+    within("those of the worker that has gone are closed", || links(&lab) == 4);
     // Both within less than the drain time-out of 30 s.
     lab.tell_supervisor("n1", "-TERM");
     within("n1 has ended", || lab.processes("n1").trim().is_empty());
@@ -172,9 +170,7 @@ fn a_dispatcher_that_is_reloaded_to_fewer_workers_cuts_nothing() {
         clients.iter_mut().for_each(|stream| read(stream, &small));
         clients
     });
-    let of_links = ["exec", "dispatcher", "ss", "-Htn", "( sport >= :7450 and sport <= :7460 )"];
-    let links = || lab.well(&of_links).lines().count();
-    within("each of the nodes' workers has a link to each of the dispatcher's", || links() == 8);
+    await_links(&lab);
     let began = Instant::now();
     let outcomes = read_slowly(&lab, 8, "big", &big, || {
         write(1);
@@ -182,11 +178,46 @@ fn a_dispatcher_that_is_reloaded_to_fewer_workers_cuts_nothing() {
     });
     assert!(outcomes.iter().all(|outcome| matches!(outcome, Ok(true))), "{outcomes:?}");
     assert!(began.elapsed() > Duration::from_secs(3), "they were under way when the time for a drain was over");
-    within("the worker has gone once it had nothing left", || links() == 4);
+    within("the worker has gone once it had nothing left", || links(&lab) == 4);
     lab.at("client1", || idle.iter_mut().for_each(|stream| read(stream, &small)));
     assert_eq!(lab.number("dispatcher", "leat_flows_cut_total"), 0);
     let log = fs::read_to_string(format!("/run/leat-lab/{}/dispatcher.log", lab.name)).unwrap_or_default();
     assert!(log.lines().count() < 100, "{} lines", log.lines().count());
+}
+
+#[test]
+fn nodes_that_are_reloaded_to_fewer_workers_cut_nothing() {
+    if !is_possible() {
+        return;
+    }
+    let (lab, folder) = (Lab::new(), Folder::new("nodes"));
+    let (small, big) = (content("small", 1_000), content("big", 24 << 20));
+    fs::write(folder.path("site/small"), &small).expect("a file to serve");
+    fs::write(folder.path("site/big"), &big).expect("a file to serve");
+    let write = |workers: u32| {
+        let text = configuration(workers) + "[limits]\ndrain_timeout = '1s'\n";
+        fs::write(folder.path("cluster.toml"), text).expect("a configuration");
+    };
+    write(2);
+    lab.well(&["up", &folder.path("cluster.toml")]);
+    accept_at_dispatcher(&lab);
+    await_links(&lab);
+    let mut idle = lab.at("client1", || {
+        let mut clients: Vec<_> = (0..20).map(|_| connect()).collect();
+        clients.iter_mut().for_each(|stream| read(stream, &small));
+        clients
+    });
+    let outcomes = read_slowly(&lab, 8, "big", &big, || {
+        write(1);
+        ["n1", "n2"].iter().for_each(|node| lab.reload(node));
+    });
+    assert!(outcomes.iter().all(|outcome| matches!(outcome, Ok(true))), "{outcomes:?}");
+    lab.at("client1", || idle.iter_mut().for_each(|stream| read(stream, &small)));
+    assert_eq!(lab.number("dispatcher", "leat_flows_cut_total"), 0);
+    for host in ["dispatcher", "n1", "n2"] {
+        let log = fs::read_to_string(format!("/run/leat-lab/{}/{host}.log", lab.name)).unwrap_or_default();
+        assert!(log.lines().count() < 100, "{} lines", log.lines().count());
+    }
 }
 
 #[test]
@@ -254,6 +285,54 @@ fn what_nodes_have_of_workers_that_came_later_outlives_the_dispatchers_process()
 }
 
 #[test]
+fn connections_from_before_a_dispatchers_upgrade_outlive_their_nodes() {
+    outlive_their_nodes(|lab| lab.tell_supervisor("dispatcher", "-USR2"));
+}
+
+#[test]
+fn connections_from_before_a_dispatchers_crash_outlive_their_nodes() {
+    outlive_their_nodes(|lab| lab.kill_engine("dispatcher"));
+}
+
+fn outlive_their_nodes(restart: impl Fn(&Lab) + Sync) {
+    if !is_possible() {
+        return;
+    }
+    let (lab, folder) = (Lab::new(), Folder::new("before"));
+    let (small, big) = (content("small", 1_000), content("big", 16 << 20));
+    fs::write(folder.path("site/small"), &small).expect("a file to serve");
+    fs::write(folder.path("site/big"), &big).expect("a file to serve");
+    fs::write(folder.path("cluster.toml"), configuration(2)).expect("a configuration");
+    lab.well(&["up", &folder.path("cluster.toml")]);
+    accept_at_dispatcher(&lab);
+    await_links(&lab);
+    let mut idle = lab.at("client1", || {
+        let mut clients: Vec<_> = (0..40).map(|_| connect()).collect();
+        clients.iter_mut().for_each(|stream| read(stream, &small));
+        clients
+    });
+    let at = |node| lab.number(node, "leat_flows");
+    assert!(at("n1") >= 10 && at("n2") >= 10, "each has some");
+    let outcomes = read_slowly(&lab, 4, "big", &big, || {
+        let before = lab.processes("dispatcher");
+        restart(&lab);
+        within("another engine has taken over", || {
+            let now = lab.processes("dispatcher");
+            now != before && now.split_whitespace().count() == 2
+        });
+        // Of replies under way there is one when they have ended.
+        let returned = || lab.number("dispatcher", "leat_handoffs_returned_total");
+        within("there is an image of each that rests", || returned() >= idle.len() as u64);
+    });
+    assert!(outcomes.iter().all(|outcome| matches!(outcome, Ok(true))), "{outcomes:?}");
+    within("those that have closed are forgotten", || lab.number("dispatcher", "leat_flows") == idle.len() as u64);
+    lab.kill("n1");
+    within("it has ended", || lab.processes("n1").is_empty());
+    lab.at("client1", || idle.iter_mut().for_each(|stream| read(stream, &small)));
+    assert_eq!(lab.number("dispatcher", "leat_flows_cut_total"), 0);
+}
+
+#[test]
 fn nodes_speak_on_when_a_machine_with_fewer_workers_has_a_dispatchers_place() {
     if !is_possible() {
         return;
@@ -313,6 +392,15 @@ fn a_reload_that_changes_the_vip_is_refused() {
     write(configuration(2));
     lab.reload("dispatcher");
     assert_eq!(lab.curl("client1", "http://10.77.0.100/small"), "200");
+}
+
+/// How many there are with the dispatcher.
+fn links(lab: &Lab) -> usize {
+    lab.well(&["exec", "dispatcher", "ss", "-Htn", "( sport >= :7450 and sport <= :7460 )"]).lines().count()
+}
+
+fn await_links(lab: &Lab) {
+    within("each of two nodes' two workers has a link to each of the dispatcher's two", || links(lab) == 8);
 }
 
 /// Has connections come to each of its workers before they go to a node: what begins there is of any home.

@@ -110,7 +110,7 @@ pub struct Node {
     leaves_at: Instant,
     /// The session's home ends, and leaves what is here.
     is_heir: bool,
-    /// None before the session's home has told.
+    /// [`Rules::UNTOLD`] before the session's home has told.
     rules: Rules,
     /// When questions are given up, the oldest first.
     questions: VecDeque<(Instant, FlowId, u32)>,
@@ -147,7 +147,7 @@ impl Node {
             drain_told: None,
             leaves_at: Instant::NEVER,
             is_heir: false,
-            rules: Rules::default(),
+            rules: Rules::UNTOLD,
             questions: VecDeque::new(),
             load: Load::default(),
             next_heartbeat: Instant::NEVER,
@@ -169,7 +169,7 @@ impl Node {
         }
         self.sent.clear();
         self.is_heir = false;
-        self.rules = Rules::default();
+        self.rules = Rules::UNTOLD;
         self.give_up_questions(Instant::NEVER);
         self.sessions += 1;
         self.drain_told = self.is_draining.then_some(self.heartbeats + 1);
@@ -187,7 +187,7 @@ impl Node {
         if self.session == Some(session) {
             self.session = None;
             self.next_heartbeat = Instant::NEVER;
-            self.rules = Rules::default();
+            self.rules = Rules::UNTOLD;
             self.give_up_questions(Instant::NEVER);
         }
     }

@@ -51,6 +51,11 @@ pub struct Rules {
     pub are_all_told: bool,
 }
 
+impl Rules {
+    /// Before a home has said anything. A connection that begins may be there sooner than that: its home may want to be told of every reply.
+    pub const UNTOLD: Rules = Rules { is_asked: false, keep_ms: 0, are_births_lent: false, are_all_told: true };
+}
+
 /// Something that a node has seen and its home would like to know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sample {

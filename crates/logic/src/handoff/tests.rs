@@ -542,6 +542,33 @@ fn a_home_that_starts_again_takes_up_what_nodes_hold_and_cuts_the_rest() {
 }
 
 #[test]
+fn a_home_that_starts_again_asks_for_an_image_of_each_flow_that_rests() {
+    let mut pair = Pair::new();
+    pair.hand_over();
+    pair.lose();
+    pair.home = Home::recover(pair.now, HomeLimits::default(), [(FLOW, Target::Node(NODE), Generation(1))]);
+    assert!(pair.home.recall_unseen(16), "its node hasn't said yet that it has it");
+    pair.reconnect();
+    pair.node_did.clear();
+    assert!(!pair.home.recall_unseen(16), "all have been asked for");
+    pair.talk();
+    assert_eq!((&*pair.node_did, pair.node.keeps_reply(FLOW)), (&[FREEZE][..], true));
+    pair.node.frozen(FLOW, IMAGE);
+    pair.talk();
+    pair.home.place(FLOW, Destination::Node(NODE)).unwrap();
+    pair.talk();
+    assert_eq!(pair.node_did.last(), Some(&Effect::Unfreeze { flow: FLOW, generation: Generation(3) }));
+    // Its node dies.
+    pair.home_did.clear();
+    pair.lose();
+    pair.now = pair.now.after(Duration::from_secs(5));
+    pair.home.handle_timeout(pair.now);
+    pair.talk();
+    let is_recovered = |effect: &Effect| matches!(effect, Effect::Recover { flow: FLOW, image, .. } if *image == IMAGE);
+    assert!(pair.home_did.iter().any(is_recovered), "{:?}", pair.home_did);
+}
+
+#[test]
 fn memory_for_images_is_bounded() {
     let mut pair = Pair::new();
     pair.home = Home::new(HomeLimits { kept_bytes_max: 4, ..HomeLimits::default() });

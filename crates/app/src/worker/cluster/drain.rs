@@ -1,4 +1,4 @@
-//! A dispatcher's: nodes that are being emptied, and a home that is to go, ask for what nodes have, not for all of it at once.
+//! A dispatcher's: what nodes have that are being emptied, or of a home that is to go or has begun anew, is asked for, not all of it at once.
 
 use std::time::Duration;
 
@@ -13,6 +13,10 @@ use crate::ctl;
 const RECALL_COUNT: usize = 512;
 const RECALL_PAUSE: Duration = Duration::from_millis(5);
 const ARRIVAL_PAUSE: Duration = Duration::from_millis(200);
+
+/// Connections from before a home's start that are looked at at a time, and the time until more are: few beside what clients ask for meanwhile.
+const UNSEEN_COUNT: usize = 16;
+const UNSEEN_PAUSE: Duration = Duration::from_millis(20);
 
 impl Home {
     fn flows_at(&self, number: u32) -> impl Iterator<Item = FlowId> {
@@ -41,18 +45,24 @@ impl Home {
         self.recall_at = now;
     }
 
-    /// Asks draining nodes for some of what they have: not for all at once, as the others take only so many at a time.
+    /// Asks nodes for some of what they have: not for all at once, as others take only so many at a time, and there are clients to be served.
     pub(super) fn recall_some(&mut self, now: Instant) {
+        let is_left = self.flows.recall_unseen(UNSEEN_COUNT);
+        let unseen_at = if is_left { now.after(UNSEEN_PAUSE) } else { Instant::NEVER };
+        self.recall_at = unseen_at.min(self.recall_drained(now));
+    }
+
+    /// Asks draining nodes. When to ask them next.
+    fn recall_drained(&mut self, now: Instant) -> Instant {
         let Home { flows, draining, is_retiring, split, .. } = self;
+        if draining.is_empty() && !*is_retiring {
+            return Instant::NEVER;
+        }
         // A dispatcher can't go on with replies, and its other workers can't give them to nodes.
         let retiring = is_retiring.then_some(if split.is_some() { RecallTerms::AtOnce } else { RecallTerms::AtRest });
         let is_draining = |server: ServerId| draining.contains(&server.server()).then_some(RecallTerms::AtOnce);
         let is_left = flows.recall_some(now, |server| is_draining(server).or(retiring), RECALL_COUNT);
-        self.recall_at = match (is_left, self.draining.is_empty() && !self.is_retiring) {
-            (true, _) => now.after(RECALL_PAUSE),
-            // One that was on its way there may arrive yet.
-            (false, false) => now.after(ARRIVAL_PAUSE),
-            (false, true) => Instant::NEVER,
-        };
+        // One that was on its way there may arrive yet.
+        now.after(if is_left { RECALL_PAUSE } else { ARRIVAL_PAUSE })
     }
 }

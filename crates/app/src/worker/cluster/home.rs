@@ -141,6 +141,7 @@ impl Home {
             None => recovery::Left::nothing(),
         };
         let recovery::Left { home: mut flows, known, lost } = left;
+        let recall_at = if known.is_empty() { Instant::NEVER } else { now };
         flows.set_homes(&all);
         let mut home = Home {
             flows,
@@ -169,7 +170,7 @@ impl Home {
             is_retiring: false,
             is_resigning: false,
             leaving: None,
-            recall_at: Instant::NEVER,
+            recall_at,
             reset_at: if lost.is_empty() { Instant::NEVER } else { now.after(recovery::LAST_WORDS) },
             given_up: lost,
             sweep: Sweep::new(is_first, now),
@@ -180,6 +181,8 @@ impl Home {
             has_taken_in: false,
         };
         home.set_nodes(cluster, now);
+        // Nodes may be linked, and have connections, before its first turn.
+        home.renew_rules();
         Ok(home)
     }
 
@@ -306,6 +309,35 @@ impl Home {
     /// Which node would get a request and why, in words.
     pub(super) fn explain_choice(&self, facts: &Facts<'_>, now: Instant) -> String {
         self.dispatcher.explain(facts, now).to_string()
+    }
+
+    /// Who may be given a flow that is here as an image, in the order in which they're asked: the workers of the node that was chosen for it, and others'
+    /// where that has refused it. None of the node that has `followed` its giver.
+    fn takers(
+        &mut self,
+        flow: FlowId,
+        chosen: Option<NodeId>,
+        followed: Option<ServerId>,
+        request: Option<&Request<'_>>,
+        now: Instant,
+    ) -> Vec<ServerId> {
+        let number = chosen.and_then(|node| self.number(node));
+        let mut workers = number.map(|number| self.workers(number)).unwrap_or_default();
+        let refusers = self.flows.refusers(flow);
+        if followed.is_none() && refusers.is_empty() {
+            return workers;
+        }
+        let facts = request.map_or(Facts { path: b"/", ..Facts::default() }, Facts::of);
+        for place in 0..self.nodes.len() {
+            let (node, number) = (self.nodes[place], number_of(place));
+            if chosen != Some(node) && self.dispatcher.may_choose(node, &facts, now) {
+                workers.extend(self.workers(number));
+            }
+        }
+        // Who has refused it would do so again: whoever else may be chosen comes first.
+        workers.sort_by_key(|server| refusers.iter().any(|refuser| refuser.server() == server.server()));
+        workers.retain(|server| followed.is_none_or(|followed| server.server() != followed.server()));
+        workers
     }
 
     pub(super) fn poll_timeout(&self) -> Instant {
@@ -626,23 +658,9 @@ impl<H: Host> Worker<H> {
         {
             return;
         }
-        let workers = chosen.ok().and_then(|node| home.number(node)).map(|number| home.workers(number));
-        let mut workers = workers.unwrap_or_default();
-        let refusers = home.flows.refusers(flow);
         // Its process drains and another has followed, which can't make a socket beside a frozen one.
         let followed = giver.filter(|_| home.flows.is_giver_followed(flow));
-        if followed.is_some() || !refusers.is_empty() {
-            let facts = request.as_ref().map_or(Facts { path: b"/", ..Facts::default() }, Facts::of);
-            for place in 0..home.nodes.len() {
-                let (node, number) = (home.nodes[place], number_of(place));
-                if chosen != Ok(node) && home.dispatcher.may_choose(node, &facts, now) {
-                    workers.extend(home.workers(number));
-                }
-            }
-            // Who has refused it would do so again: whoever else may be chosen comes first.
-            workers.sort_by_key(|server| refusers.iter().any(|refuser| refuser.server() == server.server()));
-            workers.retain(|server| followed.is_none_or(|followed| server.server() != followed.server()));
-        }
+        let mut workers = home.takers(flow, chosen.ok(), followed, request.as_ref(), now);
         workers.retain(|server| home.is_heard(*server, decoded.as_ref(), now));
         // A reply under way only nodes can go on with.
         let is_at_rest = decoded.as_ref().is_some_and(|image| image.reply.is_none());

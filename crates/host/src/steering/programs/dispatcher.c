@@ -124,8 +124,7 @@ static __always_inline void remember(struct __sk_buff *skb, const struct packet 
 	}
 }
 
-/* Whether a client only acknowledges what nobody but the new holder can have said: it has the flow, whether leat has heard so or not. What else
- * such a packet says is said again by the next one, so it isn't remembered. */
+/* Whether a client only acknowledges what nobody but the new holder can have said: it has the flow, whether leat has heard so or not. */
 static __always_inline int shows_holder(const struct packet *packet, const struct flow *flow)
 {
 	if (!(flow->flags & FLOW_OFFERED) || packet->kind != PACKET_TCP || packet->payload)
@@ -485,7 +484,8 @@ static __always_inline int steer(struct __sk_buff *skb, const struct packet *pac
 	if (flow->flags & FLOW_BORN)
 		return go_on(skb, packet, flow);
 	if (flow->flags & FLOW_HELD)
-		return shows_holder(packet, flow) ? send_to_node(skb, packet, flow) : hold(skb);
+		/* Its client may say nothing more: what it has is to be known if the holder dies. */
+		return shows_holder(packet, flow) ? send_on(skb, packet, flow) : hold(skb);
 	if (BEGINS && flow->flags & FLOW_WATCHED && packet->kind == PACKET_TCP && !packet->tcp.syn)
 		return IS_TO_BE_LOOKED_AT;
 	return send_on(skb, packet, flow);

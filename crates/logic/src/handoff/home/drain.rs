@@ -1,4 +1,4 @@
-//! Which flows are asked for when nodes are to be emptied, and how many at a time: as many as keep givers and takers busy, and no more than these have room
+//! Which flows are asked for when nodes are to be emptied, or when nothing is known of what they have, and how many at a time: as many as keep givers and takers busy, and no more than these have room
 //! for. Whose turn it is to be emptied is the caller's to say.
 
 use std::collections::VecDeque;
@@ -21,6 +21,14 @@ pub(super) struct Recalls {
     look_at: Instant,
     /// On their way, and how long each may be.
     out: VecDeque<(Instant, FlowId)>,
+    /// Flows from before this home's start. Of none of them there is an image: if their nodes died they'd be cut.
+    unseen: VecDeque<FlowId>,
+}
+
+impl Recalls {
+    pub(super) fn add_unseen(&mut self, flow: FlowId) {
+        self.unseen.push_back(flow);
+    }
 }
 
 impl Home {
@@ -45,6 +53,21 @@ impl Home {
         }
         self.recalls = recalls;
         is_left
+    }
+
+    /// Asks for so many flows from before this home's start, each when it's at rest: it may be left where it is, and there's an image of it then. Whether
+    /// others are left.
+    pub fn recall_unseen(&mut self, most: usize) -> bool {
+        for _ in 0..most.min(self.recalls.unseen.len()) {
+            let Some(flow) = self.recalls.unseen.pop_front() else { break };
+            match self.flows.get(&flow).filter(|record| record.image.is_none()).map(|record| record.holder) {
+                // Its node hasn't said yet that it has it.
+                Some(Holder::Unclear(_)) => self.recalls.unseen.push_back(flow),
+                Some(Holder::Node { recalled: None, .. }) => self.recall(flow, RecallTerms::AtRest),
+                _ => {}
+            }
+        }
+        !self.recalls.unseen.is_empty()
     }
 
     /// Time is over: forgets the flows that haven't come back, but for what such nodes have. Nobody speaks to their clients any more, who are to be told by the

@@ -155,7 +155,7 @@ pub struct Home {
     claims_end: Instant,
     recalls: Recalls,
     kept_bytes: usize,
-    rules: Rules,
+    rules: Option<Rules>,
     /// Nodes that have said what they hold, ever, and those that have been left it.
     known: BTreeSet<ServerId>,
     heirs: BTreeSet<ServerId>,
@@ -180,7 +180,7 @@ impl Home {
             claims_end: Instant::NEVER,
             recalls: Recalls::default(),
             kept_bytes: 0,
-            rules: Rules::default(),
+            rules: None,
             known: BTreeSet::new(),
             heirs: BTreeSet::new(),
             homes: Vec::new(),
@@ -204,6 +204,7 @@ impl Home {
                 Target::Hold => None,
             };
             home.flows.insert(flow, Flow { generation, ..Flow::new(Holder::Unclear(node)) });
+            home.recalls.add_unseen(flow);
             home.claims_end = now.after(home.lease_as_seen_here().max(home.limits.claims_timeout));
         }
         home
@@ -236,7 +237,7 @@ impl Home {
             return Err(GiveError::NotHere);
         }
         let generation = Generation::BORN;
-        let is_lent = self.rules.are_births_lent;
+        let is_lent = self.rules.is_some_and(|rules| rules.are_births_lent);
         let record = Flow { generation, is_lent, ..Flow::new(Holder::Offered { life, own: false }) };
         self.flows.insert(flow, record);
         self.keep(now, flow, image);
@@ -252,7 +253,7 @@ impl Home {
         if self.flows.contains_key(&flow) {
             return false;
         }
-        let (generation, is_lent) = (Generation::BORN, self.rules.are_births_lent);
+        let (generation, is_lent) = (Generation::BORN, self.rules.is_some_and(|rules| rules.are_births_lent));
         let lease = self.lease_as_seen_here();
         let life = self.nodes.present(node, now.after(lease));
         let holder = life.map_or(Holder::Unclear(Some(node)), |life| Holder::Offered { life, own: false });
@@ -466,7 +467,7 @@ impl Home {
 
     /// What nodes go by from now on. They forget what was answered before.
     pub fn set_rules(&mut self, rules: Rules) {
-        self.rules = rules;
+        self.rules = Some(rules);
         for (session, _) in self.nodes.ready_nodes() {
             self.effects.push_back(Effect::Send { session, message: Message::Rules(rules) });
         }

@@ -173,8 +173,8 @@ impl Home {
         }
         self.nodes.is_heard(session);
         self.known.insert(life.0);
-        if self.rules != super::Rules::default() {
-            self.effects.push_back(Effect::Send { session, message: Message::Rules(self.rules) });
+        if let Some(rules) = self.rules {
+            self.effects.push_back(Effect::Send { session, message: Message::Rules(rules) });
         }
     }
 

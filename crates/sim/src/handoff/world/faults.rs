@@ -143,6 +143,7 @@ impl World {
         let number = self.random.below(4) as usize;
         let terms = *self.random.pick(&[RecallTerms::AtOnce, RecallTerms::AtRest]);
         let Some(home) = self.machines[HOME].home() else { return };
+        home.recall_unseen(number);
         let flow = home.flows_of(|known| known == node).nth(number);
         if let Some(flow) = flow {
             home.recall(flow, terms);
