@@ -60,7 +60,7 @@ impl<H: Host> Worker<H> {
             let (accept_until, deadline) = (retiring.accept_until, retiring.deadline);
             // What nodes have of a dispatcher's worker comes back when that can be: nothing presses, as its process lives on.
             let deadline =
-                if self.has_flows_at_nodes() { deadline.max(self.now.after(SWEEP_PAUSE_MAX)) } else { deadline };
+                if self.has_flows_of_its_own() { deadline.max(self.now.after(SWEEP_PAUSE_MAX)) } else { deadline };
             next = next.min(if self.now < accept_until { accept_until } else { deadline });
             if self.now >= accept_until {
                 self.accept_last_births();

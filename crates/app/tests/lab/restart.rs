@@ -25,11 +25,7 @@ fn a_dispatcher_that_is_killed_and_started_again_cuts_nothing() {
     lab.well(&["up", &file]);
     // One that has ended is to go by itself, whoever lives then.
     lab.at("client1", || read(&mut connect(), &small));
-    let mut idle = lab.at("client1", || {
-        let mut clients: Vec<_> = (0..30).map(|_| connect()).collect();
-        clients.iter_mut().for_each(|stream| read(stream, &small));
-        clients
-    });
+    let mut idle = connect_and_read(&lab, 30, &small);
     let held = lab.number("n1", "leat_flows") + lab.number("n2", "leat_flows");
     assert_eq!(held, 30, "nodes have them");
     let mut again = None;
@@ -67,18 +63,9 @@ fn a_dispatcher_that_is_upgraded_to_fewer_workers_cuts_nothing() {
     };
     write(3);
     lab.well(&["up", &folder.path("cluster.toml")]);
-    let mut idle = lab.at("client1", || {
-        let mut clients: Vec<_> = (0..30).map(|_| connect()).collect();
-        clients.iter_mut().for_each(|stream| read(stream, &small));
-        clients
-    });
+    let mut idle = connect_and_read(&lab, 30, &small);
     write(1);
-    let before = lab.processes("dispatcher");
-    lab.tell_supervisor("dispatcher", "-USR2");
-    within("another engine has taken over", || {
-        let now = lab.processes("dispatcher");
-        now != before && now.split_whitespace().count() == 2
-    });
+    await_next_engine(&lab, |lab| lab.tell_supervisor("dispatcher", "-USR2"));
     lab.at("client1", || {
         idle.iter_mut().for_each(|stream| read(stream, &small));
         read(&mut connect(), &small);
@@ -109,12 +96,7 @@ fn a_dispatcher_that_is_upgraded_with_connections_of_its_own_cuts_nothing_that_n
     within("the dispatcher has it", || !lab.well(&established).is_empty());
     let outcomes = read_slowly(&lab, 8, "big", &big, || {
         for _ in 0..2 {
-            let before = lab.processes("dispatcher");
-            lab.tell_supervisor("dispatcher", "-USR2");
-            within("another engine has taken over", || {
-                let now = lab.processes("dispatcher");
-                now != before && now.split_whitespace().count() == 2
-            });
+            await_next_engine(&lab, |lab| lab.tell_supervisor("dispatcher", "-USR2"));
             lab.at("client1", || read(&mut connect(), &small));
         }
     });
@@ -150,47 +132,22 @@ fn nobody_waits_for_what_a_dispatchers_worker_that_has_gone_would_say() {
 
 #[test]
 fn a_dispatcher_that_is_reloaded_to_fewer_workers_cuts_nothing() {
-    if !is_possible() {
-        return;
-    }
-    let (lab, folder) = (Lab::new(), Folder::new("reload"));
-    // It takes its clients several times as long as a drain may.
-    let (small, big) = (content("small", 1_000), content("big", 24 << 20));
-    fs::write(folder.path("site/small"), &small).expect("a file to serve");
-    fs::write(folder.path("site/big"), &big).expect("a file to serve");
-    let write = |workers: u32| {
-        let text = configuration(workers) + "[limits]\ndrain_timeout = '1s'\n";
-        fs::write(folder.path("cluster.toml"), text).expect("a configuration");
-    };
-    write(2);
-    lab.well(&["up", &folder.path("cluster.toml")]);
-    accept_at_dispatcher(&lab);
-    let mut idle = lab.at("client1", || {
-        let mut clients: Vec<_> = (0..20).map(|_| connect()).collect();
-        clients.iter_mut().for_each(|stream| read(stream, &small));
-        clients
+    reload_to_fewer_workers("reload", &["dispatcher"], |lab| {
+        within("the worker has gone once it had nothing left", || links(lab) == 4);
     });
-    await_links(&lab);
-    let began = Instant::now();
-    let outcomes = read_slowly(&lab, 8, "big", &big, || {
-        write(1);
-        lab.reload("dispatcher");
-    });
-    assert!(outcomes.iter().all(|outcome| matches!(outcome, Ok(true))), "{outcomes:?}");
-    assert!(began.elapsed() > Duration::from_secs(3), "they were under way when the time for a drain was over");
-    within("the worker has gone once it had nothing left", || links(&lab) == 4);
-    lab.at("client1", || idle.iter_mut().for_each(|stream| read(stream, &small)));
-    assert_eq!(lab.number("dispatcher", "leat_flows_cut_total"), 0);
-    let log = fs::read_to_string(format!("/run/leat-lab/{}/dispatcher.log", lab.name)).unwrap_or_default();
-    assert!(log.lines().count() < 100, "{} lines", log.lines().count());
 }
 
 #[test]
 fn nodes_that_are_reloaded_to_fewer_workers_cut_nothing() {
+    reload_to_fewer_workers("nodes", &["n1", "n2"], |_| {});
+}
+
+/// Reloads hosts from two workers to one while clients get replies that take several times as long as a drain may. `when_read`: what is to be so when they have.
+fn reload_to_fewer_workers(name: &str, hosts: &[&str], when_read: impl Fn(&Lab)) {
     if !is_possible() {
         return;
     }
-    let (lab, folder) = (Lab::new(), Folder::new("nodes"));
+    let (lab, folder) = (Lab::new(), Folder::new(name));
     let (small, big) = (content("small", 1_000), content("big", 24 << 20));
     fs::write(folder.path("site/small"), &small).expect("a file to serve");
     fs::write(folder.path("site/big"), &big).expect("a file to serve");
@@ -202,21 +159,20 @@ fn nodes_that_are_reloaded_to_fewer_workers_cut_nothing() {
     lab.well(&["up", &folder.path("cluster.toml")]);
     accept_at_dispatcher(&lab);
     await_links(&lab);
-    let mut idle = lab.at("client1", || {
-        let mut clients: Vec<_> = (0..20).map(|_| connect()).collect();
-        clients.iter_mut().for_each(|stream| read(stream, &small));
-        clients
-    });
+    let mut idle = connect_and_read(&lab, 20, &small);
+    let began = Instant::now();
     let outcomes = read_slowly(&lab, 8, "big", &big, || {
         write(1);
-        ["n1", "n2"].iter().for_each(|node| lab.reload(node));
+        hosts.iter().for_each(|host| lab.reload(host));
     });
     assert!(outcomes.iter().all(|outcome| matches!(outcome, Ok(true))), "{outcomes:?}");
+    assert!(began.elapsed() > Duration::from_secs(3), "they were under way when the time for a drain was over");
+    when_read(&lab);
     lab.at("client1", || idle.iter_mut().for_each(|stream| read(stream, &small)));
     assert_eq!(lab.number("dispatcher", "leat_flows_cut_total"), 0);
     for host in ["dispatcher", "n1", "n2"] {
         let log = fs::read_to_string(format!("/run/leat-lab/{}/{host}.log", lab.name)).unwrap_or_default();
-        assert!(log.lines().count() < 100, "{} lines", log.lines().count());
+        assert!(log.lines().count() < 100, "{host}: {} lines", log.lines().count());
     }
 }
 
@@ -247,22 +203,9 @@ fn what_nodes_have_of_workers_that_came_later_outlives_the_dispatchers_process()
         write(workers);
         lab.reload("dispatcher");
     }
-    let connect_some = || {
-        let mut clients: Vec<_> = (0..20).map(|_| connect()).collect();
-        clients.iter_mut().for_each(|stream| read(stream, &small));
-        clients
-    };
-    let mut idle = lab.at("client1", connect_some);
-    let restart = |signal: &str| {
-        let before = lab.processes("dispatcher");
-        lab.tell_supervisor("dispatcher", signal);
-        within("another engine has taken over", || {
-            let now = lab.processes("dispatcher");
-            now != before && now.split_whitespace().count() == 2
-        });
-    };
-    restart("-USR2");
-    // Longer than a lease lasts, and than those are waited for that nobody has.
+    let mut idle = connect_and_read(&lab, 20, &small);
+    await_next_engine(&lab, |lab| lab.tell_supervisor("dispatcher", "-USR2"));
+    // Longer than a lease lasts, and than those are waited for that nobody has: only then would it show. They ask now and then.
     let began = Instant::now();
     lab.at("client1", || {
         while began.elapsed() < Duration::from_secs(4) {
@@ -306,20 +249,11 @@ fn outlive_their_nodes(restart: impl Fn(&Lab) + Sync) {
     lab.well(&["up", &folder.path("cluster.toml")]);
     accept_at_dispatcher(&lab);
     await_links(&lab);
-    let mut idle = lab.at("client1", || {
-        let mut clients: Vec<_> = (0..40).map(|_| connect()).collect();
-        clients.iter_mut().for_each(|stream| read(stream, &small));
-        clients
-    });
+    let mut idle = connect_and_read(&lab, 40, &small);
     let at = |node| lab.number(node, "leat_flows");
     assert!(at("n1") >= 10 && at("n2") >= 10, "each has some");
     let outcomes = read_slowly(&lab, 4, "big", &big, || {
-        let before = lab.processes("dispatcher");
-        restart(&lab);
-        within("another engine has taken over", || {
-            let now = lab.processes("dispatcher");
-            now != before && now.split_whitespace().count() == 2
-        });
+        await_next_engine(&lab, &restart);
         // Of replies under way there is one when they have ended.
         let returned = || lab.number("dispatcher", "leat_handoffs_returned_total");
         within("there is an image of each that rests", || returned() >= idle.len() as u64);
@@ -344,11 +278,7 @@ fn nodes_speak_on_when_a_machine_with_fewer_workers_has_a_dispatchers_place() {
     fs::write(&file, configuration(3)).expect("a configuration");
     lab.well(&["up", &file]);
     accept_at_dispatcher(&lab);
-    let idle = lab.at("client1", || {
-        let mut clients: Vec<_> = (0..30).map(|_| connect()).collect();
-        clients.iter_mut().for_each(|stream| read(stream, &small));
-        clients
-    });
+    let idle = connect_and_read(&lab, 30, &small);
     fs::write(&file, configuration(1)).expect("a configuration");
     lab.kill("dispatcher");
     within("it has ended", || lab.processes("dispatcher").is_empty());
@@ -394,7 +324,26 @@ fn a_reload_that_changes_the_vip_is_refused() {
     assert_eq!(lab.curl("client1", "http://10.77.0.100/small"), "200");
 }
 
-/// How many there are with the dispatcher.
+/// Clients that keep their connections after a reply.
+fn connect_and_read(lab: &Lab, count: usize, small: &[u8]) -> Vec<std::net::TcpStream> {
+    lab.at("client1", || {
+        let mut clients: Vec<_> = (0..count).map(|_| connect()).collect();
+        clients.iter_mut().for_each(|stream| read(stream, small));
+        clients
+    })
+}
+
+/// Has the dispatcher's engine followed by another, and waits until that has taken over.
+fn await_next_engine(lab: &Lab, restart: impl Fn(&Lab)) {
+    let before = lab.processes("dispatcher");
+    restart(lab);
+    within("another engine has taken over", || {
+        let now = lab.processes("dispatcher");
+        now != before && now.split_whitespace().count() == 2
+    });
+}
+
+/// How many links there are with the dispatcher.
 fn links(lab: &Lab) -> usize {
     lab.well(&["exec", "dispatcher", "ss", "-Htn", "( sport >= :7450 and sport <= :7460 )"]).lines().count()
 }

@@ -500,8 +500,8 @@ impl<H: Host> Worker<H> {
         }
     }
 
-    /// Whether this is a dispatcher's worker, and connections of its are with nodes or on their way.
-    pub(super) fn has_flows_at_nodes(&self) -> bool {
+    /// Whether this is a dispatcher's worker, and nodes have connections of its, or it has some here that go by its books.
+    pub(super) fn has_flows_of_its_own(&self) -> bool {
         match self.cluster.as_ref().map(|cluster| &cluster.part) {
             Some(Part::Home(home)) => home.split.is_none() && home.flows.flow_count() > 0,
             _ => false,
