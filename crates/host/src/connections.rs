@@ -1,5 +1,5 @@
-//! Other processes' TCP sockets in this network namespace, as the kernel lists them (sock_diag(7)): who listens, how much there is to do, and what a process
-//! has left that died. Decides nothing.
+//! Other processes' TCP sockets in this network namespace, as the kernel lists them (sock_diag(7)): who listens, how much there is to do, what a process
+//! has left that died, and how often a listener had no room. Decides nothing.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -82,6 +82,20 @@ pub fn open_at(address: SocketAddr) -> io::Result<Open> {
         }
     })?;
     Ok(open)
+}
+
+/// How often the queue of any listener in this thread's network namespace had no room for a connection, since the kernel began to count.
+///
+/// # Errors
+/// What the kernel says, or that it doesn't count them.
+pub fn overflows() -> io::Result<u64> {
+    // Two lines for each group of counters: their names, and their values in the same order.
+    let counters = std::fs::read_to_string("/proc/thread-self/net/netstat")?;
+    let mut lines = counters.lines().filter_map(|line| line.strip_prefix("TcpExt:"));
+    let (names, values) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
+    let mut counters = names.split_whitespace().zip(values.split_whitespace());
+    let value = counters.find_map(|(name, value)| (name == "ListenOverflows").then(|| value.parse().ok())?);
+    value.ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
 /// Whether this host's end of a connection, at `local`, is open both ways and has nothing left to do: its process has read all that has come, and all that it
@@ -344,6 +358,19 @@ mod tests {
             1,
             "what was closed on purpose ends in order"
         );
+    }
+
+    #[test]
+    fn who_finds_no_room_is_counted() {
+        let listener = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
+        bind(&listener, &SocketAddr::from(([127, 0, 0, 1], 0))).expect("a free port");
+        rustix::net::listen(&listener, 0).expect("it's bound");
+        let address = crate::socket::local_address(&listener).expect("it's bound");
+        let before = overflows().expect("the kernel tells");
+        let _queued = TcpStream::connect(address).expect("there's room for one");
+        // Its handshake gets no answer: it's over when that was dropped once.
+        let _ = TcpStream::connect_timeout(&address, std::time::Duration::from_millis(10));
+        assert!(overflows().expect("the kernel tells") > before);
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use leat_host::steering::gives_to_shared_listeners;
 
@@ -68,12 +69,16 @@ impl Nginx {
 
     /// At once, with all its connections.
     pub(super) fn kill(&mut self) {
+        self.signal("-KILL");
+        self.process.wait().expect("it has ended");
+    }
+
+    fn signal(&self, signal: &str) {
         let parent = self.process.id();
         let children = fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).unwrap_or_default();
         // The parent first: it would have others in their place.
         let pids = [parent.to_string()].into_iter().chain(children.split_whitespace().map(str::to_owned));
-        assert!(Command::new("kill").arg("-KILL").args(pids).status().is_ok_and(|status| status.success()));
-        self.process.wait().expect("it has ended");
+        assert!(Command::new("kill").arg(signal).args(pids).status().is_ok_and(|status| status.success()));
     }
 }
 
@@ -410,6 +415,51 @@ fn where_no_connection_can_begin_nginx_is_reached_by_proxy() {
     });
     let retries = lab.number("dispatcher", "leat_upstream_retries_total{site=\"cluster\"}");
     println!("{retries} of 40 requests were passed on to the other");
+}
+
+/// Connections for which no listener of a host has had room.
+fn overflows(lab: &Lab, host: &str) -> u64 {
+    let counters = lab.well(&["exec", host, "nstat", "-asz", "TcpExtListenOverflows"]);
+    let count = counters.lines().find_map(|line| line.strip_prefix("TcpExtListenOverflows")?.split_whitespace().next());
+    count.expect("the kernel counts them").parse().expect("a number")
+}
+
+#[test]
+fn who_finds_no_room_at_a_server_that_stands_still_waits_for_it() {
+    // One more than it says fit into its queue. So many that some of them are looked at, and no more than find room together when they ask again.
+    const BACKLOG: u64 = 23;
+    const WITHOUT_ROOM: u64 = 24;
+    // That often only after one that hears nothing would have been given up.
+    const SAID: u64 = 6;
+    if !is_possible() || !has_nginx() {
+        return;
+    }
+    let (lab, folder) = (Lab::new(), Folder::new("foreign-crowd"));
+    let [mut n1, mut n2] = up(&lab, &folder, true);
+    n2.kill();
+    n1.kill();
+    within("nobody is well", || ["n1", "n2"].iter().all(|node| state(&folder, node) != FIT));
+    let n1 = Nginx::start_with(&lab, &folder, "n1", &format!("backlog={BACKLOG}"));
+    within("n1 is back", || state(&folder, "n1") == FIT);
+    n1.signal("-STOP");
+    let ask = || {
+        let mut stream = TcpStream::connect(VIP)?;
+        stream.set_read_timeout(Some(Duration::from_secs(20)))?;
+        get(&mut stream, SIZES[0], "")
+    };
+    std::thread::scope(|scope| {
+        let (lab, ask) = (&lab, &ask);
+        let begin = || scope.spawn(move || lab.at("client1", ask));
+        let clients: Vec<_> = std::iter::repeat_with(begin).take((BACKLOG + 1 + WITHOUT_ROOM) as usize).collect();
+        within("those without room have asked again", || overflows(lab, "n1") >= WITHOUT_ROOM * SAID);
+        n1.signal("-CONT");
+        for client in clients {
+            assert_eq!(client.join().expect("it ends").expect("an answer"), content(SIZES[0]));
+        }
+    });
+    assert_eq!(lab.number("dispatcher", "leat_replies_unheard_total"), 0);
+    assert_eq!(lab.number("dispatcher", "leat_detours"), 0);
+    assert!(n1.requests().iter().all(|(_, forwarded, _)| forwarded == "-"), "none was proxied");
 }
 
 #[test]

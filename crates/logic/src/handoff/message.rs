@@ -290,6 +290,8 @@ pub struct Load {
     pub can_bear: bool,
     /// By its own checks it isn't well.
     pub is_failing: bool,
+    /// Connections that were to begin there have found no room in a listener's queue since the last report.
+    pub is_crowded: bool,
 }
 
 /// Why an offer isn't taken.
@@ -375,6 +377,7 @@ const DRAINING: u8 = 1;
 const FOREIGN: u8 = 2;
 const FAILING: u8 = 4;
 const BEARING: u8 = 8;
+const CROWDED: u8 = 16;
 
 impl Message {
     /// True for what only a node says, false for what only a home says.
@@ -684,16 +687,31 @@ fn decode_load(reader: &mut Reader<'_>) -> Result<Load, DecodeError> {
     let (cpu_permille, queued_bytes) = (reader.number_u32("the load")?, reader.number("the load")?);
     let flags = if reader.is_empty() { 0 } else { reader.byte("the load")? };
     let has = |flag| flags & flag != 0;
-    let (is_draining, is_foreign, can_bear, is_failing) = (has(DRAINING), has(FOREIGN), has(BEARING), has(FAILING));
-    Ok(Load { flows, requests, cpu_permille, queued_bytes, is_draining, is_foreign, can_bear, is_failing })
+    Ok(Load {
+        flows,
+        requests,
+        cpu_permille,
+        queued_bytes,
+        is_draining: has(DRAINING),
+        is_foreign: has(FOREIGN),
+        can_bear: has(BEARING),
+        is_failing: has(FAILING),
+        is_crowded: has(CROWDED),
+    })
 }
 
 fn encode_load(load: Load, out: &mut Vec<u8>) {
-    let Load { flows, requests, cpu_permille, queued_bytes, is_draining, is_foreign, can_bear, is_failing } = load;
+    let Load { flows, requests, cpu_permille, queued_bytes, .. } = load;
     for number in [u64::from(flows), u64::from(requests), u64::from(cpu_permille), queued_bytes] {
         put_number(out, number);
     }
-    let flags = [(is_draining, DRAINING), (is_foreign, FOREIGN), (is_failing, FAILING), (can_bear, BEARING)];
+    let flags = [
+        (load.is_draining, DRAINING),
+        (load.is_foreign, FOREIGN),
+        (load.is_failing, FAILING),
+        (load.can_bear, BEARING),
+        (load.is_crowded, CROWDED),
+    ];
     out.push(flags.into_iter().filter(|(is_set, _)| *is_set).fold(0, |flags, (_, flag)| flags | flag));
 }
 

@@ -740,6 +740,9 @@ impl<H: Host> Worker<H> {
             // They don't know yet what waits to be accepted.
             let unanswered: u32 = workers.into_iter().map(|worker| home.flows.unanswered(*worker)).sum();
             let busy_permille = loads.iter().map(|load| load.cpu_permille).sum::<u32>() / loads.len().max(1) as u32;
+            if load.is_crowded {
+                home.dispatcher.direct_mut().was_crowded(node, now);
+            }
             let report = LoadReport {
                 active: loads.iter().map(|load| load.requests).sum::<u32>() + unanswered,
                 busy_permille: u16::try_from(busy_permille).unwrap_or(u16::MAX),

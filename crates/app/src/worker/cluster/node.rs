@@ -241,8 +241,8 @@ impl Node {
     }
 
     /// What is reported in place of leat's own load.
-    fn foreign_load(&self) -> Option<Load> {
-        self.foreign.as_ref().map(|foreign| foreign.load(self.guard.has_births()))
+    fn foreign_load(&mut self) -> Option<Load> {
+        self.foreign.as_mut().map(|foreign| foreign.load(self.guard.has_births()))
     }
 
     /// Whether this node's own checks say that it isn't well.

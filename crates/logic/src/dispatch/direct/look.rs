@@ -115,7 +115,7 @@ impl Look {
         }
         if said.next != before.next {
             self.repeats = 0;
-        } else if before.repeats.is_some_and(|_| said.repeats != before.repeats) {
+        } else if before.repeats.zip(said.repeats).is_some_and(|(before, now)| before != now) {
             self.repeats += 1;
         } else if self.silences > 0 {
             self.silences = self.silences.saturating_add(1);
@@ -169,6 +169,13 @@ mod tests {
         let mut judge = || (look.judge(Some(said(100, 7, 0))), look.is_long_silent());
         assert_eq!([judge().0, judge().0], [Shown::Nothing, Shown::Silent]);
         assert_eq!([judge().1, judge().1, judge().1], [false, false, true]);
+    }
+
+    #[test]
+    fn what_does_not_count_is_no_repetition() {
+        let ended = |repeats| Some(Said { repeats, ..said(100, 7, 0) });
+        assert_eq!(shown(&[ended(Some(1)), ended(None), ended(Some(3)), ended(Some(3))]), [Shown::Nothing; 4]);
+        assert_eq!(shown(&[ended(None), Some(said(100, 8, 0))]), [Shown::Nothing, Shown::Heard]);
     }
 
     #[test]

@@ -42,6 +42,9 @@ const PREFIXES_MAX: usize = 1024;
 /// One connection that heard nothing is forgotten after so long, and a prefix that hasn't come back after so long.
 const DOUBT_TIME: Duration = Duration::from_secs(60);
 const TRIAL_TIME: Duration = Duration::from_secs(3600);
+/// So long after a server has had no room for a connection, who says nothing new is taken to find none: what is said waits longer each time, up to this
+/// while it's looked at.
+const CROWDED_TIME: Duration = Duration::from_secs(3);
 /// Time between two looks at what is to be forgotten.
 const FORGET_PAUSE: Duration = Duration::from_secs(1);
 /// Until one connection is tried; each time twice as long.
@@ -195,6 +198,8 @@ pub struct Direct {
     detoured: usize,
     /// When a node was last heard by anybody.
     heard: BTreeMap<(NodeId, Family), Instant>,
+    /// When a node's server last had no room for a connection.
+    crowded: BTreeMap<NodeId, Instant>,
     /// In the order of their times.
     looks: VecDeque<(Instant, Look)>,
     looked_at: u32,
@@ -332,6 +337,11 @@ impl Direct {
         }
     }
 
+    /// A node's server has had no room for connections that were to begin there: who says the same again isn't there yet, and says nothing of what is heard.
+    pub fn was_crowded(&mut self, node: NodeId, now: Instant) {
+        self.crowded.insert(node, now);
+    }
+
     /// What a node was asked about has shown that its client hears nothing.
     pub fn was_unheard(&mut self, look: &Look, now: Instant) {
         self.is_unheard(look, now);
@@ -339,6 +349,8 @@ impl Direct {
 
     /// `said`: what the client has said by now; none while the node doesn't have the connection. `can_come_back`: the node can be asked for it.
     pub fn looked(&mut self, mut look: Look, said: Option<Said>, can_come_back: bool, now: Instant) -> Verdict {
+        let is_crowded = self.crowded.get(&look.node).is_some_and(|at| now.since(*at) < CROWDED_TIME);
+        let said = said.map(|said| Said { repeats: said.repeats.filter(|_| !is_crowded), ..said });
         match look.judge(said) {
             Shown::Heard => self.is_heard(&look, now),
             shown if shown == Shown::Unheard || shown == Shown::Silent && !can_come_back && look.is_long_silent() => {

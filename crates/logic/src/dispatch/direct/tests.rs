@@ -90,6 +90,29 @@ fn two_connections_that_hear_nothing_have_their_prefix_proxied_until_one_does() 
 }
 
 #[test]
+fn who_finds_no_room_at_a_server_is_not_one_who_hears_nothing() {
+    let mut case = Case::new();
+    let clients = ["198.18.0.1:1", "198.18.0.2:1", "198.18.0.3:1"];
+    clients.iter().for_each(|client| case.give(client));
+    // The node tells once, and not of what is said again later.
+    case.direct.was_crowded(NODE, case.now);
+    assert_eq!(case.pass(CROWDED_TIME, |_| false), 0);
+    assert!(case.direct.allows_all() && !case.direct.has_doubts());
+    // That some found no room is no reason not to look at those who came later.
+    clients.iter().for_each(|client| case.give(client));
+    case.direct.was_crowded(NodeId(0), case.now);
+    assert_eq!(case.pass(Duration::from_secs(1), |_| false), 3);
+    assert_eq!(case.events().len(), 1);
+    // Whoever is heard is heard.
+    case.direct.was_crowded(NODE, case.now);
+    case.pass(Duration::from_secs(5), |_| false);
+    case.direct.was_crowded(NODE, case.now);
+    case.give("198.18.0.1:2");
+    case.pass(Duration::from_secs(1), |_| true);
+    assert!(case.direct.allows_all());
+}
+
+#[test]
 fn one_that_hears_nothing_is_nothing_if_others_do_or_it_was_long_ago() {
     let mut case = Case::new();
     case.give("198.18.0.1:1");

@@ -9,7 +9,7 @@ fn every_message() -> Vec<Message> {
     let generation = Generation(300);
     let bytes = Bytes::from_static(b"bytes");
     let load = Load { flows: 1, requests: 2, cpu_permille: 1_000, queued_bytes: 1 << 40, ..Load::default() };
-    let load = Load { is_draining: true, is_failing: true, ..load };
+    let load = Load { is_draining: true, is_failing: true, is_crowded: true, ..load };
     let head = Bytes::from_static(b"GET / HTTP/1.1\r\n\r\n");
     let question = Question { number: 7, head, round_trip_us: 20_000, is_stuck: true };
     let holding = |phase| Holding { flow, generation, phase };
