@@ -220,6 +220,28 @@ fn what_a_peer_that_stands_still_was_asked_for_is_answered_all_the_same() {
 }
 
 #[test]
+fn what_was_proxied_to_a_node_that_stands_still_is_asked_of_another() {
+    if !is_possible() {
+        return;
+    }
+    let (lab, folder) = (Lab::new(), Folder::new("lapse"));
+    let files = BTreeMap::from([("small".to_owned(), motion::content("small", 1_000))]);
+    motion::up(&lab, &folder, Begun::AtNode, &files, "policy = 'round_robin'\nhand_over = 'never'");
+    lab.stop("n1");
+    lab.at("client1", || {
+        // So many at once that each node is asked.
+        let mut clients: Vec<_> = (0..9).map(|_| (motion::connect(), Vec::new())).collect();
+        clients.iter_mut().for_each(|(stream, _)| motion::ask(stream, &["small"]));
+        for (stream, rest) in &mut clients {
+            assert!(motion::read_reply(stream, rest).expect("a reply") == files["small"]);
+        }
+    });
+    let retries = lab.number("dispatcher", "leat_upstream_retries_total{site=\"cluster\"}");
+    assert!((1..=9).contains(&retries), "{retries}");
+    lab.signal("n1", "-CONT");
+}
+
+#[test]
 fn what_a_dispatcher_answers_itself_is_in_its_log() {
     if !is_possible() {
         return;

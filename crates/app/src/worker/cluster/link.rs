@@ -393,14 +393,21 @@ impl<H: Host> Worker<H> {
         }
     }
 
-    /// Says whose lease has run out: that its link is down is said only where no other of its workers has one.
-    pub(super) fn tell_lapse(&self, server: ServerId) {
-        let node = self.config.cluster.nodes.iter().enumerate().find(|(place, _)| number_of(*place) == server.server());
-        if let Some((_, node)) = node.filter(|_| self.shared.is_lapse_to_tell(server, self.now)) {
+    /// A node's worker has let its lease run out, and its link ends. That it's down is said only where no other worker of that node has one; then whatever was
+    /// proxied to it is asked of others too.
+    pub(super) fn lapsed(&mut self, server: ServerId) {
+        let config = self.config.clone();
+        let mut nodes = config.cluster.nodes.iter().enumerate();
+        let Some((_, node)) = nodes.find(|(place, _)| number_of(*place) == server.server()) else { return };
+        if self.shared.is_lapse_to_tell(server, self.now) {
             crate::log::warning(format_args!(
                 "node {}: its lease has run out, as it, its machine or this one stood still: its connections go on elsewhere",
                 node.name
             ));
+        }
+        let Some(Part::Home(home)) = self.cluster.as_ref().map(|cluster| &cluster.part) else { return };
+        if !home.linked.keys().any(|known| known.server() == server.server() && *known != server) {
+            self.give_up_peer(|peer| node.address.contains(&peer.to_canonical()));
         }
     }
 

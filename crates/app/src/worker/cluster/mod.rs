@@ -377,7 +377,7 @@ impl<H: Host> Worker<H> {
             Effect::LeaseUntil { until } => self.renew_lease(home, until),
             Effect::Send { session, message } => self.send_message(session, &message),
             Effect::Disconnect { session } => self.end_session(session),
-            Effect::Lapsed { node } => self.tell_lapse(node),
+            Effect::Lapsed { node } => self.lapsed(node),
             Effect::Where { flow, node, question } => self.answer_where(flow, node, &question),
             Effect::Told { flow, there } => self.told(flow, there),
             Effect::Inherit { flows } => self.inherit(&flows),

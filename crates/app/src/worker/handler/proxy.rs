@@ -6,7 +6,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -85,6 +85,8 @@ pub(super) enum Stop {
     Ended,
     /// It doesn't say anything.
     Silent,
+    /// It's a node, and says nothing to the dispatcher either.
+    Lapsed,
 }
 
 /// What has become of a request that was given to a peer by [`Worker::proxy_to`].
@@ -115,6 +117,7 @@ impl fmt::Display for Stop {
             Stop::Unreachable => "no connection was made in time",
             Stop::Ended => "it ended the connection without a reply",
             Stop::Silent => "it said nothing in time",
+            Stop::Lapsed => "its node's lease has run out",
         })
     }
 }
@@ -123,7 +126,7 @@ impl Stop {
     fn status(self) -> Status {
         match self {
             Stop::Refused | Stop::Ended => Status::BAD_GATEWAY,
-            Stop::Unreachable | Stop::Silent => Status::GATEWAY_TIMEOUT,
+            Stop::Unreachable | Stop::Silent | Stop::Lapsed => Status::GATEWAY_TIMEOUT,
         }
     }
 }
@@ -166,8 +169,8 @@ impl Proxy {
     /// The place of the server to ask; `None` if all have as many requests as they may.
     fn choose(&self, now: Instant, passing: &Passing) -> Option<usize> {
         let mut upstreams = self.upstreams.borrow_mut();
-        match passing.peers.get(passing.retries as usize) {
-            Some(peer) => Some(upstreams.place(&Peer::Internet(*peer))),
+        match passing.peer() {
+            Some(peer) => Some(upstreams.place(&Peer::Internet(peer))),
             None => upstreams.choose(now, passing.failed_at),
         }
     }
@@ -198,7 +201,7 @@ impl Proxy {
                 let is_to_blame = upstreams.silent(now, place, run.heard_at);
                 (false, is_to_blame && upstreams.has_other(now, place))
             }
-            Stop::Ended | Stop::Silent => (false, false),
+            Stop::Ended | Stop::Silent | Stop::Lapsed => (false, false),
         }
     }
 
@@ -256,13 +259,29 @@ impl<H: Host> Worker<H> {
         self.arm_receive(token);
     }
 
+    /// A peer is as good as dead, as far as is known: requests that it has said nothing to go to the next one, where that does no harm. The others wait as for
+    /// one that takes its time.
+    pub(in crate::worker) fn give_up_peer(&mut self, is_peer: impl Fn(IpAddr) -> bool) {
+        for index in 0..self.connections.slots() as u32 {
+            let Some(token) = self.connections.token(index) else { continue };
+            let Some(exchange) = self.connections[token].exchange.as_mut() else { continue };
+            let Some(Run::Program(run)) = exchange.run.as_mut() else { continue };
+            let request = Request::read_again(&exchange.head);
+            let is_repeatable = request.is_some_and(|it| is_repeatable(exchange.method, it.body != BodyLength::None));
+            if run.passing.peer().is_some_and(|peer| is_peer(peer.ip())) && run.passing.is_followed() && is_repeatable {
+                run.passing.stop = Some(Stop::Lapsed);
+                self.queue(Stage::Transmit, token);
+            }
+        }
+    }
+
     /// What has become of requests that were given to peers, since the last call.
     pub(in crate::worker) fn take_passed(&mut self) -> Vec<Passed> {
         std::mem::take(&mut self.passed)
     }
 
     pub(super) fn note_passed(&mut self, token: Token, run: &ProgramRun, outcome: Outcome) {
-        if let Some(&peer) = run.passing.peers.get(run.passing.retries as usize) {
+        if let Some(peer) = run.passing.peer() {
             self.passed.push(Passed { token, peer, outcome });
         }
     }
@@ -370,9 +389,7 @@ impl<H: Host> Worker<H> {
     }
 
     fn note_begun(&mut self, token: Token) {
-        let peers =
-            self.program_run(token).and_then(|run| run.passing.peers.get(run.passing.retries as usize).copied());
-        if let Some(peer) = peers {
+        if let Some(peer) = self.program_run(token).and_then(|run| run.passing.peer()) {
             self.passed.push(Passed { token, peer, outcome: Outcome::Begun });
         }
     }
@@ -461,7 +478,7 @@ impl<H: Host> Worker<H> {
         let (is_news, is_dead) = proxy.book_failure(self.now, place, stop, &run);
         let is_harmless = match stop {
             Stop::Refused | Stop::Unreachable => true,
-            Stop::Ended => is_repeatable(),
+            Stop::Ended | Stop::Lapsed => is_repeatable(),
             // What takes long at a server that answers others would take as long at the next.
             Stop::Silent => (run.passing.patience_left().is_some() || is_dead) && is_repeatable(),
         };
@@ -481,6 +498,8 @@ impl<H: Host> Worker<H> {
             // One that ended a kept connection has mostly just closed it.
             Stop::Ended => is_news || !goes_on,
             Stop::Silent => true,
+            // Once for all of them, by who has found it out.
+            Stop::Lapsed => false,
         };
         if is_logged {
             self.log_failure(&handler, proxy, place, format_args!("{stop}"));
@@ -584,9 +603,18 @@ impl Passing {
         self.wants_new
     }
 
+    /// Who of the servers to ask in order has the request, or is to get it.
+    fn peer(&self) -> Option<SocketAddr> {
+        self.peers.get(self.retries as usize).copied()
+    }
+
+    /// Whether it has said nothing, and there is another one to ask after it.
+    fn is_followed(&self) -> bool {
+        self.retries as usize + 1 < self.peers.len() && !self.has_spoken
+    }
+
     /// How long the server that has the request may say nothing before another one is asked; none if that isn't to be, or it has begun to answer.
     pub(super) fn patience_left(&self) -> Option<Duration> {
-        let is_followed = self.retries as usize + 1 < self.peers.len();
-        self.patience.filter(|_| is_followed && !self.has_spoken)
+        self.patience.filter(|_| self.is_followed())
     }
 }
