@@ -184,6 +184,13 @@ pub fn is_out_of_descriptors(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
 }
 
+/// Whether the error is that every local port is taken by which an address could be connected to. It's also what connecting says where this machine has no
+/// address of the peer's family.
+#[must_use]
+pub fn is_out_of_ports(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::AddrNotAvailable
+}
+
 /// How many descriptors are open; 0 where nobody can tell.
 #[must_use]
 pub fn open_files() -> usize {

@@ -305,6 +305,8 @@ pub struct Worker<H: Host> {
     /// In which second a program last couldn't be started, and how many of them since it began.
     start_errors: (i64, u32),
     storage_error_second: i64,
+    /// In which it was last said that there is no descriptor for a connection to another server.
+    starved_second: i64,
     completions: Vec<Completion>,
     storage_events: Vec<StorageEvent<File<H>>>,
 }
@@ -382,6 +384,7 @@ impl<H: Host> Worker<H> {
             accept_error_second: i64::MIN,
             start_errors: (i64::MIN, 0),
             storage_error_second: i64::MIN,
+            starved_second: i64::MIN,
             sweep_at: now,
             flush_at: Instant::NEVER,
             second: wall.seconds,

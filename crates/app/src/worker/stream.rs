@@ -549,6 +549,15 @@ impl<H: Host> Worker<H> {
         self.close_stream(token);
     }
 
+    /// Closes a stream to a server when both sides have said everything. If the server hasn't ended it, that is done with a reset: who ends a connection in order
+    /// before the other does keeps its port for a minute (RFC 9293 section 3.6.1), and there are no more than some thousands for each server.
+    pub(super) fn close_stream_at_rest(&mut self, token: Token) {
+        let Some(stream) = self.streams.get(token) else { return };
+        let is_told = stream.is_flushed() && self.reactor.unacknowledged_bytes(stream.socket) == 0;
+        stream.flags.cut |= is_told && !stream.flags.ended;
+        self.close_stream(token);
+    }
+
     /// Closes a stream, now or as soon as nothing is under way.
     pub(super) fn close_stream(&mut self, token: Token) {
         let stream = self.streams.by_slot.get_mut(&token.index).filter(|stream| stream.token == token);

@@ -1,6 +1,6 @@
 //! Requests that are passed on to other servers: what those are told, what comes back, and what is made of servers that misbehave.
 
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::{Barrier, mpsc};
 
@@ -55,6 +55,25 @@ fn requests_go_on_over_connections_that_stay(reactor: Reactor) {
     assert!(told.contains("X-Forwarded-Host: it.test\r\nX-Forwarded-Proto: http\r\n"), "{told}");
     assert!(told.contains("X-Forwarded-For: 127.0.0.1\r\n") && !told.to_lowercase().contains("x-mine"), "{told}");
     assert_eq!(server.request("TRACE /api/ HTTP/1.1\r\nHost: it.test\r\n\r\n").status, 501);
+}
+
+/// Whoever ends a connection first keeps its port for a minute: with one for each request leat would soon have none left.
+fn a_connection_for_one_request_keeps_no_port(reactor: Reactor) {
+    let directory = Directory::new();
+    let (told, ends) = mpsc::channel();
+    let upstream = Upstream::start(move |conversation| {
+        conversation.head();
+        conversation.say(HELLO);
+        let end = conversation.stream.read(&mut [0]);
+        let _ = told.send(end.map_err(|error| error.kind()));
+    });
+    let server = serve(reactor, &directory, &[upstream.address()], "idle_connections = 0");
+    let mut client = server.connect();
+    for _ in 0..2 {
+        assert_eq!(client.get("/api/").text(), "hello");
+        assert_eq!(ends.recv(), Ok(Err(ErrorKind::ConnectionReset)));
+    }
+    assert!(upstream.heads().iter().all(|head| head.contains("\r\nConnection: close\r\n")), "{:?}", upstream.heads());
 }
 
 /// Some servers say 999 to robots: that is no failure of a server.
@@ -725,6 +744,7 @@ fn who_has_waited_longest_is_next(reactor: Reactor) {
 
 on_both_reactors!(
     requests_go_on_over_connections_that_stay,
+    a_connection_for_one_request_keeps_no_port,
     a_status_without_a_class_is_counted_apart,
     a_site_may_be_a_proxy_alone_and_keep_a_part_of_the_path,
     an_encoded_slash_goes_on_as_it_came,

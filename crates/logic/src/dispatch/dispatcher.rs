@@ -539,6 +539,13 @@ impl Dispatcher {
         self.change(id, now, |node| node.health.probe_ended(is_well, &health, now))
     }
 
+    /// A probe couldn't be made, for want of something of this machine's: another is due at its time.
+    pub fn drop_probe(&mut self, id: NodeId) {
+        if let Some(node) = self.node_mut(id) {
+            node.health.drop_probe();
+        }
+    }
+
     /// Tells what a node's own checks have come to. True when the node has just gone down.
     pub fn told_failing(&mut self, id: NodeId, is_failing: bool, now: Instant) -> bool {
         self.change(id, now, |node| node.health.told_failing(is_failing, now))

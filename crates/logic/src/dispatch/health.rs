@@ -179,6 +179,11 @@ impl Health {
         self.is_failing
     }
 
+    /// The probe that was begun couldn't be made: nothing is known by it.
+    pub fn drop_probe(&mut self) {
+        self.is_probing = false;
+    }
+
     /// Says at once what probes would come to by and by.
     pub fn set_failing(&mut self, is_failing: bool, now: Instant) {
         (self.is_failing, self.contrary_probes, self.up_since) = (is_failing, 0, Some(now));

@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use leat_host::interfaces;
+use leat_host::process::is_out_of_descriptors;
 use leat_host::reactor::{Peer, Reactor, Token};
 use leat_host::steering::{self, FlowKey, SpreadPart, SpreadService};
 use leat_logic::handoff::{Ends, ServerId};
@@ -345,14 +346,16 @@ impl<H: Host> Worker<H> {
         }
         late.into_iter().for_each(|stream| self.settle_probe(stream, Probed::Silent));
         for (node, address) in due {
-            let socket = address.and_then(|address| self.reactor.connect(&Peer::Internet(address)).ok());
-            let stream = socket.map(|socket| self.open_stream(socket, true, Owner::Probe));
+            let socket = address.map(|address| self.reactor.connect(&Peer::Internet(address)));
+            let is_ours = matches!(&socket, Some(Err(error)) if is_out_of_descriptors(error));
+            let stream = socket.and_then(Result::ok).map(|socket| self.open_stream(socket, true, Owner::Probe));
             let Some(front) = self.spread.as_mut().and_then(|spread| spread.front.as_mut()) else { return };
             match stream {
                 Some(stream) => {
                     let until = now.after(front.probe_timeout);
                     front.probes.insert(stream.index, Probe { stream, node, until });
                 }
+                None if is_ours => front.dispatcher.drop_probe(node),
                 None => front.tried(node, Probed::Silent, now),
             }
         }

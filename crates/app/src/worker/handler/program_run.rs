@@ -16,7 +16,7 @@ use leat_logic::time::Instant;
 use super::super::{Host, Stage, Worker, programs};
 use super::gather::Gathered;
 use super::program_log::Begun;
-use super::proxy::{Outcome, Passing, Stop};
+use super::proxy::{Left, Outcome, Passing, Stop};
 use super::{Handler, Kind, Run};
 
 /// Content of a request that is received in few large parts, each when it's passed on.
@@ -353,8 +353,12 @@ impl<H: Host> Worker<H> {
                 self.release_responder(&run.handler, responder, stream, conversation.has_begun(), may_stay);
             }
             Talk::Http { stream, place, reader } => {
-                let may_stay = is_whole && reader.is_reusable() && run.body == Body::Ended;
-                self.release_upstream(&run.handler, place, stream, may_stay);
+                let left = match is_whole && run.body == Body::Ended {
+                    true if reader.is_reusable() => Left::Reusable,
+                    true => Left::Done,
+                    false => Left::Midway,
+                };
+                self.release_upstream(&run.handler, place, stream, left);
             }
         }
     }

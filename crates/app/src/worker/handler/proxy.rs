@@ -4,13 +4,14 @@
 //! A request is sent once more only where that can do no harm (RFC 9110 section 9.2.2): no connection could be made, so that nobody has seen it;
 //! or one ended before the first byte of a reply, or the server said nothing to anybody, and the request is a safe one without content.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::fmt;
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::time::Duration;
 
-use leat_host::process::is_out_of_descriptors;
+use leat_host::process::{is_out_of_descriptors, is_out_of_ports};
 use leat_host::reactor::{Peer, Reactor, Token};
 use leat_logic::http::client::{
     Forward, ReplyReader, Reuse, Teller, UpstreamLimits, Upstreams, asks_for_websocket, is_repeatable, write_head,
@@ -43,8 +44,6 @@ pub(super) struct Proxy {
     send_proxy: Option<proxy_header::Version>,
     /// The second in which failures were last logged, and how many.
     logged: RefCell<(i64, u32)>,
-    /// The second in which it was last said that leat has no descriptor for a connection.
-    starved_second: Cell<i64>,
 }
 
 /// What of a request is known while it is passed on.
@@ -87,6 +86,19 @@ pub(super) enum Stop {
     Silent,
     /// It's a node, and says nothing to the dispatcher either.
     Lapsed,
+    /// This machine has no port left from which it could be connected to.
+    NoPort,
+}
+
+/// How a request has left the connection to its server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Left {
+    /// One of the two hadn't said everything.
+    Midway,
+    /// Both have, and the server wants no other request on it.
+    Done,
+    /// It can carry another.
+    Reusable,
 }
 
 /// What has become of a request that was given to a peer by [`Worker::proxy_to`].
@@ -118,6 +130,9 @@ impl fmt::Display for Stop {
             Stop::Ended => "it ended the connection without a reply",
             Stop::Silent => "it said nothing in time",
             Stop::Lapsed => "its node's lease has run out",
+            Stop::NoPort => {
+                "this machine has no port left for a connection to it: widen net.ipv4.ip_local_port_range, or keep more connections (idle_connections)"
+            }
         })
     }
 }
@@ -127,6 +142,7 @@ impl Stop {
         match self {
             Stop::Refused | Stop::Ended => Status::BAD_GATEWAY,
             Stop::Unreachable | Stop::Silent | Stop::Lapsed => Status::GATEWAY_TIMEOUT,
+            Stop::NoPort => Status::SERVICE_UNAVAILABLE,
         }
     }
 }
@@ -148,7 +164,6 @@ pub(super) fn kind(config: &config::Proxy) -> Kind {
         strip_path: config.strip_path,
         send_proxy: config.send_proxy,
         logged: RefCell::default(),
-        starved_second: Cell::default(),
     };
     Kind::Proxy { proxy, pool: Pool::new(config.connections, config.queue, config.timeout) }
 }
@@ -194,7 +209,7 @@ impl Proxy {
         let passing = &run.passing;
         let mut upstreams = self.upstreams.borrow_mut();
         match stop {
-            Stop::Refused | Stop::Unreachable => (upstreams.unreachable(now, place), false),
+            Stop::Refused | Stop::Unreachable | Stop::NoPort => (upstreams.unreachable(now, place), false),
             _ if !passing.peers.is_empty() => (false, false),
             Stop::Ended if !passing.is_kept => (upstreams.unanswering(now, place), false),
             Stop::Silent if !passing.has_spoken => {
@@ -309,30 +324,35 @@ impl<H: Host> Worker<H> {
                 false => Reuse::Warm,
             };
             let kept = proxy.upstreams.borrow_mut().begin(now, place, reuse);
-            let connected = match kept {
-                Some(_) => Ok(kept),
-                None => self.connect_upstream(token, handler, proxy, place),
-            };
-            if connected.is_err() {
-                proxy.upstreams.borrow_mut().end(now, place, None);
-            }
-            let Some(stream) = connected? else {
-                let is_news = {
-                    let mut upstreams = proxy.upstreams.borrow_mut();
-                    upstreams.end(now, place, None);
-                    upstreams.unreachable(now, place)
-                };
-                if is_news {
-                    self.log_failure(handler, proxy, place, format_args!("{}", Stop::Refused));
+            let stream = match kept.map_or_else(|| self.connect_upstream(token, proxy, place), Ok) {
+                Ok(stream) => stream,
+                Err(error) if is_out_of_descriptors(&error) => {
+                    proxy.upstreams.borrow_mut().end(now, place, None);
+                    if let Some(peer) = proxy.address(place) {
+                        self.say_out_of_descriptors(&handler.name, &peer);
+                    }
+                    self.count_place_refused(token, now);
+                    return Err(Status::SERVICE_UNAVAILABLE);
                 }
-                let Some(run) = self.program_run(token) else { return Ok(true) };
-                if !proxy.may_retry(&run.passing) {
-                    return Err(Status::BAD_GATEWAY);
+                Err(error) => {
+                    let stop = if is_out_of_ports(&error) { Stop::NoPort } else { Stop::Refused };
+                    let is_news = {
+                        let mut upstreams = proxy.upstreams.borrow_mut();
+                        upstreams.end(now, place, None);
+                        upstreams.unreachable(now, place)
+                    };
+                    if is_news {
+                        self.log_failure(handler, proxy, place, format_args!("{stop}"));
+                    }
+                    let Some(run) = self.program_run(token) else { return Ok(true) };
+                    if !proxy.may_retry(&run.passing) {
+                        return Err(stop.status());
+                    }
+                    run.passing.retries += 1;
+                    run.passing.failed_at = Some(place);
+                    self.upstream_metrics(token).retries.increment();
+                    continue;
                 }
-                run.passing.retries += 1;
-                run.passing.failed_at = Some(place);
-                self.upstream_metrics(token).retries.increment();
-                continue;
             };
             let Some(run) = self.program_run(token) else { return Ok(true) };
             run.talk = Talk::Http { stream, place, reader: ReplyReader::new(method) };
@@ -356,35 +376,23 @@ impl<H: Host> Worker<H> {
         }
     }
 
-    /// Begins a connection; `None` if there is none to be had. It's an error if that isn't the server's fault.
-    fn connect_upstream(
-        &mut self,
-        token: Token,
-        handler: &Handler,
-        proxy: &Proxy,
-        place: usize,
-    ) -> Result<Option<Token>, Status> {
-        let Some(peer) = proxy.address(place) else { return Ok(None) };
+    /// Begins a connection.
+    fn connect_upstream(&mut self, token: Token, proxy: &Proxy, place: usize) -> io::Result<Token> {
+        let peer = proxy.address(place).ok_or(io::ErrorKind::NotFound)?;
         self.upstream_metrics(token).connects.increment();
         let mut connected = self.reactor.connect(&peer);
         if connected.as_ref().is_err_and(is_out_of_descriptors) && self.cache.release_files(DESCRIPTORS_GIVEN_BACK) > 0
         {
             connected = self.reactor.connect(&peer);
         }
-        match connected {
-            Ok(socket) => Ok(Some(self.open_stream(socket, true, Owner::Connection(token)))),
-            Err(error) if is_out_of_descriptors(&error) => {
-                if proxy.starved_second.replace(self.second) != self.second {
-                    crate::log::warning(format_args!(
-                        "{}: no connection to {peer} can be made: {}",
-                        handler.name,
-                        Cause::DescriptorsExhausted
-                    ));
-                }
-                self.count_place_refused(token, self.now);
-                Err(Status::SERVICE_UNAVAILABLE)
-            }
-            Err(_) => Ok(None),
+        Ok(self.open_stream(connected?, true, Owner::Connection(token)))
+    }
+
+    /// Says, once a second, that there is no descriptor for a connection to `peer` for this handler or port.
+    pub(in crate::worker) fn say_out_of_descriptors(&mut self, name: &str, peer: &Peer) {
+        if std::mem::replace(&mut self.starved_second, self.second) != self.second {
+            let cause = Cause::DescriptorsExhausted;
+            crate::log::warning(format_args!("{name}: no connection to {peer} can be made: {cause}"));
         }
     }
 
@@ -433,7 +441,9 @@ impl<H: Host> Worker<H> {
             _ => None,
         };
         let default_host = default_host.as_deref();
-        let forward = Forward { client, request_id: &request_id, without, teller, default_host };
+        let is_last =
+            matches!(&run.handler.kind, Kind::Proxy { proxy, .. } if !proxy.upstreams.borrow().keeps_connections());
+        let forward = Forward { client, request_id: &request_id, without, teller, default_host, is_last };
         write_head(stream.outbox(), &request, &forward);
         // Content that has come with it goes out with it: `relay_content` is next.
         if run.body != Body::Expected || connection.inbox.is_empty() || stream.room() == 0 {
@@ -477,7 +487,7 @@ impl<H: Host> Worker<H> {
         let is_stale = stop == Stop::Ended && run.passing.is_kept;
         let (is_news, is_dead) = proxy.book_failure(self.now, place, stop, &run);
         let is_harmless = match stop {
-            Stop::Refused | Stop::Unreachable => true,
+            Stop::Refused | Stop::Unreachable | Stop::NoPort => true,
             Stop::Ended | Stop::Lapsed => is_repeatable(),
             // What takes long at a server that answers others would take as long at the next.
             Stop::Silent => (run.passing.patience_left().is_some() || is_dead) && is_repeatable(),
@@ -494,7 +504,7 @@ impl<H: Host> Worker<H> {
         }
         let is_logged = match stop {
             // Once, until it's there again.
-            Stop::Refused | Stop::Unreachable => is_news,
+            Stop::Refused | Stop::Unreachable | Stop::NoPort => is_news,
             // One that ended a kept connection has mostly just closed it.
             Stop::Ended => is_news || !goes_on,
             Stop::Silent => true,
@@ -559,12 +569,16 @@ impl<H: Host> Worker<H> {
         }
     }
 
-    /// A server's part in a request is over. `may_stay`: the connection can carry another.
-    pub(super) fn release_upstream(&mut self, handler: &Rc<Handler>, place: usize, stream: Token, may_stay: bool) {
+    /// A server's part in a request is over.
+    pub(super) fn release_upstream(&mut self, handler: &Rc<Handler>, place: usize, stream: Token, left: Left) {
         let Kind::Proxy { proxy, .. } = &handler.kind else { return };
         let known = self.streams.get(stream).filter(|known| {
             // What was said beyond the reply would be taken for the next.
-            may_stay && !known.has_ended() && known.bytes().is_empty() && !known.is_behind() && known.is_flushed()
+            left == Left::Reusable
+                && !known.has_ended()
+                && known.bytes().is_empty()
+                && !known.is_behind()
+                && known.is_flushed()
         });
         let is_usable = known.is_some();
         if let Some(known) = known {
@@ -573,8 +587,11 @@ impl<H: Host> Worker<H> {
             self.programs.look_at = self.programs.look_at.min(self.now.after(proxy.idle_timeout));
         }
         let excess = proxy.upstreams.borrow_mut().end(self.now, place, is_usable.then_some(stream));
-        if let Some(unused) = excess.or((!is_usable).then_some(stream)) {
-            self.close_stream(unused);
+        match excess {
+            Some(excess) => self.close_stream_at_rest(excess),
+            None if is_usable => {}
+            None if left == Left::Midway => self.close_stream(stream),
+            None => self.close_stream_at_rest(stream),
         }
         self.serve_waiting(handler);
     }

@@ -1,5 +1,6 @@
 //! Streams to the nodes of a port: connecting, trying another when one can't be reached, and finding out when it can be again.
 
+use leat_host::process::is_out_of_descriptors;
 use leat_host::reactor::{Peer, Reactor, Token};
 use leat_logic::dispatch::{NodeId, Outcome};
 use leat_logic::protocol::{Leg, proxy_header};
@@ -95,7 +96,8 @@ impl<H: Host> Worker<H> {
             }
             tries += 1;
             relay.settings.site.metrics.port.connects.increment();
-            match self.reactor.connect(&Peer::Internet(address)) {
+            let peer = Peer::Internet(address);
+            match self.reactor.connect(&peer) {
                 Ok(socket) => {
                     let name = port.dispatcher.name(node).to_owned();
                     if !relay.nodes.contains(&name) {
@@ -109,6 +111,11 @@ impl<H: Host> Worker<H> {
                         stream.fail_with_the_process(&mut self.reactor);
                     }
                     return Ok(());
+                }
+                // No other could be reached either, and none is to blame.
+                Err(error) if is_out_of_descriptors(&error) => {
+                    self.say_out_of_descriptors(&relay.settings.site.name, &peer);
+                    return Err(End::NoNode);
                 }
                 Err(_) => {
                     port.failed(node, self.now);
@@ -169,6 +176,7 @@ impl<H: Host> Worker<H> {
         late.into_iter().for_each(|stream| self.settle_probe(stream, Probed::Silent));
         for (site, node, address) in begun {
             let socket = address.map(|address| self.reactor.connect(&Peer::Internet(address)));
+            let is_ours = matches!(&socket, Some(Err(error)) if is_out_of_descriptors(error));
             let stream = match socket {
                 Some(Ok(socket)) => Some(self.open_stream(socket, true, Owner::Probe)),
                 _ => None,
@@ -179,6 +187,7 @@ impl<H: Host> Worker<H> {
                     let until = now.after(port.settings.probe_timeout);
                     port.probes.insert(stream.index, Probe { stream, node, until });
                 }
+                None if is_ours => port.dispatcher.drop_probe(node),
                 None => {
                     port.dispatcher.probe_ended(node, false, now);
                 }

@@ -22,6 +22,8 @@ pub struct Forward<'a> {
     pub teller: Teller,
     /// The host that is asked for where the request names none, as HTTP/1.0 may: some servers refuse an empty one. `None` leaves it empty.
     pub default_host: Option<&'a str>,
+    /// No other request follows on the connection.
+    pub is_last: bool,
 }
 
 /// Whose word counts of where a request comes from.
@@ -98,6 +100,8 @@ pub fn write_head(out: &mut Vec<u8>, request: &Request<'_>, forward: &Forward<'_
     }
     if asks_for_websocket(request) {
         put(&[WEBSOCKET]);
+    } else if forward.is_last {
+        put(&[b"Connection: close\r\n"]);
     }
     if forward.teller != Teller::Cluster {
         let told = |name: &[u8]| match forward.teller {
@@ -186,7 +190,8 @@ mod tests {
         let request = Request::read_again(head.as_bytes()).expect("a sound head");
         let client = Some("192.0.2.7:4711".parse().expect("an address"));
         let mut out = Vec::new();
-        write_head(&mut out, &request, &Forward { client, request_id: "1-2-3", without, teller, default_host: None });
+        let forward = Forward { client, request_id: "1-2-3", without, teller, default_host: None, is_last: false };
+        write_head(&mut out, &request, &forward);
         String::from_utf8(out).expect("text")
     }
 
@@ -199,6 +204,23 @@ mod tests {
             "GET /a?b HTTP/1.1\r\nHost: x:81\r\nx-yours: 2\r\nForwarded: for=192.0.2.7;host=\"x:81\";proto=http\r\n\
              X-Forwarded-For: 192.0.2.7\r\nX-Forwarded-Host: x:81\r\nX-Forwarded-Proto: http\r\nX-Request-Id: 1-2-3\r\nVia: 1.1 leat\r\n\r\n"
         );
+    }
+
+    #[test]
+    fn the_last_request_of_a_connection_says_so() {
+        let fields = |head: &[u8]| {
+            let request = Request::read_again(head).expect("a sound head");
+            let teller = Teller::Nobody;
+            let forward =
+                Forward { client: None, request_id: "1", without: None, teller, default_host: None, is_last: true };
+            let mut out = Vec::new();
+            write_head(&mut out, &request, &forward);
+            let out = String::from_utf8(out).expect("text");
+            out.lines().filter(|line| line.starts_with("Connection: ")).map(str::to_owned).collect::<Vec<_>>()
+        };
+        assert_eq!(fields(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: keep-alive\r\n\r\n"), ["Connection: close"]);
+        let websocket = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
+        assert_eq!(fields(websocket), ["Connection: Upgrade"]);
     }
 
     #[test]
@@ -237,8 +259,14 @@ mod tests {
         let told = |client: Option<&str>| {
             let client = client.map(|client| client.parse().expect("an address"));
             let mut out = Vec::new();
-            let forward =
-                Forward { client, request_id: "1", without: None, teller: Teller::Nobody, default_host: None };
+            let forward = Forward {
+                client,
+                request_id: "1",
+                without: None,
+                teller: Teller::Nobody,
+                default_host: None,
+                is_last: false,
+            };
             write_head(&mut out, &request, &forward);
             String::from_utf8(out).expect("text")
         };
@@ -260,8 +288,14 @@ mod tests {
         ] {
             let request = Request::read_again(head.as_bytes()).expect("a sound head");
             let default_host = Some("192.0.2.1:80");
-            let forward =
-                Forward { client: None, request_id: "1", without: None, teller: Teller::Nobody, default_host };
+            let forward = Forward {
+                client: None,
+                request_id: "1",
+                without: None,
+                teller: Teller::Nobody,
+                default_host,
+                is_last: false,
+            };
             let mut out = Vec::new();
             write_head(&mut out, &request, &forward);
             let out = String::from_utf8(out).expect("text");

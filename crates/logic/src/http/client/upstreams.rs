@@ -130,6 +130,12 @@ impl<A: Clone + PartialEq, C: Copy + PartialEq> Upstreams<A, C> {
         self.all.get(place).map(|upstream| &upstream.address)
     }
 
+    /// Whether a connection may carry a second request.
+    #[must_use]
+    pub fn keeps_connections(&self) -> bool {
+        self.limits.kept_max > 0
+    }
+
     /// The server to ask: the one with the fewest requests, in turn where several have as few. One that has just failed (`but`) comes after the others, and
     /// one that is left out isn't asked as long as any isn't. `None`: all have as many requests as they may.
     #[must_use]
