@@ -521,8 +521,7 @@ pub(super) fn balancers(judge: &mut Judge<'_>) {
 /// Ports against each other, the VIPs, the nodes, and what their protocol can do.
 fn ports(judge: &mut Judge<'_>) {
     let config = judge.config;
-    let cluster = &config.cluster;
-    for (index, port) in cluster.ports.iter().enumerate() {
+    for (index, port) in config.cluster.ports.iter().enumerate() {
         let Some(span) = item(judge, &["cluster", "port"], index) else { continue };
         let name = &port.name;
         if config.role != Role::Dispatcher {
@@ -534,109 +533,132 @@ fn ports(judge: &mut Judge<'_>) {
             );
             continue;
         }
-        if let Some(written) = written_in(judge, &["cluster", "port"], index, "listen")
-            && written.get_ref().as_array().is_some_and(|list| list.is_empty())
-        {
-            judge.error(
-                written.span(),
-                format!("`listen` of the port `{name}` is empty"),
-                "write an address: nobody could reach it",
-            );
+        port_name(judge, index, &span);
+        port_addresses(judge, index, &span);
+        port_nodes(judge, index, &span);
+        port_choice(judge, index, &span);
+    }
+}
+
+/// The name of a port, at `span`, by which metrics and logs tell it from others.
+fn port_name(judge: &mut Judge<'_>, index: usize, span: &Range<usize>) {
+    let ports = &judge.config.cluster.ports;
+    let (name, earlier) = (&ports[index].name, &ports[..index]);
+    if let Some(other) = earlier.iter().position(|other| other.name == *name) {
+        let place = item(judge, &["cluster", "port"], other).unwrap_or_else(|| span.clone());
+        let help = "write another `name`: metrics and logs tell ports apart by it";
+        judge.error_with_note(span.clone(), format!("two ports have the name `{name}`"), help, (place, "the other is"));
+    } else if *name == CLUSTER_SITE {
+        judge.error(
+            span.clone(),
+            format!("a port can't be called `{name}`"),
+            "write another `name`: the VIPs are called so",
+        );
+    }
+}
+
+/// Where a port listens, beside whatever else does.
+fn port_addresses(judge: &mut Judge<'_>, index: usize, span: &Range<usize>) {
+    let config = judge.config;
+    let cluster = &config.cluster;
+    let (port, earlier) = (&cluster.ports[index], &cluster.ports[..index]);
+    let name = &port.name;
+    if let Some(written) = written_in(judge, &["cluster", "port"], index, "listen")
+        && written.get_ref().as_array().is_some_and(|list| list.is_empty())
+    {
+        judge.error(
+            written.span(),
+            format!("`listen` of the port `{name}` is empty"),
+            "write an address: nobody could reach it",
+        );
+    }
+    let taken =
+        |address: &&SocketAddr| earlier.iter().any(|other| address.port() != 0 && other.listen.contains(address));
+    if let Some(address) = port.listen.iter().find(taken) {
+        judge.error(span.clone(), format!("two ports listen on {address}"), "write another address in one of them");
+    }
+    if let Some(address) = port.listen.iter().find(|address| cluster.vip.contains(address)) {
+        judge.error(
+            span.clone(),
+            format!("the port `{name}` listens on {address}, which is a VIP"),
+            "write another address",
+        );
+    }
+    if let Some(address) =
+        port.listen.iter().find(|&&address| Some(address) == config.admin.listen && address.port() != 0)
+    {
+        let help = "write another port here or in [admin]";
+        judge.error(span.clone(), format!("the port `{name}` listens on {address}, which is the admin address"), help);
+    }
+    if port.node_port == 0 && port.listen.iter().any(|address| address.port() == 0) {
+        let help = "add node_port = ..., the port at which nodes take it";
+        judge.error(span.clone(), format!("nobody says where nodes take what comes to the port `{name}`"), help);
+    }
+}
+
+/// Who takes what comes to a port.
+fn port_nodes(judge: &mut Judge<'_>, index: usize, span: &Range<usize>) {
+    let cluster = &judge.config.cluster;
+    let port = &cluster.ports[index];
+    let name = &port.name;
+    for (at, node) in port.nodes.iter().enumerate() {
+        if cluster.nodes.iter().all(|known| known.name != *node) {
+            let span = item_in(judge, &["cluster", "port"], index, "nodes", at).unwrap_or_else(|| span.clone());
+            let message = format!("the port `{name}` has a node `{node}`, and there is none of that name");
+            judge.error(span, message, "write the name of a [[cluster.node]]");
         }
-        let earlier = &cluster.ports[..index];
-        if let Some(other) = earlier.iter().position(|other| other.name == *name) {
-            let place = item(judge, &["cluster", "port"], other).unwrap_or_else(|| span.clone());
-            let help = "write another `name`: metrics and logs tell ports apart by it";
-            judge.error_with_note(
-                span.clone(),
-                format!("two ports have the name `{name}`"),
-                help,
-                (place, "the other is"),
-            );
-        } else if *name == CLUSTER_SITE {
-            judge.error(
-                span.clone(),
-                format!("a port can't be called `{name}`"),
-                "write another `name`: the VIPs are called so",
-            );
-        }
-        let taken =
-            |address: &&SocketAddr| earlier.iter().any(|other| address.port() != 0 && other.listen.contains(address));
-        if let Some(address) = port.listen.iter().find(taken) {
-            judge.error(span.clone(), format!("two ports listen on {address}"), "write another address in one of them");
-        }
-        if let Some(address) = port.listen.iter().find(|address| cluster.vip.contains(address)) {
-            judge.error(
-                span.clone(),
-                format!("the port `{name}` listens on {address}, which is a VIP"),
-                "write another address",
-            );
-        }
-        if let Some(address) =
-            port.listen.iter().find(|&&address| Some(address) == config.admin.listen && address.port() != 0)
-        {
-            let help = "write another port here or in [admin]";
-            judge.error(
-                span.clone(),
-                format!("the port `{name}` listens on {address}, which is the admin address"),
-                help,
-            );
-        }
-        if port.node_port == 0 && port.listen.iter().any(|address| address.port() == 0) {
-            let help = "add node_port = ..., the port at which nodes take it";
-            judge.error(span.clone(), format!("nobody says where nodes take what comes to the port `{name}`"), help);
-        }
-        for (at, node) in port.nodes.iter().enumerate() {
-            if cluster.nodes.iter().all(|known| known.name != *node) {
-                let span = item_in(judge, &["cluster", "port"], index, "nodes", at).unwrap_or_else(|| span.clone());
-                let message = format!("the port `{name}` has a node `{node}`, and there is none of that name");
-                judge.error(span, message, "write the name of a [[cluster.node]]");
-            }
-        }
-        if let Some(at) = own_node_of(cluster, port) {
-            let span = written_in(judge, &["cluster", "port"], index, "node_port").map_or(span.clone(), Spanned::span);
-            let help = "write the node's own port as `node_port`, or another address here or there: each connection would be passed on to itself";
-            judge.error(span, format!("the port `{name}` is its own node: it listens on {at} itself"), help);
-        }
-        let protocol = port.protocol;
-        if port.first_bytes > 0 && protocol != Protocol::Tcp {
-            let message =
-                format!("`first_bytes` of the port `{name}` counts for nothing: its protocol is \"{protocol}\"");
-            judge.warning(span.clone(), message, "take it out, or write protocol = \"tcp\"");
-        }
-        let policy = port.policy();
-        if protocol.is_store() && policy != PolicyKind::ConsistentHash {
-            let message = format!("the port `{name}` sends the same key now to one node and now to another");
-            let help = "write policy = \"consistent_hash\", unless all nodes have the same content";
-            judge.warning(span.clone(), message, help);
-        }
-        let is_by_load = !policy.goes_by_content();
-        if is_by_load && port.first_bytes > 0 && protocol == Protocol::Tcp {
-            let message = format!("`first_bytes` of the port `{name}` counts for nothing: {policy} goes by load");
-            judge.warning(span.clone(), message, "take it out, or write policy = \"consistent_hash\"");
-        }
-        if let (false, Protocol::Tcp, 0, Some(written)) =
-            (is_by_load, protocol, port.first_bytes, written_in(judge, &["cluster", "port"], index, "policy"))
-        {
-            let message = format!("{policy} goes by content, and the port `{name}` looks at none: it goes by load");
-            let help = "add `first_bytes`, as in first_bytes = 16, write the protocol that is spoken there, or take `policy` out";
-            judge.warning(written.span(), message, help);
-        }
-        if let (Each::Request, false, Some(written)) =
-            (port.schedule, protocol.is_separable(), written_in(judge, &["cluster", "port"], index, "schedule"))
-            && judge.is_good(&written.span())
-        {
-            let message = format!("schedule = \"request\" counts for nothing at the port `{name}`");
-            let help =
-                format!("take it out: requests of \"{protocol}\" aren't told apart, and each connection has one node");
-            judge.warning(written.span(), message, help);
-        }
-        let goes_by_host = || port.targets(cluster).iter().any(|(node, _)| node.serves.goes_by_host());
-        if is_by_load && matches!(protocol, Protocol::Tls | Protocol::Http) && !goes_by_host() {
-            let message = format!("the port `{name}` goes by load alone, whatever host its clients ask for");
-            let help = "write `hosts` for its nodes or policy = \"consistent_hash\"; if load is meant, write protocol = \"tcp\"";
-            judge.warning(span.clone(), message, help);
-        }
+    }
+    if let Some(at) = own_node_of(cluster, port) {
+        let span = written_in(judge, &["cluster", "port"], index, "node_port").map_or(span.clone(), Spanned::span);
+        let help = "write the node's own port as `node_port`, or another address here or there: each connection would be passed on to itself";
+        judge.error(span, format!("the port `{name}` is its own node: it listens on {at} itself"), help);
+    }
+}
+
+/// What a port chooses nodes by, as far as its protocol shows that.
+fn port_choice(judge: &mut Judge<'_>, index: usize, span: &Range<usize>) {
+    let cluster = &judge.config.cluster;
+    let port = &cluster.ports[index];
+    let name = &port.name;
+    let protocol = port.protocol;
+    if port.first_bytes > 0 && protocol != Protocol::Tcp {
+        let message = format!("`first_bytes` of the port `{name}` counts for nothing: its protocol is \"{protocol}\"");
+        judge.warning(span.clone(), message, "take it out, or write protocol = \"tcp\"");
+    }
+    let policy = port.policy();
+    if protocol.is_store() && policy != PolicyKind::ConsistentHash {
+        let message = format!("the port `{name}` sends the same key now to one node and now to another");
+        let help = "write policy = \"consistent_hash\", unless all nodes have the same content";
+        judge.warning(span.clone(), message, help);
+    }
+    let is_by_load = !policy.goes_by_content();
+    if is_by_load && port.first_bytes > 0 && protocol == Protocol::Tcp {
+        let message = format!("`first_bytes` of the port `{name}` counts for nothing: {policy} goes by load");
+        judge.warning(span.clone(), message, "take it out, or write policy = \"consistent_hash\"");
+    }
+    if let (false, Protocol::Tcp, 0, Some(written)) =
+        (is_by_load, protocol, port.first_bytes, written_in(judge, &["cluster", "port"], index, "policy"))
+    {
+        let message = format!("{policy} goes by content, and the port `{name}` looks at none: it goes by load");
+        let help =
+            "add `first_bytes`, as in first_bytes = 16, write the protocol that is spoken there, or take `policy` out";
+        judge.warning(written.span(), message, help);
+    }
+    if let (Each::Request, false, Some(written)) =
+        (port.schedule, protocol.is_separable(), written_in(judge, &["cluster", "port"], index, "schedule"))
+        && judge.is_good(&written.span())
+    {
+        let message = format!("schedule = \"request\" counts for nothing at the port `{name}`");
+        let help =
+            format!("take it out: requests of \"{protocol}\" aren't told apart, and each connection has one node");
+        judge.warning(written.span(), message, help);
+    }
+    let goes_by_host = || port.targets(cluster).iter().any(|(node, _)| node.serves.goes_by_host());
+    if is_by_load && matches!(protocol, Protocol::Tls | Protocol::Http) && !goes_by_host() {
+        let message = format!("the port `{name}` goes by load alone, whatever host its clients ask for");
+        let help =
+            "write `hosts` for its nodes or policy = \"consistent_hash\"; if load is meant, write protocol = \"tcp\"";
+        judge.warning(span.clone(), message, help);
     }
 }
 

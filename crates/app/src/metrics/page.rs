@@ -67,16 +67,13 @@ impl ServerMetrics {
     }
 
     fn render_sites(&self, page: &mut Page, workers: &[Arc<WorkerMetrics>]) {
-        let mut sites: Vec<(String, Vec<Arc<SiteMetrics>>)> = Vec::new();
+        let mut sites: Vec<SiteParts> = Vec::new();
         for site in workers.iter().flat_map(|worker| worker.sites()) {
             match sites.iter_mut().find(|(name, _)| *name == site.name) {
                 Some((_, parts)) => parts.push(site),
                 None => sites.push((site.name.clone(), vec![site])),
             }
         }
-        let sum = |parts: &[Arc<SiteMetrics>], read: &dyn Fn(&SiteMetrics) -> u64| -> u64 {
-            parts.iter().map(|part| read(part)).sum()
-        };
         page.family(&REQUESTS);
         for (name, parts) in &sites {
             for (class, label) in ["1xx", "2xx", "3xx", "4xx", "5xx", "other"].iter().enumerate() {
@@ -148,6 +145,13 @@ impl ServerMetrics {
                 }
             }
         }
+        self.render_shares(page, workers);
+        render_refusals_and_delays(page, &sites);
+    }
+
+    /// What each site is given and uses at each worker.
+    fn render_shares(&self, page: &mut Page, workers: &[Arc<WorkerMetrics>]) {
+        let is_configured = self.configured();
         for (family, read) in SHARE_FAMILIES {
             page.family(family);
             for worker in workers.iter().filter(|worker| worker.ended.get() == 0) {
@@ -166,35 +170,47 @@ impl ServerMetrics {
                 }
             }
         }
-        page.family(&REFUSED);
-        for (name, parts) in &sites {
-            // Nothing is refused while it computes.
-            for (stage, label) in STAGES[..3].iter().enumerate() {
-                let refused = sum(parts, &|part| part.stages[stage].refused.get());
-                page.line("", &[("site", name), ("stage", label)], refused);
+    }
+}
+
+/// A site's parts: one at each worker.
+type SiteParts = (String, Vec<Arc<SiteMetrics>>);
+
+/// What the parts of a site come to together.
+fn sum(parts: &[Arc<SiteMetrics>], read: &dyn Fn(&SiteMetrics) -> u64) -> u64 {
+    parts.iter().map(|part| read(part)).sum()
+}
+
+/// What sites have refused, and how long their requests took.
+fn render_refusals_and_delays(page: &mut Page, sites: &[SiteParts]) {
+    page.family(&REFUSED);
+    for (name, parts) in sites {
+        // Nothing is refused while it computes.
+        for (stage, label) in STAGES[..3].iter().enumerate() {
+            let refused = sum(parts, &|part| part.stages[stage].refused.get());
+            page.line("", &[("site", name), ("stage", label)], refused);
+        }
+    }
+    page.family(&DENIED);
+    for (name, parts) in sites {
+        for (index, label) in Denial::LABELS.iter().enumerate() {
+            let denied = sum(parts, &|part| part.denied[index].get());
+            if denied > 0 {
+                page.line("", &[("site", name), ("reason", label)], denied);
             }
         }
-        page.family(&DENIED);
-        for (name, parts) in &sites {
-            for (index, label) in Denial::LABELS.iter().enumerate() {
-                let denied = sum(parts, &|part| part.denied[index].get());
-                if denied > 0 {
-                    page.line("", &[("site", name), ("reason", label)], denied);
-                }
-            }
-        }
-        page.family(&QUEUE_DELAY_SECONDS);
-        for (name, parts) in &sites {
-            let count = |index: usize| sum(parts, &|part| part.delays[index].get());
-            let sum_us = sum(parts, &|part| part.delay_us.get());
-            page.histogram(("site", name), &DELAY_BOUNDS_US, count, &seconds(sum_us));
-        }
-        page.family(&REQUEST_SECONDS);
-        for (name, parts) in &sites {
-            let count = |index: usize| sum(parts, &|part| part.times[index].get());
-            let sum_us = sum(parts, &|part| part.time_us.get());
-            page.histogram(("site", name), &TIME_BOUNDS_US, count, &seconds(sum_us));
-        }
+    }
+    page.family(&QUEUE_DELAY_SECONDS);
+    for (name, parts) in sites {
+        let count = |index: usize| sum(parts, &|part| part.delays[index].get());
+        let sum_us = sum(parts, &|part| part.delay_us.get());
+        page.histogram(("site", name), &DELAY_BOUNDS_US, count, &seconds(sum_us));
+    }
+    page.family(&REQUEST_SECONDS);
+    for (name, parts) in sites {
+        let count = |index: usize| sum(parts, &|part| part.times[index].get());
+        let sum_us = sum(parts, &|part| part.time_us.get());
+        page.histogram(("site", name), &TIME_BOUNDS_US, count, &seconds(sum_us));
     }
 }
 

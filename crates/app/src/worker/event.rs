@@ -142,31 +142,10 @@ impl<H: Host> Worker<H> {
             }
         };
         let token = event.token;
-        let site_before = match self.connections.get(token) {
-            Some(connection) if !connection.flags.closing && connection.queued_us == event.queued_us => {
-                let site = connection.site;
-                if self.is_held_back(site, stage) {
-                    self.connections[token].flags.parked = true;
-                    self.gates[site as usize].park(stage, token, self.now);
-                    self.tree.charge(leaf, Cost::from_ns(0));
-                    return Cost::from_ns(0);
-                }
-                self.connections[token].flags.queued = false;
-                site
-            }
-            _ => {
-                if event.is_unknown {
-                    self.admission.abandon(UNKNOWN_SITE as usize, self.now);
-                }
-                self.tree.charge(leaf, Cost::from_ns(0));
-                return Cost::from_ns(0);
-            }
+        let Some(site_before) = self.begin_event(&event, stage) else {
+            self.tree.charge(leaf, Cost::from_ns(0));
+            return Cost::from_ns(0);
         };
-        if event.is_unknown {
-            let queued = before(self.now, self.now_us, event.queued_us);
-            let _ = self.admission.start(UNKNOWN_SITE as usize, queued, self.now);
-            self.admission.finish(UNKNOWN_SITE as usize, Cost::from_ns(self.meter.price(Operation::Receive, 0)));
-        }
         match stage {
             Stage::Receive => self.receive(token),
             Stage::Serve => self.serve(token),
@@ -182,12 +161,44 @@ impl<H: Host> Worker<H> {
             }
         }
         let sent_bytes = self.meter.take_sent_bytes();
-        let Some(connection) = self.connections.get(token) else {
-            self.early_end.ran(site_before);
-            let cost = self.meter.charge(leaf);
-            self.tree.charge(leaf, cost);
-            return cost;
+        if self.connections.get(token).is_some() {
+            self.count_wait(site_before, stage, event.queued_us);
+            return self.charge_event(leaf, token, stage, site_before, sent_bytes);
+        }
+        self.early_end.ran(site_before);
+        let cost = self.meter.charge(leaf);
+        self.tree.charge(leaf, cost);
+        cost
+    }
+
+    /// Whether an event of a connection is run now: the site that it's for. Not if the connection has gone, or its site has used up what it may.
+    fn begin_event(&mut self, event: &Event, stage: Stage) -> Option<u32> {
+        let token = event.token;
+        let known = self.connections.get(token);
+        let known = known.filter(|known| !known.flags.closing && known.queued_us == event.queued_us);
+        let Some(site) = known.map(|known| known.site) else {
+            if event.is_unknown {
+                self.admission.abandon(UNKNOWN_SITE as usize, self.now);
+            }
+            return None;
         };
+        if self.is_held_back(site, stage) {
+            self.connections[token].flags.parked = true;
+            self.gates[site as usize].park(stage, token, self.now);
+            return None;
+        }
+        self.connections[token].flags.queued = false;
+        if event.is_unknown {
+            let queued = before(self.now, self.now_us, event.queued_us);
+            let _ = self.admission.start(UNKNOWN_SITE as usize, queued, self.now);
+            self.admission.finish(UNKNOWN_SITE as usize, Cost::from_ns(self.meter.price(Operation::Receive, 0)));
+        }
+        Some(site)
+    }
+
+    /// Charges what an event has cost to the site that its connection is of now, which it may have shown.
+    fn charge_event(&mut self, leaf: LeafId, token: Token, stage: Stage, site_before: u32, sent_bytes: u64) -> Cost {
+        let connection = &mut self.connections[token];
         let site = connection.site;
         self.early_end.ran(site);
         let payer = if site == site_before { leaf } else { self.leaves[site as usize][stage as usize] };
@@ -203,7 +214,6 @@ impl<H: Host> Worker<H> {
                 .refusal
                 .map(|refusal| (refusal, mem::take(&mut exchange.cost_ns), mem::take(&mut exchange.unknown_ns)));
         }
-        self.count_wait(site_before, stage, event.queued_us);
         self.tree.charge(leaf, cost);
         if self.gates[site as usize].is_limited() {
             self.charge_quotas(site, cost, sent_bytes);

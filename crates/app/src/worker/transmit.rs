@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use leat_host::reactor::{Reactor, SendNow, Token};
 use leat_host::storage::{Outcome, Payer, Storage};
 use leat_logic::http::{AfterReply, Persistence};
@@ -37,6 +38,16 @@ enum Turn {
     Waiting,
     /// The reply can't be completed.
     Broken,
+}
+
+/// What has become of the first piece that is left.
+enum Step {
+    /// It's done with, or another now.
+    Next,
+    /// So many bytes were to be sent by this.
+    Sent(Operation, usize, SendNow),
+    /// The turn ends here.
+    Stop(Turn),
 }
 
 impl<H: Host> Worker<H> {
@@ -114,81 +125,22 @@ impl<H: Host> Worker<H> {
         };
         let pieces_left = exchange.pieces.len().saturating_sub(TURN_PIECES_MAX);
         loop {
+            let connection = &mut self.connections[token];
+            let Some(exchange) = connection.exchange.as_mut() else { return Turn::Waiting };
             let is_last = exchange.pieces.len() == 1;
             let is_enough = *sent_bytes >= bytes_max || exchange.pieces.len() <= pieces_left;
-            let Some(piece) = exchange.pieces.front_mut() else { return Turn::Done };
+            let Some(piece) = exchange.pieces.front() else { return Turn::Done };
             if is_enough {
                 return Turn::Continue;
             }
-            let (operation, wanted);
-            let outcome = match piece {
-                Piece::Bytes { bytes, done } => {
-                    if *done == bytes.len() {
-                        exchange.pieces.pop_front();
-                        continue;
-                    }
-                    if is_last && let Some(file) = &exchange.unchecked {
-                        let slow = exchange.blocked_since.is_some_and(|since| self.now.since(since) > SLOW_CLIENT);
-                        if slow && self.reactor.unacknowledged_bytes(connection.socket) > 0 {
-                            self.sweep_at = self.sweep_at.min(self.now.after(super::timeouts::ACKNOWLEDGED_CHECK));
-                            exchange.awaits_acknowledgement = true;
-                            return Turn::Waiting;
-                        }
-                        if !self.storage.unchanged(file) {
-                            self.metrics.torn_replies.increment();
-                            return Turn::Broken;
-                        }
-                        exchange.unchecked = None;
-                    }
-                    (operation, wanted) = (Operation::Send, bytes.len() - *done);
-                    let outcome = self.reactor.send_now(connection.socket, &bytes[*done..], !is_last);
-                    if let SendNow::Sent(count) = outcome {
-                        *done += count;
-                    }
-                    outcome
-                }
-                Piece::File { file, offset, end } => {
-                    let left = *end - *offset;
-                    if left == 0 {
-                        exchange.pieces.pop_front();
-                        continue;
-                    }
-                    if left <= TAIL_BYTES && is_last {
-                        // The last bytes of the reply: copied, so that what is sent after the check is what was there before it.
-                        let read = match tail.take() {
-                            Some(bytes) => Outcome::Ready(Ok(bytes)),
-                            None => self.storage.read(ticket_of(token), payer, file, *offset, left as usize),
-                        };
-                        match read {
-                            Outcome::Ready(Ok(bytes)) if bytes.len() as u64 == left => {
-                                *piece = Piece::Bytes { bytes, done: 0 };
-                                continue;
-                            }
-                            Outcome::Ready(_) => return Turn::Broken,
-                            Outcome::Pending => return Turn::Waiting,
-                        }
-                    }
-                    let until_tail = if is_last { left - TAIL_BYTES } else { left };
-                    let len = until_tail.min((bytes_max - *sent_bytes) as u64);
-                    if *offset + len > exchange.resident_end {
-                        match self.storage.make_resident(ticket_of(token), payer, file, *offset, len) {
-                            Outcome::Ready(Ok(())) => exchange.resident_end = *offset + len,
-                            Outcome::Ready(Err(_)) => return Turn::Broken,
-                            Outcome::Pending => {
-                                self.meter.did(Operation::Pass, len);
-                                // When the answer comes they are in memory: asking again could go on for ever under memory pressure.
-                                exchange.resident_end = *offset + len;
-                                return Turn::Waiting;
-                            }
-                        }
-                    }
-                    (operation, wanted) = (Operation::SendFile, len as usize);
-                    let outcome = self.reactor.send_file_now(connection.socket, token, file, *offset, len as usize);
-                    if let SendNow::Sent(count) = outcome {
-                        *offset += count as u64;
-                    }
-                    outcome
-                }
+            let step = match piece {
+                Piece::Bytes { .. } => self.send_bytes(token, is_last),
+                Piece::File { .. } => self.send_file(token, payer, &mut tail, bytes_max - *sent_bytes),
+            };
+            let (operation, wanted, outcome) = match step {
+                Step::Next => continue,
+                Step::Stop(turn) => return turn,
+                Step::Sent(operation, wanted, outcome) => (operation, wanted, outcome),
             };
             match outcome {
                 SendNow::Sent(count) if count == wanted => {
@@ -200,7 +152,10 @@ impl<H: Host> Worker<H> {
                     let count = if let SendNow::Sent(count) = outcome { count } else { 0 };
                     self.meter.did(operation, count as u64);
                     *sent_bytes += count;
-                    exchange.blocked_since.get_or_insert(self.now);
+                    let connection = &mut self.connections[token];
+                    if let Some(exchange) = connection.exchange.as_mut() {
+                        exchange.blocked_since.get_or_insert(self.now);
+                    }
                     connection.flags.awaiting = true;
                     self.reactor.await_writable(connection.socket, token);
                     return Turn::Waiting;
@@ -212,6 +167,84 @@ impl<H: Host> Worker<H> {
                 SendNow::Failed(_) => return Turn::Broken,
             }
         }
+    }
+
+    /// Sends of bytes that lie here what the socket takes. The last of a reply whose file may have changed wait until that is known.
+    fn send_bytes(&mut self, token: Token, is_last: bool) -> Step {
+        let connection = &mut self.connections[token];
+        let Some(exchange) = connection.exchange.as_mut() else { return Step::Stop(Turn::Waiting) };
+        let Some(Piece::Bytes { bytes, done }) = exchange.pieces.front_mut() else { return Step::Next };
+        if *done == bytes.len() {
+            exchange.pieces.pop_front();
+            return Step::Next;
+        }
+        if is_last && let Some(file) = &exchange.unchecked {
+            let slow = exchange.blocked_since.is_some_and(|since| self.now.since(since) > SLOW_CLIENT);
+            if slow && self.reactor.unacknowledged_bytes(connection.socket) > 0 {
+                self.sweep_at = self.sweep_at.min(self.now.after(super::timeouts::ACKNOWLEDGED_CHECK));
+                exchange.awaits_acknowledgement = true;
+                return Step::Stop(Turn::Waiting);
+            }
+            if !self.storage.unchanged(file) {
+                self.metrics.torn_replies.increment();
+                return Step::Stop(Turn::Broken);
+            }
+            exchange.unchecked = None;
+        }
+        let wanted = bytes.len() - *done;
+        let outcome = self.reactor.send_now(connection.socket, &bytes[*done..], !is_last);
+        if let SendNow::Sent(count) = outcome {
+            *done += count;
+        }
+        Step::Sent(Operation::Send, wanted, outcome)
+    }
+
+    /// Sends of a file what the socket takes, `bytes_max` at most, once that is in memory. `tail`: the end of the reply, if that was read for it.
+    fn send_file(&mut self, token: Token, payer: Option<Payer>, tail: &mut Option<Bytes>, bytes_max: usize) -> Step {
+        let connection = &mut self.connections[token];
+        let Some(exchange) = connection.exchange.as_mut() else { return Step::Stop(Turn::Waiting) };
+        let is_last = exchange.pieces.len() == 1;
+        let Some(piece) = exchange.pieces.front_mut() else { return Step::Next };
+        let Piece::File { file, offset, end } = piece else { return Step::Next };
+        let left = *end - *offset;
+        if left == 0 {
+            exchange.pieces.pop_front();
+            return Step::Next;
+        }
+        if left <= TAIL_BYTES && is_last {
+            // The last bytes of the reply: copied, so that what is sent after the check is what was there before it.
+            let read = match tail.take() {
+                Some(bytes) => Outcome::Ready(Ok(bytes)),
+                None => self.storage.read(ticket_of(token), payer, file, *offset, left as usize),
+            };
+            return match read {
+                Outcome::Ready(Ok(bytes)) if bytes.len() as u64 == left => {
+                    *piece = Piece::Bytes { bytes, done: 0 };
+                    Step::Next
+                }
+                Outcome::Ready(_) => Step::Stop(Turn::Broken),
+                Outcome::Pending => Step::Stop(Turn::Waiting),
+            };
+        }
+        let until_tail = if is_last { left - TAIL_BYTES } else { left };
+        let len = until_tail.min(bytes_max as u64);
+        if *offset + len > exchange.resident_end {
+            match self.storage.make_resident(ticket_of(token), payer, file, *offset, len) {
+                Outcome::Ready(Ok(())) => exchange.resident_end = *offset + len,
+                Outcome::Ready(Err(_)) => return Step::Stop(Turn::Broken),
+                Outcome::Pending => {
+                    self.meter.did(Operation::Pass, len);
+                    // When the answer comes they are in memory: asking again could go on for ever under memory pressure.
+                    exchange.resident_end = *offset + len;
+                    return Step::Stop(Turn::Waiting);
+                }
+            }
+        }
+        let outcome = self.reactor.send_file_now(connection.socket, token, file, *offset, len as usize);
+        if let SendNow::Sent(count) = outcome {
+            *offset += count as u64;
+        }
+        Step::Sent(Operation::SendFile, len as usize, outcome)
     }
 
     /// There is room in the socket again.

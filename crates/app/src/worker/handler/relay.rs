@@ -517,38 +517,38 @@ impl<H: Host> Worker<H> {
         framing
     }
 
+    /// How many bytes of the request's content the program can be given now; none before it has the request, or if it wants none.
+    pub(super) fn content_room(&mut self, token: Token) -> usize {
+        let Some(run) = self.program_run(token) else { return 0 };
+        let is_untold = matches!(run.talk, Talk::Http { .. }) && !run.passing.is_given;
+        let is_wanted = !matches!(run.body, Body::Ended | Body::Gathering);
+        let stream = run.stream().filter(|_| is_wanted && !is_untold);
+        let stream = stream.and_then(|stream| self.streams.get(stream));
+        // Who can't be reached is to have had nothing of it.
+        let Some(stream) = stream.filter(|stream| !stream.is_connecting()) else { return 0 };
+        if stream.room() == 0 {
+            stream.flush(&mut self.reactor);
+        }
+        stream.room()
+    }
+
     /// The request's content to the program, as far as it has come and has a place.
     fn relay_content(&mut self, token: Token) {
         let mut parts_left = CONTENT_PARTS_MAX;
         loop {
-            let Some(connection) = self.connections.get(token) else { return };
+            let room = self.content_room(token);
+            let Some(connection) = self.connections.get(token).filter(|_| room > 0) else { return };
             let Some(exchange) = connection.exchange.as_mut() else { return };
             let Some(Run::Program(run)) = exchange.run.as_mut() else { return };
-            let Some(stream) = run.stream().and_then(|stream| self.streams.get(stream)) else { return };
-            let is_untold = matches!(run.talk, Talk::Http { .. }) && !run.passing.is_given;
-            if stream.is_connecting() || is_untold {
-                // Who can't be reached is to have had nothing of it.
-                return;
-            }
-            if matches!(run.body, Body::Ended | Body::Gathering) {
-                return;
-            }
-            if stream.room() == 0 {
-                stream.flush(&mut self.reactor);
-            }
-            let room = stream.room();
-            if room == 0 {
-                return;
-            }
             if run.body == Body::Tunnel {
                 return self.relay_to_tunnel(token, room);
             }
+            let Some(stream) = run.stream().and_then(|stream| self.streams.get(stream)) else { return };
             if run.body == Body::Expected && connection.flags.behind && parts_left > 0 {
                 parts_left -= 1;
                 self.receive_content(token);
                 continue;
             }
-            let is_cgi = matches!(run.talk, Talk::Cgi { .. });
             let (mut consumed, mut is_all) = (0, false);
             if let (Body::Gathered, Some(gathered)) = (run.body, &mut run.gathered) {
                 let content;
@@ -593,20 +593,27 @@ impl<H: Host> Worker<H> {
             }
             run.note_heard(self.now, &self.programs);
             connection.inbox.consume_kept(consumed, &mut self.rooms);
-            if !is_all {
-                continue;
+            if is_all {
+                return self.end_content(token);
             }
-            run.body = Body::Ended;
-            run.gathered = None;
-            encode_end(&run.talk, run.passing.framing, stream.outbox());
-            match is_cgi {
-                true => stream.finish(&mut self.reactor),
-                false => stream.flush(&mut self.reactor),
+        }
+    }
+
+    /// The program has been given all of the request's content.
+    fn end_content(&mut self, token: Token) {
+        let Some(run) = self.program_run(token) else { return };
+        (run.body, run.gathered) = (Body::Ended, None);
+        let (talk, framing, stream) = (run.talk, run.passing.framing, run.stream());
+        if let Some(stream) = stream.and_then(|stream| self.streams.get(stream)) {
+            encode_end(&talk, framing, stream.outbox());
+            match talk {
+                Talk::Cgi { .. } => stream.finish(&mut self.reactor),
+                _ => stream.flush(&mut self.reactor),
             }
-            if connection.inbox.is_empty() {
-                // Hears of a client that goes away.
-                self.arm_receive(token);
-            }
+        }
+        if self.connections[token].inbox.is_empty() {
+            // Hears of a client that goes away.
+            self.arm_receive(token);
         }
     }
 }

@@ -63,7 +63,6 @@ pub fn asks_for_websocket(request: &Request<'_>) -> bool {
 /// Fields of the client's connection are left out. `Forwarded` (RFC 7239) and `X-Forwarded-For`, `-Host` and `-Proto` say who asked for what, and how,
 /// replacing what the client said of that itself: nobody between it and here is known to be trusted but balancers that the configuration names and the servers of this cluster.
 pub fn write_head(out: &mut Vec<u8>, request: &Request<'_>, forward: &Forward<'_>) {
-    let mut put = |parts: &[&[u8]]| parts.iter().for_each(|part| out.extend_from_slice(part));
     let (mut prefix, mut below) = (Vec::new(), Vec::new());
     let path: &[u8] = match forward.without {
         _ if request.target.form == TargetForm::Asterisk => b"*",
@@ -74,77 +73,86 @@ pub fn write_head(out: &mut Vec<u8>, request: &Request<'_>, forward: &Forward<'_
         }
         None => without_dots(request.target.path, &mut below),
     };
-    put(&[request.method_name, b" ", &as_uri(if path.is_empty() { b"/" } else { path })]);
+    put(out, &[request.method_name, b" ", &as_uri(if path.is_empty() { b"/" } else { path })]);
     if let Some(query) = request.target.query {
-        put(&[b"?", &as_uri(query)]);
+        put(out, &[b"?", &as_uri(query)]);
     }
     let port = request.port.map(|port| format!(":{port}")).unwrap_or_default();
     let named = request.host.filter(|host| !host.is_empty()).map(|host| [host, port.as_bytes()]);
     let host = named.unwrap_or([forward.default_host.unwrap_or_default().as_bytes(), b""]);
-    put(&[b" HTTP/1.1\r\nHost: ", host[0], host[1], b"\r\n"]);
+    put(out, &[b" HTTP/1.1\r\nHost: ", host[0], host[1], b"\r\n"]);
     for (name, value) in request.headers.iter() {
         let is_in = |fields: &[&[u8]]| fields.iter().any(|known| looks_like(name, known));
         let is_replaced = is_in(&REPLACED) || forward.teller != Teller::Cluster && is_in(&TOLD);
         if !is_replaced && !is_hop_by_hop(name, request.headers.all(b"connection")) {
-            put(&[name, b": ", value, b"\r\n"]);
+            put(out, &[name, b": ", value, b"\r\n"]);
         }
     }
     match request.body {
         // Some servers refuse those that usually have content and don't say how much (RFC 9110 section 8.6).
         BodyLength::None if matches!(request.method, Method::Post | Method::Put | Method::Patch) => {
-            put(&[b"Content-Length: 0\r\n"]);
+            put(out, &[b"Content-Length: 0\r\n"]);
         }
         BodyLength::None => {}
-        BodyLength::Length(length) => put(&[b"Content-Length: ", length.to_string().as_bytes(), b"\r\n"]),
-        BodyLength::Chunked => put(&[b"Transfer-Encoding: chunked\r\n"]),
+        BodyLength::Length(length) => put(out, &[b"Content-Length: ", length.to_string().as_bytes(), b"\r\n"]),
+        BodyLength::Chunked => put(out, &[b"Transfer-Encoding: chunked\r\n"]),
     }
     if asks_for_websocket(request) {
-        put(&[WEBSOCKET]);
+        put(out, &[WEBSOCKET]);
     } else if forward.is_last {
-        put(&[b"Connection: close\r\n"]);
+        put(out, &[b"Connection: close\r\n"]);
     }
     if forward.teller != Teller::Cluster {
-        let told = |name: &[u8]| match forward.teller {
-            Teller::Balancer(_) => request.headers.get(name).filter(|value| !value.is_empty()),
-            Teller::Nobody | Teller::Cluster => None,
-        };
-        let scheme = told(b"x-forwarded-proto").and_then(|_| scheme(request)).unwrap_or(b"http");
-        put(&[b"Forwarded: "]);
-        let client = forward.client.map(|client| client.ip().to_canonical());
-        if let Some(client) = client {
-            let [open, close] = if client.is_ipv4() { ["", ""] } else { ["\"[", "]\""] };
-            put(&[format!("for={open}{client}{close};").as_bytes()]);
-        }
-        // One hop: what a balancer says of the host goes with what it says of the client.
-        let own_host = named.is_some().then_some([host[0], host[1]]);
-        let asked_host = told(b"x-forwarded-host").map(|told| [told, b""]).or(own_host);
-        if let Some([name, port]) = asked_host.filter(|parts| parts.iter().all(|part| may_be_quoted(part))) {
-            put(&[b"host=\"", name, port, b"\";"]);
-        }
-        put(&[b"proto=", scheme, b"\r\n"]);
-        let sender = match forward.teller {
-            Teller::Balancer(balancer) => Some(balancer.to_canonical()),
-            Teller::Nobody | Teller::Cluster => client,
-        };
-        if let Some(sender) = sender {
-            put(&[b"X-Forwarded-For: "]);
-            if forward.teller != Teller::Nobody {
-                request.headers.all(b"x-forwarded-for").for_each(|told| put(&[told, b", "]));
-            }
-            put(&[sender.to_string().as_bytes(), b"\r\n"]);
-        }
-        if let Some([name, port]) = asked_host {
-            put(&[b"X-Forwarded-Host: ", name, port, b"\r\n"]);
-        }
-        put(&[b"X-Forwarded-Proto: ", scheme, b"\r\n"]);
+        tell_client(out, request, forward, named);
     }
     if !prefix.is_empty() {
-        put(&[b"X-Forwarded-Prefix: ", &prefix, b"\r\n"]);
+        put(out, &[b"X-Forwarded-Prefix: ", &prefix, b"\r\n"]);
     }
     if forward.teller != Teller::Cluster {
-        put(&[b"X-Request-Id: ", forward.request_id.as_bytes(), b"\r\n"]);
+        put(out, &[b"X-Request-Id: ", forward.request_id.as_bytes(), b"\r\n"]);
     }
-    put(&[b"Via: 1.1 leat\r\n\r\n"]);
+    put(out, &[b"Via: 1.1 leat\r\n\r\n"]);
+}
+
+/// Appends parts of a head.
+fn put(out: &mut Vec<u8>, parts: &[&[u8]]) {
+    parts.iter().for_each(|part| out.extend_from_slice(part));
+}
+
+/// Says who asked for what and how; `named`: the host and the port, with its colon, that the request names.
+fn tell_client(out: &mut Vec<u8>, request: &Request<'_>, forward: &Forward<'_>, named: Option<[&[u8]; 2]>) {
+    let told = |name: &[u8]| match forward.teller {
+        Teller::Balancer(_) => request.headers.get(name).filter(|value| !value.is_empty()),
+        Teller::Nobody | Teller::Cluster => None,
+    };
+    let scheme = told(b"x-forwarded-proto").and_then(|_| scheme(request)).unwrap_or(b"http");
+    put(out, &[b"Forwarded: "]);
+    let client = forward.client.map(|client| client.ip().to_canonical());
+    if let Some(client) = client {
+        let [open, close] = if client.is_ipv4() { ["", ""] } else { ["\"[", "]\""] };
+        put(out, &[format!("for={open}{client}{close};").as_bytes()]);
+    }
+    // One hop: what a balancer says of the host goes with what it says of the client.
+    let asked_host = told(b"x-forwarded-host").map(|told| [told, b""]).or(named);
+    if let Some([name, port]) = asked_host.filter(|parts| parts.iter().all(|part| may_be_quoted(part))) {
+        put(out, &[b"host=\"", name, port, b"\";"]);
+    }
+    put(out, &[b"proto=", scheme, b"\r\n"]);
+    let sender = match forward.teller {
+        Teller::Balancer(balancer) => Some(balancer.to_canonical()),
+        Teller::Nobody | Teller::Cluster => client,
+    };
+    if let Some(sender) = sender {
+        put(out, &[b"X-Forwarded-For: "]);
+        if forward.teller != Teller::Nobody {
+            request.headers.all(b"x-forwarded-for").for_each(|told| put(out, &[told, b", "]));
+        }
+        put(out, &[sender.to_string().as_bytes(), b"\r\n"]);
+    }
+    if let Some([name, port]) = asked_host {
+        put(out, &[b"X-Forwarded-Host: ", name, port, b"\r\n"]);
+    }
+    put(out, &[b"X-Forwarded-Proto: ", scheme, b"\r\n"]);
 }
 
 /// What says that a connection is to become a WebSocket, or does.
