@@ -23,7 +23,7 @@ use leat_logic::schedule::Cost;
 use leat_logic::serve::burn::BurnPolicy;
 use leat_logic::serve::path_pattern::PathPattern;
 
-use super::{Host, Worker};
+use super::{Host, Stage, Worker};
 use crate::config;
 pub(super) use burn::EarlyEnd;
 use fastcgi::Responders;
@@ -199,8 +199,13 @@ impl<H: Host> Worker<H> {
                 self.begin_program_run(token, handler, named);
             }
         }
-        // Hears of a client that goes away.
-        self.arm_receive(token);
+        if self.connections[token].flags.behind && self.content_room(token) > 0 {
+            // The rest of what has come goes along with what lies here, in one piece, and then more is asked for.
+            self.queue(Stage::Transmit, token);
+        } else {
+            // Hears of a client that goes away.
+            self.arm_receive(token);
+        }
     }
 
     /// Lets a handler that computes in the worker do so for a slice.
