@@ -26,6 +26,7 @@ use crate::descriptors;
 use crate::listener::ListenerName;
 use crate::log;
 use crate::metrics::ServerMetrics;
+use crate::names::Names;
 use crate::passage::{self, Doors, Passage};
 use crate::supervisor::Source;
 use crate::worker::control::{Control, Resigned};
@@ -34,6 +35,9 @@ use workers::{Prepared, Running};
 
 /// Who waits for the last requests says after so long for which; then each time after twice as long.
 const WAIT_TOLD: Duration = Duration::from_secs(1);
+
+/// A configuration waits for so long until the names in it have been looked up.
+const LOOKED_UP_WITHIN: Duration = Duration::from_secs(2);
 
 /// What wakes the engine's main thread.
 enum Event {
@@ -63,6 +67,7 @@ struct Engine<'a> {
     balance: Balance,
     shared: Arc<ClusterShared>,
     aggregates: Arc<Aggregates>,
+    names: Arc<Names>,
     logs: AccessLogWriter,
     pool: Option<Arc<Pool>>,
     metrics: Arc<ServerMetrics>,
@@ -178,6 +183,7 @@ fn start(source: &Source) -> io::Result<Engine<'_>> {
         balance: Balance::default(),
         shared: Arc::default(),
         aggregates: Arc::default(),
+        names: Arc::default(),
         logs: AccessLogWriter::start()?,
         pool: None,
         metrics,
@@ -407,6 +413,9 @@ impl Engine<'_> {
                 nodes.join(", ")
             ));
         }
+        self.names
+            .watch(&config.names(), LOOKED_UP_WITHIN)
+            .map_err(|error| format!("the names in `to` can't be looked up: {error}"))?;
         let workers = self.prepare_workers(&config).map_err(|error| format!("a worker can't be started: {error}"))?;
         let logs = Arc::new(self.logs.open(&config)?);
         // Later clients have descriptors too, and there are workers that serve them.
@@ -427,6 +436,7 @@ impl Engine<'_> {
         for (name, sockets) in self.offered.drain(..) {
             self.sockets.entry(name).or_default().extend(sockets);
         }
+        self.names.keep_only(&config.names());
         let before = self.config.replace(config.clone());
         if let Some(before) = before {
             for key in lasting_changes(&before, &config) {

@@ -13,6 +13,7 @@ pub mod lab;
 pub mod listener;
 pub mod log;
 pub mod metrics;
+pub mod names;
 pub mod passage;
 pub(crate) mod pins;
 pub mod supervisor;

@@ -191,6 +191,7 @@ impl Run {
             config: first,
             shared: Arc::default(),
             aggregates: Arc::default(),
+            names: Arc::default(),
             desk: Desk::default(),
             seed,
         };

@@ -1,5 +1,6 @@
 //! The sections of what makes replies other than files: handlers of a site.
 
+use std::fmt;
 use std::time::Duration;
 
 use leat_host::reactor::Peer;
@@ -42,6 +43,44 @@ pub struct Variable {
     pub name: String,
     /// Anything without NUL.
     pub value: String,
+}
+
+/// A server that requests are passed on to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Upstream {
+    /// At an address.
+    At(Peer),
+    /// At whatever a name stands for when a connection is made.
+    Named(String, u16),
+}
+
+impl Upstream {
+    /// Its name, if it has one.
+    #[must_use]
+    pub fn name(&self) -> Option<&str> {
+        match self {
+            Upstream::At(_) => None,
+            Upstream::Named(host, _) => Some(host),
+        }
+    }
+
+    /// What a Host field calls it.
+    #[must_use]
+    pub fn authority(&self) -> String {
+        match self {
+            Upstream::At(peer) => peer.authority(),
+            Upstream::Named(..) => self.to_string(),
+        }
+    }
+}
+
+impl fmt::Display for Upstream {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Upstream::At(peer) => peer.fmt(formatter),
+            Upstream::Named(host, port) => write!(formatter, "{host}:{port}"),
+        }
+    }
 }
 
 section! {
@@ -104,8 +143,9 @@ section! {
     /// by `X-Forwarded-For`, `X-Forwarded-Host`, `X-Forwarded-Proto` and `Forwarded`; what the client says there itself isn't passed on. A WebSocket goes on as one,
     /// and counts against none of `connections` once the server has agreed; other protocols than that aren't passed on.
     Proxy "[site.handler.proxy]" example "[[site.handler]]\npath = \"/api/*\"\nproxy = { to = [\"127.0.0.1:9000\", \"unix:/run/app.sock\"] }\n" {
-        /// The servers.
-        to: Vec<Peer> = OrBlank(ListOf(UPSTREAM)), Required;
+        /// The servers. A name is looked up when the configuration is read and every ten seconds; connections are made to all its addresses in turn, but
+        /// not, for ten seconds, to one that can't be connected to, as long as there is another.
+        to: Vec<Upstream> = OrBlank(ListOf(UPSTREAM)), Required;
         /// Whether the servers are asked for the path without that of the handler, which ends in `/*`: with `/api/*`, for `/users` in place of
         /// `/api/users`. They're told by `X-Forwarded-Prefix`.
         strip_path: bool = Flag, Toml("false");

@@ -10,7 +10,7 @@ use toml::de::DeTable;
 
 use super::check::judge;
 use super::cluster::{Cluster, ClusterNode, Role};
-use super::handler::{Handler, Proxy};
+use super::handler::{Handler, Proxy, Upstream};
 use super::kinds::{is_directory, reason};
 use super::mistake::{Mistake, Mistakes, Severity};
 use super::port::name_ports;
@@ -288,7 +288,7 @@ fn in_front_of(node: &ClusterNode, cluster: &Cluster) -> Option<Site> {
     listen.sort_unstable();
     listen.dedup();
     listen.retain(|address| !node.server.contains(address));
-    let to = node.server.iter().copied().map(Peer::Internet).collect();
+    let to = node.server.iter().map(|&address| Upstream::At(Peer::Internet(address))).collect();
     let proxy = Proxy { to, connections: usize::MAX, ..Proxy::default() };
     let handlers = vec![Handler { proxy: Some(proxy), ..Handler::default() }];
     let limits = SiteLimits { body_size: u64::MAX, ..SiteLimits::default() };

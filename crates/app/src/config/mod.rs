@@ -35,7 +35,7 @@ pub use access::Access;
 pub use cluster::{Cluster, ClusterKey, ClusterLog, ClusterNode, Dynamic, HealthChecks, MixLard, RepliesTold, Role};
 pub use command_line::{ClusterFlags, NodeFlags, dispatcher_text, node_text};
 pub use forwarded::Forwarded;
-pub use handler::{Burn, Cgi, Command, FastCgi, Handler, Proxy, Redirect, Variable};
+pub use handler::{Burn, Cgi, Command, FastCgi, Handler, Proxy, Redirect, Upstream, Variable};
 pub use kinds::address_argument;
 pub use lab::Lab;
 pub use load::{

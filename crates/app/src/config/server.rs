@@ -1,5 +1,6 @@
 //! The server-wide sections of the file. Those of a site are in `site`, the order of work is in `schedule`.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,6 +11,7 @@ use leat_logic::serve::hosts::{HostPattern, HostTable};
 
 use super::cluster::{Cluster, Role};
 use super::forwarded::Forwarded;
+use super::handler::Upstream;
 use super::kinds::{
     ADMIN_TOKEN, Choice, Count, GIB, HOST, KIB, ListOf, Nested, OPTIONAL_ADDRESS, Period, Rate, Repeated, SOCKET, Size,
     TIB, USER, Workers,
@@ -255,6 +257,13 @@ impl Config {
     pub(crate) fn starts_programs(&self) -> bool {
         let mut handlers = self.sites.iter().flat_map(|site| &site.handlers);
         handlers.any(|handler| handler.cgi.is_some() || handler.fastcgi.as_ref().is_some_and(|it| it.command.is_some()))
+    }
+
+    /// Names of servers that requests are passed on to.
+    #[must_use]
+    pub fn names(&self) -> BTreeSet<&str> {
+        let proxies = self.sites.iter().flat_map(|site| &site.handlers).filter_map(|handler| handler.proxy.as_ref());
+        proxies.flat_map(|proxy| &proxy.to).filter_map(Upstream::name).collect()
     }
 
     /// What it serves in a few words: "2 sites on 3 addresses", "dispatcher: 4 nodes behind 1 address".

@@ -153,6 +153,7 @@ impl Engine<'_> {
                 config: config.clone(),
                 shared: self.shared.clone(),
                 aggregates: self.aggregates.clone(),
+                names: self.names.clone(),
                 desk: self.desk.clone(),
                 seed: process::random_number(),
             };

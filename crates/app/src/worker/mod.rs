@@ -56,6 +56,7 @@ use leat_logic::time::{Instant, UnixTime};
 use crate::config::Config;
 use crate::ctl::Desk;
 use crate::metrics::{ServerMetrics, WorkerMetrics};
+use crate::names::Names;
 use accept::UnknownBranch;
 pub use aggregates::Aggregates;
 pub use cluster::Shared as ClusterShared;
@@ -133,6 +134,8 @@ pub struct Setup {
     pub shared: Arc<ClusterShared>,
     /// What sites and owners with quotas have used on all workers.
     pub aggregates: Arc<Aggregates>,
+    /// What names of other servers stand for.
+    pub names: Arc<Names>,
     /// Where commands of the admin address are left.
     pub desk: Desk,
     /// A number that clients can't foresee.
@@ -233,6 +236,7 @@ pub struct Worker<H: Host> {
     ended_turn: Option<LeafId>,
     /// By site number.
     aggregates: Arc<Aggregates>,
+    names: Arc<Names>,
     gates: Vec<Gate>,
     /// Sites that may not do everything now, or of which something waits.
     watched_gates: Vec<u32>,
@@ -314,7 +318,7 @@ pub struct Worker<H: Host> {
 impl<H: Host> Worker<H> {
     /// A worker that serves nothing until its mailbox tells it a configuration.
     pub fn new(host: H, reactor: H::Reactor, storage: H::Storage, programs: H::Programs, setup: Setup) -> Worker<H> {
-        let Setup { mailbox, metrics, server_metrics, config, shared, aggregates, desk, seed } = setup;
+        let Setup { mailbox, metrics, server_metrics, config, shared, aggregates, names, desk, seed } = setup;
         let (now, wall) = (host.now(), host.wall());
         let meter = Meter::new(host.processor_time());
         let operations = [Operation::Receive, Operation::Serve, Operation::Refuse];
@@ -337,6 +341,7 @@ impl<H: Host> Worker<H> {
             usages: Vec::new(),
             looks: Looks { next: Instant::NEVER, count: 0 },
             aggregates,
+            names,
             is_shared: false,
             is_prompt: false,
             early_end: handler::EarlyEnd::default(),

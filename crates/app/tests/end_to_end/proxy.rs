@@ -76,6 +76,29 @@ fn a_connection_for_one_request_keeps_no_port(reactor: Reactor) {
     assert!(upstream.heads().iter().all(|head| head.contains("\r\nConnection: close\r\n")), "{:?}", upstream.heads());
 }
 
+fn a_server_may_have_a_name(reactor: Reactor) {
+    let directory = Directory::new();
+    let upstream = Upstream::saying(HELLO);
+    let named = |name: &str| {
+        let port = upstream.address().port();
+        format!(
+            "[[site]]\nlisten = \"127.0.0.1:0\"\n[[site.handler]]\npath = \"/*\"\nproxy = {{ to = \"{name}:{port}\", connect_timeout = \"1s\" }}\n"
+        )
+    };
+    let server = Server::configured(reactor, &directory, &named("LOCALHOST"));
+    assert_eq!(server.get("/").text(), "hello");
+    assert_eq!(server.request("GET / HTTP/1.0\r\n\r\n").text(), "hello");
+    let host = format!("\r\nHost: localhost:{}\r\n", upstream.address().port());
+    assert!(upstream.heads()[1].contains(&host), "{:?}", upstream.heads());
+    let directory = Directory::new();
+    let server = Server::configured(reactor, &directory, &named("nowhere.invalid"));
+    assert_eq!(server.get("/").status, 502);
+    let told = server.stderr().join("\n");
+    assert!(told.contains("nowhere.invalid") && told.contains("its name can't be looked up"), "{told}");
+    server.reload(reactor, &directory, &named("localhost"));
+    assert_eq!(server.get("/").text(), "hello");
+}
+
 /// Some servers say 999 to robots: that is no failure of a server.
 fn a_status_without_a_class_is_counted_apart(reactor: Reactor) {
     let directory = Directory::new();
@@ -744,6 +767,7 @@ fn who_has_waited_longest_is_next(reactor: Reactor) {
 
 on_both_reactors!(
     requests_go_on_over_connections_that_stay,
+    a_server_may_have_a_name,
     a_connection_for_one_request_keeps_no_port,
     a_status_without_a_class_is_counted_apart,
     a_site_may_be_a_proxy_alone_and_keep_a_part_of_the_path,

@@ -287,6 +287,7 @@ impl Scene {
             config,
             shared: Arc::default(),
             aggregates: aggregates.clone(),
+            names: Arc::default(),
             desk: Desk::default(),
             seed,
         };

@@ -9,6 +9,7 @@ use toml::de::DeValue;
 
 use super::path::{reason, resolve};
 use super::{ADDRESS, Describe, Kind, Text, Wrong};
+use crate::config::handler::Upstream;
 use crate::config::schema::At;
 
 /// A program and its arguments.
@@ -97,13 +98,43 @@ pub(in crate::config) const PEER: Text<Option<Peer>> = Text {
 };
 
 /// A server that requests are passed on to.
-pub(in crate::config) const UPSTREAM: Text<Peer> =
-    Text { description: "address and port, or `\"unix:/path\"`", example: "127.0.0.1:9000", parse: parse_upstream };
+pub(in crate::config) const UPSTREAM: Text<Upstream> = Text {
+    description: "address or name, and port, or `\"unix:/path\"`",
+    example: "127.0.0.1:9000",
+    parse: parse_upstream,
+};
 
-fn parse_upstream(written: &str, base: &Path) -> Result<Peer, Wrong> {
+fn parse_upstream(written: &str, base: &Path) -> Result<Upstream, Wrong> {
+    let is_named = |(host, _): &(&str, &str)| is_host_name(host) && !written.starts_with("unix:");
+    if let Some((host, port)) = written.rsplit_once(':').filter(is_named) {
+        return match port.parse() {
+            Ok(0) | Err(_) => Wrong::new(format!("has the port \"{port}\""), "a port is a number from 1 to 65535"),
+            Ok(port) => Ok(Upstream::Named(host.to_ascii_lowercase(), port)),
+        };
+    }
+    // As nginx and Caddy have it; what else is wrong with a URL is said below.
+    if let Some(rest) = written.strip_prefix("http://")
+        && let Ok(Upstream::Named(host, port)) = parse_upstream(rest.trim_end_matches('/'), base)
+    {
+        return Wrong::new("isn't an address with a port", format!("leave out \"http://\": write \"{host}:{port}\""));
+    }
+    if is_host_name(written) {
+        return Wrong::new("has no port", format!("write \"{written}:80\", or the port at which it listens"));
+    }
     // Nothing is no address.
     let peer = if written.is_empty() { None } else { parse_peer(written, base)? };
-    peer.map_or_else(|| (ADDRESS.parse)(written, base).map(Peer::Internet), Ok)
+    peer.map_or_else(|| (ADDRESS.parse)(written, base).map(Peer::Internet), Ok).map(Upstream::At)
+}
+
+/// Whether this is a name that can be looked up (RFC 1123 section 2.1, and underscores, as containers have them), and no address.
+fn is_host_name(written: &str) -> bool {
+    let is_label = |label: &str| {
+        let good = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+        (1..=63).contains(&label.len()) && label.bytes().all(good) && !label.starts_with('-') && !label.ends_with('-')
+    };
+    let mut labels = written.strip_suffix('.').unwrap_or(written).split('.');
+    let is_number = |label: &str| label.bytes().all(|byte| byte.is_ascii_digit());
+    written.len() <= 253 && labels.clone().all(is_label) && !labels.next_back().is_some_and(is_number)
 }
 
 fn parse_peer(written: &str, base: &Path) -> Result<Option<Peer>, Wrong> {

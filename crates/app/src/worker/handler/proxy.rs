@@ -28,14 +28,15 @@ use super::super::{Host, Stage, Worker};
 use super::pool::Pool;
 use super::program_run::{Body, Framing, ProgramRun, Talk};
 use super::{Handler, Kind, Run};
-use crate::config;
+use crate::config::{self, Upstream};
+use crate::names::Names;
 
 /// Failures of one handler that are logged in a second.
 const LOGGED_MAX: u32 = 5;
 
 /// The servers of one handler at one worker.
 pub(super) struct Proxy {
-    upstreams: RefCell<Upstreams<Peer, Token>>,
+    upstreams: RefCell<Upstreams<Upstream, Token>>,
     connect_timeout: Duration,
     idle_timeout: Duration,
     websocket_timeout: Duration,
@@ -67,6 +68,8 @@ pub(super) struct Passing {
     wants_new: bool,
     /// The server that has just failed.
     failed_at: Option<usize>,
+    /// The address to which a connection was begun, of a server that has a name.
+    named_ip: Option<IpAddr>,
     /// The servers to ask, in this order, where the handler hasn't the choice.
     peers: Vec<SocketAddr>,
     /// How long each of them but the last may say nothing.
@@ -88,6 +91,8 @@ pub(super) enum Stop {
     Lapsed,
     /// This machine has no port left from which it could be connected to.
     NoPort,
+    /// It isn't known what its name stands for.
+    Nameless,
 }
 
 /// How a request has left the connection to its server.
@@ -130,6 +135,7 @@ impl fmt::Display for Stop {
             Stop::Ended => "it ended the connection without a reply",
             Stop::Silent => "it said nothing in time",
             Stop::Lapsed => "its node's lease has run out",
+            Stop::Nameless => "its name can't be looked up",
             Stop::NoPort => {
                 "this machine has no port left for a connection to it: widen net.ipv4.ip_local_port_range, or keep more connections (idle_connections)"
             }
@@ -140,7 +146,7 @@ impl fmt::Display for Stop {
 impl Stop {
     fn status(self) -> Status {
         match self {
-            Stop::Refused | Stop::Ended => Status::BAD_GATEWAY,
+            Stop::Refused | Stop::Nameless | Stop::Ended => Status::BAD_GATEWAY,
             Stop::Unreachable | Stop::Silent | Stop::Lapsed => Status::GATEWAY_TIMEOUT,
             Stop::NoPort => Status::SERVICE_UNAVAILABLE,
         }
@@ -185,7 +191,7 @@ impl Proxy {
     fn choose(&self, now: Instant, passing: &Passing) -> Option<usize> {
         let mut upstreams = self.upstreams.borrow_mut();
         match passing.peer() {
-            Some(peer) => Some(upstreams.place(&Peer::Internet(peer))),
+            Some(peer) => Some(upstreams.place(&Upstream::At(Peer::Internet(peer)))),
             None => upstreams.choose(now, passing.failed_at),
         }
     }
@@ -209,7 +215,9 @@ impl Proxy {
         let passing = &run.passing;
         let mut upstreams = self.upstreams.borrow_mut();
         match stop {
-            Stop::Refused | Stop::Unreachable | Stop::NoPort => (upstreams.unreachable(now, place), false),
+            Stop::Refused | Stop::Unreachable | Stop::NoPort | Stop::Nameless => {
+                (upstreams.unreachable(now, place), false)
+            }
             _ if !passing.peers.is_empty() => (false, false),
             Stop::Ended if !passing.is_kept => (upstreams.unanswering(now, place), false),
             Stop::Silent if !passing.has_spoken => {
@@ -220,7 +228,14 @@ impl Proxy {
         }
     }
 
-    fn address(&self, place: usize) -> Option<Peer> {
+    /// No connection can be made to the address that a server's name stands for: whether there is another one, which is to be tried before anybody is blamed.
+    fn has_another_address(&self, names: &Names, place: usize, named_ip: Option<IpAddr>) -> bool {
+        let upstreams = self.upstreams.borrow();
+        let host = upstreams.address(place).and_then(Upstream::name);
+        host.zip(named_ip).is_some_and(|(host, ip)| names.give_up(host, ip))
+    }
+
+    fn address(&self, place: usize) -> Option<Upstream> {
         self.upstreams.borrow().address(place).cloned()
     }
 }
@@ -328,14 +343,23 @@ impl<H: Host> Worker<H> {
                 Ok(stream) => stream,
                 Err(error) if is_out_of_descriptors(&error) => {
                     proxy.upstreams.borrow_mut().end(now, place, None);
-                    if let Some(peer) = proxy.address(place) {
-                        self.say_out_of_descriptors(&handler.name, &peer);
+                    if let Some(upstream) = proxy.address(place) {
+                        self.say_out_of_descriptors(&handler.name, &upstream);
                     }
                     self.count_place_refused(token, now);
                     return Err(Status::SERVICE_UNAVAILABLE);
                 }
                 Err(error) => {
-                    let stop = if is_out_of_ports(&error) { Stop::NoPort } else { Stop::Refused };
+                    let stop = match error.kind() {
+                        io::ErrorKind::NotFound => Stop::Nameless,
+                        _ if is_out_of_ports(&error) => Stop::NoPort,
+                        _ => Stop::Refused,
+                    };
+                    let named_ip = self.program_run(token).and_then(|run| run.passing.named_ip);
+                    if stop == Stop::Refused && proxy.has_another_address(&self.names, place, named_ip) {
+                        proxy.upstreams.borrow_mut().end(now, place, None);
+                        continue;
+                    }
                     let is_news = {
                         let mut upstreams = proxy.upstreams.borrow_mut();
                         upstreams.end(now, place, None);
@@ -376,9 +400,18 @@ impl<H: Host> Worker<H> {
         }
     }
 
-    /// Begins a connection.
+    /// Begins a connection. [`io::ErrorKind::NotFound`]: it isn't known where to.
     fn connect_upstream(&mut self, token: Token, proxy: &Proxy, place: usize) -> io::Result<Token> {
-        let peer = proxy.address(place).ok_or(io::ErrorKind::NotFound)?;
+        let (peer, named_ip) = match proxy.address(place).ok_or(io::ErrorKind::NotFound)? {
+            Upstream::At(peer) => (peer, None),
+            Upstream::Named(host, port) => {
+                let ip = self.names.next(&host).ok_or(io::ErrorKind::NotFound)?;
+                (Peer::Internet(SocketAddr::new(ip, port)), Some(ip))
+            }
+        };
+        if let Some(run) = self.program_run(token) {
+            run.passing.named_ip = named_ip;
+        }
         self.upstream_metrics(token).connects.increment();
         let mut connected = self.reactor.connect(&peer);
         if connected.as_ref().is_err_and(is_out_of_descriptors) && self.cache.release_files(DESCRIPTORS_GIVEN_BACK) > 0
@@ -389,7 +422,7 @@ impl<H: Host> Worker<H> {
     }
 
     /// Says, once a second, that there is no descriptor for a connection to `peer` for this handler or port.
-    pub(in crate::worker) fn say_out_of_descriptors(&mut self, name: &str, peer: &Peer) {
+    pub(in crate::worker) fn say_out_of_descriptors(&mut self, name: &str, peer: &dyn fmt::Display) {
         if std::mem::replace(&mut self.starved_second, self.second) != self.second {
             let cause = Cause::DescriptorsExhausted;
             crate::log::warning(format_args!("{name}: no connection to {peer} can be made: {cause}"));
@@ -485,16 +518,20 @@ impl<H: Host> Worker<H> {
         let has_begun = exchange.status != 0;
         // Servers end connections that they have kept for long enough: the next is a new one, which tells more.
         let is_stale = stop == Stop::Ended && run.passing.is_kept;
-        let (is_news, is_dead) = proxy.book_failure(self.now, place, stop, &run);
+        let is_elsewhere = matches!(stop, Stop::Refused | Stop::Unreachable)
+            && proxy.has_another_address(&self.names, place, run.passing.named_ip);
+        let (is_news, is_dead) =
+            if is_elsewhere { (false, false) } else { proxy.book_failure(self.now, place, stop, &run) };
         let is_harmless = match stop {
-            Stop::Refused | Stop::Unreachable | Stop::NoPort => true,
+            Stop::Refused | Stop::Unreachable | Stop::NoPort | Stop::Nameless => true,
             Stop::Ended | Stop::Lapsed => is_repeatable(),
             // What takes long at a server that answers others would take as long at the next.
             Stop::Silent => (run.passing.patience_left().is_some() || is_dead) && is_repeatable(),
         };
-        let goes_on = is_harmless && !has_begun && (is_stale || proxy.may_retry(&run.passing));
+        let is_free = is_stale || is_elsewhere;
+        let goes_on = is_harmless && !has_begun && (is_free || proxy.may_retry(&run.passing));
         if goes_on {
-            let retries = run.passing.retries + u32::from(!is_stale);
+            let retries = run.passing.retries + u32::from(!is_free);
             let wants_new = stop == Stop::Ended || run.passing.wants_new;
             let (peers, patience) = (std::mem::take(&mut run.passing.peers), run.passing.patience);
             run.passing = Passing { retries, peers, patience, failed_at: Some(place), wants_new, ..Passing::default() };
@@ -504,7 +541,7 @@ impl<H: Host> Worker<H> {
         }
         let is_logged = match stop {
             // Once, until it's there again.
-            Stop::Refused | Stop::Unreachable | Stop::NoPort => is_news,
+            Stop::Refused | Stop::Unreachable | Stop::NoPort | Stop::Nameless => is_news && !is_elsewhere,
             // One that ended a kept connection has mostly just closed it.
             Stop::Ended => is_news || !goes_on,
             Stop::Silent => true,
