@@ -59,6 +59,7 @@ impl<H: Host> Worker<H> {
         self.resume_accepting();
         self.bound_listener_queues();
         self.departures.forget_old(self.now);
+        self.end_hold_up();
         self.looks.count = self.looks.count.wrapping_add(1);
         if self.looks.count.is_multiple_of(LOOKS_EACH_COUNT) {
             self.count_connections();

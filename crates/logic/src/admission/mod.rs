@@ -109,6 +109,12 @@ impl Admission {
         }
     }
 
+    /// Tells whether the worker does something else for a while, which is over when it's done and none of the requests is about, as handing idle connections over
+    /// by the thousand. Requests may wait behind that as in a round of few clients.
+    pub fn set_held_up(&mut self, is_held_up: bool) {
+        self.sites.iter_mut().for_each(|site| site.is_held_up = is_held_up);
+    }
+
     /// Tells what a refusal costs by now, receiving the request included, and accepting and closing where connections come for each request: the
     /// cost model knows.
     pub fn set_refusal_cost(&mut self, refusal: Cost) {

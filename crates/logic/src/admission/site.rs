@@ -126,6 +126,8 @@ pub(super) struct Site {
     refused_in_flight: u64,
     pub(super) refused_late: u64,
     is_within_share: bool,
+    /// The worker does something else for a while, which none of the requests is about.
+    pub(super) is_held_up: bool,
     /// The part of the worker that it has: what it's entitled to, or more where others leave some of theirs. More than 0.
     pub(super) share: f64,
     /// For what it has refused.
@@ -147,6 +149,7 @@ impl Site {
             refused_in_flight: 0,
             refused_late: 0,
             is_within_share: false,
+            is_held_up: false,
             share: 1.0,
             slots: Slots::default(),
             cost_ns: 0,
@@ -173,7 +176,8 @@ impl Site {
     /// How long its requests may wait when it's overloaded.
     pub(super) fn late_ns(&self) -> u64 {
         let turns_ns = self.cost_ns as f64 / self.share * WAITING_REQUESTS_MIN;
-        let delay_ns = if self.is_small_crowd() { CROWD_DELAY_NS } else { OVERLOADED_DELAY_NS };
+        let may_wait = self.is_held_up || self.is_small_crowd();
+        let delay_ns = if may_wait { CROWD_DELAY_NS } else { OVERLOADED_DELAY_NS };
         delay_ns.max(turns_ns as u64)
     }
 
@@ -401,6 +405,19 @@ mod tests {
             site.set_share(share / 4.0, 1.0);
             assert!(!is_small || site.late_ns() == CROWD_DELAY_NS, "it has what the others leave");
         }
+    }
+
+    #[test]
+    fn who_waits_behind_what_passes_is_not_refused() {
+        let at = |ms: u64| Instant { ns: 1_000_000_000 + ms * 1_000_000 };
+        let mut admission = Admission::new(Cost::from_ns(10_000));
+        admission.set_site(0, SiteLimits::default());
+        admission.sites[0] = site(300, 1.0);
+        (0..400).for_each(|_| assert_eq!(admission.arrive(0, at(0)), Verdict::Admit));
+        admission.set_held_up(true);
+        assert!((0..100).all(|turn| admission.start(0, at(turn), at(turn + 140)) == Verdict::Admit));
+        admission.set_held_up(false);
+        assert!((0..100).any(|turn| admission.start(0, at(turn), at(turn + 140)) != Verdict::Admit));
     }
 
     #[test]

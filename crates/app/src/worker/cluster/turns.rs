@@ -2,9 +2,11 @@
 //! requests being served have theirs. Decides nothing about them: `flows` takes them apart and puts them together.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
 use leat_logic::handoff::{FlowId, Image};
 use leat_logic::schedule::{Cost, LeafId, Share};
+use leat_logic::time::Instant;
 
 use super::super::{Event, Host, Task, Worker};
 use super::{Cluster, Part};
@@ -12,6 +14,9 @@ use crate::worker::BELL;
 
 /// Taken at one turn: some hundred microseconds' work, and what is said of them shares a write.
 const TURN_COUNT: usize = 8;
+
+/// Requests are taken to wait for turns for so long after the last: those of a drain come by some hundred at a time, with pauses.
+const HELD_UP: Duration = Duration::from_millis(500);
 
 /// What is to be done with a flow when its turn comes.
 enum Turn {
@@ -28,6 +33,8 @@ pub(super) struct Turns {
     /// Whether an event of theirs is in the tree.
     is_queued: bool,
     leaf: Option<LeafId>,
+    /// Until when requests that wait are taken to wait for turns.
+    held_up_until: Option<Instant>,
 }
 
 impl Turns {
@@ -129,12 +136,22 @@ impl<H: Host> Worker<H> {
         self.queue_turns();
     }
 
+    /// Nobody waits for turns any more once there have been none for a while.
+    pub(in crate::worker) fn end_hold_up(&mut self) {
+        let turns = self.cluster.as_mut().map(|cluster| &mut cluster.turns);
+        if turns.is_some_and(|turns| turns.held_up_until.take_if(|until| *until <= self.now).is_some()) {
+            self.admission.set_held_up(false);
+        }
+    }
+
     /// A turn has come.
     pub(in crate::worker) fn take_turns(&mut self, leaf: LeafId) -> Cost {
         let before = self.host.processor_time();
         if let Some(cluster) = &mut self.cluster {
             cluster.turns.is_queued = false;
+            cluster.turns.held_up_until = Some(self.now.after(HELD_UP));
         }
+        self.admission.set_held_up(true);
         for _ in 0..TURN_COUNT {
             if self.cluster.as_mut().is_some_and(|it| it.turns.next_is_freeze() && it.links.are_loaded()) {
                 break;
