@@ -34,6 +34,11 @@ fn who_refuses_is_left_out(reactor: Reactor) {
     assert!(count(&server, "retries") >= 1);
     let alone = serve(reactor, &Directory::new(), &[nobody()], "");
     assert_eq!(alone.get("/api/").status, 502);
+    let directory = Directory::new();
+    let handler = "[[site.handler]]\npath = \"/*\"\nproxy = { to = \"unix:nowhere\" }\n";
+    let absent = Server::configured(reactor, &directory, &format!("[[site]]\nlisten = \"127.0.0.1:0\"\n{handler}"));
+    assert_eq!(absent.get("/").status, 502);
+    assert!(absent.stderr().join("\n").contains("/nowhere: it can't be connected to"), "{:?}", absent.stderr());
 }
 
 /// As a program that fails at each request does, or a balancer that has no server: there is always somebody who takes connections.

@@ -6,7 +6,6 @@
 
 use std::cell::RefCell;
 use std::fmt;
-use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::time::Duration;
@@ -93,6 +92,8 @@ pub(super) enum Stop {
     NoPort,
     /// It isn't known what its name stands for.
     Nameless,
+    /// There is no descriptor for a connection to anybody.
+    NoDescriptor,
 }
 
 /// How a request has left the connection to its server.
@@ -136,6 +137,7 @@ impl fmt::Display for Stop {
             Stop::Silent => "it said nothing in time",
             Stop::Lapsed => "its node's lease has run out",
             Stop::Nameless => "its name can't be looked up",
+            Stop::NoDescriptor => "no file descriptor is left",
             Stop::NoPort => {
                 "this machine has no port left for a connection to it: widen net.ipv4.ip_local_port_range, or keep more connections (idle_connections)"
             }
@@ -148,7 +150,7 @@ impl Stop {
         match self {
             Stop::Refused | Stop::Nameless | Stop::Ended => Status::BAD_GATEWAY,
             Stop::Unreachable | Stop::Silent | Stop::Lapsed => Status::GATEWAY_TIMEOUT,
-            Stop::NoPort => Status::SERVICE_UNAVAILABLE,
+            Stop::NoPort | Stop::NoDescriptor => Status::SERVICE_UNAVAILABLE,
         }
     }
 }
@@ -224,7 +226,7 @@ impl Proxy {
                 let is_to_blame = upstreams.silent(now, place, run.heard_at);
                 (false, is_to_blame && upstreams.has_other(now, place))
             }
-            Stop::Ended | Stop::Silent | Stop::Lapsed => (false, false),
+            Stop::Ended | Stop::Silent | Stop::Lapsed | Stop::NoDescriptor => (false, false),
         }
     }
 
@@ -341,40 +343,8 @@ impl<H: Host> Worker<H> {
             let kept = proxy.upstreams.borrow_mut().begin(now, place, reuse);
             let stream = match kept.map_or_else(|| self.connect_upstream(token, proxy, place), Ok) {
                 Ok(stream) => stream,
-                Err(error) if is_out_of_descriptors(&error) => {
-                    proxy.upstreams.borrow_mut().end(now, place, None);
-                    if let Some(upstream) = proxy.address(place) {
-                        self.say_out_of_descriptors(&handler.name, &upstream);
-                    }
-                    self.count_place_refused(token, now);
-                    return Err(Status::SERVICE_UNAVAILABLE);
-                }
-                Err(error) => {
-                    let stop = match error.kind() {
-                        io::ErrorKind::NotFound => Stop::Nameless,
-                        _ if is_out_of_ports(&error) => Stop::NoPort,
-                        _ => Stop::Refused,
-                    };
-                    let named_ip = self.program_run(token).and_then(|run| run.passing.named_ip);
-                    if stop == Stop::Refused && proxy.has_another_address(&self.names, place, named_ip) {
-                        proxy.upstreams.borrow_mut().end(now, place, None);
-                        continue;
-                    }
-                    let is_news = {
-                        let mut upstreams = proxy.upstreams.borrow_mut();
-                        upstreams.end(now, place, None);
-                        upstreams.unreachable(now, place)
-                    };
-                    if is_news {
-                        self.log_failure(handler, proxy, place, format_args!("{stop}"));
-                    }
-                    let Some(run) = self.program_run(token) else { return Ok(true) };
-                    if !proxy.may_retry(&run.passing) {
-                        return Err(stop.status());
-                    }
-                    run.passing.retries += 1;
-                    run.passing.failed_at = Some(place);
-                    self.upstream_metrics(token).retries.increment();
+                Err(stop) => {
+                    self.not_connected(token, handler, proxy, place, stop)?;
                     continue;
                 }
             };
@@ -400,12 +370,46 @@ impl<H: Host> Worker<H> {
         }
     }
 
-    /// Begins a connection. [`io::ErrorKind::NotFound`]: it isn't known where to.
-    fn connect_upstream(&mut self, token: Token, proxy: &Proxy, place: usize) -> io::Result<Token> {
-        let (peer, named_ip) = match proxy.address(place).ok_or(io::ErrorKind::NotFound)? {
+    /// No connection could even be begun. The status to answer with, unless a server can be asked again.
+    fn not_connected(
+        &mut self,
+        token: Token,
+        handler: &Handler,
+        proxy: &Proxy,
+        place: usize,
+        stop: Stop,
+    ) -> Result<(), Status> {
+        proxy.upstreams.borrow_mut().end(self.now, place, None);
+        if stop == Stop::NoDescriptor {
+            if let Some(upstream) = proxy.address(place) {
+                self.say_out_of_descriptors(&handler.name, &upstream);
+            }
+            self.count_place_refused(token, self.now);
+            return Err(stop.status());
+        }
+        let named_ip = self.program_run(token).and_then(|run| run.passing.named_ip);
+        if stop == Stop::Refused && proxy.has_another_address(&self.names, place, named_ip) {
+            return Ok(());
+        }
+        let is_news = proxy.upstreams.borrow_mut().unreachable(self.now, place);
+        if is_news {
+            self.log_failure(handler, proxy, place, format_args!("{stop}"));
+        }
+        let Some(run) = self.program_run(token).filter(|run| proxy.may_retry(&run.passing)) else {
+            return Err(stop.status());
+        };
+        run.passing.retries += 1;
+        run.passing.failed_at = Some(place);
+        self.upstream_metrics(token).retries.increment();
+        Ok(())
+    }
+
+    /// Begins a connection.
+    fn connect_upstream(&mut self, token: Token, proxy: &Proxy, place: usize) -> Result<Token, Stop> {
+        let (peer, named_ip) = match proxy.address(place).ok_or(Stop::Refused)? {
             Upstream::At(peer) => (peer, None),
             Upstream::Named(host, port) => {
-                let ip = self.names.next(&host).ok_or(io::ErrorKind::NotFound)?;
+                let ip = self.names.next(&host).ok_or(Stop::Nameless)?;
                 (Peer::Internet(SocketAddr::new(ip, port)), Some(ip))
             }
         };
@@ -418,7 +422,12 @@ impl<H: Host> Worker<H> {
         {
             connected = self.reactor.connect(&peer);
         }
-        Ok(self.open_stream(connected?, true, Owner::Connection(token)))
+        let socket = connected.map_err(|error| match error {
+            _ if is_out_of_descriptors(&error) => Stop::NoDescriptor,
+            _ if is_out_of_ports(&error) => Stop::NoPort,
+            _ => Stop::Refused,
+        })?;
+        Ok(self.open_stream(socket, true, Owner::Connection(token)))
     }
 
     /// Says, once a second, that there is no descriptor for a connection to `peer` for this handler or port.
@@ -523,7 +532,7 @@ impl<H: Host> Worker<H> {
         let (is_news, is_dead) =
             if is_elsewhere { (false, false) } else { proxy.book_failure(self.now, place, stop, &run) };
         let is_harmless = match stop {
-            Stop::Refused | Stop::Unreachable | Stop::NoPort | Stop::Nameless => true,
+            Stop::Refused | Stop::Unreachable | Stop::NoPort | Stop::Nameless | Stop::NoDescriptor => true,
             Stop::Ended | Stop::Lapsed => is_repeatable(),
             // What takes long at a server that answers others would take as long at the next.
             Stop::Silent => (run.passing.patience_left().is_some() || is_dead) && is_repeatable(),
@@ -546,7 +555,7 @@ impl<H: Host> Worker<H> {
             Stop::Ended => is_news || !goes_on,
             Stop::Silent => true,
             // Once for all of them, by who has found it out.
-            Stop::Lapsed => false,
+            Stop::Lapsed | Stop::NoDescriptor => false,
         };
         if is_logged {
             self.log_failure(&handler, proxy, place, format_args!("{stop}"));
