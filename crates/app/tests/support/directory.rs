@@ -1,7 +1,6 @@
 //! Directories for one test each, removed when it ends.
 
 use std::fs;
-use std::io::IoSliceMut;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -53,18 +52,11 @@ impl Directory {
         let file = fs::File::open(self.write(name, content)).unwrap();
         file.sync_all().unwrap();
         let evict = || rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
-        // A look begins to read, and finds what it has read if the disk is quick: one that finds nothing is enough.
-        let is_evicted = (0..50).any(|_| {
-            evict();
-            let mut byte = [0];
-            let into = &mut [IoSliceMut::new(&mut byte)];
-            let found = rustix::io::preadv2(&file, into, 0, rustix::io::ReadWriteFlags::NOWAIT);
-            found == Err(rustix::io::Errno::AGAIN)
-        });
-        // Even to look may have had some of it read, and what is being read isn't let go of: it's waited for.
-        fs::read(self.at(name)).unwrap();
         evict();
-        is_evicted
+        let before = read_from_disks();
+        let bytes = fs::read(self.at(name)).unwrap().len() as u64;
+        evict();
+        read_from_disks() - before >= bytes
     }
 
     /// Writes a file beside `name` and renames it over, as careful editors do.
@@ -104,4 +96,10 @@ pub fn noise(bytes: usize, seed: u64) -> Vec<u8> {
     }
     noise.truncate(bytes);
     noise
+}
+
+/// Bytes that this thread has had read from disks (proc(5), `/proc/pid/io`).
+fn read_from_disks() -> u64 {
+    let counts = fs::read_to_string("/proc/thread-self/io").unwrap();
+    counts.lines().find_map(|line| line.strip_prefix("read_bytes: ")).unwrap().parse().unwrap()
 }
