@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::{Barrier, mpsc};
 
 use crate::on_both_reactors;
-use crate::support::{Directory, Reactor, Server, Upstream, eventually};
+use crate::support::{Client, Directory, Reactor, Server, Upstream, eventually};
 
 pub const HELLO: &str =
     "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nX-Own: yes\r\nServer: other\r\nConnection: X-Hop\r\nX-Hop: 1\r\n\r\nhello";
@@ -29,7 +29,7 @@ pub fn nobody() -> SocketAddr {
 }
 
 pub fn count(server: &Server, family: &str) -> u64 {
-    let mut admin = crate::support::Client::connect(server.admin());
+    let mut admin = Client::connect(server.admin());
     let page = admin.get("/metrics").text();
     let line = page.lines().find(|line| line.starts_with(&format!("leat_upstream_{family}_total{{site=\"it\"}}")));
     line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or_default()
@@ -76,36 +76,13 @@ fn a_connection_for_one_request_keeps_no_port(reactor: Reactor) {
     assert!(upstream.heads().iter().all(|head| head.contains("\r\nConnection: close\r\n")), "{:?}", upstream.heads());
 }
 
-fn a_server_may_have_a_name(reactor: Reactor) {
-    let directory = Directory::new();
-    let upstream = Upstream::saying(HELLO);
-    let named = |name: &str| {
-        let port = upstream.address().port();
-        format!(
-            "[[site]]\nlisten = \"127.0.0.1:0\"\n[[site.handler]]\npath = \"/*\"\nproxy = {{ to = \"{name}:{port}\", connect_timeout = \"1s\" }}\n"
-        )
-    };
-    let server = Server::configured(reactor, &directory, &named("LOCALHOST"));
-    assert_eq!(server.get("/").text(), "hello");
-    assert_eq!(server.request("GET / HTTP/1.0\r\n\r\n").text(), "hello");
-    let host = format!("\r\nHost: localhost:{}\r\n", upstream.address().port());
-    assert!(upstream.heads()[1].contains(&host), "{:?}", upstream.heads());
-    let directory = Directory::new();
-    let server = Server::configured(reactor, &directory, &named("nowhere.invalid"));
-    assert_eq!(server.get("/").status, 502);
-    let is_told = |line: &String| line.contains("nowhere.invalid") && line.contains("its name can't be looked up");
-    eventually("the log says why", || server.stderr().iter().any(is_told).then_some(()));
-    server.reload(reactor, &directory, &named("localhost"));
-    assert_eq!(server.get("/").text(), "hello");
-}
-
 /// Some servers say 999 to robots: that is no failure of a server.
 fn a_status_without_a_class_is_counted_apart(reactor: Reactor) {
     let directory = Directory::new();
     let upstream = Upstream::saying("HTTP/1.1 999 Denied\r\nContent-Length: 2\r\n\r\nno");
     let server = serve(reactor, &directory, &[upstream.address()], "");
     assert_eq!(server.get("/api/").status, 999);
-    let page = crate::support::Client::connect(server.admin()).get("/metrics").text();
+    let page = Client::connect(server.admin()).get("/metrics").text();
     let counted: Vec<_> = page.lines().filter(|line| line.starts_with("leat_requests_total{site=\"it\"")).collect();
     assert_eq!(counted, ["leat_requests_total{site=\"it\",status=\"other\"} 1"]);
 }
@@ -386,7 +363,7 @@ fn content_that_lies_there_goes_on_by_itself(reactor: Reactor) {
     });
     let server = serve(reactor, &directory, &[upstream.address()], "[site.quota]\nmemory = \"64MiB\"");
     let held_bytes = || {
-        let page = crate::support::Client::connect(server.admin()).get("/metrics").text();
+        let page = Client::connect(server.admin()).get("/metrics").text();
         let line = page.lines().find(|line| line.starts_with("leat_memory_held_bytes{site=\"it\"}"));
         line.and_then(|line| line.rsplit(' ').next()?.parse::<usize>().ok()).unwrap_or_default()
     };
@@ -504,7 +481,7 @@ fn an_end_is_heard_that_comes_while_the_client_is_behind(reactor: Reactor) {
     together.wait();
     together.wait();
     // The worker has taken in what had come by then.
-    assert_eq!(crate::support::Client::connect(server.admin()).get("/health").status, 200);
+    assert_eq!(Client::connect(server.admin()).get("/health").status, 200);
     together.wait();
     for (client, bytes) in &mut clients {
         assert_eq!(client.until_closed().len(), *bytes);
@@ -531,7 +508,7 @@ fn half_a_line_keeps_no_worker_busy(reactor: Reactor) {
             assert_eq!(other.get("/").text(), "a file");
         }
         let events = |stage: &str| {
-            let page = crate::support::Client::connect(server.admin()).get("/metrics").text();
+            let page = Client::connect(server.admin()).get("/metrics").text();
             let sample = format!("leat_events_total{{site=\"it\",stage=\"{stage}\"}} ");
             page.lines().find_map(|line| line.strip_prefix(&sample)?.parse::<u32>().ok()).unwrap_or_default()
         };
@@ -767,7 +744,6 @@ fn who_has_waited_longest_is_next(reactor: Reactor) {
 
 on_both_reactors!(
     requests_go_on_over_connections_that_stay,
-    a_server_may_have_a_name,
     a_connection_for_one_request_keeps_no_port,
     a_status_without_a_class_is_counted_apart,
     a_site_may_be_a_proxy_alone_and_keep_a_part_of_the_path,

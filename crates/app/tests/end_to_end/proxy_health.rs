@@ -157,7 +157,32 @@ fn without_descriptors_no_server_is_left_out(reactor: Reactor) {
     assert_eq!((upstream.accepted(), count(&server, "retries")), (1, 0));
 }
 
+fn a_server_may_have_a_name(reactor: Reactor) {
+    let directory = Directory::new();
+    let upstream = Upstream::saying(HELLO);
+    let named = |name: &str| {
+        let port = upstream.address().port();
+        format!(
+            "[admin]\nlisten = \"127.0.0.1:0\"\n[[site]]\nname = \"it\"\nlisten = \"127.0.0.1:0\"\n[[site.handler]]\npath = \"/*\"\nproxy = {{ to = \"{name}:{port}\", connect_timeout = \"1s\" }}\n"
+        )
+    };
+    let server = Server::configured(reactor, &directory, &named("LOCALHOST"));
+    assert_eq!(server.get("/").text(), "hello");
+    assert_eq!(server.request("GET / HTTP/1.0\r\n\r\n").text(), "hello");
+    let host = format!("\r\nHost: localhost:{}\r\n", upstream.address().port());
+    assert!(upstream.heads()[1].contains(&host), "{:?}", upstream.heads());
+    let directory = Directory::new();
+    let server = Server::configured(reactor, &directory, &named("nowhere.invalid"));
+    assert_eq!(server.get("/").status, 502);
+    let is_told = |line: &String| line.contains("nowhere.invalid") && line.contains("its name can't be looked up");
+    eventually("the log says why", || server.stderr().iter().any(is_told).then_some(()));
+    assert_eq!(count(&server, "failures"), 1);
+    server.reload(reactor, &directory, &named("localhost"));
+    assert_eq!(server.get("/").text(), "hello");
+}
+
 on_both_reactors!(
+    a_server_may_have_a_name,
     who_says_nothing_is_given_up,
     who_refuses_is_left_out,
     who_gives_no_replies_is_left_out_until_it_does,

@@ -1,5 +1,6 @@
 //! Programs to be started, and where one listens that somebody else has started.
 
+use std::net::IpAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -120,6 +121,15 @@ fn parse_upstream(written: &str, base: &Path) -> Result<Upstream, Wrong> {
     }
     if is_host_name(written) {
         return Wrong::new("has no port", format!("write \"{written}:80\", or the port at which it listens"));
+    }
+    if let Some((host, port)) = written.rsplit_once(':')
+        && host.starts_with(|first: char| first.is_ascii_alphanumeric())
+        && host.parse::<IpAddr>().is_err()
+        && !host.contains([':', '/'])
+        && port.parse::<u16>().is_ok()
+    {
+        let help = "write it as in \"127.0.0.1:8080\", \"[::1]:8080\" or \"app.internal:8080\"";
+        return Wrong::new(format!("has \"{host}\", which is neither an IP address nor a name"), help);
     }
     // Nothing is no address.
     let peer = if written.is_empty() { None } else { parse_peer(written, base)? };

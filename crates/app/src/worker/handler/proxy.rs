@@ -4,7 +4,7 @@
 //! A request is sent once more only where that can do no harm (RFC 9110 section 9.2.2): no connection could be made, so that nobody has seen it;
 //! or one ended before the first byte of a reply, or the server said nothing to anybody, and the request is a safe one without content.
 
-use std::cell::RefCell;
+use std::cell::{Ref, RefCell};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
@@ -94,6 +94,17 @@ pub(super) enum Stop {
     Nameless,
     /// There is no descriptor for a connection to anybody.
     NoDescriptor,
+}
+
+/// What a failure says of its server.
+#[derive(Clone, Copy, Debug, Default)]
+struct Blame {
+    /// Nothing: its name stands for another address, which is to be tried first.
+    has_another_address: bool,
+    /// It was thought to be well.
+    is_news: bool,
+    /// It seems to be dead, and another can be asked.
+    is_dead: bool,
 }
 
 /// How a request has left the connection to its server.
@@ -211,23 +222,28 @@ impl Proxy {
         self.upstreams.borrow_mut().end(now, place, None);
     }
 
-    /// Books what a failed request says of its server: whether that is news, and whether the server seems to be dead and another can be asked. What becomes of
-    /// peers is booked by who has chosen them.
-    fn book_failure(&self, now: Instant, place: usize, stop: Stop, run: &ProgramRun) -> (bool, bool) {
+    /// Books what a failed request says of its server. What becomes of peers is booked by who has chosen them.
+    fn blame(&self, now: Instant, names: &Names, place: usize, stop: Stop, run: &ProgramRun) -> Blame {
         let passing = &run.passing;
+        if matches!(stop, Stop::Refused | Stop::Unreachable) && self.has_another_address(names, place, passing.named_ip)
+        {
+            return Blame { has_another_address: true, ..Blame::default() };
+        }
         let mut upstreams = self.upstreams.borrow_mut();
+        let mut blame = Blame::default();
         match stop {
             Stop::Refused | Stop::Unreachable | Stop::NoPort | Stop::Nameless => {
-                (upstreams.unreachable(now, place), false)
+                blame.is_news = upstreams.unreachable(now, place);
             }
-            _ if !passing.peers.is_empty() => (false, false),
-            Stop::Ended if !passing.is_kept => (upstreams.unanswering(now, place), false),
+            _ if !passing.peers.is_empty() => {}
+            Stop::Ended if !passing.is_kept => blame.is_news = upstreams.unanswering(now, place),
             Stop::Silent if !passing.has_spoken => {
                 let is_to_blame = upstreams.silent(now, place, run.heard_at);
-                (false, is_to_blame && upstreams.has_other(now, place))
+                blame.is_dead = is_to_blame && upstreams.has_other(now, place);
             }
-            Stop::Ended | Stop::Silent | Stop::Lapsed | Stop::NoDescriptor => (false, false),
+            Stop::Ended | Stop::Silent | Stop::Lapsed | Stop::NoDescriptor => {}
         }
+        blame
     }
 
     /// No connection can be made to the address that a server's name stands for: whether there is another one, which is to be tried before anybody is blamed.
@@ -237,8 +253,8 @@ impl Proxy {
         host.zip(named_ip).is_some_and(|(host, ip)| names.give_up(host, ip))
     }
 
-    fn address(&self, place: usize) -> Option<Upstream> {
-        self.upstreams.borrow().address(place).cloned()
+    fn address(&self, place: usize) -> Option<Ref<'_, Upstream>> {
+        Ref::filter_map(self.upstreams.borrow(), |upstreams| upstreams.address(place)).ok()
     }
 }
 
@@ -382,35 +398,40 @@ impl<H: Host> Worker<H> {
         proxy.upstreams.borrow_mut().end(self.now, place, None);
         if stop == Stop::NoDescriptor {
             if let Some(upstream) = proxy.address(place) {
-                self.say_out_of_descriptors(&handler.name, &upstream);
+                self.say_out_of_descriptors(&handler.name, &*upstream);
             }
             self.count_place_refused(token, self.now);
+            self.upstream_metrics(token).failures.increment();
             return Err(stop.status());
         }
-        let named_ip = self.program_run(token).and_then(|run| run.passing.named_ip);
-        if stop == Stop::Refused && proxy.has_another_address(&self.names, place, named_ip) {
-            return Ok(());
-        }
-        let is_news = proxy.upstreams.borrow_mut().unreachable(self.now, place);
-        if is_news {
-            self.log_failure(handler, proxy, place, format_args!("{stop}"));
-        }
-        let Some(run) = self.program_run(token).filter(|run| proxy.may_retry(&run.passing)) else {
+        let exchange = self.connections[token].exchange.as_mut();
+        let Some(Run::Program(run)) = exchange.and_then(|exchange| exchange.run.as_mut()) else {
             return Err(stop.status());
         };
-        run.passing.retries += 1;
-        run.passing.failed_at = Some(place);
-        self.upstream_metrics(token).retries.increment();
+        let blame = proxy.blame(self.now, &self.names, place, stop, run);
+        let goes_on = blame.has_another_address || proxy.may_retry(&run.passing);
+        if goes_on {
+            run.passing.leave(place, !blame.has_another_address);
+        }
+        if blame.is_news {
+            self.log_failure(handler, proxy, place, format_args!("{stop}"));
+        }
+        let metrics = self.upstream_metrics(token);
+        if !goes_on {
+            metrics.failures.increment();
+            return Err(stop.status());
+        }
+        metrics.retries.increment();
         Ok(())
     }
 
     /// Begins a connection.
     fn connect_upstream(&mut self, token: Token, proxy: &Proxy, place: usize) -> Result<Token, Stop> {
-        let (peer, named_ip) = match proxy.address(place).ok_or(Stop::Refused)? {
-            Upstream::At(peer) => (peer, None),
+        let (peer, named_ip) = match &*proxy.address(place).ok_or(Stop::Refused)? {
+            Upstream::At(peer) => (peer.clone(), None),
             Upstream::Named(host, port) => {
-                let ip = self.names.next(&host).ok_or(Stop::Nameless)?;
-                (Peer::Internet(SocketAddr::new(ip, port)), Some(ip))
+                let ip = self.names.next(host).ok_or(Stop::Nameless)?;
+                (Peer::Internet(SocketAddr::new(ip, *port)), Some(ip))
             }
         };
         if let Some(run) = self.program_run(token) {
@@ -527,32 +548,27 @@ impl<H: Host> Worker<H> {
         let has_begun = exchange.status != 0;
         // Servers end connections that they have kept for long enough: the next is a new one, which tells more.
         let is_stale = stop == Stop::Ended && run.passing.is_kept;
-        let is_elsewhere = matches!(stop, Stop::Refused | Stop::Unreachable)
-            && proxy.has_another_address(&self.names, place, run.passing.named_ip);
-        let (is_news, is_dead) =
-            if is_elsewhere { (false, false) } else { proxy.book_failure(self.now, place, stop, &run) };
+        let blame = proxy.blame(self.now, &self.names, place, stop, &run);
         let is_harmless = match stop {
             Stop::Refused | Stop::Unreachable | Stop::NoPort | Stop::Nameless | Stop::NoDescriptor => true,
             Stop::Ended | Stop::Lapsed => is_repeatable(),
             // What takes long at a server that answers others would take as long at the next.
-            Stop::Silent => (run.passing.patience_left().is_some() || is_dead) && is_repeatable(),
+            Stop::Silent => (run.passing.patience_left().is_some() || blame.is_dead) && is_repeatable(),
         };
-        let is_free = is_stale || is_elsewhere;
+        let is_free = is_stale || blame.has_another_address;
         let goes_on = is_harmless && !has_begun && (is_free || proxy.may_retry(&run.passing));
         if goes_on {
-            let retries = run.passing.retries + u32::from(!is_free);
-            let wants_new = stop == Stop::Ended || run.passing.wants_new;
-            let (peers, patience) = (std::mem::take(&mut run.passing.peers), run.passing.patience);
-            run.passing = Passing { retries, peers, patience, failed_at: Some(place), wants_new, ..Passing::default() };
+            run.passing.wants_new |= stop == Stop::Ended;
+            run.passing.leave(place, !is_free);
             run.talk = Talk::Waiting;
             exchange.run = Some(Run::Program(run));
             self.upstream_metrics(token).retries.increment();
         }
         let is_logged = match stop {
             // Once, until it's there again.
-            Stop::Refused | Stop::Unreachable | Stop::NoPort | Stop::Nameless => is_news && !is_elsewhere,
+            Stop::Refused | Stop::Unreachable | Stop::NoPort | Stop::Nameless => blame.is_news,
             // One that ended a kept connection has mostly just closed it.
-            Stop::Ended => is_news || !goes_on,
+            Stop::Ended => blame.is_news || !goes_on,
             Stop::Silent => true,
             // Once for all of them, by who has found it out.
             Stop::Lapsed | Stop::NoDescriptor => false,
@@ -567,7 +583,6 @@ impl<H: Host> Worker<H> {
                 false => self.fail_run(token, stop.status()),
             }
         } else if let Err(status) = self.find_program(token, &handler) {
-            self.upstream_metrics(token).failures.increment();
             self.fail_run(token, status);
         }
     }
@@ -664,6 +679,13 @@ impl Passing {
 
     pub(super) fn wants_new(&self) -> bool {
         self.wants_new
+    }
+
+    /// The server at this place has failed: everything begins anew, elsewhere if there is one.
+    fn leave(&mut self, place: usize, counts: bool) {
+        let retries = self.retries + u32::from(counts);
+        let (peers, patience, wants_new) = (std::mem::take(&mut self.peers), self.patience, self.wants_new);
+        *self = Passing { retries, peers, patience, wants_new, failed_at: Some(place), ..Passing::default() };
     }
 
     /// Who of the servers to ask in order has the request, or is to get it.
