@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use leat_host::lock::lock;
 use leat_logic::http::HttpDate;
 
 use crate::config::{Log, LogFormat, LogLevel};
@@ -40,7 +41,7 @@ static WRITTEN: Condvar = Condvar::new();
 
 /// Held for moments only: nobody writes meanwhile.
 fn queue() -> MutexGuard<'static, Queue> {
-    QUEUE.lock().unwrap_or_else(PoisonError::into_inner)
+    lock(&QUEUE)
 }
 
 /// From now on a thread writes, and nobody waits for it.

@@ -8,9 +8,10 @@ mod worker;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use leat_host::lock::lock;
 use leat_host::steering::{DispatcherCounters, NodeCounters};
 use leat_logic::admission::{Denial, Resource};
 use leat_logic::http::RejectReason;
@@ -376,7 +377,7 @@ impl WorkerMetrics {
     /// The numbers of a site, which stay over reloads.
     #[must_use]
     pub fn site(&self, name: &str) -> Arc<SiteMetrics> {
-        let mut sites = self.sites.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sites = lock(&self.sites);
         if let Some(site) = sites.iter().find(|site| site.name == name) {
             return site.clone();
         }
@@ -386,7 +387,7 @@ impl WorkerMetrics {
     }
 
     fn sites(&self) -> Vec<Arc<SiteMetrics>> {
-        self.sites.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.sites).clone()
     }
 }
 
@@ -404,20 +405,20 @@ pub struct ServerMetrics {
 impl ServerMetrics {
     /// Counts a new worker's numbers in. Those of workers that have gone stay: a counter never goes back.
     pub fn add_worker(&self, metrics: Arc<WorkerMetrics>) {
-        self.workers.lock().unwrap_or_else(PoisonError::into_inner).push(metrics);
+        lock(&self.workers).push(metrics);
     }
 
     /// Connections that the next engine has taken.
     #[must_use]
     pub fn connections_passed(&self) -> u64 {
-        let workers = self.workers.lock().unwrap_or_else(PoisonError::into_inner);
+        let workers = lock(&self.workers);
         workers.iter().map(|worker| worker.connections_passed.get()).sum()
     }
 
     /// What is under way, for people: connections, and whose requests have no whole reply yet.
     #[must_use]
     pub fn under_way(&self) -> String {
-        let workers = self.workers.lock().unwrap_or_else(PoisonError::into_inner);
+        let workers = lock(&self.workers);
         let sum = |read: fn(&WorkerMetrics) -> &Number| workers.iter().map(|worker| read(worker).get()).sum::<u64>();
         let mut by_site = BTreeMap::<String, u64>::new();
         for site in workers.iter().flat_map(|worker| worker.sites()) {

@@ -5,8 +5,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{IpAddr, ToSocketAddrs};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+use leat_host::lock::lock;
 
 use crate::log;
 
@@ -168,11 +170,6 @@ impl State {
         }
         self.addresses.iter().any(|address| !address.is_failing(now))
     }
-}
-
-/// What is behind a lock is whole whenever it's let go, whoever panics.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

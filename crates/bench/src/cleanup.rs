@@ -7,8 +7,10 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
+
+use leat_host::lock::lock;
 
 use crate::experiment::account;
 use crate::server::running::descendants;
@@ -23,27 +25,27 @@ static STARTING: Mutex<()> = Mutex::new(());
 
 /// Has `folder` removed, with all that is in it, if a signal ends the program.
 pub(crate) fn remove_at_end(folder: &Path) {
-    locked(&FOLDERS).push(folder.to_owned());
+    lock(&FOLDERS).push(folder.to_owned());
 }
 
 /// `folder` has been removed.
 pub(crate) fn removed(folder: &Path) {
-    locked(&FOLDERS).retain(|other| other != folder);
+    lock(&FOLDERS).retain(|other| other != folder);
 }
 
 /// Has a program run with these arguments if a signal ends this one: it takes away what isn't this program's child.
 pub(crate) fn run_at_end(program: &Path, arguments: &[String]) {
-    locked(&COMMANDS).push((program.to_owned(), arguments.to_owned()));
+    lock(&COMMANDS).push((program.to_owned(), arguments.to_owned()));
 }
 
 /// The program has been run with these arguments.
 pub(crate) fn ran(arguments: &[String]) {
-    locked(&COMMANDS).retain(|(_, other)| other != arguments);
+    lock(&COMMANDS).retain(|(_, other)| other != arguments);
 }
 
 /// Held while a process is started, so that none is started once a signal has come.
 pub(crate) fn starting() -> MutexGuard<'static, ()> {
-    locked(&STARTING)
+    lock(&STARTING)
 }
 
 /// Watches for signals from now on, on a thread of its own; called before any other thread is there.
@@ -55,11 +57,11 @@ pub(crate) fn watch() -> io::Result<()> {
         let signal = process::await_end_signal();
         let _never_released = starting();
         end_servers();
-        for (program, arguments) in locked(&COMMANDS).iter() {
+        for (program, arguments) in lock(&COMMANDS).iter() {
             let _ = Command::new(program).args(arguments).status();
         }
         account::close();
-        for folder in locked(&FOLDERS).iter() {
+        for folder in lock(&FOLDERS).iter() {
             // A control group is removed as an empty directory, though files show in it.
             let _ = fs::remove_dir(folder).or_else(|_| fs::remove_dir_all(folder));
         }
@@ -80,8 +82,4 @@ fn end_servers() {
     }
     servers.retain(|&pid| process::is_alive(pid));
     servers.iter().for_each(|&pid| drop(process::signal(pid, libc::SIGKILL)));
-}
-
-fn locked<T>(mutex: &'static Mutex<T>) -> MutexGuard<'static, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -10,6 +10,7 @@ mod family;
 pub mod handoff;
 pub mod interfaces;
 pub mod knocking;
+pub mod lock;
 pub mod namespace;
 pub mod process;
 pub mod processors;

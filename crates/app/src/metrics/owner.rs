@@ -2,8 +2,9 @@
 //! page can add up.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
+use leat_host::lock::lock;
 use leat_logic::admission::Resource;
 
 use super::page::{Family, Page, RESOURCES, seconds_of_ns};
@@ -52,7 +53,7 @@ impl WorkerMetrics {
     /// The numbers of an owner, which stay over reloads.
     #[must_use]
     pub fn owner(&self, name: &str) -> Arc<OwnerMetrics> {
-        let mut owners = self.owners.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut owners = lock(&self.owners);
         if let Some(owner) = owners.iter().find(|owner| owner.name == name) {
             return owner.clone();
         }
@@ -72,17 +73,17 @@ impl ServerMetrics {
             sites: owned.map(|site| pair(&site.name, &site.owner)).collect(),
             owners: config.owners.iter().map(|owner| pair(&owner.name, &owner.owner)).collect(),
         };
-        *self.belonging.lock().unwrap_or_else(PoisonError::into_inner) = belonging;
+        *lock(&self.belonging) = belonging;
     }
 
     /// Who tells the sites that are configured from those that a reload has taken away. leat's own always are.
     pub(super) fn configured(&self) -> impl Fn(&str) -> bool {
-        let names = self.belonging.lock().unwrap_or_else(PoisonError::into_inner).names.clone();
+        let names = lock(&self.belonging).names.clone();
         move |name| name.starts_with('(') || names.as_ref().is_none_or(|names| names.contains(name))
     }
 
     pub(super) fn render_owners(&self, page: &mut Page, workers: &[Arc<WorkerMetrics>]) {
-        let belonging = self.belonging.lock().unwrap_or_else(PoisonError::into_inner);
+        let belonging = lock(&self.belonging);
         let infos =
             [(&SITE_INFO, ["site", "owner"], &belonging.sites), (&OWNER_INFO, ["owner", "parent"], &belonging.owners)];
         for (family, [label, above], pairs) in infos {
@@ -94,7 +95,7 @@ impl ServerMetrics {
         page.family(&OWNER_QUOTA_USED);
         for [name, _] in &belonging.owners {
             let parts = workers.iter().flat_map(|worker| {
-                let owners = worker.owners.lock().unwrap_or_else(PoisonError::into_inner);
+                let owners = lock(&worker.owners);
                 owners.iter().find(|owner| owner.name == *name).cloned()
             });
             let parts: Vec<Arc<OwnerMetrics>> = parts.collect();

@@ -1,9 +1,10 @@
 //! How Prometheus reads what is counted: the families with their names and meanings, the page that a scrape gets, the reference.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
 
+use leat_host::lock::lock;
 use leat_host::steering::{DispatcherCounters, NodeCounters};
 use leat_logic::admission::{Denial, Resource};
 use leat_logic::http::RejectReason;
@@ -17,7 +18,7 @@ impl ServerMetrics {
     /// The text of `/metrics`.
     #[must_use]
     pub fn render(&self) -> String {
-        let workers = self.workers.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let workers = lock(&self.workers).clone();
         let mut page = Page::default();
         let at_work: Vec<_> = workers.iter().filter(|worker| worker.ended.get() == 0).collect();
         page.family(&CONNECTIONS);

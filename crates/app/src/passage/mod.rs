@@ -6,8 +6,9 @@ mod taker;
 
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::{SendError, Sender};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
+use leat_host::lock::lock;
 use leat_logic::handoff::{FileState, Generation, Verdict};
 
 use crate::listener::ListenerName;
@@ -76,11 +77,11 @@ pub struct Doors(Mutex<(Vec<Arc<Mailbox>>, usize)>);
 impl Doors {
     /// These from now on; none when the engine is about to go itself.
     pub fn set(&self, mailboxes: Vec<Arc<Mailbox>>) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).0 = mailboxes;
+        lock(&self.0).0 = mailboxes;
     }
 
     fn next(&self) -> Option<Arc<Mailbox>> {
-        let mut doors = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut doors = lock(&self.0);
         let (mailboxes, next) = &mut *doors;
         *next = next.wrapping_add(1);
         mailboxes.get(next.checked_rem(mailboxes.len())?).cloned()

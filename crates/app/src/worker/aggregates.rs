@@ -2,8 +2,9 @@
 //! what has a rate; how many requests of a site are in flight that may have so many only. Workers lock only to find and to limit them, at a reload; what is used is in atomic numbers.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
+use leat_host::lock::lock;
 use leat_host::process;
 use leat_logic::admission::{AccessRule, Aggregate, ClientRate, ClientRates, InFlight, Rate, Resource};
 use leat_logic::schedule::PolicyKind;
@@ -55,7 +56,7 @@ impl Aggregates {
             path.pop();
         }
         let workers = config.workers.max(1) as u64;
-        let mut all = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = lock(&self.known);
         let each = path.into_iter().map(|(of, name, quota, weight)| {
             let aggregate = find(&mut all, of, name);
             limit(&aggregate, quota, workers, now);
@@ -69,7 +70,7 @@ impl Aggregates {
         if site.max_in_flight == 0 {
             return Arc::default();
         }
-        let mut all = self.in_flight.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = lock(&self.in_flight);
         if let Some(known) = all.get(&site.name).and_then(Weak::upgrade) {
             return known;
         }
@@ -81,7 +82,7 @@ impl Aggregates {
 
     /// The rules of a site for who may ask and how often. What clients have asked for counts on for as long as the rate is the same. `seed`: for new rates.
     pub(super) fn access_rules(&self, site: &Site) -> Vec<AccessRule> {
-        let mut all = self.rates.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = lock(&self.rates);
         all.retain(|_, rates| rates.strong_count() > 0);
         let rules = site.access.iter().enumerate().map(|(at, access)| {
             let rate_of = |access: &Access| ClientRate { requests: access.requests, per: access.per };

@@ -3,9 +3,10 @@
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
+use leat_host::lock::lock;
 use leat_host::reactor::Token;
 use leat_host::wake::Bell;
 use leat_logic::handoff::Verdict;
@@ -208,7 +209,7 @@ impl Mailbox {
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Vec<Control>>> {
-        self.messages.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.messages)
     }
 
     /// What a reactor polls.

@@ -10,6 +10,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use leat_host::lock::lock;
 use leat_logic::http::CachedDate;
 use leat_logic::time::UnixTime;
 
@@ -75,7 +76,7 @@ impl Origin {
     /// Has it take so long for each request from now on, and for so many at once; the others wait for their turn.
     pub(crate) fn pause(&self, pause: Duration, at_once: usize) {
         self.shared.pause_us.store(pause.as_micros() as u64, Ordering::Relaxed);
-        self.shared.turns.lock().unwrap_or_else(PoisonError::into_inner).at_once = at_once;
+        lock(&self.shared.turns).at_once = at_once;
     }
 
     /// Requests so far.
@@ -102,11 +103,11 @@ impl Drop for Origin {
 impl Shared {
     /// What a request takes.
     fn work(&self) {
-        let turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
+        let turns = lock(&self.turns);
         let is_full = |turns: &mut Turns| turns.busy >= turns.at_once;
         self.one_has_ended.wait_while(turns, is_full).unwrap_or_else(PoisonError::into_inner).busy += 1;
         thread::sleep(Duration::from_micros(self.pause_us.load(Ordering::Relaxed)));
-        self.turns.lock().unwrap_or_else(PoisonError::into_inner).busy -= 1;
+        lock(&self.turns).busy -= 1;
         self.one_has_ended.notify_one();
     }
 }

@@ -13,10 +13,10 @@ use siphasher::sip::SipHasher24;
 
 use super::attach::Programs;
 use super::born::{Arrival, CookieKey, Segment};
-use super::dispatcher::lock;
 use super::flows::{Flow, Heard, Watch};
 use super::layout::{BEGUN_BYTES, CHOICE_TURNS, FLOW_FOREIGN, FLOW_WATCHED, RawBegun, RawChoice, raw_ip, raw_port};
 use super::{Doing, Result};
+use crate::lock::lock;
 
 /// As `programs/choice.h` has them.
 const REQUEST_BYTES: std::ops::RangeInclusive<usize> = 24..=1460;

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use aya::maps::{Array, HashMap, MapData, MapError, PerCpuArray};
 use aya::programs::tc::TcAttachType;
@@ -23,6 +23,7 @@ use super::layout::{
 use super::replays::Replays;
 use super::transplant::Next;
 use super::{Doing, Place, Result, change, interface_index};
+use crate::lock::lock;
 
 pub(super) static OBJECT: &[u8] = aya::include_bytes_aligned!("programs/dispatcher.o");
 static BORN_OBJECT: &[u8] = aya::include_bytes_aligned!("programs/dispatcher_born.o");
@@ -595,11 +596,6 @@ impl Dispatcher {
 
 fn service_key(vip: SocketAddr) -> RawServiceKey {
     RawServiceKey { address: raw_ip(vip.ip()), port: raw_port(vip) }
-}
-
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What is behind the locks is the kernel's: a panic leaves nothing half done.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Reach {

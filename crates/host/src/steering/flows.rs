@@ -10,7 +10,6 @@ use leat_logic::handoff::{Ends, FlowId, Generation, ServerId, TcpState};
 use leat_logic::time::Instant;
 
 use super::batch::{self, Batch, Place};
-use super::dispatcher::lock;
 use super::layout::{
     CHANGE_BEGINS, CHANGE_DELETES, CHANGE_HEARD, CHANGE_HOLDER, CHANGE_LOOKED, CHANGE_MAKES, CHANGE_REPLACES,
     FLOW_BORN, FLOW_CUT, FLOW_FOREIGN, FLOW_HELD, FLOW_HERE, FLOW_NODE_CLOSED, FLOW_OFFERED, FLOW_WATCHED, FLOWS_MADE,
@@ -18,6 +17,7 @@ use super::layout::{
     socket_address,
 };
 use super::{Doing, Error, Result, change};
+use crate::lock::lock;
 
 /// An entry of a connection whose client says nothing stays this long: its cookie is known without it.
 const SILENT: Duration = Duration::from_secs(5);

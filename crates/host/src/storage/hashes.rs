@@ -1,12 +1,13 @@
 //! Tags of files too large to hash twice, remembered for the whole process by the state in which they were hashed.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use leat_logic::serve::etag::ETag;
 use leat_logic::serve::version::Version;
 
 use super::limits;
+use crate::lock::lock;
 
 #[derive(Debug, Default)]
 struct State {
@@ -47,6 +48,6 @@ impl Hashes {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }

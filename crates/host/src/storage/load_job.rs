@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use bytes::Bytes;
 use leat_logic::serve::path::LoadRequest;
@@ -17,6 +17,7 @@ use super::pool::{Lane, Pool};
 use super::watch::{self, Added, Inotify, UnderWay};
 use super::{Payer, StorageEvent, Ticket};
 use crate::clock;
+use crate::lock::lock;
 use crate::wake::Bell;
 
 type File = Arc<OpenFile>;
@@ -63,7 +64,7 @@ impl Completions {
     }
 
     fn list(&self) -> MutexGuard<'_, Vec<Completion>> {
-        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.list)
     }
 }
 

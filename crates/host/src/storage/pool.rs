@@ -11,6 +11,7 @@ use rustix::thread::CpuSet;
 use super::hashes::Hashes;
 use super::limits;
 use super::priority;
+use crate::lock::lock;
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -70,7 +71,7 @@ struct Shared {
 
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 

@@ -4,10 +4,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use leat_host::interfaces;
+use leat_host::lock::lock;
 use leat_host::steering::{self, Birth, FlowKey, Reach, Service, boot_clock_ns};
 use leat_logic::handoff::ServerId;
 use leat_logic::time::Instant;
@@ -186,11 +187,6 @@ impl Shared {
         let load = || NodeGuard::load(config).map(Arc::new).inspect(|node| node.set_workers(&self.workers()));
         self.node.get_or_init(load).clone()
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Each value is replaced as a whole: a panic leaves nothing half done.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What tells two clusters of one machine apart.
