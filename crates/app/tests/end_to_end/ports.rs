@@ -393,8 +393,10 @@ fn connections_outlive_an_upgrade(reactor: Reactor) {
 fn who_only_listens_hears_and_who_ends_in_a_request_is_cut(reactor: Reactor) {
     let directory = Directory::new();
     let nodes = Nodes::start(1, |_, mut stream| {
-        let _ = stream.write_all(b"welcome");
-        let _ = stream.read_to_end(&mut Vec::new());
+        // Half a request is no reason to speak: who does has the client cut, maybe before it has ended its side.
+        if matches!(stream.read_to_end(&mut Vec::new()), Ok(0)) {
+            let _ = stream.write_all(b"welcome");
+        }
     });
     let server = dispatch(reactor, &directory, 1, nodes.port, "");
     let mut client = connect(server.address());

@@ -17,7 +17,7 @@ use bench::Bench;
 const ABOUT: About = About {
     folder: "iiop",
     title: "CORBA calls",
-    how: "Dispatcher or proxy on one core, omniORB's client on another, its two servers on the others.",
+    how: "Dispatcher or proxy on one core, omniORB's client on another, its two servers on the others, or with it if there are none.",
 };
 
 /// `leat-bench iiop`
