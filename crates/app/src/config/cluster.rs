@@ -150,8 +150,9 @@ section! {
             ("when_cheaper", HandOver::WhenCheaper),
             ("never", HandOver::Never),
         ]), Toml("\"always\"");
-        /// Of which replies of files nodes tell their dispatcher as they begin: of all, or of long ones (64 KiB and more) alone. What was told of goes on
-        /// elsewhere when its node dies. With `"long"` a short reply takes up to a quarter less of the processor time of nodes, as none costs a message of
+        /// Of which replies nodes tell their dispatcher as they begin: of all, or of files' long ones (64 KiB and more) alone. What was told of goes on
+        /// elsewhere when its node dies. Of what no other node could make, as programs' replies and error pages, only what is whole and no longer than
+        /// 4 KiB is told, as it stands. With `"long"` a short reply takes up to a quarter less of the processor time of nodes, as none costs a message of
         /// some 300 bytes; but a connection is cut if its node dies less than 20 ms after such a reply, or before it. Data servers always tell of all. It
         /// can be changed by a reload.
         replies_told: RepliesTold = Choice(&[("all", RepliesTold::All), ("long", RepliesTold::Long)]), Toml("\"all\"");

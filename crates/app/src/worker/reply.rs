@@ -240,12 +240,13 @@ impl<H: Host> Worker<H> {
             && self.connections[token].exchange.as_ref().is_some_and(|exchange| exchange.goes_home);
         let body = if goes_home { Body::Pieces(body.into_pieces()) } else { body };
         if self.cluster.is_some() {
-            let content = match &body {
-                Body::Memory { range, .. } => range.start as u64..range.end as u64,
-                Body::Empty | Body::Pieces(_) => 0..0,
-            };
-            if !matches!(body, Body::Pieces(_)) {
-                self.tell_of_whole_reply(token, &head, content);
+            match &body {
+                Body::Memory { content, range } => {
+                    let run = range.start as u64..range.end as u64;
+                    self.tell_of_whole_reply(token, &head, &content[range.clone()], run);
+                }
+                Body::Empty => self.tell_of_whole_reply(token, &head, b"", 0..0),
+                Body::Pieces(_) => {}
             }
         }
         let body = match body {

@@ -4,6 +4,7 @@
 mod born;
 mod checks;
 mod clients;
+mod deaths;
 mod direct;
 mod foreign;
 mod fronts;

@@ -31,8 +31,15 @@ pub(super) enum Begun {
     AtNode,
 }
 
+type Files = BTreeMap<String, Vec<u8>>;
+
 /// A lab of three nodes that serve `files`.
-pub(super) fn up(lab: &Lab, folder: &Folder, begun: Begun, files: &BTreeMap<String, Vec<u8>>, settings: &str) {
+pub(super) fn up(lab: &Lab, folder: &Folder, begun: Begun, files: &Files, settings: &str) {
+    up_with(lab, folder, begun, files, [settings, ""]);
+}
+
+/// The same with keys of the site's own.
+pub(super) fn up_with(lab: &Lab, folder: &Folder, begun: Begun, files: &Files, [settings, of_site]: [&str; 2]) {
     for (name, content) in files {
         fs::write(folder.path(&format!("site/{name}")), content).expect("a file to serve");
     }
@@ -41,7 +48,7 @@ pub(super) fn up(lab: &Lab, folder: &Folder, begun: Begun, files: &BTreeMap<Stri
     // As many for a node whose link has come late as for the others.
     let text = format!(
         "[admin]\nsocket = '{}'\n[cluster]\nvip = '{VIP}'\ndispatchers = '10.77.0.1'\nkey_file = 'cluster.key'\n{settings}\n\
-         [cluster.health]\nslow_start = '0s'\n{nodes}[[site]]\nroot = 'site'\n",
+         [cluster.health]\nslow_start = '0s'\n{nodes}[[site]]\nroot = 'site'\n{of_site}",
         folder.path("leat.sock")
     );
     fs::write(folder.path("cluster.toml"), text).expect("a configuration");

@@ -1,5 +1,5 @@
-//! A reply under way, as what is left of it rather than as its bytes: literal bytes (heads) and runs of a resource's content. Whoever has
-//! content under an equal strong entity tag can go on with it (RFC 9110 section 8.8.1); nobody else may.
+//! A reply under way, as what is left of it rather than as its bytes: literal bytes (heads, short replies as a whole) and runs of a resource's content.
+//! Whoever has content under an equal strong entity tag can go on with it (RFC 9110 section 8.8.1); nobody else may. With literal bytes alone anybody can.
 
 use super::limits::{
     ETAG_BYTES_MAX, LITERAL_BYTES_MAX, PATH_BYTES_MAX, PIECE_COUNT_MAX, RESEND_BYTES_MAX, SITE_BYTES_MAX,
@@ -83,6 +83,12 @@ impl ReplyState {
     #[must_use]
     pub fn has_content(&self) -> bool {
         self.pieces.iter().any(|piece| matches!(piece, Piece::Content { length: 1.., .. }))
+    }
+
+    /// Whether what is left can be sent as it stands, whatever its resource has become.
+    #[must_use]
+    pub fn is_all_here(&self) -> bool {
+        !self.has_content() && self.resend_bytes == 0
     }
 
     /// The pieces that are left when the first `count` bytes have been sent.

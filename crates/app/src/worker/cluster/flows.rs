@@ -417,6 +417,7 @@ impl<H: Host> Worker<H> {
         let before = self.measures(flow).then(|| self.host.processor_time());
         let serves = self.cluster.as_ref().is_some_and(|cluster| cluster.part.serves());
         let thawed = match image.reply.take() {
+            Some(reply) if serves && reply.is_all_here() => self.go_on_with(flow, image, &reply, None, Vec::new()),
             Some(reply) if serves => match self.seek_content(flow, image, reply) {
                 Ok(()) => return,
                 Err(reason) => Err(reason),

@@ -1,7 +1,7 @@
 //! Replies under way: what is left of one goes along with its connection as runs of its content, and whoever has that content under an equal
 //! strong tag goes on with it; nobody else does. The home is told of long ones as they begin, in case this node dies.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,6 +28,10 @@ use super::told::Ready;
 /// Replies with less content aren't told of, but for a connection server: they are over before a death would be noticed.
 const TOLD_BYTES_MIN: u64 = 64 * 1024;
 
+/// A reply that nobody else could make, such as a program's, is told of as it stands if it's no longer than this, head included: longer ones would have
+/// content pass the dispatcher.
+const TOLD_AS_IT_STANDS_BYTES_MAX: usize = 4096;
+
 /// So long a client whose server is dead waits for another to hash what it was sent, as long as that has no tag there; looked at so often.
 const TAG_WITHIN: Duration = Duration::from_secs(20);
 const TAG_PAUSE: Duration = Duration::from_millis(100);
@@ -44,7 +48,6 @@ struct Arrival<F> {
     flow: FlowId,
     image: Image,
     reply: ReplyState,
-    listener: u16,
     site: u32,
     request: LoadRequest,
     resource: Option<Arc<Resource<F>>>,
@@ -82,7 +85,7 @@ pub(super) fn left_of<F>(exchange: &Exchange<F>) -> Option<ReplyState> {
         Piece::Bytes { bytes, done } => run_of(content, &bytes[*done..]),
         Piece::File { offset, end, .. } => Left::Content { first: *offset, length: end - offset },
     };
-    reply_of(exchange, exchange.pieces.iter().map(left).collect())
+    reply_of(exchange, || exchange.pieces.iter().map(left).collect())
 }
 
 /// Bytes that are some of the content's own are a run of it.
@@ -96,7 +99,7 @@ fn run_of(content: &[u8], bytes: &[u8]) -> Left {
 }
 
 /// A reply that consists of these pieces; `None` for one that can't go on elsewhere, or hasn't begun.
-fn reply_of<F>(exchange: &Exchange<F>, pieces: Vec<Left>) -> Option<ReplyState> {
+fn reply_of<F>(exchange: &Exchange<F>, pieces: impl FnOnce() -> Vec<Left>) -> Option<ReplyState> {
     if !exchange.can_go_on_elsewhere() {
         return None;
     }
@@ -109,7 +112,24 @@ fn reply_of<F>(exchange: &Exchange<F>, pieces: Vec<Left>) -> Option<ReplyState> 
         complete_length: description.len_bytes,
         status: exchange.status,
         content_bytes: exchange.body_bytes,
-        pieces,
+        pieces: pieces(),
+        resend_bytes: 0,
+    })
+}
+
+/// A reply that goes on as it stands, whoever sends it; `None` for one that is too long for that.
+fn literal_reply<F>(exchange: &Exchange<F>, parts: &[&[u8]]) -> Option<ReplyState> {
+    let bytes = parts.concat();
+    let site = exchange.site.as_ref().filter(|_| bytes.len() <= TOLD_AS_IT_STANDS_BYTES_MAX)?;
+    Some(ReplyState {
+        site: site.name.clone(),
+        path: Vec::new(),
+        coding: None,
+        etag: Vec::new(),
+        complete_length: 0,
+        status: exchange.status,
+        content_bytes: exchange.body_bytes,
+        pieces: vec![Left::Literal(bytes)],
         resend_bytes: 0,
     })
 }
@@ -179,16 +199,34 @@ impl<H: Host> Worker<H> {
         self.tell_reply_from(token, Some(reply), Some(back));
     }
 
-    /// The same of one that goes out whole: its head, and how much of its content from where on. Its client is left with a connection that goes on if this
-    /// server dies now.
-    pub(in crate::worker) fn tell_of_whole_reply(&mut self, token: Token, head: &[u8], content: Range<u64>) {
+    /// The same of one that goes out whole: its head, and of the content of what it's made from so much. Its client is left with a connection that goes on if
+    /// this server dies now.
+    pub(in crate::worker) fn tell_of_whole_reply(
+        &mut self,
+        token: Token,
+        head: &[u8],
+        content: &[u8],
+        run: Range<u64>,
+    ) {
         if self.tells_all(token) {
-            let content = Left::Content { first: content.start, length: content.end - content.start };
-            let pieces = vec![Left::Literal(head.to_vec()), content];
             let Some(exchange) = self.connections[token].exchange.as_mut() else { return };
-            let reply = reply_of(exchange, pieces);
+            let pieces =
+                || vec![Left::Literal(head.to_vec()), Left::Content { first: run.start, length: run.end - run.start }];
+            let reply = reply_of(exchange, pieces).or_else(|| literal_reply(exchange, &[head, content]));
             // All of it is about to be the reactor's: nothing of it could leave with the connection.
             exchange.resource = None;
+            self.tell_reply(token, reply);
+        }
+    }
+
+    /// The same of one that a program or another server has made, if all of it lies here and nobody has been told of it.
+    pub(in crate::worker) fn tell_of_made_reply(&mut self, token: Token) {
+        if self.tells_all(token) && !self.is_telling(token) {
+            let exchange = self.connections[token].exchange.as_deref();
+            let reply = exchange.and_then(|exchange| match exchange.pieces.iter().collect::<Vec<_>>()[..] {
+                [Piece::Bytes { bytes, done: 0 }] => literal_reply(exchange, &[bytes]),
+                _ => None,
+            });
             self.tell_reply(token, reply);
         }
     }
@@ -321,14 +359,7 @@ impl<H: Host> Worker<H> {
     }
 
     /// A flow comes with a reply under way: is its content here?
-    pub(super) fn seek_content(
-        &mut self,
-        flow: FlowId,
-        mut image: Image,
-        reply: ReplyState,
-    ) -> Result<(), RefuseReason> {
-        let tcp = image.tcp.as_mut().ok_or(RefuseReason::Image)?;
-        let listener = self.listener_of(tcp).ok_or(RefuseReason::Address)?;
+    pub(super) fn seek_content(&mut self, flow: FlowId, image: Image, reply: ReplyState) -> Result<(), RefuseReason> {
         let site = self.current.iter().map(|&number| &self.sites[number as usize]).find(|site| site.name == reply.site);
         let site = site.ok_or_else(|| refused(RefuseReason::Image, &"its site isn't here"))?;
         let codings = reply.coding.map_or(CodingOrder::NONE, |coding| CodingOrder::NONE.with(coding));
@@ -351,7 +382,7 @@ impl<H: Host> Worker<H> {
         let is_givers = image.congestion.is_some();
         let tag_by = if is_givers { Instant::default() } else { self.now.after(TAG_WITHIN) };
         let awaits_tag = false;
-        let arrival = Arrival { flow, image, reply, listener, site, request, resource, resent, tag_by, awaits_tag };
+        let arrival = Arrival { flow, image, reply, site, request, resource, resent, tag_by, awaits_tag };
         cluster.arrivals.all.insert(number, arrival);
         match known {
             Some(found) => self.arrival_found(number, Some(found)),
@@ -445,14 +476,13 @@ impl<H: Host> Worker<H> {
         let account = self.open_account(site);
         let ended = self.read_resent(number, account.payer);
         self.close_account(account);
-        match ended {
-            Some(Ok(())) => {
-                let arrived = self.finish_arrival(number);
-                self.end_arrival(number, arrived);
-            }
-            Some(Err(reason)) => self.end_arrival(number, Err(reason)),
-            None => {}
-        }
+        let Some(ended) = ended else { return };
+        let Some(arrival) = self.cluster.as_mut().and_then(|cluster| cluster.arrivals.all.remove(&number)) else {
+            return;
+        };
+        let Arrival { flow, image, reply, resource, resent, .. } = arrival;
+        let arrived = ended.and_then(|()| self.go_on_with(flow, image, &reply, resource, resent));
+        self.thaw_ended(flow, arrived);
     }
 
     /// Whether it has all been read; nothing while the storage is at it.
@@ -488,32 +518,36 @@ impl<H: Host> Worker<H> {
         }
     }
 
-    /// Makes the connection, and the reply from where it is.
-    fn finish_arrival(&mut self, number: u16) -> Result<Token, RefuseReason> {
-        let cluster = self.cluster.as_mut().ok_or(RefuseReason::Absent)?;
-        let arrival = cluster.arrivals.all.get_mut(&number).ok_or(RefuseReason::Absent)?;
-        let resource = arrival.resource.take().ok_or(RefuseReason::Image)?;
-        let (flow, listener) = (arrival.flow, arrival.listener);
-        let left = arrival.reply.after(arrival.resent.len() as u64);
-        let pieces = left.into_iter().map(|piece| match (piece, &resource.content) {
-            (Left::Literal(bytes), _) => Piece::Bytes { bytes: bytes.into(), done: 0 },
-            (Left::Content { first, length }, Content::Memory(content)) => {
-                Piece::Bytes { bytes: content.slice(first as usize..(first + length) as usize), done: 0 }
+    /// Makes the connection, and the reply from where it is. `resent`: what the client may have of it already. Without a resource nothing is left of its content.
+    pub(super) fn go_on_with(
+        &mut self,
+        flow: FlowId,
+        mut image: Image,
+        reply: &ReplyState,
+        resource: Option<Arc<Resource<File<H>>>>,
+        mut resent: Vec<u8>,
+    ) -> Result<Token, RefuseReason> {
+        let mut tcp = image.tcp.take().ok_or(RefuseReason::Image)?;
+        let listener = self.listener_of(&tcp).ok_or(RefuseReason::Address)?;
+        let content = resource.as_ref().map(|resource| &resource.content);
+        let pieces = reply.after(resent.len() as u64).into_iter().map(|piece| match (piece, content) {
+            (Left::Literal(bytes), _) => Some(Piece::Bytes { bytes: bytes.into(), done: 0 }),
+            (Left::Content { first, length }, Some(Content::Memory(content))) => {
+                Some(Piece::Bytes { bytes: content.slice(first as usize..(first + length) as usize), done: 0 })
             }
-            (Left::Content { first, length }, Content::File(file)) => {
-                Piece::File { file: file.clone(), offset: first, end: first + length }
+            (Left::Content { first, length }, Some(Content::File(file))) => {
+                Some(Piece::File { file: file.clone(), offset: first, end: first + length })
             }
+            (Left::Content { .. }, None) => None,
         });
-        let pieces: std::collections::VecDeque<_> = pieces.collect();
-        let unchecked = match &resource.content {
-            Content::File(file) => Some(file.clone()),
-            Content::Memory(_) => None,
+        let pieces: VecDeque<_> = pieces.collect::<Option<_>>().ok_or(RefuseReason::Image)?;
+        let unchecked = match content {
+            Some(Content::File(file)) => Some(file.clone()),
+            Some(Content::Memory(_)) | None => None,
         };
-        let (status, body_bytes) = (arrival.reply.status, arrival.reply.content_bytes);
-        let mut tcp = arrival.image.tcp.take().ok_or(RefuseReason::Image)?;
-        tcp.send_next = tcp.send_next.wrapping_add(arrival.resent.len() as u32);
-        tcp.sent.append(&mut arrival.resent);
-        let state = std::mem::take(&mut arrival.image.http);
+        tcp.send_next = tcp.send_next.wrapping_add(resent.len() as u32);
+        tcp.sent.append(&mut resent);
+        let state = image.http;
         let http = http::Connection::import(self.now, &state.connection).ok_or(RefuseReason::Image)?;
         let token = self.make_connection(flow, &tcp, &state, listener)?;
         let connection = &mut self.connections[token];
@@ -523,9 +557,9 @@ impl<H: Host> Worker<H> {
         self.resume_request(token, &state.head);
         self.was_given(flow, token);
         let Some(exchange) = self.connections[token].exchange.as_mut() else { return Err(RefuseReason::Image) };
-        (exchange.status, exchange.body_bytes, exchange.replied) = (status, body_bytes, self.now);
+        (exchange.status, exchange.body_bytes, exchange.replied) = (reply.status, reply.content_bytes, self.now);
         (exchange.pieces, exchange.unchecked) = (pieces, unchecked);
-        exchange.resource = Some(resource);
+        exchange.resource = resource;
         self.metrics.replies_continued.increment();
         Ok(token)
     }

@@ -161,7 +161,11 @@ impl<H: Host> Worker<H> {
                 true
             }
             Ok(Heard::All) => {
+                let is_whole = !(had_begun || run.has_sent);
                 self.release_run(token, &run, true);
+                if is_whole && self.cluster.is_some() {
+                    self.tell_of_made_reply(token);
+                }
                 true
             }
             Ok(Heard::Stale) => {

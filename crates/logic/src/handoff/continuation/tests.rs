@@ -207,6 +207,28 @@ fn a_request_that_died_with_its_node_is_answered_from_what_was_kept_of_it_if_its
 }
 
 #[test]
+fn a_reply_that_was_told_of_as_it_stands_goes_on_without_a_tag_whatever_was_asked() {
+    let whole = b"HTTP/1.1 201 Created\r\nContent-Length: 0\r\n\r\n";
+    let made = ReplyState {
+        path: Vec::new(),
+        etag: Vec::new(),
+        complete_length: 0,
+        ..reply(vec![Piece::Literal(whole.to_vec())])
+    };
+    let head = b"POST /orders HTTP/1.1\r\nHost: a\r\n\r\n".to_vec();
+    let http = HttpState { head, ..HttpState::default() };
+    let told = Progress { server_bytes: 500, client_bytes: 70, http, reply: Some(made) };
+    let told = Progress::decode(&told.encode().unwrap()).unwrap();
+    for acknowledged in [0, 9, whole.len() as u64] {
+        let seen = Witness { client_bytes: 70, ..seen(500 + acknowledged) };
+        let after = continue_from(image(), Some(told.clone()), &seen).unwrap();
+        assert_eq!(after.tcp.unwrap().sent, whole[acknowledged as usize..], "as sent: the client may have it");
+        let reply = after.reply.unwrap();
+        assert!(reply.is_all_here() && reply.pieces.is_empty());
+    }
+}
+
+#[test]
 fn the_socket_itself_cant_be_made_again() {
     assert_eq!(continue_from(Image { tcp: None, ..image() }, None, &seen(0)), Err(Impossible::NoTcp));
 }

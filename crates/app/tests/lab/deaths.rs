@@ -1,0 +1,84 @@
+//! Nodes that die while clients ask without a pause, for what no other server could make: a node tells of short replies as they stand.
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+
+use super::motion::{Begun, ask, connect, read_any_reply, up_with};
+use super::{Folder, Lab, is_possible, within};
+
+const HANDLERS: &str = "[[site.handler]]\npath = '/there'\nredirect = { to = '/here', kind = 'temporary' }\n\
+    [[site.handler]]\npath = '/made/*'\nproxy = { to = '127.0.0.1:9000' }\n";
+
+/// What is asked for, and how its reply begins.
+const ASKED: [(&str, &str); 4] = [
+    ("small", "HTTP/1.1 200 "),
+    ("nothing", "HTTP/1.1 404 "),
+    ("there", "HTTP/1.1 302 "),
+    ("made/by-another", "HTTP/1.1 201 "),
+];
+
+/// A server that answers each request, at this address of its host.
+fn answer_all(listener: TcpListener) {
+    for stream in listener.incoming() {
+        let mut stream = stream.expect("a connection");
+        thread::spawn(move || {
+            let mut room = [0; 4096];
+            // leat writes a head at once.
+            while stream.read(&mut room).is_ok_and(|count| count > 0) {
+                let _ = stream.write_all(b"HTTP/1.1 201 Created\r\nContent-Length: 7\r\n\r\nit's so");
+            }
+        });
+    }
+}
+
+#[test]
+fn replies_that_only_their_node_could_make_are_whole_when_it_dies() {
+    if !is_possible() {
+        return;
+    }
+    for begun in [Begun::AtDispatcher, Begun::AtNode] {
+        let (lab, folder) = (Lab::new(), Folder::new("deaths"));
+        let files = BTreeMap::from([("small".to_owned(), b"small".to_vec())]);
+        up_with(&lab, &folder, begun, &files, ["policy = 'round_robin'", HANDLERS]);
+        for node in ["n1", "n2", "n3"] {
+            let listener = lab.at(node, || TcpListener::bind("127.0.0.1:9000").expect("nobody has it"));
+            thread::spawn(|| answer_all(listener));
+        }
+        let clients = lab.at("client1", || (0..24).map(|_| connect()).collect::<Vec<_>>());
+        let (is_over, answered) = (AtomicBool::new(false), AtomicU64::new(0));
+        thread::scope(|scope| {
+            for (place, mut stream) in clients.into_iter().enumerate() {
+                let (is_over, answered) = (&is_over, &answered);
+                scope.spawn(move || {
+                    let mut rest = Vec::new();
+                    for (name, beginning) in ASKED.iter().cycle().skip(place) {
+                        ask(&mut stream, &[name]);
+                        let (head, _) = read_any_reply(&mut stream, &mut rest).expect("a reply");
+                        assert!(head.starts_with(beginning), "{name}: {head}");
+                        answered.fetch_add(1, Ordering::Relaxed);
+                        if is_over.load(Ordering::Relaxed) {
+                            return;
+                        }
+                    }
+                });
+            }
+            let recovered = || lab.number("dispatcher", "leat_flows_recovered_total");
+            let cut = || lab.number("dispatcher", "leat_flows_cut_total");
+            // A panic would leave the clients at it.
+            let died = std::panic::catch_unwind(|| {
+                for node in ["n1", "n2"] {
+                    let (before, known) = (answered.load(Ordering::Relaxed), recovered());
+                    within("all nodes are asked", || answered.load(Ordering::Relaxed) > before + 2000);
+                    lab.kill_engine(node);
+                    within("what it had goes on", || recovered() > known || cut() > 0);
+                }
+            });
+            is_over.store(true, Ordering::Relaxed);
+            died.expect("they go on");
+        });
+        assert_eq!(lab.number("dispatcher", "leat_flows_cut_total"), 0);
+    }
+}
