@@ -564,16 +564,16 @@ fn computes_no_more_than_a_fifth(server: &Server, name: &str) {
 
 /// Its site's quota keeps it from running for longer than it may be silent.
 fn a_program_isnt_silent_while_it_may_not_run(reactor: Reactor) {
-    let texts = [("compute", "i=0; while [ $i -lt 50000 ]; do i=$((i+1)); done; printf 'X: y\\n\\ndone'")];
+    let texts = [("compute", "i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done; printf 'X: y\\n\\ndone'")];
     let directory = programs(&texts);
-    let keys = "timeout = \"4s\"\n[site.quota]\ncpu = \"1%\"\n[admin]\nlisten = \"127.0.0.1:0\"";
+    let keys = "timeout = \"2s\"\n[site.quota]\ncpu = \"1%\"\n[admin]\nlisten = \"127.0.0.1:0\"";
     let server = serve(reactor, &directory, keys);
     let started = std::time::Instant::now();
     let mut client = server.connect();
     client.stream().set_read_timeout(Some(std::time::Duration::from_secs(60))).unwrap();
     let reply = client.get("/cgi/compute");
     assert_eq!((reply.status, reply.text()), (200, "done".to_owned()));
-    assert!(started.elapsed() > std::time::Duration::from_secs(4), "nothing kept it: {:?}", started.elapsed());
+    assert!(started.elapsed() > std::time::Duration::from_secs(2), "nothing kept it: {:?}", started.elapsed());
 }
 
 fn nothing_stays_when_the_server_goes(reactor: Reactor) {

@@ -117,7 +117,7 @@ fn reply_of<F>(exchange: &Exchange<F>, pieces: impl FnOnce() -> Vec<Left>) -> Op
     })
 }
 
-/// A reply that goes on as it stands, whoever sends it; `None` for one that is too long for that.
+/// A reply that goes on as it stands, whoever sends it; `None` for one that is too long for that, and for a refusal, which is to cost as little as it can.
 fn literal_reply<F>(exchange: &Exchange<F>, parts: &[&[u8]]) -> Option<ReplyState> {
     let bytes = parts.concat();
     let site = exchange.site.as_ref().filter(|_| bytes.len() <= TOLD_AS_IT_STANDS_BYTES_MAX)?;
