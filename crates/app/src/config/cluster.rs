@@ -151,10 +151,10 @@ section! {
             ("never", HandOver::Never),
         ]), Toml("\"always\"");
         /// Of which replies nodes tell their dispatcher as they begin: of all, or of files' long ones (64 KiB and more) alone. What was told of goes on
-        /// elsewhere when its node dies. Of what no other node could make, as programs' replies and error pages, only what is whole and no longer than
-        /// 4 KiB is told, as it stands. With `"long"` a short reply takes up to a quarter less of the processor time of nodes, as none costs a message of
-        /// some 300 bytes; but a connection is cut if its node dies less than 20 ms after such a reply, or before it. Data servers always tell of all. It
-        /// can be changed by a reload.
+        /// elsewhere when its node dies. Of what no other node could make, as programs' replies and error pages, only what is no longer than 4 KiB is told,
+        /// as it stands, once all of it is there. With `"long"` a short reply takes up to a quarter less of the processor time of nodes, as none costs a
+        /// message of some 300 bytes; but a connection is cut if its node dies less than 20 ms after such a reply, or before it. Data servers always tell of
+        /// all. It can be changed by a reload.
         replies_told: RepliesTold = Choice(&[("all", RepliesTold::All), ("long", RepliesTold::Long)]), Toml("\"all\"");
         /// Time from one load report of a node to the next. One that is older than four of these counts for nothing.
         report_interval: Duration = Period { min_ms: 10, max_ms: 60_000 }, Toml("\"500ms\"");

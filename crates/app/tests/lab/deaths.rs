@@ -6,11 +6,14 @@ use std::net::TcpListener;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
-use super::motion::{Begun, ask, connect, read_any_reply, up_with};
+use super::motion::{Begun, ask, connect, read_any_reply, read_reply, up_with};
 use super::{Folder, Lab, is_possible, within};
 
+/// What `/bit-by-bit` says comes in two parts: the first is sent before it can be told of.
 const HANDLERS: &str = "[[site.handler]]\npath = '/there'\nredirect = { to = '/here', kind = 'temporary' }\n\
-    [[site.handler]]\npath = '/made/*'\nproxy = { to = '127.0.0.1:9000' }\n";
+    [[site.handler]]\npath = '/made/*'\nproxy = { to = '127.0.0.1:9000' }\n\
+    [[site.handler]]\npath = '/bit-by-bit'\n\
+    cgi = { command = ['/bin/sh', '-c', 'echo Content-Length: 9; echo; printf \"it is \"; sleep 0.01; echo so'] }\n";
 
 /// What is asked for, and how its reply begins.
 const ASKED: [(&str, &str); 4] = [
@@ -79,6 +82,16 @@ fn replies_that_only_their_node_could_make_are_whole_when_it_dies() {
             is_over.store(true, Ordering::Relaxed);
             died.expect("they go on");
         });
+        let mut clients = lab.at("client1", || (0..24).map(|_| (connect(), Vec::new())).collect::<Vec<_>>());
+        clients.iter_mut().for_each(|(stream, _)| ask(stream, &["bit-by-bit"]));
+        for (stream, rest) in &mut clients {
+            assert_eq!(read_reply(stream, rest).expect("a reply"), b"it is so\n");
+        }
+        lab.kill_engine("n3");
+        for (stream, rest) in &mut clients {
+            ask(stream, &["small"]);
+            assert_eq!(read_reply(stream, rest).expect("another reply"), b"small");
+        }
         assert_eq!(lab.number("dispatcher", "leat_flows_cut_total"), 0);
     }
 }

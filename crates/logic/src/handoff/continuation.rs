@@ -291,12 +291,13 @@ fn may_repeat(http: &HttpState, tcp: &TcpState) -> bool {
 }
 
 fn begins_repeatably(requests: &[u8]) -> bool {
-    requests.starts_with(b"GET ") || requests.starts_with(b"HEAD ")
+    [&b"GET "[..], b"HEAD ", b"OPTIONS "].iter().any(|beginning| requests.starts_with(beginning))
 }
 
 /// Whether a request may be answered anew (RFC 9110 section 9.2.2).
 fn is_repeatable(head: &[u8]) -> bool {
-    Request::read_again(head).is_some_and(|request| matches!(request.method, Method::Get | Method::Head))
+    let is_safe = |request: Request<'_>| matches!(request.method, Method::Get | Method::Head | Method::Options);
+    Request::read_again(head).is_some_and(is_safe)
 }
 
 /// Sequence numbers are modulo 2^32.

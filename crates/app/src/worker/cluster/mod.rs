@@ -85,6 +85,7 @@ use home::Home;
 use link::Links;
 use node::Node;
 use peer::Peer;
+pub(super) use reply::TOLD_AS_IT_STANDS_BYTES_MAX;
 use resign::Resignation;
 pub use shared::Shared;
 use split::Split;

@@ -30,7 +30,7 @@ const TOLD_BYTES_MIN: u64 = 64 * 1024;
 
 /// A reply that nobody else could make, such as a program's, is told of as it stands if it's no longer than this, head included: longer ones would have
 /// content pass the dispatcher.
-const TOLD_AS_IT_STANDS_BYTES_MAX: usize = 4096;
+pub(in crate::worker) const TOLD_AS_IT_STANDS_BYTES_MAX: usize = 4096;
 
 /// So long a client whose server is dead waits for another to hash what it was sent, as long as that has no tag there; looked at so often.
 const TAG_WITHIN: Duration = Duration::from_secs(20);
@@ -219,15 +219,15 @@ impl<H: Host> Worker<H> {
         }
     }
 
-    /// The same of one that a program or another server has made, if all of it lies here and nobody has been told of it.
-    pub(in crate::worker) fn tell_of_made_reply(&mut self, token: Token) {
+    /// The same of one that a program or another server has made, now that all of it is here. Some of it may have been sent.
+    pub(in crate::worker) fn tell_of_made_reply(&mut self, token: Token, said: &[u8]) {
         if self.tells_all(token) && !self.is_telling(token) {
-            let exchange = self.connections[token].exchange.as_deref();
-            let reply = exchange.and_then(|exchange| match exchange.pieces.iter().collect::<Vec<_>>()[..] {
-                [Piece::Bytes { bytes, done: 0 }] => literal_reply(exchange, &[bytes]),
-                _ => None,
-            });
-            self.tell_reply(token, reply);
+            let Some(exchange) = self.connections[token].exchange.as_deref() else { return };
+            let unsent: u64 = exchange.pieces.iter().map(Piece::unsent).sum();
+            if let Some(sent) = (said.len() as u64).checked_sub(unsent) {
+                let reply = literal_reply(exchange, &[said]);
+                self.tell_reply_from(token, reply, (sent > 0).then_some(sent));
+            }
         }
     }
 

@@ -36,6 +36,8 @@ pub(in crate::worker) struct ProgramRun {
     pub(super) framing: Option<Framing>,
     /// Some of the reply went out as soon as it was heard.
     pub(super) has_sent: bool,
+    /// All that the client is sent, as long as a home may be told of it.
+    pub(super) said: Option<Vec<u8>>,
     pub(super) body: Body,
     /// Content whose length the client hasn't said, for a program that must be told.
     pub(super) gathered: Option<Gathered>,
@@ -101,6 +103,7 @@ impl ProgramRun {
             begun: Begun::default(),
             framing: None,
             has_sent: false,
+            said: Some(Vec::new()),
             body,
             gathered: None,
             passing: Passing::default(),

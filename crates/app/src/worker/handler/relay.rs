@@ -9,6 +9,7 @@ use leat_logic::fastcgi::{Encoder, Step};
 use leat_logic::http::{self, HeadWriter, Method, Progress, Request, Status, Version};
 use leat_logic::schedule::Operation;
 
+use super::super::cluster::TOLD_AS_IT_STANDS_BYTES_MAX;
 use super::super::exchange::Piece;
 use super::super::{Host, Stage, Worker};
 use super::Run;
@@ -149,6 +150,9 @@ impl<H: Host> Worker<H> {
             out.clear();
             self.take_back_reply(token);
         }
+        if self.cluster.is_some() {
+            self.note_said(token, &mut run, &out);
+        }
         self.send_on(token, out);
         match heard {
             Ok(Heard::More) => {
@@ -161,10 +165,9 @@ impl<H: Host> Worker<H> {
                 true
             }
             Ok(Heard::All) => {
-                let is_whole = !(had_begun || run.has_sent);
                 self.release_run(token, &run, true);
-                if is_whole && self.cluster.is_some() {
-                    self.tell_of_made_reply(token);
+                if let Some(said) = run.said.filter(|_| self.cluster.is_some()) {
+                    self.tell_of_made_reply(token, &said);
                 }
                 true
             }
@@ -190,6 +193,16 @@ impl<H: Host> Worker<H> {
                 false
             }
         }
+    }
+
+    /// Keeps what the client is sent, until that's more than its home is told of.
+    fn note_said(&mut self, token: Token, run: &mut ProgramRun, out: &[u8]) {
+        let is_wanted = !run.has_sent && self.tells_all(token);
+        let said = run.said.take().filter(|said| is_wanted && said.len() + out.len() <= TOLD_AS_IT_STANDS_BYTES_MAX);
+        run.said = said.map(|mut said| {
+            said.extend_from_slice(out);
+            said
+        });
     }
 
     /// Nothing of a reply has been sent: there was none.

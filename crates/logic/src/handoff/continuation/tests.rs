@@ -193,6 +193,9 @@ fn a_request_that_died_with_its_node_is_answered_from_what_was_kept_of_it_if_its
     }
     // Somebody may have it, or it isn't all there, or may have had an effect: if it wasn't acknowledged, it comes again.
     let post = next.map(|byte| if byte == b'G' { b'P' } else { byte });
+    let options = b"OPTIONS / HTTP/1.1\r\nX: y\r\n\r\n";
+    assert_eq!(options.len(), next.len());
+    assert_eq!(at(654, options, true).unwrap().tcp.unwrap().unread, options);
     for (said, is_exact) in [(&next[..], false), (&next[1..], true), (&post, true)] {
         let again = at(654, said, is_exact).unwrap();
         assert!(again.http.connection.expects_again() && again.tcp.unwrap().unread.is_empty(), "{is_exact}");
@@ -251,6 +254,7 @@ fn a_request_is_untouched_whose_client_has_heard_and_said_nothing() {
         !is_untouched(&with_head(b"POST / HTTP/1.1\r\nHost: a\r\n\r\n"), &seen(0), long),
         "it may have had its effect"
     );
+    assert!(is_untouched(&with_head(b"OPTIONS / HTTP/1.1\r\nHost: a\r\n\r\n"), &seen(0), long));
     assert!(!is_untouched(&with_head(b""), &seen(0), long), "there is no request");
     let mut pipelined = offered();
     pipelined.http.input = HEAD.to_vec();
