@@ -167,10 +167,11 @@ section! {
         timeout: Duration = TIMEOUT, Toml("\"60s\"");
         /// Time without a byte, in either direction, on a connection that has become a WebSocket. After that it is closed.
         websocket_timeout: Duration = TIMEOUT, Toml("\"1h\"");
-        /// How often a request is sent again, to another server where there is one: when no connection could be made, or when one ended before the
-        /// first byte of a reply and the request, a GET, HEAD or OPTIONS without content, does no harm twice. Such a request is also sent to another server
-        /// when the first has answered nobody for `timeout`. The end of a connection that was kept from
-        /// earlier requests isn't counted: such a request goes over a new one.
+        /// How often a request is sent again, to another server where there is one: when no connection could be made, or when one ended before the first byte
+        /// of a reply and the request, a GET, HEAD or OPTIONS without content, does no harm twice. Such a request is also sent to another server when the
+        /// first has answered nobody for `timeout`. Of a reply to GET that breaks off, the rest is asked for (`Range`, `If-Range`) if it has a length and a
+        /// strong `ETag`, and sent to the client if it's under the same tag. The end of a connection that was kept from earlier requests isn't counted: such
+        /// a request goes over a new one.
         retries: u32 = Count::<u32> { min: 0, max: 10 }, Toml("1");
     }
 }

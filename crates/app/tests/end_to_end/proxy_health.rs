@@ -1,5 +1,6 @@
 //! Servers of a proxy that fail: which of them are left out, until when, and who is asked in their place.
 
+use std::io::Write;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -181,7 +182,83 @@ fn a_server_may_have_a_name(reactor: Reactor) {
     assert_eq!(server.get("/").text(), "hello");
 }
 
+/// A server that ends in the middle of its reply, each time after so many bytes, and another that is asked for the rest.
+fn who_breaks_off(served: &'static [u8], head: &'static str, rest: &'static str) -> [Upstream; 2] {
+    let first = Upstream::start(move |conversation| {
+        conversation.head();
+        conversation.say(head);
+        conversation.stream.write_all(served).unwrap();
+        conversation.end();
+    });
+    [first, Upstream::saying(rest)]
+}
+
+fn a_reply_goes_on_at_another_server_when_its_own_breaks_off(reactor: Reactor) {
+    let directory = Directory::new();
+    let [first, second] = who_breaks_off(
+        b"0123",
+        "HTTP/1.1 200 OK\r\nContent-Length: 10\r\nETag: \"e\"\r\n\r\n",
+        "HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n\
+         HTTP/1.1 206 Partial Content\r\nContent-Range: bytes 4-9/10\r\nETag: \"e\"\r\nContent-Length: 6\r\n\r\n456789",
+    );
+    let server = serve(reactor, &directory, &[first.address(), second.address()], "");
+    let mut client = server.connect();
+    let reply = client.ask("GET /api/x HTTP/1.1\r\nHost: it.test\r\nIf-None-Match: \"d\"\r\n\r\n");
+    assert_eq!((reply.status, reply.text()), (200, "0123456789".to_owned()));
+    let asked = second.heads().pop().unwrap();
+    assert!(
+        asked.contains("\r\nRange: bytes=4-\r\nIf-Range: \"e\"\r\n") && !asked.contains("If-None-Match"),
+        "{asked}"
+    );
+    assert_eq!((count(&server, "retries"), count(&server, "failures")), (1, 0));
+    // The connection is as good as ever.
+    assert_eq!(client.get("/api/x").body, b"0123456789");
+}
+
+fn nothing_but_the_same_content_goes_on(reactor: Reactor) {
+    const STRONG: &str = "HTTP/1.1 200 OK\r\nContent-Length: 10\r\nETag: \"e\"\r\n\r\n";
+    let rests = [
+        "HTTP/1.1 200 OK\r\nETag: \"e\"\r\nContent-Length: 10\r\n\r\n0123456789",
+        "HTTP/1.1 206 Partial Content\r\nContent-Range: bytes 4-9/10\r\nETag: \"f\"\r\nContent-Length: 6\r\n\r\n456789",
+        "HTTP/1.1 206 Partial Content\r\nContent-Range: bytes 3-9/10\r\nETag: \"e\"\r\nContent-Length: 7\r\n\r\n3456789",
+        "HTTP/1.1 206 Partial Content\r\nContent-Range: bytes 4-9/10\r\nETag: \"e\"\r\nContent-Length: 5\r\n\r\n45678",
+        "HTTP/1.1 206 Partial Content\r\nContent-Range: bytes 4-9/10\r\nETag: \"e\"\r\nContent-Length: 6\r\n\r\n456",
+    ];
+    for rest in rests {
+        let directory = Directory::new();
+        let [first, second] = who_breaks_off(b"0123", STRONG, rest);
+        let server = serve(reactor, &directory, &[first.address(), second.address()], "timeout = \"500ms\"");
+        let mut client = server.connect();
+        client.send("GET /api/x HTTP/1.1\r\nHost: it.test\r\n\r\n");
+        assert!(client.try_reply().is_err(), "{rest}");
+        assert_eq!((count(&server, "retries"), count(&server, "failures")), (1, 1), "{rest}");
+    }
+    for head in [
+        "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nContent-Length: 10\r\nETag: W/\"e\"\r\n\r\n",
+        "HTTP/1.1 404 Not Found\r\nContent-Length: 10\r\nETag: \"e\"\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nETag: \"e\"\r\n\r\n6\r\n",
+    ] {
+        let directory = Directory::new();
+        let [first, second] = who_breaks_off(b"0123", head, HELLO);
+        let server = serve(reactor, &directory, &[first.address(), second.address()], "timeout = \"500ms\"");
+        let mut client = server.connect();
+        client.send("GET /api/x HTTP/1.1\r\nHost: it.test\r\n\r\n");
+        assert!(client.try_reply().is_err(), "{head}");
+        assert_eq!((count(&server, "retries"), count(&server, "failures"), second.accepted()), (0, 1, 0), "{head}");
+    }
+    let directory = Directory::new();
+    let [first, second] = who_breaks_off(b"0123", STRONG, HELLO);
+    let server = serve(reactor, &directory, &[first.address(), second.address()], "timeout = \"500ms\"");
+    let mut client = server.connect();
+    client.send(POST);
+    assert!(client.try_reply().is_err(), "it may have had its effect");
+    assert_eq!(second.accepted(), 0);
+}
+
 on_both_reactors!(
+    a_reply_goes_on_at_another_server_when_its_own_breaks_off,
+    nothing_but_the_same_content_goes_on,
     a_server_may_have_a_name,
     who_says_nothing_is_given_up,
     who_refuses_is_left_out,

@@ -1,4 +1,5 @@
-//! Nodes that die while clients ask without a pause, for what no other server could make: a node tells of short replies as they stand.
+//! Nodes that die while clients ask without a pause, for what no other server could make: a node tells of short replies as they stand. And nodes to which
+//! requests were passed on.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -6,7 +7,7 @@ use std::net::TcpListener;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
-use super::motion::{Begun, ask, connect, read_any_reply, read_reply, up_with};
+use super::motion::{Begun, ask, await_tags, connect, content, read_any_reply, read_reply, read_slowly, up, up_with};
 use super::{Folder, Lab, is_possible, within};
 
 /// What `/bit-by-bit` says comes in two parts: the first is sent before it can be told of.
@@ -93,5 +94,27 @@ fn replies_that_only_their_node_could_make_are_whole_when_it_dies() {
             assert_eq!(read_reply(stream, rest).expect("another reply"), b"small");
         }
         assert_eq!(lab.number("dispatcher", "leat_flows_cut_total"), 0);
+    }
+}
+
+#[test]
+fn replies_that_were_passed_on_go_on_at_another_node_when_theirs_dies() {
+    if !is_possible() {
+        return;
+    }
+    for is_heard in [true, false] {
+        let (lab, folder) = (Lab::new(), Folder::new("broken-off"));
+        let big = content("big", 8 << 20);
+        let files = BTreeMap::from([("big".to_owned(), big.clone())]);
+        up(&lab, &folder, Begun::AtNode, &files, "policy = 'round_robin'\nhand_over = 'never'");
+        await_tags(&lab, "big");
+        let outcomes = read_slowly(&lab, 12, "big", &big, || match is_heard {
+            true => lab.kill("n1"),
+            false => drop(lab.well(&["exec", "n1", "ip", "link", "set", "eth0", "down"])),
+        });
+        assert!(outcomes.iter().all(|outcome| matches!(outcome, Ok(true))), "{outcomes:?}");
+        let counted =
+            |family: &str| lab.number("dispatcher", &format!("leat_upstream_{family}_total{{site=\"cluster\"}}"));
+        assert!(counted("retries") > 0 && counted("failures") == 0, "those that n1 had");
     }
 }

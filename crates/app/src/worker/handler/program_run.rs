@@ -8,7 +8,7 @@ use leat_host::program::{Ended, Programs};
 use leat_host::reactor::{Reactor, Token};
 use leat_logic::cgi::{Place, ReplyReader};
 use leat_logic::fastcgi::Conversation;
-use leat_logic::http::client::Teller;
+use leat_logic::http::client::{Teller, Whole};
 use leat_logic::http::forwarded::scheme;
 use leat_logic::http::{self, BodyLength, Rejection, Request, Status};
 use leat_logic::time::Instant;
@@ -36,6 +36,8 @@ pub(in crate::worker) struct ProgramRun {
     pub(super) framing: Option<Framing>,
     /// Some of the reply went out as soon as it was heard.
     pub(super) has_sent: bool,
+    /// What another server's reply is, if one more can go on with it.
+    pub(super) whole: Option<Whole>,
     /// All that the client is sent, as long as a home may be told of it.
     pub(super) said: Option<Vec<u8>>,
     pub(super) body: Body,
@@ -103,6 +105,7 @@ impl ProgramRun {
             begun: Begun::default(),
             framing: None,
             has_sent: false,
+            whole: None,
             said: Some(Vec::new()),
             body,
             gathered: None,

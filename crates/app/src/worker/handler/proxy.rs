@@ -2,7 +2,8 @@
 //! `http::client::Upstreams`' to say; what is said meanwhile is `relay`'s.
 //!
 //! A request is sent once more only where that can do no harm (RFC 9110 section 9.2.2): no connection could be made, so that nobody has seen it;
-//! or one ended before the first byte of a reply, or the server said nothing to anybody, and the request is a safe one without content.
+//! or one ended before the first byte of a reply, or the server said nothing to anybody, and the request is a safe one without content. Of a reply that breaks
+//! off, another server is asked for the rest if that is provably the same (`docs/decisions/0026-recovery.md`).
 
 use std::cell::{Ref, RefCell};
 use std::fmt;
@@ -84,6 +85,8 @@ pub(super) enum Stop {
     Unreachable,
     /// It ended the connection instead of answering.
     Ended,
+    /// It ended the connection in the middle of a reply with which another can go on.
+    Midway,
     /// It doesn't say anything.
     Silent,
     /// It's a node, and says nothing to the dispatcher either.
@@ -145,6 +148,7 @@ impl fmt::Display for Stop {
             Stop::Refused => "it can't be connected to",
             Stop::Unreachable => "no connection was made in time",
             Stop::Ended => "it ended the connection without a reply",
+            Stop::Midway => "it ended in the middle of its reply",
             Stop::Silent => "it said nothing in time",
             Stop::Lapsed => "its node's lease has run out",
             Stop::Nameless => "its name can't be looked up",
@@ -159,7 +163,7 @@ impl fmt::Display for Stop {
 impl Stop {
     fn status(self) -> Status {
         match self {
-            Stop::Refused | Stop::Nameless | Stop::Ended => Status::BAD_GATEWAY,
+            Stop::Refused | Stop::Nameless | Stop::Ended | Stop::Midway => Status::BAD_GATEWAY,
             Stop::Unreachable | Stop::Silent | Stop::Lapsed => Status::GATEWAY_TIMEOUT,
             Stop::NoPort | Stop::NoDescriptor => Status::SERVICE_UNAVAILABLE,
         }
@@ -241,7 +245,7 @@ impl Proxy {
                 let is_to_blame = upstreams.silent(now, place, run.heard_at);
                 blame.is_dead = is_to_blame && upstreams.has_other(now, place);
             }
-            Stop::Ended | Stop::Silent | Stop::Lapsed | Stop::NoDescriptor => {}
+            Stop::Ended | Stop::Midway | Stop::Silent | Stop::Lapsed | Stop::NoDescriptor => {}
         }
         blame
     }
@@ -316,7 +320,8 @@ impl<H: Host> Worker<H> {
             let Some(Run::Program(run)) = exchange.run.as_mut() else { continue };
             let request = Request::read_again(&exchange.head);
             let is_repeatable = request.is_some_and(|it| is_repeatable(exchange.method, it.body != BodyLength::None));
-            if run.passing.peer().is_some_and(|peer| is_peer(peer.ip())) && run.passing.is_followed() && is_repeatable {
+            let is_followed = run.passing.is_followed() || run.whole.is_some() && run.passing.has_next();
+            if run.passing.peer().is_some_and(|peer| is_peer(peer.ip())) && is_followed && is_repeatable {
                 run.passing.stop = Some(Stop::Lapsed);
                 self.queue(Stage::Transmit, token);
             }
@@ -506,7 +511,8 @@ impl<H: Host> Worker<H> {
         let default_host = default_host.as_deref();
         let is_last =
             matches!(&run.handler.kind, Kind::Proxy { proxy, .. } if !proxy.upstreams.borrow().keeps_connections());
-        let forward = Forward { client, request_id: &request_id, without, teller, default_host, is_last };
+        let rest = run.whole.as_ref().map(|whole| whole.after(exchange.body_bytes));
+        let forward = Forward { client, request_id: &request_id, without, teller, default_host, is_last, rest };
         write_head(stream.outbox(), &request, &forward);
         // Content that has come with it goes out with it: `relay_content` is next.
         if run.body != Body::Expected || connection.inbox.is_empty() || stream.room() == 0 {
@@ -551,12 +557,13 @@ impl<H: Host> Worker<H> {
         let blame = proxy.blame(self.now, &self.names, place, stop, &run);
         let is_harmless = match stop {
             Stop::Refused | Stop::Unreachable | Stop::NoPort | Stop::Nameless | Stop::NoDescriptor => true,
-            Stop::Ended | Stop::Lapsed => is_repeatable(),
+            Stop::Ended | Stop::Midway | Stop::Lapsed => is_repeatable(),
             // What takes long at a server that answers others would take as long at the next.
             Stop::Silent => (run.passing.patience_left().is_some() || blame.is_dead) && is_repeatable(),
         };
         let is_free = is_stale || blame.has_another_address;
-        let goes_on = is_harmless && !has_begun && (is_free || proxy.may_retry(&run.passing));
+        let can_go_on = !has_begun || run.whole.is_some();
+        let goes_on = is_harmless && can_go_on && (is_free || proxy.may_retry(&run.passing));
         if goes_on {
             run.passing.wants_new |= stop == Stop::Ended;
             run.passing.leave(place, !is_free);
@@ -569,7 +576,7 @@ impl<H: Host> Worker<H> {
             Stop::Refused | Stop::Unreachable | Stop::NoPort | Stop::Nameless => blame.is_news,
             // One that ended a kept connection has mostly just closed it.
             Stop::Ended => blame.is_news || !goes_on,
-            Stop::Silent => true,
+            Stop::Silent | Stop::Midway => true,
             // Once for all of them, by who has found it out.
             Stop::Lapsed | Stop::NoDescriptor => false,
         };
@@ -693,9 +700,14 @@ impl Passing {
         self.peers.get(self.retries as usize).copied()
     }
 
-    /// Whether it has said nothing, and there is another one to ask after it.
+    /// Whether there is another one to ask after it.
+    fn has_next(&self) -> bool {
+        self.retries as usize + 1 < self.peers.len()
+    }
+
+    /// The same of one that has said nothing.
     fn is_followed(&self) -> bool {
-        self.retries as usize + 1 < self.peers.len() && !self.has_spoken
+        self.has_next() && !self.has_spoken
     }
 
     /// How long the server that has the request may say nothing before another one is asked; none if that isn't to be, or it has begun to answer.

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use leat_host::reactor::{PARTS_MAX, Reactor, SendNow, Token};
 use leat_logic::cgi::{BadReply, ReplyHead, ReplyStep};
 use leat_logic::fastcgi::{Encoder, Step};
+use leat_logic::http::client::Whole;
 use leat_logic::http::{self, HeadWriter, Method, Progress, Request, Status, Version};
 use leat_logic::schedule::Operation;
 
@@ -61,6 +62,8 @@ enum Bad {
     Refused,
     #[error("it ended in the middle of its reply")]
     Ended,
+    #[error("it doesn't have the rest of a reply that another server has begun")]
+    Another,
     #[error("signal {0} ended it in the middle of its reply, or after it")]
     Killed(i32),
 }
@@ -195,14 +198,14 @@ impl<H: Host> Worker<H> {
         }
     }
 
-    /// Keeps what the client is sent, until that's more than its home is told of.
+    /// Keeps what the client is sent, as long as that is no more than its home is told of.
     fn note_said(&mut self, token: Token, run: &mut ProgramRun, out: &[u8]) {
-        let is_wanted = !run.has_sent && self.tells_all(token);
-        let said = run.said.take().filter(|said| is_wanted && said.len() + out.len() <= TOLD_AS_IT_STANDS_BYTES_MAX);
-        run.said = said.map(|mut said| {
+        let Some(mut said) = run.said.take() else { return };
+        let is_little = !run.has_sent && said.len() + out.len() <= TOLD_AS_IT_STANDS_BYTES_MAX;
+        if is_little && self.tells_all(token) {
             said.extend_from_slice(out);
-            said
-        });
+            run.said = Some(said);
+        }
     }
 
     /// Nothing of a reply has been sent: there was none.
@@ -332,6 +335,7 @@ impl<H: Host> Worker<H> {
             Said::Some if !run.passing.has_spoken => {
                 return Ok(Heard::Lost(if run.passing.is_given { Stop::Ended } else { Stop::Refused }));
             }
+            Said::Some if run.whole.is_some() => return Ok(Heard::Lost(Stop::Midway)),
             Said::Some if is_broken => return Err(Bad::Ended),
             Said::Some => {
                 if let Talk::Http { reader, .. } = &run.talk {
@@ -382,12 +386,23 @@ impl<H: Host> Worker<H> {
             match step {
                 http::client::ReplyStep::NeedInput if consumed == 0 => return Ok((done, Said::Some)),
                 http::client::ReplyStep::NeedInput => {}
+                // Another server has begun the reply: the client is in the middle of it.
+                http::client::ReplyStep::Interim(_) if run.framing.is_some() => {}
+                http::client::ReplyStep::Head(head) if run.framing.is_some() => {
+                    let first = self.connections[token].exchange.as_ref().map_or(0, |exchange| exchange.body_bytes);
+                    if !run.whole.as_ref().is_some_and(|whole| whole.goes_on_with(first, &head)) {
+                        run.whole = None;
+                        return Err(Bad::Another);
+                    }
+                }
                 http::client::ReplyStep::Interim(head) => self.pass_interim(token, &head, out),
                 http::client::ReplyStep::Head(head) if head.status == Status::SWITCHING_PROTOCOLS => {
                     return Ok((done, Said::Switched(head.lines)));
                 }
                 http::client::ReplyStep::Head(http::client::ReplyHead { status, lines, length }) => {
-                    run.framing = Some(self.begin_reply(token, status, &lines, length, out));
+                    let framing = self.begin_reply(token, status, &lines, length, out);
+                    run.framing = Some(framing);
+                    run.whole = Whole::of(status, &lines, length).filter(|_| framing == Framing::Plain);
                 }
                 http::client::ReplyStep::Content(content) => {
                     parts.push(content);

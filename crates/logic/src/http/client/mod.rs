@@ -10,9 +10,9 @@ mod request;
 mod upstreams;
 
 pub use ending::{Ending, Seen, ending};
-pub use reply::{BadReply, ReplyHead, ReplyReader, ReplyStep, field};
+pub use reply::{BadReply, ReplyHead, ReplyReader, ReplyStep, Whole, field};
 pub(crate) use request::TOLD;
-pub use request::{Forward, Teller, WEBSOCKET, asks_for_websocket, is_repeatable, write_head};
+pub use request::{Forward, Rest, Teller, WEBSOCKET, asks_for_websocket, is_repeatable, write_head};
 pub use upstreams::{Reuse, UpstreamLimits, Upstreams};
 
 /// Fields that belong to one connection and end with it (RFC 9110 section 7.6.1), whether or not `Connection` names them.

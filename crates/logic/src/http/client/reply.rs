@@ -4,8 +4,9 @@ use std::borrow::Cow;
 
 use super::super::body::{BodyDecoder, BodyLength, BodyStep};
 use super::super::head::is;
-use super::super::{Limits, Method, Status, scan};
+use super::super::{EntityTag, Limits, Method, Status, scan};
 use super::is_hop_by_hop;
+use super::request::Rest;
 
 /// Bytes of a reply's head.
 const HEAD_BYTES_MAX: usize = 32 * 1024;
@@ -51,6 +52,39 @@ pub struct ReplyHead {
     pub lines: Vec<u8>,
     /// The content's length, if it is known. For HEAD and 304 what it would be.
     pub length: Option<u64>,
+}
+
+/// A reply with whose rest another server can go on: all of a resource, under a strong tag.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Whole {
+    etag: Vec<u8>,
+    length: u64,
+}
+
+impl Whole {
+    /// What a reply to GET is, if it's one; from its head as it's passed on.
+    #[must_use]
+    pub fn of(status: Status, lines: &[u8], length: Option<u64>) -> Option<Whole> {
+        let etag = field(lines, b"etag").filter(|etag| EntityTag::parse(etag).is_some_and(|tag| !tag.weak))?;
+        let length = length.filter(|_| status == Status::OK)?;
+        Some(Whole { etag: etag.to_vec(), length })
+    }
+
+    /// What is to be asked for when `first` bytes have come.
+    #[must_use]
+    pub fn after(&self, first: u64) -> Rest<'_> {
+        Rest { etag: &self.etag, first }
+    }
+
+    /// Whether that is what another reply has, to its end (RFC 9110 section 15.3.7).
+    #[must_use]
+    pub fn goes_on_with(&self, first: u64, head: &ReplyHead) -> bool {
+        let range = format!("bytes {first}-{}/{}", self.length.saturating_sub(1), self.length);
+        head.status == Status::PARTIAL_CONTENT
+            && field(&head.lines, b"etag") == Some(&self.etag)
+            && field(&head.lines, b"content-range") == Some(range.as_bytes())
+            && head.length == self.length.checked_sub(first)
+    }
 }
 
 /// The value of the first field of that name in `lines`, as [`ReplyHead`] has them.

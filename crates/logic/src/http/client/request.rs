@@ -24,6 +24,17 @@ pub struct Forward<'a> {
     pub default_host: Option<&'a str>,
     /// No other request follows on the connection.
     pub is_last: bool,
+    /// Not all is asked for: another server has begun to answer.
+    pub rest: Option<Rest<'a>>,
+}
+
+/// What is left of a reply, for who has the same content (RFC 9110 section 13.1.5).
+#[derive(Clone, Copy, Debug)]
+pub struct Rest<'a> {
+    /// The tag of all of it, with its quotes. It's a strong one.
+    pub etag: &'a [u8],
+    /// Bytes that have come.
+    pub first: u64,
 }
 
 /// Whose word counts of where a request comes from.
@@ -83,10 +94,15 @@ pub fn write_head(out: &mut Vec<u8>, request: &Request<'_>, forward: &Forward<'_
     put(out, &[b" HTTP/1.1\r\nHost: ", host[0], host[1], b"\r\n"]);
     for (name, value) in request.headers.iter() {
         let is_in = |fields: &[&[u8]]| fields.iter().any(|known| looks_like(name, known));
-        let is_replaced = is_in(&REPLACED) || forward.teller != Teller::Cluster && is_in(&TOLD);
+        let is_replaced = is_in(&REPLACED)
+            || forward.teller != Teller::Cluster && is_in(&TOLD)
+            || forward.rest.is_some() && is_in(&CONDITIONS);
         if !is_replaced && !is_hop_by_hop(name, request.headers.all(b"connection")) {
             put(out, &[name, b": ", value, b"\r\n"]);
         }
+    }
+    if let Some(Rest { etag, first }) = forward.rest {
+        put(out, &[b"Range: bytes=", first.to_string().as_bytes(), b"-\r\nIf-Range: ", etag, b"\r\n"]);
     }
     match request.body {
         // Some servers refuse those that usually have content and don't say how much (RFC 9110 section 8.6).
@@ -172,6 +188,10 @@ fn looks_like(name: &[u8], known: &[u8]) -> bool {
 /// Fields that are written anew, or that were acted upon here; and `Proxy`, which many programs take for the proxy they are to use (CVE-2016-5385).
 const REPLACED: [&[u8]; 4] = [b"host", b"content-length", b"expect", b"proxy"];
 
+/// Fields by which a server answers with less than all, or not at all.
+const CONDITIONS: [&[u8]; 6] =
+    [b"range", b"if-range", b"if-match", b"if-none-match", b"if-modified-since", b"if-unmodified-since"];
+
 /// Fields that say where a request came from.
 pub(crate) const TOLD: [&[u8]; 6] = [
     b"forwarded",
@@ -198,7 +218,8 @@ mod tests {
         let request = Request::read_again(head.as_bytes()).expect("a sound head");
         let client = Some("192.0.2.7:4711".parse().expect("an address"));
         let mut out = Vec::new();
-        let forward = Forward { client, request_id: "1-2-3", without, teller, default_host: None, is_last: false };
+        let forward =
+            Forward { client, request_id: "1-2-3", without, teller, default_host: None, is_last: false, rest: None };
         write_head(&mut out, &request, &forward);
         String::from_utf8(out).expect("text")
     }
@@ -219,8 +240,15 @@ mod tests {
         let fields = |head: &[u8]| {
             let request = Request::read_again(head).expect("a sound head");
             let teller = Teller::Nobody;
-            let forward =
-                Forward { client: None, request_id: "1", without: None, teller, default_host: None, is_last: true };
+            let forward = Forward {
+                client: None,
+                request_id: "1",
+                without: None,
+                teller,
+                default_host: None,
+                is_last: true,
+                rest: None,
+            };
             let mut out = Vec::new();
             write_head(&mut out, &request, &forward);
             let out = String::from_utf8(out).expect("text");
@@ -229,6 +257,20 @@ mod tests {
         assert_eq!(fields(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: keep-alive\r\n\r\n"), ["Connection: close"]);
         let websocket = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
         assert_eq!(fields(websocket), ["Connection: Upgrade"]);
+    }
+
+    #[test]
+    fn the_rest_of_a_reply_is_asked_for_without_the_clients_own_conditions() {
+        let head = b"GET /a HTTP/1.1\r\nHost: x\r\nRange: bytes=5-\r\nIf-Range: \"b\"\r\nIf-None-Match: \"c\"\r\nAccept: d\r\n\r\n";
+        let request = Request::read_again(head).expect("a sound head");
+        let rest = Some(Rest { etag: b"\"e\"", first: 7 });
+        let teller = Teller::Cluster;
+        let forward =
+            Forward { client: None, request_id: "1", without: None, teller, default_host: None, is_last: false, rest };
+        let mut out = Vec::new();
+        write_head(&mut out, &request, &forward);
+        let fields = "Accept: d\r\nRange: bytes=7-\r\nIf-Range: \"e\"\r\nVia: 1.1 leat\r\n\r\n";
+        assert_eq!(String::from_utf8(out).expect("text"), format!("GET /a HTTP/1.1\r\nHost: x\r\n{fields}"));
     }
 
     #[test]
@@ -274,6 +316,7 @@ mod tests {
                 teller: Teller::Nobody,
                 default_host: None,
                 is_last: false,
+                rest: None,
             };
             write_head(&mut out, &request, &forward);
             String::from_utf8(out).expect("text")
@@ -303,6 +346,7 @@ mod tests {
                 teller: Teller::Nobody,
                 default_host,
                 is_last: false,
+                rest: None,
             };
             let mut out = Vec::new();
             write_head(&mut out, &request, &forward);
