@@ -40,7 +40,7 @@ pub(super) const FAMILIES: &[(&Family, ReadSite)] = &[
             name: "leat_upstream_retries_total",
             kind: "counter",
             labels: "site",
-            help: "Requests passed on once more, as a server couldn't be reached, had closed the connection, or said nothing.",
+            help: "Requests passed on once more, as a server couldn't be reached, had closed the connection, said nothing, or broke off its reply, the rest of which is asked for.",
         },
         |site| &site.upstream.retries,
     ),
