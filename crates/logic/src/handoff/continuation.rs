@@ -90,8 +90,7 @@ pub fn continue_from(image: Image, progress: Option<Progress>, seen: &Witness) -
     known.tcp.sent = known.take_literal_front(skipped);
     let mut resend_bytes = 0;
     if let Some(reply) = &mut known.reply {
-        let is_vouched = EntityTag::parse(&reply.etag).is_some_and(|tag| !tag.weak);
-        if reply.has_content() && !is_vouched {
+        if reply.has_content() && !EntityTag::is_strong(&reply.etag) {
             return Err(Impossible::NoStrongTag);
         }
         if !seen.is_exact {

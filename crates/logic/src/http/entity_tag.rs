@@ -25,6 +25,12 @@ impl<'a> EntityTag<'a> {
         }
     }
 
+    /// Whether a field's whole value is a strong tag.
+    #[must_use]
+    pub fn is_strong(text: &[u8]) -> bool {
+        EntityTag::parse(text).is_some_and(|tag| !tag.weak)
+    }
+
     /// True when both are strong and the same.
     #[must_use]
     pub fn matches_strongly(&self, other: &EntityTag<'_>) -> bool {

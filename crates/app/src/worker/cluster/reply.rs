@@ -117,10 +117,15 @@ fn reply_of<F>(exchange: &Exchange<F>, pieces: impl FnOnce() -> Vec<Left>) -> Op
     })
 }
 
-/// A reply that goes on as it stands, whoever sends it; `None` for one that is too long for that, and for a refusal, which is to cost as little as it can.
+/// Whether a reply of so many bytes is worth telling of as it stands: a refusal is to cost as little as it can.
+fn is_told_as_it_stands<F>(exchange: &Exchange<F>, length: usize) -> bool {
+    length <= TOLD_AS_IT_STANDS_BYTES_MAX && exchange.refusal.is_none()
+}
+
+/// A reply that goes on as it stands, whoever sends it.
 fn literal_reply<F>(exchange: &Exchange<F>, parts: &[&[u8]]) -> Option<ReplyState> {
-    let bytes = parts.concat();
-    let site = exchange.site.as_ref().filter(|_| bytes.len() <= TOLD_AS_IT_STANDS_BYTES_MAX)?;
+    let length: usize = parts.iter().map(|part| part.len()).sum();
+    let site = exchange.site.as_ref().filter(|_| is_told_as_it_stands(exchange, length))?;
     Some(ReplyState {
         site: site.name.clone(),
         path: Vec::new(),
@@ -129,15 +134,14 @@ fn literal_reply<F>(exchange: &Exchange<F>, parts: &[&[u8]]) -> Option<ReplyStat
         complete_length: 0,
         status: exchange.status,
         content_bytes: exchange.body_bytes,
-        pieces: vec![Left::Literal(bytes)],
+        pieces: vec![Left::Literal(parts.concat())],
         resend_bytes: 0,
     })
 }
 
 /// A reply that another server has begun, with so much content; `None` for one that can't go on elsewhere.
 fn fetched_reply<F>(exchange: &Exchange<F>, head: &[u8], lines: &[u8], length: u64) -> Option<ReplyState> {
-    let etag =
-        http::client::field(lines, b"etag").filter(|etag| EntityTag::parse(etag).is_some_and(|tag| !tag.weak))?;
+    let etag = http::client::field(lines, b"etag").filter(|etag| EntityTag::is_strong(etag))?;
     let coding = match http::client::field(lines, b"content-encoding") {
         Some(name) => Some(Coding::ALL.into_iter().find(|coding| coding.name().as_bytes() == name)?),
         None => None,
@@ -578,7 +582,18 @@ fn arrival_token(number: u16) -> Token {
 
 #[cfg(test)]
 mod tests {
+    use leat_logic::admission::Refusal;
+
     use super::*;
+
+    #[test]
+    fn short_replies_are_told_of_as_they_stand_and_refusals_arent() {
+        let mut exchange = Exchange::<()>::new();
+        assert!(is_told_as_it_stands(&exchange, TOLD_AS_IT_STANDS_BYTES_MAX));
+        assert!(!is_told_as_it_stands(&exchange, TOLD_AS_IT_STANDS_BYTES_MAX + 1));
+        exchange.refusal = Some(Refusal { retry_after_s: 1, hold_ns: 0, is_covered: true });
+        assert!(!is_told_as_it_stands(&exchange, 100));
+    }
 
     #[test]
     fn what_is_the_contents_own_is_a_run_of_it() {

@@ -65,7 +65,7 @@ impl Whole {
     /// What a reply to GET is, if it's one; from its head as it's passed on.
     #[must_use]
     pub fn of(status: Status, lines: &[u8], length: Option<u64>) -> Option<Whole> {
-        let etag = field(lines, b"etag").filter(|etag| EntityTag::parse(etag).is_some_and(|tag| !tag.weak))?;
+        let etag = field(lines, b"etag").filter(|etag| EntityTag::is_strong(etag))?;
         let length = length.filter(|_| status == Status::OK)?;
         Some(Whole { etag: etag.to_vec(), length })
     }
