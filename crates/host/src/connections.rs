@@ -165,7 +165,7 @@ fn socket_id(local: SocketAddr, remote: SocketAddr) -> (u8, [u8; SOCKET_ID]) {
 /// # Errors
 /// Not allowed (`CAP_NET_ADMIN`), or made without `CONFIG_INET_DIAG_DESTROY`.
 pub fn forget_orphans(address: SocketAddr, mark: u32) -> io::Result<usize> {
-    if !ends_orphans() {
+    if !can_forget_orphans() {
         return Ok(0);
     }
     let mut orphans = Vec::new();
@@ -186,7 +186,9 @@ pub fn forget_orphans(address: SocketAddr, mark: u32) -> io::Result<usize> {
     Ok(orphans.len())
 }
 
-fn ends_orphans() -> bool {
+/// Whether [`forget_orphans`] does anything.
+#[must_use]
+pub fn can_forget_orphans() -> bool {
     KernelVersion::current().is_ok_and(|version| version >= KernelVersion::new(6, 11, 0))
 }
 
@@ -329,7 +331,7 @@ mod tests {
 
     #[test]
     fn what_a_process_has_left_can_be_had_again() {
-        if !super::ends_orphans() {
+        if !super::can_forget_orphans() {
             return println!("skipped: it needs Linux 6.11");
         }
         const MARK: u32 = 7;

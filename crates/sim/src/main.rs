@@ -14,7 +14,7 @@ const USAGE: &str = "usage: leat-sim [--handoff] (--seed N [--verbose] | --seeds
 
   without --handoff  workers; NAME: trusts-files, queued-pages-change
   with --handoff     handoffs between servers; NAME: steers-late, no-fence, slow-clock, forgets-list, forgets-resend,
-                     trusts-content, probes-early
+                     trusts-content, probes-early, overlooks-others
   with --crowd       one worker for a second of virtual time, with that policy at its root, two sites and 32 connections that ask
                      for small files again and again: always the same requests, so that two policies' instructions can be compared";
 

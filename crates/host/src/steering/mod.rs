@@ -38,7 +38,7 @@ pub(crate) use held::is_tap_name;
 pub use held::{HELD_BYTES_MAX, HELD_FRAMES_PER_FLOW_MAX};
 pub use kept::Said;
 pub use layout::{CHOICE_TURNS, KEPT_BYTES_MAX, NO_LEASE};
-pub use node::{Node, NodeCounters, Service, boot_clock_ns, forget_dead, mark_closing};
+pub use node::{Node, NodeCounters, Service, boot_clock_ns, can_forget_dead, forget_dead, mark_closing};
 pub use replays::has_replays_left;
 pub use replies::Reply;
 pub use spread::{Spread, SpreadCounters, SpreadPart, SpreadService, gives_to_shared_listeners};

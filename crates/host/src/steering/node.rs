@@ -372,6 +372,12 @@ pub fn forget_dead(vip: SocketAddr) -> io::Result<usize> {
     crate::connections::forget_orphans(vip, CLOSING_MARK)
 }
 
+/// Whether [`forget_dead`] does anything, on this kernel.
+#[must_use]
+pub fn can_forget_dead() -> bool {
+    crate::connections::can_forget_orphans()
+}
+
 /// Says that a connection is about to be closed on purpose, so that its FIN or RST may leave. The kernel closes those of a process that died
 /// without this. Replaces the socket's own mark, if it has one.
 ///

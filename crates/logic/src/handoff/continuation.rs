@@ -116,7 +116,7 @@ pub fn continue_from(image: Image, progress: Option<Progress>, seen: &Witness) -
 }
 
 /// Within it a client acknowledges what it has got: the longest that kernels delay that, and a round trip.
-const ACKNOWLEDGED_WITHIN: Duration = Duration::from_millis(250);
+pub(super) const ACKNOWLEDGED_WITHIN: Duration = Duration::from_millis(250);
 
 /// Whether a request can be answered anew that a node was offered so long ago and, before it could send no more, never said to have taken: nothing may
 /// have come of it, so it's one that can be repeated with none behind it, and the client has neither said more nor acknowledged any of a reply.

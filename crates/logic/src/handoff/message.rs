@@ -28,6 +28,8 @@ pub enum Message {
         number: u64,
         /// Offers that may be unanswered at a time.
         offers_max: u32,
+        /// The node's process: it may have more lives than this one. None from nodes that don't say it.
+        process: Option<Process>,
     },
     /// Node: what it holds, in as many messages as it takes.
     Holding {
@@ -246,6 +248,15 @@ pub enum RecallTerms {
     IfUnborn,
 }
 
+/// A process of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Process {
+    /// No other one has it.
+    pub number: u64,
+    /// No other one of its node lives, nor has any left something in the kernel that could still send.
+    pub is_only: bool,
+}
+
 /// A flow that a node has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Holding {
@@ -441,10 +452,14 @@ impl Message {
 
     fn encode_fields(&self, out: &mut Vec<u8>) {
         match self {
-            Message::Hello { incarnation, number, offers_max } => {
+            Message::Hello { incarnation, number, offers_max, process } => {
                 put_number(out, incarnation.0);
                 put_number(out, *number);
                 put_number(out, u64::from(*offers_max));
+                if let Some(Process { number, is_only }) = process {
+                    put_number(out, *number);
+                    out.push(u8::from(*is_only));
+                }
             }
             Message::Holding { flows, is_last } => {
                 out.push(u8::from(*is_last));
@@ -571,6 +586,7 @@ fn decode_fields(kind: u8, reader: &mut Reader<'_>) -> Result<Option<Message>, D
             incarnation: Incarnation(reader.number("the incarnation")?),
             number: reader.number("the session's number")?,
             offers_max: reader.number_u32("the credit")?,
+            process: if reader.is_empty() { None } else { Some(decode_process(reader)?) },
         },
         HOLDING => decode_holding(reader)?,
         HEARTBEAT => Message::Heartbeat { number: reader.number("the heartbeat")?, load: decode_load(reader)? },
@@ -662,6 +678,10 @@ fn decode_fields(kind: u8, reader: &mut Reader<'_>) -> Result<Option<Message>, D
         found => return Err(DecodeError::Unknown { what: "a message's kind", found: u64::from(found) }),
     };
     Ok(Some(message))
+}
+
+fn decode_process(reader: &mut Reader<'_>) -> Result<Process, DecodeError> {
+    Ok(Process { number: reader.number("the process")?, is_only: reader.byte("whether it's the only one")? != 0 })
 }
 
 fn decode_holding(reader: &mut Reader<'_>) -> Result<Message, DecodeError> {

@@ -10,7 +10,7 @@ use bytes::Bytes;
 
 use super::effect::{Effect, SessionId};
 use super::limits::{FLOWS_PER_MESSAGE_MAX, HEARTBEATS_MAX, UNBORN_MAX};
-use super::message::{Holding, HoldingPhase, Load, Message, RecallTerms, RefuseReason, Yielding};
+use super::message::{Holding, HoldingPhase, Load, Message, Process, RecallTerms, RefuseReason, Yielding};
 use super::placing::{Question, Rules, Sample, There};
 use super::{Ends, FlowId, Generation, Incarnation};
 use crate::time::Instant;
@@ -162,8 +162,8 @@ impl Node {
         }
     }
 
-    /// A session with the home is open. An earlier one isn't listened to any more.
-    pub fn connected(&mut self, now: Instant, session: SessionId) {
+    /// A session with the home is open. An earlier one isn't listened to any more. `process`: as of now.
+    pub fn connected(&mut self, now: Instant, session: SessionId, process: Option<Process>) {
         if let Some(replaced) = self.session.replace(session) {
             self.effects.push_back(Effect::Disconnect { session: replaced });
         }
@@ -177,6 +177,7 @@ impl Node {
             incarnation: self.incarnation,
             number: self.sessions,
             offers_max: self.limits.offers_max,
+            process,
         });
         self.send_list();
         self.send_heartbeat(now);

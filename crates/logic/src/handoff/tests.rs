@@ -51,7 +51,7 @@ impl Pair {
 
     fn reconnect(&mut self) {
         self.session += 1;
-        self.node.connected(self.now, self.session());
+        self.node.connected(self.now, self.session(), None);
         self.home.connected(NODE, self.session());
         self.talk();
     }
@@ -68,7 +68,7 @@ impl Pair {
     /// Has another node be there, of which only the test decides what it says.
     fn connect_other(&mut self) -> SessionId {
         let session = SessionId(1_000);
-        let hello = Message::Hello { incarnation: Incarnation(1), number: 1, offers_max: 9 };
+        let hello = Message::Hello { incarnation: Incarnation(1), number: 1, offers_max: 9, process: None };
         let heartbeat = Message::Heartbeat { number: 1, load: Load::default() };
         self.home.connected(OTHER, session);
         for message in [hello, Message::Holding { flows: vec![], is_last: true }, heartbeat] {
@@ -228,10 +228,10 @@ fn a_session_that_comes_late_doesnt_replace_a_newer_one() {
     let mut pair = Pair::new();
     pair.lose();
     let (late, current) = (SessionId(50), SessionId(51));
-    pair.node.connected(pair.now, late);
+    pair.node.connected(pair.now, late, None);
     let from_late: Vec<Message> = collect(std::iter::from_fn(|| pair.node.poll_effect()), &mut Vec::new(), 50);
     pair.session = current.0;
-    pair.node.connected(pair.now, current);
+    pair.node.connected(pair.now, current, None);
     pair.home.connected(NODE, current);
     pair.talk();
     pair.pass(Duration::from_millis(250));
@@ -350,7 +350,7 @@ fn nothing_is_taken_back_before_the_lease_has_run_out() {
     // The node comes back with a socket that isn't its any more, and is told so before it gets a lease.
     pair.session += 1;
     let session = pair.session();
-    pair.node.connected(pair.now, session);
+    pair.node.connected(pair.now, session, None);
     pair.home.connected(NODE, session);
     for message in pair.collect_node() {
         pair.home.handle_message(pair.now, session, message);

@@ -32,11 +32,13 @@ pub enum Defect {
     TrustsContent,
     /// What the client has got is asked for while packets of the dead node may still be under way.
     ProbesEarly,
+    /// A node's process says that it's the only one, whoever else there is.
+    OverlooksOthers,
 }
 
 impl Defect {
     /// All of them, with their names on the command line.
-    pub const ALL: [(&'static str, Defect); 7] = [
+    pub const ALL: [(&'static str, Defect); 8] = [
         ("steers-late", Defect::SteersLate),
         ("no-fence", Defect::NoFence),
         ("slow-clock", Defect::SlowClock),
@@ -44,6 +46,7 @@ impl Defect {
         ("forgets-resend", Defect::ForgetsResend),
         ("trusts-content", Defect::TrustsContent),
         ("probes-early", Defect::ProbesEarly),
+        ("overlooks-others", Defect::OverlooksOthers),
     ];
 }
 

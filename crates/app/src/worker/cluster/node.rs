@@ -137,7 +137,8 @@ impl Node {
     }
 
     pub(super) fn connected(&mut self, now: Instant, peer: ServerId, session: SessionId) {
-        self.begin_home(now, peer).connected(now, session);
+        let process = self.guard.process();
+        self.begin_home(now, peer).connected(now, session, Some(process));
     }
 
     /// A connection of that home has begun here. False if it goes on elsewhere. One that was to begin at the process before may come before the first link.

@@ -2,15 +2,17 @@
 //! which the whole machine may speak for a VIP.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use leat_host::interfaces;
 use leat_host::lock::lock;
+use leat_host::process;
 use leat_host::steering::{self, Birth, FlowKey, Reach, Service, boot_clock_ns};
-use leat_logic::handoff::ServerId;
+use leat_logic::handoff::{Process, ServerId};
+use leat_logic::spread::LIVES_MAX;
 use leat_logic::time::Instant;
 
 use super::checks::{Checks, Told};
@@ -30,6 +32,9 @@ const CLEANED_UP_LOOK: Duration = Duration::from_millis(5);
 const SWEEP_PAUSE: Duration = Duration::from_secs(1);
 const FEW_PAUSE: Duration = Duration::from_secs(4);
 const FEW: u64 = 1 << 12;
+
+/// Processes of a node that there may be at a time, where homes give each what is new, and take back what it has.
+const PROCESSES_MAX: u16 = 64;
 
 /// Of what was said, so much is remembered.
 const TOLD_MAX: usize = 4096;
@@ -120,7 +125,7 @@ impl Shared {
 
     /// Which of its node's processes this is, where others may take over its flows.
     pub(super) fn life(&self, cluster: &config::Cluster) -> Result<&Life, String> {
-        self.life.get_or_init(|| Life::begin(cluster)).as_ref().map_err(Clone::clone)
+        self.life.get_or_init(|| Life::begin(cluster, LIVES_MAX)).as_ref().map_err(Clone::clone)
     }
 
     /// Whether there was no way to some node at the last look.
@@ -287,6 +292,11 @@ pub(super) fn reach(node: &config::ClusterNode) -> Result<Reach, String> {
 /// A node's programs, and the leases that its workers have from their homes.
 pub(super) struct NodeGuard {
     steering: Mutex<steering::Node>,
+    life: Life,
+    /// Of this process, and no other's.
+    number: u64,
+    /// VIPs under which this server sends, if it does so for all.
+    own_vips: Vec<SocketAddr>,
     leases: Mutex<Leases>,
     /// A connection server has ended and left its connections here: where no home has flows, nobody else speaks for the VIP.
     is_heir: AtomicBool,
@@ -314,6 +324,7 @@ impl NodeGuard {
         let cluster = &config.cluster;
         let node = cluster.nodes.iter().find(|node| node.name == cluster.name);
         let node = node.ok_or_else(|| format!("no [[cluster.node]] has the name `{}`", cluster.name))?;
+        let life = Life::begin(cluster, PROCESSES_MAX)?;
         let pins = pins::directory(&format!("node-{}-{}", cluster.name, vip_name(cluster)))?;
         let mut steering = born::node(config, &pins, node)?;
         // An earlier process of this node may have gone on in its connection server's place.
@@ -327,7 +338,8 @@ impl NodeGuard {
         for interface in interfaces::outward().map_err(|error| format!("interfaces: {error}"))? {
             steering.attach(&interface).map_err(text)?;
         }
-        for &vip in cluster.vip.iter().filter(|vip| node.server_for(**vip).is_none()) {
+        let own_vips: Vec<_> = cluster.vip.iter().copied().filter(|vip| node.server_for(*vip).is_none()).collect();
+        for &vip in &own_vips {
             if let Err(error) = steering::forget_dead(vip) {
                 let what = "connections that an earlier process had can't come back here for some minutes";
                 crate::log::warning(format_args!("{what}, if it has died: {error}"));
@@ -338,11 +350,22 @@ impl NodeGuard {
         }
         Ok(NodeGuard {
             steering: Mutex::new(steering),
+            life,
+            number: process::random_number(),
+            own_vips: if own_vips.len() == cluster.vip.len() { own_vips } else { Vec::new() },
             leases: Mutex::default(),
             is_heir: is_heir.into(),
             is_followed: false.into(),
             sweep_at_ns: AtomicU64::new(0),
         })
+    }
+
+    /// This process, as a home is told of it.
+    pub(super) fn process(&self) -> Process {
+        // What one that died has left in the kernel may go on sending, and what a server has that isn't leat does.
+        let is_silenced =
+            || steering::can_forget_dead() && self.own_vips.iter().all(|&vip| steering::forget_dead(vip).is_ok());
+        Process { number: self.number, is_only: !self.own_vips.is_empty() && self.life.is_only() && is_silenced() }
     }
 
     /// Puts what a worker has of a home in the place of what it had. A home that it hears no more of and has nothing of is left out.

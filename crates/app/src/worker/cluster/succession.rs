@@ -1,5 +1,5 @@
 //! One process of a node follows another, as in an upgrade. Behind fronts their flows pass with their connections, and to everybody else they are two workers
-//! of that node; homes are given back what the old one has, and listen to both meanwhile. Decides how the processes that there are at a time are told apart; who has a flow is `spread::Peer`'s to say.
+//! of that node; homes are given back what the old one has, and listen to both meanwhile. Decides how the processes that there are at a time are told apart, and whether there's only one; who has a flow is `spread::Peer`'s to say.
 
 use std::io;
 use std::os::linux::net::SocketAddrExt;
@@ -10,7 +10,7 @@ use leat_host::reactor::Token;
 use leat_host::socket;
 use leat_host::steering::FlowKey;
 use leat_logic::handoff::{FlowId, Generation};
-use leat_logic::spread::{LIVES_MAX, WORKERS_MAX};
+use leat_logic::spread::WORKERS_MAX;
 use leat_logic::time::Instant;
 
 use super::super::{Host, Worker};
@@ -28,30 +28,40 @@ const BIRTHS_WITHIN: Duration = Duration::from_millis(500);
 /// The number of a process that no other one of its node has, as long as it lives.
 pub(super) struct Life {
     number: u16,
+    /// Processes that there may be at a time.
+    most: u16,
+    /// What the names of all begin with.
+    prefix: String,
     /// The kernel gives its name to nobody else, and takes it back however this process ends.
     _holds: UnixDatagram,
 }
 
 impl Life {
-    pub(super) fn begin(cluster: &config::Cluster) -> Result<Life, String> {
-        for number in 0..LIVES_MAX {
-            let name = format!("leat-peer-{}-{}-{number}", cluster.name, shared::vip_name(cluster));
-            let held = SocketAddr::from_abstract_name(name).and_then(|name| UnixDatagram::bind_addr(&name));
-            match held {
-                Ok(_holds) => return Ok(Life { number, _holds }),
+    pub(super) fn begin(cluster: &config::Cluster, most: u16) -> Result<Life, String> {
+        let prefix = format!("leat-peer-{}-{}", cluster.name, shared::vip_name(cluster));
+        for number in 0..most {
+            match hold(&prefix, number) {
+                Ok(_holds) => return Ok(Life { number, most, prefix, _holds }),
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
                 Err(error) => return Err(format!("this process can't be told from those before it: {error}")),
             }
         }
-        Err(format!(
-            "{LIVES_MAX} earlier processes of this node still have replies to end: upgrade again when they have"
-        ))
+        Err(format!("{most} earlier processes of this node still have replies to end: upgrade again when they have"))
+    }
+
+    /// Whether no other process of its node lives. One that begins just now may not be seen yet, but sees this one.
+    pub(super) fn is_only(&self) -> bool {
+        (0..self.most).filter(|number| *number != self.number).all(|number| hold(&self.prefix, number).is_ok())
     }
 
     /// What a worker of this process is called by others.
     pub(super) fn worker(&self, number: u16) -> u16 {
         self.number * WORKERS_MAX + number % WORKERS_MAX
     }
+}
+
+fn hold(prefix: &str, number: u16) -> io::Result<UnixDatagram> {
+    SocketAddr::from_abstract_name(format!("{prefix}-{number}")).and_then(|name| UnixDatagram::bind_addr(&name))
 }
 
 impl<H: Host> Worker<H> {
@@ -189,5 +199,25 @@ impl<H: Host> Worker<H> {
         peer.flows.take_over(flow, generation, ends.ok());
         cluster.flows.settle(flow, token);
         self.run_effects();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_knows_whether_there_are_others_of_its_node() {
+        let of = |name: &str| config::Cluster { name: name.into(), ..config::Cluster::default() };
+        let (here, other) = (of(&format!("only-{}", std::process::id())), of(&format!("other-{}", std::process::id())));
+        let (first, elsewhere) = (Life::begin(&here, 3).unwrap(), Life::begin(&other, 3).unwrap());
+        assert!(first.is_only() && elsewhere.is_only());
+        let second = Life::begin(&here, 3).unwrap();
+        assert!(!first.is_only() && !second.is_only() && elsewhere.is_only());
+        assert_ne!(first.number, second.number);
+        drop(first);
+        assert!(second.is_only());
+        let _third = [Life::begin(&here, 3).unwrap(), Life::begin(&here, 3).unwrap()];
+        assert!(Life::begin(&here, 3).is_err_and(|why| why.contains("upgrade again")));
     }
 }

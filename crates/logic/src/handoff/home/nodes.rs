@@ -1,10 +1,13 @@
 //! Which nodes a home talks with, and until when each may send. A node that lives again is another: what its earlier life may still send
-//! ends only with that life's lease. Both may be there at a time, as in an upgrade: what is new goes to the one that doesn't drain.
+//! ends only with that life's lease, or when a process says that it's the only one. Both may be there at a time, as in an upgrade: what is new goes to the one
+//! that doesn't drain.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::super::continuation::ACKNOWLEDGED_WITHIN;
 use super::super::effect::SessionId;
+use super::super::message::Process;
 use super::super::{Incarnation, ServerId};
 use super::{GiveError, Life};
 use crate::time::Instant;
@@ -48,6 +51,9 @@ struct Lease {
     /// It can be offered something: one that has only said what it holds hasn't had a lease from here.
     is_granted: bool,
     is_draining: bool,
+    process: Option<Process>,
+    /// A process that began later is its node's only one.
+    is_over: bool,
     /// The first one: a life that began later has a higher one.
     first: SessionId,
     session: Option<SessionId>,
@@ -79,6 +85,7 @@ impl Nodes {
         incarnation: Incarnation,
         number: u64,
         offers_max: u32,
+        process: Option<Process>,
     ) -> Result<Option<SessionId>, Late> {
         let Some(state) = self.sessions.get_mut(&session) else { return Err(Late) };
         let life = (state.node, incarnation);
@@ -88,6 +95,7 @@ impl Nodes {
             return Err(Late);
         }
         lease.last_number = number;
+        lease.process = process;
         let before = lease.session.replace(session);
         state.life = Some(life);
         state.offers_max = offers_max;
@@ -119,6 +127,21 @@ impl Nodes {
         self.current.get(&node) == Some(&session)
     }
 
+    /// In that session a process has said that it's its node's only one: the leases of others end soon, and none is renewed. One that has begun since, which the
+    /// other couldn't know, has done so in a later session.
+    pub(super) fn outlive(&mut self, now: Instant, session: SessionId, process: Process) {
+        let Some(node) = self.sessions.get(&session).map(|session| session.node) else { return };
+        // What was offered last has to be so old if it is to be answered anew.
+        let ends = now.after(ACKNOWLEDGED_WITHIN);
+        let of_node = self.lives.iter_mut().filter(|((known, _), _)| *known == node).map(|(_, lease)| lease);
+        let is_other = |lease: &Lease| lease.process.is_none_or(|other| other.number != process.number);
+        for lease in of_node.filter(|lease| lease.first < session && is_other(lease)) {
+            lease.is_over = true;
+            lease.ends = lease.ends.map(|lease_ends| lease_ends.min(ends));
+        }
+        self.prefer_one(node);
+    }
+
     /// Chooses which of a node's lives is given what is new.
     fn prefer_one(&mut self, node: ServerId) {
         match self.sessions_of(node).max_by_key(|(_, rank)| *rank) {
@@ -130,7 +153,8 @@ impl Nodes {
     /// A node's sessions that have said hello, each with what is preferred: who can be given something now, else who will be, and of these who began last.
     fn sessions_of(&self, node: ServerId) -> impl Iterator<Item = (SessionId, impl Ord + Copy + use<>)> + '_ {
         let ranked = move |(&id, session): (&SessionId, &Session)| {
-            let lease = self.lives.get(&session.life.filter(|_| session.node == node)?)?;
+            let lease =
+                self.lives.get(&session.life.filter(|_| session.node == node)?).filter(|lease| !lease.is_over)?;
             let can_take = session.is_ready && lease.is_granted && !lease.is_draining;
             Some((id, (can_take, !lease.is_draining, lease.first, id)))
         };
@@ -148,7 +172,7 @@ impl Nodes {
     pub(super) fn ready_lives(&self, node: ServerId) -> impl Iterator<Item = Life> {
         let of_node = self.sessions.values().filter(|session| session.node == node && session.is_ready);
         let lives = of_node.filter_map(|session| Some((self.lives.get(&session.life?)?, session.life?)));
-        let granted = lives.filter(|(lease, _)| lease.is_granted && !lease.is_draining);
+        let granted = lives.filter(|(lease, _)| lease.is_granted && !lease.is_draining && !lease.is_over);
         let mut lives: Vec<(SessionId, Life)> = granted.map(|(lease, life)| (lease.first, life)).collect();
         lives.sort_unstable_by_key(|(first, _)| std::cmp::Reverse(*first));
         lives.into_iter().map(|(_, life)| life)
@@ -216,21 +240,31 @@ impl Nodes {
         }
     }
 
-    /// A lease that ends at `ends`, as seen from here, has been granted.
-    pub(super) fn grant(&mut self, life: Life, ends: Instant) {
+    /// A lease that ends at `ends`, as seen from here, is granted. False if there's none for that life any more.
+    pub(super) fn grant(&mut self, life: Life, ends: Instant) -> bool {
+        if self.is_over(life) {
+            return false;
+        }
         self.owe(life, ends);
         if let Some(lease) = self.lives.get_mut(&life)
             && !std::mem::replace(&mut lease.is_granted, true)
         {
             self.prefer_one(life.0);
         }
+        true
+    }
+
+    /// Whether a process that began later is its node's only one.
+    pub(super) fn is_over(&self, life: Life) -> bool {
+        self.lives.get(&life).is_some_and(|lease| lease.is_over)
     }
 
     /// Until then it may send for what it holds: it has a lease from this home's life before, or will have one.
     pub(super) fn owe(&mut self, life: Life, ends: Instant) {
-        if let Some(lease) = self.lives.get_mut(&life) {
-            lease.ends = lease.ends.max(Some(ends));
-            lease.overdue_at = None;
+        match self.lives.get_mut(&life) {
+            Some(lease) if !lease.is_over => (lease.ends, lease.overdue_at) = (lease.ends.max(Some(ends)), None),
+            Some(lease) => lease.ends = lease.ends.or(Some(ends)),
+            None => {}
         }
     }
 

@@ -32,10 +32,14 @@ impl Home {
     pub fn handle_message(&mut self, now: Instant, session: SessionId, message: Message) {
         let Some((life, is_ready)) = self.nodes.state(session) else { return };
         match (message, life, is_ready) {
-            (Message::Hello { incarnation, number, offers_max }, None, _) => {
-                match self.nodes.hello(session, incarnation, number, offers_max) {
-                    Ok(Some(replaced)) => self.disconnect(replaced),
-                    Ok(None) => {}
+            (Message::Hello { incarnation, number, offers_max, process }, None, _) => {
+                match self.nodes.hello(session, incarnation, number, offers_max, process) {
+                    Ok(replaced) => {
+                        replaced.into_iter().for_each(|replaced| self.disconnect(replaced));
+                        if let Some(process) = process.filter(|process| process.is_only) {
+                            self.nodes.outlive(now, session, process);
+                        }
+                    }
                     Err(Late) => self.disconnect(session),
                 }
             }
@@ -105,7 +109,9 @@ impl Home {
 
     fn grant(&mut self, now: Instant, session: SessionId, life: Life, number: u64) {
         // A lease that has run out in a hiccup is granted anew, as long as nothing has been made of that.
-        self.nodes.grant(life, now.after(self.lease_as_seen_here()));
+        if !self.nodes.grant(life, now.after(self.lease_as_seen_here())) {
+            return;
+        }
         let duration_ms = u32::try_from(self.limits.lease.as_millis()).unwrap_or(u32::MAX);
         self.effects.push_back(Effect::Send {
             session,
@@ -116,7 +122,9 @@ impl Home {
     /// A node in that life can't send any more, and gets no lease before it has said anew what it holds.
     fn lapse(&mut self, life: Life) {
         if let Some(session) = self.nodes.session(life) {
-            self.effects.push_back(Effect::Lapsed { node: life.0 });
+            if !self.nodes.is_over(life) {
+                self.effects.push_back(Effect::Lapsed { node: life.0 });
+            }
             self.disconnect(session);
         }
         for flow in self.flows_where(|record| record.is_at(life)) {

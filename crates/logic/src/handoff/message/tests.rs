@@ -14,7 +14,13 @@ fn every_message() -> Vec<Message> {
     let question = Question { number: 7, head, round_trip_us: 20_000, is_stuck: true };
     let holding = |phase| Holding { flow, generation, phase };
     let mut messages = vec![
-        Message::Hello { incarnation: Incarnation(u64::MAX), number: 7, offers_max: 64 },
+        Message::Hello { incarnation: Incarnation(u64::MAX), number: 7, offers_max: 64, process: None },
+        Message::Hello {
+            incarnation: Incarnation(1),
+            number: 1,
+            offers_max: 64,
+            process: Some(Process { number: u64::MAX, is_only: true }),
+        },
         Message::Holding {
             flows: [HoldingPhase::Taking, HoldingPhase::Taken, HoldingPhase::Returning, HoldingPhase::Ended]
                 .map(holding)

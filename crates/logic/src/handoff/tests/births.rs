@@ -312,7 +312,7 @@ fn what_was_given_up_at_a_process_doesnt_begin_at_the_one_that_follows() {
 fn who_is_told_again_what_isnt_to_begin_forgets_nothing_for_that() {
     let mut node = Node::new(NodeLimits::default(), Incarnation(1));
     let (now, session) = (Instant::default(), SessionId(1));
-    node.connected(now, session);
+    node.connected(now, session, None);
     let other = FlowId { serial: FLOW.serial + 1, ..FLOW };
     for flow in std::iter::once(FLOW).chain(std::iter::repeat_n(other, UNBORN_MAX)) {
         node.handle_message(now, session, Message::Release { flow, generation: Generation::BORN });
@@ -326,7 +326,7 @@ fn what_was_given_up_at_a_process_doesnt_begin_at_another_that_is_there() {
     // Of the same node: it hasn't had a lease, and isn't asked.
     let session = SessionId(1_000);
     pair.home.connected(NODE, session);
-    let hello = Message::Hello { incarnation: Incarnation(2), number: 1, offers_max: 9 };
+    let hello = Message::Hello { incarnation: Incarnation(2), number: 1, offers_max: 9, process: None };
     for message in [hello, Message::Holding { flows: vec![], is_last: true }] {
         pair.home.handle_message(pair.now, session, message);
     }

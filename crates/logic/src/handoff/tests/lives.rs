@@ -1,5 +1,6 @@
 //! Two processes of one node, as in an upgrade: which of them is given what is new, who has what was about to begin, and when the old one may end.
 
+use super::super::continuation::ACKNOWLEDGED_WITHIN;
 use super::*;
 
 const OLD: SessionId = SessionId(10);
@@ -32,8 +33,12 @@ impl Desk {
     }
 
     fn says_hello(&mut self, session: SessionId, incarnation: u64, number: u64) {
+        self.says_hello_of(session, incarnation, number, None);
+    }
+
+    fn says_hello_of(&mut self, session: SessionId, incarnation: u64, number: u64, process: Option<Process>) {
         self.home.connected(NODE, session);
-        self.hears(session, Message::Hello { incarnation: Incarnation(incarnation), number, offers_max: 9 });
+        self.hears(session, Message::Hello { incarnation: Incarnation(incarnation), number, offers_max: 9, process });
     }
 
     /// Says hello, and that it holds nothing.
@@ -79,6 +84,15 @@ impl Desk {
         let reports = self.did.iter().filter(|effect| matches!(effect, Effect::Load { .. })).count();
         self.did.clear();
         reports
+    }
+
+    /// How many connections have been looked at since the last call that nobody has any more.
+    fn recovered(&mut self) -> usize {
+        self.heard();
+        let of_dead = |effect: &Effect| matches!(effect, Effect::Recover { .. });
+        let before = self.did.len();
+        self.did.retain(|effect| !of_dead(effect));
+        before - self.did.len()
     }
 
     fn be_born(&mut self) {
@@ -196,7 +210,7 @@ fn a_birth_is_whose_process_has_accepted_it() {
 fn a_process_says_what_it_has_accepted_before_it_says_that_it_drains() {
     let mut node = Node::new(NodeLimits::default(), Incarnation(1));
     let now = Instant::default();
-    node.connected(now, OLD);
+    node.connected(now, OLD, None);
     while node.poll_effect().is_some() {}
     assert!(node.born(now, FLOW));
     node.leave(now, false, Instant::NEVER);
@@ -272,7 +286,7 @@ fn what_a_process_accepts_before_it_has_a_session_is_its_own() {
     desk.now = desk.now.after(Duration::from_millis(50));
     node.handle_timeout(desk.now);
     assert!(node.poll_effect().is_none() && node.flow_count() == 1 && node.is_fenced(desk.now));
-    node.connected(desk.now, NEW);
+    node.connected(desk.now, NEW, None);
     desk.home.connected(NODE, NEW);
     while let Some(effect) = node.poll_effect() {
         let Effect::Send { session, message } = effect else { continue };
@@ -291,7 +305,7 @@ fn what_the_process_before_hasnt_may_be_its_followers_until_the_home_knows_that_
     let (flow, generation) = (FLOW, Generation::BORN);
     let refused = Message::Refused { flow, generation, reason: RefuseReason::Absent };
     let refused = Effect::Send { session: OLD, message: refused };
-    node.connected(now, OLD);
+    node.connected(now, OLD, None);
     node.leave(now, true, Instant::NEVER);
     node.handle_message(now, OLD, Message::Recall { flow, generation, terms: RecallTerms::IfUnborn });
     assert!(said(&mut node).contains(&Effect::AcceptAll));
@@ -464,4 +478,71 @@ fn nothing_is_left_at_a_node_of_what_it_could_not_thaw() {
     pair.node.thawed(FLOW);
     pair.node.thaw_failed(FLOW, RefuseReason::Kernel);
     assert!(pair.collect_node().is_empty(), "it's over");
+}
+
+/// A process that says that it's its node's only one.
+fn only(number: u64) -> Option<Process> {
+    Some(Process { number, is_only: true })
+}
+
+#[test]
+fn what_a_process_had_goes_on_as_soon_as_the_next_one_is_the_only_one() {
+    let mut desk = Desk::with_old();
+    assert_eq!(desk.offered(1), Some(OLD));
+    desk.hears(OLD, Message::Taken { flow: FlowId { serial: 1, ..FLOW }, generation: Generation(1) });
+    assert_eq!(desk.offered(2), Some(OLD), "it's answered by nobody");
+    desk.home.disconnected(OLD);
+    desk.says_hello_of(NEW, 2, 1, only(2));
+    desk.pass(ACKNOWLEDGED_WITHIN - Duration::from_millis(1));
+    assert_eq!(desk.recovered(), 0, "what was offered last may be under way to its client");
+    desk.pass(Duration::from_millis(1));
+    assert_eq!(desk.recovered(), 2);
+    desk.pass(LEASE);
+    assert_eq!(desk.recovered(), 0, "once");
+}
+
+#[test]
+fn a_process_that_isnt_the_only_one_has_others_keep_what_they_have() {
+    let (mut desk, other) = (Desk::with_old(), Some(Process { number: 2, is_only: false }));
+    assert_eq!(desk.offered(1), Some(OLD));
+    desk.home.disconnected(OLD);
+    desk.says_hello_of(NEW, 2, 1, other);
+    desk.pass(ACKNOWLEDGED_WITHIN);
+    assert_eq!(desk.recovered(), 0);
+    desk.pass(LEASE);
+    assert_eq!(desk.recovered(), 1);
+}
+
+#[test]
+fn who_was_the_only_one_knows_nothing_of_who_came_later() {
+    let mut desk = Desk::new();
+    desk.says_hello_of(OLD, 1, 1, only(1));
+    // Another worker of the same process, and a process that came since.
+    for (session, process) in [(SessionId(11), only(1)), (NEW, Some(Process { number: 2, is_only: false }))] {
+        desk.says_hello_of(session, session.0, 1, process);
+        desk.hears(session, Message::Holding { flows: vec![], is_last: true });
+        desk.beats(session, 1, false);
+    }
+    assert_eq!(desk.offered(1), Some(NEW));
+    desk.says_hello_of(SessionId(12), 3, 1, only(1));
+    desk.beats(NEW, 2, true);
+    assert_eq!(desk.offered(2), Some(SessionId(11)), "it's of the process that lives");
+    desk.pass(ACKNOWLEDGED_WITHIN);
+    assert_eq!(desk.recovered(), 0);
+}
+
+#[test]
+fn a_process_that_is_over_is_granted_nothing_and_heard_nevertheless() {
+    let mut desk = Desk::with_old();
+    assert_eq!(desk.offered(1), Some(OLD));
+    desk.says_hello_of(NEW, 2, 1, only(2));
+    assert_eq!(desk.offered(2), None, "the other hasn't said what it holds");
+    // Both have come late.
+    desk.hears(OLD, Message::Taken { flow: FlowId { serial: 1, ..FLOW }, generation: Generation(1) });
+    desk.beats(OLD, 2, false);
+    desk.pass(ACKNOWLEDGED_WITHIN);
+    assert_eq!(desk.recovered(), 0, "it's listened on to, as its session is there");
+    desk.pass(Duration::from_millis(20));
+    assert_eq!(desk.recovered(), 1);
+    assert!(!desk.did.iter().any(|effect| matches!(effect, Effect::Lapsed { .. })), "its node is well");
 }

@@ -1,8 +1,12 @@
 //! Processes that come and go, sessions that open and break, and what must be left in the end.
 
-use leat_logic::handoff::RecallTerms;
+use leat_logic::handoff::{self, RecallTerms};
 
 use super::*;
+
+fn incarnation_of(machine: usize, life: u64) -> Incarnation {
+    Incarnation(life * 100 + machine as u64)
+}
 
 impl World {
     pub(super) fn start(&mut self, machine: usize) {
@@ -24,7 +28,7 @@ impl World {
             home.set_rules(Rules { is_asked: true, keep_ms: 1, are_births_lent, ..Rules::default() });
             state.process = Process::Home(Box::new(home));
         } else {
-            let incarnation = Incarnation(life * 100 + machine as u64);
+            let incarnation = incarnation_of(machine, life);
             state.process = Process::Node(Box::new(Node::new(self.limits.1.clone(), incarnation)));
             self.after(MILLISECOND, Happening::Connect { node: machine, life });
         }
@@ -73,6 +77,9 @@ impl World {
         let now = self.machines[node].clock(self.now_ns);
         let slowest_ns = *self.random.pick(&[MILLISECOND, MILLISECOND, 300 * MILLISECOND]);
         let handshake_ns = self.random.below(slowest_ns);
+        let server = self.machines[node].server;
+        let mut others = self.machines.iter().enumerate().filter(|(other, at)| *other != node && at.server == server);
+        let is_only = others.all(|(_, other)| !other.is_up()) || self.has(Defect::OverlooksOthers);
         let state = &mut self.machines[node];
         if state.life != life || state.session.is_some() {
             return;
@@ -85,7 +92,7 @@ impl World {
         // The home may hear of a later session before an earlier one.
         let opened_ns = self.now_ns + handshake_ns;
         let session = self.sessions.open(node, (life, home_life), opened_ns);
-        process.connected(now, session);
+        process.connected(now, session, Some(handoff::Process { number: incarnation_of(node, life).0, is_only }));
         state.session = Some(session);
         self.at(opened_ns, Happening::Opened(session));
     }
