@@ -1,11 +1,12 @@
-//! Nodes that die while clients ask without a pause, for what no other server could make: a node tells of short replies as they stand. And nodes to which
-//! requests were passed on.
+//! Nodes that die while clients ask without a pause, for what no other server could make: a node tells of short replies as they stand. How long who is in the
+//! middle of a reply has to wait. And nodes to which requests were passed on.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use super::motion::{Begun, ask, await_tags, connect, content, read_any_reply, read_reply, read_slowly, up, up_with};
 use super::{Folder, Lab, is_possible, within};
@@ -95,6 +96,48 @@ fn replies_that_only_their_node_could_make_are_whole_when_it_dies() {
         }
         assert_eq!(lab.number("dispatcher", "leat_flows_cut_total"), 0);
     }
+}
+
+#[test]
+fn who_is_in_the_middle_of_a_reply_when_its_node_dies_waits_for_no_timer() {
+    if !is_possible() {
+        return;
+    }
+    let (lab, folder) = (Lab::new(), Folder::new("waits"));
+    let big = content("big", 3 << 20);
+    up(&lab, &folder, Begun::AtNode, &BTreeMap::from([("big".to_owned(), big.clone())]), "policy = 'round_robin'");
+    await_tags(&lab, "big");
+    let clients = lab.at("client1", || (0..12).map(|_| connect()).collect::<Vec<_>>());
+    let (is_over, answered) = (AtomicBool::new(false), AtomicU64::new(0));
+    let longest = thread::scope(|scope| {
+        let (is_over, answered, big) = (&is_over, &answered, &big);
+        let read = |mut stream| {
+            scope.spawn(move || {
+                let (mut rest, mut longest) = (Vec::new(), Duration::ZERO);
+                while !is_over.load(Ordering::Relaxed) {
+                    let began = Instant::now();
+                    ask(&mut stream, &["big"]);
+                    assert!(read_reply(&mut stream, &mut rest).expect("a reply") == *big);
+                    longest = longest.max(began.elapsed());
+                    answered.fetch_add(1, Ordering::Relaxed);
+                }
+                longest
+            })
+        };
+        let readers: Vec<_> = clients.into_iter().map(read).collect();
+        let recovered = || lab.number("dispatcher", "leat_flows_recovered_total");
+        let died = std::panic::catch_unwind(|| {
+            within("all have begun", || answered.load(Ordering::Relaxed) > 60);
+            lab.kill_engine("n1");
+            within("what it had goes on", || recovered() > 0);
+        });
+        is_over.store(true, Ordering::Relaxed);
+        died.expect("they go on");
+        readers.into_iter().map(|reader| reader.join().expect("a reader")).max().expect("there are some")
+    });
+    assert_eq!(lab.number("dispatcher", "leat_flows_cut_total"), 0);
+    // The kernel would send again after a second, and, as it took that for a mistake, go on three seconds later: more than 5 s with the lease.
+    assert!(longest < Duration::from_secs(4), "{longest:?}");
 }
 
 #[test]

@@ -16,7 +16,7 @@ use super::layout::{
     FLOWS_OVER, RawChange, RawFlow, RawKey, TURN_CLIENT, TURN_LEAT, TURN_NOBODY, TURN_PLANTED, raw_ip, raw_port,
     socket_address,
 };
-use super::{Doing, Error, Result, change};
+use super::{Doing, Error, Result, Said, change};
 use crate::lock::lock;
 
 /// An entry of a connection whose client says nothing stays this long: its cookie is known without it.
@@ -178,6 +178,14 @@ impl Heard {
             base: state.unacknowledged(),
             wraps: 0,
         }
+    }
+
+    /// Takes in what the client has acknowledged since in packets that no program has looked at.
+    pub fn hear(&mut self, said: &Said) {
+        if self.base != 0 && said.acknowledged.wrapping_sub(self.base) < self.acknowledged.wrapping_sub(self.base) {
+            self.wraps = self.wraps.wrapping_add(1);
+        }
+        (self.acknowledged, self.window) = (said.acknowledged, said.window);
     }
 
     /// Bytes that the client has acknowledged since the holder got the flow as an image, of which this byte was the first that it hadn't. More than 2^32

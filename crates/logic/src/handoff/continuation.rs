@@ -87,15 +87,18 @@ pub fn continue_from(image: Image, progress: Option<Progress>, seen: &Witness) -
     if seen.has_ended && !known.http.connection.expects_again() {
         end_input(&mut known.tcp, &mut known.http, first_unread.wrapping_add(wrap(seen.client_bytes)));
     }
-    known.tcp.sent = known.take_literal_front(skipped);
+    let front = known.take_literal_front(skipped);
+    let front_bytes = front.len() as u64;
+    // What its client has none of goes out at once, and what it may have when that's asked for, or a timer says so.
+    let queue = if seen.is_exact { &mut known.tcp.unsent } else { &mut known.tcp.sent };
+    *queue = front;
     let mut resend_bytes = 0;
     if let Some(reply) = &mut known.reply {
         if reply.has_content() && !EntityTag::is_strong(&reply.etag) {
             return Err(Impossible::NoStrongTag);
         }
         if !seen.is_exact {
-            let sent = known.tcp.sent.len() as u64;
-            resend_bytes = u64::from(seen.window_bytes).saturating_sub(sent).min(reply.length());
+            resend_bytes = u64::from(seen.window_bytes).saturating_sub(front_bytes).min(reply.length());
         }
         if resend_bytes > RESEND_BYTES_MAX {
             return Err(Impossible::WindowTooLarge);
@@ -103,8 +106,7 @@ pub fn continue_from(image: Image, progress: Option<Progress>, seen: &Witness) -
         reply.resend_bytes = resend_bytes;
     }
     let acknowledged = wrap(seen.acknowledged_bytes);
-    known.tcp.send_next =
-        first_unacknowledged.wrapping_add(acknowledged).wrapping_add(wrap(known.tcp.sent.len() as u64));
+    known.tcp.send_next = first_unacknowledged.wrapping_add(acknowledged).wrapping_add(wrap(front_bytes));
     known.tcp.window.snd_wnd = seen.window_bytes;
     known.tcp.window.max_window = known.tcp.window.max_window.max(seen.window_bytes);
     known.tcp.window.snd_wl1 = known.tcp.receive_next;

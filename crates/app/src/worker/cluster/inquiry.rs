@@ -1,12 +1,12 @@
-//! Connections whose node is dead, and that go on only if it's certain what their clients have: each client is asked, by a segment from before that, which it must
-//! answer (RFC 9293, section 3.10.7.4), and what it answers waits here with all else that it says. Says when it's asked and what counts as an answer; how the
+//! Connections whose node is dead, and that go on, or sooner, if it's certain what their clients have: each client is asked, by a segment from before that, which it
+//! must answer (RFC 9293, section 3.10.7.4), and what it answers waits here with all else that it says. Says when it's asked and what counts as an answer; how the
 //! connection goes on then, `leat_logic::handoff::continue_from` knows. `docs/decisions/0026-recovery.md` has the reasons.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use leat_host::handoff::Freezer;
-use leat_host::steering::{self, FlowKey, Heard, Said};
+use leat_host::steering::{self, FlowKey, HELD_FRAMES_PER_FLOW_MAX, Heard, Said};
 use leat_logic::handoff::{FlowId, Image, Impossible, Progress, TcpState, Witness, continue_from};
 use leat_logic::http::ConnectionState;
 use leat_logic::time::Instant;
@@ -18,6 +18,8 @@ use super::recovery::LAST_WORDS;
 /// A client is asked so often. Linux answers once in half a second (`tcp_invalid_ratelimit`).
 const TIMES_MAX: u32 = 2;
 const PAUSE: Duration = Duration::from_millis(600);
+/// A client that still gets what the dead node has sent is asked once that has ended, if it has by then: on a slow line much may be under way.
+const QUIET_WITHIN: Duration = Duration::from_secs(4);
 /// All who may have answered are looked at together.
 const LOOK: Duration = Duration::from_millis(5);
 /// Clients that are asked in one turn.
@@ -38,23 +40,22 @@ pub(super) struct Recovery {
 }
 
 impl Recovery {
-    /// What is known of the client, with what it has answered.
-    pub(super) fn seen(&self, answer: Option<&Said>, now: Instant) -> Result<Witness, Impossible> {
+    /// What is known of the client. `is_exact`: it has answered, and has nothing else.
+    pub(super) fn seen(&self, is_exact: bool, now: Instant) -> Result<Witness, Impossible> {
         let tcp = self.image.tcp.as_ref().ok_or(Impossible::NoTcp)?;
         let scale = tcp.window_scale.map_or(0, |scale| scale.send);
         let age = now.since(self.kept);
         // Clocks may differ in pace by 2 %, and a client drops what is from before what it has seen.
         let age_ms = (age + age / 50).as_millis() as u32;
         let acknowledged_bytes = self.heard.acknowledged_since(tcp.unacknowledged()).ok_or(Impossible::Unknown)?;
-        let more = answer.and_then(|answer| acknowledged_since(&self.heard, answer)).unwrap_or(0);
         Ok(Witness {
-            acknowledged_bytes: acknowledged_bytes + u64::from(more),
-            window_bytes: u32::from(answer.map_or(self.heard.window, |answer| answer.window)) << scale,
+            acknowledged_bytes,
+            window_bytes: u32::from(self.heard.window) << scale,
             client_bytes: u64::from(self.heard.client_end(self.has_ended).wrapping_sub(tcp.first_unread())),
             has_ended: self.has_ended,
             client_said: self.client_said.clone(),
             timestamp: tcp.timestamp.map(|shown| shown.wrapping_add(age_ms)),
-            is_exact: answer.is_some_and(|answer| !answer.has_gaps),
+            is_exact,
         })
     }
 
@@ -66,13 +67,24 @@ impl Recovery {
     /// Whether it goes on, or sooner, or with all that was asked for, if its client has nothing beyond what it was seen to acknowledge.
     pub(super) fn wants_proof(&self, seen: &Witness) -> bool {
         let waits = |state: &ConnectionState| state.expects_again() || state.closes_after_reply();
-        let goes_on = |seen: &Witness| self.outcome(seen).is_ok_and(|image| !waits(&image.http.connection));
+        let goes_on = |seen: &Witness| {
+            self.outcome(seen).is_ok_and(|image| !waits(&image.http.connection) && !waits_for_timer(&image))
+        };
         !goes_on(seen) && goes_on(&Witness { is_exact: true, ..seen.clone() })
+    }
+
+    /// Takes in what the client has said since. Whether it has acknowledged more: then even more may be under way.
+    fn hear(&mut self, said: &Said) -> bool {
+        let has_more = acknowledged_since(&self.heard, said).is_some_and(|more| more > 0);
+        if has_more {
+            self.heard.hear(said);
+        }
+        has_more
     }
 
     /// Has the client say what it has got. Nothing is left here that hears the answer: it waits with what else comes.
     fn ask(&self, freezer: &Freezer, now: Instant) {
-        let exact = self.seen(None, now).and_then(|seen| self.outcome(&Witness { is_exact: true, ..seen }));
+        let exact = self.seen(true, now).and_then(|seen| self.outcome(&seen));
         let Some(tcp) = exact.ok().and_then(|image| image.tcp) else { return };
         let Heard { acknowledged, client_next, .. } = self.heard;
         // Who is thawed with something that wasn't acknowledged asks for that.
@@ -92,6 +104,13 @@ impl Recovery {
     }
 }
 
+/// What a client may have is in its socket as sent, and goes out again when that hears nothing for a second; the next of it, as the kernel takes that for a
+/// time-out without cause (F-RTO, RFC 5682), three seconds later.
+fn waits_for_timer(image: &Image) -> bool {
+    let has_sent = image.tcp.as_ref().is_some_and(|tcp| !tcp.sent.is_empty());
+    has_sent || image.reply.as_ref().is_some_and(|reply| reply.resend_bytes > 0)
+}
+
 /// How much more than was heard before a client has; none if what it says is from before that, and was only late.
 fn acknowledged_since(heard: &Heard, said: &Said) -> Option<u32> {
     u32::try_from(said.acknowledged.wrapping_sub(heard.acknowledged).cast_signed()).ok()
@@ -106,9 +125,11 @@ pub(super) struct Inquiries {
 struct Inquiry {
     recovery: Recovery,
     times: u32,
-    /// When it's asked, or has been for the last time.
+    /// When it's asked, or its answer is given up.
     at: Instant,
-    /// Packets of the flow that had come before.
+    /// By then it has to get nothing any more.
+    quiet_by: Instant,
+    /// Packets of the flow that had come before it was asked.
     had_come: usize,
 }
 
@@ -123,41 +144,83 @@ impl Inquiries {
     pub(super) fn add(&mut self, flow: FlowId, recovery: Recovery, now: Instant) {
         let at = now.after(LAST_WORDS);
         self.at = self.at.min(at);
-        self.all.insert(flow, Inquiry { recovery, times: 0, at, had_come: 0 });
+        self.all.insert(flow, Inquiry { recovery, times: 0, at, quiet_by: now.after(QUIET_WITHIN), had_come: 0 });
     }
 
     pub(super) fn poll_timeout(&self) -> Instant {
         self.at
     }
 
-    /// Asks whom it's time to ask. Returns those that have answered, or don't.
+    /// Asks whom it's time to ask. Returns those that have answered, with whether they have nothing else, and those that don't.
     fn handle_timeout(
         &mut self,
         steering: &steering::Dispatcher,
         freezer: &Freezer,
         now: Instant,
-    ) -> Vec<(FlowId, Recovery, Option<Said>)> {
+    ) -> Vec<(FlowId, Recovery, bool)> {
         steering.receive(now);
         let (mut done, mut asked) = (Vec::new(), 0);
         for (&flow, inquiry) in &mut self.all {
-            let Inquiry { recovery, times, at, had_come } = inquiry;
-            let said = if *times > 0 { steering.said_since(recovery.key, *had_come) } else { None };
-            let said = said.filter(|said| acknowledged_since(&recovery.heard, said).is_some());
-            if said.is_some() || *at <= now && *times == TIMES_MAX {
-                done.push((flow, said));
-            } else if *at <= now && asked < AT_ONCE {
-                asked += 1;
-                *had_come = steering.held_count(recovery.key);
-                recovery.ask(freezer, now);
-                (*times, *at) = (*times + 1, now.after(PAUSE));
+            match inquiry.step(steering, now) {
+                Step::Wait => {}
+                Step::Ask if asked < AT_ONCE => {
+                    asked += 1;
+                    inquiry.recovery.ask(freezer, now);
+                    (inquiry.times, inquiry.at) = (inquiry.times + 1, now.after(PAUSE));
+                }
+                Step::Ask => {}
+                Step::Done { is_exact } => done.push((flow, is_exact)),
             }
         }
-        let taken = done.into_iter().filter_map(|(flow, said)| Some((flow, self.all.remove(&flow)?.recovery, said)));
+        let taken = done.into_iter().filter_map(|(flow, exact)| Some((flow, self.all.remove(&flow)?.recovery, exact)));
         let done = taken.collect();
         let first = self.all.values().map(|inquiry| inquiry.at).min().unwrap_or(Instant::NEVER);
         let is_asking = self.all.values().any(|inquiry| inquiry.times > 0);
         self.at = if is_asking { now.after(LOOK) } else { first };
         done
+    }
+}
+
+/// What is to be done with a client.
+enum Step {
+    Wait,
+    Ask,
+    /// `is_exact`: it has nothing but what it has acknowledged.
+    Done {
+        is_exact: bool,
+    },
+}
+
+impl Inquiry {
+    fn step(&mut self, steering: &steering::Dispatcher, now: Instant) -> Step {
+        let Inquiry { recovery, times, at, quiet_by, had_come } = self;
+        let key = recovery.key;
+        let answer = if *times > 0 { steering.said_since(key, *had_come) } else { None };
+        let answer = answer.filter(|said| acknowledged_since(&recovery.heard, said).is_some());
+        if let Some(said) = answer {
+            if !recovery.hear(&said) {
+                return Step::Done { is_exact: !said.has_gaps };
+            }
+            // It wasn't the question that it answered, or it was late in hearing what the node had sent.
+            *had_come = steering.held_count(key);
+        }
+        if *at > now {
+            return Step::Wait;
+        }
+        if *times == TIMES_MAX {
+            return Step::Done { is_exact: false };
+        }
+        let (count, said) = (steering.held_count(key), steering.said_since(key, 0));
+        let still_gets = said.is_some_and(|said| recovery.hear(&said)) || count >= HELD_FRAMES_PER_FLOW_MAX;
+        *had_come = count;
+        match still_gets {
+            true if now >= *quiet_by => Step::Done { is_exact: false },
+            true => {
+                *at = now.after(LAST_WORDS);
+                Step::Wait
+            }
+            false => Step::Ask,
+        }
     }
 }
 
@@ -171,8 +234,8 @@ impl<H: Host> Worker<H> {
             return;
         }
         let Some(steering) = home.steering.clone() else { return };
-        for (flow, recovery, said) in home.inquiries.handle_timeout(&steering, &cluster.freezer, now) {
-            let outcome = recovery.seen(said.as_ref(), now).and_then(|seen| recovery.outcome(&seen));
+        for (flow, recovery, is_exact) in home.inquiries.handle_timeout(&steering, &cluster.freezer, now) {
+            let outcome = recovery.seen(is_exact, now).and_then(|seen| recovery.outcome(&seen));
             home.recovers(now, flow, outcome);
         }
         self.run_effects();

@@ -139,7 +139,7 @@ impl Home {
             // Without it the connection goes on if its client says it again.
             client_said: steering.client_said(key, heard.client_end(has_ended)).unwrap_or_default(),
         };
-        let seen = recovery.seen(None, now)?;
+        let seen = recovery.seen(false, now)?;
         Ok((recovery, seen))
     }
 

@@ -67,6 +67,12 @@ fn the_acknowledged_byte_is_where_it_goes_on() {
     assert_eq!(plan(image(), &seen(107)), Err(Impossible::Unknown));
     let exact = Witness { is_exact: true, ..seen(90) };
     assert_eq!(plan(image(), &exact), Ok((vec![], 86, vec![content(134, 16)], 0)));
+    let from_head = continue_from(image(), None, &Witness { is_exact: true, ..seen(4) }).unwrap().tcp.unwrap();
+    assert_eq!(
+        (from_head.sent, from_head.unsent, from_head.send_next),
+        (vec![], b"ef".to_vec(), 2),
+        "it goes out at once"
+    );
 }
 
 #[test]
