@@ -230,10 +230,9 @@ fn go_where_content_is(begun: Begun) {
     let at_home = |name| lab.number("dispatcher", name);
     // What is counted is told now and then.
     within("nodes have asked", || at_home("leat_questions_total") > 20);
-    // Which of both is for the cost model to say, by what each takes on this machine.
-    within("connections moved to large files, and small ones were fetched", || {
-        let (moved, fetched) = (at_home("leat_handoffs_returned_total"), total(&lab, "leat_fetches_total"));
-        moved > 5 && moved + fetched > 30
+    // Which of both is for the cost model to say, by what each takes on this machine: how often is for the tests of `leat_logic::dispatch::cost`.
+    within("connections moved to their content, or that was fetched", || {
+        at_home("leat_handoffs_returned_total") + total(&lab, "leat_fetches_total") > 30
     });
     // Whoever fetched it.
     assert_eq!(total(&lab, "leat_requests_total{site=\"default\",status=\"2xx\"}"), 6 * 24, "each counts once");
