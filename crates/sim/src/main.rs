@@ -9,12 +9,13 @@ use leat_logic::schedule::PolicyKind;
 use leat_sim::crowd::{Asking, Demand, What, run_under};
 use leat_sim::{Defect, handoff};
 
-const USAGE: &str = "usage: leat-sim [--handoff] (--seed N [--verbose] | --seeds A..B) [--defect NAME]
+const USAGE: &str = "usage: leat-sim [--handoff [--pipelined]] (--seed N [--verbose] | --seeds A..B) [--defect NAME]
        leat-sim --crowd POLICY
 
   without --handoff  workers; NAME: trusts-files, queued-pages-change
   with --handoff     handoffs between servers; NAME: steers-late, no-fence, slow-clock, forgets-list, forgets-resend,
                      trusts-content, probes-early, overlooks-others
+  with --pipelined   clients ask for all that they want at once, and nodes tell their home of every reply
   with --crowd       one worker for a second of virtual time, with that policy at its root, two sites and 32 connections that ask
                      for small files again and again: always the same requests, so that two policies' instructions can be compared";
 
@@ -25,6 +26,7 @@ const WORKER_DEFECTS: [(&str, Defect); 2] =
 #[derive(Default)]
 struct Arguments {
     handoff: bool,
+    pipelined: bool,
     verbose: bool,
     seeds: Range<u64>,
     defect: Option<String>,
@@ -39,12 +41,12 @@ fn main() -> ExitCode {
     }
     let Some(arguments) = parse(words.into_iter()) else { return refuse() };
     let seeds = arguments.seeds.clone();
-    let verbose = arguments.verbose;
+    let Arguments { verbose, pipelined, .. } = arguments;
     if arguments.handoff {
         let Some(defect) = find(&handoff::Defect::ALL, arguments.defect) else { return refuse() };
-        return run_all(seeds, |seed| handoff::run(handoff::Options { seed, verbose, defect }));
+        return run_all(seeds, |seed| handoff::run(handoff::Options { seed, verbose, defect, pipelined }));
     }
-    let Some(defect) = find(&WORKER_DEFECTS, arguments.defect) else { return refuse() };
+    let Some(defect) = find(&WORKER_DEFECTS, arguments.defect).filter(|_| !pipelined) else { return refuse() };
     run_all(seeds, |seed| leat_sim::run(leat_sim::Options { seed, verbose, defect }))
 }
 
@@ -129,6 +131,7 @@ fn parse(mut words: impl Iterator<Item = String>) -> Option<Arguments> {
     while let Some(word) = words.next() {
         match word.as_str() {
             "--handoff" => arguments.handoff = true,
+            "--pipelined" => arguments.pipelined = true,
             "--verbose" => arguments.verbose = true,
             "--defect" => arguments.defect = Some(words.next()?),
             "--seed" => {

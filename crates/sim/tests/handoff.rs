@@ -5,7 +5,7 @@ use leat_sim::handoff::{Defect, Options, Summary, run};
 const SEEDS: u64 = 300;
 
 fn options(seed: u64) -> Options {
-    Options { seed, verbose: false, defect: None }
+    Options { seed, verbose: false, defect: None, pipelined: false }
 }
 
 #[test]
@@ -33,6 +33,13 @@ fn runs_end_well() {
     // What a process that nobody follows hadn't given back in time is rare, too.
     assert!(sum.expired * 100 < sum.flows, "{sum:?}");
     assert!(sum.served * 10 > sum.flows * 8, "{sum:?}");
+}
+
+#[test]
+fn runs_end_well_where_all_is_asked_for_at_once() {
+    let summaries = (0..SEEDS).map(|seed| run(Options { pipelined: true, ..options(seed) }));
+    let recovered: u64 = summaries.map(|summary| summary.unwrap_or_else(|failure| panic!("{failure}")).recovered).sum();
+    assert!(recovered > SEEDS / 10, "{recovered}");
 }
 
 /// Seeds beyond those that found something once.

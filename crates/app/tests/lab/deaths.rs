@@ -3,12 +3,14 @@
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::motion::{Begun, ask, await_tags, connect, content, read_any_reply, read_reply, read_slowly, up, up_with};
+use super::motion::{
+    Begun, ask, asking, await_tags, connect, content, read_any_reply, read_reply, read_slowly, up, up_with,
+};
 use super::{Folder, Lab, is_possible, within};
 
 /// What `/bit-by-bit` says comes in two parts: the first is sent before it can be told of.
@@ -94,6 +96,43 @@ fn replies_that_only_their_node_could_make_are_whole_when_it_dies() {
             ask(stream, &["small"]);
             assert_eq!(read_reply(stream, rest).expect("another reply"), b"small");
         }
+        assert_eq!(lab.number("dispatcher", "leat_flows_cut_total"), 0);
+    }
+}
+
+#[test]
+fn who_asks_for_several_replies_at_once_gets_all_of_them_when_their_node_dies() {
+    const ASKED: [&str; 5] = ["small", "page", "small", "page", "small"];
+    if !is_possible() {
+        return;
+    }
+    for begun in [Begun::AtDispatcher, Begun::AtNode] {
+        let (lab, folder) = (Lab::new(), Folder::new("pipelined"));
+        let files = BTreeMap::from(
+            [("small", 100), ("page", 20_000)].map(|(name, bytes)| (name.to_owned(), content(name, bytes))),
+        );
+        up(&lab, &folder, begun, &files, "policy = 'round_robin'");
+        let clients = lab.at("client1", || (0..24).map(|_| (connect(), Vec::new())).collect::<Vec<_>>());
+        clients.iter().for_each(|(stream, _)| stream.set_nodelay(true).expect("an option"));
+        let (turns, recovered) = (AtomicU64::new(0), || lab.number("dispatcher", "leat_flows_recovered_total"));
+        let requests = ASKED.map(|name| format!("GET /{name} HTTP/1.1\r\nHost: x\r\n\r\n")).concat();
+        let take_turn = |(stream, rest): &mut (TcpStream, Vec<u8>)| {
+            // In two packets, of which the second begins somewhere.
+            let turn = turns.fetch_add(1, Ordering::Relaxed);
+            let (first, second) = requests.split_at(turn as usize % requests.len());
+            [first, second].iter().for_each(|part| stream.write_all(part.as_bytes()).expect("it's open"));
+            for name in ASKED {
+                assert!(read_reply(stream, rest).expect("a reply") == files[name], "{name}");
+            }
+        };
+        asking(clients, take_turn, || {
+            for node in ["n1", "n2", "n3"] {
+                let (before, known) = (turns.load(Ordering::Relaxed), recovered());
+                within("all nodes are asked", || turns.load(Ordering::Relaxed) > before + 2000);
+                lab.kill_engine(node);
+                within("what it had goes on", || recovered() > known);
+            }
+        });
         assert_eq!(lab.number("dispatcher", "leat_flows_cut_total"), 0);
     }
 }

@@ -332,7 +332,7 @@ fn asks((stream, rest): &mut Client, files: &BTreeMap<String, Vec<u8>>) {
 }
 
 /// Clients that ask and ask while something is done.
-fn asking<T>(clients: Vec<Client>, asks: impl Fn(&mut Client) + Sync, meanwhile: impl FnOnce() -> T) -> T {
+pub(super) fn asking<T>(clients: Vec<Client>, asks: impl Fn(&mut Client) + Sync, meanwhile: impl FnOnce() -> T) -> T {
     /// Also if what is done fails: a test that fails ends.
     struct Over<'a>(&'a AtomicBool);
     impl Drop for Over<'_> {

@@ -85,15 +85,26 @@ impl Freezer {
     }
 }
 
-/// How far a connection has come since it was accepted or thawed here: bytes written to it, and bytes of the client that were read from it.
+/// How far a connection has come since it was accepted or thawed here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Position {
+    /// Bytes written to it.
+    pub written: u64,
+    /// Those of them that its client has acknowledged.
+    pub acknowledged: u64,
+    /// Bytes of the client that were read from it.
+    pub read: u64,
+}
+
+/// See [`Position`].
 ///
 /// # Errors
 /// What the kernel says.
-pub fn progress(socket: &impl AsRawFd) -> io::Result<(u64, u64)> {
+pub fn position(socket: &impl AsRawFd) -> io::Result<Position> {
     let socket = socket.as_raw_fd();
-    let counts = repair::info(socket)?.counts;
-    let queued = [repair::unacknowledged_bytes(socket)?, repair::unread_bytes(socket)?].map(|bytes| bytes as u64);
-    Ok((counts.acknowledged + queued[0], counts.received.saturating_sub(queued[1])))
+    let repair::Counts { acknowledged, received } = repair::info(socket)?.counts;
+    let written = acknowledged + repair::unacknowledged_bytes(socket)? as u64;
+    Ok(Position { written, acknowledged, read: received.saturating_sub(repair::unread_bytes(socket)? as u64) })
 }
 
 /// Of a connection that is about to be reset: the first number that its client hasn't acknowledged, and the one that it would use next. None if there's nobody

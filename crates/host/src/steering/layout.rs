@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use aya::Pod;
 
 /// Changes whenever a layout does: programs of another version must not find these maps.
-pub(super) const VERSION: &str = "13";
+pub(super) const VERSION: &str = "14";
 
 pub(super) const FLOW_HELD: u8 = 1;
 pub(super) const FLOW_NODE_CLOSED: u8 = 2;
@@ -261,6 +261,7 @@ pub const KEPT_BYTES_MAX: usize = 1024;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RawKeptRequest {
     pub(super) sequence: u32,
+    pub(super) acknowledged: u32,
     pub(super) bytes: u32,
     pub(super) payload: [u8; KEPT_BYTES_MAX],
 }

@@ -2,6 +2,7 @@
 
 mod births;
 mod foreign;
+mod kept;
 mod over;
 mod replays;
 mod spread;

@@ -8,24 +8,11 @@ use std::time::Duration;
 
 use super::http::HttpState;
 use super::image::Image;
-use super::limits::{PROGRESS_BYTES_MAX, RESEND_BYTES_MAX};
+use super::limits::RESEND_BYTES_MAX;
+use super::progress::Progress;
 use super::reply::{Piece, ReplyState};
 use super::tcp::TcpState;
-use super::wire::{DecodeError, Reader, put_number};
 use crate::http::{EntityTag, Method, Request};
-
-/// What a node tells when it begins a long reply, before the first byte of it is sent; and of a connection that has nothing to do.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Progress {
-    /// Bytes sent since the image, before this reply.
-    pub server_bytes: u64,
-    /// Bytes read since the image.
-    pub client_bytes: u64,
-    /// The protocol's state now, with whatever has been received and not consumed.
-    pub http: HttpState,
-    /// The whole reply. `None`: all that was asked for has been answered, and the client has acknowledged it.
-    pub reply: Option<ReplyState>,
-}
 
 /// What the home has seen of the client: every packet of it came by.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -70,15 +57,15 @@ pub enum Impossible {
     WindowTooLarge,
 }
 
-/// The image from which the connection goes on anywhere.
+/// The image from which the connection goes on anywhere. `told`: what its node told of it since that image, the oldest first.
 ///
 /// # Errors
 /// Why it can't: it is to be cut.
-pub fn continue_from(image: Image, progress: Option<Progress>, seen: &Witness) -> Result<Image, Impossible> {
+pub fn continue_from(image: Image, told: Vec<Progress>, seen: &Witness) -> Result<Image, Impossible> {
     let tcp = image.tcp.ok_or(Impossible::NoTcp)?;
     let (first_unacknowledged, first_unread) = (tcp.unacknowledged(), tcp.first_unread());
+    let progress = reply_in_hand(told, seen)?;
     let base = progress.as_ref().map_or(0, |progress| progress.server_bytes);
-    // An acknowledgement before the reply that was told of leaves the end of one that wasn't.
     let skipped = seen.acknowledged_bytes.checked_sub(base).ok_or(Impossible::Unknown)?;
     let mut known = Known::new(tcp, image.http, image.reply, progress);
     known.check_end(skipped, seen)?;
@@ -115,6 +102,21 @@ pub fn continue_from(image: Image, progress: Option<Progress>, seen: &Witness) -
         known.tcp.timestamp = seen.timestamp.or(known.tcp.timestamp);
     }
     Ok(Image { flow: image.flow, tcp: Some(known.tcp), congestion: None, http: known.http, reply: known.reply })
+}
+
+/// What was told of the reply that the client was getting, by what it has acknowledged; none if that's from before all that was told of. Who may have got
+/// something of a later one can't be sent an earlier one's end.
+fn reply_in_hand(mut told: Vec<Progress>, seen: &Witness) -> Result<Option<Progress>, Impossible> {
+    let begun = told.iter().take_while(|progress| progress.server_bytes <= seen.acknowledged_bytes).count();
+    let later = told.split_off(begun);
+    if !later.is_empty() && !seen.is_exact {
+        return Err(Impossible::Unknown);
+    }
+    let mut progress = told.pop();
+    if let Some(progress) = &mut progress {
+        progress.add_requests(&later, seen.has_ended);
+    }
+    Ok(progress)
 }
 
 /// Within it a client acknowledges what it has got: the longest that kernels delay that, and a round trip.
@@ -162,8 +164,12 @@ fn end_input(tcp: &mut TcpState, http: &mut HttpState, end: u32) {
 
 /// Whether nothing follows on a head.
 fn is_one_head(bytes: &[u8]) -> bool {
+    end_of_head(bytes) == Some(bytes.len())
+}
+
+fn end_of_head(bytes: &[u8]) -> Option<usize> {
     const END: &[u8] = b"\r\n\r\n";
-    bytes.windows(END.len()).position(|window| window == END).is_some_and(|at| at + END.len() == bytes.len())
+    bytes.windows(END.len()).position(|window| window == END).map(|at| at + END.len())
 }
 
 /// The last state of which the home knows.
@@ -230,7 +236,7 @@ impl Known {
         if is_awaited && !is_repeatable(&self.http.head) {
             return Err(Impossible::NotRepeatable);
         }
-        if has_more && !is_awaited && (lost_bytes > 0 || !seen.is_exact || !may_repeat(&self.http, &self.tcp)) {
+        if has_more && !is_awaited && (lost_bytes > 0 || !seen.is_exact || !self.may_repeat(&[])) {
             // What is under way can be brought to its end; what comes after it may have been answered, or had its effect.
             if is_complete {
                 return Err(Impossible::NotRepeatable);
@@ -247,12 +253,17 @@ impl Known {
     fn take_kept(&mut self, lost_bytes: u64, client_said: &[u8], is_at_rest: bool) -> u64 {
         let first = usize::try_from(lost_bytes).ok().and_then(|lost| client_said.len().checked_sub(lost));
         let kept = first.map_or(&[][..], |first| &client_said[first..]);
-        if is_at_rest && !begins_repeatably(kept) {
+        if is_at_rest && !self.may_repeat(kept) {
             return 0;
         }
         self.tcp.unread.extend_from_slice(kept);
         self.tcp.receive_next = self.tcp.receive_next.wrapping_add(wrap(kept.len() as u64));
         kept.len() as u64
+    }
+
+    /// Whether what was asked for behind the request in hand may be answered anew, with these bytes at its end.
+    fn may_repeat(&self, kept: &[u8]) -> bool {
+        are_repeatable(&[&self.http.input[..], &self.tcp.unread, kept].concat())
     }
 
     /// A reply that the client has acknowledged to its end leaves the connection at rest, unless it was the last or its request isn't all here.
@@ -285,14 +296,16 @@ impl Known {
     }
 }
 
-/// Pipelined requests that were known of, as far as they can be told apart here.
-fn may_repeat(http: &HttpState, tcp: &TcpState) -> bool {
-    let pending = if http.input.is_empty() { &tcp.unread } else { &http.input };
-    pending.is_empty() || begins_repeatably(pending)
-}
-
-fn begins_repeatably(requests: &[u8]) -> bool {
-    [&b"GET "[..], b"HEAD ", b"OPTIONS "].iter().any(|beginning| requests.starts_with(beginning))
+/// Whether all of these requests may be answered anew. One with a body isn't told from what follows it, and counts as none of them.
+fn are_repeatable(mut requests: &[u8]) -> bool {
+    while !requests.is_empty() {
+        let is_safe = [&b"GET "[..], b"HEAD ", b"OPTIONS "].iter().any(|beginning| requests.starts_with(beginning));
+        if !is_safe {
+            return false;
+        }
+        requests = end_of_head(requests).map_or(&[], |end| &requests[end..]);
+    }
+    true
 }
 
 /// Whether a request may be answered anew (RFC 9110 section 9.2.2).
@@ -305,41 +318,6 @@ fn is_repeatable(head: &[u8]) -> bool {
 fn wrap(bytes: u64) -> u32 {
     let [low, middle, high, highest, ..] = bytes.to_le_bytes();
     u32::from_le_bytes([low, middle, high, highest])
-}
-
-impl Progress {
-    /// As bytes.
-    ///
-    /// # Errors
-    /// A part that is over its limit: the reply isn't told of, and is cut if its node dies.
-    pub fn encode(&self) -> Result<Vec<u8>, DecodeError> {
-        let mut out = Vec::with_capacity(256);
-        put_number(&mut out, self.server_bytes);
-        put_number(&mut out, self.client_bytes);
-        self.http.encode(&mut out);
-        if let Some(reply) = &self.reply {
-            reply.encode(&mut out);
-        }
-        Progress::decode(&out).map(|_| out)
-    }
-
-    /// From bytes.
-    ///
-    /// # Errors
-    /// What is wrong with them.
-    pub fn decode(bytes: &[u8]) -> Result<Progress, DecodeError> {
-        if bytes.len() > PROGRESS_BYTES_MAX {
-            let (found, most) = (bytes.len() as u64, PROGRESS_BYTES_MAX as u64);
-            return Err(DecodeError::TooLarge { what: "a reply's description", found, most });
-        }
-        let mut reader = Reader::new(bytes);
-        Ok(Progress {
-            server_bytes: reader.number("the bytes sent before")?,
-            client_bytes: reader.number("the bytes received before")?,
-            http: HttpState::decode(&mut reader)?,
-            reply: if reader.is_empty() { None } else { Some(ReplyState::decode(&mut reader)?) },
-        })
-    }
 }
 
 #[cfg(test)]

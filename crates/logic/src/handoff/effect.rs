@@ -5,6 +5,7 @@ use bytes::Bytes;
 use super::continuation::Impossible;
 use super::message::Message;
 use super::placing::{Question, Rules, Sample, There};
+use super::progress::Told;
 use super::{Ends, FlowId, Generation, Incarnation, ServerId};
 use crate::time::Instant;
 
@@ -83,8 +84,8 @@ pub enum Effect {
         image: Bytes,
         /// When it came.
         kept: Instant,
-        /// The last reply that the node told of, encoded.
-        progress: Option<Bytes>,
+        /// What the node told since.
+        told: Told,
         /// What the node had made of it.
         birth: Birth,
     },

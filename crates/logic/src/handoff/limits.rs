@@ -45,6 +45,10 @@ pub const PASSAGE_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// What a node tells of a reply that begins, encoded.
 pub const PROGRESS_BYTES_MAX: usize = 256 * 1024;
 
+/// Replies of a connection that are kept because its client, who asked for several at once, hasn't acknowledged them. Browsers and tools that do so at all
+/// ask for fewer.
+pub const PROGRESSES_MAX: usize = 16;
+
 /// Flows named in one message.
 pub const FLOWS_PER_MESSAGE_MAX: usize = 1024;
 

@@ -17,12 +17,13 @@ mod message;
 mod node;
 mod passage;
 mod placing;
+mod progress;
 mod reply;
 mod resets;
 mod tcp;
 mod wire;
 
-pub use continuation::{Impossible, Progress, Witness, as_it_was, continue_from, is_untouched};
+pub use continuation::{Impossible, Witness, as_it_was, continue_from, is_untouched};
 pub use effect::{Birth, CutReason, Effect, SessionId, Target};
 pub use flow::{Ends, FlowId, Generation, Incarnation, RequestId, ServerId};
 pub use home::{Destination, GiveError, Home, HomeCounters, HomeLimits};
@@ -33,6 +34,7 @@ pub use message::{Holding, HoldingPhase, Load, Message, Process, RecallTerms, Re
 pub use node::{Node, NodeCounters, NodeLimits};
 pub use passage::{FileState, OFFER_BYTES_MAX, OFFERS_MAX, Offer, PassageMessage, Verdict};
 pub use placing::{Places, Question, Rules, Sample, There};
+pub use progress::{Progress, Told};
 pub use reply::{Piece, ReplyState};
 pub use resets::{Reset, Resets};
 pub use tcp::{Congestion, TcpState, TcpWindow, WindowScale};

@@ -345,7 +345,7 @@ fn nothing_is_taken_back_before_the_lease_has_run_out() {
     pair.pass(Duration::from_millis(110));
     assert!(pair.node.is_fenced(pair.now) && pair.home_did.is_empty());
     pair.pass(Duration::from_millis(20));
-    let recover = Effect::Recover { flow: FLOW, image: IMAGE, kept, progress: None, birth: Birth::Known };
+    let recover = Effect::Recover { flow: FLOW, image: IMAGE, kept, told: Told::default(), birth: Birth::Known };
     assert_eq!(pair.home_did, [steer(Target::Hold, 2), recover]);
     // The node comes back with a socket that isn't its any more, and is told so before it gets a lease.
     pair.session += 1;

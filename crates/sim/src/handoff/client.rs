@@ -109,6 +109,11 @@ impl Client {
         self.received == self.total()
     }
 
+    /// It asks for all at once.
+    pub(super) fn pipeline(&mut self) {
+        self.asked.iter_mut().for_each(|asked| asked.pause_ns = 0);
+    }
+
     /// What it sends now; asks for the next when its time has come.
     pub(super) fn speak(&mut self, now_ns: u64) -> Option<Packet> {
         if self.is_over || now_ns >= self.vanishes_ns {

@@ -104,6 +104,11 @@ impl Socket {
         self.queue.is_empty()
     }
 
+    /// What isn't acknowledged can be sent by others, whose content is of this version.
+    pub(super) fn can_go_on(&self, version: u8) -> bool {
+        self.is_drained() || self.version == version
+    }
+
     /// A request has been answered here, and its reply is out.
     pub(super) fn has_replied(&self) -> bool {
         self.begun > self.begun_before && self.sent == self.end()
@@ -125,6 +130,7 @@ impl Socket {
             vec![Piece::Literal(vec![head; HEAD_BYTES as usize]), Piece::Content { first: 0, length: content }];
         Progress {
             server_bytes: start - self.base.0,
+            acknowledged_bytes: self.unacknowledged.saturating_sub(self.base.0),
             client_bytes: self.received - self.base.1,
             http: self.http(),
             reply: Some(self.reply_state(content, pieces)),
@@ -136,6 +142,7 @@ impl Socket {
         let is_at_rest = self.is_drained() && !self.is_last && self.begun * REQUEST_BYTES == self.received;
         is_at_rest.then(|| Progress {
             server_bytes: self.end() - self.base.0,
+            acknowledged_bytes: self.unacknowledged.saturating_sub(self.base.0),
             client_bytes: self.received - self.base.1,
             http: self.http(),
             reply: None,

@@ -59,6 +59,8 @@ pub struct Options {
     pub verbose: bool,
     /// Broken on purpose.
     pub defect: Option<Defect>,
+    /// Clients ask for all that they want at once, and nodes tell of every reply.
+    pub pipelined: bool,
 }
 
 /// How a run ended that ended well.
@@ -96,16 +98,18 @@ pub struct Summary {
 #[derive(Debug)]
 pub struct Failure {
     seed: u64,
+    pipelined: bool,
     at_ns: u64,
     what: String,
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Failure { seed, at_ns, what } = self;
+        let Failure { seed, pipelined, at_ns, what } = self;
+        let kind = if *pipelined { "--handoff --pipelined" } else { "--handoff" };
         let seconds = *at_ns as f64 / SECOND as f64;
         writeln!(formatter, "seed {seed}, {seconds:.6} s: {what}")?;
-        writeln!(formatter, "again: cargo run -p leat-sim -- --handoff --seed {seed} --verbose")
+        writeln!(formatter, "again: cargo run -p leat-sim -- {kind} --seed {seed} --verbose")
     }
 }
 
@@ -129,7 +133,10 @@ pub fn run(options: Options) -> Result<Summary, Failure> {
     }
     world.check_end();
     match world.failure.take() {
-        Some(what) => Err(Failure { seed: options.seed, at_ns: world.now_ns, what }),
+        Some(what) => {
+            let Options { seed, pipelined, .. } = options;
+            Err(Failure { seed, pipelined, at_ns: world.now_ns, what })
+        }
         None => Ok(world.summary()),
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use leat_logic::handoff::{
     Birth, CutReason, Destination, Effect, FlowId, Generation, Home, HomeLimits, Image, Incarnation, Message, Node,
-    NodeLimits, Progress, Question, RefuseReason, Rules, ServerId, SessionId, Target, There, Witness, continue_from,
+    NodeLimits, Question, RefuseReason, Rules, ServerId, SessionId, Target, There, Told, Witness, continue_from,
     is_untouched,
 };
 
@@ -56,7 +56,7 @@ pub(super) enum Happening {
         life: u64,
         flow: FlowId,
         image: Bytes,
-        progress: Option<Bytes>,
+        told: Told,
         birth: Birth,
         offered: Duration,
         is_probed: bool,
@@ -326,9 +326,9 @@ impl World {
             Happening::Thawed { machine, flow, operation, generation, image } => {
                 self.thaw_done(machine, flow, operation, generation, &image);
             }
-            Happening::Recovery { life, flow, image, progress, birth, offered, is_probed } => {
+            Happening::Recovery { life, flow, image, told, birth, offered, is_probed } => {
                 if self.machines[HOME].life == life {
-                    self.recover(flow, &image, progress.as_deref(), (birth, offered), is_probed);
+                    self.recover(flow, &image, &told, (birth, offered), is_probed);
                 }
             }
             Happening::Steered { flow, to, generation } => self.steer(flow, to, generation),
@@ -442,12 +442,12 @@ impl World {
                 self.machines[machine].sockets.remove(&flow);
             }
             Effect::Place { flow, giver, image } => self.place(flow, giver, &image),
-            Effect::Recover { flow, image, kept, progress, birth } => {
+            Effect::Recover { flow, image, kept, told, birth } => {
                 let offered = self.machines[HOME].clock(self.now_ns).since(kept);
                 let is_probed = self.random.percent(50);
                 let wait_ns = if is_probed && !self.has(Defect::ProbesEarly) { LATENCY_NS_MAX } else { 0 };
                 let life = self.machines[HOME].life;
-                self.after(wait_ns, Happening::Recovery { life, flow, image, progress, birth, offered, is_probed });
+                self.after(wait_ns, Happening::Recovery { life, flow, image, told, birth, offered, is_probed });
             }
             Effect::Cut { flow, reason } => {
                 if self.faults == 0 && reason != CutReason::NoPlace {
@@ -576,7 +576,7 @@ impl World {
         &mut self,
         flow: FlowId,
         image: &[u8],
-        progress: Option<&[u8]>,
+        told: &Told,
         (birth, offered): (Birth, Duration),
         is_probed: bool,
     ) {
@@ -599,13 +599,12 @@ impl World {
             timestamp: None,
             is_exact: answers,
         };
-        let progress = progress.map(|progress| Progress::decode(progress).expect("written here"));
         let is_as_it_was = match birth {
             Birth::Denied => seen.acknowledged_bytes == 0,
             Birth::Unknown => is_untouched(&image, &seen, offered),
             Birth::Known => false,
         };
-        let outcome = if is_as_it_was { Ok(image) } else { continue_from(image, progress, &seen) };
+        let outcome = if is_as_it_was { Ok(image) } else { continue_from(image, told.read(), &seen) };
         if is_as_it_was
             && birth == Birth::Unknown
             && let Some(client) = self.clients.get_mut(&flow)

@@ -5,7 +5,7 @@ use std::os::fd::IntoRawFd;
 use std::time::Duration;
 
 use bytes::Bytes;
-use leat_host::handoff::{Frozen, Known, Refused};
+use leat_host::handoff::{Frozen, Known, Position, Refused};
 use leat_host::reactor::{Reactor, Socket, Token};
 use leat_host::socket;
 use leat_host::steering::FlowKey;
@@ -111,9 +111,10 @@ impl<F> Flows<F> {
     }
 
     /// How far a flow's socket has come, as it counts, if its request of this number came along: nothing was written before that is answered.
-    pub(super) fn come_with(&self, flow: FlowId, request: u32) -> Option<(u64, u64)> {
+    pub(super) fn come_with(&self, flow: FlowId, request: u32) -> Option<Position> {
         let known = self.all.get(&flow).filter(|known| known.requests_before + 1 == request)?;
-        Some((known.base.0 + known.queued?, known.base.1))
+        let (acknowledged, read) = known.base;
+        Some(Position { written: acknowledged + known.queued?, acknowledged, read })
     }
 
     /// Requests that were brought elsewhere.

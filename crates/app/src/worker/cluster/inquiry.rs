@@ -31,7 +31,7 @@ pub(super) struct Recovery {
     pub(super) image: Image,
     /// When that was made.
     pub(super) kept: Instant,
-    pub(super) progress: Option<Progress>,
+    pub(super) told: Vec<Progress>,
     /// What the steering program saw of the client, and kept of what it said last.
     pub(super) heard: Heard,
     /// It has ended its side since the image was made.
@@ -61,16 +61,18 @@ impl Recovery {
 
     /// How it goes on by what is known.
     pub(super) fn outcome(&self, seen: &Witness) -> Result<Image, Impossible> {
-        continue_from(self.image.clone(), self.progress.clone(), seen)
+        continue_from(self.image.clone(), self.told.clone(), seen)
     }
 
     /// Whether it goes on, or sooner, or with all that was asked for, if its client has nothing beyond what it was seen to acknowledge.
     pub(super) fn wants_proof(&self, seen: &Witness) -> bool {
         let waits = |state: &ConnectionState| state.expects_again() || state.closes_after_reply();
-        let goes_on = |seen: &Witness| {
-            self.outcome(seen).is_ok_and(|image| !waits(&image.http.connection) && !waits_for_timer(&image))
+        let prospect = |seen: &Witness| match self.outcome(seen) {
+            Err(_) => Prospect::Cut,
+            Ok(image) if waits(&image.http.connection) || waits_for_timer(&image) => Prospect::GoesOnInPart,
+            Ok(_) => Prospect::GoesOn,
         };
-        !goes_on(seen) && goes_on(&Witness { is_exact: true, ..seen.clone() })
+        prospect(&Witness { is_exact: true, ..seen.clone() }) > prospect(seen)
     }
 
     /// Takes in what the client has said since. Whether it has acknowledged more: then even more may be under way.
@@ -102,6 +104,15 @@ impl Recovery {
             frozen.close_silently();
         }
     }
+}
+
+/// What becomes of a connection, the better the later.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum Prospect {
+    Cut,
+    /// Or late, or if its client asks again.
+    GoesOnInPart,
+    GoesOn,
 }
 
 /// What a client may have is in its socket as sent, and goes out again when that hears nothing for a second; the next of it, as the kernel takes that for a

@@ -369,9 +369,7 @@ impl<H: Host> Worker<H> {
             Effect::Steer { flow, to, generation } => self.steer(flow, to, generation),
             Effect::Unsteer { flow, .. } => self.unsteer(flow),
             Effect::Place { flow, giver, image } => self.place(flow, giver, &image),
-            Effect::Recover { flow, image, kept, progress, birth } => {
-                self.recover(flow, &image, (kept, birth), progress.as_ref());
-            }
+            Effect::Recover { flow, image, kept, told, birth } => self.recover(flow, &image, (kept, birth), &told),
             Effect::AcceptAll => self.accept_all_births(),
             Effect::Cut { flow, reason } => self.cut_flow(flow, reason),
             Effect::Reset { flow } => self.was_reset(flow),

@@ -10,8 +10,8 @@ use leat_host::reactor::{Reactor, Token};
 use leat_host::steering::{self, Flow, FlowKey, Heard};
 use leat_logic::dispatch::Outcome;
 use leat_logic::handoff::{
-    self, Birth, CutReason, FlowId, HomeLimits, Image, Impossible, Progress, Reset, ServerId, Target, TcpState,
-    TcpWindow, Witness, as_it_was, is_untouched,
+    self, Birth, CutReason, FlowId, HomeLimits, Image, Impossible, Reset, ServerId, Target, TcpState, TcpWindow, Told,
+    Witness, as_it_was, is_untouched,
 };
 use leat_logic::time::Instant;
 
@@ -120,7 +120,7 @@ impl Home {
         flow: FlowId,
         key: Option<FlowKey>,
         image: &Bytes,
-        (kept, progress): (Instant, Option<&Bytes>),
+        (kept, told): (Instant, &Told),
         now: Instant,
     ) -> Result<(Recovery, Witness), Impossible> {
         let steering = self.steering.as_ref().ok_or(Impossible::Unknown)?;
@@ -133,7 +133,7 @@ impl Home {
             key,
             image,
             kept,
-            progress: progress.and_then(|progress| Progress::decode(progress).ok()),
+            told: told.read(),
             heard,
             has_ended,
             // Without it the connection goes on if its client says it again.
@@ -157,13 +157,7 @@ impl Home {
 impl<H: Host> Worker<H> {
     /// A flow's node is gone, or never got it: goes on from what its client has acknowledged, if that can be known. `kept`: when the image was made, and
     /// what the node had made of it.
-    pub(super) fn recover(
-        &mut self,
-        flow: FlowId,
-        image: &Bytes,
-        (kept, birth): (Instant, Birth),
-        progress: Option<&Bytes>,
-    ) {
+    pub(super) fn recover(&mut self, flow: FlowId, image: &Bytes, (kept, birth): (Instant, Birth), told: &Told) {
         let now = self.now;
         let Some(cluster) = &mut self.cluster else { return };
         let (key, was_reset) = (cluster.flows.key(flow), cluster.was_reset(flow));
@@ -174,9 +168,9 @@ impl<H: Host> Worker<H> {
             return home.flows.forget(flow);
         }
         // Data servers tell of each reply before they send any of it. Nodes that tell of all have some that can't be told of: a program's, say.
-        let is_silent = home.split.is_some() && progress.is_none();
+        let is_silent = home.split.is_some() && told.is_empty();
         let offered = asked.or((is_silent || birth == Birth::Unknown).then_some(kept));
-        let known = home.known(flow, key, image, (kept, progress), now);
+        let known = home.known(flow, key, image, (kept, told), now);
         let (recovery, seen) = match known {
             Ok(known) => known,
             Err(why) => return home.recovers(now, flow, Err(why)),

@@ -345,11 +345,11 @@ impl<H: Host> Worker<H> {
         let is_silent = connection.flags.once && connection.flags.receiving;
         let known =
             cluster.flows.come_with(flow, connection.http.request_count()).filter(|_| is_silent && back.is_none());
-        let come = known.map_or_else(|| handoff::progress(&super::node::Borrowed(connection.socket)), Ok);
-        let (written, received) = come.ok()?;
+        let position = known.map_or_else(|| handoff::position(&super::node::Borrowed(connection.socket)), Ok).ok()?;
         let progress = Progress {
-            server_bytes: written.saturating_sub(base.0).checked_sub(back.unwrap_or(0))?,
-            client_bytes: received.saturating_sub(base.1),
+            server_bytes: position.written.saturating_sub(base.0).checked_sub(back.unwrap_or(0))?,
+            acknowledged_bytes: position.acknowledged.saturating_sub(base.0),
+            client_bytes: position.read.saturating_sub(base.1),
             http: http_state(connection, input, now),
             reply,
         };

@@ -57,13 +57,14 @@ struct flow {
 	__u8 unused;
 };
 
-/* As much of a client's packet as is kept, and of how many connections. */
+/* As much of what a client said last as is kept, and of how many connections. */
 #define KEPT_BYTES_MAX 1024
 #define KEPT_REQUESTS_MAX (1 << 14)
 
-/* What a client has said last, in one packet. */
+/* What a client has said last, in packets that followed each other and acknowledged the same. */
 struct kept_request {
-	__u32 sequence; /* of its first byte */
+	__u32 sequence;     /* of its first byte */
+	__u32 acknowledged;
 	__u32 bytes;
 	__u8 payload[KEPT_BYTES_MAX]; /* what is behind so many bytes is an earlier one's */
 };

@@ -50,7 +50,7 @@ fn seen(acknowledged_bytes: u64) -> Witness {
 
 /// The send queue, its end, what is left of the reply, and how much of that counts as sent.
 fn plan(image: Image, seen: &Witness) -> Result<(Vec<u8>, u32, Vec<Piece>, u64), Impossible> {
-    let image = continue_from(image, None, seen)?;
+    let image = continue_from(image, vec![], seen)?;
     let (tcp, reply) = (image.tcp.unwrap(), image.reply.unwrap());
     assert!(tcp.unsent.is_empty());
     Ok((tcp.sent, tcp.send_next, reply.pieces, reply.resend_bytes))
@@ -67,7 +67,7 @@ fn the_acknowledged_byte_is_where_it_goes_on() {
     assert_eq!(plan(image(), &seen(107)), Err(Impossible::Unknown));
     let exact = Witness { is_exact: true, ..seen(90) };
     assert_eq!(plan(image(), &exact), Ok((vec![], 86, vec![content(134, 16)], 0)));
-    let from_head = continue_from(image(), None, &Witness { is_exact: true, ..seen(4) }).unwrap().tcp.unwrap();
+    let from_head = continue_from(image(), vec![], &Witness { is_exact: true, ..seen(4) }).unwrap().tcp.unwrap();
     assert_eq!(
         (from_head.sent, from_head.unsent, from_head.send_next),
         (vec![], b"ef".to_vec(), 2),
@@ -93,35 +93,36 @@ fn a_request_that_was_answered_unseen_is_answered_anew_only_if_nothing_came_of_i
     let mut image = Image { reply: None, ..image() };
     let tcp = image.tcp.as_mut().unwrap();
     (tcp.sent, tcp.unsent) = (vec![], vec![]);
-    assert_eq!(continue_from(image.clone(), None, &seen(0)), Err(Impossible::Unknown));
+    assert_eq!(continue_from(image.clone(), vec![], &seen(0)), Err(Impossible::Unknown));
     let exact = Witness { is_exact: true, ..seen(0) };
-    assert_eq!(continue_from(image.clone(), None, &exact).map(|image| image.http.head), Ok(HEAD.to_vec()));
+    assert_eq!(continue_from(image.clone(), vec![], &exact).map(|image| image.http.head), Ok(HEAD.to_vec()));
     assert_eq!(
-        continue_from(image.clone(), None, &Witness { acknowledged_bytes: 1, ..exact.clone() }),
+        continue_from(image.clone(), vec![], &Witness { acknowledged_bytes: 1, ..exact.clone() }),
         Err(Impossible::Unknown)
     );
     image.http.head = b"POST / HTTP/1.1\r\nHost: a\r\n\r\n".to_vec();
-    assert_eq!(continue_from(image, None, &exact), Err(Impossible::NotRepeatable));
+    assert_eq!(continue_from(image, vec![], &exact), Err(Impossible::NotRepeatable));
 }
 
 #[test]
 fn a_later_reply_that_was_told_of_takes_the_place_of_the_first() {
     let told = Progress {
         server_bytes: 5_000_000_000,
+        acknowledged_bytes: 0,
         client_bytes: 70,
         http: HttpState::default(),
         reply: Some(reply(vec![Piece::Literal(b"head".to_vec()), content(0, 150)])),
     };
     let at = |acknowledged_bytes| Witness { client_bytes: 70, ..seen(acknowledged_bytes) };
-    let image_after = continue_from(image(), Some(told.clone()), &at(5_000_000_010)).unwrap();
+    let image_after = continue_from(image(), vec![told.clone()], &at(5_000_000_010)).unwrap();
     let tcp = image_after.tcp.unwrap();
     assert_eq!(tcp.receive_next, 1_070);
     assert_eq!(tcp.send_next, 0xFFFF_FFFC_u32.wrapping_add((5_000_000_010_u64 % (1 << 32)) as u32));
     assert_eq!(image_after.reply.unwrap().pieces, [content(6, 144)]);
     // Half of the head goes into the send queue.
-    let tcp = continue_from(image(), Some(told.clone()), &at(5_000_000_002)).unwrap().tcp.unwrap();
+    let tcp = continue_from(image(), vec![told.clone()], &at(5_000_000_002)).unwrap().tcp.unwrap();
     assert_eq!(tcp.sent, b"ad");
-    assert_eq!(continue_from(image(), Some(told.clone()), &at(4_999_999_999)), Err(Impossible::Unknown));
+    assert_eq!(continue_from(image(), vec![told.clone()], &at(4_999_999_999)), Err(Impossible::Unknown));
     assert_eq!(Progress::decode(&told.encode().unwrap()), Ok(told));
 }
 
@@ -131,7 +132,7 @@ fn a_reply_that_was_acknowledged_to_its_end_leaves_the_connection_at_rest() {
     let at = |change: fn(&mut Image), client_bytes| {
         let mut image = image();
         change(&mut image);
-        continue_from(image, None, &Witness { client_bytes, ..seen(whole) })
+        continue_from(image, vec![], &Witness { client_bytes, ..seen(whole) })
     };
     let asked = at(|_| {}, 30).unwrap();
     assert!(asked.reply.is_none() && asked.http.head.is_empty() && asked.next_bytes().is_empty());
@@ -143,15 +144,21 @@ fn a_reply_that_was_acknowledged_to_its_end_leaves_the_connection_at_rest() {
     assert_eq!(at(|image| image.http.connection.phase = 2, 30), Err(Impossible::Unknown));
     assert_eq!(at(|image| image.http.input = b"GET /".to_vec(), 30), Err(Impossible::Unknown));
     let nearly = Witness { client_bytes: 30, ..seen(whole - 1) };
-    let nearly = continue_from(image(), None, &nearly).unwrap();
+    let nearly = continue_from(image(), vec![], &nearly).unwrap();
     assert!(nearly.reply.is_some() && !nearly.http.connection.expects_again());
 }
 
 #[test]
 fn a_connection_that_was_told_to_rest_goes_on_from_there() {
-    let told = Progress { server_bytes: 900, client_bytes: 70, http: HttpState::default(), reply: None };
+    let told = Progress {
+        server_bytes: 900,
+        acknowledged_bytes: 900,
+        client_bytes: 70,
+        http: HttpState::default(),
+        reply: None,
+    };
     let at = |acknowledged, client_bytes| {
-        continue_from(image(), Some(told.clone()), &Witness { client_bytes, ..seen(acknowledged) })
+        continue_from(image(), vec![told.clone()], &Witness { client_bytes, ..seen(acknowledged) })
     };
     let rested = at(900, 70).unwrap();
     let tcp = rested.tcp.as_ref().unwrap();
@@ -168,14 +175,14 @@ fn a_connection_that_was_told_to_rest_goes_on_from_there() {
 #[test]
 fn what_the_client_sent_and_nobody_has_ends_the_connection_after_the_reply() {
     let more = Witness { client_bytes: 30, ..seen(50) };
-    let after = continue_from(image(), None, &more).unwrap();
+    let after = continue_from(image(), vec![], &more).unwrap();
     assert_eq!(after.tcp.unwrap().receive_next, 1_030);
     let mut closing = crate::http::ConnectionState::default();
     closing.close_after_reply();
     assert_eq!(after.http.connection, closing);
     let awaited = Image { reply: None, ..image() };
     let exact = Witness { client_bytes: 30, is_exact: true, ..seen(6) };
-    assert_eq!(continue_from(awaited, None, &exact), Err(Impossible::RequestLost));
+    assert_eq!(continue_from(awaited, vec![], &exact), Err(Impossible::RequestLost));
 }
 
 #[test]
@@ -183,6 +190,7 @@ fn a_request_that_died_with_its_node_is_answered_from_what_was_kept_of_it_if_its
     let next = b"GET /b HTTP/1.1\r\nHost: a\r\n\r\n";
     let told = Progress {
         server_bytes: 500,
+        acknowledged_bytes: 0,
         client_bytes: 70,
         http: HttpState { head: HEAD.to_vec(), ..HttpState::default() },
         reply: Some(reply(vec![Piece::Literal(b"head".to_vec()), content(0, 150)])),
@@ -190,7 +198,7 @@ fn a_request_that_died_with_its_node_is_answered_from_what_was_kept_of_it_if_its
     let at = |acknowledged_bytes, said: &[u8], is_exact| {
         let client_bytes = 70 + next.len() as u64;
         let seen = Witness { client_bytes, client_said: said.to_vec(), is_exact, ..seen(acknowledged_bytes) };
-        continue_from(image(), Some(told.clone()), &seen)
+        continue_from(image(), vec![told.clone()], &seen)
     };
     let known = [b"...", &next[..]].concat();
     for said in [&next[..], &known] {
@@ -226,11 +234,11 @@ fn a_reply_that_was_told_of_as_it_stands_goes_on_without_a_tag_whatever_was_aske
     };
     let head = b"POST /orders HTTP/1.1\r\nHost: a\r\n\r\n".to_vec();
     let http = HttpState { head, ..HttpState::default() };
-    let told = Progress { server_bytes: 500, client_bytes: 70, http, reply: Some(made) };
+    let told = Progress { server_bytes: 500, acknowledged_bytes: 500, client_bytes: 70, http, reply: Some(made) };
     let told = Progress::decode(&told.encode().unwrap()).unwrap();
     for acknowledged in [0, 9, whole.len() as u64] {
         let seen = Witness { client_bytes: 70, ..seen(500 + acknowledged) };
-        let after = continue_from(image(), Some(told.clone()), &seen).unwrap();
+        let after = continue_from(image(), vec![told.clone()], &seen).unwrap();
         assert_eq!(after.tcp.unwrap().sent, whole[acknowledged as usize..], "as sent: the client may have it");
         let reply = after.reply.unwrap();
         assert!(reply.is_all_here() && reply.pieces.is_empty());
@@ -239,7 +247,7 @@ fn a_reply_that_was_told_of_as_it_stands_goes_on_without_a_tag_whatever_was_aske
 
 #[test]
 fn the_socket_itself_cant_be_made_again() {
-    assert_eq!(continue_from(Image { tcp: None, ..image() }, None, &seen(0)), Err(Impossible::NoTcp));
+    assert_eq!(continue_from(Image { tcp: None, ..image() }, vec![], &seen(0)), Err(Impossible::NoTcp));
 }
 
 #[test]
@@ -296,21 +304,22 @@ fn what_the_client_sent_is_counted_from_what_nobody_had_read() {
     let http = HttpState { head: HEAD.to_vec(), ..HttpState::default() };
     let reply = Some(reply(vec![content(0, 150)]));
     // The request came again in one packet with the next one's beginning, and its node has read both.
-    let told = Progress { server_bytes: 0, client_bytes: 50, http, reply };
+    let told = Progress { server_bytes: 0, acknowledged_bytes: 0, client_bytes: 50, http, reply };
     let seen = Witness { client_bytes: 50, timestamp: Some(9), ..seen(20) };
-    let tcp = continue_from(began, Some(told), &seen).unwrap().tcp.unwrap();
+    let tcp = continue_from(began, vec![told], &seen).unwrap().tcp.unwrap();
     assert_eq!((tcp.receive_next, tcp.unread, tcp.timestamp), (first.wrapping_add(50), vec![], Some(9)));
 }
 
 #[test]
 fn the_clients_end_takes_a_sequence_number_and_is_no_byte_that_is_lost() {
     let ended = Witness { has_ended: true, ..seen(6) };
-    let image_after = continue_from(image(), None, &ended).unwrap();
+    let image_after = continue_from(image(), vec![], &ended).unwrap();
     assert_eq!(image_after.tcp.unwrap().receive_next, 1_001);
     assert!(image_after.http.connection.has_input_ended() && !image_after.http.connection.closes_after_reply());
     // What its node had read and acknowledged by then is told with the end in it.
-    let told = Progress { server_bytes: 6, client_bytes: 71, http: HttpState::default(), reply: None };
-    let image_after = continue_from(image(), Some(told), &Witness { client_bytes: 70, ..ended.clone() }).unwrap();
+    let told =
+        Progress { server_bytes: 6, acknowledged_bytes: 6, client_bytes: 71, http: HttpState::default(), reply: None };
+    let image_after = continue_from(image(), vec![told], &Witness { client_bytes: 70, ..ended.clone() }).unwrap();
     assert_eq!(image_after.tcp.unwrap().receive_next, 1_071);
 }
 
@@ -325,7 +334,7 @@ fn what_nobody_has_read_before_the_clients_end_goes_along_as_read() {
     assert!(is_untouched(&image, &ended, ACKNOWLEDGED_WITHIN));
     for after in [
         as_it_was(image.clone(), &ended),
-        continue_from(image.clone(), None, &Witness { is_exact: true, ..ended.clone() }).unwrap(),
+        continue_from(image.clone(), vec![], &Witness { is_exact: true, ..ended.clone() }).unwrap(),
     ] {
         let tcp = after.tcp.unwrap();
         assert!(tcp.unread.is_empty() && after.http.input == HEAD && after.http.connection.has_input_ended());
@@ -334,4 +343,106 @@ fn what_nobody_has_read_before_the_clients_end_goes_along_as_read() {
     // Who has said more than is known of says that again, and its end.
     let more = as_it_was(image, &Witness { client_bytes: bytes + 1, ..ended });
     assert!(!more.http.connection.has_input_ended() && more.tcp.unwrap().receive_next == 1_000);
+}
+
+/// What a node tells that was asked for all of these at once, and has begun to answer so many. Each reply has 154 bytes.
+fn pipelined(heads: &[&[u8]], begun: usize) -> Vec<Progress> {
+    let told = |number: usize| Progress {
+        server_bytes: 106 + 154 * number as u64,
+        acknowledged_bytes: 0,
+        client_bytes: heads.concat().len() as u64,
+        http: HttpState { head: heads[number].to_vec(), input: heads[number + 1..].concat(), ..HttpState::default() },
+        reply: Some(reply(vec![Piece::Literal(b"head".to_vec()), content(0, 150)])),
+    };
+    (0..begun).map(told).collect()
+}
+
+#[test]
+fn who_asked_for_several_replies_goes_on_in_the_first_that_isnt_acknowledged_if_nothing_else_came() {
+    let others: [&[u8]; 3] = [b"GET /2 HTTP/1.1\r\n\r\n", b"HEAD /3 HTTP/1.1\r\n\r\n", b"GET /4 HTTP/1.1\r\n\r\n"];
+    let heads = [&[HEAD][..], &others].concat();
+    let seen =
+        |acknowledged| Witness { client_bytes: heads.concat().len() as u64, is_exact: true, ..seen(acknowledged) };
+    let told = pipelined(&heads, 3);
+    // In the middle of the second, before all of them, and at the end of the first.
+    for (acknowledged, in_hand, left) in [(106 + 154 + 4 + 50, 1, content(50, 100)), (106, 0, content(0, 150))] {
+        let after = continue_from(image(), told.clone(), &seen(acknowledged)).unwrap();
+        assert_eq!((&after.http.head[..], after.http.input), (heads[in_hand], heads[in_hand + 1..].concat()));
+        assert_eq!(after.reply.unwrap().pieces, [left]);
+        let sent = if in_hand == 0 { &b"head"[..] } else { b"" };
+        assert_eq!((&after.tcp.unwrap().unsent[..], after.http.connection.closes_after_reply()), (sent, false));
+        let unproved = Witness { is_exact: false, ..seen(acknowledged) };
+        assert_eq!(continue_from(image(), told.clone(), &unproved), Err(Impossible::Unknown));
+    }
+    // The reply of the image itself, in the middle of which nobody knew of the requests: it's the last.
+    let after = continue_from(image(), told, &seen(50)).unwrap();
+    assert_eq!((after.reply.unwrap().pieces, after.tcp.unwrap().receive_next), (vec![content(94, 56)], 1_085));
+    assert!(after.http.connection.closes_after_reply());
+}
+
+#[test]
+fn requests_that_came_behind_one_are_known_by_the_replies_that_began_later() {
+    let heads: [&[u8]; 3] = [HEAD, b"GET /2 HTTP/1.1\r\n\r\n", b"GET /3 HTTP/1.1\r\n\r\n"];
+    let length = |heads: &[&[u8]]| heads.concat().len() as u64;
+    // Each came while the one before was answered.
+    let mut told = pipelined(&heads, 3);
+    for (number, progress) in told.iter_mut().enumerate() {
+        progress.client_bytes = length(&heads[..=number]);
+        progress.http.input.clear();
+    }
+    let seen = Witness { client_bytes: length(&heads), is_exact: true, ..seen(110) };
+    let after = continue_from(image(), told.clone(), &seen).unwrap();
+    assert_eq!(
+        (after.http.input, after.tcp.unwrap().receive_next),
+        (heads[1..].concat(), 1_000 + length(&heads) as u32)
+    );
+    // Its client's end behind them counts as a byte.
+    let ended = Witness { has_ended: true, ..seen.clone() };
+    told[2].client_bytes += 1;
+    let after = continue_from(image(), told.clone(), &ended).unwrap();
+    assert_eq!(
+        (after.http.input, after.tcp.unwrap().receive_next),
+        (heads[1..].concat(), 1_001 + length(&heads) as u32)
+    );
+    // One between them wasn't told of.
+    told[2].client_bytes -= 1;
+    told.remove(1);
+    let after = continue_from(image(), told, &seen).unwrap();
+    assert!(after.http.connection.closes_after_reply() && after.http.input.is_empty() && after.reply.is_some());
+}
+
+#[test]
+fn nothing_is_answered_anew_behind_which_is_something_that_may_have_had_its_effect() {
+    let post = b"POST /3 HTTP/1.1\r\nContent-Length: 0\r\n\r\n";
+    let heads: [&[u8]; 3] = [HEAD, b"GET /2 HTTP/1.1\r\n\r\n", post];
+    let seen =
+        |acknowledged| Witness { client_bytes: heads.concat().len() as u64, is_exact: true, ..seen(acknowledged) };
+    let after = continue_from(image(), pipelined(&heads, 2), &seen(110)).unwrap();
+    assert!(after.http.connection.closes_after_reply() && after.http.input.is_empty());
+    // At rest, before both of them.
+    let mut rest = pipelined(&heads[..1], 1);
+    let said = Witness { client_said: heads[1..].concat(), ..seen(106 + 154) };
+    assert!(continue_from(image(), rest.clone(), &said).unwrap().http.connection.expects_again());
+    rest[0].client_bytes = said.client_bytes;
+    rest[0].http.input = heads[1..].concat();
+    assert_eq!(continue_from(image(), rest, &said), Err(Impossible::NotRepeatable));
+}
+
+#[test]
+fn a_request_of_which_a_part_was_told_of_and_the_rest_was_kept_is_answered_anew() {
+    let next = b"GET /2 HTTP/1.1\r\n\r\n";
+    let at = |acknowledged, next: &[u8]| {
+        let (first, rest) = next.split_at(8);
+        let mut told = pipelined(&[HEAD], 1);
+        told[0].client_bytes += first.len() as u64;
+        told[0].http.input = first.to_vec();
+        let client_bytes = (HEAD.len() + next.len()) as u64;
+        let seen = Witness { client_bytes, client_said: rest.to_vec(), is_exact: true, ..seen(acknowledged) };
+        continue_from(image(), told, &seen)
+    };
+    for acknowledged in [106 + 154, 110] {
+        let after = at(acknowledged, next).unwrap();
+        assert_eq!([after.http.input, after.tcp.unwrap().unread].concat(), next);
+    }
+    assert_eq!(at(106 + 154, b"POST /2 HTTP/1.1\r\n\r\n"), Err(Impossible::RequestLost));
 }

@@ -17,6 +17,7 @@ use super::effect::{Birth, CutReason, Effect, Target};
 use super::limits::{ATTEMPTS_MAX, UNBORN_MAX};
 use super::message::{Message, RecallTerms};
 use super::placing::{Rules, There};
+use super::progress::Told;
 use super::{Ends, FlowId, Generation, Incarnation, ServerId};
 use crate::time::Instant;
 use drain::Recalls;
@@ -126,7 +127,7 @@ struct Flow {
     /// The last image, when it came, and what its node told since.
     image: Option<Bytes>,
     kept: Instant,
-    progress: Option<Bytes>,
+    told: Told,
     /// A node that has a frozen socket of it, to be released when the flow has settled.
     giver: Option<(Life, Generation)>,
     attempts: u8,
@@ -684,10 +685,10 @@ impl Home {
         record.holder = Holder::Recovering;
         record.generation = record.generation.next();
         let generation = record.generation;
-        let (image, kept, progress) = (record.image.clone(), record.kept, record.progress.clone());
+        let (image, kept, told) = (record.image.clone(), record.kept, record.told.clone());
         let is_kept = image.is_some();
         self.effects.push_back(Effect::Steer { flow, to: Target::Hold, generation });
-        self.effects.extend(image.map(|image| Effect::Recover { flow, image, kept, progress, birth }));
+        self.effects.extend(image.map(|image| Effect::Recover { flow, image, kept, told, birth }));
         if own {
             // Only now: until then the host knows by it that the node hasn't said to have taken the flow.
             self.effects.push_back(Effect::CloseSilently { flow });
@@ -723,8 +724,8 @@ impl Home {
 
     fn drop_image(&mut self, flow: FlowId) {
         if let Some(record) = self.flows.get_mut(&flow) {
-            let dropped = [record.image.take(), record.progress.take()];
-            self.kept_bytes -= dropped.iter().flatten().map(Bytes::len).sum::<usize>();
+            self.kept_bytes -= record.image.take().map_or(0, |image| image.len());
+            self.kept_bytes -= std::mem::take(&mut record.told).len_bytes();
         }
     }
 
@@ -782,7 +783,7 @@ impl Flow {
             holder,
             image: None,
             kept: Instant::default(),
-            progress: None,
+            told: Told::default(),
             giver: None,
             attempts: 0,
             refusers: Vec::new(),

@@ -418,9 +418,9 @@ impl Home {
 
     fn keep_progress(&mut self, flow: FlowId, progress: Bytes) {
         let Some(record) = self.flows.get_mut(&flow).filter(|record| record.image.is_some()) else { return };
-        self.kept_bytes += progress.len();
-        let replaced = record.progress.replace(progress);
-        self.kept_bytes -= replaced.map_or(0, |replaced| replaced.len());
+        self.kept_bytes -= record.told.len_bytes();
+        record.told.add(progress);
+        self.kept_bytes += record.told.len_bytes();
         if self.kept_bytes > self.limits.kept_bytes_max {
             self.counters.dropped_images += 1;
             self.drop_image(flow);

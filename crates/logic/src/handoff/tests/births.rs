@@ -58,7 +58,7 @@ fn a_flow_that_never_came_to_its_node_goes_on_from_its_image_and_never_begins_th
     assert_eq!((pair.home_did.clone(), pair.node_did.clone()), (vec![], vec![Effect::AcceptAll]));
     pair.node.none_waits();
     pair.talk();
-    let recover = Effect::Recover { flow: FLOW, image: IMAGE, kept, progress: None, birth: Birth::Denied };
+    let recover = Effect::Recover { flow: FLOW, image: IMAGE, kept, told: Told::default(), birth: Birth::Denied };
     assert_eq!(pair.home_did, [steer(Target::Hold, 2), recover], "what comes meanwhile waits");
     assert!(!pair.node.born(pair.now, FLOW), "its packet was late");
     pair.home.recovered(pair.now, FLOW, IMAGE, false);
@@ -161,7 +161,7 @@ fn what_began_at_a_node_that_dies_goes_on_from_what_the_client_had_sent() {
         pair.now = pair.now.after(Duration::from_secs(3));
         pair.home.handle_timeout(pair.now);
         pair.collect_home();
-        let recover = Effect::Recover { flow: FLOW, image: IMAGE, kept, progress: None, birth };
+        let recover = Effect::Recover { flow: FLOW, image: IMAGE, kept, told: Told::default(), birth };
         assert!(pair.home_did.contains(&recover), "{:?}", pair.home_did);
     }
 }
@@ -179,7 +179,9 @@ fn what_a_node_says_of_a_flow_that_has_just_begun_is_believed() {
     pair.now = pair.now.after(Duration::from_secs(3));
     pair.home.handle_timeout(pair.now);
     pair.collect_home();
-    let recover = Effect::Recover { flow: FLOW, image: IMAGE, kept, progress: Some(progress), birth: Birth::Known };
+    let mut told = Told::default();
+    told.add(progress);
+    let recover = Effect::Recover { flow: FLOW, image: IMAGE, kept, told, birth: Birth::Known };
     assert!(pair.home_did.contains(&recover));
 
     let mut pair = be_born();
@@ -221,7 +223,7 @@ fn what_has_begun_unasked_is_as_if_it_had_been_asked() {
     pair.pass(Duration::from_millis(150));
     pair.node.none_waits();
     pair.talk();
-    let recover = Effect::Recover { flow: FLOW, image: IMAGE, kept, progress: None, birth: Birth::Denied };
+    let recover = Effect::Recover { flow: FLOW, image: IMAGE, kept, told: Told::default(), birth: Birth::Denied };
     assert_eq!(pair.home_did, [steer(Target::Hold, 2), recover], "its packet was lost");
 }
 

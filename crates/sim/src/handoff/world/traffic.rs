@@ -14,7 +14,11 @@ impl World {
         if !is_birth && !home.open(flow) {
             return;
         }
-        self.clients.insert(flow, Client::new(&mut self.random, flow, servers, now_ns));
+        let mut client = Client::new(&mut self.random, flow, servers, now_ns);
+        if self.options.pipelined {
+            client.pipeline();
+        }
+        self.clients.insert(flow, client);
         if is_birth {
             self.unborn.insert(flow);
         } else {
@@ -269,7 +273,8 @@ impl World {
         let Some(socket) = state.sockets.get_mut(&flow) else { return };
         assert!(socket.received <= client.asked.len() as u64 * REQUEST_BYTES, "more than was sent");
         let progress = socket.answer(client, head, self.version);
-        if progress.reply.as_ref().is_some_and(|reply| reply.complete_length > 600)
+        let is_long = progress.reply.as_ref().is_some_and(|reply| reply.complete_length > 600);
+        if (is_long || self.options.pipelined)
             && let Some(node) = state.node()
         {
             node.began(flow, progress.encode().expect("within the limits").into());
