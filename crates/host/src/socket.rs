@@ -414,6 +414,15 @@ pub fn shutdown(socket: RawFd, both: bool) {
     unsafe { libc::shutdown(socket, how) };
 }
 
+/// Has the kernel wait for no end of the client's, once all has been sent and acknowledged: a socket that began behind that would wait for a minute, and
+/// be in the way of a new connection that has the same ends.
+///
+/// # Errors
+/// What the kernel says.
+pub fn expect_no_end(socket: &impl AsRawFd) -> io::Result<()> {
+    set_option(socket.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_LINGER2, -1)
+}
+
 /// Makes the close that follows throw away what is queued and reset the connection.
 pub fn reset_on_close(socket: RawFd) {
     set_reset_on_close(socket, true);

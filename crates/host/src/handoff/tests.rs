@@ -295,6 +295,40 @@ fn a_clock_that_goes_on_from_an_odd_number_goes_in_milliseconds() {
 }
 
 #[test]
+fn a_socket_that_began_behind_its_clients_end_leaves_nothing_when_it_is_closed() {
+    in_namespace("ended", &[], || {
+        let (mut client, server) = connection("127.0.0.1:0");
+        let port = client.peer_addr().unwrap().port();
+        let freezer = Freezer::new();
+        let frozen = freezer.freeze(server).unwrap();
+        let mut state = frozen.state().clone();
+        frozen.close_silently();
+        state.receive_next = state.receive_next.wrapping_add(1);
+        let server = freezer.thaw(&state).unwrap();
+        socket::expect_no_end(&server).unwrap();
+        client.shutdown(std::net::Shutdown::Write).unwrap();
+        let mut server = TcpStream::from(server);
+        server.write_all(b"that's all").unwrap();
+        drop(server);
+        let mut all = String::new();
+        client.read_to_string(&mut all).unwrap();
+        assert_eq!(all, "that's all");
+        // It would be in FIN_WAIT2, and for a minute.
+        let deadline = Instant::now() + Duration::from_secs(10);
+        let is_left = || {
+            let sockets = std::fs::read_to_string("/proc/thread-self/net/tcp").unwrap();
+            sockets.lines().any(|line| {
+                line.split_whitespace().nth(1).is_some_and(|local| local.ends_with(&format!(":{port:04X}")))
+            })
+        };
+        while is_left() {
+            assert!(Instant::now() < deadline, "it's still there");
+            std::thread::yield_now();
+        }
+    });
+}
+
+#[test]
 fn only_an_established_connection_is_frozen() {
     in_namespace("refuses", &[], || {
         let (mut client, server) = connection("127.0.0.1:0");

@@ -491,7 +491,13 @@ impl<H: Host> Worker<H> {
         let requests_before = http.connection.requests.saturating_sub(u32::from(!http.head.is_empty()));
         let queued = (!http.head.is_empty()).then(|| queued(tcp));
         cluster.flows.all.insert(flow, Flow { key, base, known: None, queued, requests_before, place: Place::Away });
-        let socket = cluster.freezer.thaw(tcp).map_err(|error| refused(RefuseReason::Kernel, &error));
+        let thawed = cluster.freezer.thaw(tcp).map_err(|error| refused(RefuseReason::Kernel, &error));
+        let socket = thawed.inspect(|socket| {
+            if http.connection.has_input_ended() {
+                // Without it the connection goes on all the same.
+                let _ = socket::expect_no_end(socket);
+            }
+        });
         let adopt = |socket| self.reactor.adopt(socket).map_err(|error| refused(RefuseReason::Kernel, &error));
         let Ok(socket) = socket.and_then(adopt) else {
             // Its home offers it to others, and a node hears of it no more.
