@@ -472,3 +472,74 @@ fn a_drained_node_is_left_with_the_next_request() {
     }
     within("the drained one is empty", || held(&folder, drained) == 0 && held(&folder, other) == 12);
 }
+
+/// Where a request that belongs elsewhere comes with another one's beginning, nobody knows where the next one begins.
+#[test]
+fn requests_that_come_at_once_are_all_answered_wherever_their_packets_end() {
+    if !is_possible() || !has_nginx() {
+        return;
+    }
+    let (lab, folder) = (Lab::new(), Folder::new("at-once"));
+    let _servers = up_with(&lab, &folder, "policy = 'mix_lard'", ["", ""]);
+    let [small, large, _] = SIZES;
+    lab.at("client1", || {
+        // Each has one of them.
+        for size in [small, large] {
+            assert!(get(&mut connect(VIPS[0]), &format!("/{size}")) == content(size));
+        }
+        for (first, then) in [(small, [large, small, large]), (large, [small, large, small])] {
+            let requests = then.map(|size| format!("GET /{size} HTTP/1.1\r\nHost: x\r\n\r\n"));
+            let all = requests.concat();
+            for cut in 1..all.len() {
+                let mut stream = connect(VIPS[0]);
+                assert!(get(&mut stream, &format!("/{first}")) == content(first));
+                let (mut read, mut whole) = (0, requests[0].len());
+                stream.write_all(&all.as_bytes()[..cut]).expect("it's open");
+                // The rest comes once what came before it has been looked at.
+                while whole <= cut {
+                    assert!(
+                        read_reply(&mut stream).expect("a reply") == content(then[read]),
+                        "{cut} of {first}: {read}"
+                    );
+                    read += 1;
+                    whole += requests[read].len();
+                }
+                stream.write_all(&all.as_bytes()[cut..]).expect("it's open");
+                for size in &then[read..] {
+                    assert!(read_reply(&mut stream).expect("a reply") == content(*size), "{cut} of {first}");
+                }
+            }
+        }
+    });
+}
+
+/// Whether a reply has content is known by its request, of which a packet may have a byte only.
+#[test]
+fn a_connection_goes_on_at_once_behind_a_request_in_many_packets() {
+    if !is_possible() || !has_nginx() {
+        return;
+    }
+    let (lab, folder) = (Lab::new(), Folder::new("in-many"));
+    let _servers = up_with(&lab, &folder, "policy = 'mix_lard'", ["", ""]);
+    let [small, large, _] = SIZES;
+    lab.at("client1", || {
+        for first in 1..4 {
+            let mut client = Client(connect(VIPS[0]));
+            // A server that wasn't done would be asked for 10 s.
+            client.0.set_read_timeout(Some(Duration::from_secs(5))).expect("a time-out");
+            // It begins at a server, as its first request is in one packet.
+            assert!(get(&mut client.0, &format!("/{small}")) == content(small));
+            for (size, other) in [(small, large), (large, small)] {
+                let request = format!("HEAD /{size} HTTP/1.1\r\nHost: x\r\n\r\n");
+                let (beginning, rest) = request.split_at(first);
+                [beginning, rest].iter().for_each(|part| client.0.write_all(part.as_bytes()).expect("it's open"));
+                assert_eq!(client.status(), "200", "{first}, {size}");
+                client.send("GET", &format!("/{other}"), "\r\n");
+                client.reads(other);
+            }
+        }
+    });
+    if lab.number("dispatcher", "leat_births_total") > 0 {
+        assert!(lab.number("dispatcher", "leat_transplants_total") > 0);
+    }
+}

@@ -200,6 +200,8 @@ impl Home {
             None => Verdict::Stays,
             // Whoever gets the first of several that come at once gets them all.
             Some(Extent::Whole(bytes)) if is_matter && consumed + bytes < payload.len() => Verdict::Belongs(To::Here),
+            // More than one request is more than its server's reply says the end of, and may be less than two.
+            Some(Extent::Whole(bytes)) if belongs.is_some() && consumed + bytes < payload.len() => Verdict::Stays,
             Some(Extent::Whole(_)) if is_last => belongs.map_or(Verdict::Stays, |_| Verdict::Belongs(To::Here)),
             Some(Extent::Whole(bytes)) => belongs.map_or(Verdict::GoesOn(consumed + bytes), Verdict::Belongs),
             Some(Extent::Partial) if is_last && belongs.is_none() => Verdict::Stays,
@@ -248,6 +250,17 @@ pub(super) enum Extent {
     Partial,
 }
 
+/// How long the first request is, with its content, if all of it is there.
+fn first_request(payload: &[u8], limits: &http::Limits, now: Instant) -> Option<usize> {
+    let mut connection = http::Connection::new(now);
+    let (head, progress) = connection.handle_input(now, payload, limits);
+    let Progress::Request(Request { body, .. }) = progress else { return None };
+    match body_end(&mut connection, body, &payload[head..], limits, now)? {
+        Extent::Whole(bytes) => Some(head + bytes),
+        Extent::Partial => None,
+    }
+}
+
 /// Where the content of a request ends whose head `connection` has just read; none where it's no content.
 pub(super) fn body_end(
     connection: &mut http::Connection,
@@ -282,7 +295,7 @@ impl<H: Host> Worker<H> {
     }
 
     /// `unread`: since when some of it has waited, if it wasn't whole in time.
-    fn place_next(&mut self, next: Next, unread: Option<Instant>) {
+    fn place_next(&mut self, mut next: Next, unread: Option<Instant>) {
         let now = self.now;
         let Some(Part::Home(home)) = self.cluster.as_mut().map(|cluster| &mut cluster.part) else { return };
         let ends = next.arrival.key.ends();
@@ -291,8 +304,12 @@ impl<H: Host> Worker<H> {
                 home.steering.iter().for_each(|steering| steering.drop_waiting(next.arrival.key));
                 return;
             }
-            // By another worker, or a process before this one.
+            // By another worker, or a process before this one: one request, whatever its client has said since.
             let to = (home.id, next.arrival.flow.holder);
+            let limits = &self.sites[UNKNOWN_SITE as usize].limits;
+            if let Some(bytes) = first_request(&next.arrival.payload, limits, now) {
+                next.arrival.payload.truncate(bytes);
+            }
             return self.plant(&next, to);
         }
         let mut verdict = home.judge(&next, &self.sites[UNKNOWN_SITE as usize].limits, now);
@@ -317,7 +334,9 @@ impl<H: Host> Worker<H> {
                 self.let_go_on(&next, bytes, false);
                 self.let_stand(&next.arrival);
             }
-            Verdict::Unread | Verdict::Belongs(_) => self.cant_go(&next, false),
+            // Where the rest of it ends isn't seen.
+            Verdict::Unread => self.cant_go(&next, true),
+            Verdict::Belongs(_) => self.cant_go(&next, false),
             Verdict::Stays => self.let_go_on(&next, next.arrival.payload.len(), true),
         }
     }

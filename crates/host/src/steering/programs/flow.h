@@ -258,7 +258,7 @@ struct reply {
 	__u32 begin;       /* of the reply's first byte */
 	__u32 end;         /* behind what the server has said */
 	__u32 shown;       /* what its packets said last of its clock; 0 without the option */
-	__u8 request[4];   /* the first bytes of the request */
+	__u8 request[4];   /* the first bytes of the request; 0 where they haven't come yet */
 	__u8 is_awaited;   /* of the reply nothing has been said */
 	__u8 is_muddled;   /* which request the reply is of isn't known */
 	__u8 is_given;     /* another server has the connection: nothing of it leaves any more */

@@ -35,14 +35,27 @@ static __always_inline int is_watching(void)
 }
 
 /* Whether what a client says belongs to its last request, and isn't another one: that may have content, and this doesn't begin as requests do. */
-static __always_inline int is_content(struct __sk_buff *skb, __u32 payload_at, const struct reply *reply)
+static __always_inline int is_content(struct __sk_buff *skb, const struct packet *packet, __u32 payload_at, const struct reply *reply)
 {
-	__u8 first[3] = {};
+	/* A packet may have fewer. */
+	__u8 first[4] = {'A', 'A', 'A', 'A'};
+	__u64 bytes = packet->payload > sizeof(first) ? sizeof(first) : packet->payload;
 	__u32 method = *(const __u32 *)reply->request;
 	if (method == BYTES_4('G', 'E', 'T', ' ') || method == BYTES_4('H', 'E', 'A', 'D'))
 		return 0;
-	bpf_skb_load_bytes(skb, payload_at, first, sizeof(first));
+	bpf_skb_load_bytes(skb, payload_at, first, WITHIN(bytes, sizeof(first)));
 	return first[0] - 'A' > 25U || first[1] - 'A' > 25U || first[2] - 'A' > 25U;
+}
+
+/* The request's first four bytes, of which a packet may have fewer. What isn't known of them is 0. */
+static __always_inline void note_method(struct __sk_buff *skb, const struct packet *packet, __u32 payload_at, struct reply *reply)
+{
+	__u32 known = *(__u32 *)reply->request, more = 0;
+	__u64 bytes = packet->payload > sizeof(more) ? sizeof(more) : packet->payload;
+	__u32 bits = known > 0xffffff ? 32 : known > 0xffff ? 24 : known > 0xff ? 16 : known ? 8 : 0;
+	/* The first bytes are the lowest. */
+	if (bits < 32 && bpf_skb_load_bytes(skb, payload_at, &more, WITHIN(bytes, sizeof(more))) == 0)
+		*(__u32 *)reply->request = known | more << bits;
 }
 
 /* What a client says on a connection that is there, or begins: `packet` has come from it. */
@@ -75,7 +88,7 @@ static __noinline void note_request(struct __sk_buff *skb, const struct packet *
 		reply->end = acknowledged;
 	} else if (!reply || (__s32)(end - reply->next) <= 0) {
 		return;
-	} else if ((reply->is_whole || !reply->is_awaited) && is_content(skb, payload_at, reply)) {
+	} else if ((reply->is_whole || !reply->is_awaited) && is_content(skb, packet, payload_at, reply)) {
 		/* Servers may answer before they have it. */
 		reply->is_given = 0;
 		reply->next = end;
@@ -87,7 +100,9 @@ static __noinline void note_request(struct __sk_buff *skb, const struct packet *
 	/* The dispatcher would have kept it: whatever it has asked for and not heard of, the connection is the server's. */
 	reply->is_given = 0;
 	if (!reply->is_awaited)
-		bpf_skb_load_bytes(skb, payload_at, reply->request, sizeof(reply->request));
+		*(__u32 *)reply->request = 0;
+	if (!reply->is_awaited || bpf_ntohl(packet->tcp.seq) == reply->next)
+		note_method(skb, packet, payload_at, reply);
 	__be32 last = 0;
 	bpf_skb_load_bytes(skb, payload_at + packet->payload - sizeof(last), &last, sizeof(last));
 	reply->is_whole = last == bpf_htonl(0x0d0a0d0a);

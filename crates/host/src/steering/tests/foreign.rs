@@ -193,6 +193,46 @@ fn a_connection_that_was_given_away_is_its_servers_again_with_its_clients_next_p
     });
 }
 
+/// Whether a reply has content is known by it.
+#[test]
+fn what_a_client_asks_is_noted_however_it_is_divided() {
+    where_connections_begin("divided", |path| {
+        assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success());
+        let mut node = Node::load_for_births(path, CookieKey::new([7; 16])).unwrap();
+        let server = "127.0.0.1:80";
+        let (listener, at) = (TcpListener::bind(server).unwrap(), server.parse().unwrap());
+        node.add_service(&Service { vip: at, own: None, marked: false, foreign: Some(at) }).unwrap();
+        node.watch(true).unwrap();
+        let client = TcpStream::connect(server).unwrap();
+        let _server = listener.accept().unwrap();
+        let port = client.local_addr().unwrap().to_string();
+        let request = b"HEAD / HTTP/1.1\r\n\r\n";
+        let says = |at: usize, bytes: &[u8]| Segment {
+            payload: bytes.to_vec(),
+            ..Segment::new(&port, server, ACK, 1000 + at as u32)
+        };
+        let key = says(0, b"").key();
+        let mut asked = |parts: &[&[u8]]| {
+            node.replies.as_mut().unwrap().begin(key, 1000).unwrap();
+            let mut at = 0;
+            for part in parts {
+                run_program(&mut node.programs, "node_ingress", &says(at, part).frame());
+                at += part.len();
+            }
+            node.last_reply(key).unwrap().unwrap().request
+        };
+        for first in 0..request.len() {
+            for second in first..request.len() {
+                let parts = [&request[..first], &request[first..second], &request[second..]];
+                assert_eq!(&asked(&parts), b"HEAD", "{first}, {second}");
+            }
+        }
+        let single: Vec<&[u8]> = request.chunks(1).collect();
+        assert_eq!(&asked(&single), b"HEAD");
+        assert_eq!(&asked(&single[..3]), b"HEA\0");
+    });
+}
+
 /// What leat says of a connection undoes nothing that is noted of it at the same time.
 #[test]
 fn what_a_server_says_is_noted_while_its_connection_is_marked() {
