@@ -97,7 +97,8 @@ impl<H: Host> Worker<H> {
             // What the address had goes on here, as it was, for who is connected: not for long.
             None => self.gone_since(token).is_some(),
         };
-        ends && !self.goes_home(token)
+        // What its client has asked for already is answered, too.
+        ends && self.connections[token].inbox.is_empty() && !self.goes_home(token)
     }
 
     /// Since when the address at which a connection was accepted has gone from the configuration.

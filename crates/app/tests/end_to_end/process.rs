@@ -224,6 +224,26 @@ fn sigterm_lets_a_request_finish_and_then_closes(reactor: Reactor) {
     assert_eq!(server.wait_for_end().code(), Some(0));
 }
 
+fn sigterm_lets_all_that_has_been_asked_for_be_answered(reactor: Reactor) {
+    let (site, content) = site();
+    let mut server = Server::of(reactor, site.at("site"));
+    let address = server.address();
+    let mut client = server.connect();
+    let requests =
+        ["large.bin", "a.txt", "a.txt"].map(|name| format!("GET /{name} HTTP/1.1\r\nHost: localhost\r\n\r\n"));
+    client.send(&requests.concat());
+    client.reply_head().unwrap();
+    server.signal("TERM");
+    eventually("new connections are refused", || Client::try_connect(address).err());
+    assert!(client.read_content(content.len()).unwrap() == content);
+    for is_last in [false, true] {
+        let reply = client.reply();
+        assert_eq!((reply.text(), reply.says_close()), ("alpha\n".to_owned(), is_last));
+    }
+    assert_eq!(client.until_closed(), b"");
+    assert_eq!(server.wait_for_end().code(), Some(0));
+}
+
 fn a_drain_has_an_end(reactor: Reactor) {
     let (site, _) = site();
     let text = "[limits]\ndrain_timeout = \"500ms\"\n[[site]]\nlisten = [\"127.0.0.1:0\"]\nroot = \"site\"\n";
@@ -300,6 +320,7 @@ on_both_reactors!(
     sigterm_and_sigint_end_an_idle_server_at_once,
     sigterm_lets_a_download_finish,
     sigterm_lets_a_request_finish_and_then_closes,
+    sigterm_lets_all_that_has_been_asked_for_be_answered,
     a_drain_has_an_end,
     a_second_sigint_cuts_what_is_under_way_and_says_so,
     a_killed_engine_is_started_again,
