@@ -231,7 +231,7 @@ fn sigterm_lets_all_that_has_been_asked_for_be_answered(reactor: Reactor) {
     let mut client = server.connect();
     let requests =
         ["large.bin", "a.txt", "a.txt"].map(|name| format!("GET /{name} HTTP/1.1\r\nHost: localhost\r\n\r\n"));
-    client.send(&requests.concat());
+    client.send(requests.concat());
     client.reply_head().unwrap();
     server.signal("TERM");
     eventually("new connections are refused", || Client::try_connect(address).err());

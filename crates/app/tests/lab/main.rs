@@ -148,8 +148,14 @@ impl Lab {
             let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
             status.lines().find_map(|line| Some(line.strip_prefix("PPid:")?.trim().to_owned())).unwrap_or_default()
         };
+        // Another server's process may have the lower number, once these have come to their end and begin anew.
+        let is_leat = |pid: &&str| {
+            let program = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+            program.file_name().is_some_and(|name| name.to_string_lossy().starts_with("leat"))
+        };
         let is_supervisor = |pid: &str| !pids.split_whitespace().any(|other| other == parent(pid));
-        let whom = pids.split_whitespace().find(|pid| is_supervisor(pid) == is_for_supervisor).expect("it runs");
+        let is_meant = |pid: &&str| is_supervisor(pid) == is_for_supervisor;
+        let whom = pids.split_whitespace().filter(is_leat).find(is_meant).expect("it runs");
         let told = Command::new("kill").args([signal, whom]).status();
         assert!(told.is_ok_and(|status| status.success()));
     }

@@ -23,6 +23,15 @@ fn up(lab: &Lab, folder: &Folder, of_node: &str) -> [Nginx; 2] {
     up_with(lab, folder, "policy = 'round_robin'", ["a", "b"].map(|side| format!("paths = '/{side}/*'\n{of_node}")))
 }
 
+/// Two that have the same, and of which content decides; none where that can't be.
+fn up_alike(name: &str) -> Option<(Lab, Folder, [Nginx; 2])> {
+    (is_possible() && has_nginx()).then(|| {
+        let (lab, folder) = (Lab::new(), Folder::new(name));
+        let servers = up_with(&lab, &folder, "policy = 'mix_lard'", ["", ""]);
+        (lab, folder, servers)
+    })
+}
+
 fn get(stream: &mut TcpStream, path: &str) -> Vec<u8> {
     stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes()).expect("it's open");
     read_reply(stream).expect("a reply")
@@ -438,11 +447,7 @@ fn what_is_said_behind_a_101_goes_on_where_it_is() {
 /// Connections of a node that drains leave it with their next requests, where content decides.
 #[test]
 fn a_drained_node_is_left_with_the_next_request() {
-    if !is_possible() || !has_nginx() {
-        return;
-    }
-    let (lab, folder) = (Lab::new(), Folder::new("drained"));
-    let _servers = up_with(&lab, &folder, "policy = 'mix_lard'", ["", ""]);
+    let Some((lab, folder, _servers)) = up_alike("drained") else { return };
     let mut clients = lab.at("client1", || {
         let connect = |_| TcpStream::connect(VIPS[0]).expect("the dispatcher listens");
         let mut clients: Vec<TcpStream> = (0..12).map(connect).collect();
@@ -476,11 +481,7 @@ fn a_drained_node_is_left_with_the_next_request() {
 /// Where a request that belongs elsewhere comes with another one's beginning, nobody knows where the next one begins.
 #[test]
 fn requests_that_come_at_once_are_all_answered_wherever_their_packets_end() {
-    if !is_possible() || !has_nginx() {
-        return;
-    }
-    let (lab, folder) = (Lab::new(), Folder::new("at-once"));
-    let _servers = up_with(&lab, &folder, "policy = 'mix_lard'", ["", ""]);
+    let Some((lab, _folder, _servers)) = up_alike("at-once") else { return };
     let [small, large, _] = SIZES;
     lab.at("client1", || {
         // Each has one of them.
@@ -516,11 +517,7 @@ fn requests_that_come_at_once_are_all_answered_wherever_their_packets_end() {
 /// Whether a reply has content is known by its request, of which a packet may have a byte only.
 #[test]
 fn a_connection_goes_on_at_once_behind_a_request_in_many_packets() {
-    if !is_possible() || !has_nginx() {
-        return;
-    }
-    let (lab, folder) = (Lab::new(), Folder::new("in-many"));
-    let _servers = up_with(&lab, &folder, "policy = 'mix_lard'", ["", ""]);
+    let Some((lab, _folder, _servers)) = up_alike("in-many") else { return };
     let [small, large, _] = SIZES;
     lab.at("client1", || {
         for first in 1..4 {

@@ -90,7 +90,7 @@ pub struct Told(VecDeque<Bytes>);
 impl Told {
     /// Adds what was told last, and drops what the client is done with, or too much.
     pub fn add(&mut self, progress: Bytes) {
-        // What can't be read says nothing of others.
+        // What can't be read leaves the image alone.
         let (begins, acknowledged) = read_place(&mut Reader::new(&progress)).unwrap_or((0, 0));
         while self.0.back().is_some_and(|last| begins_at(last) >= begins) {
             self.0.pop_back();

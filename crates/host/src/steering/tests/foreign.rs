@@ -161,18 +161,23 @@ fn a_port_that_is_used_again_at_once_begins_a_connection_and_what_is_late_begins
     });
 }
 
+/// A node that watches a server, and a connection of that.
+fn beside(path: &Path, server: &str) -> (Node, TcpStream, TcpStream) {
+    assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success());
+    let mut node = Node::load_for_births(path, CookieKey::new([7; 16])).unwrap();
+    let (listener, at) = (TcpListener::bind(server).unwrap(), server.parse().unwrap());
+    node.add_service(&Service { vip: at, own: None, marked: false, foreign: Some(at) }).unwrap();
+    node.watch(true).unwrap();
+    let client = TcpStream::connect(server).unwrap();
+    (node, client, listener.accept().unwrap().0)
+}
+
 /// What another server says on a connection that has been given away is kept back, until the dispatcher sends its client's next packet there after all.
 #[test]
 fn a_connection_that_was_given_away_is_its_servers_again_with_its_clients_next_packet() {
     where_connections_begin("given", |path| {
-        assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success());
-        let mut node = Node::load_for_births(path, CookieKey::new([7; 16])).unwrap();
         let server = "127.0.0.1:80";
-        let (listener, at) = (TcpListener::bind(server).unwrap(), server.parse().unwrap());
-        node.add_service(&Service { vip: at, own: None, marked: false, foreign: Some(at) }).unwrap();
-        node.watch(true).unwrap();
-        let client = TcpStream::connect(server).unwrap();
-        let _server = listener.accept().unwrap();
+        let (mut node, client, _server) = beside(path, server);
         let port = client.local_addr().unwrap().to_string();
         let asks = |sequence| {
             let payload = b"GET / HTTP/1.1\r\n\r\n".to_vec();
@@ -197,14 +202,8 @@ fn a_connection_that_was_given_away_is_its_servers_again_with_its_clients_next_p
 #[test]
 fn what_a_client_asks_is_noted_however_it_is_divided() {
     where_connections_begin("divided", |path| {
-        assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success());
-        let mut node = Node::load_for_births(path, CookieKey::new([7; 16])).unwrap();
         let server = "127.0.0.1:80";
-        let (listener, at) = (TcpListener::bind(server).unwrap(), server.parse().unwrap());
-        node.add_service(&Service { vip: at, own: None, marked: false, foreign: Some(at) }).unwrap();
-        node.watch(true).unwrap();
-        let client = TcpStream::connect(server).unwrap();
-        let _server = listener.accept().unwrap();
+        let (mut node, client, _server) = beside(path, server);
         let port = client.local_addr().unwrap().to_string();
         let request = b"HEAD / HTTP/1.1\r\n\r\n";
         let says = |at: usize, bytes: &[u8]| Segment {
