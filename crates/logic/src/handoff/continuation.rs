@@ -107,7 +107,7 @@ pub fn continue_from(image: Image, told: Vec<Progress>, seen: &Witness) -> Resul
 /// What was told of the reply that the client was getting, by what it has acknowledged; none if that's from before all that was told of. Who may have got
 /// something of a later one can't be sent an earlier one's end.
 fn reply_in_hand(mut told: Vec<Progress>, seen: &Witness) -> Result<Option<Progress>, Impossible> {
-    let begun = told.iter().take_while(|progress| progress.server_bytes <= seen.acknowledged_bytes).count();
+    let begun = told.partition_point(|progress| progress.server_bytes <= seen.acknowledged_bytes);
     let later = told.split_off(begun);
     if !later.is_empty() && !seen.is_exact {
         return Err(Impossible::Unknown);
@@ -168,8 +168,7 @@ fn is_one_head(bytes: &[u8]) -> bool {
 }
 
 fn end_of_head(bytes: &[u8]) -> Option<usize> {
-    const END: &[u8] = b"\r\n\r\n";
-    bytes.windows(END.len()).position(|window| window == END).map(|at| at + END.len())
+    memchr::memmem::find(bytes, b"\r\n\r\n").map(|at| at + 4)
 }
 
 /// The last state of which the home knows.
