@@ -139,7 +139,9 @@ impl ServerMetrics {
         }
         for (family, read) in port::FAMILIES {
             page.family(family);
-            for (name, parts) in sites.iter().filter(|(_, parts)| sum(parts, &|part| part.port.accepted.get()) > 0) {
+            // Clients may have come from the engine before this one.
+            let had = |part: &SiteMetrics| part.port.accepted.get() + part.port.open.get() + part.port.sent_bytes.get();
+            for (name, parts) in sites.iter().filter(|(_, parts)| sum(parts, &had) > 0) {
                 let value = sum(parts, &|part| read(part).get());
                 if is_told(family, name, value) {
                     page.line("", &[("site", name)], value);

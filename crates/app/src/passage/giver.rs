@@ -102,7 +102,7 @@ impl Giver {
         match told {
             Told::Offered { passenger, from } => {
                 self.next += 1;
-                self.unsent.push((self.next, (passenger, from)));
+                self.unsent.push((self.next, (*passenger, from)));
             }
             Told::Answered(answers) => self.answered(&answers),
             Told::Ended(reason) => self.end(&reason),
@@ -119,16 +119,19 @@ impl Giver {
             let (mut offers, mut descriptors, mut bytes) = (Vec::new(), Vec::new(), 0);
             let mut batch = Vec::new();
             while let Some(given) = rest.next_if(|_| batch.len() < OFFERS_MAX && bytes < OFFER_BYTES_MAX) {
-                bytes += given.1.0.image.len();
+                let Passenger { image, tunnel, .. } = &given.1.0;
+                bytes += image.len() + tunnel.as_ref().map_or(0, |(_, tunnel)| tunnel.held_bytes());
                 batch.push(given);
             }
             for (number, (passenger, _)) in &batch {
-                let Passenger { socket, file, listener, site, generation, image } = passenger;
+                let Passenger { socket, file, listener, site, generation, tunnel, image } = passenger;
                 descriptors.push(socket.as_fd());
                 descriptors.extend(file.as_ref().map(|(descriptor, _)| descriptor.as_fd()));
+                descriptors.extend(tunnel.as_ref().map(|(server, _)| server.as_fd()));
                 let file = file.as_ref().map(|(_, state)| *state);
+                let tunnel = tunnel.as_ref().map(|(_, tunnel)| tunnel.clone());
                 let (listener, site, image) = (listener.to_string(), site.clone(), image.clone());
-                offers.push(Offer { number: *number, listener, site, file, generation: *generation, image });
+                offers.push(Offer { number: *number, listener, site, file, generation: *generation, tunnel, image });
             }
             let sent = channel::send_bytes(stream, &PassageMessage::Offer(offers).encode(), &descriptors);
             drop(descriptors);

@@ -9,7 +9,7 @@ use std::sync::mpsc::{SendError, Sender};
 use std::sync::{Arc, Mutex};
 
 use leat_host::lock::lock;
-use leat_logic::handoff::{FileState, Generation, Verdict};
+use leat_logic::handoff::{FileState, Generation, Tunnel, Verdict};
 
 use crate::listener::ListenerName;
 use crate::worker::control::Mailbox;
@@ -30,14 +30,16 @@ pub struct Passenger {
     pub site: String,
     /// It's a flow of nodes behind fronts: how often it has changed hands.
     pub generation: Option<Generation>,
-    /// A `handoff::Image`.
+    /// The socket of the server that its client talks to, and what lies between them.
+    pub tunnel: Option<(OwnedFd, Tunnel)>,
+    /// A `handoff::Image`; of the client of a port, nothing.
     pub image: Vec<u8>,
 }
 
 /// What wakes a giver.
 enum Told {
     Offered {
-        passenger: Passenger,
+        passenger: Box<Passenger>,
         from: Arc<Mailbox>,
     },
     Answered(Vec<(u64, Verdict)>),
@@ -57,8 +59,8 @@ impl Passage {
     /// Sends a connection on its way; `from` hears what becomes of it. Returns it if there is no way any more.
     #[must_use]
     pub fn offer(&self, passenger: Passenger, from: Arc<Mailbox>) -> Option<Passenger> {
-        match self.sender.send(Told::Offered { passenger, from }) {
-            Err(SendError(Told::Offered { passenger, .. })) => Some(passenger),
+        match self.sender.send(Told::Offered { passenger: Box::new(passenger), from }) {
+            Err(SendError(Told::Offered { passenger, .. })) => Some(*passenger),
             _ => None,
         }
     }

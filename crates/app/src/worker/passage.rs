@@ -2,7 +2,7 @@
 //! `handoff::Image`'s to say; how, `crate::passage`'s.
 //!
 //! A connection goes whatever is under way, but for two things: a reply that a handler makes, and one that is with the kernel already. Both
-//! come to an end here first.
+//! come to an end here first. A WebSocket (`handler::tunnel`) and a client of a port (`port::passage`) go with the server that they talk to.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use leat_logic::time::Instant;
 
 use super::connection::Connection;
 use super::exchange::{Exchange, Piece};
-use super::{File, Host, Worker};
+use super::{File, Host, Worker, handler, port};
 use crate::passage::{Answer, Key, Passage, Passenger};
 
 /// Connections of a worker's that are on their way at once: more would wait without being served.
@@ -54,8 +54,14 @@ impl<F> Passages<F> {
     }
 }
 
-/// A connection that was understood, and isn't in a slot yet.
-struct Arrival<F> {
+/// What was understood, and isn't in a slot yet.
+enum Arrival<F> {
+    Http(Box<Arriving<F>>),
+    Relay(port::Arrival),
+}
+
+/// A connection.
+struct Arriving<F> {
     socket: std::os::fd::OwnedFd,
     listener: u16,
     site: Option<u32>,
@@ -66,6 +72,8 @@ struct Arrival<F> {
     client: Option<std::net::SocketAddr>,
     /// It's a flow of nodes behind fronts.
     flow: Option<(FlowId, Generation)>,
+    /// It's no HTTP by now.
+    tunnel: Option<handler::TunnelArrival>,
 }
 
 impl<H: Host> Worker<H> {
@@ -78,6 +86,7 @@ impl<H: Host> Worker<H> {
                 (flags.stays, flags.unwanted) = (false, false);
             }
         }
+        self.offer_relays_again();
         self.pass_all();
     }
 
@@ -122,19 +131,24 @@ impl<H: Host> Worker<H> {
                 room -= 1;
             }
         }
+        self.pass_relays(room);
         self.now.after(LOOK_AGAIN)
     }
 
     /// Sends a connection on its way, now or as soon as the reactor has let go of it; not if what is under way can't travel. Whether it has
     /// begun.
     pub(super) fn pass(&mut self, token: Token) -> bool {
-        let may_pass = self.flow_may_pass(token);
+        let may_pass = self.passages.is_giving() && self.flow_may_pass(token) && self.run_may_pass(token);
         let connection = &mut self.connections[token];
-        if !self.passages.is_giving() || !may_pass || !can_travel(connection) {
-            connection.flags.leaving = false;
+        if !may_pass || !can_travel(connection) {
+            if std::mem::take(&mut connection.flags.leaving) {
+                self.thaw_tunnel(token);
+            }
             return false;
         }
         connection.flags.leaving = true;
+        let is_free = self.freeze_tunnel(token);
+        let connection = &mut self.connections[token];
         let flags = &mut connection.flags;
         if flags.receiving {
             // What the reactor receives before that has stopped goes along.
@@ -143,7 +157,7 @@ impl<H: Host> Worker<H> {
             }
         } else if flags.awaiting {
             self.reactor.stop_awaiting_writable(connection.socket, token);
-        } else {
+        } else if is_free {
             self.pass_now(token);
         }
         true
@@ -161,22 +175,30 @@ impl<H: Host> Worker<H> {
     }
 
     fn pass_now(&mut self, token: Token) {
+        self.empty_tunnel(token);
         let Some(image) = self.image_of(token) else { return self.stay(token) };
         let connection = &mut self.connections[token];
         let file = connection.exchange.as_ref().and_then(|exchange| file_of(exchange));
         let exported = file.map(|file| self.storage.export(file));
         let (None | Some(Some(_))) = &exported else { return self.stay(token) };
         let Ok(socket) = self.reactor.give_up(connection.socket, token) else { return self.stay(token) };
+        let tunnel = self.give_up_tunnel(token);
+        let connection = &mut self.connections[token];
         let listener = self.listeners[connection.listener as usize].sites.name;
         let site = self.sites[connection.site as usize].name.clone();
         let file = exported.flatten();
         let generation = self.flow_passes(token);
-        let passenger = Passenger { socket, file, listener, site, generation, image };
+        let passenger = Passenger { socket, file, listener, site, generation, tunnel, image };
         let connection = &mut self.connections[token];
         connection.inbox.clear(&mut self.reactor);
         let (exchange, left) = self.connections.close(token.index);
         exchange.into_iter().for_each(|exchange| self.recycle(exchange));
         self.leave_nothing(left);
+        self.give(passenger);
+    }
+
+    /// Gives to the next engine what isn't a worker's any more.
+    pub(super) fn give(&mut self, passenger: Passenger) {
         self.passages.given += 1;
         let Some(to) = &self.passages.to else { return };
         let number = to.number;
@@ -189,6 +211,7 @@ impl<H: Host> Worker<H> {
     fn stay(&mut self, token: Token) {
         let flags = &mut self.connections[token].flags;
         (flags.leaving, flags.stays) = (false, true);
+        self.thaw_tunnel(token);
         self.begin_with(token);
     }
 
@@ -225,15 +248,19 @@ impl<H: Host> Worker<H> {
     pub(super) fn returned(&mut self, passenger: Passenger, number: u32, verdict: Option<Verdict>) {
         self.passages.given -= 1;
         self.metrics.connections_returned.increment();
-        let Ok(arrival) = self.understand_arrival(passenger) else {
-            crate::log::warning(format_args!("a connection that came back from the new engine is lost"));
-            return;
-        };
-        let Some(token) = self.settle(arrival) else { return };
-        let connection = &mut self.connections[token];
-        let is_at_rest = connection.exchange.is_none() && connection.inbox.is_empty();
         // Where nothing was said, or by an engine that is leaving itself, another may take it at once.
         let is_refused = verdict.is_some() && self.passages.to.as_ref().is_some_and(|to| to.number == number);
+        let token = match self.understand_arrival(passenger) {
+            Ok(Arrival::Http(arrival)) => self.settle(*arrival),
+            Ok(Arrival::Relay(arrival)) => return self.settle_relay(arrival, is_refused),
+            Err(_) => {
+                crate::log::warning(format_args!("a connection that came back from the new engine is lost"));
+                return;
+            }
+        };
+        let Some(token) = token else { return };
+        let connection = &mut self.connections[token];
+        let is_at_rest = connection.exchange.is_none() && connection.inbox.is_empty();
         connection.flags.stays = is_refused;
         // What is under way may be why it's refused, and soon be over.
         connection.flags.unwanted = is_refused && (is_at_rest || verdict == Some(Verdict::Unwanted));
@@ -251,7 +278,9 @@ impl<H: Host> Worker<H> {
         }
         match self.understand_arrival(passenger) {
             Ok(mut arrival) => {
-                if let Some((_, generation)) = arrival.flow.as_mut().filter(|(_, generation)| generation.0 > 0) {
+                if let Arrival::Http(arrival) = &mut arrival
+                    && let Some((_, generation)) = arrival.flow.as_mut().filter(|(_, generation)| generation.0 > 0)
+                {
                     // Fronts take this engine's word for it from now on.
                     *generation = generation.next();
                 }
@@ -265,9 +294,14 @@ impl<H: Host> Worker<H> {
     /// The old engine has let go of a connection.
     pub(super) fn begin_arrival(&mut self, key: Key) {
         let Some(arrival) = self.passages.taken.remove(&key) else { return };
-        if let Some(token) = self.settle(arrival) {
-            self.metrics.connections_taken.increment();
-            self.begin_with(token);
+        self.metrics.connections_taken.increment();
+        match arrival {
+            Arrival::Http(arrival) => {
+                if let Some(token) = self.settle(*arrival) {
+                    self.begin_with(token);
+                }
+            }
+            Arrival::Relay(arrival) => self.settle_relay(arrival, false),
         }
     }
 
@@ -284,7 +318,10 @@ impl<H: Host> Worker<H> {
 
     /// Finds everything that a connection needs to go on, without touching it.
     fn understand_arrival(&self, passenger: Passenger) -> Result<Arrival<File<H>>, Verdict> {
-        let Passenger { socket, file, listener, site, generation, image } = passenger;
+        if passenger.tunnel.as_ref().is_some_and(|(_, tunnel)| tunnel.relay.is_some()) {
+            return self.understand_relay(passenger).map(Arrival::Relay);
+        }
+        let Passenger { socket, file, listener, site, generation, tunnel, image } = passenger;
         if !self.takes_flow(generation) {
             return Err(Verdict::Refused);
         }
@@ -306,13 +343,18 @@ impl<H: Host> Worker<H> {
             Some(reply) => number(&reply.site).map(|site| Some((reply, site))).ok_or(Verdict::Refused)?,
             None => None,
         };
+        let tunnel = match tunnel {
+            Some(tunnel) => Some(self.understand_tunnel(tunnel, reply.as_ref()).ok_or(Verdict::Refused)?),
+            None => None,
+        };
         let flow = generation.map(|generation| (flow, generation));
-        Ok(Arrival { socket, listener, site: number(&site), http, file, reply, client, flow })
+        let site = number(&site);
+        Ok(Arrival::Http(Box::new(Arriving { socket, listener, site, http, file, reply, client, flow, tunnel })))
     }
 
     /// Puts a connection into a slot.
-    fn settle(&mut self, arrival: Arrival<File<H>>) -> Option<Token> {
-        let Arrival { socket, listener, site, http: state, file, reply, client, flow } = arrival;
+    fn settle(&mut self, arrival: Arriving<File<H>>) -> Option<Token> {
+        let Arriving { socket, listener, site, http: state, file, reply, client, flow, tunnel } = arrival;
         let http = http::Connection::import(self.now, &state.connection)?;
         let socket = self.reactor.adopt(socket).ok()?;
         let token = self.open(listener, socket);
@@ -340,6 +382,12 @@ impl<H: Host> Worker<H> {
         if let Some(exchange) = &mut self.connections[token].exchange {
             exchange.started = started;
         }
+        if let Some(tunnel) = tunnel
+            && !self.resume_tunnel(token, tunnel)
+        {
+            self.cut(token);
+            return None;
+        }
         Some(token)
     }
 }
@@ -351,8 +399,8 @@ fn can_travel<F>(connection: &Connection<F>) -> bool {
         return false;
     }
     connection.exchange.as_ref().is_none_or(|exchange| {
-        let is_simple = exchange.run.is_none() && exchange.error.is_none() && exchange.refusal.is_none();
-        is_simple && (exchange.status == 0 || !exchange.pieces.is_empty())
+        let is_simple = exchange.error.is_none() && exchange.refusal.is_none();
+        is_simple && (exchange.status == 0 || !exchange.pieces.is_empty() || exchange.run.is_some())
     })
 }
 
@@ -384,7 +432,8 @@ fn reply_of<F>(exchange: &Exchange<F>) -> ReplyState {
         complete_length: exchange.pieces.iter().map(end).max().unwrap_or(0),
         status: exchange.status,
         content_bytes: exchange.body_bytes,
-        pieces: exchange.pieces.iter().map(piece).collect(),
+        // What is on its way through a tunnel isn't the reply's.
+        pieces: exchange.pieces.iter().filter(|_| exchange.run.is_none()).map(piece).collect(),
         resend_bytes: 0,
     }
 }

@@ -297,9 +297,7 @@ impl<H: Host> Worker<H> {
             return;
         }
         let is_retiring = self.is_retiring();
-        let Some(connection) = self.connections.get(token) else {
-            return self.stream_news(token, News::Ended { broken: true });
-        };
+        let Some(connection) = self.connections.get(token) else { return self.stream_news(token, News::Stopped) };
         connection.flags.receiving = false;
         connection.flags.once = false;
         let was_pausing = std::mem::take(&mut connection.flags.pausing);
@@ -307,10 +305,13 @@ impl<H: Host> Worker<H> {
             self.finish_close(token);
             return;
         }
-        let leaves = was_pausing && (self.freeze_goes_on(token) || self.passing_goes_on(token));
+        let freezes = was_pausing && self.freeze_goes_on(token);
+        if was_pausing && !freezes && self.passing_goes_on(token) {
+            return;
+        }
         let Some(connection) = self.connections.get(token) else { return };
         // A program at work has all of its content before its connection may leave.
-        if leaves && !connection.expects_content() {
+        if freezes && !connection.expects_content() {
             return;
         }
         let is_heirs = was_pausing && is_retiring && connection.http.is_idle() && connection.inbox.is_empty();

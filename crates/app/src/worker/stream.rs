@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, IoSlice};
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
 use leat_host::reactor::{RECEIVE_BUFFER_BYTES, Reactor, ReceiveBuffer, SendNow, Socket, Token};
@@ -96,6 +97,17 @@ struct Flags {
     behind: bool,
     /// The kernel resets it unless it's closed in order.
     fragile: bool,
+    /// It's about to go to another process: nothing is received or sent.
+    frozen: bool,
+}
+
+/// What is in a stream that goes to another process, or comes from one.
+#[derive(Debug, Default)]
+pub(super) struct Contents {
+    /// What has come and hasn't been taken.
+    pub(super) inbox: Vec<u8>,
+    /// What was put in and hasn't been sent.
+    pub(super) outbox: Vec<u8>,
 }
 
 impl Stream {
@@ -109,6 +121,38 @@ impl Stream {
     pub(super) fn fail_with_the_process<R: Reactor>(&mut self, reactor: &mut R) {
         self.flags.fragile = true;
         reactor.set_reset_on_close(self.socket, true);
+    }
+
+    /// Has the reactor let go of it, so that it can go to another process; the owner is told of all that has to end first. Whether nothing has.
+    pub(super) fn freeze<R: Reactor>(&mut self, reactor: &mut R) -> bool {
+        if !std::mem::replace(&mut self.flags.frozen, true) {
+            self.interrupt(reactor);
+        }
+        !(self.flags.receiving || self.flags.awaiting)
+    }
+
+    /// It stays after all.
+    pub(super) fn thaw<R: Reactor>(&mut self, reactor: &mut R) {
+        if std::mem::take(&mut self.flags.frozen) {
+            self.flush(reactor);
+            self.ask(reactor);
+        }
+    }
+
+    /// Whether it would be in another process what it is here: an end in order is heard there again, a failure isn't.
+    pub(super) fn can_travel(&self) -> bool {
+        let Flags { connecting, broken, deaf, .. } = self.flags;
+        !(connecting || broken || deaf)
+    }
+
+    /// Has everything that is under way complete.
+    fn interrupt<R: Reactor>(&self, reactor: &mut R) {
+        if self.flags.receiving {
+            reactor.pause(self.socket, self.token);
+        }
+        if self.flags.awaiting {
+            reactor.stop_awaiting_writable(self.socket, self.token);
+        }
     }
 
     /// Gets things going.
@@ -264,7 +308,7 @@ impl Stream {
 
     /// Sends what can be sent now; the rest follows by itself.
     pub(super) fn flush<R: Reactor>(&mut self, reactor: &mut R) {
-        if self.flags.connecting || self.flags.awaiting || self.flags.closing {
+        if self.flags.connecting || self.flags.awaiting || self.flags.closing || self.flags.frozen {
             return;
         }
         while self.sent < self.outbox.len() && !self.flags.deaf {
@@ -303,8 +347,8 @@ impl Stream {
 
     /// Sends bytes that there is room for, from where they lie. What can't be sent now waits in the outbox; the rest never was there.
     pub(super) fn say<R: Reactor>(&mut self, reactor: &mut R, mut bytes: &[u8]) {
-        let Flags { connecting, awaiting, closing, deaf, .. } = self.flags;
-        if !(connecting || awaiting || closing || deaf || bytes.is_empty()) {
+        let Flags { connecting, awaiting, closing, deaf, frozen, .. } = self.flags;
+        if !(connecting || awaiting || closing || deaf || frozen || bytes.is_empty()) {
             match reactor.send_parts_now(self.socket, &[IoSlice::new(&self.outbox[self.sent..]), IoSlice::new(bytes)]) {
                 SendNow::Sent(count) => {
                     let of_outbox = count.min(self.outbox.len() - self.sent);
@@ -330,9 +374,9 @@ impl Stream {
 
     /// Receives what comes next, if there is a place for it.
     pub(super) fn go_on<R: Reactor>(&mut self, reactor: &mut R) {
-        let Flags { connecting, receiving, ended, closing, behind, .. } = self.flags;
+        let Flags { connecting, receiving, ended, closing, behind, frozen, .. } = self.flags;
         let has_place = self.inbox.len() + RECEIVE_BUFFER_BYTES <= self.inbox_bytes_max();
-        if !connecting && !receiving && !ended && !closing && !behind && has_place {
+        if !connecting && !receiving && !ended && !closing && !behind && !frozen && has_place {
             self.flags.receiving = true;
             reactor.receive_once(self.socket, self.token);
         }
@@ -361,6 +405,12 @@ impl Stream {
         {
             return self.ended(true);
         }
+        self.ask(reactor);
+    }
+
+    /// Receiving has stopped, as was asked for.
+    fn stopped<R: Reactor>(&mut self, reactor: &mut R) {
+        self.flags.receiving = false;
         self.ask(reactor);
     }
 
@@ -395,14 +445,7 @@ impl Stream {
         }
         match is_busy {
             // A shutdown would have the peer see an end in order before the reset.
-            true if !was_closing && self.flags.cut => {
-                if self.flags.receiving {
-                    reactor.pause(self.socket, self.token);
-                }
-                if self.flags.awaiting {
-                    reactor.stop_awaiting_writable(self.socket, self.token);
-                }
-            }
+            true if !was_closing && self.flags.cut => self.interrupt(reactor),
             true if !was_closing => reactor.shutdown(self.socket, self.token, true),
             true => {}
             false => reactor.close(self.socket, self.flags.cut),
@@ -414,6 +457,7 @@ impl Stream {
 /// Something that the reactor says of a stream.
 pub(super) enum News {
     Received(ReceiveBuffer),
+    Stopped,
     Ended { broken: bool },
     Writable,
 }
@@ -534,11 +578,33 @@ impl Lent {
 impl<H: Host> Worker<H> {
     /// A stream for a socket. `connecting`: its connect isn't decided yet.
     pub(super) fn open_stream(&mut self, socket: Socket, connecting: bool, owner: Owner) -> Token {
+        self.open_stream_with(socket, connecting, owner, Contents::default())
+    }
+
+    /// A stream for a socket that was another process's, with what was in it there.
+    pub(super) fn take_over_stream(&mut self, socket: OwnedFd, owner: Owner, contents: Contents) -> Option<Token> {
+        let socket = self.reactor.adopt(socket).ok()?;
+        Some(self.open_stream_with(socket, false, owner, contents))
+    }
+
+    fn open_stream_with(&mut self, socket: Socket, connecting: bool, owner: Owner, contents: Contents) -> Token {
         let token = self.connections.lend();
         let mut stream = Stream::new(token, owner, socket, connecting);
+        (stream.inbox, stream.outbox) = (contents.inbox, contents.outbox);
         stream.begin(&mut self.reactor);
+        stream.flush(&mut self.reactor);
         self.streams.by_slot.insert(token.index, stream);
         token
+    }
+
+    /// Gives up a frozen stream of which the reactor has let go: its socket, and what is in it.
+    pub(super) fn give_up_stream(&mut self, token: Token) -> Option<(OwnedFd, Contents)> {
+        let socket = self.reactor.give_up(self.streams.get(token)?.socket, token).ok()?;
+        let mut stream = self.streams.by_slot.remove(&token.index)?;
+        self.connections.take_back(token);
+        let inbox = stream.inbox.split_off(stream.taken);
+        let outbox = stream.outbox.split_off(stream.sent);
+        Some((socket, Contents { inbox, outbox }))
     }
 
     /// Closes a stream with a reset: what was said isn't all.
@@ -577,6 +643,7 @@ impl<H: Host> Worker<H> {
         };
         match news {
             News::Received(buffer) => stream.received(&mut self.reactor, buffer, &mut self.rooms),
+            News::Stopped => stream.stopped(&mut self.reactor),
             News::Ended { broken } => stream.ended(broken),
             News::Writable => stream.writable(&mut self.reactor),
         }
@@ -589,7 +656,8 @@ impl<H: Host> Worker<H> {
             &Owner::Relay(client) => self.queue_relay(client),
             Owner::Probe => self.probe_ended(token),
             &Owner::Connection(connection) => {
-                if self.connections.get(connection).is_some_and(|connection| !connection.flags.closing) {
+                let is_there = self.connections.get(connection).is_some_and(|connection| !connection.flags.closing);
+                if is_there && !self.passing_goes_on(connection) {
                     self.queue(Stage::Transmit, connection);
                 }
             }

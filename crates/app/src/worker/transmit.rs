@@ -53,6 +53,9 @@ enum Step {
 impl<H: Host> Worker<H> {
     /// Sends the next pieces.
     pub(super) fn transmit(&mut self, token: Token) {
+        if self.connections[token].flags.leaving && self.is_tunnel(token) {
+            return;
+        }
         if self.cluster.is_some() && self.reply_moves(token) {
             return;
         }

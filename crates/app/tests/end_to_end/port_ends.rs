@@ -11,6 +11,7 @@ use crate::reload::engines;
 use crate::support::patience::PATIENCE;
 use crate::support::server::signal;
 use crate::support::{Directory, Reactor, Server, eventually};
+use crate::upgrade::ended;
 
 const GET: &[u8] = b"*2\r\n$3\r\nGET\r\n$1\r\nk\r\n";
 const POP: &[u8] = b"*3\r\n$5\r\nBLPOP\r\n$1\r\nk\r\n$1\r\n0\r\n";
@@ -281,7 +282,28 @@ fn who_has_heard_a_part_when_the_engine_dies_is_cut(reactor: Reactor) {
     assert_is_cut(&mut client);
 }
 
+/// Its requests may each go to another node, so it stays in the old engine, which goes on for it.
+fn who_may_have_several_nodes_outlives_an_upgrade(reactor: Reactor) {
+    let directory = Directory::new();
+    let nodes = Nodes::start(2, |_, stream| answer_gets(&stream, b"v"));
+    let server = dispatch(reactor, &directory, 2, nodes.port, "protocol = \"redis\"");
+    let ask = |client: &mut TcpStream| {
+        client.write_all(GET).unwrap();
+        hear(client, b"$1\r\nv\r\n");
+    };
+    let mut client = connect(server.address());
+    ask(&mut client);
+    let before = engines(&server);
+    server.signal("USR2");
+    eventually("a new engine tells what it has", || (count(&server, "connections") == 0).then_some(()));
+    ask(&mut connect(server.address()));
+    ask(&mut client);
+    drop(client);
+    ended(&server, &before);
+}
+
 on_both_reactors!(
+    who_may_have_several_nodes_outlives_an_upgrade,
     a_mistake_is_told_after_the_answers_to_what_came_before,
     who_has_heard_a_part_when_the_engine_dies_is_cut,
     without_a_node_each_request_is_answered_so,

@@ -9,9 +9,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use crate::on_both_reactors;
-use crate::reload::engines;
+use crate::support::directory::noise;
 use crate::support::patience::PATIENCE;
 use crate::support::{Client, Directory, Reactor, Server, eventually};
+use crate::upgrade::upgrade;
 
 /// A node's server: it hands each connection to a function of the test, with the node's number.
 pub(crate) struct Nodes {
@@ -371,25 +372,6 @@ fn connections_outlive_a_reload_and_their_port(reactor: Reactor) {
     assert_eq!(nodes.accepted().iter().filter(|&&count| count > 0).count(), 2);
 }
 
-fn connections_outlive_an_upgrade(reactor: Reactor) {
-    let directory = Directory::new();
-    let nodes = Nodes::start(1, echo);
-    let server = dispatch(reactor, &directory, 1, nodes.port, "");
-    let mut before = connect(server.address());
-    assert_eq!(name(&mut before), "n1");
-    let old = engines(&server);
-    server.signal("USR2");
-    // The old one still has a client.
-    eventually("a new engine tells what it has", || (count(&server, "connections") == 0).then_some(()));
-    assert_eq!(name(&mut connect(server.address())), "n1");
-    before.write_all(b"hello").unwrap();
-    let mut heard = [0; 5];
-    before.read_exact(&mut heard).unwrap();
-    assert_eq!(&heard, b"hello");
-    drop(before);
-    eventually("the old engine ends", || engines(&server).iter().all(|pid| !old.contains(pid)).then_some(()));
-}
-
 fn who_only_listens_hears_and_who_ends_in_a_request_is_cut(reactor: Reactor) {
     let directory = Directory::new();
     let nodes = Nodes::start(1, |_, mut stream| {
@@ -562,7 +544,52 @@ fn http_connections_go_by_their_first_request(reactor: Reactor) {
     assert_eq!((0..20).map(node_of).collect::<Vec<_>>(), first);
 }
 
+/// A client whose whole connection is a node's passes to the new engine: idle, in the middle of what is said, and with one side's end said already.
+fn whole_connections_cross_upgrades(reactor: Reactor) {
+    let directory = Directory::new();
+    let nodes = Nodes::start(2, echo);
+    let log = "[cluster.port.access_log]\npath = \"log\"\nformat = \"json\"";
+    let server = dispatch(reactor, &directory, 2, nodes.port, log);
+    let mut clients = [(); 3].map(|()| connect(server.address()));
+    let names = clients.each_mut().map(name);
+    let said = noise(8 << 20, 7);
+    let sending = [&clients[1], &clients[2]].map(|stream| {
+        let (mut stream, said) = (stream.try_clone().unwrap(), said.clone());
+        std::thread::spawn(move || {
+            stream.write_all(&said).unwrap();
+            stream.shutdown(Shutdown::Write).unwrap();
+        })
+    });
+    let mut echoed = vec![0; said.len() / 2];
+    clients[2].read_exact(&mut echoed).unwrap();
+    for _ in 0..3 {
+        upgrade(&server);
+        clients[0].write_all(b"still there").unwrap();
+        let mut heard = [0; 11];
+        clients[0].read_exact(&mut heard).unwrap();
+        assert_eq!(&heard, b"still there");
+    }
+    echoed.extend(rest(&mut clients[2]));
+    assert!(echoed == said, "{} bytes", echoed.len());
+    assert!(rest(&mut clients[1]) == said);
+    sending.into_iter().for_each(|sending| sending.join().unwrap());
+    // Who has fewest is told by those that have come as well.
+    eventually("only the idle one is left", || (count(&server, "connections") == 1).then_some(()));
+    let [mut idle, ..] = clients;
+    idle.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(rest(&mut idle), b"");
+    let line = eventually("a line for each", || {
+        let log = std::fs::read_to_string(directory.at("log")).ok()?;
+        let lines: Vec<_> = log.lines().map(str::to_owned).collect();
+        (lines.len() == 3).then(|| lines[2].clone())
+    });
+    let (node, bytes) =
+        (format!("\"nodes\":[\"{}\"]", names[0]), "\"received_bytes\":33,\"requests\":1,\"sent_bytes\":36");
+    assert!(line.contains(&node) && line.contains(bytes), "{line}");
+}
+
 on_both_reactors!(
+    whole_connections_cross_upgrades,
     who_only_listens_hears_and_who_ends_in_a_request_is_cut,
     the_control_socket_shows_ports_and_drains_their_nodes,
     a_drain_waits_for_what_ports_have,
@@ -581,5 +608,4 @@ on_both_reactors!(
     without_a_node_a_client_is_cut,
     nodes_that_no_way_leads_to_have_nothing_under_way,
     connections_outlive_a_reload_and_their_port,
-    connections_outlive_an_upgrade,
 );

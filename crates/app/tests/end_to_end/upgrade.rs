@@ -35,7 +35,7 @@ pub(crate) fn upgrade(server: &Server) {
     ended(server, &before);
 }
 
-fn ended(server: &Server, before: &[u32]) {
+pub(crate) fn ended(server: &Server, before: &[u32]) {
     eventually("the old engine has ended, and a new one runs", || {
         let now = engines(server);
         (!now.is_empty() && now.iter().all(|pid| !before.contains(pid))).then_some(())

@@ -3,7 +3,10 @@
 use std::io::{Read, Write};
 
 use crate::on_both_reactors;
+use crate::reload::engines;
+use crate::support::directory::noise;
 use crate::support::{Client, Directory, Reactor, Server, Upstream, eventually};
+use crate::upgrade::{ended, upgrade};
 
 const ASK: &str = "GET /live/x HTTP/1.1\r\nHost: it.test\r\nConnection: keep-alive, Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: abc\r\n\r\n";
 const AGREE: &str = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: def\r\n\r\n";
@@ -156,7 +159,56 @@ fn a_reload_leaves_it_alone_and_a_stop_does_not_wait_for_ever(reactor: Reactor) 
     assert_eq!(server.wait_for_end().code(), Some(0));
 }
 
+/// Idle, in the middle of what is said, and with its client's end said already: they pass to the new engine, and the old one ends.
+fn it_crosses_upgrades(reactor: Reactor) {
+    let upstream = upstream();
+    let (_directory, server) = serve(reactor, &upstream, "", "");
+    let (mut idle, mut busy, mut ended) = (open(&server), open(&server), open(&server));
+    // More than all buffers hold, which nobody takes for a while.
+    let said = noise(8 << 20, 7);
+    let sending = [busy.stream(), ended.stream()].map(|stream| {
+        let (mut stream, said) = (stream.try_clone().unwrap(), said.clone());
+        std::thread::spawn(move || {
+            stream.write_all(&said).unwrap();
+            stream.shutdown(std::net::Shutdown::Write).unwrap();
+        })
+    });
+    let mut echoed = ended.read_content(said.len() / 2).unwrap();
+    for _ in 0..3 {
+        upgrade(&server);
+        idle.send("still there");
+        assert_eq!(idle.read_content(11).unwrap(), b"still there");
+    }
+    let whole = [&said[..], b"bye"].concat();
+    echoed.extend(ended.until_closed());
+    assert!(echoed == whole, "{} bytes", echoed.len());
+    assert!(busy.until_closed() == whole);
+    sending.into_iter().for_each(|sending| sending.join().unwrap());
+    assert_eq!(upstream.accepted(), 3);
+    idle.stream().shutdown(std::net::Shutdown::Write).unwrap();
+    assert_eq!(idle.until_closed(), b"bye");
+}
+
+fn where_its_path_is_no_servers_any_more_it_stays_in_the_old_engine(reactor: Reactor) {
+    let upstream = upstream();
+    let (directory, server) = serve(reactor, &upstream, "", "");
+    let mut client = open(&server);
+    let before = engines(&server);
+    // Workers start anew, and the path is another's.
+    let other = if reactor == Reactor::Epoll { Reactor::IoUring } else { Reactor::Epoll };
+    let text = "workers = 1\n[limits]\ndrain_timeout = \"1h\"\n[[site]]\nlisten = \"127.0.0.1:0\"\n\
+        [[site.handler]]\npath = \"/*\"\nredirect = { to = \"http://x.test/\" }\n";
+    assert!(server.reload(other, &directory, text).contains("is in force"));
+    client.send("on and on");
+    assert_eq!(client.read_content(9).unwrap(), b"on and on");
+    assert!(engines(&server).iter().any(|pid| before.contains(pid)));
+    drop(client);
+    ended(&server, &before);
+}
+
 on_both_reactors!(
+    it_crosses_upgrades,
+    where_its_path_is_no_servers_any_more_it_stays_in_the_old_engine,
     what_is_said_goes_both_ways_until_one_side_ends,
     a_long_message_goes_on_by_itself,
     nobody_is_cut_for_being_silent_for_a_while,

@@ -196,6 +196,15 @@ impl Session {
         }
     }
 
+    /// The conversation of a client whose whole connection has gone to a node: to the first leg, which there is.
+    #[must_use]
+    pub fn passing(protocol: Protocol, limits: Limits) -> Session {
+        let mut session = Session::new(protocol, limits, false);
+        session.nodes.push(Node { is_open: true, ..Node::default() });
+        let _ = session.assign(0);
+        session
+    }
+
     /// Requests so far; a connection that is passed on as a whole counts as one.
     #[must_use]
     pub fn requests(&self) -> u64 {

@@ -34,6 +34,7 @@ use program_run::Body;
 pub(super) use program_run::ProgramRun;
 use proxy::Proxy;
 pub(super) use proxy::{Outcome as PassedOutcome, Passed};
+pub(super) use tunnel::TunnelArrival;
 
 /// A handler of a site. One that a reload doesn't change stays, with its programs.
 pub(super) struct Handler {

@@ -117,6 +117,14 @@ impl ProgramRun {
         })
     }
 
+    /// One that has become a tunnel elsewhere.
+    pub(super) fn tunnel(handler: &Rc<Handler>, named: usize, stream: Token, now: Instant) -> Box<ProgramRun> {
+        let mut run = ProgramRun::new(handler, named, Body::Tunnel, now);
+        (run.talk, run.framing) = (Talk::Tunnel { stream }, Some(Framing::Plain));
+        (run.has_sent, run.said) = (true, None);
+        run
+    }
+
     /// Whether the client has been told everything, whatever the program still says.
     pub(super) fn is_told(&self) -> bool {
         self.framing == Some(Framing::Dropped) || self.reader.has_all()

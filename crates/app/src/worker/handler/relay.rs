@@ -215,7 +215,7 @@ impl<H: Host> Worker<H> {
         }
     }
 
-    fn send_on(&mut self, token: Token, out: Vec<u8>) {
+    pub(super) fn send_on(&mut self, token: Token, out: Vec<u8>) {
         if let Some(exchange) = self.connections[token].exchange.as_mut()
             && !out.is_empty()
         {
@@ -483,7 +483,7 @@ impl<H: Host> Worker<H> {
         has_sent
     }
 
-    fn count_content(&mut self, token: Token, count: u64) {
+    pub(super) fn count_content(&mut self, token: Token, count: u64) {
         if let Some(exchange) = self.connections[token].exchange.as_mut() {
             exchange.body_bytes += count;
         }

@@ -113,13 +113,7 @@ impl<H: Host> Worker<H> {
             true => self.close_stream(relay.token),
             false => self.cut_stream(relay.token),
         }
-        if let Some(port) = self.ports.ports.get_mut(&relay.site) {
-            port.relays -= 1;
-            port.settings.site.metrics.port.open.set(port.relays as u64);
-            if port.is_gone && port.relays == 0 {
-                self.ports.ports.remove(&relay.site);
-            }
-        }
+        self.leave_port(relay.site);
         let site = relay.settings.site.clone();
         let metrics = &site.metrics.port;
         if matches!(end, End::Mistake(_) | End::Told(_) | End::Late | End::Unfinished) {

@@ -6,11 +6,13 @@
 //! | `relay` | moves the bytes of one client |
 //! | `node` | connects to nodes, and finds out which can be reached |
 //! | `end` | time-outs, drains, the log's line |
+//! | `passage` | lets clients go to the next engine, and takes them in |
 //! | `ask` | answers `leat ctl` |
 
 mod ask;
 mod end;
 mod node;
+mod passage;
 mod relay;
 
 use std::collections::BTreeMap;
@@ -29,6 +31,7 @@ use super::settings::Site;
 use super::stream::Owner;
 use super::{Event, Host, Stage, Task, Worker};
 use crate::config::Config;
+pub(super) use passage::Arrival;
 use relay::Relay;
 
 /// One port as a worker uses it. Kept over reloads for as long as its name is.
@@ -141,25 +144,44 @@ impl<H: Host> Worker<H> {
     pub(super) fn open_relay(&mut self, site: u32, socket: Socket, must_tell: bool) {
         let (client, server) = (self.reactor.peer(socket), self.reactor.own_address(socket));
         let now = self.now;
-        let Some(port) = self.ports.ports.get_mut(&site) else { return self.reactor.close(socket, true) };
-        port.relays += 1;
-        let settings = port.settings.clone();
-        let metrics = &settings.site.metrics.port;
-        metrics.accepted.increment();
-        metrics.open.set(port.relays as u64);
+        let Some(settings) = self.enter_port(site) else { return self.reactor.close(socket, true) };
+        settings.site.metrics.port.accepted.increment();
         let session = Session::new(settings.protocol, settings.limits, settings.is_by_request);
         // The owner is known once the stream has its token.
         let token = self.open_stream(socket, false, Owner::Probe);
-        if let Some(stream) = self.streams.get(token) {
-            stream.owner = Owner::Relay(token);
-            stream.fail_with_the_process(&mut self.reactor);
-        }
+        self.belongs_to_relay(token, token);
         let mut relay = Relay::new(token, site, settings, session, client.zip(server), now);
         relay.must_tell = must_tell;
         relay.node_port = server.map(|server| server.port()).filter(|_| relay.settings.is_port_kept);
         self.ports.relays.insert(token.index, Box::new(relay));
         // Some protocols want a node before the client has said anything.
         self.queue_relay(token);
+    }
+
+    /// One more client is at a port.
+    fn enter_port(&mut self, site: u32) -> Option<Rc<Settings>> {
+        let port = self.ports.ports.get_mut(&site)?;
+        port.relays += 1;
+        port.settings.site.metrics.port.open.set(port.relays as u64);
+        Some(port.settings.clone())
+    }
+
+    /// A client isn't there any more.
+    fn leave_port(&mut self, site: u32) {
+        let Some(port) = self.ports.ports.get_mut(&site) else { return };
+        port.relays -= 1;
+        port.settings.site.metrics.port.open.set(port.relays as u64);
+        if port.is_gone && port.relays == 0 {
+            self.ports.ports.remove(&site);
+        }
+    }
+
+    /// The relay hears of a stream, and fails with the process.
+    fn belongs_to_relay(&mut self, stream: Token, relay: Token) {
+        if let Some(stream) = self.streams.get(stream) {
+            stream.owner = Owner::Relay(relay);
+            stream.fail_with_the_process(&mut self.reactor);
+        }
     }
 
     /// Something has changed for a relay: it's looked at when the tree says so.
@@ -189,6 +211,10 @@ impl<H: Host> Worker<H> {
     pub(super) fn run_relay(&mut self, token: Token) {
         let Some(relay) = self.ports.relays.get_mut(&token.index).filter(|relay| relay.token == token) else { return };
         relay.is_queued = false;
+        if relay.is_leaving && self.pass_relay(token) {
+            return;
+        }
+        let Some(relay) = self.ports.relays.get(&token.index) else { return };
         let site = relay.site;
         let Some(mut relay) = self.ports.relays.remove(&token.index) else { return };
         let before = relay.moved_bytes();

@@ -106,9 +106,9 @@ impl<H: Host> Worker<H> {
                     let connect_by = self.now.after(relay.settings.connect_timeout);
                     let stream = self.open_stream(socket, true, Owner::Relay(relay.token));
                     relay.legs[leg] = Some(To::new(stream, node, connect_by, wanted, tries));
+                    self.belongs_to_relay(stream, relay.token);
                     if let Some(stream) = self.streams.get(stream) {
                         *stream.outbox() = first;
-                        stream.fail_with_the_process(&mut self.reactor);
                     }
                     return Ok(());
                 }

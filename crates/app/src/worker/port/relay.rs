@@ -31,6 +31,10 @@ pub(super) struct Relay {
     /// By the session's numbers.
     pub(super) legs: Vec<Option<To>>,
     pub(super) is_queued: bool,
+    /// It goes to the next engine as soon as the reactor has let go of it.
+    pub(super) is_leaving: bool,
+    /// The next engine doesn't take it.
+    pub(super) stays: bool,
     /// A balancer hasn't told yet who the client is.
     pub(super) must_tell: bool,
     pub(super) began: Instant,
@@ -94,6 +98,12 @@ impl To {
         }
     }
 
+    /// One that has been connected elsewhere, and has heard and said what nobody here knows.
+    pub(super) fn connected(stream: Token, node: NodeId) -> To {
+        let (connect_by, has_spoken, has_heard) = (None, true, true);
+        To { stream, node, connect_by, wanted: None, tries: TRIES_MAX, has_spoken, has_heard, finished: false }
+    }
+
     /// Whether it has said anything.
     pub(super) fn has_spoken(&self) -> bool {
         self.has_spoken
@@ -118,6 +128,8 @@ impl Relay {
             node_port: None,
             legs: Vec::new(),
             is_queued: false,
+            is_leaving: false,
+            stays: false,
             must_tell: false,
             began: now,
             moved_at: now,
@@ -128,6 +140,19 @@ impl Relay {
             counted: (0, 0, 0),
             finished: false,
         }
+    }
+
+    /// Goes on where another engine has been since `began`: its whole connection is `node`'s.
+    pub(super) fn resume(&mut self, to: To, node: String, began: Instant, (received_bytes, sent_bytes): (u64, u64)) {
+        (self.legs, self.nodes, self.began) = (vec![Some(to)], vec![node], began);
+        (self.received_bytes, self.sent_bytes) = (received_bytes, sent_bytes);
+        self.counted = (self.session.requests(), received_bytes, sent_bytes);
+    }
+
+    /// The stream to the node that has all of the connection, once it's connected.
+    pub(super) fn only_node(&self) -> Option<(Token, NodeId)> {
+        let to = self.legs.iter().flatten().next().filter(|to| to.connect_by.is_none())?;
+        self.session.is_passing().then_some((to.stream, to.node))
     }
 
     pub(super) fn moved_bytes(&self) -> u64 {
