@@ -119,19 +119,19 @@ impl Giver {
             let (mut offers, mut descriptors, mut bytes) = (Vec::new(), Vec::new(), 0);
             let mut batch = Vec::new();
             while let Some(given) = rest.next_if(|_| batch.len() < OFFERS_MAX && bytes < OFFER_BYTES_MAX) {
-                let Passenger { image, tunnel, .. } = &given.1.0;
-                bytes += image.len() + tunnel.as_ref().map_or(0, |(_, tunnel)| tunnel.held_bytes());
+                let Passenger { image, server, .. } = &given.1.0;
+                bytes += image.len() + server.as_ref().map_or(0, |(_, server)| server.held_bytes());
                 batch.push(given);
             }
             for (number, (passenger, _)) in &batch {
-                let Passenger { socket, file, listener, site, generation, tunnel, image } = passenger;
+                let Passenger { socket, file, listener, site, generation, server, image } = passenger;
                 descriptors.push(socket.as_fd());
                 descriptors.extend(file.as_ref().map(|(descriptor, _)| descriptor.as_fd()));
-                descriptors.extend(tunnel.as_ref().map(|(server, _)| server.as_fd()));
+                descriptors.extend(server.as_ref().map(|(descriptor, _)| descriptor.as_fd()));
                 let file = file.as_ref().map(|(_, state)| *state);
-                let tunnel = tunnel.as_ref().map(|(_, tunnel)| tunnel.clone());
+                let server = server.as_ref().map(|(_, server)| server.clone());
                 let (listener, site, image) = (listener.to_string(), site.clone(), image.clone());
-                offers.push(Offer { number: *number, listener, site, file, generation: *generation, tunnel, image });
+                offers.push(Offer { number: *number, listener, site, file, generation: *generation, server, image });
             }
             let sent = channel::send_bytes(stream, &PassageMessage::Offer(offers).encode(), &descriptors);
             drop(descriptors);

@@ -9,7 +9,7 @@ use std::sync::mpsc::{SendError, Sender};
 use std::sync::{Arc, Mutex};
 
 use leat_host::lock::lock;
-use leat_logic::handoff::{FileState, Generation, Tunnel, Verdict};
+use leat_logic::handoff::{FileState, Generation, ServerEnd, Verdict};
 
 use crate::listener::ListenerName;
 use crate::worker::control::Mailbox;
@@ -30,8 +30,8 @@ pub struct Passenger {
     pub site: String,
     /// It's a flow of nodes behind fronts: how often it has changed hands.
     pub generation: Option<Generation>,
-    /// The socket of the server that its client talks to, and what lies between them.
-    pub tunnel: Option<(OwnedFd, Tunnel)>,
+    /// The socket of the server that answers its client, and what lies between them.
+    pub server: Option<(OwnedFd, ServerEnd)>,
     /// A `handoff::Image`; of the client of a port, nothing.
     pub image: Vec<u8>,
 }

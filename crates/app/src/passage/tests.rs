@@ -19,7 +19,7 @@ fn passenger() -> (TcpStream, Passenger) {
     let socket = listener.accept().unwrap().0.into();
     let listener = "127.0.0.1:0".parse().unwrap();
     let (site, generation, image) = ("site".to_owned(), Some(Generation(3)), vec![1, 2, 3]);
-    (client, Passenger { socket, file: None, listener, site, generation, tunnel: None, image })
+    (client, Passenger { socket, file: None, listener, site, generation, server: None, image })
 }
 
 /// The next message that `mailbox` gets.

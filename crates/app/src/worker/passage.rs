@@ -2,14 +2,14 @@
 //! `handoff::Image`'s to say; how, `crate::passage`'s.
 //!
 //! A connection goes whatever is under way, but for two things: a reply that a handler makes, and one that is with the kernel already. Both
-//! come to an end here first. A WebSocket (`handler::tunnel`) and a client of a port (`port::passage`) go with the server that they talk to.
+//! come to an end here first. Who is answered by another server goes with that one's connection (`handler::passage`, `port::passage`).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use leat_host::reactor::{Reactor, Token};
 use leat_host::storage::Storage;
-use leat_logic::handoff::{self, FlowId, Generation, HttpState, Image, ReplyState, ServerId, Verdict};
+use leat_logic::handoff::{self, FlowId, Generation, HttpState, Image, ReplyState, ServerId, Talk, Verdict};
 use leat_logic::http;
 use leat_logic::protocol::proxy_header;
 use leat_logic::time::Instant;
@@ -57,7 +57,7 @@ impl<F> Passages<F> {
 /// What was understood, and isn't in a slot yet.
 enum Arrival<F> {
     Http(Box<Arriving<F>>),
-    Relay(port::Arrival),
+    Relay(Box<port::Arrival>),
 }
 
 /// A connection.
@@ -72,8 +72,8 @@ struct Arriving<F> {
     client: Option<std::net::SocketAddr>,
     /// It's a flow of nodes behind fronts.
     flow: Option<(FlowId, Generation)>,
-    /// It's no HTTP by now.
-    tunnel: Option<handler::TunnelArrival>,
+    /// Another server answers it.
+    server: Option<handler::ServerArrival>,
 }
 
 impl<H: Host> Worker<H> {
@@ -142,12 +142,12 @@ impl<H: Host> Worker<H> {
         let connection = &mut self.connections[token];
         if !may_pass || !can_travel(connection) {
             if std::mem::take(&mut connection.flags.leaving) {
-                self.thaw_tunnel(token);
+                self.thaw_run(token);
             }
             return false;
         }
         connection.flags.leaving = true;
-        let is_free = self.freeze_tunnel(token);
+        let is_free = self.freeze_run(token);
         let connection = &mut self.connections[token];
         let flags = &mut connection.flags;
         if flags.receiving {
@@ -175,20 +175,19 @@ impl<H: Host> Worker<H> {
     }
 
     fn pass_now(&mut self, token: Token) {
-        self.empty_tunnel(token);
         let Some(image) = self.image_of(token) else { return self.stay(token) };
         let connection = &mut self.connections[token];
         let file = connection.exchange.as_ref().and_then(|exchange| file_of(exchange));
         let exported = file.map(|file| self.storage.export(file));
         let (None | Some(Some(_))) = &exported else { return self.stay(token) };
         let Ok(socket) = self.reactor.give_up(connection.socket, token) else { return self.stay(token) };
-        let tunnel = self.give_up_tunnel(token);
+        let server = self.give_up_server(token);
         let connection = &mut self.connections[token];
         let listener = self.listeners[connection.listener as usize].sites.name;
         let site = self.sites[connection.site as usize].name.clone();
         let file = exported.flatten();
         let generation = self.flow_passes(token);
-        let passenger = Passenger { socket, file, listener, site, generation, tunnel, image };
+        let passenger = Passenger { socket, file, listener, site, generation, server, image };
         let connection = &mut self.connections[token];
         connection.inbox.clear(&mut self.reactor);
         let (exchange, left) = self.connections.close(token.index);
@@ -211,7 +210,7 @@ impl<H: Host> Worker<H> {
     fn stay(&mut self, token: Token) {
         let flags = &mut self.connections[token].flags;
         (flags.leaving, flags.stays) = (false, true);
-        self.thaw_tunnel(token);
+        self.thaw_run(token);
         self.begin_with(token);
     }
 
@@ -224,7 +223,8 @@ impl<H: Host> Worker<H> {
             head: exchange.map(|exchange| exchange.head.clone()).unwrap_or_default(),
             elapsed: exchange.map(|exchange| self.now.since(exchange.started)).unwrap_or_default(),
         };
-        let reply = exchange.filter(|exchange| exchange.status != 0).map(|exchange| reply_of(exchange));
+        let reply = exchange.filter(|exchange| exchange.status != 0 || exchange.run.is_some());
+        let reply = reply.map(|exchange| reply_of(exchange));
         // A name is for those that move between servers.
         let flow = self.flow_at(token).unwrap_or(FlowId { home: ServerId(0), serial: 0 });
         let image = Image { flow, tcp: None, congestion: None, http, reply }.encode().ok()?;
@@ -252,7 +252,7 @@ impl<H: Host> Worker<H> {
         let is_refused = verdict.is_some() && self.passages.to.as_ref().is_some_and(|to| to.number == number);
         let token = match self.understand_arrival(passenger) {
             Ok(Arrival::Http(arrival)) => self.settle(*arrival),
-            Ok(Arrival::Relay(arrival)) => return self.settle_relay(arrival, is_refused),
+            Ok(Arrival::Relay(arrival)) => return self.settle_relay(*arrival, is_refused),
             Err(_) => {
                 crate::log::warning(format_args!("a connection that came back from the new engine is lost"));
                 return;
@@ -301,7 +301,7 @@ impl<H: Host> Worker<H> {
                     self.begin_with(token);
                 }
             }
-            Arrival::Relay(arrival) => self.settle_relay(arrival, false),
+            Arrival::Relay(arrival) => self.settle_relay(*arrival, false),
         }
     }
 
@@ -318,10 +318,10 @@ impl<H: Host> Worker<H> {
 
     /// Finds everything that a connection needs to go on, without touching it.
     fn understand_arrival(&self, passenger: Passenger) -> Result<Arrival<File<H>>, Verdict> {
-        if passenger.tunnel.as_ref().is_some_and(|(_, tunnel)| tunnel.relay.is_some()) {
-            return self.understand_relay(passenger).map(Arrival::Relay);
+        if passenger.server.as_ref().is_some_and(|(_, server)| matches!(server.talk, Talk::Relay(_))) {
+            return self.understand_relay(passenger).map(|arrival| Arrival::Relay(Box::new(arrival)));
         }
-        let Passenger { socket, file, listener, site, generation, tunnel, image } = passenger;
+        let Passenger { socket, file, listener, site, generation, server, image } = passenger;
         if !self.takes_flow(generation) {
             return Err(Verdict::Refused);
         }
@@ -343,18 +343,18 @@ impl<H: Host> Worker<H> {
             Some(reply) => number(&reply.site).map(|site| Some((reply, site))).ok_or(Verdict::Refused)?,
             None => None,
         };
-        let tunnel = match tunnel {
-            Some(tunnel) => Some(self.understand_tunnel(tunnel, reply.as_ref()).ok_or(Verdict::Refused)?),
+        let server = match server {
+            Some(server) => Some(self.understand_server(server, &http.head, reply.as_ref()).ok_or(Verdict::Refused)?),
             None => None,
         };
         let flow = generation.map(|generation| (flow, generation));
         let site = number(&site);
-        Ok(Arrival::Http(Box::new(Arriving { socket, listener, site, http, file, reply, client, flow, tunnel })))
+        Ok(Arrival::Http(Box::new(Arriving { socket, listener, site, http, file, reply, client, flow, server })))
     }
 
     /// Puts a connection into a slot.
     fn settle(&mut self, arrival: Arriving<File<H>>) -> Option<Token> {
-        let Arriving { socket, listener, site, http: state, file, reply, client, flow, tunnel } = arrival;
+        let Arriving { socket, listener, site, http: state, file, reply, client, flow, server } = arrival;
         let http = http::Connection::import(self.now, &state.connection)?;
         let socket = self.reactor.adopt(socket).ok()?;
         let token = self.open(listener, socket);
@@ -382,8 +382,8 @@ impl<H: Host> Worker<H> {
         if let Some(exchange) = &mut self.connections[token].exchange {
             exchange.started = started;
         }
-        if let Some(tunnel) = tunnel
-            && !self.resume_tunnel(token, tunnel)
+        if let Some(server) = server
+            && !self.resume_run(token, server)
         {
             self.cut(token);
             return None;
@@ -432,7 +432,7 @@ fn reply_of<F>(exchange: &Exchange<F>) -> ReplyState {
         complete_length: exchange.pieces.iter().map(end).max().unwrap_or(0),
         status: exchange.status,
         content_bytes: exchange.body_bytes,
-        // What is on its way through a tunnel isn't the reply's.
+        // What another server has said goes along with that.
         pieces: exchange.pieces.iter().filter(|_| exchange.run.is_none()).map(piece).collect(),
         resend_bytes: 0,
     }
@@ -441,6 +441,7 @@ fn reply_of<F>(exchange: &Exchange<F>) -> ReplyState {
 /// Goes on with a reply.
 fn resume_reply<F: Clone>(exchange: &mut Exchange<F>, reply: ReplyState, file: Option<F>) {
     exchange.status = reply.status;
+    exchange.path = reply.path;
     exchange.body_bytes = reply.content_bytes;
     exchange.pieces = reply
         .pieces

@@ -53,7 +53,8 @@ enum Step {
 impl<H: Host> Worker<H> {
     /// Sends the next pieces.
     pub(super) fn transmit(&mut self, token: Token) {
-        if self.connections[token].flags.leaving && self.is_tunnel(token) {
+        if self.connections[token].flags.leaving && self.program_run(token).is_some() {
+            // It goes on elsewhere, or here when it can't.
             return;
         }
         if self.cluster.is_some() && self.reply_moves(token) {

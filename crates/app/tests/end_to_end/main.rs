@@ -32,6 +32,7 @@ mod process;
 mod proxy;
 mod proxy_header;
 mod proxy_health;
+mod proxy_upgrade;
 mod ranges;
 mod redis;
 mod refused;

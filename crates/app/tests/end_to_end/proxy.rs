@@ -13,14 +13,18 @@ pub const HELLO: &str =
 /// A site whose `/api/*` goes to `to`, with more keys for the handler.
 pub fn serve(reactor: Reactor, directory: &Directory, to: &[SocketAddr], keys: &str) -> Server {
     directory.write("site/index.html", "a file");
+    Server::configured(reactor, directory, &configuration(to, keys))
+}
+
+/// The configuration of [`serve`].
+pub fn configuration(to: &[SocketAddr], keys: &str) -> String {
     let to: Vec<_> = to.iter().map(|address| format!("\"{address}\"")).collect();
-    let text = format!(
+    format!(
         "workers = 1\n[admin]\nlisten = \"127.0.0.1:0\"\n[[site]]\nname = \"it\"\nroot = \"site\"\nlisten = \"127.0.0.1:0\"\n\
          [site.limits]\nbody_size = \"64MiB\"\n\
          [[site.handler]]\npath = \"/api/*\"\n[site.handler.proxy]\nto = [{}]\n{keys}\n",
         to.join(", ")
-    );
-    Server::configured(reactor, directory, &text)
+    )
 }
 
 /// An address that refuses.

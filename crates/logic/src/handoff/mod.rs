@@ -20,6 +20,7 @@ mod placing;
 mod progress;
 mod reply;
 mod resets;
+mod server_end;
 mod tcp;
 mod wire;
 
@@ -32,11 +33,12 @@ pub use image::{IMAGE_VERSION, Image, SECTION_TLS};
 pub use link::{LinkError, LinkKey, LinkSession, SECRET_BYTES_MIN, cookie_key};
 pub use message::{Holding, HoldingPhase, Load, Message, Process, RecallTerms, RefuseReason, Yielding};
 pub use node::{Node, NodeCounters, NodeLimits};
-pub use passage::{FileState, OFFER_BYTES_MAX, OFFERS_MAX, Offer, PassageMessage, RelayState, Tunnel, Verdict};
+pub use passage::{FileState, OFFER_BYTES_MAX, OFFERS_MAX, Offer, PassageMessage, Verdict};
 pub use placing::{Places, Question, Rules, Sample, There};
 pub use progress::{Progress, Told};
 pub use reply::{Piece, ReplyState};
 pub use resets::{Reset, Resets};
+pub use server_end::{ProxiedRequest, RelayState, ServerEnd, Talk};
 pub use tcp::{Congestion, TcpState, TcpWindow, WindowScale};
 pub use wire::DecodeError;
 

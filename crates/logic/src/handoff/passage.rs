@@ -9,10 +9,9 @@
 //! Until `Go` a connection is the old engine's, and nobody reads or writes it: whichever engine dies meanwhile, or says nothing any more, it
 //! goes on where it was. Decides what the messages look like; threads, sockets and time are the host's.
 
-use std::time::Duration;
-
 use super::flow::Generation;
 use super::limits::{PASSAGE_BYTES_MAX, SITE_BYTES_MAX};
+use super::server_end::ServerEnd;
 use super::wire::{DecodeError, Reader, put_bytes, put_number};
 use crate::serve::version::Version;
 use crate::time::UnixTime;
@@ -25,8 +24,6 @@ pub const OFFERS_MAX: usize = 100;
 pub const OFFER_BYTES_MAX: usize = 256 * 1024;
 /// Of a listener's name.
 const LISTENER_BYTES_MAX: usize = 128;
-/// Bytes of a tunnel that are under way in one direction: more than a worker's buffers hold.
-const TUNNEL_BYTES_MAX: usize = 1 << 20;
 
 const OFFER: u8 = 1;
 const ANSWER: u8 = 2;
@@ -35,7 +32,7 @@ const GO: u8 = 3;
 /// What else an offer says, one bit each. An engine that doesn't know one takes nothing.
 const HAS_FILE: u8 = 1;
 const HAS_GENERATION: u8 = 2;
-const HAS_TUNNEL: u8 = 4;
+const HAS_SERVER: u8 = 4;
 
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,7 +45,7 @@ pub enum PassageMessage {
     Go(Vec<u64>),
 }
 
-/// A connection. Its socket is the message's next descriptor, then its file if it has one, then the other end of its tunnel.
+/// A connection. Its socket is the message's next descriptor, then its file if it has one, then its server's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Offer {
     /// Names it in the messages that follow.
@@ -61,34 +58,10 @@ pub struct Offer {
     pub file: Option<FileState>,
     /// It's a flow that nodes behind fronts hand on to each other, which the image names: how often it has changed hands.
     pub generation: Option<Generation>,
-    /// Its client talks to another server by way of this one.
-    pub tunnel: Option<Tunnel>,
+    /// Another server answers its client by way of this one.
+    pub server: Option<ServerEnd>,
     /// An [`super::Image`], nothing for the client of a port; as bytes, so that one in another version costs no more than this connection.
     pub image: Vec<u8>,
-}
-
-/// What lies between a client and the server that it's connected with, where bytes go both ways unread: a WebSocket, or a connection of a port.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Tunnel {
-    /// Bytes of the client's that the server hasn't been sent.
-    pub to_server: Vec<u8>,
-    /// Bytes of the server's that the client hasn't been sent.
-    pub to_client: Vec<u8>,
-    /// It's a port's.
-    pub relay: Option<RelayState>,
-}
-
-/// What a port knows of a client's time there.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RelayState {
-    /// The node that the client is connected with, by name.
-    pub node: String,
-    /// How long ago the client came.
-    pub age: Duration,
-    /// Bytes of the client's that have been passed on.
-    pub received_bytes: u64,
-    /// Bytes that the client has been given.
-    pub sent_bytes: u64,
 }
 
 /// What was true of a file when it was opened.
@@ -176,9 +149,8 @@ impl Offer {
         put_bytes(out, self.listener.as_bytes());
         put_bytes(out, self.site.as_bytes());
         let has = |is_so: bool, bit: u8| if is_so { bit } else { 0 };
-        let (has_file, has_generation) = (self.file.is_some(), self.generation.is_some());
-        let has_tunnel = has(self.tunnel.is_some(), HAS_TUNNEL);
-        out.push(has(has_file, HAS_FILE) | has(has_generation, HAS_GENERATION) | has_tunnel);
+        let (file, generation) = (has(self.file.is_some(), HAS_FILE), has(self.generation.is_some(), HAS_GENERATION));
+        out.push(file | generation | has(self.server.is_some(), HAS_SERVER));
         if let Some(FileState { version, links }) = &self.file {
             put_time(out, version.modified);
             put_time(out, version.changed);
@@ -189,8 +161,8 @@ impl Offer {
         if let Some(Generation(generation)) = self.generation {
             put_number(out, generation.into());
         }
-        if let Some(tunnel) = &self.tunnel {
-            tunnel.encode(out);
+        if let Some(server) = &self.server {
+            server.encode(out);
         }
         put_bytes(out, &self.image);
     }
@@ -200,7 +172,7 @@ impl Offer {
         let listener = text(reader.bytes(LISTENER_BYTES_MAX, "the listener's name")?)?;
         let site = text(reader.bytes(SITE_BYTES_MAX, "the site's name")?)?;
         let has = reader.byte("what else there is")?;
-        if has & !(HAS_FILE | HAS_GENERATION | HAS_TUNNEL) != 0 {
+        if has & !(HAS_FILE | HAS_GENERATION | HAS_SERVER) != 0 {
             return Err(DecodeError::Unknown { what: "what else there is", found: u64::from(has) });
         }
         let file = match has & HAS_FILE {
@@ -216,48 +188,12 @@ impl Offer {
             0 => None,
             _ => Some(Generation(reader.number_u32("the flow's generation")?)),
         };
-        let tunnel = match has & HAS_TUNNEL {
+        let server = match has & HAS_SERVER {
             0 => None,
-            _ => Some(Tunnel::decode(reader)?),
+            _ => Some(ServerEnd::decode(reader)?),
         };
         let image = reader.bytes(PASSAGE_BYTES_MAX, "the image")?.to_vec();
-        Ok(Offer { number, listener, site, file, generation, tunnel, image })
-    }
-}
-
-impl Tunnel {
-    /// Bytes that are under way in it.
-    #[must_use]
-    pub fn held_bytes(&self) -> usize {
-        self.to_server.len() + self.to_client.len()
-    }
-
-    fn encode(&self, out: &mut Vec<u8>) {
-        put_bytes(out, &self.to_server);
-        put_bytes(out, &self.to_client);
-        out.push(u8::from(self.relay.is_some()));
-        if let Some(RelayState { node, age, received_bytes, sent_bytes }) = &self.relay {
-            put_bytes(out, node.as_bytes());
-            put_number(out, u64::try_from(age.as_nanos()).unwrap_or(u64::MAX));
-            put_number(out, *received_bytes);
-            put_number(out, *sent_bytes);
-        }
-    }
-
-    fn decode(reader: &mut Reader<'_>) -> Result<Tunnel, DecodeError> {
-        let to_server = reader.bytes(TUNNEL_BYTES_MAX, "the bytes for the server")?.to_vec();
-        let to_client = reader.bytes(TUNNEL_BYTES_MAX, "the bytes for the client")?.to_vec();
-        let relay = match reader.byte("whether it's a port's")? {
-            0 => None,
-            1 => {
-                let node = text(reader.bytes(SITE_BYTES_MAX, "the node's name")?)?;
-                let mut number = || reader.number("what the port knows");
-                let age = Duration::from_nanos(number()?);
-                Some(RelayState { node, age, received_bytes: number()?, sent_bytes: number()? })
-            }
-            found => return Err(DecodeError::Unknown { what: "whether it's a port's", found: found.into() }),
-        };
-        Ok(Tunnel { to_server, to_client, relay })
+        Ok(Offer { number, listener, site, file, generation, server, image })
     }
 }
 
@@ -267,7 +203,7 @@ fn decode_verdict(reader: &mut Reader<'_>) -> Result<Verdict, DecodeError> {
     known.ok_or(DecodeError::Unknown { what: "the verdict", found: u64::from(found) })
 }
 
-fn text(bytes: &[u8]) -> Result<String, DecodeError> {
+pub(super) fn text(bytes: &[u8]) -> Result<String, DecodeError> {
     str::from_utf8(bytes).map(str::to_owned).map_err(|_| DecodeError::Malformed("a name isn't UTF-8"))
 }
 
@@ -283,6 +219,7 @@ fn decode_time(reader: &mut Reader<'_>) -> Result<UnixTime, DecodeError> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::server_end;
     use super::*;
 
     fn messages() -> Vec<PassageMessage> {
@@ -294,22 +231,18 @@ mod tests {
             site: "größe".to_owned(),
             file,
             generation,
-            tunnel: None,
+            server: None,
             image: vec![1, 2, 3],
         };
-        let tunnel = |relay| Offer {
-            tunnel: Some(Tunnel { to_server: vec![4; 300], to_client: vec![5], relay }),
-            image: Vec::new(),
-            ..offer(10, None, None)
-        };
-        let age = Duration::from_secs(7200);
-        let relay = RelayState { node: "n1".to_owned(), age, received_bytes: u64::MAX, sent_bytes: 9 };
+        let served = |server| Offer { server: Some(server), image: Vec::new(), ..offer(10, None, None) };
+        let mut served: Vec<_> = server_end::examples().into_iter().map(served).collect();
+        served.push(offer(11, None, None));
         let file = Some(FileState { version, links: 2 });
         let generation = Some(Generation(u32::MAX));
         vec![
             PassageMessage::Offer(vec![offer(7, None, None), offer(u64::MAX, file, None)]),
             PassageMessage::Offer(vec![offer(8, None, generation), offer(9, file, generation)]),
-            PassageMessage::Offer(vec![tunnel(None), tunnel(Some(relay)), offer(11, file, None)]),
+            PassageMessage::Offer(served),
             PassageMessage::Answer(vec![(7, Verdict::Taken), (8, Verdict::Unwanted), (1 << 60, Verdict::Refused)]),
             PassageMessage::Go(vec![7, u64::MAX]),
             PassageMessage::Go(Vec::new()),
@@ -344,7 +277,7 @@ mod tests {
     #[test]
     fn what_is_too_much_is_refused() {
         let (listener, site, image) = (String::new(), String::new(), Vec::new());
-        let offer = Offer { number: 1, listener, site, file: None, generation: None, tunnel: None, image };
+        let offer = Offer { number: 1, listener, site, file: None, generation: None, server: None, image };
         let many = PassageMessage::Offer(vec![offer; OFFERS_MAX + 1]).encode();
         assert!(PassageMessage::decode(&many).is_err());
         assert_eq!(PassageMessage::decode(&[2, OFFER, 0]), Err(DecodeError::Version(2)));

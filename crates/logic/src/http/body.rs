@@ -202,6 +202,11 @@ impl BodyDecoder {
         BodyState { place: place.code(), remaining, received, overhead }
     }
 
+    /// As [`BodyDecoder::import`], for a reply.
+    pub(super) fn import_of_reply(state: &BodyState) -> Option<BodyDecoder> {
+        BodyDecoder::import(state).map(|decoder| BodyDecoder { is_padded: true, ..decoder })
+    }
+
     /// `None` for what no decoder exports.
     pub(super) fn import(state: &BodyState) -> Option<BodyDecoder> {
         let BodyState { place, remaining, received, overhead } = *state;

@@ -355,7 +355,7 @@ impl<H: Host> Worker<H> {
         let connection = &mut self.connections[token];
         if let Some(exchange) = &mut connection.exchange {
             exchange.queued = self.now;
-            let is_begun = exchange.status != 0;
+            let is_begun = exchange.status != 0 || exchange.run.is_some();
             self.queue(if is_begun { Stage::Transmit } else { Stage::Serve }, token);
         } else if !connection.inbox.is_empty() || connection.flags.ended {
             // Its end as well: the turn in which that would have been seen may have gone into freezing it.

@@ -4,6 +4,7 @@ mod burn;
 mod cgi;
 mod fastcgi;
 mod gather;
+mod passage;
 mod pool;
 mod program_log;
 mod program_run;
@@ -28,13 +29,13 @@ use crate::config;
 pub(super) use burn::EarlyEnd;
 use fastcgi::Responders;
 use gather::Gathered;
+pub(super) use passage::ServerArrival;
 pub(super) use pool::ErrorPipe;
 use pool::Pool;
 use program_run::Body;
 pub(super) use program_run::ProgramRun;
 use proxy::Proxy;
 pub(super) use proxy::{Outcome as PassedOutcome, Passed};
-pub(super) use tunnel::TunnelArrival;
 
 /// A handler of a site. One that a reload doesn't change stays, with its programs.
 pub(super) struct Handler {

@@ -117,10 +117,10 @@ impl ProgramRun {
         })
     }
 
-    /// One that has become a tunnel elsewhere.
-    pub(super) fn tunnel(handler: &Rc<Handler>, named: usize, stream: Token, now: Instant) -> Box<ProgramRun> {
+    /// One of which another engine has sent a part.
+    pub(super) fn resumed(handler: &Rc<Handler>, named: usize, talk: Talk, now: Instant) -> Box<ProgramRun> {
         let mut run = ProgramRun::new(handler, named, Body::Tunnel, now);
-        (run.talk, run.framing) = (Talk::Tunnel { stream }, Some(Framing::Plain));
+        (run.talk, run.framing) = (talk, Some(Framing::Plain));
         (run.has_sent, run.said) = (true, None);
         run
     }
@@ -192,12 +192,7 @@ impl<H: Host> Worker<H> {
         run.passing = passing;
         run.gathered = gathered;
         exchange.run = Some(Run::Program(run));
-        self.connections[token].flags.uploads = match length {
-            BodyLength::None => false,
-            BodyLength::Length(length) => length > LONG_CONTENT_BYTES,
-            BodyLength::Chunked => true,
-        };
-        self.receive_by_parts(token);
+        self.expect_length(token, length);
         if is_gathering {
             self.give_leave(token);
             self.queue(Stage::Transmit, token);
@@ -208,6 +203,16 @@ impl<H: Host> Worker<H> {
         if let Some(timeout) = handler.timeout() {
             self.sweep_at = self.sweep_at.min(self.now.after(timeout));
         }
+    }
+
+    /// Has content of that length received as befits it.
+    pub(super) fn expect_length(&mut self, token: Token, length: BodyLength) {
+        self.connections[token].flags.uploads = match length {
+            BodyLength::None => false,
+            BodyLength::Length(length) => length > LONG_CONTENT_BYTES,
+            BodyLength::Chunked => true,
+        };
+        self.receive_by_parts(token);
     }
 
     /// Finds a program for a request, or a place in the queue.
@@ -267,7 +272,7 @@ impl<H: Host> Worker<H> {
     }
 
     /// The run of a connection's request, if a program answers it.
-    pub(super) fn program_run(&mut self, token: Token) -> Option<&mut ProgramRun> {
+    pub(in crate::worker) fn program_run(&mut self, token: Token) -> Option<&mut ProgramRun> {
         match self.connections.get(token)?.exchange.as_mut()?.run.as_mut()? {
             Run::Program(run) => Some(run),
             Run::Burn { .. } => None,

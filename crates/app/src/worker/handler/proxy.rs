@@ -63,7 +63,7 @@ pub(super) struct Passing {
     /// How often it was sent again.
     retries: u32,
     /// The connection has carried requests before, so that its end may have nothing to do with this one.
-    is_kept: bool,
+    pub(super) is_kept: bool,
     /// No connection of before carries it any more: one has ended.
     wants_new: bool,
     /// The server that has just failed.
@@ -224,6 +224,23 @@ impl Proxy {
     /// A request is none any more, and its connection won't carry another: others may have its place.
     pub(super) fn leave_place(&self, now: Instant, place: usize) {
         self.upstreams.borrow_mut().end(now, place, None);
+    }
+
+    /// A request is with a server that another engine has given it to.
+    pub(super) fn take_place(&self, now: Instant, place: usize) {
+        self.upstreams.borrow_mut().begin(now, place, Reuse::Never);
+    }
+
+    /// A server, as the configuration has it.
+    pub(super) fn name_of(&self, place: usize) -> Option<String> {
+        self.address(place).map(|address| address.to_string())
+    }
+
+    /// The place of a server of that name.
+    pub(super) fn place_of(&self, name: &str) -> Option<usize> {
+        let upstreams = self.upstreams.borrow();
+        let mut all = (0..).map_while(|place| upstreams.address(place));
+        all.position(|address| address.to_string() == name)
     }
 
     /// Books what a failed request says of its server. What becomes of peers is booked by who has chosen them.
@@ -522,8 +539,7 @@ impl<H: Host> Worker<H> {
         if let Some(patience) = run.passing.patience_left() {
             self.sweep_at = self.sweep_at.min(self.now.after(patience));
         }
-        (run.passing.is_given, run.passing.given_at) = (true, self.now);
-        run.passing.framing = if request.body == BodyLength::Chunked { Framing::Chunked } else { Framing::Plain };
+        run.passing.given(self.now, &request);
         if let (Talk::Http { reader, .. }, true) = (&mut run.talk, asks_for_websocket(&request)) {
             reader.expect_websocket();
         }
@@ -679,6 +695,17 @@ impl<H: Host> Worker<H> {
 }
 
 impl Passing {
+    /// The server has been told a request's head.
+    pub(super) fn given(&mut self, now: Instant, request: &Request<'_>) {
+        (self.is_given, self.given_at) = (true, now);
+        self.framing = if request.body == BodyLength::Chunked { Framing::Chunked } else { Framing::Plain };
+    }
+
+    /// Whether the handler has chosen the server.
+    pub(super) fn is_of_handler(&self) -> bool {
+        self.peers.is_empty()
+    }
+
     /// For a request that a kept connection has ended on.
     pub(super) fn over_a_new_connection() -> Passing {
         Passing { wants_new: true, ..Passing::default() }

@@ -483,7 +483,7 @@ impl<H: Host> Worker<H> {
         has_sent
     }
 
-    pub(super) fn count_content(&mut self, token: Token, count: u64) {
+    fn count_content(&mut self, token: Token, count: u64) {
         if let Some(exchange) = self.connections[token].exchange.as_mut() {
             exchange.body_bytes += count;
         }

@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 
 use leat_host::reactor::Token;
 use leat_logic::dispatch::{NodeId, Outcome};
-use leat_logic::handoff::{RelayState, Tunnel, Verdict};
+use leat_logic::handoff::{RelayState, ServerEnd, Talk, Verdict};
 use leat_logic::protocol::{Session, proxy_header};
 use leat_logic::time::Instant;
 
@@ -23,8 +23,8 @@ pub(in crate::worker) struct Arrival {
     site: u32,
     node: NodeId,
     ends: Option<(SocketAddr, SocketAddr)>,
-    to_client: Vec<u8>,
-    to_server: Vec<u8>,
+    of_client: Contents,
+    of_server: Contents,
     state: RelayState,
 }
 
@@ -84,7 +84,7 @@ impl<H: Host> Worker<H> {
     fn pass_relay_now(&mut self, token: Token, (stream, node): (Token, NodeId), listener: ListenerName) {
         let Some(relay) = self.ports.relays.remove(&token.index) else { return };
         let (client, server) = (self.give_up_stream(token), self.give_up_stream(stream));
-        let (Some((socket, client)), Some((server, mut to_server))) = (client, server) else {
+        let (Some((socket, client)), Some((server, of_server))) = (client, server) else {
             // Both were there, and giving up a socket doesn't fail.
             return self.leave_port(relay.site);
         };
@@ -98,20 +98,21 @@ impl<H: Host> Worker<H> {
         self.leave_port(relay.site);
         let (age, received_bytes, sent_bytes) = (self.now.since(relay.began), relay.received_bytes, relay.sent_bytes);
         let state = RelayState { node: name, age, received_bytes, sent_bytes };
-        // What each has said and heard, in the order in which it was said.
-        to_server.outbox.extend_from_slice(&client.inbox);
-        let to_client = [client.outbox, to_server.inbox].concat();
-        let tunnel = Tunnel { to_server: to_server.outbox, to_client, relay: Some(state) };
+        // All that the client has said is the server's.
+        let to_server = [of_server.outbox, client.inbox].concat();
+        let (to_client, from_server) = (client.outbox, of_server.inbox);
+        let end = ServerEnd { to_server, from_server, to_client, drawn: 0, talk: Talk::Relay(state) };
         let mut image = Vec::new();
         proxy_header::write(proxy_header::Version::V2, relay.ends, &mut image);
-        let (site, tunnel) = (relay.settings.site.name.clone(), Some((server, tunnel)));
-        self.give(Passenger { socket, file: None, listener, site, generation: None, tunnel, image });
+        let (site, server) = (relay.settings.site.name.clone(), Some((server, end)));
+        self.give(Passenger { socket, file: None, listener, site, generation: None, server, image });
     }
 
     /// Finds everything that a client of a port needs to go on, without touching it.
     pub(in crate::worker) fn understand_relay(&self, passenger: Passenger) -> Result<Arrival, Verdict> {
-        let Passenger { socket, site, tunnel, image, .. } = passenger;
-        let Some((server, Tunnel { to_server, to_client, relay: Some(state) })) = tunnel else {
+        let Passenger { socket, site, server, image, .. } = passenger;
+        let Some((server, end)) = server else { return Err(Verdict::Refused) };
+        let ServerEnd { to_server, from_server, to_client, talk: Talk::Relay(state), .. } = end else {
             return Err(Verdict::Refused);
         };
         let site = self.sites.iter().find(|known| known.name == site).map(|known| known.number);
@@ -119,17 +120,18 @@ impl<H: Host> Worker<H> {
         let (site, port) = port.ok_or(Verdict::Refused)?;
         let node = port.dispatcher.find(&state.node).ok_or(Verdict::Refused)?;
         let ends = proxy_header::read(&image).ok().flatten().and_then(|(_, ends)| ends);
-        Ok(Arrival { client: socket, server, site, node, ends, to_client, to_server, state })
+        let of_client = Contents { inbox: Vec::new(), outbox: to_client };
+        let of_server = Contents { inbox: from_server, outbox: to_server };
+        Ok(Arrival { client: socket, server, site, node, ends, of_client, of_server, state })
     }
 
     /// Goes on with a client of a port; `stays`: the next engine doesn't take it.
     pub(in crate::worker) fn settle_relay(&mut self, arrival: Arrival, stays: bool) {
-        let Arrival { client, server, site, node, ends, to_client, to_server, state } = arrival;
+        let Arrival { client, server, site, node, ends, of_client, of_server, state } = arrival;
         let Some(settings) = self.enter_port(site) else { return };
         let RelayState { age, received_bytes, sent_bytes, node: name } = state;
-        let contents = |outbox| Contents { inbox: Vec::new(), outbox };
-        let token = self.take_over_stream(client, Owner::Probe, contents(to_client));
-        let stream = self.take_over_stream(server, Owner::Probe, contents(to_server));
+        let token = self.take_over_stream(client, Owner::Probe, of_client);
+        let stream = self.take_over_stream(server, Owner::Probe, of_server);
         let (Some(token), Some(stream)) = (token, stream) else { return self.leave_port(site) };
         let session = Session::passing(settings.protocol, settings.limits);
         let began = Instant { ns: self.now.ns.saturating_sub(u64::try_from(age.as_nanos()).unwrap_or(u64::MAX)) };

@@ -10,7 +10,7 @@ mod request;
 mod upstreams;
 
 pub use ending::{Ending, Seen, ending};
-pub use reply::{BadReply, ReplyHead, ReplyReader, ReplyStep, Whole, field};
+pub use reply::{BadReply, ReaderState, ReplyHead, ReplyPart, ReplyReader, ReplyStep, Whole, field};
 pub(crate) use request::TOLD;
 pub use request::{Forward, Rest, Teller, WEBSOCKET, asks_for_websocket, is_repeatable, write_head};
 pub use upstreams::{Reuse, UpstreamLimits, Upstreams};

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::super::body::{BodyDecoder, BodyLength, BodyStep};
+use super::super::body::{BodyDecoder, BodyLength, BodyState, BodyStep};
 use super::super::head::is;
 use super::super::{EntityTag, Limits, Method, Status, scan};
 use super::is_hop_by_hop;
@@ -62,6 +62,24 @@ pub struct Whole {
 }
 
 impl Whole {
+    /// One of so many bytes under this tag.
+    #[must_use]
+    pub fn new(etag: Vec<u8>, length: u64) -> Whole {
+        Whole { etag, length }
+    }
+
+    /// Its entity tag.
+    #[must_use]
+    pub fn etag(&self) -> &[u8] {
+        &self.etag
+    }
+
+    /// Its bytes.
+    #[must_use]
+    pub fn length(&self) -> u64 {
+        self.length
+    }
+
     /// What a reply to GET is, if it's one; from its head as it's passed on.
     #[must_use]
     pub fn of(status: Status, lines: &[u8], length: Option<u64>) -> Option<Whole> {
@@ -123,6 +141,26 @@ enum Phase {
     Ended,
 }
 
+/// Where a reader is, for one elsewhere that goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReaderState {
+    /// What comes next.
+    pub next: ReplyPart,
+    /// The server hasn't said that it closes.
+    pub is_persistent: bool,
+}
+
+/// What a reader expects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReplyPart {
+    /// The head.
+    Head,
+    /// Content that has an end of its own.
+    Body(BodyState),
+    /// Content to the end of the connection.
+    Rest,
+}
+
 /// Reads one reply.
 #[derive(Clone, Copy, Debug)]
 pub struct ReplyReader {
@@ -143,6 +181,29 @@ impl ReplyReader {
         let is_head_request = method == Method::Head;
         let phase = Phase::Head;
         ReplyReader { is_head_request, phase, searched: 0, interims: 0, is_persistent: false, may_switch: false }
+    }
+
+    /// Where it is; `None` after the reply's end.
+    #[must_use]
+    pub fn export(&self) -> Option<ReaderState> {
+        let next = match &self.phase {
+            Phase::Head => ReplyPart::Head,
+            Phase::Body(decoder) => ReplyPart::Body(decoder.export()),
+            Phase::Rest => ReplyPart::Rest,
+            Phase::Ended => return None,
+        };
+        Some(ReaderState { next, is_persistent: self.is_persistent })
+    }
+
+    /// Goes on in the reply to a request of that method. `None` for what no reader exports.
+    #[must_use]
+    pub fn import(method: Method, state: &ReaderState) -> Option<ReplyReader> {
+        let phase = match &state.next {
+            ReplyPart::Head => Phase::Head,
+            ReplyPart::Body(body) => Phase::Body(BodyDecoder::import_of_reply(body)?),
+            ReplyPart::Rest => Phase::Rest,
+        };
+        Some(ReplyReader { phase, is_persistent: state.is_persistent, ..ReplyReader::new(method) })
     }
 
     /// The request asks for a WebSocket: a reply of 101 that agrees is one, and all that follows is its content.
@@ -387,6 +448,10 @@ mod tests {
         let mut interims = Vec::new();
         for more in bytes.chunks(piece) {
             kept.extend_from_slice(more);
+            // Another goes on in the content as if nothing had happened.
+            if let Some(state) = reader.export().filter(|_| head.is_some()) {
+                reader = ReplyReader::import(method, &state).unwrap();
+            }
             while !has_ended {
                 let (consumed, step) = reader.handle_input(&kept)?;
                 let waits = step == ReplyStep::NeedInput && consumed == 0;
