@@ -32,7 +32,7 @@ pub struct Passenger {
     pub generation: Option<Generation>,
     /// The socket of the server that answers its client, and what lies between them.
     pub server: Option<(OwnedFd, ServerEnd)>,
-    /// A `handoff::Image`; of the client of a port, nothing.
+    /// A `handoff::Image`; of the client of a port, a `handoff::RelayState`.
     pub image: Vec<u8>,
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use leat_host::reactor::{Reactor, Token};
 use leat_host::storage::Storage;
-use leat_logic::handoff::{self, FlowId, Generation, HttpState, Image, ReplyState, ServerId, Talk, Verdict};
+use leat_logic::handoff::{self, FlowId, Generation, HttpState, Image, ReplyState, ServerId, Verdict};
 use leat_logic::http;
 use leat_logic::protocol::proxy_header;
 use leat_logic::time::Instant;
@@ -318,8 +318,9 @@ impl<H: Host> Worker<H> {
 
     /// Finds everything that a connection needs to go on, without touching it.
     fn understand_arrival(&self, passenger: Passenger) -> Result<Arrival<File<H>>, Verdict> {
-        if passenger.server.as_ref().is_some_and(|(_, server)| matches!(server.talk, Talk::Relay(_))) {
-            return self.understand_relay(passenger).map(|arrival| Arrival::Relay(Box::new(arrival)));
+        let number = |name: &str| self.sites.iter().find(|site| site.name == name).map(|site| site.number);
+        if let Some(site) = number(&passenger.site).filter(|&site| self.ports.has(site)) {
+            return self.understand_relay(site, passenger).map(|arrival| Arrival::Relay(Box::new(arrival)));
         }
         let Passenger { socket, file, listener, site, generation, server, image } = passenger;
         if !self.takes_flow(generation) {
@@ -333,7 +334,6 @@ impl<H: Host> Worker<H> {
         };
         let Image { flow, http, reply, .. } = Image::decode(&image[told..]).map_err(|_| Verdict::Refused)?;
         http::Connection::import(self.now, &http.connection).ok_or(Verdict::Refused)?;
-        let number = |name: &str| self.sites.iter().find(|site| site.name == name).map(|site| site.number);
         let file = match file {
             Some((descriptor, state)) => Some(self.storage.import(descriptor, state).ok_or(Verdict::Refused)?),
             None => None,

@@ -117,6 +117,10 @@ impl Stream {
         Stream { token, owner, socket, inbox: Vec::new(), taken: 0, outbox: Vec::new(), sent: 0, flags }
     }
 
+    pub(super) fn socket(&self) -> Socket {
+        self.socket
+    }
+
     /// Has the peer see a reset if the process ends before the stream does: an end in order would pass off a part of what was to be said as all of it.
     pub(super) fn fail_with_the_process<R: Reactor>(&mut self, reactor: &mut R) {
         self.flags.fragile = true;

@@ -11,9 +11,10 @@ use crate::reload::engines;
 use crate::support::patience::PATIENCE;
 use crate::support::server::signal;
 use crate::support::{Directory, Reactor, Server, eventually};
-use crate::upgrade::ended;
+use crate::upgrade::{ended, upgrade};
 
 const GET: &[u8] = b"*2\r\n$3\r\nGET\r\n$1\r\nk\r\n";
+const SELECT: &[u8] = b"*2\r\n$6\r\nSELECT\r\n$1\r\n3\r\n";
 const POP: &[u8] = b"*3\r\n$5\r\nBLPOP\r\n$1\r\nk\r\n$1\r\n0\r\n";
 
 /// Answers each GET with this value.
@@ -282,28 +283,73 @@ fn who_has_heard_a_part_when_the_engine_dies_is_cut(reactor: Reactor) {
     assert_is_cut(&mut client);
 }
 
-/// Its requests may each go to another node, so it stays in the old engine, which goes on for it.
-fn who_may_have_several_nodes_outlives_an_upgrade(reactor: Reactor) {
+/// Between two requests, with half of one said, and with what it has said once for all nodes.
+fn who_may_have_several_nodes_crosses_upgrades(reactor: Reactor) {
     let directory = Directory::new();
-    let nodes = Nodes::start(2, |_, stream| answer_gets(&stream, b"v"));
-    let server = dispatch(reactor, &directory, 2, nodes.port, "protocol = \"redis\"");
-    let ask = |client: &mut TcpStream| {
-        client.write_all(GET).unwrap();
-        hear(client, b"$1\r\nv\r\n");
-    };
+    let introduced = Arc::new(AtomicUsize::new(0));
+    let told = introduced.clone();
+    let nodes = Nodes::start(2, move |_, mut stream| {
+        let mut select = [0; SELECT.len()];
+        if stream.read_exact(&mut select).is_err() {
+            // A probe.
+            return;
+        }
+        assert_eq!(select, SELECT);
+        told.fetch_add(1, Ordering::SeqCst);
+        let _ = stream.write_all(b"+OK\r\n");
+        answer_gets(&stream, b"v");
+    });
+    let log = "protocol = \"redis\"\n[cluster.port.access_log]\npath = \"log\"\nformat = \"json\"";
+    let server = dispatch(reactor, &directory, 2, nodes.port, log);
+    let mut clients = [(); 8].map(|()| connect(server.address()));
+    for client in &mut clients {
+        client.write_all(&[SELECT, GET].concat()).unwrap();
+        hear(client, b"+OK\r\n$1\r\nv\r\n");
+        client.write_all(&GET[..9]).unwrap();
+    }
+    for _ in 0..3 {
+        upgrade(&server);
+        for client in &mut clients {
+            client.write_all(&[&GET[9..], &GET[..9]].concat()).unwrap();
+            hear(client, b"$1\r\nv\r\n");
+        }
+    }
+    // Nodes that come later are told what the others were; the first that a client has may not be that of its key.
+    assert!(introduced.load(Ordering::SeqCst) >= 4 * clients.len());
+    drop(clients);
+    eventually("a line for each, with all of its requests", || {
+        let log = std::fs::read_to_string(directory.at("log")).ok()?;
+        (log.lines().filter(|line| line.contains("\"requests\":5")).count() == 8).then_some(())
+    });
+}
+
+/// It's in the middle of a request, so it stays in the old engine until that is answered.
+fn who_waits_for_an_answer_stays_until_it_is_there(reactor: Reactor) {
+    let directory = Directory::new();
+    let may_answer = Arc::new(AtomicBool::new(false));
+    let told = may_answer.clone();
+    let nodes = Nodes::start(1, move |_, mut stream| {
+        let _ = stream.read_exact(&mut [0; GET.len()]);
+        eventually("it may answer", || told.load(Ordering::SeqCst).then_some(()));
+        let _ = stream.write_all(b"$1\r\nv\r\n");
+        answer_gets(&stream, b"w");
+    });
+    let server = dispatch(reactor, &directory, 1, nodes.port, "protocol = \"redis\"");
     let mut client = connect(server.address());
-    ask(&mut client);
+    client.write_all(GET).unwrap();
     let before = engines(&server);
     server.signal("USR2");
-    eventually("a new engine tells what it has", || (count(&server, "connections") == 0).then_some(()));
-    ask(&mut connect(server.address()));
-    ask(&mut client);
-    drop(client);
+    server.wait_for_stdout("second start", |lines| (lines.len() >= 2).then_some(()));
+    may_answer.store(true, Ordering::SeqCst);
+    hear(&mut client, b"$1\r\nv\r\n");
     ended(&server, &before);
+    client.write_all(GET).unwrap();
+    hear(&mut client, b"$1\r\nv\r\n");
 }
 
 on_both_reactors!(
-    who_may_have_several_nodes_outlives_an_upgrade,
+    who_may_have_several_nodes_crosses_upgrades,
+    who_waits_for_an_answer_stays_until_it_is_there,
     a_mistake_is_told_after_the_answers_to_what_came_before,
     who_has_heard_a_part_when_the_engine_dies_is_cut,
     without_a_node_each_request_is_answered_so,

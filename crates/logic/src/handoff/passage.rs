@@ -60,7 +60,7 @@ pub struct Offer {
     pub generation: Option<Generation>,
     /// Another server answers its client by way of this one.
     pub server: Option<ServerEnd>,
-    /// An [`super::Image`], nothing for the client of a port; as bytes, so that one in another version costs no more than this connection.
+    /// An [`super::Image`], or a [`super::RelayState`] of a port's client; as bytes, so that one in another version costs no more than this connection.
     pub image: Vec<u8>,
 }
 

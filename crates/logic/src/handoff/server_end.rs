@@ -1,8 +1,6 @@
 //! The other end of a connection by which another server answers: what goes along, beside its socket, when the client's passes to the next engine.
 //! What is said by it is known as far as it's read here: of a reply, where it ends; of a WebSocket and a client of a port, nothing.
 
-use std::time::Duration;
-
 use super::limits::{ETAG_BYTES_MAX, SITE_BYTES_MAX};
 use super::passage::text;
 use super::wire::{DecodeError, Reader, put_bytes, put_number};
@@ -49,23 +47,10 @@ pub struct ServerEnd {
 pub enum Talk {
     /// Whatever they like: HTTP is over.
     WebSocket,
-    /// Whatever they like, at a port.
-    Relay(RelayState),
+    /// Whatever they like, at a port, with the node of that name.
+    Relay(String),
     /// A request whose head has been said, and its reply.
     Request(ProxiedRequest),
-}
-
-/// What a port knows of a client's time there.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RelayState {
-    /// The node that the client is connected with, by name.
-    pub node: String,
-    /// How long ago the client came.
-    pub age: Duration,
-    /// Bytes of the client's that have been passed on.
-    pub received_bytes: u64,
-    /// Bytes that the client has been given.
-    pub sent_bytes: u64,
 }
 
 /// A request that is passed on.
@@ -99,12 +84,9 @@ impl ServerEnd {
         put_number(out, self.drawn);
         match &self.talk {
             Talk::WebSocket => out.push(WEBSOCKET),
-            Talk::Relay(RelayState { node, age, received_bytes, sent_bytes }) => {
+            Talk::Relay(node) => {
                 out.push(RELAY);
                 put_bytes(out, node.as_bytes());
-                put_number(out, u64::try_from(age.as_nanos()).unwrap_or(u64::MAX));
-                put_number(out, *received_bytes);
-                put_number(out, *sent_bytes);
             }
             Talk::Request(request) => {
                 out.push(REQUEST);
@@ -120,12 +102,7 @@ impl ServerEnd {
         let drawn = reader.number("the request's number")?;
         let talk = match reader.byte("what is said")? {
             WEBSOCKET => Talk::WebSocket,
-            RELAY => {
-                let node = text(reader.bytes(SITE_BYTES_MAX, "the node's name")?)?;
-                let mut number = || reader.number("what the port knows");
-                let age = Duration::from_nanos(number()?);
-                Talk::Relay(RelayState { node, age, received_bytes: number()?, sent_bytes: number()? })
-            }
+            RELAY => Talk::Relay(text(reader.bytes(SITE_BYTES_MAX, "the node's name")?)?),
             REQUEST => Talk::Request(ProxiedRequest::decode(reader)?),
             found => return Err(DecodeError::Unknown { what: "what is said", found: found.into() }),
         };
@@ -198,8 +175,6 @@ impl ProxiedRequest {
 /// One of each kind.
 #[cfg(test)]
 pub(super) fn examples() -> Vec<ServerEnd> {
-    let age = Duration::from_secs(7200);
-    let relay = RelayState { node: "n1".to_owned(), age, received_bytes: u64::MAX, sent_bytes: 9 };
     let body = BodyState { place: 6, remaining: 5, received: u64::MAX, overhead: u16::MAX };
     let request = |next, is_chunked: Option<bool>, whole| {
         let reader = ReaderState { next, is_persistent: is_chunked.is_some() };
@@ -213,7 +188,7 @@ pub(super) fn examples() -> Vec<ServerEnd> {
         request(ReplyPart::Body(body), Some(true), None),
         request(ReplyPart::Rest, Some(false), whole),
     ];
-    let talks = [Talk::WebSocket, Talk::Relay(relay)].into_iter().chain(requests);
+    let talks = [Talk::WebSocket, Talk::Relay("n1".to_owned())].into_iter().chain(requests);
     let end =
         |talk| ServerEnd { to_server: vec![4; 300], from_server: vec![5], to_client: vec![], drawn: 1 << 63, talk };
     talks.map(end).collect()

@@ -25,7 +25,7 @@ use std::fmt;
 
 use crate::dispatch::Facts;
 
-pub use session::{ClientStep, Leg, NodeStep, Session};
+pub use session::{ClientStep, Leg, NodeStep, Session, SessionState};
 
 /// Requests of one client that may wait for their answers at once; it's read from again when there are fewer.
 pub const REQUESTS_MAX: usize = 1024;
@@ -92,6 +92,8 @@ pub enum Replaces {
 }
 
 impl Replaces {
+    const ALL: [Replaces; 4] = [Replaces::Nothing, Replaces::Same, Replaces::Login, Replaces::Greeting];
+
     fn says_who(self) -> bool {
         matches!(self, Replaces::Login | Replaces::Greeting)
     }
@@ -190,6 +192,14 @@ pub trait Parser: Send + fmt::Debug {
     fn introduce(&self, _request: &[u8]) -> Option<(usize, Vec<u8>)> {
         None
     }
+
+    /// What it knows of its client between two requests, for [`Parser::learn`] elsewhere; `None` while that can't be told.
+    fn knows(&self) -> Option<Vec<u8>> {
+        Some(Vec::new())
+    }
+
+    /// Goes on where another, who knew this, has been between two requests.
+    fn learn(&mut self, _known: &[u8]) {}
 
     /// What a request is answered with that no node can have; empty where there is no such answer.
     fn unavailable(&self) -> &'static [u8] {

@@ -30,6 +30,24 @@ impl Prologue {
         self.said.len()
     }
 
+    /// All of it as it was said; `None` while a node is yet to answer some of it.
+    pub(super) fn export(&self) -> Option<Vec<(u8, Vec<u8>)>> {
+        let said = self.said.iter().map(|said| said.is_taken.then(|| (said.replaces as u8, said.text.clone())));
+        said.collect()
+    }
+
+    /// What was said elsewhere, and taken there. `None` for what nobody exports.
+    pub(super) fn import(said: &[(u8, Vec<u8>)]) -> Option<Prologue> {
+        let mut prologue = Prologue::default();
+        for (number, (code, text)) in (0..).zip(said) {
+            let replaces = Replaces::ALL.into_iter().find(|replaces| *replaces as u8 == *code)?;
+            prologue.said.push(Said { number, text: text.clone(), replaces, is_taken: true });
+            prologue.next = number;
+        }
+        prologue.renew();
+        (prologue.text.len() <= PROLOGUE_BYTES_MAX).then_some(prologue)
+    }
+
     pub(super) fn clear(&mut self) {
         self.said.clear();
         self.text.clear();

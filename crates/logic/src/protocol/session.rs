@@ -139,6 +139,17 @@ impl Node {
     }
 }
 
+/// A conversation at rest.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SessionState {
+    /// Requests so far.
+    pub requests: u64,
+    /// What was said to all nodes, with a code for what it makes up for.
+    pub said: Vec<(u8, Vec<u8>)>,
+    /// What the parser knows of the client.
+    pub parser: Vec<u8>,
+}
+
 /// See the module.
 #[derive(Debug)]
 pub struct Session {
@@ -203,6 +214,24 @@ impl Session {
         session.nodes.push(Node { is_open: true, ..Node::default() });
         let _ = session.assign(0);
         session
+    }
+
+    /// What there is to know of a client that waits for nothing, and has begun nothing, so that it can go on elsewhere, with other nodes; `None` while that isn't so.
+    #[must_use]
+    pub fn export(&self) -> Option<SessionState> {
+        let is_at_rest = self.state == State::Between && self.is_idle() && self.mistake.is_none() && !self.has_closed;
+        let (said, parser) = (self.prologue.export()?, self.parser.knows()?);
+        (is_at_rest && self.given_up.is_none()).then_some(SessionState { requests: self.requests, said, parser })
+    }
+
+    /// The conversation of a client that has been at rest elsewhere. `None` for what no session exports.
+    #[must_use]
+    pub fn resume(protocol: Protocol, limits: Limits, is_separate: bool, state: &SessionState) -> Option<Session> {
+        let mut session = Session::new(protocol, limits, is_separate);
+        session.prologue = Prologue::import(&state.said)?;
+        session.requests = state.requests;
+        session.parser.learn(&state.parser);
+        Some(session)
     }
 
     /// Requests so far; a connection that is passed on as a whole counts as one.

@@ -1,13 +1,13 @@
-//! Clients of ports that pass to the next engine, and those that come from the one before. A client whose whole connection is a node's can; one whose requests
-//! may each go to another node stays, as does one that hasn't been given to a node.
+//! Clients of ports that pass to the next engine, and those that come from the one before: with their node's connection where all of theirs is that node's, and
+//! without any where they are between two requests, each of which may go to another node. Who is in the middle of such a request stays until it's answered.
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
-use leat_host::reactor::Token;
+use leat_host::reactor::{Reactor, Token};
 use leat_logic::dispatch::{NodeId, Outcome};
 use leat_logic::handoff::{RelayState, ServerEnd, Talk, Verdict};
-use leat_logic::protocol::{Session, proxy_header};
+use leat_logic::protocol::{Session, SessionState, proxy_header};
 use leat_logic::time::Instant;
 
 use super::super::stream::{Contents, Owner};
@@ -16,25 +16,38 @@ use super::relay::{Relay, To};
 use crate::listener::ListenerName;
 use crate::passage::Passenger;
 
+/// How a client of a port goes on elsewhere.
+#[derive(Clone)]
+enum Way {
+    /// All that it says is for this node.
+    With { stream: Token, node: NodeId },
+    /// No node has any part in it.
+    Alone(SessionState),
+}
+
 /// A client of a port that was understood, and isn't relayed yet.
 pub(in crate::worker) struct Arrival {
-    client: OwnedFd,
-    server: OwnedFd,
+    socket: OwnedFd,
     site: u32,
-    node: NodeId,
     ends: Option<(SocketAddr, SocketAddr)>,
+    session: Session,
     of_client: Contents,
-    of_server: Contents,
+    server: Option<ServerArrival>,
     state: RelayState,
 }
 
+struct ServerArrival {
+    socket: OwnedFd,
+    node: NodeId,
+    contents: Contents,
+}
+
 impl<H: Host> Worker<H> {
-    /// Sends clients of ports on their way, `room` at most. Returns how many.
-    pub(in crate::worker) fn pass_relays(&mut self, room: usize) -> usize {
-        let waiting = self.ports.relays.values().filter(|relay| !relay.is_leaving).map(|relay| relay.token);
-        let waiting: Vec<Token> = waiting.collect();
-        let may_go = waiting.into_iter().filter(|&token| self.pass_relay(token));
-        may_go.take(room).count()
+    /// Sends clients of ports on their way, `room` at most.
+    pub(in crate::worker) fn pass_relays(&mut self, room: usize) {
+        let waiting = self.ports.relays.values().filter(|relay| !relay.is_leaving && !relay.stays);
+        let waiting: Vec<Token> = waiting.map(|relay| relay.token).collect();
+        waiting.into_iter().filter(|&token| self.pass_relay(token)).take(room).for_each(drop);
     }
 
     /// Another engine may take those that one hasn't taken.
@@ -44,26 +57,39 @@ impl<H: Host> Worker<H> {
 
     /// Sends a client on its way, now or as soon as the reactor has let go of it. Whether it has begun.
     pub(super) fn pass_relay(&mut self, token: Token) -> bool {
-        let is_giving = self.passages.is_giving();
-        let Some(relay) = self.ports.relays.get_mut(&token.index).filter(|relay| relay.token == token) else {
-            return false;
-        };
-        let listening = self.listeners.iter().find(|listening| listening.sites.port == Some(relay.site));
-        let (streams, reactor) = (&mut self.streams, &mut self.reactor);
-        let mut can_travel = |stream| streams.get(stream).is_some_and(|stream| stream.can_travel());
-        let node = relay.only_node().filter(|&(stream, _)| is_giving && can_travel(token) && can_travel(stream));
-        let (Some(node), Some(listening), false) = (node, listening, relay.stays) else {
+        let Some(way) = self.way_of_relay(token) else {
             self.thaw_relay(token);
             return false;
         };
+        let Some(relay) = self.ports.relays.get_mut(&token.index) else { return false };
         relay.is_leaving = true;
-        let mut freeze = |stream| streams.get(stream).is_some_and(|stream| stream.freeze(reactor));
-        let are_free = [freeze(token), freeze(node.0)];
-        if are_free == [true; 2] {
-            let listener = listening.sites.name;
-            self.pass_relay_now(token, node, listener);
+        let listening = self.listeners.iter().find(|listening| listening.sites.port == Some(relay.site));
+        let Some(listener) = listening.map(|listening| listening.sites.name) else { return false };
+        let server = if let Way::With { stream, .. } = &way { Some(*stream) } else { None };
+        let mut are_free = true;
+        for stream in server.into_iter().chain([token]) {
+            are_free &= self.streams.get(stream).is_some_and(|stream| stream.freeze(&mut self.reactor));
+        }
+        if are_free {
+            self.pass_relay_now(token, way, listener);
         }
         true
+    }
+
+    /// How a client can go on elsewhere, if it can now.
+    fn way_of_relay(&mut self, token: Token) -> Option<Way> {
+        let relay = self.ports.relays.get(&token.index).filter(|relay| relay.token == token)?;
+        let client = self.streams.get(token).filter(|client| client.can_travel())?;
+        if relay.stays || relay.must_tell || !self.passages.is_giving() {
+            return None;
+        }
+        match relay.only_node() {
+            Some((stream, node)) => {
+                self.streams.get(stream).filter(|stream| stream.can_travel())?;
+                Some(Way::With { stream, node })
+            }
+            None => relay.session.export().filter(|_| client.is_flushed()).map(Way::Alone),
+        }
     }
 
     /// A client that was to go on elsewhere goes on here.
@@ -72,8 +98,8 @@ impl<H: Host> Worker<H> {
         if !std::mem::take(&mut relay.is_leaving) {
             return;
         }
-        let node = relay.only_node().map(|(stream, _)| stream);
-        for stream in node.into_iter().chain([token]) {
+        let streams: Vec<Token> = relay.open_legs().map(|(_, to)| to.stream).chain([token]).collect();
+        for stream in streams {
             if let Some(stream) = self.streams.get(stream) {
                 stream.thaw(&mut self.reactor);
             }
@@ -81,68 +107,94 @@ impl<H: Host> Worker<H> {
         self.queue_relay(token);
     }
 
-    fn pass_relay_now(&mut self, token: Token, (stream, node): (Token, NodeId), listener: ListenerName) {
-        let Some(relay) = self.ports.relays.remove(&token.index) else { return };
-        let (client, server) = (self.give_up_stream(token), self.give_up_stream(stream));
-        let (Some((socket, client)), Some((server, of_server))) = (client, server) else {
-            // Both were there, and giving up a socket doesn't fail.
-            return self.leave_port(relay.site);
+    fn pass_relay_now(&mut self, token: Token, way: Way, listener: ListenerName) {
+        // Both are there, and giving up a socket doesn't fail.
+        let (Some(relay), Some((socket, client))) =
+            (self.ports.relays.remove(&token.index), self.give_up_stream(token))
+        else {
+            return;
         };
-        let name = match self.ports.ports.get_mut(&relay.site) {
-            Some(port) => {
+        let (age, received_bytes, sent_bytes) = (self.now.since(relay.began), relay.received_bytes, relay.sent_bytes);
+        let nodes = relay.nodes.clone();
+        let mut state = RelayState { nodes, age, received_bytes, sent_bytes, ..RelayState::default() };
+        let server = match way {
+            Way::With { stream, node } => {
+                let Some(port) = self.ports.ports.get_mut(&relay.site) else { return };
                 port.request_ended(node, Outcome::Unknown, self.now);
-                port.dispatcher.name(node).to_owned()
+                let talk = Talk::Relay(port.dispatcher.name(node).to_owned());
+                let Some((server, of_server)) = self.give_up_stream(stream) else { return };
+                // All that the client has said is the server's.
+                let to_server = [of_server.outbox, client.inbox].concat();
+                let (to_client, from_server) = (client.outbox, of_server.inbox);
+                Some((server, ServerEnd { to_server, from_server, to_client, drawn: 0, talk }))
             }
-            None => String::new(),
+            Way::Alone(session) => {
+                (state.at_rest, state.input) = (Some(session), client.inbox);
+                let streams: Vec<Token> = relay.open_legs().map(|(_, to)| to.stream).collect();
+                streams.into_iter().for_each(|stream| self.close_stream(stream));
+                None
+            }
         };
         self.leave_port(relay.site);
-        let (age, received_bytes, sent_bytes) = (self.now.since(relay.began), relay.received_bytes, relay.sent_bytes);
-        let state = RelayState { node: name, age, received_bytes, sent_bytes };
-        // All that the client has said is the server's.
-        let to_server = [of_server.outbox, client.inbox].concat();
-        let (to_client, from_server) = (client.outbox, of_server.inbox);
-        let end = ServerEnd { to_server, from_server, to_client, drawn: 0, talk: Talk::Relay(state) };
         let mut image = Vec::new();
         proxy_header::write(proxy_header::Version::V2, relay.ends, &mut image);
-        let (site, server) = (relay.settings.site.name.clone(), Some((server, end)));
+        image.extend(state.encode());
+        let site = relay.settings.site.name.clone();
         self.give(Passenger { socket, file: None, listener, site, generation: None, server, image });
     }
 
     /// Finds everything that a client of a port needs to go on, without touching it.
-    pub(in crate::worker) fn understand_relay(&self, passenger: Passenger) -> Result<Arrival, Verdict> {
-        let Passenger { socket, site, server, image, .. } = passenger;
-        let Some((server, end)) = server else { return Err(Verdict::Refused) };
-        let ServerEnd { to_server, from_server, to_client, talk: Talk::Relay(state), .. } = end else {
-            return Err(Verdict::Refused);
+    pub(in crate::worker) fn understand_relay(&self, site: u32, passenger: Passenger) -> Result<Arrival, Verdict> {
+        let Passenger { socket, server, image, .. } = passenger;
+        let port = self.ports.ports.get(&site).ok_or(Verdict::Refused)?;
+        let (told, ends) = proxy_header::read(&image).ok().flatten().ok_or(Verdict::Refused)?;
+        let state = RelayState::decode(&image[told..]).map_err(|_| Verdict::Refused)?;
+        let settings = &port.settings;
+        let resume = |state| Session::resume(settings.protocol, settings.limits, settings.is_by_request, state);
+        let (session, of_client, server) = match (&state.at_rest, server) {
+            (Some(at_rest), None) => {
+                let contents = Contents { inbox: state.input.clone(), outbox: Vec::new() };
+                (resume(at_rest).ok_or(Verdict::Refused)?, contents, None)
+            }
+            (None, Some((server, end))) => {
+                let Talk::Relay(name) = &end.talk else { return Err(Verdict::Refused) };
+                let node = port.dispatcher.find(name).ok_or(Verdict::Refused)?;
+                let contents = Contents { inbox: end.from_server, outbox: end.to_server };
+                let server = ServerArrival { socket: server, node, contents };
+                let contents = Contents { inbox: Vec::new(), outbox: end.to_client };
+                (Session::passing(settings.protocol, settings.limits), contents, Some(server))
+            }
+            _ => return Err(Verdict::Refused),
         };
-        let site = self.sites.iter().find(|known| known.name == site).map(|known| known.number);
-        let port = site.and_then(|site| Some((site, self.ports.ports.get(&site)?)));
-        let (site, port) = port.ok_or(Verdict::Refused)?;
-        let node = port.dispatcher.find(&state.node).ok_or(Verdict::Refused)?;
-        let ends = proxy_header::read(&image).ok().flatten().and_then(|(_, ends)| ends);
-        let of_client = Contents { inbox: Vec::new(), outbox: to_client };
-        let of_server = Contents { inbox: from_server, outbox: to_server };
-        Ok(Arrival { client: socket, server, site, node, ends, of_client, of_server, state })
+        Ok(Arrival { socket, site, ends, session, of_client, server, state })
     }
 
     /// Goes on with a client of a port; `stays`: the next engine doesn't take it.
     pub(in crate::worker) fn settle_relay(&mut self, arrival: Arrival, stays: bool) {
-        let Arrival { client, server, site, node, ends, of_client, of_server, state } = arrival;
+        let Arrival { socket, site, ends, session, of_client, server, state } = arrival;
         let Some(settings) = self.enter_port(site) else { return };
-        let RelayState { age, received_bytes, sent_bytes, node: name } = state;
-        let token = self.take_over_stream(client, Owner::Probe, of_client);
-        let stream = self.take_over_stream(server, Owner::Probe, of_server);
-        let (Some(token), Some(stream)) = (token, stream) else { return self.leave_port(site) };
-        let session = Session::passing(settings.protocol, settings.limits);
-        let began = Instant { ns: self.now.ns.saturating_sub(u64::try_from(age.as_nanos()).unwrap_or(u64::MAX)) };
-        let mut relay = Relay::new(token, site, settings, session, ends, self.now);
-        relay.resume(To::connected(stream, node), name, began, (received_bytes, sent_bytes));
-        relay.stays = stays;
-        if let Some(port) = self.ports.ports.get_mut(&site) {
-            port.dispatcher.begin(node);
-        }
+        let Some(token) = self.take_over_stream(socket, Owner::Probe, of_client) else {
+            return self.leave_port(site);
+        };
         self.belongs_to_relay(token, token);
-        self.belongs_to_relay(stream, token);
+        let mut to = None;
+        if let Some(ServerArrival { socket, node, contents }) = server {
+            let Some(stream) = self.take_over_stream(socket, Owner::Relay(token), contents) else {
+                self.cut_stream(token);
+                return self.leave_port(site);
+            };
+            self.belongs_to_relay(stream, token);
+            if let Some(port) = self.ports.ports.get_mut(&site) {
+                port.dispatcher.begin(node);
+            }
+            to = Some(To::connected(stream, node));
+        }
+        let own = self.streams.get(token).and_then(|stream| self.reactor.own_address(stream.socket()));
+        let began_ns = self.now.ns.saturating_sub(u64::try_from(state.age.as_nanos()).unwrap_or(u64::MAX));
+        let mut relay = Relay::new(token, site, settings, session, ends, self.now);
+        relay.resume(to, state, Instant { ns: began_ns });
+        relay.stays = stays;
+        relay.node_port = own.map(|own| own.port()).filter(|_| relay.settings.is_port_kept);
         self.ports.relays.insert(token.index, Box::new(relay));
         self.queue_relay(token);
     }

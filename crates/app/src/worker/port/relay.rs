@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use leat_host::reactor::Token;
 use leat_logic::dispatch::{Facts, NodeId, Outcome};
+use leat_logic::handoff::RelayState;
 use leat_logic::protocol::{ClientStep, Leg, NodeStep, Session, proxy_header};
 use leat_logic::time::Instant;
 
@@ -142,11 +143,12 @@ impl Relay {
         }
     }
 
-    /// Goes on where another engine has been since `began`: its whole connection is `node`'s.
-    pub(super) fn resume(&mut self, to: To, node: String, began: Instant, (received_bytes, sent_bytes): (u64, u64)) {
-        (self.legs, self.nodes, self.began) = (vec![Some(to)], vec![node], began);
-        (self.received_bytes, self.sent_bytes) = (received_bytes, sent_bytes);
-        self.counted = (self.session.requests(), received_bytes, sent_bytes);
+    /// Goes on where another engine has been since `began`; `to`: its whole connection is this node's.
+    pub(super) fn resume(&mut self, to: Option<To>, state: RelayState, began: Instant) {
+        self.legs.extend(to.map(Some));
+        (self.nodes, self.began) = (state.nodes, began);
+        (self.received_bytes, self.sent_bytes) = (state.received_bytes, state.sent_bytes);
+        self.counted = (self.session.requests(), self.received_bytes, self.sent_bytes);
     }
 
     /// The stream to the node that has all of the connection, once it's connected.

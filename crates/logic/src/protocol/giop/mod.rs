@@ -166,6 +166,20 @@ impl Parser for Giop {
         Ok(Piece { bytes: bytes as usize, is_last: self.left == 0 })
     }
 
+    fn knows(&self) -> Option<Vec<u8>> {
+        match (&self.code_sets, self.fragmented) {
+            (_, Some(_)) => None,
+            (Some(code_sets), None) => Some([&[u8::from(self.has_begun)], &code_sets[..]].concat()),
+            (None, None) => Some(Vec::from_iter(self.has_begun.then_some(1))),
+        }
+    }
+
+    fn learn(&mut self, known: &[u8]) {
+        let Some((has_begun, code_sets)) = known.split_first() else { return };
+        self.has_begun = *has_begun != 0;
+        self.code_sets = (!code_sets.is_empty()).then(|| code_sets.to_vec());
+    }
+
     fn introduce(&self, request: &[u8]) -> Option<(usize, Vec<u8>)> {
         let code_sets = self.code_sets.as_ref()?;
         let header = header(request).ok().flatten().filter(|header| header.kind == Kind::Request)?;

@@ -366,6 +366,19 @@ fn each_node_is_told_which_code_sets_a_client_uses() {
 }
 
 #[test]
+fn what_is_known_of_a_client_is_learned_elsewhere() {
+    let said = [0, 0, 0, 0, 0, 1, 0, 1, 0, 1, 1, 9];
+    let later = request_with(2, true, &[]);
+    for first in [request_with(2, false, &[(CODE_SETS, &said)]), request_with(2, false, &[])] {
+        let [mut here, mut there] = [parser(), parser()];
+        assert!(matches!(here.begin(&first, false), Ok(Begin::Request(_))));
+        there.learn(&here.knows().unwrap());
+        assert_eq!(there.introduce(&later), here.introduce(&later));
+        assert_eq!((there.has_begun, there.code_sets.clone()), (here.has_begun, here.code_sets.clone()));
+    }
+}
+
+#[test]
 fn who_says_nothing_of_code_sets_is_passed_on_as_it_is() {
     let limits = Limits { head_bytes_max: 4096, first_bytes: 0 };
     for minor in 0..3 {

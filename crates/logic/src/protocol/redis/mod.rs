@@ -170,6 +170,10 @@ impl Parser for Redis {
         }
     }
 
+    fn knows(&self) -> Option<Vec<u8>> {
+        (!self.is_in_refused).then(Vec::new)
+    }
+
     fn unavailable(&self) -> &'static [u8] {
         b"-ERR leat: no node is up that could have this key\r\n"
     }
