@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Once};
 use std::time::Duration;
@@ -19,6 +20,7 @@ use crate::config::{Config, Reactor, Role};
 use crate::listener::ListenerName;
 use crate::log;
 use crate::metrics::WorkerMetrics;
+use crate::passage::{self, Doors, Passage};
 use crate::worker::control::{Control, Mailbox};
 use crate::worker::{Host, Setup, Worker, worker_number};
 
@@ -185,10 +187,27 @@ impl Engine<'_> {
         let (accept_until, deadline) = (now.after(RETIRE_ACCEPT), now.after(config.limits.drain_timeout));
         let heirs: Vec<_> = self.workers[..first].iter().map(|worker| worker.mailbox.clone()).collect();
         self.share_out(Some(first as u32), config);
+        let going: Vec<_> = self.workers.iter().skip(first).filter(|worker| !worker.retiring).collect();
+        let going = going.into_iter().map(|worker| worker.mailbox.clone()).collect();
+        let passage = self.passage_within(going, heirs.clone());
+        if let Err(error) = &passage {
+            log::warning(format_args!("workers that go keep what is under way until it has ended: {error}"));
+        }
+        let passage = passage.ok();
         for worker in self.workers.iter_mut().skip(first).filter(|worker| !worker.retiring) {
             worker.retiring = true;
-            worker.mailbox.send(Control::Retire { accept_until, deadline, heirs: heirs.clone() });
+            let (heirs, passage) = (heirs.clone(), passage.clone());
+            worker.mailbox.send(Control::Retire { accept_until, deadline, heirs, passage });
         }
+    }
+
+    /// A way from workers to others of this engine, as to those of the next one.
+    fn passage_within(&mut self, from: Vec<Arc<Mailbox>>, to: Vec<Arc<Mailbox>>) -> io::Result<Passage> {
+        let (ours, theirs) = UnixStream::pair()?;
+        let doors = Arc::new(Doors::default());
+        doors.set(to);
+        passage::take(self.number_passage(), theirs, doors)?;
+        passage::give(self.number_passage(), ours, from)
     }
 
     /// Has new connections go only to the first workers' sockets, or to all; at a node, to those that they name.

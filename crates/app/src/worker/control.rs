@@ -56,6 +56,8 @@ pub enum Control {
         deadline: Instant,
         /// The others.
         heirs: Vec<Arc<Mailbox>>,
+        /// How connections get to those in the middle of what is under way.
+        passage: Option<Passage>,
     },
     /// Somebody asks what only a dispatcher knows.
     Ask(Question),

@@ -55,10 +55,14 @@ impl<H: Host> Worker<H> {
                 }
                 Control::Resign { within, resigned } => self.resign_home(within, resigned),
                 Control::Resume => self.resume_home(),
-                Control::Retire { accept_until, deadline, heirs } => {
+                Control::Retire { accept_until, deadline, heirs, passage } => {
                     self.retiring = Some(Retiring { accept_until, deadline, heirs });
                     self.leave_cluster();
-                    self.offer_all_to_heirs();
+                    // Those of a cluster's part are in the books of other machines.
+                    match passage.filter(|_| self.cluster.is_none()) {
+                        Some(passage) => self.pass_to(passage),
+                        None => self.offer_all_to_heirs(),
+                    }
                     self.sweep_at = self.now;
                 }
                 Control::Ask(question) => self.answer_question(question),

@@ -48,9 +48,9 @@ impl<H: Host> Worker<H> {
             let due = self.handle_connection_timeout(token);
             next = next.min(due);
         }
-        next = next.min(self.handle_relay_timeouts());
+        next = next.min(self.handle_relay_timeouts()).min(self.pass_all());
         if let Some(drain) = self.drain {
-            next = next.min(drain.deadline).min(self.pass_all()).min(self.end_births());
+            next = next.min(drain.deadline).min(self.end_births());
             if self.now >= drain.deadline {
                 self.forget_arrivals();
                 self.give_up_what_is_away();

@@ -213,7 +213,49 @@ fn slow_uploads_and_late_replies_cross_upgrades(reactor: Reactor) {
     assert_eq!(upstream.accepted(), 4);
 }
 
+/// Threads of the engine that serve.
+fn workers(server: &Server) -> usize {
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", engines(server)[0])).unwrap().flatten();
+    let names = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
+    names.filter(|name| name.starts_with("worker ")).count()
+}
+
+/// Nothing keeps a worker that goes, however long it takes: it passes to those that stay.
+fn long_replies_and_uploads_outlive_their_workers(reactor: Reactor) {
+    let (gate, content) = (Gate::default(), noise(BYTES, 3));
+    let upstream = upstream(&gate, &content);
+    let directory = Directory::new();
+    let large = noise(10 << 20, 4);
+    directory.write("site/large.bin", &large);
+    directory.write("site/index.html", "a file");
+    let text = |workers: usize| {
+        let text = configuration(&[upstream.address()], "").replace("workers = 1", &format!("workers = {workers}"));
+        format!("{text}\n[limits]\ndrain_timeout = \"100ms\"\n")
+    };
+    let server = Server::configured(reactor, &directory, &text(4));
+    let mut replies: Vec<_> = (0..8).map(|_| ask(&server, "chunks", "1.1")).collect();
+    let mut downloads: Vec<_> = (0..8).map(|_| server.connect()).collect();
+    let mut halves: Vec<_> = (0..8).map(|_| server.connect()).collect();
+    downloads.iter_mut().for_each(|client| client.send("GET /large.bin HTTP/1.1\r\nHost: it.test\r\n\r\n"));
+    halves.iter_mut().for_each(|client| client.send("GET / HTTP/1.1\r\nHost: it"));
+    eventually("all are asked", || (upstream.heads().len() == replies.len()).then_some(()));
+    assert!(server.reload(reactor, &directory, &text(1)).contains("is in force"));
+    eventually("one is left", || (workers(&server) == 1).then_some(()));
+    (1..PARTS).for_each(|_| gate.open());
+    for client in &mut replies {
+        assert!(client.reply().body == content);
+    }
+    for client in &mut downloads {
+        assert!(client.reply().body == large);
+    }
+    for client in &mut halves {
+        client.send(".test\r\n\r\n");
+        assert_eq!(client.reply().text(), "a file");
+    }
+}
+
 on_both_reactors!(
+    long_replies_and_uploads_outlive_their_workers,
     slow_uploads_and_late_replies_cross_upgrades,
     long_replies_cross_upgrades,
     a_reply_that_breaks_off_after_an_upgrade_goes_on_at_another_server,
