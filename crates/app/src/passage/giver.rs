@@ -12,7 +12,7 @@ use std::{io, mem};
 use leat_host::channel;
 use leat_logic::handoff::{OFFER_BYTES_MAX, OFFERS_MAX, Offer, PassageMessage, Verdict};
 
-use super::{Passage, Passenger, Told};
+use super::{Passage, Passenger, Told, Way};
 use crate::log;
 use crate::worker::control::{Control, Mailbox};
 
@@ -33,6 +33,8 @@ struct Giver {
     /// When it last said anything, or had nothing to say.
     heard: Instant,
     gone: u64,
+    /// Nobody gives anything any more.
+    is_left: bool,
 }
 
 /// Starts to pass what `workers` give to the engine at the other end of `stream`.
@@ -70,13 +72,14 @@ pub fn give(number: u32, stream: UnixStream, workers: Vec<Arc<Mailbox>>) -> io::
         offered: BTreeMap::new(),
         heard: Instant::now(),
         gone: 0,
+        is_left: false,
     };
     std::thread::Builder::new().name("passage".into()).spawn(move || giver.run(&receiver))?;
-    Ok(Passage { number, sender })
+    Ok(Passage { number, way: Arc::new(Way(sender)) })
 }
 
 impl Giver {
-    /// Until every worker has gone, or passes to another engine: what they give after the end comes back too.
+    /// Until every worker has gone, or passes to another engine, and all that they have given is settled: what they give after the end comes back too.
     fn run(&mut self, receiver: &Receiver<Told>) {
         loop {
             let told = if self.offered.is_empty() {
@@ -95,6 +98,11 @@ impl Giver {
                 self.handle(told);
             }
             self.send_offers();
+            if self.is_left && self.offered.is_empty() {
+                // Has the other threads end, here and at the other end.
+                let _ = self.stream.take().map(|stream| stream.shutdown(Shutdown::Both));
+                return;
+            }
         }
     }
 
@@ -106,6 +114,7 @@ impl Giver {
             }
             Told::Answered(answers) => self.answered(&answers),
             Told::Ended(reason) => self.end(&reason),
+            Told::Left => self.is_left = true,
         }
     }
 

@@ -45,6 +45,8 @@ enum Told {
     Answered(Vec<(u64, Verdict)>),
     /// Nothing more can pass, and why.
     Ended(String),
+    /// Nobody gives anything any more.
+    Left,
 }
 
 /// A worker's way to the next engine.
@@ -52,14 +54,25 @@ enum Told {
 pub struct Passage {
     /// Tells it from others.
     pub number: u32,
-    sender: Sender<Told>,
+    way: Arc<Way>,
+}
+
+/// Ends the threads that carry connections when the last who gives has gone.
+#[derive(Debug)]
+struct Way(Sender<Told>);
+
+impl Drop for Way {
+    fn drop(&mut self) {
+        // It has ended by itself.
+        let _ = self.0.send(Told::Left);
+    }
 }
 
 impl Passage {
     /// Sends a connection on its way; `from` hears what becomes of it. Returns it if there is no way any more.
     #[must_use]
     pub fn offer(&self, passenger: Passenger, from: Arc<Mailbox>) -> Option<Passenger> {
-        match self.sender.send(Told::Offered { passenger: Box::new(passenger), from }) {
+        match self.way.0.send(Told::Offered { passenger: Box::new(passenger), from }) {
             Err(SendError(Told::Offered { passenger, .. })) => Some(*passenger),
             _ => None,
         }
@@ -68,7 +81,7 @@ impl Passage {
     /// Nothing more is to go this way. What is under way comes back.
     pub fn end(&self) {
         // It has ended by itself.
-        let _ = self.sender.send(Told::Ended("another engine takes over".to_owned()));
+        let _ = self.way.0.send(Told::Ended("another engine takes over".to_owned()));
     }
 }
 

@@ -114,6 +114,22 @@ fn an_engine_that_dies_with_an_offer_changes_nothing() {
 }
 
 #[test]
+fn it_ends_with_the_last_who_gives_once_all_is_settled() {
+    let old = mailbox();
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let passage = give(1, ours, vec![old.clone()]).unwrap();
+    let another = passage.clone();
+    assert!(passage.offer(passenger().1, old.clone()).is_none());
+    drop((passage, another));
+    assert!(channel::receive_bytes(&theirs).unwrap().is_some(), "the offer");
+    channel::send_bytes(&theirs, &PassageMessage::Answer(vec![(1, Verdict::Taken)]).encode(), &[]).unwrap();
+    let go = channel::receive_bytes(&theirs).unwrap().unwrap();
+    assert_eq!(PassageMessage::decode(&go.bytes), Ok(PassageMessage::Go(vec![1])));
+    assert!(channel::receive_bytes(&theirs).unwrap().is_none());
+    assert!(matches!(next(&old), Control::Passed));
+}
+
+#[test]
 fn an_end_that_makes_no_sense_is_given_nothing_more() {
     let old = mailbox();
     for wrong in [vec![9, 9], PassageMessage::Answer(vec![(77, Verdict::Taken)]).encode(), vec![]] {

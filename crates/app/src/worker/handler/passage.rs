@@ -63,7 +63,7 @@ impl<H: Host> Worker<H> {
     /// The server's connection, of which the reactor has let go, and what is on its way.
     pub(in crate::worker) fn give_up_server(&mut self, token: Token) -> Option<(OwnedFd, ServerEnd)> {
         let run = self.program_run(token)?;
-        let (stream, talk) = (run.stream()?, what_is_said(run)?);
+        let (stream, talk, here, handler) = (run.stream()?, what_is_said(run)?, run.talk, run.handler.clone());
         let (socket, Contents { inbox, outbox }) = self.give_up_stream(stream)?;
         let exchange = self.connections[token].exchange.as_ref()?;
         let unsent = exchange.pieces.iter().filter_map(|piece| match piece {
@@ -72,6 +72,10 @@ impl<H: Host> Worker<H> {
         });
         let to_client = unsent.collect::<Vec<_>>().concat();
         let drawn = exchange.drawn;
+        if let (Talk::Http { place, .. }, Kind::Proxy { proxy, .. }) = (here, &handler.kind) {
+            proxy.leave_place(self.now, place);
+            self.serve_waiting(&handler);
+        }
         Some((socket, ServerEnd { to_server: outbox, from_server: inbox, to_client, drawn, talk }))
     }
 

@@ -17,7 +17,6 @@ use crate::listener::ListenerName;
 use crate::passage::Passenger;
 
 /// How a client of a port goes on elsewhere.
-#[derive(Clone)]
 enum Way {
     /// All that it says is for this node.
     With { stream: Token, node: NodeId },
@@ -57,14 +56,13 @@ impl<H: Host> Worker<H> {
 
     /// Sends a client on its way, now or as soon as the reactor has let go of it. Whether it has begun.
     pub(super) fn pass_relay(&mut self, token: Token) -> bool {
-        let Some(way) = self.way_of_relay(token) else {
+        let Some((way, listener)) = self.way_of_relay(token) else {
             self.thaw_relay(token);
             return false;
         };
-        let Some(relay) = self.ports.relays.get_mut(&token.index) else { return false };
-        relay.is_leaving = true;
-        let listening = self.listeners.iter().find(|listening| listening.sites.port == Some(relay.site));
-        let Some(listener) = listening.map(|listening| listening.sites.name) else { return false };
+        if let Some(relay) = self.ports.relays.get_mut(&token.index) {
+            relay.is_leaving = true;
+        }
         let server = if let Way::With { stream, .. } = &way { Some(*stream) } else { None };
         let mut are_free = true;
         for stream in server.into_iter().chain([token]) {
@@ -76,20 +74,22 @@ impl<H: Host> Worker<H> {
         true
     }
 
-    /// How a client can go on elsewhere, if it can now.
-    fn way_of_relay(&mut self, token: Token) -> Option<Way> {
+    /// How a client can go on elsewhere, if it can now, and a listener of its port.
+    fn way_of_relay(&mut self, token: Token) -> Option<(Way, ListenerName)> {
         let relay = self.ports.relays.get(&token.index).filter(|relay| relay.token == token)?;
+        let listening = self.listeners.iter().find(|listening| listening.sites.port == Some(relay.site))?;
         let client = self.streams.get(token).filter(|client| client.can_travel())?;
         if relay.stays || relay.must_tell || !self.passages.is_giving() {
             return None;
         }
-        match relay.only_node() {
+        let way = match relay.only_node() {
             Some((stream, node)) => {
                 self.streams.get(stream).filter(|stream| stream.can_travel())?;
-                Some(Way::With { stream, node })
+                Way::With { stream, node }
             }
-            None => relay.session.export().filter(|_| client.is_flushed()).map(Way::Alone),
-        }
+            None => relay.session.export().filter(|_| client.is_flushed()).map(Way::Alone)?,
+        };
+        Some((way, listening.sites.name))
     }
 
     /// A client that was to go on elsewhere goes on here.
