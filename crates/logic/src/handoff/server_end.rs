@@ -18,7 +18,7 @@ const HEAD: u8 = 0;
 const BODY: u8 = 1;
 const REST: u8 = 2;
 
-/// What is so of a reply, one bit each.
+/// What is so of a request, one bit each.
 const HAS_BEGUN: u8 = 1;
 const IS_CHUNKED: u8 = 2;
 const IS_PERSISTENT: u8 = 4;
