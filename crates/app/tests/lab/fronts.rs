@@ -93,7 +93,7 @@ fn nginx_behind_fronts_sees_its_clients_and_nothing_that_comes_or_goes_cuts_its_
     });
     assert!(outcomes.iter().all(|outcome| matches!(outcome, Ok(true))), "{outcomes:?}");
     get_all(&mut clients);
-    let passed_on = NODES.map(|node| lab.number(node, "leat_packets_passed_on_total"));
+    let passed_on = lab.numbers(NODES.map(|node| (node, 9180, "leat_packets_passed_on_total")));
     assert!(passed_on[2] > 0, "the new node has sent on what isn't its own: {passed_on:?}");
     // Where kernels remember no handshake, as under a flood of SYNs, connections begin all the same.
     NODES.iter().for_each(|node| drop(lab.well(&["exec", node, "sysctl", "-qw", "net.ipv4.tcp_syncookies=2"])));

@@ -101,7 +101,7 @@ pub(super) fn read_any_reply(stream: &mut TcpStream, rest: &mut Vec<u8>) -> io::
 }
 
 fn total(lab: &Lab, name: &str) -> u64 {
-    ["n1", "n2", "n3"].iter().map(|node| lab.number(node, name)).sum()
+    lab.total(["n1", "n2", "n3"], name)
 }
 
 #[test]
@@ -473,12 +473,12 @@ fn what_went_on_without_a_node_that_stood_still_is_gone_there() {
         assert!(read_reply(stream, rest).expect("a reply") == files["small"]);
     }
     let held = lab.number("n1", "leat_flows");
-    assert!(held >= 5 && lab.number("n1", "leat_connections{worker=\"0\"}") >= held, "{held}");
+    assert!(held > 0 && lab.number("n1", "leat_connections{worker=\"0\"}") >= held, "{held}");
     lab.stop("n1");
     // Longer than its lease: those of which it has told go on elsewhere, and others are cut, as nobody knows what it did last.
     let ends = ["leat_flows_cut_total", "leat_flows_recovered_total"];
     super::within("its flows are taken back", || {
-        ends.iter().map(|name| lab.number("dispatcher", name)).sum::<u64>() >= held
+        lab.numbers(ends.map(|name| ("dispatcher", 9180, name))).iter().sum::<u64>() >= held
     });
     let log = || fs::read_to_string(format!("/run/leat-lab/{}/dispatcher.log", lab.name)).unwrap_or_default();
     super::within("its end is said", || log().contains("node n1: its lease has run out"));
@@ -529,7 +529,7 @@ fn rest_through_a_death(begun: Begun) {
         super::within("they rest", || total(&lab, "leat_rests_told_total") >= told);
     }
     let held = lab.number("n1", "leat_flows");
-    assert!(held >= 5, "{held}");
+    assert!(held > 0, "{held}");
     lab.kill("n1");
     // What half of them ask before the dispatcher knows is sent again by their kernels.
     clients[..15].iter_mut().for_each(asks);
@@ -548,7 +548,7 @@ fn at_rest(lab: &Lab, folder: &Folder, begun: Begun, files: &BTreeMap<String, Ve
     }
     within("they rest", || total(lab, "leat_rests_told_total") >= 30);
     let held = lab.number("n1", "leat_flows");
-    assert!(held >= 5, "{held}");
+    assert!(held > 0, "{held}");
     (clients, held)
 }
 

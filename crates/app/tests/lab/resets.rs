@@ -54,7 +54,7 @@ fn told(clients: &mut [TcpStream]) -> usize {
 #[test]
 fn who_is_cut_at_home_hears_so_though_the_reset_is_lost() {
     let Some((lab, _folder, _)) = lab("lost", Begun::AtDispatcher) else { return };
-    let mut clients: Vec<_> = lab.at("client1", || (0..12).map(|_| motion::connect()).collect());
+    let mut clients: Vec<_> = lab.at("client1", || (0..24).map(|_| motion::connect()).collect());
     drops(&lab, FIRST_RESETS);
     lab.stop("n1");
     // Nobody knows whether it was done there.
@@ -69,13 +69,13 @@ fn who_is_cut_at_home_hears_so_though_the_reset_is_lost() {
 #[test]
 fn who_is_cut_at_a_node_hears_so_though_the_reset_is_lost() {
     let Some((lab, _folder, small)) = lab("lost", Begun::AtNode) else { return };
-    let mut clients: Vec<_> = lab.at("client1", || (0..12).map(|_| motion::connect()).collect());
+    let mut clients: Vec<_> = lab.at("client1", || (0..24).map(|_| motion::connect()).collect());
     for stream in &mut clients {
         motion::ask(stream, &["small"]);
         assert!(motion::read_reply(stream, &mut Vec::new()).expect("a reply") == small);
     }
-    let rests = || ["n1", "n2", "n3"].iter().map(|node| lab.number(node, "leat_rests_told_total")).sum::<u64>();
-    within("they rest", || rests() >= 12);
+    let rests = || lab.total(["n1", "n2", "n3"], "leat_rests_told_total");
+    within("they rest", || rests() >= 24);
     drops(&lab, FIRST_RESETS);
     lab.stop("n1");
     // It may have been done there, so nobody else does it.
@@ -108,10 +108,10 @@ fn who_resets_while_nobody_hears_it_is_kept_nowhere() {
             assert!(motion::read_reply(&mut stream, &mut Vec::new()).expect("a reply") == small);
             stream
         };
-        (0..12).map(|_| one()).collect()
+        (0..24).map(|_| one()).collect()
     });
-    let rests = || ["n1", "n2", "n3"].iter().map(|node| lab.number(node, "leat_rests_told_total")).sum::<u64>();
-    within("they rest", || rests() >= 12);
+    let rests = || lab.total(["n1", "n2", "n3"], "leat_rests_told_total");
+    within("they rest", || rests() >= 24);
     assert!(super::foreign::held(&folder, "n1") > 0, "some are at n1");
     // A node that can't be reached: what is sent there is lost, and its connections are about to go on elsewhere.
     lab.well(&["exec", "n1", "ip", "link", "set", "eth0", "down"]);

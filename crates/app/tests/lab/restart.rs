@@ -26,7 +26,7 @@ fn a_dispatcher_that_is_killed_and_started_again_cuts_nothing() {
     // One that has ended is to go by itself, whoever lives then.
     lab.at("client1", || read(&mut connect(), &small));
     let mut idle = connect_and_read(&lab, 30, &small);
-    let held = lab.number("n1", "leat_flows") + lab.number("n2", "leat_flows");
+    let held = lab.total(["n1", "n2"], "leat_flows");
     assert_eq!(held, 30, "nodes have them");
     let mut again = None;
     let outcomes = read_slowly(&lab, 8, "big", &big, || {

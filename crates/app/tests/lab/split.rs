@@ -122,7 +122,7 @@ fn requests_are_split_and_no_client_can_tell() {
     let (delegated, taken) = ("leat_requests_delegated_total", "leat_handoffs_total");
     let (given, returned) = (lab.number("cs", delegated), lab.number("cs", "leat_handoffs_returned_total"));
     assert!(given >= 12 && returned >= 6, "{given} given, {returned} returned");
-    let taken = lab.number("ds1", taken) + lab.number("ds2", taken);
+    let taken = lab.total(["ds1", "ds2"], taken);
     assert!(
         (8..=given).contains(&taken),
         "{given} given, {taken} taken: the others came home, and went back to the same"
@@ -230,7 +230,8 @@ fn data_servers_and_links_are_out_of_clients_reach() {
     write_cluster(&folder, 1, "delegation = 'full'");
     lab.well(&["up", &folder.path("cluster.toml")]);
     let flows = ["leat_flows", "leat_handoffs_total", "leat_flows_cut_total"];
-    let state = || flows.map(|name| (lab.number("cs", name), lab.number("ds1", name)));
+    let [at_cs, at_ds] = ["cs", "ds1"].map(|host| flows.map(|name| (host, 9180, name)));
+    let state = || (lab.numbers(at_cs), lab.numbers(at_ds));
     let before = state();
     // As a client that takes a data server's address for its own, and the router for the way to the servers.
     for command in ["addr add 10.99.0.11/32 dev lo", "route add 10.99.0.0/24 via 198.18.0.254 src 10.99.0.11"] {
@@ -426,7 +427,7 @@ fn clients_of_a_connection_server_that_died_are_reset_wherever_their_connections
     lab.well(&["up", &folder.path("cluster.toml")]);
     let mut idle: Vec<TcpStream> = lab.at("client1", || (0..6).map(|_| connect()).collect());
     idle.iter_mut().for_each(|stream| ask(stream, SIZES[1]));
-    assert_eq!(lab.number("ds1", "leat_flows") + lab.number("ds2", "leat_flows"), 6, "data servers have them");
+    assert_eq!(lab.total(["ds1", "ds2"], "leat_flows"), 6, "data servers have them");
     lab.kill_engine("cs");
     // They say nothing themselves: nobody but the next engine can tell them.
     for mut stream in idle {

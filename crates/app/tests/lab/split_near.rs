@@ -32,7 +32,7 @@ fn ask_often(lab: &Lab, client: &str, count: u64) {
 /// The connections that each data server was handed, or that began there.
 fn taken(lab: &Lab) -> [u64; 2] {
     let names = ["leat_handoffs_total", "leat_births_total"];
-    ["ds1", "ds2"].map(|host| names.iter().map(|name| lab.number(host, name)).sum())
+    ["ds1", "ds2"].map(|host| lab.numbers(names.map(|name| (host, 9180, name))).iter().sum())
 }
 
 fn explain(folder: &Folder, client: &str) -> serde_json::Value {

@@ -78,7 +78,7 @@ fn a_front_that_dies_and_nodes_that_come_and_go_cut_nothing() {
     fs::write(folder.path("site/big"), &big).expect("a file to serve");
     up(&lab, &folder, "");
     let socket = |front: &str| folder.path(&format!("leat.sock.{front}"));
-    let passed_on = || NODES.map(|node| lab.number(node, "leat_packets_passed_on_total")).iter().sum::<u64>();
+    let passed_on = || lab.total(NODES, "leat_packets_passed_on_total");
     for front in ["front1", "front2"] {
         assert!(tell(&socket(front), &["ctl", "drain", "n3"]).contains("n3 is given nothing new"));
     }
@@ -93,7 +93,7 @@ fn a_front_that_dies_and_nodes_that_come_and_go_cut_nothing() {
     let at_first = NODES.map(accepted);
     assert!(at_first[0] >= 15 && at_first[1] >= 15 && at_first[2] < 5, "{at_first:?} of 60");
     assert_eq!(lab.curl("client", "http://[fd77::100]/small"), "200");
-    let spread = ["front1", "front2"].map(|front| lab.number(front, "leat_packets_spread_total"));
+    let spread = lab.numbers(["front1", "front2"].map(|front| (front, 9180, "leat_packets_spread_total")));
     assert!(spread.iter().all(|packets| *packets > 50), "both have some: {spread:?}");
 
     let outcomes = read_slowly(&lab, 8, "big", &big, || {
@@ -190,7 +190,7 @@ fn nodes_choose_by_content_and_no_connection_depends_on_the_node_it_came_to() {
     up(&lab, &folder, BY_CONTENT);
     let socket = |host: &str| folder.path(&format!("leat.sock.{host}"));
     NODES.iter().for_each(|node| within("nodes have their links", || knows_all(&socket(node))));
-    let total = |name| NODES.map(|node| lab.number(node, name)).iter().sum::<u64>();
+    let total = |name| lab.total(NODES, name);
 
     // Whichever node a connection comes to, its request is served where its content is.
     let mut clients = lab.at("client1", || {
@@ -319,8 +319,12 @@ fn nodes_that_choose_by_content_serve_only_what_they_are_said_to() {
     up_with(&lab, &folder, BY_CONTENT, of_nodes);
     let socket = |host: &str| folder.path(&format!("leat.sock.{host}"));
     NODES.iter().for_each(|node| within("nodes have their links", || knows_all(&socket(node))));
-    let served = |node: &&str| lab.number(node, "leat_cache_hits_total") + lab.number(node, "leat_cache_misses_total");
-    let all_served = || NODES.each_ref().map(served);
+    let [hits, misses] =
+        ["leat_cache_hits_total", "leat_cache_misses_total"].map(|name| NODES.map(|node| (node, 9180, name)));
+    let all_served = || {
+        let (hits, misses) = (lab.numbers(hits), lab.numbers(misses));
+        [0, 1, 2].map(|node| hits[node] + misses[node])
+    };
 
     let mut clients = lab.at("client1", || (0..30).map(|_| connect()).collect::<Vec<_>>());
     let mut read_all = |name: &str| {
@@ -405,7 +409,7 @@ fn upgrades_cut_nothing(name: &str, settings: &str) {
     if chooses {
         all_linked();
     }
-    let total = |name| NODES.map(|node| lab.number(node, name)).iter().sum::<u64>();
+    let total = |name| lab.total(NODES, name);
     let mut round = 0;
     let mut read_all = |clients: &mut Vec<TcpStream>| {
         round += 1;

@@ -189,7 +189,7 @@ fn what_a_peer_that_stands_still_was_asked_for_is_answered_all_the_same() {
             }
         });
     };
-    let fetches = || ["n1", "n2", "n3"].map(|node| lab.number(node, "leat_fetches_total"));
+    let fetches = || lab.numbers(["n1", "n2", "n3"].map(|node| (node, 9180, "leat_fetches_total")));
     let mut stream = lab.at("client1", motion::connect);
     // What is cheaper has been learned by then.
     ask_all(&mut stream);
