@@ -3,9 +3,11 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
 
 use leat_host::reactor::{Reactor, Socket, Token};
 use leat_logic::schedule::{Cost, LeafId, NodeId, Operation, PrefixLeaves, Share};
+use leat_logic::time::Instant;
 
 use super::storage::DESCRIPTORS_GIVEN_BACK;
 use super::{ADMIN_SITE, Event, Host, Stage, Task, UNKNOWN_SITE, Worker};
@@ -16,6 +18,8 @@ use crate::log;
 const ACCEPTS_MAX: usize = 2;
 /// Connections accepted at a listener that is about to close: as many as its queue may hold.
 const LAST_ACCEPTS_MAX: usize = 4096;
+/// How long a listener that is to close waits for the ends of handshakes. Those of distant clients take longer; but who comes meanwhile isn't heard.
+const HANDSHAKE_TIME: Duration = Duration::from_millis(3);
 /// Connections that the admin address may have beside all others: it answers when the sites' clients have taken all.
 const ADMIN_CONNECTIONS_MAX: usize = 16;
 
@@ -284,23 +288,48 @@ impl<H: Host> Worker<H> {
         }
     }
 
-    /// Closes a listener whose address has gone from the configuration: what listens in its place may be `0.0.0.0`. Who has connected by now is let in: the
+    /// Closes a listener whose address has gone from the configuration: what listens in its place may be `0.0.0.0`. Who is connecting by now is let in: the
     /// kernel would reset them. Who comes from now on isn't heard until the supervisor has closed the socket as well, and tries again a second later.
-    pub(super) fn close_listener(&mut self, index: usize) {
-        if self.listeners[index].descriptor.is_none() {
+    pub(super) fn retire_listener(&mut self, index: usize) {
+        if std::mem::replace(&mut self.listeners[index].retired, true) {
             return;
         }
         self.reactor.let_in(self.listeners[index].socket, 0.0);
         self.accept_all(index, false);
         self.stop_accepting_at(index);
+        self.listeners[index].closes_at = Some(self.now.after(HANDSHAKE_TIME));
+    }
+
+    /// Closes retired listeners whose time has come; when to look again.
+    pub(super) fn close_retired_listeners(&mut self) -> Instant {
+        let mut next = Instant::NEVER;
+        for index in 0..self.listeners.len() {
+            let Some(closes_at) = self.listeners[index].closes_at else { continue };
+            if self.now < closes_at {
+                next = next.min(closes_at);
+            } else {
+                self.close_listener(index);
+            }
+        }
+        next
+    }
+
+    /// Who has connected meanwhile has been heard by nobody else, however much there is to do.
+    fn close_listener(&mut self, index: usize) {
+        self.accept_all(index, true);
         let listening = &mut self.listeners[index];
-        listening.retired = true;
-        listening.descriptor = None;
+        (listening.closes_at, listening.descriptor) = (None, None);
     }
 
     /// Stops accepting for good. Who has connected by now is still let in: the kernel would reset them.
     pub(super) fn end_accepting(&mut self) {
         for index in 0..self.listeners.len() {
+            if self.listeners[index].closes_at.is_some() {
+                self.close_listener(index);
+            }
+            if self.listeners[index].retired {
+                continue;
+            }
             self.accept_all(index, false);
             self.stop_accepting_at(index);
             let listening = &mut self.listeners[index];

@@ -166,6 +166,8 @@ struct Listening {
     shedding: Shedding,
     dropped: u32,
     retired: bool,
+    /// When it's closed, once it's retired: who is connecting by then is still let in.
+    closes_at: Option<Instant>,
     /// Since when the configuration hasn't its address: connections that were accepted there end.
     gone_since: Option<Instant>,
 }

@@ -278,6 +278,7 @@ impl<H: Host> Worker<H> {
                 shedding: Default::default(),
                 dropped: self.reactor.knocking(socket).dropped,
                 retired: false,
+                closes_at: None,
                 gone_since: None,
             };
             // Connections name their listener by its place: places are never given away.
@@ -290,7 +291,7 @@ impl<H: Host> Worker<H> {
                 None => {
                     listening.gone_since = listening.gone_since.or(Some(self.now));
                     self.sweep_at = self.now;
-                    self.close_listener(index);
+                    self.retire_listener(index);
                 }
             }
         }

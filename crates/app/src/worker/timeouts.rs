@@ -75,7 +75,8 @@ impl<H: Host> Worker<H> {
         if self.listeners.iter().any(|listening| !listening.accepting && !listening.retired) {
             self.resume_accepting();
         }
-        self.sweep_at = next.max(self.now.after(SWEEP_PAUSE_MIN));
+        let closes_at = self.close_retired_listeners();
+        self.sweep_at = next.max(self.now.after(SWEEP_PAUSE_MIN)).min(closes_at);
     }
 
     /// Deals with one connection's time-outs; returns when to look again.
