@@ -58,7 +58,7 @@ impl<H: Host> Worker<H> {
         }
         if let Some(retiring) = &self.retiring {
             let (accept_until, deadline) = (retiring.accept_until, retiring.deadline);
-            // What nodes have of a dispatcher's worker comes back when that can be: nothing presses, as its process lives on.
+            // Flows come back, or end, when that can be: nothing presses, as the process lives on.
             let deadline =
                 if self.has_flows_of_its_own() { deadline.max(self.now.after(SWEEP_PAUSE_MAX)) } else { deadline };
             next = next.min(if self.now < accept_until { accept_until } else { deadline });

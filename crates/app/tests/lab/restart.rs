@@ -132,18 +132,27 @@ fn nobody_waits_for_what_a_dispatchers_worker_that_has_gone_would_say() {
 
 #[test]
 fn a_dispatcher_that_is_reloaded_to_fewer_workers_cuts_nothing() {
-    reload_to_fewer_workers("reload", &["dispatcher"], |lab| {
+    reload_to_fewer_workers("reload", &["dispatcher"], "", |lab| {
         within("the worker has gone once it had nothing left", || links(lab) == 4);
     });
 }
 
 #[test]
 fn nodes_that_are_reloaded_to_fewer_workers_cut_nothing() {
-    reload_to_fewer_workers("nodes", &["n1", "n2"], |_| {});
+    reload_to_fewer_workers("nodes", &["n1", "n2"], "", |_| {});
 }
 
-/// Reloads hosts from two workers to one while clients get replies that take several times as long as a drain may. `when_read`: what is to be so when they have.
-fn reload_to_fewer_workers(name: &str, hosts: &[&str], when_read: impl Fn(&Lab)) {
+#[test]
+fn the_only_node_is_reloaded_to_fewer_workers_and_cuts_nothing() {
+    // The workers that stay can't have a socket beside the one that a reply is under way on.
+    reload_to_fewer_workers("only", &["n1"], "paths = '/nothing/*'\n", |lab| {
+        within("the worker has gone once it had nothing left", || links(lab) == 6);
+    });
+}
+
+/// Reloads hosts from two workers to one while clients get replies that take several times as long as a drain may. `of_second`: more of the second node.
+/// `when_read`: what is to be so when they have.
+fn reload_to_fewer_workers(name: &str, hosts: &[&str], of_second: &str, when_read: impl Fn(&Lab)) {
     if !is_possible() {
         return;
     }
@@ -152,7 +161,9 @@ fn reload_to_fewer_workers(name: &str, hosts: &[&str], when_read: impl Fn(&Lab))
     fs::write(folder.path("site/small"), &small).expect("a file to serve");
     fs::write(folder.path("site/big"), &big).expect("a file to serve");
     let write = |workers: u32| {
-        let text = configuration(workers) + "[limits]\ndrain_timeout = '1s'\n";
+        let second = "address = '10.77.0.12'\n";
+        let text = configuration(workers).replace(second, &format!("{second}{of_second}"));
+        let text = text + "[limits]\ndrain_timeout = '1s'\n";
         fs::write(folder.path("cluster.toml"), text).expect("a configuration");
     };
     write(2);

@@ -664,12 +664,15 @@ impl<H: Host> Worker<H> {
         workers.retain(|server| home.is_heard(*server, decoded.as_ref(), now));
         // A reply under way only nodes can go on with.
         let is_at_rest = decoded.as_ref().is_some_and(|image| image.reply.is_none());
+        // From worker to worker of one node by way of here: as long as one has a socket of it, even a frozen one, no other can.
+        if let Some(giver) = giver.filter(|_| !is_at_rest) {
+            workers.retain(|server| *server == giver || server.server() != giver.server());
+        }
         if followed.is_some() && workers.is_empty() && is_at_rest && home.flows.place(flow, Destination::Here).is_ok() {
             return;
         }
         // It belongs where it is.
         let stays = giver.filter(|giver| workers.contains(giver) && !home.is_retiring);
-        // From worker to worker of one node by way of here: as long as one has a socket of it, even a frozen one, no other can.
         let is_givers = giver.is_some_and(|giver| workers.iter().any(|server| server.server() == giver.server()));
         if (home.is_retiring || is_givers && stays.is_none())
             && is_at_rest

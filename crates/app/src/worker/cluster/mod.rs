@@ -499,11 +499,13 @@ impl<H: Host> Worker<H> {
         }
     }
 
-    /// Whether this is a dispatcher's worker, and nodes have connections of its, or it has some here that go by its books.
+    /// Whether a worker that goes has flows which are to end by themselves: those that nodes have of a dispatcher's worker, or that it has here and that go
+    /// by its books; those of a node's that nobody else can take, as a reply is under way and the workers that stay can't have a socket beside this one's.
     pub(super) fn has_flows_of_its_own(&self) -> bool {
         match self.cluster.as_ref().map(|cluster| &cluster.part) {
             Some(Part::Home(home)) => home.split.is_none() && home.flows.flow_count() > 0,
-            _ => false,
+            Some(Part::Node(node)) => node.flow_count() > 0,
+            Some(Part::Peer(_) | Part::Front(_)) | None => false,
         }
     }
 
