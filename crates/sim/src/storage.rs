@@ -2,7 +2,7 @@
 //! the worker relies on them; `Faults` says which of them a run breaks on purpose.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::os::fd::{OwnedFd, RawFd};
 use std::rc::Rc;
 
@@ -70,8 +70,8 @@ pub(crate) struct StorageState {
     /// Changes that can be read.
     notices: Vec<Change>,
     watches: BTreeMap<(usize, &'static str), WatchId>,
-    /// Large files that have been hashed.
-    hashed: BTreeSet<Version>,
+    /// Tags of large files that have been hashed.
+    hashed: BTreeMap<Version, ETag>,
     handled_timeout_at: Option<Instant>,
 }
 
@@ -161,9 +161,10 @@ impl World {
 
     /// A file to begin with that has been read from end to end before.
     pub(crate) fn put_known(&mut self, name: &Name, bytes: Vec<u8>) {
+        let etag = ETag::of(&bytes);
         self.files.put(0, name, bytes);
         let inode = self.files.inode(name);
-        self.storage.hashed.extend(inode.map(|inode| inode.borrow().version));
+        self.storage.hashed.extend(inode.map(|inode| (inode.borrow().version, etag)));
     }
 
     /// What a path names at this moment; `None` inside when the asker holds it already.
@@ -186,16 +187,16 @@ impl World {
         if settled && request.known().is_some_and(|known| known.version == version && (known.tagged || !is_large)) {
             return Ok(None);
         }
-        let bytes = inode.borrow().pages.borrow().clone();
+        let state = inode.borrow();
+        let bytes = state.pages.borrow();
         let (content, etag, fresh_ns) = if is_large {
-            if settled && !may_hash && !self.storage.hashed.contains(&version) {
+            if settled && !may_hash && !self.storage.hashed.contains_key(&version) {
                 return Err(NeedsHash);
             }
-            if settled {
-                self.storage.hashed.insert(version);
-            }
+            let hashed = &mut self.storage.hashed;
+            let etag = settled.then(|| *hashed.entry(version).or_insert_with(|| ETag::of(&bytes)));
             let file = self.files.open(&inode);
-            (Content::File(file), settled.then(|| ETag::of(&bytes)), settled.then_some(FRESH_NS))
+            (Content::File(file), etag, settled.then_some(FRESH_NS))
         } else {
             let fresh_ns = if settled { FRESH_NS } else { GRANULARITY_NS };
             (Content::Memory(bytes.clone().into()), Some(ETag::of(&bytes)), Some(fresh_ns))

@@ -198,8 +198,8 @@ section! {
         /// longer than 2 s. Where none can end, new ones wait in the kernel's queue. Where the process's limit on descriptors has no room for so
         /// many, fewer: what files kept open (`files.open_files_max`, a quarter of the limit at most) and 256 descriptors to spare leave.
         connections: usize = Count::<usize> { min: 1, max: 16_000_000 }, Toml("65536");
-        /// Time that requests in progress have to end after SIGTERM, or on workers that a reload removes. What nodes have of a dispatcher's worker, or a node's
-        /// worker has of a dispatcher's, isn't ended by a reload, however long it takes.
+        /// Time that requests in progress have to end after SIGTERM, or on workers that a reload removes where they can't go on at others. What dispatchers or
+        /// connection servers and their nodes have of each other isn't ended by a reload, however long it takes.
         drain_timeout: Duration = Period { min_ms: 0, max_ms: 86_400_000 }, Toml("\"30s\"");
     }
 }

@@ -58,11 +58,11 @@ impl<H: Host> Worker<H> {
                 Control::Retire { accept_until, deadline, heirs, passage } => {
                     self.retiring = Some(Retiring { accept_until, deadline, heirs });
                     self.leave_cluster();
-                    // Those of a cluster's part are in the books of other machines.
-                    match passage.filter(|_| self.cluster.is_none()) {
-                        Some(passage) => self.pass_to(passage),
-                        None => self.offer_all_to_heirs(),
+                    if let Some(passage) = passage.filter(|_| !self.is_behind_fronts()) {
+                        self.pass_to(passage);
                     }
+                    // What is in the books of other machines doesn't pass, but it may end there between two requests.
+                    self.offer_all_to_heirs();
                     self.sweep_at = self.now;
                 }
                 Control::Ask(question) => self.answer_question(question),

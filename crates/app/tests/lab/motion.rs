@@ -664,7 +664,7 @@ fn the_first_reply_of_a_large_file_goes_on_elsewhere_when_its_node_dies() {
     }
     for begun in [Begun::AtDispatcher, Begun::AtNode] {
         let (lab, folder) = (Lab::new(), Folder::new("untagged"));
-        let files = BTreeMap::from([("big".to_owned(), content("big", 60_000_000))]);
+        let files = BTreeMap::from([("big".to_owned(), content("big", 40_000_000))]);
         up(&lab, &folder, begun, &files, "policy = 'consistent_hash'\nload_bound_percent = 10000");
         let held = |node: &&str| super::foreign::held(&folder, node) > 0;
         let outcomes = read_slowly(&lab, 3, "big", &files["big"], || {

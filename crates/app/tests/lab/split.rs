@@ -392,6 +392,39 @@ fn a_connection_server_that_is_upgraded_or_stopped_takes_home_what_data_servers_
 }
 
 #[test]
+fn servers_that_are_reloaded_to_fewer_workers_cut_nothing() {
+    if !is_possible() {
+        return;
+    }
+    let (lab, folder) = (Lab::new(), Folder::new("splitfewer"));
+    let (own, delegated) = (content(34 << 20), content(38 << 20));
+    fs::create_dir_all(folder.path("site")).expect("a folder to serve");
+    fs::write(folder.path("site/own"), &own).expect("a file to serve");
+    fs::write(folder.path("site/delegated"), &delegated).expect("a file to serve");
+    let write = |workers| {
+        // Much less than the replies take.
+        let rest = "[limits]\ndrain_timeout = '1s'\n";
+        let split = "delegation = 'full'\nsize_min = '36MiB'";
+        Cluster { workers, split, rest, ..ONLY }.write(&folder, "cluster");
+    };
+    write(2);
+    lab.well(&["up", &folder.path("cluster.toml")]);
+    let mut idle = lab.at("client1", || (0..20).map(|_| connect()).collect::<Vec<_>>());
+    lab.at("client1", || idle.iter_mut().for_each(|stream| ask(stream, SIZES[0])));
+    let mut of_delegated = Vec::new();
+    let of_own = read_slowly(&lab, 6, "own", &own, || {
+        of_delegated = read_slowly(&lab, 6, "delegated", &delegated, || {
+            write(1);
+            ["cs", "ds1", "ds2"].iter().for_each(|host| lab.reload(host));
+        });
+    });
+    let are_whole = |outcomes: &[io::Result<bool>]| outcomes.iter().all(|outcome| matches!(outcome, Ok(true)));
+    assert!(are_whole(&of_own) && are_whole(&of_delegated), "{of_own:?}, delegated: {of_delegated:?}");
+    lab.at("client1", || idle.iter_mut().for_each(|stream| ask(stream, SIZES[0])));
+    assert_eq!(lab.number("cs", "leat_flows_cut_total"), 0);
+}
+
+#[test]
 fn what_an_upgraded_connection_server_doesnt_get_back_in_time_is_reset() {
     if !is_possible() {
         return;

@@ -499,11 +499,16 @@ impl<H: Host> Worker<H> {
         }
     }
 
+    /// Whether this is a node's worker behind fronts, which know by its name what it has.
+    pub(super) fn is_behind_fronts(&self) -> bool {
+        matches!(self.cluster.as_ref().map(|cluster| &cluster.part), Some(Part::Peer(_)))
+    }
+
     /// Whether a worker that goes has flows which are to end by themselves: those that nodes have of a dispatcher's worker, or that it has here and that go
     /// by its books; those of a node's that nobody else can take, as a reply is under way and the workers that stay can't have a socket beside this one's.
     pub(super) fn has_flows_of_its_own(&self) -> bool {
         match self.cluster.as_ref().map(|cluster| &cluster.part) {
-            Some(Part::Home(home)) => home.split.is_none() && home.flows.flow_count() > 0,
+            Some(Part::Home(home)) => home.flows.flow_count() > 0,
             Some(Part::Node(node)) => node.flow_count() > 0,
             Some(Part::Peer(_) | Part::Front(_)) | None => false,
         }
