@@ -39,9 +39,9 @@ impl Home {
         }
     }
 
-    /// Has all flows come back, as this home is to go.
-    pub(super) fn retire(&mut self, now: Instant) {
-        self.is_retiring = true;
+    /// Has all flows come back, as this home is to go: replies under way as well, or each once they have ended.
+    pub(super) fn retire(&mut self, now: Instant, terms: RecallTerms) {
+        (self.is_retiring, self.retires) = (true, terms);
         self.recall_at = now;
     }
 
@@ -54,12 +54,11 @@ impl Home {
 
     /// Asks draining nodes. When to ask them next.
     fn recall_drained(&mut self, now: Instant) -> Instant {
-        let Home { flows, draining, is_retiring, split, .. } = self;
+        let Home { flows, draining, is_retiring, retires, .. } = self;
         if draining.is_empty() && !*is_retiring {
             return Instant::NEVER;
         }
-        // A dispatcher can't go on with replies, and its other workers can't give them to nodes.
-        let retiring = is_retiring.then_some(if split.is_some() { RecallTerms::AtOnce } else { RecallTerms::AtRest });
+        let retiring = is_retiring.then_some(*retires);
         let is_draining = |server: ServerId| draining.contains(&server.server()).then_some(RecallTerms::AtOnce);
         let is_left = flows.recall_some(now, |server| is_draining(server).or(retiring), RECALL_COUNT);
         // One that was on its way there may arrive yet.

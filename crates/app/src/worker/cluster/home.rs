@@ -13,7 +13,7 @@ use leat_logic::dispatch::cost::{Side, Way, Ways, Work};
 use leat_logic::dispatch::{Capacity, Dispatcher, Facts, LoadReport, NodeId, Outcome, Whence};
 use leat_logic::handoff;
 use leat_logic::handoff::{
-    CutReason, Destination, FlowId, Generation, Image, Load, Resets, ServerId, SessionId, Target,
+    CutReason, Destination, FlowId, Generation, Image, Load, RecallTerms, Resets, ServerId, SessionId, Target,
 };
 use leat_logic::http::{Request, Status};
 use leat_logic::split::Loads;
@@ -78,6 +78,8 @@ pub(super) struct Home {
     pub(super) transplants: Transplants,
     /// This worker is to go, and with it this home: all flows come back.
     pub(super) is_retiring: bool,
+    /// How they are asked for then.
+    pub(super) retires: RecallTerms,
     /// Another process is about to have this home: nothing is given away any more.
     pub(super) is_resigning: bool,
     /// This server is stopped, and its peer goes on.
@@ -168,6 +170,7 @@ impl Home {
             standing: Standing::default(),
             transplants: Transplants::default(),
             is_retiring: false,
+            retires: RecallTerms::AtRest,
             is_resigning: false,
             leaving: None,
             recall_at,

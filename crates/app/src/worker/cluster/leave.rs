@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use leat_host::reactor::Token;
 use leat_logic::dispatch::NodeId;
-use leat_logic::handoff::{FlowId, ServerId};
+use leat_logic::handoff::{FlowId, RecallTerms, ServerId};
 use leat_logic::time::Instant;
 
 use super::super::{Host, Worker};
@@ -138,7 +138,7 @@ impl<H: Host> Worker<H> {
     pub(in crate::worker) fn take_home(&mut self) {
         let now = self.now;
         if let Some(home) = self.split_home() {
-            home.retire(now);
+            home.retire(now, RecallTerms::AtOnce);
         }
     }
 

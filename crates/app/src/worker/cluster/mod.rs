@@ -73,7 +73,7 @@ use leat_host::reactor::Token;
 use leat_host::steering::Heard;
 use leat_logic::dispatch::Outcome;
 use leat_logic::handoff::limits::HOMES_MAX;
-use leat_logic::handoff::{Effect, FlowId, LinkKey, Sample, ServerId};
+use leat_logic::handoff::{Effect, FlowId, LinkKey, RecallTerms, Sample, ServerId};
 use leat_logic::spread::{FRONT, Followed};
 use leat_logic::time::Instant;
 
@@ -477,7 +477,8 @@ impl<H: Host> Worker<H> {
     /// This worker is to go: what it holds goes to others, or comes back to be given to them.
     pub(super) fn leave_cluster(&mut self) {
         match self.cluster.as_mut().map(|cluster| &mut cluster.part) {
-            Some(Part::Home(home)) => home.retire(self.now),
+            // Its process lives on, so replies may end where they are: who has no use for one would ask for it again and again.
+            Some(Part::Home(home)) => home.retire(self.now, RecallTerms::AtRest),
             Some(Part::Node(node)) => node.drain(),
             Some(Part::Peer(peer)) => peer.end(self.now),
             Some(Part::Front(_)) | None => return,
