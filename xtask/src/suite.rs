@@ -3,6 +3,8 @@
 //! Many tests run a server, its clients and its programs side by side with other tests. On a machine with two busy processors a wait in one of
 //! them can end before what it waits for had its turn. So a test that fails is run again alone; if it passes then, the run goes on, and says
 //! which test it was. One that fails alone has failed.
+//!
+//! They wait far more than they compute, for servers to start and clients to give up: more of them run at once than there are processors.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
@@ -16,6 +18,8 @@ const SUITE_TIME: &str = "27m";
 const AGAIN_TIME: &str = "5m";
 /// More failures than this aren't the machine's.
 const AGAIN_MAX: usize = 5;
+/// With one each, processors have nothing to do half of the time; with two, a sixth of it.
+const TESTS_PER_PROCESSOR: usize = 2;
 /// Tests of who gets how much of the processor: they have it for themselves.
 const TIMED: [&str; 2] = ["shares::", "burning::"];
 
@@ -51,6 +55,11 @@ fn suite(arguments: &[&str]) -> Result<usize, String> {
 fn cargo_test(time: &str, arguments: &[&str]) -> Result<(bool, Report), String> {
     let mut command = Command::new("timeout");
     command.args(["--kill-after=10", time, "cargo", "test", "--quiet"]).args(arguments).current_dir(root());
+    // What `--test-threads` says goes before.
+    if std::env::var_os("RUST_TEST_THREADS").is_none() {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        command.env("RUST_TEST_THREADS", (processors * TESTS_PER_PROCESSOR).to_string());
+    }
     // As root, tests that need namespaces fail where they can't have them; others are told that they're skipped.
     if packages::is_root() {
         command.env("LEAT_REQUIRE_NAMESPACES", "1");
