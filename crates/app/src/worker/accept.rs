@@ -3,6 +3,7 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use leat_host::reactor::{Reactor, Socket, Token};
@@ -32,6 +33,32 @@ pub(super) struct UnknownBranch {
 impl UnknownBranch {
     pub(super) fn new(node: NodeId, seed: u64) -> UnknownBranch {
         UnknownBranch { node, prefixes: PrefixLeaves::new(node, seed) }
+    }
+}
+
+/// Whether a listener hears clients. The descriptor keeps its socket open.
+pub(super) enum ListenerState {
+    Open(OwnedFd),
+    /// Who is connecting is still let in until then, and nobody new is heard.
+    Closing {
+        _descriptor: OwnedFd,
+        at: Instant,
+    },
+    Closed,
+}
+
+impl ListenerState {
+    /// Neither closed nor about to be.
+    pub(super) fn is_open(&self) -> bool {
+        matches!(self, ListenerState::Open(_))
+    }
+
+    /// Has an open one be closed then.
+    fn close_at(&mut self, at: Instant) {
+        *self = match std::mem::replace(self, ListenerState::Closed) {
+            ListenerState::Open(_descriptor) => ListenerState::Closing { _descriptor, at },
+            other => other,
+        };
     }
 }
 
@@ -252,7 +279,7 @@ impl<H: Host> Worker<H> {
         for index in 0..self.listeners.len() {
             let listening = &self.listeners[index];
             let is_admin = listening.sites.name.is_admin;
-            if listening.accepting || listening.retired || !(is_full || self.has_room(is_admin)) {
+            if listening.accepting || !listening.state.is_open() || !(is_full || self.has_room(is_admin)) {
                 continue;
             }
             if is_admin || self.admission.is_accepting(self.now) {
@@ -275,7 +302,7 @@ impl<H: Host> Worker<H> {
             return;
         }
         self.shared.few_are_let_in(self.now);
-        for listening in self.listeners.iter_mut().filter(|it| !it.retired && !it.sites.name.is_admin) {
+        for listening in self.listeners.iter_mut().filter(|it| it.state.is_open() && !it.sites.name.is_admin) {
             if is_new {
                 self.reactor.set_queue_max(listening.socket, most);
             }
@@ -291,24 +318,23 @@ impl<H: Host> Worker<H> {
     /// Closes a listener whose address has gone from the configuration: what listens in its place may be `0.0.0.0`. Who is connecting by now is let in: the
     /// kernel would reset them. Who comes from now on isn't heard until the supervisor has closed the socket as well, and tries again a second later.
     pub(super) fn retire_listener(&mut self, index: usize) {
-        if std::mem::replace(&mut self.listeners[index].retired, true) {
+        if !self.listeners[index].state.is_open() {
             return;
         }
         self.reactor.let_in(self.listeners[index].socket, 0.0);
         self.accept_all(index, false);
         self.stop_accepting_at(index);
-        self.listeners[index].closes_at = Some(self.now.after(HANDSHAKE_TIME));
+        self.listeners[index].state.close_at(self.now.after(HANDSHAKE_TIME));
     }
 
     /// Closes retired listeners whose time has come; when to look again.
     pub(super) fn close_retired_listeners(&mut self) -> Instant {
         let mut next = Instant::NEVER;
         for index in 0..self.listeners.len() {
-            let Some(closes_at) = self.listeners[index].closes_at else { continue };
-            if self.now < closes_at {
-                next = next.min(closes_at);
-            } else {
-                self.close_listener(index);
+            match self.listeners[index].state {
+                ListenerState::Closing { at, .. } if self.now < at => next = next.min(at),
+                ListenerState::Closing { .. } => self.close_listener(index),
+                ListenerState::Open(_) | ListenerState::Closed => {}
             }
         }
         next
@@ -317,24 +343,21 @@ impl<H: Host> Worker<H> {
     /// Who has connected meanwhile has been heard by nobody else, however much there is to do.
     fn close_listener(&mut self, index: usize) {
         self.accept_all(index, true);
-        let listening = &mut self.listeners[index];
-        (listening.closes_at, listening.descriptor) = (None, None);
+        self.listeners[index].state = ListenerState::Closed;
     }
 
     /// Stops accepting for good. Who has connected by now is still let in: the kernel would reset them.
     pub(super) fn end_accepting(&mut self) {
         for index in 0..self.listeners.len() {
-            if self.listeners[index].closes_at.is_some() {
-                self.close_listener(index);
+            match self.listeners[index].state {
+                ListenerState::Open(_) => {
+                    self.accept_all(index, false);
+                    self.stop_accepting_at(index);
+                    self.listeners[index].state = ListenerState::Closed;
+                }
+                ListenerState::Closing { .. } => self.close_listener(index),
+                ListenerState::Closed => {}
             }
-            if self.listeners[index].retired {
-                continue;
-            }
-            self.accept_all(index, false);
-            self.stop_accepting_at(index);
-            let listening = &mut self.listeners[index];
-            listening.retired = true;
-            listening.descriptor = None;
         }
     }
 

@@ -57,7 +57,7 @@ use crate::config::Config;
 use crate::ctl::Desk;
 use crate::metrics::{ServerMetrics, WorkerMetrics};
 use crate::names::Names;
-use accept::UnknownBranch;
+use accept::{ListenerState, UnknownBranch};
 pub use aggregates::Aggregates;
 pub use cluster::Shared as ClusterShared;
 pub(crate) use cluster::worker_number;
@@ -148,8 +148,7 @@ type File<H> = <<H as Host>::Reactor as Reactor>::File;
 /// A listening socket of this worker.
 struct Listening {
     socket: ListeningSocket,
-    /// Keeps the socket open; gone when its address has left the configuration.
-    descriptor: Option<std::os::fd::OwnedFd>,
+    state: ListenerState,
     /// Which sites answer there: the last that the address had, if it's gone from the configuration.
     sites: Rc<Listener>,
     /// Its connections are awaited, or about to be accepted.
@@ -165,9 +164,6 @@ struct Listening {
     /// Who isn't let in, and what has been dropped, as last seen.
     shedding: Shedding,
     dropped: u32,
-    retired: bool,
-    /// When it's closed, once it's retired: who is connecting by then is still let in.
-    closes_at: Option<Instant>,
     /// Since when the configuration hasn't its address: connections that were accepted there end.
     gone_since: Option<Instant>,
 }

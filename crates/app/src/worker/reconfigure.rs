@@ -11,7 +11,7 @@ use leat_logic::serve::cache::Cache;
 use leat_logic::serve::hosts::HostTable;
 use leat_logic::serve::policy::FilePolicy;
 
-use super::accept::UnknownBranch;
+use super::accept::{ListenerState, UnknownBranch};
 use super::control::Control;
 use super::handler::Handler;
 use super::settings::{self, Listener, Site, SiteKind};
@@ -268,7 +268,7 @@ impl<H: Host> Worker<H> {
             self.reactor.let_in(socket, 1.0);
             let listening = Listening {
                 socket,
-                descriptor: Some(descriptor),
+                state: ListenerState::Open(descriptor),
                 sites: sites.clone(),
                 accepting: false,
                 awaited: false,
@@ -277,8 +277,6 @@ impl<H: Host> Worker<H> {
                 leaf: self.leaf_of_listener(&sites.name),
                 shedding: Default::default(),
                 dropped: self.reactor.knocking(socket).dropped,
-                retired: false,
-                closes_at: None,
                 gone_since: None,
             };
             // Connections name their listener by its place: places are never given away.

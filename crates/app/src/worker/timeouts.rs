@@ -72,7 +72,7 @@ impl<H: Host> Worker<H> {
                 self.give_up_flows(|_| false);
             }
         }
-        if self.listeners.iter().any(|listening| !listening.accepting && !listening.retired) {
+        if self.listeners.iter().any(|listening| !listening.accepting && listening.state.is_open()) {
             self.resume_accepting();
         }
         let closes_at = self.close_retired_listeners();
@@ -195,7 +195,7 @@ impl<H: Host> Worker<H> {
         let leaving = match &self.retiring {
             // Whoever has connected by then has been let in.
             Some(retiring) => {
-                self.now >= retiring.accept_until && self.listeners.iter().all(|listening| listening.retired)
+                self.now >= retiring.accept_until && !self.listeners.iter().any(|listening| listening.state.is_open())
             }
             None => self.drain.is_some(),
         };

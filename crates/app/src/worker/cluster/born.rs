@@ -254,7 +254,7 @@ impl<H: Host> Worker<H> {
             return None;
         }
         let Part::Home(home) = &mut self.cluster.as_mut()?.part else { return None };
-        if home.is_retiring || !home.bears || !can_name(home.id) {
+        if home.is_retiring() || !home.bears || !can_name(home.id) {
             return None;
         }
         let facts = Facts::of(request);
@@ -347,7 +347,7 @@ impl<H: Host> Worker<H> {
     /// The listeners at which connections may begin.
     fn birthplaces(&self) -> BTreeSet<u32> {
         let serves = |listening: &Listening| {
-            !listening.retired && !listening.sites.name.is_admin && listening.sites.port.is_none()
+            listening.state.is_open() && !listening.sites.name.is_admin && listening.sites.port.is_none()
         };
         (0..).zip(&self.listeners).filter(|(_, listening)| serves(listening)).map(|(index, _)| index).collect()
     }

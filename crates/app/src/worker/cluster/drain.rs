@@ -41,8 +41,13 @@ impl Home {
 
     /// Has all flows come back, as this home is to go: replies under way as well, or each once they have ended.
     pub(super) fn retire(&mut self, now: Instant, terms: RecallTerms) {
-        (self.is_retiring, self.retires) = (true, terms);
+        self.retiring = Some(terms);
         self.recall_at = now;
+    }
+
+    /// Whether this worker is to go, and with it this home.
+    pub(super) fn is_retiring(&self) -> bool {
+        self.retiring.is_some()
     }
 
     /// Asks nodes for some of what they have: not for all at once, as others take only so many at a time, and there are clients to be served.
@@ -54,13 +59,12 @@ impl Home {
 
     /// Asks draining nodes. When to ask them next.
     fn recall_drained(&mut self, now: Instant) -> Instant {
-        let Home { flows, draining, is_retiring, retires, .. } = self;
-        if draining.is_empty() && !*is_retiring {
+        let Home { flows, draining, retiring, .. } = self;
+        if draining.is_empty() && retiring.is_none() {
             return Instant::NEVER;
         }
-        let retiring = is_retiring.then_some(*retires);
         let is_draining = |server: ServerId| draining.contains(&server.server()).then_some(RecallTerms::AtOnce);
-        let is_left = flows.recall_some(now, |server| is_draining(server).or(retiring), RECALL_COUNT);
+        let is_left = flows.recall_some(now, |server| is_draining(server).or(*retiring), RECALL_COUNT);
         // One that was on its way there may arrive yet.
         now.after(if is_left { RECALL_PAUSE } else { ARRIVAL_PAUSE })
     }

@@ -76,10 +76,8 @@ pub(super) struct Home {
     pub(super) standing: Standing,
     /// Those of which a next request is looked at, and those that go on at another of such servers.
     pub(super) transplants: Transplants,
-    /// This worker is to go, and with it this home: all flows come back.
-    pub(super) is_retiring: bool,
-    /// How they are asked for then.
-    pub(super) retires: RecallTerms,
+    /// This worker is to go, and with it this home: how all flows are asked to come back.
+    pub(super) retiring: Option<RecallTerms>,
     /// Another process is about to have this home: nothing is given away any more.
     pub(super) is_resigning: bool,
     /// This server is stopped, and its peer goes on.
@@ -169,8 +167,7 @@ impl Home {
             entrusted: 0,
             standing: Standing::default(),
             transplants: Transplants::default(),
-            is_retiring: false,
-            retires: RecallTerms::AtRest,
+            retiring: None,
             is_resigning: false,
             leaving: None,
             recall_at,
@@ -262,7 +259,7 @@ impl Home {
     pub(super) fn lend(&mut self, now: Instant, flow: FlowId, node: NodeId) -> bool {
         let Some(number) = self.number(node) else { return false };
         let mut workers = self.lender(flow, number);
-        let is_lent = !self.is_retiring && workers.any(|server| self.flows.lend(flow, server).is_ok());
+        let is_lent = !self.is_retiring() && workers.any(|server| self.flows.lend(flow, server).is_ok());
         if is_lent {
             self.dispatcher.begin(node);
             self.asked.insert(flow, Asked { node, at: now, offers: OFFERS_MAX, spent: None });
@@ -278,7 +275,7 @@ impl Home {
         giver: ServerId,
         (facts, image): (&Facts<'_>, &Image),
     ) -> Option<ServerId> {
-        let node = self.dispatcher.choose(facts, now).ok().map(|choice| choice.node).filter(|_| !self.is_retiring)?;
+        let node = self.dispatcher.choose(facts, now).ok().map(|choice| choice.node).filter(|_| !self.is_retiring())?;
         let number = self.number(node)?;
         let server = if number == giver.server() { giver } else { self.lender(flow, number).next()? };
         self.is_heard(server, Some(image), now).then_some(())?;
@@ -354,7 +351,7 @@ impl Home {
         };
         let own = sweep_at.min(self.recall_at).min(self.reset_at).min(self.resets.poll_timeout());
         let own = own.min(self.inquiries.poll_timeout());
-        let unread = if self.is_retiring { self.standing.poll_timeout() } else { Instant::NEVER };
+        let unread = if self.is_retiring() { self.standing.poll_timeout() } else { Instant::NEVER };
         let next = self.transplants.poll_timeout().min(unread);
         self.flows.poll_timeout().min(own).min(waiting).min(leave_at).min(direct).min(next)
     }
@@ -458,7 +455,7 @@ impl<H: Host> Worker<H> {
         let Some(request) = request else { return };
         let Some(cluster) = self.cluster.as_mut() else { return self.reply_error(token, Status::SERVICE_UNAVAILABLE) };
         let Part::Home(home) = &mut cluster.part else { return };
-        let stays = home.is_retiring || home.is_resigning;
+        let stays = home.is_retiring() || home.is_resigning;
         let can_move = home.steering.as_ref().is_some_and(|steering| steering.can_move());
         let can_move = can_move && !connection.flags.ended && !stays;
         let possible = if can_move { &[Way::MovedThere, Way::Proxy][..] } else { &[Way::Proxy] };
@@ -675,9 +672,9 @@ impl<H: Host> Worker<H> {
             return;
         }
         // It belongs where it is.
-        let stays = giver.filter(|giver| workers.contains(giver) && !home.is_retiring);
+        let stays = giver.filter(|giver| workers.contains(giver) && !home.is_retiring());
         let is_givers = giver.is_some_and(|giver| workers.iter().any(|server| server.server() == giver.server()));
-        if (home.is_retiring || is_givers && stays.is_none())
+        if (home.is_retiring() || is_givers && stays.is_none())
             && is_at_rest
             && home.flows.place(flow, Destination::Here).is_ok()
         {

@@ -105,7 +105,7 @@ impl<H: Host> Worker<H> {
         let (config, now) = (self.config.clone(), self.now);
         let Some(cluster) = self.cluster.as_mut() else { return false };
         let Part::Home(home) = &mut cluster.part else { return false };
-        if home.split.is_none() || home.is_retiring || peer_number(&config).is_none() {
+        if home.split.is_none() || home.is_retiring() || peer_number(&config).is_none() {
             return false;
         }
         match home.leave(&config, deadline, now) {

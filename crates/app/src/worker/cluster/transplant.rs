@@ -225,7 +225,7 @@ impl Home {
         };
         let facts = Facts::of(request);
         let route = self.dispatcher.route(&facts, &whence, now);
-        let gives = self.bears && !self.is_retiring && !self.is_resigning;
+        let gives = self.bears && !self.is_retiring() && !self.is_resigning;
         let route = match route {
             Ok(route) if route.choice.node == holder => return None,
             Ok(route) if gives => route,
