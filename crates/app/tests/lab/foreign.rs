@@ -364,6 +364,38 @@ fn connections_at_nginx_outlive_leat_and_a_drained_node_gets_no_more() {
     again.wait().expect("it has ended");
 }
 
+#[test]
+fn what_begins_while_no_node_is_there_begins_at_the_first_that_comes() {
+    if !is_possible() || !has_nginx() {
+        return;
+    }
+    let (lab, folder) = (Lab::new(), Folder::new("foreign-first"));
+    let mut servers = up(&lab, &folder, true);
+    let connect = || TcpStream::connect(VIP).expect("programs answer, whoever lives");
+    assert!(get_again(&mut lab.at("client1", connect)));
+    if lab.number("dispatcher", "leat_births_total") == 0 {
+        return println!("skipped: no connection can begin at a node here");
+    }
+    // The next dispatcher has no links yet.
+    lab.kill_engine("dispatcher");
+    let mut early = lab.at("client1", connect);
+    assert!(get_again(&mut early));
+    assert_eq!(lab.number("dispatcher", "leat_births_total"), 1);
+    // And this one has links to nodes whose servers are away.
+    servers.iter_mut().for_each(Nginx::kill);
+    lab.kill_engine("dispatcher");
+    let asked = || leat::ctl::ask(Path::new(&folder.path("leat.sock")), &leat::ctl::Command::Nodes);
+    let is_away = |node| asked().is_ok_and(|nodes| standing(&nodes, node).contains("its own health checks"));
+    within("both have said so", || is_away("n1") && is_away("n2"));
+    let mut late = lab.at("client1", connect);
+    late.write_all(format!("GET /{} HTTP/1.1\r\nHost: x\r\n\r\n", SIZES[0]).as_bytes()).expect("it's open");
+    let _again = ["n1", "n2"].map(|node| Nginx::start(&lab, &folder, node));
+    assert_eq!(read_reply(&mut late).expect("a reply"), content(SIZES[0]));
+    let names = ["leat_births_total", "leat_node_waits_total"];
+    assert_eq!(lab.numbers(names.map(|name| ("dispatcher", 9180, name))), [1, 1]);
+    assert!(get_again(&mut late));
+}
+
 /// leat dies at a node, and its server doesn't.
 pub(super) fn kill_leat(lab: &Lab, node: &str) {
     let leat: Vec<String> =

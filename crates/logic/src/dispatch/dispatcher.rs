@@ -427,6 +427,13 @@ impl Dispatcher {
         if candidates.is_empty() { Err(Refusal::NobodyUp) } else { Ok(()) }
     }
 
+    /// Whether no node may be chosen, whatever the request.
+    #[must_use]
+    pub fn is_nobody_up(&self, now: Instant) -> bool {
+        let is_fit = |state| matches!(state, State::Up | State::Ejected(_));
+        !self.iter().any(|(_, node)| !node.is_draining && is_fit(node.health.state(now)))
+    }
+
     /// Whether a node is among those that may be chosen.
     #[must_use]
     pub fn may_choose(&self, id: NodeId, facts: &Facts<'_>, now: Instant) -> bool {

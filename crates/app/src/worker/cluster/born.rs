@@ -195,8 +195,13 @@ impl<H: Host> Worker<H> {
     /// Gives every connection whose request has come to a node, or to this server's own listener.
     pub(super) fn place_arrivals(&mut self) {
         self.read_begun();
+        let have_waited = self.have_births_waited();
+        if self.have_births_to_wait() {
+            return;
+        }
         let (before, mut count) = (self.host.processor_time(), 0);
         while let Some(arrival) = self.home_steering().and_then(steering::Dispatcher::poll_arrival) {
+            self.metrics.node_waits.add(have_waited.into());
             let node = self.bear(&arrival);
             let Some(steering) = self.home_steering() else { return };
             let (key, flow, flows) = (arrival.key, &arrival.flow, steering.flows());
@@ -241,12 +246,16 @@ impl<H: Host> Worker<H> {
         }
     }
 
+    /// Whether this server answers nothing of the cluster's itself.
+    pub(super) fn is_all_for_nodes(&self) -> bool {
+        self.sites.iter().all(|site| site.kind != SiteKind::Cluster || site.handlers.is_empty())
+    }
+
     /// The node at which a connection is to begin that brings a request.
     pub(super) fn choose_birthplace(&mut self, request: &Request<'_>, arrival: &Arrival) -> Option<Choice> {
         let now = self.now;
-        // What isn't simply for the nodes takes the way that knows all cases.
-        let is_plain = |site: &super::super::settings::Site| site.kind != SiteKind::Cluster || site.handlers.is_empty();
-        if !self.sites.iter().all(|site| is_plain(site)) {
+        // Otherwise it takes the way that knows all cases.
+        if !self.is_all_for_nodes() {
             return None;
         }
         let is_split = self.cluster.as_mut().is_some_and(|cluster| cluster.part.split().is_some());

@@ -298,13 +298,10 @@ impl<H: Host> Worker<H> {
         }
         let probed: Vec<NodeId> =
             home.probes.awaited.iter().filter(|node| home.dispatcher.direct().is_probed(**node)).copied().collect();
-        for node in &probed {
-            home.probes.awaited.remove(node);
-            home.dispatcher.link_changed(*node, true, now);
-            crate::log::info(format_args!("node {}: its link is up", home.dispatcher.name(*node)));
-        }
-        if !probed.is_empty() {
-            self.dispatch_waiting();
+        for node in probed {
+            home.probes.awaited.remove(&node);
+            home.dispatcher.link_changed(node, true, now);
+            crate::log::info(format_args!("node {}: its link is up", home.dispatcher.name(node)));
         }
         given_up.into_iter().for_each(|(key, entry)| self.give_up_unheard(key, &entry));
     }

@@ -24,7 +24,8 @@ use super::{Part, number_of};
 
 /// After a link that failed the next is tried, each time twice as late.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
-const PAUSE_MAX: Duration = Duration::from_secs(2);
+/// Clients wait for a dispatcher's links when it has come back.
+const PAUSE_MAX: Duration = Duration::from_millis(500);
 /// Links that haven't shown yet that they know the key: so many from the cluster's machines, and so many from elsewhere.
 const UNPROVED_MAX: usize = 64;
 
@@ -71,6 +72,14 @@ struct Sought {
     session: Option<SessionId>,
     try_at: Instant,
     pause: Duration,
+}
+
+impl Sought {
+    /// An attempt has failed, or a link has ended: when the next is made.
+    fn put_off(&mut self, now: Instant) {
+        self.try_at = now.after(self.pause);
+        self.pause = (self.pause * 2).min(PAUSE_MAX);
+    }
 }
 
 impl Links {
@@ -370,7 +379,7 @@ impl<H: Host> Worker<H> {
         let home = link.home.and_then(|home| Some((cluster.links.address_of(home)?, cluster.links.homes.get(&home)?)));
         match home {
             // Said once, and not with each attempt.
-            Some((_, home)) if !link.is_open && home.pause > 2 * PAUSE_MIN => {}
+            Some((_, home)) if !link.is_open && home.pause > PAUSE_MIN => {}
             Some((address, _)) if !link.is_open => {
                 crate::log::info(format_args!("no link to {address} yet: {error}; it's tried again"));
             }
@@ -482,8 +491,7 @@ impl<H: Host> Worker<H> {
         let Some(link) = cluster.links.sessions.remove(&id) else { return };
         if let Some(home) = link.home.and_then(|home| cluster.links.homes.get_mut(&home)) {
             home.session = None;
-            home.try_at = now.after(home.pause);
-            home.pause = (home.pause * 2).min(PAUSE_MAX);
+            home.put_off(now);
         }
         if link.is_open {
             cluster.part.disconnected(now, link.session.peer(), id);
@@ -512,6 +520,8 @@ impl<H: Host> Worker<H> {
         for home in due {
             if let Err(error) = self.connect_link(home) {
                 crate::log::warning(format_args!("a link can't be made: {error}"));
+                let homes = self.cluster.as_mut().map(|cluster| &mut cluster.links.homes);
+                homes.and_then(|homes| homes.get_mut(&home)).into_iter().for_each(|home| home.put_off(now));
             }
         }
     }
@@ -520,9 +530,6 @@ impl<H: Host> Worker<H> {
         let now = self.now;
         let Some(cluster) = &mut self.cluster else { return Ok(()) };
         let Some(address) = cluster.links.address_of(place) else { return Ok(()) };
-        let Some(home) = cluster.links.homes.get_mut(&place) else { return Ok(()) };
-        home.try_at = now.after(home.pause);
-        home.pause = (home.pause * 2).min(PAUSE_MAX);
         let entropy = entropy().map_err(|error| error.to_string())?;
         let session =
             LinkSession::connect(now, cluster.own, &cluster.key, entropy).map_err(|error| error.to_string())?;
@@ -582,4 +589,22 @@ fn entropy() -> io::Result<[u8; 32]> {
     let mut bytes = [0; 32];
     process::fill_random(&mut bytes)?;
     Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_that_fails_is_tried_each_time_twice_as_late_and_soon_enough_for_clients() {
+        let start = Instant::default();
+        let mut sought = Sought { session: None, try_at: start, pause: PAUSE_MIN };
+        let mut pauses = Vec::new();
+        for _ in 0..6 {
+            let now = sought.try_at;
+            sought.put_off(now);
+            pauses.push(sought.try_at.since(now).as_millis());
+        }
+        assert_eq!(pauses, [50, 100, 200, 400, 500, 500]);
+    }
 }

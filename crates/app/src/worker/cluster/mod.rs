@@ -351,9 +351,13 @@ impl<H: Host> Worker<H> {
             cluster.part.count(&self.metrics);
         }
         match self.cluster.as_mut().map(|cluster| &mut cluster.part) {
-            Some(Part::Home(home)) if home.has_taken_in => {
-                home.has_taken_in = false;
-                self.place_arrivals();
+            Some(Part::Home(home)) => {
+                let has_taken_in = std::mem::take(&mut home.has_taken_in);
+                if home.have_nodes_changed() {
+                    self.dispatch_waiting();
+                } else if has_taken_in {
+                    self.place_arrivals();
+                }
             }
             Some(Part::Node(node)) => node.settle_leases(),
             _ => {}
