@@ -19,6 +19,8 @@ use super::{Host, Stage, Worker};
 const INBOX_BYTES_MAX: usize = 128 * 1024;
 /// Bytes that wait to be sent: all that a client's or another stream's inbox may hold goes out in one piece, behind a head.
 const OUTBOX_BYTES_MAX: usize = INBOX_BYTES_MAX + RECEIVE_BUFFER_BYTES;
+/// More than that isn't copied to be sent together with what follows: a call for each is the cheaper then.
+const COPIED_BYTES_MAX: usize = 16 * 1024;
 /// Buffers kept for those from whom much comes.
 const ROOMS_MAX: usize = 16;
 
@@ -557,11 +559,17 @@ impl Streams {
         }
     }
 
-    /// Passes the first `count` bytes that one has received on to another, which has room for them.
+    /// Passes the first `count` bytes that one has received on to another, which has room for them. A little with more behind it may wait for that:
+    /// the other's [`Stream::flush`] is called when no more is passed.
     pub(super) fn pass<R: Reactor>(&mut self, reactor: &mut R, from: Token, to: Token, count: usize) {
         let Some(lent) = self.lend(from) else { return };
         if let Some(sink) = self.get(to) {
-            sink.say(reactor, &lent.bytes()[..count]);
+            let (passed, behind) = lent.bytes().split_at(count);
+            if behind.is_empty() || count > COPIED_BYTES_MAX {
+                sink.say(reactor, passed);
+            } else {
+                sink.outbox().extend_from_slice(passed);
+            }
         }
         self.restore(reactor, from, lent, count);
     }

@@ -588,7 +588,32 @@ fn whole_connections_cross_upgrades(reactor: Reactor) {
     assert!(line.contains(&node) && line.contains(bytes), "{line}");
 }
 
+/// A call for each would cost more than all else that is done with them.
+fn what_is_said_at_once_is_passed_on_at_once(reactor: Reactor) {
+    const GET: &[u8] = b"*2\r\n$3\r\nGET\r\n$1\r\nk\r\n";
+    let (directory, largest) = (Directory::new(), Arc::new(AtomicUsize::new(0)));
+    let seen = largest.clone();
+    let nodes = Nodes::start(1, move |_, mut stream| {
+        let mut heard = [0; 1 << 14];
+        while let Ok(bytes @ 1..) = stream.read(&mut heard) {
+            seen.fetch_max(bytes, Ordering::SeqCst);
+            let _ = stream.write_all(&b"$1\r\nv\r\n".repeat(bytes / GET.len()));
+        }
+    });
+    let server = dispatch(reactor, &directory, 1, nodes.port, "protocol = \"redis\"");
+    let mut client = connect(server.address());
+    let mut heard = [0; 1 << 14];
+    // The first waits for a connection to the node.
+    for count in [1, 100] {
+        client.write_all(&GET.repeat(count)).unwrap();
+        assert_eq!(client.read(&mut heard).unwrap(), 7 * count);
+    }
+    assert_eq!(largest.load(Ordering::SeqCst), 100 * GET.len());
+    assert_eq!(count(&server, "requests_total"), 101);
+}
+
 on_both_reactors!(
+    what_is_said_at_once_is_passed_on_at_once,
     whole_connections_cross_upgrades,
     who_only_listens_hears_and_who_ends_in_a_request_is_cut,
     the_control_socket_shows_ports_and_drains_their_nodes,

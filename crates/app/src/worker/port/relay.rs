@@ -189,6 +189,22 @@ impl<H: Host> Worker<H> {
         if relay.must_tell && !self.hear_of_relays_client(relay)? {
             return Ok(false);
         }
+        let moved = self.move_bytes(relay);
+        // Answers that have come are the client's, however it ends.
+        for stream in relay.open_legs().map(|(_, to)| to.stream).chain([relay.token]) {
+            if let Some(stream) = self.streams.get(stream) {
+                stream.flush(&mut self.reactor);
+            }
+        }
+        if !moved? {
+            self.settle_ends(relay)?;
+            return Ok(false);
+        }
+        Ok(true)
+    }
+
+    /// The same, as far as that's possible now. Whether there is more; some of it may wait to be flushed.
+    fn move_bytes(&mut self, relay: &mut Relay) -> Result<bool, End> {
         let limit = relay.moved_bytes() + TURN_BYTES;
         loop {
             // Nodes first: one that can't be reached gives its place to another before it's told any more.
@@ -199,7 +215,6 @@ impl<H: Host> Worker<H> {
             is_moving |= self.step_client(relay)?;
             is_moving |= self.give_own_words(relay);
             if !is_moving {
-                self.settle_ends(relay)?;
                 return Ok(false);
             }
             relay.moved_at = self.now;
@@ -283,7 +298,6 @@ impl<H: Host> Worker<H> {
                 }
                 to.has_heard = true;
                 stream.outbox().extend_from_slice(&words);
-                stream.flush(&mut self.reactor);
                 relay.session.took_instead(leg, bytes);
                 self.drop_from(relay.token, bytes);
                 relay.received_bytes += bytes as u64;
@@ -299,7 +313,6 @@ impl<H: Host> Worker<H> {
                 for stream in streams {
                     if let Some(stream) = self.streams.get(stream) {
                         stream.outbox().extend_from_slice(&said);
-                        stream.flush(&mut self.reactor);
                     }
                 }
                 relay.session.took_everywhere(&said);
@@ -389,7 +402,6 @@ impl<H: Host> Worker<H> {
             relay.sent_bytes += words.len() as u64;
             was_any = true;
         }
-        client.flush(&mut self.reactor);
         was_any
     }
 

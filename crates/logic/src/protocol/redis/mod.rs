@@ -28,19 +28,18 @@ fn number_line(input: &[u8], max: u64) -> Result<Option<(i64, usize)>, ()> {
     // The sign, 20 digits, CRLF.
     const LINE_BYTES_MAX: usize = 24;
     let head = &input[..input.len().min(LINE_BYTES_MAX)];
-    let Some(end) = memchr::memchr(b'\n', head) else {
-        return if head.len() < LINE_BYTES_MAX { Ok(None) } else { Err(()) };
-    };
-    let digits = head.get(1..end).and_then(|line| line.strip_suffix(b"\r")).ok_or(())?;
-    let (is_negative, magnitude) = match digits.strip_prefix(b"-") {
-        Some(magnitude) => (true, magnitude),
-        None => (false, digits),
-    };
-    if magnitude.is_empty() || !magnitude.iter().all(u8::is_ascii_digit) {
-        return Err(());
+    let is_negative = head.get(1) == Some(&b'-');
+    let line = head.get(1 + usize::from(is_negative)..).unwrap_or_default();
+    // Digit by digit: nearly all have one or two, and there are lists of thousands.
+    let count = line.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let (digits, end) = line.split_at(count);
+    if digits.is_empty() || !end.starts_with(b"\r\n") {
+        let is_all = head.len() == LINE_BYTES_MAX || head.contains(&b'\n');
+        return if is_all { Err(()) } else { Ok(None) };
     }
-    let number: i64 = std::str::from_utf8(magnitude).ok().and_then(|text| text.parse().ok()).ok_or(())?;
-    if number.unsigned_abs() > max { Err(()) } else { Ok(Some((if is_negative { -number } else { number }, end + 1))) }
+    let add = |number: i64, digit: &u8| number.checked_mul(10)?.checked_add(i64::from(digit - b'0'));
+    let number = digits.iter().try_fold(0, add).filter(|number| number.unsigned_abs() <= max).ok_or(())?;
+    Ok(Some((if is_negative { -number } else { number }, head.len() - end.len() + 2)))
 }
 
 /// What is left of the request in hand.

@@ -180,3 +180,28 @@ fn what_isn_t_redis_is_told() {
         assert_eq!(parser().begin(input, false), Err(NOT_REDIS), "{input:?}");
     }
 }
+
+#[test]
+fn a_number_is_told_once_its_line_is_there() {
+    let told = |text: &str| number_line(text.as_bytes(), 1000);
+    assert_eq!(told("$12\r\nrest"), Ok(Some((12, 5))));
+    assert_eq!(told("$-1\r\n"), Ok(Some((-1, 5))));
+    assert_eq!(told("*0001000\r\n"), Ok(Some((1000, 10))));
+    for begun in ["", "$", "$-", "$1", "$12\r", "$x", "$1x", "$12345678901234567890"] {
+        assert_eq!(told(begun), Ok(None), "{begun:?}");
+    }
+    for wrong in [
+        "$\r\n",
+        "$-\r\n",
+        "$1\n",
+        "$1x\r\n",
+        "$--1\r\n",
+        "$1001\r\n",
+        "$-1001\r\n",
+        "$+1\r\n",
+        "$12345678901234567890123",
+    ] {
+        assert_eq!(told(wrong), Err(()), "{wrong:?}");
+    }
+    assert_eq!(told("$99999999999999999999\r\n"), Err(()));
+}
