@@ -18,8 +18,9 @@ const SUITE_TIME: &str = "27m";
 const AGAIN_TIME: &str = "5m";
 /// More failures than this aren't the machine's.
 const AGAIN_MAX: usize = 5;
-/// With one each, processors have nothing to do half of the time; with two, a sixth of it.
-const TESTS_PER_PROCESSOR: usize = 2;
+/// With one for each, processors have nothing to do half of the time. With two, a sixth of it; but then some server has no turn for its lease of a second
+/// now and then, and what it had is cut.
+const TESTS_PER_TWO_PROCESSORS: usize = 3;
 /// Tests of who gets how much of the processor: they have it for themselves.
 const TIMED: [&str; 2] = ["shares::", "burning::"];
 
@@ -58,7 +59,7 @@ fn cargo_test(time: &str, arguments: &[&str]) -> Result<(bool, Report), String> 
     // What `--test-threads` says goes before.
     if std::env::var_os("RUST_TEST_THREADS").is_none() {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        command.env("RUST_TEST_THREADS", (processors * TESTS_PER_PROCESSOR).to_string());
+        command.env("RUST_TEST_THREADS", (processors * TESTS_PER_TWO_PROCESSORS).div_ceil(2).to_string());
     }
     // As root, tests that need namespaces fail where they can't have them; others are told that they're skipped.
     if packages::is_root() {
