@@ -22,6 +22,8 @@ import tempfile
 import time
 
 FRONT_CORE, OTHERS_CORE = "0", "1"
+# What redis-benchmark asks for where it isn't told how many keys there are.
+KEY = "key:__rand_int__"
 # Elements of the list that LRANGE asks for.
 LIST = 600
 
@@ -34,11 +36,11 @@ class Case:
 
 
 CASES = [
-    Case("GET, 1 connection", 0.2, "-c", "1", "-t", "get"),
-    Case("GET, 32 connections", 0.3, "-c", "32", "-t", "get"),
+    Case("GET of 4 KB, 1 connection", 0.2, "-c", "1", "-t", "get"),
+    Case("GET of 4 KB, 32 connections", 0.3, "-c", "32", "-t", "get"),
     Case("SET of 4 KB, 32 connections", 0.3, "-c", "32", "-t", "set", "-d", "4096"),
-    Case("GET by the sixteen, 32 connections", 1, "-c", "32", "-t", "get", "-P", "16"),
-    Case("SET by the sixteen, 32 connections", 1, "-c", "32", "-t", "set", "-P", "16", "-r", "1000"),
+    Case("GET of 4 KB by the sixteen, 32 connections", 1, "-c", "32", "-t", "get", "-P", "16"),
+    Case("SET of 3 B by the sixteen, 32 connections", 1, "-c", "32", "-t", "set", "-d", "3", "-P", "16", "-r", "1000"),
     Case(f"LRANGE of {LIST}, 32 connections", 0.05, "-c", "32", "LRANGE", "list", "0", str(LIST - 1)),
 ]
 
@@ -111,7 +113,8 @@ def measure(leat, rounds, commands, folder):
         stack.enter_context(started(OTHERS_CORE, store, folder))
         await_port(server)
         elements = [f"e{number}" for number in range(LIST)]
-        subprocess.run(["redis-cli", "-p", str(server), "RPUSH", "list", *elements], check=True, stdout=subprocess.DEVNULL)
+        for command in [["RPUSH", "list", *elements], ["SET", KEY, "x" * 4096]]:
+            subprocess.run(["redis-cli", "-p", str(server), *command], check=True, stdout=subprocess.DEVNULL)
         for subject, command in subjects.items():
             port, file = free_port(), folder / f"{subject}.conf"
             file.write_text(configuration(subject, port, server))
