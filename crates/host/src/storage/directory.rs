@@ -1,15 +1,18 @@
-//! Reading a directory for its listing.
+//! Reading a directory: for its listing, and to learn which siblings there can be in it.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 
 use bytes::Bytes;
+use leat_logic::serve::coding::{Coding, CodingSet};
 use leat_logic::serve::limits::LISTING_ENTRIES_MAX;
 use leat_logic::serve::listing::{self, Entry};
 use leat_logic::serve::path::{LoadRequest, is_hidden};
+use leat_logic::serve::policy::SymlinkPolicy;
 use rustix::fs::{AtFlags, FileType, RawDir};
 use rustix::io::Errno;
 
+use super::limits;
 use super::open::{Named, Patience, Root, version_of};
 
 /// The page that lists the directory `relative`. Waits for the disk.
@@ -17,6 +20,34 @@ pub(super) fn list(root: &Root, request: &LoadRequest, relative: &[u8], named: &
     let descriptor = root.read(relative, named, request.policy().symlinks, Patience::Wait)?;
     let (entries, is_cut) = entries(root, request, relative, &descriptor)?;
     Ok(listing::render(request.path(), entries, is_cut))
+}
+
+/// The codings in whose suffix a name in the directory `relative` ends; all of them where that can't be told, or costs too much. Waits for
+/// the disk.
+pub(super) fn codings(root: &Root, relative: &[u8]) -> CodingSet {
+    try_codings(root, relative).unwrap_or(CodingSet::ALL)
+}
+
+fn try_codings(root: &Root, relative: &[u8]) -> Result<CodingSet, Errno> {
+    let named = root.name(relative, SymlinkPolicy::Deny, Patience::Wait)?;
+    if named.kind != FileType::Directory {
+        return Err(Errno::NOTDIR);
+    }
+    let directory = root.read(relative, &named, SymlinkPolicy::Deny, Patience::Wait)?;
+    let mut buffer = [MaybeUninit::uninit(); 32 << 10];
+    let mut read = RawDir::new(directory.as_fd(), &mut buffer);
+    let mut codings = CodingSet::default();
+    let mut names = 0;
+    while let Some(entry) = read.next() {
+        names += 1;
+        if names > limits::NAMES_LISTED_MAX {
+            return Err(Errno::FBIG);
+        }
+        if let Some(coding) = Coding::of_name(entry?.file_name().to_bytes()) {
+            codings = codings.with(coding);
+        }
+    }
+    Ok(codings)
 }
 
 fn entries(

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use leat_logic::handoff::FileState;
+use leat_logic::serve::coding::CodingSet;
 use leat_logic::serve::etag::ETag;
 use leat_logic::serve::limits::FRESH_NS;
 use leat_logic::serve::path::LoadRequest;
@@ -24,7 +25,8 @@ use super::open::{Patience, Root};
 use super::pool::{Full, Lane, Pool};
 use super::residency;
 use super::watch::{self, Added, UnderWay, Watches};
-use super::{Outcome, Payer, Storage, StorageEvent, Ticket, limits};
+use super::watch_tree::Listed;
+use super::{Outcome, Payer, Storage, StorageEvent, Ticket, directory, limits, watch_tree};
 use crate::clock;
 use crate::wake::Bell;
 
@@ -34,7 +36,7 @@ type File = Arc<OpenFile>;
 pub struct DiskStorage {
     pool: Arc<Pool>,
     completions: Arc<Completions>,
-    watches: Watches,
+    pub(super) watches: Watches,
     roots: BTreeMap<PathBuf, Arc<Root>>,
     loads: Loads,
     next_serial: u64,
@@ -86,26 +88,50 @@ impl DiskStorage {
     /// Answers from the kernel's memory; `None` when the disk is needed or the root isn't open yet.
     fn load_cached(&mut self, payer: Option<Payer>, request: &LoadRequest) -> Option<Option<Loaded<File>>> {
         let root = self.roots.get(&request.policy().root)?.clone();
-        let mut watch = None;
-        if let Some(inotify) = self.watches.inotify.clone() {
+        // What is known of directories is what they are now.
+        self.take_notices();
+        let mut watch = self.watches.find(&root.path, request);
+        if let (None, Some(inotify)) = (watch, self.watches.inotify.clone()) {
             let depth = self.watches.depth(&root.path, request);
             let added = watch::add(&inotify, &root, request, depth, Patience::Cached).ok()?;
             let mut changes = Vec::new();
             watch = self.watches.adopt(&root.path, request, depth, &added, &mut self.loads, &mut changes);
             self.announce(changes);
         }
-        let look = Look {
-            root: &root,
-            request,
-            hashes: &self.pool.hashes,
-            patience: Patience::Cached,
-            may_hash: false,
-            now: clock::wall(),
-        };
+        let codings = self.sibling_codings(&root, watch, request);
+        let (hashes, patience, may_hash) = (&self.pool.hashes, Patience::Cached, false);
+        let look = Look { root: &root, request, hashes, codings, patience, may_hash, now: clock::wall() };
         match look.look() {
             Ok(answer) => Some(self.conclude(payer, answer, watch)),
             Err(WouldWait) => None,
         }
+    }
+
+    /// The codings in which what `request` names may have siblings. Where that isn't known of its directory, the pool finds out.
+    fn sibling_codings(&mut self, root: &Arc<Root>, watch: Option<Watch>, request: &LoadRequest) -> CodingSet {
+        if request.policy().precompressed.is_empty() {
+            return CodingSet::default();
+        }
+        let is_of_file =
+            |watch: &Watch| usize::from(watch.directory_bytes) == watch_tree::path_bytes(request.relative());
+        let Some(Watch { directory, .. }) = watch.filter(is_of_file) else { return CodingSet::ALL };
+        match self.watches.listed(directory) {
+            Listed::Codings(codings) => return codings,
+            Listed::UnderWay => {}
+            Listed::No => {
+                let (root, completions) = (root.clone(), self.completions.clone());
+                let path = Bytes::copy_from_slice(watch_tree::directory(request.relative()));
+                let job = move || {
+                    let codings = directory::codings(&root, &path);
+                    completions.push(Completion::Listed { directory, codings });
+                };
+                // When the queue is full, somebody asks again.
+                if self.pool.submit(Lane::Names, Box::new(job)).is_ok() {
+                    self.watches.set_listed(directory, Listed::UnderWay);
+                }
+            }
+        }
+        CodingSet::ALL
     }
 
     fn load_in_pool(&mut self, ticket: Ticket, payer: Option<Payer>, request: LoadRequest) -> Result<(), Full> {
@@ -119,6 +145,8 @@ impl DiskStorage {
         let serial = self.next_serial;
         let depth = self.watches.depth(&request.policy().root, &request);
         let root = self.roots.get(&request.policy().root).cloned();
+        let watch = self.watches.find(&request.policy().root, &request);
+        let codings = root.as_ref().map_or(CodingSet::ALL, |root| self.sibling_codings(root, watch, &request));
         let job = LoadJob {
             serial,
             payer,
@@ -126,6 +154,7 @@ impl DiskStorage {
             root: root.map(Ok),
             depth,
             added: None,
+            codings,
             is_answered: false,
             inotify: self.watches.inotify.clone(),
             pool: Arc::downgrade(&self.pool),
@@ -185,6 +214,15 @@ impl DiskStorage {
 
     fn announce(&mut self, changes: Vec<Change>) {
         self.ahead.extend(changes.into_iter().map(StorageEvent::Changed));
+    }
+
+    /// Reads what the kernel has to say of watched directories.
+    fn take_notices(&mut self) {
+        let notices = self.watches.read(&mut self.loads);
+        self.announce(notices.changes);
+        if notices.root_went {
+            self.check_roots();
+        }
     }
 
     /// Sees in the pool whether the roots' paths lead where they led.
@@ -316,11 +354,7 @@ impl Storage for DiskStorage {
 
     fn poll(&mut self, out: &mut Vec<StorageEvent<File>>) {
         // Changes first: an answer that was found before one of them must not be kept.
-        let notices = self.watches.read(&mut self.loads);
-        self.announce(notices.changes);
-        if notices.root_went {
-            self.check_roots();
-        }
+        self.take_notices();
         out.append(&mut self.ahead);
         for completion in self.completions.take() {
             match completion {
@@ -332,6 +366,9 @@ impl Storage for DiskStorage {
                     out.extend(
                         tickets.into_iter().map(|ticket| StorageEvent::Loaded { ticket, loaded: loaded.clone() }),
                     );
+                }
+                Completion::Listed { directory, codings } => {
+                    self.watches.set_listed(directory, Listed::Codings(codings));
                 }
                 Completion::Event(event) => out.push(event),
                 Completion::RootsChecked { moved } => {

@@ -14,6 +14,8 @@ pub const POOL_STACK_BYTES: usize = 256 << 10;
 
 /// Directories that one worker watches; past it, the one that has been watched longest is given up.
 pub const WATCHES_MAX: usize = 16_384;
+/// Names that are read of a directory to learn which codings its files have siblings in; where there are more, each sibling is looked up.
+pub const NAMES_LISTED_MAX: usize = 16_384;
 /// Loads under way for one worker; past it, they're refused.
 pub const LOADS_IN_FLIGHT_MAX: usize = 4_096;
 

@@ -113,6 +113,8 @@ pub(super) struct Look<'a> {
     pub(super) root: &'a Root,
     pub(super) request: &'a LoadRequest,
     pub(super) hashes: &'a Hashes,
+    /// Codings in which a name in the directory of what is asked for may be.
+    pub(super) codings: CodingSet,
     pub(super) patience: Patience,
     /// Whether a large file may be read from end to end for its tag.
     pub(super) may_hash: bool,
@@ -180,7 +182,8 @@ impl Look<'_> {
         let plain_len = relative.len();
         let offered = &self.request.policy().precompressed;
         let mut found: Vec<(Coding, Named)> = Vec::new();
-        for &coding in offered.iter().filter(|&&coding| !but.contains(coding)) {
+        let may_be_there = |coding: &&Coding| self.codings.contains(**coding) && !but.contains(**coding);
+        for &coding in offered.iter().filter(may_be_there) {
             let path = [&relative, coding.suffix().as_bytes()].concat();
             match self.name(&path) {
                 Ok(sibling)
@@ -281,8 +284,8 @@ impl Look<'_> {
     /// validator.
     fn read_all(&self, file: &OpenFile, is_last: bool) -> Result<(Bytes, bool), Trouble> {
         let len = usize::try_from(file.version().len_bytes).unwrap_or(usize::MAX);
-        // One byte more, to see it grow.
-        let mut content = vec![0; len.saturating_add(1)];
+        // If it grows meanwhile, its version tells.
+        let mut content = vec![0; len];
         let read = match self.patience {
             Patience::Cached => read_cached(file, &mut content, 0)?,
             Patience::Wait => read_waiting(file, &mut content, 0)?,
@@ -291,7 +294,7 @@ impl Look<'_> {
         if !is_whole && !is_last {
             return Err(Trouble::Moved);
         }
-        content.truncate(read.min(len));
+        content.truncate(read);
         content.shrink_to_fit();
         Ok((content.into(), is_whole))
     }

@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use bytes::Bytes;
+use leat_logic::serve::coding::CodingSet;
 use leat_logic::serve::path::LoadRequest;
-use leat_logic::serve::resource::{Cause, Found};
+use leat_logic::serve::resource::{Cause, Found, WatchId};
 use rustix::io::Errno;
 
 use super::account::Reading;
@@ -30,6 +31,11 @@ pub(super) enum Completion {
         depth: usize,
         added: Added,
         answer: Answer,
+    },
+    /// In which codings the directory has names.
+    Listed {
+        directory: WatchId,
+        codings: CodingSet,
     },
     Event(StorageEvent<File>),
     RootsChecked {
@@ -76,6 +82,8 @@ pub(super) struct LoadJob {
     pub(super) root: Option<Result<Arc<Root>, Errno>>,
     pub(super) depth: usize,
     pub(super) added: Option<Added>,
+    /// Codings in which there may be siblings.
+    pub(super) codings: CodingSet,
     pub(super) is_answered: bool,
     pub(super) inotify: Option<Inotify>,
     pub(super) pool: Weak<Pool>,
@@ -93,10 +101,9 @@ impl LoadJob {
                 if let (None, Some(inotify)) = (&self.added, &self.inotify) {
                     self.added = watch::add(inotify, root, &self.request, self.depth, Patience::Wait).ok();
                 }
+                let (request, codings) = (&self.request, self.codings);
                 let (patience, may_hash) = (Patience::Wait, lane == Lane::Reads);
-                let look =
-                    Look { root, request: &self.request, hashes: &pool.hashes, patience, may_hash, now: clock::wall() };
-                look.look()
+                Look { root, request, hashes: &pool.hashes, codings, patience, may_hash, now: clock::wall() }.look()
             }
             Err(errno) => Ok(unavailable(cause(*errno))),
         };

@@ -36,6 +36,8 @@ pub(super) struct Root {
     local: bool,
     /// Whether the kernel resolves whole paths; sandboxes answer `ENOSYS` or `EPERM`.
     has_openat2: bool,
+    /// Who this process is, which doesn't change once it serves.
+    user: u32,
 }
 
 /// Something that exists below a root; opened as a name only, not for reading.
@@ -59,7 +61,8 @@ impl Root {
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         let probe = retry(|| rustix::fs::openat2(&descriptor, ".", flags, Mode::empty(), ResolveFlags::BENEATH));
         let has_openat2 = !matches!(probe, Err(Errno::NOSYS | Errno::PERM));
-        Ok(Root { path: path.to_owned(), descriptor, identity: (stat.st_dev, stat.st_ino), local, has_openat2 })
+        let (identity, user) = ((stat.st_dev, stat.st_ino), rustix::process::geteuid().as_raw());
+        Ok(Root { path: path.to_owned(), descriptor, identity, local, has_openat2, user })
     }
 
     /// Whether changes of a file on `device` can be noticed by watching.
@@ -106,7 +109,7 @@ impl Root {
         let symlinks = if named.through_symlink { symlinks } else { SymlinkPolicy::Deny };
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
         let mut opened = Err(Errno::PERM);
-        if named.owner == rustix::process::geteuid().as_raw() {
+        if named.owner == self.user {
             // Only a file's owner may ask that reading leave no trace.
             opened = self.open_below(relative, flags | OFlags::NOATIME, symlinks, patience);
         }

@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use super::limits;
 use super::load::WouldWait;
 use super::open::{Patience, Root};
-use super::watch_tree::{Descriptor, WatchTree, directories};
+use super::watch_tree::{Descriptor, Listed, WatchTree, directories};
 
 /// Where the kernel's notices come from; shared with the pool's threads, which may add watches.
 pub(super) type Inotify = Arc<OwnedFd>;
@@ -141,6 +141,21 @@ impl Watches {
         added.is_complete.then_some(watch)
     }
 
+    /// The directory of what `request` names, when it's watched and so are all above it.
+    pub(super) fn find(&self, root: &Path, request: &LoadRequest) -> Option<Watch> {
+        self.tree.find(root, request.relative())
+    }
+
+    /// What is known of a directory's names.
+    pub(super) fn listed(&self, directory: WatchId) -> Listed {
+        self.tree.listed(directory)
+    }
+
+    /// Notes what became of listing a directory.
+    pub(super) fn set_listed(&mut self, directory: WatchId, listed: Listed) {
+        self.tree.set_listed(directory, listed);
+    }
+
     /// Gives up watches that nobody has taken over.
     pub(super) fn release(&mut self, descriptors: &[Descriptor], under_way: &mut impl UnderWay) {
         let Some(inotify) = &self.inotify else { return };
@@ -214,6 +229,7 @@ impl Watches {
             if let Some((root, path)) = self.tree.path(id) {
                 under_way.spoil_if(root, &path, Some(name));
             }
+            self.tree.notice(id, name);
             let change = Change::Name { directory: id, name: Bytes::copy_from_slice(name) };
             // A file that's being written gives many in a row.
             if notices.changes.last() != Some(&change) {

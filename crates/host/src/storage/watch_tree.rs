@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use leat_logic::serve::coding::{Coding, CodingSet};
 use leat_logic::serve::resource::{Watch, WatchId};
 
 /// The kernel's number of a watch.
@@ -14,6 +15,23 @@ struct Node {
     name: Box<[u8]>,
     children: BTreeMap<Box<[u8]>, WatchId>,
     descriptor: Descriptor,
+    /// Codings in which the directory has names, as far as it was listed.
+    listed: Listed,
+    /// The same of names that the kernel has told of.
+    noticed: CodingSet,
+}
+
+/// Whether a directory's names have been read, and what they said. Siblings that can't be there needn't be looked up: most directories have
+/// none, and a name that isn't there costs as much as one that is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Listed {
+    /// Nobody has read them.
+    #[default]
+    No,
+    /// Somebody reads them.
+    UnderWay,
+    /// The codings in which there were names.
+    Codings(CodingSet),
 }
 
 /// See the module.
@@ -33,10 +51,19 @@ pub(super) struct Dropped {
     pub(super) unneeded: Option<Descriptor>,
 }
 
+/// The directory in which `relative` is, without a slash at its end.
+pub(super) fn directory(relative: &[u8]) -> &[u8] {
+    &relative[..memchr::memrchr(b'/', relative).unwrap_or(0)]
+}
+
+/// How many bytes of the path, its first slash included, name that directory, its last slash included.
+pub(super) fn path_bytes(relative: &[u8]) -> usize {
+    memchr::memrchr(b'/', relative).map_or(1, |last| last + 2)
+}
+
 /// The directories on the way to `relative`: all its segments but the last.
 pub(super) fn directories(relative: &[u8]) -> impl Iterator<Item = &[u8]> {
-    let end = memchr::memrchr(b'/', relative).unwrap_or(0);
-    relative[..end].split(|&byte| byte == b'/').filter(|name| !name.is_empty())
+    directory(relative).split(|&byte| byte == b'/').filter(|name| !name.is_empty())
 }
 
 impl WatchTree {
@@ -50,6 +77,13 @@ impl WatchTree {
             depth += 1;
         }
         depth
+    }
+
+    /// The directory in which `relative` is, when it's watched and so are all above it.
+    pub(super) fn find(&self, root: &Path, relative: &[u8]) -> Option<Watch> {
+        let root = *self.roots.get(root)?;
+        let directory = directories(relative).try_fold(root, |id, name| self.child(id, name))?;
+        Some(Watch { directory, directory_bytes: u16::try_from(path_bytes(relative)).ok()? })
     }
 
     /// Adds the directories on the way to `relative` from the `depth`th on, which the kernel watches under the numbers `added`. Gives the
@@ -82,7 +116,9 @@ impl WatchTree {
     fn add(&mut self, root: &Path, parent: Option<WatchId>, name: &[u8], descriptor: Descriptor) -> WatchId {
         self.next += 1;
         let id = WatchId(self.next);
-        self.nodes.insert(id, Node { parent, name: name.into(), children: BTreeMap::new(), descriptor });
+        let (listed, noticed) = (Listed::No, CodingSet::default());
+        let node = Node { parent, name: name.into(), children: BTreeMap::new(), descriptor, listed, noticed };
+        self.nodes.insert(id, node);
         self.by_descriptor.entry(descriptor).or_default().push(id);
         match parent {
             Some(parent) => {
@@ -95,6 +131,29 @@ impl WatchTree {
             }
         }
         id
+    }
+
+    /// What is known of a directory's names, with those that were noticed since it's watched.
+    pub(super) fn listed(&self, id: WatchId) -> Listed {
+        match self.nodes.get(&id) {
+            Some(Node { listed: Listed::Codings(listed), noticed, .. }) => Listed::Codings(listed.union(*noticed)),
+            Some(node) => node.listed,
+            None => Listed::No,
+        }
+    }
+
+    /// Notes what became of listing a directory; one that has gone meanwhile is nothing to note anything of.
+    pub(super) fn set_listed(&mut self, id: WatchId, listed: Listed) {
+        if let Some(node) = self.nodes.get_mut(&id) {
+            node.listed = listed;
+        }
+    }
+
+    /// Something happened to a name in the directory, which perhaps wasn't there before.
+    pub(super) fn notice(&mut self, id: WatchId, name: &[u8]) {
+        if let (Some(coding), Some(node)) = (Coding::of_name(name), self.nodes.get_mut(&id)) {
+            node.noticed = node.noticed.with(coding);
+        }
     }
 
     /// The directories behind a number of the kernel's.
@@ -184,9 +243,37 @@ mod tests {
         assert_eq!(tree.adopt(root, b"a/b/", 3, &[]), watch(3, 5));
         assert_eq!(tree.adopt(root, b"file", 1, &[]), watch(1, 1));
         assert_eq!(tree.path(WatchId(3)), Some((root, b"a/b/".to_vec())));
+        for (relative, found) in [
+            (&b"file"[..], watch(1, 1)),
+            (b"a/file", watch(2, 3)),
+            (b"a/b/file", watch(3, 5)),
+            (b"a/b/", watch(3, 5)),
+            (b"a/c/file", None),
+        ] {
+            assert_eq!(tree.find(root, relative), found, "{relative:?}");
+        }
         // Two loads that watched the same directory agree; two that found different ones under a name don't.
         assert_eq!(tree.adopt(root, b"a/b/file", 2, &[12]), watch(3, 5));
         assert_eq!(tree.adopt(root, b"a/b/file", 2, &[13]), None);
+    }
+
+    #[test]
+    fn of_names_in_a_directory_those_are_known_that_were_read_and_those_that_were_noticed() {
+        let mut tree = WatchTree::default();
+        tree.adopt(Path::new("/srv"), b"file", 0, &[10]);
+        let (id, gzip) = (WatchId(1), CodingSet::default().with(Coding::Gzip));
+        assert_eq!(tree.listed(id), Listed::No);
+        tree.set_listed(id, Listed::UnderWay);
+        tree.notice(id, b"while.it.is.read.br");
+        tree.notice(id, b"without.a.coding");
+        assert_eq!(tree.listed(id), Listed::UnderWay);
+        tree.set_listed(id, Listed::Codings(gzip));
+        assert_eq!(tree.listed(id), Listed::Codings(gzip.with(Coding::Brotli)));
+        tree.notice(id, b"later.zst");
+        assert_eq!(tree.listed(id), Listed::Codings(CodingSet::ALL));
+        tree.drop_below(id, &mut Vec::new());
+        tree.set_listed(id, Listed::Codings(gzip));
+        assert_eq!(tree.listed(id), Listed::No);
     }
 
     #[test]

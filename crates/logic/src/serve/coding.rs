@@ -36,6 +36,12 @@ impl Coding {
         }
     }
 
+    /// The coding in whose suffix a name ends.
+    #[must_use]
+    pub fn of_name(name: &[u8]) -> Option<Coding> {
+        Coding::ALL.into_iter().find(|coding| name.ends_with(coding.suffix().as_bytes()))
+    }
+
     fn from_token(token: &[u8]) -> Option<Coding> {
         if token.eq_ignore_ascii_case(b"br") {
             Some(Coding::Brotli)
@@ -134,6 +140,10 @@ impl CodingOrder {
 pub struct CodingSet(u8);
 
 impl CodingSet {
+    /// Every coding.
+    pub const ALL: CodingSet =
+        CodingSet(1 << Coding::Brotli as u8 | 1 << Coding::Zstandard as u8 | 1 << Coding::Gzip as u8);
+
     /// The same with `coding` in it.
     #[must_use]
     pub fn with(self, coding: Coding) -> CodingSet {
@@ -144,6 +154,12 @@ impl CodingSet {
     #[must_use]
     pub fn contains(self, coding: Coding) -> bool {
         self.0 & 1 << coding as u8 != 0
+    }
+
+    /// Those in either.
+    #[must_use]
+    pub fn union(self, other: CodingSet) -> CodingSet {
+        CodingSet(self.0 | other.0)
     }
 
     /// Whether there are none.

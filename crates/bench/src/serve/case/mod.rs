@@ -5,9 +5,9 @@
 mod active;
 mod cold;
 mod curve;
+mod file_set;
 mod idle;
 mod single_file;
-mod specweb99;
 mod start;
 
 use super::bench::{Bench, KEPT_UP_MIN, OFFER_FACTOR};
@@ -21,7 +21,7 @@ pub(crate) const LEAT: [&str; 2] = ["leat-io_uring", "leat-epoll"];
 pub(crate) fn all() -> Vec<Box<dyn Case<Bench>>> {
     let mut cases: Vec<Box<dyn Case<Bench>>> = Vec::new();
     cases.extend(single_file::all().into_iter().map(|case| Box::new(case) as Box<dyn Case<Bench>>));
-    cases.push(Box::new(specweb99::SpecWeb99));
+    cases.extend(file_set::all().into_iter().map(|case| Box::new(case) as Box<dyn Case<Bench>>));
     cases.push(Box::new(cold::Cold));
     cases.push(Box::new(idle::Idle));
     cases.push(Box::new(active::Active));

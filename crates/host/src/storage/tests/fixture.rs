@@ -170,7 +170,7 @@ impl Fixture {
         }
     }
 
-    fn wait(&mut self) {
+    pub(super) fn wait(&mut self) {
         let descriptors = [self.storage.wake_fd(), self.storage.watch_fd()];
         let mut polled: Vec<PollFd<'_>> = descriptors
             .into_iter()

@@ -15,6 +15,8 @@ use rustix::io::Errno;
 
 use super::fixture::{Directory, Fixture, file, memory, resource};
 use crate::storage::open::{Patience, Root, walk};
+use crate::storage::watch_tree::Listed;
+use crate::storage::{directory, limits};
 
 #[test]
 fn a_small_file_is_in_memory_under_its_content_s_tag() {
@@ -233,4 +235,63 @@ fn a_listing_shows_what_would_be_served() {
     for hidden in ["./.hidden", "./outer", "./fifo"] {
         assert!(!page.contains(hidden), "{hidden} is shown");
     }
+}
+
+/// What is known of siblings after the directory of `path` has been read.
+fn sibling_codings(fixture: &mut Fixture, path: &str) -> CodingSet {
+    let request = fixture.request(path, CodingOrder::NONE).unwrap();
+    loop {
+        let watch = fixture.storage.watches.find(&fixture.root, &request).expect("a directory that is watched");
+        match fixture.storage.watches.listed(watch.directory) {
+            Listed::Codings(codings) => return codings,
+            Listed::UnderWay => fixture.wait(),
+            Listed::No => panic!("nobody reads the directory of {path}"),
+        }
+    }
+}
+
+#[test]
+fn siblings_are_looked_for_where_the_directory_has_some_in_their_coding() {
+    let mut fixture = Fixture::new();
+    fixture.policy.precompressed = vec![Coding::Brotli, Coding::Gzip];
+    fixture.write("app.js", "plain");
+    fixture.write("d/app.js", "plain");
+    fixture.write("d/other.js.gz", "of another file");
+    let both = CodingOrder::NONE.with(Coding::Gzip).with(Coding::Brotli);
+    // The first load opens the root, and has each directory on its way watched; the next has the names read.
+    for path in ["/d/app.js", "/d/app.js", "/app.js"] {
+        assert_eq!(memory(&fixture.load_coded(path, both).found), b"plain");
+    }
+    assert_eq!(sibling_codings(&mut fixture, "/app.js"), CodingSet::default());
+    let gzip = CodingSet::default().with(Coding::Gzip);
+    assert_eq!(sibling_codings(&mut fixture, "/d/app.js"), gzip);
+    assert_eq!(memory(&fixture.load_coded("/d/app.js", both).found), b"plain");
+
+    // A sibling that comes is found at once, whether or not anybody has asked for notices meanwhile.
+    fixture.write("app.js.br", "small");
+    assert_eq!(memory(&fixture.load_coded("/app.js", both).found), b"small");
+    let moved = fixture.write("elsewhere", "smaller");
+    std::fs::rename(moved, fixture.root.join("d/app.js.br")).unwrap();
+    assert_eq!(memory(&fixture.load_coded("/d/app.js", both).found), b"smaller");
+    assert_eq!(sibling_codings(&mut fixture, "/d/app.js"), gzip.with(Coding::Brotli));
+
+    // Another directory under the name is another one.
+    std::fs::rename(fixture.root.join("d"), fixture.root.join("e")).unwrap();
+    fixture.write("d/app.js", "new");
+    fixture.write("d/app.js.gz", "small and new");
+    assert_eq!(memory(&fixture.load_coded("/d/app.js", both).found), b"small and new");
+}
+
+#[test]
+fn of_directories_with_too_many_names_nothing_is_known() {
+    let fixture = Fixture::new();
+    fixture.write("file", "x");
+    let root = Root::open(&fixture.root).unwrap();
+    assert_eq!(directory::codings(&root, b""), CodingSet::default());
+    for number in 0..limits::NAMES_LISTED_MAX {
+        fixture.write(&number.to_string(), "");
+    }
+    assert_eq!(directory::codings(&root, b""), CodingSet::ALL);
+    assert_eq!(directory::codings(&root, b"file"), CodingSet::ALL);
+    assert_eq!(directory::codings(&root, b"missing"), CodingSet::ALL);
 }

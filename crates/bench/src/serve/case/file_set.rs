@@ -1,4 +1,4 @@
-//! The static set of SPECweb99: processor time and latency at parts of the slowest server's capacity, the same for all.
+//! A set of files: processor time and latency at parts of the slowest server's capacity, the same for all.
 //!
 //! Every server has answered for every file once before it is measured, as in the original after its long warm-up: what a
 //! first look costs (opening, hashing) is another question.
@@ -15,10 +15,13 @@ use crate::result::{Figure, Mark};
 use crate::serve::bench::{Bench, Turns};
 use crate::server::{Site, is_variant};
 use crate::workload::file_set::FileSet;
-use crate::workload::specweb99;
+use crate::workload::specweb99::{self, SetFile};
 
-const NAME: &str = "specweb99";
-const DIRECTORIES: u32 = 100;
+const SPECWEB99_DIRECTORIES: u32 = 100;
+/// Of the set that fits in no server's own memory (leat keeps 128 MiB of contents, nobody keeps so many files open), but in the kernel's.
+const MANY_DIRECTORIES: u64 = 400;
+const MANY_FILES_IN_EACH: u64 = 100;
+const MANY_BYTES: u64 = 8 << 10;
 const PEERS: [&str; 3] = ["nginx", "h2o", "lighttpd"];
 /// Parts of the slowest server's capacity at which latency is measured.
 const LOADS: [(&str, f64); 2] = [("50%", 0.5), ("80%", 0.8)];
@@ -26,20 +29,41 @@ const LOADS: [(&str, f64); 2] = [("50%", 0.5), ("80%", 0.8)];
 /// Where processor time is judged.
 const CPU_POINT: &str = "80%";
 
-pub(super) struct SpecWeb99;
+pub(super) struct ServedSet {
+    name: &'static str,
+    title: &'static str,
+    files: fn() -> Vec<SetFile>,
+}
 
-impl Case<Bench> for SpecWeb99 {
+pub(super) fn all() -> [ServedSet; 2] {
+    [
+        ServedSet {
+            name: "specweb99",
+            title: "SPECweb99 static set, Zipf over 100 directories",
+            files: || specweb99::files(SPECWEB99_DIRECTORIES),
+        },
+        ServedSet { name: "many", title: "40,000 files of 8 KB, all asked for equally often", files: many },
+    ]
+}
+
+fn many() -> Vec<SetFile> {
+    let names = (0..MANY_DIRECTORIES).flat_map(|directory| (0..MANY_FILES_IN_EACH).map(move |file| (directory, file)));
+    let file = |(directory, file)| SetFile { path: format!("{directory}/{file}.html"), bytes: MANY_BYTES, weight: 1.0 };
+    names.map(file).collect()
+}
+
+impl Case<Bench> for ServedSet {
     fn name(&self) -> &'static str {
-        NAME
+        self.name
     }
 
     fn title(&self) -> &'static str {
-        "SPECweb99 static set, Zipf over 100 directories"
+        self.title
     }
 
     fn run(&self, bench: &mut Bench) -> io::Result<()> {
-        let root = bench.folder().join(NAME);
-        let files = FileSet::create(&root, specweb99::files(DIRECTORIES), bench.options.seed)?;
+        let root = bench.folder().join(self.name);
+        let files = FileSet::create(&root, (self.files)(), bench.options.seed)?;
         let site = Site { root, only_file: None, close: false };
         let mix = files.mix(false, |_| true);
         let window = bench.window();
@@ -47,28 +71,28 @@ impl Case<Bench> for SpecWeb99 {
         let plan =
             move |address| Plan { window, seed, warm_up: Duration::from_millis(500), ..Plan::saturate(address, 64) };
         bench.rounds(
-            Turns { case: NAME, site: &site, rounds: bench.few_rounds() },
+            Turns { case: self.name, site: &site, rounds: bench.few_rounds() },
             |server| !is_variant(server),
             |bench, server, round| {
                 let running = bench.start(server, &site)?;
                 running.visit(files.paths())?;
                 let measured = bench.measure(&running, &plan(running.address()), &mix)?;
-                bench.record_load((NAME, SATURATED, round), server.name(), &measured);
+                bench.record_load((self.name, SATURATED, round), server.name(), &measured);
                 Ok(())
             },
         );
         let compared = |server: &str| LEAT.contains(&server) || PEERS.contains(&server);
-        let Some(slowest_per_s) = slowest(&bench.records.samples, compared) else { return Ok(()) };
+        let Some(slowest_per_s) = self.slowest(&bench.records.samples, compared) else { return Ok(()) };
         for (point, part) in LOADS {
             let demand = Demand::Rate { per_s: slowest_per_s * part, spacing: Spacing::Poisson };
-            let turns = Turns { case: NAME, site: &site, rounds: bench.options.rounds };
+            let turns = Turns { case: self.name, site: &site, rounds: bench.options.rounds };
             bench.rounds(turns, compared, |bench, server, round| {
                 let running = bench.start(server, &site)?;
                 running.visit(files.paths())?;
                 let seed = seed + u64::from(round);
                 let plan = Plan { demand, connections: 256, seed, ..plan(running.address()) };
                 let measured = bench.measure_latency(&running, &plan, &mix)?;
-                bench.record_load((NAME, point, round), server.name(), &measured);
+                bench.record_load((self.name, point, round), server.name(), &measured);
                 Ok(())
             });
         }
@@ -79,10 +103,10 @@ impl Case<Bench> for SpecWeb99 {
         let mut marks = Vec::new();
         for leat in LEAT {
             for peer in PEERS {
-                let judge = Judge { samples, case: NAME, point: CPU_POINT, metric: "cpu_us", unit: "us" };
+                let judge = Judge { samples, case: self.name, point: CPU_POINT, metric: "cpu_us", unit: "us" };
                 marks.push(judge.beside(leat, peer, 1.0, &format!("less CPU a request than {peer}")));
                 for (point, _) in LOADS {
-                    let judge = Judge { samples, case: NAME, point, metric: SLICE_P99, unit: "us" };
+                    let judge = Judge { samples, case: self.name, point, metric: SLICE_P99, unit: "us" };
                     let text =
                         format!("p99 of the median slice lower than {peer}'s at {point} of the slowest one's capacity");
                     marks.push(judge.beside(leat, peer, 1.0, &text));
@@ -93,12 +117,12 @@ impl Case<Bench> for SpecWeb99 {
     }
 
     fn figures(&self, samples: &Samples) -> Vec<Figure> {
-        let latencies = LOADS.iter().flat_map(|(point, _)| latency_figures(samples, NAME, point));
-        latencies.chain(saturated_figures(samples, NAME)).collect()
+        let latencies = LOADS.iter().flat_map(|(point, _)| latency_figures(samples, self.name, point));
+        latencies.chain(saturated_figures(samples, self.name)).collect()
     }
 
     fn points(&self, samples: &Samples) -> Vec<String> {
-        last(samples.points(NAME), SATURATED)
+        last(samples.points(self.name), SATURATED)
     }
 
     fn caption(&self, point: &str, _samples: &Samples) -> String {
@@ -114,24 +138,24 @@ impl Case<Bench> for SpecWeb99 {
     }
 }
 
-impl SpecWeb99 {
+impl ServedSet {
     /// A do-nothing server has one reply: one of the set's mean length stands for the set.
     fn prove(&self, bench: &mut Bench) -> io::Result<()> {
-        let set = specweb99::files(1);
+        let set = (self.files)();
         let total: f64 = set.iter().map(|file| file.weight).sum();
         let mean_bytes = set.iter().map(|file| file.bytes as f64 * file.weight / total).sum::<f64>() as u64;
-        let root = bench.folder().join("specweb99-mean");
+        let root = bench.folder().join(format!("{}-mean", self.name));
         let files = FileSet::of_sizes(&root, &[("mean.html", mean_bytes)], bench.options.seed)?;
         let site = Site { root: root.clone(), only_file: Some(root.join("mean.html")), close: false };
         let plan = Plan::saturate(std::net::SocketAddr::from(([127, 0, 0, 1], 0)), 64);
         for point in [LOADS[0].0, LOADS[1].0] {
-            bench.prove_offer((NAME, point), &site, &plan, &files.mix(false, |_| true));
+            bench.prove_offer((self.name, point), &site, &plan, &files.mix(false, |_| true));
         }
         Ok(())
     }
-}
 
-/// The least capacity of the servers that `compared` accepts.
-fn slowest(samples: &Samples, compared: impl Fn(&str) -> bool) -> Option<f64> {
-    samples.least(NAME, SATURATED, "answered_per_s", compared).map(|(_, capacity)| capacity)
+    /// The least capacity of the servers that `compared` accepts.
+    fn slowest(&self, samples: &Samples, compared: impl Fn(&str) -> bool) -> Option<f64> {
+        samples.least(self.name, SATURATED, "answered_per_s", compared).map(|(_, capacity)| capacity)
+    }
 }
