@@ -45,7 +45,7 @@ http {{
     {threads}
     tcp_nopush on;
     tcp_nodelay on;
-    open_file_cache max=20000 inactive=1h;
+    open_file_cache max=10000 inactive=1h;
     open_file_cache_valid 60s;
     open_file_cache_min_uses 1;
     keepalive_timeout {KEEP_ALIVE_S}s;
