@@ -49,6 +49,15 @@ fn below_capacity_nearly_nobody_is_refused() {
     assert!(got.p99_ms() < P99_MS);
 }
 
+/// Less than a tenth of a second of work waits at any time, and it is over soon.
+#[test]
+fn a_burst_of_connections_is_served() {
+    let burst = site(100, Asking::New(BURNS_PER_S * 1.4));
+    let got = &run(&[burst], 1, Duration::ZERO, Duration::from_millis(200)).unwrap()[0];
+    assert!(got.offered > 700, "{}", got.offered);
+    assert_eq!(got.refused_ns.len(), 0, "of {}", got.offered);
+}
+
 #[test]
 fn kept_connections_that_ask_for_too_much_cost_little() {
     let peak = peak();

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use super::crowd::Crowd;
 use super::in_flight::{Counted, InFlight};
 use super::limits::{
-    AGAIN_NS, BURST_NS, CROWD_DELAY_NS, OVERLOADED_DELAY_NS, QUEUE_DELAY_MAX_NS, REFUSALS_EACH_REQUEST, RELAXED_PART,
-    SHARE_USED_MIN, WAITING_REQUESTS_MIN,
+    AGAIN_NS, BURST_NS, BURST_REST_NS, CALM_NS, CROWD_DELAY_NS, OVERLOADED_DELAY_NS, QUEUE_DELAY_MAX_NS,
+    REFUSALS_EACH_REQUEST, RELAXED_PART, SHARE_USED_MIN, SMALL_BURST_NS, WAITING_REQUESTS_MIN,
 };
 use super::refusal::Slots;
 use crate::schedule::Cost;
@@ -73,26 +73,41 @@ struct Queue {
     delay_ns: u64,
     /// Since when all had waited for too long.
     late_since: Option<Instant>,
+    /// How many have had their turn since then.
+    late: u32,
     is_overloaded: bool,
     /// When it last ceased to be.
     relaxed_at: Option<Instant>,
 }
 
 impl Queue {
-    /// One has its turn; what counts as late is `late_ns`. How long it has waited.
-    fn leave(&mut self, arrived: Instant, now: Instant, late_ns: u64) -> u64 {
+    /// One has its turn; what counts as late is `late_ns`. `is_calm`: the site wasn't overloaded lately. How long it has waited.
+    fn leave(&mut self, arrived: Instant, now: Instant, late_ns: u64, is_calm: bool) -> u64 {
         self.waiting = self.waiting.saturating_sub(1);
         self.delay_ns = now.ns.saturating_sub(arrived.ns);
         if self.delay_ns <= late_ns / RELAXED_PART || self.waiting == 0 {
             self.relax(now);
         } else if self.delay_ns > late_ns {
-            let since = *self.late_since.get_or_insert(now);
-            let is_again = self.relaxed_at.is_some_and(|at| now.ns.saturating_sub(at.ns) < AGAIN_NS);
-            self.is_overloaded |= is_again || now.ns.saturating_sub(since.ns) >= BURST_NS;
+            self.is_overloaded |= self.was_overloaded_within(AGAIN_NS, now) || self.outlasts_a_burst(now, is_calm);
         } else if !self.is_overloaded {
             self.late_since = None;
         }
         self.delay_ns
+    }
+
+    /// One more is late. Whether all have been for so long, and so many wait, that it's no burst.
+    fn outlasts_a_burst(&mut self, now: Instant, is_calm: bool) -> bool {
+        if self.late_since.is_none() {
+            self.late = 0;
+        }
+        self.late = self.late.saturating_add(1);
+        let for_ns = now.ns.saturating_sub(self.late_since.get_or_insert(now).ns);
+        let rest_ns = for_ns.saturating_mul(self.waiting.into()) / u64::from(self.late);
+        for_ns >= if is_calm && rest_ns <= BURST_REST_NS { SMALL_BURST_NS } else { BURST_NS }
+    }
+
+    fn was_overloaded_within(&self, ns: u64, now: Instant) -> bool {
+        self.is_overloaded || self.relaxed_at.is_some_and(|at| now.ns.saturating_sub(at.ns) < ns)
     }
 
     /// One has gone before its turn.
@@ -192,6 +207,11 @@ impl Site {
         self.is_over(&self.requests)
     }
 
+    /// Whether neither requests nor replies have waited for too long lately, so that what waits may be a burst.
+    fn is_calm(&self, now: Instant) -> bool {
+        ![&self.requests, &self.replies].iter().any(|queue| queue.was_overloaded_within(CALM_NS, now))
+    }
+
     fn is_over(&self, queue: &Queue) -> bool {
         queue.is_overloaded && !self.is_within_share
     }
@@ -224,7 +244,7 @@ impl Site {
 
     /// Whether a request whose turn has come is served.
     pub(super) fn start(&mut self, arrived: Instant, now: Instant, is_worth_refusing: bool) -> bool {
-        let delay_ns = self.requests.leave(arrived, now, self.late_ns());
+        let delay_ns = self.requests.leave(arrived, now, self.late_ns(), self.is_calm(now));
         if self.is_late(&self.requests, delay_ns, is_worth_refusing) {
             self.refused_late += 1;
             self.count_ended();
@@ -251,7 +271,7 @@ impl Site {
 
     /// Whether a reply whose turn has come is sent. If not, its request isn't being served any more.
     pub(super) fn send(&mut self, ready: Instant, now: Instant, is_worth_refusing: bool) -> bool {
-        let delay_ns = self.replies.leave(ready, now, self.late_ns());
+        let delay_ns = self.replies.leave(ready, now, self.late_ns(), self.is_calm(now));
         if self.is_late(&self.replies, delay_ns, is_worth_refusing) {
             self.refused_late += 1;
             self.started = self.started.saturating_sub(1);
@@ -393,13 +413,38 @@ mod tests {
     }
 
     #[test]
+    fn a_burst_passes_that_is_short_or_small() {
+        let at = |ms: u64| Instant { ns: 1_000_000_000 + ms * 1_000_000 };
+        // So many come at once, and then one for each that is served, one a millisecond; all have waited for 20 ms.
+        for (waiting, refused_from_ms) in [(145, 301), (155, 51)] {
+            let mut site = site(300, 1.0);
+            (0..waiting).for_each(|_| assert!(site.arrive()));
+            let mut serve = |ms| site.arrive() && site.start(at(ms), at(20 + ms), true);
+            assert!((1..refused_from_ms).all(&mut serve), "{waiting}");
+            assert!(!serve(refused_from_ms), "{waiting}");
+        }
+        // After an overload a small one passes no sooner than who was refused has come back.
+        for (calm_ms, refused_from_ms) in [(3_900_u64, 51), (4_100, 301)] {
+            let mut site = site(300, 1.0);
+            (0..400).for_each(|_| assert!(site.arrive()));
+            assert!((1..=51).any(|ms| !site.start(at(ms), at(20 + ms), true)));
+            (0..349).for_each(|_| site.abandon(at(72)));
+            assert_eq!(site.counts().waiting, 0);
+            (0..100).for_each(|_| assert!(site.arrive()));
+            let mut serve = |ms| site.arrive() && site.start(at(calm_ms + ms), at(calm_ms + 20 + ms), true);
+            assert!((1..refused_from_ms).all(&mut serve), "{calm_ms}");
+            assert!(!serve(refused_from_ms), "{calm_ms}");
+        }
+    }
+
+    #[test]
     fn a_round_of_few_clients_is_no_overload() {
         let at = |ms: u64| Instant { ns: 1_000_000_000 + ms * 1_000_000 };
         for (clients, share, is_small) in [(290, 1.0, true), (310, 1.0, false), (160, 0.5, false), (140, 0.5, true)] {
             let (mut site, mut marks) = (site(500, share), 0);
             (0..clients).for_each(|_| site.crowd.add(&mut LastAsked::default(), &mut marks, at(0)));
             assert_eq!(site.late_ns() == CROWD_DELAY_NS, is_small, "{clients} with {share} of a worker");
-            (0..clients).for_each(|_| assert!(site.arrive()));
+            (0..2 * clients).for_each(|_| assert!(site.arrive()));
             assert!((1..=60).all(|ms| site.start(at(0), at(20 + ms), true) == (is_small || ms < 51)));
             assert!(!site.start(at(0), at(1_120), true), "what has waited for longer than anything may is refused");
             site.set_share(share / 4.0, 1.0);
