@@ -98,7 +98,7 @@ impl DiskStorage {
             watch = self.watches.adopt(&root.path, request, depth, &added, &mut self.loads, &mut changes);
             self.announce(changes);
         }
-        let codings = self.sibling_codings(&root, watch, request);
+        let codings = self.sibling_codings(&root, watch, payer, request);
         let (hashes, patience, may_hash) = (&self.pool.hashes, Patience::Cached, false);
         let look = Look { root: &root, request, hashes, codings, patience, may_hash, now: clock::wall() };
         match look.look() {
@@ -108,7 +108,13 @@ impl DiskStorage {
     }
 
     /// The codings in which what `request` names may have siblings. Where that isn't known of its directory, the pool finds out.
-    fn sibling_codings(&mut self, root: &Arc<Root>, watch: Option<Watch>, request: &LoadRequest) -> CodingSet {
+    fn sibling_codings(
+        &mut self,
+        root: &Arc<Root>,
+        watch: Option<Watch>,
+        payer: Option<Payer>,
+        request: &LoadRequest,
+    ) -> CodingSet {
         if request.policy().precompressed.is_empty() {
             return CodingSet::default();
         }
@@ -122,7 +128,9 @@ impl DiskStorage {
                 let (root, completions) = (root.clone(), self.completions.clone());
                 let path = Bytes::copy_from_slice(watch_tree::directory(request.relative()));
                 let job = move || {
+                    let reading = Reading::begin(payer);
                     let codings = directory::codings(&root, &path);
+                    reading.end().into_iter().for_each(|read| completions.push(Completion::Event(read)));
                     completions.push(Completion::Listed { directory, codings });
                 };
                 // When the queue is full, somebody asks again.
@@ -146,7 +154,7 @@ impl DiskStorage {
         let depth = self.watches.depth(&request.policy().root, &request);
         let root = self.roots.get(&request.policy().root).cloned();
         let watch = self.watches.find(&request.policy().root, &request);
-        let codings = root.as_ref().map_or(CodingSet::ALL, |root| self.sibling_codings(root, watch, &request));
+        let codings = root.as_ref().map_or(CodingSet::ALL, |root| self.sibling_codings(root, watch, payer, &request));
         let job = LoadJob {
             serial,
             payer,
