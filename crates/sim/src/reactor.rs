@@ -4,7 +4,7 @@
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::io;
+use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::rc::Rc;
@@ -267,6 +267,11 @@ impl Reactor for SimReactor {
         world.check_direct_send(socket);
         let World { network, agenda, random, .. } = &mut *world;
         network.send_now(agenda, random, socket.0, bytes)
+    }
+
+    fn send_parts_now(&mut self, socket: Socket, parts: &[IoSlice<'_>]) -> SendNow {
+        let all: Vec<u8> = parts.iter().flat_map(|part| part.iter().copied()).collect();
+        self.send_now(socket, &all, false)
     }
 
     fn send_file_now(&mut self, socket: Socket, _token: Token, file: &Self::File, offset: u64, len: usize) -> SendNow {

@@ -241,6 +241,11 @@ impl<F> Exchange<F> {
         Some(whole)
     }
 
+    /// Whether its reply is a head and nothing else than a part of a file, of `max_bytes` at most.
+    pub(super) fn has_file_within(&self, max_bytes: u64) -> bool {
+        self.pieces.len() == 2 && matches!(&self.pieces[1], file @ Piece::File { .. } if file.len() <= max_bytes)
+    }
+
     /// Bytes of its reply that the kernel hasn't taken: none before there is one, and `u64::MAX` while nobody can say.
     pub(super) fn bytes_left(&self) -> u64 {
         if self.run.is_some() { u64::MAX } else { self.pieces.iter().map(Piece::left).sum() }

@@ -191,6 +191,28 @@ fn a_large_file_in_ranges_adds_up(reactor: Reactor) {
     assert!(parts[0].1 == content[..5] && parts[1].1 == content[5_999_990..]);
 }
 
+/// Some are copied behind their heads, some sent from the file, and of many the client's socket takes only a part.
+fn short_ranges_of_a_large_file_arrive_whole(reactor: Reactor) {
+    const LARGE: usize = 3_000_000;
+    let (site, _) = site();
+    let content = noise(LARGE, 10);
+    site.write("large.bin", &content);
+    let server = Server::of(reactor, site.path());
+    let mut client = server.connect();
+    let lengths = [1, 4096, 4097, 20_000, 32_768, 32_769, 70_000];
+    let ranges: Vec<(usize, usize)> =
+        lengths.iter().cycle().take(300).enumerate().map(|(n, &len)| (n * 9_000, n * 9_000 + len)).collect();
+    let ask = |&(from, end): &(usize, usize)| {
+        format!("GET /large.bin HTTP/1.1\r\nHost: localhost\r\nRange: bytes={from}-{}\r\n\r\n", end - 1)
+    };
+    client.send(ranges.iter().map(ask).collect::<String>());
+    for (from, end) in ranges {
+        let reply = client.reply();
+        assert_eq!(reply.status, 206);
+        assert!(reply.body == content[from..end], "bytes {from} to {end}");
+    }
+}
+
 fn curl_resumes_a_download(reactor: Reactor) {
     let (site, content) = site();
     let server = Server::of(reactor, site.path());
@@ -210,5 +232,6 @@ on_both_reactors!(
     several_ranges_leave_the_connection_in_step,
     abuse_costs_no_more_than_the_file,
     a_large_file_in_ranges_adds_up,
+    short_ranges_of_a_large_file_arrive_whole,
     curl_resumes_a_download,
 );

@@ -271,10 +271,7 @@ pub trait Reactor {
     fn send_now(&mut self, socket: Socket, bytes: &[u8], more: bool) -> SendNow;
 
     /// Sends as much as fits now of several runs of bytes, one after the other; [`PARTS_MAX`] at most.
-    fn send_parts_now(&mut self, socket: Socket, parts: &[IoSlice<'_>]) -> SendNow {
-        let first = parts.iter().find(|part| !part.is_empty());
-        self.send_now(socket, first.map_or(&[], |part| &part[..]), false)
-    }
+    fn send_parts_now(&mut self, socket: Socket, parts: &[IoSlice<'_>]) -> SendNow;
 
     /// Sends file bytes `offset..offset + len`, as many as fit now, from the page cache. The caller has made sure that they are there.
     fn send_file_now(&mut self, socket: Socket, token: Token, file: &Self::File, offset: u64, len: usize) -> SendNow;

@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::io;
+use std::io::{self, IoSlice};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::{OwnedFd, RawFd};
 use std::rc::Rc;
@@ -226,6 +226,11 @@ impl Reactor for CrowdReactor {
 
     fn send_now(&mut self, socket: Socket, bytes: &[u8], _more: bool) -> SendNow {
         self.send_part(socket, bytes, bytes.len())
+    }
+
+    fn send_parts_now(&mut self, socket: Socket, parts: &[IoSlice<'_>]) -> SendNow {
+        let first = parts.first().map_or(&[][..], |part| &part[..]);
+        self.send_part(socket, first, parts.iter().map(|part| part.len()).sum())
     }
 
     fn send_file_now(
