@@ -66,6 +66,8 @@ pub struct Balance {
     looked: Instant,
     /// The configuration that the balancer's past is of.
     config: Option<Arc<Config>>,
+    /// What is planned of it.
+    units: Units,
 }
 
 impl Balance {
@@ -75,7 +77,7 @@ impl Balance {
             return None;
         }
         if self.config.as_ref().is_none_or(|known| !Arc::ptr_eq(known, config)) {
-            *self = Balance { config: Some(config.clone()), ..Balance::default() };
+            *self = Balance { config: Some(config.clone()), units: Units::of(config), ..Balance::default() };
         }
         let elapsed = now.since(std::mem::replace(&mut self.looked, now));
         let mut loads = Vec::with_capacity(members.len());
@@ -96,7 +98,7 @@ impl Balance {
         if is_new {
             return Some(INTERVAL);
         }
-        let units = Units::of(config);
+        let units = &self.units;
         let sites = loads;
         let loads: Vec<Vec<SiteLoad>> = sites.iter().map(|sites| units.loads(sites)).collect();
         let is_wanting = |&unit: &usize| loads.iter().any(|units| units[unit].is_backlogged);
@@ -112,7 +114,7 @@ impl Balance {
         if wanting == 1 {
             plan.moves.clear();
         }
-        tell(config, members, &units, &sites, plan);
+        tell(config, members, units, &sites, plan);
         Some(INTERVAL)
     }
 }
@@ -138,6 +140,7 @@ fn can_plan(config: &Config) -> bool {
 
 /// What a plan is made of: a site; or all that is below an owner that has owners, or doesn't divide by weight. That is planned as a whole, and each worker
 /// keeps its own order within it.
+#[derive(Default)]
 struct Units {
     /// Owners first, in the order of the configuration, then one for each site without.
     owners: Vec<u32>,
@@ -153,9 +156,10 @@ impl Units {
         let places: BTreeMap<&str, usize> =
             config.owners.iter().enumerate().map(|(place, owner)| (owner.name.as_str(), place)).collect();
         let above = |owner: &str| places.get(owner).copied();
+        let owners = config.owners_by_name();
         // The outermost owner of each.
         let top = |place: usize| {
-            config.owners_above(&config.owners[place].name).last().and_then(|owner| above(&owner.name)).unwrap_or(place)
+            owners.above(&config.owners[place].name).last().and_then(|owner| above(&owner.name)).unwrap_or(place)
         };
         let mut is_plain: Vec<bool> =
             config.owners.iter().map(|owner| owner.policy == PolicyKind::WeightedFair).collect();
@@ -216,7 +220,8 @@ impl Units {
     /// A worker's weights, of owners and of sites, in the order of the configuration.
     fn weights(&self, config: &Config, owners: &[u32], units: &[u32]) -> (Vec<u32>, Vec<u32>) {
         let configured = config.owners.len();
-        let is_below = |owner: &Owner| config.owners_above(&owner.owner).next().is_some();
+        let by_name = config.owners_by_name();
+        let is_below = |owner: &Owner| by_name.above(&owner.owner).next().is_some();
         let of_owners = config.owners.iter().zip(owners).map(|(owner, &planned)| match is_below(owner) {
             true => owner.weight,
             false => planned,

@@ -1,5 +1,6 @@
 //! What leat counts. Each worker counts for itself without atomic read-modify-write; a scrape adds up, as `page` says.
 
+mod named;
 mod owner;
 mod page;
 mod port;
@@ -16,6 +17,7 @@ use leat_host::steering::{DispatcherCounters, NodeCounters};
 use leat_logic::admission::{Denial, Resource};
 use leat_logic::http::RejectReason;
 
+use named::Named;
 pub use owner::OwnerMetrics;
 pub use page::reference;
 use page::{Family, Read, ReadSite};
@@ -283,8 +285,8 @@ pub struct WorkerMetrics {
     pub program_starts: Number,
     /// Responders that ended, to be started again.
     pub program_restarts: Number,
-    sites: Mutex<Vec<Arc<SiteMetrics>>>,
-    owners: Mutex<Vec<Arc<OwnerMetrics>>>,
+    sites: Mutex<Named<SiteMetrics>>,
+    owners: Mutex<Named<OwnerMetrics>>,
 }
 
 impl WorkerMetrics {
@@ -377,17 +379,11 @@ impl WorkerMetrics {
     /// The numbers of a site, which stay over reloads.
     #[must_use]
     pub fn site(&self, name: &str) -> Arc<SiteMetrics> {
-        let mut sites = lock(&self.sites);
-        if let Some(site) = sites.iter().find(|site| site.name == name) {
-            return site.clone();
-        }
-        let site = Arc::new(SiteMetrics { name: name.to_owned(), ..SiteMetrics::default() });
-        sites.push(site.clone());
-        site
+        lock(&self.sites).get_or_add(name, || SiteMetrics { name: name.to_owned(), ..SiteMetrics::default() })
     }
 
     fn sites(&self) -> Vec<Arc<SiteMetrics>> {
-        lock(&self.sites).clone()
+        lock(&self.sites).all().to_vec()
     }
 }
 

@@ -47,6 +47,7 @@ pub use port::{ClusterPort, Each, PortLog};
 pub use proxy_protocol::ProxyProtocol;
 pub use quota::{OwnerQuota, Quota};
 pub use reference::reference;
+pub(crate) use schedule::OwnersByName;
 pub use schedule::{First, OWNER_LEVELS_MAX, Owner, Schedule};
 pub use server::{Admin, AdminToken, Config, Files, Limits, Listener, Log, LogFormat, LogLevel, Reactor};
 pub use site::{

@@ -1,5 +1,7 @@
 //! The sections that say who gets how much of a worker: the order of work, and owners. What a site says of itself is in `site`.
 
+use std::collections::HashMap;
+
 use leat_logic::schedule::{DEPTH_MAX, PolicyKind, Share};
 
 use super::kinds::{Choice, Count, NAME, Nested, OWNER, OrBlank, POLICY, Percent};
@@ -62,10 +64,23 @@ section! {
 }
 
 impl super::Config {
+    /// For looking up many.
+    pub(crate) fn owners_by_name(&self) -> OwnersByName<'_> {
+        OwnersByName(self.owners.iter().map(|owner| (owner.name.as_str(), owner)).collect())
+    }
+}
+
+/// See [`super::Config::owners_by_name`].
+pub(crate) struct OwnersByName<'a>(HashMap<&'a str, &'a Owner>);
+
+impl<'a> OwnersByName<'a> {
+    pub(crate) fn get(&self, name: &str) -> Option<&'a Owner> {
+        self.0.get(name).copied()
+    }
+
     /// The owner of that name, its owner, and so on.
-    pub(crate) fn owners_above(&self, name: &str) -> impl Iterator<Item = &Owner> {
-        let find = |name: &str| self.owners.iter().find(|owner| owner.name == name);
-        std::iter::successors(find(name), move |owner| find(&owner.owner)).take(OWNER_LEVELS_MAX)
+    pub(crate) fn above(&self, name: &str) -> impl Iterator<Item = &'a Owner> {
+        std::iter::successors(self.get(name), |owner| self.get(&owner.owner)).take(OWNER_LEVELS_MAX)
     }
 }
 

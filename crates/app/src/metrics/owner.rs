@@ -14,7 +14,6 @@ use crate::config::Config;
 /// What is counted of an owner at one worker.
 #[derive(Debug, Default)]
 pub struct OwnerMetrics {
-    name: String,
     /// What those below it have used of its quotas, by resource, in nanoseconds in which as much comes in.
     pub quota_used_ns: [Number; Resource::COUNT],
 }
@@ -53,13 +52,7 @@ impl WorkerMetrics {
     /// The numbers of an owner, which stay over reloads.
     #[must_use]
     pub fn owner(&self, name: &str) -> Arc<OwnerMetrics> {
-        let mut owners = lock(&self.owners);
-        if let Some(owner) = owners.iter().find(|owner| owner.name == name) {
-            return owner.clone();
-        }
-        let owner = Arc::new(OwnerMetrics { name: name.to_owned(), ..OwnerMetrics::default() });
-        owners.push(owner.clone());
-        owner
+        lock(&self.owners).get_or_add(name, OwnerMetrics::default)
     }
 }
 
@@ -94,10 +87,7 @@ impl ServerMetrics {
         }
         page.family(&OWNER_QUOTA_USED);
         for [name, _] in &belonging.owners {
-            let parts = workers.iter().flat_map(|worker| {
-                let owners = lock(&worker.owners);
-                owners.iter().find(|owner| owner.name == *name).cloned()
-            });
+            let parts = workers.iter().filter_map(|worker| lock(&worker.owners).get(name).cloned());
             let parts: Vec<Arc<OwnerMetrics>> = parts.collect();
             for (resource, label) in RESOURCES.iter().enumerate() {
                 let used_ns: u64 = parts.iter().map(|part| part.quota_used_ns[resource].get()).sum();

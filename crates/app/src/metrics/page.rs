@@ -1,6 +1,6 @@
 //! How Prometheus reads what is counted: the families with their names and meanings, the page that a scrape gets, the reference.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -69,8 +69,10 @@ impl ServerMetrics {
 
     fn render_sites(&self, page: &mut Page, workers: &[Arc<WorkerMetrics>]) {
         let mut sites: Vec<SiteParts> = Vec::new();
+        let mut places: HashMap<String, usize> = HashMap::new();
         for site in workers.iter().flat_map(|worker| worker.sites()) {
-            match sites.iter_mut().find(|(name, _)| *name == site.name) {
+            let place = *places.entry(site.name.clone()).or_insert(sites.len());
+            match sites.get_mut(place) {
                 Some((_, parts)) => parts.push(site),
                 None => sites.push((site.name.clone(), vec![site])),
             }

@@ -10,7 +10,7 @@ use leat_logic::admission::{AccessRule, Aggregate, ClientRate, ClientRates, InFl
 use leat_logic::schedule::PolicyKind;
 use leat_logic::time::Instant;
 
-use crate::config::{Access, Config, Owner, Quota, Site};
+use crate::config::{Access, Owner, OwnersByName, Quota, Site};
 
 /// What may be used at once after a pause, as a part of a second's.
 const BURSTS_EACH_SECOND: u64 = 20;
@@ -42,12 +42,18 @@ pub struct Aggregates {
 impl Aggregates {
     /// The aggregates that a site belongs to, each with its weight in the next: its own, its owner's and so on, as far as the last that has a quota. What
     /// they may use is set to what is configured.
-    pub(super) fn path(&self, config: &Config, site: &Site, now: Instant) -> Vec<(Arc<Aggregate>, u32)> {
+    pub(super) fn path(
+        &self,
+        workers: usize,
+        owners: &OwnersByName<'_>,
+        site: &Site,
+        now: Instant,
+    ) -> Vec<(Arc<Aggregate>, u32)> {
         let weight = |owner: Option<&&Owner>, weight| match owner {
             Some(owner) if owner.policy == PolicyKind::WeightedFair => weight,
             _ => 1,
         };
-        let owners: Vec<&Owner> = config.owners_above(&site.owner).collect();
+        let owners: Vec<&Owner> = owners.above(&site.owner).collect();
         let mut path = vec![(Of::Site, &site.name, &site.quota, weight(owners.first(), site.weight))];
         path.extend(owners.iter().enumerate().map(|(level, owner)| {
             (Of::Owner, &owner.name, &owner.quota.0, weight(owners.get(level + 1), owner.weight))
@@ -55,7 +61,7 @@ impl Aggregates {
         while path.last().is_some_and(|(_, _, quota, _)| !quota.is_any()) {
             path.pop();
         }
-        let workers = config.workers.max(1) as u64;
+        let workers = workers.max(1) as u64;
         let mut all = lock(&self.known);
         let each = path.into_iter().map(|(of, name, quota, weight)| {
             let aggregate = find(&mut all, of, name);
@@ -129,7 +135,7 @@ fn limit(aggregate: &Aggregate, quota: &Quota, workers: u64, now: Instant) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Access, OwnerQuota};
+    use crate::config::{Access, Config, OwnerQuota};
 
     fn owner(name: &str, owner: &str, network_rate: u64) -> Owner {
         let quota = OwnerQuota(Quota { network_rate, ..Quota::default() });
@@ -141,6 +147,7 @@ mod tests {
         let at = Instant { ns: 1 };
         let owners = vec![owner("free", "", 0), owner("top", "free", 1_000_000), owner("child", "top", 0)];
         let config = Config { owners, workers: 2, ..Config::default() };
+        let owners = config.owners_by_name();
         let site = |name: &str, owner: &str, cpu| Site {
             name: name.to_owned(),
             owner: owner.to_owned(),
@@ -150,19 +157,23 @@ mod tests {
         };
         let aggregates = Aggregates::default();
         let weights = |site: &Site| -> Vec<u32> {
-            aggregates.path(&config, site, at).into_iter().map(|(_, weight)| weight).collect()
+            aggregates.path(config.workers, &owners, site, at).into_iter().map(|(_, weight)| weight).collect()
         };
         assert_eq!(weights(&site("a", "", 100)), [0; 0]);
         assert_eq!(weights(&site("a", "free", 100)), [0; 0]);
         assert_eq!(weights(&site("a", "", 20)), [1]);
         assert_eq!(weights(&site("a", "child", 100)), [50, 300, 300]);
         let (a, b) = (site("a", "top", 100), site("b", "child", 20));
-        let (a, b) = (aggregates.path(&config, &a, at), aggregates.path(&config, &b, at));
+        let (a, b) =
+            (aggregates.path(config.workers, &owners, &a, at), aggregates.path(config.workers, &owners, &b, at));
         assert!(Arc::ptr_eq(&a[1].0, &b[2].0), "they have their owner's in common");
-        assert!(Arc::ptr_eq(&b[0].0, &aggregates.path(&config, &site("b", "child", 20), at)[0].0), "as workers have");
+        assert!(
+            Arc::ptr_eq(&b[0].0, &aggregates.path(config.workers, &owners, &site("b", "child", 20), at)[0].0),
+            "as workers have"
+        );
         assert_eq!(aggregates.known.lock().unwrap().len(), 4);
         drop((a, b));
-        aggregates.path(&config, &site("c", "", 20), at);
+        aggregates.path(config.workers, &owners, &site("c", "", 20), at);
         assert_eq!(aggregates.known.lock().unwrap().len(), 1, "nobody has the others any more");
     }
 

@@ -9,7 +9,7 @@ use super::Stage;
 use super::shares::{Place, stage_share};
 use crate::config::{Config, First};
 
-/// A child of a node: a site by its place, or an owner by its place.
+/// A child of a node: a site by its place among those that want something, or an owner by its number.
 #[derive(Clone, Copy)]
 enum Child {
     Site(usize),
@@ -25,39 +25,63 @@ pub(super) struct PlanWeights {
     pub(super) sites: Vec<u32>,
 }
 
-/// The parts, from 0 to 1, in the order of `places`; 0 for those that want nothing. What is kept for the admin pages and for unknown work
-/// is nobody's part, as it isn't used up.
-pub(super) fn parts(config: &Config, places: &[&Place], wants: &[bool], planned: &PlanWeights) -> Vec<f64> {
-    let schedule = &config.schedule;
-    let children = children(config, places, wants, planned);
-    let mut division = Division { config, children, parts: vec![0.0; places.len()] };
-    let policy = if schedule.first == First::Sites { schedule.root } else { schedule.serve };
-    division.divide(config.owners.len(), policy, 1.0);
-    division.parts
+/// Which owner each owner is below, and each place, by their numbers; below none they're below the root, whose number is that of owners. Worked out once, as
+/// parts are every 10 ms and there may be thousands of each.
+#[derive(Default)]
+pub(super) struct Descent {
+    of_owners: Vec<usize>,
+    of_places: Vec<usize>,
 }
 
-/// What is right below each owner, and at last what is right below the root, and wants something: in one pass, as there may be hundreds of each.
-fn children(config: &Config, places: &[&Place], wants: &[bool], planned: &PlanWeights) -> Vec<Vec<(Child, Share)>> {
-    let root = config.owners.len();
-    let owners: BTreeMap<&str, usize> =
-        config.owners.iter().enumerate().map(|(place, owner)| (owner.name.as_str(), place)).collect();
-    let above = |owner: &str| owners.get(owner).copied().unwrap_or(root);
-    let mut children = vec![Vec::new(); root + 1];
-    let mut is_wanting = vec![false; root];
-    for (site, place) in places.iter().enumerate().filter(|&(site, _)| wants[site]) {
-        let Place::Site { owner, share, .. } = place else { continue };
-        let weight = planned.sites.get(site).copied().filter(|&weight| weight > 0).unwrap_or(share.weight);
-        let mut owner = above(owner);
-        children[owner].push((Child::Site(site), Share { weight, ..*share }));
-        while owner != root && !std::mem::replace(&mut is_wanting[owner], true) {
-            owner = above(&config.owners[owner].owner);
+impl Descent {
+    pub(super) fn new<'a>(config: &Config, places: impl Iterator<Item = &'a Place>) -> Descent {
+        let root = config.owners.len();
+        let owners: BTreeMap<&str, usize> =
+            config.owners.iter().enumerate().map(|(number, owner)| (owner.name.as_str(), number)).collect();
+        let above = |owner: &str| owners.get(owner).copied().unwrap_or(root);
+        let of_place = |place: &Place| match place {
+            Place::Site { owner, .. } => above(owner),
+            Place::Admin | Place::Unknown => root,
+        };
+        Descent {
+            of_owners: config.owners.iter().map(|owner| above(&owner.owner)).collect(),
+            of_places: places.map(of_place).collect(),
         }
     }
-    for (place, owner) in config.owners.iter().enumerate().filter(|&(place, _)| is_wanting[place]) {
-        let weight = planned.owners.get(place).copied().unwrap_or(owner.weight);
-        children[above(&owner.owner)].push((Child::Owner(place), Share { weight, priority: owner.priority }));
+}
+
+/// The parts, from 0 to 1, of those that want something, each by its number and place; in their order. What is kept for the admin pages and for unknown
+/// work is nobody's part, as it isn't used up.
+pub(super) fn parts<'a>(
+    config: &Config,
+    descent: &Descent,
+    wanting: impl Iterator<Item = (usize, &'a Place)>,
+    planned: &PlanWeights,
+) -> Vec<f64> {
+    let schedule = &config.schedule;
+    let root = config.owners.len();
+    let mut children = vec![Vec::new(); root + 1];
+    let mut is_wanting = vec![false; root];
+    let mut count = 0;
+    for (site, place) in wanting {
+        count += 1;
+        let Place::Site { share, .. } = place else { continue };
+        let weight = planned.sites.get(site).copied().filter(|&weight| weight > 0).unwrap_or(share.weight);
+        let mut owner = descent.of_places[site];
+        children[owner].push((Child::Site(count - 1), Share { weight, ..*share }));
+        while owner != root && !std::mem::replace(&mut is_wanting[owner], true) {
+            owner = descent.of_owners[owner];
+        }
     }
-    children
+    for (number, owner) in config.owners.iter().enumerate().filter(|&(number, _)| is_wanting[number]) {
+        let weight = planned.owners.get(number).copied().unwrap_or(owner.weight);
+        let share = Share { weight, priority: owner.priority };
+        children[descent.of_owners[number]].push((Child::Owner(number), share));
+    }
+    let mut division = Division { config, children, parts: vec![0.0; count] };
+    let policy = if schedule.first == First::Sites { schedule.root } else { schedule.serve };
+    division.divide(root, policy, 1.0);
+    division.parts
 }
 
 /// The parts of a site's that its stages are entitled to, which are alike but for their priorities.
@@ -113,17 +137,29 @@ mod tests {
         Config { schedule, owners: vec![owner("child", "press"), owner("press", "")], ..Config::default() }
     }
 
+    /// By place, with those that want nothing.
+    fn parts_of(config: &Config, places: &[&Place], wants: &[bool], planned: &PlanWeights) -> Vec<f64> {
+        let descent = Descent::new(config, places.iter().copied());
+        let wanting: Vec<usize> = (0..places.len()).filter(|&place| wants[place]).collect();
+        let of_wanting = wanting.iter().map(|&place| (place, places[place]));
+        let mut all = vec![0.0; places.len()];
+        for (place, part) in wanting.iter().zip(parts(config, &descent, of_wanting, planned)) {
+            all[*place] = part;
+        }
+        all
+    }
+
     #[test]
     fn parts_follow_weights_among_those_that_want() {
         let config = config(PolicyKind::WeightedFair);
         let (admin, a, b) = (Place::Admin, site("", 100, 0), site("press", 100, 0));
         let (c, d) = (site("child", 50, 0), site("child", 150, 0));
         let places = [&admin, &a, &b, &c, &d];
-        let all = parts(&config, &places, &[true; 5], &PlanWeights::default());
+        let all = parts_of(&config, &places, &[true; 5], &PlanWeights::default());
         assert_eq!(all, [0.0, 0.5, 0.25, 0.0625, 0.1875]);
-        let few = parts(&config, &places, &[true, true, false, true, false], &PlanWeights::default());
+        let few = parts_of(&config, &places, &[true, true, false, true, false], &PlanWeights::default());
         assert_eq!(few, [0.0, 0.5, 0.0, 0.5, 0.0]);
-        assert_eq!(parts(&config, &places, &[false; 5], &PlanWeights::default()), [0.0; 5]);
+        assert_eq!(parts_of(&config, &places, &[false; 5], &PlanWeights::default()), [0.0; 5]);
     }
 
     #[test]
@@ -131,15 +167,15 @@ mod tests {
         let (a, b, c) = (site("", 300, 1), site("", 100, 1), site("", 100, 0));
         let places = [&a, &b, &c];
         assert_eq!(
-            parts(&config(PolicyKind::StrictPriority), &places, &[true; 3], &PlanWeights::default()),
+            parts_of(&config(PolicyKind::StrictPriority), &places, &[true; 3], &PlanWeights::default()),
             [0.5, 0.5, 0.0]
         );
         assert_eq!(
-            parts(&config(PolicyKind::StrictPriority), &places, &[false, false, true], &PlanWeights::default()),
+            parts_of(&config(PolicyKind::StrictPriority), &places, &[false, false, true], &PlanWeights::default()),
             [0.0, 0.0, 1.0]
         );
         assert_eq!(
-            parts(&config(PolicyKind::Deadline), &places, &[true, false, true], &PlanWeights::default()),
+            parts_of(&config(PolicyKind::Deadline), &places, &[true, false, true], &PlanWeights::default()),
             [0.5, 0.0, 0.5]
         );
     }
@@ -164,7 +200,7 @@ mod tests {
         let sites: Vec<Place> = (0..800).map(|number| site(&format!("owner-{}", number % 200), 100, 0)).collect();
         let places: Vec<&Place> = sites.iter().collect();
         for _ in 0..100 {
-            let parts = parts(&config, &places, &[true; 800], &PlanWeights::default());
+            let parts = parts_of(&config, &places, &[true; 800], &PlanWeights::default());
             assert!(parts.iter().all(|part| (part * 800.0 - 1.0).abs() < 1e-9));
         }
     }
@@ -174,6 +210,6 @@ mod tests {
         let config = config(PolicyKind::WeightedFair);
         let (admin, a, b) = (Place::Admin, site("", 400, 0), site("press", 100, 0));
         let planned = PlanWeights { owners: vec![7, 30], sites: vec![0, 10, 50] };
-        assert_eq!(parts(&config, &[&admin, &a, &b], &[true; 3], &planned), [0.0, 0.25, 0.75]);
+        assert_eq!(parts_of(&config, &[&admin, &a, &b], &[true; 3], &planned), [0.0, 0.25, 0.75]);
     }
 }

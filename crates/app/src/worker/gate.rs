@@ -152,11 +152,12 @@ impl<H: Host> Worker<H> {
     /// Puts the configured quotas in force.
     pub(super) fn arrange_gates(&mut self, config: &Config) {
         self.gates.resize_with(self.sites.len(), Gate::default);
-        for (gate, site) in self.gates.iter_mut().zip(&self.sites) {
-            let configured = config.sites.iter().find(|configured| configured.name == site.name);
-            let path = configured.map(|site| self.aggregates.path(config, site, self.now)).unwrap_or_default();
-            gate.quotas.arrange(path);
-            let above = configured.into_iter().flat_map(|site| config.owners_above(&site.owner));
+        let owners = config.owners_by_name();
+        for (gate, configured) in self.gates.iter_mut().zip(&self.configured) {
+            let configured = configured.map(|number| &config.sites[number]);
+            let path = configured.map(|site| self.aggregates.path(config.workers, &owners, site, self.now));
+            gate.quotas.arrange(path.unwrap_or_default());
+            let above = configured.into_iter().flat_map(|site| owners.above(&site.owner));
             gate.owners = above.map(|owner| self.metrics.owner(&owner.name)).collect();
         }
         (0..self.gates.len() as u32).for_each(|site| self.read_on(site));
@@ -358,7 +359,7 @@ mod tests {
         let site = Site { quota, ..Site::default() };
         let config = Config { workers: 2, ..Config::default() };
         let mut gate = Gate::default();
-        gate.quotas.arrange(Aggregates::default().path(&config, &site, at_ms(0)));
+        gate.quotas.arrange(Aggregates::default().path(config.workers, &config.owners_by_name(), &site, at_ms(0)));
         gate
     }
 

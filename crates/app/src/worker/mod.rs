@@ -82,7 +82,7 @@ use shares::Members;
 use storage::ticket_of;
 use stream::{Rooms, Streams};
 use turn::end_of_second;
-use usage::{Looks, Usage};
+use usage::{Looks, Usages};
 
 /// The number of the site that isn't known yet.
 const UNKNOWN_SITE: u32 = 0;
@@ -223,7 +223,7 @@ pub struct Worker<H: Host> {
     holds: Holds,
     late: Late,
     /// By site number.
-    usages: Vec<Usage>,
+    usages: Usages,
     looks: Looks,
     /// Several sites wanted something when that was last looked at: turns are short.
     is_shared: bool,
@@ -242,6 +242,8 @@ pub struct Worker<H: Host> {
     /// By site number, then by stage.
     leaves: Vec<[LeafId; Stage::COUNT]>,
     sites: Vec<Rc<Site>>,
+    /// The place in the configuration of each, if it's there.
+    configured: Vec<Option<usize>>,
     listeners: Vec<Listening>,
     /// As the reactor was last told; `None`: as many as usual.
     listener_queue_max: Option<u32>,
@@ -336,7 +338,7 @@ impl<H: Host> Worker<H> {
             gathering: settings::gathering(&config),
             holds: Holds::new(refusal_ns),
             late: Late::default(),
-            usages: Vec::new(),
+            usages: Usages::default(),
             looks: Looks { next: Instant::NEVER, count: 0 },
             aggregates,
             names,
@@ -349,6 +351,7 @@ impl<H: Host> Worker<H> {
             refusal: Rc::new(RefusalText::new()),
             leaves: Vec::new(),
             sites: Vec::new(),
+            configured: Vec::new(),
             listeners: Vec::new(),
             listener_queue_max: None,
             connections: Connections::new(),

@@ -1,6 +1,7 @@
 //! Puts a configuration in force in a running worker. Connections, and requests under way, go on with what they have; the next request of each
 //! finds the new sites.
 
+use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use super::settings::{self, Listener, Site, SiteKind};
 use super::shares::{self, Place};
 use super::{ADMIN_SITE, Drain, Host, Listening, Retiring, Task, UNKNOWN_SITE, Worker};
 use crate::access_log::AccessLogs;
-use crate::config::{Config, Role};
+use crate::config::{self, Config, Role};
 use crate::listener::ListenerName;
 
 /// The name of the admin pages in metrics: no configured site can have it.
@@ -99,6 +100,10 @@ impl<H: Host> Worker<H> {
         self.gathering = settings::gathering(config);
         let numbers = self.arrange_sites(config, logs);
         self.arrange_handlers(&numbers);
+        self.configured = vec![None; self.sites.len()];
+        for (place, &number) in numbers.iter().enumerate() {
+            self.configured[number as usize] = Some(place);
+        }
         self.arrange_admission(config);
         self.arrange_gates(config);
         self.arrange_ports(config, &numbers);
@@ -126,7 +131,7 @@ impl<H: Host> Worker<H> {
         self.replant_unknown();
         self.meter.forget(self.host.processor_time());
         self.ended_turn = None;
-        self.restart_usage();
+        self.restart_usage(config);
         self.requeue_turns();
         self.late.clear();
         for event in waiting {
@@ -161,7 +166,8 @@ impl<H: Host> Worker<H> {
         for (name, kind, place) in own {
             // Heads are received for the unknown site: under the widest limits.
             let limits = if kind == SiteKind::Unknown { self.limits.clone() } else { server.clone() };
-            self.put_site(name, |number, metrics| Site {
+            let before = self.sites.iter().position(|known| known.name == name);
+            self.put_site(name, before, |number, metrics| Site {
                 name: name.to_owned(),
                 number,
                 kind,
@@ -179,13 +185,23 @@ impl<H: Host> Worker<H> {
         }
         debug_assert_eq!(self.sites[UNKNOWN_SITE as usize].kind, SiteKind::Unknown);
         let old_config = self.config.clone();
+        // There may be thousands, so that nobody is looked for among all.
+        let known: HashMap<&str, usize> =
+            self.sites.iter().enumerate().map(|(number, site)| (site.name.as_str(), number)).collect();
+        let numbers: Vec<Option<usize>> =
+            config.sites.iter().map(|site| known.get(site.name.as_str()).copied()).collect();
+        let of_old: HashMap<&str, &config::Site> =
+            old_config.sites.iter().map(|site| (site.name.as_str(), site)).collect();
+        let are_files_same = old_config.files == config.files;
         config
             .sites
             .iter()
+            .zip(numbers)
             .enumerate()
-            .map(|(place, site)| {
-                let before = self.sites.iter().find(|known| known.name == site.name).cloned();
-                let files = settings::shared_policy(config, site, before.as_ref().map(|known| (&*old_config, known)));
+            .map(|(place, (site, number))| {
+                let before = number.map(|number| self.sites[number].clone());
+                let old = of_old.get(site.name.as_str()).filter(|_| are_files_same);
+                let files = settings::shared_policy(config, site, old.copied().zip(before.as_deref()));
                 if let Some(before) = &before
                     && !Arc::ptr_eq(&before.files, &files)
                 {
@@ -199,7 +215,7 @@ impl<H: Host> Worker<H> {
                     SiteKind::Files => self.aggregates.access_rules(site),
                     _ => Vec::new(),
                 };
-                self.put_site(&site.name, |number, metrics| Site {
+                self.put_site(&site.name, number, |number, metrics| Site {
                     name: site.name.clone(),
                     number,
                     kind,
@@ -222,23 +238,25 @@ impl<H: Host> Worker<H> {
             .collect()
     }
 
-    /// Puts a site in the place that its name has, or in a new one.
-    fn put_site(&mut self, name: &str, make: impl FnOnce(u32, Arc<crate::metrics::SiteMetrics>) -> Site) -> u32 {
-        match self.sites.iter().position(|known| known.name == name) {
+    /// Puts a site in the place of the one that had its name before, or in a new one.
+    fn put_site(
+        &mut self,
+        name: &str,
+        before: Option<usize>,
+        make: impl FnOnce(u32, Arc<crate::metrics::SiteMetrics>) -> Site,
+    ) -> u32 {
+        let number = before.unwrap_or(self.sites.len()) as u32;
+        match before {
             Some(place) => {
-                let site = Rc::new(make(place as u32, self.sites[place].metrics.clone()));
+                let site = Rc::new(make(number, self.sites[place].metrics.clone()));
                 let former = std::mem::replace(&mut self.sites[place], site);
                 if !former.handlers.is_empty() {
                     self.former_sites.push(Rc::downgrade(&former));
                 }
-                place as u32
             }
-            None => {
-                let number = self.sites.len() as u32;
-                self.sites.push(Rc::new(make(number, self.metrics.site(name))));
-                number
-            }
+            None => self.sites.push(Rc::new(make(number, self.metrics.site(name)))),
         }
+        number
     }
 
     fn arrange_listeners(&mut self, config: &Config, numbers: &[u32], new: Vec<(ListenerName, OwnedFd)>) {

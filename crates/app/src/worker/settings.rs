@@ -200,19 +200,17 @@ pub(super) fn cache_limits(config: &Config) -> CacheLimits {
     }
 }
 
-/// A site's rules, unless they are equal to those it had: then the old ones, so that what is cached stays.
+/// A site's rules, unless they are equal to those it had: then the old ones, so that what is cached stays. `before`: as it was configured, and what was
+/// made of that.
 pub(super) fn shared_policy(
     config: &Config,
     site: &config::Site,
-    before: Option<(&Config, &Rc<Site>)>,
+    before: Option<(&config::Site, &Site)>,
 ) -> Arc<FilePolicy> {
-    if let Some((old_config, old)) = before
-        && old_config.files == config.files
-        && old_config.sites.iter().any(|candidate| candidate.name == site.name && same_files(candidate, site))
-    {
-        return old.files.clone();
+    match before {
+        Some((configured, old)) if same_files(configured, site) => old.files.clone(),
+        _ => Arc::new(file_policy(config, site)),
     }
-    Arc::new(file_policy(config, site))
 }
 
 /// Whether two versions of a site find and describe files alike.

@@ -1,12 +1,12 @@
 //! The worker's tree as the configuration wants it (decision 6): who is below whom, under which policy, with which share. What is done with
 //! it is the tree's.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use leat_logic::schedule::{Cost, LeafId, NodeId, PolicyKind, Share, Tree};
 
 use super::Stage;
-use crate::config::{self, Config, First, Owner};
+use crate::config::{self, Config, First, Owner, OwnersByName};
 
 /// How long sites together may keep the others waiting that haven't wanted all of their shares lately: what comes in a burst is served as if they
 /// were alone, as long as it's within what they are due.
@@ -68,33 +68,53 @@ struct SiteMember {
     share: Share,
 }
 
-/// The weight of each place where owners and sites of the configuration have these; 0 where none is planned. A site that has gone from the configuration
-/// still has requests: it has the part of those around it that its own weight gave it beside theirs.
-pub(super) fn weights_of_places(config: &Config, places: &[(&str, &Place)], owners: &[u32], sites: &[u32]) -> Vec<u32> {
-    let planned: BTreeMap<&str, u32> =
-        config.sites.iter().map(|site| site.name.as_str()).zip(sites.iter().copied()).collect();
-    // What has been configured below each owner, and below none, and what is planned for that.
-    let mut sums: BTreeMap<Option<&str>, (u64, u64)> = BTreeMap::new();
-    let known: BTreeSet<&str> = config.owners.iter().map(|owner| owner.name.as_str()).collect();
-    let above = |owner: &str| known.get(owner).copied();
-    let of_owners = config.owners.iter().zip(owners).map(|(owner, planned)| (&owner.owner, owner.weight, planned));
-    let of_sites = config.sites.iter().zip(sites).map(|(site, planned)| (&site.owner, site.weight, planned));
-    for (owner, configured, &planned) in of_owners.chain(of_sites) {
-        let sum = sums.entry(above(owner)).or_default();
-        *sum = (sum.0 + u64::from(configured), sum.1 + u64::from(planned));
-    }
-    let of_gone = |owner: &str, weight: u32| match sums.get(&above(owner)) {
-        Some(&(configured, planned)) if configured > 0 => {
-            (u64::from(weight) * planned / configured).clamp(1, u64::from(Share::WEIGHT_MAX)) as u32
+/// The weight of each place where owners and sites of the configuration have these; 0 where none is planned. `places`: each with its site's number in the
+/// configuration. A site that has gone from there still has requests: it has the part of those around it that its own weight gave it beside theirs.
+pub(super) fn weights_of_places<'a>(
+    config: &Config,
+    places: impl Iterator<Item = (Option<usize>, &'a Place)>,
+    owners: &[u32],
+    sites: &[u32],
+) -> Vec<u32> {
+    let mut around = None;
+    let mut weight =
+        |(number, place): (Option<usize>, &Place)| match (number.and_then(|number| sites.get(number)), place) {
+            (Some(&weight), _) => weight,
+            (None, Place::Site { owner, share, .. }) => {
+                around.get_or_insert_with(|| Around::new(config, owners, sites)).weight_of_gone(owner, share.weight)
+            }
+            (None, Place::Admin | Place::Unknown) => 0,
+        };
+    places.map(&mut weight).collect()
+}
+
+/// What has been configured below each owner, and below none, and what is planned for that.
+struct Around<'a> {
+    owners: OwnersByName<'a>,
+    sums: BTreeMap<Option<&'a str>, (u64, u64)>,
+}
+
+impl<'a> Around<'a> {
+    fn new(config: &'a Config, owners: &[u32], sites: &[u32]) -> Around<'a> {
+        let mut around = Around { owners: config.owners_by_name(), sums: BTreeMap::new() };
+        let of_owners = config.owners.iter().zip(owners).map(|(owner, planned)| (&owner.owner, owner.weight, planned));
+        let of_sites = config.sites.iter().zip(sites).map(|(site, planned)| (&site.owner, site.weight, planned));
+        for (owner, configured, &planned) in of_owners.chain(of_sites) {
+            let sum = around.sums.entry(around.owners.get(owner).map(|owner| owner.name.as_str())).or_default();
+            *sum = (sum.0 + u64::from(configured), sum.1 + u64::from(planned));
         }
-        _ => weight,
-    };
-    let weight = |&(name, place): &(&str, &Place)| match (planned.get(name), place) {
-        (Some(&weight), _) => weight,
-        (None, Place::Site { owner, share, .. }) => of_gone(owner, share.weight),
-        (None, Place::Admin | Place::Unknown) => 0,
-    };
-    places.iter().map(weight).collect()
+        around
+    }
+
+    fn weight_of_gone(&self, owner: &str, weight: u32) -> u32 {
+        let above = self.owners.get(owner).map(|owner| owner.name.as_str());
+        match self.sums.get(&above) {
+            Some(&(configured, planned)) if configured > 0 => {
+                (u64::from(weight) * planned / configured).clamp(1, u64::from(Share::WEIGHT_MAX)) as u32
+            }
+            _ => weight,
+        }
+    }
 }
 
 impl Members {
@@ -115,13 +135,15 @@ impl Members {
 
     /// Bounds how far sites and owners may be behind, by the weights that they have now.
     fn let_lag<E: Copy>(&self, tree: &mut Tree<E>) {
-        for &node in self.owners.values().chain(&self.root).chain(&self.top) {
-            tree.set_lag_max(node, LAG_MAX).expect("nothing has been removed since the tree was planted");
-        }
+        let nodes = self.owners.values().chain(&self.root).chain(&self.top).copied();
+        tree.set_lag_max(nodes, LAG_MAX).expect("nothing has been removed since the tree was planted");
     }
 }
 
 fn set_share<E: Copy>(tree: &mut Tree<E>, node: NodeId, share: Share) {
+    if tree.share(node) == Ok(share) {
+        return;
+    }
     tree.set_share(node, share).expect("nothing has been removed since the tree was planted");
 }
 
@@ -136,9 +158,10 @@ pub(super) fn plant<E: Copy>(config: &Config, places: &[&Place]) -> Planted<E> {
     tree.keep_charges(unknown).expect("it has just been added");
     let admin = add_leaf(&mut tree, root, Share::weight(admin.into()));
     // Each level costs every event some nanoseconds, so that one that is alone has none of its own.
-    let is_lone = schedule.first == First::Sites && count_below_top(config, places) == 1;
+    let owners = config.owners_by_name();
+    let is_lone = schedule.first == First::Sites && count_below_top(config, &owners, places) == 1;
     let top = if is_lone { root } else { add_node(&mut tree, root, schedule.root, rest) };
-    let branches = Branches::new(&mut tree, config, top);
+    let branches = Branches::new(&mut tree, config, &owners, top);
     let mut sites = Vec::new();
     let leaves = places.iter().enumerate().map(|(number, place)| match place {
         Place::Admin => [admin; Stage::COUNT],
@@ -150,30 +173,26 @@ pub(super) fn plant<E: Copy>(config: &Config, places: &[&Place]) -> Planted<E> {
         }
     });
     let leaves = leaves.collect();
-    let owners = match branches {
+    let nodes = match branches {
         Branches::Sites(branch) => branch.owners,
         Branches::Stages(_) => BTreeMap::new(),
     };
     let lone = is_lone.then(|| {
-        let owner = config.owners.iter().find(|owner| !is_known(config, &owner.owner));
-        owner.map_or_else(|| sites.first().map(|site| site.node), |owner| owners.get(&owner.name).copied())
+        let owner = config.owners.iter().find(|owner| owners.get(&owner.owner).is_none());
+        owner.map_or_else(|| sites.first().map(|site| site.node), |owner| nodes.get(&owner.name).copied())
     });
     let lone = lone.flatten();
     lone.into_iter().for_each(|node| set_share(&mut tree, node, rest));
-    let members = Members { root: Some(root), top: Some(top), lone, sites, owners };
+    let members = Members { root: Some(root), top: Some(top), lone, sites, owners: nodes };
     members.let_lag(&mut tree);
     Planted { tree, leaves, unknown, members }
 }
 
 /// How many sites and owners have no owner above them.
-fn count_below_top(config: &Config, places: &[&Place]) -> usize {
-    let owners = config.owners.iter().filter(|owner| !is_known(config, &owner.owner)).count();
-    let is_site = |place: &&&Place| matches!(place, Place::Site { owner, .. } if !is_known(config, owner));
+fn count_below_top(config: &Config, known: &OwnersByName<'_>, places: &[&Place]) -> usize {
+    let owners = config.owners.iter().filter(|owner| known.get(&owner.owner).is_none()).count();
+    let is_site = |place: &&&Place| matches!(place, Place::Site { owner, .. } if known.get(owner).is_none());
     owners + places.iter().filter(is_site).count()
-}
-
-fn is_known(config: &Config, owner: &str) -> bool {
-    config.owners.iter().any(|known| known.name == owner)
 }
 
 /// Stages are alike. Under strict priority what has begun is finished first, but for what may never end.
@@ -201,10 +220,10 @@ struct Branch {
 }
 
 impl Branches {
-    fn new<E: Copy>(tree: &mut Tree<E>, config: &Config, top: NodeId) -> Branches {
+    fn new<E: Copy>(tree: &mut Tree<E>, config: &Config, owners: &OwnersByName<'_>, top: NodeId) -> Branches {
         let schedule = &config.schedule;
         if schedule.first == First::Sites {
-            return Branches::Sites(Branch::new(tree, config, top));
+            return Branches::Sites(Branch::new(tree, config, owners, top));
         }
         Branches::Stages(Stage::ALL.map(|stage| {
             let policy = match stage {
@@ -214,7 +233,7 @@ impl Branches {
                 Stage::Compute => schedule.compute,
             };
             let node = add_node(tree, top, policy, stage_share(stage));
-            Branch::new(tree, config, node)
+            Branch::new(tree, config, owners, node)
         }))
     }
 
@@ -239,21 +258,21 @@ impl Branches {
 }
 
 impl Branch {
-    fn new<E: Copy>(tree: &mut Tree<E>, config: &Config, top: NodeId) -> Branch {
+    fn new<E: Copy>(tree: &mut Tree<E>, config: &Config, owners: &OwnersByName<'_>, top: NodeId) -> Branch {
         let mut branch = Branch { top, owners: BTreeMap::new() };
         for owner in &config.owners {
-            branch.add_owner(tree, config, owner);
+            branch.add_owner(tree, owners, owner);
         }
         branch
     }
 
     /// Adds an owner below its own owner, which may come later in the file. Owners that own each other aren't let through by `check`.
-    fn add_owner<E: Copy>(&mut self, tree: &mut Tree<E>, config: &Config, owner: &Owner) {
+    fn add_owner<E: Copy>(&mut self, tree: &mut Tree<E>, owners: &OwnersByName<'_>, owner: &Owner) {
         if self.owners.contains_key(&owner.name) {
             return;
         }
-        if let Some(above) = config.owners.iter().find(|above| above.name == owner.owner) {
-            self.add_owner(tree, config, above);
+        if let Some(above) = owners.get(&owner.owner) {
+            self.add_owner(tree, owners, above);
         }
         let share = Share { weight: owner.weight, priority: owner.priority };
         let node = add_node(tree, self.owner(&owner.owner), owner.policy, share);
@@ -413,8 +432,8 @@ mod tests {
         // One has twice what the others have, which is nearly the most that a plan says.
         let mut planned = vec![15_000; SITES];
         planned[7] = 30_000;
-        let named: Vec<_> = ["", ""].into_iter().chain(names.iter().map(String::as_str)).zip(&places).collect();
-        members.weigh(&mut tree, &config, &[], &weights_of_places(&config, &named, &[], &planned));
+        let numbers = [None, None].into_iter().chain((0..SITES).map(Some));
+        members.weigh(&mut tree, &config, &[], &weights_of_places(&config, numbers.zip(&places), &[], &planned));
         leaves.iter().enumerate().for_each(|(place, leaves)| tree.push(leaves[0], place).unwrap());
         let mut counts = vec![0; places.len()];
         for _ in 0..61_000 {
@@ -459,7 +478,10 @@ mod tests {
             ("light", &site("press", 1)),
             (UNKNOWN, &Place::Unknown),
         ];
-        let weights = |owners: &[u32], sites: &[u32]| weights_of_places(&config, &places, owners, sites);
+        let number = |name: &str| config.sites.iter().position(|site| site.name == name);
+        let weights = |owners: &[u32], sites: &[u32]| {
+            weights_of_places(&config, places.iter().map(|&(name, place)| (number(name), place)), owners, sites)
+        };
         assert_eq!(weights(&[30_000, 10_000], &[10_000, 100, 500]), [10_000, 20_000, 100, 300, 500, 70, 5_000, 3, 0]);
         assert_eq!(weights(&[40_000, 100], &[9_900, 1, 1]), [9_900, 20_000, 1, 1, 1, 70, 5_000, 1, 0]);
         assert_eq!(weights(&[65_535, 65_535], &[65_535, 1, 1])[1], 65_535, "the most that there is");

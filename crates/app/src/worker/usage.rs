@@ -1,16 +1,18 @@
-//! What each site uses, counted from the tree every few milliseconds: for the metrics, for admission control and for the other workers.
+//! What each site uses, counted from the tree every few milliseconds: for the metrics, for admission control and for the other workers. Only those are
+//! looked at that want something, or wanted something a moment ago: there may be thousands of others.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use leat_logic::admission::{self, SiteLimits};
-use leat_logic::schedule::PolicyKind;
+use leat_logic::schedule::{LeafId, PolicyKind};
 use leat_logic::time::Instant;
 
-use super::entitlement::PlanWeights;
+use super::entitlement::{self, Descent, PlanWeights};
 use super::settings::{Site, SiteKind};
 use super::shares::{Place, weights_of_places};
-use super::{Host, Stage, Worker, entitlement};
+use super::{Host, Stage, UNKNOWN_SITE, Worker};
 use crate::config::{self, Config, First};
 
 /// Between two looks.
@@ -25,16 +27,60 @@ const KEPT: f64 = 0.875;
 /// What is known of one site's use of this worker.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Usage {
-    /// What the tree had counted when it was last asked, for each stage: events, and nanoseconds.
-    counted: [(u64, u64); Stage::COUNT],
+    /// What corrections took back after it had been counted, and hasn't been charged again since: that much isn't counted again. In nanoseconds, by stage.
+    counted_ahead_ns: [u64; Stage::COUNT],
     /// Nanoseconds for each stage, of which the older count for less and less.
     recent_ns: [f64; Stage::COUNT],
+    /// It's in [`Usages::awake`].
+    is_awake: bool,
 }
 
 impl Usage {
     fn recent_ns(&self) -> f64 {
         self.recent_ns.iter().sum()
     }
+
+    /// Counts what a stage has been charged, or given back; what is new of it.
+    fn count(&mut self, stage: Stage, charged_ns: i64) -> u64 {
+        let ahead_ns = &mut self.counted_ahead_ns[stage as usize];
+        let given_back_ns = ahead_ns.saturating_sub_signed(charged_ns);
+        let used_ns = u64::try_from(charged_ns).unwrap_or(0).saturating_sub(*ahead_ns);
+        *ahead_ns = given_back_ns;
+        self.recent_ns[stage as usize] += used_ns as f64;
+        used_ns
+    }
+}
+
+/// What all sites use.
+#[derive(Default)]
+pub(super) struct Usages {
+    /// By site.
+    sites: Vec<Usage>,
+    /// Those that are looked at.
+    awake: Vec<usize>,
+    /// Whose the tree's leaves are. Those that aren't here are of work whose site isn't known.
+    of_leaves: HashMap<LeafId, (usize, Stage)>,
+    /// Who is below whom.
+    descent: Descent,
+    /// Connections of each site, as they were told last.
+    connections: Vec<u64>,
+}
+
+impl Usages {
+    fn wake(&mut self, site: usize) {
+        if !std::mem::replace(&mut self.sites[site].is_awake, true) {
+            self.awake.push(site);
+        }
+    }
+}
+
+/// A site's share of this worker, from 0 to 1.
+#[derive(Clone, Copy, Debug, Default)]
+struct SiteShare {
+    given: f64,
+    /// As it's in the metrics: what is kept for the admin pages and for unknown work is given to nobody else.
+    shown: f64,
+    used: f64,
 }
 
 /// When to look next.
@@ -66,44 +112,65 @@ impl<H: Host> Worker<H> {
         }
         let has_more = used_ns > 0 || !self.tree.is_empty() || self.listener_queue_max.is_some();
         self.looks.next = if has_more { self.now.after(INTERVAL) } else { Instant::NEVER };
-        let places: Vec<&Place> = self.sites.iter().map(|site| &site.place).collect();
-        let wants: Vec<bool> = (0..places.len()).map(|site| self.wants(site)).collect();
+        let (wanting, resting): (Vec<usize>, Vec<usize>) =
+            self.usages.awake.iter().partition(|&&site| self.wants(site));
         let is_served = |site: &Site| matches!(site.kind, SiteKind::Files | SiteKind::Cluster);
-        let wanting = self.sites.iter().zip(&wants).filter(|(site, wants)| **wants && is_served(site)).count();
-        self.is_shared = wanting > 1;
-        let mut is_prompt = false;
-        let given = entitlement::parts(&self.config, &places, &wants, &self.plan_weights);
-        let all_ns: f64 = self.usages.iter().map(Usage::recent_ns).sum();
-        let used = |site: usize| if all_ns > 0.0 { self.usages[site].recent_ns() / all_ns } else { 0.0 };
-        let used: Vec<f64> = (0..places.len()).map(used).collect();
+        self.is_shared = wanting.iter().filter(|&&site| is_served(&self.sites[site])).count() > 1;
+        let places = wanting.iter().map(|&site| (site, &self.sites[site].place));
+        let parts = entitlement::parts(&self.config, &self.usages.descent, places, &self.plan_weights);
+        let all_ns: f64 = wanting.iter().map(|&site| self.usages.sites[site].recent_ns()).sum();
+        let used = |usage: &Usage| if all_ns > 0.0 { usage.recent_ns() / all_ns } else { 0.0 };
         let kept = |site: &Site| match site.kind {
             SiteKind::Admin => Some(f64::from(self.config.schedule.admin_share) / 100.0),
             SiteKind::Unknown => Some(f64::from(self.config.schedule.unknown_share) / 100.0),
             SiteKind::Files | SiteKind::Cluster => None,
         };
-        let kept: Vec<Option<f64>> = self.sites.iter().map(|site| kept(site)).collect();
         // What is kept and isn't used is the sites'.
         let kept_and_used: f64 =
-            kept.iter().zip(&used).filter_map(|(kept, used)| Some(kept.as_ref()?.min(*used))).sum();
-        for (site, given) in given.into_iter().enumerate() {
-            let (given, used) = (given * (1.0 - kept_and_used), used[site]);
-            is_prompt |= wants[site] && is_served(&self.sites[site]) && used < given * MODEST;
-            self.admission.set_share(site, given, used);
-            self.judge_gate(site as u32);
-            let counts = self.admission.counts(site);
-            let metrics = &self.sites[site].metrics;
-            let given = kept[site].filter(|_| wants[site]).unwrap_or(given);
-            metrics.share_given.set_ratio(given);
-            for (stage, part) in metrics.stages.iter().zip(self.stage_parts(site)) {
-                stage.share_given.set_ratio(given * part);
-            }
-            metrics.share_used.set_ratio(used);
-            metrics.waiting.set(u64::from(counts.waiting));
-            metrics.started.set(u64::from(counts.started));
-            metrics.memory_held_bytes.set(self.gates[site].held_bytes());
-        }
+            wanting.iter().filter_map(|&site| Some(kept(&self.sites[site])?.min(used(&self.usages.sites[site])))).sum();
+        let mut is_prompt = false;
+        let shares: Vec<(usize, SiteShare)> = wanting
+            .iter()
+            .zip(parts)
+            .map(|(&number, part)| {
+                let (site, used) = (&self.sites[number], used(&self.usages.sites[number]));
+                let given = part * (1.0 - kept_and_used);
+                is_prompt |= is_served(site) && used < given * MODEST;
+                (number, SiteShare { given, shown: kept(site).unwrap_or(given), used })
+            })
+            .collect();
         self.is_prompt = is_prompt;
+        self.usages.awake = wanting;
+        for (site, share) in shares {
+            self.tell_share(site, share);
+        }
+        for site in resting {
+            self.tell_share(site, SiteShare::default());
+            let usage = &mut self.usages.sites[site];
+            usage.recent_ns = Default::default();
+            usage.is_awake = false;
+            let counts = self.admission.counts(site);
+            if counts.waiting > 0 || counts.started > 0 || self.gates[site].held_bytes() > 0 {
+                self.usages.wake(site);
+            }
+        }
         self.metrics.cost_model_error.set_ratio(self.meter.model().relative_error());
+    }
+
+    /// Says what a site's share is: to admission control, to its gate and in the metrics.
+    fn tell_share(&mut self, site: usize, SiteShare { given, shown, used }: SiteShare) {
+        self.admission.set_share(site, given, used);
+        self.judge_gate(site as u32);
+        let counts = self.admission.counts(site);
+        let metrics = &self.sites[site].metrics;
+        metrics.share_given.set_ratio(shown);
+        for (stage, part) in metrics.stages.iter().zip(self.stage_parts(site)) {
+            stage.share_given.set_ratio(shown * part);
+        }
+        metrics.share_used.set_ratio(used);
+        metrics.waiting.set(u64::from(counts.waiting));
+        metrics.started.set(u64::from(counts.started));
+        metrics.memory_held_bytes.set(self.gates[site].held_bytes());
     }
 
     /// Whether a site has used something lately, or waits for its turn.
@@ -113,7 +180,7 @@ impl<H: Host> Worker<H> {
 
     fn wants_at(&self, site: usize, stage: Stage) -> bool {
         let is_queued = || self.leaves.get(site).is_some_and(|leaves| self.tree.queued(leaves[stage as usize]) > 0);
-        self.usages[site].recent_ns[stage as usize] >= 1.0 || is_queued()
+        self.usages.sites[site].recent_ns[stage as usize] >= 1.0 || is_queued()
     }
 
     /// The part of a site's share that each of its stages is entitled to.
@@ -132,45 +199,47 @@ impl<H: Host> Worker<H> {
 
     /// Adds up what was used since the last look, in nanoseconds.
     pub(super) fn count_usage(&mut self) -> u64 {
-        let mut all_ns = 0;
-        let unknown = self.tree.usage(self.unknown.node).unwrap_or_default();
-        for ((site, usage), leaves) in self.sites.iter().zip(&mut self.usages).zip(&self.leaves) {
-            usage.recent_ns.iter_mut().for_each(|recent_ns| *recent_ns *= KEPT);
-            for (stage, &leaf) in leaves.iter().enumerate() {
-                // The admin pages and unknown work have one leaf for all stages.
-                if stage > 0 && leaf == leaves[0] {
-                    break;
-                }
-                let (events, charged_ns) = match site.kind {
-                    SiteKind::Unknown => (unknown.served, unknown.charged_ns),
-                    _ => self.tree.served(leaf),
-                };
-                let (events_before, charged_before_ns) = usage.counted[stage];
-                // A correction may have taken more back than has been charged since: that has been counted, and isn't again.
-                usage.counted[stage] = (events, charged_ns.max(charged_before_ns));
-                let metrics = &site.metrics.stages[stage];
-                metrics.events.add(events.wrapping_sub(events_before));
-                let used = charged_ns.saturating_sub(charged_before_ns);
-                metrics.used_ns.add(used);
-                usage.recent_ns[stage] += used as f64;
-                all_ns += used;
-            }
+        let Worker { usages, tree, sites, .. } = self;
+        for &site in &usages.awake {
+            usages.sites[site].recent_ns.iter_mut().for_each(|recent_ns| *recent_ns *= KEPT);
         }
+        let mut all_ns = 0;
+        tree.take_used(|leaf, events, charged_ns| {
+            let nobody = (UNKNOWN_SITE as usize, Stage::Receive);
+            let (site, stage) = usages.of_leaves.get(&leaf).copied().unwrap_or(nobody);
+            usages.wake(site);
+            let used_ns = usages.sites[site].count(stage, charged_ns);
+            let metrics = &sites[site].metrics.stages[stage as usize];
+            metrics.events.add(events);
+            metrics.used_ns.add(used_ns);
+            all_ns += used_ns;
+        });
         all_ns
     }
 
-    /// The tree is new: nothing has been counted in it.
-    pub(super) fn restart_usage(&mut self) {
-        self.usages.resize_with(self.sites.len(), Usage::default);
+    /// The tree is new: nothing has been counted in it, and everybody's share is to be told.
+    pub(super) fn restart_usage(&mut self, config: &Config) {
         self.plan_weights = PlanWeights::default();
-        self.usages.iter_mut().for_each(|usage| usage.counted = Default::default());
+        let usages = &mut self.usages;
+        usages.sites.resize_with(self.sites.len(), Usage::default);
+        usages.connections.resize(self.sites.len(), 0);
+        usages.sites.iter_mut().for_each(|usage| usage.counted_ahead_ns = Default::default());
+        (0..self.sites.len()).for_each(|site| usages.wake(site));
+        usages.descent = Descent::new(config, self.sites.iter().map(|site| &site.place));
+        usages.of_leaves.clear();
+        for (site, leaves) in self.leaves.iter().enumerate() {
+            for (&leaf, stage) in leaves.iter().zip(Stage::ALL) {
+                // The admin pages and unknown work have one leaf for all stages: it counts for the first.
+                usages.of_leaves.entry(leaf).or_insert((site, stage));
+            }
+        }
     }
 
     /// Uses other weights than the configured ones, so that shares hold over all workers.
     pub(super) fn weigh(&mut self, config: &Arc<Config>, owners: &[u32], sites: &[u32]) {
         if Arc::ptr_eq(config, &self.config) {
-            let places: Vec<_> = self.sites.iter().map(|site| (site.name.as_str(), &site.place)).collect();
-            let of_places = weights_of_places(config, &places, owners, sites);
+            let places = self.configured.iter().copied().zip(self.sites.iter().map(|site| &site.place));
+            let of_places = weights_of_places(config, places, owners, sites);
             self.members.weigh(&mut self.tree, config, owners, &of_places);
             self.plan_weights = PlanWeights { owners: owners.to_vec(), sites: of_places };
         }
@@ -184,15 +253,18 @@ impl<H: Host> Worker<H> {
                 counts[self.connections[token].site as usize] += 1;
             }
         }
-        for (site, count) in self.sites.iter().zip(counts) {
-            site.metrics.connections.set(count);
+        for (site, (before, now)) in self.sites.iter().zip(self.usages.connections.iter().zip(&counts)) {
+            if before != now {
+                site.metrics.connections.set(*now);
+            }
         }
+        self.usages.connections = counts;
     }
 
     /// Tells admission control what is asked of each site.
     pub(super) fn arrange_admission(&mut self, config: &Config) {
-        for site in &self.sites {
-            let configured = config.sites.iter().find(|configured| configured.name == site.name);
+        for (site, configured) in self.sites.iter().zip(&self.configured) {
+            let configured = configured.map(|number| &config.sites[number]);
             let limits = match (site.kind, configured) {
                 (SiteKind::Admin, _) => SiteLimits { standing: admission::Standing::Reserved, ..SiteLimits::default() },
                 (SiteKind::Unknown, _) => {

@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::on_both_reactors;
 use crate::support::server::binary;
@@ -196,6 +196,51 @@ fn what_follows_at_a_worker_that_goes_is_the_new_configurations(reactor: Reactor
         assert!(client.read_content(content.len()).unwrap() == content);
         assert_eq!(client.reply().text(), "two\n");
     }
+}
+
+/// Neither while they want nothing, nor at a reload: a worker that looked at each of them, or for each among all, would do nothing else.
+fn thousands_of_sites_hold_nobody_up(reactor: Reactor) {
+    const SITES: usize = 15_000;
+    let site = site();
+    let sites = |root: &str| {
+        let of_one = |number| {
+            format!(
+                "[[site]]\nname = \"s{number}\"\nhosts = [\"s{number}.test\"]\nlisten = [\"127.0.0.1:0\"]\nroot = \"{root}\"\n"
+            )
+        };
+        let first = text(1, root);
+        (0..SITES).map(of_one).fold(first, |text, site| text + &site)
+    };
+    let server = Server::configured(reactor, &site, &sites("one"));
+    let mut client = server.connect();
+    // What the start has left to be done is done in the first of them.
+    let [_, used] = [(); 2].map(|()| {
+        let (began, used_before) = (Instant::now(), server.processor_time());
+        while began.elapsed() < Duration::from_secs(1) {
+            assert_eq!(client.get("/a.txt").text(), "one\n");
+            // Not all the time: what is used is then what is done beside requests.
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        (server.processor_time() - used_before).as_secs_f64() / began.elapsed().as_secs_f64()
+    });
+    assert!(used < 0.2, "{used} of a processor");
+    let is_done = AtomicBool::new(false);
+    let longest = std::thread::scope(|scope| {
+        let asking = scope.spawn(|| {
+            let mut longest = Duration::ZERO;
+            while !is_done.load(Ordering::Relaxed) {
+                let asked = Instant::now();
+                assert_eq!(client.get("/a.txt").status, 200);
+                longest = longest.max(asked.elapsed());
+            }
+            longest
+        });
+        reload(&server, reactor, &site, &sites("two"));
+        is_done.store(true, Ordering::Relaxed);
+        asking.join().unwrap()
+    });
+    assert!(longest < Duration::from_millis(1_500), "{longest:?} without an answer");
+    assert_eq!(server.get("/a.txt").text(), "two\n");
 }
 
 fn a_broken_configuration_keeps_the_old(reactor: Reactor) {
@@ -481,6 +526,7 @@ on_both_reactors!(
     workers_that_come_while_others_go_drop_nothing,
     a_download_outlives_its_worker,
     what_follows_at_a_worker_that_goes_is_the_new_configurations,
+    thousands_of_sites_hold_nobody_up,
     a_broken_configuration_keeps_the_old,
     an_address_can_come_and_go,
     an_address_that_leaving_workers_had_can_come_back,

@@ -35,6 +35,8 @@ pub(super) struct Seat {
     pub(super) priority: u8,
     /// Whether the parent knows it to have events: it's in the policy's order, or is being served.
     pub(super) pending: bool,
+    /// Whether this leaf is listed for [`super::Tree::take_used`].
+    pub(super) is_stirred: bool,
     /// The events of a leaf.
     pub(super) queue: Queue,
     /// Goes up when a member is removed, so that old names don't fit.
@@ -55,6 +57,7 @@ impl Seat {
             policy,
             priority: 0,
             pending: false,
+            is_stirred: false,
             queue: Queue::EMPTY,
             generation,
             served: 0,

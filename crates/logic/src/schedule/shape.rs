@@ -35,7 +35,8 @@ impl<E: Copy> Tree<E> {
 
     pub(super) fn add(&mut self, parent: u32, kind: Option<PolicyKind>, share: Share) -> u32 {
         let policy = kind.map_or(NONE, |kind| self.add_policy(kind));
-        let details = Details { share, is_used: true, uncharged: Uncharged::default(), urgency: Urgency::NONE };
+        let details =
+            Details { share, is_used: true, uncharged: Uncharged::default(), told: (0, 0), urgency: Urgency::NONE };
         let index = match self.free_seats.pop() {
             Some(index) => {
                 let generation = self.seats[index as usize].generation;
@@ -101,13 +102,20 @@ impl<E: Copy> Tree<E> {
         Ok(())
     }
 
-    /// Lets the children of a weighted fair node that wake have what they were due lately and didn't want, before the others go on: as much as makes
+    /// Lets the children of weighted fair nodes that wake have what they were due lately and didn't want, before the others go on: as much as makes
     /// these wait no longer than `cost` in all, divided by the weights that children have now. At first it's nothing.
-    pub fn set_lag_max(&mut self, node: NodeId, cost: Cost) -> Result<(), TreeError> {
-        let index = self.find(node.into())?;
-        let weights = self.children(node).map(|child| self.details[child.index()].share.weight).map(u64::from).sum();
-        let policy = self.seats[index as usize].policy as usize;
-        self.policies[policy].set_lag_max(virtual_time_of_all(cost.ns, weights));
+    pub fn set_lag_max(&mut self, nodes: impl IntoIterator<Item = NodeId>, cost: Cost) -> Result<(), TreeError> {
+        let mut weights = vec![0_u64; self.seats.len()];
+        for (seat, details) in self.seats.iter().zip(&self.details) {
+            if details.is_used && seat.parent != NONE {
+                weights[seat.parent as usize] += u64::from(details.share.weight);
+            }
+        }
+        for node in nodes {
+            let index = self.find(node.into())? as usize;
+            let policy = self.seats[index].policy as usize;
+            self.policies[policy].set_lag_max(virtual_time_of_all(cost.ns, weights[index]));
+        }
         Ok(())
     }
 
@@ -187,6 +195,9 @@ impl<E: Copy> Tree<E> {
         let above = &mut self.seats[parent as usize];
         above.served = above.served.wrapping_add(served);
         above.charged_ns = above.charged_ns.wrapping_add(charged_ns);
+        if self.seats[member as usize].is_stirred {
+            self.stirred.retain(|&it| it != member);
+        }
         self.details[member as usize].is_used = false;
         self.seats[member as usize].generation = self.seats[member as usize].generation.wrapping_add(1);
         self.free_seats.push(member);
@@ -209,6 +220,21 @@ impl<E: Copy> Tree<E> {
     pub fn usage(&self, member: impl Into<Member>) -> Result<Usage, TreeError> {
         let index = self.find(member.into())?;
         Ok(self.usages()[index as usize])
+    }
+
+    /// Tells `each` of every leaf at which events have been queued or charged since this was asked last, or wait: how many have been served since, and
+    /// what has been charged, in nanoseconds; less than nothing where a correction took back more. Costs nothing for all other leaves. What a leaf had
+    /// that has been removed isn't told of.
+    pub fn take_used(&mut self, mut each: impl FnMut(LeafId, u64, i64)) {
+        let Tree { stirred, seats, details, .. } = self;
+        stirred.retain(|&index| {
+            let (seat, details) = (&mut seats[index as usize], &mut details[index as usize]);
+            let (served, charged_ns) = std::mem::replace(&mut details.told, (seat.served, seat.charged_ns));
+            let charged_since = seat.charged_ns.wrapping_sub(charged_ns) as i64;
+            each(LeafId { index, generation: seat.generation }, seat.served.wrapping_sub(served), charged_since);
+            seat.is_stirred = seat.pending;
+            seat.pending
+        });
     }
 
     /// All members with their shares and what they have used, the root first: the dashboard's picture, in one pass.

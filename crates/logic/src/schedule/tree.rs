@@ -22,6 +22,8 @@ pub(super) struct Details {
     pub(super) share: Share,
     pub(super) is_used: bool,
     pub(super) uncharged: Uncharged,
+    /// What [`Tree::take_used`] has said of a leaf: events, and nanoseconds.
+    pub(super) told: (u64, u64),
     /// Of a ready one, where somebody goes by it.
     pub(super) urgency: Urgency,
 }
@@ -53,6 +55,8 @@ pub struct Tree<E> {
     pub(super) keeper: u32,
     /// Whether any node's policy has ever gone by urgency: until then nobody looks for it.
     pub(super) is_urgent: bool,
+    /// Leaves that [`Tree::take_used`] looks at.
+    pub(super) stirred: Vec<u32>,
     /// Indices to be used again.
     pub(super) free_seats: Vec<u32>,
     /// Indices to be used again.
@@ -77,6 +81,7 @@ impl<E: Copy> Tree<E> {
             serving: NONE,
             keeper: NONE,
             is_urgent: false,
+            stirred: Vec::new(),
             free_seats: Vec::new(),
             free_policies: Vec::new(),
         };
@@ -133,6 +138,7 @@ impl<E: Copy> Tree<E> {
         };
         self.events.append(&mut seat.queue, event).map_err(Refused)?;
         if !seat.pending {
+            self.stir(leaf.index);
             self.wake(leaf.index);
         }
         Ok(())
@@ -150,6 +156,7 @@ impl<E: Copy> Tree<E> {
         };
         self.events.prepend(&mut seat.queue, event).map_err(Refused)?;
         if !seat.pending {
+            self.stir(leaf.index);
             self.wake(leaf.index);
         }
         Ok(())
@@ -172,8 +179,17 @@ impl<E: Copy> Tree<E> {
             None => self.events.insert_again(queue, event, key),
         };
         queued.map_err(Refused)?;
+        self.stir(leaf.index);
         self.wake_urgent(leaf.index);
         Ok(())
+    }
+
+    /// Something is queued at a leaf that had nothing, or it's charged without an event.
+    #[inline]
+    fn stir(&mut self, leaf: u32) {
+        if !std::mem::replace(&mut self.seats[leaf as usize].is_stirred, true) {
+            self.stirred.push(leaf);
+        }
     }
 
     /// Tells the nodes above a member that has become ready, up to the first that knew of other events.
@@ -293,6 +309,7 @@ impl<E: Copy> Tree<E> {
     /// missed.
     pub fn correct(&mut self, leaf: LeafId, delta_ns: i64) {
         if self.is_current(leaf) {
+            self.stir(leaf.index);
             self.apply(leaf.index, delta_ns);
         }
     }
@@ -319,11 +336,13 @@ impl<E: Copy> Tree<E> {
     }
 
     /// What can be moved from one leaf to another, and the lowest node that both are below.
-    fn what_moves(&self, from: LeafId, to: LeafId, ns: u64) -> Option<(i64, u32)> {
+    fn what_moves(&mut self, from: LeafId, to: LeafId, ns: u64) -> Option<(i64, u32)> {
         if from == to || !self.is_current(from) || !self.is_current(to) {
             return None;
         }
         let moved_ns = ns.min(self.seats[from.index as usize].charged_ns);
+        self.stir(from.index);
+        self.stir(to.index);
         Some((i64::try_from(moved_ns).unwrap_or(i64::MAX), self.common_ancestor(from.index, to.index)))
     }
 
@@ -351,6 +370,7 @@ impl<E: Copy> Tree<E> {
     #[inline(never)]
     fn settle(&mut self, leaf: LeafId, cost: Cost) {
         if self.is_current(leaf) {
+            self.stir(leaf.index);
             let advance_ns = self.details[leaf.index as usize].uncharged.settle().unwrap_or(0);
             let signed = |ns| i64::try_from(ns).unwrap_or(i64::MAX);
             self.apply(leaf.index, signed(cost.ns) - signed(advance_ns));

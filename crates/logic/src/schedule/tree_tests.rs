@@ -145,7 +145,7 @@ fn a_child_that_idles_saves_nothing_and_is_served_at_once_when_it_wakes() {
 #[test]
 fn who_wants_less_than_its_share_comes_first_for_as_long_as_it_may_lag() {
     let (mut tree, leaves) = flat(PolicyKind::WeightedFair, &weights(&[1, 3]));
-    tree.set_lag_max(tree.root(), Cost::from_ns(20_000)).unwrap();
+    tree.set_lag_max([tree.root()], Cost::from_ns(20_000)).unwrap();
     fill(&mut tree, &leaves[..1], 1_000);
     serve(&mut tree, &leaves, 500, 1_000);
     fill(&mut tree, &leaves[1..], 100);
@@ -169,7 +169,7 @@ fn who_wants_less_than_its_share_comes_first_for_as_long_as_it_may_lag() {
 fn work_that_others_pay_for_does_not_come_before_who_wants_less_than_its_share() {
     for keeps in [false, true] {
         let (mut tree, mut leaves) = flat(PolicyKind::WeightedFair, &weights(&[1, 1]));
-        tree.set_lag_max(tree.root(), Cost::from_ns(30_000)).unwrap();
+        tree.set_lag_max([tree.root()], Cost::from_ns(30_000)).unwrap();
         let node = tree.add_node(tree.root(), PolicyKind::WeightedFair, Share::weight(1)).unwrap();
         leaves.push(tree.add_leaf(node, Share::default()).unwrap());
         if keeps {
@@ -251,7 +251,7 @@ fn what_comes_back_to_a_node_that_keeps_its_charges_is_not_charged_there_twice()
 #[test]
 fn those_that_lag_keep_the_others_waiting_no_longer_than_is_set() {
     let (mut tree, leaves) = flat(PolicyKind::WeightedFair, &weights(&[1, 1, 2, 3, 4]));
-    tree.set_lag_max(tree.root(), Cost::from_ns(110_000)).unwrap();
+    tree.set_lag_max([tree.root()], Cost::from_ns(110_000)).unwrap();
     fill(&mut tree, &leaves[..1], 1_000);
     serve(&mut tree, &leaves, 500, 1_000);
     fill(&mut tree, &leaves[1..], 200);
@@ -303,6 +303,30 @@ fn costs_that_come_late_are_charged_exactly() {
     assert_eq!(usages[0].charged_ns, usages[0].served * 30_000);
     assert_eq!(usages[1].charged_ns, usages[1].served * 10_000);
     assert!(usages[0].charged_ns.abs_diff(usages[1].charged_ns) <= 4 * 30_000, "{usages:?}");
+}
+
+#[test]
+fn what_has_been_used_is_told_once() {
+    let (mut tree, leaves) = flat(PolicyKind::WeightedFair, &weights(&[1, 1, 1]));
+    let told = |tree: &mut Tree<u64>| {
+        let mut told = Vec::new();
+        tree.take_used(|leaf, served, ns| told.push((leaves.iter().position(|&it| it == leaf).unwrap(), served, ns)));
+        told
+    };
+    assert_eq!(told(&mut tree), []);
+    tree.push(leaves[0], 1).unwrap();
+    for _ in 0..2 {
+        assert_eq!(told(&mut tree), [(0, 0, 0)], "as long as something waits");
+    }
+    tree.pop();
+    assert_eq!(told(&mut tree), [(0, 0, 0)]);
+    tree.charge(leaves[0], Cost::from_ns(500));
+    assert_eq!(told(&mut tree), [(0, 1, 500)]);
+    assert_eq!(told(&mut tree), []);
+    tree.correct(leaves[1], 700);
+    assert_eq!(told(&mut tree), [(1, 0, 700)]);
+    tree.transfer(leaves[1], leaves[2], 300);
+    assert_eq!(told(&mut tree), [(1, 0, -300), (2, 0, 300)]);
 }
 
 #[test]

@@ -134,7 +134,10 @@ impl Balancer {
         for (site, factor) in self.factors.iter_mut().enumerate() {
             let (due, used) = (demand.dues[site], demand.used[site]);
             if !demand.is_hungry[site] || due <= 0.0 {
-                *factor = factor.powf(RELAX);
+                // There may be thousands, nearly all of them as they were.
+                if *factor != 1.0 {
+                    *factor = factor.powf(RELAX);
+                }
             } else {
                 // By what it was off, not by the factor: then too much in one interval and as much too little in the next come to nothing.
                 let missed = ((due - used) / due).max(-OFF_MAX);
@@ -154,6 +157,17 @@ impl Balancer {
     }
 
     fn moves(&mut self, machine: &Machine, loads: &[Vec<SiteLoad>], demand: &Demand) -> Vec<Move> {
+        // Those that use nothing have nothing to move, and there may be thousands of them.
+        let using: Vec<usize> =
+            (0..machine.sites.len()).filter(|&site| demand.is_hungry[site] || demand.used[site] > 0.0).collect();
+        let sites = using.iter().map(|&site| machine.sites[site]).collect();
+        let machine = &Machine { sites, ..machine.clone() };
+        let loads = &loads.iter().map(|loads| using.iter().map(|&site| loads[site]).collect()).collect::<Vec<Vec<_>>>();
+        let moves = self.moves_among(machine, loads, &demand.of_sites(&using));
+        moves.into_iter().map(|it| Move { site: using[it.site], ..it }).collect()
+    }
+
+    fn moves_among(&mut self, machine: &Machine, loads: &[Vec<SiteLoad>], demand: &Demand) -> Vec<Move> {
         if !moves::is_short(machine, loads, demand) {
             (self.short_plans, self.looks_in_vain) = (0, 0);
             return Vec::new();
@@ -197,6 +211,13 @@ impl Demand {
         let wants: Vec<f64> = sites.map(want).collect();
         let dues = dues(machine, &wants);
         Demand { is_hungry, used, dues }
+    }
+
+    /// That of some, in their order.
+    fn of_sites(&self, sites: &[usize]) -> Demand {
+        let of = |values: &[f64]| sites.iter().map(|&site| values[site]).collect();
+        let is_hungry = sites.iter().map(|&site| self.is_hungry[site]).collect();
+        Demand { is_hungry, used: of(&self.used), dues: of(&self.dues) }
     }
 }
 
@@ -243,8 +264,11 @@ fn dues(machine: &Machine, wants: &[f64]) -> Vec<f64> {
     let owner_weights: Vec<f64> = machine.owners.iter().map(|&weight| f64::from(weight.max(1))).collect();
     let owner_dues = fill(total, &owner_wants, &owner_weights);
     let mut dues = vec![0.0; wants.len()];
-    for (owner, due) in owner_dues.into_iter().enumerate() {
-        let members: Vec<usize> = (0..wants.len()).filter(|&site| machine.sites[site].owner == owner).collect();
+    let mut wanting = vec![Vec::new(); machine.owners.len()];
+    for site in (0..wants.len()).filter(|&site| wants[site] > 0.0) {
+        wanting[machine.sites[site].owner].push(site);
+    }
+    for (members, due) in wanting.into_iter().zip(owner_dues) {
         let member_wants: Vec<f64> = members.iter().map(|&site| wants[site]).collect();
         let weights: Vec<f64> = members.iter().map(|&site| f64::from(machine.sites[site].weight.max(1))).collect();
         for (site, due) in members.into_iter().zip(fill(due, &member_wants, &weights)) {

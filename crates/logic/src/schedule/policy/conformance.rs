@@ -52,6 +52,8 @@ struct Model {
     queues: BTreeMap<LeafId, Queue>,
     /// Popped and not charged yet.
     out: Vec<LeafId>,
+    /// What has been told of each leaf.
+    told: BTreeMap<LeafId, (u64, u64)>,
     charged_ns: u64,
     served: u64,
     next_event: u64,
@@ -64,7 +66,8 @@ impl Model {
         let nodes = vec![tree.root()];
         let what = format!("{kind}, seed {seed}");
         let (queues, out) = (BTreeMap::new(), Vec::new());
-        Model { numbers: Numbers(seed), tree, nodes, queues, out, charged_ns: 0, served: 0, next_event: 0, what }
+        let told = BTreeMap::new();
+        Model { numbers: Numbers(seed), tree, nodes, queues, out, told, charged_ns: 0, served: 0, next_event: 0, what }
     }
 
     fn share(&mut self) -> Share {
@@ -164,6 +167,26 @@ impl Model {
         leaves
     }
 
+    /// What leaves have used since it was asked last is told of each, and of no other.
+    fn take_used(&mut self) {
+        let mut now = BTreeMap::new();
+        self.tree.take_used(|leaf, served, charged_ns| {
+            assert!(now.insert(leaf, (served, charged_ns)).is_none(), "told twice");
+        });
+        for (&leaf, queue) in &self.queues {
+            assert!(
+                queue.events.is_empty() || now.contains_key(&leaf),
+                "{}: events wait and aren't told of",
+                self.what
+            );
+            let (served, charged_ns) = now.remove(&leaf).unwrap_or_default();
+            let told = self.told.entry(leaf).or_default();
+            *told = (told.0 + served, told.1.saturating_add_signed(charged_ns));
+            assert_eq!(*told, self.tree.served(leaf), "{}", self.what);
+        }
+        assert!(now.is_empty(), "{}: told of leaves that have gone", self.what);
+    }
+
     fn check(&self) {
         let queued: usize = self.queues.values().map(|queue| queue.events.len()).sum();
         assert_eq!(self.tree.len(), queued, "{}", self.what);
@@ -189,6 +212,9 @@ fn exercise(root: PolicyKind, seed: u64, kinds: impl Fn(u64) -> PolicyKind) {
             _ => model.charge(),
         }
         model.check();
+        if step % 7 == 0 {
+            model.take_used();
+        }
     }
     while !model.tree.is_empty() {
         model.pop();
