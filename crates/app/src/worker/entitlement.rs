@@ -25,50 +25,44 @@ pub(super) struct PlanWeights {
     pub(super) sites: Vec<u32>,
 }
 
-/// Which owner each owner is below, and each place, by their numbers; below none they're below the root, whose number is that of owners. Worked out once, as
-/// parts are every 10 ms and there may be thousands of each.
+/// Which owner each owner is below, and each site, by their numbers; those without one are below the root, whose number is that of owners. Worked out once,
+/// as parts are every 10 ms and there may be thousands of each.
 #[derive(Default)]
 pub(super) struct Descent {
     of_owners: Vec<usize>,
-    of_places: Vec<usize>,
+    /// With the share that is configured; none for the admin pages and for unknown work.
+    of_sites: Vec<Option<(usize, Share)>>,
 }
 
 impl Descent {
+    /// `places`: in the order of the sites' numbers.
     pub(super) fn new<'a>(config: &Config, places: impl Iterator<Item = &'a Place>) -> Descent {
         let root = config.owners.len();
         let owners: BTreeMap<&str, usize> =
             config.owners.iter().enumerate().map(|(number, owner)| (owner.name.as_str(), number)).collect();
         let above = |owner: &str| owners.get(owner).copied().unwrap_or(root);
-        let of_place = |place: &Place| match place {
-            Place::Site { owner, .. } => above(owner),
-            Place::Admin | Place::Unknown => root,
+        let of_site = |place: &Place| match place {
+            Place::Site { owner, share, .. } => Some((above(owner), *share)),
+            Place::Admin | Place::Unknown => None,
         };
         Descent {
             of_owners: config.owners.iter().map(|owner| above(&owner.owner)).collect(),
-            of_places: places.map(of_place).collect(),
+            of_sites: places.map(of_site).collect(),
         }
     }
 }
 
-/// The parts, from 0 to 1, of those that want something, each by its number and place; in their order. What is kept for the admin pages and for unknown
-/// work is nobody's part, as it isn't used up.
-pub(super) fn parts<'a>(
-    config: &Config,
-    descent: &Descent,
-    wanting: impl Iterator<Item = (usize, &'a Place)>,
-    planned: &PlanWeights,
-) -> Vec<f64> {
+/// The parts, from 0 to 1, of those that want something, in their order. What is kept for the admin pages and for unknown work is nobody's part, as it isn't
+/// used up.
+pub(super) fn parts(config: &Config, descent: &Descent, wanting: &[usize], planned: &PlanWeights) -> Vec<f64> {
     let schedule = &config.schedule;
     let root = config.owners.len();
     let mut children = vec![Vec::new(); root + 1];
     let mut is_wanting = vec![false; root];
-    let mut count = 0;
-    for (site, place) in wanting {
-        count += 1;
-        let Place::Site { share, .. } = place else { continue };
+    for (place, &site) in wanting.iter().enumerate() {
+        let Some((mut owner, share)) = descent.of_sites[site] else { continue };
         let weight = planned.sites.get(site).copied().filter(|&weight| weight > 0).unwrap_or(share.weight);
-        let mut owner = descent.of_places[site];
-        children[owner].push((Child::Site(count - 1), Share { weight, ..*share }));
+        children[owner].push((Child::Site(place), Share { weight, ..share }));
         while owner != root && !std::mem::replace(&mut is_wanting[owner], true) {
             owner = descent.of_owners[owner];
         }
@@ -78,7 +72,7 @@ pub(super) fn parts<'a>(
         let share = Share { weight, priority: owner.priority };
         children[descent.of_owners[number]].push((Child::Owner(number), share));
     }
-    let mut division = Division { config, children, parts: vec![0.0; count] };
+    let mut division = Division { config, children, parts: vec![0.0; wanting.len()] };
     let policy = if schedule.first == First::Sites { schedule.root } else { schedule.serve };
     division.divide(root, policy, 1.0);
     division.parts
@@ -141,9 +135,8 @@ mod tests {
     fn parts_of(config: &Config, places: &[&Place], wants: &[bool], planned: &PlanWeights) -> Vec<f64> {
         let descent = Descent::new(config, places.iter().copied());
         let wanting: Vec<usize> = (0..places.len()).filter(|&place| wants[place]).collect();
-        let of_wanting = wanting.iter().map(|&place| (place, places[place]));
         let mut all = vec![0.0; places.len()];
-        for (place, part) in wanting.iter().zip(parts(config, &descent, of_wanting, planned)) {
+        for (place, part) in wanting.iter().zip(parts(config, &descent, &wanting, planned)) {
             all[*place] = part;
         }
         all

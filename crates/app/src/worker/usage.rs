@@ -10,15 +10,18 @@ use leat_logic::schedule::{LeafId, PolicyKind};
 use leat_logic::time::Instant;
 
 use super::entitlement::{self, Descent, PlanWeights};
-use super::settings::{Site, SiteKind};
+use super::settings::SiteKind;
 use super::shares::{Place, weights_of_places};
-use super::{Host, Stage, UNKNOWN_SITE, Worker};
+use super::{ADMIN_SITE, Host, Stage, UNKNOWN_SITE, Worker};
 use crate::config::{self, Config, First};
 
 /// Between two looks.
 const INTERVAL: Duration = Duration::from_millis(10);
 /// Connections are counted with each of so many looks: that takes longer.
 const LOOKS_EACH_COUNT: u32 = 4;
+/// With each of so many looks, shares are told of those too that have had nothing to do since the last: what they may have is asked for with their next
+/// request, and what the metrics say is older by that much.
+const LOOKS_EACH_TELLING: u32 = 16;
 /// Who uses less than this part of its share has always been served at once: it can't have wanted more.
 const MODEST: f64 = 0.75;
 /// What is left after each interval of what was used before: half after some 50 ms.
@@ -33,6 +36,8 @@ pub(super) struct Usage {
     recent_ns: [f64; Stage::COUNT],
     /// It's in [`Usages::awake`].
     is_awake: bool,
+    /// Something of it has been queued or charged since its share was told.
+    is_stirred: bool,
 }
 
 impl Usage {
@@ -114,41 +119,41 @@ impl<H: Host> Worker<H> {
         self.looks.next = if has_more { self.now.after(INTERVAL) } else { Instant::NEVER };
         let (wanting, resting): (Vec<usize>, Vec<usize>) =
             self.usages.awake.iter().partition(|&&site| self.wants(site));
-        let is_served = |site: &Site| matches!(site.kind, SiteKind::Files | SiteKind::Cluster);
-        self.is_shared = wanting.iter().filter(|&&site| is_served(&self.sites[site])).count() > 1;
-        let places = wanting.iter().map(|&site| (site, &self.sites[site].place));
-        let parts = entitlement::parts(&self.config, &self.usages.descent, places, &self.plan_weights);
+        let is_served = |site: usize| ![UNKNOWN_SITE, ADMIN_SITE].contains(&(site as u32));
+        self.is_shared = wanting.iter().filter(|&&site| is_served(site)).count() > 1;
+        let parts = entitlement::parts(&self.config, &self.usages.descent, &wanting, &self.plan_weights);
         let all_ns: f64 = wanting.iter().map(|&site| self.usages.sites[site].recent_ns()).sum();
         let used = |usage: &Usage| if all_ns > 0.0 { usage.recent_ns() / all_ns } else { 0.0 };
-        let kept = |site: &Site| match site.kind {
-            SiteKind::Admin => Some(f64::from(self.config.schedule.admin_share) / 100.0),
-            SiteKind::Unknown => Some(f64::from(self.config.schedule.unknown_share) / 100.0),
-            SiteKind::Files | SiteKind::Cluster => None,
+        let kept = |site: usize| match site as u32 {
+            ADMIN_SITE => Some(f64::from(self.config.schedule.admin_share) / 100.0),
+            UNKNOWN_SITE => Some(f64::from(self.config.schedule.unknown_share) / 100.0),
+            _ => None,
         };
         // What is kept and isn't used is the sites'.
         let kept_and_used: f64 =
-            wanting.iter().filter_map(|&site| Some(kept(&self.sites[site])?.min(used(&self.usages.sites[site])))).sum();
+            wanting.iter().filter_map(|&site| Some(kept(site)?.min(used(&self.usages.sites[site])))).sum();
+        let tells_all = self.looks.count.is_multiple_of(LOOKS_EACH_TELLING);
         let mut is_prompt = false;
-        let shares: Vec<(usize, SiteShare)> = wanting
-            .iter()
-            .zip(parts)
-            .map(|(&number, part)| {
-                let (site, used) = (&self.sites[number], used(&self.usages.sites[number]));
-                let given = part * (1.0 - kept_and_used);
-                is_prompt |= is_served(site) && used < given * MODEST;
-                (number, SiteShare { given, shown: kept(site).unwrap_or(given), used })
-            })
-            .collect();
+        let mut shares = Vec::new();
+        for (&site, part) in wanting.iter().zip(parts) {
+            let usage = &self.usages.sites[site];
+            let (given, used) = (part * (1.0 - kept_and_used), used(usage));
+            is_prompt |= is_served(site) && used < given * MODEST;
+            if usage.is_stirred || tells_all {
+                shares.push((site, SiteShare { given, shown: kept(site).unwrap_or(given), used }));
+            }
+        }
         self.is_prompt = is_prompt;
         self.usages.awake = wanting;
         for (site, share) in shares {
+            self.usages.sites[site].is_stirred = false;
             self.tell_share(site, share);
         }
         for site in resting {
             self.tell_share(site, SiteShare::default());
             let usage = &mut self.usages.sites[site];
             usage.recent_ns = Default::default();
-            usage.is_awake = false;
+            (usage.is_awake, usage.is_stirred) = (false, false);
             let counts = self.admission.counts(site);
             if counts.waiting > 0 || counts.started > 0 || self.gates[site].held_bytes() > 0 {
                 self.usages.wake(site);
@@ -208,6 +213,7 @@ impl<H: Host> Worker<H> {
             let nobody = (UNKNOWN_SITE as usize, Stage::Receive);
             let (site, stage) = usages.of_leaves.get(&leaf).copied().unwrap_or(nobody);
             usages.wake(site);
+            usages.sites[site].is_stirred = true;
             let used_ns = usages.sites[site].count(stage, charged_ns);
             let metrics = &sites[site].metrics.stages[stage as usize];
             metrics.events.add(events);
@@ -290,4 +296,18 @@ fn site_limits(site: &config::Site) -> SiteLimits {
         Ok(ns) => ns,
     };
     SiteLimits { in_flight_max, queue_delay_max_ns, standing: admission::Standing::Ordinary }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_correction_takes_back_is_not_counted_again() {
+        let mut usage = Usage::default();
+        let counted = [500, -300, 200, 250, -100, -50, 400].map(|charged_ns| usage.count(Stage::Serve, charged_ns));
+        assert_eq!(counted, [500, 0, 0, 150, 0, 0, 250]);
+        assert_eq!(usage.count(Stage::Transmit, 70), 70, "stages are apart");
+        assert_eq!(usage.recent_ns(), 970.0);
+    }
 }

@@ -65,13 +65,26 @@ pub struct Admission {
     budget: RefusalBudget,
     /// Of periods in which connections are counted.
     crowd_marks: u32,
+    /// The worker does something else for a while.
+    is_held_up: bool,
+    /// What those will cost that wait for their turn, of all sites.
+    waiting_ns: u64,
+    /// The sites that stand for work whose site isn't known.
+    unknown: Vec<usize>,
 }
 
 impl Admission {
     /// A worker without sites, where a refusal costs `refusal`.
     #[must_use]
     pub fn new(refusal: Cost) -> Admission {
-        Admission { sites: Vec::new(), budget: RefusalBudget::new(refusal), crowd_marks: 0 }
+        Admission {
+            sites: Vec::new(),
+            budget: RefusalBudget::new(refusal),
+            crowd_marks: 0,
+            is_held_up: false,
+            waiting_ns: 0,
+            unknown: Vec::new(),
+        }
     }
 
     /// Sets what is asked of a site, new or known. Numbers that were left out belong to sites that are served without limits.
@@ -80,6 +93,34 @@ impl Admission {
             self.sites.resize_with(site + 1, || Site::new(SiteLimits::default()));
         }
         self.sites[site].limits = limits;
+        self.sites[site].is_held_up = self.is_held_up;
+        self.unknown.retain(|&unknown| unknown != site);
+        if limits.standing == Standing::Unknown {
+            self.unknown.push(site);
+        }
+    }
+
+    /// Does something to a site by which more or fewer of its requests wait, or are seen to cost more or less.
+    fn change<T>(&mut self, site: usize, change: impl FnOnce(&mut Site, &mut RefusalBudget) -> T) -> Option<T> {
+        let known = self.sites.get_mut(site)?;
+        let before_ns = known.waiting_ns();
+        let result = change(known, &mut self.budget);
+        self.waiting_ns = self.waiting_ns.wrapping_sub(before_ns).wrapping_add(known.waiting_ns());
+        Some(result)
+    }
+
+    /// As [`Admission::change`], where the site says whether it goes on with a request.
+    fn judge(
+        &mut self,
+        site: usize,
+        now: Instant,
+        goes_on: impl FnOnce(&mut Site, &mut RefusalBudget) -> bool,
+    ) -> Verdict {
+        let verdict = self.change(site, |known, budget| match goes_on(known, budget) {
+            true => Verdict::Admit,
+            false => Verdict::Refuse(budget.refuse(&mut known.slots, known.share, now)),
+        });
+        verdict.unwrap_or(Verdict::Admit)
     }
 
     /// Counts a site's requests together with those of other workers, which have the same counter.
@@ -112,7 +153,10 @@ impl Admission {
     /// Tells whether the worker does something else for a while, which is over when it's done and none of the requests is about, as handing idle connections over
     /// by the thousand. Requests may wait behind that as in a round of few clients.
     pub fn set_held_up(&mut self, is_held_up: bool) {
-        self.sites.iter_mut().for_each(|site| site.is_held_up = is_held_up);
+        if self.is_held_up != is_held_up {
+            self.is_held_up = is_held_up;
+            self.sites.iter_mut().for_each(|site| site.is_held_up = is_held_up);
+        }
     }
 
     /// Tells what a refusal costs by now, receiving the request included, and accepting and closing where connections come for each request: the
@@ -138,8 +182,7 @@ impl Admission {
 
     /// A request's head is known, and it's about to be queued. Admitted, it's in flight until [`Admission::finish`].
     pub fn arrive(&mut self, site: usize, now: Instant) -> Verdict {
-        let Some(known) = self.sites.get_mut(site) else { return Verdict::Admit };
-        if known.arrive() { Verdict::Admit } else { refuse(&mut self.budget, known, now) }
+        self.judge(site, now, |known, _| known.arrive())
     }
 
     /// As [`Admission::arrive`], for a request that may have waited where the worker couldn't see it: on a connection that was held after a
@@ -166,47 +209,44 @@ impl Admission {
     /// The tree has chosen to serve a request that arrived at `arrived`, by the kernel's word where that is known. Each request that was admitted
     /// starts once, unless it's finished without.
     pub fn start(&mut self, site: usize, arrived: Instant, now: Instant) -> Verdict {
-        let Some(known) = self.sites.get_mut(site) else { return Verdict::Admit };
-        let is_worth_refusing =
-            known.is_worth_refusing(self.budget.cost()) && (known.has_many_requests() || self.budget.is_holding(now));
-        if known.start(arrived, now, is_worth_refusing) { Verdict::Admit } else { refuse(&mut self.budget, known, now) }
+        self.judge(site, now, |known, budget| {
+            let is_worth_refusing =
+                known.is_worth_refusing(budget.cost()) && (known.has_many_requests() || budget.is_holding(now));
+            known.start(arrived, now, is_worth_refusing)
+        })
     }
 
     /// The reply to a request that has started takes turns to be sent, and is about to be queued for the first. Admitted, [`Admission::send`] follows,
     /// or [`Admission::abandon_reply`].
     pub fn reply(&mut self, site: usize, now: Instant) -> Verdict {
-        let Some(known) = self.sites.get_mut(site) else { return Verdict::Admit };
-        let is_worth_refusing = known.is_worth_refusing(self.budget.cost());
-        if known.reply(is_worth_refusing) { Verdict::Admit } else { refuse(&mut self.budget, known, now) }
+        self.judge(site, now, |known, budget| {
+            let is_worth_refusing = known.is_worth_refusing(budget.cost());
+            known.reply(is_worth_refusing)
+        })
     }
 
     /// The tree has chosen to send the first of a reply that was ready at `ready`. A request that is refused now isn't to be finished.
     pub fn send(&mut self, site: usize, ready: Instant, now: Instant) -> Verdict {
-        let Some(known) = self.sites.get_mut(site) else { return Verdict::Admit };
-        let is_worth_refusing =
-            known.is_worth_refusing(self.budget.cost()) && (known.has_many_replies() || self.budget.is_holding(now));
-        if known.send(ready, now, is_worth_refusing) { Verdict::Admit } else { refuse(&mut self.budget, known, now) }
+        self.judge(site, now, |known, budget| {
+            let is_worth_refusing =
+                known.is_worth_refusing(budget.cost()) && (known.has_many_replies() || budget.is_holding(now));
+            known.send(ready, now, is_worth_refusing)
+        })
     }
 
     /// A request that had started is done, or its client has gone; `cost` is what it cost in all.
     pub fn finish(&mut self, site: usize, cost: Cost) {
-        if let Some(site) = self.sites.get_mut(site) {
-            site.finish(cost);
-        }
+        self.change(site, |site, _| site.finish(cost));
     }
 
     /// The client of a request that was admitted and hasn't started has gone.
     pub fn abandon(&mut self, site: usize, now: Instant) {
-        if let Some(site) = self.sites.get_mut(site) {
-            site.abandon(now);
-        }
+        self.change(site, |site, _| site.abandon(now));
     }
 
     /// The client of a request whose reply waits to be sent has gone.
     pub fn abandon_reply(&mut self, site: usize, now: Instant) {
-        if let Some(site) = self.sites.get_mut(site) {
-            site.abandon_reply(now);
-        }
+        self.change(site, |site, _| site.abandon_reply(now));
     }
 
     /// Whether a site's connections should be read. Ask again after each `start`, `finish` and `abandon` of that site: it becomes true when its
@@ -220,12 +260,10 @@ impl Admission {
     /// long as little is waiting, so that nearly all who are let in are served. Ask every turn.
     #[must_use]
     pub fn is_accepting(&mut self, now: Instant) -> bool {
-        let is_flooded = |site: &Site| site.limits.standing == Standing::Unknown && site.is_overloaded();
-        let waiting_ns = || self.sites.iter().fold(0, |sum: u64, site| sum.saturating_add(site.waiting_ns()));
-        if self.budget.is_booked_out(now) && waiting_ns() > limits::ACCEPTING_WAITING_NS_MAX {
+        if self.budget.is_booked_out(now) && self.waiting_ns > limits::ACCEPTING_WAITING_NS_MAX {
             return false;
         }
-        !self.sites.iter().any(is_flooded)
+        !self.unknown.iter().any(|&site| self.sites[site].is_overloaded())
     }
 
     /// How many connections may wait in a listener's queue, if not as many as usual.
@@ -245,8 +283,4 @@ impl Admission {
     pub fn counts(&self, site: usize) -> SiteCounts {
         self.sites.get(site).map(Site::counts).unwrap_or_default()
     }
-}
-
-fn refuse(budget: &mut RefusalBudget, site: &mut Site, now: Instant) -> Verdict {
-    Verdict::Refuse(budget.refuse(&mut site.slots, site.share, now))
 }
