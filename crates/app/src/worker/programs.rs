@@ -206,8 +206,7 @@ impl<H: Host> Worker<H> {
     /// Takes in a program that was just started. It's stopped until its first slice.
     pub(super) fn add_program(&mut self, id: ProgramId, handler: &Rc<Handler>, purpose: Purpose) -> Token {
         let token = self.connections.lend();
-        let site = self.sites.iter().find(|site| site.handlers.iter().any(|known| Rc::ptr_eq(known, handler)));
-        let site = site.map_or(super::UNKNOWN_SITE, |site| site.number);
+        let site = handler.site().unwrap_or(super::UNKNOWN_SITE);
         self.programs.host.stop(id);
         let program = Program {
             token,

@@ -141,8 +141,10 @@ impl<H: Host> Worker<H> {
                 return Turn::Continue;
             }
             let bytes_left = (bytes_max - *sent_bytes) as u64;
+            // What has been read is sent, whatever others have used of the site's quota meanwhile.
+            let copied_max = if tail.is_some() { COPIED_FILE_BYTES_MAX } else { COPIED_FILE_BYTES_MAX.min(bytes_left) };
             let step = match piece {
-                Piece::Bytes { .. } if exchange.has_file_within(COPIED_FILE_BYTES_MAX.min(bytes_left)) => {
+                Piece::Bytes { .. } if exchange.has_file_within(copied_max) => {
                     self.send_short_file(token, payer, &mut tail)
                 }
                 Piece::Bytes { .. } => self.send_bytes(token, is_last),

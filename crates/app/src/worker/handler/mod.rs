@@ -14,6 +14,7 @@ mod relay;
 mod tunnel;
 mod upkeep;
 
+use std::cell::Cell;
 use std::path::PathBuf;
 use std::rc::Rc;
 
@@ -46,6 +47,18 @@ pub(super) struct Handler {
     root: PathBuf,
     config: config::Handler,
     kind: Kind,
+    state: State,
+}
+
+/// What its worker knows of a handler.
+#[derive(Default)]
+struct State {
+    /// The number of the site that has it, or had it last.
+    site: Cell<Option<u32>>,
+    /// That site has it in the configuration in force.
+    is_configured: Cell<bool>,
+    /// It's among those that the worker keeps.
+    is_kept: Cell<bool>,
 }
 
 enum Kind {
@@ -125,7 +138,12 @@ impl Handler {
         };
         let name = format!("{} {}", site.name, handler.path);
         let (paths, root, config) = (handler.path.clone(), site.root.clone(), handler.clone());
-        Some(Rc::new(Handler { paths, name, root, config, kind }))
+        Some(Rc::new(Handler { paths, name, root, config, kind, state: State::default() }))
+    }
+
+    /// The number of the site that has it, or had it last.
+    pub(super) fn site(&self) -> Option<u32> {
+        self.state.site.get()
     }
 
     /// Whether it's asked for files only, see `config::FastCgi`.

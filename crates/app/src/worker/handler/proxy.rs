@@ -27,7 +27,7 @@ use super::super::stream::Owner;
 use super::super::{Host, Stage, Worker};
 use super::pool::Pool;
 use super::program_run::{Body, Framing, ProgramRun, Talk};
-use super::{Handler, Kind, Run};
+use super::{Handler, Kind, Run, State};
 use crate::config::{self, Upstream};
 use crate::names::Names;
 
@@ -298,7 +298,7 @@ impl Handler {
         let paths = PathPattern::default();
         let own = config::Handler { path: paths.clone(), ..config::Handler::default() };
         let (name, root) = ("peers".to_owned(), std::path::PathBuf::new());
-        Rc::new(Handler { paths, name, root, config: own, kind: kind(&config) })
+        Rc::new(Handler { paths, name, root, config: own, kind: kind(&config), state: State::default() })
     }
 
     /// How long whoever answers may be silent, or may take to be connected to; how long both sides of a tunnel may be.
@@ -318,7 +318,7 @@ impl<H: Host> Worker<H> {
     /// `patience`: how long a peer may be silent before the next one is asked, where that can do no harm either. Without it nobody else is asked then.
     pub(in crate::worker) fn proxy_to(&mut self, token: Token, peers: Vec<SocketAddr>, patience: Option<Duration>) {
         let handler = self.peers.get_or_insert_with(Handler::for_peers).clone();
-        if !self.handlers.iter().any(|known| Rc::ptr_eq(known, &handler)) {
+        if !handler.state.is_kept.replace(true) {
             self.handlers.push(handler.clone());
         }
         if let Some(exchange) = self.connections[token].exchange.as_mut() {

@@ -31,9 +31,12 @@ const PIPES: u16 = 1;
 impl<H: Host> Worker<H> {
     /// Takes in the handlers of the configuration's sites.
     pub(in crate::worker) fn arrange_handlers(&mut self, sites: &[u32]) {
+        self.handlers.iter().for_each(|handler| handler.state.is_configured.set(false));
         for &site in sites {
             for handler in &self.sites[site as usize].handlers {
-                if handler.pool().is_some() && !self.handlers.iter().any(|known| Rc::ptr_eq(known, handler)) {
+                handler.state.site.set(Some(site));
+                handler.state.is_configured.set(true);
+                if handler.pool().is_some() && !handler.state.is_kept.replace(true) {
                     self.handlers.push(handler.clone());
                 }
             }
@@ -49,10 +52,9 @@ impl<H: Host> Worker<H> {
     /// Whether a site of the configuration in force has the handler, and somebody may still ask for it: a worker that drains has requests yet
     /// to answer as long as it has connections.
     fn is_current(&self, handler: &Rc<Handler>) -> bool {
-        let has = |&site: &u32| self.sites[site as usize].handlers.iter().any(|known| Rc::ptr_eq(known, handler));
         let is_own = self.peers.as_ref().is_some_and(|peers| Rc::ptr_eq(peers, handler));
         let may_be_asked = self.drain.is_none() || self.connections.len() > 0;
-        may_be_asked && (is_own || self.current.iter().any(has))
+        may_be_asked && (is_own || handler.state.is_configured.get())
     }
 
     /// Starts what is to be started, and lets go of handlers that the configuration hasn't any more, once nothing is under way. Returns when
@@ -70,11 +72,20 @@ impl<H: Host> Worker<H> {
                 self.retire_handler(&handler);
             }
         }
+        self.forget_retired();
         next
+    }
+
+    fn forget_retired(&mut self) {
+        self.handlers.retain(|handler| handler.state.is_kept.get());
     }
 
     /// Whether a request in hand may yet come to a handler that the configuration hasn't any more: each has the site that there was when it came.
     fn may_be_asked(&self, handler: &Rc<Handler>) -> bool {
+        // The worker's list has one, and whoever asks: then no site has it any more, of which there may be thousands.
+        if Rc::strong_count(handler) <= 2 {
+            return false;
+        }
         let has = |site: &Rc<Site>| site.handlers.iter().any(|known| Rc::ptr_eq(known, handler));
         self.sites.iter().any(|site| Rc::strong_count(site) > 1 && has(site))
             || self.former_sites.iter().filter_map(Weak::upgrade).any(|site| has(&site))
@@ -100,7 +111,7 @@ impl<H: Host> Worker<H> {
             // Closed at the next turn but one, see `Reactor::stop_polling`.
             self.closing_pipes.push(errors);
         }
-        self.handlers.retain(|known| !Rc::ptr_eq(known, handler));
+        handler.state.is_kept.set(false);
     }
 
     /// Lets go of all handlers, and of the connections that they keep: the worker ends, and the process may not.
@@ -108,6 +119,7 @@ impl<H: Host> Worker<H> {
         for handler in self.handlers.clone() {
             self.retire_handler(&handler);
         }
+        self.forget_retired();
         for _ in 0..CLOSING_TURNS_MAX {
             if !self.streams.are_closing() {
                 break;
