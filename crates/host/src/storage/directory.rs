@@ -1,4 +1,4 @@
-//! Reading a directory: for its listing, and to learn which siblings there can be in it.
+//! Reading a directory: for its listing, and to learn what its names say before any of them is looked up.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
@@ -14,40 +14,42 @@ use rustix::io::Errno;
 
 use super::limits;
 use super::open::{Named, Patience, Root, version_of};
+use super::watch_tree::Names;
 
 /// The page that lists the directory `relative`. Waits for the disk.
-pub(super) fn list(root: &Root, request: &LoadRequest, relative: &[u8], named: &Named) -> Result<Bytes, Errno> {
+pub(super) fn list(root: &Root, request: &LoadRequest, relative: &[u8], named: Named) -> Result<Bytes, Errno> {
     let descriptor = root.read(relative, named, request.policy().symlinks, Patience::Wait)?;
     let (entries, is_cut) = entries(root, request, relative, &descriptor)?;
     Ok(listing::render(request.path(), entries, is_cut))
 }
 
-/// The codings in whose suffix a name in the directory `relative` ends; all of them where that can't be told, or costs too much. Waits for
-/// the disk.
-pub(super) fn codings(root: &Root, relative: &[u8]) -> CodingSet {
-    try_codings(root, relative).unwrap_or(CodingSet::ALL)
+/// What the names in the directory `relative` say; nothing where that can't be told, or costs too much. Waits for the disk.
+pub(super) fn names(root: &Root, relative: &[u8]) -> Names {
+    try_names(root, relative).unwrap_or(Names::UNKNOWN)
 }
 
-fn try_codings(root: &Root, relative: &[u8]) -> Result<CodingSet, Errno> {
+fn try_names(root: &Root, relative: &[u8]) -> Result<Names, Errno> {
     let named = root.name(relative, SymlinkPolicy::Deny, Patience::Wait)?;
     if named.kind != FileType::Directory {
         return Err(Errno::NOTDIR);
     }
-    let directory = root.read(relative, &named, SymlinkPolicy::Deny, Patience::Wait)?;
+    let directory = root.read(relative, named, SymlinkPolicy::Deny, Patience::Wait)?;
     let mut buffer = [MaybeUninit::uninit(); 32 << 10];
     let mut read = RawDir::new(directory.as_fd(), &mut buffer);
-    let mut codings = CodingSet::default();
-    let mut names = 0;
+    let mut names = Names { codings: CodingSet::default(), are_plain: true };
+    let mut count = 0;
     while let Some(entry) = read.next() {
-        names += 1;
-        if names > limits::NAMES_LISTED_MAX {
+        count += 1;
+        if count > limits::NAMES_LISTED_MAX {
             return Err(Errno::FBIG);
         }
-        if let Some(coding) = Coding::of_name(entry?.file_name().to_bytes()) {
-            codings = codings.with(coding);
+        let entry = entry?;
+        if let Some(coding) = Coding::of_name(entry.file_name().to_bytes()) {
+            names.codings = names.codings.with(coding);
         }
+        names.are_plain &= matches!(entry.file_type(), FileType::RegularFile | FileType::Directory);
     }
-    Ok(codings)
+    Ok(names)
 }
 
 fn entries(

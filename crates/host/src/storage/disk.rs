@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use leat_logic::handoff::FileState;
-use leat_logic::serve::coding::CodingSet;
 use leat_logic::serve::etag::ETag;
 use leat_logic::serve::limits::FRESH_NS;
 use leat_logic::serve::path::LoadRequest;
@@ -25,7 +24,7 @@ use super::open::{Patience, Root};
 use super::pool::{Full, Lane, Pool};
 use super::residency;
 use super::watch::{self, Added, UnderWay, Watches};
-use super::watch_tree::Listed;
+use super::watch_tree::Names;
 use super::{Outcome, Payer, Storage, StorageEvent, Ticket, directory, limits, watch_tree};
 use crate::clock;
 use crate::wake::Bell;
@@ -98,48 +97,35 @@ impl DiskStorage {
             watch = self.watches.adopt(&root.path, request, depth, &added, &mut self.loads, &mut changes);
             self.announce(changes);
         }
-        let codings = self.sibling_codings(&root, watch, payer, request);
+        let names = self.names(&root, watch, payer, request);
         let (hashes, patience, may_hash) = (&self.pool.hashes, Patience::Cached, false);
-        let look = Look { root: &root, request, hashes, codings, patience, may_hash, now: clock::wall() };
+        let look = Look { root: &root, request, hashes, names, patience, may_hash, now: clock::wall() };
         match look.look() {
             Ok(answer) => Some(self.conclude(payer, answer, watch)),
             Err(WouldWait) => None,
         }
     }
 
-    /// The codings in which what `request` names may have siblings. Where that isn't known of its directory, the pool finds out.
-    fn sibling_codings(
-        &mut self,
-        root: &Arc<Root>,
-        watch: Option<Watch>,
-        payer: Option<Payer>,
-        request: &LoadRequest,
-    ) -> CodingSet {
-        if request.policy().precompressed.is_empty() {
-            return CodingSet::default();
-        }
+    /// What is known of the names in the directory of what `request` names. Where they haven't been read, the pool reads them.
+    fn names(&mut self, root: &Arc<Root>, watch: Option<Watch>, payer: Option<Payer>, request: &LoadRequest) -> Names {
         let is_of_file =
             |watch: &Watch| usize::from(watch.directory_bytes) == watch_tree::path_bytes(request.relative());
-        let Some(Watch { directory, .. }) = watch.filter(is_of_file) else { return CodingSet::ALL };
-        match self.watches.listed(directory) {
-            Listed::Codings(codings) => return codings,
-            Listed::UnderWay => {}
-            Listed::No => {
-                let (root, completions) = (root.clone(), self.completions.clone());
-                let path = Bytes::copy_from_slice(watch_tree::directory(request.relative()));
-                let job = move || {
-                    let reading = Reading::begin(payer);
-                    let codings = directory::codings(&root, &path);
-                    reading.end().into_iter().for_each(|read| completions.push(Completion::Event(read)));
-                    completions.push(Completion::Listed { directory, codings });
-                };
-                // When the queue is full, somebody asks again.
-                if self.pool.submit(Lane::Names, Box::new(job)).is_ok() {
-                    self.watches.set_listed(directory, Listed::UnderWay);
-                }
+        let Some(Watch { directory, .. }) = watch.filter(is_of_file) else { return Names::UNKNOWN };
+        if self.watches.is_listing_due(directory) {
+            let (root, completions) = (root.clone(), self.completions.clone());
+            let path = Bytes::copy_from_slice(watch_tree::directory(request.relative()));
+            let job = move || {
+                let reading = Reading::begin(payer);
+                let names = directory::names(&root, &path);
+                reading.end().into_iter().for_each(|read| completions.push(Completion::Event(read)));
+                completions.push(Completion::Listed { directory, names });
+            };
+            // When the queue is full, somebody asks again.
+            if self.pool.submit(Lane::Names, Box::new(job)).is_ok() {
+                self.watches.begin_listing(directory);
             }
         }
-        CodingSet::ALL
+        self.watches.names(directory)
     }
 
     fn load_in_pool(&mut self, ticket: Ticket, payer: Option<Payer>, request: LoadRequest) -> Result<(), Full> {
@@ -154,7 +140,7 @@ impl DiskStorage {
         let depth = self.watches.depth(&request.policy().root, &request);
         let root = self.roots.get(&request.policy().root).cloned();
         let watch = self.watches.find(&request.policy().root, &request);
-        let codings = root.as_ref().map_or(CodingSet::ALL, |root| self.sibling_codings(root, watch, payer, &request));
+        let names = root.as_ref().map_or(Names::UNKNOWN, |root| self.names(root, watch, payer, &request));
         let job = LoadJob {
             serial,
             payer,
@@ -162,7 +148,7 @@ impl DiskStorage {
             root: root.map(Ok),
             depth,
             added: None,
-            codings,
+            names,
             is_answered: false,
             inotify: self.watches.inotify.clone(),
             pool: Arc::downgrade(&self.pool),
@@ -375,9 +361,7 @@ impl Storage for DiskStorage {
                         tickets.into_iter().map(|ticket| StorageEvent::Loaded { ticket, loaded: loaded.clone() }),
                     );
                 }
-                Completion::Listed { directory, codings } => {
-                    self.watches.set_listed(directory, Listed::Codings(codings));
-                }
+                Completion::Listed { directory, names } => self.watches.end_listing(directory, names),
                 Completion::Event(event) => out.push(event),
                 Completion::RootsChecked { moved } => {
                     self.checking_roots = false;

@@ -1,5 +1,7 @@
 //! Every limit of the storage that a configuration doesn't set, in one place.
 
+use std::time::Duration;
+
 /// Most bytes that one [`super::Storage::read`] gives.
 pub const READ_BYTES_MAX: usize = 256 << 10;
 
@@ -14,8 +16,10 @@ pub const POOL_STACK_BYTES: usize = 256 << 10;
 
 /// Directories that one worker watches; past it, the one that has been watched longest is given up.
 pub const WATCHES_MAX: usize = 16_384;
-/// Names that are read of a directory to learn which codings its files have siblings in; where there are more, each sibling is looked up.
+/// Names that are read of a directory to learn what they say; where there are more, each file and each sibling is looked up.
 pub const NAMES_LISTED_MAX: usize = 16_384;
+/// How long it takes at least until the names of a directory are read again because there are new ones.
+pub const NAMES_LISTED_AGAIN_AFTER: Duration = Duration::from_secs(10);
 /// Loads under way for one worker; past it, they're refused.
 pub const LOADS_IN_FLIGHT_MAX: usize = 4_096;
 

@@ -24,6 +24,7 @@ use super::hashing::hash_file;
 use super::limits;
 use super::open::{Named, Patience, Root};
 use super::residency::{read_cached, read_waiting};
+use super::watch_tree::Names;
 
 /// What a look gave.
 #[derive(Debug)]
@@ -79,9 +80,9 @@ impl From<Errno> for Trouble {
 }
 
 impl Trouble {
-    /// The same where it's met with in opening or reading that file, which was there when it was looked up.
-    fn with_file(self, selected: &Selected) -> Trouble {
-        match (self, selected.coding) {
+    /// The same where it's met with in opening or reading a file in that coding, which was there when it was looked up.
+    fn with_file(self, coding: Option<Coding>) -> Trouble {
+        match (self, coding) {
             (Trouble::Answer(Found::Forbidden | Found::NotFound), Some(coding)) => Trouble::Sibling(coding),
             (trouble, _) => trouble,
         }
@@ -98,12 +99,11 @@ pub(super) fn cause(errno: Errno) -> Cause {
     }
 }
 
-/// The file to serve.
+/// Which file to serve.
 struct Selected {
     relative: Vec<u8>,
     /// How much of `relative` is the name without a coding's suffix.
     plain_len: usize,
-    named: Named,
     coding: Option<Coding>,
     siblings: CodingSet,
 }
@@ -113,8 +113,8 @@ pub(super) struct Look<'a> {
     pub(super) root: &'a Root,
     pub(super) request: &'a LoadRequest,
     pub(super) hashes: &'a Hashes,
-    /// Codings in which a name in the directory of what is asked for may be.
-    pub(super) codings: CodingSet,
+    /// What is known of the names in the directory of what is asked for.
+    pub(super) names: Names,
     pub(super) patience: Patience,
     /// Whether a large file may be read from end to end for its tag.
     pub(super) may_hash: bool,
@@ -129,7 +129,9 @@ impl Look<'_> {
         while attempt <= limits::READ_ATTEMPTS_MAX {
             let is_last = attempt == limits::READ_ATTEMPTS_MAX;
             let answered = self.select(unreadable).and_then(|selected| match selected {
-                Some(selected) => self.answer_file(&selected, is_last).map_err(|trouble| trouble.with_file(&selected)),
+                Some((selected, named)) => {
+                    self.answer_file(&selected, named, is_last).map_err(|trouble| trouble.with_file(selected.coding))
+                }
                 None => self.answer_directory(),
             });
             match answered {
@@ -149,10 +151,10 @@ impl Look<'_> {
     }
 
     /// The file that answers the request, in none of the codings `but`; none for a directory without an index.
-    fn select(&self, but: CodingSet) -> Result<Option<Selected>, Trouble> {
+    fn select(&self, but: CodingSet) -> Result<Option<(Selected, Named)>, Trouble> {
         let relative = self.request.relative();
         if !self.request.path().ends_with(b"/") {
-            let named = self.name(relative)?;
+            let named = self.find(relative)?;
             return match named.kind {
                 FileType::RegularFile => self.with_sibling(relative.to_vec(), named, but).map(Some),
                 FileType::Directory => Err(Trouble::Answer(Found::Redirect(directory_location(self.request.path())))),
@@ -161,7 +163,7 @@ impl Look<'_> {
         }
         for index in &self.request.policy().index {
             let candidate = [relative, index.as_bytes()].concat();
-            match self.name(&candidate) {
+            match self.find(&candidate) {
                 Ok(named) if named.kind == FileType::RegularFile => {
                     let path = [self.request.path(), index.as_bytes()].concat();
                     if self.request.policy().is_handled(&path) {
@@ -178,11 +180,11 @@ impl Look<'_> {
 
     /// Prefers a precompressed sibling that the client takes. One older than its file by more than the spread of a deployment's times was
     /// made from another state of it.
-    fn with_sibling(&self, relative: Vec<u8>, named: Named, but: CodingSet) -> Result<Selected, Trouble> {
+    fn with_sibling(&self, relative: Vec<u8>, named: Named, but: CodingSet) -> Result<(Selected, Named), Trouble> {
         let plain_len = relative.len();
         let offered = &self.request.policy().precompressed;
         let mut found: Vec<(Coding, Named)> = Vec::new();
-        let may_be_there = |coding: &&Coding| self.codings.contains(**coding) && !but.contains(**coding);
+        let may_be_there = |coding: &&Coding| self.names.codings.contains(**coding) && !but.contains(**coding);
         for &coding in offered.iter().filter(may_be_there) {
             let path = [&relative, coding.suffix().as_bytes()].concat();
             match self.name(&path) {
@@ -200,26 +202,28 @@ impl Look<'_> {
         match found.into_iter().find(|(coding, _)| Some(*coding) == chosen) {
             Some((coding, sibling)) => {
                 let relative = [&relative, coding.suffix().as_bytes()].concat();
-                Ok(Selected { relative, plain_len, named: sibling, coding: Some(coding), siblings })
+                Ok((Selected { relative, plain_len, coding: Some(coding), siblings }, sibling))
             }
-            None => Ok(Selected { relative, plain_len, named, coding: None, siblings }),
+            None => Ok((Selected { relative, plain_len, coding: None, siblings }, named)),
         }
     }
 
-    fn answer_file(&self, selected: &Selected, is_last: bool) -> Result<Answer, Trouble> {
-        let version = selected.named.version;
+    fn answer_file(&self, selected: &Selected, named: Named, is_last: bool) -> Result<Answer, Trouble> {
+        let Named { version, links, through_symlink, .. } = named;
         let granularity_ns = self.root.granularity_ns(version.device);
         let mut settled = version.is_settled_at(self.now, granularity_ns);
         let is_large = version.len_bytes > self.request.policy().memory_file_bytes_max;
         let remembered = if is_large && settled { self.hashes.get(&version) } else { None };
         if settled
-            && self.request.known().is_some_and(|known| is_as_known(known, selected, is_large, remembered.is_some()))
+            && self
+                .request
+                .known()
+                .is_some_and(|known| is_as_known(known, selected, &version, is_large, remembered.is_some()))
         {
             return Ok(Answer::Unchanged);
         }
-        let descriptor =
-            self.root.read(&selected.relative, &selected.named, self.request.policy().symlinks, self.patience)?;
-        let file = Arc::new(OpenFile::new(descriptor, version, selected.named.links));
+        let descriptor = self.root.read(&selected.relative, named, self.request.policy().symlinks, self.patience)?;
+        let file = Arc::new(OpenFile::new(descriptor, version, links));
         let mut to_hash = None;
         let (content, etag, is_whole) = if is_large {
             if !settled {
@@ -247,10 +251,10 @@ impl Look<'_> {
             _ => None,
         };
         Ok(Answer::Found {
-            found: Found::Resource(Arc::new(self.resource(selected, content, etag, is_whole))),
+            found: Found::Resource(Arc::new(self.resource(selected, &version, content, etag, is_whole))),
             version: settled.then_some(version),
             fresh_ns,
-            watchable: !selected.named.through_symlink && self.root.is_watchable(version.device),
+            watchable: !through_symlink && self.root.is_watchable(version.device),
             to_hash,
         })
     }
@@ -258,13 +262,13 @@ impl Look<'_> {
     fn resource(
         &self,
         selected: &Selected,
+        version: &Version,
         content: Content<Arc<OpenFile>>,
         etag: Option<ETag>,
         is_whole: bool,
     ) -> Resource<Arc<OpenFile>> {
         let plain = &selected.relative[..selected.plain_len];
         let name = plain.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
-        let version = &selected.named.version;
         let len_bytes = match &content {
             Content::Memory(content) => content.len() as u64,
             Content::File(_) => version.len_bytes,
@@ -338,7 +342,8 @@ impl Look<'_> {
         if self.patience == Patience::Cached {
             return Err(Trouble::WouldWait);
         }
-        let page = directory::list(self.root, self.request, relative, &named)?;
+        let (through_symlink, device) = (named.through_symlink, named.version.device);
+        let page = directory::list(self.root, self.request, relative, named)?;
         let description = Description {
             len_bytes: page.len() as u64,
             etag: Some(ETag::of(&page)),
@@ -351,13 +356,26 @@ impl Look<'_> {
             found: Found::Resource(Arc::new(Resource::new(description, Content::Memory(page), &self.added_fields()))),
             version: None,
             fresh_ns: Some(FRESH_NS),
-            watchable: !named.through_symlink && self.root.is_watchable(named.version.device),
+            watchable: !through_symlink && self.root.is_watchable(device),
             to_hash: None,
         })
     }
 
     fn added_fields(&self) -> Vec<u8> {
         self.request.policy().fields(self.request.path())
+    }
+
+    /// What is under a name in the directory of what is asked for: open for reading where that's known to do no harm.
+    fn find(&self, relative: &[u8]) -> Result<Named, Trouble> {
+        if self.names.are_plain {
+            match self.root.open_plain(relative, self.patience) {
+                Ok(named) => return Ok(named),
+                Err(errno @ (Errno::NOENT | Errno::AGAIN)) => return Err(errno.into()),
+                // It may still be there: a directory that may be searched and not read, one behind a link.
+                Err(_) => {}
+            }
+        }
+        self.name(relative)
     }
 
     fn name(&self, relative: &[u8]) -> Result<Named, Trouble> {
@@ -370,8 +388,14 @@ fn without_file(found: Found<Arc<OpenFile>>) -> Answer {
     Answer::Found { found, version: None, fresh_ns, watchable: true, to_hash: None }
 }
 
-fn is_as_known(known: &Known, selected: &Selected, is_large: bool, hash_is_remembered: bool) -> bool {
-    known.version == selected.named.version
+fn is_as_known(
+    known: &Known,
+    selected: &Selected,
+    version: &Version,
+    is_large: bool,
+    hash_is_remembered: bool,
+) -> bool {
+    known.version == *version
         && known.siblings == selected.siblings
         && !(is_large && !known.tagged && hash_is_remembered)
 }

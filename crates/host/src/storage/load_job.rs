@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use bytes::Bytes;
-use leat_logic::serve::coding::CodingSet;
 use leat_logic::serve::path::LoadRequest;
 use leat_logic::serve::resource::{Cause, Found, WatchId};
 use rustix::io::Errno;
@@ -16,6 +15,7 @@ use super::load::{Answer, Look, WouldWait, cause};
 use super::open::{Patience, Root};
 use super::pool::{Lane, Pool};
 use super::watch::{self, Added, Inotify, UnderWay};
+use super::watch_tree::Names;
 use super::{Payer, StorageEvent, Ticket};
 use crate::clock;
 use crate::lock::lock;
@@ -32,10 +32,10 @@ pub(super) enum Completion {
         added: Added,
         answer: Answer,
     },
-    /// In which codings the directory has names.
+    /// The directory's names have been read.
     Listed {
         directory: WatchId,
-        codings: CodingSet,
+        names: Names,
     },
     Event(StorageEvent<File>),
     RootsChecked {
@@ -82,8 +82,8 @@ pub(super) struct LoadJob {
     pub(super) root: Option<Result<Arc<Root>, Errno>>,
     pub(super) depth: usize,
     pub(super) added: Option<Added>,
-    /// Codings in which there may be siblings.
-    pub(super) codings: CodingSet,
+    /// What was known of the names in the directory.
+    pub(super) names: Names,
     pub(super) is_answered: bool,
     pub(super) inotify: Option<Inotify>,
     pub(super) pool: Weak<Pool>,
@@ -101,9 +101,10 @@ impl LoadJob {
                 if let (None, Some(inotify)) = (&self.added, &self.inotify) {
                     self.added = watch::add(inotify, root, &self.request, self.depth, Patience::Wait).ok();
                 }
-                let (request, codings) = (&self.request, self.codings);
-                let (patience, may_hash) = (Patience::Wait, lane == Lane::Reads);
-                Look { root, request, hashes: &pool.hashes, codings, patience, may_hash, now: clock::wall() }.look()
+                // What they were when it was asked may have become something else while it waited.
+                let names = Names { are_plain: false, ..self.names };
+                let (request, patience, may_hash) = (&self.request, Patience::Wait, lane == Lane::Reads);
+                Look { root, request, hashes: &pool.hashes, names, patience, may_hash, now: clock::wall() }.look()
             }
             Err(errno) => Ok(unavailable(cause(*errno))),
         };

@@ -2,7 +2,7 @@
 //!
 //! The kernel resolves the whole path at once and refuses to leave the root (`openat2`, Linux 5.6). Where a sandbox forbids that call, names
 //! are walked one by one and no symbolic link is followed. Nothing is opened for reading before it's known to be a regular file or a
-//! directory: opening a FIFO would wake its writer, opening a device may do anything.
+//! directory: opening a FIFO would wake its writer, opening a device may do anything. Whoever knows that already says so ([`Root::open_plain`]).
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -38,12 +38,16 @@ pub(super) struct Root {
     has_openat2: bool,
     /// Who this process is, which doesn't change once it serves.
     user: u32,
+    /// Whose directory it is, and most likely what's in it.
+    owner: u32,
 }
 
-/// Something that exists below a root; opened as a name only, not for reading.
+/// Something that exists below a root.
 #[derive(Debug)]
 pub(super) struct Named {
     pub(super) descriptor: OwnedFd,
+    /// Whether it's open for reading, or as a name only.
+    is_readable: bool,
     pub(super) kind: FileType,
     pub(super) version: Version,
     pub(super) links: u64,
@@ -61,8 +65,9 @@ impl Root {
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         let probe = retry(|| rustix::fs::openat2(&descriptor, ".", flags, Mode::empty(), ResolveFlags::BENEATH));
         let has_openat2 = !matches!(probe, Err(Errno::NOSYS | Errno::PERM));
-        let (identity, user) = ((stat.st_dev, stat.st_ino), rustix::process::geteuid().as_raw());
-        Ok(Root { path: path.to_owned(), descriptor, identity, local, has_openat2, user })
+        let (identity, owner) = ((stat.st_dev, stat.st_ino), stat.st_uid);
+        let user = rustix::process::geteuid().as_raw();
+        Ok(Root { path: path.to_owned(), descriptor, identity, local, has_openat2, user, owner })
     }
 
     /// Whether changes of a file on `device` can be noticed by watching.
@@ -87,37 +92,50 @@ impl Root {
             through_symlink = true;
             opened = self.open_below(relative, OFlags::PATH, symlinks, patience);
         }
-        let descriptor = opened?;
-        let stat = rustix::fs::fstat(&descriptor)?;
-        let kind = FileType::from_raw_mode(stat.st_mode);
-        if kind == FileType::Symlink {
-            return Err(Errno::LOOP);
-        }
-        let (links, owner) = (links_of(&stat), stat.st_uid);
-        Ok(Named { descriptor, kind, version: version_of(&stat), links, through_symlink, owner })
+        let named = Named::of(opened?, false, through_symlink)?;
+        if named.kind == FileType::Symlink { Err(Errno::LOOP) } else { Ok(named) }
     }
 
-    /// Opens for reading what [`Root::name`] has found under the same name to be a regular file or a directory. `ESTALE` when it's
+    /// As [`Root::name`] of what is known to be a regular file or a directory, and not behind a link: it's open for reading at once.
+    pub(super) fn open_plain(&self, relative: &[u8], patience: Patience) -> Result<Named, Errno> {
+        let descriptor = self.open_to_read(relative, self.owner, SymlinkPolicy::Deny, patience)?;
+        Named::of(descriptor, true, false)
+    }
+
+    /// Opens for reading what was found under the same name to be a regular file or a directory, if it isn't open yet. `ESTALE` when it's
     /// something else by now.
     pub(super) fn read(
         &self,
         relative: &[u8],
-        named: &Named,
+        named: Named,
         symlinks: SymlinkPolicy,
         patience: Patience,
     ) -> Result<OwnedFd, Errno> {
+        if named.is_readable {
+            return Ok(named.descriptor);
+        }
         let symlinks = if named.through_symlink { symlinks } else { SymlinkPolicy::Deny };
-        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
-        let mut opened = Err(Errno::PERM);
-        if named.owner == self.user {
-            // Only a file's owner may ask that reading leave no trace.
-            opened = self.open_below(relative, flags | OFlags::NOATIME, symlinks, patience);
-        }
-        if opened.as_ref().is_err_and(|&errno| errno == Errno::PERM) {
-            opened = self.open_below(relative, flags, symlinks, patience);
-        }
-        let descriptor = opened?;
+        let descriptor = self.open_to_read(relative, named.owner, symlinks, patience)?;
         if version_of(&rustix::fs::fstat(&descriptor)?) == named.version { Ok(descriptor) } else { Err(Errno::STALE) }
+    }
+
+    /// Opens for reading what is thought to be `owner`'s.
+    fn open_to_read(
+        &self,
+        relative: &[u8],
+        owner: u32,
+        symlinks: SymlinkPolicy,
+        patience: Patience,
+    ) -> Result<OwnedFd, Errno> {
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
+        if owner == self.user {
+            // Only a file's owner may ask that reading leave no trace.
+            let opened = self.open_below(relative, flags | OFlags::NOATIME, symlinks, patience);
+            if !opened.as_ref().is_err_and(|&errno| errno == Errno::PERM) {
+                return opened;
+            }
+        }
+        self.open_below(relative, flags, symlinks, patience)
     }
 
     fn open_below(
@@ -152,6 +170,21 @@ impl Root {
             }
         }
         Err(Errno::AGAIN)
+    }
+}
+
+impl Named {
+    fn of(descriptor: OwnedFd, is_readable: bool, through_symlink: bool) -> Result<Named, Errno> {
+        let stat = rustix::fs::fstat(&descriptor)?;
+        Ok(Named {
+            descriptor,
+            is_readable,
+            kind: FileType::from_raw_mode(stat.st_mode),
+            version: version_of(&stat),
+            links: links_of(&stat),
+            through_symlink,
+            owner: stat.st_uid,
+        })
     }
 }
 

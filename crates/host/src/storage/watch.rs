@@ -16,7 +16,8 @@ use rustix::io::Errno;
 use super::limits;
 use super::load::WouldWait;
 use super::open::{Patience, Root};
-use super::watch_tree::{Descriptor, Listed, WatchTree, directories};
+use super::watch_tree::{Descriptor, Names, WatchTree, directories};
+use crate::clock;
 
 /// Where the kernel's notices come from; shared with the pool's threads, which may add watches.
 pub(super) type Inotify = Arc<OwnedFd>;
@@ -147,13 +148,23 @@ impl Watches {
     }
 
     /// What is known of a directory's names.
-    pub(super) fn listed(&self, directory: WatchId) -> Listed {
-        self.tree.listed(directory)
+    pub(super) fn names(&self, directory: WatchId) -> Names {
+        self.tree.names(directory)
     }
 
-    /// Notes what became of listing a directory.
-    pub(super) fn set_listed(&mut self, directory: WatchId, listed: Listed) {
-        self.tree.set_listed(directory, listed);
+    /// Whether somebody should read a directory's names, and says so in [`Watches::begin_listing`].
+    pub(super) fn is_listing_due(&self, directory: WatchId) -> bool {
+        self.tree.is_listing_due(directory, clock::now)
+    }
+
+    /// Notes that somebody reads a directory's names from now on.
+    pub(super) fn begin_listing(&mut self, directory: WatchId) {
+        self.tree.begin_listing(directory, clock::now());
+    }
+
+    /// Notes what a directory's names were.
+    pub(super) fn end_listing(&mut self, directory: WatchId, names: Names) {
+        self.tree.end_listing(directory, names);
     }
 
     /// Gives up watches that nobody has taken over.
@@ -229,7 +240,9 @@ impl Watches {
             if let Some((root, path)) = self.tree.path(id) {
                 under_way.spoil_if(root, &path, Some(name));
             }
-            self.tree.notice(id, name);
+            // What is changed under its name remains what it is; a directory is no less plain than a file.
+            let is_new = flags.intersects(ReadFlags::CREATE | ReadFlags::MOVED_TO) && !flags.contains(ReadFlags::ISDIR);
+            self.tree.notice(id, name, is_new);
             let change = Change::Name { directory: id, name: Bytes::copy_from_slice(name) };
             // A file that's being written gives many in a row.
             if notices.changes.last() != Some(&change) {

@@ -5,6 +5,9 @@ use std::path::{Path, PathBuf};
 
 use leat_logic::serve::coding::{Coding, CodingSet};
 use leat_logic::serve::resource::{Watch, WatchId};
+use leat_logic::time::Instant;
+
+use super::limits;
 
 /// The kernel's number of a watch.
 pub(super) type Descriptor = i32;
@@ -15,23 +18,35 @@ struct Node {
     name: Box<[u8]>,
     children: BTreeMap<Box<[u8]>, WatchId>,
     descriptor: Descriptor,
-    /// Codings in which the directory has names, as far as it was listed.
-    listed: Listed,
-    /// The same of names that the kernel has told of.
+    listing: Listing,
+    /// What the directory's names said when they were read.
+    names: Names,
+    /// Codings of names that the kernel has told of.
     noticed: CodingSet,
+    /// Whether it has told of new ones since somebody began to read them.
+    has_new: bool,
 }
 
-/// Whether a directory's names have been read, and what they said. Siblings that can't be there needn't be looked up: most directories have
-/// none, and a name that isn't there costs as much as one that is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Listed {
+/// What is known of a directory's names before any of them is looked up: most directories have no siblings, and nothing but files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Names {
+    /// Codings in whose suffix a name may end. Other siblings needn't be looked up: a name that isn't there costs as much as one that is.
+    pub(super) codings: CodingSet,
+    /// Whether what is there is a regular file or a directory: it may be opened for reading without a look at what it is.
+    pub(super) are_plain: bool,
+}
+
+impl Names {
     /// Nobody has read them.
-    #[default]
-    No,
-    /// Somebody reads them.
-    UnderWay,
-    /// The codings in which there were names.
-    Codings(CodingSet),
+    pub(super) const UNKNOWN: Names = Names { codings: CodingSet::ALL, are_plain: false };
+}
+
+/// Whether a directory's names have been read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Listing {
+    Due,
+    UnderWay { begun: Instant },
+    Done { begun: Instant },
 }
 
 /// See the module.
@@ -116,8 +131,16 @@ impl WatchTree {
     fn add(&mut self, root: &Path, parent: Option<WatchId>, name: &[u8], descriptor: Descriptor) -> WatchId {
         self.next += 1;
         let id = WatchId(self.next);
-        let (listed, noticed) = (Listed::No, CodingSet::default());
-        let node = Node { parent, name: name.into(), children: BTreeMap::new(), descriptor, listed, noticed };
+        let node = Node {
+            parent,
+            name: name.into(),
+            children: BTreeMap::new(),
+            descriptor,
+            listing: Listing::Due,
+            names: Names::UNKNOWN,
+            noticed: CodingSet::default(),
+            has_new: false,
+        };
         self.nodes.insert(id, node);
         self.by_descriptor.entry(descriptor).or_default().push(id);
         match parent {
@@ -134,26 +157,49 @@ impl WatchTree {
     }
 
     /// What is known of a directory's names, with those that were noticed since it's watched.
-    pub(super) fn listed(&self, id: WatchId) -> Listed {
-        match self.nodes.get(&id) {
-            Some(Node { listed: Listed::Codings(listed), noticed, .. }) => Listed::Codings(listed.union(*noticed)),
-            Some(node) => node.listed,
-            None => Listed::No,
-        }
+    pub(super) fn names(&self, id: WatchId) -> Names {
+        let Some(node) = self.nodes.get(&id) else { return Names::UNKNOWN };
+        Names { codings: node.names.codings.union(node.noticed), are_plain: node.names.are_plain && !node.has_new }
     }
 
-    /// Notes what became of listing a directory; one that has gone meanwhile is nothing to note anything of.
-    pub(super) fn set_listed(&mut self, id: WatchId, listed: Listed) {
+    /// Whether a directory's names should be read: for the first time, or because new ones may be all that keeps them from being known as plain.
+    pub(super) fn is_listing_due(&self, id: WatchId, now: impl FnOnce() -> Instant) -> bool {
+        self.nodes.get(&id).is_some_and(|node| match node.listing {
+            Listing::Due => true,
+            Listing::UnderWay { .. } => false,
+            Listing::Done { begun } => {
+                node.names.are_plain && node.has_new && now().since(begun) >= limits::NAMES_LISTED_AGAIN_AFTER
+            }
+        })
+    }
+
+    /// Notes that somebody reads a directory's names.
+    pub(super) fn begin_listing(&mut self, id: WatchId, now: Instant) {
         if let Some(node) = self.nodes.get_mut(&id) {
-            node.listed = listed;
+            node.listing = Listing::UnderWay { begun: now };
+            // Not so what comes while they're read: nobody knows whether it was seen. Until then what was read before doesn't hold either.
+            node.names.are_plain &= !node.has_new;
+            node.has_new = false;
         }
     }
 
-    /// Something happened to a name in the directory, which perhaps wasn't there before.
-    pub(super) fn notice(&mut self, id: WatchId, name: &[u8]) {
-        if let (Some(coding), Some(node)) = (Coding::of_name(name), self.nodes.get_mut(&id)) {
+    /// Notes what a directory's names were; one that has gone meanwhile is nothing to note anything of.
+    pub(super) fn end_listing(&mut self, id: WatchId, names: Names) {
+        if let Some(node) = self.nodes.get_mut(&id)
+            && let Listing::UnderWay { begun } = node.listing
+        {
+            node.listing = Listing::Done { begun };
+            node.names = names;
+        }
+    }
+
+    /// Something happened to a name in the directory. If it `is_new`, nobody knows what it is.
+    pub(super) fn notice(&mut self, id: WatchId, name: &[u8], is_new: bool) {
+        let Some(node) = self.nodes.get_mut(&id) else { return };
+        if let Some(coding) = Coding::of_name(name) {
             node.noticed = node.noticed.with(coding);
         }
+        node.has_new |= is_new;
     }
 
     /// The directories behind a number of the kernel's.
@@ -262,18 +308,49 @@ mod tests {
         let mut tree = WatchTree::default();
         tree.adopt(Path::new("/srv"), b"file", 0, &[10]);
         let (id, gzip) = (WatchId(1), CodingSet::default().with(Coding::Gzip));
-        assert_eq!(tree.listed(id), Listed::No);
-        tree.set_listed(id, Listed::UnderWay);
-        tree.notice(id, b"while.it.is.read.br");
-        tree.notice(id, b"without.a.coding");
-        assert_eq!(tree.listed(id), Listed::UnderWay);
-        tree.set_listed(id, Listed::Codings(gzip));
-        assert_eq!(tree.listed(id), Listed::Codings(gzip.with(Coding::Brotli)));
-        tree.notice(id, b"later.zst");
-        assert_eq!(tree.listed(id), Listed::Codings(CodingSet::ALL));
+        let (start, plain) = (Instant { ns: 0 }, |codings| Names { codings, are_plain: true });
+        assert_eq!(tree.names(id), Names::UNKNOWN);
+        tree.begin_listing(id, start);
+        tree.notice(id, b"while.it.is.read.br", false);
+        tree.notice(id, b"without.a.coding", false);
+        assert_eq!(tree.names(id), Names::UNKNOWN);
+        tree.end_listing(id, plain(gzip));
+        assert_eq!(tree.names(id), plain(gzip.with(Coding::Brotli)));
+        tree.notice(id, b"later.zst", false);
+        assert_eq!(tree.names(id), plain(CodingSet::ALL));
         tree.drop_below(id, &mut Vec::new());
-        tree.set_listed(id, Listed::Codings(gzip));
-        assert_eq!(tree.listed(id), Listed::No);
+        tree.end_listing(id, plain(gzip));
+        assert_eq!(tree.names(id), Names::UNKNOWN);
+    }
+
+    #[test]
+    fn names_are_read_again_after_a_while_if_new_ones_are_all_that_may_be_unlike_files() {
+        let mut tree = WatchTree::default();
+        tree.adopt(Path::new("/srv"), b"file", 0, &[10]);
+        let id = WatchId(1);
+        let at = |seconds: u64| move || Instant { ns: seconds * 1_000_000_000 };
+        let names = |are_plain| Names { codings: CodingSet::default(), are_plain };
+        assert!(tree.is_listing_due(id, at(0)));
+        tree.begin_listing(id, at(0)());
+        assert!(!tree.is_listing_due(id, at(100)), "somebody reads them");
+        tree.notice(id, b"new while they are read", true);
+        tree.end_listing(id, names(true));
+        assert_eq!(tree.names(id), names(false), "whether the new one was seen isn't known");
+        assert!(!tree.is_listing_due(id, at(9)));
+        assert!(tree.is_listing_due(id, at(10)));
+        tree.begin_listing(id, at(10)());
+        assert_eq!(tree.names(id), names(false), "the new one may be anything until it's seen");
+        tree.end_listing(id, names(true));
+        assert_eq!(tree.names(id), names(true));
+        assert!(!tree.is_listing_due(id, at(100)), "nothing is new");
+        tree.notice(id, b"changed", false);
+        assert_eq!(tree.names(id), names(true));
+        tree.notice(id, b"new", true);
+        assert_eq!(tree.names(id), names(false));
+        tree.begin_listing(id, at(100)());
+        tree.end_listing(id, names(false));
+        tree.notice(id, b"newer", true);
+        assert!(!tree.is_listing_due(id, at(200)), "what was unlike files before is likely there still");
     }
 
     #[test]

@@ -69,7 +69,7 @@ fn a_name_that_leads_elsewhere_by_the_time_it_is_opened_is_looked_up_again() {
     let named = root.name(b"file", SymlinkPolicy::Beneath, Patience::Wait).unwrap();
     let new = fixture.write("new", "two");
     std::fs::rename(new, path).unwrap();
-    assert_eq!(root.read(b"file", &named, SymlinkPolicy::Beneath, Patience::Wait).unwrap_err(), Errno::STALE);
+    assert_eq!(root.read(b"file", named, SymlinkPolicy::Beneath, Patience::Wait).unwrap_err(), Errno::STALE);
 }
 
 #[test]

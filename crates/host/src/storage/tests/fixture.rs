@@ -17,6 +17,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 
 use crate::clock;
 use crate::storage::open::version_of;
+use crate::storage::watch_tree::Names;
 use crate::storage::{DiskStorage, OpenFile, Outcome, Pool, PoolLimits, Storage, StorageEvent, Ticket, limits};
 
 pub(super) type File = Arc<OpenFile>;
@@ -113,6 +114,18 @@ impl Fixture {
         match self.request(path, CodingOrder::NONE) {
             Ok(request) => self.ask(request).unwrap().found,
             Err(found) => found,
+        }
+    }
+
+    /// What is known of names once the directory of `path` has been read: the first load below a root opens it, the next has the names read.
+    pub(super) fn names(&mut self, path: &str) -> Names {
+        let request = self.request(path, CodingOrder::NONE).unwrap();
+        loop {
+            let watch = self.storage.watches.find(&self.root, &request).expect("a directory that is watched");
+            match self.storage.watches.names(watch.directory) {
+                Names::UNKNOWN => self.wait(),
+                names => return names,
+            }
         }
     }
 

@@ -1,8 +1,10 @@
 //! What paths name, and what they can't be made to name.
 
+use std::mem::MaybeUninit;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, SystemTime};
 
@@ -10,12 +12,13 @@ use leat_logic::serve::coding::{Coding, CodingOrder, CodingSet};
 use leat_logic::serve::etag::ETag;
 use leat_logic::serve::policy::SymlinkPolicy;
 use leat_logic::serve::resource::{Cause, Found};
+use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use rustix::fs::{CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::fixture::{Directory, Fixture, file, memory, resource};
 use crate::storage::open::{Patience, Root, walk};
-use crate::storage::watch_tree::Listed;
+use crate::storage::watch_tree::Names;
 use crate::storage::{directory, limits};
 
 #[test]
@@ -237,16 +240,41 @@ fn a_listing_shows_what_would_be_served() {
     }
 }
 
-/// What is known of siblings after the directory of `path` has been read.
 fn sibling_codings(fixture: &mut Fixture, path: &str) -> CodingSet {
-    let request = fixture.request(path, CodingOrder::NONE).unwrap();
-    loop {
-        let watch = fixture.storage.watches.find(&fixture.root, &request).expect("a directory that is watched");
-        match fixture.storage.watches.listed(watch.directory) {
-            Listed::Codings(codings) => return codings,
-            Listed::UnderWay => fixture.wait(),
-            Listed::No => panic!("nobody reads the directory of {path}"),
-        }
+    fixture.names(path).codings
+}
+
+#[test]
+fn what_takes_the_place_of_a_file_is_refused_unopened() {
+    let mut fixture = Fixture::new();
+    for path in ["d/made", "d/moved", "d/linked"] {
+        fixture.write_settled(path, path);
+    }
+    // The first load opens the root, the next has the names read.
+    assert_eq!(memory(&fixture.find("/d/made")), b"d/made");
+    assert_eq!(memory(&fixture.find("/d/made")), b"d/made");
+    assert_eq!(fixture.names("/d/made"), Names { codings: CodingSet::default(), are_plain: true });
+    for path in ["d/made", "d/moved", "d/linked"] {
+        assert_eq!(memory(&fixture.find(&format!("/{path}"))), path.as_bytes());
+    }
+    assert!(matches!(fixture.find("/d"), Found::Redirect(_)), "a directory is as plain as a file");
+
+    let fifo = |name: &Path| rustix::fs::mknodat(CWD, name, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    let (outside, directory) = (fixture.directory.0.join("fifo"), fixture.root.join("d"));
+    let place = |name| directory.join(name);
+    std::fs::remove_file(place("made")).unwrap();
+    fifo(&place("made"));
+    fifo(&outside);
+    std::fs::rename(&outside, place("moved")).unwrap();
+    std::fs::remove_file(place("linked")).unwrap();
+    std::fs::hard_link(place("moved"), place("linked")).unwrap();
+    for name in ["made", "moved", "linked"] {
+        let opened = inotify::init(CreateFlags::NONBLOCK).unwrap();
+        inotify::add_watch(&opened, place(name), WatchFlags::OPEN).unwrap();
+        assert!(matches!(fixture.find(&format!("/d/{name}")), Found::Forbidden), "{name}");
+        let notice =
+            inotify::Reader::new(&opened, &mut [MaybeUninit::uninit(); 512]).next().map(|event| event.events());
+        assert_eq!(notice, Err(Errno::AGAIN), "{name} was opened");
     }
 }
 
@@ -287,11 +315,11 @@ fn of_directories_with_too_many_names_nothing_is_known() {
     let fixture = Fixture::new();
     fixture.write("file", "x");
     let root = Root::open(&fixture.root).unwrap();
-    assert_eq!(directory::codings(&root, b""), CodingSet::default());
+    assert_eq!(directory::names(&root, b""), Names { codings: CodingSet::default(), are_plain: true });
     for number in 0..limits::NAMES_LISTED_MAX {
         fixture.write(&number.to_string(), "");
     }
-    assert_eq!(directory::codings(&root, b""), CodingSet::ALL);
-    assert_eq!(directory::codings(&root, b"file"), CodingSet::ALL);
-    assert_eq!(directory::codings(&root, b"missing"), CodingSet::ALL);
+    assert_eq!(directory::names(&root, b""), Names::UNKNOWN);
+    assert_eq!(directory::names(&root, b"file"), Names::UNKNOWN);
+    assert_eq!(directory::names(&root, b"missing"), Names::UNKNOWN);
 }

@@ -70,6 +70,8 @@ fn a_hash_before_the_first_reply_is_a_large_read_and_is_refused_like_one() {
     fixture.write_settled("large", vec![1; 1 << 20]);
     fixture.write("small", "x");
     fixture.load("/small");
+    fixture.load("/small");
+    fixture.names("/small");
     let gate = Gate::close_lane(&fixture.pool, Lane::Reads);
     let request = fixture.request("/large", CodingOrder::NONE).unwrap();
     assert!(matches!(fixture.storage.load(Ticket(1_001), None, request.clone()), Outcome::Pending));
