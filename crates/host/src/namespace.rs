@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread::{self, JoinHandle};
 
@@ -26,6 +26,29 @@ pub fn for_test(name: &str) -> Option<Namespace> {
         }
         Err(error) => panic!("{REQUIRE_VARIABLE} is set, but {error}"),
     }
+}
+
+/// Sets a kernel parameter (`net.ipv4.ip_forward`, for instance) in the namespace that a file stands for.
+///
+/// # Errors
+/// There is no such namespace; the parameter doesn't exist (`NotFound`), or not in namespaces.
+pub fn set(namespace: &Path, parameter: &str, value: &str) -> io::Result<()> {
+    let path = format!("/proc/sys/{}", parameter.replace('.', "/"));
+    let named = |error: io::Error| io::Error::new(error.kind(), format!("{path}: {error}"));
+    // The directory shows the namespace of the thread that opens it.
+    within(namespace, || std::fs::write(&path, value).map_err(named))
+}
+
+/// Does something in the namespace that a file stands for, on a thread of its own, which is then gone: the caller stays where it is.
+pub(crate) fn within<T: Send>(namespace: &Path, work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+    let there = File::open(namespace)?;
+    thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            move_into_link_name_space(there.as_fd(), Some(LinkNameSpaceType::Network))?;
+            work()
+        });
+        thread.join().map_err(|_| io::Error::other("the thread in the namespace panicked"))?
+    })
 }
 
 /// A namespace with a name, as `ip netns` makes it. It is gone when this is dropped.
@@ -73,12 +96,7 @@ impl Namespace {
     /// # Errors
     /// The parameter doesn't exist, or not in namespaces.
     pub fn set(&self, parameter: &str, value: &str) -> io::Result<()> {
-        let path = format!("/proc/sys/{}", parameter.replace('.', "/"));
-        let value = value.to_owned();
-        // The directory shows the namespace of the thread that opens it.
-        self.run(move || {
-            std::fs::write(&path, value).map_err(|error| io::Error::new(error.kind(), format!("{path}: {error}")))
-        })?
+        set(&self.path(), parameter, value)
     }
 
     /// Runs something in it, on a thread of its own. Sockets stay where they were made, whoever uses them later.

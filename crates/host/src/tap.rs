@@ -1,15 +1,14 @@
 //! Taps: network interfaces of which this process is the other end. What becomes of the packets is the caller's.
 
-use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::thread;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+use crate::namespace;
 
 /// `struct virtio_net_hdr` in front of each frame: which segments it consists of, and whether its checksum is still to be made. It goes back with
 /// the frame as it came, so that a burst stays a few frames.
@@ -38,16 +37,8 @@ impl Tap {
     ///
     /// # Errors
     /// There is no such namespace, or no such tap in it, or somebody else is its other end.
-    pub fn attach(namespace: &Path, name: &str, offloads: bool) -> io::Result<Tap> {
-        let there = File::open(namespace)?;
-        thread::scope(|scope| {
-            // A thread of its own, which is then gone: the caller stays where it is.
-            let thread = scope.spawn(|| {
-                move_into_link_name_space(there.as_fd(), Some(LinkNameSpaceType::Network))?;
-                open(name.as_bytes(), offloads)
-            });
-            thread.join().map_err(|_| io::Error::other("the thread in the namespace panicked"))?
-        })
+    pub fn attach(place: &Path, name: &str, offloads: bool) -> io::Result<Tap> {
+        namespace::within(place, || open(name.as_bytes(), offloads))
     }
 
     /// What it's called.

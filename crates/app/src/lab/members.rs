@@ -173,10 +173,7 @@ pub(super) fn stop_all(namespaces: &[String]) -> Result<(), String> {
     let until = Instant::now() + PATIENCE;
     let mut told = false;
     loop {
-        let mut left = Vec::new();
-        for namespace in namespaces {
-            left.extend(ground::processes(namespace)?.iter().map(ToString::to_string));
-        }
+        let left: Vec<String> = ground::processes(namespaces)?.iter().flatten().map(ToString::to_string).collect();
         if left.is_empty() {
             return Ok(());
         }

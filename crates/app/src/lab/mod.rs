@@ -169,8 +169,8 @@ impl Lab {
         let mut text =
             about.unwrap_or_else(|_| format!("the lab {0} isn't whole: leat lab down --name {0}\n", self.name));
         text += "\n";
-        for namespace in &namespaces {
-            let count = ground::processes(namespace)?.len();
+        for (namespace, processes) in namespaces.iter().zip(ground::processes(&namespaces)?) {
+            let count = processes.len();
             let host = namespace.strip_prefix(&prefix).unwrap_or(namespace);
             text += &format!("  {host}: {count} {}\n", if count == 1 { "process" } else { "processes" });
         }

@@ -55,8 +55,16 @@ pub(super) struct Plan {
     pub(super) members: Vec<Member>,
     /// Clients that are far away, and the port of the switch at which each is.
     pub(super) lines: Vec<(String, String)>,
-    /// Commands, with words between single spaces.
-    pub(super) steps: Vec<String>,
+    pub(super) steps: Vec<Step>,
+}
+
+/// One step of building it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// A command, with words between single spaces.
+    Run(String),
+    /// A kernel parameter, `name=value`, which the kernel `may_lack`.
+    Set { namespace: String, setting: String, may_lack: bool },
 }
 
 /// A subnet of /24 and one of /64 on the same wire.
@@ -112,7 +120,7 @@ struct Planner<'a> {
     hosts: Vec<Host>,
     members: Vec<Member>,
     lines: Vec<(String, String)>,
-    steps: Vec<String>,
+    steps: Vec<Step>,
     /// Ports of the switch so far.
     ports: usize,
     /// Legs of the router so far, one for each network.
@@ -216,19 +224,21 @@ fn unique(addresses: &[IpAddr]) -> Vec<IpAddr> {
 
 impl Planner<'_> {
     fn step(&mut self, command: String) {
-        self.steps.push(command);
+        self.steps.push(Step::Run(command));
     }
 
     fn sysctl(&mut self, host: &str, setting: &str) {
         let namespace = (self.namespace)(host);
-        self.step(format!("ip netns exec {namespace} sysctl -qw net.{setting}"));
+        self.steps.push(Step::Set { namespace, setting: format!("net.{setting}"), may_lack: false });
     }
 
     /// A switch's frames don't pass filters of IP packets, as a bridge's do where the kernel has the module for that.
     fn has_no_filters(&mut self, switch: &str) {
         let namespace = (self.namespace)(switch);
-        let off = ["iptables", "ip6tables"].map(|filters| format!(" net.bridge.bridge-nf-call-{filters}=0"));
-        self.step(format!("ip netns exec {namespace} sysctl -eqw{}", off.concat()));
+        for filters in ["iptables", "ip6tables"] {
+            let setting = format!("net.bridge.bridge-nf-call-{filters}=0");
+            self.steps.push(Step::Set { namespace: namespace.clone(), setting, may_lack: true });
+        }
     }
 
     fn host(&mut self, name: &str, kind: HostKind, addresses: Vec<IpAddr>) -> Result<(), String> {
@@ -239,9 +249,9 @@ impl Planner<'_> {
         let namespace = (self.namespace)(name);
         self.hosts.push(Host { name: name.to_owned(), kind, addresses, back: Vec::new() });
         self.step(format!("ip netns add {namespace}"));
-        self.step(format!("ip -n {namespace} link set lo up"));
         // An address may be used at once.
         self.sysctl(name, "ipv6.conf.default.accept_dad=0");
+        self.step(format!("ip -n {namespace} link set lo up"));
         Ok(())
     }
 
@@ -306,6 +316,7 @@ impl Planner<'_> {
             self.step(format!("ip -n {namespace} link add {device} type veth peer name port{port} netns {switch}"));
         }
         self.step(format!("ip -n {switch} link set port{port} master br{leg} up"));
+        // What follows at the host is done together with this: `ground::run_all`.
         self.step(format!("ip -n {namespace} link set {device} up"));
         for (namespace, device) in [(&namespace, device), (&switch, &format!("port{port}"))] {
             if rate_mbit > 0 {
@@ -485,6 +496,14 @@ mod tests {
 
     const CENTER: &str = "vip = ['10.77.0.100:80', '[fd77::100]:80']\ndispatchers = ['10.77.0.1', 'fd77::1']\n";
 
+    fn steps(plan: &Plan) -> Vec<String> {
+        let told = |step: &Step| match step {
+            Step::Run(command) => command.clone(),
+            Step::Set { namespace, setting, .. } => format!("{namespace}: {setting}"),
+        };
+        plan.steps.iter().map(told).collect()
+    }
+
     #[test]
     fn hosts_have_their_places() {
         let routed = "[[cluster.node]]\nname = 'n3'\naddress = ['10.78.0.3', 'fd78::3']\nrouted = true\n";
@@ -492,15 +511,16 @@ mod tests {
         let plan = plan(&text).expect("it can be built");
         let names: Vec<_> = plan.hosts.iter().map(|host| host.name.as_str()).collect();
         assert_eq!(names, ["switch", "router", "dispatcher", "n1", "n3", "client1"]);
-        let has = |step: &str| assert!(plan.steps.iter().any(|known| known == step), "{step}\n{:#?}", plan.steps);
+        let steps = steps(&plan);
+        let has = |step: &str| assert!(steps.iter().any(|known| known == step), "{step}\n{steps:#?}");
         has("ip -n x-dispatcher addr add fd77::100/128 dev eth0 nodad preferred_lft 0");
         has("ip -n x-router addr add 10.78.0.254/24 dev eth1");
         has("ip -n x-n3 route add default via fd78::fe");
         has("ip -n x-n3 route add local 10.77.0.100/32 dev lo");
-        has("ip netns exec x-n1 sysctl -qw net.ipv4.conf.all.arp_ignore=1");
+        has("x-n1: net.ipv4.conf.all.arp_ignore=1");
         has("ip -n x-client1 addr add 198.18.0.1/24 dev eth0");
-        has("ip netns exec x-client1 sysctl -qw net.ipv4.tcp_tw_reuse=1");
-        assert!(plan.steps.iter().all(|step| !step.contains("tbf") && !step.contains("ethtool")));
+        has("x-client1: net.ipv4.tcp_tw_reuse=1");
+        assert!(steps.iter().all(|step| !step.contains("tbf") && !step.contains("ethtool")));
     }
 
     #[test]
@@ -510,16 +530,13 @@ mod tests {
         let plan = Plan::new(std::slice::from_ref(&config), |host| format!("x-{host}")).expect("it can be built");
         let names: Vec<_> = plan.hosts.iter().map(|host| host.name.as_str()).collect();
         assert_eq!(names, ["switch", "router", "cs", "ds1", "client1"]);
-        let has = |step: &str| assert!(plan.steps.iter().any(|known| known == step), "{step}\n{:#?}", plan.steps);
+        let steps = steps(&plan);
+        let has = |step: &str| assert!(steps.iter().any(|known| known == step), "{step}\n{steps:#?}");
         has("ip -n x-cs addr add 10.77.0.100/24 dev eth0");
         has("ip -n x-cs addr add 10.99.0.1/24 dev eth0");
         has("ip -n x-ds1 route add default via 10.77.0.254 dev eth0 onlink");
         has("ip -n x-ds1 route add local 10.77.0.100/32 dev lo");
-        assert!(
-            !plan.steps.iter().any(|step| step.contains("x-router") && step.contains("10.99.")),
-            "{:#?}",
-            plan.steps
-        );
+        assert!(!steps.iter().any(|step| step.contains("x-router") && step.contains("10.99.")), "{steps:#?}");
         let mut config = config;
         config.cluster.nodes[0].address = vec!["10.77.0.11".parse().expect("an address")];
         let told =
@@ -570,14 +587,15 @@ mod tests {
             "{CENTER}[[cluster.node]]\nname = 'n1'\naddress = '10.77.0.11'\n[lab]\nnode_rate_mbit = 100\noffloads = false\n"
         );
         let plan = plan(&text).expect("it can be built");
-        let limits: Vec<_> = plan.steps.iter().filter(|step| step.contains("tbf")).collect();
+        let steps = steps(&plan);
+        let limits: Vec<_> = steps.iter().filter(|step| step.contains("tbf")).collect();
         assert_eq!(limits.len(), 2);
         assert_eq!(
             limits[0],
             "tc -n x-n1 qdisc add dev eth0 root handle 1: tbf rate 100mbit burst 131072 latency 50ms"
         );
         assert!(limits[1].starts_with("tc -n x-switch qdisc add dev port2 root handle 1: tbf"), "{}", limits[1]);
-        assert_eq!(plan.steps.iter().filter(|step| step.contains("ethtool")).count(), 2 * 5);
+        assert_eq!(steps.iter().filter(|step| step.contains("ethtool")).count(), 2 * 5);
     }
 
     #[test]
@@ -588,12 +606,13 @@ mod tests {
         let built = plan(&format!("{fronts}{node}")).expect("it can be built");
         let names: Vec<_> = built.hosts.iter().map(|host| host.name.as_str()).collect();
         assert_eq!(names, ["switch", "router", "front1", "front2", "n1", "client1"]);
-        let has = |step: &str| assert!(built.steps.iter().any(|known| known == step), "{step}\n{:#?}", built.steps);
+        let steps = steps(&built);
+        let has = |step: &str| assert!(steps.iter().any(|known| known == step), "{step}\n{steps:#?}");
         has("ip -n x-router route add 10.77.0.100/32 nexthop via 10.77.0.1 nexthop via 10.77.0.2");
         has("ip -n x-router route add fd77::100/128 nexthop via fd77::1 nexthop via fd77::2");
         has("ip -n x-front2 addr add fd77::2/64 dev eth0 nodad");
-        has("ip netns exec x-router sysctl -qw net.ipv6.fib_multipath_hash_policy=1");
-        assert!(built.steps.iter().all(|step| !step.contains("x-front1 addr add 10.77.0.100")), "only nodes have it");
+        has("x-router: net.ipv6.fib_multipath_hash_policy=1");
+        assert!(steps.iter().all(|step| !step.contains("x-front1 addr add 10.77.0.100")), "only nodes have it");
         let told = plan(&format!("{}{node}", fronts.replace(", 'fd77::1', 'fd77::2'", ""))).expect_err("no way");
         assert!(told.contains("no front has an address of fd77::100's family"), "{told}");
     }
@@ -605,7 +624,8 @@ mod tests {
         let plan = plan(&text).expect("it can be built");
         let line = |client: &str, port: &str| (client.to_owned(), port.to_owned());
         assert_eq!(plan.lines, [line("client1", "port4"), line("client2", "port5")]);
-        let taps: Vec<_> = plan.steps.iter().filter(|step| step.contains("tuntap")).collect();
+        let steps = steps(&plan);
+        let taps: Vec<_> = steps.iter().filter(|step| step.contains("tuntap")).collect();
         assert_eq!(
             taps[..2],
             [
@@ -613,7 +633,7 @@ mod tests {
                 "ip -n x-switch tuntap add dev port4 mode tap vnet_hdr"
             ]
         );
-        assert!(!plan.steps.iter().any(|step| step.contains("x-client1 link add")), "{:#?}", plan.steps);
+        assert!(!steps.iter().any(|step| step.contains("x-client1 link add")), "{steps:#?}");
     }
 
     #[test]
