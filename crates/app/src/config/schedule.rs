@@ -66,16 +66,25 @@ section! {
 impl super::Config {
     /// For looking up many.
     pub(crate) fn owners_by_name(&self) -> OwnersByName<'_> {
-        OwnersByName(self.owners.iter().map(|owner| (owner.name.as_str(), owner)).collect())
+        let numbers = self.owners.iter().enumerate().map(|(number, owner)| (owner.name.as_str(), number)).collect();
+        OwnersByName { owners: &self.owners, numbers }
     }
 }
 
 /// See [`super::Config::owners_by_name`].
-pub(crate) struct OwnersByName<'a>(HashMap<&'a str, &'a Owner>);
+pub(crate) struct OwnersByName<'a> {
+    owners: &'a [Owner],
+    numbers: HashMap<&'a str, usize>,
+}
 
 impl<'a> OwnersByName<'a> {
     pub(crate) fn get(&self, name: &str) -> Option<&'a Owner> {
-        self.0.get(name).copied()
+        self.number(name).map(|number| &self.owners[number])
+    }
+
+    /// Its place in the order of the configuration.
+    pub(crate) fn number(&self, name: &str) -> Option<usize> {
+        self.numbers.get(name).copied()
     }
 
     /// The owner of that name, its owner, and so on.

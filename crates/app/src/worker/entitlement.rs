@@ -1,8 +1,6 @@
 //! What part of a worker each site is entitled to among those that want something. The tree needs no such number: it's for admission control,
 //! the metrics and the dashboard.
 
-use std::collections::BTreeMap;
-
 use leat_logic::schedule::{PolicyKind, Share};
 
 use super::Stage;
@@ -38,9 +36,8 @@ impl Descent {
     /// `places`: in the order of the sites' numbers.
     pub(super) fn new<'a>(config: &Config, places: impl Iterator<Item = &'a Place>) -> Descent {
         let root = config.owners.len();
-        let owners: BTreeMap<&str, usize> =
-            config.owners.iter().enumerate().map(|(number, owner)| (owner.name.as_str(), number)).collect();
-        let above = |owner: &str| owners.get(owner).copied().unwrap_or(root);
+        let owners = config.owners_by_name();
+        let above = |owner: &str| owners.number(owner).unwrap_or(root);
         let of_site = |place: &Place| match place {
             Place::Site { owner, share, .. } => Some((above(owner), *share)),
             Place::Admin | Place::Unknown => None,

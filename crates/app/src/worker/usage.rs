@@ -118,10 +118,18 @@ impl<H: Host> Worker<H> {
         let has_more = used_ns > 0 || !self.tree.is_empty() || self.listener_queue_max.is_some();
         self.looks.next = if has_more { self.now.after(INTERVAL) } else { Instant::NEVER };
         let (wanting, resting): (Vec<usize>, Vec<usize>) =
-            self.usages.awake.iter().partition(|&&site| self.wants(site));
+            std::mem::take(&mut self.usages.awake).into_iter().partition(|&site| self.wants(site));
+        self.share_among(&wanting);
+        self.usages.awake = wanting;
+        self.lay_to_rest(resting);
+        self.metrics.cost_model_error.set_ratio(self.meter.model().relative_error());
+    }
+
+    /// Works out what share each site has among those that want something, and says so.
+    fn share_among(&mut self, wanting: &[usize]) {
         let is_served = |site: usize| ![UNKNOWN_SITE, ADMIN_SITE].contains(&(site as u32));
         self.is_shared = wanting.iter().filter(|&&site| is_served(site)).count() > 1;
-        let parts = entitlement::parts(&self.config, &self.usages.descent, &wanting, &self.plan_weights);
+        let parts = entitlement::parts(&self.config, &self.usages.descent, wanting, &self.plan_weights);
         let all_ns: f64 = wanting.iter().map(|&site| self.usages.sites[site].recent_ns()).sum();
         let used = |usage: &Usage| if all_ns > 0.0 { usage.recent_ns() / all_ns } else { 0.0 };
         let kept = |site: usize| match site as u32 {
@@ -144,11 +152,14 @@ impl<H: Host> Worker<H> {
             }
         }
         self.is_prompt = is_prompt;
-        self.usages.awake = wanting;
         for (site, share) in shares {
             self.usages.sites[site].is_stirred = false;
             self.tell_share(site, share);
         }
+    }
+
+    /// Looks no more at sites that want nothing, but for those that have something to tell still.
+    fn lay_to_rest(&mut self, resting: Vec<usize>) {
         for site in resting {
             self.tell_share(site, SiteShare::default());
             let usage = &mut self.usages.sites[site];
@@ -159,7 +170,6 @@ impl<H: Host> Worker<H> {
                 self.usages.wake(site);
             }
         }
-        self.metrics.cost_model_error.set_ratio(self.meter.model().relative_error());
     }
 
     /// Says what a site's share is: to admission control, to its gate and in the metrics.
