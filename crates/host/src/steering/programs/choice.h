@@ -66,7 +66,7 @@ static __always_inline __u64 any(__u64 bits)
 }
 
 /* Finds the ends of the first line and of the next one, which must be the host's. */
-static __noinline int find_lines(struct first_packet *first)
+VERIFIED_ONCE int find_lines(struct first_packet *first)
 {
 	if (!first)
 		return 0;
@@ -94,7 +94,7 @@ static __noinline int find_lines(struct first_packet *first)
 }
 
 /* SipHash-2-4 of where a request is sent and of its first two lines. */
-static __noinline __u64 hash_request(const struct packet *packet, struct first_packet *first, const struct cookie_key *key)
+VERIFIED_ONCE __u64 hash_request(const struct packet *packet, struct first_packet *first, const struct cookie_key *key)
 {
 	__u64 place[3];
 	if (!packet || !first || !key)
@@ -183,7 +183,7 @@ static int look_at_word(__u32 step, struct look *look)
 }
 
 /* Whether a packet is one request without content, as anybody would read it: what follows may be for another server. */
-static __noinline int is_one_request(const struct first_packet *first)
+VERIFIED_ONCE int is_one_request(const struct first_packet *first)
 {
 	if (!first)
 		return 0;

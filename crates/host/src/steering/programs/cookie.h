@@ -87,7 +87,7 @@ static __always_inline __u32 now_ms(void)
 	})
 
 /* Of a connection: `packet` comes from its client. */
-static __noinline __u64 cookie_hash(const struct packet *packet, __u32 client_isn, __u32 timestamp, const struct cookie_key *key)
+VERIFIED_ONCE __u64 cookie_hash(const struct packet *packet, __u32 client_isn, __u32 timestamp, const struct cookie_key *key)
 {
 	__u64 words[6];
 	if (!packet || !key)
@@ -194,7 +194,7 @@ static int read_next_option(__u32 step, struct option_reader **reader)
 	return !read_option(*reader);
 }
 
-static __noinline int read_options(struct __sk_buff *skb, const struct packet *packet, struct syn_options *options)
+VERIFIED_ONCE int read_options(struct __sk_buff *skb, const struct packet *packet, struct syn_options *options)
 {
 	__u32 zero = 0;
 	struct option_reader *reader = bpf_map_lookup_elem(&option_readers, &zero);
@@ -222,7 +222,7 @@ static __always_inline const struct cookie_key *find_cookie_key(void)
 }
 
 /* Whether a packet is the first that a client sends on a connection whose SYN was answered by a cookie. */
-static __noinline int check_cookie(struct __sk_buff *skb, const struct packet *packet, struct handshake *handshake)
+VERIFIED_ONCE int check_cookie(struct __sk_buff *skb, const struct packet *packet, struct handshake *handshake)
 {
 	const struct cookie_key *key = find_cookie_key();
 	if (!packet || !handshake || !key || !packet->tcp.ack || packet->tcp.syn || packet->tcp.rst)

@@ -30,6 +30,14 @@
 /* A number that was found to be 1 to `max`, a power of two. Before Linux 6.11 the verifier doesn't see that where the compiler has compared it less one. */
 #define WITHIN(number, max) ({ AS_IT_IS(number); (((number) - 1) & ((max) - 1)) + 1; })
 
+/* A function that the verifier looks through once, by itself, and not on each way to it anew. Kernels before Linux 6.3 want every byte of what such a function
+ * is given to have been written before. */
+#if defined(WITH_BIRTHS) && !defined(WITH_REPLAYS)
+#define VERIFIED_ONCE __noinline
+#else
+#define VERIFIED_ONCE static __noinline
+#endif
+
 #define BYTES_4(a, b, c, d) bpf_htonl((__u32)(a) << 24 | (b) << 16 | (c) << 8 | (d))
 
 enum packet_kind {

@@ -20,7 +20,7 @@ struct planting_text {
 };
 
 /* SipHash-2-4 of the text and of what the packet echoes. */
-static __noinline __u64 planting_hash(const struct planting_text *text, __be32 echo, const struct cookie_key *key)
+VERIFIED_ONCE __u64 planting_hash(const struct planting_text *text, __be32 echo, const struct cookie_key *key)
 {
 	if (!text || !key)
 		return 0;
@@ -34,7 +34,7 @@ static __noinline __u64 planting_hash(const struct planting_text *text, __be32 e
 }
 
 /* Whether a packet is one that the dispatcher has made so, for here: 0 or PLANTING_HERE. */
-static __noinline int check_planting(struct __sk_buff *skb, const struct packet *packet, struct handshake *handshake, __u8 where)
+VERIFIED_ONCE int check_planting(struct __sk_buff *skb, const struct packet *packet, struct handshake *handshake, __u8 where)
 {
 	const struct cookie_key *key = find_cookie_key();
 	struct planting planting;
