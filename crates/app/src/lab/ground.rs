@@ -147,6 +147,14 @@ pub(super) fn processes(namespaces: &[String]) -> Result<Vec<Vec<u32>>, String> 
     Ok(found)
 }
 
+/// How many neighbours the kernel knows at once in each family, in all namespaces together; nothing where it doesn't say.
+pub(super) fn neighbours_max() -> impl Iterator<Item = (&'static str, usize)> {
+    ["ipv4", "ipv6"].into_iter().filter_map(|family| {
+        let file = format!("/proc/sys/net/{family}/neigh/default/gc_thresh3");
+        Some((family, fs::read_to_string(file).ok()?.trim().parse().ok()?))
+    })
+}
+
 /// The file that stands for a namespace.
 fn file(namespace: &str) -> PathBuf {
     Path::new(NAMESPACES).join(namespace)

@@ -116,7 +116,11 @@ impl Lab {
         if let Some(vip) = vips.first() {
             text += &format!("  leat lab exec {option}client curl http://{vip}/\n");
         }
-        text + &format!("  leat lab down {option}\n").replace(" \n", "\n")
+        text += &format!("  leat lab down {option}\n").replace(" \n", "\n");
+        for (family, known_max) in ground::neighbours_max() {
+            text += &plan.too_many_neighbours(family, known_max).unwrap_or_default();
+        }
+        text
     }
 
     /// Takes everything away that belongs to it. What isn't there is no error.

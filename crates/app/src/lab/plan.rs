@@ -202,6 +202,22 @@ impl Plan {
     }
 }
 
+impl Plan {
+    /// What to tell where hosts that all talk to each other are more neighbours than the kernel keeps: what goes to one that it has had to forget waits,
+    /// a connection's first packet for a second.
+    pub(super) fn too_many_neighbours(&self, family: &str, known_max: usize) -> Option<String> {
+        let is_of = |address: &IpAddr| address.is_ipv4() == (family == "ipv4");
+        let count = self.hosts.iter().filter(|host| host.addresses.iter().any(is_of)).count();
+        let neighbours = count * count.saturating_sub(1);
+        (neighbours > known_max).then(|| {
+            format!(
+                "\n{count} hosts are up to {neighbours} neighbours of each other, and the kernel knows {known_max} in all namespaces together: \
+                 connections\nbetween them may wait for a second. `sysctl -w net.{family}.neigh.default.gc_thresh3={neighbours}` lets it know them all.\n"
+            )
+        })
+    }
+}
+
 fn vips(config: &Config) -> impl Iterator<Item = IpAddr> {
     config.cluster.vip.iter().map(std::net::SocketAddr::ip)
 }
@@ -634,6 +650,24 @@ mod tests {
             ]
         );
         assert!(!steps.iter().any(|step| step.contains("x-client1 link add")), "{steps:#?}");
+    }
+
+    #[test]
+    fn more_hosts_than_the_kernel_knows_are_told_of() {
+        let node = |number: u8| format!("[[cluster.node]]\nname = 'n{number}'\naddress = '10.77.0.{}'\n", 10 + number);
+        let plan = plan(&format!("{CENTER}{}", (1..=3).map(node).collect::<String>())).expect("it can be built");
+        // The dispatcher, three nodes and a client.
+        assert_eq!(plan.too_many_neighbours("ipv4", 20), None);
+        let told = plan.too_many_neighbours("ipv4", 19).expect("one too many");
+        assert!(
+            told.contains("5 hosts are up to 20 neighbours") && told.contains("net.ipv4.neigh.default.gc_thresh3=20"),
+            "{told}"
+        );
+        assert_eq!(
+            plan.too_many_neighbours("ipv6", 2),
+            None,
+            "only the dispatcher and the client have addresses of that family"
+        );
     }
 
     #[test]
