@@ -3,6 +3,7 @@
 //! Sockets, steering entries and sessions are the host's, which node is the right one its caller's. What it wants done comes out of
 //! [`Home::poll_effect`]; what became of that goes in by the methods that are named there.
 
+mod claims;
 mod doubts;
 mod drain;
 mod nodes;
@@ -20,6 +21,7 @@ use super::placing::{Rules, There};
 use super::progress::Told;
 use super::{Ends, FlowId, Generation, Incarnation, ServerId};
 use crate::time::Instant;
+use claims::Claims;
 use drain::Recalls;
 use nodes::Nodes;
 use reconcile::Lists;
@@ -152,8 +154,7 @@ pub struct Home {
     unborn: VecDeque<(ServerId, FlowId)>,
     /// Flows that may be doubtful, and from when on they aren't any more, the oldest first.
     doubts: VecDeque<(Instant, FlowId)>,
-    /// When flows are given up that no node has claimed since this home's start.
-    claims_end: Instant,
+    claims: Claims,
     recalls: Recalls,
     kept_bytes: usize,
     rules: Option<Rules>,
@@ -178,7 +179,7 @@ impl Home {
             births: VecDeque::new(),
             unborn: VecDeque::new(),
             doubts: VecDeque::new(),
-            claims_end: Instant::NEVER,
+            claims: Claims::default(),
             recalls: Recalls::default(),
             kept_bytes: 0,
             rules: None,
@@ -206,7 +207,7 @@ impl Home {
             };
             home.flows.insert(flow, Flow { generation, ..Flow::new(Holder::Unclear(node)) });
             home.recalls.add_unseen(flow);
-            home.claims_end = now.after(home.lease_as_seen_here().max(home.limits.claims_timeout));
+            home.claims.last_until(now.after(home.lease_as_seen_here().max(home.limits.claims_timeout)));
         }
         home
     }
@@ -268,10 +269,7 @@ impl Home {
                 self.births.push_back((now.after(self.limits.birth_timeout), flow));
             }
             // Its link has just gone. It says so itself when it's back, which it may do as long as its lease could run.
-            None => {
-                let end = if self.claims_end == Instant::NEVER { now } else { self.claims_end };
-                self.claims_end = end.max(now.after(lease));
-            }
+            None => self.claims.last_until(now.after(lease)),
         }
         self.counters.born += 1;
         true

@@ -142,6 +142,11 @@ impl Nodes {
         self.prefer_one(node);
     }
 
+    /// Whether a life is of a process that was its node's only one when it said hello.
+    pub(super) fn is_only(&self, life: Life) -> bool {
+        self.lives.get(&life).and_then(|lease| lease.process).is_some_and(|process| process.is_only)
+    }
+
     /// Chooses which of a node's lives is given what is new.
     fn prefer_one(&mut self, node: ServerId) {
         match self.sessions_of(node).max_by_key(|(_, rank)| *rank) {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
-use super::super::effect::{CutReason, Effect, SessionId, Target};
+use super::super::effect::{Effect, SessionId, Target};
 use super::super::message::{Holding, HoldingPhase, Message, RecallTerms, RefuseReason};
 use super::super::{FlowId, Generation, ServerId};
 use super::nodes::Late;
@@ -70,7 +70,7 @@ impl Home {
     pub fn poll_timeout(&self) -> Instant {
         let birth = self.births.front().map_or(Instant::NEVER, |&(deadline, _)| deadline);
         let doubt = self.doubts.front().map_or(Instant::NEVER, |&(until, _)| until);
-        birth.min(self.nodes.next_lapse()).min(self.claims_end).min(doubt)
+        birth.min(self.nodes.next_lapse()).min(self.claims.poll_timeout()).min(doubt)
     }
 
     /// Time has passed. Hand in the messages that have come first: a home that stood still isn't to find all its nodes dead.
@@ -80,16 +80,7 @@ impl Home {
         for life in self.nodes.lapsed(now) {
             self.lapse(life);
         }
-        if self.claims_end <= now {
-            self.claims_end = Instant::NEVER;
-            for flow in self.flows_where(|record| matches!(record.holder, Holder::Unclear(_))) {
-                if self.flows.get(&flow).is_some_and(|record| record.image.is_some()) {
-                    self.begin_recovery(flow);
-                } else {
-                    self.cut(flow, CutReason::LostOnTheWay);
-                }
-            }
-        }
+        self.end_claims(now);
     }
 
     fn recall_unborn(&mut self, now: Instant) {
@@ -157,6 +148,7 @@ impl Home {
             self.compare(life, *holding);
         }
         self.expect_births(life);
+        self.hear_denials(now, life);
         for flow in self.flows_where(|record| record.is_at(life)) {
             let record = self.flows.get(&flow);
             let is_known = |holding: &Holding| record.is_some_and(|record| record.is_held_under(holding.generation));

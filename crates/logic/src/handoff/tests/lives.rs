@@ -501,6 +501,67 @@ fn what_a_process_had_goes_on_as_soon_as_the_next_one_is_the_only_one() {
     assert_eq!(desk.recovered(), 0, "once");
 }
 
+/// A home that has started again, and knows of three flows from their entries: two at the node, one of them handed on before.
+fn started_again() -> (Desk, [FlowId; 3]) {
+    let flows = [1, 2, 3].map(|serial| FlowId { serial, ..FLOW });
+    let mut desk = Desk::new();
+    let entries = [(flows[0], NODE, 1), (flows[1], NODE, 2), (flows[2], OTHER, 1)];
+    let entries = entries.map(|(flow, node, generation)| (flow, Target::Node(node), Generation(generation)));
+    desk.home = Home::recover(desk.now, HomeLimits::default(), entries);
+    (desk, flows)
+}
+
+impl Desk {
+    /// What was cut since the last call.
+    fn cut(&mut self) -> Vec<FlowId> {
+        self.heard();
+        let cut = |effect: &Effect| match effect {
+            Effect::Cut { flow, reason: CutReason::LostOnTheWay } => Some(*flow),
+            _ => None,
+        };
+        let flows = self.did.iter().filter_map(cut).collect();
+        self.did.retain(|effect| cut(effect).is_none());
+        flows
+    }
+}
+
+#[test]
+fn what_a_home_that_started_again_hasnt_heard_of_is_given_up_once_its_process_is_known_to_be_gone() {
+    let (mut desk, flows) = started_again();
+    desk.says_hello_of(NEW, 2, 1, only(2));
+    desk.hears(NEW, Message::Holding { flows: vec![], is_last: true });
+    // Another node had handed the second one on, and hadn't heard yet that it may forget it.
+    desk.home.connected(OTHER, OLD);
+    desk.hears(OLD, Message::Hello { incarnation: Incarnation(1), number: 1, offers_max: 9, process: None });
+    let returning = Holding { flow: flows[1], generation: Generation(1), phase: HoldingPhase::Returning };
+    desk.hears(OLD, Message::Holding { flows: vec![returning], is_last: true });
+    desk.hears(OLD, Message::Return { flow: flows[1], generation: Generation(1), image: IMAGE });
+    desk.pass(LEASE - Duration::from_millis(1));
+    assert_eq!((desk.cut(), desk.recovered()), (vec![], 0), "somebody may have something of it");
+    desk.pass(Duration::from_millis(1));
+    assert_eq!((desk.cut(), desk.recovered()), (vec![flows[0]], 1));
+    desk.pass(HomeLimits::default().claims_timeout);
+    assert_eq!((desk.cut(), desk.recovered()), (vec![flows[2]], 0), "of the other node nobody has said so");
+}
+
+#[test]
+fn beside_another_process_nothing_is_given_up_sooner() {
+    let (mut desk, flows) = started_again();
+    desk.says_hello_of(NEW, 2, 1, Some(Process { number: 2, is_only: false }));
+    desk.hears(NEW, Message::Holding { flows: vec![], is_last: true });
+    desk.pass(LEASE * 2);
+    assert_eq!(desk.cut(), []);
+    // The other one's link took longer.
+    desk.says_hello_of(OLD, 1, 1, Some(Process { number: 1, is_only: false }));
+    let here = Holding { flow: flows[0], generation: Generation(1), phase: HoldingPhase::Taken };
+    desk.hears(OLD, Message::Holding { flows: vec![here], is_last: true });
+    desk.beats(OLD, 1, false);
+    desk.pass(LEASE / 2);
+    desk.beats(OLD, 2, false);
+    desk.home.handle_timeout(desk.now);
+    assert_eq!(desk.cut(), []);
+}
+
 #[test]
 fn a_process_that_isnt_the_only_one_has_others_keep_what_they_have() {
     let (mut desk, other) = (Desk::with_old(), Some(Process { number: 2, is_only: false }));
