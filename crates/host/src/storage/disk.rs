@@ -309,17 +309,15 @@ impl Storage for DiskStorage {
         offset: u64,
         len_bytes: usize,
     ) -> Outcome<Result<Bytes, Cause>> {
-        let mut content = vec![0; len_bytes.min(limits::READ_BYTES_MAX)];
-        match residency::read_cached(file, &mut content, offset) {
-            Ok(read) => {
-                content.truncate(read);
-                return Outcome::Ready(Ok(content.into()));
-            }
+        let len = len_bytes.min(limits::READ_BYTES_MAX);
+        match residency::read_cached(file, len, offset) {
+            Ok(content) => return Outcome::Ready(Ok(content.into())),
             Err(Errno::AGAIN) => {}
             Err(errno) => return Outcome::Ready(Err(cause(errno))),
         }
         let file = file.clone();
         let job = move || {
+            let mut content = vec![0; len];
             let read = residency::read_waiting(&file, &mut content, offset);
             let result = read.map_err(cause).map(|read| {
                 content.truncate(read);

@@ -289,16 +289,19 @@ impl Look<'_> {
     fn read_all(&self, file: &OpenFile, is_last: bool) -> Result<(Bytes, bool), Trouble> {
         let len = usize::try_from(file.version().len_bytes).unwrap_or(usize::MAX);
         // If it grows meanwhile, its version tells.
-        let mut content = vec![0; len];
-        let read = match self.patience {
-            Patience::Cached => read_cached(file, &mut content, 0)?,
-            Patience::Wait => read_waiting(file, &mut content, 0)?,
+        let mut content = match self.patience {
+            Patience::Cached => read_cached(file, len, 0)?,
+            Patience::Wait => {
+                let mut content = vec![0; len];
+                let read = read_waiting(file, &mut content, 0)?;
+                content.truncate(read);
+                content
+            }
         };
-        let is_whole = read == len && file.is_unchanged();
+        let is_whole = content.len() == len && file.is_unchanged();
         if !is_whole && !is_last {
             return Err(Trouble::Moved);
         }
-        content.truncate(read);
         content.shrink_to_fit();
         Ok((content.into(), is_whole))
     }
