@@ -22,7 +22,7 @@ const AGAIN_MAX: usize = 5;
 /// now and then, and what it had is cut.
 const TESTS_PER_TWO_PROCESSORS: usize = 3;
 /// Tests of who gets how much of the processor: they have it for themselves.
-const TIMED: [&str; 2] = ["shares::", "burning::"];
+const TIMED: [&str; 3] = ["shares::", "burning::", "a_program_isnt_silent_while_it_may_not_run"];
 
 /// Runs every test; how many there were. Errors: which failed.
 pub(crate) fn run() -> Result<usize, String> {
