@@ -14,7 +14,7 @@ use rustix::io::Errno;
 
 use super::limits;
 use super::open::{Named, Patience, Root, version_of};
-use super::watch_tree::{Names, NamesRead, hash_of};
+use super::watch_tree::Names;
 
 /// The page that lists the directory `relative`. Waits for the disk.
 pub(super) fn list(root: &Root, request: &LoadRequest, relative: &[u8], named: Named) -> Result<Bytes, Errno> {
@@ -24,11 +24,11 @@ pub(super) fn list(root: &Root, request: &LoadRequest, relative: &[u8], named: N
 }
 
 /// What the names in the directory `relative` say; nothing where that can't be told, or costs too much. Waits for the disk.
-pub(super) fn names(root: &Root, relative: &[u8]) -> NamesRead {
-    try_names(root, relative).unwrap_or(NamesRead::NOTHING)
+pub(super) fn names(root: &Root, relative: &[u8]) -> Names {
+    try_names(root, relative).unwrap_or(Names::UNKNOWN)
 }
 
-fn try_names(root: &Root, relative: &[u8]) -> Result<NamesRead, Errno> {
+fn try_names(root: &Root, relative: &[u8]) -> Result<Names, Errno> {
     let named = root.name(relative, SymlinkPolicy::Deny, Patience::Wait)?;
     if named.kind != FileType::Directory {
         return Err(Errno::NOTDIR);
@@ -37,46 +37,19 @@ fn try_names(root: &Root, relative: &[u8]) -> Result<NamesRead, Errno> {
     let mut buffer = [MaybeUninit::uninit(); 32 << 10];
     let mut read = RawDir::new(directory.as_fd(), &mut buffer);
     let mut names = Names { codings: CodingSet::default(), are_plain: true };
-    let (mut count, mut are_ascii, mut hashes) = (0, true, Vec::new());
-    let mut lettered = None;
+    let mut count = 0;
     while let Some(entry) = read.next() {
         count += 1;
         if count > limits::NAMES_LISTED_MAX {
             return Err(Errno::FBIG);
         }
         let entry = entry?;
-        let name = entry.file_name().to_bytes();
-        if let Some(coding) = Coding::of_name(name) {
+        if let Some(coding) = Coding::of_name(entry.file_name().to_bytes()) {
             names.codings = names.codings.with(coding);
         }
         names.are_plain &= matches!(entry.file_type(), FileType::RegularFile | FileType::Directory);
-        are_ascii &= name.is_ascii();
-        if count <= limits::NAMES_KEPT_MAX {
-            hashes.push(hash_of(name));
-        }
-        if lettered.is_none() && name.iter().any(u8::is_ascii_alphabetic) {
-            lettered = Some(name.to_vec());
-        }
     }
-    hashes.sort_unstable();
-    // File systems that take different letters for the same have them so in all their names.
-    let is_as_written = |name: Vec<u8>| are_ascii && is_case_told(&directory, &name);
-    let is_kept = count <= limits::NAMES_KEPT_MAX && lettered.is_some_and(is_as_written);
-    Ok(NamesRead { names, known: is_kept.then(|| hashes.into()) })
-}
-
-/// Whether a name in a directory isn't that of another with small letters for large ones.
-fn is_case_told(directory: &OwnedFd, name: &[u8]) -> bool {
-    let turned: Vec<u8> = name
-        .iter()
-        .map(|byte| if byte.is_ascii_lowercase() { byte.to_ascii_uppercase() } else { byte.to_ascii_lowercase() })
-        .collect();
-    let stat = |name: &[u8]| rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW);
-    match (stat(name), stat(&turned)) {
-        (Ok(_), Err(Errno::NOENT)) => true,
-        (Ok(one), Ok(other)) => (one.st_dev, one.st_ino) != (other.st_dev, other.st_ino),
-        _ => false,
-    }
+    Ok(names)
 }
 
 fn entries(

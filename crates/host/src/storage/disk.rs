@@ -18,7 +18,7 @@ use rustix::io::Errno;
 use super::account::Reading;
 use super::file::OpenFile;
 use super::hashing::Hashing;
-use super::load::{Answer, Look, WouldWait, cause, without_file};
+use super::load::{Answer, Look, WouldWait, cause};
 use super::load_job::{Completion, Completions, Load, LoadJob, Loads, unavailable};
 use super::open::{Patience, Root};
 use super::pool::{Full, Lane, Pool};
@@ -89,9 +89,6 @@ impl DiskStorage {
         let root = self.roots.get(&request.policy().root)?.clone();
         // What is known of directories is what they are now.
         self.take_notices();
-        if let Some(watch) = self.watches.absence(&root.path, request) {
-            return Some(self.conclude(payer, without_file(Found::NotFound), Some(watch)));
-        }
         let mut watch = self.watches.find(&root.path, request);
         if let (None, Some(inotify)) = (watch, self.watches.inotify.clone()) {
             let depth = self.watches.depth(&root.path, request);
@@ -111,26 +108,24 @@ impl DiskStorage {
 
     /// What is known of the names in the directory of what `request` names. Where they haven't been read, the pool reads them.
     fn names(&mut self, root: &Arc<Root>, watch: Option<Watch>, payer: Option<Payer>, request: &LoadRequest) -> Names {
-        let Some(Watch { directory, directory_bytes }) = watch else { return Names::UNKNOWN };
+        let is_of_file =
+            |watch: &Watch| usize::from(watch.directory_bytes) == watch_tree::path_bytes(request.relative());
+        let Some(Watch { directory, .. }) = watch.filter(is_of_file) else { return Names::UNKNOWN };
         if self.watches.is_listing_due(directory) {
             let (root, completions) = (root.clone(), self.completions.clone());
-            // Without the slashes before and after it.
-            let path_len = usize::from(directory_bytes).saturating_sub(2);
-            let path = Bytes::copy_from_slice(&request.relative()[..path_len]);
+            let path = Bytes::copy_from_slice(watch_tree::directory(request.relative()));
             let job = move || {
                 let reading = Reading::begin(payer);
-                let read = directory::names(&root, &path);
+                let names = directory::names(&root, &path);
                 reading.end().into_iter().for_each(|read| completions.push(Completion::Event(read)));
-                completions.push(Completion::Listed { directory, read });
+                completions.push(Completion::Listed { directory, names });
             };
             // When the queue is full, somebody asks again.
             if self.pool.submit(Lane::Names, Box::new(job)).is_ok() {
                 self.watches.begin_listing(directory);
             }
         }
-        // Deeper directories may be missing, or not watched: then these aren't the names among which the file would be.
-        let is_of_file = usize::from(directory_bytes) == watch_tree::path_bytes(request.relative());
-        if is_of_file { self.watches.names(directory) } else { Names::UNKNOWN }
+        self.watches.names(directory)
     }
 
     fn load_in_pool(&mut self, ticket: Ticket, payer: Option<Payer>, request: LoadRequest) -> Result<(), Full> {
@@ -364,7 +359,7 @@ impl Storage for DiskStorage {
                         tickets.into_iter().map(|ticket| StorageEvent::Loaded { ticket, loaded: loaded.clone() }),
                     );
                 }
-                Completion::Listed { directory, read } => self.watches.end_listing(directory, read),
+                Completion::Listed { directory, names } => self.watches.end_listing(directory, names),
                 Completion::Event(event) => out.push(event),
                 Completion::RootsChecked { moved } => {
                     self.checking_roots = false;

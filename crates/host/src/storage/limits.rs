@@ -18,8 +18,6 @@ pub const POOL_STACK_BYTES: usize = 256 << 10;
 pub const WATCHES_MAX: usize = 16_384;
 /// Names that are read of a directory to learn what they say; where there are more, each file and each sibling is looked up.
 pub const NAMES_LISTED_MAX: usize = 16_384;
-/// Names of which hashes are kept, for each directory: those it lacks are answered without a look.
-pub const NAMES_KEPT_MAX: usize = 1_024;
 /// How long it takes at least until the names of a directory are read again because there are new ones.
 pub const NAMES_LISTED_AGAIN_AFTER: Duration = Duration::from_secs(10);
 /// Loads under way for one worker; past it, they're refused.

@@ -386,8 +386,7 @@ impl Look<'_> {
     }
 }
 
-/// An answer that is no file.
-pub(super) fn without_file(found: Found<Arc<OpenFile>>) -> Answer {
+fn without_file(found: Found<Arc<OpenFile>>) -> Answer {
     let fresh_ns = if matches!(found, Found::Unavailable(_)) { None } else { Some(FRESH_NS) };
     Answer::Found { found, version: None, fresh_ns, watchable: true, to_hash: None }
 }

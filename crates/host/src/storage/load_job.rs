@@ -15,7 +15,7 @@ use super::load::{Answer, Look, WouldWait, cause};
 use super::open::{Patience, Root};
 use super::pool::{Lane, Pool};
 use super::watch::{self, Added, Inotify, UnderWay};
-use super::watch_tree::{Names, NamesRead};
+use super::watch_tree::Names;
 use super::{Payer, StorageEvent, Ticket};
 use crate::clock;
 use crate::lock::lock;
@@ -35,7 +35,7 @@ pub(super) enum Completion {
     /// The directory's names have been read.
     Listed {
         directory: WatchId,
-        read: NamesRead,
+        names: Names,
     },
     Event(StorageEvent<File>),
     RootsChecked {

@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use super::limits;
 use super::load::WouldWait;
 use super::open::{Patience, Root};
-use super::watch_tree::{Descriptor, Names, NamesRead, New, WatchTree, directories};
+use super::watch_tree::{Descriptor, Names, WatchTree, directories};
 use crate::clock;
 
 /// Where the kernel's notices come from; shared with the pool's threads, which may add watches.
@@ -147,11 +147,6 @@ impl Watches {
         self.tree.find(root, request.relative())
     }
 
-    /// The directory, on the way to what `request` names, that is known to lack the next name on that way.
-    pub(super) fn absence(&self, root: &Path, request: &LoadRequest) -> Option<Watch> {
-        self.tree.absence(root, request.relative())
-    }
-
     /// What is known of a directory's names.
     pub(super) fn names(&self, directory: WatchId) -> Names {
         self.tree.names(directory)
@@ -168,8 +163,8 @@ impl Watches {
     }
 
     /// Notes what a directory's names were.
-    pub(super) fn end_listing(&mut self, directory: WatchId, read: NamesRead) {
-        self.tree.end_listing(directory, read);
+    pub(super) fn end_listing(&mut self, directory: WatchId, names: Names) {
+        self.tree.end_listing(directory, names);
     }
 
     /// Gives up watches that nobody has taken over.
@@ -245,13 +240,9 @@ impl Watches {
             if let Some((root, path)) = self.tree.path(id) {
                 under_way.spoil_if(root, &path, Some(name));
             }
-            let new = match flags.intersects(ReadFlags::CREATE | ReadFlags::MOVED_TO) {
-                true if flags.contains(ReadFlags::ISDIR) => New::Directories,
-                true => New::Anything,
-                // What is changed under its name remains what it is.
-                false => New::Nothing,
-            };
-            self.tree.notice(id, name, new);
+            // What is changed under its name remains what it is; a directory is no less plain than a file.
+            let is_new = flags.intersects(ReadFlags::CREATE | ReadFlags::MOVED_TO) && !flags.contains(ReadFlags::ISDIR);
+            self.tree.notice(id, name, is_new);
             let change = Change::Name { directory: id, name: Bytes::copy_from_slice(name) };
             // A file that's being written gives many in a row.
             if notices.changes.last() != Some(&change) {

@@ -1,7 +1,6 @@
 //! Which directories are watched, by name and by the kernel's number: a tree for each root.
 
 use std::collections::BTreeMap;
-use std::hash::Hasher;
 use std::path::{Path, PathBuf};
 
 use leat_logic::serve::coding::{Coding, CodingSet};
@@ -22,12 +21,10 @@ struct Node {
     listing: Listing,
     /// What the directory's names said when they were read.
     names: Names,
-    /// Hashes of them all, in order, where that tells which names it lacks.
-    known: Option<Box<[u32]>>,
     /// Codings of names that the kernel has told of.
     noticed: CodingSet,
-    /// What new ones it has told of since somebody began to read them.
-    new: New,
+    /// Whether it has told of new ones since somebody began to read them.
+    has_new: bool,
 }
 
 /// What is known of a directory's names before any of them is looked up: most directories have no siblings, and nothing but files.
@@ -42,34 +39,6 @@ pub(super) struct Names {
 impl Names {
     /// Nobody has read them.
     pub(super) const UNKNOWN: Names = Names { codings: CodingSet::ALL, are_plain: false };
-}
-
-/// What has come into a directory. Directories are plain, but are there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum New {
-    Nothing,
-    Directories,
-    Anything,
-}
-
-/// What reading a directory's names has given.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct NamesRead {
-    pub(super) names: Names,
-    /// [`hash_of`] each, in order. None where there are too many, or where another name than is written there may lead to one.
-    pub(super) known: Option<Box<[u32]>>,
-}
-
-impl NamesRead {
-    /// They couldn't be read.
-    pub(super) const NOTHING: NamesRead = NamesRead { names: Names::UNKNOWN, known: None };
-}
-
-/// Names whose hashes are alike are taken for the same: one more look.
-pub(super) fn hash_of(name: &[u8]) -> u32 {
-    let mut hasher = std::hash::DefaultHasher::new();
-    hasher.write(name);
-    hasher.finish() as u32
 }
 
 /// Whether a directory's names have been read.
@@ -112,17 +81,6 @@ pub(super) fn directories(relative: &[u8]) -> impl Iterator<Item = &[u8]> {
     directory(relative).split(|&byte| byte == b'/').filter(|name| !name.is_empty())
 }
 
-impl Node {
-    /// Whether the directory is known not to have that name.
-    fn lacks(&self, name: &[u8]) -> bool {
-        let is_known = |known: &[u32]| known.binary_search(&hash_of(name)).is_ok();
-        !name.is_empty()
-            && name.is_ascii()
-            && self.new == New::Nothing
-            && self.known.as_deref().is_some_and(|known| !is_known(known))
-    }
-}
-
 impl WatchTree {
     /// How many directories on the way to `relative` are watched, the root being the first.
     pub(super) fn depth(&self, root: &Path, relative: &[u8]) -> usize {
@@ -141,28 +99,6 @@ impl WatchTree {
         let root = *self.roots.get(root)?;
         let directory = directories(relative).try_fold(root, |id, name| self.child(id, name))?;
         Some(Watch { directory, directory_bytes: u16::try_from(path_bytes(relative)).ok()? })
-    }
-
-    /// The deepest watched directory on the way to `relative`, if it's known to lack the next name on that way.
-    pub(super) fn absence(&self, root: &Path, relative: &[u8]) -> Option<Watch> {
-        let mut directory = *self.roots.get(root)?;
-        let (mut rest, mut directory_bytes) = (relative, 1);
-        loop {
-            let node = self.nodes.get(&directory)?;
-            let end = memchr::memchr(b'/', rest);
-            let name = &rest[..end.unwrap_or(rest.len())];
-            match (node.children.get(name), end) {
-                (Some(child), Some(end)) => {
-                    directory = *child;
-                    directory_bytes += end + 1;
-                    rest = &rest[end + 1..];
-                }
-                _ if node.lacks(name) => {
-                    return Some(Watch { directory, directory_bytes: u16::try_from(directory_bytes).ok()? });
-                }
-                _ => return None,
-            }
-        }
     }
 
     /// Adds the directories on the way to `relative` from the `depth`th on, which the kernel watches under the numbers `added`. Gives the
@@ -202,9 +138,8 @@ impl WatchTree {
             descriptor,
             listing: Listing::Due,
             names: Names::UNKNOWN,
-            known: None,
             noticed: CodingSet::default(),
-            new: New::Nothing,
+            has_new: false,
         };
         self.nodes.insert(id, node);
         self.by_descriptor.entry(descriptor).or_default().push(id);
@@ -224,24 +159,16 @@ impl WatchTree {
     /// What is known of a directory's names, with those that were noticed since it's watched.
     pub(super) fn names(&self, id: WatchId) -> Names {
         let Some(node) = self.nodes.get(&id) else { return Names::UNKNOWN };
-        Names {
-            codings: node.names.codings.union(node.noticed),
-            are_plain: node.names.are_plain && node.new < New::Anything,
-        }
+        Names { codings: node.names.codings.union(node.noticed), are_plain: node.names.are_plain && !node.has_new }
     }
 
-    /// Whether a directory's names should be read: for the first time, or because new ones may be all that keeps something from being known.
+    /// Whether a directory's names should be read: for the first time, or because new ones may be all that keeps them from being known as plain.
     pub(super) fn is_listing_due(&self, id: WatchId, now: impl FnOnce() -> Instant) -> bool {
         self.nodes.get(&id).is_some_and(|node| match node.listing {
             Listing::Due => true,
             Listing::UnderWay { .. } => false,
             Listing::Done { begun } => {
-                let is_less_known = match node.new {
-                    New::Nothing => false,
-                    New::Directories => node.known.is_some(),
-                    New::Anything => node.names.are_plain || node.known.is_some(),
-                };
-                is_less_known && now().since(begun) >= limits::NAMES_LISTED_AGAIN_AFTER
+                node.names.are_plain && node.has_new && now().since(begun) >= limits::NAMES_LISTED_AGAIN_AFTER
             }
         })
     }
@@ -250,30 +177,29 @@ impl WatchTree {
     pub(super) fn begin_listing(&mut self, id: WatchId, now: Instant) {
         if let Some(node) = self.nodes.get_mut(&id) {
             node.listing = Listing::UnderWay { begun: now };
-            // What was read before doesn't hold for new names, and whether one is seen that comes from now on isn't known.
-            node.names.are_plain &= node.new < New::Anything;
-            node.known = node.known.take().filter(|_| node.new == New::Nothing);
-            node.new = New::Nothing;
+            // Not so what comes while they're read: nobody knows whether it was seen. Until then what was read before doesn't hold either.
+            node.names.are_plain &= !node.has_new;
+            node.has_new = false;
         }
     }
 
     /// Notes what a directory's names were; one that has gone meanwhile is nothing to note anything of.
-    pub(super) fn end_listing(&mut self, id: WatchId, read: NamesRead) {
+    pub(super) fn end_listing(&mut self, id: WatchId, names: Names) {
         if let Some(node) = self.nodes.get_mut(&id)
             && let Listing::UnderWay { begun } = node.listing
         {
             node.listing = Listing::Done { begun };
-            (node.names, node.known) = (read.names, read.known);
+            node.names = names;
         }
     }
 
-    /// Something happened to a name in the directory, which may be `new`.
-    pub(super) fn notice(&mut self, id: WatchId, name: &[u8], new: New) {
+    /// Something happened to a name in the directory. If it `is_new`, nobody knows what it is.
+    pub(super) fn notice(&mut self, id: WatchId, name: &[u8], is_new: bool) {
         let Some(node) = self.nodes.get_mut(&id) else { return };
         if let Some(coding) = Coding::of_name(name) {
             node.noticed = node.noticed.with(coding);
         }
-        node.new = node.new.max(new);
+        node.has_new |= is_new;
     }
 
     /// The directories behind a number of the kernel's.
@@ -377,51 +303,6 @@ mod tests {
         assert_eq!(tree.adopt(root, b"a/b/file", 2, &[13]), None);
     }
 
-    fn read(names: Names) -> NamesRead {
-        NamesRead { names, known: None }
-    }
-
-    #[test]
-    fn a_name_is_absent_where_all_are_known_and_none_is_new() {
-        let mut tree = WatchTree::default();
-        let root = Path::new("/srv");
-        tree.adopt(root, b"a/file", 0, &[10, 11]);
-        let known = |names: &[&str]| {
-            let mut known: Vec<u32> = names.iter().map(|name| hash_of(name.as_bytes())).collect();
-            known.sort_unstable();
-            NamesRead { names: Names::UNKNOWN, known: Some(known.into()) }
-        };
-        assert_eq!(tree.absence(root, b"b"), None, "nobody has read any");
-        for (id, names) in [(WatchId(1), &["a", "unwatched", "file"][..]), (WatchId(2), &["file"])] {
-            tree.begin_listing(id, Instant { ns: 0 });
-            tree.end_listing(id, known(names));
-        }
-        for (relative, found) in [
-            (&b"b"[..], watch(1, 1)),
-            (b"b/c/d", watch(1, 1)),
-            (b"b/", watch(1, 1)),
-            (b"a/b", watch(2, 3)),
-            (b"a/b/c", watch(2, 3)),
-            (b"", None),
-            (b"a", None),
-            (b"a/", None),
-            (b"a/file", None),
-            (b"unwatched/b", None),
-            (b"file/b", None),
-            ("\u{212a}".as_bytes(), None),
-        ] {
-            assert_eq!(tree.absence(root, relative), found, "{relative:?}");
-        }
-        tree.notice(WatchId(2), b"b", New::Directories);
-        assert_eq!(tree.absence(root, b"a/b"), None);
-        assert_eq!(tree.absence(root, b"b"), watch(1, 1));
-        tree.begin_listing(WatchId(2), Instant { ns: 0 });
-        assert_eq!(tree.absence(root, b"a/b"), None, "it isn't known until they have been read again");
-        tree.end_listing(WatchId(2), known(&["b", "file"]));
-        assert_eq!(tree.absence(root, b"a/b"), None);
-        assert_eq!(tree.absence(root, b"a/c"), watch(2, 3));
-    }
-
     #[test]
     fn of_names_in_a_directory_those_are_known_that_were_read_and_those_that_were_noticed() {
         let mut tree = WatchTree::default();
@@ -430,15 +311,15 @@ mod tests {
         let (start, plain) = (Instant { ns: 0 }, |codings| Names { codings, are_plain: true });
         assert_eq!(tree.names(id), Names::UNKNOWN);
         tree.begin_listing(id, start);
-        tree.notice(id, b"while.it.is.read.br", New::Nothing);
-        tree.notice(id, b"without.a.coding", New::Nothing);
+        tree.notice(id, b"while.it.is.read.br", false);
+        tree.notice(id, b"without.a.coding", false);
         assert_eq!(tree.names(id), Names::UNKNOWN);
-        tree.end_listing(id, read(plain(gzip)));
+        tree.end_listing(id, plain(gzip));
         assert_eq!(tree.names(id), plain(gzip.with(Coding::Brotli)));
-        tree.notice(id, b"later.zst", New::Nothing);
+        tree.notice(id, b"later.zst", false);
         assert_eq!(tree.names(id), plain(CodingSet::ALL));
         tree.drop_below(id, &mut Vec::new());
-        tree.end_listing(id, read(plain(gzip)));
+        tree.end_listing(id, plain(gzip));
         assert_eq!(tree.names(id), Names::UNKNOWN);
     }
 
@@ -452,26 +333,23 @@ mod tests {
         assert!(tree.is_listing_due(id, at(0)));
         tree.begin_listing(id, at(0)());
         assert!(!tree.is_listing_due(id, at(100)), "somebody reads them");
-        tree.notice(id, b"new while they are read", New::Anything);
-        tree.end_listing(id, read(names(true)));
+        tree.notice(id, b"new while they are read", true);
+        tree.end_listing(id, names(true));
         assert_eq!(tree.names(id), names(false), "whether the new one was seen isn't known");
         assert!(!tree.is_listing_due(id, at(9)));
         assert!(tree.is_listing_due(id, at(10)));
         tree.begin_listing(id, at(10)());
         assert_eq!(tree.names(id), names(false), "the new one may be anything until it's seen");
-        tree.end_listing(id, read(names(true)));
+        tree.end_listing(id, names(true));
         assert_eq!(tree.names(id), names(true));
         assert!(!tree.is_listing_due(id, at(100)), "nothing is new");
-        tree.notice(id, b"changed", New::Nothing);
+        tree.notice(id, b"changed", false);
         assert_eq!(tree.names(id), names(true));
-        tree.notice(id, b"new directory", New::Directories);
-        assert_eq!(tree.names(id), names(true), "it may be opened");
-        assert!(!tree.is_listing_due(id, at(100)), "that isn't what keeps its names from being kept");
-        tree.notice(id, b"new", New::Anything);
+        tree.notice(id, b"new", true);
         assert_eq!(tree.names(id), names(false));
         tree.begin_listing(id, at(100)());
-        tree.end_listing(id, read(names(false)));
-        tree.notice(id, b"newer", New::Anything);
+        tree.end_listing(id, names(false));
+        tree.notice(id, b"newer", true);
         assert!(!tree.is_listing_due(id, at(200)), "what was unlike files before is likely there still");
     }
 

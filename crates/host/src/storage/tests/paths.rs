@@ -17,10 +17,9 @@ use rustix::fs::{CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::fixture::{Directory, Fixture, file, memory, resource};
-use super::pool::Gate;
 use crate::storage::open::{Patience, Root, walk};
-use crate::storage::watch_tree::{Names, NamesRead};
-use crate::storage::{Outcome, Storage, Ticket, directory, limits};
+use crate::storage::watch_tree::Names;
+use crate::storage::{directory, limits};
 
 #[test]
 fn a_small_file_is_in_memory_under_its_content_s_tag() {
@@ -280,54 +279,6 @@ fn what_takes_the_place_of_a_file_is_refused_unopened() {
 }
 
 #[test]
-fn names_that_a_directory_lacks_are_answered_without_a_look() {
-    let mut fixture = Fixture::new();
-    fixture.write("file", "x");
-    fixture.write("d/file", "x");
-    for path in ["/d/file", "/d/file", "/file"] {
-        fixture.load(path);
-    }
-    fixture.names("/file");
-    fixture.names("/d/file");
-    // The kernel has never heard of these: a look would take the pool.
-    let gates = [(); limits::POOL_THREADS_MAX].map(|()| Gate::close(&fixture.pool));
-    let is_absent = |fixture: &mut Fixture, path: &str| {
-        let request = fixture.request(path, CodingOrder::NONE).unwrap();
-        matches!(fixture.storage.load(Ticket(7), None, request), Outcome::Ready(Some(loaded)) if matches!(loaded.found, Found::NotFound))
-    };
-    for path in ["/nothing", "/d/nothing", "/nothing/at/all", "/d/nothing/", "/FILE"] {
-        assert!(is_absent(&mut fixture, path), "{path}");
-    }
-    gates.into_iter().for_each(Gate::open);
-    assert_eq!(memory(&fixture.find("/d/file")), b"x");
-    // What comes is found at once, and what doesn't is looked for until the names have been read again.
-    fixture.write("nothing/at/all", "came");
-    assert_eq!(memory(&fixture.find("/nothing/at/all")), b"came");
-    fixture.write("d/nothing", "came too");
-    assert_eq!(memory(&fixture.find("/d/nothing")), b"came too");
-    let moved = fixture.write("d/elsewhere", "moved");
-    std::fs::rename(moved, fixture.root.join("moved")).unwrap();
-    assert_eq!(memory(&fixture.find("/moved")), b"moved");
-}
-
-#[test]
-fn where_other_names_may_lead_to_a_file_none_is_known_to_be_absent() {
-    let fixture = Fixture::new();
-    let known = |names: &[&str]| {
-        let directory = Directory::new();
-        names.iter().for_each(|name| std::fs::write(directory.0.join(name), "").unwrap());
-        directory::names(&Root::open(&directory.0).unwrap(), b"").known.is_some()
-    };
-    assert!(known(&["small", "LARGE"]));
-    assert!(known(&["readme", "README"]), "two files");
-    assert!(!known(&["small", "gr\u{f6}\u{df}e"]), "file systems may have other ways to write it");
-    assert!(!known(&["1", "2"]), "nothing says whether large letters are small ones here");
-    // As where they are.
-    std::fs::hard_link(fixture.write("name", ""), fixture.root.join("NAME")).unwrap();
-    assert_eq!(directory::names(&Root::open(&fixture.root).unwrap(), b"").known, None);
-}
-
-#[test]
 fn siblings_are_looked_for_where_the_directory_has_some_in_their_coding() {
     let mut fixture = Fixture::new();
     fixture.policy.precompressed = vec![Coding::Brotli, Coding::Gzip];
@@ -364,11 +315,11 @@ fn of_directories_with_too_many_names_nothing_is_known() {
     let fixture = Fixture::new();
     fixture.write("file", "x");
     let root = Root::open(&fixture.root).unwrap();
-    assert_eq!(directory::names(&root, b"").names, Names { codings: CodingSet::default(), are_plain: true });
+    assert_eq!(directory::names(&root, b""), Names { codings: CodingSet::default(), are_plain: true });
     for number in 0..limits::NAMES_LISTED_MAX {
         fixture.write(&number.to_string(), "");
     }
-    assert_eq!(directory::names(&root, b""), NamesRead::NOTHING);
-    assert_eq!(directory::names(&root, b"file"), NamesRead::NOTHING);
-    assert_eq!(directory::names(&root, b"missing"), NamesRead::NOTHING);
+    assert_eq!(directory::names(&root, b""), Names::UNKNOWN);
+    assert_eq!(directory::names(&root, b"file"), Names::UNKNOWN);
+    assert_eq!(directory::names(&root, b"missing"), Names::UNKNOWN);
 }
