@@ -7,7 +7,17 @@ use leat_logic::time::{Instant, UnixTime};
 /// The monotonic clock: nanoseconds since the machine started.
 #[must_use]
 pub fn now() -> Instant {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    instant(rustix::time::ClockId::Monotonic)
+}
+
+/// The same as of the kernel's last tick, a few milliseconds ago: so cookies have it (`bpf_ktime_get_coarse_ns`).
+#[must_use]
+pub fn last_tick() -> Instant {
+    instant(rustix::time::ClockId::MonotonicCoarse)
+}
+
+fn instant(clock: rustix::time::ClockId) -> Instant {
+    let time = rustix::time::clock_gettime(clock);
     Instant { ns: time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned() }
 }
 

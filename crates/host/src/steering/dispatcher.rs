@@ -506,11 +506,11 @@ impl Dispatcher {
     ///
     /// # Errors
     /// What the kernel says, or [`super::Error::Gone`].
-    pub fn plant(&self, next: &Next, to: (ServerId, ServerId), now: Instant) -> Result<Planted> {
+    pub fn plant(&self, next: &Next, to: (ServerId, ServerId)) -> Result<Planted> {
         if !next.arrival.flow.is_planted() {
             self.reset_holder(next);
         }
-        let frames = self.frames(next, false, now);
+        let frames = self.frames(next, false);
         let planted = self.flows.plant(next.arrival.key, &next.arrival.flow, to, &next.heard(), next.end());
         let mut held = lock(&self.held);
         held.forget(next.arrival.key);
@@ -524,10 +524,10 @@ impl Dispatcher {
     ///
     /// # Errors
     /// What the kernel says.
-    pub fn take_back(&self, next: &Next, now: Instant) -> Result<()> {
+    pub fn take_back(&self, next: &Next) -> Result<()> {
         self.reset_holder(next);
         // As long as there is the entry, whatever else the client says waits.
-        lock(&self.held).put_in(&self.frames(next, true, now));
+        lock(&self.held).put_in(&self.frames(next, true));
         let deleted = self.flows.delete(next.arrival.key, next.arrival.flow.id);
         let mut held = lock(&self.held);
         held.seen_to(next.arrival.key);
@@ -543,9 +543,9 @@ impl Dispatcher {
         let _ = (0..RESET_LOOKS).any(|_| has_gone());
     }
 
-    fn frames(&self, next: &Next, is_here: bool, now: Instant) -> Vec<Box<[u8]>> {
+    fn frames(&self, next: &Next, is_here: bool) -> Vec<Box<[u8]>> {
         let key = self.choices.as_ref().map(|choices| choices.key);
-        key.map(|key| next.planting().frames(&next.arrival.payload, key, is_here, now)).unwrap_or_default()
+        key.map(|key| next.planting().frames(&next.arrival.payload, key, is_here)).unwrap_or_default()
     }
 
     /// Sends once more what a server may not have got. False when its client has heard from that one, or has gone.

@@ -5,7 +5,6 @@ use std::hash::Hasher;
 use std::net::IpAddr;
 
 use leat_logic::handoff::WindowScale;
-use leat_logic::time::Instant;
 use siphasher::sip::SipHasher24;
 
 use super::born::{Arrival, CookieKey, NO_WINDOW_SCALE, OPTIONS_SPAN_MS, Options, Segment};
@@ -120,10 +119,10 @@ pub(super) struct Planting {
 }
 
 impl Planting {
-    /// The client's packets, with what it says, for a node's server, or for the listener here. `now`: by the clock of cookies.
-    pub(super) fn frames(&self, payload: &[u8], key: CookieKey, is_here: bool, now: Instant) -> Vec<Box<[u8]>> {
-        // Not before any cookie that was made until now: their lowest bits aren't of the time.
-        let made = (now.ns / 1_000_000) as u32 | (OPTIONS_SPAN_MS - 1);
+    /// The client's packets, with what it says, for a node's server, or for the listener here.
+    pub(super) fn frames(&self, payload: &[u8], key: CookieKey, is_here: bool) -> Vec<Box<[u8]>> {
+        // Neither before any cookie that was made until now nor after any that's made from now on: their lowest bits aren't of the time.
+        let made = (crate::clock::last_tick().ns / 1_000_000) as u32 | (OPTIONS_SPAN_MS - 1);
         let pieces = payload.chunks(PAYLOAD_BYTES_MAX).enumerate();
         pieces.map(|(place, piece)| self.frame(place * PAYLOAD_BYTES_MAX, piece, key, (is_here, made))).collect()
     }

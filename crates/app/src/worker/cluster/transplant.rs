@@ -431,7 +431,7 @@ impl<H: Host> Worker<H> {
         let now = self.now;
         let Some(Part::Home(home)) = self.cluster.as_mut().map(|cluster| &mut cluster.part) else { return };
         let Some(steering) = &home.steering else { return };
-        match steering.plant(next, to, leat_host::clock::now()) {
+        match steering.plant(next, to) {
             Ok(planted) => {
                 let again = Again { planted, pause: PLANT_PAUSE_MIN, times: 0 };
                 home.transplants.insert(next.arrival.key.ends(), now.after(PLANT_PAUSE_MIN), Stage::Planted(again));
@@ -443,7 +443,7 @@ impl<H: Host> Worker<H> {
     }
 
     fn take_back(&mut self, next: &Next) {
-        let taken = self.home_steering().map(|steering| steering.take_back(next, leat_host::clock::now()));
+        let taken = self.home_steering().map(|steering| steering.take_back(next));
         if let Some(Err(error)) = taken {
             crate::log::warning(format_args!("a connection can't be taken back from a server: {error}"));
         }

@@ -306,7 +306,7 @@ fn a_server_goes_on_with_what_its_client_has_begun_elsewhere() {
             let planting = Planting { key: of.key(), sequence, acknowledged, window, stamps, options, ethernet };
             let client = Client { tap, planting, ethernet };
             let began = |payload: &[u8]| {
-                let frames = client.planting.frames(payload, CookieKey::new(KEY), false, crate::clock::now());
+                let frames = client.planting.frames(payload, CookieKey::new(KEY), false);
                 frames.iter().for_each(|frame| client.tap.write(frame));
             };
 
@@ -379,7 +379,7 @@ fn what_there_is_no_room_for_is_refused() {
             let (sequence, acknowledged, window, stamps) = (5000, 9000, 100, Some((1, 2)));
             let ethernet = *of.frame().first_chunk().unwrap();
             let planting = Planting { key: of.key(), sequence, acknowledged, window, stamps, options, ethernet };
-            let frames = planting.frames(b"GET", key, false, crate::clock::now());
+            let frames = planting.frames(b"GET", key, false);
             let (verdict, _) = run_program(&mut node.programs, "node_ingress", &frames[0][tap::OFFLOADS..]);
             let counters = node.counters().unwrap();
             assert_eq!((verdict, counters.crowded, counters.unheard), (PASS, crowded, unheard), "{port}");
