@@ -123,10 +123,6 @@ impl<H: Host> Worker<H> {
                     self.reply_rejection(token, rejection);
                     return;
                 }
-                Progress::Ended if connection.http.is_request_lost() => {
-                    self.cut(token);
-                    return;
-                }
                 Progress::Ended => {
                     self.finish(token);
                     return;

@@ -2,8 +2,9 @@
 //! middle of a reply has to wait. And nodes to which requests were passed on.
 
 use std::collections::BTreeMap;
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -198,5 +199,64 @@ fn replies_that_were_passed_on_go_on_at_another_node_when_theirs_dies() {
         let counted =
             |family: &str| lab.number("dispatcher", &format!("leat_upstream_{family}_total{{site=\"cluster\"}}"));
         assert!(counted("retries") > 0 && counted("failures") == 0, "those that n1 had");
+    }
+}
+
+/// A server that hears requests and answers none.
+fn hear_all(listener: &TcpListener, heard: &Arc<AtomicU64>) {
+    for stream in listener.incoming() {
+        let (mut stream, heard) = (stream.expect("a connection"), heard.clone());
+        thread::spawn(move || {
+            let mut room = [0; 4096];
+            heard.fetch_add(u64::from(stream.read(&mut room).is_ok_and(|count| count > 0)), Ordering::Relaxed);
+            while stream.read(&mut room).is_ok_and(|count| count > 0) {}
+        });
+    }
+}
+
+/// How a client is answered that posts so many bytes on a connection that a node has already.
+fn post(mut stream: TcpStream, bytes: usize) -> io::Result<String> {
+    let mut rest = Vec::new();
+    ask(&mut stream, &["small"]);
+    read_reply(&mut stream, &mut rest)?;
+    let head = format!("POST /made/it HTTP/1.1\r\nHost: x\r\nContent-Length: {bytes}\r\n\r\n");
+    let (first, second) = head.split_at(head.len() / 2);
+    stream.write_all(first.as_bytes())?;
+    stream.write_all(&[second.as_bytes(), &vec![b'x'; bytes]].concat())?;
+    let (head, _) = read_any_reply(&mut stream, &mut rest)?;
+    assert_eq!(stream.read(&mut [0; 10])?, 0, "its end");
+    Ok(head)
+}
+
+#[test]
+fn who_has_asked_for_what_may_have_been_done_is_told_when_its_node_dies() {
+    if !is_possible() {
+        return;
+    }
+    for begun in [Begun::AtDispatcher, Begun::AtNode] {
+        let (lab, folder) = (Lab::new(), Folder::new("posts"));
+        let files = BTreeMap::from([("small".to_owned(), b"small".to_vec())]);
+        up_with(&lab, &folder, begun, &files, ["policy = 'round_robin'", HANDLERS]);
+        let heard = Arc::new(AtomicU64::new(0));
+        let nodes = ["n1", "n2", "n3"];
+        for node in nodes {
+            let listener = lab.at(node, || TcpListener::bind("127.0.0.1:9000").expect("nobody has it"));
+            let heard = heard.clone();
+            thread::spawn(move || hear_all(&listener, &heard));
+        }
+        let clients = lab.at("client1", || (0..12).map(|_| connect()).collect::<Vec<_>>());
+        let posting = |(place, stream)| {
+            let bytes = [10, 2000, 60_000][place % 3];
+            thread::spawn(move || (bytes, post(stream, bytes)))
+        };
+        let posts: Vec<_> = clients.into_iter().enumerate().map(posting).collect();
+        within("all are being asked", || heard.load(Ordering::Relaxed) >= posts.len() as u64);
+        nodes.iter().for_each(|node| lab.kill_engine(node));
+        for post in posts {
+            let (bytes, answer) = post.join().expect("no panic");
+            let head = answer.as_ref().map(String::as_str).unwrap_or_default();
+            assert!(head.starts_with("HTTP/1.1 502 ") && head.contains("Connection: close"), "{bytes}: {answer:?}");
+        }
+        assert_eq!(lab.number("dispatcher", "leat_flows_cut_total"), 0);
     }
 }

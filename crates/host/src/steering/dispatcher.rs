@@ -15,7 +15,7 @@ use super::born::{Arrival, CookieKey, for_this_kernel};
 use super::choice::{Begun, Choices, StandingChoice};
 use super::flows::{Flow, FlowKey, Flows, Heard, Totals};
 use super::held::{self, Held};
-use super::kept::{KeptRequests, Said};
+use super::kept::{Kept, KeptRequests, Said};
 use super::layout::{
     HEIRS, NODE_NEIGHBOUR, NODE_PEER, NODE_ROUTED, RawHeir, RawNode, RawServiceKey, dispatcher_counter, raw_ip,
     raw_ipv4, raw_ipv6, raw_port,
@@ -360,12 +360,12 @@ impl Dispatcher {
         held.release(key);
     }
 
-    /// What a flow's client has said last, up to the sequence number `end`: at most [`KEPT_BYTES_MAX`](super::KEPT_BYTES_MAX) bytes that were in one packet. Nothing if
-    /// that wasn't kept, or there's no room for all and others have said something since.
+    /// What a flow's client has said last, up to the sequence number `end`, in packets that acknowledge the same. Nothing if that wasn't kept, or there's no room for
+    /// all and others have said something since.
     ///
     /// # Errors
     /// What the kernel says.
-    pub fn client_said(&self, key: FlowKey, end: u32) -> Result<Vec<u8>> {
+    pub fn client_said(&self, key: FlowKey, end: u32) -> Result<Kept> {
         self.kept.of(key, end)
     }
 

@@ -30,6 +30,15 @@ impl Said {
     }
 }
 
+/// What a client said last, or its beginning.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Kept {
+    /// At most [`KEPT_BYTES_MAX`] of it.
+    pub bytes: Vec<u8>,
+    /// So many followed on them.
+    pub more: u64,
+}
+
 /// The last packets of clients.
 pub(super) struct KeptRequests(HashMap<MapData, RawKey, RawKeptRequest>);
 
@@ -40,14 +49,15 @@ impl KeptRequests {
     }
 
     /// What a client said last, if it ends with that; nothing if it doesn't.
-    pub(super) fn of(&self, key: FlowKey, end: u32) -> Result<Vec<u8>> {
+    pub(super) fn of(&self, key: FlowKey, end: u32) -> Result<Kept> {
         let kept = match self.0.get(&key.raw(), 0) {
             Ok(kept) => kept,
-            Err(MapError::KeyNotFound) => return Ok(Vec::new()),
+            Err(MapError::KeyNotFound) => return Ok(Kept::default()),
             Err(error) => return Err(error).doing(|| "looking up a client's last request".to_owned()),
         };
         let bytes = (kept.bytes as usize).min(KEPT_BYTES_MAX);
-        let is_last = kept.sequence.wrapping_add(kept.bytes) == end;
-        Ok(if is_last { kept.payload[..bytes].to_vec() } else { Vec::new() })
+        let is_last = kept.sequence.wrapping_add(kept.bytes).wrapping_add(kept.more) == end;
+        let kept = is_last.then(|| Kept { bytes: kept.payload[..bytes].to_vec(), more: u64::from(kept.more) });
+        Ok(kept.unwrap_or_default())
     }
 }

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use aya::Pod;
 
 /// Changes whenever a layout does: programs of another version must not find these maps.
-pub(super) const VERSION: &str = "14";
+pub(super) const VERSION: &str = "15";
 
 pub(super) const FLOW_HELD: u8 = 1;
 pub(super) const FLOW_NODE_CLOSED: u8 = 2;
@@ -263,6 +263,7 @@ pub(super) struct RawKeptRequest {
     pub(super) sequence: u32,
     pub(super) acknowledged: u32,
     pub(super) bytes: u32,
+    pub(super) more: u32,
     pub(super) payload: [u8; KEPT_BYTES_MAX],
 }
 

@@ -25,13 +25,24 @@ pub struct Witness {
     pub client_bytes: u64,
     /// It has ended its side behind them, of which the image doesn't know.
     pub has_ended: bool,
-    /// The last of those bytes, as far as they've been kept: a request, mostly.
+    /// The last of those bytes, as far as they've been kept: a request, mostly, or the beginning of one.
     pub client_said: Vec<u8>,
+    /// So many more followed on them that weren't kept.
+    pub unkept_bytes: u64,
     /// A timestamp later than any that the client has been shown.
     pub timestamp: Option<u32>,
     /// The client has answered a probe with no gap told (SACK): it has nothing beyond what it acknowledged. The probe was sent when the dead
     /// node could send no more, and late enough that nothing of what it sent was under way.
     pub is_exact: bool,
+}
+
+impl Witness {
+    /// What was kept of the client's last so many bytes, from their first one on: nothing, if that wasn't.
+    fn said_in_last(&self, bytes: u64) -> &[u8] {
+        let first = (self.client_said.len() as u64 + self.unkept_bytes).checked_sub(bytes);
+        let first = first.and_then(|first| usize::try_from(first).ok());
+        first.and_then(|first| self.client_said.get(first..)).unwrap_or_default()
+    }
 }
 
 /// Why a connection can't go on.
@@ -212,13 +223,16 @@ impl Known {
             self.end_reply();
         }
         let is_awaited = self.reply.is_none() && !self.http.head.is_empty();
+        if seen.is_exact && (is_awaited || is_complete && self.reply.is_none()) && self.lose_request(lost_bytes, seen) {
+            return Ok(());
+        }
         let is_at_rest = is_complete && self.reply.is_none() && self.http.head.is_empty();
         // Who may have been answered isn't answered anew.
         let may_be_answered = is_complete && !seen.is_exact;
-        let kept_bytes = if may_be_answered { 0 } else { self.take_kept(lost_bytes, &seen.client_said, is_at_rest) };
+        let kept_bytes = if may_be_answered { 0 } else { self.take_kept(lost_bytes, seen, is_at_rest) };
         let lost_bytes = lost_bytes - kept_bytes;
         if is_at_rest && lost_bytes > 0 && self.http.input.is_empty() && self.tcp.unread.is_empty() {
-            self.http.connection.expect_again();
+            self.http.connection.expect_again(seen.is_exact);
             return Ok(());
         }
         let has_more = is_awaited || lost_bytes > 0 || !self.http.input.is_empty() || !self.tcp.unread.is_empty();
@@ -249,15 +263,32 @@ impl Known {
 
     /// What the dead node had acknowledged of the client's bytes, and was kept elsewhere, is read again: all that was lost, or nothing. Of a connection at
     /// rest, if it's a request that may be repeated. Returns how much it is.
-    fn take_kept(&mut self, lost_bytes: u64, client_said: &[u8], is_at_rest: bool) -> u64 {
-        let first = usize::try_from(lost_bytes).ok().and_then(|lost| client_said.len().checked_sub(lost));
-        let kept = first.map_or(&[][..], |first| &client_said[first..]);
+    fn take_kept(&mut self, lost_bytes: u64, seen: &Witness, is_at_rest: bool) -> u64 {
+        let kept = if seen.unkept_bytes == 0 { seen.said_in_last(lost_bytes) } else { &[] };
         if is_at_rest && !self.may_repeat(kept) {
             return 0;
         }
         self.tcp.unread.extend_from_slice(kept);
         self.tcp.receive_next = self.tcp.receive_next.wrapping_add(wrap(kept.len() as u64));
         kept.len() as u64
+    }
+
+    /// A request that the dead node may have done, and of which its client has nothing, isn't done again: its client is told. Whether the one in hand is
+    /// such a one, or that which is first of what came since.
+    fn lose_request(&mut self, lost_bytes: u64, seen: &Witness) -> bool {
+        let came = [&self.http.head[..], &self.http.input, &self.tcp.unread, seen.said_in_last(lost_bytes)].concat();
+        let method = came.split(|&byte| byte == b' ').next().unwrap_or_default();
+        let has_effect = method.len() < came.len() && !matches!(method, b"GET" | b"HEAD" | b"OPTIONS");
+        if !has_effect || !method.iter().all(u8::is_ascii_alphabetic) {
+            return false;
+        }
+        // For the access log: nothing else of it matters any more.
+        self.http.input = came.split(|&byte| byte == b'\r').next().unwrap_or_default().to_vec();
+        self.http.head.clear();
+        self.http.connection.lose_request();
+        self.tcp.unread.clear();
+        self.tcp.receive_next = self.tcp.receive_next.wrapping_add(wrap(lost_bytes));
+        true
     }
 
     /// Whether what was asked for behind the request in hand may be answered anew, with these bytes at its end.

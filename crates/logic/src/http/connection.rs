@@ -75,7 +75,7 @@ enum Phase {
     Reply,
     /// The reply is out, the body has not ended.
     Drain,
-    /// A refusal is to be answered.
+    /// A refusal is to be answered, or with [`Flags::ASKED_BEFORE`] to be begun.
     Rejected,
     /// Everything is answered; what comes is discarded until the client closes.
     Lingering,
@@ -94,7 +94,7 @@ impl Flags {
     const CONTINUE_AWAITED: u8 = 16;
     /// What lasts longer than a request.
     const INPUT_ENDED: u8 = 32;
-    /// The next request may have come to a server that has died.
+    /// The next request may have come to a server that has died. With [`Flags::MUST_CLOSE`], its client is known to have nothing of an answer.
     const ASKED_BEFORE: u8 = 64;
     /// Only on the way: whoever had the request in hand doesn't have what it names.
     const UNSERVED: u8 = 128;
@@ -142,6 +142,9 @@ impl Connection {
             Phase::Body => self.handle_body(now, input, limits),
             Phase::Drain => self.drain(now, input, limits),
             Phase::Reply => (0, Progress::NeedInput),
+            Phase::Rejected if self.flags.has(Flags::ASKED_BEFORE) => {
+                (input.len(), self.reject(now, RejectReason::RequestLost))
+            }
             Phase::Rejected | Phase::Lingering | Phase::Closed => (input.len(), Progress::NeedInput),
         }
     }
@@ -161,9 +164,9 @@ impl Connection {
             match self.head.step(input, limits, known, request) {
                 HeadStep::Head(length) => {
                     *consumed = length;
-                    if self.flags.has(Flags::ASKED_BEFORE) && !matches!(request.method, Method::Get | Method::Head) {
-                        self.phase = Phase::Closed;
-                        return (length, Progress::Ended);
+                    let is_safe = matches!(request.method, Method::Get | Method::Head | Method::Options);
+                    if self.flags.has(Flags::ASKED_BEFORE) && !is_safe {
+                        return (length, self.reject(now, RejectReason::RequestLost));
                     }
                     self.begin_request(now, request);
                 }
@@ -277,6 +280,7 @@ impl Connection {
         if matches!(self.phase, Phase::Idle | Phase::Head) {
             self.requests.increment();
         }
+        self.flags.set(Flags::ASKED_BEFORE, false);
         self.phase = Phase::Rejected;
     }
 
@@ -341,7 +345,12 @@ impl Connection {
     /// As if its time were up: for one that [`Connection::waits_since`], where others need its place.
     pub fn expire(&mut self, now: Instant) -> Expired {
         let expired = match self.phase {
-            Phase::Idle | Phase::Head if self.flags.has(Flags::ASKED_BEFORE) => Expired::Stalled,
+            Phase::Idle | Phase::Head if self.flags.has(Flags::ASKED_BEFORE) => {
+                if self.flags.has(Flags::MUST_CLOSE) {
+                    return self.refuse_late(now, RejectReason::RequestLost);
+                }
+                Expired::Stalled
+            }
             Phase::Idle if self.requests.get() > 0 && !self.flags.has(Flags::INPUT_ENDED) => {
                 // The last reply may not have been read yet, and the next request be on its way.
                 self.phase = Phase::Lingering;
@@ -467,12 +476,6 @@ impl Connection {
     pub fn waits_since(&self) -> Option<Instant> {
         let waits = matches!(self.phase, Phase::Idle | Phase::Head | Phase::Lingering);
         (waits && !self.flags.has(Flags::ASKED_BEFORE)).then_some(self.since)
-    }
-
-    /// Whether it has ended because of a request that a server which has died may have answered, and that can't be repeated.
-    #[must_use]
-    pub fn is_request_lost(&self) -> bool {
-        self.phase == Phase::Closed && self.flags.has(Flags::ASKED_BEFORE) && !self.flags.has(Flags::INPUT_ENDED)
     }
 
     /// True between requests with nothing received of the next: a draining worker may close it now.

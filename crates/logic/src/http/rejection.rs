@@ -96,6 +96,7 @@ reasons! {
     Trailer BAD_REQUEST "trailer" "A trailer line is not a field name, a colon, a value and CR LF."
     HeadTimeout REQUEST_TIMEOUT "head_timeout" "The head did not arrive in time."
     BodyTimeout REQUEST_TIMEOUT "body_timeout" "The content came too slowly."
+    RequestLost BAD_GATEWAY "request_lost" "The server that had the request died before it answered. Whatever was asked may have been done."
 }
 
 impl RejectReason {

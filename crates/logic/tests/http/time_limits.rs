@@ -240,30 +240,61 @@ fn limits_may_shrink_between_two_pieces_of_a_head() {
 }
 
 /// A connection of a server that has died, whose client has asked since that server last told of it.
-fn asked_before() -> Connection {
+fn asked_before(has_nothing: bool) -> Connection {
     let mut state = Connection::new(at(0)).export(at(90));
-    state.expect_again();
+    state.expect_again(has_nothing);
     Connection::import(at(100), &state).expect("what is exported can be imported")
 }
 
 #[test]
 fn what_may_have_come_to_a_server_that_died_is_answered_if_it_comes_again_and_can_be_repeated() {
-    let mut connection = asked_before();
+    let mut connection = asked_before(false);
     expect_request(&mut connection, 104, HEAD);
     // The one after that is like any other.
     _ = connection.reply(at(104), &limits(), false);
     _ = connection.handle_reply_sent(at(104));
     expect_request(&mut connection, 105, POST);
-    let (_, progress) = asked_before().handle_input(at(104), POST, &limits());
-    assert!(matches!(progress, Progress::Ended), "{progress:?}");
+    for has_nothing in [false, true] {
+        expect_loss(&mut asked_before(has_nothing), POST);
+    }
+}
+
+/// What has come to a server that died, and may have been done, is refused, and nothing that comes behind it is taken for a request.
+fn expect_loss(connection: &mut Connection, input: &[u8]) {
+    let (_, progress) = connection.handle_input(at(104), input, &limits());
+    let lost = RejectReason::RequestLost;
+    assert!(matches!(progress, Progress::Reject(rejection) if rejection.reason == lost), "{progress:?}");
+    let (consumed, progress) = connection.handle_input(at(104), HEAD, &limits());
+    assert!(consumed == HEAD.len() && matches!(progress, Progress::NeedInput), "{progress:?}");
+    assert_eq!(connection.reply(at(104), &limits(), false), Persistence::Close);
+    assert_eq!(connection.handle_reply_sent(at(105)), AfterReply::Close { linger: true });
+    assert_eq!(connection.request_count(), 1);
+}
+
+#[test]
+fn a_request_that_was_lost_is_refused_whatever_comes() {
+    for in_hand in [false, true] {
+        let mut before = Connection::new(at(0));
+        if in_hand {
+            expect_request(&mut before, 50, POST);
+        }
+        let mut state = before.export(at(90));
+        state.lose_request();
+        assert!(state.tells_of_loss() && !state.expects_again());
+        let mut connection = Connection::import(at(100), &state).unwrap();
+        expect_loss(&mut connection, b"POST / HTTP/1.1");
+    }
 }
 
 #[test]
 fn what_a_server_that_died_has_acknowledged_is_not_waited_for() {
-    expect_expiry(&mut asked_before(), 105, Expired::Stalled);
-    let mut connection = asked_before();
-    expect_more_wanted(&mut connection, 104, &HEAD[..9]);
-    expect_expiry(&mut connection, 105, Expired::Stalled);
+    let lost = Expired::Late(RejectReason::RequestLost.into());
+    for (has_nothing, expired) in [(false, Expired::Stalled), (true, lost)] {
+        expect_expiry(&mut asked_before(has_nothing), 105, expired);
+        let mut connection = asked_before(has_nothing);
+        expect_more_wanted(&mut connection, 104, &HEAD[..9]);
+        expect_expiry(&mut connection, 105, expired);
+    }
 }
 
 #[test]

@@ -190,7 +190,7 @@ impl Socket {
         let pending = self.received / REQUEST_BYTES - self.begun;
         let mut connection = ConnectionState { requests: self.begun as u32, ..ConnectionState::default() };
         if self.asked_before_ns.is_some() {
-            connection.expect_again();
+            connection.expect_again(false);
         }
         HttpState {
             connection,
@@ -288,7 +288,7 @@ impl Socket {
             received: u64::from(tcp.receive_next),
             begun: number,
             is_ended: false,
-            is_last: image.http.connection.flags & MUST_CLOSE != 0,
+            is_last: image.http.connection.flags & MUST_CLOSE != 0 && !image.http.connection.expects_again(),
             is_asking: false,
             is_told: false,
             is_freezing: false,

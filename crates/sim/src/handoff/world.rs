@@ -596,6 +596,7 @@ impl World {
             client_bytes: sent.saturating_sub(u64::from(tcp.first_unread())),
             has_ended: false,
             client_said: (0..kept_requests).flat_map(|_| request()).collect(),
+            unkept_bytes: 0,
             timestamp: None,
             is_exact: answers,
         };

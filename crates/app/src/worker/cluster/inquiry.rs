@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use leat_host::handoff::Freezer;
-use leat_host::steering::{self, FlowKey, HELD_FRAMES_PER_FLOW_MAX, Heard, Said};
+use leat_host::steering::{self, FlowKey, HELD_FRAMES_PER_FLOW_MAX, Heard, Kept, Said};
 use leat_logic::handoff::{FlowId, Image, Impossible, Progress, TcpState, Witness, continue_from};
 use leat_logic::http::ConnectionState;
 use leat_logic::time::Instant;
@@ -36,7 +36,7 @@ pub(super) struct Recovery {
     pub(super) heard: Heard,
     /// It has ended its side since the image was made.
     pub(super) has_ended: bool,
-    pub(super) client_said: Vec<u8>,
+    pub(super) client_said: Kept,
 }
 
 impl Recovery {
@@ -53,7 +53,8 @@ impl Recovery {
             window_bytes: u32::from(self.heard.window) << scale,
             client_bytes: u64::from(self.heard.client_end(self.has_ended).wrapping_sub(tcp.first_unread())),
             has_ended: self.has_ended,
-            client_said: self.client_said.clone(),
+            client_said: self.client_said.bytes.clone(),
+            unkept_bytes: self.client_said.more,
             timestamp: tcp.timestamp.map(|shown| shown.wrapping_add(age_ms)),
             is_exact,
         })
@@ -69,6 +70,7 @@ impl Recovery {
         let waits = |state: &ConnectionState| state.expects_again() || state.closes_after_reply();
         let prospect = |seen: &Witness| match self.outcome(seen) {
             Err(_) => Prospect::Cut,
+            Ok(image) if image.http.connection.tells_of_loss() => Prospect::IsTold,
             Ok(image) if waits(&image.http.connection) || waits_for_timer(&image) => Prospect::GoesOnInPart,
             Ok(_) => Prospect::GoesOn,
         };
@@ -112,6 +114,8 @@ enum Prospect {
     Cut,
     /// Or late, or if its client asks again.
     GoesOnInPart,
+    /// Its client is told that its request is lost.
+    IsTold,
     GoesOn,
 }
 

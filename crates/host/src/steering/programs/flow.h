@@ -65,7 +65,8 @@ struct flow {
 struct kept_request {
 	__u32 sequence;     /* of its first byte */
 	__u32 acknowledged;
-	__u32 bytes;
+	__u32 bytes;        /* that are kept */
+	__u32 more;         /* that followed on them, and aren't */
 	__u8 payload[KEPT_BYTES_MAX]; /* what is behind so many bytes is an earlier one's */
 };
 

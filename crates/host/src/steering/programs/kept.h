@@ -19,33 +19,52 @@ struct {
 	__type(value, struct kept_request);
 } keeping SEC(".maps");
 
-/* Whether a client says again what is kept: what came behind it stays. */
-static __always_inline int is_kept(const struct packet *packet, const struct kept_request *kept)
+/* Whether a client says again what it has said last: what came behind it stays. */
+static __always_inline int is_known(const struct packet *packet, const struct kept_request *kept)
 {
-	__u32 known = bpf_ntohl(packet->tcp.seq) - kept->sequence;
-	return known < kept->bytes && packet->payload <= kept->bytes - known;
+	__u32 known = bpf_ntohl(packet->tcp.seq) - kept->sequence, said = kept->bytes + kept->more;
+	return known < said && packet->payload <= said - known;
 }
 
-/* Keeps what follows without a gap on what is kept, where its client has heard nothing in between: more of a request, or one of several. Whether it is that, and
- * has room: the verifier knows no sum of two numbers, so that each of both has half of it. */
+static __always_inline __u32 payload_at(const struct packet *packet)
+{
+	return packet->l4 + packet->tcp.doff * 4;
+}
+
+/* Whether a request begins here that may be answered anew. */
+static __always_inline int begins_anew(struct __sk_buff *skb, const struct packet *packet)
+{
+	__be32 word = 0;
+	if (bpf_skb_load_bytes(skb, payload_at(packet), &word, sizeof(word)) < 0)
+		return 0;
+	return word == bpf_htonl(0x47455420) /* "GET " */ || word == bpf_htonl(0x48454144) /* HEAD */ || word == bpf_htonl(0x4f505449) /* OPTI */;
+}
+
+/* Keeps what follows without a gap on what is kept, where its client has heard nothing in between: more of a request, or one of several. Whether it's that. Of
+ * what there's no room for only the length is kept, unless it's worth more than what comes before it: the method that is there says what may become of a request.
+ * The verifier knows no sum of two numbers, so that each of both has half of the room. */
 static __always_inline int keep_more(struct __sk_buff *skb, const struct packet *packet, struct kept_request *kept)
 {
 	__u64 known = kept->bytes, bytes = packet->payload;
-	int follows = bpf_ntohl(packet->tcp.seq) == kept->sequence + kept->bytes;
+	int follows = bpf_ntohl(packet->tcp.seq) == kept->sequence + kept->bytes + kept->more;
 	AS_IT_IS(known);
 	AS_IT_IS(bytes);
-	if (!follows || bpf_ntohl(packet->tcp.ack_seq) != kept->acknowledged || known >= KEPT_BYTES_MAX / 2)
+	if (!follows || bpf_ntohl(packet->tcp.ack_seq) != kept->acknowledged)
 		return 0;
-	if (bytes < 1 || bytes > KEPT_BYTES_MAX / 2)
+	if (!kept->more && known < KEPT_BYTES_MAX / 2 && bytes >= 1 && bytes <= KEPT_BYTES_MAX / 2) {
+		__u8 *end = kept->payload + (known & (KEPT_BYTES_MAX / 2 - 1));
+		if (bpf_skb_load_bytes(skb, payload_at(packet), end, WITHIN(bytes, KEPT_BYTES_MAX / 2)) < 0)
+			return 0;
+		kept->bytes = known + bytes;
+		return 1;
+	}
+	if (begins_anew(skb, packet))
 		return 0;
-	__u8 *end = kept->payload + (known & (KEPT_BYTES_MAX / 2 - 1));
-	if (bpf_skb_load_bytes(skb, packet->l4 + packet->tcp.doff * 4, end, WITHIN(bytes, KEPT_BYTES_MAX / 2)) < 0)
-		return 0;
-	kept->bytes = known + bytes;
+	kept->more += bytes;
 	return 1;
 }
 
-/* Keeps what a client says. What is too long isn't kept, and what was is known by its numbers not to be the last. */
+/* Keeps what a client says, or the beginning of what is too long. */
 static __noinline void keep_request(struct __sk_buff *skb, const struct packet *packet)
 {
 	__u32 zero = 0;
@@ -55,16 +74,19 @@ static __noinline void keep_request(struct __sk_buff *skb, const struct packet *
 		return;
 	set_key(&key, packet);
 	struct kept_request *last = bpf_map_lookup_elem(&kept_requests, &key);
-	if (last && (is_kept(packet, last) || keep_more(skb, packet, last)))
+	if (last && (is_known(packet, last) || keep_more(skb, packet, last)))
 		return;
 	__u64 bytes = packet->payload;
 	AS_IT_IS(bytes);
-	if (bytes < 1 || bytes > KEPT_BYTES_MAX)
+	if (bytes < 1)
 		return;
-	if (bpf_skb_load_bytes(skb, packet->l4 + packet->tcp.doff * 4, kept->payload, WITHIN(bytes, KEPT_BYTES_MAX)) < 0)
+	if (bytes > KEPT_BYTES_MAX)
+		bytes = KEPT_BYTES_MAX;
+	if (bpf_skb_load_bytes(skb, payload_at(packet), kept->payload, WITHIN(bytes, KEPT_BYTES_MAX)) < 0)
 		return;
 	kept->sequence = bpf_ntohl(packet->tcp.seq);
 	kept->acknowledged = bpf_ntohl(packet->tcp.ack_seq);
 	kept->bytes = bytes;
+	kept->more = packet->payload - bytes;
 	bpf_map_update_elem(&kept_requests, &key, kept, BPF_ANY);
 }

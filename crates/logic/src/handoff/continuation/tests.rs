@@ -101,7 +101,46 @@ fn a_request_that_was_answered_unseen_is_answered_anew_only_if_nothing_came_of_i
         Err(Impossible::Unknown)
     );
     image.http.head = b"POST / HTTP/1.1\r\nHost: a\r\n\r\n".to_vec();
-    assert_eq!(continue_from(image, vec![], &exact), Err(Impossible::NotRepeatable));
+    expect_loss(&continue_from(image.clone(), vec![], &exact).unwrap(), b"POST / HTTP/1.1", 1_000);
+    let more = Witness { client_bytes: 50_000, ..exact };
+    expect_loss(&continue_from(image, vec![], &more).unwrap(), b"POST / HTTP/1.1", 51_000);
+}
+
+/// Its client is told that its request isn't done again, and all else of it is taken for read.
+fn expect_loss(image: &Image, line: &[u8], receive_next: u32) {
+    let (tcp, http) = (image.tcp.as_ref().unwrap(), &image.http);
+    assert!(http.connection.tells_of_loss() && !http.connection.expects_again());
+    assert_eq!((&http.input[..], tcp.receive_next), (line, receive_next));
+    assert!(image.reply.is_none() && http.head.is_empty() && tcp.unread.is_empty());
+}
+
+#[test]
+fn a_request_that_may_have_been_done_is_refused_if_its_beginning_was_kept_and_its_client_has_nothing_of_an_answer() {
+    let told = || {
+        let http = HttpState::default();
+        vec![Progress { server_bytes: 900, acknowledged_bytes: 900, client_bytes: 70, http, reply: None }]
+    };
+    let at = |said: &[u8], (bytes, is_exact, has_ended)| {
+        let unkept_bytes = bytes - said.len() as u64;
+        let client_bytes = 70 + bytes;
+        let said = Witness { client_bytes, client_said: said.to_vec(), unkept_bytes, is_exact, has_ended, ..seen(900) };
+        continue_from(image(), told(), &said).unwrap()
+    };
+    let post = b"POST /a HTTP/1.1\r\nContent-Le";
+    expect_loss(&at(post, (50_000, true, false)), b"POST /a HTTP/1.1", 51_070);
+    expect_loss(&at(post, (post.len() as u64, true, false)), b"POST /a HTTP/1.1", 1_070 + post.len() as u32);
+    let ended = at(post, (50_000, true, true));
+    expect_loss(&ended, b"POST /a HTTP/1.1", 51_071);
+    assert!(ended.http.connection.has_input_ended());
+    // Its client may have an answer, or it's no such request, or nobody knows: if it wasn't acknowledged it comes again.
+    let begins: [&[u8]; 5] = [b"GET /a HTTP/1.1\r\nCookie", b"\r\nPOST / HTTP/1.1", b"POST", b"{} x", b""];
+    for (said, is_exact) in [(&post[..], false)].into_iter().chain(begins.map(|said| (said, true))) {
+        let again = at(said, (50_000, is_exact, false)).http.connection;
+        assert_eq!((again.expects_again(), again.tells_of_loss()), (true, is_exact), "{said:?}");
+    }
+    // What was kept is from within it.
+    let inside = Witness { client_bytes: 50_000, client_said: post.to_vec(), is_exact: true, ..seen(900) };
+    assert!(continue_from(image(), told(), &inside).unwrap().http.connection.expects_again());
 }
 
 #[test]
@@ -210,7 +249,8 @@ fn a_request_that_died_with_its_node_is_answered_from_what_was_kept_of_it_if_its
     let options = b"OPTIONS / HTTP/1.1\r\nX: y\r\n\r\n";
     assert_eq!(options.len(), next.len());
     assert_eq!(at(654, options, true).unwrap().tcp.unwrap().unread, options);
-    for (said, is_exact) in [(&next[..], false), (&next[1..], true), (&post, true)] {
+    expect_loss(&at(654, &post, true).unwrap(), b"PET /b HTTP/1.1", 1_070 + next.len() as u32);
+    for (said, is_exact) in [(&next[..], false), (&next[1..], true), (&post, false)] {
         let again = at(654, said, is_exact).unwrap();
         assert!(again.http.connection.expects_again() && again.tcp.unwrap().unread.is_empty(), "{is_exact}");
     }
@@ -444,5 +484,7 @@ fn a_request_of_which_a_part_was_told_of_and_the_rest_was_kept_is_answered_anew(
         let after = at(acknowledged, next).unwrap();
         assert_eq!([after.http.input, after.tcp.unwrap().unread].concat(), next);
     }
-    assert_eq!(at(106 + 154, b"POST /2 HTTP/1.1\r\n\r\n"), Err(Impossible::RequestLost));
+    let post = b"POST /2 HTTP/1.1\r\n\r\n";
+    let all = 1_000 + (HEAD.len() + post.len()) as u32;
+    expect_loss(&at(106 + 154, post).unwrap(), b"POST /2 HTTP/1.1", all);
 }

@@ -45,11 +45,26 @@ impl ConnectionState {
     }
 
     /// Between requests: the next one may have come to a server that has died. If the client sends it again, that server's kernel hadn't acknowledged
-    /// it, so the client has nothing of an answer; one that may have had an effect is answered by the end of the connection (RFC 9110 section 9.2.2),
-    /// and a client that sends nothing again soon is cut: its request is lost.
-    pub fn expect_again(&mut self) {
+    /// it, so the client has nothing of an answer; one that may have had an effect is refused (RFC 9110 section 9.2.2). The request of a client that
+    /// sends nothing again soon is lost: that's answered if the client `has_nothing` of an answer, else it's cut.
+    pub fn expect_again(&mut self, has_nothing: bool) {
         self.flags |= Flags::ASKED_BEFORE;
+        if has_nothing {
+            self.flags |= Flags::MUST_CLOSE;
+        }
         self.elapsed = Duration::ZERO;
+    }
+
+    /// The request in hand, or between requests the next one, has died with its server, may have had an effect, and nothing of an answer is with its client:
+    /// whoever goes on refuses it, whatever its client says.
+    pub fn lose_request(&mut self) {
+        let is_new = matches!(PHASES.get(usize::from(self.phase)), Some(Phase::Idle | Phase::Head));
+        *self = ConnectionState {
+            requests: self.requests + u32::from(is_new),
+            phase: REJECTED,
+            flags: self.flags & Flags::INPUT_ENDED | Flags::ASKED_BEFORE,
+            ..ConnectionState::default()
+        };
     }
 
     /// The client has ended its side, behind whatever has been received.
@@ -83,7 +98,13 @@ impl ConnectionState {
     /// Whether the next request may have come to a server that has died.
     #[must_use]
     pub fn expects_again(&self) -> bool {
-        self.flags & Flags::ASKED_BEFORE != 0
+        self.flags & Flags::ASKED_BEFORE != 0 && self.phase != REJECTED
+    }
+
+    /// Whether a client whose request is lost is told so by an answer, now or if it doesn't ask again.
+    #[must_use]
+    pub fn tells_of_loss(&self) -> bool {
+        self.flags & Flags::ASKED_BEFORE != 0 && (self.phase == REJECTED || self.closes_after_reply())
     }
 }
 
@@ -98,6 +119,10 @@ const PHASES: [Phase; 8] = [
     Phase::Lingering,
     Phase::Closed,
 ];
+
+/// The code of [`Phase::Rejected`].
+const REJECTED: u8 = 5;
+const _: () = assert!(matches!(PHASES[REJECTED as usize], Phase::Rejected));
 
 impl Connection {
     /// This connection's state, to be imported elsewhere.
