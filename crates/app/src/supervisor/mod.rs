@@ -528,8 +528,8 @@ impl Supervisor<'_> {
             self.announce();
         }
         self.manager.ready(&self.config.summary());
-        // The new engine accepts now, so the old one needn't. What nodes and connection servers have is in books elsewhere, or here, that don't pass.
-        let may_pass = matches!(self.config.role, Role::Server | Role::Dispatcher) || self.config.cluster.is_spread();
+        // The new engine accepts now, so the old one needn't. What nodes have is in books elsewhere.
+        let may_pass = self.config.role != Role::Node || self.config.cluster.is_spread();
         if let Some(next) = &self.engine {
             for engine in &mut self.leaving {
                 engine.make_way(next, self.config.limits.drain_timeout, may_pass);

@@ -163,23 +163,24 @@ impl<H: Host> Worker<H> {
         }
     }
 
-    /// Whether a connection may pass to the next process: no other node is about to have it.
+    /// Whether a connection may pass to the next process: no other server has anything of it, or is about to.
     pub(in crate::worker) fn flow_may_pass(&self, token: Token) -> bool {
         let (Some(flow), Some(cluster)) = (self.flow_at(token), &self.cluster) else { return true };
         match &cluster.part {
             Part::Peer(peer) => peer.flows.may_pass(flow),
-            Part::Home(_) | Part::Node(_) | Part::Front(_) => false,
+            Part::Home(home) => home.flows.is_here(flow),
+            Part::Node(_) | Part::Front(_) => false,
         }
     }
 
     /// A connection passes to the next process: if it's a flow, that is none here any more.
     pub(in crate::worker) fn flow_passes(&mut self, token: Token) -> Option<Generation> {
         let cluster = self.cluster.as_mut()?;
-        let flow = cluster.flows.remove_at(token)?;
-        match &mut cluster.part {
-            Part::Peer(peer) => peer.flows.pass(flow),
-            Part::Home(_) | Part::Node(_) | Part::Front(_) => None,
+        if let Part::Peer(peer) = &mut cluster.part {
+            return peer.flows.pass(cluster.flows.remove_at(token)?);
         }
+        self.flow_ended(token, None);
+        None
     }
 
     /// Whether a flow can go on in this process: who has taken one over from another node has to tell fronts and nodes of it.

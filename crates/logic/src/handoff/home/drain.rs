@@ -91,6 +91,12 @@ impl Home {
         })
     }
 
+    /// Whether a flow lives here, and nobody is about to have it.
+    #[must_use]
+    pub fn is_here(&self, flow: FlowId) -> bool {
+        self.flows.get(&flow).is_some_and(|record| record.holder == Holder::Here)
+    }
+
     /// The flows whose sockets here are about to be frozen: they may still stay.
     #[must_use]
     pub fn freezing(&self) -> Vec<FlowId> {
