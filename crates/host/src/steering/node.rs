@@ -26,7 +26,7 @@ static REPLAYED_OBJECT: &[u8] = aya::include_bytes_aligned!("programs/node_repla
 
 /// Maps that are pinned, with their sizes as the objects have them.
 const MAPS: [(&str, Option<u32>); 3] = [("services", None), ("lease", None), ("node_counters", None)];
-const BORN_MAPS: [(&str, Option<u32>); 2] = [("births", None), ("replies", None)];
+const BORN_MAPS: [(&str, Option<u32>); 3] = [("births", None), ("replies", None), ("watching", None)];
 
 /// An address that this server answers for.
 #[derive(Debug, Clone, PartialEq, Eq)]

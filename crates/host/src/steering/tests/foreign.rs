@@ -202,6 +202,27 @@ fn a_connection_that_was_given_away_is_its_servers_again_with_its_clients_next_p
     });
 }
 
+/// Nobody has told the process that follows another yet whether anything is to be noted, and already packets pass its programs.
+#[test]
+fn what_is_said_while_another_process_takes_over_is_noted() {
+    where_connections_begin("followed", |path| {
+        let server = "127.0.0.1:80";
+        let (mut node, client, _server) = beside(path, server);
+        let port = client.local_addr().unwrap().to_string();
+        let payload = b"GET / HTTP/1.1\r\n\r\n".to_vec();
+        let asks = Segment { acknowledged: 9000, payload, ..Segment::new(&port, server, ACK, 1000) };
+        node.replies.as_mut().unwrap().begin(asks.key(), 1000).unwrap();
+        let mut next = Node::load_for_births(path, CookieKey::new([7; 16])).unwrap();
+        run_program(&mut next.programs, "node_ingress", &asks.frame());
+        let reply = next.last_reply(asks.key()).unwrap().unwrap();
+        assert_eq!((reply.next, reply.is_awaited), (1000 + asks.payload.len() as u32, true));
+        next.watch(false).unwrap();
+        let more = Segment { sequence: reply.next, ..asks };
+        run_program(&mut next.programs, "node_ingress", &more.frame());
+        assert_eq!(next.last_reply(more.key()).unwrap(), Some(reply), "it was told");
+    });
+}
+
 /// Whether a reply has content is known by it.
 #[test]
 fn what_a_client_asks_is_noted_however_it_is_divided() {
