@@ -235,7 +235,7 @@ impl Known {
             self.http.connection.expect_again(seen.is_exact);
             return Ok(());
         }
-        let has_more = is_awaited || lost_bytes > 0 || !self.http.input.is_empty() || !self.tcp.unread.is_empty();
+        let has_more = lost_bytes > 0 || !self.http.input.is_empty() || !self.tcp.unread.is_empty();
         if (is_awaited || is_complete && has_more) && !seen.is_exact {
             // The dead node may have answered, and nobody knows with which bytes.
             return Err(Impossible::Unknown);
@@ -249,9 +249,9 @@ impl Known {
         if is_awaited && !is_repeatable(&self.http.head) {
             return Err(Impossible::NotRepeatable);
         }
-        if has_more && !is_awaited && (lost_bytes > 0 || !seen.is_exact || !self.may_repeat(&[])) {
-            // What is under way can be brought to its end; what comes after it may have been answered, or had its effect.
-            if is_complete {
+        if has_more && (lost_bytes > 0 || !seen.is_exact || !self.may_repeat(&[])) {
+            // What is under way, or in hand, can be brought to its end; what comes after it may have been answered, or had its effect.
+            if is_complete && !is_awaited {
                 return Err(Impossible::NotRepeatable);
             }
             self.tcp.unread.clear();

@@ -102,8 +102,15 @@ fn a_request_that_was_answered_unseen_is_answered_anew_only_if_nothing_came_of_i
     );
     image.http.head = b"POST / HTTP/1.1\r\nHost: a\r\n\r\n".to_vec();
     expect_loss(&continue_from(image.clone(), vec![], &exact).unwrap(), b"POST / HTTP/1.1", 1_000);
-    let more = Witness { client_bytes: 50_000, ..exact };
-    expect_loss(&continue_from(image, vec![], &more).unwrap(), b"POST / HTTP/1.1", 51_000);
+    let more = Witness { client_bytes: 50_000, ..exact.clone() };
+    expect_loss(&continue_from(image.clone(), vec![], &more).unwrap(), b"POST / HTTP/1.1", 51_000);
+    // Behind one that may be answered anew, neither is done again.
+    let behind = b"POST /b HTTP/1.1\r\n\r\n";
+    image.http.head = HEAD.to_vec();
+    image.tcp.as_mut().unwrap().unread = behind.to_vec();
+    let seen = Witness { client_bytes: behind.len() as u64, ..exact };
+    let one = continue_from(image, vec![], &seen).unwrap();
+    assert!(one.http.connection.closes_after_reply() && one.tcp.unwrap().unread.is_empty());
 }
 
 /// Its client is told that its request isn't done again, and all else of it is taken for read.
