@@ -37,10 +37,7 @@ enum Command {
     /// Move every connection of a node to the others, and say when the machine is empty.
     Drain(cluster::Drain),
     /// Check a configuration: every mistake with its file, line and cure. Exit code 1 if there is one.
-    Check {
-        /// The configuration file.
-        file: PathBuf,
-    },
+    Check(Check),
     /// Show what the running server does, for each site, stage and worker.
     Top(Top),
     /// Print a reference: of the configuration's keys, or of the metrics.
@@ -99,6 +96,16 @@ enum ReactorChoice {
     #[value(name = "io_uring", alias = "io-uring")]
     IoUring,
     Epoll,
+}
+
+#[derive(clap::Args)]
+#[group(required = true, multiple = false)]
+struct Check {
+    /// The configuration file.
+    file: Option<PathBuf>,
+    /// The same, as other commands take it.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
 }
 
 #[derive(clap::Args)]
@@ -200,7 +207,7 @@ fn main() -> ExitCode {
         Command::Ctl(ctl) => ctl.run(),
         Command::Drain(drain) => drain.run(),
         Command::Engine(serve) => run_engine(&serve.source()),
-        Command::Check { file } => check(&file),
+        Command::Check(Check { file, config }) => check(&file.or(config).unwrap_or_default()),
         Command::Top(top) => top.run(),
         Command::Reference { topic: Topic::Config } => print(&config::reference()),
         Command::Reference { topic: Topic::Metrics } => print(&leat::metrics::reference()),

@@ -120,9 +120,16 @@ fn check_names_file_line_and_cure() {
 fn check_passes_what_is_well() {
     let directory = Directory::with(&[("site/index.html", b"x")]);
     let path = directory.write("leat.toml", "[[site]]\nroot = \"site\"\nlisten = [\"127.0.0.1:8080\"]\n");
-    let (code, out, err) = leat(&["check", path.to_str().unwrap()]);
-    assert_eq!(code, Some(0), "{err}");
-    assert!(out.contains("leat.toml"), "{out}");
+    let path = path.to_str().unwrap();
+    for command in [&["check", path][..], &["check", "--config", path]] {
+        let (code, out, err) = leat(command);
+        assert_eq!(code, Some(0), "{err}");
+        assert!(out.contains("leat.toml"), "{out}");
+    }
+    for command in [&["check"][..], &["check", path, "--config", path]] {
+        let (code, _, err) = leat(command);
+        assert!(code == Some(2) && err.contains("--config <FILE>"), "{code:?}: {err}");
+    }
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! What goes wrong in a lab on purpose, while every byte of every reply is compared: packets are lost and overtaken, servers die. And what is told of it.
+//! What goes wrong in a lab on purpose, while every byte of every reply is compared: packets are lost and overtaken, servers die, or are upgraded and reloaded. And
+//! what is told of it.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,13 +17,15 @@ use crate::sys::process;
 const DEATH_EVERY: Duration = Duration::from_secs(5);
 
 /// What tables show.
-pub(crate) const COLUMNS: [(&str, &str, usize); 11] = [
+pub(crate) const COLUMNS: [(&str, &str, usize); 13] = [
     ("asked", "asked", 0),
     ("answered", "answered", 0),
     ("compared", "compared byte for byte", 0),
     ("wrong", "wrong", 0),
     ("refused", "not 200", 0),
     ("deaths", "deaths of servers", 0),
+    ("upgrades", "upgrades", 0),
+    ("reloads", "reloads", 0),
     ("cut", "connections cut", 0),
     ("unanswered", "never answered", 0),
     ("answered_per_s", "answered/s", 0),
@@ -47,41 +50,74 @@ impl Wire {
     }
 }
 
-/// Does something while servers die one after the other; gives how often one did. Without hosts, none does.
-///
-/// # Errors
-/// Those of `work`, and a server that can't be killed.
-pub(crate) fn while_they_die<T>(
-    lab: &Lab,
-    hosts: &[String],
-    work: impl FnOnce() -> io::Result<T>,
-) -> io::Result<(T, u64)> {
-    let ended = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let deaths = scope.spawn(|| kill_in_turn(lab, hosts, &ended));
-        let done = work();
-        ended.store(true, Ordering::Relaxed);
-        deaths.thread().unpark();
-        let deaths = deaths.join().map_err(|_| io::Error::other("the killing thread panicked"))??;
-        Ok((done?, deaths))
-    })
+/// What is done to a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// Its engine is killed.
+    Death,
+    /// To the same binary.
+    Upgrade,
+    /// To the same configuration.
+    Reload,
 }
 
-fn kill_in_turn(lab: &Lab, hosts: &[String], ended: &AtomicBool) -> io::Result<u64> {
-    let mut deaths = 0;
-    for host in hosts.iter().cycle() {
-        std::thread::park_timeout(DEATH_EVERY);
-        if ended.load(Ordering::Relaxed) {
-            break;
-        }
-        // The engine: its supervisor has it for a child.
-        let processes = lab.processes(host)?;
-        if let Some(engine) = processes.into_iter().find(|&pid| descendants(pid).len() == 1) {
-            process::signal(engine, libc::SIGKILL)?;
-            deaths += 1;
-        }
+/// What is done to which hosts, one after the other and from the first again; nothing if there are none.
+pub(crate) struct Storm {
+    pub(crate) each: Vec<(Fault, String)>,
+    pub(crate) every: Duration,
+}
+
+/// How often something was.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Happened {
+    deaths: u64,
+    upgrades: u64,
+    reloads: u64,
+}
+
+impl Storm {
+    /// Servers die in turn.
+    pub(crate) fn of_deaths(hosts: Vec<String>) -> Storm {
+        Storm { each: hosts.into_iter().map(|host| (Fault::Death, host)).collect(), every: DEATH_EVERY }
     }
-    Ok(deaths)
+
+    /// Does some work meanwhile.
+    ///
+    /// # Errors
+    /// Those of `work`, and a server that can't be sent a signal.
+    pub(crate) fn beside<T>(&self, lab: &Lab, work: impl FnOnce() -> io::Result<T>) -> io::Result<(T, Happened)> {
+        let ended = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let storm = scope.spawn(|| self.run(lab, &ended));
+            let done = work();
+            ended.store(true, Ordering::Relaxed);
+            storm.thread().unpark();
+            let happened = storm.join().map_err(|_| io::Error::other("the thread that sends signals panicked"))??;
+            Ok((done?, happened))
+        })
+    }
+
+    fn run(&self, lab: &Lab, ended: &AtomicBool) -> io::Result<Happened> {
+        let mut happened = Happened::default();
+        for (fault, host) in self.each.iter().cycle() {
+            std::thread::park_timeout(self.every);
+            if ended.load(Ordering::Relaxed) {
+                break;
+            }
+            // A supervisor has its engines for children.
+            let is_engine = |&pid: &u32| descendants(pid).len() == 1;
+            let is_meant = |pid: &u32| is_engine(pid) == (*fault == Fault::Death);
+            let Some(process) = lab.processes(host)?.into_iter().find(is_meant) else { continue };
+            let (signal, count) = match fault {
+                Fault::Death => (libc::SIGKILL, &mut happened.deaths),
+                Fault::Upgrade => (libc::SIGUSR2, &mut happened.upgrades),
+                Fault::Reload => (libc::SIGHUP, &mut happened.reloads),
+            };
+            process::signal(process, signal)?;
+            *count += 1;
+        }
+        Ok(happened)
+    }
 }
 
 /// From now on one packet in a hundred is dropped, on the router between client and servers and on the way from dispatcher to node, and none put together.
@@ -111,7 +147,7 @@ pub(crate) fn record(
     records: &mut Records,
     (case, name): (&str, &str),
     (lab, home): (&Lab, &str),
-    (outcome, deaths): (&Outcome, u64),
+    (outcome, happened): (&Outcome, Happened),
 ) -> io::Result<()> {
     let count = |is_meant: fn(&Failure) -> bool| {
         outcome.failures.iter().filter(|(kind, _)| is_meant(kind)).map(|(_, count)| count).sum::<u64>() as f64
@@ -124,7 +160,9 @@ pub(crate) fn record(
         ("refused", count(|kind| matches!(kind, Failure::Status(_)))),
         ("cut", count(|kind| matches!(kind, Failure::ClosedEarly | Failure::Connect))),
         ("unanswered", count(|kind| matches!(kind, Failure::Unanswered))),
-        ("deaths", deaths as f64),
+        ("deaths", happened.deaths as f64),
+        ("upgrades", happened.upgrades as f64),
+        ("reloads", happened.reloads as f64),
         ("answered_per_s", outcome.answered_per_s()),
         ("p99_ms", outcome.latency_us(0.99) / 1e3),
         ("longest_ms", outcome.latency_ns.max() as f64 / 1e6),

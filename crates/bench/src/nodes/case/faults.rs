@@ -1,5 +1,5 @@
-//! A million requests through handoffs, on links that carry frames, while packets are lost and overtaken and nodes die: every byte of every reply is
-//! compared, and no steering entry is left.
+//! A million requests through handoffs, on links that carry frames, while packets are lost and overtaken, nodes die, and dispatcher and nodes are upgraded and
+//! reloaded: every byte of every reply is compared, and no steering entry is left.
 
 use std::io;
 use std::time::Duration;
@@ -10,7 +10,8 @@ use super::super::bench::{Bench, LEAT};
 use super::super::setup::{Policy, Setup};
 use super::at_most;
 use crate::experiment::{Case, Samples};
-use crate::lab::faults::{self, Wire};
+use crate::lab::DISPATCHER;
+use crate::lab::faults::{self, Fault, Storm, Wire};
 use crate::load::Plan;
 use crate::result::Mark;
 use crate::workload::mix::Mix;
@@ -21,13 +22,16 @@ const SIZES: [(&str, u64, f64); 4] =
 const REQUESTS: u64 = 1_000_000;
 const CONNECTIONS: usize = 64;
 const REQUESTS_PER_CONNECTION: u32 = 10;
+/// From one upgrade, reload or death to the next, where there are all kinds.
+const FAULT_EVERY: Duration = Duration::from_secs(1);
 
-/// What becomes of packets; nodes die or don't.
+/// What becomes of packets, and of servers.
 pub(super) struct Faults {
     name: &'static str,
     title: &'static str,
     wire: Wire,
-    deaths: bool,
+    /// Each kind is done to all nodes before the next one is, and to the dispatcher before those, but that isn't killed.
+    faults: &'static [Fault],
     are_all_told: bool,
 }
 
@@ -35,14 +39,14 @@ pub(super) const LOSS: Faults = Faults {
     name: "loss-1",
     title: "one of a hundred packets is lost and one overtaken, each way",
     wire: Wire { lost_percent: 1, overtaken_percent: 1 },
-    deaths: false,
+    faults: &[],
     are_all_told: true,
 };
 pub(super) const DEATHS: Faults = Faults {
     name: "deaths",
     title: "nodes die in turn, and have told of every reply",
     wire: Wire { lost_percent: 0, overtaken_percent: 0 },
-    deaths: true,
+    faults: &[Fault::Death],
     are_all_told: true,
 };
 pub(super) const DEATHS_LONG: Faults = Faults {
@@ -55,9 +59,34 @@ pub(super) const BOTH: Faults = Faults {
     name: "loss-deaths",
     title: "one of a hundred packets is lost and one overtaken, each way, and nodes die in turn, and have told of every reply",
     wire: Wire { lost_percent: 1, overtaken_percent: 1 },
-    deaths: true,
+    faults: &[Fault::Death],
     are_all_told: true,
 };
+pub(super) const UPGRADES: Faults = Faults {
+    name: "upgrades",
+    title: "dispatcher and nodes are upgraded and reloaded in turn, one each second",
+    faults: &[Fault::Upgrade, Fault::Reload],
+    ..DEATHS
+};
+pub(super) const STORM: Faults = Faults {
+    name: "storm",
+    title: "dispatcher and nodes are upgraded, nodes die, and all are reloaded in turn, one each second",
+    faults: &[Fault::Upgrade, Fault::Death, Fault::Reload],
+    ..DEATHS
+};
+
+impl Faults {
+    fn storm(&self, nodes: &[String]) -> Storm {
+        if self.faults == [Fault::Death] {
+            return Storm::of_deaths(nodes.to_vec());
+        }
+        let hosts = |fault| {
+            let home = (fault != Fault::Death).then(|| DISPATCHER.to_owned());
+            home.into_iter().chain(nodes.iter().cloned()).map(move |host| (fault, host))
+        };
+        Storm { each: self.faults.iter().flat_map(|&fault| hosts(fault)).collect(), every: FAULT_EVERY }
+    }
+}
 
 impl Case<Bench> for Faults {
     fn name(&self) -> &'static str {
@@ -87,10 +116,9 @@ impl Case<Bench> for Faults {
             drain: Duration::from_secs(10),
             ..bench.saturate(CONNECTIONS, REQUESTS_PER_CONNECTION)
         };
-        let dying = if self.deaths { setup.names() } else { Vec::new() };
-        let measured = faults::while_they_die(&cluster.lab, &dying, || bench.measure(&cluster, LEAT, &plan, &mix));
-        let (trial, deaths) = measured?;
-        let found = (&trial.outcome, deaths);
+        let storm = self.storm(&setup.names());
+        let (trial, happened) = storm.beside(&cluster.lab, || bench.measure(&cluster, LEAT, &plan, &mix))?;
+        let found = (&trial.outcome, happened);
         faults::record(&mut bench.records, (self.name, LEAT), (&cluster.lab, "dispatcher"), found)?;
         let state = cluster.lab.ask(&ctl::Command::Flows)?;
         bench.records.note(self.name, &format!("flows in the end: {state}"));

@@ -27,7 +27,14 @@ pub(super) fn all() -> Vec<Box<dyn Case<Bench>>> {
 
 /// Those that take minutes each.
 pub(super) fn faults() -> Vec<Box<dyn Case<Bench>>> {
-    vec![Box::new(faults::LOSS), Box::new(faults::DEATHS), Box::new(faults::BOTH), Box::new(faults::DEATHS_LONG)]
+    vec![
+        Box::new(faults::LOSS),
+        Box::new(faults::DEATHS),
+        Box::new(faults::BOTH),
+        Box::new(faults::DEATHS_LONG),
+        Box::new(faults::UPGRADES),
+        Box::new(faults::STORM),
+    ]
 }
 
 /// Of the cases with more files than one node has memory for.

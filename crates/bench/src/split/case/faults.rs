@@ -7,7 +7,7 @@ use super::super::bench::{Bench, Cluster, Load, Trial, size};
 use super::super::setup::{Kind, Setup};
 use super::{at_most, saturate, with_setup};
 use crate::experiment::{Case, Samples};
-use crate::lab::faults::{self, Wire};
+use crate::lab::faults::{self, Happened, Storm, Wire};
 use crate::result::Mark;
 
 /// All requests are delegated, and connections go to and fro.
@@ -38,8 +38,8 @@ impl Case<Bench> for Faults {
 
     fn run(&self, bench: &mut Bench) -> io::Result<()> {
         with_setup(bench, self.name, (&Setup { wire: Some(self.wire), ..SETUP }, None), |bench, cluster| {
-            let (trial, deaths) = self.measure(bench, cluster)?;
-            let found = (&trial.outcomes[0], deaths);
+            let (trial, happened) = self.measure(bench, cluster)?;
+            let found = (&trial.outcomes[0], happened);
             faults::record(&mut bench.records, (self.name, &SETUP.name()), (&cluster.lab, CONNECTION_SERVER), found)
         });
         Ok(())
@@ -60,7 +60,7 @@ impl Case<Bench> for Faults {
 
 impl Faults {
     /// The load, and how often a data server died meanwhile.
-    fn measure(&self, bench: &Bench, cluster: &Cluster) -> io::Result<(Trial, u64)> {
+    fn measure(&self, bench: &Bench, cluster: &Cluster) -> io::Result<(Trial, Happened)> {
         let load = Load {
             warm_up: Duration::ZERO,
             drain: Duration::from_secs(10),
@@ -69,8 +69,8 @@ impl Faults {
             ..saturate(bench, self.connections, Some(REQUESTS_PER_CONNECTION))
         };
         let behind = SETUP.hosts().into_iter().skip(SETUP.connection_servers).map(|machine| machine.host);
-        let dying: Vec<_> = behind.filter(|_| self.deaths).collect();
+        let dying = behind.filter(|_| self.deaths).collect();
         let sizes = SIZES.map(|(name, weight)| (size(name), weight));
-        faults::while_they_die(&cluster.lab, &dying, || bench.measure_mix(cluster, &sizes, &load))
+        Storm::of_deaths(dying).beside(&cluster.lab, || bench.measure_mix(cluster, &sizes, &load))
     }
 }

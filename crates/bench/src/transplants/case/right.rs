@@ -5,7 +5,7 @@ use std::io;
 use std::time::Duration;
 
 use crate::experiment::{Case, Samples};
-use crate::lab::faults;
+use crate::lab::faults::{self, Happened};
 use crate::load::{Failure, Plan, SIZES_BYTES};
 use crate::result::Mark;
 use crate::transplants::bench::{Bench, Cluster, Layout, VIPS, plan};
@@ -93,7 +93,8 @@ impl Case<Bench> for Right {
             ("transplants", "connections gone on elsewhere", 0),
             ("impossible", "that couldn't", 0),
         ];
-        let found = faults::COLUMNS.into_iter().filter(|(metric, ..)| *metric != "deaths");
+        let found =
+            faults::COLUMNS.into_iter().filter(|(metric, ..)| !["deaths", "upgrades", "reloads"].contains(metric));
         found.chain(own).collect()
     }
 }
@@ -122,5 +123,5 @@ fn ask(bench: &mut Bench, cluster: &Cluster, plan: &Plan, name: &str) -> io::Res
     bench.records.record(at, name, "longest_short_ms", short as f64 / 1e6);
     bench.records.record(at, name, "mb", outcome.received_bytes as f64 / 1e6);
     eprintln!("  {name}: {} of {} answered, {:?}", outcome.answered, outcome.sent, outcome.failures);
-    faults::record(&mut bench.records, (NAME, name), (&cluster.lab, "dispatcher"), (&outcome, 0))
+    faults::record(&mut bench.records, (NAME, name), (&cluster.lab, "dispatcher"), (&outcome, Happened::default()))
 }
