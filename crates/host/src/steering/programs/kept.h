@@ -37,7 +37,7 @@ static __always_inline int begins_anew(struct __sk_buff *skb, const struct packe
 	__be32 word = 0;
 	if (bpf_skb_load_bytes(skb, payload_at(packet), &word, sizeof(word)) < 0)
 		return 0;
-	return word == bpf_htonl(0x47455420) /* "GET " */ || word == bpf_htonl(0x48454144) /* HEAD */ || word == bpf_htonl(0x4f505449) /* OPTI */;
+	return word == BYTES_4('G', 'E', 'T', ' ') || word == BYTES_4('H', 'E', 'A', 'D') || word == BYTES_4('O', 'P', 'T', 'I');
 }
 
 /* Keeps what follows without a gap on what is kept, where its client has heard nothing in between: more of a request, or one of several. Whether it's that. Of
